@@ -14,6 +14,7 @@ from moedsl.checker.program import Program
 from moedsl.classes.fields import define, evolve, field
 from moedsl.diagnostics.model import Diagnostic, warning
 from moedsl.diagnostics.source import Source
+from moedsl.megatron.releases import NEWEST
 from moedsl.planner import experiment
 from moedsl.planner.build import make_plan
 from moedsl.planner.model.plan import Plan
@@ -45,6 +46,8 @@ class Result:
     diagnostics: list[Diagnostic] = field(factory=list)
     like: str = ""
     """The recipe of Bridge's whose layout the runs have where the file does not pin another."""
+    target: str = ""
+    """The release of Bridge whatever the file states; empty for the file's."""
     below: ast.Module | None = None
     """The pins of that recipe."""
 
@@ -59,15 +62,16 @@ def load_stdlib() -> Library:
 
 
 def compile_source(
-    source: Source, stop_after: str = "plan", progress: Progress = lambda _: None, like: str = ""
+    source: Source, stop_after: str = "plan", progress: Progress = lambda _: None, like: str = "", target: str = ""
 ) -> Result:
-    """Run the stages up to and including `stop_after`; `like` names a recipe of Bridge's whose layout is pinned.
+    """Run the stages up to and including `stop_after`; `like` names a recipe of Bridge's whose layout is pinned, and
+    `target` a release of Bridge.
 
     A command ends with `limits.TooLarge` if that takes too much.
     """
     stages = STAGES[: STAGES.index(stop_after) + 1]
     with limits.bounded():
-        return advance(Result(source, library=load_stdlib(), like=like), stages, progress)
+        return advance(Result(source, library=load_stdlib(), like=like, target=target), stages, progress)
 
 
 def advance(result: Result, stages: Iterable[str], progress: Progress = lambda _: None) -> Result:
@@ -103,7 +107,7 @@ def _parse_like(r: Result) -> None:
 def _check(r: Result, _: Progress) -> None:
     if r.module is None:
         return
-    r.programs, diagnostics = check(r.module, r.library, r.below.items if r.below else ())
+    r.programs, diagnostics = check(r.module, r.library, r.below.items if r.below else (), r.target)
     half_read = r.failed
     r.diagnostics.extend(d for d in diagnostics if not (half_read and d.id in ABSENT))
     if r.below:
@@ -186,6 +190,7 @@ def _plan(r: Result, progress: Progress) -> None:
             r.plans = (*r.plans, make_plan(c, notes, r.library.sources))
     programs = [c.problem.program for c in r.chosen]
     judged = [(p, d) for p, c, plan in zip(programs, r.chosen, r.plans, strict=True) for d in _set(c, plan, r.library)]
+    judged += [(p, d) for p, plan in zip(programs, r.plans, strict=True) for d in _lacking(p, plan)]
     r.diagnostics.extend(merged(judged, programs))
     if any(c.problem.program.workflow for c in r.chosen):
         from moedsl.planner import ladder
@@ -196,6 +201,14 @@ def _plan(r: Result, progress: Progress) -> None:
         from moedsl.isolate import table
 
         r.diagnostics.extend(table.second_differences(programs, r.plans))
+
+
+def _lacking(p: Program, plan: Plan) -> Iterator[Diagnostic]:
+    """Refuse what the plan uses and its release of Bridge does not have."""
+    if p.target != NEWEST.bridge:
+        from moedsl.emit import lacking  # only older releases lack anything
+
+        yield from lacking.refused(p, plan)
 
 
 def _set(c: Chosen, plan: Plan, library: Library) -> Iterator[Diagnostic]:

@@ -248,7 +248,8 @@ def generate() -> dict[str, Any]:
         "provided": made,
         "unbuilt": refused,
         "common": common(),
-        "overwritten": {a: b for a, b in COPIED.items() if _has(sections, a)} | dict(pair for owner in OPTIONAL for pair in written(kinds[owner], both, kinds)),
+        "overwritten": {a: b for a, b in COPIED.items() if _has(sections, a)}
+        | dict(pair for owner in OPTIONAL for pair in written(kinds[owner], both, kinds)),
     }
 
 

@@ -14,7 +14,7 @@ from moedsl.classes.fields import evolve, frozen
 from moedsl.cost import pipeline
 from moedsl.diagnostics.model import ADD, Diagnostic, Fix, Instead, error, note, suggest
 from moedsl.diagnostics.source import Span
-from moedsl.megatron import fields
+from moedsl.megatron import fields, releases
 from moedsl.rules import collect
 from moedsl.rules.declarations import cite_text
 from moedsl.rules.interpreter import evaluate, number
@@ -39,11 +39,12 @@ SWEEPABLE = ("seq", "batch", "gpus")
 
 
 def check(
-    module: ast.Module, library: Library, below: tuple[ast.Item, ...] = ()
+    module: ast.Module, library: Library, below: tuple[ast.Item, ...] = (), target: str = ""
 ) -> tuple[tuple[Program, ...], list[Diagnostic]]:
     """Check the runs of a file. Every mistake of every run is reported, not only the first.
 
-    The statements `below` count where the file does not state the same thing.
+    The statements `below` count where the file does not state the same thing. A `target`, which is a release of Bridge,
+    counts whatever the file states.
     """
     known, scope, diagnostics = collect.of_library(library)
     drafts, more = runs(module, library, below)
@@ -57,7 +58,7 @@ def check(
     ]
     programs: list[Program] = []
     for name, draft in drafts:
-        reader = _Reader(name, draft, library, known, scope, diagnostics)
+        reader = _Reader(name, draft, library, known, scope, diagnostics, target)
         program = reader.program()
         if program is not None:
             diagnostics.extend(training_inputs.without_weights(program))
@@ -135,6 +136,7 @@ class _Reader:
     rules: tuple[Rule, ...]
     scope: dict[str, Type]
     diagnostics: list[Diagnostic]
+    target: str
 
     def program(self) -> Program | None:
         before = sum(d.is_error for d in self.diagnostics)
@@ -142,7 +144,10 @@ class _Reader:
         model, hardware = self._model(), self._hardware()
         frozen, sharding = self._vlm(model)
         data, samples = self._data(model)
-        sets = overrides.read(self.draft.sets, model, self.diagnostics)
+        target = self._target()
+        sets = overrides.read(self.draft.sets, model, target, self.diagnostics)
+        if model is not None:
+            model = evolve(model, query_norm=releases.BY_VERSION[target].query_norm)
         built = None if model is None else overrides.as_set(model, sets)
         parts: dict[str, Any] = {
             "gpus": self._count(), "seq": self._size("seq") or 0, "batch": self._size("batch"),
@@ -151,7 +156,7 @@ class _Reader:
             "precision": self._precision(hardware),
             "data": data, "samples": samples, "vlm": frozen, "adapter": self._adapter(),
             "allows": self._allows(), "sweep": self._sweep(),
-            "sets": sets, "target": self._target(), "pipeline_layout": self._layout(built), "isolate": self._isolate(),
+            "sets": sets, "target": target, "pipeline_layout": self._layout(built), "isolate": self._isolate(),
             "versions": self._versions(),
         }  # fmt: skip
         pins = sharding | self._pins(parts["precision"])
@@ -166,6 +171,7 @@ class _Reader:
         spans = {"pack": spans["data"]} | spans if samples is not None and "data" in spans else spans
         self._stages(parts["pipeline_layout"], pins, model)
         self._ahead(sets, model)
+        self._unbuilt(model, target)
         if sum(d.is_error for d in self.diagnostics) > before:
             return None
         return Program(
@@ -282,14 +288,29 @@ class _Reader:
         return adapter_options.read(stmt if isinstance(stmt, ast.AdapterStmt) else None, trains, self.diagnostics)
 
     def _target(self) -> str:
-        stmt, versions = self.draft.fixed.get("target"), fields.versions()
-        if not isinstance(stmt, ast.TargetStmt):
-            return versions[-1]
-        if stmt.version.value not in versions:
-            text = f"Bridge {stmt.version.value} is not supported; supported: {', '.join(versions)}"
-            help = Instead(f"write `target bridge {versions[-1]}`", versions[-1])
-            self._error("check.target", text, stmt.version.span, help)
-        return stmt.version.value
+        """The release of Bridge: the stated one, else the installed one, else the newest."""
+        stmt = self.draft.fixed.get("target")
+        stated = self.target or (stmt.version.value if isinstance(stmt, ast.TargetStmt) else "")
+        if not stated:
+            return releases.default().bridge
+        found = releases.named(stated)
+        if found is None:
+            text = f"Bridge {stated} is not supported; supported: {', '.join(fields.versions())}"
+            help = Instead(f"write `target bridge {releases.NEWEST.minor}`", releases.NEWEST.minor)
+            at = stmt.version.span if isinstance(stmt, ast.TargetStmt) else self._anywhere()
+            self._error("check.target", text, at, help)
+            return releases.NEWEST.bridge
+        return found.bridge
+
+    def _unbuilt(self, model: Model, target: str) -> None:
+        """Refuse a model that the release of Bridge does not know."""
+        words = fields.unbuilt(model.hf, target)
+        if words is None and model.qk_norm and fields.provided(model.hf, target).get("qk_layernorm") is False:
+            words = "it builds the model without its QK norm"
+        if words is not None:
+            newest = next(v for v in reversed(fields.versions()) if fields.unbuilt(model.hf, v) is None)
+            text = f"Bridge {target} cannot build {model.name}: {words}"
+            self._error("check.target", text, self._anywhere(), f"write `target bridge {newest}`, which can")
 
     def _versions(self) -> dict[str, int]:
         """The versions that the run states besides Bridge's, by their name in an expression."""
@@ -297,7 +318,7 @@ class _Reader:
         for s in stmts:
             if s.product.id not in PRODUCTS:
                 text = f"a target is bridge, {' or '.join(PRODUCTS)}"
-                self._error("check.target", text, s.product.span, f"write `target bridge {fields.versions()[-1]}`")
+                self._error("check.target", text, s.product.span, f"write `target bridge {releases.NEWEST.minor}`")
             elif not is_version(s.version.value):
                 self._error("check.target", f"{s.version.value} is not a version", s.version.span, "write it as 2.7.0")
         return {PRODUCTS[s.product.id]: as_number(s.version.value) for s in stmts if s.product.id in PRODUCTS}

@@ -19,8 +19,10 @@ from moedsl.schema.facts import Model
 from moedsl.syntax import ast
 
 
-def read(stmts: Mapping[str, ast.SetStmt], model: Model | None, diagnostics: list[Diagnostic]) -> dict[str, Any]:
-    """The Python value of each path: a bare word is a string, `none` is None.
+def read(
+    stmts: Mapping[str, ast.SetStmt], model: Model | None, target: str, diagnostics: list[Diagnostic]
+) -> dict[str, Any]:
+    """The Python value of each path in that release of Bridge: a bare word is a string, `none` is None.
 
     Errors go to `diagnostics`: check.unknown_field, check.unknown_word, check.type, check.size, check.secret,
     check.architecture.
@@ -28,16 +30,25 @@ def read(stmts: Mapping[str, ast.SetStmt], model: Model | None, diagnostics: lis
     """
     out: dict[str, Any] = {}
     for path, s in stmts.items():
-        field = fields.lookup(path, fields.versions()[-1])
+        field = fields.lookup(path) if path in CHOICES else fields.lookup(path, target)
         if field is None:
-            text, help = f"Bridge has no field `{path}`", meant(path) or (all_sections(),)
-            diagnostics.append(error("check.unknown_field", text, s.path.span, help=help))
+            diagnostics.append(_unknown(path, s, target))
             continue
         found = [*_mistakes(field, s, model)]
         diagnostics += found
         if not found and not _is_fact(model, path):
             out[path] = fields.held(field.type, _plain(s.value))
     return out
+
+
+def _unknown(path: str, s: ast.SetStmt, target: str) -> Diagnostic:
+    """Report a field that the release does not have, with the releases that do, or with what may be meant."""
+    having = [v for v in fields.versions() if fields.lookup(path, v)]
+    if not having:
+        help = meant(path) or (all_sections(),)
+        return error("check.unknown_field", f"Bridge has no field `{path}`", s.path.span, help=help)
+    text = f"Bridge {target} has no field `{path}`; {', '.join(having)} {'have' if having[1:] else 'has'} it"
+    return error("check.unknown_field", text, s.path.span, help=f"write `target bridge {having[-1]}`", fixes=_drop(s))
 
 
 def _mistakes(field: fields.Field, s: ast.SetStmt, model: Model | None) -> Iterator[Diagnostic]:

@@ -60,6 +60,10 @@ _LIKE = _arg(
     "--like RECIPE", "with the layout of this recipe of Bridge's, where the program does not pin another", default="",
     action=_Named,
 )  # fmt: skip
+_TARGET = _arg(
+    "--target VERSION", "the release of Megatron Bridge, whatever the program states; `moedsl targets` lists them",
+    default="", action=_Named,
+)  # fmt: skip
 _PROGRAM = (_arg("file FILE", _FILE, nargs="?"), _TEXT, _LIKE)
 _STAGES = ("parse", "check", "lower", "solve", "plan")
 SECTIONS = (
@@ -101,6 +105,7 @@ COMMANDS: Mapping[str, Command] = {
     "compile": _command(
         "write recipe.py, overrides.txt, plan.json and the lock, and print the plan",
         *_PROGRAM,
+        _TARGET,
         *_PRINTED,
         _arg("-o --output DIR", "where to write (default: out)", default="out"),
         _flag("--force", "overwrite files that moedsl did not write, or that were edited"),
@@ -112,6 +117,7 @@ COMMANDS: Mapping[str, Command] = {
     "plan": _command(
         "print the plan and write nothing",
         *_PROGRAM,
+        _TARGET,
         *_PRINTED,
         _arg("--run NAME", "the run of a file that has several (default: a table of all)"),
         _flag(
@@ -138,6 +144,7 @@ COMMANDS: Mapping[str, Command] = {
             "a folder that `compile` wrote, a recipe.py, a .moe file, or module:function; a recipe runs as you",
             nargs="+",
         ),
+        _arg("--target VERSION", "the release of Megatron Bridge for .moe files", default="", action=_Named),
         *_RECIPE,
         _flag(
             "--read-only", "run nothing: compare what the source states with the plan (default: Bridge runs the recipe)"
@@ -367,6 +374,16 @@ COMMANDS: Mapping[str, Command] = {
         _flag("-f --follow", "follow them until they end; exit code 1 if one fails"),
     ),
     "cancel": _command("cancel the jobs of an experiment", _arg("id ID"), _JSON),
+    "targets": _command(
+        "list the releases of Megatron Bridge that recipes are written for, or fetch one to verify with",
+        _JSON,
+        actions={
+            "add": _command(
+                "fetch releases beside the installed one, once; torch is shared",
+                _arg("versions VERSION", "a release, such as 0.5", nargs="+"),
+            )
+        },
+    ),
     "hardware": _command("list the hardware that a run may name", _JSON),
     "schema": _command(
         "print the JSON Schema of plan.json, or of what `results --json` prints",

@@ -94,7 +94,7 @@ def compiled(a: Namespace, stop_after: str, notes: bool = True) -> tuple[Result 
     source, diagnostics = source_of(a)
     if source is None:
         return None, refused(a, diagnostics)
-    result = compile_source(source, stop_after, Progress(), a.like)
+    result = compile_source(source, stop_after, Progress(), a.like, getattr(a, "target", ""))
     if a.json and result.failed:
         print_json(failed_json(result.diagnostics, result.library.sources))
     if notes or result.failed:

@@ -72,7 +72,8 @@ def _mla(m: Model, tp: int) -> int:
     norm. An indexer is whole on each rank.
     """
     qk = m.heads * (m.qk_nope_dim + m.qk_rope_dim) // tp
-    query = m.q_lora_rank * (m.hidden + qk + m.qk_norm) if m.q_lora_rank else m.hidden * (qk + m.qk_norm)
+    whole = m.hidden * (qk + (m.qk_norm and m.query_norm))
+    query = m.q_lora_rank * (m.hidden + qk + m.qk_norm) if m.q_lora_rank else whole
     down = m.hidden * (m.kv_lora_rank + m.qk_rope_dim) + m.kv_lora_rank * m.qk_norm
     up = m.kv_lora_rank * m.heads * (m.qk_nope_dim + m.v_head_dim) // tp
     return query + down + up + m.heads * m.v_head_dim * m.hidden // tp + sparse.parameters(m)

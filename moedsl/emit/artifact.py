@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 
 from moedsl.diagnostics.source import Source
@@ -16,6 +14,7 @@ from moedsl.emit.overrides import overrides_text
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.library import Library
 from moedsl.support.generation import LOCK
+from moedsl.support.installed import version as installed_version
 from moedsl.support.owned_files import digest, hash_of
 
 
@@ -74,7 +73,7 @@ def lock_text(plan: Plan, inputs: Mapping[str, str], files: Mapping[str, str]) -
 
 def _own_version() -> str:
     """The installed version, or "source" for a checkout that is not installed."""
-    installed = _on_path()
+    installed = installed_version("moedsl")
     if installed:
         return installed
     from importlib.metadata import PackageNotFoundError, version  # slow, and only for an unusual installation
@@ -83,12 +82,3 @@ def _own_version() -> str:
         return version("moedsl")
     except PackageNotFoundError:
         return "source"
-
-
-def _on_path() -> str | None:
-    """The version in the name of the first ``moedsl-VERSION.dist-info`` on the path."""
-    for entry in sys.path:
-        info = next(Path(entry).glob("moedsl-*.dist-info"), None) if entry else None
-        if info is not None:
-            return info.name.removeprefix("moedsl-").removesuffix(".dist-info")
-    return None

@@ -59,19 +59,20 @@ def values(plan: Plan, model: Model) -> dict[str, Any]:
     """The value of each field of the recipe, where it is known without Bridge."""
     settings = [s for _, group in stated(plan) for s in group]
     built = {s.path: s.value for s in settings if isinstance(s.value, Call)}
+    bridge = plan.target.bridge
     classes = {"model": provider(model), "dataset": dataset_class(model.vision is not None, plan.task, is_mock(plan))}
     known = {
         f.path: _plain(f.path, f.others.get(classes.get(f.path.partition(".")[0], ""), f.default))
-        for f in fields().values()
-        if _has_default(f, classes, built)
+        for f in fields(bridge).values()
+        if _has_default(f, classes, built, bridge)
     }
-    known |= {f"model.{name}": _plain(name, value) for name, value in provided(model.hf).items()}
+    known |= {f"model.{name}": _plain(name, value) for name, value in provided(model.hf, bridge).items()}
     common = {path: v for path, v in given(emitted.words(plan)).items() if path not in COPIED.values()}
     if classes["dataset"] != COMMON[plan.task].dataset:
         common = {path: v for path, v in common.items() if not path.startswith("dataset.")}
     known |= {**_BOTH, **_OF_TASK[plan.task], "dataset": classes["dataset"], "model.hf_model_revision": plan.revision}
     known |= {path: _plain(path, value) for path, value in common.items()}
-    known |= {section: None for section in absent() if "." not in section}
+    known |= {section: None for section in absent(bridge) if "." not in section}
     folder = checkpoint_folder(plan)
     known |= {"checkpoint.save": folder, "checkpoint.load": folder, "logger.log_interval": 1}
     for path, call in built.items():
@@ -81,10 +82,10 @@ def values(plan: Plan, model: Model) -> dict[str, Any]:
     return {path: value for path, value in known.items() if value not in _UNKNOWN}
 
 
-def _has_default(field: Field, classes: dict[str, str], built: Collection[str]) -> bool:
+def _has_default(field: Field, classes: dict[str, str], built: Collection[str], bridge: str) -> bool:
     """Whether a field has the default of its class: its section is built from that class, and not by a function."""
     section = field.path.rpartition(".")[0]
-    made = section != "mixed_precision" and (section not in absent() or section in built)
+    made = section != "mixed_precision" and (section not in absent(bridge) or section in built)
     return made and (not field.classes or classes.get(section) in field.classes)
 
 

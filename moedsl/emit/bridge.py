@@ -14,6 +14,7 @@ from moedsl.emit.naming import function_name
 from moedsl.emit.stated import environment, stated
 from moedsl.megatron import common
 from moedsl.megatron.families import family
+from moedsl.megatron.releases import BY_VERSION
 from moedsl.megatron.values import Call, Dtype, Member, parts, python
 from moedsl.planner.model.plan import Plan
 from moedsl.schema.symbols import FINE_TUNES
@@ -43,6 +44,7 @@ def recipe_text(plan: Plan) -> str:
             *((title, list(_lines(plan, settings))) for title, settings in sections),
             ("Environment: defaults, which the launcher and the shell override", list(_environment(plan))),
         ],
+        os=not BY_VERSION[plan.target.bridge].env_vars,
         step=family(plan.family).step,
         entry="finetune" if plan.task in FINE_TUNES else "pretrain",
     )
@@ -139,10 +141,13 @@ def _assignment(s: Setting) -> str:
 
 def _environment(plan: Plan) -> Iterator[str]:
     shared, own = environment(plan)
-    yield "cfg.env_vars = {"
+    inside = BY_VERSION[plan.target.bridge].env_vars
+    yield "cfg.env_vars = {" if inside else "variables = {"
     if shared:
         yield f"    **{common.ENVIRONMENT},"
     for because, names in variables(plan, own):
         yield from comment(because, "    ")
-        yield from (f"    {python(n)}: {python(own[n])}," for n in names)
+        yield from (f"    {python(n)}: {python(own[n] if inside else str(own[n]))}," for n in names)
     yield "}"
+    if not inside:
+        yield from ("for name, value in variables.items():", "    os.environ.setdefault(name, value)")

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from moedsl.megatron import releases
 from moedsl.megatron.families import BUILDERS, CHOICES, PREPROCESSING, PRESETS, dataset_class, family
 from moedsl.megatron.values import Call, Ref
 from moedsl.planner.model.plan import Plan, SamplesPlan
 
 _CONFIG = "megatron.bridge.training.config"
+BY_FUNCTION = "_make_energon_dataset"
+"""A dataset of images whose path is a field and no argument."""
 
 
 def is_mock(plan: Plan) -> bool:
@@ -24,13 +27,19 @@ def is_mock(plan: Plan) -> bool:
 def dataset(plan: Plan) -> Call:
     """The dataset configuration to build, with the plan's sequence length."""
     seq, path = plan.batch.seq, plan.policy.data
-    match dataset_class(family(plan.family).vision, plan.task, is_mock(plan)):
-        case "MockVLMSFTDatasetConfig":
-            return _mock_images(plan, seq)
+    kind = dataset_class(family(plan.family).vision, plan.task, is_mock(plan))
+    module, name = releases.place(kind, plan.target.bridge) or (BUILDERS, kind)
+    match name:
+        case "MockVLMSFTDatasetConfig" | "MockVLMConversationProvider":
+            return _mock_images(plan, seq, module, name)
         case "EnergonDatasetConfig":
             return _energon(plan, seq, path)
+        case "EnergonProvider":
+            return _energon_by_function(plan, seq)
         case "GPTSFTDatasetConfig":
             return _samples(plan, seq, path)
+        case "FinetuningDatasetConfig":
+            return _finetuning(plan, seq, path)
         case _:
             return _gpt(seq, None if is_mock(plan) else [path])
 
@@ -127,11 +136,33 @@ def _packing(plan: Plan, multiple: int) -> Mapping[str, Any]:
     return {"enable_offline_packing": True, "offline_packing_specs": specs}
 
 
-def _mock_images(plan: Plan, seq: int) -> Call:
+def _finetuning(plan: Plan, seq: int, path: str) -> Call:
+    # before Bridge 0.6 a chat is a keyword of the dataset (bridge 0.5.1 data/datasets/sft.py:125), and packing has its
+    # sizes in a field of another name (training/config.py:527)
+    chats = plan.set.get(PREPROCESSING, PRESETS.get(path, "prompts")) == "chat"
+    keywords = {"chat": True, "use_hf_tokenizer_chat_template": True} if chats else {}
+    packed = (
+        _packing(plan, plan.samples.multiple)["offline_packing_specs"] if plan.samples and plan.samples.pack else None
+    )
+    specs = Call("megatron.bridge.data.datasets.packed_sequence", packed.name, packed.kwargs) if packed else None
+    return Call(
+        _CONFIG,
+        "FinetuningDatasetConfig",
+        {
+            "seq_length": seq,
+            "dataset_root": path,
+            "dataset_kwargs": {"pad_to_max_length": True, **keywords},
+            **({"packed_sequence_specs": specs} if specs else {}),
+            "do_test": False,
+        },
+    )
+
+
+def _mock_images(plan: Plan, seq: int, module: str, name: str) -> Call:
     # bridge recipes/qwen_vl/h100/qwen3_vl.py:109
     return Call(
-        BUILDERS,
-        "MockVLMSFTDatasetConfig",
+        module,
+        name,
         {
             "seq_length": seq,
             "hf_processor_path": plan.hf,
@@ -157,5 +188,20 @@ def _energon(plan: Plan, seq: int, path: str) -> Call:
             "num_workers": 2,
             "pad_to_max_length": True,
             "task_encoder": Call(BUILDERS, encoder, {"hf_processor_path": plan.hf}),
+        },
+    )
+
+
+def _energon_by_function(plan: Plan, seq: int) -> Call:
+    # before Bridge 0.6 a function makes the tokenizer, the processor and the encoder, and the path is set afterwards
+    # (bridge 0.5.1 recipes/qwen_vl/qwen3_vl.py:296)
+    return Call(
+        "megatron.bridge.recipes.qwen_vl.qwen3_vl",
+        BY_FUNCTION,
+        {
+            "hf_path": plan.hf,
+            "seq_length": seq,
+            "micro_batch_size": plan.batch.micro_batch,
+            "global_batch_size": plan.batch.global_batch,
         },
     )

@@ -11,11 +11,11 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.emit.dataset import dataset, is_mock, masks_tokens, tokenizer
+from moedsl.emit.dataset import BY_FUNCTION, dataset, is_mock, masks_tokens, tokenizer
 from moedsl.megatron import adapters
 from moedsl.megatron.common import COPIED
 from moedsl.megatron.families import CHOICES, family
-from moedsl.megatron.fields import absent, lookup, provided, words_of
+from moedsl.megatron.fields import absent, has, lookup, provided, words_of
 from moedsl.megatron.values import Call, Dtype, Member, normalise
 from moedsl.planner.model.plan import AdapterPlan, Batch, Layout, Plan, Policy
 from moedsl.schema.adapter import Adapter
@@ -45,6 +45,12 @@ class Words:
     """Fields of the model that Bridge replaces in its class."""
     own: Mapping[str, Any]
     """What the run sets."""
+    bridge: str
+    """The release of Bridge."""
+
+    def has(self, path: str) -> bool:
+        """Whether the release has a field."""
+        return has(path, self.bridge)
 
 
 Value = Callable[[Words], Any]
@@ -137,6 +143,14 @@ def _flex(w: Words) -> bool:
     return w.policy.dispatcher != "alltoall"
 
 
+_NUM_SMS = "model.moe_flex_dispatcher_num_sms"
+"""A release without this field has one for each dispatcher."""
+
+
+def _own_sms(dispatcher: str) -> Value:
+    return lambda w: w.policy.dispatcher == dispatcher and not w.has(_NUM_SMS)
+
+
 def _full(w: Words) -> bool:
     return "full" in w.policy.recompute
 
@@ -149,8 +163,15 @@ def _whole_graph(w: Words) -> bool:
     return "full_iteration" in w.policy.cuda_graph
 
 
+_MODULES = "model.cuda_graph_modules"
+"""A release without this field has a whole iteration as a scope of Megatron's own graphs (core 0.17.1,
+transformer_config.py:884)."""
+
+
 def _graph_impl(w: Words) -> str:
-    return "full_iteration" if _whole_graph(w) else "transformer_engine" if w.policy.cuda_graph else "none"
+    if _whole_graph(w):
+        return "full_iteration" if w.has(_MODULES) else "local"
+    return "transformer_engine" if w.policy.cuda_graph else "none"
 
 
 def _paged(w: Words) -> bool:
@@ -226,7 +247,7 @@ def _of_adapter(name: str) -> Value:
 
 
 def _from_jsonl(w: Words) -> bool:
-    return w.dataset.name == "GPTSFTDatasetConfig"
+    return w.dataset.name in ("GPTSFTDatasetConfig", "FinetuningDatasetConfig")
 
 
 def _of_packing(path: str) -> Value:
@@ -264,6 +285,13 @@ def _without_mtp(w: Words) -> bool:
     return w.hybrid and w.no_mtp
 
 
+def _unrepeated(w: Words) -> bool:
+    """Whether Bridge would build a block for each depth of MTP of a hybrid, whose depths share one."""
+    depths = w.own.get("model.mtp_num_layers", w.provided.get("mtp_num_layers"))
+    return w.hybrid and bool(depths) and not w.provided.get("mtp_use_repeated_layer")
+
+
+_REPEATED = "the depths of MTP share one block, as in the published model and since Bridge 0.6"
 _FUSED = "the provider allows only flash-attn, a separate package (bridge models/hybrid/hybrid_provider.py:144)"
 _NO_MTP = "with a pattern, an MTP layer is built even at depth 0 (bridge models/hybrid/hybrid_provider.py:204)"
 _WHOLE_BATCH = "the smallest batch; validation.jsonl must fill at least one (bridge data/samplers.py:293)"
@@ -304,6 +332,7 @@ SECTIONS = (
         (
             Row("seq", "model.seq_length"),
             Row("data", "dataset", lambda w: w.dataset),
+            Row("data", "dataset.path", when=lambda w: w.dataset.name == BY_FUNCTION),
             Row("seq", "dataset.seq_length"),
             Row("pack", "dataset.enable_offline_packing", _of_packing("enable_offline_packing"), _from_jsonl),
             *(
@@ -331,7 +360,11 @@ SECTIONS = (
                 lambda w: w.policy.dispatcher if _flex(w) else None,
                 read=_flex,
             ),
-            Row("dispatcher", "model.moe_flex_dispatcher_num_sms", lambda w: _SMS[w.policy.dispatcher], _flex),
+            Row("dispatcher", _NUM_SMS, lambda w: _SMS[w.policy.dispatcher], lambda w: _flex(w) and w.has(_NUM_SMS)),
+            *(
+                Row("dispatcher", f"model.moe_{name}_num_sms", _const(sms), _own_sms(name))
+                for name, sms in _SMS.items()
+            ),
             Row("dispatcher", "model.moe_shared_expert_overlap", _const(False)),
             Row(
                 "routing",
@@ -346,6 +379,7 @@ SECTIONS = (
         (
             Row(None, "model.attention_backend", _const(Member(_ENUMS, "AttnBackend", "fused")), _hybrid, _FUSED),
             Row(None, "model.mtp_hybrid_override_pattern", _const(None), _without_mtp, _NO_MTP),
+            Row(None, "model.mtp_use_repeated_layer", _const(True), _unrepeated, _REPEATED),
         ),
     ),
     Section(
@@ -374,8 +408,16 @@ SECTIONS = (
             Row("cuda_graph", "model.cuda_graph_impl", _graph_impl),
             Row(
                 "cuda_graph",
-                "model.cuda_graph_modules",
+                _MODULES,
                 lambda w: [] if _whole_graph(w) else list(w.policy.cuda_graph),
+                lambda w: w.has(_MODULES),
+                read=lambda w: w.policy.cuda_graph,
+            ),
+            Row(
+                "cuda_graph",
+                "model.cuda_graph_scope",
+                lambda w: list(w.policy.cuda_graph),
+                lambda w: not w.has(_MODULES),
                 read=lambda w: w.policy.cuda_graph,
             ),
             Row("cuda_graph", "model.use_te_rng_tracker", lambda w: bool(w.policy.cuda_graph)),
@@ -510,9 +552,14 @@ RESETS = {
 """Fields of Bridge's recipes that contradict decided ones, with AutoBridge's values."""
 
 
+def resets(bridge: str) -> dict[str, Any]:
+    """The fields of RESETS that a release has."""
+    return {path: value for path, value in RESETS.items() if has(path, bridge)}
+
+
 def words(plan: Plan) -> Words:
     """Collect what the rows read of a plan."""
-    kin = family(plan.family)
+    kin, given = family(plan.family), provided(plan.hf, plan.target.bridge)
     return Words(
         task=plan.task,
         layout=plan.layout,
@@ -522,15 +569,21 @@ def words(plan: Plan) -> Words:
         mock=is_mock(plan),
         vision=kin.vision,
         hybrid=kin.hybrid,
-        no_mtp=not plan.set.get("model.mtp_num_layers", True),
+        no_mtp=not plan.set.get("model.mtp_num_layers", not _stray_mtp(given)),
         adapter=_call(plan.adapter) if plan.adapter else None,
         dataset=dataset(plan),
         masks_tokens=masks_tokens(plan),
         profiling=any(path.startswith("profiling.") for path in (*plan.derived, *plan.set)),
         precision_facts=_PRECISION[plan.policy.precision],
-        provided=provided(plan.hf),
+        provided=given,
         own=plan.set,
+        bridge=plan.target.bridge,
     )
+
+
+def _stray_mtp(given: Mapping[str, Any]) -> bool:
+    """Whether Bridge gives a pattern of MTP to a model that has none, as before 0.6 to every hybrid."""
+    return bool(given.get("mtp_hybrid_override_pattern")) and not given.get("mtp_num_layers")
 
 
 def _call(a: AdapterPlan) -> Call:
@@ -539,25 +592,48 @@ def _call(a: AdapterPlan) -> Call:
 
 
 def sections(plan: Plan) -> list[tuple[str, list[Setting]]]:
-    """Every assignment of the recipe under its heading, in order; the user's `set` statements come last."""
+    """Every assignment of the recipe under its heading, in order; the user's `set` statements come last.
+
+    What the release has no field for is left out; `lacking` has what the plan asks for all the same.
+    """
+    bridge = plan.target.bridge
+    found = [(title, [s for s in settings if has(s.path, bridge)]) for title, settings in _wanted(plan)]
+    return [(title, settings) for title, settings in found if settings]
+
+
+def lacking(plan: Plan) -> list[Setting]:
+    """What the plan decides to use and its release of Bridge has no field for, by the newest release's names."""
+    bridge = plan.target.bridge
+    wanted = [s for _, settings in _wanted(plan) for s in settings]
+    arguments = [
+        Setting(f"{s.path}.{name}", value, s.word)
+        for s in wanted
+        if isinstance(s.value, Call) and s.path in absent(bridge)
+        for name, value in s.value.kwargs.items()
+    ]
+    used = [s for s in wanted if s.word and s.value]
+    return [s for s in (*used, *arguments) if not has(s.path, bridge)]
+
+
+def _wanted(plan: Plan) -> list[tuple[str, list[Setting]]]:
     known = words(plan)
     out = [(s.title, [r.setting(known) for r in s.rows if r.when(known)]) for s in SECTIONS]
     out.append(("Tokenizer", [Setting(f"tokenizer.{k}", v, "data") for k, v in tokenizer(plan).items()]))
     derived = {path: Setting(path, value, word) for word, path, value in _derived(plan)}
     out = [(title, [derived.pop(s.path, s) for s in settings]) for title, settings in out]
     own = {p: v for p, v in plan.set.items() if p not in CHOICES}  # those are in the dataset
-    out.append(("Sections that Bridge leaves out", [*_absent(out, [*derived, *plan.set])]))
+    out.append(("Sections that Bridge leaves out", [*_absent(out, [*derived, *plan.set], plan.target.bridge)]))
     out.append(("Derived by rules", list(derived.values())))
-    out.append((SET, [Setting(p, _spelled(v, p), "set") for p, v in own.items()]))
-    return [(title, settings) for title, settings in out if settings]
+    out.append((SET, [Setting(p, _spelled(v, p, plan), "set") for p, v in own.items()]))
+    return out
 
 
-def _absent(out: Iterable[tuple[str, list[Setting]]], paths: Iterable[str]) -> Iterator[Setting]:
+def _absent(out: Iterable[tuple[str, list[Setting]]], paths: Iterable[str], bridge: str) -> Iterator[Setting]:
     """Build each section that is None by default, that a field of these paths is in and that no setting builds."""
     built = {s.path for _, settings in out for s in settings}
     wanted = dict.fromkeys(path.rpartition(".")[0] for path in paths)
     for section in wanted:
-        name = absent().get(section)
+        name = absent(bridge).get(section)
         if name is not None and section not in built:
             module, _, kind = name.partition(":")
             yield Setting(section, Call(module, kind), "set")
@@ -587,13 +663,14 @@ def _derived(plan: Plan) -> Iterator[tuple[str, str, Any]]:
     """Derived settings with their paths; `derive` rules name a field of the model without its section."""
     for word, value in plan.derived.items():
         path = word if "." in word else f"model.{word}"
-        yield word, path, _spelled(value, path)
+        yield word, path, _spelled(value, path, plan)
 
 
-def _spelled(value: Any, path: str) -> Any:
+def _spelled(value: Any, path: str, plan: Plan) -> Any:
     """Turn the name of a dtype, or of a member of the field's enumeration, into that object."""
     if isinstance(value, str) and value.startswith("torch."):
         return Dtype(value.removeprefix("torch."))
-    field = lookup(path) if isinstance(value, str) else None
-    words = words_of(field.type) if field else None
+    bridge = plan.target.bridge
+    field = lookup(path, bridge) if isinstance(value, str) else None
+    words = words_of(field.type, bridge) if field else None
     return Member(words.module, words.type, value) if words and value in words.names else value

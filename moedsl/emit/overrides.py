@@ -104,7 +104,7 @@ def library_recipe(plan: Plan) -> str | None:
 
 def overrides(plan: Plan) -> list[str]:
     """Write every assignment as a Hydra override, without shell quotes, in the recipe's order."""
-    out = [f"{path}={hydra(value)}" for path, value in fields.RESETS.items()]
+    out = [f"{path}={hydra(value)}" for path, value in fields.resets(plan.target.bridge).items()]
     plain = [s for _, group in fields.sections(plan) for s in group]
     for setting in plain:
         out += _override(setting.path, setting.value)

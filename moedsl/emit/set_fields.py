@@ -10,7 +10,7 @@ from attrs import evolve
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, note, warning
 from moedsl.emit import base
-from moedsl.emit.fields import GATHERS, RESETS, decided_fields
+from moedsl.emit.fields import GATHERS, decided_fields, resets
 from moedsl.emit.free_fields import UNPRICED, is_free
 from moedsl.megatron.common import COPIED
 from moedsl.megatron.fields import overwritten
@@ -34,7 +34,7 @@ _WRITERS = {
 def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) -> Iterator[Diagnostic]:
     """Report each `set` that the plan, Bridge or a rule contradicts. `layout` has the names of a run in this layout."""
     leading = {n: value for n, value in p.sets.items() if n in GATHERS.values()}
-    decided = RESETS | decided_fields(plan.replace(set=leading, derived={}), every=True)
+    decided = resets(p.target) | decided_fields(plan.replace(set=leading, derived={}), every=True)
     others = [n for n, value in p.sets.items() if n in decided and decided[n] != value]
     against = [n for n in others if not is_free(n, plan)]
     yield from (_decided(p, plan, path, decided[path]) for path in against)
@@ -73,7 +73,7 @@ def _overwritten(p: Program, values: Mapping[str, Any], decided: Mapping[str, An
     Overlap is copied for the distributed optimizer alone (bridge training/comm_overlap.py:651).
     """
     for path, value in p.sets.items():
-        owner = overwritten().get(path)
+        owner = overwritten(p.target).get(path)
         if owner is None or values.get(owner) == value:
             continue
         if owner.startswith("comm_overlap.") and not path.startswith("model.") and not values[_DISTRIBUTED]:

@@ -11,6 +11,7 @@ from moedsl.emit.dataset import is_mock
 from moedsl.emit.fields import SET, Setting, Words, sections, words
 from moedsl.emit.naming import function_name
 from moedsl.megatron.common import COMMON, COPIED, VARIABLES
+from moedsl.megatron.releases import BY_VERSION
 from moedsl.megatron.values import Call, normalise
 from moedsl.planner.model.plan import Plan
 from moedsl.schema.symbols import FINE_TUNES
@@ -35,9 +36,10 @@ def stated(plan: Plan) -> Sections:
 
 
 def environment(plan: Plan) -> tuple[bool, Mapping[str, Any]]:
-    """Whether Bridge's common variables all belong to the plan, and the variables to state besides."""
+    """Whether Bridge's common variables all belong to the plan, and the variables to state besides; a release without
+    variables in its configuration has no common ones."""
     every = {**plan.env, **{n.removeprefix(_VARIABLE): v for n, v in plan.set.items() if n.startswith(_VARIABLE)}}
-    if not every.keys() >= VARIABLES.keys():
+    if not BY_VERSION[plan.target.bridge].env_vars or not every.keys() >= VARIABLES.keys():
         return False, every
     return True, {n: v for n, v in every.items() if VARIABLES.get(n) != v}
 

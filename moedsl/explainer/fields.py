@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from moedsl.emit.fields import RESETS, sections
+from moedsl.emit.fields import resets, sections
 from moedsl.megatron.values import python
 from moedsl.planner.model.plan import Plan
 
@@ -23,8 +23,9 @@ def field(plan: Plan, name: str) -> Field | None:
     matching = [s for _, settings in sections(plan) for s in settings if _names(s.path, name)]
     if matching:
         return Field(matching[-1].path, python(matching[-1].value), matching[-1].word)
-    path = next((p for p in RESETS if _names(p, name)), None)
-    return None if path is None else Field(path, python(RESETS[path]), "reset")
+    reset = resets(plan.target.bridge)
+    path = next((p for p in reset if _names(p, name)), None)
+    return None if path is None else Field(path, python(reset[path]), "reset")
 
 
 def _names(path: str, name: str) -> bool:

@@ -15,7 +15,7 @@ from moedsl.schema import axes
 from moedsl.schema.axes import json_value
 from moedsl.schema.symbols import CASES, COSTS, SPARES
 from moedsl.schema.units import GIB
-from moedsl.schema.versions import PRODUCTS, as_text
+from moedsl.schema.versions import BRIDGE, PRODUCTS, as_text
 from moedsl.solver.members import Member, without, written
 from moedsl.solver.reads import reads
 from moedsl.solver.solve import Chosen, solve
@@ -92,7 +92,7 @@ def _values(env: Json, r: Rule) -> Values:
 
 def _value(name: str, value: Any) -> Any:
     """Write a value as JSON, and a version as text."""
-    return as_text(value) if name in PRODUCTS.values() else json_value(value)
+    return as_text(value) if name in (BRIDGE, *PRODUCTS.values()) else json_value(value)
 
 
 def _json(p: Program, codes: Mapping[str, int], row: Row | None, r: Rule, env: Json) -> Json:

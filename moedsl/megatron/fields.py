@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from moedsl.classes.fields import frozen
+from moedsl.megatron import differences
+from moedsl.megatron.releases import NEWEST, RELEASES
 
 DATA = Path(__file__).resolve().parent
-LATEST = "0.6.2"
+LATEST = NEWEST.bridge
 
 
 @frozen
@@ -30,17 +31,16 @@ class Field:
     """The default in each class where it differs."""
 
 
-@cache
 def versions() -> tuple[str, ...]:
-    """The Bridge versions whose fields are known."""
-    stems = (name.removesuffix(".json") for name in os.listdir(DATA))
-    return tuple(sorted(s.removeprefix("bridge_fields_") for s in stems if s.startswith("bridge_fields_")))
+    """The Bridge versions whose fields are known, from the oldest."""
+    return tuple(r.bridge for r in RELEASES)
 
 
-@lru_cache(maxsize=4)
+@cache
 def data(version: str = LATEST) -> Mapping[str, Any]:
     """The data of that Bridge version (tools/bridge_fields.py); FileNotFoundError for one not in `versions()`."""
-    return json.loads((DATA / f"bridge_fields_{version}.json").read_text(encoding="utf-8"))
+    found = json.loads((DATA / f"bridge_fields_{version}.json").read_text(encoding="utf-8"))
+    return found if version == LATEST else differences.applied(found, data())
 
 
 def sections(version: str = LATEST) -> Mapping[str, Mapping[str, Any]]:
@@ -65,6 +65,21 @@ def provided(hf: str, version: str = LATEST) -> Mapping[str, Any]:
     return of[hf] if hf in of else dict.fromkeys((name for found in of.values() for name in found), "unknown")
 
 
+def unbuilt(hf: str, version: str = LATEST) -> str | None:
+    """The words with which that Bridge version refuses a model of the stdlib; None if it builds the model."""
+    return data(version)["unbuilt"].get(hf)
+
+
+def has(path: str, version: str = LATEST) -> bool:
+    """Whether that Bridge version has the field; an environment variable and a whole section are no fields."""
+    return "." not in path or path.startswith("env_vars.") or path in absent(version) or path in fields(version)
+
+
+def first_with(path: str) -> str | None:
+    """The oldest known version that has the field; None if none has."""
+    return next((v for v in versions() if has(path, v)), None)
+
+
 @frozen
 class Words:
     """The names of an enumeration, or of torch's dtypes, and the module that has them."""
@@ -85,7 +100,7 @@ def words_of(type: str, version: str = LATEST) -> Words | None:
     return Words(kinds[0], known["module"], tuple(known["names"])) if known else None
 
 
-@lru_cache(maxsize=4)
+@cache
 def fields(version: str = LATEST) -> Mapping[str, Field]:
     """The field of each dotted path of that Bridge version; FileNotFoundError for a version not in `versions()`."""
     return {

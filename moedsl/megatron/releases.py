@@ -6,9 +6,12 @@ Field tables (fields.py) say which fields a release has; this file says what no 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
 
-from attrs import frozen
+from attrs import field, frozen
+
+from moedsl.support.installed import version
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -21,10 +24,13 @@ class Release:
     core: str
     own: tuple[str, ...] = ()
     """Packages besides these two that its environment must have in another version than the newest release's."""
-    classes: Mapping[str, str] = _NONE
+    classes: Mapping[str, str] = field(default=_NONE, hash=False)
     """Where it has what the newest release has under another name: "module:class" by the newest name."""
-    renamed: Mapping[str, str] = _NONE
-    """Its name of a field, by the newest one."""
+    query_norm: bool = True
+    """Whether its Megatron-Core norms the input of latent attention's query projection, where that has no rank."""
+    mtp_alone: bool = True
+    """Whether a last stage may hold MTP without a decoder layer: else latent attention becomes an ordinary one there
+    (bridge 0.4.2 models/gpt_provider.py:361)."""
     env_vars: bool = True
     """Whether its ConfigContainer has environment variables."""
 
@@ -42,8 +48,16 @@ _BEFORE_06 = {
 }
 
 RELEASES = (
-    Release("0.4.2", "0.17.1", own=("transformers==5.3.0",), classes=_BEFORE_06, env_vars=False),
-    Release("0.5.1", "0.18.2", classes=_BEFORE_06, env_vars=False),
+    Release(
+        "0.4.2",
+        "0.17.1",
+        own=("transformers==5.3.0",),
+        classes=_BEFORE_06,
+        query_norm=False,
+        mtp_alone=False,
+        env_vars=False,
+    ),
+    Release("0.5.1", "0.18.2", classes=_BEFORE_06, query_norm=False, env_vars=False),
     Release("0.6.2", "0.19.2"),
 )
 """From the oldest."""
@@ -54,3 +68,16 @@ BY_VERSION = {r.bridge: r for r in RELEASES}
 def named(version: str) -> Release | None:
     """The release that a version means: itself, or the newest of its first numbers: 0.5 is 0.5.1."""
     return next((r for r in reversed(RELEASES) if f"{r.bridge}.".startswith(f"{version}.")), None)
+
+
+def place(name: str, bridge: str) -> tuple[str, str] | None:
+    """The module and the class that a release has for one of the newest release's; None if it has that one."""
+    found = BY_VERSION[bridge].classes.get(name)
+    return (found.partition(":")[0], found.partition(":")[2]) if found else None
+
+
+@cache
+def default() -> Release:
+    """The release of a run that names none: the one that is installed, as in a container, else the newest."""
+    installed = version("megatron_bridge")
+    return (installed and named(".".join(installed.split(".")[:2]))) or NEWEST

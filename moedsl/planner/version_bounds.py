@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.schema.versions import PRODUCTS
+from moedsl.schema.versions import BRIDGE, PRODUCTS
 from moedsl.syntax import ast
 
 
@@ -18,7 +18,8 @@ def bound(e: ast.Expr, env: Mapping[str, Any]) -> tuple[str, str] | None:
         return None
     if e.op in ("=>", "or"):
         return bound(e.right, env) if _undecided(e, env) else None
-    product = next((p for p, n in PRODUCTS.items() if isinstance(e.left, ast.Name) and n == e.left.id), None)
+    products = {**PRODUCTS, "bridge": BRIDGE}
+    product = next((p for p, n in products.items() if isinstance(e.left, ast.Name) and n == e.left.id), None)
     least = e.right.args[0] if isinstance(e.right, ast.Call) and e.right.args else None
     return (product, least.value) if product and e.op == ">=" and isinstance(least, ast.String) else None
 

@@ -8,6 +8,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from moedsl.checker.program import Pin, Program
+from moedsl.megatron import fields, releases
 from moedsl.queries.gpus import held
 from moedsl.rules.library import Library
 from moedsl.schema import axes
@@ -24,6 +25,7 @@ KINDS = {
     "gpus": "More and fewer GPUs",
     "hardware": "Other GPUs",
     "seq": "Sequence length",
+    "target": "Other releases of Megatron Bridge",
     "precision": "Number formats",
     "freeze": "Freezing",
     "sharding": "Sharding",
@@ -51,7 +53,7 @@ def changes(chosen: Chosen, library: Library) -> list[Change]:
     p = held(chosen)
     frozen_parts = _freezing(p) if p.model.vision is not None else ()
     return [
-        *_gpus(p), *_hardware(p, library), *_seq(p), *_precision(chosen, p),
+        *_gpus(p), *_hardware(p, library), *_seq(p), *_target(p), *_precision(chosen, p),
         *_settled(chosen, p, formats=True), *frozen_parts, *_settled(chosen, p, formats=False),
     ]  # fmt: skip
 
@@ -99,6 +101,17 @@ def _seq(p: Program) -> Iterator[Change]:
             yield Change("seq", label, None, f"the {step} tokens of a step do not divide into such sequences")
         else:
             yield Change("seq", label, evolve(p, seq=seq, batch=step // seq))
+
+
+def _target(p: Program) -> Iterator[Change]:
+    """Every other release of Bridge, newest first."""
+    for r in reversed(releases.RELEASES):
+        if r.bridge != p.target:
+            refused = fields.unbuilt(p.model.hf, r.bridge)
+            model = evolve(p.model, query_norm=r.query_norm)
+            yield Change(
+                "target", f"Bridge {r.bridge}", None if refused else evolve(p, target=r.bridge, model=model), refused
+            )
 
 
 def _precision(chosen: Chosen, p: Program) -> Iterator[Change]:

@@ -44,7 +44,7 @@ DELTA_NETS = ("qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text")
 """Families that Bridge builds with gated delta nets and experts (bridge models/qwen/qwen3_next_bridge.py:85,
 models/qwen/qwen35_bridge.py:61)."""
 _COMMIT = re.compile("[0-9a-f]{40}")
-_FILLED = {"name", "sources", "source", "constants"}
+_FILLED = {"name", "query_norm", "sources", "source", "constants"}
 
 
 @frozen

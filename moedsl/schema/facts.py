@@ -106,6 +106,9 @@ class Model:
     indexer_topk: int = 0
     """The most keys that a query attends to."""
     qk_norm: bool = False
+    query_norm: bool = True
+    """Whether latent attention without a q_lora_rank norms the input of its query projection if it has QK norm: not
+    before Megatron-Core 0.19."""
     qk_norm_over: str = "each_head"
     """each_head: a norm as wide as one head. all_heads: one as wide as all heads, whole on each rank (OLMoE).
     split_heads: such a norm split over TP, which kernels of its own compute in FP32 (MiniMax-M2)."""

@@ -86,6 +86,7 @@ RUN: dict[str, Type] = {
     "adapter_regather": FLAG,
     "pack": FLAG,
     "shapes": Type("enum", SHAPES),
+    "bridge_version": NUMBER,
     "torch_version": NUMBER,
     "te_version": NUMBER,
     **dict.fromkeys(SWITCHES, FLAG),
@@ -106,7 +107,11 @@ def _facts(cls: type, skip: tuple[str, ...]) -> dict[str, Type]:
 
 VISION = {"vision_heads": NUMBER, "vision_ffn_hidden": NUMBER, "deepstack_layers": NUMBER}
 """Facts of the vision tower; 0 without one."""
-MODEL = _facts(Model, ("name", "hf", "revision")) | {"model": TEXT, "has_vision": FLAG, "hybrid": FLAG} | VISION
+MODEL = (
+    _facts(Model, ("name", "hf", "revision", "query_norm"))
+    | {"model": TEXT, "has_vision": FLAG, "hybrid": FLAG}
+    | VISION
+)
 HARDWARE = _facts(Hardware, ("name", "device")) | {"hardware": TEXT}
 
 _AXIS_KINDS = {"int": NUMBER, "flag": FLAG}

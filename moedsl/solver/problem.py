@@ -65,6 +65,7 @@ def _fixed(p: Program, gpus: int, overrides: Mapping[str, Any]) -> Values:
     values |= {n: getattr(p.hardware, n) for n in HARDWARE if hasattr(p.hardware, n)}
     values |= {"model": p.model.name, "has_vision": p.model.vision is not None, "hybrid": p.model.hybrid}
     values |= {"hardware": p.hardware.name}
+    values |= {versions.BRIDGE: versions.as_number(p.target)}
     values |= _vision(p)
     values |= {"gpus": gpus, "phase": p.phase, "task": p.task, "routing": p.routing, "vlm": p.vlm}
     values |= _adapter(p)

@@ -47,7 +47,7 @@ def path_for(name: str) -> Path | None:
     directory = cache_dir() / version()
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        private = _private(directory)
+        private = is_private(directory)
     except OSError:
         return None
     return directory / name if private and os.access(directory, os.W_OK) else None
@@ -57,7 +57,7 @@ def load(name: str) -> bytes | None:
     """Load what `save` stored, or None: missing, unreadable, damaged, or writable by somebody else."""
     directory = cache_dir() / version()
     try:
-        if not _private(directory):
+        if not is_private(directory):
             return None
         with (directory / name).open("rb") as f:
             data = f.read() if _only_ours(os.fstat(f.fileno())) else b""
@@ -67,7 +67,7 @@ def load(name: str) -> bytes | None:
     return body if hashlib.sha256(body).digest() == digest else None
 
 
-def _private(directory: Path) -> bool:
+def is_private(directory: Path) -> bool:
     """Whether only this user may write to a directory, and nobody else but root may replace it or one above it."""
     above = Path(os.path.abspath(directory)).parents, directory.resolve().parents
     return _only_ours(directory.stat()) and all(_keeps(p.lstat()) for p in {p for path in above for p in path})

@@ -6,6 +6,7 @@ The functions that training calls run on the real model on the meta device.
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -54,21 +55,23 @@ def _captured(config: Any, chunks: Sequence[Any], groups: Any) -> list[str]:
     core/transformer/cuda_graphs.py does. Needs the microbatch calculator."""
     graphs: Any = importlib.import_module("megatron.core.transformer.cuda_graphs")
     variables = {name: str(value) for name, value in (getattr(config, "env_vars", None) or {}).items()}
+    takes = inspect.signature(graphs.TECudaGraphHelper).parameters
+    own = {"pg_collection": groups} if "pg_collection" in takes else {}  # not before Megatron-Core 0.18
     with patch.dict(os.environ, variables):
         helper = graphs.TECudaGraphHelper(
-            chunks, config.model, config.model.seq_length, config.train.micro_batch_size, pg_collection=groups
+            chunks, config.model, config.model.seq_length, config.train.micro_batch_size, **own
         )
     if not helper.flattened_callables:
         return []
     _, made = helper._get_cuda_graph_input_data()
-    if not _captures_attention(config.model, graphs):
+    if not _captures_attention(config.model):
         return []
     turned = all("rotary_pos_emb" in given for given in made.get("sample_kwargs") or () if given is not None)
     positions = {c.position_embedding_type for c in helper.chunks_with_decoder if c is not None}
     return [] if turned or "none" in positions else [UNTURNED.format(positions=", ".join(sorted(positions)))]
 
 
-def _captures_attention(model: Any, graphs: Any) -> bool:
+def _captures_attention(model: Any) -> bool:
     """Whether the model rotates positions in shared code; latent attention does this itself."""
-    modules = model.cuda_graph_modules
-    return not model.multi_latent_attention and (not modules or graphs.CudaGraphModule.attn in modules)
+    modules = model.cuda_graph_modules if hasattr(model, "cuda_graph_modules") else model.cuda_graph_scope
+    return not model.multi_latent_attention and (not modules or "attn" in {m.name for m in modules})

@@ -17,10 +17,11 @@ from typing import Any, Self, TypeVar
 
 from attrs import evolve
 
+from moedsl.megatron.releases import BY_VERSION, Release
 from moedsl.support import child_python, limits
 from moedsl.support.resources import stdlib_dir
 from moedsl.verify import case as cases
-from moedsl.verify import hub
+from moedsl.verify import environments, hub
 from moedsl.verify import resolve as resolved
 from moedsl.verify.case import Case
 from moedsl.verify.report import Report, failed, from_json
@@ -40,9 +41,12 @@ def is_installed() -> bool:
 
 
 class Server:
-    """One warm process; `with Server() as server: server.judge(cases)`. The start takes as long as importing Bridge."""
+    """One warm process; `with Server() as server: server.judge(cases)`. The start takes as long as importing Bridge.
 
-    def __init__(self, jobs: int = 2) -> None:
+    It has the installed Bridge, or that of a release whose environment is made.
+    """
+
+    def __init__(self, jobs: int = 2, release: Release | None = None) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="moedsl-hf-")
         home = Path(self._home.name)
         hub.build(home, stdlib_dir() / "hf", hub.user_cache())
@@ -54,7 +58,7 @@ class Server:
                 stdout=subprocess.PIPE,
                 stderr=self._log,
                 text=True,
-                env=_environment(home),
+                env=_environment(home, release),
             )
         self._first: dict[str, Any] | None = None
 
@@ -134,9 +138,11 @@ class Server:
         return f"the verifying process ended: {self._log.read().decode(errors='replace').strip()}"
 
 
-def _environment(home: Path) -> dict[str, str]:
+def _environment(home: Path, release: Release | None) -> dict[str, str]:
     quiet = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    return child_python.environment() | hub.environment(home) | quiet
+    own = child_python.environment() | hub.environment(home) | quiet
+    first = environments.folders(release) if release else []
+    return own | {"PYTHONPATH": os.pathsep.join([*first, own["PYTHONPATH"]])}
 
 
 def verify(
@@ -157,8 +163,23 @@ def verify(
     if wanted and not is_installed():
         message = f"Megatron Bridge is not installed for {sys.executable} (Python {sys.version.split()[0]})"
         return [c if isinstance(c, Report) else failed(c.file, "verify.no_bridge", message, INSTALL) for c in read]
-    if not wanted:
-        return [c for c in read if isinstance(c, Report)]
-    with Server(min(jobs, len(wanted))) as server:
-        answers = iter(server.judge(wanted, progress))
-        return [c if isinstance(c, Report) else next(answers) for c in read]
+    answers: dict[int, Report] = {}
+    for release in dict.fromkeys(map(_release, wanted)):
+        own = [c for c in wanted if _release(c) is release]
+        answers |= zip(map(id, own), _judged(own, release, jobs, progress), strict=True)
+    return [c if isinstance(c, Report) else answers[id(c)] for c in read]
+
+
+def _release(case: Case) -> Release | None:
+    """The release that a plan is for; None for a recipe without a plan, which the installed one judges."""
+    return BY_VERSION.get(case.plan.target.bridge) if case.plan else None
+
+
+def _judged(wanted: list[Case], release: Release | None, jobs: int, progress: Progress | None) -> list[Report]:
+    """Ask one release of Bridge, if it is here."""
+    if release is not None and not environments.is_ready(release):
+        text = f"the recipe is for Megatron Bridge {release.bridge}, which is not here"
+        help = f"`moedsl targets add {release.minor}` fetches it once, beside the installed one"
+        return [failed(c.file, "verify.no_target", text, help) for c in wanted]
+    with Server(min(jobs, len(wanted)), release) as server:
+        return server.judge(wanted, progress)

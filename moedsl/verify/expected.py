@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from moedsl.megatron.families import PREPROCESSING
+from moedsl.megatron.fields import has
 from moedsl.planner.model.plan import Batch, Layout, Plan, Policy
 
 Check = tuple[str, Any, Callable[[Any], bool]]
@@ -13,10 +15,7 @@ Check = tuple[str, Any, Callable[[Any], bool]]
 
 PATTERN = "model.hybrid_layer_pattern"
 _OBJECTS = {
-    "dataset.preprocessing": {
-        "chat": "<ChatSFTPreprocessingConfig>",
-        "prompts": "<PromptCompletionSFTPreprocessingConfig>",
-    }
+    PREPROCESSING: {"chat": "<ChatSFTPreprocessingConfig>", "prompts": "<PromptCompletionSFTPreprocessingConfig>"}
 }
 """The resolved values of fields that a run file sets by a word, as `flat` writes objects."""
 
@@ -33,6 +32,8 @@ def checks(plan: Plan) -> Iterator[Check]:
     for field, value in own.items():
         if field == PATTERN and isinstance(value, str):
             yield _pattern(value)
+        elif field == PREPROCESSING and not has(field, plan.target.bridge):
+            yield _chats(value)
         elif not field.startswith("env_vars."):
             yield _same(field, _OBJECTS.get(field, {}).get(value, value))
 
@@ -40,7 +41,7 @@ def checks(plan: Plan) -> Iterator[Check]:
 def _decided(plan: Plan) -> Iterator[Check]:
     yield from _layout(plan.layout)
     yield from _batch(plan.batch)
-    yield from _policy(plan.policy)
+    yield from _policy(plan.policy, plan.target.bridge)
     for word, value in plan.derived.items():
         yield _same(word if "." in word else f"model.{word}", value)
 
@@ -48,6 +49,11 @@ def _decided(plan: Plan) -> Iterator[Check]:
 def _same(field: str, value: Any) -> Check:
     plain = value.removeprefix("torch.") if isinstance(value, str) else value
     return field, plain, lambda actual: actual == plain
+
+
+def _chats(value: str) -> Check:
+    """Whether the data are chats, where that is a keyword of the dataset."""
+    return "dataset.dataset_kwargs", value, lambda actual: bool(actual.get("chat")) == (value == "chat")
 
 
 def _pattern(value: str) -> Check:
@@ -113,13 +119,13 @@ _FLAGS = {
 }
 
 
-def _policy(policy: Policy) -> Iterator[Check]:
+def _policy(policy: Policy, bridge: str) -> Iterator[Check]:
     yield _same("model.bf16", True)
     for field, value in _NUMBERS[policy.precision].items():
         yield _same(field, value)
     yield from _dispatcher(policy.dispatcher)
     yield from _recompute(policy.recompute)
-    yield from _graphs(policy.cuda_graph)
+    yield from _graphs(policy.cuda_graph, bridge)
     yield from _optimizer(policy)
     yield _same("model.moe_router_force_load_balancing", policy.routing == "balanced")
     for word, field in _FLAGS.items():
@@ -154,10 +160,11 @@ def _recompute(modules: Sequence[str]) -> Iterator[Check]:
     yield _set("model.recompute_modules", modules)
 
 
-def _graphs(modules: Sequence[str]) -> Iterator[Check]:
+def _graphs(modules: Sequence[str], bridge: str) -> Iterator[Check]:
     if not modules:
         yield _same("model.cuda_graph_impl", "none")
     elif [*modules] == ["full_iteration"]:
         yield "model.cuda_graph_impl", "full_iteration", lambda actual: actual in ("full_iteration", "local")
     else:
-        yield _set("model.cuda_graph_modules", modules)
+        newer = "model.cuda_graph_modules"
+        yield _set(newer if has(newer, bridge) else "model.cuda_graph_scope", modules)

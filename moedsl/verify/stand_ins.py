@@ -1,4 +1,4 @@
-"""Make stand-ins for what a recipe names and this machine does not have: checkpoint and tokenizer vocabulary."""
+"""Make stand-ins for what a recipe names and this machine does not have: checkpoint, tokenizer and processor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 
 @contextmanager
@@ -34,6 +34,30 @@ def weights(config: Any) -> Generator[None]:
             yield
     finally:
         config.checkpoint.pretrained_checkpoint = None
+
+
+@contextmanager
+def processors() -> Generator[list[str]]:
+    """Let a recipe load the tokenizer and the processor of a model whose files are not here, as the datasets of images
+    before Bridge 0.6 do; yield what was replaced."""
+    import transformers
+
+    replaced: list[str] = []
+
+    def of(kind: Any) -> Any:
+        real = kind.from_pretrained.__func__
+
+        def load(cls: type, name: str, *more: Any, **options: Any) -> Any:
+            try:
+                return real(cls, name, *more, **options)
+            except OSError:  # transformers' word for files that are not here
+                replaced.append(f"the files of {name} that a dataset of images reads (not on this machine)")
+                return MagicMock(name=name)
+
+        return patch.object(kind, "from_pretrained", classmethod(load))
+
+    with of(transformers.AutoTokenizer), of(transformers.ProcessorMixin):
+        yield replaced
 
 
 def vocabulary(config: Any) -> tuple[str, ...]:

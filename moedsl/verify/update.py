@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping
 from operator import attrgetter
 from types import CodeType
@@ -62,10 +63,11 @@ def compare(config: Any, case: Case, num_microbatches: int | None) -> tuple[Mism
     out: list[Mismatch] = []
     for field, planned, agrees in checks(plan):
         planned = layout(planned) if field == LAYOUT else planned
-        if field not in resolved:
+        actual = resolved[field] if field in resolved else _property(config, field)
+        if actual is _ABSENT:
             out.append(Mismatch(field, planned, None, "no such field"))
-        elif not (resolved[field] == planned or agrees(resolved[field])):
-            out.append(Mismatch(field, planned, resolved[field]))
+        elif not (actual == planned or agrees(actual)):
+            out.append(Mismatch(field, planned, actual))
     known = {m.field for m in out}
     out += [m for m in _emitted(config, plan) if m.field not in known]
     return (*out, *_environment(config, plan))
@@ -74,23 +76,28 @@ def compare(config: Any, case: Case, num_microbatches: int | None) -> tuple[Mism
 def _emitted(config: Any, plan: Plan) -> Iterator[Mismatch]:
     """Compare what the emitter decides, field by field (emit/fields.py)."""
     for field, planned in decided_fields(plan).items():
-        if not _has(config, field):
+        actual = _property(config, field)
+        if actual is _ABSENT:
             yield Mismatch(field, planned, None, "no such field")
-        elif (resolved := normalise(field, attrgetter(field)(config))) != planned:
+        elif (resolved := normalise(field, actual)) != planned:
             yield Mismatch(field, planned, resolved)
 
 
-def _has(config: Any, field: str) -> bool:
+_ABSENT = object()
+
+
+def _property(config: Any, field: str) -> Any:
+    """The value at a dotted path, which may be a property of its section and no field."""
     try:
-        attrgetter(field)(config)
+        return attrgetter(field)(config)
     except AttributeError:
-        return False
-    return True
+        return _ABSENT
 
 
 def _environment(config: Any, plan: Plan) -> list[Mismatch]:
     prefix = "env_vars."
     own = {n.removeprefix(prefix): v for n, v in plan.set.items() if n.startswith(prefix)}
     planned = {**plan.env, **own}
-    has = {name: str(value) for name, value in config.env_vars.items()}
+    said = getattr(config, "env_vars", os.environ)  # before 0.6 the recipe sets them itself
+    has = {name: str(value) for name, value in said.items()}
     return [Mismatch(f"env_vars.{n}", v, has.get(n)) for n, v in planned.items() if has.get(n) != str(v)]

@@ -89,11 +89,17 @@ def judge(case: Case, stand_ins: str = "") -> Report:
 
 def _questions(case: Case, found: _Findings) -> None:
     gpu.answer(case.device, case.world, 0)
-    config, code = found.ask("recipe", lambda: load.load(case))
+    with stand_ins.processors() as replaced:
+        config, code = found.ask("recipe", lambda: load.load(case))
     found.mismatches += update.unknown_fields(config, code)
     written = {s.path for _, settings in stated(case.plan) for s in settings} if case.plan else set[str]()
     with stand_ins.checkpoint(config) as elsewhere:
-        found.stood_in = (*elsewhere, *mamba.stood_in(config.model), *sparse.stood_in(config.model))
+        found.stood_in = (
+            *dict.fromkeys(replaced),
+            *elsewhere,
+            *mamba.stood_in(config.model),
+            *sparse.stood_in(config.model),
+        )
         found.more["changed"] = found.ask("update", lambda: update.update(config, written))
     collection, made = found.ask("groups", lambda: initialise(config, case.world, 0))
     found.ask("overlap", lambda: user_buffers.initialise(config))

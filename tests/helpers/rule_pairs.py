@@ -194,6 +194,11 @@ _PAIRS: dict[str, Pair] = {
         run(hardware="a100_80gb", dispatcher="deepep", ep=16),
     ),
     "std.captured_attention.with_positions": (run("oss"), run("oss", cuda_graph=PARTIAL)),
+    "std.releases.paged_stash": (run(also="target bridge 0.5\n", **WHOLE), run(also="target bridge 0.4\n", **WHOLE)),
+    "std.releases.mxfp8_shards": (
+        run("gb200", also="target bridge 0.5\n", precision="mxfp8", sharding="fsdp"),
+        run("gb200", also="target bridge 0.4\n", precision="mxfp8", sharding="fsdp"),
+    ),
     "std.ep_overlap.torch": (
         run(also="target torch 2.6.0\n", ep_overlap=True),
         run(also="target torch 2.5.1\n", ep_overlap=True),

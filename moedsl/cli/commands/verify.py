@@ -27,7 +27,7 @@ def run(a: Namespace) -> int:
         paths: list[tuple[str, str]] = []
         for file in a.files:
             with limits.of_part(limits.File(file)):
-                made = _compiled(file, stack) if file.endswith(".moe") else [(file, file)]
+                made = _compiled(file, a.target, stack) if file.endswith(".moe") else [(file, file)]
             if made is None:
                 return 1
             paths += made
@@ -54,13 +54,13 @@ def _read(a: Namespace, paths: Sequence[str]) -> Sequence[Report]:
     return reports
 
 
-def _compiled(file: str, stack: ExitStack) -> list[tuple[str, str]] | None:
+def _compiled(file: str, target: str, stack: ExitStack) -> list[tuple[str, str]] | None:
     """Compile a .moe file into a temporary folder for the verification; returns its runs with their folders."""
     source, found = reader.read(file)
     if source is None:
         talk.say(found, {})
         return None
-    result = compile_source(source, progress=talk.Progress())
+    result = compile_source(source, progress=talk.Progress(), target=target)
     talk.say(result.diagnostics, {**result.library.sources, source.name: source})
     if result.failed:
         return None

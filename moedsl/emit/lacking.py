@@ -1,0 +1,36 @@
+"""Refuse a plan that uses what its release of Bridge does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from moedsl.checker.program import Program
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.emit.fields import lacking
+from moedsl.megatron.fields import first_with
+from moedsl.megatron.releases import BY_VERSION
+from moedsl.planner.model.plan import Plan
+
+ID = "plan.not_in_release"
+
+
+def refused(p: Program, plan: Plan) -> Iterator[Diagnostic]:
+    """Report each field that the release lacks, with the oldest release that has it."""
+    for s in lacking(plan):
+        text = f"Bridge {p.target} has no `{s.path}`, which `{s.word}` needs"
+        help = f"write `target bridge {first_with(s.path)}`, or another value of `{s.word}`"
+        yield error(ID, text, p.spans.get(s.word or "", p.spans["hardware"]), help=help)
+    if p.model.attention == "mla" and _ends_in_mtp(plan) and not BY_VERSION[p.target].mtp_alone:
+        text = f"Bridge {p.target} builds MTP with ordinary attention on a last stage without a decoder layer"
+        help = (
+            "`set model.mtp_num_layers = 0`",
+            "or pin a `pipeline_layout` that ends in `tmL`",
+            "or take a newer release: `target bridge 0.5`",
+        )
+        yield error(ID, text, p.spans["hardware"], help=help)
+
+
+def _ends_in_mtp(plan: Plan) -> bool:
+    """Whether the last stage has MTP and no decoder layer."""
+    last = (plan.layout.pipeline_layout or "").rpartition("|")[2]
+    return "m" in last and "t" not in last

@@ -1,0 +1,19 @@
+"""The older releases of Bridge whose environments `tools/setup` fetches."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from moedsl.megatron.releases import RELEASES, Release
+from moedsl.verify import environments
+
+OLDER = RELEASES[:-1]
+
+
+def available(release: Release) -> None:
+    """Skip a test where an environment could not be fetched; fail where everything is required."""
+    if not environments.is_ready(release):
+        text = f"Bridge {release.bridge} is not here: `moedsl targets add {release.minor}`"
+        (pytest.fail if os.environ.get("MOEDSL_REQUIRE_ALL") == "1" else pytest.skip)(text)
