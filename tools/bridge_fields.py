@@ -1,8 +1,8 @@
 """Write every field of the installed Bridge's ConfigContainer to moedsl/megatron/bridge_fields_VERSION.json.
 
 usage: .venv/bin/python tools/bridge_fields.py [FILE]     needs the real Bridge, which .venv has
-Of an older release, run it with the Python of its environment (`moedsl targets` says where); its file has what differs
-from the newest release's (moedsl/megatron/differences.py).
+       .venv/bin/python tools/bridge_fields.py --older    of each older release that `moedsl targets add` has fetched
+The file of an older release has what differs from the newest release's (moedsl/megatron/differences.py).
 Shape: {"bridge", "core", "sections": {section: {field: {"type": text, "default": JSON, "in": [classes], "others":
 {class: JSON}}}}, "absent": {section: "module:class" or null}, "words": {type: {"module", "names"}}, "overwritten":
 {field: field}, "provided": {model: {field: JSON}}, "unbuilt": {model: reason}, "common": {task: {field: JSON}}}.
@@ -24,6 +24,7 @@ import inspect
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -33,10 +34,10 @@ from typing import Any, get_args, get_type_hints
 
 from moedsl.megatron import differences
 from moedsl.megatron.common import COMMON, MODULE
-from moedsl.megatron.releases import BY_VERSION, NEWEST
+from moedsl.megatron.releases import BY_VERSION, NEWEST, RELEASES
 from moedsl.megatron.values import normalise
 from moedsl.support.resources import stdlib_dir
-from moedsl.verify import hub, mamba, te
+from moedsl.verify import environments, hub, mamba, te
 
 RELEASE = BY_VERSION[version("megatron-bridge")]
 MODEL = {
@@ -258,7 +259,17 @@ def _has(sections: dict[str, dict[str, Any]], path: str) -> bool:
     return name in sections.get(section, {})
 
 
+def older() -> None:
+    """Run this script once for each older release, which needs a process of its own."""
+    for release in filter(environments.made, RELEASES[:-1]):
+        path = os.pathsep.join([*environments.folders(release), str(stdlib_dir().parent)])
+        subprocess.run([sys.executable, __file__], env=os.environ | {"PYTHONPATH": path}, check=True)
+
+
 def main() -> None:
+    if sys.argv[1:] == ["--older"]:
+        older()
+        return
     document = generate()
     folder = Path(__file__).resolve().parent.parent / "moedsl/megatron"
     file = Path(sys.argv[1]) if len(sys.argv) > 1 else folder / f"bridge_fields_{document['bridge']}.json"

@@ -14,8 +14,10 @@ from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
 from moedsl.importer.families import FAMILIES
 from moedsl.importer.unsupported import UNSUPPORTED
+from moedsl.megatron import unbuilt
 from moedsl.megatron.families import family as of_family
 from moedsl.megatron.fields import LATEST as RELEASE
+from moedsl.megatron.releases import RELEASES
 from moedsl.rules import collect, documents
 from moedsl.rules.declarations import cite_text
 from moedsl.rules.documents import Claim, Document
@@ -151,7 +153,7 @@ def _rule_rows(kind: str, chosen: list[Rule]) -> tuple[list[str], list[list[str]
 def models_page(library: Library) -> str:
     """Write an overview, the facts of each model with their sources, and the facts that a declaration may state."""
     models = [m for m in (library.model(n)[0] for n in sorted(library.models)) if m is not None]
-    head = ["Model", "Parameters", "Layers", "Experts", "Attention", "Longest sequence", "Hugging Face"]
+    head = ["Model", "Parameters", "Layers", "Experts", "Attention", "Longest sequence", "Bridge", "Hugging Face"]
     parts = ["# The models\n", NOTICE, MODELS, table(head, map(_overview, models)), _families(models)]
     for m in models:
         parts += [f"## {m.name}\n", table(["Fact", "Value", "Source"], _facts(library.models[m.name].facts))]
@@ -180,7 +182,12 @@ def _imported(name: str, models: Sequence[Model]) -> list[str]:
 
 def _overview(m: Model) -> list[str]:
     size = f"{parameters.unique(m) / 1e9:.1f} B"
-    return [code(m.name), size, _layers(m), _experts(m), _attention(m), f"{m.max_seq:,}", m.hf]
+    return [code(m.name), size, _layers(m), _experts(m), _attention(m), f"{m.max_seq:,}", _releases(m), m.hf]
+
+
+def _releases(m: Model) -> str:
+    """The releases of Bridge that build a model."""
+    return ", ".join(r.minor for r in RELEASES if unbuilt.why(m, r.bridge) is None)
 
 
 def _layers(m: Model) -> str:

@@ -14,7 +14,7 @@ from moedsl.classes.fields import evolve, frozen
 from moedsl.cost import pipeline
 from moedsl.diagnostics.model import ADD, Diagnostic, Fix, Instead, error, note, suggest
 from moedsl.diagnostics.source import Span
-from moedsl.megatron import fields, releases
+from moedsl.megatron import fields, releases, unbuilt
 from moedsl.rules import collect
 from moedsl.rules.declarations import cite_text
 from moedsl.rules.interpreter import evaluate, number
@@ -304,11 +304,9 @@ class _Reader:
 
     def _unbuilt(self, model: Model, target: str) -> None:
         """Refuse a model that the release of Bridge does not know."""
-        words = fields.unbuilt(model.hf, target)
-        if words is None and model.qk_norm and fields.provided(model.hf, target).get("qk_layernorm") is False:
-            words = "it builds the model without its QK norm"
+        words = unbuilt.why(model, target)
         if words is not None:
-            newest = next(v for v in reversed(fields.versions()) if fields.unbuilt(model.hf, v) is None)
+            newest = next(v for v in reversed(fields.versions()) if unbuilt.why(model, v) is None)
             text = f"Bridge {target} cannot build {model.name}: {words}"
             self._error("check.target", text, self._anywhere(), f"write `target bridge {newest}`, which can")
 

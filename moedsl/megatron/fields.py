@@ -65,11 +65,6 @@ def provided(hf: str, version: str = LATEST) -> Mapping[str, Any]:
     return of[hf] if hf in of else dict.fromkeys((name for found in of.values() for name in found), "unknown")
 
 
-def unbuilt(hf: str, version: str = LATEST) -> str | None:
-    """The words with which that Bridge version refuses a model of the stdlib; None if it builds the model."""
-    return data(version)["unbuilt"].get(hf)
-
-
 def has(path: str, version: str = LATEST) -> bool:
     """Whether that Bridge version has the field; an environment variable and a whole section are no fields."""
     return "." not in path or path.startswith("env_vars.") or path in absent(version) or path in fields(version)

@@ -8,7 +8,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from moedsl.checker.program import Pin, Program
-from moedsl.megatron import fields, releases
+from moedsl.megatron import releases, unbuilt
 from moedsl.queries.gpus import held
 from moedsl.rules.library import Library
 from moedsl.schema import axes
@@ -107,7 +107,7 @@ def _target(p: Program) -> Iterator[Change]:
     """Every other release of Bridge, newest first."""
     for r in reversed(releases.RELEASES):
         if r.bridge != p.target:
-            refused = fields.unbuilt(p.model.hf, r.bridge)
+            refused = unbuilt.why(p.model, r.bridge)
             model = evolve(p.model, query_norm=r.query_norm)
             yield Change(
                 "target", f"Bridge {r.bridge}", None if refused else evolve(p, target=r.bridge, model=model), refused

@@ -16,6 +16,7 @@ from moedsl.cli.talk import compiled
 from moedsl.compiler import Result as Compiled
 from moedsl.diagnose import text as diagnose_text
 from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.megatron.releases import BY_VERSION, default
 from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import program
 from moedsl.rehearse.checks import checks
@@ -27,6 +28,7 @@ from moedsl.rehearse.result import Result, diagnosis, to_json
 from moedsl.rehearse.shrink import Rehearsal, shrink
 from moedsl.rehearse.text import text
 from moedsl.solver.solve import Chosen
+from moedsl.verify import environments
 from moedsl.verify.client import INSTALL, is_installed
 from moedsl.verify.gpu import from_plan
 
@@ -68,6 +70,12 @@ def _problem(a: Namespace, made: Compiled, wanted: list[Run]) -> Diagnostic | No
     if not a.dryrun and not is_installed():
         text = f"Megatron Bridge is not installed for {sys.executable} (Python {sys.version.split()[0]})"
         return error("rehearse.no_bridge", text, help=f"{INSTALL}; --dryrun shows what would run")
+    other = next(
+        (p.target.bridge for _, p in wanted if not environments.is_installed(BY_VERSION[p.target.bridge])), None
+    )
+    if not a.dryrun and other is not None:
+        text = f"the plan is for Megatron Bridge {other}, and a rehearsal trains with the installed one"
+        return error("rehearse.no_bridge", text, help=f"state `target bridge {default().minor}`, or verify the plan")
     return None
 
 

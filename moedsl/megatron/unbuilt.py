@@ -1,0 +1,15 @@
+"""Say why a release of Bridge cannot build a model of the stdlib."""
+
+from __future__ import annotations
+
+from moedsl.megatron.fields import data, provided
+from moedsl.schema.facts import Model
+
+
+def why(model: Model, bridge: str) -> str | None:
+    """The release's own words, or the part that it leaves out; None if it builds the model, or if that is unknown."""
+    refused = data(bridge)["unbuilt"].get(model.hf)
+    if refused is not None:
+        return refused
+    normless = model.qk_norm and provided(model.hf, bridge).get("qk_layernorm") is False
+    return "it builds the model without its QK norm" if normless else None

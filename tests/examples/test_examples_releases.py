@@ -1,0 +1,55 @@
+"""Examples for the older releases of Bridge, each judged by that release itself, or refused with a reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moedsl.megatron.releases import Release
+from moedsl.verify.client import Server
+from tests.helpers import rotation
+from tests.helpers.paths import EXAMPLES
+from tests.helpers.programs import compiled, written
+from tests.helpers.targets import OLDER, available
+
+pytestmark = pytest.mark.bridge
+_TARGET = re.compile(r"^target bridge .*$", re.MULTILINE)
+REFUSED = {
+    ("lora_experts", "0.4.2"): "has no `peft.share_expert_adapters`",
+    ("long_deepseek_v3_128k", "0.4.2"): "builds MTP with ordinary attention",
+    ("long_deepseek_v3_256k", "0.4.2"): "builds MTP with ordinary attention",
+    ("workflow_profile", "0.4.2"): "builds MTP with ordinary attention",
+}
+"""What a release cannot do, by example."""
+CASES = rotation.some("releases", [(e, r) for e in EXAMPLES for r in OLDER], 8)
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[dict[str, Server]]:
+    """One process for each older release, while this file runs."""
+    running: dict[str, Server] = {}
+    yield running
+    for server in running.values():
+        server.close()
+
+
+@pytest.mark.parametrize(("example", "release"), CASES, ids=lambda c: c.stem if isinstance(c, Path) else c.bridge)
+def test_the_release_accepts_the_example(
+    example: Path, release: Release, servers: dict[str, Server], tmp_path: Path
+) -> None:
+    text = _TARGET.sub("", example.read_text(encoding="utf-8"))
+    result = compiled(f"{text}\ntarget bridge {release.minor}\n", f"examples/{example.name}")
+    why = REFUSED.get((example.stem, release.bridge))
+    if why is not None:
+        assert [d for d in result.diagnostics if d.is_error and why in d.message], result.diagnostics
+        return
+    assert not result.failed, result.diagnostics
+    available(release)
+    if release.bridge not in servers:
+        servers[release.bridge] = Server(2, release)
+    for report in servers[release.bridge].judge(written(result, tmp_path)):
+        assert report.ok, report.to_json()
+        assert report.versions["megatron-bridge"] == release.bridge
