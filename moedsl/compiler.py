@@ -206,7 +206,7 @@ def _plan(r: Result, progress: Progress) -> None:
 def _lacking(p: Program, plan: Plan) -> Iterator[Diagnostic]:
     """Refuse what the plan uses and its release of Bridge does not have."""
     if p.target != NEWEST.bridge:
-        from moedsl.emit import lacking  # only older releases lack anything
+        from moedsl.emit import lacking  # only older releases need it
 
         yield from lacking.refused(p, plan)
 

@@ -379,7 +379,7 @@ COMMANDS: Mapping[str, Command] = {
         _JSON,
         actions={
             "add": _command(
-                "fetch releases beside the installed one, once; torch is shared",
+                "fetch releases in addition to the installed one, once; torch is shared",
                 _arg("versions VERSION", "a release, such as 0.5", nargs="+"),
             )
         },

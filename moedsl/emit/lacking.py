@@ -15,7 +15,7 @@ ID = "plan.not_in_release"
 
 
 def refused(p: Program, plan: Plan) -> Iterator[Diagnostic]:
-    """Report each field that the release lacks, with the oldest release that has it."""
+    """Report each field that the release does not have, with the oldest release that has it."""
     for s in lacking(plan):
         text = f"Bridge {p.target} has no `{s.path}`, which `{s.word}` needs"
         help = f"write `target bridge {first_with(s.path)}`, or another value of `{s.word}`"

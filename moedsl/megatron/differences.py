@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 GONE = "-"
-"""The key of the names that the other table has and this one has not."""
+"""The key of the names that only the other table has."""
 
 
 def of(table: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

@@ -179,7 +179,7 @@ def _judged(wanted: list[Case], release: Release | None, jobs: int, progress: Pr
     """Ask one release of Bridge, if it is here."""
     if release is not None and not environments.is_ready(release):
         text = f"the recipe is for Megatron Bridge {release.bridge}, which is not here"
-        help = f"`moedsl targets add {release.minor}` fetches it once, beside the installed one"
+        help = f"`moedsl targets add {release.minor}` fetches it once, in addition to the installed one"
         return [failed(c.file, "verify.no_target", text, help) for c in wanted]
     with Server(min(jobs, len(wanted)), release) as server:
         return server.judge(wanted, progress)
