@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.emit.fields import lacking
-from moedsl.megatron.fields import first_with
+from moedsl.megatron.fields import first_with, has
 from moedsl.megatron.releases import BY_VERSION
 from moedsl.planner.model.plan import Plan
 
@@ -20,6 +20,10 @@ def refused(p: Program, plan: Plan) -> Iterator[Diagnostic]:
         text = f"Bridge {p.target} has no `{s.path}`, which `{s.word}` needs"
         help = f"write `target bridge {first_with(s.path)}`, or another value of `{s.word}`"
         yield error(ID, text, p.spans.get(s.word or "", p.spans["hardware"]), help=help)
+    if plan.samples and plan.samples.source == "hf" and not has("dataset.hf_dataset", p.target):
+        text = f"Bridge {p.target} fine-tunes on folders of JSONL, not on a data set of Hugging Face by its name"
+        help = f"write `target bridge {first_with('dataset.hf_dataset')}`, or name a folder"
+        yield error(ID, text, p.spans["data"], help=help)
     if p.model.attention == "mla" and _ends_in_mtp(plan) and not BY_VERSION[p.target].mtp_alone:
         text = f"Bridge {p.target} builds MTP with ordinary attention on a last stage without a decoder layer"
         help = (
