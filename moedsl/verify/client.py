@@ -130,6 +130,8 @@ class Server:
         return json.loads(line) if line else None
 
     def _complete(self, report: Report) -> Report:
+        if not self.first["ready"]:
+            return report
         common = {"versions": self.first["versions"], "stood_in": (*self.first["stood_in"], *report.stood_in)}
         return evolve(report, **common)
 

@@ -12,14 +12,16 @@ from typing import Any
 from moedsl.verify.te import installed
 
 _MISSING: list[str] = []
+_LOOK = "_missing_cudnn_dsa_kernel_dependencies"
 
 
 def install() -> None:
     """Answer that nothing is missing; call after `te.install`."""
     if installed("megatron-core"):
         utils: Any = importlib.import_module("megatron.core.utils")
-        _MISSING[:] = utils._missing_cudnn_dsa_kernel_dependencies()
-        utils._missing_cudnn_dsa_kernel_dependencies = _nothing
+        if hasattr(utils, _LOOK):  # not before Megatron-Core 0.19
+            _MISSING[:] = getattr(utils, _LOOK)()
+            setattr(utils, _LOOK, _nothing)
 
 
 def _nothing() -> Sequence[str]:
