@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-from attrs import field, frozen
-
+from moedsl.classes.fields import frozen
 from moedsl.support.installed import version
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -24,7 +23,7 @@ class Release:
     core: str
     own: tuple[str, ...] = ()
     """Packages besides these two that its environment must have in another version than the newest release's."""
-    classes: Mapping[str, str] = field(default=_NONE, hash=False)
+    classes: Mapping[str, str] = _NONE
     """Where it has what the newest release has under another name: "module:class" by the newest name."""
     query_norm: bool = True
     """Whether its Megatron-Core norms the input of latent attention's query projection, where that has no rank."""

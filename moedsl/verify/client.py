@@ -166,15 +166,15 @@ def verify(
         message = f"Megatron Bridge is not installed for {sys.executable} (Python {sys.version.split()[0]})"
         return [c if isinstance(c, Report) else failed(c.file, "verify.no_bridge", message, INSTALL) for c in read]
     answers: dict[int, Report] = {}
-    for release in dict.fromkeys(map(_release, wanted)):
-        own = [c for c in wanted if _release(c) is release]
-        answers |= zip(map(id, own), _judged(own, release, jobs, progress), strict=True)
+    for bridge in dict.fromkeys(map(_target, wanted)):
+        own = [c for c in wanted if _target(c) == bridge]
+        answers |= zip(map(id, own), _judged(own, BY_VERSION.get(bridge), jobs, progress), strict=True)
     return [c if isinstance(c, Report) else answers[id(c)] for c in read]
 
 
-def _release(case: Case) -> Release | None:
-    """The release that a plan is for; None for a recipe without a plan, which the installed one judges."""
-    return BY_VERSION.get(case.plan.target.bridge) if case.plan else None
+def _target(case: Case) -> str:
+    """The release that a plan is for; empty for a recipe without a plan, which the installed one judges."""
+    return case.plan.target.bridge if case.plan else ""
 
 
 def _judged(wanted: list[Case], release: Release | None, jobs: int, progress: Progress | None) -> list[Report]:
