@@ -335,6 +335,8 @@ COMMANDS: Mapping[str, Command] = {
         *_PROGRAM,
         _arg("-o --output FILE", "default: report.html", default="report.html"),
         _flag("--pareto", "draw memory against speed and GPUs against time too"),
+        _arg("--profile FILE", "draw a measured step too: what `moedsl profile --run FILE --json` printed"),
+        _arg("--memory FILE", "draw memory over time too: what `moedsl memory --json` printed"),
         _FOREIGN,
     ),
     "run": _command(

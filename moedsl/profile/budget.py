@@ -18,6 +18,8 @@ from moedsl.profile.window import Numbers, Window, cut
 
 SECOND = 1e9
 GROUPS = (COMPUTE, COMMUNICATION, COPIES)
+PIXELS = 1000
+"""The width of a drawn step."""
 SHOWN = 10
 """Unknown names and modules that are listed."""
 Json = dict[str, Any]
@@ -47,7 +49,19 @@ def budget(t: Trace, steps: Steps, classes: Classes) -> Json:
         "compute_absent": {"total_s": mean["compute_absent_s"], "by_cause": _absent(mean)},
         "modules": _modules(mean, t, numbers, classes),
         "unknown": _unknown(mean, t, numbers),
+        "timeline": timeline(cut(t, numbers, *windows[int(np.argsort(lengths)[len(lengths) // 2])]), numbers),
     }  # fmt: skip
+
+
+def timeline(w: Window, numbers: Numbers) -> Json:
+    """Return when each block runs in one step, as shares of it; what is nearer than a pixel is one."""
+    out: Json = {"step_s": w.length / SECOND}
+    for name in GROUPS:
+        found = w.union(np.isin(w.kind, numbers.block(name)))
+        drawn = intervals.union(found.start, found.end + w.length // PIXELS)
+        spans = zip(drawn.start - w.start, drawn.end - w.start, strict=True)
+        out[name] = [[round(float(a) / w.length, 4), round(min(float(b) / w.length, 1.0), 4)] for a, b in spans]
+    return out
 
 
 def _step(w: Window, numbers: Numbers, on_cpu: bool) -> dict[str, float]:

@@ -14,6 +14,7 @@ from moedsl.planner.model.estimate import Stage
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.plan import plan_text
 from moedsl.report import ranks, schedule, trades
+from moedsl.report.measured import NOTHING, Measured
 from moedsl.report.ticks import linear
 from moedsl.schema.axes import show
 
@@ -31,16 +32,16 @@ SIGN = '<meta name="generator" content="moedsl report">'
 COLOURS = ("#3b6fb6", "#7aa6d6", "#c9803a", "#5a9a5a", "#a9a9a9", "#8a6bb0", "#c0504d", "#d8b24a", "#4aa3a3", "#6b6b6b")
 
 
-def page(plans: Sequence[Plan]) -> str:
-    """Make one HTML document for all plans of a file; it loads nothing from elsewhere."""
+def page(plans: Sequence[Plan], found: Measured = NOTHING) -> str:
+    """Make one HTML document for all plans of a file, with what was measured; it loads nothing from elsewhere."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), undefined=jinja2.StrictUndefined, autoescape=True,
         finalize=lambda value: visible(value) if isinstance(value, str) else value,
     )  # fmt: skip
-    return environment.get_template("page.html.j2").render(plans=[_view(p) for p in plans])
+    return environment.get_template("page.html.j2").render(plans=[_view(p, found) for p in plans])
 
 
-def _view(p: Plan) -> dict[str, Any]:
+def _view(p: Plan, found: Measured) -> dict[str, Any]:
     return {
         "plan": p,
         "text": plan_text(p),
@@ -51,6 +52,7 @@ def _view(p: Plan) -> dict[str, Any]:
         "timeline": timeline(p),
         "trades": trades.trades(p),
         "meshes": meshes(p),
+        "measured": found.view(p.name),
     }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from attrs import frozen
 
 ALLOCATED, AWAITING = "active_allocated", "active_awaiting_free"
+DRAWN = 500
 ALLOC, FREE = "alloc", "free_requested"
 Frames = tuple[tuple[str, int, str], ...]
 """File, line and function of each Python frame, the innermost first."""
@@ -45,6 +46,8 @@ class Memory:
     events: int
     ended_by: str
     """oom, or an empty text."""
+    over_time: tuple[int, ...]
+    """The most bytes in each of at most `DRAWN` equal parts of the history."""
 
 
 def devices(snapshot: Any) -> list[Memory]:
@@ -68,15 +71,19 @@ def _device(device: int, segments: Sequence[Mapping[str, Any]], events: Sequence
     now = {address: block for s in segments for address, block in _blocks(s) if block["state"] == ALLOCATED}
     at_end = total = sum(b["size"] for b in now.values())
     peak, at = total, len(events)
+    parts = [0] * min(DRAWN, max(len(events), 1))
+    parts[-1] = total
     for i in range(len(events) - 1, -1, -1):
         total -= _change(events[i])
+        part = i * len(parts) // len(events)
+        parts[part] = max(parts[part], total)
         if total > peak:
             peak, at = total, i
     reserved = sum(s["total_size"] for s in segments)
     held = sum(b["size"] for s in segments for _, b in _blocks(s) if b["state"] in (ALLOCATED, AWAITING))
     return Memory(
         device, peak, _live(now, events, at), total, at_end, reserved, reserved - held, len(events),
-        "oom" if events and any(e["action"] == "oom" for e in events[-3:]) else "",
+        "oom" if events and any(e["action"] == "oom" for e in events[-3:]) else "", tuple(parts),
     )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def report(name: str, memory: Memory, classes: Classes) -> Json:
     return {
         "snapshot": name, "device": memory.device, "peak_gib": memory.peak / GIB, "events": memory.events,
         "ended_by": memory.ended_by, "at_start_gib": memory.at_start / GIB, "at_end_gib": memory.at_end / GIB,
-        "reserved_gib": memory.reserved / GIB,
+        "reserved_gib": memory.reserved / GIB, "over_time_gib": [round(b / GIB, 3) for b in memory.over_time],
         "fragmentation": {"inactive_gib": memory.inactive / GIB,
                           "share": memory.inactive / memory.reserved if memory.reserved else 0.0},
         "kinds": [{"kind": k, "gib": b / GIB, "share": b / memory.peak} for k, b in _largest(kinds)],

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from moedsl.cli import answers, talk
 from moedsl.cli.talk import compiled
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.report import measured
 from moedsl.report.page import SIGN, page
 from moedsl.support.atomic_file import refusals
 from moedsl.support.owned_files import stamp
@@ -18,9 +20,12 @@ def run(a: Namespace) -> int:
     diagnostics = refusals(path, "report", SIGN, a.force)
     if diagnostics:
         return talk.refused(a, diagnostics)
+    found = measured.read(a.profile, a.memory)
+    if isinstance(found, Diagnostic):
+        return talk.refused(a, [found])
     result, code = compiled(a, "plan")
     if result is None or code:
         return code
     if a.pareto:
         answers.add(result, None, True, None)
-    return talk.written(path, stamp(path.name, page(result.plans)), "")
+    return talk.written(path, stamp(path.name, page(result.plans, found)), "")

@@ -1,0 +1,95 @@
+"""Draw what was measured: the step beside the predicted one, one step of each stage, and memory over time.
+
+The figures are those that `moedsl profile --json` and `moedsl memory --json` print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.support import foreign_json
+
+Json = Mapping[str, Any]
+BLOCKS = (("compute", "#3b6fb6"), ("communication", "#c9803a"), ("copies", "#5a9a5a"))
+"""The blocks of a trace from top to bottom, with their colours."""
+
+
+@frozen
+class Measured:
+    """The JSON of a profile and of a memory snapshot, if given."""
+
+    profile: Json | None = None
+    memory: Json | None = None
+
+    def view(self, name: str) -> dict[str, Any] | None:
+        """What the page of the run of that name draws."""
+        if self.profile is None and self.memory is None:
+            return None
+        return {
+            "table": _table(self.profile, name),
+            "stages": [_stage(p) for p in _parts(self.profile)],
+            "blocks": BLOCKS,
+            "memory": [] if self.memory is None else [_curve(d) for d in self.memory["devices"]],
+        }
+
+
+NOTHING = Measured()
+
+
+def read(profile: str | None, memory: str | None) -> Measured | Diagnostic:
+    """Read the files; each is drawn once, so that one that lacks a figure is refused before the page is made."""
+    each: list[Json | None] = []
+    for path, command in ((profile, "profile"), (memory, "memory")):
+        try:
+            each.append(None if path is None else foreign_json.loads(Path(path).read_text(encoding="utf-8")))
+            Measured(*each).view("")
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as problem:
+            said = problem.strerror if isinstance(problem, OSError) else f"{type(problem).__name__} {problem}"
+            help = f"write it with `moedsl {command} ... --run run.moe --json > {command}.json`"
+            return error("profile.printed", f"{path} is not what `moedsl {command} --json` prints: {said}", help=help)
+    return Measured(*each)
+
+
+def _parts(profile: Json | None) -> Sequence[Json]:
+    """The report of each stage's representative; of a single trace its own."""
+    return () if profile is None else profile.get("parts") or [profile]
+
+
+def _table(profile: Json | None, name: str) -> list[dict[str, Any]]:
+    """The parts of the step, predicted and measured, as shares of the longer step."""
+    plans = {p["run"]: p["table"] for p in (profile or {}).get("plans", ())}
+    lines = plans.get(name, ())
+    longest = max((line[key] or 0.0 for line in lines for key in ("predicted_s", "measured_s")), default=1.0)
+    return [
+        {**line, "predicted_share": line["predicted_s"] / longest * 100,
+         "measured_share": (line["measured_s"] or 0.0) / longest * 100}
+        for line in lines
+    ]  # fmt: skip
+
+
+def _stage(part: Json) -> dict[str, Any]:
+    """One step of a trace: a row of boxes for each block."""
+    line = part["timeline"]
+    boxes = [
+        {"row": row, "left": a * 1000, "width": (b - a) * 1000, "colour": colour, "title": name}
+        for row, (name, colour) in enumerate(BLOCKS)
+        for a, b in line[name]
+    ]
+    return {"trace": part["trace"], "rank": part["rank"], "step_s": line["step_s"], "boxes": boxes}
+
+
+def _curve(device: Json) -> dict[str, Any]:
+    """Memory over the history, as a line in 1000 x 200, with the peak."""
+    points, peak = device["over_time_gib"], max(device["peak_gib"], 1e-9)
+    return {"device": device["device"], "snapshot": device["snapshot"], "peak": device["peak_gib"],
+            "line": " ".join(f"{x:.1f},{y:.1f}" for x, y in _line(points, peak))}  # fmt: skip
+
+
+def _line(points: Sequence[float], peak: float) -> Iterator[tuple[float, float]]:
+    for i, gib in enumerate(points):
+        yield i * 1000 / max(len(points) - 1, 1), 195 - gib / peak * 190
