@@ -1,4 +1,4 @@
-"""Draw what was measured: the step beside the predicted one, one step of each stage, and memory over time.
+"""Draw what was measured: the step next to the predicted one, one step of each stage, and memory over time.
 
 The figures are those that `moedsl profile --json` and `moedsl memory --json` print.
 """
@@ -42,7 +42,7 @@ NOTHING = Measured()
 
 
 def read(profile: str | None, memory: str | None) -> Measured | Diagnostic:
-    """Read the files; each is drawn once, so that one that lacks a figure is refused before the page is made."""
+    """Read the files; each is drawn once, so that a file without a figure is refused before the page is made."""
     each: list[Json | None] = []
     for path, command in ((profile, "profile"), (memory, "memory")):
         try:
