@@ -5,9 +5,10 @@ The fields are where attrs looks for them, so its `asdict`, `evolve` and `fields
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T")
@@ -28,6 +29,8 @@ class Field(NamedTuple):
     repr: bool = True
     name: str = ""
     type: str = ""
+    metadata: Mapping[str, Any] = MappingProxyType({})
+    """Always empty; fields of attrs may have some."""
 
     @property
     def alias(self) -> str:

@@ -58,6 +58,7 @@ def test_attrs_reads_the_fields() -> None:
     assert attrs.evolve(Below(1), a=2) == Below(2)
     assert attrs.asdict(Below(1)) == {"a": 1, "b": "x", "c": [], "d": ()}
     assert [f.name for f in attrs.fields(Below)] == ["a", "b", "c", "d"]
+    assert not any(f.metadata for f in attrs.fields(Below))
 
 
 def test_a_pickle_has_no_computed_values() -> None:
