@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T")
@@ -29,13 +28,16 @@ class Field(NamedTuple):
     repr: bool = True
     name: str = ""
     type: str = ""
-    metadata: Mapping[str, Any] = MappingProxyType({})
-    """Always empty; fields of attrs may have some."""
 
     @property
     def alias(self) -> str:
         """The name of the argument."""
         return self.name
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Nothing; fields of attrs may have some."""
+        return {}
 
 
 def field(

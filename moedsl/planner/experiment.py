@@ -77,8 +77,8 @@ def facts_of(model: Model) -> str:
 
 
 def _stated(facts: Model | Vision) -> dict[str, Any]:
-    every = {f: getattr(facts, f.name) for f in fields(facts.__class__)}
-    return {f.name: value for f, value in every.items() if f.name != "revision" and value != f.default}
+    every = ((f, getattr(facts, f.name)) for f in fields(facts.__class__))
+    return {f.name: value for f, value in every if f.name != "revision" and value != f.default}
 
 
 def experiment(
