@@ -167,17 +167,21 @@ def _sparse(m: Model, s: Sizes) -> Floats:
     transformer/experimental_attention_variant/dsa_cudnn_kernels.py:2264).
 
     For each head the query of a full width and the compressed one, which `mla_up_proj` recomputes, the result in the
-    latent's width and a log-sum-exp. For each token, on every TP rank, the compressed key, the chosen keys (INT32), the
-    gradients of the indexer's loss, and its inputs where sequence parallelism has gathered them.
+    latent's width and a log-sum-exp. For each token, on every TP rank, the compressed key, and what the indexer keeps.
     """
     padded = s.split * sparse.heads(m, s.tp)
     up = s.split * m.heads * (m.qk_nope_dim + m.qk_rope_dim) + padded * sparse.key(m)
     out = padded * (BF16 * m.kv_lora_rank + 4)
+    core = (out + s.tokens * BF16 * sparse.key(m)) * s.keep["core_attn"]
+    return (BF16 * up * s.keep["mla_up_proj"] + core) * s.here["core_attn"] + _indexer(m, s)
+
+
+def _indexer(m: Model, s: Sizes) -> Floats:
+    """Count what a layer's own indexer keeps, on every TP rank: the keys that it chose (INT32), which layers that share
+    them only refer to, the gradients of its loss, and its inputs where sequence parallelism has gathered them."""
     learned = BF16 * ((m.indexer_heads + 2) * m.indexer_dim + m.indexer_heads)
-    chosen = s.tokens * (4 * m.indexer_topk + BF16 * sparse.key(m) + learned)
-    entered = BF16 * s.tokens * (s.tp > 1) * (m.hidden + m.q_lora_rank)
-    core = (out + chosen + entered) * s.keep["core_attn"]
-    return (BF16 * up * s.keep["mla_up_proj"] + core) * s.here["core_attn"]
+    entered = BF16 * (s.tp > 1) * (m.hidden + m.q_lora_rank)
+    return s.tokens * (4 * m.indexer_topk + learned + entered) * s.keep["core_attn"] * s.here["core_attn"]
 
 
 def dense_mlp(m: Model, s: Sizes) -> Floats:
@@ -249,6 +253,8 @@ def layers(m: Model, s: Sizes) -> ByKind:
     out = {"dense": first + full * (around + entry + inside), "moe": first + full * (around + second + routed)}
     if m.linear:
         out["delta"] = entry + full * (mixer(m, s, mixers.delta_net(m)) + mixed + second + routed)
+    if m.indexer_every > 1:
+        out["reuse"] = out["moe"] - full * _indexer(m, s)
     return out
 
 
@@ -320,6 +326,7 @@ def captured(m: Model, s: Sizes, t: Table) -> ByKind:
     around = {"moe": attention(m, s) + adapted(m, s, "attention")} | (
         {"delta": mixer(m, s, mixers.delta_net(m))} if m.linear else {}
     )
+    around |= {"reuse": around["moe"] - _indexer(m, s)} if m.indexer_every > 1 else {}
     routed = router * (entry * (1.0 + s.keep["pre_mlp_norm"]) + _router(m, s))
     return {kind: attn * (entry + size) + routed for kind, size in around.items()}
 

@@ -88,7 +88,8 @@ def linears(m: Model) -> Mapping[str, tuple[Linear, ...]]:
     if m.hybrid:
         out = {"dense": dense, "moe": moe, "attention": attention, **of}
     else:
-        out = {"dense": attention + dense, "moe": attention + moe, **{kind: one + moe for kind, one in of.items()}}
+        alike = {"moe": attention + moe} | ({"reuse": attention + moe} if m.indexer_every > 1 else {})
+        out = {"dense": attention + dense, **alike, **{kind: one + moe for kind, one in of.items()}}
     return {**out, "mtp": (Linear("eh_proj", 2 * m.hidden, m.hidden, "outputs", "mtp"),), "vision": _vision(m)}
 
 

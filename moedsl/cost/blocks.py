@@ -2,7 +2,8 @@
 block.
 
 An ordinary layer is attention and a dense MLP (`dense`), or attention and experts (`moe`). With linear attention there
-are also layers of a gated delta net and experts (`delta`). A hybrid's layers are one block each: `dense` and `moe` are
+are also layers of a gated delta net and experts (`delta`), and with an indexer in one layer of several those that share
+its keys (`reuse`). A hybrid's layers are one block each: `dense` and `moe` are
 then only the MLP and the experts, `mamba` is a Mamba-2 mixer, and `attention` attention.
 """
 
@@ -15,7 +16,7 @@ from moedsl.schema.facts import Model
 LETTERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "dense"}
 """Megatron's letters of a hybrid's layers (core models/hybrid/hybrid_layer_allocation.py:17-24)."""
 ORDINARY = ("dense", "moe")
-KINDS = (*ORDINARY, "mamba", "attention", "delta")
+KINDS = (*ORDINARY, "mamba", "attention", "delta", "reuse")
 """Every kind of layer; a model has some of them (`kinds`)."""
 
 
@@ -24,12 +25,17 @@ def kinds(m: Model) -> tuple[str, ...]:
     """List the kinds of layer that a model can have."""
     if m.hybrid:
         return (*ORDINARY, "mamba", "attention")
-    return (*ORDINARY, "delta") if m.linear else ORDINARY
+    return (*ORDINARY, *_others(m))
+
+
+def _others(m: Model) -> tuple[str, ...]:
+    """List the kinds of layer with experts whose attention differs from the others'."""
+    return (("delta",) if m.linear else ()) + (("reuse",) if m.indexer_every > 1 else ())
 
 
 def with_experts(m: Model) -> tuple[str, ...]:
     """List the kinds of layer with experts, the most frequent one last."""
-    return ("moe", "delta") if m.linear else ("moe",)
+    return ("moe", *_others(m))
 
 
 def deltas(m: Model, first: int, end: int) -> int:
@@ -37,6 +43,17 @@ def deltas(m: Model, first: int, end: int) -> int:
     `linear_every` (core models/gpt/experimental_attention_variant_module_specs.py:366)."""
     every = m.linear_every or 1
     return (end - first) - (end // every - first // every)
+
+
+def sharing(m: Model, first: int, end: int) -> int:
+    """Count the layers from `first` to `end` - 1 that attend to the keys of another layer's indexer."""
+    return sum(not indexed(m, i) for i in range(first, end)) if m.indexer_every > 1 else 0
+
+
+def indexed(m: Model, layer: int) -> bool:
+    """Tell whether a layer, from 0, has an indexer of its own (core
+    transformer/experimental_attention_variant/dsa.py:37)."""
+    return max(layer + 1 - max(m.indexer_leading, 1), 0) % m.indexer_every == 0
 
 
 @lru_cache(maxsize=1024)
@@ -52,7 +69,7 @@ def in_mtp(m: Model) -> dict[str, int]:
     if m.hybrid:
         return counted(m.mtp_pattern)
     delta = deltas(m, m.layers - 1, m.layers) if m.linear else 0
-    return {"dense": int(m.mtp_dense), "moe": 1 - delta - m.mtp_dense, "delta": delta}
+    return {"dense": int(m.mtp_dense), "moe": 1 - delta - m.mtp_dense, "delta": delta, "reuse": 0}
 
 
 def routed_width(m: Model) -> int:

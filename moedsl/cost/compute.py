@@ -359,6 +359,7 @@ def forward(m: Model, w: Work) -> ByKind:
     if not m.hybrid:
         every = 2 * (w.norm + w.residual) + w.router
         out = {"dense": every + attention + dense, "moe": every + attention + routed}
+        out |= {"reuse": out["moe"] - w.indexer} if m.indexer_every > 1 else {}
         return {**out, "delta": every + mixed + routed} if m.linear else out
     around = w.norm + w.residual
     return {
@@ -376,6 +377,7 @@ def of_weights(m: Model, w: Work) -> ByKind:
     if m.hybrid:
         return {"dense": w.dense, "moe": routed, "mamba": mixed, "attention": w.linear}
     out = {"dense": w.linear + w.dense, "moe": w.linear + routed}
+    out |= {"reuse": out["moe"]} if m.indexer_every > 1 else {}
     return {**out, "delta": mixed + routed} if m.linear else out
 
 
@@ -386,16 +388,21 @@ def backward(m: Model, k: Constants, w: Work) -> ByKind:
     for kind in with_experts(m):
         back[kind] = back[kind] - 2 * w.cast + w.cast_back
     core = k.attention_mla_back if m.attention == "mla" else k.attention_back
-    attended = w.quantise_back - 2 * w.quantise + (core - 2) * w.core + w.indexer_back - 2 * w.indexer
+    kept = w.quantise_back - 2 * w.quantise + (core - 2) * w.core
+    attended = kept + w.indexer_back - 2 * w.indexer
     mixed = w.quantise_mixer_back - 2 * w.quantise_mixer + (k.scan_back - 2) * w.scan
-    more = {"attention": attended, "mamba": mixed} if m.hybrid else {"dense": attended, "moe": attended, "delta": mixed}
+    if m.hybrid:
+        more = {"attention": attended, "mamba": mixed}
+    else:
+        more = {"dense": attended, "moe": attended, "delta": mixed, "reuse": kept}
     return {kind: seconds + more.get(kind, 0.0) for kind, seconds in back.items()}
 
 
 def recomputed(m: Model, w: Work, t: Table) -> ByKind:
     """Return the forward seconds spent again in backward, by kind of layer. A superset never costs less."""
     on = {word: t.has("recompute", bit) * 1.0 for word, bit in BIT.items()}
-    attended = w.up * on["mla_up_proj"] + (w.core + w.indexer) * on["core_attn"]
+    shared = w.up * on["mla_up_proj"] + w.core * on["core_attn"]
+    attended = shared + w.indexer * on["core_attn"]
     moe = w.norm * on["layernorm"] + np.where(
         on["moe"] > 0,
         w.latent + w.experts + w.activation + w.cast + w.permute + w.shared,
@@ -406,6 +413,7 @@ def recomputed(m: Model, w: Work, t: Table) -> ByKind:
         parts = {"dense": dense, "moe": moe, "mamba": 0.0 * moe, "attention": attended}
     else:
         parts = {"dense": attended + w.norm * on["layernorm"] + dense, "moe": attended + moe, "delta": moe}
+        parts |= {"reuse": shared + moe}
     return {
         kind: np.where(on["full"] > 0, np.maximum(seconds, parts[kind]), parts[kind])
         for kind, seconds in forward(m, w).items()
@@ -461,5 +469,5 @@ def _host(m: Model, hw: Hardware, t: Table) -> ByKind:
             "mamba": k.host_mamba * free["mamba"] * each,
             "attention": attention,
         }
-    out = {"dense": attention + k.host_dense * each, "moe": attention + moe}
+    out = {"dense": attention + k.host_dense * each, "moe": attention + moe, "reuse": attention + moe}
     return {**out, "delta": k.host_delta * free["attn"] * each + moe} if m.linear else out

@@ -126,6 +126,8 @@ def layers(m: Model, tp: int, ep: int, etp: int) -> dict[str, Parameters]:
         return {"moe": block, **{kind: Parameters(n) for kind, n in alone.items()}}
     around = attention(m, tp)
     out = {"dense": Parameters(around + mlp(m, tp)), "moe": Parameters(around) + block}
+    if m.indexer_every > 1:
+        out["reuse"] = Parameters(around - sparse.parameters(m)) + block
     return {**out, "delta": Parameters(delta_net(m, tp)) + block} if m.linear else out
 
 

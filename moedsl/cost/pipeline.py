@@ -50,11 +50,12 @@ class Chunk:
     mamba: int = 0
     attention: int = 0
     delta: int = 0
+    reuse: int = 0
 
     @property
     def layers(self) -> int:
         """Count the layers without MTP layers."""
-        return self.dense + self.moe + self.mamba + self.attention + self.delta
+        return self.dense + self.moe + self.mamba + self.attention + self.delta + self.reuse
 
     def of(self, kind: str) -> int:
         """Count the layers of one kind without MTP's, or those of MTP."""
@@ -99,8 +100,9 @@ def layout_for(model: Model, pp: int, vpp: int) -> Layout | None:
     if model.hybrid:
         return _segmented(model, segments.split(model, pp), "|".join(segments.split(model, pp)) if pp > 1 else None)
     chunks = pp * vpp
-    if model.layers % chunks == 0:
-        return _layout(model, pp, vpp, [model.layers // chunks] * chunks, explicit=False)
+    even = [model.layers // chunks] * chunks
+    if model.layers % chunks == 0 and _with_their_keys(model, even) == even:
+        return _layout(model, pp, vpp, even, explicit=False)
     return _layout(model, pp, vpp, _balanced(model, pp, chunks), explicit=True)
 
 
@@ -127,7 +129,8 @@ def _exists(model: Model, pp: Any, vpp: Any) -> Any:
     """Tell whether there is a layout, for numbers and for columns."""
     if model.hybrid:
         return (pp >= 1) & (vpp == 1) & (pp <= model.layers)
-    return (pp >= 1) & (vpp >= 1) & ((pp > 1) | (vpp == 1)) & (pp * vpp <= model.layers + may_be_empty(model))
+    most = model.layers if model.indexer_every == 1 else len(starts(model))
+    return (pp >= 1) & (vpp >= 1) & ((pp > 1) | (vpp == 1)) & (pp * vpp <= most + may_be_empty(model))
 
 
 def may_be_empty(model: Model) -> bool:
@@ -161,7 +164,31 @@ def weights(model: Model) -> tuple[float, float]:
     return 1 + PRODUCTS * 2 * h * h / layer + loss, loss
 
 
+def starts(model: Model) -> list[int]:
+    """List the layers, from 0, with which a chunk may start: those that need no keys of a layer before them (core
+    models/gpt/experimental_attention_variant_module_specs.py:339)."""
+    return [layer for layer in range(model.layers) if blocks.indexed(model, layer)]
+
+
+def _with_their_keys(model: Model, counts: list[int]) -> list[int]:
+    """Move each chunk's first layer to the nearest one that may start a chunk; every chunk keeps a layer."""
+    free, first, out = starts(model), 0, list[int]()
+    wanted = np.cumsum(counts)[:-1]
+    for i, layer in enumerate(wanted):
+        open_to = range(first + 1, len(free) - (len(wanted) - 1 - i))
+        chosen = min(open_to, key=lambda at: abs(free[at] - layer))
+        out.append(free[chosen] - free[first])
+        first = chosen
+    return [*out, model.layers - free[first]]
+
+
 def _balanced(model: Model, pp: int, chunks: int) -> list[int]:
+    """Return the transformer layers by chunk, as balanced as the layers that share keys permit."""
+    counts = _evenly(model, pp, chunks)
+    return counts if model.indexer_every == 1 else _with_their_keys(model, counts)
+
+
+def _evenly(model: Model, pp: int, chunks: int) -> list[int]:
     """Return the transformer layers by chunk: the lightest possible heaviest chunk, then stages as even as possible."""
     mtp, loss = weights(model)
     tail = loss + mtp * model.mtp_layers
@@ -202,9 +229,10 @@ def _chunks(model: Model, rows: Sequence[tuple[bool, int, int, bool]]) -> tuple[
     for embedding, layers, mtp, loss in rows:
         dense = max(0, min(model.dense_layers - done, layers))
         delta = blocks.deltas(model, done, done + layers)
+        reuse = blocks.sharing(model, done, done + layers)
         done += layers
         final = layers > 0 and done == model.layers
-        out.append(Chunk(dense, layers - dense - delta, embedding, mtp, loss, final, delta=delta))
+        out.append(Chunk(dense, layers - dense - delta - reuse, embedding, mtp, loss, final, delta=delta, reuse=reuse))
     return tuple(out)
 
 
@@ -253,6 +281,13 @@ def parse_layout(text: str, model: Model, pp: int, vpp: int) -> tuple[Layout | N
     return Layout(pp, vpp, _chunks(model, rows), text), ()
 
 
+def _keyed(words: Sequence[str], model: Model) -> bool:
+    """Tell whether each chunk with layers starts with one that chooses its own keys."""
+    ends = np.cumsum([w.count("t") for w in words])
+    firsts = (end - w.count("t") for w, end in zip(words, ends, strict=True) if "t" in w)
+    return all(blocks.indexed(model, int(first)) for first in firsts)
+
+
 def pieces(text: str, model: Model) -> tuple[list[str], str]:
     """Parse the chunks of a user's layout for `model`, with the errors of its text."""
     return (text.split("|"), "") if model.hybrid else unroll(text)
@@ -294,5 +329,6 @@ def _reasons(words: Sequence[str], model: Model, pp: int, vpp: int) -> list[str]
             all(i // pp == vpp - 1 for i in mtp),
             f"MTP layers m belong in a rank's last virtual stage, one of the last {pp} chunks",
         ),
+        (_keyed(words, model), "a chunk starts with a layer that attends to the keys of a layer before it"),
     )
     return [why for fine, why in asked if not fine]

@@ -117,7 +117,7 @@ def _wires(
         none = np.zeros_like(hidden)
         across = {"attention": hidden, "mamba": communication.scanned(m, hw, shape, seq), "dense": none, "moe": none}
     else:
-        across = {"dense": hidden, "moe": hidden}
+        across = {"dense": hidden, "moe": hidden, "reuse": hidden}
         across |= {"delta": communication.delta_net(m, hw, shape, seq)} if m.linear else {}
     return skew * communication.expert(m, hw, shape, seq), communication.tensor(m, hw, shape, seq), across
 
@@ -135,6 +135,7 @@ def _split_blocks(m: Model, a: Adapter | None) -> Mapping[str, float]:
     else:
         indexed = sparse.gathered(m) / m.hidden / 5 if m.sparse else 0.0
         out = {"dense": 2.0 + indexed, "moe": 1.0 + shared + indexed, "delta": 1.0 + shared}
+        out |= {"reuse": 1.0 + shared} if m.indexer_every > 1 else {}
     if a is None:
         return out
     each = {"inputs": 0.5, "outputs": 0.25, "neither": 0.0}

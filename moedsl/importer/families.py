@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from moedsl.importer.layers import Every, Indexes, Leading, Length, Pattern, Windows
+from moedsl.importer.layers import Every, Indexes, Leading, Length, Pattern, Sharing, Windows
 from moedsl.importer.rules import (
     Const,
     Else,
@@ -264,8 +264,15 @@ FAMILIES: Mapping[str, Family] = {
             "indexer_heads": Int("index_n_heads"),
             "indexer_dim": Int("index_head_dim"),
             "indexer_topk": Int("index_topk"),
+            "indexer_every": Sharing(),
+            "indexer_leading": Int("index_skip_topk_offset", least=0, absent=0),
+            "dense_layers": Leading("first_k_dense_replace", "mlp_layer_types"),
         },
-        (*_mla_only("sigmoid"), Only("index_topk_freq", (1, None), "each layer picks keys of its own")),
+        (
+            *_mla_only("sigmoid"),
+            Only("index_topk_pattern", (None,), "Megatron Bridge reads the frequency alone"),
+            Only("index_share_for_mtp_iteration", (True, False), "Megatron-Core's MTP layer has an indexer"),
+        ),
         _MLA_NOTES,
     ),
     # The published configuration names DeepseekV3ForCausalLM, so Bridge builds it with DeepSeek-V3's bridge.
@@ -430,11 +437,13 @@ NAMES: Mapping[str, str] = {
     "openai/gpt-oss-120b": "gpt_oss_120b",
     "zai-org/GLM-5": "glm5_744b",
     "zai-org/GLM-5.1": "glm51_744b",
+    "zai-org/GLM-5.2": "glm52_744b",
     "zai-org/GLM-4.5": "glm45_355b",
     "zai-org/GLM-4.5-Air": "glm45_air_106b",
 }
 """Names that Megatron Bridge's recipes use for a Hugging Face id."""
 REVISIONS: Mapping[str, tuple[str, str]] = {
+    "zai-org/GLM-5.2": ("4d67f66cc64d3219133b767c253b2ad1425c6c88", 'bridge "recipes/glm/gb200/glm5.py:30"'),
     "Qwen/Qwen3-30B-A3B": ("ad44e777bcd18fa416d9da3bd8f70d33ebb85d39", 'bridge "recipes/qwen/h100/qwen3_moe.py:29"'),
     "moonshotai/Moonlight-16B-A3B": (
         "476b36a473d4467f94469414bef6cee75c9c8172",

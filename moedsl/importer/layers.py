@@ -108,6 +108,29 @@ def listed_mlps(dense: int, layers: int) -> list[str]:
 
 
 @frozen
+class Sharing(OneKey):
+    """Read how often a layer has an indexer: a number, and a list of all layers that agrees with it and with the number
+    of leading layers that each have one."""
+
+    key: str = "index_topk_freq"
+    leading: str = "index_skip_topk_offset"
+    listed: str = "indexer_types"
+    layers: str = "num_hidden_layers"
+
+    def read(self, fields: Fields) -> int:
+        every, leading = fields.integer(self.key, 1, 1, None), fields.integer(self.leading, 0, 0, None)
+        kinds, layers = fields.get(self.listed), fields.config.get(self.layers)
+        if kinds is not None and is_int(layers) and kinds != listed_indexers(every, leading, layers):
+            fields.refuse("import.unsupported_value", self.listed, f"{show(kinds)} contradicts {self.key}: {every}")
+        return every
+
+
+def listed_indexers(every: int, leading: int, layers: int) -> list[str]:
+    """Name every layer: `full` with an indexer, `shared` with the keys of a layer before it."""
+    return ["shared" if max(i - max(leading, 1), 0) % every else "full" for i in range(1, layers + 1)]
+
+
+@frozen
 class Every:
     """Read how often a layer has full attention among layers with linear attention: a number, a list of kinds, or both.
 

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import Factory, evolve, frozen
 
 from moedsl.importer.fields import Fields, show
-from moedsl.importer.layers import Every, Indexes, Leading, Length, OneKey, Pattern, Windows
+from moedsl.importer.layers import Every, Indexes, Leading, Length, OneKey, Pattern, Sharing, Windows
 
 
 @frozen
@@ -171,7 +171,7 @@ class OfMtp:
 
 Rule = (
     Int | Flag | Product | HeadDim | Indexes | Windows | Leading | Every | Positions | Const | Times | Else | Pattern
-    | Length | Repeated | OfMtp
+    | Length | Repeated | OfMtp | Sharing
 )  # fmt: skip
 
 

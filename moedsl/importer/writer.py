@@ -28,6 +28,7 @@ _LINES = (
     ("q_lora_rank", "kv_lora_rank"),
     ("qk_nope_dim", "qk_rope_dim", "v_head_dim"),
     ("indexer_heads", "indexer_dim", "indexer_topk"),
+    ("indexer_every", "indexer_leading"),
     ("qk_norm", "qk_norm_over"),
     ("attention_gate",),
     ("qkv_bias",),

@@ -70,7 +70,7 @@ def _delta_nets(r: Recipe) -> Facts:
 def _indexer(r: Recipe) -> Facts:
     """The facts of sparse attention's indexer, 0 without one."""
     if r.get(_VARIANT) != "dsa":
-        return dict.fromkeys(INDEXER, 0)
+        return dict.fromkeys(INDEXER, 0) | {"indexer_every": 1}
     return {word: r.get(_M + name) for word, name in INDEXER.items() if r.knows(_M + name)}
 
 

@@ -55,6 +55,8 @@ INDEXER = {
     "indexer_heads": "dsa_indexer_n_heads",
     "indexer_dim": "dsa_indexer_head_dim",
     "indexer_topk": "dsa_indexer_topk",
+    "indexer_every": "dsa_indexer_topk_freq",
+    "indexer_leading": "dsa_indexer_skip_topk_offset",
 }
 """Fields that every provider has; they are meaningful only with sparse attention."""
 

@@ -9,7 +9,18 @@ from typing import Any
 
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.importer.families import FAMILIES
-from moedsl.importer.layers import LETTERS, Every, Leading, Length, Pattern, Windows, listed_kinds, listed_mlps
+from moedsl.importer.layers import (
+    LETTERS,
+    Every,
+    Leading,
+    Length,
+    Pattern,
+    Sharing,
+    Windows,
+    listed_indexers,
+    listed_kinds,
+    listed_mlps,
+)
 from moedsl.importer.rules import Flag, HeadDim, Int, Product
 from moedsl.schema.facts import Model
 from moedsl.support.resources import stdlib_dir
@@ -64,8 +75,8 @@ def resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
             case Windows():
                 out[rule.key] = listed_kinds(value, m.layers, "sliding_attention")
                 out.pop(rule.again, None)
-            case Leading() | Every():
-                out.update(_listed(rule, value, m.layers, config))
+            case Leading() | Every() | Sharing():
+                out.update(_listed(rule, value, m, config))
             case Int() if value == rule.null:
                 out.update({rule.key: value or None} if rule.key in config else {})
             case Int() | Flag():
@@ -87,11 +98,16 @@ def _sums(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
     return {"qk_head_dim": m.qk_nope_dim + m.qk_rope_dim} if "qk_head_dim" in config else {}
 
 
-def _listed(rule: Leading | Every, number: int, layers: int, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Write which layers are dense or have full attention, as a number and as a list, with the keys that `config`
-    uses."""
-    linear = isinstance(rule, Every)
-    kinds = listed_kinds(number, layers, "linear_attention") if linear else listed_mlps(number, layers)
+def _listed(rule: Leading | Every | Sharing, number: int, m: Model, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Write which layers are dense, have full attention or an indexer, as a number and as a list, with the keys that
+    `config` uses."""
+    match rule:
+        case Every():
+            kinds = listed_kinds(number, m.layers, "linear_attention")
+        case Sharing():
+            kinds = listed_indexers(number, m.indexer_leading, m.layers)
+        case Leading():
+            kinds = listed_mlps(number, m.layers)
     said: dict[str, Any] = {rule.key: number, rule.listed: kinds}
     return {key: value for key, value in said.items() if config.get(key) is not None}
 

@@ -27,7 +27,7 @@ def shortened(layout: Layout, pp: int, vpp: int, more: int) -> list[Chunk]:
     counts = [0 if not c.layers else 1 + more + (c.layers > fewest) for c in chunks]
     if len(counts) == 1:
         counts = [TWO + more]
-    return [evolve(c, dense=0, moe=n, delta=0) for c, n in zip(chunks, counts, strict=True)]
+    return [evolve(c, dense=0, moe=n, delta=0, reuse=0) for c, n in zip(chunks, counts, strict=True)]
 
 
 def _picked(chunks: tuple[Chunk, ...], count: int) -> list[Chunk]:
@@ -49,6 +49,11 @@ def paired(chunks: list[Chunk]) -> list[Chunk]:
     """Make the number of layers even, because every other one has full attention: a fullest chunk gets one more."""
     odd, fullest = sum(c.layers for c in chunks) % 2, max(chunks, key=lambda c: c.layers)
     return [evolve(c, moe=c.moe + odd) if c is fullest else c for c in chunks]
+
+
+def keyed(chunks: list[Chunk]) -> list[Chunk]:
+    """Make the number of layers of each chunk even, because every other one attends to the keys of the one before."""
+    return [evolve(c, moe=c.moe + c.moe % 2) for c in chunks]
 
 
 def text(chunks: list[Chunk]) -> str:

@@ -92,7 +92,7 @@ def _shortened(plan: Plan, model: Model, pp: int, vpp: int) -> tuple[int, str, s
         parts = shapes.segments((plan.layout.pipeline_layout or model.layer_pattern).split("|"), pp)
         return len("".join(parts)), "".join(parts), "|".join(parts)
     chunks = shapes.shortened(_layout(plan, model), pp, vpp, int(model.dense_layers > 0 or model.linear))
-    chunks = shapes.paired(chunks) if model.linear else chunks
+    chunks = shapes.paired(chunks) if model.linear else shapes.keyed(chunks) if model.indexer_every > 1 else chunks
     return sum(c.layers for c in chunks), "", shapes.text(chunks)
 
 

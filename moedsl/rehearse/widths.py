@@ -21,6 +21,7 @@ SHRUNK = (
     "v_head_dim", "window", "window_every", "layer_pattern", "mamba_heads", "mamba_head_dim", "mamba_state",
     "mamba_groups", "linear_every", "linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim",
     "moe_latent", "indexer_heads", "indexer_dim", "indexer_topk",
+    "indexer_every", "indexer_leading",
 )  # fmt: skip
 """Facts that may become smaller; `notes` lists each that the model has."""
 SAME = (
@@ -67,7 +68,7 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
         **latent,
         **_mixer(m, sizes["tp"] * sizes["cp"]),
         **_delta_net(m, sizes["tp"] * sizes["cp"]),
-        **({"indexer_heads": 2, "indexer_dim": 2 * HEAD, "indexer_topk": seq // 2} if m.sparse else {}),
+        **_indexer(m, seq),
     )
 
 
@@ -92,6 +93,14 @@ def _delta_net(m: Model, ranks: int) -> dict[str, int]:
     }  # fmt: skip
 
 
+def _indexer(m: Model, seq: int) -> dict[str, int]:
+    """Narrow an indexer so that it leaves keys out; layers that share keys are every other one (`shapes.paired`)."""
+    if not m.sparse:
+        return {}
+    sizes = {"indexer_heads": 2, "indexer_dim": 2 * HEAD, "indexer_topk": seq // 2}
+    return {**sizes, "indexer_every": min(m.indexer_every, 2), "indexer_leading": min(m.indexer_leading, 1)}
+
+
 def experts(m: Model, ep: int) -> int:
     """Choose so many experts that the router can choose among two in each group, with equally many on every rank."""
     wanted = max(2 * m.topk * m.routing_groups // m.topk_groups, 2 * ep)
@@ -114,8 +123,9 @@ def _split(width: int, tp: int) -> int:
 
 def notes(m: Model, small: Model) -> list[Note]:
     """Note each fact, and the vision tower."""
-    out = [sized(n, getattr(m, n), getattr(small, n)) for n in SHRUNK if getattr(m, n)]
-    plain = {n: fields_dict(Model)[n].default for n in SAME if n != "attention"}
+    default = {n: fact.default for n, fact in fields_dict(Model).items()}
+    out = [sized(n, getattr(m, n), getattr(small, n)) for n in SHRUNK if getattr(m, n) not in (0, "", default[n])]
+    plain = {n: default[n] for n in SAME if n != "attention"}
     out += [Note(n, KEPT, getattr(m, n), getattr(small, n)) for n in SAME if getattr(m, n) != plain.get(n)]
     if m.vision is not None:
         why = (

@@ -24,7 +24,8 @@ MOST_MICROBATCHES = 4
 """The most microbatches to draw for each pipeline stage; after them the pattern repeats."""
 MEMORY = ("weights", "gradients", "optimizer", "activations", "buffers")
 KINDS = {
-    "dense": "dense", "moe": "MoE", "mamba": "Mamba", "attention": "attention", "delta": "delta net", "mtp": "MTP",
+    "dense": "dense", "moe": "MoE", "mamba": "Mamba", "attention": "attention", "delta": "delta net",
+    "reuse": "MoE with shared keys", "mtp": "MTP",
 }  # fmt: skip
 """A stage's layers in words."""
 SIGN = '<meta name="generator" content="moedsl report">'

@@ -222,6 +222,12 @@ def _of_indexer(m: Model) -> list[str]:
     missing = [n for n, value in facts.items() if not value]
     asked = (
         (len(missing) in (0, len(facts)), f"an indexer needs {', '.join(missing)}"),
+        (m.indexer_every >= 1, "indexer_every is at least 1: a layer with an indexer and those that share its keys"),
+        (m.sparse or m.indexer_every == 1, "indexer_every needs an indexer"),
+        (
+            m.indexer_every == 1 or m.indexer_leading >= m.dense_layers,
+            "each dense layer needs an indexer of its own: indexer_leading is less than dense_layers",
+        ),
         (m.attention == "mla" or not m.sparse, "an indexer needs attention mla: only latent attention can be sparse"),
     )
     return [text for fine, text in asked if not fine]

@@ -105,6 +105,10 @@ class Model:
     """Width of one of its heads."""
     indexer_topk: int = 0
     """The most keys that a query attends to."""
+    indexer_every: int = 1
+    """After the leading ones, one layer in this many has an indexer; the others attend to the keys that it chose."""
+    indexer_leading: int = 0
+    """Leading layers with an indexer each."""
     qk_norm: bool = False
     query_norm: bool = True
     """Whether latent attention without a q_lora_rank norms the input of its query projection if it has QK norm: not

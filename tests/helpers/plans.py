@@ -60,6 +60,7 @@ _MODELS = {
     "kimi_k2": ("moonshotai/Kimi-K2-Instruct", "kimi_k2"),
     "gpt_oss_120b": ("openai/gpt-oss-120b", "gpt_oss"),
     "glm51_744b": ("zai-org/GLM-5.1", "glm_moe_dsa"),
+    "glm52_744b": ("zai-org/GLM-5.2", "glm_moe_dsa"),
     "olmoe_7b": ("allenai/OLMoE-1B-7B-0125", "olmoe"),
     "nemotron_3_nano": ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron_h"),
     "nemotron_3_super": ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16", "nemotron_h"),

@@ -18,6 +18,7 @@ _VL = {"model": "qwen3_vl_30b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
 _NANO = {"model": "nemotron_3_nano", "hardware": "h100", "gpus": 16, "ep": 8}
 _SUPER = {"model": "nemotron_3_super", "hardware": "gb200", "gpus": 64, "ep": 64, "tp": 2}
 _GLM5 = {"model": "glm51_744b", "hardware": "gb200", "gpus": 64, "ep": 64}
+_GLM52 = {**_GLM5, "model": "glm52_744b", "pp": 2, "ep": 32}
 _NEXT = {"model": "qwen3_next_80b_a3b", "hardware": "h100", "gpus": 32, "ep": 16}
 _VL35 = {"model": "qwen35_vl_35b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
 _OVERLAP = {"ep_overlap": True}
@@ -299,6 +300,12 @@ CASES: dict[str, Case] = {
     "delta nets, moe recomputed with what lies in it": _case(None, _NEXT, recompute=["layernorm", "moe", "moe_act"]),
     "delta nets, whole layers recomputed": _case(None, _NEXT, recompute=["full"]),
     "delta nets, attention offloaded": _case(None, _NEXT, offload_modules=["qkv_linear", "core_attn", "attn_proj"]),
+    "shared keys, a stage that starts with a layer without an indexer": _case(
+        "check.pipeline_layout", _GLM52, pipeline_layout="Et*39|t*39mL", facts={"mtp_layers": 1}, build=True
+    ),
+    "shared keys, stages that start with an indexer": _case(
+        None, _GLM52, pipeline_layout="Et*38|t*40mL", facts={"mtp_layers": 1}, build=True
+    ),
     "vision with delta nets and vpp": _case(None, _VL35, pp=2, vpp=4, build=True),
     "vision with delta nets and expert overlap": _case("vision.no_ep_overlap", _VL35, build=True, **_OVERLAP),
     "vision with delta nets and a captured router": _case(

@@ -10,6 +10,9 @@ def language(m: Model) -> int:
     if m.layer_pattern:
         return _blocks(m, m.layer_pattern) + m.hidden + m.vocab * m.hidden * (1 if m.tied_embeddings else 2)
     attention = sum(_delta_net(m) if _is_linear(m, i) else _attention(m) for i in range(1, m.layers + 1))
+    if m.indexer_every > 1:  # "full" and "shared" of the configuration's indexer_types
+        full = m.indexer_leading + (m.layers - m.indexer_leading) // m.indexer_every
+        attention -= (m.layers - full) * _indexer(m)
     mlps = m.dense_layers * _mlp(m, m.ffn_hidden) + (m.layers - m.dense_layers) * _experts(m)
     return attention + mlps + m.hidden + m.vocab * m.hidden * (1 if m.tied_embeddings else 2)
 
