@@ -120,7 +120,8 @@ class Sharing(OneKey):
     def read(self, fields: Fields) -> int:
         every, leading = fields.integer(self.key, 1, 1, None), fields.integer(self.leading, 0, 0, None)
         kinds, layers = fields.get(self.listed), fields.config.get(self.layers)
-        if kinds is not None and is_int(layers) and kinds != listed_indexers(every, leading, layers):
+        whole = isinstance(kinds, list) and len(kinds) == layers
+        if kinds is not None and not (whole and kinds == listed_indexers(every, leading, len(kinds))):
             fields.refuse("import.unsupported_value", self.listed, f"{show(kinds)} contradicts {self.key}: {every}")
         return every
 
