@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moedsl.megatron.fields import data, provided
+from moedsl.megatron.fields import data, fields, provided
 from moedsl.schema.facts import Model
 
 
@@ -11,5 +11,7 @@ def why(model: Model, bridge: str) -> str | None:
     refused = data(bridge)["unbuilt"].get(model.hf)
     if refused is not None:
         return refused
+    if model.indexer_every > 1 and "model.dsa_indexer_topk_freq" not in fields(bridge):
+        return "it builds an indexer in each layer, where layers of the model share the keys of one"
     normless = model.qk_norm and provided(model.hf, bridge).get("qk_layernorm") is False
     return "it builds the model without its QK norm" if normless else None
