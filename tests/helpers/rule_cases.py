@@ -19,6 +19,7 @@ _NANO = {"model": "nemotron_3_nano", "hardware": "h100", "gpus": 16, "ep": 8}
 _SUPER = {"model": "nemotron_3_super", "hardware": "gb200", "gpus": 64, "ep": 64, "tp": 2}
 _GLM5 = {"model": "glm51_744b", "hardware": "gb200", "gpus": 64, "ep": 64}
 _GLM52 = {**_GLM5, "model": "glm52_744b", "pp": 2, "ep": 32}
+_EXAONE = {"model": "exaone_moe_236b_a23b", "hardware": "gb300", "gpus": 64, "pp": 2, "ep": 32}
 _NEXT = {"model": "qwen3_next_80b_a3b", "hardware": "h100", "gpus": 32, "ep": 16}
 _VL35 = {"model": "qwen35_vl_35b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
 _OVERLAP = {"ep_overlap": True}
@@ -312,6 +313,8 @@ CASES: dict[str, Case] = {
         None, _VL35, build=True, cuda_graph=["moe_router", "moe_preprocess"]
     ),
     "vision with delta nets, images over tp 2 x cp 2": _case(None, _VL35, tp=2, cp=2, seq=4104),
+    "K-EXAONE: vpp 2": _case("dense_mtp.no_vpp", _EXAONE, vpp=2, build=True),
+    "K-EXAONE: vpp 1": _case(None, _EXAONE, build=True),
 }
 ALSO: dict[str, list[str]] = {
     "vision heads: 16 over 32": ["vision.heads", "vision.width"],
