@@ -54,6 +54,7 @@ _WALLS = {
 }
 _MODELS = {
     "qwen3_30b_a3b": ("Qwen/Qwen3-30B-A3B", "qwen3_moe"),
+    "exaone_moe_236b_a23b": ("LGAI-EXAONE/K-EXAONE-236B-A23B", "exaone_moe"),
     "qwen3_235b_a22b": ("Qwen/Qwen3-235B-A22B", "qwen3_moe"),
     "deepseek_v3": ("deepseek-ai/DeepSeek-V3", "deepseek_v3"),
     "moonlight_16b": ("moonshotai/Moonlight-16B-A3B", "deepseek_v3"),
