@@ -13,9 +13,8 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from moedsl.schema import axes
-from moedsl.schema.axes import HELD, MESH, MOVED, SIZES
+from moedsl.schema.axes import MESH, SIZES
 from moedsl.solver.search import Search
-from moedsl.solver.space import combinations_of
 from moedsl.solver.table import Table
 
 CHUNK = 30_000
@@ -101,8 +100,7 @@ class _Field(Search):
         """Every feasible row of some meshes, and its first key."""
         if not part.rows:
             return part, np.empty(0)
-        held = self._could_hold(part.with_columns(mesh=np.arange(part.rows)).times(combinations_of(policies, HELD)))
-        table = self._priced(self._legal(held.times(combinations_of(policies, MOVED))))
+        table = self._moved(self._could_hold(self._held(part, policies)), policies)
         return table, self._keys(table)[0] if table.rows else np.empty(0)
 
 

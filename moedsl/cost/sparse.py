@@ -38,7 +38,7 @@ def parameters(m: Model) -> int:
     return (projections(m) + 2 * m.indexer_dim) * m.sparse
 
 
-def attended(m: Model, seq: int) -> float:
+def attended(m: Model, seq: float) -> float:
     """Return the mean number of keys of a query: those before it, up to `indexer_topk`."""
     most = min(m.indexer_topk, seq)
     return most - most * (most - 1) / (2 * seq)
@@ -49,7 +49,7 @@ def heads(m: Model, tp: Floats) -> Floats:
     return np.maximum(LEAST_HEADS * tp, m.heads)
 
 
-def attention(m: Model, tp: Floats, seq: int, exponential: float) -> Floats:
+def attention(m: Model, tp: Floats, seq: float, exponential: float) -> Floats:
     """Count the products of a token in attention, over all tensor-parallel ranks; an exponential counts as so many."""
     return heads(m, tp) * attended(m, seq) * (key(m) + m.kv_lora_rank + exponential)
 

@@ -57,7 +57,7 @@ _NO_Q_LORA = (
 )
 
 
-def _mla(bridge: str, qk_norm: int, mla: int) -> Mapping[str, Rule]:
+def _mla(bridge: str, qk_norm: int, mla: int) -> dict[str, Rule]:
     """The DeepSeek architecture: latent attention, leading dense layers, shared experts."""
     return {
         **_CORE,

@@ -39,7 +39,8 @@ def has(method: str, option: str) -> bool:
 
 def has_experts(method: str, word: str | None) -> bool:
     """Whether the class of a method can give experts their adapters in this way."""
-    return word != "outer" or lookup(f"peft.{_OUTER}").classes == (CLASSES[method],)
+    outer = lookup(f"peft.{_OUTER}")
+    return word != "outer" or (outer is not None and outer.classes == (CLASSES[method],))
 
 
 def _default(method: str, option: str) -> Any:
