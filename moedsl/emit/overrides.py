@@ -13,7 +13,8 @@ from typing import Any
 
 from moedsl.emit import fields
 from moedsl.megatron.families import Family, family
-from moedsl.megatron.fields import absent
+from moedsl.megatron.fields import LATEST, absent
+from moedsl.megatron.releases import BY_VERSION
 from moedsl.megatron.values import Call, Dtype, Member, Ref
 from moedsl.planner.model.plan import Plan
 
@@ -97,8 +98,10 @@ OTHER_GPUS = {
 
 
 def library_recipe(plan: Plan) -> str | None:
-    """The library recipe that the overrides change; None if Bridge has none for this model and task."""
+    """The library recipe that the overrides change; None if none is known for this model, task and release."""
     model, task = plan.model, plan.task
+    if plan.target.bridge != LATEST:
+        return None
     return OTHER_GPUS.get((model, task, plan.hardware)) or LIBRARY.get((model, task))
 
 
@@ -108,7 +111,8 @@ def overrides(plan: Plan) -> list[str]:
     plain = [s for _, group in fields.sections(plan) for s in group]
     for setting in plain:
         out += _override(setting.path, setting.value)
-    return out + [f"++env_vars.{name}={hydra(value)}" for name, value in plan.env.items()]
+    sets = BY_VERSION[plan.target.bridge].env_vars
+    return out + [f"++env_vars.{name}={hydra(value)}" for name, value in plan.env.items() if sets]
 
 
 def overrides_text(plan: Plan) -> str:
@@ -194,9 +198,14 @@ def command(plan: Plan, recipe: str) -> str:
 def _usage(plan: Plan) -> list[str]:
     recipe, bridge = library_recipe(plan), plan.target.bridge
     if recipe is None:
+        of = f"of this model for {plan.task}"
+        known = f"has no recipe {of}:" if bridge == LATEST else f"may have a recipe {of}, which moedsl does not know:"
+        shell = [] if BY_VERSION[bridge].env_vars else ["It sets no environment, so export these variables first:"]
         return [
-            f"Megatron Bridge {bridge} has no recipe of this model for {plan.task}: use these overrides with",
+            f"Megatron Bridge {bridge} {known} use these overrides with",
             "run_recipe.py and a recipe of your own, or run recipe.py in this folder.",
+            *shell,
+            *(f"export {name}={shlex.quote(str(value))}" for name, value in plan.env.items() if shell),
         ]
     return [
         f"The plan as overrides of Megatron Bridge's recipe {recipe}.",

@@ -386,7 +386,7 @@ def test_a_broken_pipe_is_quiet() -> None:
 def test_ctrl_c() -> None:
     """A signal in the middle of a search."""
     pipe = subprocess.Popen(
-        [sys.executable, "-m", "moedsl.cli.main", "plan", "-e", "kimi_k2; h100; seq 512k; throughput first"],
+        [sys.executable, "-m", "moedsl.cli.main", "what-if", "-e", "deepseek_v3; gb200 x 1024; throughput first"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

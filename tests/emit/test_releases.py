@@ -7,7 +7,7 @@ import re
 import pytest
 
 from moedsl.emit.bridge import recipe_text
-from moedsl.emit.overrides import overrides
+from moedsl.emit.overrides import overrides, overrides_text
 from moedsl.megatron import fields
 from moedsl.planner.model.plan import Plan
 from tests.helpers.programs import compiled, plan_of
@@ -62,6 +62,13 @@ def test_sms_are_those_of_the_dispatcher_before_all_have_one_field() -> None:
     text = {b: recipe_text(_plan(TEXTS["graphs"], b)) for b in fields.versions()}
     assert "cfg.model.moe_deepep_num_sms = 20" in text["0.5.1"] and "moe_flex_dispatcher_num_sms" not in text["0.5.1"]
     assert "cfg.model.moe_flex_dispatcher_num_sms = 20" in text["0.6.2"] and "moe_deepep" not in text["0.6.2"]
+
+
+@pytest.mark.parametrize("bridge", OLDER)
+def test_overrides_of_a_release_name_no_recipe_and_leave_variables_to_the_shell(bridge: str) -> None:
+    text = overrides_text(_plan(TEXTS["pretrain"], bridge))
+    assert "_config" not in text and "env_vars" not in text
+    assert "\n# export CUDA_DEVICE_MAX_CONNECTIONS=8\n" in text
 
 
 @pytest.mark.parametrize("bridge", OLDER)

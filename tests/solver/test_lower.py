@@ -87,7 +87,11 @@ def test_the_users_rules_come_first() -> None:
 
 def test_what_is_said_beats_a_default() -> None:
     p = problem("qwen3_30b_a3b; h100 x 64; seq 16k; batch 96")
-    assert (p.values["seq"], p.global_batch, p.defaults) == (16384, 96, {"seq": None, "global_batch": None})
+    assert (p.values["seq"], p.global_batch, p.defaults) == (
+        16384,
+        96,
+        {"seq": None, "global_batch": None, "pack": None},
+    )
 
 
 @pytest.mark.parametrize("gpus", [1, 3, 8, 12, 100, 256, 1000, 4096])
