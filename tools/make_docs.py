@@ -16,10 +16,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest import mock
 
 import doc_tables
 
-from moedsl.cli import talk
+from moedsl.cli import talk, terminal
 from moedsl.cli.main import main as moedsl
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,7 +58,8 @@ def output_of(command: str) -> str:
         raise ValueError(f"a document runs {', '.join(HARMLESS)}, not {words[0]}: write ```console")
     err, out = io.StringIO(), io.StringIO()
     talk.QUIET_FOR = float("inf")
-    with redirect_stderr(err), redirect_stdout(out):
+    wide = mock.patch.dict(os.environ, COLUMNS=str(terminal.WIDTH))  # the same in every terminal
+    with wide, redirect_stderr(err), redirect_stdout(out):
         moedsl(words)
     lines = out.getvalue().splitlines()[: int(head[1]) if head else None]
     return "".join(f"{line}\n" for line in (err.getvalue() + "\n".join(lines)).rstrip("\n").split("\n"))

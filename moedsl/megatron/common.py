@@ -21,7 +21,6 @@ _BOTH = {
     "ddp.megatron_fsdp_main_params_dtype": _FP32,
     "ddp.use_megatron_fsdp": False,
     "dist.use_megatron_fsdp": False,
-    "model.cross_entropy_loss_fusion": True,
     "model.fine_grained_activation_offloading": False,
     "model.init_model_with_meta_device": False,
     "model.moe_router_force_load_balancing": False,

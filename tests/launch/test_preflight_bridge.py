@@ -17,7 +17,7 @@ from tests.launch.slurm_launch import MOE
 @pytest.mark.bridge
 def test_a_recipe_that_bridge_refuses(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """A global batch that data parallelism does not divide."""
-    monkeypatch.setattr("moedsl.verify.client.Server", lambda jobs: nullcontext(server))
+    monkeypatch.setattr("moedsl.verify.client.Server", lambda jobs, release: nullcontext(server))
     result = compile_source(Source("run.moe", MOE.format(gpus=8, pins="tp=2 pp=2 ep=2")))
     plan = changed(result.plans[0], batch={"global_batch": 65})
     said: list[str] = []

@@ -24,7 +24,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         hub.build(home, stdlib_dir() / "hf", hub.user_cache())
-        os.environ.update(client._environment(home))  # pyright: ignore[reportPrivateUsage]
+        os.environ.update(client._environment(home, None))  # pyright: ignore[reportPrivateUsage]
         from moedsl.verify import server
 
         said = os.dup(1)

@@ -88,6 +88,8 @@ CASES: list[tuple[dict[str, Any], dict[str, dict[str, Any]]]] = [
             "moments bf16": {"more": more(DENSE, "pin moments=bf16")},
             "grad_reduce bf16": {"more": more(DENSE, "pin grad_reduce=bf16")},
             "Megatron FSDP": {"more": more(DENSE, "pin sharding=fsdp")},
+            "Bridge 0.5.1": {"more": more(DENSE, "target bridge 0.5")},
+            "Bridge 0.4.2": {"more": more(DENSE, "target bridge 0.4")},
         },
     ),
     (
@@ -107,6 +109,8 @@ CASES: list[tuple[dict[str, Any], dict[str, dict[str, Any]]]] = [
             "freeze the projection": {"more": "vlm freeze_vision freeze_projection"},
             "freeze the language": {"more": "vlm freeze_vision freeze_language"},
             "the distributed optimizer instead of FSDP": {"more": "vlm freeze_vision 3d"},
+            "Bridge 0.5.1": {"more": more(IMAGES, "target bridge 0.5")},
+            "Bridge 0.4.2": {"more": more(IMAGES, "target bridge 0.4")},
         },
     ),
 ]  # fmt: skip
