@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from attrs import frozen
-
+from moedsl.classes.fields import frozen
 from moedsl.emit.dataset import BY_FUNCTION, dataset, is_mock, masks_tokens, tokenizer
 from moedsl.megatron import adapters
 from moedsl.megatron.common import COPIED

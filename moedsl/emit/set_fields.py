@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from attrs import evolve
-
 from moedsl.checker.program import Program
+from moedsl.classes.fields import evolve
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, note, warning
 from moedsl.emit import base
 from moedsl.emit.fields import GATHERS, decided_fields, resets

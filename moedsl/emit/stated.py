@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from attrs import evolve
-
+from moedsl.classes.fields import evolve
 from moedsl.emit.dataset import is_mock
 from moedsl.emit.fields import SET, Setting, Words, sections, words
 from moedsl.emit.naming import function_name

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
-
+from moedsl.classes.fields import frozen
 from moedsl.megatron.values import Dtype
 
 _FP32 = Dtype("float32")
