@@ -139,6 +139,7 @@ def _launch(plan: Plan, cluster: Cluster, applied: _Applied) -> Launch:
         tasks_per_node=int(of["tasks_per_node"]),
         ranks_per_node=int(of["ranks_per_node"]),
         numa_binding="numa_binding" in applied.derived,
+        cores_per_rank=_number(applied, "cores_per_rank"),
         segment=_number(applied, "segment"),
         environment=tuple(_environment(plan, cluster, applied.variables)),
         srun=_prefixed(derived, "srun."),
@@ -166,8 +167,15 @@ def _environment(plan: Plan, cluster: Cluster, of_launch: Mapping[str, Setting])
     """Every variable once, sorted: the cluster's override the launch rules', and those override the plan's."""
     why = {d.name: d for d in plan.decisions}
     planned = {n: _planned(n, v, why.get(n) or why.get(f"env.{n}")) for n, v in plan.env.items()}
-    stated = {n: Setting(n, v, "cluster", None, f"stated by cluster {cluster.name}") for n, v in cluster.env.items()}
-    return [s for _, s in sorted({**planned, **of_launch, **stated}.items())]
+    derived = {**planned, **of_launch}
+    stated = {n: _stated(n, v, cluster, derived.get(n)) for n, v in cluster.env.items()}
+    return [s for _, s in sorted({**derived, **stated}.items())]
+
+
+def _stated(name: str, text: str, cluster: Cluster, derived: Setting | None) -> Setting:
+    """A variable of the cluster's declaration, with what it replaces."""
+    instead = f"; {derived.rule} gives {derived.text}" if derived and derived.rule and derived.text != text else ""
+    return Setting(name, text, "cluster", None, f"stated by cluster {cluster.name}{instead}")
 
 
 def _planned(name: str, value: Any, d: Decision | None) -> Setting:
@@ -196,6 +204,8 @@ class Launch:
     ranks_per_node: int
     numa_binding: bool
     """Whether each rank is bound to the NUMA node of its GPU."""
+    cores_per_rank: int
+    """CPU cores of each rank; 0: all of the NUMA node."""
     segment: int
     """Nodes of a segment in one NVLink domain; 0 requests none."""
     environment: tuple[Setting, ...]

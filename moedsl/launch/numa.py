@@ -1,5 +1,6 @@
-"""Start a rank on the CPUs and the memory next to its GPU: `python3 moedsl_numa.py COMMAND...`.
+"""Start a rank on the CPUs and the memory next to its GPU: `python3 moedsl_numa.py [--cores=N] COMMAND...`.
 
+`--cores=N` pins it to the first N of the 16 cores that NVIDIA's launcher gives a rank, if the GPU's NUMA node has them.
 Jobs whose ranks are bound include this file unchanged; it needs no package, and nothing newer than Python 3.8. CUDA
 names the PCI address of the local rank's GPU, and the kernel the NUMA node of that address. A rank that cannot be
 bound starts unbound and says why: no binding is worth a rank.
@@ -14,6 +15,9 @@ import subprocess
 import sys
 
 SYS = "/sys"
+CORES = "--cores="
+STRIDE = 16
+"""The distance between the first cores of two ranks."""
 
 
 class Unbound(Exception):
@@ -57,14 +61,32 @@ def node(number: int) -> int:
     return found
 
 
-def binding(local_rank: int) -> list[str]:
+def cores(number: int, local_rank: int, count: int) -> list[str]:
+    """The option that pins a rank to its cores, if it has some; a line says why if they are not in the NUMA node."""
+    if not count:
+        return []
+    mine = range(STRIDE * local_rank, STRIDE * local_rank + count)
+    ranges = read(f"{SYS}/devices/system/node/node{number}/cpulist").split(",")
+    ends = [(int(r.split("-")[0]), int(r.split("-")[-1])) for r in ranges if r]
+    if not all(any(low <= core <= high for low, high in ends) for core in mine):
+        note(local_rank, f"is not pinned to cores: NUMA node {number} of its GPU does not have core {mine[-1]}")
+        return []
+    return [f"--physcpubind={','.join(map(str, mine))}"]
+
+
+def note(local_rank: int, text: str) -> None:
+    """Say something about this rank in its log."""
+    print(f"local rank {local_rank} {text}", file=sys.stderr, flush=True)
+
+
+def binding(local_rank: int, count: int) -> list[str]:
     """The command that binds a rank, tried out; empty on a machine with one NUMA node."""
     if domains() == "0":
         return []
     if shutil.which("numactl") is None:
         raise Unbound("numactl is not installed here")
     number = node(local_rank)
-    words = ["numactl", f"--cpunodebind={number}", f"--membind={number}"]
+    words = ["numactl", f"--cpunodebind={number}", f"--membind={number}", *cores(number, local_rank, count)]
     tried = subprocess.run([*words, "true"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if tried.returncode:
         said = tried.stdout.decode(errors="replace").split("\n")[0]
@@ -75,11 +97,12 @@ def binding(local_rank: int) -> list[str]:
 def main(command: list[str]) -> None:
     """Replace this process by the command, bound if possible."""
     rank = int(os.environ["LOCAL_RANK"])
+    count = int(command.pop(0)[len(CORES) :]) if command[0].startswith(CORES) else 0
     words: list[str] = []
     try:
-        words = binding(rank)
+        words = binding(rank, count)
     except Unbound as problem:
-        print(f"local rank {rank} is not bound to a NUMA node: {problem}", file=sys.stderr, flush=True)
+        note(rank, f"is not bound to a NUMA node: {problem}")
     os.execvp((words or command)[0], words + command)
 
 

@@ -56,6 +56,8 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     ]
     yield from _removed(documents) if launch.executor == "slurm" else [_MAKE.format("-d"), *documents]
     yield "# Environment"
+    if cluster.env_script:
+        yield from _read(word(cluster.env_script))
     yield from (_variable(launch, s) for s in launch.environment)
     if cluster.rank_logs:
         yield f"export MOEDSL_RANK_LOGS={RUNDIR}/{RANKS}  # NeMo-Run puts the folder of the job there"
@@ -102,6 +104,12 @@ def _variable(launch: Launch, s: Setting) -> str:
     return f'[ -n "${{{s.name}+set}}" ] || {line}' if launch.executor == "local" and s.origin != "cluster" else line
 
 
+def _read(path: str) -> Iterator[str]:
+    """Read a script of the image that sets variables; a job without it ends here."""
+    yield f'[ -r {path} ] || {{ echo "moedsl preflight: env_script {path} cannot be read" >&2; exit 79; }}'
+    yield f"set +eu; . {path}; set -eu  # the variables below win"
+
+
 def _secrets(names: tuple[str, ...]) -> Iterator[str]:
     """Export inherited secrets; a job that misses one ends here, not an hour later."""
     if names:
@@ -137,7 +145,8 @@ def _start(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
 def _rank(launch: Launch, python: str, payload: Payload) -> str:
     """Write the command of one rank, without its arguments."""
     run = f'{python} -u "$MOEDSL_FILES/{RANK}" "$MOEDSL_FILES/{payload.entry}"'
-    return f'{python} "$MOEDSL_FILES/{NUMA}" {run}' if launch.numa_binding else run
+    cores = f"--cores={launch.cores_per_rank} " if launch.cores_per_rank else ""
+    return f'{python} "$MOEDSL_FILES/{NUMA}" {cores}{run}' if launch.numa_binding else run
 
 
 def _torchrun(launch: Launch, python: str, payload: Payload) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from moedsl.classes.fields import field, frozen
 from moedsl.diagnostics.model import Diagnostic, Instead, error, suggest
 from moedsl.diagnostics.source import Span
-from moedsl.schema.operators import BINARY, FUNCTIONS, MEMBER, SAME, SET, UNARY
+from moedsl.schema.operators import BINARY, FUNCTIONS, MEMBER, SAME, SET, UNARY, VERSION
 from moedsl.schema.symbols import ALIASES, FLAG, LIST, NUMBER, TEXT, WORD_ELSEWHERE, Type
 from moedsl.schema.versions import is_version
 from moedsl.syntax import ast
@@ -94,7 +94,7 @@ class Inference:
         return f.result
 
     def _argument(self, a: ast.Expr, have: Type, want: Type) -> None:
-        if want == TEXT:
+        if want == VERSION:
             self._version(a, have)
         elif want != SET:
             self._meet(a, have, want)

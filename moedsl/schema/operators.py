@@ -24,6 +24,8 @@ SET = Type("set")
 """Any set, whichever it is."""
 SAME = Type("same")
 """The type of the other side."""
+VERSION = Type("version")
+"""A literal text of numbers between dots."""
 MEMBER = Type("member")
 """A member on the left, a set or a list of such members on the right; the column form gets the rows that match."""
 
@@ -198,7 +200,9 @@ FUNCTIONS = {
         Function("count", 1, NUMBER, "how many members a set has",
                  lambda s: len(_as_set(s)), lambda s: _COUNTS[np.asarray(s, dtype=np.int64)], takes=SET),
         Function("version", 1, NUMBER, 'a version such as "2.10.0" as a number that grows with it',
-                 _version, _version, takes=TEXT),
+                 _version, _version, takes=VERSION),
+        Function("join", -1, TEXT, "texts, one after the other", lambda *texts: "".join(texts), _fold(np.char.add),
+                 takes=TEXT),
         Function("segment", 4, NUMBER, _SEGMENT, segment, _segment),
         Function("has_layout", 2, FLAG, "whether the layers fall on pp x vpp chunks"),
     )

@@ -37,6 +37,7 @@ def test_every_fact_is_read() -> None:
         account proj_x; partition "batch-long"; qos normal; time "2-00:00:00"; job_name_prefix "x-y."; request gres
         launcher torchrun; container "nvcr.io/nvidia/nemo:26.02"; mounts ["/lustre:/lustre", "/data:/data:ro"]
         python "/opt/venv/bin/python"; env { NCCL_DEBUG INFO; B_2 "a b"; THREE 3 }; secrets [HF_TOKEN, WANDB_API_KEY]
+        fabric roce; hca [mlx5_0, "mlx5_3:1"]; gid_index 3; env_script "/opt/site/nccl.sh"
         offline on; tunnel ssh host "login.example.org" user alice port 2222 identity "~/.ssh/id_ed25519"
         job_dir "/lustre/alice"; srun_args ["--cpu-bind=none"]; sbatch { reservation "big one"; kill_on_invalid_dep yes }"""
     )
@@ -71,6 +72,11 @@ def test_every_fact_is_read() -> None:
         (f'{SLURM}; job_dir "runs"', "check.cluster"),
         (f'{SLURM}; mounts ["/only/one"]', "check.cluster"),
         (f"{SLURM}; mounts x", "check.type"),
+        (f"{SLURM}; fabric ethernet", "check.unknown_word"),
+        (f'{SLURM}; hca ["mlx5_0:1,mlx5_1"]', "check.cluster"),
+        (f"{SLURM}; hca mlx5_0", "check.type"),
+        (f'{SLURM}; env_script "/a; id"', "check.cluster"),
+        ("executor local; fabric infiniband", "check.cluster"),
         (f'{SLURM}; sbatch {{ nodes "4" }}', "check.cluster"),
         (f"{SLURM}; sbatch on", "check.type"),
         (f"{SLURM}; env {{ RANK 3 }}", "check.variable"),

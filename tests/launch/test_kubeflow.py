@@ -57,6 +57,7 @@ def run_container(body: dict[str, Any], folder: Path, secrets: dict[str, str]) -
         "import os, string, sys\n"
         "at = next(i for i, a in enumerate(sys.argv) if a.endswith('.py') and i)\n"
         "arguments = [string.Template(a).safe_substitute(local_rank=0) for a in sys.argv[at + 1:]]\n"
+        "os.environ['LOCAL_RANK'] = '0'\n"
         "os.execv(sys.executable, [sys.executable, sys.argv[at], *arguments])\n"
     )
     trainer = body["spec"]["trainer"]

@@ -21,7 +21,9 @@ if [[ " $NODES " != *" $node "* ]]; then
   echo "libnuma: Warning: node argument $node is out of range" >&2
   exit 1
 fi
-export BOUND="$1 $2"; shift 2; exec "$@"
+bound=()
+while [[ "$1" == --* ]]; do bound+=("$1"); shift; done
+export BOUND="${bound[*]}"; exec "$@"
 """
 PROBE = """import json, os
 os.write(1, json.dumps([int(os.environ["LOCAL_RANK"]), os.environ.get("BOUND")]).encode() + b"\\n")
@@ -39,6 +41,9 @@ class Machine:
     of_gpus: list[int]
     nodes: list[int]
     programs: dict[str, str] = field(factory=lambda: {"numactl": NUMACTL})
+    hardware: str = "h100"
+    cpulists: tuple[str, ...] = ()
+    """The CPUs of each NUMA node, as the kernel writes them."""
 
     def make(self) -> None:
         (self.folder / "sys/devices/system/node").mkdir(parents=True)
@@ -48,6 +53,9 @@ class Machine:
             device = self.folder / "sys/bus/pci/devices" / address.lower()
             device.mkdir(parents=True)
             (device / "numa_node").write_text(f"{node}\n")
+        for node, cpus in enumerate(self.cpulists):
+            (self.folder / f"sys/devices/system/node/node{node}").mkdir()
+            (self.folder / f"sys/devices/system/node/node{node}/cpulist").write_text(f"{cpus}\n")
         (self.folder / "bin").mkdir()
         (self.folder / "tmp").mkdir()
         for program in ("bash", "mktemp", "mkdir", "cat", "rm", "true", "uname"):
@@ -58,8 +66,8 @@ class Machine:
 
     def run(self, facts: str, **step: str) -> tuple[list[tuple[int, str | None]], str]:
         """What each rank of the script says, and what stands on stderr."""
-        on = evolve(slurm("h100", facts), python=sys.executable)
-        text = script(launch(plan("h100", 8, {"ep": 8}), on), on, Payload({"p.py": PROBE}, "p.py"))
+        on = evolve(slurm(self.hardware, facts), python=sys.executable)
+        text = script(launch(plan(self.hardware, 8, {"ep": 8}), on), on, Payload({"p.py": PROBE}, "p.py"))
         own = text.replace('SYS = "/sys"', f'SYS = "{self.folder}/sys"')
         of_job = {"PATH": f"{self.folder}/bin", "TMPDIR": f"{self.folder}/tmp", "NODES": " ".join(map(str, self.nodes))}
         cuda = {"LD_LIBRARY_PATH": str(self.driver), "STANDIN_PCI": ";".join(ADDRESSES)} if self.driver else {}
@@ -93,6 +101,22 @@ def test_torchrun_binds_the_same_way(tmp_path: Path, driver: Path) -> None:
     machine.make()
     said, _ = machine.run("launcher torchrun", OMP_NUM_THREADS="1")
     assert said == [*enumerate(to(3, 3, 1, 1, 2, 2, 0, 0))]
+
+
+def test_a_rank_on_b300_has_two_cores_of_its_own(tmp_path: Path, driver: Path) -> None:
+    """NVIDIA's launcher gives local rank N the cores 16N and 16N + 1 (scripts/performance/utils/executors.py:184)."""
+    cpus = ("0-63,128-191", "64-127,192-255")
+    bound, said = Machine(tmp_path, driver, [0] * 4 + [1] * 4, [0, 1], hardware="b300", cpulists=cpus).ranks()
+    pairs = ("0,1", "16,17", "32,33", "48,49", "64,65", "80,81", "96,97", "112,113")
+    assert bound == [f"{b} --physcpubind={p}" for b, p in zip(to(*[0] * 4, *[1] * 4), pairs, strict=True)]
+    assert said == ""
+
+
+def test_a_rank_is_not_pinned_to_cores_away_from_its_gpu(tmp_path: Path, driver: Path) -> None:
+    cpus = ("0-31", "32-63")
+    bound, said = Machine(tmp_path, driver, [0] * 4 + [1] * 4, [0, 1], hardware="b300", cpulists=cpus).ranks()
+    assert [b and "--physcpubind" in b for b in bound] == [True, True, *[False] * 6]
+    assert "local rank 2 is not pinned to cores: NUMA node 0 of its GPU does not have core 33" in said
 
 
 def test_one_numa_node_needs_no_binding(tmp_path: Path, driver: Path) -> None:

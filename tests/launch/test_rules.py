@@ -53,6 +53,16 @@ def elsewhere(hardware: str) -> Job:
     return job()[0], slurm(hardware)
 
 
+def pods(on: str, facts: str, **policy: Any) -> Job:
+    """A job of 16 GPUs on a Kubernetes cluster with those facts."""
+    return plan(on, 16, {"ep": 8}, **policy), cluster(f"executor kubeflow; hardware {on}; container image; {facts}")
+
+
+def fabric(name: str, facts: str = "", on: str = "h100", **policy: Any) -> Job:
+    """A job of 16 GPUs on a Slurm cluster with that fabric and an image."""
+    return plan(on, 16, {"ep": 8}, **policy), slurm(on, f"container image; fabric {name}; {facts}")
+
+
 def wide(ep: int, dispatcher: str) -> Job:
     """72 nodes of NVL72 domains with 18 nodes: an expert group of 96 fits into none."""
     return plan("gb200", 288, {"ep": ep, "pp": 3}, dispatcher=dispatcher), slurm("gb200")
@@ -71,6 +81,10 @@ IMAGE = job(facts='container "nvcr.io/nvidia/nemo:26.02"')
 USER_BUFFERS = job(field="ddp.nccl_ub")
 OFFLOAD = job(field="model.fine_grained_activation_offloading")
 HANDLER = job(field="train.exit_signal_handler")
+EFA, GIB, TCPXO = fabric("efa"), fabric("gib"), fabric("tcpxo")
+HCA = 'hca [mlx5_0, "mlx5_3:1"]'
+ADAPTERS = fabric("infiniband", HCA, dispatcher="deepep")
+ROCE = fabric("roce", "gid_index 3", dispatcher="deepep")
 
 CASES: dict[str, Judged | Derived] = {
     "std.launch.gpus_per_node": Derived(H100, 8, GB200, 4),
@@ -81,6 +95,43 @@ CASES: dict[str, Judged | Derived] = {
     "std.launch.enough_nodes": Judged(job(64, "nodes 8"), job(64, "nodes 7")),
     "std.launch.hardware": Judged(elsewhere("h100"), elsewhere("gb200")),
     "std.launch.numa_binding": Derived(H100, True, job(facts="numa off")),
+    "std.launch.cores_per_rank": Derived(job(on="b300"), 2, job(on="b200")),
+    "std.fabric.NCCL_NET_GDR_LEVEL": Derived(GB200, "PHB", job(on="gb300")),
+    "std.fabric.NCCL_NET_GDR_C2C": Derived(GB200, 1, job(on="gb300")),
+    "std.verbs.NCCL_IB_HCA": Derived(ADAPTERS, "=mlx5_0,mlx5_3:1", fabric("infiniband")),
+    "std.verbs.NVSHMEM_HCA_LIST": Derived(ADAPTERS, "mlx5_0,mlx5_3:1", fabric("infiniband", HCA)),
+    "std.verbs.NCCL_IB_GID_INDEX": Derived(ROCE, 3, fabric("infiniband", "gid_index 3")),
+    "std.verbs.NVSHMEM_IB_GID_INDEX": Derived(ROCE, 3, fabric("roce", "gid_index 3")),
+    "std.efa.FI_PROVIDER": Derived(EFA, "efa", GIB),
+    "std.efa.FI_EFA_USE_HUGE_PAGE": Derived(EFA, 0, GIB),
+    "std.efa.NCCL_NET_PLUGIN": Derived(EFA, "/opt/amazon/ofi-nccl/lib/libnccl-net.so", job(facts="fabric efa")),
+    "std.efa.NVSHMEM_REMOTE_TRANSPORT": Derived(fabric("efa", dispatcher="deepep"), "libfabric", EFA),
+    "std.efa.NVSHMEM_LIBFABRIC_PROVIDER": Derived(fabric("efa", dispatcher="deepep"), "efa", EFA),
+    "std.gib.NCCL_NET": Derived(GIB, "gIB", EFA),
+    "std.gib.NCCL_SOCKET_IFNAME": Derived(pods("h200", "fabric gib"), "eth0,eth1", GIB),
+    "std.tcpxo.hardware": Judged(TCPXO, fabric("tcpxo", on="h200")),
+    "std.tcpxo.NCCL_NET": Derived(TCPXO, "FasTrak", pods("h100", "fabric tcpxo")),
+    "std.tcpxo.NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY": Derived(TCPXO, "/dev/aperture_devices", GIB),
+    "std.tcpxo.NCCL_FASTRAK_USE_SNAP": Derived(TCPXO, 1, GIB),
+    "std.tcpxo.NCCL_FASTRAK_USE_LLCM": Derived(TCPXO, 1, GIB),
+    "std.tcpxo.NCCL_FASTRAK_NUM_FLOWS": Derived(TCPXO, 2, GIB),
+    "std.tcpxo.NCCL_CROSS_NIC": Derived(TCPXO, 0, GIB),
+    "std.tcpxo.NCCL_ALGO": Derived(TCPXO, "Ring,Tree", GIB),
+    "std.tcpxo.NCCL_PROTO": Derived(TCPXO, "Simple", GIB),
+    "std.tcpxo.NCCL_NET_GDR_LEVEL": Derived(TCPXO, "PIX", GIB),
+    "std.collisions.hca_is_used": Judged(fabric("infiniband", HCA), fabric("efa", HCA)),
+    "std.collisions.hca_once": Judged(
+        fabric("roce", "env { NCCL_IB_HCA mlx5_1 }"), fabric("roce", f"{HCA}; env {{ NCCL_IB_HCA mlx5_1 }}")
+    ),
+    "std.collisions.net_is_of_fabric": Judged(
+        fabric("gib", "env { NCCL_NET gIB }"), fabric("infiniband", "env { NCCL_NET gIB }")
+    ),
+    "std.collisions.provider_is_efa": Judged(
+        job(facts="env { FI_PROVIDER tcp }"), fabric("efa", "env { FI_PROVIDER tcp }")
+    ),
+    "std.collisions.verbs_are_on": Judged(
+        fabric("efa", "env { NCCL_IB_DISABLE 1 }"), fabric("roce", "env { NCCL_IB_DISABLE 1 }")
+    ),
     "std.segment.hybridep_holds": Judged(wide(48, "hybridep"), wide(96, "hybridep")),
     "std.segment.expert_groups_hold": Judged(wide(48, "alltoall"), wide(96, "alltoall")),
     "std.segment.segment/1": Derived(job(72, on="gb200"), 18, job(72, "topology off", on="gb200")),

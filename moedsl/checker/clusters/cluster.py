@@ -34,6 +34,7 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
         rf"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?{_NAMED}=(?:{_NAMED})?",
         'labels as Kubernetes writes them: ["nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"]',
     ),
+    "hca": (r"[A-Za-z][A-Za-z0-9_]*(?::[1-9])?", "the name of an adapter, as `ibv_devices` lists it, or `mlx5_0:1`"),
     "options": (r"--?[A-Za-z][^\x00-\x1f\x7f]*", "an option, such as --cpu-bind=none"),
 }
 """The pattern of each form of text, and its description."""
@@ -263,7 +264,7 @@ _READ: Mapping[str, Callable[[_Reader, ast.FactEntry, Kind], Any]] = {
     "labels": _Reader.labels,
     "selector": _Reader.selector,
     "sbatch": _Reader.sbatch,
-    **dict.fromkeys(("mounts", "options", "tokens"), _Reader.texts),
+    **dict.fromkeys(("mounts", "options", "tokens", "hca"), _Reader.texts),
     **dict.fromkeys(("token", "path", "host", "time", "text"), _Reader.text),
 }
 

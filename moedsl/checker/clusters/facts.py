@@ -12,6 +12,7 @@ EXECUTORS = ("local", "slurm", "kubeflow")
 TUNNELS = ("local", "ssh")
 LAUNCHERS = ("srun", "torchrun")
 REQUESTS = ("gpus_per_node", "gres", "none")
+FABRICS = ("infiniband", "roce", "efa", "gib", "tcpxo")
 
 
 @frozen
@@ -46,7 +47,15 @@ class Cluster:
     """The most nodes of one job; 0: no limit."""
     topology: bool = _fact("flag", True, "slurm")
     """Whether the scheduler knows NVLink domains (Slurm's topology/block), so that `--segment` has an effect."""
-    numa: bool = _fact("flag", True, "slurm")
+    fabric: str = _fact("word", "", "slurm", "kubeflow", words=FABRICS)
+    """The network between nodes: efa is that of AWS, gib and tcpxo (GPUDirect-TCPXO) those of Google Cloud."""
+    hca: tuple[str, ...] = _fact("hca", (), "slurm", "kubeflow")
+    """The InfiniBand or RoCE adapters of a node that a job may use: ``["mlx5_0", "mlx5_3:1"]``."""
+    gid_index: int = _fact("whole", 0, "slurm", "kubeflow")
+    """The entry of the adapters' GID table that RoCE uses; 0: NCCL chooses."""
+    env_script: str = _fact("path", "", "slurm", "kubeflow")
+    """A script in the image that sets variables; every rank's shell reads it, and then gets the job's variables."""
+    numa: bool = _fact("flag", True, "slurm", "kubeflow")
     """Whether each rank is bound to the CPUs and the memory of its GPU's NUMA node."""
     rank_logs: bool = _fact("flag", False, "slurm")
     """Whether each rank also writes a log of its own into the folder of the job."""

@@ -1,8 +1,9 @@
 """Read the rules of a launch: blocks `of launch`, which derive settings from a plan and a cluster.
 
 They may use names of the run (axes, hardware facts, dp, edp), Bridge's fields as the run `set` them, the facts of the
-cluster as `cluster.FACT`, and every earlier `derive`. `derive srun.NAME` is an argument of srun, `derive sbatch.NAME` a
-parameter of sbatch, `env NAME` a variable of every rank.
+cluster as `cluster.FACT` and the variables that it states as `cluster.env.NAME`, and every earlier `derive`.
+`derive srun.NAME` is an argument of srun, `derive sbatch.NAME` a parameter of sbatch, `env NAME` a variable of every
+rank.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from moedsl.rules import collect, launch_variables
 from moedsl.rules.library import Library
 from moedsl.rules.recipe_scope import RecipeInference, field_types
 from moedsl.rules.rule import Rule
+from moedsl.rules.vectorizer import names
 from moedsl.schema.axes import FOLLOWING
 from moedsl.schema.symbols import AXES, FLAG, HARDWARE, NUMBER, RUN, TEXT, Type
 
@@ -75,6 +77,7 @@ def _members(read: Iterable[Rule], diagnostics: list[Diagnostic]) -> Iterable[Ru
 
 def _check(rule: Rule, scope: dict[str, Type], diagnostics: list[Diagnostic]) -> None:
     """Type the parts of a rule; later rules know the name of a let or a derived value."""
+    scope |= {n: TEXT for n in names(rule.expr) if n.startswith(_VARIABLE)}
     inference = RecipeInference(scope, diagnostics)
     inference.condition(rule.when)
     if rule.kind in ("require", "prefer"):
@@ -93,9 +96,12 @@ def _scope() -> dict[str, Type]:
 
 
 _MANY = ("mounts", "options", "tokens", "variables", "sbatch", "labels", "selector", "names")
+_VARIABLE = "cluster.env."
 
 
 def values(cluster: Cluster) -> dict[str, Any]:
     """The facts of a cluster, by their names in an expression."""
     facts = attrs.asdict(cluster, recurse=False)
-    return {f"cluster.{n}": facts[n] for n, k in kinds().items() if k.form not in _MANY}
+    stated = {f"{_VARIABLE}{n}": text for n, text in cluster.env.items()}
+    plain = {n: facts[n] for n, k in kinds().items() if k.form not in _MANY}
+    return stated | {f"cluster.{n}": ",".join(v) if isinstance(v, tuple) else v for n, v in plain.items()}
