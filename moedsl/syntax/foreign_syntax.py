@@ -18,6 +18,7 @@ STATEMENTS = (
     "data", "pin", "require", "prefer", "allow", "sweep", "isolate", "workflow", "set", "target",
 )  # fmt: skip
 """The keywords that start statements of a run."""
+_NO_NAMES = (*STATEMENTS, *axes.PHASES, "x", "first")
 _WITH_A_VALUE = ("model", "seq", "batch", "micro_batch", "precision", "task", "adapter", "routing", "risk", "data")
 _SCALES = {"k": "k", "m": "M", "g": "G"}
 _UNITS = {
@@ -29,6 +30,10 @@ _NAMED = re.compile(r"(?:[\w.-]+/)?[\w.-]*\w")
 _LISTED = re.compile(r"(\w+)\s*=\s*(\w+(?:\s*,\s*\w+(?!\w|\s*=))+)")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?![\w.])")
 _PATH = re.compile(r"[^\s;#\"]+")
+_NODES_BY_GPUS = re.compile(
+    r"(?:hardware\s+)?(?P<first>[A-Za-z]+[0-9]+\w*\s+x?\s*)?(?P<nodes>[0-9]{1,6})\s*[xX*\u00d7]\s*(?P<gpus>[0-9]{1,6})"
+    r"(?(first)|\s*[xX*\u00d7]?\s*(?P<last>[A-Za-z]+[0-9]+\w*))"
+)
 HARDWARE = re.compile(r"[A-Za-z]+[0-9]+\w*")
 """Names such as gb200."""
 LONGEST = 1_000
@@ -115,6 +120,24 @@ def _name_like(line: Line, first: Lexeme) -> tuple[str, Lexeme] | None:
     return re.sub(r"[^a-z0-9]+", "_", said[0].lower().split("/")[-1]), last
 
 
+def _spaced_name(line: Line) -> Diagnostic | None:
+    """``Nemotron 3 Super`` at the start of a program, ``model Nemotron 3 Super``"""
+    first = int(line.words[0].text == "model")
+    name = line.words[first:]
+    if len(name) < 3 or line.at > first + 1 or not (first or _starts_program(line)):
+        return None
+    if HARDWARE.fullmatch(name[0].text) or any(w.kind not in ("word", "number") or w.text in _NO_NAMES for w in name):
+        return None
+    right = re.sub(r"\W+", "_", line.written(name[0], name[-1]).lower())
+    return line.wrong("a name has no blanks", name[0], name[-1], f"did you mean `{right}`?", right)
+
+
+def _starts_program(line: Line) -> bool:
+    """Whether there are only comments above."""
+    above = line.source.text[: line.words[0].start].splitlines()
+    return all(not text.strip() or text.lstrip().startswith("#") for text in above)
+
+
 def _times(line: Line) -> Diagnostic | None:
     """``gb200 * 256``"""
     after = line.words[line.at + 1 : line.at + 2]
@@ -142,6 +165,17 @@ def _count_first(line: Line) -> Diagnostic | None:
         return None
     right = f"{name} x {rest[0]}"
     return line.wrong("write the hardware first", line.found, line.words[-1], f"write `{right}`", right)
+
+
+def _nodes_by_gpus(line: Line) -> Diagnostic | None:
+    """``16 x 8 h100``, ``h100 x 16 x 8``"""
+    first, last = line.words[0], line.words[-1]
+    product = _NODES_BY_GPUS.fullmatch(line.written(first, last))
+    if product is None:
+        return None
+    name = product["last"] or product["first"].split()[0]
+    right = f"{name} x {int(product['nodes']) * int(product['gpus'])}"
+    return line.wrong("write the number of all GPUs", first, last, f"write `{right}`", right)
 
 
 def _nodes(line: Line) -> Diagnostic | None:
@@ -281,7 +315,7 @@ def _starts(line: Line, i: int) -> bool:
 
 Pattern = Callable[[Line], Diagnostic | None]
 PATTERNS: tuple[Pattern, ...] = (
-    _other_name, _times, _count_first, _nodes, _scale_apart, _unit, _equals, _no_equals, _thousands, _commas,
-    _bare_path, _several,
+    _other_name, _spaced_name, _times, _count_first, _nodes_by_gpus, _nodes, _scale_apart, _unit, _equals, _no_equals,
+    _thousands, _commas, _bare_path, _several,
 )  # fmt: skip
 """In order; the first that recognises a statement answers."""

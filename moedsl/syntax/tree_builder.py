@@ -116,7 +116,10 @@ def _number(b: Builder, c: Sequence[Any]) -> ast.Number:
 
 
 def _meant_number(text: str) -> str | None:
-    """The number meant by ``128K``, ``4m`` or ``128_000``."""
+    """The number meant by ``128K``, ``4m``, ``128_000`` or ``16x8``."""
+    product = re.fullmatch(r"([0-9]{1,6})[xX]([0-9]{1,6})", text)
+    if product is not None:
+        return str(int(product[1]) * int(product[2]))
     match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?)([kKmMgG]?)", text)
     if match is None:
         return None
