@@ -101,6 +101,8 @@ COMMANDS: Mapping[str, Command] = {
         _arg("--model", "the model, as `moedsl models` lists them"),
         _arg("--machines 'GPU x N'", "the GPUs, as `moedsl hardware` lists them, and their number"),
         _arg("--task", "pretrain, sft or peft", choices=("pretrain", "sft", "peft")),
+        _arg("--data FOLDER", "the folder of the training data"),
+        _JSON,
     ),
     "compile": _command(
         "write recipe.py, overrides.txt, plan.json and the lock, and print the plan",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shlex
 from pathlib import Path
 
@@ -28,6 +29,16 @@ def test_options(task: str) -> None:
     text = Path("run.moe").read_text(encoding="utf-8")
     assert "h100 x 16 " in text and text.count("# moedsl ") == 3
     assert main(["check", "run.moe"]) == 0 and main(["fmt", "--check", "run.moe"]) == 0
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_folder_of_the_data(task: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "my run.moe", *GIVEN, "--task", task, "--data", 'my "own" data', "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "version": 1, "file": "my run.moe", "next": "moedsl plan 'my run.moe'",
+    }  # fmt: skip
+    assert '\ndata "my \\"own\\" data" ' in Path("my run.moe").read_text(encoding="utf-8")
+    assert main(["check", "my run.moe"]) == 0
 
 
 def test_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -13,6 +14,7 @@ from moedsl.diagnostics.model import error
 from moedsl.diagnostics.source import Source
 from moedsl.schema.symbols import FINE_TUNES, TASKS
 from moedsl.syntax.formatter import format_source
+from moedsl.syntax.printer import quote
 
 _MACHINES = re.compile(r"(\w+) *x? *(\d+)")
 _HEAD = """\
@@ -26,11 +28,11 @@ seq 4k   # tokens of a sequence
 fit first   # get it running; then `scale first`, then `throughput first`
 """
 _PRETRAINING = """\
-# data "/data/tokens"   # without it mock data, which is for measuring speed only
+{data}   # without it mock data, which is for measuring speed only
 """
 _TUNING = """\
 task {task}
-data "/data/conversations"   # a folder with training.jsonl and validation.jsonl
+{data}   # a folder with training.jsonl and validation.jsonl
 set dataset.preprocessing = "chat"
 set checkpoint.pretrained_checkpoint = "/checkpoints/{model}"   # what AutoBridge.import_ckpt wrote
 """
@@ -54,12 +56,16 @@ def run(a: Namespace) -> int:
         text = f"there is no terminal to ask for {', '.join(missing)}"
         return talk.refused(a, [error("init.unanswered", text, help="give them as options")])
     answers = [given or _ask(question, known, usual) for _, given, question, known, usual in asked]
-    source = Source(str(path), _text(path, *answers))
+    source = Source(str(path), _text(path, *answers, a.data))
     result = compile_source(source, "check")
     if result.failed:
         return talk.refused(a, result.diagnostics, {**result.library.sources, source.name: source})
     text, _ = format_source(source)
-    return talk.written(path, text or source.text, f"; next: moedsl plan {path}")
+    next = f"moedsl plan {shlex.quote(str(path))}"
+    code = talk.written(path, text or source.text, f"; next: {next}")
+    if a.json and not code:
+        talk.print_json({"version": 1, "file": str(path), "next": next})
+    return code
 
 
 def _ask(question: str, known: list[str] | tuple[str, ...], usual: str) -> str:
@@ -68,9 +74,12 @@ def _ask(question: str, known: list[str] | tuple[str, ...], usual: str) -> str:
     return sys.stdin.readline().strip() or usual
 
 
-def _text(path: Path, model: str, machines: str, task: str) -> str:
+def _text(path: Path, model: str, machines: str, task: str, folder: str | None) -> str:
     """Write the run file."""
+    tuning = task in FINE_TUNES
+    usual = 'data "/data/conversations"' if tuning else '# data "/data/tokens"'
+    data = f"data {quote(folder)}" if folder else usual
     machines = _MACHINES.sub(r"\1 x \2", machines)
-    more = _TUNING if task in FINE_TUNES else _PRETRAINING
-    text = (_HEAD + more).format(file=path, model=model, machines=machines, task=task)
+    more = _TUNING if tuning else _PRETRAINING
+    text = (_HEAD + more).format(file=path, model=model, machines=machines, task=task, data=data)
     return text + _ADAPTER * (task == "peft")
