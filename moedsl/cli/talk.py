@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from moedsl.cli.terminal import coloured
+from moedsl.cli.terminal import coloured, folded, pass_by, room_of
 from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.model import Diagnostic, to_json
-from moedsl.diagnostics.render import render_all
+from moedsl.diagnostics.render import MARGIN, WINDOW, render_all
 from moedsl.diagnostics.source import Source
 from moedsl.diagnostics.visible import in_json
 from moedsl.syntax import reader
@@ -36,7 +36,15 @@ def say(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> Non
     """Print diagnostics as text on stderr."""
     data = [to_json(d, sources) for d in diagnostics]
     if data:
-        print(render_all(data, colour=coloured(sys.stderr)), file=sys.stderr)
+        room = room_of(sys.stderr)
+        window = min(WINDOW, room - MARGIN) if room else WINDOW
+        text = render_all(data, colour=coloured(sys.stderr), window=window)
+        print(folded(text, sys.stderr), file=sys.stderr)
+
+
+def print_text(text: str, end: str = "\n") -> None:
+    """Print an answer for people on stdout, within the columns of a terminal."""
+    print(folded(text, sys.stdout), end=end)
 
 
 def print_json(value: Any) -> None:
@@ -85,7 +93,7 @@ class Progress:
 
     def __call__(self, text: str) -> None:
         if time.monotonic() - self._start > QUIET_FOR:
-            print(f"  {text}", file=sys.stderr, flush=True)
+            pass_by(f"  {text}", sys.stderr)
 
 
 def compiled(a: Namespace, stop_after: str, notes: bool = True) -> tuple[Result | None, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, TextIO, cast
 
@@ -29,11 +29,15 @@ class Shown:
     It is no terminal to those who write to it: NeMo-Run would print colours and links.
     """
 
+    passing: TextIO | None = None
+    """The terminal that shows a line until the next text."""
+
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
 
     def write(self, text: str) -> int:
         with _told():
+            erase()
             return self.stream.write(_but_colours(text) if "\x1b" in text else visible(text))
 
     def flush(self) -> None:
@@ -49,6 +53,26 @@ class Shown:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
+
+
+def pass_by(text: str, stream: TextIO) -> None:
+    """Show a line of progress: on a terminal only until the next text."""
+    room = room_of(stream)
+    if room is None or os.environ.get("TERM") == "dumb":
+        print(text, file=stream, flush=True)
+        return
+    erase()
+    Shown.passing = _below(stream)
+    Shown.passing.write(visible(text)[: room - 1])
+    Shown.passing.flush()
+
+
+def erase() -> None:
+    """Erase the line of progress that a terminal shows."""
+    if Shown.passing is not None:
+        Shown.passing.write("\r\x1b[K")
+        Shown.passing.flush()
+        Shown.passing = None
 
 
 @contextmanager
@@ -73,6 +97,7 @@ def _but_colours(text: str) -> str:
 def shown() -> AbstractContextManager[Any]:
     """Show what is printed to standard output and standard error."""
     stack = ExitStack()
+    stack.callback(erase)
     stack.enter_context(redirect_stdout(cast(TextIO, Shown(sys.stdout))))
     stack.enter_context(redirect_stderr(cast(TextIO, Shown(sys.stderr))))
     return stack
@@ -87,6 +112,35 @@ def width(stream: TextIO) -> int:
     """The columns of a page on a stream: those of its terminal or of COLUMNS, within reason."""
     known = _below(stream).isatty() or "COLUMNS" in os.environ
     return max(_NARROWEST, min(columns(WIDTH), WIDTH)) if known else WIDTH
+
+
+def room_of(stream: TextIO) -> int | None:
+    """Return the columns of the terminal of a stream, None if it goes elsewhere."""
+    return columns(WIDTH) if _below(stream).isatty() else None
+
+
+def folded(text: str, stream: TextIO) -> str:
+    """Break between words what the terminal of a stream would break within them; unchanged if it goes elsewhere."""
+    room = room_of(stream)
+    if room is None:
+        return text
+    return "\n".join(part for line in text.split("\n") for part in _folded(line, room))
+
+
+def _folded(line: str, room: int) -> Iterator[str]:
+    """Break a line at blanks; what follows is indented further than its start."""
+    from moedsl.diagnostics.render import PAINT  # `--help` has no diagnostics
+
+    indent = " " * (len(line) - len(line.lstrip(" ")) + 2)
+    part, used = "", 0
+    for word in re.findall(r" *[^ ]+", line):
+        wide = len(re.sub(PAINT, "", word))
+        if part and used + wide > room:
+            yield part
+            part, used, word = "", len(indent), word.lstrip(" ")
+            word, wide = indent + word, len(re.sub(PAINT, "", word))
+        part, used = part + word, used + wide
+    yield part
 
 
 def columns(otherwise: int) -> int:

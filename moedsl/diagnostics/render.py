@@ -16,22 +16,24 @@ from typing import Any
 from moedsl.diagnostics.visible import HIDDEN, visible
 
 WINDOW = 100
-"""The most columns of a source line; a longer one is cut around the carets."""
+"""The most columns of a source line, unless a terminal is narrower; a longer one is cut around the carets."""
+MARGIN = len("   |  ......")
+"""The columns beside a source line: its bar, and the marks of what is cut."""
 TAB = 4
 _COLOURS = {"error": "1;31", "warning": "1;33", "note": "1;36", "help": "1;32", "place": "2", "head": "1"}
 PAINT = rf"\x1b\[(?:0|{'|'.join(_COLOURS.values())})m"
 """The pattern of the colours that diagnostics and plans have."""
 
 
-def render(diagnostic: Mapping[str, Any], *, colour: bool = False) -> str:
+def render(diagnostic: Mapping[str, Any], *, colour: bool = False, window: int = WINDOW) -> str:
     """Render one diagnostic, without a newline at its end. `colour` adds ANSI colours; the text is the same."""
-    return "\n".join(_lines(diagnostic, colour))
+    return "\n".join(_lines(diagnostic, colour, window))
 
 
-def render_all(diagnostics: Iterable[Mapping[str, Any]], *, colour: bool = False) -> str:
+def render_all(diagnostics: Iterable[Mapping[str, Any]], *, colour: bool = False, window: int = WINDOW) -> str:
     """Render several with blank lines between them, and count more than one. Ends with a newline; "" for none."""
     many = list(diagnostics)
-    parts = [render(d, colour=colour) for d in many] + _count(many)
+    parts = [render(d, colour=colour, window=window) for d in many] + _count(many)
     return "\n\n".join(parts) + "\n" if parts else ""
 
 
@@ -41,10 +43,10 @@ def _count(many: list[Mapping[str, Any]]) -> list[str]:
     return [", ".join(words)] if len(many) > 1 and words else []
 
 
-def _lines(d: Mapping[str, Any], colour: bool) -> Iterator[str]:
+def _lines(d: Mapping[str, Any], colour: bool, window: int) -> Iterator[str]:
     head = paint(f"{d['severity']}[{d['id']}]", d["severity"], colour)
     yield f"{head}: {printable(d['message'])}"
-    yield from _labels(d.get("labels") or [], d["severity"], colour)
+    yield from _labels(d.get("labels") or [], d["severity"], colour, window)
     if d.get("because"):
         yield f"   = because: {printable(d['because'])}"
     yield from (f"   = cite: {printable(cite)}" for cite in d.get("cites") or ())
@@ -71,12 +73,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in visible(text))
 
 
-def _labels(labels: list[Mapping[str, Any]], severity: str, colour: bool) -> Iterator[str]:
+def _labels(labels: list[Mapping[str, Any]], severity: str, colour: bool, window: int) -> Iterator[str]:
     """Render the first label and others of its file with their source, labels in other files in one line each."""
     for i, label in enumerate(labels):
         if i == 0 or (label["file"] == labels[0]["file"] and "line" in label):
             yield f"  {paint('-->', 'place', colour)} {_place(label)}"
-            yield from _source(label, severity, colour)
+            yield from _source(label, severity, colour, window)
         else:
             text = printable(label["text"])
             yield f"  {paint(':::', 'place', colour)} {_place(label)}" + (f"  {text}" if text else "")
@@ -87,14 +89,14 @@ def _place(label: Mapping[str, Any]) -> str:
     return printable(label["file"]) + where
 
 
-def _source(label: Mapping[str, Any], severity: str, colour: bool) -> Iterator[str]:
+def _source(label: Mapping[str, Any], severity: str, colour: bool, window: int) -> Iterator[str]:
     """Render the line and its carets; a span over several lines is marked to the end of its first one."""
     if "source" not in label:
         return
     line, column = label["source"], label["column"] - 1
     several = label["end_line"] > label["line"]
     end = len(line) if several else label["end_column"] - 1
-    shown, start, width = _cut(line, column, max(end, column + 1))
+    shown, start, width = _cut(line, column, max(end, column + 1), window)
     until = f"to line {label['end_line']}" if several else ""
     note = ": ".join(t for t in (until, printable(label["text"])) if t)
     bar = paint("|", "place", colour)
@@ -102,11 +104,11 @@ def _source(label: Mapping[str, Any], severity: str, colour: bool) -> Iterator[s
     yield f"   {bar}  {' ' * start}{paint('^' * width, severity, colour)}{' ' + note if note else ''}"
 
 
-def _cut(line: str, start: int, end: int) -> tuple[str, int, int]:
+def _cut(line: str, start: int, end: int, window: int) -> tuple[str, int, int]:
     """The line as shown, with the column and the number of its carets."""
     cells = [_cell(c) for c in line]
     widths = [_width(c) for c in cells]
-    first, last = _window(widths, start)
+    first, last = _window(widths, start, window)
     before = "..." if first else ""
     after = "..." if last < len(cells) else ""
     left = len(before) + sum(widths[first:start])
@@ -114,15 +116,15 @@ def _cut(line: str, start: int, end: int) -> tuple[str, int, int]:
     return before + "".join(cells[first:last]) + after, left, max(marked, 1)
 
 
-def _window(widths: list[int], start: int) -> tuple[int, int]:
+def _window(widths: list[int], start: int, room: int) -> tuple[int, int]:
     """The part of a line to show: all if it fits, else some columns before `start` and the rest."""
-    if sum(widths) <= WINDOW:
+    if sum(widths) <= room:
         return 0, len(widths)
     first = start
-    while first > 0 and sum(widths[first - 1 : start]) <= WINDOW // 3:
+    while first > 0 and sum(widths[first - 1 : start]) <= room // 3:
         first -= 1
     last, used = first, 0
-    while last < len(widths) and used + widths[last] <= WINDOW:
+    while last < len(widths) and used + widths[last] <= room:
         used += widths[last]
         last += 1
     return first, last

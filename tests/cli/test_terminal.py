@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import moedsl
-from moedsl.cli import terminal
+from moedsl.cli import talk, terminal
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.render import PAINT
@@ -62,6 +62,7 @@ def test_no_string_of_a_program_reaches_the_terminal(
     name: str, stream: type[io.StringIO], file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, err = stream(), stream()
+    monkeypatch.setattr(talk, "QUIET_FOR", float("inf"))
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
     assert main([COMMANDS[name][0], str(file), *COMMANDS[name][1:]]) == 0
@@ -116,6 +117,56 @@ def test_colours_of_diagnostics_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     main(["check", "-e", f'qwen3_30b_a3b; h100 x 16; data "{EVIL}"; pin tq=1'])
     assert "\x1b[1;31merror[check.unknown_axis]\x1b[0m" in err.getvalue()
     assert "\x1b]" not in err.getvalue()
+
+
+LONG = "qwen3_30b_a3b; gb200 x 64; seq 4k; throughput first; routing balanced; risk oom; pin dispatcher=deepep"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["models"], ["hardware"], ["explain", "TIGHT", "std.dispatch.deepep_gpu"], ["what-if", "-e", "olmoe_7b; h100 x 2"],
+     ["plan", "--full", "-e", "olmoe_7b; h100 x 2"], ["plan", "--top", "2", "-e", "olmoe_7b; h100 x 2"],
+     ["check", "-e", LONG]],
+    ids=lambda words: words[0],
+)  # fmt: skip
+def test_a_terminal_breaks_no_word(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has no terminal is as wide as ever, and has the same words."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(talk, "QUIET_FOR", float("inf"))
+    said = []
+    for stream in (io.StringIO, Terminal):
+        monkeypatch.setattr(sys, "stdout", shown := stream())
+        monkeypatch.setattr(sys, "stderr", shown)
+        main(words)
+        said.append(shown.getvalue())
+    wide, narrow = said
+    assert max(map(len, wide.splitlines())) > 80 >= max(map(len, narrow.splitlines()))
+    if words[0] != "check":  # a long line of a program is cut around its carets
+        assert narrow.split() == wide.split()
+
+
+def test_carets_point_at_their_words_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys, "stderr", err := Terminal())
+    assert main(["check", "-e", LONG]) == 1
+    lines = err.getvalue().splitlines()
+    at = next(i for i, line in enumerate(lines) if "^^^" in line)
+    assert lines[at - 1][lines[at].index("^") :].startswith("pin dispatcher=deepep"[-lines[at].count("^") :])
+
+
+def test_a_line_of_progress_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(talk, "QUIET_FOR", -1.0)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", err := Terminal())
+    monkeypatch.setattr(sys, "stdout", err)
+    assert main(["plan", "-e", "olmoe_7b; h100 x 2"]) == 0
+    assert "  solving main\r\x1b[K" in err.getvalue() and "  planning main\r\x1b[K" in err.getvalue()
+    assert "\n" not in err.getvalue().split("main: olmoe_7b")[0]
+    monkeypatch.setattr(sys, "stderr", err := io.StringIO())
+    assert main(["plan", "-e", "olmoe_7b; h100 x 2"]) == 0
+    assert "  solving main\n  planning main\n" in err.getvalue() and "\x1b" not in err.getvalue()
 
 
 def test_a_library_prints_plain_text() -> None:

@@ -18,7 +18,7 @@ def run(a: Namespace) -> int:
         return 0
     for h in known:
         speeds = ", ".join(f"{k} {v:,.0f}" for k, v in h.tflops.items())
-        print(
+        talk.print_text(
             f"{h.name:<11}{h.memory / 1e9:6.0f} GB  {h.gpus_per_node} a node, NVLink domain {h.nvlink_domain:<3} "
             f"dense TFLOPS: {speeds}"
         )

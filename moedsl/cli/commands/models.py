@@ -32,7 +32,7 @@ def _list(a: Namespace) -> int:
         kind = (
             m.attention.upper() + (", vision" if m.vision else "") + (f", {m.mtp_layers} MTP" if m.mtp_layers else "")
         )
-        print(
+        talk.print_text(
             f"{m.name:<22}{parameters.unique(m) / 1e9:8.1f}B  {m.layers_said}, "
             f"{m.experts} experts top-{m.topk}{shared}, {kind}  ({m.hf})"
         )
