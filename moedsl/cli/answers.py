@@ -31,9 +31,9 @@ def run(a: Namespace) -> int:
     if a.json or not (a.top or a.pareto):
         printing.show(a, result, printing.after_plan(result))
     else:
-        talk.print_text("\n".join(tables(result)), end="")
+        talk.print_text(lambda: "\n".join(tables(result)), end="")
     if a.tokens and not a.json:
-        talk.print_text("".join(f"\n{budget_text(p, p.budget)}" for p in result.plans if p.budget), end="")
+        talk.print_text(lambda: "".join(f"\n{budget_text(p, p.budget)}" for p in result.plans if p.budget), end="")
     return 0
 
 

@@ -70,14 +70,14 @@ def show(a: Namespace, result: Result, next: Sequence[Command]) -> None:
     elif a.json:
         talk.print_json(one(result.plans))
     elif a.full:
-        talk.print_text("\n".join(pages.texts(result.plans)), end="")
+        talk.print_text(lambda: "\n".join(pages.texts(result.plans)), end="")
     elif a.section:
-        talk.print_text("\n".join(_sections(result.plans, a.section)), end="")
+        talk.print_text(lambda: "\n".join(_sections(result.plans, a.section)), end="")
     else:
         text = pages.page(result, next, terminal.width(sys.stdout))
         print(coloured(text) if terminal.coloured(sys.stdout) else text, end="")
         if getattr(a, "ladder", False):
-            talk.print_text("\n" + "\n".join(_sections(result.plans, "ladder")), end="")
+            talk.print_text(lambda: "\n" + "\n".join(_sections(result.plans, "ladder")), end="")
 
 
 def _sections(plans: Sequence[Plan], name: str) -> Iterator[str]:

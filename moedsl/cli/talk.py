@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.render import MARGIN, WINDOW, render_all
 from moedsl.diagnostics.source import Source
 from moedsl.diagnostics.visible import in_json
+from moedsl.support.text import made_for
 from moedsl.syntax import reader
 
 QUIET_FOR = 0.7
@@ -42,8 +43,10 @@ def say(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> Non
         print(folded(text, sys.stderr), file=sys.stderr)
 
 
-def print_text(text: str, end: str = "\n") -> None:
+def print_text(make: Callable[[], str], end: str = "\n") -> None:
     """Print an answer for people on stdout, within the columns of a terminal."""
+    with made_for(room_of(sys.stdout)):
+        text = make()
     print(folded(text, sys.stdout), end=end)
 
 

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 WIDTH = 100
 """The most characters of a line."""
+_ROOM: ContextVar[int | None] = ContextVar("room", default=None)
+"""The columns of the terminal that a text is made for."""
+
+
+@contextmanager
+def made_for(room: int | None) -> Generator[None]:
+    """Wrap paragraphs for a terminal of so many columns, if it is narrower than they would be."""
+    token = _ROOM.set(room)
+    try:
+        yield
+    finally:
+        _ROOM.reset(token)
 
 
 def wrapped(text: str, first: str = "  ", rest: str | None = None, width: int = WIDTH) -> str:
     """Wrap a paragraph: `first` starts its first line, `rest` (default: `first`) the others. Words are not broken."""
     rest = first if rest is None else rest
     return textwrap.fill(
-        text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
+        text,
+        min(width, _ROOM.get() or width),
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+        break_long_words=False,
     )
 
 

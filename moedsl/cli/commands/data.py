@@ -33,7 +33,7 @@ def run(a: Namespace) -> int:
     if a.json:
         talk.print_json(made)
     else:
-        talk.print_text(text(made, str(path)))
+        talk.print_text(lambda: text(made, str(path)))
     return 0
 
 

@@ -36,7 +36,7 @@ def run(a: Namespace) -> int:
         talk.print_json({"version": 1, "experiment": a.log, "logs": data} if of_jobs else data[0])
     else:
         told = [r for r in data if r["symptoms"] or r["first_failure"]] or data
-        talk.print_text("\n".join(map(text, told)), end="")
+        talk.print_text(lambda: "\n".join(map(text, told)), end="")
     is_wrong = any(r.last_error or r.first_failure for r in reports)
     return int(is_wrong and not any(r.sightings for r in reports))
 

@@ -30,7 +30,7 @@ def run(a: Namespace) -> int:
     if a.json:
         talk.print_json(data)
     else:
-        talk.print_text(text(data), end="")
+        talk.print_text(lambda: text(data), end="")
     return int(a.exit_code and data["verdict"]["same_experiment"] is not True)
 
 

@@ -35,7 +35,7 @@ def _page(id: str) -> int:
     if text is None:
         print(f"nothing is called `{id}`; {page.hint(id, library)}", file=sys.stderr)
         return 1
-    talk.print_text(text)
+    talk.print_text(lambda: text)
     return 0
 
 
@@ -53,6 +53,6 @@ def _of_run(a: Namespace, names: list[str]) -> int:
         failed = talk.failed_json(result.diagnostics, result.sources) if result.diagnostics else {}
         talk.print_json(made[0] if len(made) == 1 and not failed else {"version": 1, "explanations": [*made], **failed})
     else:
-        talk.print_text("\n".join(text_of(e) for e in result.explanations), end="")
+        talk.print_text(lambda: "\n".join(text_of(e) for e in result.explanations), end="")
     talk.say(result.diagnostics, result.sources)
     return int(result.failed)

@@ -40,7 +40,7 @@ def run(a: Namespace) -> int:
     if a.json:
         talk.print_json({"version": 1, "runs": reports})
     else:
-        talk.print_text("\n".join(map(text, reports)), end="")
+        talk.print_text(lambda: "\n".join(map(text, reports)), end="")
     return 0
 
 

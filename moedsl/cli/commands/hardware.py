@@ -8,6 +8,7 @@ import attrs
 
 from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
+from moedsl.schema.facts import Hardware
 
 
 def run(a: Namespace) -> int:
@@ -16,10 +17,13 @@ def run(a: Namespace) -> int:
     if a.json:
         talk.print_json([attrs.asdict(h) for h in known])
         return 0
-    for h in known:
-        speeds = ", ".join(f"{k} {v:,.0f}" for k, v in h.tflops.items())
-        talk.print_text(
-            f"{h.name:<11}{h.memory / 1e9:6.0f} GB  {h.gpus_per_node} a node, NVLink domain {h.nvlink_domain:<3} "
-            f"dense TFLOPS: {speeds}"
-        )
+    talk.print_text(lambda: "\n".join(map(_line, known)))
     return 0
+
+
+def _line(h: Hardware) -> str:
+    speeds = ", ".join(f"{k} {v:,.0f}" for k, v in h.tflops.items())
+    return (
+        f"{h.name:<11}{h.memory / 1e9:6.0f} GB  {h.gpus_per_node} a node, NVLink domain {h.nvlink_domain:<3} "
+        f"dense TFLOPS: {speeds}"
+    )

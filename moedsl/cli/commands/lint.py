@@ -21,7 +21,7 @@ def run(a: Namespace) -> int:
     elif a.json:
         talk.print_json([x.to_json() for x in found])
     else:
-        talk.print_text("\n".join(filter(None, (*(text(x, a.read_only) for x in found), inherited(found)))))
+        talk.print_text(lambda: "\n".join(filter(None, (*(text(x, a.read_only) for x in found), inherited(found)))))
     return int(any(x.failed for x in found))
 
 

@@ -34,7 +34,7 @@ def _print(a: Namespace, each: list[dict[str, Any]]) -> None:
     if a.json:
         talk.print_json({"version": 1, "devices": each})
     else:
-        talk.print_text("\n".join(map(text, each)), end="")
+        talk.print_text(lambda: "\n".join(map(text, each)), end="")
 
 
 def _read(path: Path) -> list[replay.Memory] | Diagnostic:

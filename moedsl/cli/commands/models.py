@@ -27,16 +27,17 @@ def _list(a: Namespace) -> int:
     if a.json:
         talk.print_json([_json(m) for m in models])
         return 0
-    for m in models:
-        shared = f" + {m.shared_expert_hidden} shared" if m.shared_expert_hidden else ""
-        kind = (
-            m.attention.upper() + (", vision" if m.vision else "") + (f", {m.mtp_layers} MTP" if m.mtp_layers else "")
-        )
-        talk.print_text(
-            f"{m.name:<22}{parameters.unique(m) / 1e9:8.1f}B  {m.layers_said}, "
-            f"{m.experts} experts top-{m.topk}{shared}, {kind}  ({m.hf})"
-        )
+    talk.print_text(lambda: "\n".join(map(_line, models)))
     return 0
+
+
+def _line(m: Model) -> str:
+    shared = f" + {m.shared_expert_hidden} shared" if m.shared_expert_hidden else ""
+    kind = m.attention.upper() + (", vision" if m.vision else "") + (f", {m.mtp_layers} MTP" if m.mtp_layers else "")
+    return (
+        f"{m.name:<22}{parameters.unique(m) / 1e9:8.1f}B  {m.layers_said}, "
+        f"{m.experts} experts top-{m.topk}{shared}, {kind}  ({m.hf})"
+    )
 
 
 def _json(m: Model) -> dict[str, Any]:

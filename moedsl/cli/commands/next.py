@@ -50,7 +50,9 @@ def _answer(a: Namespace, base: run_file.Base, done: Sequence[tuple[Run, Tried]]
     if a.json:
         talk.print_json(data)
     else:
-        talk.print_text(text(data) + "".join(f"left out, another experiment: {name}\n" for name in left), end="")
+        talk.print_text(
+            lambda: text(data) + "".join(f"left out, another experiment: {name}\n" for name in left), end=""
+        )
     return _write(a, base, found[0].codes) if a.output and data["next"] else 0
 
 

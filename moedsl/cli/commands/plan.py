@@ -62,5 +62,5 @@ def _lengths(a: Namespace) -> int:
     if a.json:
         talk.print_json({"version": 1, "lengths": dict(found)})
     else:
-        talk.print_text("\n".join(lengths.text(t, name) for name, t in found))
+        talk.print_text(lambda: "\n".join(lengths.text(t, name) for name, t in found))
     return 0

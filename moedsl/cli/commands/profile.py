@@ -33,5 +33,5 @@ def run(a: Namespace) -> int:
     if a.json:
         talk.print_json(data)
     else:
-        talk.print_text(text(data), end="")
+        talk.print_text(lambda: text(data), end="")
     return 0

@@ -120,7 +120,7 @@ def _print(a: Namespace, results: list[Result]) -> int:
     if a.json:
         talk.print_json({"version": 1, "runs": data})
     else:
-        talk.print_text("\n".join(text(one) + _said(one) for one in data), end="")
+        talk.print_text(lambda: "\n".join(text(one) + _said(one) for one in data), end="")
     return int(not all(r.ok for r in results))
 
 

@@ -42,7 +42,7 @@ def run(a: Namespace) -> int:
     if a.json:
         talk.print_json(data)
     else:
-        talk.print_text(text(data) + (f"\n{regressions_text.text(judged)}" if a.baseline else ""), end="")
+        talk.print_text(lambda: text(data) + (f"\n{regressions_text.text(judged)}" if a.baseline else ""), end="")
     if not any(c["winner"] for c in compared):
         return 1
     return _keep(a, runs, rows) or int(any(r["verdict"] in WORSE for r in judged))

@@ -36,7 +36,7 @@ def run(a: Namespace) -> int:
     if a.json:
         talk.print_json([r.to_json() for r in reports])
     else:
-        talk.print_text("\n".join(verify.render(r) for r in reports))
+        talk.print_text(lambda: "\n".join(verify.render(r) for r in reports))
     return int(not all(r.ok for r in reports))
 
 

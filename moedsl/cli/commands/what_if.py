@@ -27,5 +27,5 @@ def run(a: Namespace) -> int:
     if a.json:
         talk.print_json({"version": 1, "runs": found})
     else:
-        talk.print_text("\n".join(map(what_if_text, found)), end="")
+        talk.print_text(lambda: "\n".join(map(what_if_text, found)), end="")
     return 0
