@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
 from moedsl.samples.lines import PAIRS
 from moedsl.samples.measure import Measured
 from moedsl.schema.samples import filled, groups
-from moedsl.support.text import counted, table, tokens
+from moedsl.support.text import counted, table, tokens, wrapped
+from moedsl.syntax.printer import quote
 
 _SHARES = (0.5, 0.9, 0.99)
 _SEQUENCES = tuple(1 << n for n in range(11, 18))
 _BAR = 40
+_COLUMNS = (
+    "in one: the samples of a packed sequence",
+    "in all: the packed sequences of the file; `batch` must not be larger",
+    "packed, padded: the share of the tokens that is theirs; cut: the samples that are longer",
+)
 
 
 def report(m: Measured, folder: str, tokenizer: str | None) -> dict[str, Any]:
@@ -29,9 +36,9 @@ def report(m: Measured, folder: str, tokenizer: str | None) -> dict[str, Any]:
         "percentiles": {f"{100 * s:g}": _percentile(m.counts, s) for s in _SHARES},
         "longest": max(m.counts),
         "histogram": _histogram(m.counts),
-        "sequences": [_sequence(lengths, m.counts, seq) for seq in _useful(m.counts)],
+        "sequences": [_sequence(lengths, m, seq) for seq in _useful(m.counts)],
         "lengths": lengths,
-        "statement": f'data "{folder}" lengths=[{", ".join(map(str, lengths))}]',
+        "statement": f"data {quote(folder)} lengths=[{', '.join(map(str, lengths))}]",
     }
 
 
@@ -43,7 +50,14 @@ def text(r: dict[str, Any], name: str) -> str:
     most = max(r["histogram"].values())
     bars = [(f"{int(n):,}", f"{c:,}", "#" * -(-c * _BAR // most)) for n, c in r["histogram"].items()]
     held = [
-        (tokens(s["seq"]), f"{s['samples']:.1f}", f"{s['packed']:.0%}", f"{s['padded']:.0%}", f"{s['cut']:.1%}")
+        (
+            tokens(s["seq"]),
+            f"{s['samples']:.1f}",
+            f"{s['sequences']:,}",
+            f"{s['packed']:.0%}",
+            f"{s['padded']:.0%}",
+            f"{s['cut']:.1%}",
+        )
         for s in r["sequences"]
     ]
     odd = [k for k in r["keys"] if k == "+".join(PAIRS[1])]
@@ -58,11 +72,12 @@ def text(r: dict[str, Any], name: str) -> str:
             "",
             *table([("up to", "samples", ""), *bars], "rrl"),
             "",
-            *table([("seq", "in one", "packed", "padded", "cut"), *held]),
+            *table([("seq", "in one", "in all", "packed", "padded", "cut"), *held]),
             "",
-            "packed and padded: the share of the tokens that is theirs; cut: the samples that are longer",
+            *(wrapped(line, "", "  ") for line in _COLUMNS),
             *renamed,
             "",
+            "For the run file:",
             r["statement"],
             *(['set dataset.preprocessing = "chat"'] if chat else []),
         ]
@@ -92,7 +107,12 @@ def _useful(counts: Counter[int]) -> tuple[int, ...]:
     return tuple(s for s in _SEQUENCES if s <= whole)
 
 
-def _sequence(lengths: list[int], counts: Counter[int], seq: int) -> dict[str, Any]:
+def _sequence(lengths: list[int], m: Measured, seq: int) -> dict[str, Any]:
     packed, padded = (filled(lengths, seq, pack, 1) for pack in (True, False))
-    cut = sum(c for n, c in counts.items() if n > seq) / counts.total()
-    return {"seq": seq, "samples": packed.samples, "packed": packed.useful, "padded": padded.useful, "cut": cut}
+    total = m.counts.total()
+    cut = sum(c for n, c in m.counts.items() if n > seq) / total
+    sequences = math.ceil(total / m.share / packed.samples)
+    return {
+        "seq": seq, "samples": packed.samples, "sequences": sequences, "packed": packed.useful,
+        "padded": padded.useful, "cut": cut,
+    }  # fmt: skip

@@ -119,6 +119,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["data", "stats", str(tmp_path / "training.jsonl")]) == 0
     out = capsys.readouterr().out
     assert made["statement"] in out and "estimated" in out
+    fit = made["sequences"][0]
+    assert fit["sequences"] - 1 < 60 / fit["samples"] <= fit["sequences"]
     run = compiled(f"qwen3_30b_a3b; h100 x 16; task sft; {made['statement']}\n{WEIGHTS}")
     assert not run.failed and run.plans[0].samples is not None
     assert main(["data", "stats", str(tmp_path / "none.jsonl")]) == 1

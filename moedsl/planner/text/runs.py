@@ -17,7 +17,8 @@ def runs_text(plans: Sequence[Plan], width: int) -> str:
     rows = [(p.name, *(e[k] for k in names), *_figures(p)) for p, e in zip(plans, each, strict=True)]
     heads = ("run", *names, "s a step", "tokens/s/GPU", "GiB", "verdict")
     lines = table([heads, *rows], "l" + "r" * (len(heads) - 2) + "l")
-    shared = [wrapped(", ".join(f"{k} {v}" for k, v in common.items()), f"{len(plans)} runs: ", "  ", width)]
+    shared = ", ".join(f"{k}\xa0{v}" for k, v in common.items())  # a line ends between two of them
+    shared = [wrapped(shared, f"{len(plans)} runs: ", "  ", width).replace("\xa0", " ")]
     return "\n".join([*shared, *lines]) + "\n"
 
 
