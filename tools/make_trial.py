@@ -25,11 +25,13 @@ COLUMNS, ROWS = 80, 24
 MOST_COMMANDS, MOST_SECONDS = 3, 300
 PROMPT = "$"
 _ROW = re.compile(r"^\| \"(?P<asked>[^|]+)\" \| (?P<typed>`[^|]+`) \|$", re.MULTILINE)
-_HEAD = f"""\
-# Tried as a new user would
-
-Each question of [README](../README.md#ask), typed as it stands there into a terminal of {COLUMNS} columns, with what the terminal showed. `tools/make_trial.py` records it in tmux, {ROWS} rows high, and stops if a question needs more than {MOST_COMMANDS} commands or {MOST_SECONDS // 60} minutes; on 2 cores each needed a few seconds. `tests/docs/test_trial.py` records it again and compares.
-"""
+_HEAD = (
+    "# Tried as a new user would\n\n"
+    f"Each question of [README](../README.md#ask), typed as it stands there into a terminal of {COLUMNS} columns, with "
+    f"what the terminal showed. `tools/make_trial.py` records it in tmux, {ROWS} rows high, and stops if a question "
+    f"needs more than {MOST_COMMANDS} commands or {MOST_SECONDS // 60} minutes; on 2 cores each needed a few seconds. "
+    "`tests/docs/test_trial.py` records it again and compares.\n"
+)
 SAMPLES = (
     ("How do I list a folder?", "Type ls, and the name of the folder."),
     (

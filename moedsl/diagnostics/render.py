@@ -18,7 +18,7 @@ from moedsl.diagnostics.visible import HIDDEN, visible
 WINDOW = 100
 """The most columns of a source line, unless a terminal is narrower; a longer one is cut around the carets."""
 MARGIN = len("   |  ......")
-"""The columns beside a source line: its bar, and the marks of what is cut."""
+"""The columns that a source line does not have: those of its bar, and of the marks of what is cut."""
 TAB = 4
 _COLOURS = {"error": "1;31", "warning": "1;33", "note": "1;36", "help": "1;32", "place": "2", "head": "1"}
 PAINT = rf"\x1b\[(?:0|{'|'.join(_COLOURS.values())})m"

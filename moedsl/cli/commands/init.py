@@ -55,8 +55,8 @@ def run(a: Namespace) -> int:
     if missing and not sys.stdin.isatty():
         text = f"there is no terminal to ask for {', '.join(missing)}"
         return talk.refused(a, [error("init.unanswered", text, help="give them as options")])
-    answers = [given or _ask(question, known, usual) for _, given, question, known, usual in asked]
-    source = Source(str(path), _text(path, *answers, a.data))
+    model, machines, task = (given or _ask(question, known, usual) for _, given, question, known, usual in asked)
+    source = Source(str(path), _text(path, model, machines, task, a.data))
     result = compile_source(source, "check")
     if result.failed:
         return talk.refused(a, result.diagnostics, {**result.library.sources, source.name: source})
