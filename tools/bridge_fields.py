@@ -34,6 +34,7 @@ from typing import Any, get_args, get_type_hints
 
 from moedsl.megatron import differences
 from moedsl.megatron.common import COMMON, MODULE
+from moedsl.megatron.families import family
 from moedsl.megatron.releases import BY_VERSION, NEWEST, RELEASES
 from moedsl.megatron.values import normalise
 from moedsl.support.resources import stdlib_dir
@@ -181,13 +182,19 @@ def provided(known: dict[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]
     """Map each model of the stdlib to the fields that differ from their default in what AutoBridge makes of it, or to
     the words with which it refuses the model."""
     bridge: Any = importlib.import_module("megatron.bridge").AutoBridge
+    transformers: Any = importlib.import_module("transformers")
     out: dict[str, dict[str, Any]] = {}
     refused: dict[str, str] = {}
     for folder in sorted(f.parent for f in (stdlib_dir() / "hf").glob("*/config.json")):
         name = folder.name.replace("--", "/")
-        trusted = "moonshotai" in name  # its configuration class is in its repository
+        kin = family(json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"])
+        code = {"trust_remote_code": kin.remote_code}
         try:
-            made = bridge.from_hf_pretrained(name, trust_remote_code=trusted).to_megatron_provider(load_weights=False)
+            if kin.config_only:
+                found = bridge.from_hf_config(transformers.AutoConfig.from_pretrained(name, **code))
+            else:
+                found = bridge.from_hf_pretrained(name, **code)
+            made = found.to_megatron_provider(load_weights=False)
         except ValueError as error:
             refused[name] = next(line.strip(" \u2717\n") for line in str(error).splitlines() if line.strip())
             continue

@@ -15,7 +15,7 @@ import numpy as np
 from moedsl.classes.fields import evolve, frozen
 from moedsl.cost import adapters, mixers, sparse
 from moedsl.cost.adapters import Linear
-from moedsl.cost.blocks import products, routed_width, with_experts
+from moedsl.cost.blocks import products, routed_width, with_experts, with_window, without_window
 from moedsl.cost.cases import Case
 from moedsl.cost.formats import BF16, SAVED, by_precision
 from moedsl.cost.mixers import Mixer
@@ -132,13 +132,14 @@ def _gqa(m: Model, s: Sizes) -> Floats:
     Recomputed attention keeps v as a view of the whole projection, and therefore the projection too (core
     transformer/attention.py:_checkpointed_attention_forward).
     """
-    q, kv = m.heads * m.head_dim, m.query_groups * m.head_dim
+    q, k = m.heads * m.head_dim, m.query_groups * m.head_dim
+    kv = k + m.query_groups * m.value_dim
     gated = BF16 * q + np.where(s.saved < BF16, 0.0, BF16 * q * s.learns * s.here["attn_proj"])
-    normed = (q + kv) * m.qk_norm * (3 if m.qk_norm_over == "split_heads" else 1)
-    view = (q + kv) * (1.0 - s.keep["core_attn"])
-    out = q * _projected(s) + 4 * m.heads * s.keep["core_attn"]
+    normed = (q + k) * m.qk_norm * (3 if m.qk_norm_over == "split_heads" else 1)
+    view = (q + k) * (1.0 - s.keep["core_attn"])
+    out = m.heads * m.value_dim * _projected(s) + 4 * m.heads * s.keep["core_attn"]
     projected = (m.hidden * s.saved * s.learns + BF16 * normed) * s.here["qkv_linear"]
-    return s.split * (projected + BF16 * ((q + 2 * kv) * s.here["core_attn"] + view) + out + gated * m.attention_gate)
+    return s.split * (projected + BF16 * ((q + kv) * s.here["core_attn"] + view) + out + gated * m.attention_gate)
 
 
 def _projected(s: Sizes) -> Floats:
@@ -243,6 +244,8 @@ def shared(m: Model, s: Sizes) -> Floats:
 
 def layers(m: Model, s: Sizes) -> ByKind:
     """Return the bytes kept for one microbatch; full recompute keeps only the layer's input."""
+    if m.windowed:
+        return {**layers(without_window(m), s), "window": layers(with_window(m), s)["moe"]}
     entry, full = s.split * m.hidden * BF16, s.keep["full"]
     first, second = entry * s.here["attn_norm" if m.attention == "mla" else "qkv_linear"], entry * s.here["mlp_norm"]
     around, inside = attention(m, s) + adapted(m, s, "attention"), dense_mlp(m, s) + adapted(m, s, "mlp")
@@ -321,6 +324,8 @@ def offloaded(m: Model, s: Sizes) -> ByKind:
 
 def captured(m: Model, s: Sizes, t: Table) -> ByKind:
     """Return the bytes that the graphs of one layer with experts hold for one microbatch, by kind of layer."""
+    if m.windowed:
+        return {**captured(without_window(m), s, t), "window": captured(with_window(m), s, t)["moe"]}
     attn, router = (t.has("cuda_graph", CUDA_GRAPH.index(w)) for w in ("attn", "moe_router"))
     entry = s.split * m.hidden * BF16
     around = {"moe": attention(m, s) + adapted(m, s, "attention")} | (

@@ -12,7 +12,7 @@ from typing import Literal
 
 from moedsl.classes.fields import frozen
 from moedsl.cost import mixers
-from moedsl.cost.blocks import in_mtp, kinds, products, routed_width
+from moedsl.cost.blocks import in_mtp, kinds, products, routed_width, with_window, without_window
 from moedsl.cost.parameters import Parameters, built
 from moedsl.cost.pipeline import Layout
 from moedsl.schema.adapter import PARTS, Adapter
@@ -40,10 +40,10 @@ class Linear:
 
 def _attention(m: Model) -> Iterator[Linear]:
     if m.attention != "mla":
-        q, kv = m.heads * m.head_dim, m.query_groups * m.head_dim
-        fused = q * (1 + m.attention_gate) + 2 * kv
-        yield Linear("linear_qkv", m.hidden, fused, "outputs", "attention", (q, kv, kv))
-        yield Linear("linear_proj", q, m.hidden, "inputs", "attention")
+        q, k, v = m.heads * m.head_dim, m.query_groups * m.head_dim, m.query_groups * m.value_dim
+        fused = q * (1 + m.attention_gate) + k + v
+        yield Linear("linear_qkv", m.hidden, fused, "outputs", "attention", (q, k, v))
+        yield Linear("linear_proj", m.heads * m.value_dim, m.hidden, "inputs", "attention")
         return
     qk = m.heads * (m.qk_nope_dim + m.qk_rope_dim)
     if m.q_lora_rank:
@@ -83,6 +83,8 @@ def _mixer(m: Model, kind: mixers.Mixer) -> Iterator[Linear]:
 @lru_cache(maxsize=256)
 def linears(m: Model) -> Mapping[str, tuple[Linear, ...]]:
     """List the linears of one of each feature of `profiles.held` that an adapter may be on."""
+    if m.windowed:
+        return {**linears(without_window(m)), "window": linears(with_window(m))["moe"]}
     attention, dense, moe = (*_attention(m),), (*_mlp(m, m.hidden, m.ffn_hidden, "mlp"),), (*_moe(m),)
     of = {kind: (*_mixer(m, one),) for kind, one in mixers.of(m).items()}
     if m.hybrid:

@@ -2,21 +2,22 @@
 block.
 
 An ordinary layer is attention and a dense MLP (`dense`), or attention and experts (`moe`). With linear attention there
-are also layers of a gated delta net and experts (`delta`), and with an indexer in one layer of several those that share
-its keys (`reuse`). A hybrid's layers are one block each: `dense` and `moe` are
-then only the MLP and the experts, `mamba` is a Mamba-2 mixer, and `attention` attention.
+are also layers of a gated delta net and experts (`delta`), with an indexer in one layer of several those that share its
+keys (`reuse`), and with a window of another shape those that have it (`window`). A hybrid's layers are one block each:
+`dense` and `moe` are then only the MLP and the experts, `mamba` is a Mamba-2 mixer, and `attention` attention.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
+from moedsl.classes.fields import evolve
 from moedsl.schema.facts import Model
 
 LETTERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "dense"}
 """Megatron's letters of a hybrid's layers (core models/hybrid/hybrid_layer_allocation.py:17-24)."""
 ORDINARY = ("dense", "moe")
-KINDS = (*ORDINARY, "mamba", "attention", "delta", "reuse")
+KINDS = (*ORDINARY, "mamba", "attention", "delta", "reuse", "window")
 """Every kind of layer; a model has some of them (`kinds`)."""
 
 
@@ -30,7 +31,8 @@ def kinds(m: Model) -> tuple[str, ...]:
 
 def _others(m: Model) -> tuple[str, ...]:
     """List the kinds of layer with experts whose attention differs from the others'."""
-    return (("delta",) if m.linear else ()) + (("reuse",) if m.indexer_every > 1 else ())
+    has = {"delta": m.linear, "reuse": m.indexer_every > 1, "window": m.windowed}
+    return tuple(kind for kind, some in has.items() if some)
 
 
 def with_experts(m: Model) -> tuple[str, ...]:
@@ -56,6 +58,25 @@ def indexed(m: Model, layer: int) -> bool:
     return max(layer + 1 - max(m.indexer_leading, 1), 0) % m.indexer_every == 0
 
 
+def windows(m: Model, first: int, end: int) -> int:
+    """Count the layers from `first` to `end` - 1 that have a window of another shape."""
+    return sum(i >= m.window_leading and (i + 1) % m.window_every > 0 for i in range(first, end)) if m.windowed else 0
+
+
+@lru_cache(maxsize=256)
+def without_window(m: Model) -> Model:
+    """Return the model of the layers with full attention, of one whose layers with a window differ."""
+    return evolve(m, window=0, window_every=0, window_leading=0, window_query_groups=0, window_sinks=False)
+
+
+@lru_cache(maxsize=256)
+def with_window(m: Model) -> Model:
+    """Return the model of the layers with a window."""
+    return evolve(
+        without_window(m), window=m.window, query_groups=m.window_query_groups, attention_sinks=m.window_sinks
+    )
+
+
 @lru_cache(maxsize=1024)
 def counted(pattern: str) -> dict[str, int]:
     """Count the layers of each kind in a hybrid's pattern."""
@@ -69,7 +90,7 @@ def in_mtp(m: Model) -> dict[str, int]:
     if m.hybrid:
         return counted(m.mtp_pattern)
     delta = deltas(m, m.layers - 1, m.layers) if m.linear else 0
-    return {"dense": int(m.mtp_dense), "moe": 1 - delta - m.mtp_dense, "delta": delta, "reuse": 0}
+    return {"dense": int(m.mtp_dense), "moe": 1 - delta - m.mtp_dense, "delta": delta, "reuse": 0, "window": 0}
 
 
 def routed_width(m: Model) -> int:

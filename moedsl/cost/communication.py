@@ -117,7 +117,7 @@ def context(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     if m.attention == "mla":
         width = m.heads * (m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim)
     else:
-        width = 2 * m.query_groups * m.head_dim
+        width = m.query_groups * (m.head_dim + m.value_dim)
     moved = t["micro_batch"] * (seq / cp) * width / t["tp"] * 2.0 * (cp - 1)
     return 3.0 * moved / ring(hw, cp, t["tp"] * 1.0)
 

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from moedsl.classes.fields import frozen, values
+from moedsl.classes.fields import evolve, frozen, values
 from moedsl.cost import activations, adapters, formats, mixers, sparse
 from moedsl.cost.activations import BIT
-from moedsl.cost.blocks import kinds, products, routed_width, with_experts
+from moedsl.cost.blocks import kinds, products, routed_width, with_experts, with_window, without_window
 from moedsl.cost.mixers import Mixer
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.schema.adapter import Adapter
@@ -41,6 +41,8 @@ FUSED = np.array([p in ("mxfp8", "nvfp4") for p in PRECISION])
 WHOLE = CUDA_GRAPH.index("full_iteration")
 ALLTOALL = BY_NAME["dispatcher"].words.index("alltoall")
 DISPATCHER = BY_NAME["dispatcher"].words
+IN_WINDOW = ("linear", "core", "rotary", "quantise_back", "adapt_attention")
+"""The parts of `Work` that differ in layers whose window has another shape."""
 ByKind = Mapping[str, Floats]
 """Seconds of a layer of each kind (`blocks.kinds`)."""
 
@@ -97,10 +99,21 @@ class Work:
     adapt_moe: Floats
     """The adapters of experts, shared experts, router and latent projections."""
     adapt_mixer: Floats
+    window_linear: Floats
+    """What differs in the attention of layers whose window has another shape."""
+    window_core: Floats
+    window_rotary: Floats
+    window_quantise_back: Floats
+    window_adapt_attention: Floats
     vision: Floats
     """The encoder of the vision tower."""
     merger: Floats
     """Its mergers: the projector."""
+
+    @property
+    def windowed(self) -> Work:
+        """The work of layers whose window has another shape."""
+        return evolve(self, **{name: getattr(self, f"window_{name}") for name in IN_WINDOW})
 
     def take(self, at: Ints) -> Work:
         """Select the rows `at`."""
@@ -149,7 +162,8 @@ def weights_moved(hw: Hardware, t: Table) -> Floats:
 def attention_weights(m: Model) -> tuple[int, int]:
     """Count (all, MLA's up-projections) of the weights of one layer's attention linears, whole."""
     if m.attention != "mla":
-        return m.hidden * (2 * (m.heads + m.query_groups) + m.heads * m.attention_gate) * m.head_dim, 0
+        width = (m.heads + m.query_groups) * (m.head_dim + m.value_dim) + m.heads * m.attention_gate * m.head_dim
+        return m.hidden * width, 0
     qk, v = m.heads * (m.qk_nope_dim + m.qk_rope_dim), m.heads * m.v_head_dim
     up = (m.q_lora_rank or m.hidden) * qk + m.kv_lora_rank * (m.heads * m.qk_nope_dim + v)
     return up + m.hidden * (m.q_lora_rank + m.kv_lora_rank + m.qk_rope_dim + v), up
@@ -175,16 +189,20 @@ def work(
 ) -> Work:
     """Return the forward seconds of every part; `skew` is the fullest rank's share of routed tokens over the mean, and
     `span` the tokens of a packed sample."""
+    if m.windowed:
+        other = work(with_window(m), hw, t, seq, skew, adapter, span)
+        changed = {f"window_{name}": getattr(other, name) for name in IN_WINDOW}
+        return evolve(work(without_window(m), hw, t, seq, skew, adapter, span), **changed)
     split = t["micro_batch"] * (seq / t["cp"]) / t["tp"]
     k, rate, bf16, hbm = hw.constants, flops_rate(hw, t), hw.tflops["bf16"] * 1e12 * clock(hw), stream(hw)
     attention, up = attention_weights(m)
     attended = k.attention * (k.attention_mla if m.attention == "mla" else 1.0)
     exponential = k.softmax * 16 / hw.exponentials
-    qkv = m.heads * (m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else 2 * m.head_dim)
+    qkv = m.heads * (m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else m.head_dim + m.value_dim)
     routed = split * m.topk * t["etp"] * skew
     cast = np.array(k.by("cast", PRECISION, 0.0))[t["precision"]]
     loose = np.where(t["fused"] > 0, 1.0, k.unfused) * routed
-    narrow = split_width(k, m.heads * (m.v_head_dim or m.head_dim) / t["tp"])
+    narrow = split_width(k, m.heads * m.value_dim / t["tp"])
     dense, shared = split_width(k, m.ffn_hidden / t["tp"]), split_width(k, max(m.shared_expert_hidden, 1) / t["tp"])
     encoder, projector = vision(m, t, hw)
     entering, leaving = quantised(m)
@@ -198,6 +216,7 @@ def work(
     normed = SPLIT_NORM * (m.heads + m.query_groups) * m.head_dim * (m.qk_norm_over == "split_heads")
     return Work(
         **{name: np.broadcast_to(seconds, split.shape) for name, seconds in mixed.items()},
+        **dict.fromkeys((f"window_{name}" for name in IN_WINDOW), np.zeros(t.rows)),
         **{f"adapt_{name}": _adapters(m, hw, t, seq, adapter, parts) for name, parts in _ADAPTED.items()},
         linear=2 * split * attention / rate * narrow + moved * attention / tp,
         up=2 * split * up / rate * narrow,
@@ -233,7 +252,7 @@ def _attended(m: Model, t: Table, seq: float, exponential: float) -> Floats:
     """Count the products of a token in attention itself; an exponential counts as so many."""
     if m.sparse:
         return sparse.attention(m, t["tp"] * 1.0, seq, exponential)
-    width = m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else 2 * m.head_dim
+    width = m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else m.head_dim + m.value_dim
     return np.full(t.rows, context(m, seq) * m.heads * (width + exponential))
 
 
@@ -285,7 +304,8 @@ def quantised(m: Model) -> tuple[int, int]:
     """Count (forward, backward) the numbers of a token that are quantised for attention's linears, except the hidden
     state or its gradient: the inputs of all but the first, and the gradients of the outputs of all but the last."""
     if m.attention != "mla":
-        return m.heads * m.head_dim, (m.heads * (1 + m.attention_gate) + 2 * m.query_groups) * m.head_dim
+        outputs = (m.heads * (1 + m.attention_gate) + m.query_groups) * m.head_dim + m.query_groups * m.value_dim
+        return m.heads * m.value_dim, outputs
     latents = m.q_lora_rank + m.kv_lora_rank
     queries, keys = m.heads * (m.qk_nope_dim + m.qk_rope_dim), m.heads * (m.qk_nope_dim + m.v_head_dim)
     return m.heads * m.v_head_dim + latents, queries + keys + latents + m.qk_rope_dim
@@ -299,7 +319,7 @@ def joined(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     three quarters of the tokens: a causal mask leaves half of the steps only their second half (te
     pytorch/attention/dot_product_attention/context_parallel.py:2159-2233, :2902-3031). Sparse attention has no ring.
     """
-    qk, v = (m.qk_nope_dim + m.qk_rope_dim, m.v_head_dim) if m.attention == "mla" else (m.head_dim, m.head_dim)
+    qk, v = m.qk_nope_dim + m.qk_rope_dim if m.attention == "mla" else m.head_dim, m.value_dim
     kv = m.heads if m.attention == "mla" else m.query_groups
     if m.sparse:
         return np.zeros(t.rows)
@@ -352,6 +372,8 @@ def vision(m: Model, t: Table, hw: Hardware) -> tuple[Floats, Floats]:
 
 def forward(m: Model, w: Work) -> ByKind:
     """Return the forward seconds by kind of layer."""
+    if m.windowed:
+        return {**forward(without_window(m), w), "window": forward(with_window(m), w.windowed)["moe"]}
     routed = w.latent + w.experts + w.activation + w.cast + w.permute + w.shared
     routed, dense = routed + w.adapt_moe, w.dense + w.adapt_mlp
     attention = w.linear + w.core + w.indexer + w.rotary + w.quantise + w.adapt_attention
@@ -373,6 +395,8 @@ def forward(m: Model, w: Work) -> ByKind:
 def of_weights(m: Model, w: Work) -> ByKind:
     """Return the seconds of the weights' gradients by kind of layer, which frozen weights do not have: a product for
     each of forward's."""
+    if m.windowed:
+        return {**of_weights(without_window(m), w), "window": of_weights(with_window(m), w.windowed)["moe"]}
     routed, mixed = w.latent + w.experts + w.shared, w.mixer
     if m.hybrid:
         return {"dense": w.dense, "moe": routed, "mamba": mixed, "attention": w.linear}
@@ -384,6 +408,8 @@ def of_weights(m: Model, w: Work) -> ByKind:
 def backward(m: Model, k: Constants, w: Work) -> ByKind:
     """Return the backward seconds by kind of layer: twice forward, except that a gradient is quantised once, and that
     attention and the scan take two and a half times theirs."""
+    if m.windowed:
+        return {**backward(without_window(m), k, w), "window": backward(with_window(m), k, w.windowed)["moe"]}
     back = {kind: 2 * seconds for kind, seconds in forward(m, w).items()}
     for kind in with_experts(m):
         back[kind] = back[kind] - 2 * w.cast + w.cast_back
@@ -400,6 +426,8 @@ def backward(m: Model, k: Constants, w: Work) -> ByKind:
 
 def recomputed(m: Model, w: Work, t: Table) -> ByKind:
     """Return the forward seconds spent again in backward, by kind of layer. A superset never costs less."""
+    if m.windowed:
+        return {**recomputed(without_window(m), w, t), "window": recomputed(with_window(m), w.windowed, t)["moe"]}
     on = {word: t.has("recompute", bit) * 1.0 for word, bit in BIT.items()}
     shared = w.up * on["mla_up_proj"] + w.core * on["core_attn"]
     attended = shared + w.indexer * on["core_attn"]
@@ -469,5 +497,6 @@ def _host(m: Model, hw: Hardware, t: Table) -> ByKind:
             "mamba": k.host_mamba * free["mamba"] * each,
             "attention": attention,
         }
-    out = {"dense": attention + k.host_dense * each, "moe": attention + moe, "reuse": attention + moe}
+    out = {"dense": attention + k.host_dense * each, "moe": attention + moe}
+    out |= dict.fromkeys(("reuse", "window"), out["moe"])
     return {**out, "delta": k.host_delta * free["attn"] * each + moe} if m.linear else out

@@ -7,6 +7,7 @@ routing.
 
 from __future__ import annotations
 
+from moedsl.classes.fields import evolve
 from moedsl.cost import mixers
 from moedsl.cost.blocks import counted, deltas, in_mtp, products, routed_width
 from moedsl.cost.compute import context
@@ -23,7 +24,9 @@ def of_token(m: Model, seq: float, tp: int = 1) -> float:
 
 
 def _transformer(m: Model, seq: float) -> float:
-    """Count the products of the layers as `transformer_flops` does."""
+    """Count the products of the layers as `transformer_flops` does. A model whose windows have a shape of their own
+    states no frequency, so that each layer counts as windowed, with the shape of the others (:1046)."""
+    m = evolve(m, window_every=0) if m.windowed else m
     moe_layers = m.layers - m.dense_layers + m.mtp_layers
     mlp = products(m) * m.hidden * m.ffn_hidden * m.dense_layers + _experts(m) * moe_layers
     mtp = m.mtp_layers * (3 * m.hidden + 2 * m.hidden**2)

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from moedsl.classes.fields import frozen
 from moedsl.cost import mixers, sparse
-from moedsl.cost.blocks import in_mtp, kinds, products, routed_width
+from moedsl.cost.blocks import in_mtp, kinds, products, routed_width, with_window, without_window
 from moedsl.cost.pipeline import Chunk, Layout, layout_for
 from moedsl.schema.facts import Model, Vision
 
@@ -50,8 +50,8 @@ def attention(m: Model, tp: int) -> int:
 
 
 def _gqa(m: Model, tp: int) -> int:
-    width = (m.heads * (1 + m.attention_gate) + 2 * m.query_groups) * m.head_dim
-    out = m.heads * m.head_dim * m.hidden // tp + m.hidden * m.attention_bias
+    width = (m.heads * (1 + m.attention_gate) + m.query_groups) * m.head_dim + m.query_groups * m.value_dim
+    out = m.heads * m.value_dim * m.hidden // tp + m.hidden * m.attention_bias
     sinks = m.heads // tp * m.attention_sinks
     return width * (m.hidden + m.qkv_bias) // tp + out + _qk_norms(m, tp) * m.qk_norm + sinks
 
@@ -120,6 +120,9 @@ def moe(m: Model, tp: int, ep: int, etp: int) -> Parameters:
 
 def layers(m: Model, tp: int, ep: int, etp: int) -> dict[str, Parameters]:
     """Count one layer of each kind (`blocks.kinds`)."""
+    if m.windowed:
+        other = layers(with_window(m), tp, ep, etp)["moe"]
+        return {**layers(without_window(m), tp, ep, etp), "window": other}
     block = moe(m, tp, ep, etp)
     if m.hybrid:
         alone = {"dense": mlp(m, tp), "mamba": mamba(m, tp), "attention": attention(m, tp)}

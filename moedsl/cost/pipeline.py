@@ -51,11 +51,12 @@ class Chunk:
     attention: int = 0
     delta: int = 0
     reuse: int = 0
+    window: int = 0
 
     @property
     def layers(self) -> int:
         """Count the layers without MTP layers."""
-        return self.dense + self.moe + self.mamba + self.attention + self.delta + self.reuse
+        return self.dense + self.moe + self.mamba + self.attention + self.delta + self.reuse + self.window
 
     def of(self, kind: str) -> int:
         """Count the layers of one kind without MTP's, or those of MTP."""
@@ -155,7 +156,9 @@ def weights(model: Model) -> tuple[float, float]:
         attention += model.kv_lora_rank * model.heads * (model.qk_nope_dim + v)
     else:
         gated = model.heads * model.attention_gate
-        attention = h * (2 * (model.heads + model.query_groups) + gated) * model.head_dim
+        attention = h * (
+            (model.heads + model.query_groups) * (model.head_dim + model.value_dim) + gated * model.head_dim
+        )
     if model.linear:
         mixer, every = mixers.delta_net(model), model.linear_every
         attention = (attention + (every - 1) * h * (mixer.projected + mixer.inner)) / every
@@ -228,11 +231,14 @@ def _chunks(model: Model, rows: Sequence[tuple[bool, int, int, bool]]) -> tuple[
     out, done = list[Chunk](), 0
     for embedding, layers, mtp, loss in rows:
         dense = max(0, min(model.dense_layers - done, layers))
-        delta = blocks.deltas(model, done, done + layers)
-        reuse = blocks.sharing(model, done, done + layers)
+        others = {
+            "delta": blocks.deltas(model, done, done + layers),
+            "reuse": blocks.sharing(model, done, done + layers),
+            "window": blocks.windows(model, done, done + layers),
+        }
         done += layers
         final = layers > 0 and done == model.layers
-        out.append(Chunk(dense, layers - dense - delta - reuse, embedding, mtp, loss, final, delta=delta, reuse=reuse))
+        out.append(Chunk(dense, layers - dense - sum(others.values()), embedding, mtp, loss, final, **others))
     return tuple(out)
 
 

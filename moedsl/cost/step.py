@@ -117,7 +117,7 @@ def _wires(
         none = np.zeros_like(hidden)
         across = {"attention": hidden, "mamba": communication.scanned(m, hw, shape, seq), "dense": none, "moe": none}
     else:
-        across = {"dense": hidden, "moe": hidden, "reuse": hidden}
+        across = dict.fromkeys(("dense", "moe", "reuse", "window"), hidden)
         across |= {"delta": communication.delta_net(m, hw, shape, seq)} if m.linear else {}
     return skew * communication.expert(m, hw, shape, seq), communication.tensor(m, hw, shape, seq), across
 
@@ -136,6 +136,7 @@ def _split_blocks(m: Model, a: Adapter | None) -> Mapping[str, float]:
         indexed = sparse.gathered(m) / m.hidden / 5 if m.sparse else 0.0
         out = {"dense": 2.0 + indexed, "moe": 1.0 + shared + indexed, "delta": 1.0 + shared}
         out |= {"reuse": 1.0 + shared} if m.indexer_every > 1 else {}
+        out |= {"window": out["moe"]} if m.windowed else {}
     if a is None:
         return out
     each = {"inputs": 0.5, "outputs": 0.25, "neither": 0.0}
@@ -276,12 +277,13 @@ def bubble(microbatch: Floats, pp: Ints, vpp: Ints) -> Floats:
 
 
 KINDS = {
-    "matrix": ("linear", "mixer", "latent", "dense", "experts", "shared", "mtp", "loss"),
-    "attention": ("core", "indexer", "indexer_back"),
+    "matrix": ("linear", "window_linear", "mixer", "latent", "dense", "experts", "shared", "mtp", "loss"),
+    "attention": ("core", "window_core", "indexer", "indexer_back"),
     "scan": ("scan",),
     "passes": (
         "norm", "residual", "rotary", "router", "quantise", "quantise_back", "quantise_mixer", "quantise_mixer_back",
         "activation", "cast", "cast_back", "permute", "adapt_attention", "adapt_mlp", "adapt_moe", "adapt_mixer",
+        "window_rotary", "window_quantise_back", "window_adapt_attention",
     ),
     "vision": ("vision", "merger"),
 }  # fmt: skip

@@ -85,6 +85,8 @@ def _imports(plan: Plan, values: Iterable[Any]) -> list[tuple[str, list[str]]]:
         **{v.name: v.module for v in values if isinstance(v, Call)},
         **{v.enum: v.module for v in values if isinstance(v, Member)},
     }
+    if family(plan.family).config_only:
+        wanted["AutoConfig"] = "transformers"
     if environment(plan)[0]:
         wanted[common.ENVIRONMENT] = common.ENVIRONMENT_MODULE
     return [(m, sorted(n for n in wanted if wanted[n] == m)) for m in sorted(set(wanted.values()))]
@@ -100,10 +102,12 @@ def _ranking(plan: Plan) -> list[str]:
 
 def _model(plan: Plan) -> str:
     """The provider of the model, from the commit of its configuration if that is known."""
+    kin = family(plan.family)
     given = python(plan.hf)
     given += f", revision={python(plan.revision)}" if plan.revision else ""
-    given += ", trust_remote_code=True" if family(plan.family).remote_code else ""
-    made = "cfg.model = AutoBridge.from_hf_pretrained({}).to_megatron_provider(load_weights=False)"
+    given += ", trust_remote_code=True" if kin.remote_code else ""
+    source = "from_hf_config(AutoConfig.from_pretrained({}))" if kin.config_only else "from_hf_pretrained({})"
+    made = f"cfg.model = AutoBridge.{source}.to_megatron_provider(load_weights=False)"
     text = made.format(given)
     return text if len(text) <= WIDTH else made.format(f"\n    {given}\n")
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from moedsl.importer.layers import Every, Indexes, Leading, Length, Pattern, Sharing, Windows
+from moedsl.importer.layers import Every, Indexes, Leading, Length, Marked, Pattern, Sharing, Windows, Zeros
 from moedsl.importer.rules import (
+    Alike,
     Const,
     Else,
     Family,
@@ -378,6 +379,38 @@ FAMILIES: Mapping[str, Family] = {
             "The router's expert bias is a buffer, not a parameter.",
         ),
     ),
+    "mimo_v2_flash": Family(
+        _CORE
+        | {
+            "v_head_dim": Int("v_head_dim"),
+            "experts": Int("n_routed_experts"),
+            "expert_hidden": Int("moe_intermediate_size"),
+            "dense_layers": Zeros("moe_layer_freq", alone=True),
+            "window": Int("sliding_window_size"),
+            "window_every": Marked("hybrid_layer_pattern"),
+            "window_leading": Zeros("hybrid_layer_pattern"),
+            "window_query_groups": Int("swa_num_key_value_heads"),
+            "window_sinks": Const(True, "models/mimo_v2_flash/modeling_mimo_v2_flash.py:252"),
+        },
+        (
+            _SILU,
+            _NO_BIAS,
+            _UNTIED,
+            Only("n_shared_experts", (0, None), "Megatron Bridge builds this family without shared experts"),
+            Only("scoring_func", ("sigmoid",), "Megatron Bridge builds this family's router with that score"),
+            Only("add_swa_attention_sink_bias", (True,), "Megatron Bridge gives each windowed layer attention sinks"),
+            Only("add_full_attention_sink_bias", (False,), "Megatron Bridge gives full attention no sinks"),
+            *(Alike(key, "sliding_window_size") for key in ("sliding_window", "attention_chunk_size")),
+            Alike("swa_num_attention_heads", "num_attention_heads"),
+            Alike("swa_head_dim", "head_dim"),
+            Alike("swa_v_head_dim", "v_head_dim"),
+        ),
+        (
+            "The window counts the token itself; layers of full attention have no sinks.",
+            "The router's expert bias is a buffer, not a parameter.",
+            "MTP is left out: only the checkpoint names its layers (models/mimo_v2_flash/mimo_v2_flash_bridge.py:182).",
+        ),
+    ),
     "nemotron_h": Family(
         _NEMOTRON_H,
         _NEMOTRON_H_ONLY,
@@ -423,6 +456,7 @@ NAMES: Mapping[str, str] = {
     "Qwen/Qwen3-VL-30B-A3B-Instruct": "qwen3_vl_30b_a3b",
     "Qwen/Qwen3-VL-235B-A22B-Instruct": "qwen3_vl_235b_a22b",
     "LGAI-EXAONE/K-EXAONE-236B-A23B": "exaone_moe_236b_a23b",
+    "XiaomiMiMo/MiMo-V2-Flash": "mimo_v2_flash",
     "allenai/OLMoE-1B-7B-0125": "olmoe_7b",
     "deepseek-ai/DeepSeek-V2": "deepseek_v2",
     "deepseek-ai/DeepSeek-V2-Lite": "deepseek_v2_lite",

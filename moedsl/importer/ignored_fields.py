@@ -20,8 +20,8 @@ _GROUPS = {
         attention_dropout hidden_dropout dropout resid_pdrop initializer_range""",
     "position encoding: no shape depends on it": """
         rope_theta rope_scaling rope_parameters rope_interleave partial_rotary_factor initial_context_length
-        rotary_dim mrope_section indexer_rope_interleave""",
-    "norm epsilon": "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps",
+        rotary_dim swa_rope_theta attention_value_scale mrope_section indexer_rope_interleave""",
+    "norm epsilon": "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps layernorm_epsilon",
     "a state-space mixer's start, clamp, kernels and cache; its width is heads times their dimension": """
         time_step_min time_step_max time_step_floor time_step_limit rescale_prenorm_residual use_mamba_kernels
         mamba_ssm_cache_dtype expand""",

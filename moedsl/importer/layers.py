@@ -108,6 +108,53 @@ def listed_mlps(dense: int, layers: int) -> list[str]:
 
 
 @frozen
+class Zeros(OneKey):
+    """Count the zeros at the start of a list of 0 and 1, one for each layer; `alone` if no other is 0."""
+
+    key: str
+    alone: bool = False
+    layers: str = "num_hidden_layers"
+
+    def read(self, fields: Fields) -> int:
+        marks, layers = fields.get(self.key), fields.config.get(self.layers)
+        if not isinstance(marks, list) or len(marks) != layers or not all(is_int(v) and v in (0, 1) for v in marks):
+            fields.refuse("import.wrong_type", self.key, f"expected {show(layers)} of 0 and 1, got {show(marks)}")
+            return 0
+        leading = (*marks, 1).index(1)
+        if self.alone and marks != leading_zeros(leading, len(marks)):
+            fields.refuse("import.unsupported_value", self.key, f"{show(marks)}: only leading layers can be 0")
+        return leading
+
+
+def leading_zeros(zeros: int, layers: int) -> list[int]:
+    """Mark every layer: 0 for the leading ones, 1 for the rest."""
+    return [0] * zeros + [1] * (layers - zeros)
+
+
+@frozen
+class Marked(OneKey):
+    """Read how often a layer has full attention, 0, in a list with 1 for a window, after the leading layers with full
+    attention."""
+
+    key: str
+
+    def read(self, fields: Fields) -> int:
+        marks = fields.get(self.key)
+        leading = Zeros(self.key).read(fields)
+        later = marks[leading:] if isinstance(marks, list) else []
+        every = later.index(0) + leading + 1 if 0 in later else 0
+        if every < 2 or marks != marked_windows(every, leading, len(marks)):
+            why = f"{show(marks)}: only full attention in leading layers and the last of each group is supported"
+            fields.refuse("import.unsupported_value", self.key, why)
+        return max(every, 2)
+
+
+def marked_windows(every: int, leading: int, layers: int) -> list[int]:
+    """Mark every layer: 0 for full attention, 1 for a window."""
+    return [int(i > leading and i % every > 0) for i in range(1, layers + 1)]
+
+
+@frozen
 class Sharing(OneKey):
     """Read how often a layer has an indexer: a number, and a list of all layers that agrees with it and with the number
     of leading layers that each have one."""

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import Factory, evolve, frozen
 
 from moedsl.importer.fields import Fields, show
-from moedsl.importer.layers import Every, Indexes, Leading, Length, OneKey, Pattern, Sharing, Windows
+from moedsl.importer.layers import Every, Indexes, Leading, Length, Marked, OneKey, Pattern, Sharing, Windows, Zeros
 
 
 @frozen
@@ -171,7 +171,7 @@ class OfMtp:
 
 Rule = (
     Int | Flag | Product | HeadDim | Indexes | Windows | Leading | Every | Positions | Const | Times | Else | Pattern
-    | Length | Repeated | OfMtp | Sharing
+    | Length | Repeated | OfMtp | Sharing | Zeros | Marked
 )  # fmt: skip
 
 
@@ -192,11 +192,26 @@ class Only:
 
 
 @frozen
+class Alike:
+    """A key that may be absent or repeat another one, from which alone Bridge builds the model."""
+
+    key: str
+    other: str
+
+    def check(self, fields: Fields) -> None:
+        """Refuse a value that the other key does not have."""
+        value = fields.get(self.key)
+        if value is not None and value != fields.get(self.other):
+            why = f"{show(value)}, but {self.other} is {show(fields.get(self.other))}, which Megatron Bridge builds"
+            fields.refuse("import.unsupported_value", self.key, why)
+
+
+@frozen
 class Family:
     """One `model_type`: a rule for each fact, keys with few legal values, remarks for the declaration."""
 
     facts: Mapping[str, Rule]
-    only: tuple[Only, ...] = ()
+    only: tuple[Only | Alike, ...] = ()
     notes: tuple[str, ...] = ()
     vision: Mapping[str, Rule] = Factory(dict)
     """Rules for `vision_config`; the language model is in `text_config` then."""

@@ -50,11 +50,6 @@ UNSUPPORTED: Mapping[str, Unsupported] = {
     "kimi_k25": Unsupported("Kimi-K2.5", _TOWER),
     "kimi_k3": Unsupported("Kimi-K3", "Megatron Bridge 0.6.2 has no bridge for KimiK3ForConditionalGeneration", False),
     "kimi_linear": Unsupported("Kimi-Linear", "Megatron Bridge 0.6.2 has no bridge for KimiLinearForCausalLM", False),
-    "mimo_v2_flash": Unsupported(
-        "MiMo-V2-Flash",
-        "its windowed layers have other key-value heads than the full ones, and values are narrower than keys: there "
-        "are no facts for either",
-    ),
     "minimax_m3": Unsupported(
         "MiniMax-M3",
         "Megatron Bridge 0.6.2 bridges minimax_m3_vl alone (models/minimax_m3/minimax_m3_bridge.py:230), and "

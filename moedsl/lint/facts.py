@@ -94,7 +94,7 @@ def _whole(r: Recipe) -> Facts:
         "attention": "mla" if r.get("model.multi_latent_attention") else "gqa",
         "position_embedding_type": positions if positions in POSITIONS else "rope",
         "attention_sinks": r.get("model.softmax_type") in ("learnable", "off-by-one"),
-        "window": window[0] if isinstance(window, list) and window else 0,
+        "window": window[0] if isinstance(window, list) and window else window or 0,
         "dense_layers": _dense(r),
         "has_vision": _sees(r),
     }

@@ -337,8 +337,11 @@ class _Body:
                     self.reader.assign(f"{section}.{keyword.arg}", self.value(keyword.value), at)
 
     def model(self, call: ast.Call) -> None:
-        """Read `AutoBridge.from_hf_pretrained("org/name").to_megatron_provider()`; the stdlib may have that model."""
+        """Read `AutoBridge.from_hf_pretrained("org/name").to_megatron_provider()`; the stdlib may have that model. A
+        name may also be inside `AutoBridge.from_hf_config(AutoConfig.from_pretrained("org/name"))`."""
         inner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if isinstance(inner, ast.Call) and inner.args and isinstance(inner.args[0], ast.Call):
+            inner = inner.args[0]
         if isinstance(inner, ast.Call) and inner.args:
             name = self.value(inner.args[0])
             self.reader.hf = name if isinstance(name, str) else None

@@ -20,6 +20,8 @@ class Family:
     """The module of the `forward_step` for `pretrain` and `finetune`."""
     remote_code: bool = False
     """Whether the configuration class is in the model's repository, not in transformers."""
+    config_only: bool = False
+    """Whether the recipe gives Bridge the configuration alone, because Bridge would download all weights."""
     encoder: str | None = None
     """Bridge's Energon task encoder; a family that has one reads images."""
     hybrid: bool = False
@@ -41,6 +43,8 @@ _FAMILIES = {
     "qwen3_vl_moe": _QWEN3_VL,
     "qwen3_5_moe": _QWEN3_VL,
     "nemotron_h": Family(hybrid=True),  # transformers has its own code; the code of the checkpoint is not used
+    # its bridge lists the checkpoint's tensors (bridge models/mimo_v2_flash/mimo_v2_flash_bridge.py:182)
+    "mimo_v2_flash": Family(remote_code=True, config_only=True),
     "kimi_k2": Family(remote_code=True),  # bridge recipes/kimi/h100/kimi_k2.py:99
 }
 

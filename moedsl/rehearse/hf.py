@@ -14,14 +14,18 @@ from moedsl.importer.layers import (
     Every,
     Leading,
     Length,
+    Marked,
     Pattern,
     Sharing,
     Windows,
+    Zeros,
+    leading_zeros,
     listed_indexers,
     listed_kinds,
     listed_mlps,
+    marked_windows,
 )
-from moedsl.importer.rules import Flag, HeadDim, Int, Product
+from moedsl.importer.rules import Alike, Flag, HeadDim, Int, Product
 from moedsl.schema.facts import Model
 from moedsl.support.resources import stdlib_dir
 from moedsl.verify import hub
@@ -75,6 +79,10 @@ def resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
             case Windows():
                 out[rule.key] = listed_kinds(value, m.layers, "sliding_attention")
                 out.pop(rule.again, None)
+            case Marked():
+                out[rule.key] = marked_windows(value, m.window_leading, m.layers)
+            case Zeros() if rule.alone:
+                out[rule.key] = leading_zeros(value, m.layers)
             case Leading() | Every() | Sharing():
                 out.update(_listed(rule, value, m, config))
             case Int() if value == rule.null:
@@ -89,7 +97,13 @@ def resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
                 out.update(_blocks(rule, value, config))
             case _:
                 continue
-    return out | _sums(config, m)
+    return out | _repeated(out, m) | _sums(config, m)
+
+
+def _repeated(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
+    """Write the keys of `config` that repeat another one."""
+    alike = [c for c in FAMILIES[m.family].only if isinstance(c, Alike) and c.key in config]
+    return {c.key: config[c.other] for c in alike}
 
 
 def _sums(config: Mapping[str, Any], m: Model) -> dict[str, Any]:

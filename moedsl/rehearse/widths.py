@@ -18,7 +18,7 @@ LANGUAGE = {"qwen3_vl_moe": "qwen3_moe", "qwen3_5_moe": "qwen3_next"}
 SHRUNK = (
     "layers", "hidden", "vocab", "heads", "query_groups", "head_dim", "ffn_hidden", "experts", "expert_hidden",
     "shared_expert_hidden", "dense_layers", "mtp_layers", "q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim",
-    "v_head_dim", "window", "window_every", "layer_pattern", "mamba_heads", "mamba_head_dim", "mamba_state",
+    "v_head_dim", "window", "window_every", "window_leading", "window_query_groups", "layer_pattern", "mamba_heads", "mamba_head_dim", "mamba_state",
     "mamba_groups", "linear_every", "linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim",
     "moe_latent", "indexer_heads", "indexer_dim", "indexer_topk",
     "indexer_every", "indexer_leading",
@@ -27,7 +27,7 @@ SHRUNK = (
 SAME = (
     "topk", "routing_groups", "topk_groups", "attention", "qk_norm", "qkv_bias", "attention_bias", "mlp_bias",
     "attention_sinks", "router_bias", "tied_embeddings", "shared_expert_gate", "gated", "mtp_pattern",
-    "mtp_repeated", "attention_gate", "qk_norm_over", "mtp_dense",
+    "mtp_repeated", "attention_gate", "qk_norm_over", "mtp_dense", "window_sinks",
 )  # fmt: skip
 """Facts that stay."""
 
@@ -39,6 +39,7 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
     mla = m.attention == "mla"
     heads = groups * (1 if mla or m.heads == m.query_groups else 2)
     latent = {"kv_lora_rank": RANK, "qk_nope_dim": HEAD, "qk_rope_dim": HEAD, "v_head_dim": HEAD} if mla else {}
+    latent |= {"v_head_dim": HEAD // 2} if m.v_head_dim and not mla else {}
     expert = EXPERT * sizes["etp"]
     return evolve(
         m,
@@ -62,6 +63,8 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
         q_lora_rank=RANK if m.q_lora_rank else 0,
         window=seq // 2 if m.window else 0,
         window_every=min(m.window_every, 2),
+        window_leading=min(m.window_leading, 1),
+        window_query_groups=heads if m.windowed else 0,
         position_embedding_type="rope" if m.family in LANGUAGE else m.position_embedding_type,
         moe_latent=HIDDEN // 2 if m.moe_latent else 0,
         vision=None,

@@ -192,7 +192,7 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
         wrong.append(f"{m.dense_layers} dense layers are more than its {m.layers} layers")
     if m.revision and not _COMMIT.fullmatch(m.revision):
         wrong.append("revision is a commit, 40 hexadecimal digits: a branch or a tag may move")
-    wrong += _of_gates(m) + _of_indexer(m)
+    wrong += _of_gates(m) + _of_indexer(m) + _of_windows(m)
     wrong += _of_pattern(m) if m.hybrid else _without_pattern(m)
     wrong += _of_delta_nets(m) if m.linear else _without_delta_nets(m)
     return [error("check.model", f"model {m.name}: {w}", decl.name.span) for w in wrong]
@@ -229,6 +229,24 @@ def _of_indexer(m: Model) -> list[str]:
             "each dense layer needs an indexer of its own: indexer_leading is less than dense_layers",
         ),
         (m.attention == "mla" or not m.sparse, "an indexer needs attention mla: only latent attention can be sparse"),
+    )
+    return [text for fine, text in asked if not fine]
+
+
+def _of_windows(m: Model) -> list[str]:
+    """Check that layers with a window are a kind of their own only where they can be told from the others."""
+    said = [n for n in ("window_leading", "window_sinks") if getattr(m, n)]
+    if not m.windowed:
+        return [f"{', '.join(said)}: only for windows of another shape, which need window_query_groups"] if said else []
+    asked = (
+        (m.window and m.window_every > 1, "window_query_groups needs window, and window_every of 2 or more"),
+        (m.attention == "gqa", "window_query_groups needs attention gqa"),
+        (
+            m.heads % m.window_query_groups == 0,
+            f"{m.heads} heads do not divide evenly into {m.window_query_groups} query groups of windows",
+        ),
+        (m.dense_layers <= m.window_leading, "each dense layer needs full attention: window_leading is less"),
+        (not m.mtp_layers, "MTP of a model whose windows have another shape is not supported"),
     )
     return [text for fine, text in asked if not fine]
 

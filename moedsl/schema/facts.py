@@ -99,6 +99,7 @@ class Model:
     qk_nope_dim: int = 0
     qk_rope_dim: int = 0
     v_head_dim: int = 0
+    """Width of a head's values, which latent attention states; 0 is `head_dim`."""
     indexer_heads: int = 0
     """Heads of the indexer of sparse attention (DSA), which picks the keys of each query; 0 attends to all keys."""
     indexer_dim: int = 0
@@ -132,6 +133,12 @@ class Model:
     """Sliding-window attention, tokens; 0 is full attention."""
     window_every: int = 0
     """One layer in this many has full attention, the others the window; 0: all layers are the same."""
+    window_leading: int = 0
+    """Leading layers that have full attention too."""
+    window_query_groups: int = 0
+    """Query groups of the layers with a window, if they are a kind of layer of their own; 0 is `query_groups`."""
+    window_sinks: bool = False
+    """Each head of a layer with a window has a learned softmax offset; the others' heads do not (MiMo-V2)."""
     max_seq: int = 0
     position_embedding_type: str = "rope"
     """rope, yarn, mrope or none, as in Megatron. Latent attention always rotates its own queries and keys."""
@@ -151,6 +158,16 @@ class Model:
     def sparse(self) -> bool:
         """Tell whether an indexer picks the keys that a query attends to."""
         return bool(self.indexer_heads)
+
+    @property
+    def windowed(self) -> bool:
+        """Tell whether layers with a window are a kind of layer of their own, with another attention."""
+        return bool(self.window_query_groups)
+
+    @property
+    def value_dim(self) -> int:
+        """The width of a head's values."""
+        return self.v_head_dim or self.head_dim
 
     @property
     def kinds_said(self) -> str:

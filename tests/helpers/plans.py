@@ -59,6 +59,7 @@ _MODELS = {
     "deepseek_v3": ("deepseek-ai/DeepSeek-V3", "deepseek_v3"),
     "moonlight_16b": ("moonshotai/Moonlight-16B-A3B", "deepseek_v3"),
     "kimi_k2": ("moonshotai/Kimi-K2-Instruct", "kimi_k2"),
+    "mimo_v2_flash": ("XiaomiMiMo/MiMo-V2-Flash", "mimo_v2_flash"),
     "gpt_oss_120b": ("openai/gpt-oss-120b", "gpt_oss"),
     "glm51_744b": ("zai-org/GLM-5.1", "glm_moe_dsa"),
     "glm52_744b": ("zai-org/GLM-5.2", "glm_moe_dsa"),

@@ -20,6 +20,7 @@ _SUPER = {"model": "nemotron_3_super", "hardware": "gb200", "gpus": 64, "ep": 64
 _GLM5 = {"model": "glm51_744b", "hardware": "gb200", "gpus": 64, "ep": 64}
 _GLM52 = {**_GLM5, "model": "glm52_744b", "pp": 2, "ep": 32}
 _EXAONE = {"model": "exaone_moe_236b_a23b", "hardware": "gb300", "gpus": 64, "pp": 2, "ep": 32}
+_MIMO = {"model": "mimo_v2_flash", "hardware": "gb300", "gpus": 64, "ep": 32}
 _NEXT = {"model": "qwen3_next_80b_a3b", "hardware": "h100", "gpus": 32, "ep": 16}
 _VL35 = {"model": "qwen35_vl_35b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
 _OVERLAP = {"ep_overlap": True}
@@ -314,6 +315,13 @@ CASES: dict[str, Case] = {
     ),
     "vision with delta nets, images over tp 2 x cp 2": _case(None, _VL35, tp=2, cp=2, seq=4104),
     "K-EXAONE: vpp 2": _case("dense_mtp.no_vpp", _EXAONE, vpp=2, build=True),
+    "windows of another shape: cp 2": _case("windows.no_cp", _MIMO, cp=2, build=True),
+    "windows of another shape: 4 query groups over tp 8": _case(
+        "windows.groups_over_tp", _MIMO, tp=8, gpus=256, build=True
+    ),
+    "windows of another shape: 4 query groups over tp 4": _case(None, _MIMO, tp=4, build=True),
+    "windows of another shape: vpp 2": _case("windows.no_vpp", _MIMO, pp=2, vpp=2, build=True),
+    "windows of another shape: pp 2": _case(None, _MIMO, pp=2, build=True),
     "K-EXAONE: vpp 1": _case(None, _EXAONE, build=True),
 }
 ALSO: dict[str, list[str]] = {
@@ -511,6 +519,10 @@ LATER: dict[str, tuple[Case, str]] = {
     ),
     "adapters: canonical LoRA beside an output gate": (
         _adapted("canonical_without_gate", "canonical_lora", _NEXT),
+        "the widths differ in the first forward",
+    ),
+    "adapters: canonical LoRA beside values narrower than keys": (
+        _adapted("canonical_wide_values", "canonical_lora", _MIMO),
         "the widths differ in the first forward",
     ),
     "adapters under FSDP": (

@@ -515,7 +515,7 @@ def test_an_architecture_cannot_be_ignored(field: str) -> None:
 
 
 def test_windowed_layers_are_not_called_state_space() -> None:
-    config = {"model_type": "mimo_v2_flash", "hybrid_layer_pattern": [0, 1, 1], "swa_head_dim": 192}
+    config = {"model_type": "step3p5", "hybrid_layer_pattern": [0, 1, 1], "swa_head_dim": 192}
     said = " ".join(d.message for d in declaration(config, "x", "a/x")[1])
     assert "windowed" in said and "state-space" not in said
 
@@ -596,7 +596,7 @@ def test_every_published_configuration_is_imported_exactly_or_refused_by_field()
     paths = sorted(PUBLISHED.glob("*.json"))
     assert len(paths) == 39
     imported = [path.stem for path in paths if _imported_exactly(path)]
-    assert len(imported) == 28, imported
+    assert len(imported) == 29, imported
 
 
 def _imported_exactly(path: Path) -> bool:
@@ -605,6 +605,8 @@ def _imported_exactly(path: Path) -> bool:
         assert fields(found) and all(d.labels for d in found), path.stem
         return False
     m, published = facts(text), json.loads(path.read_text())["_meta"]["params"]
+    if published is None:  # transformers has no class of it; tests/verify compares it with what Megatron builds
+        return True
     seen = vision(m) if published["cls"].endswith("ForConditionalGeneration") else 0
     assert language(m) + seen == published["total"], path.stem
     return True

@@ -13,6 +13,11 @@ def language(m: Model) -> int:
     if m.indexer_every > 1:  # "full" and "shared" of the configuration's indexer_types
         full = m.indexer_leading + (m.layers - m.indexer_leading) // m.indexer_every
         attention -= (m.layers - full) * _indexer(m)
+    if m.window_query_groups:  # 1 of hybrid_layer_pattern: more key-value heads, and a sink for each head
+        leading, every = m.window_leading, m.window_every
+        windows = m.layers - leading - sum(i % every == 0 for i in range(leading + 1, m.layers + 1))
+        more = (m.window_query_groups - m.query_groups) * (m.head_dim + m.v_head_dim) * m.hidden
+        attention += windows * (more + m.heads * m.window_sinks)
     mlps = m.dense_layers * _mlp(m, m.ffn_hidden) + (m.layers - m.dense_layers) * _experts(m)
     return attention + mlps + m.hidden + m.vocab * m.hidden * (1 if m.tied_embeddings else 2)
 
@@ -90,15 +95,16 @@ def _delta_net(m: Model) -> int:
 
 
 def _grouped(m: Model) -> int:
-    q, kv = m.heads * m.head_dim, m.query_groups * m.head_dim
+    width = m.v_head_dim or m.head_dim
+    q, kv = m.heads * m.head_dim, m.query_groups * (m.head_dim + width)
     extra = (
-        (q + 2 * kv) * m.qkv_bias
+        (q + kv) * m.qkv_bias
         + m.hidden * m.attention_bias
         + _qk_norms(m)
         + m.heads * m.attention_sinks
         + m.hidden * q * m.attention_gate
     )
-    return m.hidden * (q + 2 * kv) + q * m.hidden + extra
+    return m.hidden * (q + kv) + m.heads * width * m.hidden + extra
 
 
 def _qk_norms(m: Model) -> int:

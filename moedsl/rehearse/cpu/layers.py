@@ -9,7 +9,7 @@ from typing import Any
 
 from megatron.core.transformer.identity_op import IdentityOp
 
-from moedsl.rehearse.cpu import delta_nets, experts, sparse
+from moedsl.rehearse.cpu import delta_nets, experts, sparse, windows
 from moedsl.rehearse.cpu.modules import Attention, Duplicated, Norm, NormedColumn
 
 _NORMS = {
@@ -40,16 +40,16 @@ def install() -> None:
 
 def like(own: Any) -> Callable[..., Any]:
     """Return the function that makes Megatron-Core's local layers of one virtual stage, dense and MoE like the model's,
-    with the norms of queries and keys of `own`, the model's layers."""
-    normed = _OWN_NORMS.get(getattr(own, "__name__", ""))
+    with the changes to attention of `own`, the model's layers."""
+    changed = _CHANGED.get(getattr(own, "__name__", ""))
 
     def layers(config: Any, vp_stage: int | None = None) -> Any:
         specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
         block = specs.get_gpt_decoder_block_spec(config, False, normalization=config.normalization, vp_stage=vp_stage)
         for spec in block.layer_specs:
             _as_on_gpu(spec, config)
-            if normed:
-                normed(spec.submodules.self_attention)
+            if changed:
+                changed(spec.submodules.self_attention)
         return block
 
     return layers
@@ -67,8 +67,12 @@ def _split_over_heads(attention: Any) -> None:
     attention.submodules.q_layernorm, attention.submodules.k_layernorm = norms.FullDimQNorm, norms.FullDimKNorm
 
 
-_OWN_NORMS = {"olmoe_layer_spec": _over_all_heads, "minimax_m2_layer_spec": _split_over_heads}
-"""What Bridge's function that makes a model's layers puts in place of the norms of queries and keys."""
+_CHANGED = {
+    "olmoe_layer_spec": _over_all_heads,
+    "minimax_m2_layer_spec": _split_over_heads,
+    "mimo_v2_flash_layer_spec": windows.of_two_shapes,
+}
+"""What Bridge's function that makes a model's layers changes of their attention."""
 
 
 def _mtp(config: Any, vp_stage: int | None = None) -> Any:
