@@ -117,7 +117,7 @@ def _wires(
         none = np.zeros_like(hidden)
         across = {"attention": hidden, "mamba": communication.scanned(m, hw, shape, seq), "dense": none, "moe": none}
     else:
-        across = dict.fromkeys(("dense", "moe", "reuse", "window"), hidden)
+        across = dict.fromkeys(kinds(m), hidden)
         across |= {"delta": communication.delta_net(m, hw, shape, seq)} if m.linear else {}
     return skew * communication.expert(m, hw, shape, seq), communication.tensor(m, hw, shape, seq), across
 

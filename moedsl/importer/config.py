@@ -21,7 +21,7 @@ from moedsl.diagnostics.source import Source, Span
 from moedsl.importer.families import FAMILIES, NAMES, PLUMBING, REVISIONS, SIGNS
 from moedsl.importer.fields import Fields, show
 from moedsl.importer.ignored_fields import HARMLESS
-from moedsl.importer.rules import Family, Only, Rule
+from moedsl.importer.rules import Alike, Family, Only, Rule
 from moedsl.importer.unsupported import UNSUPPORTED
 from moedsl.importer.writer import Value, write
 
@@ -133,7 +133,9 @@ def _read_facts(
     return {**facts, **outer}, vision, problems
 
 
-def _object(fields: Fields, rules: Mapping[str, Rule], only: tuple[Only, ...], ignored: Collection[str]) -> Facts:
+def _object(
+    fields: Fields, rules: Mapping[str, Rule], only: tuple[Only | Alike, ...], ignored: Collection[str]
+) -> Facts:
     for check in (*PLUMBING, *only):
         check.check(fields)
     facts = {fact: rule.read(fields) for fact, rule in rules.items()}

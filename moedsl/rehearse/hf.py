@@ -79,11 +79,7 @@ def resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
             case Windows():
                 out[rule.key] = listed_kinds(value, m.layers, "sliding_attention")
                 out.pop(rule.again, None)
-            case Marked():
-                out[rule.key] = marked_windows(value, m.window_leading, m.layers)
-            case Zeros() if rule.alone:
-                out[rule.key] = leading_zeros(value, m.layers)
-            case Leading() | Every() | Sharing():
+            case Leading() | Every() | Sharing() | Marked() | Zeros():
                 out.update(_listed(rule, value, m, config))
             case Int() if value == rule.null:
                 out.update({rule.key: value or None} if rule.key in config else {})
@@ -112,10 +108,16 @@ def _sums(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
     return {"qk_head_dim": m.qk_nope_dim + m.qk_rope_dim} if "qk_head_dim" in config else {}
 
 
-def _listed(rule: Leading | Every | Sharing, number: int, m: Model, config: Mapping[str, Any]) -> dict[str, Any]:
+def _listed(
+    rule: Leading | Every | Sharing | Marked | Zeros, number: int, m: Model, config: Mapping[str, Any]
+) -> dict[str, Any]:
     """Write which layers are dense, have full attention or an indexer, as a number and as a list, with the keys that
     `config` uses."""
     match rule:
+        case Marked():
+            return {rule.key: marked_windows(number, m.window_leading, m.layers)}
+        case Zeros():
+            return {rule.key: leading_zeros(number, m.layers)} if rule.alone else {}
         case Every():
             kinds = listed_kinds(number, m.layers, "linear_attention")
         case Sharing():

@@ -18,9 +18,9 @@ LANGUAGE = {"qwen3_vl_moe": "qwen3_moe", "qwen3_5_moe": "qwen3_next"}
 SHRUNK = (
     "layers", "hidden", "vocab", "heads", "query_groups", "head_dim", "ffn_hidden", "experts", "expert_hidden",
     "shared_expert_hidden", "dense_layers", "mtp_layers", "q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim",
-    "v_head_dim", "window", "window_every", "window_leading", "window_query_groups", "layer_pattern", "mamba_heads", "mamba_head_dim", "mamba_state",
-    "mamba_groups", "linear_every", "linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim",
-    "moe_latent", "indexer_heads", "indexer_dim", "indexer_topk",
+    "v_head_dim", "window", "window_every", "window_leading", "window_query_groups", "layer_pattern", "mamba_heads",
+    "mamba_head_dim", "mamba_state", "mamba_groups", "linear_every", "linear_key_heads", "linear_value_heads",
+    "linear_key_dim", "linear_value_dim", "moe_latent", "indexer_heads", "indexer_dim", "indexer_topk",
     "indexer_every", "indexer_leading",
 )  # fmt: skip
 """Facts that may become smaller; `notes` lists each that the model has."""

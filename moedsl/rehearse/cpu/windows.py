@@ -26,7 +26,8 @@ class _Core(Attention):
         own.window_size = (config.window_size - 1, 0) if windowed else None
         own.softmax_type = "learnable" if windowed else "vanilla"
         super().__init__(own, layer_number, *words, **named)
+        self.value_scale: float | None = config.attention_value_scale
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *words: Any, **named: Any) -> Tensor:
-        scale = self.config.attention_value_scale
-        return super().forward(query, key, value if scale is None else value * scale, *words, **named)
+        scaled = value if self.value_scale is None else value * self.value_scale
+        return super().forward(query, key, scaled, *words, **named)
