@@ -12,6 +12,7 @@ from moedsl.rules.rule import Let, Rule, Rules
 from moedsl.schema.adapter import Adapter
 from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.samples import Samples
+from moedsl.schema.site import Site
 
 
 @frozen
@@ -92,6 +93,8 @@ class Program:
     """oom: a layout may be chosen that fits only by the best estimate of its memory."""
     workflow: str | None = None
     """The run of which this is a phase."""
+    site: Site = field(factory=Site)
+    """What the file's cluster states of its storage and its failures."""
 
     def of(self, kind: str) -> tuple[Rule, ...]:
         return self.rules.by_kind.get(kind, ())

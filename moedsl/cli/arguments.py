@@ -68,8 +68,8 @@ _PROGRAM = (_arg("file FILE", _FILE, nargs="?"), _TEXT, _LIKE)
 _STAGES = ("parse", "check", "lower", "solve", "plan")
 SECTIONS = (
     "meshes", "batch", "policy", "samples", "adapter", "memory", "speed", "decisions", "environment", "experiment",
-    "walls", "parts", "ladder", "more-gpus", "next-best", "nvidia", "at-4k", "advice", "measured", "container",
-    "covers",
+    "checkpoints", "walls", "parts", "ladder", "more-gpus", "next-best", "nvidia", "at-4k", "advice", "measured",
+    "container", "covers",
 )  # fmt: skip
 _PRINTED = (
     _flag("--full", "print the whole plan, not a page of it"),

@@ -17,7 +17,7 @@ from moedsl.diagnostics.source import Source, Span
 from moedsl.rules.library import Library
 from moedsl.schema import axes
 from moedsl.schema.operators import FUNCTIONS
-from moedsl.schema.symbols import ALIASES, AXES, BUILTIN, COSTS, HARDWARE, MODEL, RUN
+from moedsl.schema.symbols import ALIASES, AXES, BUILTIN, COSTS, HARDWARE, MODEL, RUN, SAVES
 from moedsl.support import resources
 from moedsl.syntax import ast
 
@@ -105,7 +105,7 @@ def named(name: str, scope: Scope) -> Symbol | None:
     if name.startswith(_RULE_PREFIXES):
         return Symbol("rule", name)
     kinds: tuple[tuple[str, Iterable[str]], ...] = (
-        ("let", scope.lets), ("axis", AXES), ("given", RUN), ("fact", MODEL), ("fact", HARDWARE), ("cost", COSTS),
+        ("let", scope.lets), ("axis", AXES), ("given", RUN), ("fact", MODEL), ("fact", HARDWARE), ("cost", COSTS | SAVES),
         ("axis", axes.COMPOSITES), ("hardware", scope.hardware), ("model", scope.models), ("word", words()),
     )  # fmt: skip
     return next((Symbol(kind, name) for kind, names in kinds if name in names), None)

@@ -13,6 +13,7 @@ from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.source import Source
 from moedsl.megatron import recipes
 from moedsl.planner import (
+    checkpoints,
     compare_4k,
     experiment,
     interval,
@@ -100,6 +101,7 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
         env={r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "env", env)},
         set=dict(p.sets),
         estimate=estimate,
+        checkpoints=checkpoints.checkpoints(chosen, row, env, derived),
         walls=walls.walls(chosen, row, env, estimate),
         decisions=decisions,
         advice=answered.advice,

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 
 from moedsl.diagnostics.model import Diagnostic, Label, error, suggest
+from moedsl.diagnostics.source import Span
 from moedsl.rules.declarations import cite_text
 from moedsl.rules.interpreter import number
 from moedsl.rules.library import Library
@@ -13,7 +14,7 @@ from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
 from moedsl.rules.vectorizer import names
 from moedsl.schema.operators import FUNCTIONS
-from moedsl.schema.symbols import AXES, BUILTIN, COSTS, FLAG, NUMBER, RUN, TEXT, Type
+from moedsl.schema.symbols import AXES, BUILTIN, COSTS, FLAG, NUMBER, RUN, SAVES, TEXT, Type
 from moedsl.syntax import ast
 
 DEFAULT_WORTH = 0.01
@@ -207,6 +208,8 @@ def _declare_let(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], diag
 
 def _check(rule: Rule, scope: dict[str, Type], diagnostics: list[Diagnostic]) -> None:
     inference = Inference(scope, diagnostics)
+    if rule.kind not in ("derive", "env"):
+        _check_too_late(rule.reads & SAVES.keys(), rule.span, "the layout is chosen", "use it in a `derive`", diagnostics)
     inference.condition(rule.when)
     if rule.kind in ("require", "prefer"):
         inference.condition(rule.expr)
@@ -286,17 +289,16 @@ def _check_choice(rule: Rule, inference: Inference, diagnostics: list[Diagnostic
 
 
 def _check_early(item: ast.Expr, diagnostics: list[Diagnostic]) -> None:
-    late = sorted(names(item) & (AXES.keys() | COSTS.keys()))
+    help = "use facts of the model, the hardware and the run, or a `require`"
+    _check_too_late(names(item) & (AXES.keys() | COSTS.keys()), item.span, "the search", help, diagnostics)
+
+
+def _check_too_late(
+    late: Iterable[str], span: Span, before: str, help: str, diagnostics: list[Diagnostic]
+) -> None:
     if late:
-        text = f"`{late[0]}` has no value before the search"
-        diagnostics.append(
-            error(
-                "check.too_late",
-                text,
-                item.span,
-                help="use facts of the model, the hardware and the run, or a `require`",
-            )
-        )
+        text = f"`{min(late)}` has no value before {before}"
+        diagnostics.append(error("check.too_late", text, span, help=help))
 
 
 def _check_size(item: ast.Expr, want: Type, diagnostics: list[Diagnostic]) -> None:

@@ -46,7 +46,9 @@ class LetName(StrEnum):
     """The name of a `let`."""
 
     FP8_HERE = "fp8_here"
+    MOST_LOST_MINUTES = "most_lost_minutes"
     SAMPLE_MULTIPLE = "sample_multiple"
+    SAVES_ASYNC = "saves_async"
     SHARED_MESH = "shared_mesh"
     TOKENIZER_ENTRIES = "tokenizer_entries"
     VISION_SHARE_FLOOR = "vision_share_floor"

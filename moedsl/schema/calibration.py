@@ -14,12 +14,12 @@ from moedsl.schema.units import SCALES
 
 UNITS: Mapping[str, float] = {
     "share": 1.0, "times": 1.0, "passes": 1.0, "tokens": 1.0, "numbers": 1.0, "bytes": 1.0,
-    "ms": 1e-3, "us": 1e-6, "parameters/s": 1.0, "MiB": 2.0**20, **SCALES,
+    "s": 1.0, "ms": 1e-3, "us": 1e-6, "days": 86400.0, "parameters/s": 1.0, "MiB": 2.0**20, **SCALES,
 }  # fmt: skip
 """The units of a constant, in seconds, bytes, FLOP/s, or one."""
 _ALIKE = (
     ("share", "times", "passes"),
-    ("ms", "us"),
+    ("s", "ms", "us", "days"),
     ("bytes", "MiB", "GiB", "TiB", "GB", "TB"),
     ("GB/s", "TB/s"),
     ("TFLOPS", "PFLOPS"),
@@ -168,6 +168,16 @@ class Constants:
     deepep_token: float
     deepep_chunks: float
     hybridep_copies: float
+
+    # checkpoints and failures
+    node_write: float
+    storage_write: float
+    load_times: float
+    save_start: float
+    gpu_mtbf: float
+    detect: float
+    restart: float
+    restart_doubling: float
 
     def by(self, stem: str, words: tuple[str, ...], otherwise: float = 1.0) -> list[float]:
         """Return the constants `stem_WORD` in the order of an axis's words; `otherwise` for a word without one."""

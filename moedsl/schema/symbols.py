@@ -123,7 +123,10 @@ COSTS: dict[str, Type] = dict.fromkeys(("peak_memory", *SPARES, "step_time", "sc
 """Prices of a layout: peak bytes, bytes left in each case, seconds, and seconds with the worth of every advice that is
 not followed."""
 
+SAVES: dict[str, Type] = {"save_steps": NUMBER}
+"""What follows from the chosen layout, for `derive` alone: the best number of steps between checkpoints."""
+
 BYTES = ("peak_memory", "spare_memory", "memory")
 """Names of amounts of memory."""
 
-BUILTIN: dict[str, Type] = RUN | MODEL | HARDWARE | AXES | COSTS
+BUILTIN: dict[str, Type] = RUN | MODEL | HARDWARE | AXES | COSTS | SAVES

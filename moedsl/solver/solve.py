@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from moedsl.solver.familiar import Preference
 from moedsl.solver.laws import Compiled, compile_problem
 from moedsl.solver.problem import Problem, cases, first_of, lower, plain, with_lets
 from moedsl.solver.reads import reads
+from moedsl.solver.saving import saving
 from moedsl.solver.search import Search, Solution
 from moedsl.solver.table import Row
 
@@ -119,9 +121,12 @@ def _in_one_case(p: Program, gpus: int, keep: int, overrides: Mapping[str, Any],
 def environment(
     problem: Problem, cost: Cost, codes: Mapping[str, int], prices: Mapping[str, float] = {}
 ) -> dict[str, Any]:
-    """The value of every name of an expression in a layout, `has_layout` included; prices if known."""
+    """The value of every name of an expression in a layout, `has_layout` included; prices if known, and what follows
+    from them."""
     values = {**plain(codes, problem), **prices}
-    return with_lets(problem.program, {**values, "has_layout": lambda pp, vpp: bool(cost.has_layout(pp, vpp))})
+    env = with_lets(problem.program, {**values, "has_layout": lambda pp, vpp: bool(cost.has_layout(pp, vpp))})
+    step_time = prices.get("step_time", math.nan)
+    return env if math.isnan(step_time) else {**env, "save_steps": saving(problem, cost, env, step_time).best_steps}
 
 
 def make_cost(problem: Problem) -> Cost:

@@ -62,6 +62,19 @@ def tokens(n: int) -> str:
     return f"{n // 1024}k" if n and n % 1024 == 0 else str(n)
 
 
+def duration(seconds: float) -> str:
+    """Write a time in its largest unit: 45 s, 5.2 min, 3.1 h, 12 days."""
+    for unit, length in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= length * (2 if unit == "days" else 1):
+            return f"{seconds / length:.3g} {unit}" if seconds < 1000 * length else f"{seconds / length:,.0f} {unit}"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def size(gigabytes: float) -> str:
+    """Write a size on a file system: 850 GB, 14.4 TB."""
+    return f"{gigabytes / 1000:.3g} TB" if gigabytes >= 1000 else f"{gigabytes:.3g} GB"
+
+
 CLOSE = "within the error, "
 """Before a difference that the estimate cannot tell from none."""
 

@@ -132,7 +132,7 @@ def _symbols(text: str) -> dict[str, tuple[str, ...]]:
 def _names() -> dict[str, tuple[str, ...]]:
     kinds = [*symbols.BUILTIN.values()]
     decided = (*symbols.AXES, *symbols.ALIASES, *axes.COMPOSITES)
-    facts = (*symbols.MODEL, *symbols.HARDWARE, *symbols.COSTS)
+    facts = (*symbols.MODEL, *symbols.HARDWARE, *symbols.COSTS, *symbols.SAVES)
     return {
         "axes": decided,
         "runs": tuple(n for n in symbols.RUN if n not in decided),

@@ -18,6 +18,7 @@ from moedsl.planner.model.decisions import (
 )
 from moedsl.planner.model.estimate import Estimate
 from moedsl.planner.model.ladder import Ladder, RanksBy
+from moedsl.planner.model.saving import Checkpoints
 from moedsl.planner.model.shipped import ShippedRecipe
 from moedsl.planner.model.walls import Walls
 from moedsl.schema import axes
@@ -234,6 +235,8 @@ class Plan(Record, kw_only=True):
     set: Mapping[str, Any]
     """Bridge fields that the run file sets."""
     estimate: Estimate
+    checkpoints: Checkpoints | None = None
+    """Null in plans of earlier versions."""
     walls: Walls
     decisions: tuple[Decision, ...]
     advice: tuple[Advice, ...]

@@ -13,7 +13,7 @@ from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.model.shipped import ShippedRecipe
 from moedsl.planner.model.walls import Walls
-from moedsl.planner.text.plan import batch, head, meshes, policy, samples
+from moedsl.planner.text.plan import batch, goodput, head, meshes, policy, samples
 from moedsl.planner.text.walls import listed
 from moedsl.schema.axes import BY_NAME, pairs, show
 from moedsl.support.text import bar, counted, short, wrapped
@@ -117,6 +117,8 @@ def _speed(p: Plan, width: int) -> Iterator[str]:
     for name, share, parts in _shares(p.walls, e.breakdown["recompute"] / e.step_time_s):
         if share >= SMALL:
             yield _line(name, f"{bar(share, BAR)} {share:5.1%}{parts}", width)
+    if p.checkpoints:
+        yield _line("Goodput", goodput(p.checkpoints), width)
 
 
 def _shares(w: Walls, recompute: float) -> Iterator[tuple[str, float, str]]:

@@ -10,11 +10,12 @@ from moedsl.planner.memory_verdict import bounds_text
 from moedsl.planner.model.decisions import Alternative
 from moedsl.planner.model.estimate import Interval, Stage
 from moedsl.planner.model.plan import Layout, Need, Plan
+from moedsl.planner.model.saving import Checkpoints
 from moedsl.schema.adapter import OF_MLP
 from moedsl.schema.axes import ATTENTION, AXES, EXPERTS, pairs, show
 from moedsl.schema.symbols import VLM_WORDS
 from moedsl.schema.versions import as_number
-from moedsl.support.text import counted, short, table, tokens, wrapped
+from moedsl.support.text import counted, duration, short, size, table, tokens, wrapped
 
 
 def plan_text(p: Plan) -> str:
@@ -192,6 +193,32 @@ def _interval(i: Interval) -> str:
     return f"{i.lower_s:.2f} to {i.upper_s:.2f} s in nine of ten runs{wider}{leaning}"
 
 
+def goodput(c: Checkpoints) -> str:
+    """Write the share of time that trains, in one line."""
+    saves = f"{size(c.size_gb)} every {counted(c.interval_steps, 'step', ',d')} ({duration(c.interval_s)})"
+    return f"{c.goodput.trains:.1%} of a month: saves {saves}, a failure every {duration(c.failure_every_s)}"
+
+
+def _checkpoints(p: Plan) -> str:
+    c = p.checkpoints
+    if c is None:
+        return ""
+    g = c.goodput
+    waits = f"training waits {duration(c.blocked_s)}, and it can be returned to after {duration(c.write_s)}"
+    how = "in the background" if c.async_save else "while training waits"
+    disk = "all stay" if c.kept is None else f"{c.kept} stay and one is written: {size(c.kept_gb or 0.0)}"
+    lines = [
+        f"one is {size(c.size_gb)}, {c.bytes_per_parameter:.1f} bytes a parameter, written {how}: {waits}",
+        f"every {counted(c.interval_steps, 'step', ',d')}, {duration(c.interval_s)}: {c.because}; {disk}",
+        f"a failure every {duration(c.failure_every_s)} on {p.gpus} GPUs, {duration(c.return_s)} to return, "
+        f"{duration(c.load_s)} of that to load",
+        f"of a month, {g.trains:.1%} trains, {g.saves:.1%} waits for saves, {g.repeats:.1%} repeats lost steps, "
+        f"{g.returns:.1%} returns from failures",
+    ]
+    lines += ["mock data: the recipe saves no checkpoints"] if p.policy.data == "mock" else []
+    return "\n".join(["Checkpoints", *map(wrapped, lines)])
+
+
 def _parts(p: Plan) -> str:
     from moedsl.planner.text.vlm_parts import parts_text
 
@@ -293,6 +320,7 @@ SECTIONS: Mapping[str, Callable[[Plan], str]] = {
     "decisions": _decisions,
     "environment": _environment,
     "experiment": _experiment,
+    "checkpoints": _checkpoints,
     "walls": _walls,
     "parts": _parts,
     "ladder": _ladder,

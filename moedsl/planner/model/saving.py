@@ -1,0 +1,48 @@
+"""How the run saves, what failures cost it, and the share of time that trains."""
+
+from __future__ import annotations
+
+from moedsl.support.record import Record
+
+
+class Shares(Record):
+    """Shares of a month; together they are 1."""
+
+    trains: float
+    """Steps that are kept: the goodput."""
+    saves: float
+    """Training waits for checkpoints."""
+    repeats: float
+    """Steps that a failure takes back."""
+    returns: float
+    """From failures until training goes on."""
+
+
+class Checkpoints(Record):
+    """Checkpoints and failures. With mock data the recipe saves none."""
+
+    size_gb: float
+    """One checkpoint, 10^9 bytes."""
+    bytes_per_parameter: float
+    """Bytes of a saved parameter: its weight, master copy and moments."""
+    async_save: bool
+    blocked_s: float
+    """How long training waits for one."""
+    write_s: float
+    """From the start of a save until it can be returned to."""
+    load_s: float
+    interval_steps: int
+    interval_s: float
+    best_interval_s: float
+    """The interval that keeps most training, before limits."""
+    because: str
+    """Why the interval is as it is."""
+    kept: int | None
+    """How many stay on the file system; null if all."""
+    kept_gb: float | None
+    """Space of those that stay, and of the one that is written; null if all stay."""
+    failure_every_s: float
+    """Mean time between failures on these GPUs."""
+    return_s: float
+    """From a failure until training goes on: detection, restart, load."""
+    goodput: Shares
