@@ -25,6 +25,7 @@ from moedsl.schema import axes
 from moedsl.schema.adapter import Adapter
 from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.samples import Samples
+from moedsl.schema.site import Site
 from moedsl.schema.symbols import AXES, FINE_TUNES, PRECISIONS, RISKS, ROUTINGS, RUN, TASKS, Type
 from moedsl.schema.versions import PRODUCTS, as_number, is_version
 from moedsl.syntax import ast
@@ -48,14 +49,8 @@ def check(
     """
     known, scope, diagnostics = collect.of_library(library)
     drafts, more = runs(module, library, below)
-    diagnostics = [
-        *library.diagnostics,
-        *diagnostics,
-        *more,
-        *_subjects(library),
-        *_clusters(library),
-        *hidden(library),
-    ]
+    site, of_clusters = _clusters(library)
+    diagnostics = [*library.diagnostics, *diagnostics, *more, *_subjects(library), *of_clusters, *hidden(library)]
     programs: list[Program] = []
     for name, draft in drafts:
         reader = _Reader(name, draft, library, known, scope, diagnostics, target)
@@ -64,7 +59,7 @@ def check(
             diagnostics.extend(training_inputs.without_weights(program))
             diagnostics.extend((*training_inputs.not_a_folder(program), *overrides.misplaced(program)))
             diagnostics.extend((*units.batch_of_tokens(program), *units.memory_in_bytes(program)))
-            programs.extend(q for p in phases.phases(program) for q in _sweep(p))
+            programs.extend(q for p in phases.phases(evolve(program, site=site)) for q in _sweep(p))
     return tuple(programs), _unique(diagnostics)
 
 
@@ -80,14 +75,15 @@ def _subjects(library: Library) -> list[Diagnostic]:
     return [error("check.unknown_word", text.format(n.id), n.span, help=help[n.id]) for n in unknown]
 
 
-def _clusters(library: Library) -> list[Diagnostic]:
-    """Check clusters and rules of launches in the file and the files that it uses; most have none."""
+def _clusters(library: Library) -> tuple[Site, list[Diagnostic]]:
+    """Check clusters and rules of launches in the file and the files that it uses, and read what its cluster states of
+    its storage; most have none."""
     of_launch = any(b.subject is not None and b.subject.id == "launch" for _, b in library.own_rules)
     if not of_launch and all(d.name.span.file.startswith("stdlib/") for d in library.clusters.values()):
-        return []
+        return Site(), []
     from moedsl.checker.clusters import known as clusters
 
-    return clusters.check(library)
+    return clusters.site(library), clusters.check(library)
 
 
 def _unique(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:

@@ -64,13 +64,11 @@ def _saved(m: Model, learns: Trained) -> tuple[int, int]:
     return every, sum(count for trains, count in parts if trains)
 
 
-def write_rate(h: Hardware, gpus: int, storage: float | None = None) -> float:
-    """Return the bytes/s with which the nodes of a job write: their own links, or all that the file system takes.
-
-    `storage` is what a cluster states of its file system.
-    """
+def write_rate(h: Hardware, gpus: int, storage: float = 0.0) -> float:
+    """Return the bytes/s with which the nodes of a job write: what a cluster states (`storage`), else what their links
+    or the file system carry."""
     nodes = -(-gpus // h.gpus_per_node)
-    return min(nodes * h.constants.node_write, storage or h.constants.storage_write)
+    return storage or min(nodes * h.constants.node_write, h.constants.storage_write)
 
 
 def blocked(h: Hardware, gpus: int, nbytes: float, write: float, is_async: bool) -> float:

@@ -35,8 +35,8 @@ class Goodput:
     def trains(self) -> float:
         """The share that trains and is kept: a life between two failures has a mean of `mtbf`, and keeps as many
         intervals as were written whole."""
-        kept = math.exp(-(self.back + self.durable) / self.mtbf) / math.expm1((self.interval + self.blocked) / self.mtbf)
-        return self.interval / self.mtbf * kept
+        begun = math.exp(-(self.back + self.durable) / self.mtbf)
+        return self.interval / self.mtbf * begun / math.expm1((self.interval + self.blocked) / self.mtbf)
 
     @property
     def saves(self) -> float:

@@ -105,7 +105,8 @@ def named(name: str, scope: Scope) -> Symbol | None:
     if name.startswith(_RULE_PREFIXES):
         return Symbol("rule", name)
     kinds: tuple[tuple[str, Iterable[str]], ...] = (
-        ("let", scope.lets), ("axis", AXES), ("given", RUN), ("fact", MODEL), ("fact", HARDWARE), ("cost", COSTS | SAVES),
+        ("let", scope.lets), ("axis", AXES), ("given", RUN), ("fact", MODEL), ("fact", HARDWARE),
+        ("cost", COSTS | SAVES),
         ("axis", axes.COMPOSITES), ("hardware", scope.hardware), ("model", scope.models), ("word", words()),
     )  # fmt: skip
     return next((Symbol(kind, name) for kind, names in kinds if name in names), None)

@@ -209,7 +209,9 @@ def _declare_let(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], diag
 def _check(rule: Rule, scope: dict[str, Type], diagnostics: list[Diagnostic]) -> None:
     inference = Inference(scope, diagnostics)
     if rule.kind not in ("derive", "env"):
-        _check_too_late(rule.reads & SAVES.keys(), rule.span, "the layout is chosen", "use it in a `derive`", diagnostics)
+        _check_too_late(
+            rule.reads & SAVES.keys(), rule.span, "the layout is chosen", "use it in a `derive`", diagnostics
+        )
     inference.condition(rule.when)
     if rule.kind in ("require", "prefer"):
         inference.condition(rule.expr)
@@ -293,9 +295,7 @@ def _check_early(item: ast.Expr, diagnostics: list[Diagnostic]) -> None:
     _check_too_late(names(item) & (AXES.keys() | COSTS.keys()), item.span, "the search", help, diagnostics)
 
 
-def _check_too_late(
-    late: Iterable[str], span: Span, before: str, help: str, diagnostics: list[Diagnostic]
-) -> None:
+def _check_too_late(late: Iterable[str], span: Span, before: str, help: str, diagnostics: list[Diagnostic]) -> None:
     if late:
         text = f"`{min(late)}` has no value before {before}"
         diagnostics.append(error("check.too_late", text, span, help=help))

@@ -1,4 +1,4 @@
-"""What a cluster states of its storage and its failures; None where it states nothing."""
+"""What a cluster states of its storage and its failures; 0 where it states nothing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from moedsl.classes.fields import frozen
 class Site:
     """The facts of a cluster that decide how a run saves."""
 
-    storage_write: float | None = None
-    """Bytes/s that the shared file system takes from all nodes together."""
-    gpu_mtbf: float | None = None
+    storage_write: float = 0.0
+    """Bytes/s that the shared file system takes from the nodes of a job together."""
+    gpu_mtbf: float = 0.0
     """Seconds that a GPU trains between failures that end the job."""
-    most_lost: float | None = None
+    most_lost: float = 0.0
     """The most seconds of training to lose to one failure."""

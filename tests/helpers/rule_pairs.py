@@ -125,6 +125,14 @@ _PAIRS: dict[str, Pair] = {
         run("moonlight", recompute=["shared_experts"], cuda_graph=["moe_router"]),
     ),
     "std.offload_optimizer.fp32_moments": (run(offload="optimizer"), run(offload="optimizer", moments="bf16")),
+    **{
+        f"std.saves.checkpoint.{name}": (run(also=_TEXT), run())
+        for name in ("ckpt_assume_constant_structure", "save_interval", "most_recent_k")
+    },
+    **{
+        f"std.saves.checkpoint.{name}": (run(also=_TEXT), run(also=_TEXT, sharding="fsdp"))
+        for name in ("async_save", "async_strategy")
+    },
     "std.checkpoints.checkpoint.dist_ckpt_optim_fully_reshardable": (
         run("deepseek", also=_TEXT, precision="mxfp8", gpus=192),
         run("deepseek", also=_TEXT, precision="mxfp8"),

@@ -39,7 +39,8 @@ def test_every_fact_is_read() -> None:
         python "/opt/venv/bin/python"; env { NCCL_DEBUG INFO; B_2 "a b"; THREE 3 }; secrets [HF_TOKEN, WANDB_API_KEY]
         fabric roce; hca [mlx5_0, "mlx5_3:1"]; gid_index 3; env_script "/opt/site/nccl.sh"
         offline on; tunnel ssh host "login.example.org" user alice port 2222 identity "~/.ssh/id_ed25519"
-        job_dir "/lustre/alice"; srun_args ["--cpu-bind=none"]; sbatch { reservation "big one"; kill_on_invalid_dep yes }"""
+        job_dir "/lustre/alice"; srun_args ["--cpu-bind=none"]; sbatch { reservation "big one"; kill_on_invalid_dep yes }
+        storage_write 2 TB/s; gpu_mtbf_days 1500; most_lost_minutes 30"""
     )
     assert made.default and not made.topology and not made.numa and made.offline
     assert (made.nodes, made.gpus_per_node, made.port) == (64, 4, 2222)
@@ -47,6 +48,7 @@ def test_every_fact_is_read() -> None:
     assert made.secrets == ("HF_TOKEN", "WANDB_API_KEY")
     assert made.mounts == ("/lustre:/lustre", "/data:/data:ro")
     assert made.sbatch == {"reservation": "big one", "kill-on-invalid-dep": "yes"}
+    assert (made.site.storage_write, made.site.gpu_mtbf, made.site.most_lost) == (2e12, 1500 * 86400, 1800)
     stated = {n for n in facts.kinds() if getattr(made, n) != getattr(facts.Cluster("x", "slurm"), n)}
     of_slurm = {n for n, k in facts.kinds().items() if "slurm" in k.of} - {"executor"}
     assert stated == of_slurm

@@ -124,6 +124,12 @@ class _Reader:
             return value
         return self.error("check.type", f"`{e.name.id}` must be a whole number of at least 1", _at(e))
 
+    def rate(self, e: ast.FactEntry, _: Kind) -> float | None:
+        value = number(e.value) if isinstance(e.value, ast.Number) and e.value.unit in ("GB/s", "TB/s") else 0
+        if value > 0:
+            return float(value)
+        return self.error("check.type", f"`{e.name.id}` must be a rate above 0, such as 200 GB/s", _at(e))
+
     def text(self, e: ast.FactEntry, kind: Kind) -> str | None:
         text = self.plain(e)
         return None if text is None else self.shaped(text, kind.form, e.name.id, _at(e))
@@ -259,6 +265,7 @@ _READ: Mapping[str, Callable[[_Reader, ast.FactEntry, Kind], Any]] = {
     "word": _Reader.word,
     "flag": _Reader.flag,
     "whole": _Reader.whole,
+    "rate": _Reader.rate,
     "names": _Reader.names,
     "variables": _Reader.variables,
     "labels": _Reader.labels,

@@ -8,6 +8,8 @@ from typing import Any
 import attrs
 from attrs import frozen
 
+from moedsl.schema.site import Site
+
 EXECUTORS = ("local", "slurm", "kubeflow")
 TUNNELS = ("local", "ssh")
 LAUNCHERS = ("srun", "torchrun")
@@ -113,6 +115,17 @@ class Cluster:
     """Labels that a node must have: ``["nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"]``."""
     shm: str = _fact("token", "", "kubeflow")
     """The size of /dev/shm, as Kubernetes writes it (64Gi)."""
+    storage_write: float = _fact("rate", 0.0)
+    """What the shared file system takes from the nodes of a job together: ``200 GB/s``; 0: the calibration's."""
+    gpu_mtbf_days: int = _fact("whole", 0)
+    """Days that a GPU trains between failures that end the job; 0: the calibration's."""
+    most_lost_minutes: int = _fact("whole", 0)
+    """The most minutes of training to lose to one failure; 0: what the rules say."""
+
+    @property
+    def site(self) -> Site:
+        """What it states of its storage and its failures."""
+        return Site(self.storage_write, 86400.0 * self.gpu_mtbf_days, 60.0 * self.most_lost_minutes)
 
 
 def kinds() -> dict[str, Kind]:

@@ -13,6 +13,7 @@ from moedsl.checker.clusters import rules
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, Label, error, suggest
 from moedsl.rules.library import Library
+from moedsl.schema.site import Site
 from moedsl.syntax import ast, parse_cache, reader
 
 ORIGINS = ("run file", "user file", "stdlib")
@@ -115,6 +116,14 @@ def _meant(all_: Mapping[str, Known]) -> Known | Diagnostic:
 def _listed(all_: Mapping[str, Known]) -> str:
     example = "cluster NAME { executor slurm ... }"
     return f"known clusters: {', '.join(all_)}; declare one as `{example}` in the run file or in {user_file()}"
+
+
+def site(library: Library) -> Site:
+    """What the cluster of a run file states of its storage and its failures: the only one, or the default."""
+    of_file = {n: Known(d, "run file") for n, d in library.clusters.items() if _origin(d) == "run file"}
+    meant = _meant(of_file) if of_file else None
+    made = declared.read(meant.decl)[0] if isinstance(meant, Known) else None
+    return made.site if made else Site()
 
 
 def check(library: Library) -> list[Diagnostic]:

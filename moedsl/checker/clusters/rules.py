@@ -31,7 +31,7 @@ SUBJECT = "launch"
 KINDS = ("require", "prefer", "let", "derive", "env")
 OF_RUN = ("gpus", "seq", "global_batch", "phase", "task", "routing", "data", "vlm")
 OF_PLAN = {a.name: FLAG if a.kind == "flag" else NUMBER for a in FOLLOWING}
-_FORMS = {"flag": FLAG, "whole": NUMBER}
+_FORMS = {"flag": FLAG, "whole": NUMBER, "rate": NUMBER}
 
 
 @frozen

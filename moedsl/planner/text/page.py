@@ -159,7 +159,7 @@ def _others(p: Plan, width: int) -> Iterator[str]:
         yield _line("", _against(r), width)
     if faster is not None:
         gain = f"{faster.step_time_s:.2f} s a step with {pairs(faster.changes)}"
-        yield _line("Faster", f"{gain}; it may run out of memory, and `{faster.statement}` chooses it", width)
+        yield _line("Faster", f"{gain}; may not fit: `{faster.statement}` chooses it", width)
 
 
 def _against(r: ShippedRecipe) -> str:
@@ -167,7 +167,7 @@ def _against(r: ShippedRecipe) -> str:
         return f"refused in this run by {r.refused_by}: {r.because}"
     if not r.changes:
         return "this plan has its layout"
-    return f"{r.step_time_s:.2f} s a step ({r.against_plan}), {r.verdict}; `--section nvidia` has its layout"
+    return f"{r.step_time_s:.2f} s a step ({r.against_plan}), {r.verdict} (`--section nvidia`)"
 
 
 def notes_text(notes: Notes, width: int) -> Iterator[str]:
