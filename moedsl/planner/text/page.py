@@ -70,7 +70,7 @@ def _wrapped(text: str, first: str, rest: str, width: int) -> str:
 def _verdict(p: Plan, width: int) -> Iterator[str]:
     """Say whether the layout fits, and what this rests on."""
     m, i = p.estimate.memory, p.estimate.interval
-    parts = f"{m.upper_gib:.1f} in torch, {m.unused_gib:.1f} unused in its allocator, {m.outside.upper_gib:.1f} outside"
+    parts = f"{m.upper_gib:.1f} in torch, {m.unused_gib:.1f} unused there, {m.outside.upper_gib:.1f} outside"
     worst = f"worst case {m.worst_gib:.1f} of {m.visible_gib:.1f} GiB: {parts}"
     yield _line(m.verdict, m.because if m.verdict == NOT else worst, width)
     if m.certain and m.certain.layout:

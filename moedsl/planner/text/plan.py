@@ -195,8 +195,8 @@ def _interval(i: Interval) -> str:
 
 def goodput(c: Checkpoints) -> str:
     """Write the share of time that trains, in one line."""
-    saves = f"{size(c.size_gb)} every {counted(c.interval_steps, 'step', ',d')}"
-    return f"{c.goodput.trains:.1%} of a month: {saves}, failures every {duration(c.failure_every_s)}"
+    saves = f"{size(c.size_gb)} saved every {counted(c.interval_steps, 'step', ',d')}"
+    return f"{c.goodput.trains:.1%}: {saves}, failures every {duration(c.failure_every_s)}"
 
 
 def _checkpoints(p: Plan) -> str:
