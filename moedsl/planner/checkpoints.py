@@ -30,6 +30,7 @@ def checkpoints(chosen: Chosen, row: Row, env: Mapping[str, Any], derived: Mappi
     kept = kept if kept is not None and kept >= 0 else None
     size = s.size.total / _GB
     return Checkpoints(
+        saved=env["saves"],
         size_gb=size,
         bytes_per_parameter=s.size.total / s.size.parameters,
         async_save=s.is_async,

@@ -86,6 +86,7 @@ RUN: dict[str, Type] = {
     "adapter_regather": FLAG,
     "pack": FLAG,
     "shapes": Type("enum", SHAPES),
+    "saves": FLAG,
     "bridge_version": NUMBER,
     "torch_version": NUMBER,
     "te_version": NUMBER,

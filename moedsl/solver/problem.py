@@ -71,6 +71,7 @@ def _fixed(p: Program, gpus: int, overrides: Mapping[str, Any]) -> Values:
     values |= _adapter(p)
     values |= {"must_fit": overrides.get("must_fit", cases(p)[0])}
     values |= {word: bool(p.sets.get(field, unset)) for word, (field, unset) in SWITCHES.items()}
+    values |= {"saves": bool(p.sets.get("checkpoint.save", p.data != "mock"))}
     return values | {"data": "mock" if p.data == "mock" else "real", "shapes": shapes(p.sets)}
 
 

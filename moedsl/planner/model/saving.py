@@ -19,8 +19,10 @@ class Shares(Record):
 
 
 class Checkpoints(Record):
-    """Checkpoints and failures. With mock data the recipe saves none."""
+    """Checkpoints and failures."""
 
+    saved: bool
+    """Whether the recipe saves any: with mock data it does so only if the run names a folder."""
     size_gb: float
     """One checkpoint, 10^9 bytes."""
     bytes_per_parameter: float

@@ -215,7 +215,7 @@ def _checkpoints(p: Plan) -> str:
         f"of a month, {g.trains:.1%} trains, {g.saves:.1%} waits for saves, {g.repeats:.1%} repeats lost steps, "
         f"{g.returns:.1%} returns from failures",
     ]
-    lines += ["mock data: the recipe saves no checkpoints"] if p.policy.data == "mock" else []
+    lines += [] if c.saved else ["the recipe saves none: mock data needs no checkpoints, and a run may set none"]
     return "\n".join(["Checkpoints", *map(wrapped, lines)])
 
 

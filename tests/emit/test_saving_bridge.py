@@ -1,0 +1,42 @@
+"""The real Megatron Bridge accepts how a run saves, and resolves each field to what the plan says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl.emit.fields import decided_fields
+from tests.emit.test_recipe_bridge import oracle, recipe_job
+from tests.helpers.paths import ROOT
+from tests.helpers.programs import plan_of
+
+pytestmark = pytest.mark.bridge
+TEXT = 'qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; data "/data/text_document"; '
+WEIGHTS = f'data "/data/squad"; set checkpoint.pretrained_checkpoint = "{ROOT}"; '
+RUNS = {
+    "optimizer": TEXT,
+    "fsdp": f"{TEXT} pin sharding=fsdp",
+    "blocking": f"{TEXT} set checkpoint.async_save = false",
+    "adapter": f"qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; task peft; {WEIGHTS}",
+}
+PLANS = {name: plan_of(text) for name, text in RUNS.items()}
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    folder: Path = tmp_path_factory.mktemp("recipes")
+    return dict(zip(RUNS, oracle([recipe_job(p, folder, True) for p in PLANS.values()]), strict=True))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_bridge_saves_as_planned(name: str, answers: dict[str, dict[str, Any]]) -> None:
+    plan, answer = PLANS[name], answers[name]
+    assert "error" not in answer, answer["error"]
+    said = {path: value for path, value in decided_fields(plan).items() if path.startswith("checkpoint.")}
+    assert {path: answer["fields"][path] for path in said} == said
+    saves = plan.checkpoints
+    assert saves is not None and said["checkpoint.save_interval"] == saves.interval_steps
+    assert said["checkpoint.most_recent_k"] == saves.kept
+    assert said.get("checkpoint.async_save", False) == saves.async_save == (name in ("optimizer", "adapter"))
