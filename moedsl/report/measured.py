@@ -5,13 +5,14 @@ The figures are those that `moedsl profile --json` and `moedsl memory --json` pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
 from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.report.ticks import shares
 from moedsl.support import foreign_json
 
 Json = Mapping[str, Any]
@@ -31,7 +32,7 @@ class Measured:
         if self.profile is None and self.memory is None:
             return None
         return {
-            "table": _table(self.profile, name),
+            **_table(self.profile, name),
             "stages": [_stage(p) for p in _parts(self.profile)],
             "blocks": BLOCKS,
             "memory": [] if self.memory is None else [_curve(d) for d in self.memory["devices"]],
@@ -60,16 +61,17 @@ def _parts(profile: Json | None) -> Sequence[Json]:
     return () if profile is None else profile.get("parts") or [profile]
 
 
-def _table(profile: Json | None, name: str) -> list[dict[str, Any]]:
-    """The parts of the step, predicted and measured, as shares of the longer step."""
+def _table(profile: Json | None, name: str) -> dict[str, Any]:
+    """The parts of the step, predicted and measured, as shares of the longest, and their ticks."""
     plans = {p["run"]: p["table"] for p in (profile or {}).get("plans", ())}
     lines = plans.get(name, ())
     longest = max((line[key] or 0.0 for line in lines for key in ("predicted_s", "measured_s")), default=1.0)
-    return [
+    drawn = [
         {**line, "predicted_share": line["predicted_s"] / longest * 100,
          "measured_share": (line["measured_s"] or 0.0) / longest * 100}
         for line in lines
     ]  # fmt: skip
+    return {"table": drawn, "ticks": shares(longest)}
 
 
 def _stage(part: Json) -> dict[str, Any]:
@@ -80,16 +82,23 @@ def _stage(part: Json) -> dict[str, Any]:
         for row, (name, colour) in enumerate(BLOCKS)
         for a, b in line[name]
     ]
-    return {"trace": part["trace"], "rank": part["rank"], "step_s": line["step_s"], "boxes": boxes}
+    step = line["step_s"]
+    return {"trace": part["trace"], "rank": part["rank"], "step_s": step, "ticks": shares(step), "boxes": boxes}
 
 
 def _curve(device: Json) -> dict[str, Any]:
-    """Memory over the history, as a line in 1000 x 200, with the peak."""
-    points, peak = device["over_time_gib"], max(device["peak_gib"], 1e-9)
-    return {"device": device["device"], "snapshot": device["snapshot"], "peak": device["peak_gib"],
-            "line": " ".join(f"{x:.1f},{y:.1f}" for x, y in _line(points, peak))}  # fmt: skip
+    """Memory over the history, as a line in 1000 x 200, with the peak, ticks, and the value under each place."""
+    gibs, peak = device["over_time_gib"], max(device["peak_gib"], 1e-9)
+    step = 1000 / max(len(gibs) - 1, 1)
+    return {
+        "device": device["device"],
+        "snapshot": device["snapshot"],
+        "peak": device["peak_gib"],
+        "line": " ".join(f"{i * step:.1f},{_height(gib / peak):.1f}" for i, gib in enumerate(gibs)),
+        "upwards": [{"at": _height(t["at"] / 100), "text": t["text"]} for t in shares(peak)],
+        "dots": [{"x": (i - 0.5) * step, "width": step, "gib": gib} for i, gib in enumerate(gibs)],
+    }
 
 
-def _line(points: Sequence[float], peak: float) -> Iterator[tuple[float, float]]:
-    for i, gib in enumerate(points):
-        yield i * 1000 / max(len(points) - 1, 1), 195 - gib / peak * 190
+def _height(share: float) -> float:
+    return 195 - share * 190

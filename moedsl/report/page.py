@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import markupsafe
 
 from moedsl.diagnostics.visible import visible
 from moedsl.planner.model.decisions import Decision
@@ -15,7 +16,7 @@ from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.plan import plan_text
 from moedsl.report import ranks, schedule, trades
 from moedsl.report.measured import NOTHING, Measured
-from moedsl.report.ticks import linear
+from moedsl.report.ticks import shares
 from moedsl.schema.axes import show
 
 MOST_RANKS = 1024
@@ -37,9 +38,14 @@ def page(plans: Sequence[Plan], found: Measured = NOTHING) -> str:
     """Make one HTML document for all plans of a file, with what was measured; it loads nothing from elsewhere."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), undefined=jinja2.StrictUndefined, autoescape=True,
-        finalize=lambda value: visible(value) if isinstance(value, str) else value,
+        finalize=_shown,
     )  # fmt: skip
     return environment.get_template("page.html.j2").render(plans=[_view(p, found) for p in plans])
+
+
+def _shown(value: Any) -> Any:
+    """Show hidden characters of a text by their codes; what a macro has made is done."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, markupsafe.Markup) else value
 
 
 def _view(p: Plan, found: Measured) -> dict[str, Any]:
@@ -48,7 +54,7 @@ def _view(p: Plan, found: Measured) -> dict[str, Any]:
         "text": plan_text(p),
         "memory": memory(p),
         "time": bars(p.estimate.breakdown, p.estimate.step_time_s),
-        "time_ticks": _ticks(p.estimate.step_time_s),
+        "time_ticks": shares(p.estimate.step_time_s),
         "decisions": [_decision(d) for d in p.decisions],
         "timeline": timeline(p),
         "trades": trades.trades(p),
@@ -72,12 +78,7 @@ def memory(p: Plan) -> dict[str, Any]:
     lines = {"capacity": m.visible_gib / widest * 100}
     legend = [{"name": k, "colour": c} for k, c in zip(MEMORY, COLOURS, strict=False)]
     sizes = {"peak": m.peak_gib, "capacity": m.visible_gib, "verdict": m.verdict}
-    return {"rows": rows, "lines": lines, "legend": legend, "ticks": _ticks(widest), **sizes}
-
-
-def _ticks(whole: float) -> list[dict[str, Any]]:
-    """The ticks of a bar from 0, as shares of the whole."""
-    return [{"at": t / whole * 100, "text": f"{t:g}"} for t in linear(0, whole)]
+    return {"rows": rows, "lines": lines, "legend": legend, "ticks": shares(widest), **sizes}
 
 
 def _decision(d: Decision) -> dict[str, str]:
@@ -127,7 +128,9 @@ def timeline(p: Plan) -> dict[str, Any] | None:
         for s in slots
     ]
     whole = (pp - 1) / vpp / (every + (pp - 1) / vpp)
-    return {"boxes": boxes, "rows": pp, "drawn": drawn, "every": every, "idle": schedule.idle(slots), "whole": whole}
+    idle = schedule.idle(slots)
+    sizes = {"rows": pp, "drawn": drawn, "every": every, "idle": idle, "whole": whole}
+    return {"boxes": boxes, "ticks": shares(end), **sizes}
 
 
 def meshes(p: Plan) -> dict[str, Any]:
@@ -156,13 +159,21 @@ def _panel(drawn: list[ranks.Rank], names: tuple[str, ...], title: str) -> dict[
     return {"title": title, "domains": [{"domain": d, "nodes": [*nodes.values()]} for d, nodes in domains.items()]}
 
 
+def _ink(colour: str) -> str:
+    """Black or white, whichever stands out from a colour."""
+    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    light = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
+    return "#000" if light > 0.18 else "#fff"
+
+
 def _cell(r: ranks.Rank, first: ranks.Rank, names: tuple[str, ...]) -> dict[str, Any]:
     coordinates = r.attention if names == ranks.ATTENTION else r.experts
     where = " ".join(f"{n} {c}" for n, c in zip(names, coordinates, strict=True))
     together = [n for n in names if r.shares(first, n)] if r is not first else ["rank 0"]
     return {
         "title": f"rank {r.rank}: {where}" + (f" (with rank 0 in {', '.join(together)})" if together else ""),
-        "colour": COLOURS[r.stage % len(COLOURS)],
+        "colour": (colour := COLOURS[r.stage % len(COLOURS)]),
+        "ink": _ink(colour),
         "marks": " ".join(together) if r is not first else "first",
         "mark": "0" if r is first else (together[0] if together else ""),
     }

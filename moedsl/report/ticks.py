@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 _MOST = 6
 
@@ -30,3 +31,8 @@ def decades(low: float, high: float) -> list[float]:
     powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
     found = [m * 10.0**n for n in powers for m in (1, 2, 5) if low <= m * 10.0**n <= high]
     return found if len(found) > 2 else linear(low, high)
+
+
+def shares(whole: float) -> list[dict[str, Any]]:
+    """The ticks of what starts at 0, each at its percentage of the whole."""
+    return [{"at": t / whole * 100, "text": f"{t:g}"} for t in linear(0, whole)]
