@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from urllib.request import Request, urlopen
 import websocket
 
 from tests.editors.needs import program
+from tests.helpers.paths import ROOT
 
 PATIENCE_S = 60
 KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowDown": 40, "ArrowRight": 39}
@@ -79,13 +81,18 @@ class Page:
         for kind in ("rawKeyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key])
 
-    def picture(self, file: Path) -> None:
-        shot = self.call("Page.captureScreenshot", format="png")
+    def picture(self, name: str, folder: Path) -> None:
+        """Take a picture of the window into a folder, or into that of MOEDSL_SHOTS, which the documents show."""
+        shot = self.call("Page.captureScreenshot", format="webp", quality=70)
+        kept = os.environ.get("MOEDSL_SHOTS")
+        file = (ROOT / kept if kept else folder) / f"{name}.webp"
         file.write_bytes(base64.b64decode(shot["data"]))
+        assert 5_000 < file.stat().st_size < 120_000, "a picture of nothing, or too large for a document"
+        assert (ROOT / "docs" / "images" / file.name).exists(), "MOEDSL_SHOTS=docs/images keeps it"
 
 
 @contextmanager
-def browser(data: Path) -> Iterator[Page]:
+def browser(data: Path) -> Generator[Page]:
     """Start Chromium with its data in a folder, and end it."""
     options = (
         "--headless=new",

@@ -6,6 +6,7 @@ import itertools
 import pickle
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +59,13 @@ def test_nothing_is_wider_than_the_page(tab: Page, url: str, width: int, media: 
     page = opened(tab, url, width, media=media)
     assert page.js("document.documentElement.scrollWidth") <= width
     assert page.js("[...document.querySelectorAll('.lined td, .lined th')].filter(e => e.scrollWidth > e.clientWidth + 1).length") == 0  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "width", "scheme"), [("report", 1000, "light"), ("report_phone", 360, "dark")])
+def test_its_picture_is_in_the_documents(
+    tab: Page, url: str, name: str, width: int, scheme: str, tmp_path: Path
+) -> None:
+    opened(tab, url, width, scheme).picture(name, tmp_path)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

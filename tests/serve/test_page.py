@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.helpers.browser import Page, browser
-from tests.helpers.paths import ROOT
+from tests.helpers.readable import FAINT, SHUT, themed, unnamed
 from tests.serve.served import served
 
 RUN = "qwen3_30b_a3b\nh100 x 8\nseq 4k\npin tp=1 pp=1\n"
@@ -47,13 +47,21 @@ def write(page: Page, text: str) -> None:
     page.call("Input.insertText", text=text)
 
 
-def test_it_opens_with_a_plan(page: Page) -> None:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_opens_with_a_plan(page: Page, scheme: str, tmp_path: Path) -> None:
+    themed(page, scheme)
     assert "qwen3_235b_a22b" in page.js(PLAN)
     assert page.js("document.querySelectorAll('#coloured .model, #coloured .keyword').length") > 2
-    shots = os.environ.get("MOEDSL_SHOTS")
-    if shots:
-        page.until("getComputedStyle(document.querySelector('#answer')).opacity == 1")
-        page.picture(ROOT / shots / "serve.png")
+    page.until("getComputedStyle(document.querySelector('#answer')).opacity == 1")
+    assert page.js(FAINT) == []
+    page.picture(f"serve_{scheme}", tmp_path)
+
+
+@pytest.mark.parametrize("what", ["plan", "whole", "report", "what_if", "recipe"])
+def test_each_answer_has_names_and_a_way_in_by_keyboard(page: Page, what: str) -> None:
+    page.js(f"document.querySelector('#tab-{what}').click()")
+    page.until(f"document.querySelector('#answer').getAttribute('aria-labelledby') == 'tab-{what}' && {SETTLED}")
+    assert unnamed(page) == [] and page.js(SHUT) == []
 
 
 def test_it_plans_what_is_typed(page: Page) -> None:
