@@ -119,14 +119,18 @@ gpu.answer(devices()["gb200"], 256, 0)
 from megatron.bridge import AutoBridge
 from megatron.bridge.recipes import common
 from megatron.bridge.recipes.utils.environment_utils import COMMON_RECIPE_ENV_VARS
+from transformers import AutoConfig
 out = {"variables": COMMON_RECIPE_ENV_VARS}
 for task in ("pretrain", "sft"):
     for model in models:
         config = getattr(common, f"_{task}_common")()
-        remote = "Kimi-K2" in model
-        config.model = AutoBridge.from_hf_pretrained(model, trust_remote_code=remote).to_megatron_provider(
-            load_weights=False
+        remote = {"trust_remote_code": "Kimi-K2" in model or "MiMo" in model}
+        made = (
+            AutoBridge.from_hf_config(AutoConfig.from_pretrained(model, **remote))
+            if "MiMo" in model
+            else AutoBridge.from_hf_pretrained(model, **remote)
         )
+        config.model = made.to_megatron_provider(load_weights=False)
         out[f"{task} {model}"] = flat.flat(config)
 print("ANSWER", json.dumps(out, default=str))
 """
