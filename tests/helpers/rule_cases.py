@@ -48,9 +48,11 @@ def _case(
     return Case({**DEFAULTS, **base, **layout}, law, facts or {}, build)
 
 
-def _adapted(law: str | None, adapter: str, base: dict[str, Any] = _BASE, **layout: Any) -> Case:
+def _adapted(
+    law: str | None, adapter: str, base: dict[str, Any] = _BASE, rules: str = "adapters", **layout: Any
+) -> Case:
     """A run that trains an adapter, which only building the model shows."""
-    name = law and f"adapters.{law}"
+    name = law and f"{rules}.{law}"
     return _case(name, base, build=True, task="peft", adapter=adapter, **layout)
 
 
@@ -347,6 +349,14 @@ LATER: dict[str, tuple[Case, str]] = {
         "core/transformer/experimental_attention_variant/absorbed_mla.py:663 asserts in the first forward",
     ),
     "sparse attention, projections recomputed": (_case(None, _GLM5, recompute=["mla_up_proj"]), "it computes"),
+    "sparse attention, an adapter of the projection that it reads": (
+        _adapted("kv_up_is_read", "lora targets=[linear_kv_up_proj]", _GLM5, "sparse_adapters"),
+        "LoRALinear has no weight (core/transformer/experimental_attention_variant/absorbed_mla.py:686), in the first forward",
+    ),
+    "sparse attention, an adapter of the projection that it calls": (
+        _adapted(None, "lora targets=[linear_q_up_proj]", _GLM5),
+        "it computes",
+    ),
     "norm over all heads: tp 2": (
         _case("qk_norm.no_tp", _OLMOE, tp=2),
         "the norm is twice as wide as a rank's queries (bridge models/olmoe/olmoe_provider.py:179), in the first forward",

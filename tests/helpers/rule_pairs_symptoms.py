@@ -34,6 +34,7 @@ _LINES = {
     "std.hybrid_failures.mamba_over_mesh": "AssertionError: ngroups must be evenly divisible by tp_size",
     "std.hybrid_failures.latent_overlap": "AssertionError: Shared expert overlap with MoE latent projections is not supported during training.",
     "std.hybrid_failures.mamba_kernels": "ImportError: MambaSSM is not installed. Please install it with `pip install mamba-ssm`.",
+    "std.sparse_failures.sparse_split": "RuntimeError: DSA index-share pipeline split is invalid: local layer 7 reuses top-k indices from computing layer 3, but that source layer is not earlier in this pipeline stage.",
     "std.sparse_failures.sparse_kernels": "ValueError: dsa_kernel_backend=cudnn requires fused DSA kernels, but the following packages are not available: flash_mla.",
     "std.delta_net_failures.delta_heads": "AssertionError: self.linear_num_key_heads=16 must be a multiple of (self.tensor_model_parallel_size=4",
     "std.delta_net_failures.delta_kernels": "ImportError: FLA is not installed. Please install it with `pip install flash-linear-attention[cuda]`.",
