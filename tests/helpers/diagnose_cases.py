@@ -75,7 +75,7 @@ REFUSED = {
     "vision with vpp": "vision_vpp",
     "deepstack: 2 layers on the first of 24 stages": "vision_deepstack",
     "FSDP with pp": "fsdp_mesh",
-    "delta nets, whole layers recomputed": _case(None, _NEXT, recompute=["full"]),: "sparse_split",
+    "shared keys, a stage that starts with a layer without an indexer": "sparse_split",
 }
 """Layouts of rule_cases.py that the real Bridge refuses, and the symptom that its message is."""
 
