@@ -187,6 +187,7 @@ COMMANDS: Mapping[str, Command] = {
         _arg("--world", "the number of GPUs, if the recipe does not name it", type=int),
         _arg("-o --output FILE", "where to write it (default: standard output)"),
         _flag("--force", "overwrite the file"),
+        _JSON,
     ),
     "diagnose": _command(
         "find the cause of a failure in a log, how to confirm it, and the edit that fixes it",
@@ -310,6 +311,7 @@ COMMANDS: Mapping[str, Command] = {
                 ),
                 _arg("-o --output FILE", "where to write it (default: standard output)"),
                 _flag("--force", "overwrite the file"),
+                _JSON,
             )
         },
     ),
@@ -331,6 +333,7 @@ COMMANDS: Mapping[str, Command] = {
         _arg("-o --output FILE", "the .moe file to write (default: standard output)"),
         _FOREIGN,
         _flag("--from-scratch", "start from the initial values, not from the stdlib's constants"),
+        _JSON,
     ),
     "report": _command(
         "write the plan as one HTML file",
@@ -340,6 +343,7 @@ COMMANDS: Mapping[str, Command] = {
         _arg("--profile FILE", "draw a measured step too: what `moedsl profile --run FILE --json` printed"),
         _arg("--memory FILE", "draw memory over time too: what `moedsl memory --json` printed"),
         _FOREIGN,
+        _JSON,
     ),
     "run": _command(
         "train on this machine, or submit to a cluster through NeMo-Run",
@@ -376,6 +380,7 @@ COMMANDS: Mapping[str, Command] = {
         _arg("id ID"),
         _arg("job JOB", "one of its jobs", nargs="?"),
         _flag("-f --follow", "follow them until they end; exit code 1 if one fails"),
+        _JSON,
     ),
     "cancel": _command("cancel the jobs of an experiment", _arg("id ID"), _JSON),
     "targets": _command(
@@ -385,6 +390,7 @@ COMMANDS: Mapping[str, Command] = {
             "add": _command(
                 "fetch releases in addition to the installed one, once; torch is shared",
                 _arg("versions VERSION", "a release, such as 0.5", nargs="+"),
+                _JSON,
             )
         },
     ),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from moedsl.calibrate import text
 from moedsl.calibrate.fit import Fit, fit
@@ -12,6 +14,8 @@ from moedsl.calibrate.memory import fit_memory
 from moedsl.calibrate.runs import Measured, read
 from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
+from moedsl.diagnostics.model import Diagnostic, Label, error
+from moedsl.diagnostics.source import Source, Span
 from moedsl.schema.calibration import first_guess
 from moedsl.support import limits
 from moedsl.support.atomic_file import refusals
@@ -23,35 +27,35 @@ SIGN = "# Fitted by `moedsl calibrate`"
 def run(a: Namespace) -> int:
     diagnostics = refusals(Path(a.output), "calibrate", SIGN, a.force) if a.output else []
     if diagnostics:
-        talk.say(diagnostics, {})
-        return 1
-    runs, failed = measured(a.files)
+        return talk.refused(a, diagnostics)
+    runs, diagnostics, sources = measured(a.files)
     some = [r for r in runs if r.tokens or r.peak]
-    if failed:
-        return 1
-    if not some:
-        text = "no run measured its speed or its memory: a line needs tokens_per_s_per_gpu, step_time_s or peak_gb"
-        print(text, file=sys.stderr)
-        return 1
+    if not some and not any(d.is_error for d in diagnostics):
+        text = "no run measured its speed or its memory"
+        help = "a line needs tokens_per_s_per_gpu, step_time_s or peak_gb"
+        diagnostics.append(error("calibrate.run", text, Label(Span(a.files[0], 0, 0)), help=help))
+    if any(d.is_error for d in diagnostics):
+        return talk.refused(a, diagnostics, sources)
+    talk.say(diagnostics, sources)
     progress = talk.Progress()
-    said = "\n".join(_architecture(arch, some, a.from_scratch, progress) for arch in sorted({r.arch for r in some}))
-    return _write(said, a.output)
+    each = [_architecture(arch, some, a.from_scratch, progress) for arch in sorted({r.arch for r in some})]
+    return _write(a, each)
 
 
-def measured(files: list[str]) -> tuple[list[Measured], bool]:
-    """Read the runs of all files, and whether they have errors, which go to stderr."""
-    out: list[Measured] = []
-    wrong = False
+def measured(files: list[str]) -> tuple[list[Measured], list[Diagnostic], dict[str, Source]]:
+    """Read the runs of all files, with what is wrong in them."""
+    out, found, sources = list[Measured](), list[Diagnostic](), dict[str, Source]()
     for file in files:
         with limits.bounded(), limits.of_part(limits.File(file)):
             source, runs, diagnostics = read(Path(file))
         out += runs
-        talk.say(diagnostics, {source.name: source})
-        wrong |= any(d.is_error for d in diagnostics)
-    return out, wrong
+        found += diagnostics
+        sources[source.name] = source
+    return out, found, sources
 
 
-def _architecture(arch: str, runs: list[Measured], from_scratch: bool, progress: talk.Progress) -> str:
+def _architecture(arch: str, runs: list[Measured], from_scratch: bool, progress: talk.Progress) -> dict[str, Any]:
+    """Fit the constants of one architecture, print the verdict on stderr, and return the declaration."""
     some = [r for r in runs if r.arch == arch]
     speed = [r for r in some if r.tokens]
     here = some[0].cost.hardware.constants
@@ -64,12 +68,16 @@ def _architecture(arch: str, runs: list[Measured], from_scratch: bool, progress:
         print(f"{arch}: {text.of_memory(memory)}", file=sys.stderr)
     both = Fit(memory.constants, (*fitted.moved, *memory.moved))
     print("\n".join(text.changes(before, both)), file=sys.stderr)
-    return text.declaration(arch, both, some)
+    moved = {name: {"before": before.stated(name), "after": both.constants.stated(name)} for name in both.moved}
+    return {"architecture": arch, "runs": len(some), "moved": moved, "declaration": text.declaration(arch, both, some)}
 
 
-def _write(said: str, output: str | None) -> int:
-    if output is None:
+def _write(a: Namespace, each: Sequence[dict[str, Any]]) -> int:
+    said, path = "\n".join(x["declaration"] for x in each), Path(a.output or "")
+    note = f'; a run takes it with `use "{path.name}"`'
+    code = talk.written(path, stamp(path.name, said), note) if a.output else 0
+    if a.json and not code:
+        talk.print_json({"version": 1, "file": a.output, "architectures": each})
+    elif a.output is None:
         print_file(said)
-        return 0
-    path = Path(output)
-    return talk.written(path, stamp(path.name, said), f'; a run takes it with `use "{path.name}"`')
+    return code

@@ -28,12 +28,14 @@ def run(a: Namespace) -> int:
     read = {n: declared.read(k.decl, known) for n, k in all_.items()}
     diagnostics += [*known.diagnostics, *more, *(d for _, wrong in read.values() for d in wrong)]
     made = {n: c for n, (c, _) in read.items() if c is not None}
+    if any(d.is_error for d in diagnostics):
+        return talk.refused(a, diagnostics, known.sources)
     if a.json:
         talk.print_json([_json(c, all_[n]) for n, c in made.items()])
     else:
         _table(made, all_)
     talk.say(diagnostics, known.sources)
-    return int(any(d.is_error for d in diagnostics))
+    return 0
 
 
 def _use(known: Library, file: str) -> list[Diagnostic]:

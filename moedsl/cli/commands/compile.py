@@ -61,14 +61,13 @@ def _write(a: Namespace, result: Result) -> int:
     folder = Path(a.output)
     launches, diagnostics = _launches(a, result)
     files = files_of_runs(result.plans, result.source, result.library, launches)
-    talk.say(diagnostics, result.library.sources)
     if any(d.is_error for d in diagnostics):
-        return 1
+        return talk.refused(a, diagnostics, result.library.sources)
+    talk.say(diagnostics, result.library.sources)
     before = {where: _model_in(where) for where in dict.fromkeys((folder / name).parent for name in files)}
     diagnostics = write_all(folder, files, a.force)
     if diagnostics:
-        talk.say(diagnostics, {})
-        return 1
+        return talk.refused(a, diagnostics)
     talk.say(left_over(folder, files), {})
     for where, model in before.items():
         others = f", which held a plan of {model}" if model not in (None, _model_in(where)) else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 
 from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
@@ -24,19 +25,22 @@ def run(a: Namespace) -> int:
             file=sys.stderr,
         )
         return 1
-    return max(_page(id) for id in words)
+    return _pages(a, words)
 
 
-def _page(id: str) -> int:
+def _pages(a: Namespace, ids: Sequence[str]) -> int:
     from moedsl.reference import page
 
     library = load_stdlib()
-    text = page.listing(library) if id == "rules" else page.page(id, library)
-    if text is None:
-        print(f"nothing is called `{id}`; {page.hint(id, library)}", file=sys.stderr)
-        return 1
-    talk.print_text(lambda: text)
-    return 0
+    found = {id: page.listing(library) if id == "rules" else page.page(id, library) for id in ids}
+    if a.json:
+        talk.print_json({"version": 1, "pages": [{"name": id, "text": text} for id, text in found.items()]})
+    for id, text in found.items():
+        if text is None:
+            print(f"nothing is called `{id}`; {page.hint(id, library)}", file=sys.stderr)
+        elif not a.json:
+            talk.print_text(lambda text=text: text)
+    return int(None in found.values())
 
 
 def _of_run(a: Namespace, names: list[str]) -> int:
@@ -45,8 +49,7 @@ def _of_run(a: Namespace, names: list[str]) -> int:
 
     source, diagnostics = talk.source_of(a)
     if source is None:
-        talk.say(diagnostics, {})
-        return 1
+        return talk.refused(a, diagnostics)
     result = answer(source, names, a.run, a.like)
     if a.json:
         made = result.explanations

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
+from moedsl.diagnostics.model import Diagnostic, to_json
+from moedsl.diagnostics.source import Source
 from moedsl.support import limits
 from moedsl.support.atomic_file import write
 from moedsl.syntax import reader
@@ -18,32 +22,39 @@ def run(a: Namespace) -> int:
     if a.json and "-" in a.files:
         print("--json lists files, and standard output has the text of `-`", file=sys.stderr)
         return 1
-    done: list[tuple[str, str]] = []
+    done: list[tuple[str, str, list[dict[str, Any]]]] = []
     for file in a.files:
         with limits.of_part(limits.File(file)):
-            done.append((file, _one(file, a.check)))
+            done.append((file, *_one(file, a.check)))
     if a.json:
-        talk.print_json({"version": 1, "files": [{"file": f, "status": status} for f, status in done]})
-    return int(any(status in ("refused", "would change") for _, status in done))
+        files = [{"file": file, "status": status, "diagnostics": found} for file, status, found in done]
+        talk.print_json({"version": 1, "files": files})
+    return int(any(status in ("refused", "would change") for _, status, _ in done))
 
 
-def _one(file: str, check: bool) -> str:
-    """Format one file, and say what became of it: formatted, unchanged, would change or refused."""
+def _one(file: str, check: bool) -> tuple[str, list[dict[str, Any]]]:
+    """Format one file, and say what became of it: formatted, unchanged, would change or refused, and why."""
     source, diagnostics = reader.read(file)
-    if source is None:
-        talk.say(diagnostics, {})
-        return "refused"
-    text, diagnostics = format_source(source)
-    talk.say(diagnostics, {source.name: source})
-    if text is None:
-        return "refused"
+    text = None
+    if source is not None:
+        text, diagnostics = format_source(source)
+    status = "refused"
+    if source is not None and text is not None:
+        status, more = _kept(file, source, text, check)
+        diagnostics = (*diagnostics, *more)
+    sources = {source.name: source} if source else {}
+    talk.say(diagnostics, sources)
+    return status, [to_json(d, sources) for d in diagnostics]
+
+
+def _kept(file: str, source: Source, text: str, check: bool) -> tuple[str, Sequence[Diagnostic]]:
+    """Write the formatted text where it belongs, unless it is only checked."""
     if file == "-" and not check:
         print_file(text)
     elif text != source.text and check:
         print(f"would change {file}", file=sys.stderr)
-        return "would change"
+        return "would change", ()
     elif text != source.text:
         diagnostics = write(Path(file), text)
-        talk.say(diagnostics, {})
-        return "refused" if diagnostics else "formatted"
-    return "unchanged"
+        return "refused" if diagnostics else "formatted", diagnostics
+    return "unchanged", ()

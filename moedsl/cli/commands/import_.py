@@ -7,6 +7,7 @@ from pathlib import Path
 
 from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
+from moedsl.diagnostics.model import to_json
 from moedsl.recipes.importing import imported
 from moedsl.support import limits
 from moedsl.support.atomic_file import refusals
@@ -16,14 +17,16 @@ def run(a: Namespace) -> int:
     out = Path(a.output) if a.output else None
     refused = refusals(out, "import", force=a.force) if out is not None else []
     if refused:
-        talk.say(refused, {})
-        return 1
+        return talk.refused(a, refused)
     with limits.of_part(limits.File(a.recipe)):
         made = imported(a.recipe, a.gpu, a.world)
-    talk.say(made.diagnostics, {})
     if made.text is None:
-        return 1
-    if out is None:
+        return talk.refused(a, made.diagnostics)
+    talk.say(made.diagnostics, {})
+    code = talk.written(out, made.text, f"; `moedsl plan {out}` prices it") if out else 0
+    if a.json and not code:
+        found = [to_json(d, {}) for d in made.diagnostics]
+        talk.print_json({"version": 1, "file": a.output, "program": made.text, "diagnostics": found})
+    elif out is None:
         print_file(made.text)
-        return 0
-    return talk.written(out, made.text, f"; `moedsl plan {out}` prices it")
+    return code

@@ -16,7 +16,7 @@ from moedsl.schema.symbols import FINE_TUNES, TASKS
 from moedsl.syntax.formatter import format_source
 from moedsl.syntax.printer import quote
 
-_MACHINES = re.compile(r"(\w+) *x? *(\d+)")
+_MACHINES = re.compile(r"(\w+?)(?: *[xX*] *| +)(\d+)")
 _HEAD = """\
 # moedsl plan {file}              the layout, its memory and its speed
 # moedsl explain {file} tp        why a value is what it is
@@ -79,7 +79,7 @@ def _text(path: Path, model: str, machines: str, task: str, folder: str | None) 
     tuning = task in FINE_TUNES
     usual = 'data "/data/conversations"' if tuning else '# data "/data/tokens"'
     data = f"data {quote(folder)}" if folder else usual
-    machines = _MACHINES.sub(r"\1 x \2", machines)
+    machines = _MACHINES.sub(r"\1 x \2", machines, count=1)
     more = _TUNING if tuning else _PRETRAINING
     text = (_HEAD + more).format(file=path, model=model, machines=machines, task=task, data=data)
     return text + _ADAPTER * (task == "peft")

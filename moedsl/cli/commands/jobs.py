@@ -14,10 +14,11 @@ from moedsl.support.text import counted
 def run(a: Namespace) -> int:
     wrong = store.has_nemo_run()
     if wrong:
-        talk.say([wrong], {})
-        return 1
+        return talk.refused(a, [wrong])
     opened = [store.find(a.id)] if a.id else [store.open_experiment(home, id) for id, home in _newest(a.last)]
     found = [one for one in opened if isinstance(one, Diagnostic)]
+    if a.id and found:
+        return talk.refused(a, found)
     experiments = [one for one in opened if isinstance(one, store.Experiment)]
     if a.json:
         talk.print_json({"version": 1, "experiments": [_json(one) for one in experiments]})
@@ -26,7 +27,7 @@ def run(a: Namespace) -> int:
     else:
         _table(experiments)
     talk.say(found, {})
-    return int(bool(a.id and found))
+    return 0
 
 
 def _newest(count: int) -> list[tuple[str, Path]]:

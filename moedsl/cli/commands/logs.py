@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from argparse import Namespace
+from typing import Any
 
 from moedsl.cli import talk
 from moedsl.diagnostics.model import Diagnostic, error
@@ -12,19 +14,33 @@ from moedsl.launch.logs import explained
 
 
 def run(a: Namespace) -> int:
+    if a.json and a.follow:
+        print("--json prints a log once: leave out --follow", file=sys.stderr)
+        return 1
     opened = store.has_nemo_run() or store.find(a.id)
     if isinstance(opened, Diagnostic):
-        talk.say([opened], {})
-        return 1
+        return talk.refused(a, [opened])
     if a.job and a.job not in opened.names:
         help = f"there are {', '.join(opened.names)}"
-        talk.say([error("launch.no_job", f"{a.id} has no job {a.job}", help=help)], {})
-        return 1
+        return talk.refused(a, [error("launch.no_job", f"{a.id} has no job {a.job}", help=help)])
     if opened.in_pods and (missing := pods.no_kubectl()):
-        talk.say([missing], {})
-        return 1
+        return talk.refused(a, [missing])
     only = (a.job,) if a.job else opened.names
+    if a.json:
+        talk.print_json({"version": 1, "id": opened.id, "jobs": [_json(opened, job) for job in opened.jobs(only)]})
+        return 0
     return _follow(opened, only) if a.follow else _print(opened, only)
+
+
+def _json(experiment: store.Experiment, job: store.Job) -> dict[str, Any]:
+    """The lines of a job's log; none of one that was not submitted."""
+    out = io.StringIO()
+    if job.handle and (reader := logs.reader(experiment, job)) is not None:
+        logs.print_lines(reader.more(whole=True), out)
+    elif job.handle:
+        logs.print_elsewhere(experiment, job, False, out)
+    lines = out.getvalue().splitlines()
+    return {"job": job.name, "number": job.number, "lines": lines, "explained": explained(lines)}
 
 
 def _follow(experiment: store.Experiment, only: tuple[str, ...]) -> int:

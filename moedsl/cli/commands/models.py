@@ -12,6 +12,7 @@ from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
+from moedsl.diagnostics.model import to_json
 from moedsl.schema.facts import Model
 from moedsl.support import limits
 from moedsl.support.atomic_file import refusals
@@ -50,12 +51,14 @@ def _add(a: Namespace) -> int:
     out = Path(a.output) if a.output else None
     with limits.of_part(limits.File(a.config)):
         text, found = config.add(Path(a.config), a.name, hf=a.hf, ignored=a.ignore, known=load_stdlib().models)
+    refused = refusals(out, "models add", force=a.force) if out and text is not None else []
+    if text is None or refused:
+        return talk.refused(a, [*found, *refused])
     talk.say(found, {})
-    if text is None:
-        return 1
-    if out is None:
+    code = talk.written(out, text, f'; `use "{out}"` makes it known to a run') if out else 0
+    if a.json and not code:
+        said = [to_json(d, {}) for d in found]
+        talk.print_json({"version": 1, "file": a.output, "declaration": text, "diagnostics": said})
+    elif out is None:
         print_file(text)
-        return 0
-    refused = refusals(out, "models add", force=a.force)
-    talk.say(refused, {})
-    return 1 if refused else talk.written(out, text, f'; `use "{out}"` makes it known to a run')
+    return code

@@ -15,7 +15,6 @@ from moedsl.support.owned_files import stamp
 
 
 def run(a: Namespace) -> int:
-    a.json = False
     path = Path(a.output)
     diagnostics = refusals(path, "report", SIGN, a.force)
     if diagnostics:
@@ -28,4 +27,7 @@ def run(a: Namespace) -> int:
         return code
     if a.pareto:
         answers.add(result, None, True, None)
-    return talk.written(path, stamp(path.name, page(result.plans, found)), "")
+    code = talk.written(path, stamp(path.name, page(result.plans, found)), "")
+    if a.json and not code:
+        talk.print_json({"version": 1, "file": str(path), "runs": [p.name for p in result.plans]})
+    return code

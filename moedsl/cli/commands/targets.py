@@ -37,6 +37,7 @@ def _where(release: Release) -> str | None:
 
 def _add(a: Namespace) -> int:
     known = [r.minor for r in RELEASES]
+    ready = list[Release]()
     for version in a.versions:
         release = named(version)
         if release is None:
@@ -44,6 +45,7 @@ def _add(a: Namespace) -> int:
             return talk.refused(a, [error("check.target", text, help=help or (f"one of {', '.join(known)}",))])
         if environments.is_ready(release):
             print(f"Bridge {release.bridge} is here already", file=sys.stderr)
+            ready.append(release)
             continue
         print(f"fetching {', '.join(environments.pins(release))}", file=sys.stderr, flush=True)
         try:
@@ -51,4 +53,7 @@ def _add(a: Namespace) -> int:
         except environments.NotMadeError as problem:
             return talk.refused(a, [error("verify.no_target", problem.message, help=problem.help)])
         print(f"Bridge {release.bridge} is in {folder}", file=sys.stderr)
+        ready.append(release)
+    if a.json:
+        talk.print_json({"version": 1, "targets": [{"bridge": r.bridge, "verified_by": _where(r)} for r in ready]})
     return 0

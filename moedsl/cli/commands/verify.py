@@ -27,7 +27,7 @@ def run(a: Namespace) -> int:
         paths: list[tuple[str, str]] = []
         for file in a.files:
             with limits.of_part(limits.File(file)):
-                made = _compiled(file, a.target, stack) if file.endswith(".moe") else [(file, file)]
+                made = _compiled(a, file, stack) if file.endswith(".moe") else [(file, file)]
             if made is None:
                 return 1
             paths += made
@@ -54,16 +54,18 @@ def _read(a: Namespace, paths: Sequence[str]) -> Sequence[Report]:
     return reports
 
 
-def _compiled(file: str, target: str, stack: ExitStack) -> list[tuple[str, str]] | None:
+def _compiled(a: Namespace, file: str, stack: ExitStack) -> list[tuple[str, str]] | None:
     """Compile a .moe file into a temporary folder for the verification; returns its runs with their folders."""
     source, found = reader.read(file)
     if source is None:
-        talk.say(found, {})
+        talk.refused(a, found)
         return None
-    result = compile_source(source, progress=talk.Progress(), target=target)
-    talk.say(result.diagnostics, {**result.library.sources, source.name: source})
+    result = compile_source(source, progress=talk.Progress(), target=a.target)
+    sources = {**result.library.sources, source.name: source}
     if result.failed:
+        talk.refused(a, result.diagnostics, sources)
         return None
+    talk.say(result.diagnostics, sources)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-")))
     out: list[tuple[str, str]] = []
     for plan in result.plans:

@@ -1,0 +1,106 @@
+"""`--json` on every command that answers: what it prints is JSON, also where it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from moedsl.cli.arguments import COMMANDS, Command
+from moedsl.cli.main import main
+
+WITHOUT = {
+    "schema": "what it prints is JSON",
+    "completion": "what it prints is read by a shell",
+    "lsp": "it speaks the protocol of editors",
+    "serve": "its page and its answers are at an address",
+}
+"""The commands that have no --json, with the reason."""
+WRONG = {
+    "init": "init there.moe",
+    "compile": "compile none.moe",
+    "plan": "plan none.moe",
+    "check": "check none.moe",
+    "what-if": "what-if none.moe",
+    "verify": "verify none.moe",
+    "rehearse": "rehearse none.moe",
+    "lint": "lint --read-only none.py",
+    "import": "import none.yaml",
+    "diagnose": "diagnose none.log",
+    "profile": "profile none.sqlite",
+    "memory": "memory none.pickle",
+    "diff": "diff none.moe none.moe",
+    "results": "results none.log",
+    "gap": "gap none.log",
+    "next": "next none.log",
+    "tune": "tune none.moe --budget 1",
+    "fmt": "fmt none.moe",
+    "models add": "models add none.json",
+    "data stats": "data stats none.jsonl",
+    "calibrate": "calibrate none.jsonl",
+    "report": "report none.moe",
+    "run": "run none.moe",
+    "clusters": "clusters none.moe",
+    "jobs": "jobs none_1",
+    "logs": "logs none_1",
+    "cancel": "cancel none_1",
+    "targets add": "targets add 99.9",
+    "explain": "explain none.moe",
+}
+"""A mistake for each command; `models`, `hardware` and `targets` alone take no file."""
+NEVER_WRONG = ("models", "hardware", "targets")
+RUN = "olmoe_7b\nh100 x 2\nseq 4k\nfit first\n"
+MEASURED = {"run": "olmoe_7b; h100 x 8; fit first", "tokens_per_s_per_gpu": 9000}
+
+
+def _each(commands: Mapping[str, Command], above: str = "") -> Iterator[tuple[str, Command]]:
+    for name, command in commands.items():
+        yield above + name, command
+        yield from _each(command.actions, f"{above}{name} ")
+
+
+EACH = dict(_each(COMMANDS))
+ANSWERS = [name for name, c in EACH.items() if c.arguments]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Path("there.moe").write_text(RUN, encoding="utf-8")
+    Path("runs.jsonl").write_text(json.dumps(MEASURED) + "\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_command_has_it_or_a_reason(name: str) -> None:
+    assert any("--json" in words for words, _ in EACH[name].arguments) != (name in WITHOUT)
+    assert name in WITHOUT or name in NEVER_WRONG or name in WRONG
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_refusal_is_json(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*WRONG[name].split(), "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert '"severity": "error"' in out and json.loads(out), err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("words", [
+    "init run.moe --model olmoe_7b --machines h100x2 --task sft", "report there.moe", "report there.moe -o p.html",
+    "calibrate runs.jsonl", "calibrate runs.jsonl -o c.moe", "explain TIGHT tp", "explain there.moe tp",
+    "compile there.moe", "clusters", "models", "hardware", "targets",
+])  # fmt: skip
+def test_an_answer_is_json(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words.split(), "--json"]) == 0
+    out, _ = capsys.readouterr()
+    made = json.loads(out)
+    assert made if isinstance(made, list) else made["version"] == 1
+    written = made.get("file") if isinstance(made, dict) else None
+    assert written is None or Path(written).exists()
+
+
+def test_a_log_that_is_followed_is_no_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["logs", "some_1", "--json", "--follow"]) == 1
+    assert "leave out --follow" in capsys.readouterr().err
