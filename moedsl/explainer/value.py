@@ -11,12 +11,14 @@ from moedsl.explainer.context import Context, Json
 from moedsl.explainer.other_values import best_with, of_axis, of_let
 from moedsl.explainer.tree import tree
 from moedsl.planner.build import make_plan
+from moedsl.planner.checkpoints import checkpoints
+from moedsl.planner.text.plan import shares
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.schema.axes import json_value
 from moedsl.schema.facts import Model
-from moedsl.schema.symbols import ALIASES, BUILTIN
+from moedsl.schema.symbols import ALIASES, BUILTIN, SAVES
 from moedsl.schema.units import GIB
 from moedsl.solver.question import Answer, Question
 from moedsl.solver.reads import reads
@@ -24,6 +26,10 @@ from moedsl.solver.solve import Chosen, solve
 from moedsl.syntax.printer import print_expr
 
 _DOCS = {a.name: a.doc for a in axes.FOLLOWING}
+_PRICES = (
+    "gpu_mtbf", "detect", "restart", "restart_doubling", "load_times", "save_start", "node_write", "storage_write"
+)  # fmt: skip
+"""The constants that price checkpoints and failures."""
 _RESIZED = ("seq", "global_batch", "gpus")
 
 
@@ -33,6 +39,7 @@ def explain(b: Context, name: str) -> Json | None:
     for known, one in (
         (name in axes.BY_NAME, _axis),
         (name in b.lets, _let),
+        (name in ("goodput", *SAVES), _saving),
         (name in b.env.keys() & BUILTIN.keys(), _fixed),
         (name in b.program.sets, _set),
         (name == "pipeline_layout", _layout),
@@ -96,6 +103,23 @@ def _fixed(b: Context, name: str) -> Json:
     others = [_resized(b, name, v) for v in (value // 2, value * 2) if v >= 1] if name in _RESIZED else []
     doc = f"{BUILTIN[name]}, fixed before the search" if name in BUILTIN else ""
     return {**_head(b, name, value, doc), "origin": origin.of_fixed(b, name), **_body(b, name, others)}
+
+
+def _saving(b: Context, name: str) -> Json:
+    """Explain the goodput or the interval between checkpoints by what they follow from, with the published sources."""
+    p, row = b.program, b.row
+    c = checkpoints(b.chosen, row, b.env, p.sets)
+    reached = p.hardware.constants
+    from_site = {"gpu_mtbf": p.site.gpu_mtbf, "node_write": p.site.storage_write, "storage_write": p.site.storage_write}
+    stated = [(n, reached.known[n]) for n in _PRICES if not from_site.get(n)]
+    cites = [f"{n} {reached.stated(n):g} {known.unit}: {known.source}" for n, known in stated]
+    goodput = name == "goodput"
+    source = {
+        "kind": "derived", "rule": None, "because": shares(c) if goodput else c.because, "cite": cites, "at": None
+    }  # fmt: skip
+    doc = "the share of a month that trains" if goodput else "the best number of steps between checkpoints"
+    value = f"{c.goodput.trains:.1%}" if goodput else b.env[name]
+    return {**_head(b, name, value, doc), "origin": source, "rules": [], "alternatives": [], "advice": []}
 
 
 def _layout(b: Context, name: str) -> Json:

@@ -183,7 +183,7 @@ def what_if_text(a: Json) -> str:
     s, base, solved = a["step"], a["base"], [f for f in a["lines"] if "why" not in f]
     step = f"{s['tokens']:,} tokens a step (now {s['global_batch']} sequences of {tokens(s['seq'])})"
     figures = Priced.from_json(base)
-    title = ("", "", *NUMBERS, "speedup", *cost_head(figures), "layout")
+    title = ("", "", *NUMBERS, "goodput", "speedup", *cost_head(figures), "layout")
     head, now, *lines = figures_table([title, _now(base, figures), *map(_line, solved)], left=2)
     body = _grouped(a, dict(zip((f["change"] for f in solved), lines, strict=True)))
     names = dict.fromkeys(n for f in solved for n in f["another_experiment"])
@@ -200,12 +200,13 @@ def _ranked(a: Json) -> str:
 
 def _now(base: Json, f: Priced) -> tuple[str, ...]:
     what = f"now: {base['gpus']} {base['hardware']}, {tokens(base['seq'])}"
-    return (what, "", *numbers(f), "1.00x", *cost(f), whole(base["layout"]))
+    return (what, "", *numbers(f), f"{base['goodput']:.1%}", "1.00x", *cost(f), whole(base["layout"]))
 
 
 def _line(f: Json) -> tuple[str, ...]:
     mark, speed, p = "E" if f["another_experiment"] else "", f"{f['speedup']:.2f}x", Priced.from_json(f)
-    return (f["change"], mark, *numbers(p), speed, *cost(p), pairs(f["changes"]) or "the same layout")
+    goodput = f"{f['goodput']:.1%}"
+    return (f["change"], mark, *numbers(p), goodput, speed, *cost(p), pairs(f["changes"]) or "the same layout")
 
 
 def _grouped(a: Json, lines: dict[str, str]) -> Iterator[str]:

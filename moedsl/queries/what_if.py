@@ -12,6 +12,7 @@ from moedsl.queries.figures import Budget, priced, step_tokens
 from moedsl.queries.gpus import held
 from moedsl.queries.top import shared
 from moedsl.rules.library import Library
+from moedsl.solver.saving import saving
 from moedsl.solver.solve import Chosen, plan_for
 from moedsl.syntax.printer import print_expr
 
@@ -33,13 +34,14 @@ def what_if(
     """`name`, `phase`, `ranks_by`, `by_speed` (whether it ranks by step time first), `step`, `base`, `lines`.
 
     `step` has the tokens that every line keeps, and now `global_batch` x `seq`. A line has `kind`, `change`,
-    `hardware`, `seq` and `global_batch`; then the keys of `Priced`, `speedup`, `layout`, `changes` (from
+    `hardware`, `seq` and `global_batch`; then the keys of `Priced`, `goodput`, `speedup`, `layout`, `changes` (from
     the base) and `another_experiment` (names that make it one), or `why` it has no layout.
     """
     base = _alone(chosen)
     step = {"tokens": step_tokens(base), "global_batch": base.problem.global_batch, "seq": base.problem.values["seq"]}
     row = base.solution.rows[0]
-    first = {**_sizes(base), **priced(Priced, base, row, budget).to_json(), "layout": row.layout}
+    figures = priced(Priced, base, row, budget).to_json()
+    first = {**_sizes(base), **figures, "goodput": _goodput(base), "layout": row.layout}
     lines = [_line(base, c, budget, progress) for c in changes(base, library)]
     p, first_key = chosen.problem.program, chosen.compiled.ranks[0]
     ranked = {"ranks_by": first_key.rule.name, "by_speed": print_expr(first_key.expr) in BY_SPEED}
@@ -68,11 +70,18 @@ def _line(base: Chosen, c: Change, budget: Budget | None, progress: Progress) ->
     return {
         **head,
         **priced(Priced, changed, row, budget).to_json(),
+        "goodput": _goodput(changed),
         "speedup": now.step_time / row.step_time,
         "layout": row.layout,
         "changes": row.changes(now.codes),
         "another_experiment": another(base, changed),
     }
+
+
+def _goodput(c: Chosen) -> float:
+    """The share of a month that trains, with failures and checkpoints of as many GPUs."""
+    row = c.solution.rows[0]
+    return saving(c.problem, c.cost, c.environment(row.codes), row.step_time).goodput.trains
 
 
 def _sizes(c: Chosen) -> Json:

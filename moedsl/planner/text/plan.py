@@ -199,11 +199,17 @@ def goodput(c: Checkpoints) -> str:
     return f"{c.goodput.trains:.1%}: {saves}, failures every {duration(c.failure_every_s)}"
 
 
+def shares(c: Checkpoints) -> str:
+    """Write what a month is spent on."""
+    g = c.goodput
+    lost = f"{g.saves:.1%} waits for saves, {g.repeats:.1%} repeats lost steps, {g.returns:.1%} returns from failures"
+    return f"of a month, {g.trains:.1%} trains, {lost}"
+
+
 def _checkpoints(p: Plan) -> str:
     c = p.checkpoints
     if c is None:
         return ""
-    g = c.goodput
     waits = f"training waits {duration(c.blocked_s)}, and it can be returned to after {duration(c.write_s)}"
     how = "in the background" if c.async_save else "while training waits"
     disk = "all stay" if c.kept is None else f"{c.kept} stay and one is written: {size(c.kept_gb or 0.0)}"
@@ -212,8 +218,7 @@ def _checkpoints(p: Plan) -> str:
         f"every {counted(c.interval_steps, 'step', ',d')}, {duration(c.interval_s)}: {c.because}; {disk}",
         f"a failure every {duration(c.failure_every_s)} on {p.gpus} GPUs, {duration(c.return_s)} to return, "
         f"{duration(c.load_s)} of that to load",
-        f"of a month, {g.trains:.1%} trains, {g.saves:.1%} waits for saves, {g.repeats:.1%} repeats lost steps, "
-        f"{g.returns:.1%} returns from failures",
+        shares(c),
     ]
     lines += [] if c.saved else ["the recipe saves none: mock data needs no checkpoints, and a run may set none"]
     return "\n".join(["Checkpoints", *map(wrapped, lines)])

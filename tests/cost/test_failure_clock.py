@@ -1,0 +1,58 @@
+"""The goodput of a plan against months on a clock that draws failures, and the interval that is best there."""
+
+from __future__ import annotations
+
+import pytest
+from failure_clock import Training, goodput, trained
+
+from moedsl.cost.goodput import Goodput, best_interval
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+RUNS = {
+    "rare failures": Training(9.2, 240, 7, 144, 4 * DAY, 15 * MINUTE),
+    "16,384 GPUs": Training(0.7, 553, 7, 144, 2.9 * HOUR, 20 * MINUTE),
+    "100,000 GPUs": Training(6.5, 23, 7, 96, 29 * MINUTE, 22 * MINUTE),
+    "saves that block": Training(5.0, 600, 120, 0, DAY, 10 * MINUTE),
+    "a month without failures": Training(5.0, 600, 7, 60, 1e6 * DAY, 10 * MINUTE),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_formula_agrees_with_the_clock(name: str) -> None:
+    """Within half a point, over 120 months; each share of the time too."""
+    how = RUNS[name]
+    by_formula = Goodput(how.every * how.step, how.blocked, how.durable, how.mtbf, how.back)
+    clock = trained(how, 120, seed=3)
+    assert clock.safe * how.step / clock.now == pytest.approx(by_formula.trains, abs=0.005)
+    assert clock.spent["saves"] / clock.now == pytest.approx(by_formula.saves, abs=0.005)
+    assert clock.spent["returns"] / clock.now == pytest.approx(by_formula.returns, abs=0.005)
+    assert clock.failures * how.mtbf / clock.now == pytest.approx(1, abs=0.1) or clock.failures == 0
+
+
+@pytest.mark.parametrize("name", [n for n in RUNS if "without" not in n])
+def test_no_interval_is_better_on_the_clock(name: str) -> None:
+    how = RUNS[name]
+    best = best_interval(how.blocked, how.mtbf) / how.step
+    kept = {
+        times: goodput(Training(how.step, max(1, round(times * best)), how.blocked, 0, how.mtbf, how.back), 120, 5)
+        for times in (0.25, 0.5, 0.7, 1, 1.4, 2, 4)
+    }
+    assert kept[1] > max(kept.values()) - 0.003
+    assert kept[1] > max(kept[0.25], kept[4])
+
+
+def test_a_chain_of_jobs_loses_its_starts_and_its_leads() -> None:
+    """Without failures: of each job of 4 hours, the lead; and between jobs, the start."""
+    how = Training(10, 100, 5, 60, 1e6 * DAY, 600, limit=4 * HOUR, lead=10 * MINUTE, start=20 * MINUTE)
+    clock = trained(how, 12, seed=1)
+    share = (4 * HOUR - 10 * MINUTE) / (4 * HOUR - 10 * MINUTE + 65 + 20 * MINUTE)
+    assert clock.safe * how.step / clock.now == pytest.approx(share * 1000 / 1005, abs=0.003)
+    assert clock.jobs == pytest.approx(12 * 30 * DAY / (4 * HOUR + 20 * MINUTE - 10 * MINUTE + 65), rel=0.01)
+
+
+def test_a_failure_in_a_chain_returns_to_what_was_saved() -> None:
+    """With failures too, no more is kept than without a limit, and the steps only grow."""
+    free = RUNS["16,384 GPUs"]
+    limited = Training(**{**vars(free), "limit": 4 * HOUR, "lead": 5 * MINUTE, "start": 10 * MINUTE})
+    kept, without = goodput(limited, 60, 2), goodput(free, 60, 2)
+    assert without * (1 - 25 / 240) < kept < without

@@ -1,0 +1,87 @@
+"""What a plan says of its checkpoints: from the run, from its cluster, and for more GPUs."""
+
+from __future__ import annotations
+
+import pytest
+
+from moedsl.explainer.context import based
+from moedsl.explainer.value import explain
+from moedsl.planner.model.saving import Checkpoints
+from moedsl.queries.what_if import what_if
+from tests.helpers.programs import compiled, plan_of
+
+RUN = 'deepseek_v3; gb200 x 1024; seq 4k; batch 4096; throughput first; data "/data/text_document"\n'
+
+
+def saves(more: str = "", run: str = RUN) -> Checkpoints:
+    found = plan_of(run + more).checkpoints
+    assert found is not None
+    return found
+
+
+def cluster(facts: str) -> str:
+    return f"cluster here {{ executor slurm; hardware gb200; {facts} }}"
+
+
+def test_the_shares_of_a_month_are_one() -> None:
+    g = saves().goodput
+    assert g.trains + g.saves + g.repeats + g.returns == pytest.approx(1)
+    assert min(g.trains, g.saves, g.repeats, g.returns) > 0
+
+
+def test_a_cluster_states_its_own_numbers() -> None:
+    plain = saves()
+    assert saves(cluster("storage_write 10 GB/s")).write_s == pytest.approx(plain.size_gb / 10, rel=0.02)
+    assert saves(cluster("gpu_mtbf_days 500")).failure_every_s == pytest.approx(plain.failure_every_s / 4)
+    assert saves(cluster("gpu_mtbf_days 500")).interval_steps == pytest.approx(plain.interval_steps / 2, rel=0.05)
+    short = saves(cluster("most_lost_minutes 10"))
+    assert short.interval_s + short.write_s == pytest.approx(600, rel=0.03) and "may lose" in short.because
+
+
+def test_one_of_two_clusters_counts_only_as_the_default() -> None:
+    two = cluster("storage_write 10 GB/s") + "\ncluster other { executor local }"
+    assert saves(two) == saves()
+    assert saves(two.replace("executor slurm;", "executor slurm; default on;")).write_s > 900
+
+
+def test_a_slow_file_system_sets_the_interval() -> None:
+    slow = saves(cluster("storage_write 4 GB/s"))
+    assert slow.interval_s >= slow.write_s - slow.blocked_s and "faster file system" in slow.because
+
+
+def test_what_a_run_sets_counts() -> None:
+    fixed = saves("set checkpoint.save_interval = 1000; set checkpoint.most_recent_k = 2")
+    assert (fixed.interval_steps, fixed.kept) == (1000, 2) and fixed.kept_gb == pytest.approx(3 * fixed.size_gb)
+    assert fixed.goodput.trains < saves().goodput.trains
+    stops = saves("set checkpoint.async_save = false")
+    assert stops.blocked_s == stops.write_s > saves().blocked_s
+    assert stops.goodput.trains < saves().goodput.trains
+    assert saves("set checkpoint.save_optim = false").bytes_per_parameter == 2
+
+
+def test_mock_data_is_not_saved() -> None:
+    mock = saves(run=RUN.partition("; data")[0] + "\n")
+    assert not mock.saved and saves().saved and mock.goodput == saves().goodput
+
+
+def test_more_gpus_train_a_smaller_share() -> None:
+    now = compiled("qwen3_30b_a3b; h100 x 64; seq 4k; batch 1024; throughput first")
+    found = what_if(now.chosen[0], now.library)
+    by_gpus = {f["gpus"]: f["goodput"] for f in [found["base"], *found["lines"]] if f.get("kind", "gpus") == "gpus"}
+    assert [by_gpus[n] for n in sorted(by_gpus)] == sorted(by_gpus.values(), reverse=True)
+
+
+def test_goodput_is_explained_by_published_numbers() -> None:
+    result = compiled(RUN)
+    context = based(result.chosen[0], {})
+    assert context is not None
+    told = explain(context, "goodput")
+    assert told is not None and "returns from failures" in told["origin"]["because"]
+    assert any("gpu_mtbf 2000 days" in c and "2407.21783" in c for c in told["origin"]["cite"])
+    own = based(compiled(RUN + cluster("gpu_mtbf_days 500")).chosen[0], {})
+    assert own is not None and "gpu_mtbf" not in str(explain(own, "goodput"))
+
+
+def test_no_law_can_read_what_the_layout_decides() -> None:
+    result = compiled(RUN + 'rules own { require few: save_steps > 5 because "x" cite ours "y" }')
+    assert [d.id for d in result.diagnostics if d.is_error] == ["check.too_late"]

@@ -1,0 +1,21 @@
+"""The process groups of ten thousand ranks, as the real Megatron-Core computes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import make_scale
+import pytest
+
+from moedsl.verify.client import Server
+from tests.helpers.programs import judged
+
+pytestmark = pytest.mark.bridge
+
+
+def test_every_group_of_ten_thousand_ranks_is_megatron_s(server: Server, tmp_path: Path) -> None:
+    gpus = make_scale.GPUS[1]
+    (report,) = judged(server, {"scale": make_scale.PROGRAM.format(gpus=gpus, batch=4 * gpus)}, tmp_path).values()
+    assert report.verdict == "accepted" and not report.mismatches
+    assert len(report.groups) == 11 and all(g["matches"] for g in report.groups.values())
+    assert report.groups["TP"]["count"] * report.groups["TP"]["sizes"][0] == gpus

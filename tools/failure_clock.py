@@ -1,0 +1,130 @@
+"""Run months of training with failures on a clock: what is trained, saved, lost and restarted, one event after another.
+
+It shares no formula with moedsl/cost/goodput.py, which it judges: failures are drawn, checkpoints are written, and a
+run returns to the last one that was written whole.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+MONTH = 30 * 86400.0
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a run trains and saves; times in seconds."""
+
+    step: float
+    every: int
+    """Steps between two checkpoints."""
+    blocked: float
+    """How long a save stops training."""
+    durable: float
+    """How long it is written after training goes on."""
+    mtbf: float
+    """Mean time between failures."""
+    back: float
+    """From a failure until training goes on; a failure meanwhile starts it again."""
+    limit: float = 0.0
+    """The time limit of a job; 0 is none."""
+    lead: float = 0.0
+    """How long before the limit a job saves and ends."""
+    start: float = 0.0
+    """From the end of a job until the next one of the chain trains."""
+
+
+@dataclass
+class Clock:
+    """The state of a run, and what its time went to."""
+
+    how: Training
+    draw: random.Random
+    now: float = 0.0
+    fails: float = 0.0
+    job_ends: float = 0.0
+    step: int = 0
+    """Steps that are trained."""
+    safe: int = 0
+    """The step of the last checkpoint that was written whole."""
+    writing: tuple[float, int] | None = None
+    """When the checkpoint that is written will be whole, and its step."""
+    failures: int = 0
+    jobs: int = 1
+    spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("saves", "returns", "starts"), 0.0))
+
+    def __post_init__(self) -> None:
+        self.fails = self._next()
+        self.job_ends = self.how.limit or float("inf")
+
+    def _next(self) -> float:
+        return self.now + self.draw.expovariate(1 / self.how.mtbf)
+
+    def passes(self, seconds: float, kind: str = "") -> bool:
+        """Let time pass; False if a failure came first, after which the run is back at its last checkpoint."""
+        if self._waits(seconds, kind):
+            return True
+        self._settle()
+        self.step, self.writing = self.safe, None
+        while not self._waits(self.how.back, "returns"):
+            pass
+        return False
+
+    def _waits(self, seconds: float, kind: str) -> bool:
+        """Let time pass up to the next failure, if that is earlier."""
+        until = min(self.now + seconds, self.fails)
+        if kind:
+            self.spent[kind] += until - self.now
+        self.now = until
+        if until < self.fails:
+            return True
+        self.failures += 1
+        self.fails = self._next()
+        return False
+
+    def _settle(self) -> None:
+        if self.writing and self.writing[0] <= self.now:
+            self.safe, self.writing = self.writing[1], None
+
+    def interval(self) -> None:
+        """Train until the next checkpoint, save it, and go on."""
+        if not self.passes(self.how.step * self.how.every):
+            return
+        reached = self.step + self.how.every
+        if self.passes(self.how.blocked, "saves"):
+            self._settle()
+            self.step, self.writing = reached, (self.now + self.how.durable, reached)
+            self._settle()
+
+    def job(self) -> None:
+        """Train until the lead before the time limit, save while training waits, and start the next job."""
+        while self.now + self.how.step * self.how.every + self.how.blocked < self.job_ends - self.how.lead:
+            self.interval()
+        steps = max(0, int((self.job_ends - self.how.lead - self.now) // self.how.step))
+        while steps:
+            if self.passes(self.how.step * steps):
+                break
+            steps = max(0, int((self.job_ends - self.how.lead - self.now) // self.how.step))
+        reached = self.step + steps
+        if self.passes(self.how.blocked + self.how.durable, "saves"):
+            self.step = self.safe = reached
+            self.writing = None
+        self.jobs += 1
+        self.passes(self.how.start, "starts")
+        self.job_ends = self.now + self.how.limit
+
+
+def trained(how: Training, months: float, seed: int) -> Clock:
+    """Run for so many months; `safe` steps times the seconds of a step is what was trained and kept."""
+    clock = Clock(how, random.Random(seed))
+    while clock.now < months * MONTH:
+        clock.job() if how.limit else clock.interval()
+    clock._settle()
+    return clock
+
+
+def goodput(how: Training, months: float, seed: int) -> float:
+    """The share of the time that trains and is kept."""
+    clock = trained(how, months, seed)
+    return clock.safe * how.step / clock.now
