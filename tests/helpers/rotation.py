@@ -1,6 +1,6 @@
 """Which cases of a wide test a run takes: some, drawn by a seed that the run prints, or all of them.
 
-Hypothesis draws by the same seed, a third of its examples.
+Hypothesis draws by the same seed, a quarter of its examples.
 
 `MOEDSL_SEED` is the seed; without it the commit is, so each commit draws others and a second run of it the same.
 `MOEDSL_WIDE=all` takes every case: `make test-all`.
@@ -49,7 +49,7 @@ def hypothesis_seed() -> int:
 
 def examples(every: int) -> int:
     """Of so many examples of Hypothesis, those of this run."""
-    return every if ALL else max(every // 3, min(every, 5))
+    return every if ALL else max(every // 4, min(every, 5))
 
 
 def some(name: str, cases: Sequence[T], count: int) -> list[T]:

@@ -135,7 +135,7 @@ def differing(row: Mapping[str, Any], decided: Fields, ours: Fields, theirs: Fie
     return out
 
 
-TAKEN = rotation.some("imported", rotation.one_of_each("imported recipes", ROWS, lambda row: row["model"]), 12)
+TAKEN = rotation.some("imported", rotation.one_of_each("imported recipes", ROWS, lambda row: row["model"]), 8)
 
 
 def same_stages(row: Mapping[str, Any], ours: list[list[str]], theirs: Fields) -> bool:

@@ -15,7 +15,7 @@ from tests.helpers.programs import compiled, written
 pytestmark = pytest.mark.bridge
 LIBRARY = load_stdlib()
 DICE = rotation.dice("gpus")
-GPUS = rotation.some("gpus", [*devices()], 5)
+GPUS = rotation.some("gpus", [*devices()], 3)
 RUNS = {
     gpu: f"{DICE.choice(('moonlight_16b', 'qwen3_30b_a3b', 'gpt_oss_120b'))}; {gpu} x {DICE.choice((32, 64))}; "
     f"{DICE.choice(('fit', 'scale', 'throughput'))} first; seq {DICE.choice(('4k', '16k'))}"
