@@ -23,7 +23,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "trial.md"
 COLUMNS, ROWS = 80, 24
 MOST_COMMANDS, MOST_SECONDS = 3, 300
-PROMPT = "$"
 _ROW = re.compile(r"^\| \"(?P<asked>[^|]+)\" \| (?P<typed>`[^|]+`) \|$", re.MULTILINE)
 _HEAD = (
     "# Tried as a new user would\n\n"
@@ -108,20 +107,20 @@ def _typed(commands: tuple[str, ...], folder: Path) -> Iterator[str]:
 
     run("set-option", "-g", "history-limit", "10000", ";", *start)
     try:
-        for command in commands:
-            run("send-keys", "-l", f"PS1='{PROMPT} '; clear; {command}")
+        for i, command in enumerate(commands):  # each has its own prompt, so that none waits for an older one
+            run("send-keys", "-l", f"PS1='{i}$ '; clear; {command}")
             run("send-keys", "Enter")
-            yield _shown(lambda: run("capture-pane", "-p", "-S", "-"))
+            yield _shown(lambda: run("capture-pane", "-p", "-S", "-"), f"{i}$")
     finally:
         run("kill-server")
 
 
-def _shown(screen: Callable[[], str]) -> str:
+def _shown(screen: Callable[[], str], prompt: str) -> str:
     """Wait for the prompt after a command, and return what is above it."""
     until = time.monotonic() + MOST_SECONDS
     while time.monotonic() < until:
         lines = [line.rstrip() for line in screen().rstrip().split("\n")]
-        if lines[-1] == PROMPT:
+        if lines[-1] == prompt:
             return "\n".join(lines[:-1])
         time.sleep(0.1)
     raise TimeoutError(f"no prompt after {MOST_SECONDS} s:\n{screen()}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from moedsl.checker.program import Pin, Program
@@ -21,6 +21,7 @@ from moedsl.planner import (
     rebalance,
     risky,
     sweep_table,
+    unpinned,
     useful,
     vlm_parts,
     walls,
@@ -72,11 +73,15 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
     near = neighbours.neighbours(chosen.compiled, chosen.cost, row)
     layout = _layout(chosen, env)
     recipe = _shipped(chosen, row, layout)
-    known = interval.known(chosen.cost, row, _compared(chosen, near, recipe))
+    free = unpinned.free_choices(chosen, row)
+    known = interval.known(chosen.cost, row, _compared(chosen, near, recipe, free.values()))
     estimate = _estimate(chosen, row, env, peaks, _certain(chosen, answered, row) if tight else None, known.interval)
     batch, policy = _batch(env), _policy(p, env)
     derived = {r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "derive", env)}
-    decisions = _decisions(chosen, row, env, [evolve(n, close=known.is_close(_codes(row, n))) for n in near])
+    near = [evolve(n, close=known.is_close(_codes(row, n))) for n in near]
+    others = {a.name: _others(chosen, a, row, near) for a in axes.AXES}
+    others |= {name: (_freed(chosen, name, other, row, known),) for name, other in free.items()}
+    decisions = _decisions(chosen, env, others)
     twin = compare_4k.long_twin(chosen, batch)
     return Plan(
         version=VERSION,
@@ -214,13 +219,13 @@ def _applying(p: Program, kind: str, env: Mapping[str, Any]) -> list[Rule]:
 
 
 def _compared(
-    chosen: Chosen, near: Sequence[Neighbour], recipe: ShippedRecipe | None
+    chosen: Chosen, near: Sequence[Neighbour], recipe: ShippedRecipe | None, free: Iterable[Row]
 ) -> list[tuple[Mapping[str, int], float]]:
     """List the layouts whose steps a plan compares with its own."""
     first, *others = chosen.solution.rows
     legal = [(_codes(first, n), n.step_time) for n in near if n.refused_by is None]
     theirs = [(_shipped_codes(recipe, first), recipe.step_time_s)] if recipe and recipe.step_time_s else []
-    return [*legal, *theirs, *((r.codes, r.step_time) for r in others)]
+    return [*legal, *theirs, *((r.codes, r.step_time) for r in (*others, *free))]
 
 
 def _codes(row: Row, n: Neighbour) -> Mapping[str, int]:
@@ -245,9 +250,11 @@ def _estimate(
     return vlm_parts.with_parts(estimate, chosen, row, float(env[LetName.VISION_SHARE_FLOOR]))
 
 
-def _decisions(chosen: Chosen, row: Row, env: Mapping[str, Any], near: Sequence[Neighbour]) -> tuple[Decision, ...]:
+def _decisions(
+    chosen: Chosen, env: Mapping[str, Any], others: Mapping[str, tuple[OtherValue, ...]]
+) -> tuple[Decision, ...]:
     p, effects = chosen.problem.program, of_rules(chosen.problem.program.of("effect"))
-    out = [_axis(chosen, a, env, row, [n for n in near if n.axis == a.name]) for a in axes.AXES]
+    out = [_axis(chosen, a, env, others[a.name]) for a in axes.AXES]
     out += [_derived(p, n, env) for n in axes.DERIVED]
     fixed = ("seq", "global_batch", *(["pack"] if p.samples else []))
     out += [_fixed(chosen, n, env) for n in fixed]
@@ -256,25 +263,42 @@ def _decisions(chosen: Chosen, row: Row, env: Mapping[str, Any], near: Sequence[
     return tuple(d.replace(effect=experiment.decision_effect(d.name, d.value, p, effects)) for d in out)
 
 
-def _axis(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row, near: list[Neighbour]) -> Decision:
-    origin, entry = chosen.problem.origins[axis.name], _decision(chosen, axis, env, row, near)
+def _axis(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], others: tuple[OtherValue, ...]) -> Decision:
+    origin, entry = chosen.problem.origins[axis.name], _decision(chosen, axis, env, others)
     among = origin.id if isinstance(origin, Rule) and origin.kind in ("candidates", "default") else None
     return entry.replace(advice=among is not None, among=among)
 
 
-def _decision(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], row: Row, near: list[Neighbour]) -> Decision:
+def _decision(
+    chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], alternatives: tuple[OtherValue, ...]
+) -> Decision:
     origin = chosen.problem.origins[axis.name]
-    alternatives = tuple(OtherValue(axis.decode(n.code), _effect(chosen, n, row), _slower(n, row)) for n in near)
     value = json_value(env[axis.name])
     if isinstance(origin, Pin):
         varied = chosen.problem.program.isolate
         isolated = varied is not None and origin.span == varied.span
-        return _entry(axis.name, value, "pinned", None, "varied by `isolate`" if isolated else f"pinned by {origin.by}")
+        by = "varied by `isolate`" if isolated else f"pinned by {origin.by}"
+        return _entry(axis.name, value, "pinned", None, by, (), alternatives)
     if len(chosen.problem.domains[axis.name]) > 1:
         return _entry(axis.name, value, "chosen", *_why_chosen(chosen, axis, origin, alternatives), alternatives)
     if origin is not None:
         return _entry(axis.name, value, "defaulted", origin.id, origin.because, origin.cites, alternatives)
     return _entry(axis.name, value, "defaulted", None, "the only possible value")
+
+
+def _others(chosen: Chosen, axis: axes.Axis, row: Row, near: Sequence[Neighbour]) -> tuple[OtherValue, ...]:
+    """Each other value that the solver chose from, with all else as it is."""
+    mine = (n for n in near if n.axis == axis.name)
+    return tuple(OtherValue(axis.decode(n.code), _effect(chosen, n, row), _slower(n, row)) for n in mine)
+
+
+def _freed(chosen: Chosen, name: str, other: Row, row: Row, known: interval.Known) -> OtherValue:
+    """The value that the run would choose without its pin, with what else that changes."""
+    changes = _changes(chosen, other, row)
+    value = changes.pop(name)
+    rest = f", with {axes.pairs(changes)}" if changes else ""
+    effect = against(other, row, known.is_close(other.codes)) + rest
+    return OtherValue(value, effect, other.step_time / row.step_time - 1)
 
 
 def _effect(chosen: Chosen, n: Neighbour, row: Row) -> str:

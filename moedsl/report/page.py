@@ -83,7 +83,7 @@ def memory(p: Plan) -> dict[str, Any]:
 
 def _decision(d: Decision) -> dict[str, str]:
     origin = d.origin + (" (advice)" if d.advice else "")
-    return {"name": d.name, "value": show(d.value), "origin": origin, "because": d.because or ""}
+    return {"name": d.name, "value": show(d.value), "origin": origin, "because": d.told}
 
 
 def _layers(stage: Stage) -> str:

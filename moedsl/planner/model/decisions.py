@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from moedsl.schema.axes import show
 from moedsl.support.record import ABSENT, Absent, Record
 
 
@@ -34,6 +35,12 @@ class Decision(Record, kw_only=True):
     """For an axis: the rule that gives the advice."""
     effect: str
     """What changing it changes: execution, experiment or benchmark."""
+
+    @property
+    def told(self) -> str:
+        """Its reason; of a pin also what the run would choose without it."""
+        free = [f"without the pin {show(a.value)}, {a.effect}" for a in self.alternatives if self.origin == "pinned"]
+        return "; ".join([self.because or "", *free])
 
 
 class Advice(Record):

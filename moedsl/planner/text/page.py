@@ -16,7 +16,7 @@ from moedsl.planner.model.walls import Walls
 from moedsl.planner.text.plan import batch, goodput, head, meshes, policy, samples
 from moedsl.planner.text.walls import listed
 from moedsl.schema.axes import BY_NAME, pairs, show
-from moedsl.support.text import bar, counted, short, wrapped
+from moedsl.support.text import CLOSE, bar, counted, short, wrapped
 
 LABEL = 14
 """Columns of the labels on the left."""
@@ -27,6 +27,7 @@ SMALL = 0.005
 """Smaller shares of the step have no bar."""
 _MOST_NOTES = 2
 _MOST_DECISIONS = 6
+_MOST_PINS = 3
 _COLOURS = {"FITS": "help", "TIGHT": "warning", "DOES NOT FIT": "error", "Warning": "warning", "Note": "note"}
 Command = tuple[str, str]
 """What to type, and what it does."""
@@ -134,13 +135,26 @@ def _decisions(p: Plan, width: int) -> Iterator[str]:
     chosen = [d for d in decided if d.origin == "chosen"]
     if chosen:
         yield "Decisions, each with the best other value"
-    for d in chosen[:_MOST_DECISIONS]:
-        yield _wrapped(_price(d), f"  {d.name} {show(d.value)}".ljust(2 * LABEL) + "  ", " " * (2 * LABEL + 2), width)
+    yield from _priced(chosen[:_MOST_DECISIONS], width)
     if len(chosen) > _MOST_DECISIONS:
-        yield wrapped(", ".join(f"{d.name} {show(d.value)}" for d in chosen[_MOST_DECISIONS:]), "  and ", "  ", width)
-    pinned = [f"{d.name} {show(d.value)}" for d in decided if d.origin == "pinned"]
+        yield wrapped(_named(chosen[_MOST_DECISIONS:]), "  and ", "  ", width)
+    pinned = [d for d in decided if d.origin == "pinned"]
     if pinned:
-        yield _line("Pinned", ", ".join(pinned), width)
+        yield _line("Pinned", _named(pinned), width)
+    told = [d for d in p.decisions if d.origin == "pinned" and any(CLOSE not in a.effect for a in d.alternatives)]
+    if told:
+        yield "Pinned, each with the value that the run would choose without that pin"
+    yield from _priced(sorted(told, key=lambda d: d.alternatives[0].step_time or 0.0)[:_MOST_PINS], width)
+
+
+def _named(decisions: Sequence[Decision]) -> str:
+    return ", ".join(f"{d.name} {show(d.value)}" for d in decisions)
+
+
+def _priced(decisions: Sequence[Decision], width: int) -> Iterator[str]:
+    """Print each decision with the price of the best other value."""
+    for d in decisions:
+        yield _wrapped(_price(d), f"  {d.name} {show(d.value)}".ljust(2 * LABEL) + "  ", " " * (2 * LABEL + 2), width)
 
 
 def _price(d: Decision) -> str:

@@ -280,7 +280,7 @@ def _with(changes: Mapping[str, Any]) -> str:
 
 def _decisions(p: Plan) -> str:
     settings = (d for d in p.decisions if d.name not in p.env)
-    rows = [(d.name, show(d.value), d.origin + " (advice)" * bool(d.advice), d.because or "") for d in settings]
+    rows = [(d.name, show(d.value), d.origin + " (advice)" * bool(d.advice), d.told) for d in settings]
     return "Decisions\n" + "\n".join(table(rows, "l"))
 
 
