@@ -373,11 +373,17 @@ def vision(v: Vision, t: Table, trained: tuple[bool, bool]) -> Floats:
     return encoder + projector
 
 
+def again(v: Vision, t: Table) -> Floats:
+    """Return 1 where the tower is recomputed with the whole layers of the language model."""
+    return t.has("recompute", BIT["full"]) * (0.0 if v.replicated else 1.0)
+
+
 def vision_parts(v: Vision, t: Table, trained: tuple[bool, bool]) -> tuple[Floats, Floats]:
     """Split the bytes of `vision` into (encoder, projector)."""
     tower, projection = trained
     patches = BF16 * t["micro_batch"] * float(v.image_tokens * v.merge**2)
-    inside = 3 * v.hidden + (7 * v.hidden + 2 * v.ffn_hidden) / t["tp"]
-    kept = v.hidden + (1 - t.has("recompute", BIT["full"])) * inside
-    merged = v.hidden * (2 + 2 / t["tp"]) * (1 + len(v.deepstack))
+    tp = 1.0 if v.replicated else t["tp"]
+    inside = 3 * v.hidden + (7 * v.hidden + 2 * v.ffn_hidden) / tp
+    kept = v.hidden + (1 - again(v, t)) * inside
+    merged = v.hidden * (2 + 2 / tp) * (1 + len(v.deepstack))
     return patches * v.layers * kept * tower, patches * merged * (tower or projection)

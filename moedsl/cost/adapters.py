@@ -96,9 +96,10 @@ def linears(m: Model) -> Mapping[str, tuple[Linear, ...]]:
 
 
 def _vision(m: Model) -> tuple[Linear, ...]:
-    """List the linears of the whole tower with its mergers, whose names are those of the language model."""
+    """List the linears of the whole tower with its mergers, whose names are those of the language model; those of a
+    replicated tower have others."""
     v = m.vision
-    if v is None:
+    if v is None or v.replicated:
         return ()
     layer = (
         Linear("linear_qkv", v.hidden, 3 * v.hidden, "outputs", "vision", (v.hidden,) * 3),

@@ -357,8 +357,8 @@ def _mixed(m: Model, hw: Hardware, t: Table, mixer: Mixer, split: Floats, rate: 
 
 
 def vision(m: Model, t: Table, hw: Hardware) -> tuple[Floats, Floats]:
-    """Return (encoder, projector): the tower over one image a sample, BF16, split over TP and the same on every CP
-    rank."""
+    """Return (encoder, projector): the tower over one image a sample, BF16, split over TP unless it is replicated,
+    and the same on every CP rank."""
     v = m.vision
     if v is None:
         return np.zeros(t.rows), np.zeros(t.rows)
@@ -366,7 +366,8 @@ def vision(m: Model, t: Table, hw: Hardware) -> tuple[Floats, Floats]:
     layer = 2 * (4 * v.hidden**2 + 2 * v.hidden * v.ffn_hidden) + 4 * patches * v.hidden
     wide = v.hidden * v.merge**2
     merge = 2 * wide * (wide + v.out_hidden) * (1 + len(v.deepstack)) / v.merge**2
-    each = t["micro_batch"] * patches / t["tp"] / (hw.tflops["bf16"] * 1e12 * clock(hw) * hw.constants.attention)
+    split = t["micro_batch"] * patches / (1.0 if v.replicated else t["tp"])
+    each = split / (hw.tflops["bf16"] * 1e12 * clock(hw) * hw.constants.attention)
     return each * layer * v.layers, each * merge
 
 
@@ -451,9 +452,18 @@ def recomputed(m: Model, w: Work, t: Table) -> ByKind:
 def host_tower(m: Model, hw: Hardware, t: Table, learns: bool) -> Floats:
     """Return the seconds that the host needs to launch the vision tower: forward, backward if it is trained, and
     recompute. Only the graph of the whole iteration contains it."""
-    layers, k = m.vision.layers if m.vision else 0, hw.constants
-    passes = 3.0 + t.has("recompute", BIT["full"]) if learns else 1.0
-    return layers * (k.host_attention + k.host_dense) * slower(hw) * passes / 3 * (1.0 - t.has("cuda_graph", WHOLE))
+    if m.vision is None:
+        return np.zeros(t.rows)
+    k = hw.constants
+    passes = 3.0 + activations.again(m.vision, t) if learns else 1.0
+    return (
+        m.vision.layers
+        * (k.host_attention + k.host_dense)
+        * slower(hw)
+        * passes
+        / 3
+        * (1.0 - t.has("cuda_graph", WHOLE))
+    )
 
 
 def slower(hw: Hardware) -> float:

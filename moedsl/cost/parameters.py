@@ -140,13 +140,15 @@ def mtp(m: Model, tp: int) -> Parameters:
 
 
 def vision(v: Vision, tp: int) -> int:
-    """Count the vision tower with its mergers: patch and position embeddings are whole, linears split over TP."""
+    """Count the vision tower with its mergers: patch and position embeddings are whole, linears split over TP, except
+    of a replicated tower."""
     patches = v.hidden * (v.in_channels * v.temporal_patch * v.patch**2 + 1) + v.positions * v.hidden
-    return patches + vision_layers(v, tp) + sum(mergers(v, tp))
+    return patches + vision_layers(v, tp) + 2 * v.hidden * v.final_norm + sum(mergers(v, tp))
 
 
 def vision_layers(v: Vision, tp: int) -> int:
     """Count the transformer layers of the tower."""
+    tp = 1 if v.replicated else tp
     attention = v.hidden * 4 * (v.hidden + 1) // tp + v.hidden - v.hidden // tp
     mlp = v.ffn_hidden * (2 * v.hidden + 1) // tp + v.hidden
     return v.layers * (4 * v.hidden + attention + mlp)
@@ -154,6 +156,7 @@ def vision_layers(v: Vision, tp: int) -> int:
 
 def mergers(v: Vision, tp: int) -> tuple[int, ...]:
     """Count the patch merger, normed before its shuffle, and the deepstack mergers, normed after it."""
+    tp = 1 if v.replicated else tp
     wide = v.hidden * v.merge**2
     linears = wide * (wide + 1) // tp + wide * v.out_hidden // tp + v.out_hidden
     return (linears + 2 * v.hidden, *(linears + 2 * wide for _ in v.deepstack))

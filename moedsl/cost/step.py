@@ -58,7 +58,8 @@ def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew
     moved = _moved(m, hw, t, seq, learns, out["compute"])
     _layers(out, m, hw, t, shape, w, _wires(m, hw, shape, seq, w, skew), moved, learns.adapter)
     passed, _ = learns.passed
-    out["recompute"]["vision"] = again = passed * w.vision[shape.inverse] * t.has("recompute", BIT["full"])
+    covered = 0.0 if m.vision is None else activations.again(m.vision, t)
+    out["recompute"]["vision"] = again = passed * w.vision[shape.inverse] * covered
     busy = (1 + learns.tower + passed) * w.vision[shape.inverse] + again
     out["launch"]["vision"] = np.maximum(compute.host_tower(m, hw, t, passed) - busy, 0.0)
     return out

@@ -63,7 +63,7 @@ def seconds(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained) -> tupl
     nothing = Work(*(np.zeros(shape.rows) for _ in fields(Work)))
     encoder = step.computed(m, hw.constants, shape, evolve(nothing, vision=whole.vision), learns)["vision"]
     projector = step.computed(m, hw.constants, shape, evolve(nothing, merger=whole.merger), learns)["vision"]
-    again = learns.tower * t.has("recompute", activations.BIT["full"])
+    again = learns.tower * (0.0 if m.vision is None else activations.again(m.vision, t))
     encoder = encoder + again * whole.vision[shape.inverse]
     return np.maximum(compute.host_tower(m, hw, t, learns.tower), encoder), projector
 

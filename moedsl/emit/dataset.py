@@ -172,8 +172,14 @@ def _mock_images(plan: Plan, seq: int, module: str, name: str) -> Call:
             "pin_memory": True,
             "persistent_workers": False,
             "pad_to_max_length": True,
+            **_own_code(plan),
         },
     )
+
+
+def _own_code(plan: Plan) -> dict[str, Any]:
+    """Trust the processor in the model's repository, if the family's code is there."""
+    return {"trust_remote_code": True} if family(plan.family).remote_code else {}
 
 
 def _energon(plan: Plan, seq: int, path: str) -> Call:
@@ -187,7 +193,7 @@ def _energon(plan: Plan, seq: int, path: str) -> Call:
             "micro_batch_size": plan.batch.micro_batch,
             "num_workers": 2,
             "pad_to_max_length": True,
-            "task_encoder": Call(BUILDERS, encoder, {"hf_processor_path": plan.hf}),
+            "task_encoder": Call(BUILDERS, encoder, {"hf_processor_path": plan.hf} | _own_code(plan)),
         },
     )
 

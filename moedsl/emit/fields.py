@@ -284,6 +284,11 @@ def _without_mtp(w: Words) -> bool:
     return w.hybrid and w.no_mtp
 
 
+def _no_depths(w: Words) -> bool:
+    """Whether Bridge gives a model without MTP 0 depths of it, and not none."""
+    return not w.hybrid and w.provided.get("mtp_num_layers") == 0 and "model.mtp_num_layers" not in w.own
+
+
 def _unrepeated(w: Words) -> bool:
     """Whether Bridge would build a block for each depth of MTP of a hybrid, whose depths share one."""
     depths = w.own.get("model.mtp_num_layers", w.provided.get("mtp_num_layers"))
@@ -293,6 +298,7 @@ def _unrepeated(w: Words) -> bool:
 _REPEATED = "the depths of MTP share one block, as in the published model and since Bridge 0.6"
 _FUSED = "the provider allows only flash-attn, a separate package (bridge models/hybrid/hybrid_provider.py:144)"
 _NO_MTP = "with a pattern, an MTP layer is built even at depth 0 (bridge models/hybrid/hybrid_provider.py:204)"
+_NO_DEPTHS = "with 0 the final norm would be on the stage of the last layer (core transformer/transformer_block.py:398)"
 _WHOLE_BATCH = "the smallest batch; validation.jsonl must fill at least one (bridge data/samplers.py:293)"
 
 _SEGMENTS = "the model's own pattern; a bar ends a stage"
@@ -322,6 +328,7 @@ SECTIONS = (
                 why=_STAGES,
             ),
             Row("pipeline_layout", "model.hybrid_layer_pattern", when=_segmented, why=_SEGMENTS),
+            Row(None, "model.mtp_num_layers", _const(None), _no_depths, _NO_DEPTHS),
             Row("ep", "model.expert_model_parallel_size"),
             Row("etp", "model.expert_tensor_parallel_size"),
         ),

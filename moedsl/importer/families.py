@@ -202,6 +202,10 @@ _NEMOTRON_H_ONLY = (
 )
 _GPT_OSS_BIAS = Const(True, "models/gpt_oss/gpt_oss_bridge.py:62")
 
+_K25 = "models/kimi_vl/kimi_k25_vl_bridge.py"
+_MOON = "models/kimi_vl/modeling_kimi_k25_vl.py:157"
+"""Where Bridge loads the tower from the model's repository."""
+
 FAMILIES: Mapping[str, Family] = {
     "qwen3_moe": Family(
         _QWEN3_MOE | _TIED,
@@ -278,6 +282,35 @@ FAMILIES: Mapping[str, Family] = {
     ),
     # The published configuration names DeepseekV3ForCausalLM, so Bridge builds it with DeepSeek-V3's bridge.
     "kimi_k2": Family(_mla("models/deepseek/deepseek_v3_bridge.py", 62, 63), _mla_only("sigmoid"), _MLA_NOTES),
+    "kimi_k25": Family(
+        _mla(_K25, 77, 78),
+        (*_mla_only("sigmoid"), Only("model_type", ("kimi_k2",), "another language model")),
+        _MLA_NOTES,
+        vision={
+            "layers": Int("vt_num_hidden_layers"),
+            "hidden": Int("vt_hidden_size"),
+            "ffn_hidden": Int("vt_intermediate_size"),
+            "heads": Int("vt_num_attention_heads"),
+            "patch": Int("patch_size"),
+            "temporal_patch": Const(1, _MOON),
+            "merge": Const(2, _MOON),
+            "in_channels": Const(3, _MOON),
+            "positions": Product("init_pos_emb_height", "init_pos_emb_width"),
+            "out_hidden": Int("text_hidden_size"),
+            "final_norm": Const(True, _MOON),
+            "replicated": Const(True, f"{_K25}:260"),
+        },
+        vision_only=(
+            Only("merge_kernel_size", ([2, 2],), "patches are merged two by two"),
+            Only("merge_type", ("sd2_tpool",), "the repository's code has no other"),
+            Only("mm_projector_type", ("patchmerger",), "Megatron Bridge has no other projector"),
+            Only("pos_emb_type", ("divided_fixed",), "positions in time are not learned"),
+            Only("video_attn_type", ("spatial_temporal",), "the repository's code has no other"),
+            Only("projector_hidden_act", ("gelu",), "the projector's MLP is a plain GELU"),
+            Alike("mm_hidden_size", "vt_hidden_size"),
+        ),
+        outer=_TIED,
+    ),
     "gpt_oss": Family(
         _CORE
         | {
@@ -462,6 +495,7 @@ NAMES: Mapping[str, str] = {
     "deepseek-ai/DeepSeek-V2-Lite": "deepseek_v2_lite",
     "deepseek-ai/DeepSeek-V3": "deepseek_v3",
     "moonshotai/Kimi-K2-Instruct": "kimi_k2",
+    "moonshotai/Kimi-K2.5": "kimi_k25",
     "moonshotai/Moonlight-16B-A3B": "moonlight_16b",
     "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "nemotron_3_nano",
     "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16": "nemotron_3_super",

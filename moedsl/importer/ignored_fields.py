@@ -8,7 +8,7 @@ _GROUPS = {
     "token ids and prompts": """
         bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id decoder_start_token_id image_token_id
         video_token_id vision_start_token_id vision_end_token_id forced_bos_token_id forced_eos_token_id
-        tokenizer_class prefix""",
+        tokenizer_class prefix media_placeholder_token_id ignore_index use_unified_vision_chunk video_placeholder""",
     "number formats and stored weights": """
         torch_dtype dtype mamba_ssm_dtype quantization_config use_bfloat16 torchscript tf_legacy_loss""",
     "where code and versions came from": """
@@ -20,8 +20,8 @@ _GROUPS = {
         attention_dropout hidden_dropout dropout resid_pdrop initializer_range""",
     "position encoding: no shape depends on it": """
         rope_theta rope_scaling rope_parameters rope_interleave partial_rotary_factor initial_context_length
-        rotary_dim swa_rope_theta attention_value_scale mrope_section indexer_rope_interleave""",
-    "norm epsilon": "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps layernorm_epsilon",
+        rotary_dim init_pos_emb_time swa_rope_theta attention_value_scale mrope_section indexer_rope_interleave""",
+    "norm epsilon": "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps layernorm_epsilon projector_ln_eps",
     "a state-space mixer's start, clamp, kernels and cache; its width is heads times their dimension": """
         time_step_min time_step_max time_step_floor time_step_limit rescale_prenorm_residual use_mamba_kernels
         mamba_ssm_cache_dtype expand""",

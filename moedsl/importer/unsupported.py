@@ -47,7 +47,6 @@ UNSUPPORTED: Mapping[str, Unsupported] = {
     "glm4_moe_lite": Unsupported("GLM-4.7-Flash", _UNCOMPARED),
     "glm4v_moe": Unsupported("GLM-4.5V", _TOWER),
     "hy_v3": Unsupported("Hunyuan V3", _UNCOMPARED),
-    "kimi_k25": Unsupported("Kimi-K2.5", _TOWER),
     "kimi_k3": Unsupported("Kimi-K3", "Megatron Bridge 0.6.2 has no bridge for KimiK3ForConditionalGeneration", False),
     "kimi_linear": Unsupported("Kimi-Linear", "Megatron Bridge 0.6.2 has no bridge for KimiLinearForCausalLM", False),
     "minimax_m3": Unsupported(

@@ -54,6 +54,7 @@ _VISION_LINES = (
     ("patch", "temporal_patch", "merge", "in_channels"),
     ("positions",),
     ("out_hidden",),
+    ("final_norm", "replicated"),
     ("deepstack",),
 )
 

@@ -21,7 +21,11 @@ from moedsl.schema.symbols import HARDWARE, MODEL, POSITIONS
 
 Facts = dict[str, Any]
 _M = "model."
-_FAMILIES = {"Qwen3VLMoEModelProvider": "qwen3_vl_moe", "Qwen35VLMoEModelProvider": "qwen3_5_moe"}
+_FAMILIES = {
+    "Qwen3VLMoEModelProvider": "qwen3_vl_moe",
+    "Qwen35VLMoEModelProvider": "qwen3_5_moe",
+    "KimiK25VLModelProvider": "kimi_k25",
+}
 """The `model_type` of a provider, if rules need it."""
 _PATTERN = "model.hybrid_layer_pattern"
 _VARIANT = "model.experimental_attention_variant"

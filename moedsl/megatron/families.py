@@ -42,6 +42,8 @@ _QWEN3_VL = Family("megatron.bridge.models.qwen_vl.qwen3_vl_step", encoder="Qwen
 _FAMILIES = {
     "qwen3_vl_moe": _QWEN3_VL,
     "qwen3_5_moe": _QWEN3_VL,
+    # bridge recipes/kimi_vl/h100/kimi_k25_vl.py:68
+    "kimi_k25": Family("megatron.bridge.training.vlm_step", remote_code=True, encoder="HFEnergonTaskEncoderConfig"),
     "nemotron_h": Family(hybrid=True),  # transformers has its own code; the code of the checkpoint is not used
     # its bridge lists the checkpoint's tensors (bridge models/mimo_v2_flash/mimo_v2_flash_bridge.py:182)
     "mimo_v2_flash": Family(remote_code=True, config_only=True),
@@ -59,7 +61,7 @@ def provider(model: Model) -> str:
     if model.hybrid:
         return "HybridModelProvider"
     if model.vision is not None:
-        return "Qwen3VLMoEModelProvider"
+        return "KimiK25VLModelProvider" if model.vision.replicated else "Qwen3VLMoEModelProvider"
     return "MLAModelProvider" if model.attention == "mla" else "GPTModelProvider"
 
 
@@ -73,6 +75,7 @@ def dataset_class(vision: bool, task: str, mock: bool) -> str:
 USE = {
     "HybridModelProvider": "hybrid models",
     "Qwen3VLMoEModelProvider": "models with a vision tower",
+    "KimiK25VLModelProvider": "Kimi-K2.5",
     "MLAModelProvider": "models with latent attention",
     "MockVLMSFTDatasetConfig": "models with a vision tower on `data mock`",
     "EnergonDatasetConfig": 'models with a vision tower on `data "PATH"`',

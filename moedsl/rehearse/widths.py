@@ -13,7 +13,7 @@ from moedsl.schema.facts import Model
 HIDDEN, HEAD, EXPERT, DENSE, RANK, VOCAB = 64, 16, 32, 128, 32, 512
 MAMBA_HEADS = 16
 """Width of a group, so that a projection of a mixer's input is a multiple of 16, as kernels and FP8 need."""
-LANGUAGE = {"qwen3_vl_moe": "qwen3_moe", "qwen3_5_moe": "qwen3_next"}
+LANGUAGE = {"qwen3_vl_moe": "qwen3_moe", "qwen3_5_moe": "qwen3_next", "kimi_k25": "kimi_k2"}
 """The family of a vision-language model's language model."""
 SHRUNK = (
     "layers", "hidden", "vocab", "heads", "query_groups", "head_dim", "ffn_hidden", "experts", "expert_hidden",

@@ -27,6 +27,10 @@ class Vision:
     """Learned position embeddings."""
     out_hidden: int
     """Width of the language model that the projector feeds."""
+    final_norm: bool = False
+    """A norm after the last layer, in addition to the projector's."""
+    replicated: bool = False
+    """Hugging Face's own modules, whole on each tensor-parallel rank and without recompute (Kimi-K2.5)."""
     deepstack: tuple[int, ...] = ()
     """Layers whose output is also merged into the language model."""
     image_tokens: int = 1024

@@ -124,7 +124,7 @@ out = {"variables": COMMON_RECIPE_ENV_VARS}
 for task in ("pretrain", "sft"):
     for model in models:
         config = getattr(common, f"_{task}_common")()
-        remote = {"trust_remote_code": "Kimi-K2" in model or "MiMo" in model}
+        remote = {"trust_remote_code": any(name in model for name in ("Kimi-K2", "MiMo"))}
         made = (
             AutoBridge.from_hf_config(AutoConfig.from_pretrained(model, **remote))
             if "MiMo" in model

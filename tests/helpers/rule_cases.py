@@ -21,6 +21,7 @@ _GLM5 = {"model": "glm51_744b", "hardware": "gb200", "gpus": 64, "ep": 64}
 _GLM52 = {**_GLM5, "model": "glm52_744b", "pp": 2, "ep": 32}
 _EXAONE = {"model": "exaone_moe_236b_a23b", "hardware": "gb300", "gpus": 64, "pp": 2, "ep": 32}
 _MIMO = {"model": "mimo_v2_flash", "hardware": "gb300", "gpus": 64, "ep": 32}
+_K25 = {"model": "kimi_k25", "hardware": "gb300", "gpus": 128, "pp": 2, "ep": 64}
 _NEXT = {"model": "qwen3_next_80b_a3b", "hardware": "h100", "gpus": 32, "ep": 16}
 _VL35 = {"model": "qwen35_vl_35b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
 _OVERLAP = {"ep_overlap": True}
@@ -324,6 +325,12 @@ CASES: dict[str, Case] = {
     "windows of another shape: 4 query groups over tp 4": _case(None, _MIMO, tp=4, build=True),
     "windows of another shape: vpp 2": _case("windows.no_vpp", _MIMO, pp=2, vpp=2, build=True),
     "windows of another shape: pp 2": _case(None, _MIMO, pp=2, build=True),
+    "Kimi-K2.5 with expert overlap": _case("vision.no_schedule_of_layers", _K25, build=True, vpp=2, **_OVERLAP),
+    "Kimi-K2.5 with vpp": _case(None, _K25, build=True, vpp=2),
+    "Kimi-K2.5: a tower of 16 heads over tp 32": _case(None, _K25, build=True, tp=32),
+    "Kimi-K2.5 with attention in a graph": _case(
+        None, _K25, build=True, cuda_graph=["attn", "moe_router", "moe_preprocess"]
+    ),
     "K-EXAONE: vpp 1": _case(None, _EXAONE, build=True),
 }
 ALSO: dict[str, list[str]] = {
@@ -369,6 +376,10 @@ LATER: dict[str, tuple[Case, str]] = {
     "sinks: 8 query groups over tp 4 x cp 4": (
         _case("sinks.heads_over_cp", _OSS, tp=4, cp=4, gpus=64),
         "Transformer Engine asserts in the first forward pass (context_parallel.py:4644)",
+    ),
+    "whole-iteration graph of Kimi-K2.5": (
+        _case("vision.no_counting_in_graphs", {**_K25, **_WHOLE}),
+        "a copy to the host while the graph is captured",
     ),
     "whole-iteration graph over alltoall": (
         _case("cuda_graph.whole_graph_dispatcher", cuda_graph=["full_iteration"]),

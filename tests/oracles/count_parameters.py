@@ -57,7 +57,7 @@ def vision(m: Model) -> int:
         patches
         + v.layers * (4 * v.hidden + attention + mlp)
         + merger
-        + 2 * v.hidden
+        + 2 * v.hidden * (1 + v.final_norm)
         + len(v.deepstack) * (merger + 2 * wide)
     )
 

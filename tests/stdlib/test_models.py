@@ -154,6 +154,7 @@ PUBLISHED = {
     "deepseek_v3": 671_026_404_352,
     "gpt_oss_120b": 116_829_156_672,
     "kimi_k2": 1_026_408_209_408,
+    "kimi_k25": 1_026_879_353_328,  # with the tower of its repository, whose class is on the hub alone
     "moonlight_16b": 15_960_108_544,
     "qwen3_vl_30b_a3b": 31_070_754_032,
     "qwen3_vl_235b_a22b": 235_670_022_896,
@@ -194,6 +195,7 @@ BUILT = {
     "deepseek_v3": 682_636_472_320,
     "gpt_oss_120b": 116_829_156_672,
     "kimi_k2": 1_026_408_209_408,
+    "kimi_k25": 1_026_879_353_328,
     "moonlight_16b": 15_960_163_840,
     "qwen3_vl_30b_a3b": 31_070_754_032,
     "qwen3_vl_235b_a22b": 235_670_022_896,
