@@ -45,8 +45,8 @@ MODEL = {
     "GPTModelProvider": "megatron.bridge.models.gpt_provider:GPTModelProvider",
     "MLAModelProvider": "megatron.bridge.models.mla_provider:MLAModelProvider",
     "HybridModelProvider": "megatron.bridge.models.hybrid.hybrid_provider:HybridModelProvider",
-    "KimiK25VLModelProvider": "megatron.bridge.models.kimi_vl.kimi_k25_vl_provider:KimiK25VLModelProvider",
     "Qwen3VLMoEModelProvider": "megatron.bridge.models.qwen_vl.qwen3_vl_provider:Qwen3VLMoEModelProvider",
+    "KimiK25VLModelProvider": "megatron.bridge.models.kimi_vl.kimi_k25_vl_provider:KimiK25VLModelProvider",
 }
 """The providers that AutoBridge makes for the stdlib's models, by the newest release's names."""
 NESTED = {

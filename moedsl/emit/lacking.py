@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.emit.dataset import is_mock
 from moedsl.emit.fields import lacking
+from moedsl.megatron.families import QWEN_VL, family
 from moedsl.megatron.fields import first_with, has
-from moedsl.megatron.releases import BY_VERSION
+from moedsl.megatron.releases import BY_VERSION, NEWEST, place
 from moedsl.planner.model.plan import Plan
 
 ID = "plan.not_in_release"
@@ -24,6 +26,10 @@ def refused(p: Program, plan: Plan) -> Iterator[Diagnostic]:
         text = f"Bridge {p.target} fine-tunes on folders of JSONL, not on a data set of Hugging Face by its name"
         help = f"write `target bridge {first_with('dataset.hf_dataset')}`, or name a folder"
         yield error(ID, text, p.spans["data"], help=help)
+    if _images_of_others(plan):
+        text = f"Bridge {p.target} reads real images with Qwen-VL's processor alone"
+        help = f"write `target bridge {NEWEST.bridge}`, or `data mock`"
+        yield error(ID, text, p.spans["data"], help=help)
     if p.model.attention == "mla" and _ends_in_mtp(plan) and not BY_VERSION[p.target].mtp_alone:
         text = f"Bridge {p.target} builds MTP with ordinary attention on a last stage without a decoder layer"
         help = (
@@ -32,6 +38,13 @@ def refused(p: Program, plan: Plan) -> Iterator[Diagnostic]:
             "or take a newer release: `target bridge 0.5`",
         )
         yield error(ID, text, p.spans["hardware"], help=help)
+
+
+def _images_of_others(plan: Plan) -> bool:
+    """Whether a model with another processor than Qwen-VL's reads images that a function of the release reads."""
+    encoder = family(plan.family).encoder
+    by_function = place("EnergonDatasetConfig", plan.target.bridge) is not None
+    return encoder not in (None, QWEN_VL) and by_function and not is_mock(plan)
 
 
 def _ends_in_mtp(plan: Plan) -> bool:

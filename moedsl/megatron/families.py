@@ -37,7 +37,9 @@ class Family:
         return self.encoder is not None
 
 
-_QWEN3_VL = Family("megatron.bridge.models.qwen_vl.qwen3_vl_step", encoder="QwenVLEnergonTaskEncoderConfig")
+QWEN_VL = "QwenVLEnergonTaskEncoderConfig"
+"""The encoder of Qwen-VL's images."""
+_QWEN3_VL = Family("megatron.bridge.models.qwen_vl.qwen3_vl_step", encoder=QWEN_VL)
 
 _FAMILIES = {
     "qwen3_vl_moe": _QWEN3_VL,

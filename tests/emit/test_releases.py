@@ -84,6 +84,13 @@ def test_a_wish_that_a_release_lacks_is_refused_with_the_release_that_has_it() -
     assert "target bridge 0.5.1" in " ".join(found.help)
 
 
+@pytest.mark.parametrize("bridge", OLDER)
+def test_real_images_of_kimi_are_refused_where_a_release_reads_those_of_qwen_alone(bridge: str) -> None:
+    run = f'kimi_k25; gb200 x 512; data "/data/images"; target bridge {bridge}'
+    (found,) = [d for d in compiled(run).diagnostics if d.is_error]
+    assert found.id == "plan.not_in_release" and "Qwen-VL's processor" in found.message
+
+
 def test_a_field_of_another_release_is_refused_with_the_releases_that_have_it() -> None:
     run = "qwen3_30b_a3b; h100 x 16\ntarget bridge 0.5\nset tokenizer.use_tokenizer_vocab_size = true\n"
     (found,) = [d for d in compiled(run).diagnostics if d.is_error]
