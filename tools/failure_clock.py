@@ -65,7 +65,7 @@ class Clock:
         """Let time pass; False if a failure came first, after which the run is back at its last checkpoint."""
         if self._waits(seconds, kind):
             return True
-        self._settle()
+        self.settle()
         self.step, self.writing = self.safe, None
         while not self._waits(self.how.back, "returns"):
             pass
@@ -83,7 +83,7 @@ class Clock:
         self.fails = self._next()
         return False
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         if self.writing and self.writing[0] <= self.now:
             self.safe, self.writing = self.writing[1], None
 
@@ -93,9 +93,9 @@ class Clock:
             return
         reached = self.step + self.how.every
         if self.passes(self.how.blocked, "saves"):
-            self._settle()
+            self.settle()
             self.step, self.writing = reached, (self.now + self.how.durable, reached)
-            self._settle()
+            self.settle()
 
     def job(self) -> None:
         """Train until the lead before the time limit, save while training waits, and start the next job."""
@@ -120,7 +120,7 @@ def trained(how: Training, months: float, seed: int) -> Clock:
     clock = Clock(how, random.Random(seed))
     while clock.now < months * MONTH:
         clock.job() if how.limit else clock.interval()
-    clock._settle()
+    clock.settle()
     return clock
 
 
