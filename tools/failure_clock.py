@@ -33,6 +33,12 @@ class Training:
     """How long before the limit a job saves and ends."""
     start: float = 0.0
     """From the end of a job until the next one of the chain trains."""
+    near: int = 1
+    """Saves on the nodes' own disks between two others, and one."""
+    near_blocked: float = 0.0
+    near_durable: float = 0.0
+    in_place: float = 0.0
+    """The share of failures after which a run returns to these."""
 
 
 @dataclass
@@ -50,6 +56,9 @@ class Clock:
     """The step of the last checkpoint that was written whole."""
     writing: tuple[float, int] | None = None
     """When the checkpoint that is written will be whole, and its step."""
+    near: int = 0
+    """The same on the nodes' own disks: a step, and what is written."""
+    near_writing: tuple[float, int] | None = None
     failures: int = 0
     jobs: int = 1
     spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("saves", "returns", "starts"), 0.0))
@@ -66,7 +75,10 @@ class Clock:
         if self._waits(seconds, kind):
             return True
         self.settle()
-        self.step, self.writing = self.safe, None
+        if self.draw.random() >= self.how.in_place:
+            self.near = 0
+        self.step = max(self.safe, self.near)
+        self.writing = self.near_writing = None
         while not self._waits(self.how.back, "returns"):
             pass
         return False
@@ -86,15 +98,23 @@ class Clock:
     def settle(self) -> None:
         if self.writing and self.writing[0] <= self.now:
             self.safe, self.writing = self.writing[1], None
+        if self.near_writing and self.near_writing[0] <= self.now:
+            self.near, self.near_writing = self.near_writing[1], None
 
     def interval(self) -> None:
         """Train until the next checkpoint, save it, and go on."""
-        if not self.passes(self.how.step * self.how.every):
+        steps = self.how.every // self.how.near
+        reached = (self.step // steps + 1) * steps
+        if not self.passes(self.how.step * (reached - self.step)):
             return
-        reached = self.step + self.how.every
-        if self.passes(self.how.blocked, "saves"):
+        shared = reached % (steps * self.how.near) == 0
+        if self.passes(self.how.blocked if shared else self.how.near_blocked, "saves"):
             self.settle()
-            self.step, self.writing = reached, (self.now + self.how.durable, reached)
+            self.step = reached
+            if shared:
+                self.writing = (self.now + self.how.durable, reached)
+            else:
+                self.near_writing = (self.now + self.how.near_durable, reached)
             self.settle()
 
     def job(self) -> None:

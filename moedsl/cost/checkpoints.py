@@ -71,7 +71,12 @@ def write_rate(h: Hardware, gpus: int, storage: float = 0.0) -> float:
     return storage or min(nodes * h.constants.node_write, h.constants.storage_write)
 
 
-def blocked(h: Hardware, gpus: int, nbytes: float, write: float, is_async: bool) -> float:
-    """Return the seconds that training waits: for a copy to host memory, or without `async_save` for the whole
-    write."""
-    return h.constants.save_start + (nbytes / gpus / h.host_link if is_async else write)
+def local_write(h: Hardware, gpus: int, nbytes: float) -> float:
+    """Return the seconds in which each node writes its part to its own disk."""
+    return nbytes / -(-gpus // h.gpus_per_node) / h.constants.local_write
+
+
+def blocked(h: Hardware, gpus: int, nbytes: float, write: float, is_async: bool, start: float) -> float:
+    """Return the seconds that training waits: until a save starts, then for a copy to host memory, or without
+    `async_save` for the whole write."""
+    return start + (nbytes / gpus / h.host_link if is_async else write)

@@ -17,6 +17,19 @@ _RESTARTS_FROM = 2048
 
 
 @frozen
+class Local:
+    """Saves on the nodes' own disks between those on the shared file system. A run returns to one after a failure that
+    leaves every node in its place."""
+
+    intervals: int
+    """Intervals between two saves on the shared file system, each but the last ending with a save here."""
+    blocked: float
+    durable: float
+    share: float
+    """The share of failures that leave every node in its place."""
+
+
+@frozen
 class Goodput:
     """Shares of all time, for a run that goes on long enough; times in seconds."""
 
@@ -30,18 +43,37 @@ class Goodput:
     """Mean time between failures of the job."""
     back: float
     """From a failure until training goes on."""
+    local: Local | None = None
 
     @property
     def trains(self) -> float:
         """The share that trains and is kept: a life between two failures has a mean of `mtbf`, and keeps as many
         intervals as were written whole."""
+        if self.local is not None:
+            return self.interval / self._passed(self.local)
         begun = math.exp(-(self.back + self.durable) / self.mtbf)
         return self.interval / self.mtbf * begun / math.expm1((self.interval + self.blocked) / self.mtbf)
+
+    def _passed(self, local: Local) -> float:
+        """The mean time from one save on the shared file system to the next: with `a + b * first` the time left from
+        each save on, backwards from the last, where `first` is the whole."""
+        train, a, b = self.interval / local.intervals, 0.0, 0.0
+        far = self.mtbf * math.exp((self.back + self.durable) / self.mtbf)
+        for i in reversed(range(local.intervals)):
+            lasts = train + (self.blocked if i == local.intervals - 1 else local.blocked)
+            before = 0.0 if i else min(self.durable, lasts)  # the save before is not written yet, and not a local one
+            near = self.mtbf * math.exp((self.back + local.durable + before) / self.mtbf)
+            fails = -math.expm1(-lasts / self.mtbf)
+            stays = 1 - fails * local.share
+            a = (fails * (local.share * near + (1 - local.share) * far) + (1 - fails) * a) / stays
+            b = (fails * (1 - local.share) + (1 - fails) * b) / stays
+        return a / (1 - b)
 
     @property
     def saves(self) -> float:
         """The share that checkpoints block."""
-        return self.trains * self.blocked / self.interval
+        near = (self.local.intervals - 1) * self.local.blocked if self.local else 0.0
+        return self.trains * (self.blocked + near) / self.interval
 
     @property
     def returns(self) -> float:
@@ -73,6 +105,11 @@ def mtbf(gpus: int, gpu_mtbf: float) -> float:
 
 
 def back(c: Constants, gpus: int) -> float:
-    """Return the seconds from a failure until the load of a checkpoint: detection and restart."""
+    """Return the seconds from a failure until a new job loads a checkpoint: detection and restart."""
     doublings = max(0.0, math.log2(gpus / _RESTARTS_FROM))
     return c.detect + c.restart + c.restart_doubling * doublings
+
+
+def back_in_job(c: Constants) -> float:
+    """Return the same where the ranks of a job restart within it, on the same nodes."""
+    return c.detect + c.restart_in_job

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moedsl.checker.program import Program
-from moedsl.planner.model.saving import Checkpoints, Shares
+from moedsl.planner.model.saving import Checkpoints, LocalCheckpoints, Shares
 from moedsl.solver.saving import Saving, saving
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
@@ -46,7 +46,13 @@ def checkpoints(chosen: Chosen, row: Row, env: Mapping[str, Any], derived: Mappi
         failure_every_s=g.mtbf,
         return_s=g.back,
         goodput=Shares(g.trains, g.saves, g.repeats, g.returns),
+        local=_local(chosen, s, size),
     )
+
+
+def _local(chosen: Chosen, s: Saving, size: float) -> LocalCheckpoints | None:
+    local, nodes = s.goodput.local, -(-chosen.problem.gpus // chosen.cost.hardware.gpus_per_node)
+    return local and LocalCheckpoints(s.local_disk, s.local_steps, local.blocked, size / nodes, local.share)
 
 
 def _because(p: Program, s: Saving) -> str:

@@ -178,6 +178,10 @@ class Constants:
     detect: float
     restart: float
     restart_doubling: float
+    restart_in_job: float
+    in_place: float
+    local_start: float
+    local_write: float
 
     def by(self, stem: str, words: tuple[str, ...], otherwise: float = 1.0) -> list[float]:
         """Return the constants `stem_WORD` in the order of an axis's words; `otherwise` for a word without one."""

@@ -15,3 +15,5 @@ class Site:
     """Seconds that a GPU trains between failures that end the job."""
     most_lost: float = 0.0
     """The most seconds of training to lose to one failure."""
+    local_disk: str = ""
+    """A folder on each node's own disk; empty if there is none."""

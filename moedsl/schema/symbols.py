@@ -124,8 +124,9 @@ COSTS: dict[str, Type] = dict.fromkeys(("peak_memory", *SPARES, "step_time", "sc
 """Prices of a layout: peak bytes, bytes left in each case, seconds, and seconds with the worth of every advice that is
 not followed."""
 
-SAVES: dict[str, Type] = {"save_steps": NUMBER}
-"""What follows from the chosen layout, for `derive` alone: the best number of steps between checkpoints."""
+SAVES: dict[str, Type] = {"save_steps": NUMBER, "local_save_steps": NUMBER, "local_disk": TEXT}
+"""What follows from the chosen layout, for `derive` alone: the best number of steps between checkpoints, that between
+saves on the nodes' own disks (0 where they do not pay), and the folder of these."""
 
 BYTES = ("peak_memory", "spare_memory", "memory")
 """Names of amounts of memory."""

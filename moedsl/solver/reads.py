@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from moedsl.checker.program import Program
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
-from moedsl.schema.symbols import COSTS
+from moedsl.schema.symbols import COSTS, SAVES
 
 
 def reads(p: Program, r: Rule) -> frozenset[str]:
@@ -16,8 +16,8 @@ def reads(p: Program, r: Rule) -> frozenset[str]:
 
 
 def reads_price(r: Rule, lets: Iterable[Rule]) -> bool:
-    """Whether a rule reads a price."""
-    return bool(closure(r.reads, lets) & COSTS.keys())
+    """Whether a rule reads a price, or what follows from one."""
+    return bool(closure(r.reads, lets) & (COSTS.keys() | SAVES.keys()))
 
 
 def closure(used: Iterable[str], lets: Iterable[Rule]) -> frozenset[str]:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.classes.fields import frozen
+from moedsl.checker.program import Program
+from moedsl.classes.fields import evolve, frozen
 from moedsl.cost import Cost, checkpoints, goodput
 from moedsl.cost.checkpoints import Size
-from moedsl.cost.goodput import Goodput
+from moedsl.cost.goodput import Goodput, Local, best_interval
 from moedsl.cost.memory import trained
 from moedsl.rules.ids import LetName
 from moedsl.solver.problem import Problem
+
+PAYS = 0.005
+"""The least goodput that saves on the nodes' own disks must add."""
+_RESTARTS_IN_JOB = ("ft.enable_ft_package", "inprocess_restart.enabled")
 
 
 @frozen
@@ -32,6 +37,14 @@ class Saving:
     limit: str
     """What moved the interval away from that: loss, write, step, or nothing."""
     goodput: Goodput
+    local_steps: int
+    """Steps between saves on the nodes' own disks; 0 where they do not pay."""
+    local_disk: str
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What rules read of it (`symbols.SAVES`)."""
+        return {"save_steps": self.best_steps, "local_save_steps": self.local_steps, "local_disk": self.local_disk}
 
 
 def saving(problem: Problem, cost: Cost, env: Mapping[str, Any], step_time: float) -> Saving:
@@ -44,17 +57,45 @@ def saving(problem: Problem, cost: Cost, env: Mapping[str, Any], step_time: floa
         sets.get("checkpoint.save_optim", True),
     )  # fmt: skip
     write = size.total / checkpoints.write_rate(h, gpus, p.site.storage_write)
-    blocked = checkpoints.blocked(h, gpus, size.total, write, is_async)
-    durable = write if is_async else 0.0
+    blocked = checkpoints.blocked(h, gpus, size.total, write, is_async, c.save_start)
+    durable, load = write if is_async else 0.0, c.load_times * write
     mtbf = goodput.mtbf(gpus, p.site.gpu_mtbf or c.gpu_mtbf)
-    best = goodput.best_interval(blocked, mtbf)
+    best = best_interval(blocked, mtbf)
     lost = p.site.most_lost or 60.0 * float(env[LetName.MOST_LOST_MINUTES])
     wanted, limit = _bounded(best, lost - durable, durable, step_time)
     best_steps = max(1, round(wanted / step_time))
     steps = int(sets.get("checkpoint.save_interval") or best_steps)
-    load = c.load_times * write
-    times = Goodput(steps * step_time, blocked, durable, mtbf, goodput.back(c, gpus) + load)
-    return Saving(size, is_async, blocked + durable, load, steps, best_steps, best, limit, times)
+    share = c.in_place if _in_job(p) else 0.0
+    back = share * goodput.back_in_job(c) + (1 - share) * goodput.back(c, gpus)
+    shared = Goodput(steps * step_time, blocked, durable, mtbf, back + load)
+    near, local_steps = shared, 0
+    if share and p.site.local_disk and is_async:
+        near, local_steps = _local(shared, cost, size.total, share, step_time, load)
+    return Saving(
+        size, is_async, blocked + durable, load, steps, best_steps, best, limit, near, local_steps, p.site.local_disk
+    )
+
+
+def _in_job(p: Program) -> bool:
+    """Whether the ranks restart within their job after a failure."""
+    return any(p.sets.get(path) for path in _RESTARTS_IN_JOB)
+
+
+def _local(
+    shared: Goodput, cost: Cost, nbytes: float, share: float, step_time: float, load: float
+) -> tuple[Goodput, int]:
+    """Add saves on the nodes' own disks, if they add enough; a run loads from them in the time that they take."""
+    h, gpus = cost.hardware, cost.gpus
+    write = checkpoints.local_write(h, gpus, nbytes)
+    blocked = checkpoints.blocked(h, gpus, nbytes, write, True, h.constants.local_start)
+    wanted = max(best_interval(blocked, shared.mtbf / share), write, step_time)
+    intervals = round(shared.interval / wanted)
+    if intervals < 2:
+        return shared, 0
+    steps = max(1, round(shared.interval / intervals / step_time))
+    back = shared.back - share * (load - write)
+    near = evolve(shared, back=back, local=Local(intervals, blocked, write, share))
+    return (near, steps) if near.trains - shared.trains > PAYS else (shared, 0)
 
 
 def _bounded(best: float, most: float, least: float, step: float) -> tuple[float, str]:

@@ -126,7 +126,7 @@ def environment(
     values = {**plain(codes, problem), **prices}
     env = with_lets(problem.program, {**values, "has_layout": lambda pp, vpp: bool(cost.has_layout(pp, vpp))})
     step_time = prices.get("step_time", math.nan)
-    return env if math.isnan(step_time) else {**env, "save_steps": saving(problem, cost, env, step_time).best_steps}
+    return env if math.isnan(step_time) else {**env, **saving(problem, cost, env, step_time).names}
 
 
 def make_cost(problem: Problem) -> Cost:

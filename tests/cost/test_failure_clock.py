@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from failure_clock import Training, goodput, trained
 
-from moedsl.cost.goodput import Goodput, best_interval
+from moedsl.cost.goodput import Goodput, Local, best_interval
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 RUNS = {
@@ -27,6 +27,21 @@ def test_the_formula_agrees_with_the_clock(name: str) -> None:
     assert clock.spent["saves"] / clock.now == pytest.approx(by_formula.saves, abs=0.005)
     assert clock.spent["returns"] / clock.now == pytest.approx(by_formula.returns, abs=0.005)
     assert clock.failures * how.mtbf / clock.now == pytest.approx(1, abs=0.1) or clock.failures == 0
+
+
+@pytest.mark.parametrize("share", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("mtbf, near", [(6 * HOUR, 2), (3 * HOUR, 4), (30 * MINUTE, 3)])
+def test_saves_on_the_nodes_agree_with_the_clock(share: float, mtbf: float, near: int) -> None:
+    """Within a point: the formula takes a save as begun and whole at once where a failure is near its end."""
+    how = Training(5, 144, 7, 300, mtbf, 8 * MINUTE, near=near, near_blocked=2, near_durable=5, in_place=share)
+    local = Local(near, 2, 5, share)
+    by_formula = Goodput(how.every * how.step, how.blocked, how.durable, mtbf, how.back, local)
+    clock = trained(how, 120, seed=4)
+    assert clock.safe * how.step / clock.now == pytest.approx(by_formula.trains, abs=0.01)
+    assert clock.spent["saves"] / clock.now == pytest.approx(by_formula.saves, abs=0.01)
+    if not share:
+        alone = Goodput(how.every * how.step, 7 + 2 * (near - 1), how.durable, mtbf, how.back)
+        assert by_formula.trains == pytest.approx(alone.trains, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", [n for n in RUNS if "without" not in n])

@@ -51,7 +51,7 @@ def test_llama_3_trains_as_published() -> None:
     longer than theirs: 4 points."""
     h, gpus, nbytes = hardware("h100"), 16_384, 14 * 405e9
     write = nbytes / checkpoints.write_rate(h, gpus, 2e12)
-    stops = checkpoints.blocked(h, gpus, nbytes, write, True)
+    stops = checkpoints.blocked(h, gpus, nbytes, write, True, h.constants.save_start)
     mtbf = 54 * DAY / 419
     g = Goodput(best_interval(stops, mtbf), stops, write, mtbf, goodput.back(h.constants, gpus) + write)
     assert 0.86 < g.trains < 0.95

@@ -18,6 +18,8 @@ WEIGHTS = f'data "/data/squad"; set checkpoint.pretrained_checkpoint = "{ROOT}";
 RUNS = {
     "optimizer": TEXT,
     "fsdp": f"{TEXT} pin sharding=fsdp",
+    "local": f"""{TEXT} set ft.enable_ft_package = true
+        cluster here {{ executor local; storage_write 1 GB/s; gpu_mtbf_days 1; local_disk "/raid" }}""",
     "blocking": f"{TEXT} set checkpoint.async_save = false",
     "adapter": f"qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; task peft; {WEIGHTS}",
 }
@@ -39,4 +41,7 @@ def test_bridge_saves_as_planned(name: str, answers: dict[str, dict[str, Any]]) 
     saves = plan.checkpoints
     assert saves is not None and said["checkpoint.save_interval"] == saves.interval_steps
     assert said["checkpoint.most_recent_k"] == saves.kept
-    assert said.get("checkpoint.async_save", False) == saves.async_save == (name in ("optimizer", "adapter"))
+    assert said.get("checkpoint.async_save", False) == saves.async_save == (name not in ("fsdp", "blocking"))
+    assert (
+        (saves.local is not None) == (said.get("checkpoint.non_persistent_ckpt_type") == "local") == (name == "local")
+    )

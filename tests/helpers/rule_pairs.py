@@ -22,6 +22,10 @@ _MEASURED_30B = {"ep": 16, "global_batch": 1024}
 _DSV3: dict[str, Any] = {"base": "deepseek", "hardware": "h100", "gpus": 256, "ep": 32}
 _PACKED = "set dataset.enable_in_batch_packing = true\n"
 _TEXT = 'data "text"\n'
+_LOCAL = f"""{_TEXT}set ft.enable_ft_package = true
+cluster here {{ executor local; storage_write 1 GB/s; gpu_mtbf_days 1; local_disk "/raid" }}
+"""
+"""A run that restarts within its job, with failures so frequent that saves on the nodes' own disks pay."""
 _UNPADDED = "set dataset.pad_to_max_length = false\n"
 _WGRAD_SINCE = {
     "te_linear": ("2.3.0", "2.2.0"),
@@ -132,6 +136,10 @@ _PAIRS: dict[str, Pair] = {
     **{
         f"std.saves.checkpoint.{name}": (run(also=_TEXT), run(also=_TEXT, sharding="fsdp"))
         for name in ("async_save", "async_strategy")
+    },
+    **{
+        f"std.local_saves.checkpoint.non_persistent_{name}": (run(also=_LOCAL), run(also=_TEXT))
+        for name in ("ckpt_type", "save_interval", "local_ckpt_dir")
     },
     "std.checkpoints.checkpoint.dist_ckpt_optim_fully_reshardable": (
         run("deepseek", also=_TEXT, precision="mxfp8", gpus=192),

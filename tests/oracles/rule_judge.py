@@ -141,6 +141,7 @@ def _values(run: Run, priced: bool) -> dict[str, Any]:
         problem = _problem(run.text, gpus, run.must_fit)[1]
         row = {n: np.array([code]) for n, code in pinned_row(problem).items()}
         cost = make_cost(problem)
-        env |= {"peak_memory": float(cost.memory(row)[0]), "step_time": float(cost.time(row)[0])}
-        env |= {name: float(cost.spare(row, case)[0]) for name, case in SPARES.items()}
+        prices = {"peak_memory": float(cost.memory(row)[0]), "step_time": float(cost.time(row)[0])}
+        prices |= {name: float(cost.spare(row, case)[0]) for name, case in SPARES.items()}
+        env |= environment(problem, cost, pinned_row(problem), prices)
     return env

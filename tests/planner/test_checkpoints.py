@@ -59,6 +59,18 @@ def test_what_a_run_sets_counts() -> None:
     assert saves("set checkpoint.save_optim = false").bytes_per_parameter == 2
 
 
+def test_saves_on_the_nodes_come_only_where_they_pay() -> None:
+    disk, restarts = 'storage_write 5 GB/s; local_disk "/raid"', "set ft.enable_ft_package = true\n"
+    run = RUN.replace("1024", "8192").replace("4096", "32768")
+    local = saves(restarts + cluster(disk), run).local
+    assert local is not None and local.folder == "/raid"
+    without = saves(restarts + cluster(disk.partition(";")[0]), run)
+    assert saves(restarts + cluster(disk), run).goodput.trains > without.goodput.trains + 0.005
+    assert saves(cluster(disk), run).local is None  # a new job may have other nodes
+    assert saves(restarts + cluster(disk), RUN.replace("1024", "64").replace("4096", "256")).local is None
+    assert without.return_s < saves(cluster(disk), run).return_s
+
+
 def test_mock_data_is_not_saved() -> None:
     mock = saves(run=RUN.partition("; data")[0] + "\n")
     assert not mock.saved and saves().saved and mock.goodput == saves().goodput

@@ -122,10 +122,13 @@ class Cluster:
     most_lost_minutes: int = _fact("whole", 0)
     """The most minutes of training to lose to one failure; 0: what the rules say."""
 
+    local_disk: str = _fact("path", "")
+    """A folder on each node's own disk, for checkpoints between those on the shared file system."""
+
     @property
     def site(self) -> Site:
         """What it states of its storage and its failures."""
-        return Site(self.storage_write, 86400.0 * self.gpu_mtbf_days, 60.0 * self.most_lost_minutes)
+        return Site(self.storage_write, 86400.0 * self.gpu_mtbf_days, 60.0 * self.most_lost_minutes, self.local_disk)
 
 
 def kinds() -> dict[str, Kind]:

@@ -18,6 +18,19 @@ class Shares(Record):
     """From failures until training goes on."""
 
 
+class LocalCheckpoints(Record):
+    """Saves on the nodes' own disks, to which a run returns after a failure that leaves every node in its place."""
+
+    folder: str
+    interval_steps: int
+    blocked_s: float
+    """How long training waits for one."""
+    node_gb: float
+    """Space of one on a node's disk, 10^9 bytes."""
+    share: float
+    """The share of failures that leave every node in its place."""
+
+
 class Checkpoints(Record):
     """Checkpoints and failures."""
 
@@ -48,3 +61,5 @@ class Checkpoints(Record):
     return_s: float
     """From a failure until training goes on: detection, restart, load."""
     goodput: Shares
+    local: LocalCheckpoints | None = None
+    """Only where the cluster has `local_disk`, ranks restart within the job, and it adds goodput."""

@@ -206,6 +206,14 @@ def shares(c: Checkpoints) -> str:
     return f"of a month, {g.trains:.1%} trains, {lost}"
 
 
+def _local(c: Checkpoints) -> list[str]:
+    n = c.local
+    if n is None:
+        return []
+    every = f"every {counted(n.interval_steps, 'step', ',d')} {size(n.node_gb)} of each node in {n.folder}"
+    return [f"{every}: training waits {duration(n.blocked_s)}, and {n.share:.0%} of failures return there"]
+
+
 def _checkpoints(p: Plan) -> str:
     c = p.checkpoints
     if c is None:
@@ -216,6 +224,7 @@ def _checkpoints(p: Plan) -> str:
     lines = [
         f"one is {size(c.size_gb)}, {c.bytes_per_parameter:.1f} bytes a parameter, written {how}: {waits}",
         f"every {counted(c.interval_steps, 'step', ',d')}, {duration(c.interval_s)}: {c.because}; {disk}",
+        *_local(c),
         f"a failure every {duration(c.failure_every_s)} on {p.gpus} GPUs, {duration(c.return_s)} to return, "
         f"{duration(c.load_s)} of that to load",
         shares(c),
