@@ -106,6 +106,16 @@ def tensor(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     return 5.0 * (moved / (hw.constants.tp_share * ring(hw, tp, one)) + latency(hw, tp, one))
 
 
+def normed(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
+    """Estimate the sums over TP of a split norm of queries and of keys in one layer's forward: a number in FP32 for
+    each token, whose gradient is not summed (bridge models/minimax_m2/minimax_m2_provider.py:73)."""
+    tp, one = t["tp"] * 1.0, np.ones(t.rows)
+    if m.qk_norm_over != "split_heads":
+        return np.zeros(t.rows)
+    moved = t["micro_batch"] * (seq / t["cp"]) * 4.0 * (tp - 1) / tp
+    return 4.0 * (moved / ring(hw, tp, one) + latency(hw, tp, one))
+
+
 def context(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     """Estimate CP of one layer: keys and values go round the ring forward, they and their gradients backward. Sparse
     attention gathers its compressed keys and the indexer's first, whole on each TP rank, and sums the gradients of the

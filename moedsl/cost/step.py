@@ -109,8 +109,9 @@ def _gathered(t: Table, n: Counts) -> dict[str, Parameters]:
 
 def _wires(
     m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work, skew: float
-) -> tuple[Floats, Floats, Prices]:
-    """Return (one expert transfer, TP of a block, exposed CP by kind of layer with the joining of steps) by shape."""
+) -> tuple[Floats, Floats, Floats, Prices]:
+    """Return (one expert transfer, TP of a block, TP of a norm over all heads, exposed CP by kind of layer with the
+    joining of steps) by shape."""
     ring = communication.context(m, hw, shape, seq)
     hides = 0.0 if m.sparse else 3 * w.core
     hidden = np.maximum(ring - hides, hw.constants.cp_exposed * ring) + compute.joined(m, hw, shape, seq)
@@ -120,7 +121,8 @@ def _wires(
     else:
         across = dict.fromkeys(kinds(m), hidden)
         across |= {"delta": communication.delta_net(m, hw, shape, seq)} if m.linear else {}
-    return skew * communication.expert(m, hw, shape, seq), communication.tensor(m, hw, shape, seq), across
+    over_tp = communication.tensor(m, hw, shape, seq), communication.normed(m, hw, shape, seq)
+    return skew * communication.expert(m, hw, shape, seq), *over_tp, across
 
 
 def _split_blocks(m: Model, a: Adapter | None) -> Mapping[str, float]:
@@ -174,19 +176,20 @@ def _layers(
     t: Table,
     shape: Table,
     w: compute.Work,
-    wires: tuple[Floats, Floats, Prices],
+    wires: tuple[Floats, Floats, Floats, Prices],
     moved: Prices,
     adapter: Adapter | None,
 ) -> None:
     at = shape.inverse
-    transfer, block = wires[0][at], wires[1][at] * (1.0 + 0.4 * t.has("recompute", BIT["full"]))
+    full = t.has("recompute", BIT["full"])
+    transfer, block, normed = wires[0][at], wires[1][at] * (1.0 + 0.4 * full), wires[2][at] * (1.0 + full)
     again, split = _again(m, t, shape, w), _split_blocks(m, adapter)
     launch, idle = compute.host(m, hw, t, adapter), compute.idle(m, hw, t)
     none = np.zeros(len(at))
     for name in kinds(m):
         busy = out["compute"][name]
         sent, alone = communication.exposed(hw, t, transfer, busy) if name in with_experts(m) else (none, none)
-        others, copies = (block * split[name], wires[2][name][at]), moved.get(name, none)
+        others, copies = (block * split[name] + normed, wires[3][name][at]), moved.get(name, none)
         paired, single = (
             (busy, again[name], exposed, *others, np.maximum(copies - exposed, 0.0)) for exposed in (sent, alone)
         )

@@ -61,8 +61,9 @@ UNSUPPORTED: Mapping[str, Unsupported] = {
     "sarvam_moe": Unsupported("Sarvam 30B", _UNCOMPARED),
     "step3p5": Unsupported(
         "Step-3.5-Flash",
-        "its windowed layers have more heads than the full ones, and each head has a gate: there are no facts for "
-        "either",
+        "Megatron-Core 0.19.2 has no gate of one number for each head, so Megatron Bridge 0.6.2 builds one as wide as "
+        "the heads in its place (models/stepfun/step35_bridge.py:287): it needs a newer Megatron-Core. There are no "
+        "facts for its windowed layers, which have more heads than the full ones",
     ),
     "step3p7": Unsupported(
         "Step-3.7-Flash",
