@@ -61,7 +61,7 @@ def _one(target: str) -> list[Run] | Diagnostic:
     if os.path.isfile(path):
         return [_of_log(path)]
     log, _, stands = target.rpartition("=")
-    if log and os.path.exists(log):
+    if log and _is_read(log):
         return _paired(Path(log), stands)
     experiment = None if "/" in target else experiment_folder(target)
     if isinstance(experiment, Diagnostic):
@@ -69,6 +69,11 @@ def _one(target: str) -> list[Run] | Diagnostic:
     if experiment is None:
         return _wrong(f"{target} is neither a file nor the id of an experiment")
     return list(_below(experiment)) or _wrong(f"{target} has no log: none of its jobs has started")
+
+
+def _is_read(path: str) -> bool:
+    """Whether a path is a file or a folder: reading a pipe would wait, and a device may have no end."""
+    return os.path.isfile(path) or os.path.isdir(path)
 
 
 def _wrong(text: str) -> Diagnostic:
@@ -80,7 +85,7 @@ def _paired(log: Path, stands: str) -> list[Run] | Diagnostic:
     logs = tuple(job_logs(log)) if log.is_dir() else (log,)
     file = Path(stands) / PLAN if os.path.isdir(stands) else Path(stands)
     if file.suffix != ".json" or not os.path.isfile(file):
-        return [Run(str(log), logs, recipe=stands)] if os.path.exists(stands.partition(":")[0]) else _wrong_run(stands)
+        return [Run(str(log), logs, recipe=stands)] if _is_read(stands.partition(":")[0]) else _wrong_run(stands)
     plan = read_plan(file)
     return _wrong_run(stands) if plan is None else [Run(plan.name, logs, plan, file)]
 
@@ -115,6 +120,8 @@ def _root(plan: Path) -> Path:
 
 def read_plan(path: Path) -> Plan | None:
     """Read the plan of one run; None if the file does not exist or is not a plan."""
+    if not os.path.isfile(path):
+        return None
     try:
         return Plan.from_json(foreign_json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):

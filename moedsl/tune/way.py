@@ -58,7 +58,7 @@ def _json(t: Try) -> dict[str, Any]:
 def opened(folder: Path, experiment: str) -> Way | Diagnostic:
     """Open the way in a folder, or begin one; the folder must be new, or hold one of the same experiment."""
     file = folder / FILE
-    if not file.exists():
+    if not file.is_file():
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             return _wrong(f"{folder} exists and holds no tuning", "name a new folder with -o")
         folder.mkdir(parents=True, exist_ok=True)

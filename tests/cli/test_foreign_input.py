@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,10 @@ import pytest
 from moedsl.cli.arguments import COMMANDS
 from moedsl.cli.main import main
 from moedsl.cli.too_large import LONG
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.samples import measure as lines
 from moedsl.support import foreign_python, limits
+from moedsl.tune import way
 from moedsl.verify import client
 
 pytestmark = pytest.mark.usefixtures("no_collector_callbacks")
@@ -175,6 +179,57 @@ def test_a_file_made_to_break_a_reader(
         assert main(command.split()) == 1, command
         said = "".join(capsys.readouterr())
         assert said and "internal" not in said, command
+
+
+NEWEST: Mapping[str, Sequence[str]] = {
+    "data stats": ("none.jsonl", "pipe", "half", ".", "/dev/zero", "one_line.jsonl"),
+    "gap": ("none.log", "pipe", "half", "pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "half=half", "piped/a.log"),
+    "next": ("none.log", "pipe", "half", "pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "half=half", "piped/a.log",
+             "half --run pipe"),
+    "results": ("pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "piped/a.log"),
+    "gap half --run": ("none.moe", "pipe", "half", "/dev/zero"),
+    "tune --budget 1": ("none.moe", "pipe", "half", "/dev/zero"),
+}  # fmt: skip
+"""The input of the newest commands: missing, a pipe that nobody writes, half a character, a device, too large."""
+
+
+@pytest.fixture
+def newest(alone: Path) -> Iterator[None]:
+    """The files that they are given; what waits longer than half a minute fails."""
+    for folder in ("piped", "broken"):
+        (alone / folder).mkdir()
+    for pipe in ("pipe", "piped/plan.json", "piped/way.json"):
+        os.mkfifo(alone / pipe)
+    for half in ("half", "broken/way.json"):
+        (alone / half).write_bytes(b'{"a": "\xc3')
+    (alone / "piped" / "a.log").write_text(_log(1))
+    (alone / "run.moe").write_text("olmoe_7b; h100 x 2\n")
+    assert main(["compile", "run.moe"]) == 0
+    with (alone / "one_line.jsonl").open("wb") as file:
+        file.truncate(lines.MOST_LINE + 1)
+    before = signal.signal(signal.SIGALRM, _waits)
+    signal.alarm(30)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def _waits(*_: object) -> None:
+    raise TimeoutError("the command waits for its input")
+
+
+@pytest.mark.usefixtures("newest")
+@pytest.mark.parametrize(("command", "given"), [(c, g) for c, each in NEWEST.items() for g in each])
+def test_the_input_of_the_newest_commands(command: str, given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), *given.split()]) == 1
+    said = capsys.readouterr().err
+    assert "error[" in said and "internal" not in said and "Traceback" not in said
+
+
+@pytest.mark.usefixtures("newest")
+@pytest.mark.parametrize("folder", ["piped", "broken", "half"])
+def test_a_folder_that_holds_no_tuning(folder: str) -> None:
+    assert isinstance(way.opened(Path(folder), "an experiment"), Diagnostic)
 
 
 LONG_NAME = "a" * 5000
