@@ -9,7 +9,7 @@ from moedsl.explainer.context import Context, Json
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
-from moedsl.schema.axes import json_value
+from moedsl.schema.axes import json_value, named_value
 from moedsl.schema.symbols import COSTS
 from moedsl.solver.reads import closure, reads
 from moedsl.syntax import ast
@@ -55,7 +55,7 @@ def _rule(b: Context, r: Rule, name: str, against: list[Any]) -> Json:
 
 def values(b: Context, e: ast.Expr) -> Json:
     """The value of each name of an expression in the layout."""
-    return {n: json_value(b.env[n]) for n in sorted(names(e)) if n in b.env}
+    return {n: named_value(n, b.env[n]) for n in sorted(names(e)) if n in b.env}
 
 
 def through(b: Context, r: Rule, name: str) -> list[str]:

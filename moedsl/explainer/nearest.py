@@ -12,10 +12,9 @@ from moedsl.explainer.tree import tree
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
 from moedsl.schema import axes
-from moedsl.schema.axes import json_value
+from moedsl.schema.axes import named_value
 from moedsl.schema.symbols import CASES, COSTS, SPARES
 from moedsl.schema.units import GIB
-from moedsl.schema.versions import BRIDGE, PRODUCTS, as_text
 from moedsl.solver.members import Member, without, written
 from moedsl.solver.reads import reads
 from moedsl.solver.solve import Chosen, solve
@@ -86,13 +85,8 @@ def _broken(core: Sequence[Member]) -> list[Member]:
 
 def _values(env: Json, r: Rule) -> Values:
     """The values of the names of a rule."""
-    values = {n: _value(n, env[n]) for n in sorted(names(r.expr)) if n in env}
+    values = {n: named_value(n, env[n]) for n in sorted(names(r.expr)) if n in env}
     return Values(f" ({', '.join(f'{k}={written(v)}' for k, v in values.items())})", values)
-
-
-def _value(name: str, value: Any) -> Any:
-    """Write a value as JSON, and a version as text."""
-    return as_text(value) if name in (BRIDGE, *PRODUCTS.values()) else json_value(value)
 
 
 def _json(p: Program, codes: Mapping[str, int], row: Row | None, r: Rule, env: Json) -> Json:

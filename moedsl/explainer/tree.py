@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moedsl.rules.interpreter import evaluate
-from moedsl.schema.axes import json_value
+from moedsl.schema.axes import named_value
 from moedsl.schema.units import GIB
 from moedsl.syntax import ast
 from moedsl.syntax.printer import print_expr
@@ -24,7 +24,7 @@ def _tree(expr: ast.Expr, env: Mapping[str, Any], closed: dict[str, ast.Expr]) -
     parts = (closed.pop(expr.id),) if isinstance(expr, ast.Name) and expr.id in closed else ast.operands(expr)
     return {
         "text": print_expr(expr),
-        "value": json_value(evaluate(expr, env)),
+        "value": named_value(expr.id if isinstance(expr, ast.Name) else "", evaluate(expr, env)),
         "parts": [_tree(e, env, closed) for e in parts if _varies(e, env)],
     }
 
@@ -33,6 +33,8 @@ def _varies(e: ast.Expr, env: Mapping[str, Any]) -> bool:
     """Whether the value of a part differs from its text."""
     if isinstance(e, ast.Name):
         return e.id in env or "." in e.id
+    if isinstance(e, ast.Call) and e.func.id == "version":
+        return False
     return not isinstance(e, ast.Number | ast.Bool | ast.String) and not _words(e, env)
 
 

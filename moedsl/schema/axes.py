@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from moedsl.classes.fields import field, frozen
+from moedsl.schema import versions
 
 RECOMPUTE = ("layernorm", "moe_act", "mla_up_proj", "shared_experts", "core_attn", "mlp", "moe", "full")
 OFFLOAD_MODULES = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act")
@@ -193,6 +194,11 @@ SUMMARY = tuple(a.name for a in AXES if a.role in ("parallel", "shape") or a.pla
 SETS = tuple(a.name for a in AXES if a.kind == "set")
 MEMBERS = tuple(dict.fromkeys(w for n in SETS for w in BY_NAME[n].words))
 """Every word of a set, in the order in which lists of them are written."""
+
+
+def named_value(name: str, value: Any) -> Any:
+    """Write the value of a name as JSON; a version as 0.6.2."""
+    return versions.as_text(value) if name in versions.NAMES else json_value(value)
 
 
 def show(value: object) -> str:

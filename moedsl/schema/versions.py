@@ -8,6 +8,8 @@ PRODUCTS = {"torch": "torch_version", "transformer_engine": "te_version"}
 """The products that `target` accepts in addition to Bridge, with the names of their versions in an expression."""
 BRIDGE = "bridge_version"
 """The version of Bridge in an expression, which every run has."""
+NAMES = (BRIDGE, *PRODUCTS.values())
+"""The names of versions in an expression."""
 _VERSION = re.compile(r"\d{1,4}(?:\.\d{1,4}){0,2}")
 
 

@@ -9,7 +9,7 @@ from moedsl.diagnostics.model import Diagnostic, note, warning
 from moedsl.diagnostics.source import Span
 from moedsl.rules.vectorizer import names
 from moedsl.schema import axes
-from moedsl.schema.axes import json_value
+from moedsl.schema.axes import named_value
 from moedsl.solver.laws import Compiled, Law, broken
 from moedsl.solver.neighbours import Neighbour, judged
 from moedsl.solver.search import HELD, MOVED
@@ -41,7 +41,7 @@ def _of_the_layout(c: Compiled, law: Law) -> Span:
 
 def _diagnostic(kind: Callable[..., Diagnostic], c: Compiled, law: Law, where: Span) -> Diagnostic:
     read = sorted(names(law.rule.expr))
-    values = {n: json_value(c.problem.values[n]) for n in read if n in c.problem.values}
+    values = {n: named_value(n, c.problem.values[n]) for n in read if n in c.problem.values}
     return kind(law.rule.id, law.rule.because or law.rule.name, where, values=values, cites=law.rule.cites)
 
 
