@@ -13,9 +13,9 @@ from moedsl.schema.facts import Hardware, Model
 
 FP32 = 4.0
 STATES: Mapping[str, int] = {"sgd": 1, "lion": 1, "muon": 1, "dist_muon": 1}
-"""Numbers that an optimizer keeps for a trained parameter besides its master copy; every other has Adam's two. They
-are FP32 in a checkpoint whatever their format in memory (core optimizer/distrib_optimizer.py:1111, te
-pytorch/optimizers/fused_adam.py:353)."""
+"""Numbers that an optimizer keeps for a trained parameter besides its master copy; every other has Adam's two. Muon's
+embeddings, which Adam trains, count as the rest. They are FP32 in a checkpoint whatever their format in memory (core
+optimizer/distrib_optimizer.py:1111, te pytorch/optimizers/fused_adam.py:353)."""
 ADAM = 2
 
 

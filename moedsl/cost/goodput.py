@@ -12,6 +12,10 @@ import math
 from moedsl.classes.fields import frozen
 from moedsl.schema.calibration import Constants
 
+_MOST = 700.0
+"""The largest exponent; beyond it nothing is trained."""
+_SURE = 1 - 1e-12
+"""The most likely failure; with a certain one the time would be infinite."""
 _RESTARTS_FROM = 2048
 """The GPUs up to which `restart` is stated."""
 
@@ -51,23 +55,28 @@ class Goodput:
         intervals as were written whole."""
         if self.local is not None:
             return self.interval / self._passed(self.local)
-        begun = math.exp(-(self.back + self.durable) / self.mtbf)
-        return self.interval / self.mtbf * begun / math.expm1((self.interval + self.blocked) / self.mtbf)
+        cycle = (self.interval + self.blocked) / self.mtbf
+        kept = math.exp(-cycle - (self.back + self.durable) / self.mtbf) / -math.expm1(-cycle)
+        return self.interval / self.mtbf * kept
 
     def _passed(self, local: Local) -> float:
         """The mean time from one save on the shared file system to the next: with `a + b * first` the time left from
         each save on, backwards from the last, where `first` is the whole."""
         train, a, b = self.interval / local.intervals, 0.0, 0.0
-        far = self.mtbf * math.exp((self.back + self.durable) / self.mtbf)
+        far = self._lost(self.durable)
         for i in reversed(range(local.intervals)):
             lasts = train + (self.blocked if i == local.intervals - 1 else local.blocked)
             before = 0.0 if i else min(self.durable, lasts)  # the save before is not written yet, and not a local one
-            near = self.mtbf * math.exp((self.back + local.durable + before) / self.mtbf)
-            fails = -math.expm1(-lasts / self.mtbf)
+            near = self._lost(local.durable + before)
+            fails = min(-math.expm1(-lasts / self.mtbf), _SURE)
             stays = 1 - fails * local.share
             a = (fails * (local.share * near + (1 - local.share) * far) + (1 - fails) * a) / stays
             b = (fails * (1 - local.share) + (1 - fails) * b) / stays
         return a / (1 - b)
+
+    def _lost(self, durable: float) -> float:
+        """The mean time of an interval that fails, until training goes on; more failures come meanwhile."""
+        return self.mtbf * math.exp(min((self.back + durable) / self.mtbf, _MOST))
 
     @property
     def saves(self) -> float:

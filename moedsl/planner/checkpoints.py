@@ -7,7 +7,7 @@ from typing import Any
 
 from moedsl.checker.program import Program
 from moedsl.planner.model.saving import Checkpoints, LocalCheckpoints, Shares
-from moedsl.solver.saving import Saving, saving
+from moedsl.solver.saving import INTERVAL, Saving, saving
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 
@@ -32,7 +32,7 @@ def checkpoints(chosen: Chosen, row: Row, env: Mapping[str, Any], derived: Mappi
     return Checkpoints(
         saved=env["saves"],
         size_gb=size,
-        bytes_per_parameter=s.size.total / s.size.parameters,
+        bytes_per_parameter=s.size.total / max(1, s.size.parameters),
         async_save=s.is_async,
         blocked_s=g.blocked,
         write_s=s.write,
@@ -56,6 +56,7 @@ def _local(chosen: Chosen, s: Saving, size: float) -> LocalCheckpoints | None:
 
 
 def _because(p: Program, s: Saving) -> str:
-    if "checkpoint.save_interval" in p.sets:
-        return f"the run sets it; {s.best_steps} steps would be best"
+    if INTERVAL in p.sets:
+        sets = "sets it" if p.sets[INTERVAL] else "saves only at its end, here a month"
+        return f"the run {sets}; {s.best_steps} steps would be best"
     return _LIMITS[s.limit]

@@ -16,6 +16,9 @@ from moedsl.solver.problem import Problem
 
 PAYS = 0.005
 """The least goodput that saves on the nodes' own disks must add."""
+INTERVAL = "checkpoint.save_interval"
+MONTH = 30 * 86400.0
+"""The interval of a run that saves only at its end."""
 _RESTARTS_IN_JOB = ("ft.enable_ft_package", "inprocess_restart.enabled")
 
 
@@ -64,7 +67,7 @@ def saving(problem: Problem, cost: Cost, env: Mapping[str, Any], step_time: floa
     lost = p.site.most_lost or 60.0 * float(env[LetName.MOST_LOST_MINUTES])
     wanted, limit = _bounded(best, lost - durable, durable, step_time)
     best_steps = max(1, round(wanted / step_time))
-    steps = int(sets.get("checkpoint.save_interval") or best_steps)
+    steps = sets.get(INTERVAL, best_steps) or max(1, round(MONTH / step_time))
     share = c.in_place if _in_job(p) else 0.0
     back = share * goodput.back_in_job(c) + (1 - share) * goodput.back(c, gpus)
     shared = Goodput(steps * step_time, blocked, durable, mtbf, back + load)

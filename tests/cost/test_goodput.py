@@ -7,7 +7,7 @@ import math
 import pytest
 
 from moedsl.cost import checkpoints, goodput
-from moedsl.cost.goodput import Goodput, best_interval
+from moedsl.cost.goodput import Goodput, Local, best_interval
 from moedsl.cost.memory import Trained
 from moedsl.schema.adapter import Adapter
 from tests.helpers.cost_models import hardware, model
@@ -33,6 +33,13 @@ def test_no_other_interval_keeps_more(mtbf: float, blocked: float) -> None:
     most = Goodput(best, blocked, 30.0, mtbf, 600.0).trains
     for other in (0.5, 0.9, 1.1, 2.0):
         assert Goodput(best * other, blocked, 30.0, mtbf, 600.0).trains < most
+
+
+@pytest.mark.parametrize("local", [None, Local(4, 1.0, 1.0, 0.5)])
+def test_where_nothing_can_be_trained_the_share_is_none(local: Local | None) -> None:
+    """Intervals and returns of years, with a failure every minute."""
+    for interval, returns in ((1e9, 600.0), (60.0, 1e9)):
+        assert Goodput(interval, 7.0, 60.0, MINUTE, returns, local).trains == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("gpus, hours", [(16_384, 1.8), (131_072, 0.23)])

@@ -53,6 +53,9 @@ def test_what_a_run_sets_counts() -> None:
     fixed = saves("set checkpoint.save_interval = 1000; set checkpoint.most_recent_k = 2")
     assert (fixed.interval_steps, fixed.kept) == (1000, 2) and fixed.kept_gb == pytest.approx(3 * fixed.size_gb)
     assert fixed.goodput.trains < saves().goodput.trains
+    once = saves("set checkpoint.save_interval = 0")
+    assert once.interval_s == pytest.approx(30 * 86400, rel=0.01) and "at its end" in once.because
+    assert once.goodput.trains < 0.01
     stops = saves("set checkpoint.async_save = false")
     assert stops.blocked_s == stops.write_s > saves().blocked_s
     assert stops.goodput.trains < saves().goodput.trains
