@@ -63,6 +63,13 @@ def test_grave_advice_that_no_layout_follows_is_a_warning() -> None:
     assert notes(text)[SLICES] == "h100 x 32"
 
 
+def test_a_norm_over_all_heads_that_tp_splits_is_a_warning() -> None:
+    split = "std.split_norm.whole_gradients"
+    assert severities("minimax_m2_5; h100 x 256; pin tp=4; fit first")[split] == "warning"
+    for phase in ("fit", "scale", "throughput"):
+        assert split not in severities(f"minimax_m2_5; h100 x 64; {phase} first")
+
+
 def test_deepstack_features_that_learn_are_kept_whole_where_a_layout_can() -> None:
     for phase in ("fit", "scale", "throughput"):
         assert not {WHOLE_LAYERS, SLICES} & severities(f"qwen3_vl_30b_a3b; h100 x 64; seq 16k; {phase} first").keys()
