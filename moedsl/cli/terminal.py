@@ -115,8 +115,8 @@ def width(stream: TextIO) -> int:
 
 
 def room_of(stream: TextIO) -> int | None:
-    """Return the columns of the terminal of a stream, None if it goes elsewhere."""
-    return columns(WIDTH) if _below(stream).isatty() else None
+    """Return the columns of the terminal of a stream, if it tells them within reason; None if it goes elsewhere."""
+    return max(_NARROWEST, columns(WIDTH) or WIDTH) if _below(stream).isatty() else None
 
 
 def folded(text: str, stream: TextIO) -> str:
@@ -137,8 +137,9 @@ def _folded(line: str, room: int) -> Iterator[str]:
         wide = len(re.sub(PAINT, "", word))
         if part and used + wide > room:
             yield part
-            part, used, word = "", len(indent), word.lstrip(" ")
-            word, wide = indent + word, len(re.sub(PAINT, "", word))
+            part, used = indent, len(indent)
+            wide -= len(word) - len(word.lstrip(" "))
+            word = word.lstrip(" ")
         part, used = part + word, used + wide
     yield part
 

@@ -30,6 +30,9 @@ _NAMED = re.compile(r"(?:[\w.-]+/)?[\w.-]*\w")
 _LISTED = re.compile(r"(\w+)\s*=\s*(\w+(?:\s*,\s*\w+(?!\w|\s*=))+)")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?![\w.])")
 _PATH = re.compile(r"[^\s;#\"]+")
+_COMMENTS = re.compile(r"(?:\s|#[^\n]*)*")
+_LONGEST_MACHINES = 80
+"""The longest text of machines that is read, in characters."""
 _NODES_BY_GPUS = re.compile(
     r"(?:hardware\s+)?(?P<first>[A-Za-z]+[0-9]+\w*\s+x?\s*)?(?P<nodes>[0-9]{1,6})\s*[xX*\u00d7]\s*(?P<gpus>[0-9]{1,6})"
     r"(?(first)|\s*[xX*\u00d7]?\s*(?P<last>[A-Za-z]+[0-9]+\w*))"
@@ -134,8 +137,8 @@ def _spaced_name(line: Line) -> Diagnostic | None:
 
 def _starts_program(line: Line) -> bool:
     """Whether there are only comments above."""
-    above = line.source.text[: line.words[0].start].splitlines()
-    return all(not text.strip() or text.lstrip().startswith("#") for text in above)
+    above = _COMMENTS.match(line.source.text)
+    return above is not None and above.end() >= line.words[0].start
 
 
 def _times(line: Line) -> Diagnostic | None:
@@ -170,7 +173,8 @@ def _count_first(line: Line) -> Diagnostic | None:
 def _nodes_by_gpus(line: Line) -> Diagnostic | None:
     """``16 x 8 h100``, ``h100 x 16 x 8``"""
     first, last = line.words[0], line.words[-1]
-    product = _NODES_BY_GPUS.fullmatch(line.written(first, last))
+    text = line.written(first, last)
+    product = _NODES_BY_GPUS.fullmatch(text) if len(text) <= _LONGEST_MACHINES else None
     if product is None:
         return None
     name = product["last"] or product["first"].split()[0]

@@ -156,6 +156,12 @@ def test_carets_point_at_their_words_on_a_narrow_terminal(monkeypatch: pytest.Mo
     assert lines[at - 1][lines[at].index("^") :].startswith("pin dispatcher=deepep"[-lines[at].count("^") :])
 
 
+def test_a_terminal_that_tells_no_width_has_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pseudo-terminal without a size tells 0 columns."""
+    monkeypatch.setenv("COLUMNS", "0")
+    assert terminal.folded("word " * 30, Terminal()).splitlines()[0] == ("word " * 20).rstrip()
+
+
 def test_a_line_of_progress_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(talk, "QUIET_FOR", -1.0)
     monkeypatch.setenv("TERM", "xterm")

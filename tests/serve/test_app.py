@@ -126,7 +126,16 @@ def test_foreign_requests_are_refused(client: httpx.Client) -> None:
     assert client.post("/answer", content=body, headers=JSON | {"host": "plans.example"}).status_code == 200
     assert client.post("/answer", content=body, headers={"content-type": "text/plain"}).status_code == 415
     assert client.post("/answer", content="x" * (app.LIMIT + 1), headers=JSON).status_code == 413
-    for bad in (b'{"what": "plan", "text": "\xc3"}', "", "[", "[1]", "{}", '{"what": "plan"}', '{"what": 1, "text": "x"}', '{"what": "rm", "text": "x"}'):
+    for bad in (
+        b'{"what": "plan", "text": "\xc3"}',
+        "",
+        "[",
+        "[1]",
+        "{}",
+        '{"what": "plan"}',
+        '{"what": 1, "text": "x"}',
+        '{"what": "rm", "text": "x"}',
+    ):
         assert client.post("/answer", content=bad, headers=JSON).status_code == 400, bad
     assert client.post("/complete", json={"text": "", "line": -1, "character": True}).status_code == 400
     for path in ("/page.py", "/../app.py", "/%2e%2e/app.py", "/etc/passwd", "//etc/passwd"):
