@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from moedsl.planner.model.plan import Plan
 from moedsl.report import ranks, schedule, ticks
 from moedsl.report.page import SIGN, memory, page
 from moedsl.schema import rank_groups
-from tests.editors.needs import program
 from tests.helpers import bridge_process
 
 SHAPES = [(1, 1, 3), (2, 1, 4), (4, 1, 3), (4, 1, 8), (2, 2, 4), (4, 3, 8), (8, 2, 16)]
@@ -203,22 +201,3 @@ def test_ticks_of_equal_ratios_are_few() -> None:
     assert ticks.doubles(1, 4096) == [1, 4, 16, 64, 256, 1024, 4096] and ticks.doubles(8, 8) == [8]
     assert ticks.decades(18.77, 600) == [20, 50, 100, 200, 500]
     assert ticks.decades(10, 19) == [10, 12, 14, 16, 18] and ticks.decades(0.3, 0.3) == [0.3]
-
-
-@pytest.mark.parametrize("width", [390, 1200])
-def test_a_browser_shows_it_without_scrolling_sideways(width: int, tmp_path: Path) -> None:
-    chromium = program("chromium", "chromium")
-    text = page(plans("deepseek_v3; gb200 x 256; throughput first; pin pp=4 vpp=4 ep=64 recompute=[mla_up_proj]"))
-    file = tmp_path / "r.html"
-    frame = f'<iframe src="r.html" style="border:0;width:{width}px;height:2000px"></iframe>'
-    tell = "onload = () => document.title = frames[0].document.documentElement.scrollWidth"
-    file.write_text(text, encoding="utf-8")
-    (tmp_path / "frame.html").write_text(f"<title></title>{frame}<script>{tell}</script>", encoding="utf-8")
-    words = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--dump-dom"]
-    profile = f"--user-data-dir={tmp_path / 'profile'}"
-    shown = subprocess.run(
-        [chromium, *words, profile, "--virtual-time-budget=4000", f"file://{tmp_path}/frame.html"],
-        capture_output=True, text=True, check=True, timeout=120,
-    ).stdout  # fmt: skip
-    found = re.search(r"<title>(\d+)</title>", shown)
-    assert found and int(found[1]) <= width
