@@ -215,7 +215,7 @@ class Family:
     notes: tuple[str, ...] = ()
     vision: Mapping[str, Rule] = Factory(dict)
     """Rules for `vision_config`; the language model is in `text_config` then."""
-    vision_only: tuple[Only, ...] = ()
+    vision_only: tuple[Only | Alike, ...] = ()
     outer: Mapping[str, Rule] = Factory(dict)
     """Facts at the top level of a configuration with a `text_config`."""
     bridge: bool = True
