@@ -454,16 +454,9 @@ def host_tower(m: Model, hw: Hardware, t: Table, learns: bool) -> Floats:
     recompute. Only the graph of the whole iteration contains it."""
     if m.vision is None:
         return np.zeros(t.rows)
-    k = hw.constants
+    each = (hw.constants.host_attention + hw.constants.host_dense) * slower(hw) * (1.0 - t.has("cuda_graph", WHOLE))
     passes = 3.0 + activations.again(m.vision, t) if learns else 1.0
-    return (
-        m.vision.layers
-        * (k.host_attention + k.host_dense)
-        * slower(hw)
-        * passes
-        / 3
-        * (1.0 - t.has("cuda_graph", WHOLE))
-    )
+    return m.vision.layers * each * passes / 3
 
 
 def slower(hw: Hardware) -> float:
