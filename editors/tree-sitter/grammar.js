@@ -31,6 +31,7 @@ module.exports = grammar({
     $._risk_word,
     $._vlm_word,
     $._data_word,
+    $._weights_word,
     $._pin_word,
     $._require_word,
     $._prefer_word,
@@ -101,6 +102,7 @@ module.exports = grammar({
       $.phase_stmt,
       $.vlm_stmt,
       $.data_stmt,
+      $.weights_stmt,
       $.pin_stmt,
       $.require,
       $.prefer,
@@ -147,6 +149,8 @@ module.exports = grammar({
       choice(seq($.name, optional($.string)), $.string),
       repeat($.binding),
     ),
+
+    weights_stmt: $ => seq(scanned($._weights_word, 'weights'), optional($.name), $.string),
 
     pin_stmt: $ => seq(scanned($._pin_word, 'pin'), repeat1($.binding)),
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from moedsl.checker import adapter_options, data_options, overrides, phases, training_inputs, units, vlm_options
+from moedsl.checker import (
+    adapter_options,
+    data_options,
+    overrides,
+    phases,
+    training_inputs,
+    units,
+    vlm_options,
+    weights_options,
+)  # fmt: skip
 from moedsl.checker import isolation as isolate
 from moedsl.checker.hidden_text import hidden
 from moedsl.checker.program import Allow, Isolation, Pin, Program
@@ -21,7 +30,7 @@ from moedsl.rules.interpreter import evaluate, number
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
-from moedsl.schema import axes
+from moedsl.schema import axes, weights
 from moedsl.schema.adapter import Adapter
 from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.samples import Samples
@@ -142,6 +151,7 @@ class _Reader:
         data, samples = self._data(model)
         target = self._target()
         sets = overrides.read(self.draft.sets, model, target, self.diagnostics)
+        hub_weights, sets = self._weights(sets)
         if model is not None:
             model = evolve(model, query_norm=releases.BY_VERSION[target].query_norm)
         built = None if model is None else overrides.as_set(model, sets)
@@ -152,7 +162,8 @@ class _Reader:
             "precision": self._precision(hardware),
             "data": data, "samples": samples, "vlm": frozen, "adapter": self._adapter(),
             "allows": self._allows(), "sweep": self._sweep(),
-            "sets": sets, "target": target, "pipeline_layout": self._layout(built), "isolate": self._isolate(),
+            "sets": sets, "hub_weights": hub_weights, "target": target, "pipeline_layout": self._layout(built),
+            "isolate": self._isolate(),
             "versions": self._versions(),
         }  # fmt: skip
         pins = sharding | self._pins(parts["precision"])
@@ -162,6 +173,7 @@ class _Reader:
         spans = {k: s.span for k, s in self.draft.fixed.items()}
         spans |= {k: b.span for k, b in self.draft.pins.items() if k == "pipeline_layout"}
         spans |= {path: s.path.span for path, s in self.draft.sets.items()}
+        spans |= {weights.FIELD: spans["weights"]} if "weights" in spans else {}
         if parts["adapter"] is not None:
             spans = {n: spans.get("adapter", spans["task"]) for n in RUN if n.startswith("adapter")} | spans
         spans = {"pack": spans["data"]} | spans if samples is not None and "data" in spans else spans
@@ -266,10 +278,20 @@ class _Reader:
 
     def _data(self, model: Model | None) -> tuple[str, Samples | None]:
         """The path or the name of the data, and what is known of its samples."""
-        task, stmt = self.draft.fixed.get("task"), self.draft.fixed.get("data")
-        tunes = isinstance(task, ast.TaskStmt) and task.value.id in FINE_TUNES
-        reads_samples = tunes and (model is None or model.vision is None)
+        stmt = self.draft.fixed.get("data")
+        reads_samples = self._tunes and (model is None or model.vision is None)
         return data_options.read(stmt if isinstance(stmt, ast.DataStmt) else None, reads_samples, self.diagnostics)
+
+    @property
+    def _tunes(self) -> bool:
+        task = self.draft.fixed.get("task")
+        return isinstance(task, ast.TaskStmt) and task.value.id in FINE_TUNES
+
+    def _weights(self, sets: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
+        """The name of the weights on Hugging Face, and the fields that the run sets with their folder."""
+        stmt = self.draft.fixed.get("weights")
+        own = stmt if isinstance(stmt, ast.WeightsStmt) else None
+        return weights_options.read(own, self._tunes, sets, self.diagnostics)
 
     def _vlm(self, model: Model | None) -> tuple[frozenset[str], dict[str, Pin]]:
         """The frozen parts, and the sharding of tower and decoder."""

@@ -82,6 +82,8 @@ class Program:
     sweep: tuple[str, tuple[int, ...]] | None
     sets: Mapping[str, Any]
     target: str
+    hub_weights: str | None = None
+    """The model of Hugging Face whose weights are imported before the run."""
     spans: Mapping[str, Span] = field(factory=dict)
     """The place of each statement, by the name of what it fixes."""
     isolate: Isolation | None = None

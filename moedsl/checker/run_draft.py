@@ -61,6 +61,7 @@ _KEYS: dict[type, str] = {
     ast.PhaseStmt: "phase",
     ast.VlmStmt: "vlm",
     ast.DataStmt: "data",
+    ast.WeightsStmt: "weights",
     ast.RoutingStmt: "routing",
     ast.RiskStmt: "risk",
     ast.SweepStmt: "sweep",

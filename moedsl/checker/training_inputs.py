@@ -13,7 +13,7 @@ from moedsl.rules.ids import LetName
 _ID = "plan.sft_without_weights"
 _TEXT = "`task {}` names no checkpoint, and Bridge fine-tunes only from a checkpoint"
 _HELP = (
-    'write `set checkpoint.pretrained_checkpoint = "PATH"`; AutoBridge.import_ckpt makes one from a hub model',
+    'write `weights hf "ORG/NAME"`, which imports them, or `weights "PATH"` for a checkpoint',
     'or continue an earlier run: `set checkpoint.load = "PATH"`',
 )
 _CITES = ("bridge training/finetune.py:50", "bridge training/setup.py:185")

@@ -65,6 +65,18 @@ _TARGET = _arg(
     default="", action=_Named,
 )  # fmt: skip
 _PROGRAM = (_arg("file FILE", _FILE, nargs="?"), _TEXT, _LIKE)
+_SENT = (
+    _arg(
+        "--cluster NAME",
+        "submit to this cluster; without a name to the run file's only one or its default",
+        nargs="?",
+        const="",
+    ),
+    _arg("--run NAME", "the run of a file that has several (default: all of them)"),
+    _flag("--dryrun", "print exactly what would be sent, and send nothing"),
+)
+_DETACH = _flag("--detach", "return once all jobs are submitted; `jobs` and `logs` follow them")
+_CONVERTED = (*_PROGRAM, *_SENT, _DETACH, _JSON)
 _STAGES = ("parse", "check", "lower", "solve", "plan")
 SECTIONS = (
     "meshes", "batch", "policy", "samples", "adapter", "memory", "speed", "decisions", "environment", "experiment",
@@ -348,21 +360,26 @@ COMMANDS: Mapping[str, Command] = {
     "run": _command(
         "train on this machine, or submit to a cluster through NeMo-Run",
         *_PROGRAM,
-        _arg(
-            "--cluster NAME",
-            "submit to this cluster; without a name to the run file's only one or its default",
-            nargs="?",
-            const="",
-        ),
-        _arg("--run NAME", "the run of a file that has several (default: all of them)"),
-        _flag("--dryrun", "print exactly what would be sent, and send nothing"),
+        *_SENT,
         _flag("--no-preflight", "skip the checks of Bridge and of the cluster, and those in the job's first seconds"),
-        _flag("--detach", "return once all jobs are submitted; `jobs` and `logs` follow them"),
+        _DETACH,
         _flag(
             "--sequential",
             "start each run when the one before it has ended, even if it failed (default: the scheduler decides)",
         ),
         _JSON,
+    ),
+    "weights": _command(
+        "import the weights of a fine-tuning run from Hugging Face, or export what it trained",
+        actions={
+            "import": _command("import the weights that a run names, unless they are there", *_CONVERTED),
+            "export": _command(
+                "write a run's checkpoint as Hugging Face has it; of adapters, those alone",
+                *_CONVERTED,
+                _arg("--to FOLDER", "the new folder, as the job sees it", required=True),
+                _arg("--from FOLDER", "the checkpoint (default: the run's `checkpoint.save`)", dest="checkpoint"),
+            ),
+        },
     ),
     "clusters": _command(
         "list the clusters that `run --cluster` knows",

@@ -32,6 +32,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "next": ("moedsl next out", "moedsl next out --run run.moe -o next.moe"),
     "tune": ("moedsl tune run.moe --budget 8",),
     "data": ("moedsl data stats /data/conversations",),
+    "weights": ("moedsl weights import run.moe --cluster", "moedsl weights export run.moe --to /models/mine --cluster"),
     "serve": ("moedsl serve", "moedsl serve --port 0"),
     "fmt": ("moedsl fmt run.moe", "moedsl fmt --check run.moe"),
     "models": ("moedsl models", "moedsl models add config.json --name mine -o mine.moe"),

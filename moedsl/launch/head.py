@@ -42,6 +42,7 @@ def expected(plan: Plan, launch: Launch) -> dict[str, Any]:
         "modules": modules(plan),
         "gpus": gpu,
         "paths": paths(plan),
+        "checkpoints": checkpoints(plan),
         "hf": plan.hf,
         "revision": plan.revision,
     }
@@ -68,6 +69,10 @@ def paths(plan: Plan) -> list[str]:
     """
     named = plan.samples is not None and plan.samples.source == "hf"
     data = [] if plan.policy.data == "mock" or named else [plan.policy.data]
+    return list(dict.fromkeys([*data, *checkpoints(plan)]))
+
+
+def checkpoints(plan: Plan) -> list[str]:
+    """List the checkpoints from which the run starts."""
     load, save, pretrained = (plan.set.get(f"checkpoint.{n}") for n in ("load", "save", "pretrained_checkpoint"))
-    read = [str(p) for p in (load if load != save else None, pretrained) if p]
-    return list(dict.fromkeys([*data, *read]))
+    return [str(p) for p in (load if load != save else None, pretrained) if p]

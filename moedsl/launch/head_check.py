@@ -39,6 +39,8 @@ DISTRIBUTIONS = {
 """The distribution and the package of each product."""
 MAJOR, MINOR = 75, 76
 """CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR of cuda.h."""
+MARKS = ("latest_train_state.pt", "latest_checkpointed_iteration.txt", ".metadata", "config.json")
+"""The files of which a whole checkpoint has one: the first two are written last, the third is in an iteration."""
 MEMORY_SHARE = 0.94
 """The least share of the plan's memory that a GPU of the same name must have."""
 
@@ -50,6 +52,7 @@ def problems(expected: dict[str, Any]) -> list[str]:
     found += [p for m in expected.get("modules", []) for p in module(m)]
     found += gpus(expected.get("gpus"))
     found += [p for path in expected.get("paths", []) for p in missing(path)]
+    found += [p for path in expected.get("checkpoints", []) for p in unfinished(path)]
     found += configuration(expected.get("hf"), expected.get("revision"))
     return found
 
@@ -183,6 +186,18 @@ def missing(path: str) -> Iterator[str]:
     """Report a path that this process cannot see; an indexed dataset consists of two files with its prefix."""
     if not any(os.path.exists(path + ending) for ending in ("", ".idx", ".bin")):
         yield f"{path} does not exist here: is it mounted?"
+
+
+def unfinished(path: str) -> Iterator[str]:
+    """Report a folder that is there and is no checkpoint."""
+    if os.path.exists(path) and not is_checkpoint(path):
+        yield f"{path} is no whole checkpoint: an import or a save that did not finish leaves such a folder"
+
+
+def is_checkpoint(folder: str) -> bool:
+    """Whether Bridge finds a checkpoint there: what is written last, or weights of Hugging Face (bridge
+    training/utils/checkpoint_utils.py:211, 260)."""
+    return any(os.path.exists(os.path.join(folder, name)) for name in MARKS)
 
 
 def configuration(model: str | None, revision: str | None) -> Iterator[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import PurePosixPath
 
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.launch.head_check import MARKS
 from moedsl.launch.quote import word
 
 
@@ -37,12 +38,16 @@ def _unmounted(path: str, cluster: Cluster) -> Diagnostic:
     return error("preflight.path", text, help=f'add it to the cluster: mounts ["{path}:{path}"]')
 
 
-def command(paths: Sequence[str], cluster: Cluster, written: Sequence[str] = ()) -> str:
+def command(
+    paths: Sequence[str], cluster: Cluster, written: Sequence[str] = (), checkpoints: Container[str] = ()
+) -> str:
     """Write bash that prints the number of each missing path; for an indexed dataset, of its files.
 
-    For a folder in `written`, the nearest existing parent must be a writable folder.
+    A path in `checkpoints` must be a whole one. For a folder in `written`, the nearest existing parent must be a
+    writable folder.
     """
     read = [_read(number, there) for number, there in _outside(paths, cluster)]
+    read += [_whole(number, there) for number, there in _outside(paths, cluster) if paths[number] in checkpoints]
     write = [_write(number, there) for number, there in _outside(written, cluster)]
     return "; ".join([*read, *write]) or "true"
 
@@ -60,6 +65,11 @@ def _read(number: int, there: str) -> str:
     return f"{said} || echo missing {number}"
 
 
+def _whole(number: int, there: str) -> str:
+    said = " || ".join(f"test -e {word(f'{there}/{mark}')}" for mark in MARKS)
+    return f"! test -e {word(there)} || {said} || echo unfinished {number}"
+
+
 def _write(number: int, there: str) -> str:
     nearest = f'd={word(there)}; while ! test -e "$d"; do d="$(dirname "$d")"; done'
     return f'{nearest}; {{ test -d "$d" && test -w "$d"; }} || echo unwritable {number}'
@@ -67,11 +77,15 @@ def _write(number: int, there: str) -> str:
 
 def missing(output: str, paths: Sequence[str], cluster: Cluster, written: Sequence[str] = ()) -> list[Diagnostic]:
     """Turn the output of `command` into errors."""
-    said = [line.split() for line in output.splitlines() if line.startswith(("missing ", "unwritable "))]
-    return [
-        _missing(paths[int(n)], cluster) if what == "missing" else _unwritable(written[int(n)], cluster)
-        for what, n in said
-    ]
+    of = {"missing": (_missing, paths), "unfinished": (_unfinished, paths), "unwritable": (_unwritable, written)}
+    said = [line.split() for line in output.splitlines() if line.split(" ")[0] in of]
+    return [of[what][0](of[what][1][int(n)], cluster) for what, n in said]
+
+
+def _unfinished(path: str, cluster: Cluster) -> Diagnostic:
+    text = f"{path} on cluster {cluster.name} is no whole checkpoint"
+    help = "an import or a save that did not finish leaves such a folder: remove it, or name another one"
+    return error("preflight.checkpoint", text, help=help)
 
 
 def _unwritable(path: str, cluster: Cluster) -> Diagnostic:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from attrs import frozen
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, error, note
 from moedsl.diagnostics.source import Source
-from moedsl.launch import head, nodes, places
+from moedsl.launch import head, nodes, places, weights
 from moedsl.launch.derive import Launch
 from moedsl.launch.shield import no_input
 from moedsl.planner.model.plan import Plan
@@ -36,16 +36,31 @@ def before(
 ) -> list[Diagnostic]:
     """Run every check that is possible from here; errors stop the run, and notes name skipped checks."""
     found = bridge([j.plan for j in jobs], source, library, progress)
-    paths = list(dict.fromkeys(p for j in jobs for p in head.paths(j.plan)))
+    imported = {p for j in jobs for p in weights.folders(j.plan)}
+    paths = list(dict.fromkeys(p for j in jobs for p in head.paths(j.plan) if p not in imported))
+    checkpoints = {p for j in jobs for p in head.checkpoints(j.plan)}
     written = list(dict.fromkeys(p for j in jobs for p in saved(j.plan)))
     if cluster.executor == "local":
-        said = _local(places.command(paths, cluster, written))
+        said = _local(places.command(paths, cluster, written, checkpoints))
         return found + places.missing(said, paths, cluster, written)
-    found += places.unmounted([*paths, *(p for p in written if p not in paths)], cluster)
+    found += places.unmounted([*paths, *imported, *(p for p in written if p not in paths)], cluster)
     progress(f"asking cluster {cluster.name} for its nodes")
     if cluster.executor == "kubeflow":
         return found + kubernetes(jobs, cluster)
-    return found + slurm(jobs, cluster, paths, written)
+    return found + slurm(jobs, cluster, paths, written, checkpoints)
+
+
+def absent(folders: Sequence[str], cluster: Cluster) -> list[str]:
+    """Return those of some folders that are not on the cluster; all where nobody can be asked."""
+    command = places.command(folders, cluster)
+    if cluster.executor == "local":
+        said = _local(command)
+    elif cluster.executor == "kubeflow" or isinstance(tunnel := _tunnel(cluster), Diagnostic):
+        return [*folders]
+    else:
+        with no_input():
+            said = tunnel.run(command, hide=True, warn=True).stdout
+    return [folders[int(line.split()[1])] for line in said.splitlines() if line.startswith("missing ")]
 
 
 def saved(plan: Plan) -> list[str]:
@@ -88,7 +103,11 @@ def _refused(name: str, report: Any) -> Diagnostic:
 
 
 def slurm(
-    jobs: Sequence[Checked], cluster: Cluster, paths: Sequence[str], written: Sequence[str] = ()
+    jobs: Sequence[Checked],
+    cluster: Cluster,
+    paths: Sequence[str],
+    written: Sequence[str] = (),
+    checkpoints: Container[str] = (),
 ) -> list[Diagnostic]:
     """Check the partition's nodes, and paths on the login node, with two commands through the cluster's tunnel."""
     tunnel = _tunnel(cluster)
@@ -96,7 +115,7 @@ def slurm(
         return [tunnel]
     with no_input():
         said = tunnel.run(nodes.SINFO, hide=True, warn=True)
-        there = tunnel.run(places.command(paths, cluster, written), hide=True, warn=True).stdout
+        there = tunnel.run(places.command(paths, cluster, written, checkpoints), hide=True, warn=True).stdout
     if not said.ok:
         words = "; ".join(said.stderr.strip().splitlines()) or f"exit code {said.exited}"
         text = f"the nodes of cluster {cluster.name} are not known: sinfo says {words}"

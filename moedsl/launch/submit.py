@@ -50,6 +50,12 @@ def sequential(tasks: Sequence[Task]) -> list[Task]:
     return [evolve(task, after=names, whatever=True) for task, names in zip(tasks, after, strict=False)]
 
 
+def following(first: Sequence[Task], tasks: Sequence[Task]) -> list[Task]:
+    """Make the tasks that wait for no other wait for the success of the first ones."""
+    names = tuple(task.name for task in first)
+    return [*first, *(task if task.after else evolve(task, after=names, whatever=False) for task in tasks)]
+
+
 def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str], None]) -> Submitted:
     """Submit every task as one experiment below `home`, or cancel what was submitted and report why.
 

@@ -98,6 +98,7 @@ _STATEMENTS: dict[str, Callable[[Around], Iterator[Offer]]] = {
     "risk": offers_run.choice(symbols.RISKS, "risk"),
     "vlm": offers_run.vlm,
     "data": offers_run.data,
+    "weights": offers_run.weights,
     "pin": offers_axes.pin,
     "sweep": offers_axes.swept,
     "isolate": offers_axes.swept,

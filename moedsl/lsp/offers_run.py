@@ -105,6 +105,13 @@ def data(a: Around) -> Iterator[Offer]:
         yield from (Offer(o, "Property", "an option", insert=f"{o}=") for o in DATA_OPTIONS if o not in a.said)
 
 
+def weights(a: Around) -> Iterator[Offer]:
+    """Offer a name or a path."""
+    if len(a.said) == 1:
+        yield Offer("hf", "EnumMember", "a model of Hugging Face", insert='hf ""', snippet='hf "$0"')
+        yield Offer('"PATH"', "File", "a checkpoint on the cluster", insert='""', snippet='"$0"')
+
+
 def target(a: Around) -> Iterator[Offer]:
     """Offer the products, then the supported versions of Bridge."""
     if len(a.said) == 1:

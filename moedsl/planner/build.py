@@ -105,6 +105,7 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
         derived=derived,
         env={r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "env", env)},
         set=dict(p.sets),
+        hub_weights=p.hub_weights,
         estimate=estimate,
         checkpoints=checkpoints.checkpoints(chosen, row, env, derived),
         walls=walls.walls(chosen, row, env, estimate),

@@ -219,6 +219,15 @@ class DataStmt(Node):
 
 
 @frozen
+class WeightsStmt(Node):
+    """``weights hf "ORG/NAME"`` or ``weights "path"``: `value` is a path, or with a `word` a name."""
+
+    word: Name | None
+    value: String
+    span: Span = field(eq=False, repr=False)
+
+
+@frozen
 class RoutingStmt(WordStmt): ...
 
 
@@ -326,8 +335,8 @@ class TargetStmt(Node):
 
 Stmt = Union[
     BareStmt, ModelStmt, HardwareStmt, SeqStmt, BatchStmt, MicroBatchStmt, PrecisionStmt, TaskStmt, PhaseStmt,
-    AdapterStmt, VlmStmt, DataStmt, RoutingStmt, RiskStmt, PinStmt, Require, Prefer, AllowStmt, SweepStmt,
-    IsolateStmt, WorkflowStmt, SetStmt, TargetStmt,
+    AdapterStmt, VlmStmt, DataStmt, WeightsStmt, RoutingStmt, RiskStmt, PinStmt, Require, Prefer, AllowStmt,
+    SweepStmt, IsolateStmt, WorkflowStmt, SetStmt, TargetStmt,
 ]  # fmt: skip
 
 

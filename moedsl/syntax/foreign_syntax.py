@@ -15,7 +15,7 @@ from moedsl.syntax.tokens import Lexeme, lexemes
 
 STATEMENTS = (
     "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "adapter", "routing", "risk", "vlm",
-    "data", "pin", "require", "prefer", "allow", "sweep", "isolate", "workflow", "set", "target",
+    "data", "weights", "pin", "require", "prefer", "allow", "sweep", "isolate", "workflow", "set", "target",
 )  # fmt: skip
 """The keywords that start statements of a run."""
 _NO_NAMES = (*STATEMENTS, *axes.PHASES, "x", "first")

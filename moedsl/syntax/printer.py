@@ -98,6 +98,10 @@ def _data(node: ast.DataStmt, _: str) -> str:
     return " ".join(["data", *named, *quoted, *(_bindings((b,)) for b in node.bindings)])
 
 
+def _weights(node: ast.WeightsStmt, _: str) -> str:
+    return " ".join(["weights", *([node.word.id] if node.word else []), quote(node.value.value)])
+
+
 def _bindings(bindings: tuple[ast.Binding, ...]) -> str:
     return " ".join(f"{b.name.id}={print_expr(b.value, _SUM)}" for b in bindings)
 
@@ -181,6 +185,7 @@ _PRINTERS: dict[type[Any], Callable[[Any, str], str]] = {
     ast.PhaseStmt: _words("{value}", "first"),
     ast.VlmStmt: lambda n, _: " ".join(["vlm", *(o.id for o in n.options)]),
     ast.DataStmt: _data,
+    ast.WeightsStmt: _weights,
     ast.PinStmt: lambda n, _: "pin " + _bindings(n.bindings),
     ast.Require: _claim,
     ast.Prefer: _claim,

@@ -195,6 +195,11 @@ def _data(b: Builder, c: Sequence[Any]) -> ast.DataStmt:
     return ast.DataStmt(word, value, tuple(n for n in nodes if isinstance(n, ast.Binding)), b.span(c))
 
 
+def _weights(b: Builder, c: Sequence[Any]) -> ast.WeightsStmt:
+    *words, value = c[1:]
+    return ast.WeightsStmt(words[0] if words else None, value, b.span(c))
+
+
 def _clause(b: Builder, c: Sequence[Any]) -> Clause:
     return Clause(str(c[0]).split()[-1], c[1], b.span(c))
 
@@ -273,6 +278,7 @@ RULES: dict[str, Rule] = {
     "first_name": _name,
     "vlm_stmt": _many(ast.VlmStmt, 1),
     "data_stmt": _data,
+    "weights_stmt": _weights,
     "pin_stmt": _many(ast.PinStmt, 1),
     **dict.fromkeys(("require", "law"), _member(ast.Require, "because")),
     **dict.fromkeys(("prefer", "advice"), _member(ast.Prefer, "worth", "because")),

@@ -77,6 +77,8 @@ STATEMENTS = {
     "data mock": ast.DataStmt(n("mock"), None, (), AT),
     'data "path"': ast.DataStmt(None, s("path"), (), AT),
     'data hf "squad" pack=off': ast.DataStmt(n("hf"), s("squad"), (ast.Binding(n("pack"), n("off"), AT),), AT),
+    'weights "path"': ast.WeightsStmt(None, s("path"), AT),
+    'weights hf "org/name"': ast.WeightsStmt(n("hf"), s("org/name"), AT),
     "adapter lora": ast.AdapterStmt(n("lora"), (), AT),
     "adapter dora rank=8": ast.AdapterStmt(n("dora"), (ast.Binding(n("rank"), num(8), AT),), AT),
     "routing balanced": ast.RoutingStmt(n("balanced"), AT),

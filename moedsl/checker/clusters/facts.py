@@ -93,6 +93,8 @@ class Cluster:
     """The file of the private key on this machine."""
     job_dir: str = _fact("path", "")
     """The folder for scripts and logs of jobs, on a file system that the nodes share."""
+    weights_dir: str = _fact("path", "")
+    """The folder of the weights that are imported from Hugging Face, as the job sees it."""
     srun_args: tuple[str, ...] = _fact("options", (), "slurm")
     """Further arguments of srun; they override derived ones of the same name."""
     sbatch: Mapping[str, str] = _fact("sbatch", {}, "slurm")

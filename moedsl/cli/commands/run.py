@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from attrs import evolve, frozen
 
@@ -14,9 +15,9 @@ from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli import talk
 from moedsl.cli.talk import compiled
 from moedsl.compiler import Result
-from moedsl.diagnostics.model import Diagnostic, error, suggest
+from moedsl.diagnostics.model import Diagnostic, error, note, suggest
 from moedsl.emit.bridge import recipe_text
-from moedsl.launch import executors, head, here, homes, quote, show, store
+from moedsl.launch import executors, head, here, homes, quote, show, store, weights
 from moedsl.launch.derive import Launch, derive, to_json
 from moedsl.launch.script import Payload
 from moedsl.planner.model.plan import Plan
@@ -39,21 +40,45 @@ def run(a: Namespace, named: Named | None = None) -> int:
     result, code = compiled(a, "plan")
     if result is None or code:
         return code
-    cluster, found = known.choose(result.library, _asked(a.cluster))
-    jobs: list[Job] = []
+    cluster, found = known.choose(result.library, asked(a.cluster))
+    made: list[Job] = []
+    before: list[Job] = []
     if cluster is not None:
-        jobs, more = _jobs(result, cluster, a.run)
-        jobs = jobs if a.no_preflight else [_headed(j, cluster) for j in jobs]
+        made, more = jobs(result, cluster, a.run)
+        made = made if a.no_preflight else [_headed(j, cluster) for j in made]
         found = [*found, *more]
     if cluster is not None and not any(d.is_error for d in found):
-        found = [*found, *_refusals(cluster, jobs, a.dryrun), *_unordered(cluster, jobs, a.sequential)]
-    if cluster is not None and not any(d.is_error for d in found) and not a.dryrun:
-        found = [*found, *_preflight(a, result, cluster, jobs)]
+        found = [*found, *refusals(cluster, made, a.dryrun), *_unordered(cluster, made, a.sequential)]
+    if cluster is not None and not any(d.is_error for d in found):
+        before, more = _before(a, cluster, made)
+        found = [*found, *more, *([] if a.dryrun else _preflight(a, result, cluster, made))]
     talk.say(found, result.library.sources)
     if cluster is None or any(d.is_error for d in found):
         return 1
-    source = result.source.name
-    return _dryrun(a, cluster, jobs, source) if a.dryrun else _start(a, cluster, jobs, source, named)
+    return start(a, cluster, made, result.source.name, before, named)
+
+
+def _before(a: Namespace, cluster: Cluster, made: Sequence[Job]) -> tuple[list[Job], list[Diagnostic]]:
+    """The jobs that import weights which are not there, and why the hub does not give them."""
+    from moedsl.launch import hub, preflight
+
+    needed = imports(made, cluster)
+    if needed and cluster.executor == "kubeflow":
+        text = f"cluster {cluster.name} starts no job after another, so the weights must be there"
+        return [], [
+            note("launch.weights_first", text, help="`moedsl weights import` submits the job that imports them")
+        ]
+    if a.dryrun or a.no_preflight or not needed:
+        return needed, []
+    absent = preflight.absent([f for j in needed for f in weights.folders(j.plan)], cluster)
+    needed = [j for j in needed if weights.folders(j.plan)[0] in absent]
+    return needed, [d for j in needed for d in hub.refusals(str(j.plan.hub_weights), None, cluster)]
+
+
+def imports(made: Sequence[Job], cluster: Cluster) -> list[Job]:
+    """The job for each folder of weights that runs import."""
+    of = {folder: j for j in made for folder in weights.folders(j.plan)}
+    return [Job(j.plan, *weights.importing(j.plan, j.launch)) for j in of.values()]
 
 
 def _headed(job: Job, cluster: Cluster) -> Job:
@@ -75,12 +100,12 @@ def _say(text: str) -> None:
     print(f"  {text}", file=sys.stderr, flush=True)
 
 
-def _asked(cluster: str | None) -> str:
+def asked(cluster: str | None) -> str:
     """Choose the cluster: without `--cluster` this machine, without a name the default."""
     return "local" if cluster is None else cluster
 
 
-def _jobs(result: Result, cluster: Cluster, only: str | None) -> tuple[list[Job], list[Diagnostic]]:
+def jobs(result: Result, cluster: Cluster, only: str | None) -> tuple[list[Job], list[Diagnostic]]:
     """Make the job of each run, or of the requested one."""
     names = [p.name for p in result.plans]
     if only is not None and only not in names:
@@ -88,7 +113,8 @@ def _jobs(result: Result, cluster: Cluster, only: str | None) -> tuple[list[Job]
         return [], [error("launch.no_run", f"no run is called `{only}`", help=help)]
     jobs: list[Job] = []
     found: list[Diagnostic] = []
-    for plan in (p for p in result.plans if only in (None, p.name)):
+    for plan in (weights.placed(p, cluster) for p in result.plans if only in (None, p.name)):
+        found += [d for d in weights.refusals(plan, cluster) if d not in found]
         launch, more = derive(plan, cluster, result.library)
         found += [d for d in more if d not in found]
         if launch is not None:
@@ -96,7 +122,7 @@ def _jobs(result: Result, cluster: Cluster, only: str | None) -> tuple[list[Job]
     return jobs, found
 
 
-def _refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagnostic]:
+def refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagnostic]:
     """Report why these jobs cannot start from here."""
     if cluster.executor != "local" and (missing := store.has_nemo_run()):
         return [missing]
@@ -153,26 +179,38 @@ def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) ->
     return 0
 
 
-def _start(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str, named: Named | None) -> int:
-    """Print the derived settings, then train here or submit."""
-    for job in jobs:
+def start(
+    a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str, before: Sequence[Job] = (),
+    named: Named | None = None,
+) -> int:  # fmt: skip
+    """Print the derived settings, then train here or submit; the jobs `before` must succeed first."""
+    if a.dryrun:
+        return _dryrun(a, cluster, [*before, *jobs], source)
+    for job in (*before, *jobs):
         print(show.derived(job.launch), file=sys.stderr)
     if cluster.executor == "local":
-        return next((code for code in (here.train(j.launch, cluster, j.payload) for j in jobs) if code), 0)
-    return _submit(a, cluster, jobs, source, named)
+        return next((code for j in (*before, *jobs) if (code := here.train(j.launch, cluster, j.payload))), 0)
+    return _submit(a, cluster, jobs, source, before, named)
 
 
-def _submit(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str, named: Named | None) -> int:
+def _script(job: Job, cluster: Cluster) -> Any:
+    return executors.task(job.launch, cluster, job.payload)
+
+
+def _submit(
+    a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str, before: Sequence[Job], named: Named | None
+) -> int:
     """Submit all jobs as one experiment; returns the exit code when they have ended, or, detached, are submitted."""
     from moedsl.cli import attended
-    from moedsl.launch.submit import Task, sequential
+    from moedsl.launch.submit import Task, following, sequential
 
     home = executors.home(cluster)
     store.use_home(home)
-    tasks = [
-        Task(j.launch.name, executors.task(j.launch, cluster, j.payload), executors.executor(j.launch, cluster, home))
-        for j in jobs
-    ]
+    first, tasks = (
+        [Task(j.launch.name, _script(j, cluster), executors.executor(j.launch, cluster, home)) for j in some]
+        for some in (before, jobs)
+    )
     plans = {j.launch.name: j.plan for j in jobs}
     title = homes.title([t.name for t in tasks], source)
-    return attended.run(sequential(tasks) if a.sequential else tasks, title, home, a.detach, plans, named)
+    tasks = sequential(tasks) if a.sequential else tasks
+    return attended.run(following(first, tasks), title, home, a.detach, plans, named)

@@ -234,6 +234,8 @@ class Plan(Record, kw_only=True):
     """Environment variables of the job."""
     set: Mapping[str, Any]
     """Bridge fields that the run file sets."""
+    hub_weights: str | None = None
+    """The model of Hugging Face whose weights are imported before the run."""
     estimate: Estimate
     checkpoints: Checkpoints | None = None
     """Null in plans of earlier versions."""

@@ -18,6 +18,7 @@
   "risk"
   "vlm"
   "data"
+  "weights"
   "pin"
   "require"
   "prefer"

@@ -1,0 +1,58 @@
+"""`moedsl weights import|export`: convert weights from and to Hugging Face, here or on a cluster."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+
+from moedsl.checker.clusters import known
+from moedsl.checker.clusters.facts import Cluster
+from moedsl.cli import talk
+from moedsl.cli.commands import run as of_runs
+from moedsl.cli.commands.run import Job
+from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.launch import hub, weights
+
+
+def run(a: Namespace) -> int:
+    if a.action is None:
+        print("give `moedsl weights import FILE` or `moedsl weights export FILE --to FOLDER`", file=sys.stderr)
+        return 1
+    result, code = talk.compiled(a, "plan")
+    if result is None or code:
+        return code
+    cluster, found = known.choose(result.library, of_runs.asked(a.cluster))
+    jobs: list[Job] = []
+    if cluster is not None:
+        planned, more = of_runs.jobs(result, cluster, a.run)
+        jobs, wrong = (_imports if a.action == "import" else _exports)(a, cluster, planned)
+        found = [*found, *more, *wrong]
+        found = found if any(d.is_error for d in found) else [*found, *of_runs.refusals(cluster, jobs, a.dryrun)]
+    talk.say(found, result.library.sources)
+    if cluster is None or any(d.is_error for d in found):
+        return 1
+    a.sequential = False
+    return of_runs.start(a, cluster, jobs, result.source.name)
+
+
+def _imports(a: Namespace, cluster: Cluster, planned: Sequence[Job]) -> tuple[list[Job], list[Diagnostic]]:
+    jobs = of_runs.imports(planned, cluster)
+    if not jobs:
+        text, help = "no run names weights of Hugging Face", 'write `task sft` and `weights hf "ORG/NAME"`'
+        return [], [error("launch.weights", text, help=help)]
+    return jobs, [] if a.dryrun else [d for j in jobs for d in hub.refusals(str(j.plan.hub_weights), None, cluster)]
+
+
+def _exports(a: Namespace, _: Cluster, planned: Sequence[Job]) -> tuple[list[Job], list[Diagnostic]]:
+    """One run is exported: the folder is for one model."""
+    if len(planned) != 1:
+        names = ", ".join(j.plan.name for j in planned)
+        text, help = "the file has several runs, and one is exported", f"give `--run NAME`: {names}"
+        return [], [error("launch.no_run", text, help=help)] if planned else []
+    (job,) = planned
+    checkpoint = a.checkpoint or job.plan.set.get("checkpoint.save")
+    if not checkpoint:
+        text, help = "the run names no folder of its checkpoints", "give `--from FOLDER`"
+        return [], [error("launch.weights", text, help=help)]
+    return [Job(job.plan, *weights.exporting(job.plan, job.launch, str(checkpoint), a.to))], []

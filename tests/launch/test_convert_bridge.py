@@ -1,0 +1,82 @@
+"""The program that imports and exports weights, with the real AutoBridge: a small model there and back on a CPU."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl.launch import convert, head_check
+
+pytestmark = pytest.mark.bridge
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+
+def run(folder: Path, **wanted: Any) -> subprocess.CompletedProcess[str]:
+    """Run the program as a job does, one rank with a place to meet."""
+    folder.mkdir(exist_ok=True)
+    for module, name in ((convert, "convert.py"), (head_check, "preflight.py")):
+        shutil.copy(inspect.getfile(module), folder / name)
+    (folder / "weights.json").write_text(json.dumps({"options": {}, **wanted}))
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "MASTER_ADDR": "localhost", "MASTER_PORT": port,
+           "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "HF_HUB_OFFLINE": "1"}  # fmt: skip
+    command = [sys.executable, str(HERE / "convert_on_cpu.py"), str(folder)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
+
+
+def small_model(folder: Path) -> None:
+    import torch
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    config = Qwen3MoeConfig(
+        vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=16, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2,
+        norm_topk_prob=True, max_position_embeddings=128,
+    )  # fmt: skip
+    Qwen3MoeForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+
+
+def test_there_and_back(tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    theirs, ours, back = tmp_path / "hf", tmp_path / "imported", tmp_path / "exported"
+    small_model(theirs)
+    done = run(tmp_path / "job", action="import", model=str(theirs), folder=str(ours))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert head_check.is_checkpoint(str(ours)) and head_check.is_checkpoint(convert.iteration(str(ours)))
+    assert [p.name for p in tmp_path.glob("imported*")] == ["imported"]
+    (ours / "latest_checkpointed_iteration.txt").stat()
+    done = run(
+        tmp_path / "job", action="export", model=str(theirs), folder=str(back), checkpoint=str(ours), adapters=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    before, after = load_file(theirs / "model.safetensors"), load_file(back / "model.safetensors")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_an_import_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path / "job", action="import", model=str(tmp_path / "nowhere"), folder=str(tmp_path / "imported"))
+    assert done.returncode != 0
+    assert [*tmp_path.glob("imported*")] == []
+
+
+def test_adapters_are_exported_with_what_bridge_takes() -> None:
+    """No adapter is trained here, so the call is compared with the method."""
+    from megatron.bridge import AutoBridge
+
+    inspect.signature(AutoBridge.export_adapter_ckpt).bind(None, "/checkpoint", "/folder")
+    inspect.signature(AutoBridge.export_ckpt).bind(None, "/checkpoint", "/folder")
