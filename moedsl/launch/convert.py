@@ -1,6 +1,6 @@
 """Import weights of Hugging Face into a checkpoint of Megatron, or export one: `python3 convert.py`.
 
-A job that converts includes this file unchanged, with weights.json and preflight.py beside it, and runs it on one
+A job that converts includes this file unchanged, together with weights.json and preflight.py, and runs it on one
 rank. The result appears under its name only when it is whole.
 """
 
@@ -47,7 +47,7 @@ def iteration(checkpoint: str) -> str:
 
 
 def whole(folder: str, make: Callable[[str], None]) -> None:
-    """Make a folder under another name beside it, and rename that; another process may be first."""
+    """Make a folder under another name next to it, and rename that; another process may be first."""
     part = f"{folder}.part-{os.uname().nodename}-{os.getpid()}"
     os.makedirs(part)
     try:

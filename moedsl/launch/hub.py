@@ -41,7 +41,7 @@ def refusals(model: str, revision: str | None, cluster: Cluster) -> list[Diagnos
         problem: Exception = answer
     except (OSError, HTTPException, ValueError) as refused:
         problem = refused
-    text = f"the Hugging Face hub has not said whether the job may read {model}: {problem}"
+    text = f"the Hugging Face hub did not answer whether the job may read {model}: {problem}"
     return [note("preflight.hub", text, help="the job that imports the weights asks it")]
 
 

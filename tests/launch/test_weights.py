@@ -122,7 +122,7 @@ def test_checkpoints_that_are_missing_or_not_whole(tmp_path: Path) -> None:
     assert preflight.absent([whole, half, gone], local) == [gone]
     paths = [whole, half, gone]
     said = preflight._local(places.command(paths, local, (), paths))
-    assert [d.id for d in places.missing(said, paths, local)] == ["preflight.checkpoint", "preflight.path"]
+    assert [d.id for d in places.missing(said, paths, local)] == ["preflight.path", "preflight.checkpoint"]
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_a_gated_repository(answers: list[str | None], monkeypatch: pytest.Monke
     monkeypatch.setenv("HF_TOKEN", "good")
     assert hub.refusals("org/gated", None, HUB) == []
     (found,) = hub.refusals("org/gated", None, evolve(HUB, secrets=()))
-    assert "secrets [HF_TOKEN]" in found.help[0].text
+    assert "secrets [HF_TOKEN]" in found.help[0]
     (found,) = hub.refusals("org/absent", None, HUB)
     assert "does not exist, or is private" in found.message
     assert answers == [None, "Bearer good", None, "Bearer good"]
