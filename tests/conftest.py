@@ -34,11 +34,14 @@ collect_ignore = (
     [
         "bench",
         "calibrate/test_measure_gpu.py",
+        "docs/test_site.py",
         "editors",
         "launch",
         "lsp",
         "rehearse/test_rehearsal.py",
+        "report/test_browser.py",
         "schema/test_axes.py",
+        "serve",
         "soak",
         "solver/test_cpsat.py",
     ]
