@@ -5,12 +5,14 @@ usage: .venv/bin/python tools/bridge_fields.py [FILE]     needs the real Bridge,
 The file of an older release has what differs from the newest release's (moedsl/megatron/differences.py).
 Shape: {"bridge", "core", "sections": {section: {field: {"type": text, "default": JSON, "in": [classes], "others":
 {class: JSON}}}}, "absent": {section: "module:class" or null}, "words": {type: {"module", "names"}}, "overwritten":
-{field: field}, "provided": {model: {field: JSON}}, "unbuilt": {model: reason}, "common": {task: {field: JSON}}}.
+{field: field}, "provided": {model: {field: JSON}}, "unbuilt": {model: reason}, "families": [model_type], "common":
+{task: {field: JSON}}}.
 A section that several classes may fill (the model's providers, the datasets) is their union. "in" is absent if all of
 them have the field, and "others" has the defaults that differ from the first class's. "absent" are the sections that
 are None by default; null is an abstract class. "overwritten" maps a field to the one whose value Bridge writes over it.
 "provided" are the fields to which AutoBridge gives another value than their default, for each model of the stdlib;
-"unbuilt" are those for which it has no bridge, with its words. "common" is what the common function of a task gives a
+"unbuilt" are those for which it has no bridge, with its words. "families" are the `model_type`s that it has a bridge
+for. "common" is what the common function of a task gives a
 field, where that is not what moedsl/megatron/common.py says.
 """
 
@@ -20,6 +22,7 @@ import ast
 import dataclasses
 import enum
 import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -56,6 +59,17 @@ NESTED = {
 """Fields that hold a dataclass or None, and are a section of their own, where a release has them."""
 COPIED = {"dataset.sequence_length": "dataset.seq_length"}
 """Fields that their own section copies from another (bridge training/config.py:304)."""
+REGISTERED = re.compile(r"^@MegatronModelBridge\.register_bridge\((.*?)\)\nclass ", re.DOTALL | re.MULTILINE)
+"""The arguments with which a bridge is registered, in its source."""
+OTHERWISE = {"gemma4_vl": "gemma4", "qwen3_omni": "qwen3_omni_moe"}
+"""Bridge's name of a family, if it is not the `model_type` of the configurations."""
+BY_CLASS = {
+    "Glm4vMoeForConditionalGeneration": "glm4v_moe",
+    "KimiK25ForConditionalGeneration": "kimi_k25",
+    "SarvamMLAForCausalLM": "sarvam_mla",
+    "SarvamMoEForCausalLM": "sarvam_moe",
+}
+"""Families with experts that Bridge registers by the class of the model alone."""
 LITERAL = re.compile(r"Literal(\[[^\]]*\])")
 OPTIONAL = {
     "comm_overlap": ("megatron.bridge.training.comm_overlap:CommOverlapConfig",),
@@ -204,6 +218,19 @@ def provided(known: dict[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]
     return out, refused
 
 
+def families() -> list[str]:
+    """List the `model_type` of each family that has a bridge."""
+    found = importlib.util.find_spec("megatron.bridge")
+    assert found is not None and found.submodule_search_locations
+    files = (Path(found.submodule_search_locations[0]) / "models").rglob("*_bridge.py")
+    said = "\n".join(one for f in files for one in REGISTERED.findall(f.read_text(encoding="utf-8")))
+    names: list[str] = re.findall(r'model_type="([^"]+)"', said)
+    return sorted(
+        {OTHERWISE.get(name, name) for name in names}
+        | {family for name, family in BY_CLASS.items() if re.search(rf'source="?{name}\b', said)}
+    )
+
+
 def common() -> dict[str, dict[str, Any]]:
     """Map each task to the fields to which its common function gives another value than COMMON says."""
     out: dict[str, dict[str, Any]] = {}
@@ -256,6 +283,7 @@ def generate() -> dict[str, Any]:
         "words": words(kind for found in kinds.values() for kind in found),
         "provided": made,
         "unbuilt": refused,
+        "families": families(),
         "common": common(),
         "overwritten": {a: b for a, b in COPIED.items() if _has(sections, a)}
         | dict(pair for owner in OPTIONAL for pair in written(kinds[owner], both, kinds)),

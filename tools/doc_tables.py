@@ -17,6 +17,7 @@ from moedsl.importer.unsupported import UNSUPPORTED
 from moedsl.megatron import unbuilt
 from moedsl.megatron.families import family as of_family
 from moedsl.megatron.fields import LATEST as RELEASE
+from moedsl.megatron.fields import data
 from moedsl.megatron.releases import RELEASES
 from moedsl.rules import collect, documents
 from moedsl.rules.declarations import cite_text
@@ -109,9 +110,10 @@ Megatron builds them. `moedsl models add config.json` writes the declaration of 
 """
 WAYS = f"""## Families
 
-The columns are for Megatron Bridge {RELEASE}. A family is the `model_type` of the `config.json`. *Verified*: Bridge
-builds the plan's recipe, and each stage has the parameters that are counted. *Rehearsed*: a small model of it trains on
-a CPU. `moedsl models add` refuses a family that is not imported with the remark.
+A family is the `model_type` of the `config.json`. *Bridge*: the releases that have a bridge for it. The columns after
+that are for Megatron Bridge {RELEASE}. *Verified*: Bridge builds the plan's recipe, and each stage has the parameters
+that are counted. *Rehearsed*: a small model of it trains on a CPU. `moedsl models add` refuses a family that is not
+imported with the remark.
 """
 REMARKS = {"deepseek_v2": "deprecated: Megatron Bridge 0.7.0 removes it (bridge models/_deprecation.py:30)"}
 """What a reader should know of a family that Bridge builds."""
@@ -164,8 +166,14 @@ def models_page(library: Library) -> str:
 def _families(models: Sequence[Model]) -> str:
     """Write how far each family comes, from its `config.json` to a rehearsal, or why not."""
     rows = [_imported(name, [m for m in models if m.family == name]) for name in sorted(FAMILIES)]
-    rows += [[code(n), u.models, "no", "no", "no", "no", u.why] for n, u in sorted(UNSUPPORTED.items())]
-    return f"{WAYS}\n{table(['Family', 'Models', 'Imported', 'Planned', 'Verified', 'Rehearsed', 'Remark'], rows)}"
+    rows += [[code(n), u.models, _bridged(n), "no", "no", "no", "no", u.why] for n, u in sorted(UNSUPPORTED.items())]
+    head = ["Family", "Models", "Bridge", "Imported", "Planned", "Verified", "Rehearsed", "Remark"]
+    return f"{WAYS}\n{table(head, rows)}"
+
+
+def _bridged(family: str) -> str:
+    """The releases of Bridge that have a bridge for a family."""
+    return ", ".join(r.minor for r in RELEASES if family in data(r.bridge)["families"]) or "no"
 
 
 def _imported(name: str, models: Sequence[Model]) -> list[str]:
@@ -177,7 +185,7 @@ def _imported(name: str, models: Sequence[Model]) -> list[str]:
     tried = "yes" if bridge and models else "no"
     rehearsed = "on GPUs only" if family.hybrid else "its language model" if family.vision else tried
     said = ", ".join(code(m.name) for m in models)
-    return [code(name), said, "yes", "yes", tried, rehearsed, remark or REMARKS.get(name, "")]
+    return [code(name), said, _bridged(name), "yes", "yes", tried, rehearsed, remark or REMARKS.get(name, "")]
 
 
 def _overview(m: Model) -> list[str]:

@@ -21,7 +21,7 @@ class Unsupported:
 
 
 _UNCOMPARED = "no published configuration was compared yet with what Megatron Bridge builds of it"
-_TOWER = "its vision tower is not Qwen3-VL's, the only one whose parts have facts"
+_TOWER = "its vision tower is neither Qwen3-VL's nor Kimi-K2.5's, the only ones whose parts have facts"
 _SOUND = "it has an encoder of sound, for which there are no facts"
 
 UNSUPPORTED: Mapping[str, Unsupported] = {
