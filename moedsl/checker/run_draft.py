@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from moedsl.checker import resilience
 from moedsl.classes.fields import evolve, field, frozen
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, Label, error, suggest
 from moedsl.rules.library import Library
@@ -180,6 +181,16 @@ class Gather:
             self._twice(s.path.id, s.span, d.sets[s.path.id].span)
         return evolve(d, sets=d.sets | {s.path.id: s})
 
+    def _resilience(self, d: Draft, s: ast.ResilienceStmt) -> Draft:
+        """Read the fields of Bridge as `set`s."""
+        found = [*resilience.mistakes(s)]
+        self.diagnostics.extend(found)
+        if found:
+            return d
+        for field_set in resilience.sets(s):
+            d = self._set(d, field_set)
+        return d
+
     def _target(self, d: Draft, s: ast.TargetStmt) -> Draft:
         """Read the version of Bridge or of another product."""
         return self._fix(d, "target" if s.product.id == "bridge" else f"target.{s.product.id}", s)
@@ -231,6 +242,7 @@ _ADD: dict[type, Callable[[Gather, Draft, Any], Draft]] = {
     ast.MicroBatchStmt: Gather._micro_batch,  # pyright: ignore[reportPrivateUsage]
     ast.PinStmt: Gather._pin,  # pyright: ignore[reportPrivateUsage]
     ast.TargetStmt: Gather._target,  # pyright: ignore[reportPrivateUsage]
+    ast.ResilienceStmt: Gather._resilience,  # pyright: ignore[reportPrivateUsage]
     ast.SetStmt: Gather._set,  # pyright: ignore[reportPrivateUsage]
     ast.AllowStmt: Gather._allow,  # pyright: ignore[reportPrivateUsage]
     ast.Require: Gather._wish,  # pyright: ignore[reportPrivateUsage]
@@ -240,7 +252,7 @@ _ADD: dict[type, Callable[[Gather, Draft, Any], Draft]] = {
 STATEMENTS = (
     "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "adapter", "fit", "scale", "throughput",
     "vlm", "data", "routing", "risk", "pin", "require", "prefer", "allow", "sweep", "isolate", "workflow", "set",
-    "target", "cluster", "calibration", "document", "run", "use", "rules", "profile",
+    "target", "resilience", "cluster", "calibration", "document", "run", "use", "rules", "profile",
 )  # fmt: skip
 """Keywords that an unknown bare name is compared with."""
 ALONE = ("vlm", "workflow")

@@ -294,6 +294,7 @@ _HANDLERS: dict[type, _Handler] = {
     ast.IsolateStmt: _Collector._sweep,  # pyright: ignore[reportPrivateUsage]
     **dict.fromkeys((*STATED, ast.PhaseStmt), _Collector._word),  # pyright: ignore[reportPrivateUsage]
     ast.TargetStmt: lambda c, s, _: iter((c.at("word", s.product),)),
+    ast.ResilienceStmt: lambda c, s, _: iter((c.at("word", s.section),)),
     ast.SetStmt: _Collector._set,  # pyright: ignore[reportPrivateUsage]
     ast.Require: _Collector._wish,  # pyright: ignore[reportPrivateUsage]
     ast.Prefer: _Collector._wish,  # pyright: ignore[reportPrivateUsage]

@@ -104,6 +104,7 @@ _STATEMENTS: dict[str, Callable[[Around], Iterator[Offer]]] = {
     "isolate": offers_axes.swept,
     "allow": offers_rules.allow,
     "set": offers_rules.set_field,
+    "resilience": offers_run.resilience,
     "target": offers_run.target,
     "require": offers_rules.named_expression,
     "prefer": offers_rules.named_expression,

@@ -8,6 +8,7 @@ from functools import partial
 
 from moedsl.checker.adapter_options import OPTIONS
 from moedsl.checker.data_options import OPTIONS as DATA_OPTIONS
+from moedsl.checker.resilience import SECTIONS, options
 from moedsl.lsp import describe
 from moedsl.lsp.document import Analysis
 from moedsl.lsp.place import Around, Offer
@@ -110,6 +111,14 @@ def weights(a: Around) -> Iterator[Offer]:
     if len(a.said) == 1:
         yield Offer("hf", "EnumMember", "a model of Hugging Face", insert='hf ""', snippet='hf "$0"')
         yield Offer('"PATH"', "File", "a checkpoint on the cluster", insert='""', snippet='"$0"')
+
+
+def resilience(a: Around) -> Iterator[Offer]:
+    """Offer the sections, then the options that are not stated yet."""
+    if len(a.said) == 1:
+        yield from (Offer(s, "EnumMember", "a section of Bridge") for s in SECTIONS)
+    elif a.said[1] in SECTIONS and a.said[-1] != "=":
+        yield from (Offer(o, "Property", "an option", insert=f"{o}=") for o in options(a.said[1]) if o not in a.said)
 
 
 def target(a: Around) -> Iterator[Offer]:

@@ -333,10 +333,19 @@ class TargetStmt(Node):
     span: Span = field(eq=False, repr=False)
 
 
+@frozen
+class ResilienceStmt(Node):
+    """``resilience ft calc_ft_timeouts=off``: a section of Bridge against failures, and its options."""
+
+    section: Name
+    bindings: tuple[Binding, ...]
+    span: Span = field(eq=False, repr=False)
+
+
 Stmt = Union[
     BareStmt, ModelStmt, HardwareStmt, SeqStmt, BatchStmt, MicroBatchStmt, PrecisionStmt, TaskStmt, PhaseStmt,
     AdapterStmt, VlmStmt, DataStmt, WeightsStmt, RoutingStmt, RiskStmt, PinStmt, Require, Prefer, AllowStmt,
-    SweepStmt, IsolateStmt, WorkflowStmt, SetStmt, TargetStmt,
+    SweepStmt, IsolateStmt, WorkflowStmt, SetStmt, TargetStmt, ResilienceStmt,
 ]  # fmt: skip
 
 

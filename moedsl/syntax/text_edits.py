@@ -73,7 +73,7 @@ def _innermost(module: ast.Module, span: Span) -> Any | None:
 
 @frozen
 class _Part:
-    """A binding of a `pin`, an `adapter` or `data`, or an option of `vlm`; `alone` if a `pin` has no other binding."""
+    """A binding of a `pin`, an `adapter`, `data` or `resilience`, or an option of `vlm`; `alone` if a `pin` has no other binding."""
 
     node: Any
     owner: Any
@@ -93,7 +93,7 @@ def _places(items: Statements) -> Iterator[Any]:
     for item in items:
         yield item
         yield from _places(getattr(item, "body", None) or getattr(item, "members", ()))
-        if isinstance(item, ast.PinStmt | ast.AdapterStmt | ast.DataStmt):
+        if isinstance(item, ast.PinStmt | ast.AdapterStmt | ast.DataStmt | ast.ResilienceStmt):
             alone = isinstance(item, ast.PinStmt) and len(item.bindings) == 1
             yield from (_Part(b, item, alone) for b in item.bindings)
         elif isinstance(item, ast.VlmStmt):

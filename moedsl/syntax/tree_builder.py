@@ -288,6 +288,7 @@ RULES: dict[str, Rule] = {
     "workflow_stmt": _pick(ast.WorkflowStmt),
     "set_stmt": _pick(ast.SetStmt, 1, 3),
     "target_stmt": _pick(ast.TargetStmt, 1, 2),
+    "resilience_stmt": _named(ast.ResilienceStmt),
     "binding": _pick(ast.Binding, 0, 2),
     **dict.fromkeys(("worth", "because", "when", "confirm", "fix", "subject"), _clause),
     "cite": _pick(ast.Cite, 0, 1),

@@ -81,6 +81,10 @@ STATEMENTS = {
     'weights hf "org/name"': ast.WeightsStmt(n("hf"), s("org/name"), AT),
     "adapter lora": ast.AdapterStmt(n("lora"), (), AT),
     "adapter dora rank=8": ast.AdapterStmt(n("dora"), (ast.Binding(n("rank"), num(8), AT),), AT),
+    "resilience ft": ast.ResilienceStmt(n("ft"), (), AT),
+    "resilience nvrx_straggler stop_if_detected=on": ast.ResilienceStmt(
+        n("nvrx_straggler"), (ast.Binding(n("stop_if_detected"), n("on"), AT),), AT
+    ),
     "routing balanced": ast.RoutingStmt(n("balanced"), AT),
     "pin tp=4 cp = 2": ast.PinStmt((ast.Binding(n("tp"), num(4), AT), ast.Binding(n("cp"), num(2), AT)), AT),
     "pin recompute=[moe_act, layernorm] dispatcher=hybridep": ast.PinStmt(
