@@ -26,11 +26,7 @@ SECTIONS: Mapping[str, Section] = {
     "ft": Section("ft", {"enable_ft_package": True, "calc_ft_timeouts": True}),
     "inprocess_restart": Section("inprocess_restart", {"enabled": True}),
     "nvrx_straggler": Section("nvrx_straggler", {"enabled": True}),
-    "preemption": Section(
-        "train",
-        {"exit_signal_handler": True},
-        ("exit_signal_handler_for_dataloader", "exit_signal_handler_for_training"),
-    ),
+    "preemption": Section("train", {"exit_signal_handler": True}, ("exit_signal_handler_for_dataloader",)),
     "rerun_state_machine": Section("rerun_state_machine", {"rerun_mode": "validate_results"}),
 }
 """The words of `resilience`: Bridge's names of its sections, and preemption, the name of NVIDIA's plugin."""

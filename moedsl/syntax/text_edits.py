@@ -73,7 +73,10 @@ def _innermost(module: ast.Module, span: Span) -> Any | None:
 
 @frozen
 class _Part:
-    """A binding of a `pin`, an `adapter`, `data` or `resilience`, or an option of `vlm`; `alone` if a `pin` has no other binding."""
+    """A binding of a `pin`, an `adapter`, `data` or `resilience`, or an option of `vlm`.
+
+    `alone` if a `pin` has no other binding.
+    """
 
     node: Any
     owner: Any

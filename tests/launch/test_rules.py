@@ -86,6 +86,15 @@ HCA = 'hca [mlx5_0, "mlx5_3:1"]'
 ADAPTERS = fabric("infiniband", HCA, dispatcher="deepep")
 ROCE = fabric("roce", "gid_index 3", dispatcher="deepep")
 
+
+def restarts(facts: str = "", field: str = "") -> Job:
+    """A job with in-process restart that also sets `field` to true."""
+    given, on = job(facts=facts)
+    return changed(given, set={"inprocess_restart.enabled": True} | ({field: True} if field else {})), on
+
+
+RESTARTS = restarts()
+
 CASES: dict[str, Judged | Derived] = {
     "std.launch.gpus_per_node": Derived(H100, 8, GB200, 4),
     "std.launch.nodes": Derived(job(64), 8, job(64, on="gb200"), 16),
@@ -132,6 +141,14 @@ CASES: dict[str, Judged | Derived] = {
     "std.collisions.verbs_are_on": Judged(
         fabric("efa", "env { NCCL_IB_DISABLE 1 }"), fabric("roce", "env { NCCL_IB_DISABLE 1 }")
     ),
+    "std.fault_tolerance.started_by_ft_launcher": Judged(H100, job(field="ft.enable_ft_package")),
+    "std.inprocess_restart.started_by_srun": Judged(RESTARTS, restarts("launcher torchrun")),
+    "std.inprocess_restart.no_user_buffers": Judged(RESTARTS, restarts(field="ddp.nccl_ub")),
+    "std.inprocess_restart.srun.kill_on_bad_exit": Derived(RESTARTS, "0", H100),
+    "std.inprocess_restart.srun.wait": Derived(RESTARTS, "0", H100),
+    "std.inprocess_restart.TORCH_CPP_LOG_LEVEL": Derived(RESTARTS, "error", H100),
+    "std.inprocess_restart.TORCH_NCCL_RETHROW_CUDA_ERRORS": Derived(RESTARTS, 0, H100),
+    "std.inprocess_restart.NCCL_NVLS_ENABLE": Derived(RESTARTS, 0, H100),
     "std.segment.hybridep_holds": Judged(wide(48, "hybridep"), wide(96, "hybridep")),
     "std.segment.expert_groups_hold": Judged(wide(48, "alltoall"), wide(96, "alltoall")),
     "std.segment.segment/1": Derived(job(72, on="gb200"), 18, job(72, "topology off", on="gb200")),
