@@ -41,6 +41,7 @@ module.exports = grammar({
     $._workflow_word,
     $._set_word,
     $._target_word,
+    $._resilience_word,
     $._cluster_word,
     $._calibration_word,
     $._document_word,
@@ -112,6 +113,7 @@ module.exports = grammar({
       $.workflow_stmt,
       $.set_stmt,
       $.target_stmt,
+      $.resilience_stmt,
     ),
 
     bare_stmt: $ => seq($.name, optional(seq(scanned($._x_word, 'x'), $.number))),
@@ -192,6 +194,8 @@ module.exports = grammar({
     set_stmt: $ => seq(scanned($._set_word, 'set'), $.name, '=', $._expr),
 
     target_stmt: $ => seq(scanned($._target_word, 'target'), $.name, $.version),
+
+    resilience_stmt: $ => seq(scanned($._resilience_word, 'resilience'), $.name, repeat($.binding)),
 
     binding: $ => seq($.name, '=', $._sum),
 

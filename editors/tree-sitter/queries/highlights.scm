@@ -28,6 +28,7 @@
   "workflow"
   "set"
   "target"
+  "resilience"
   "cluster"
   "calibration"
   "document"
