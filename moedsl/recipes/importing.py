@@ -25,7 +25,7 @@ from moedsl.lint.run import from_bridge, machine
 from moedsl.megatron import fields
 from moedsl.recipes import program, run_config
 from moedsl.recipes.program import Below
-from moedsl.recipes.settings import Answer, differing, planned, settled, variables
+from moedsl.recipes.settings import Answer, as_written, differing, planned, settled, variables
 from moedsl.recipes.stated import Stated, declared, differing_facts, model_of, stated
 from moedsl.rules.effects import EXPERIMENT, of_rules
 from moedsl.rules.library import Library
@@ -42,6 +42,8 @@ from moedsl.verify.resolve import Resolved
 _NO_BRIDGE = "Megatron Bridge is not installed here: fields of model, dataset and tokenizer were not compared"
 _REFUSED = "its other fields, which were not compared, because the layout is refused"
 _SIZES = ("layers", "hidden", "heads", "experts", "topk", "expert_hidden")
+_SAVE = "checkpoint.save"
+"""A run without it saves nothing, and the other fields of its checkpoints are not stated."""
 _ELSEWHERE = ("model.", "dataset.", "tokenizer.", "env_vars")
 """Sections whose defaults come from elsewhere than Bridge's classes."""
 
@@ -121,7 +123,8 @@ def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
     if model is None:
         return _no_model(r, library)
     s = stated(r, model)
-    below = Below({"model.mtp_num_layers": s.mtp} if s.mtp is not None else {})
+    sets = {"model.mtp_num_layers": s.mtp, _SAVE: as_written(_SAVE, r.settled.get(_SAVE))}
+    below = Below({p: v for p, v in sets.items() if v is not None})
     below, result = planned(lambda more: program.text(s, r.target, more), below)
     return Draft(r, s, below, result)
 

@@ -101,7 +101,7 @@ def differing(r: Recipe, ours: Answer, decided: Fields) -> Iterator[tuple[str, A
         if same(theirs, ours.resolved.get(path)) or (moved and path not in decided) or _needs_none(path, r):
             continue
         if of_data or not path.startswith("dataset."):
-            yield _owner(path, r), _written(path, theirs)
+            yield _owner(path, r), as_written(path, theirs)
 
 
 def _owner(path: str, r: Recipe) -> str:
@@ -118,7 +118,7 @@ def _needs_none(path: str, r: Recipe) -> bool:
     return any(fnmatch.fnmatchcase(path, p) and holds(r) for p, holds in UNREAD.items())
 
 
-def _written(path: str, value: Any) -> Any:
+def as_written(path: str, value: Any) -> Any:
     """The value as the language writes it: a dtype with its module; a path below Bridge's default folder relative to
     the folder of the job."""
     field = fields.lookup(path)
