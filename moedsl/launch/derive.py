@@ -144,6 +144,7 @@ def _launch(plan: Plan, cluster: Cluster, applied: _Applied) -> Launch:
         environment=tuple(_environment(plan, cluster, applied.variables)),
         srun=_prefixed(derived, "srun."),
         sbatch=_prefixed(derived, "sbatch."),
+        pods=tuple(attrs.evolve(s, name=s.name.removeprefix("pod.")) for s in derived if s.name.startswith("pod.")),
         settings=tuple(s for s in derived if "." not in s.name),
         secrets=cluster.secrets,
     )
@@ -211,6 +212,8 @@ class Launch:
     environment: tuple[Setting, ...]
     srun: tuple[Setting, ...]
     sbatch: tuple[Setting, ...]
+    pods: tuple[Setting, ...]
+    """What pods need besides the cluster's facts."""
     settings: tuple[Setting, ...]
     """Every other derived setting, such as `nodes`, with its rule."""
     secrets: tuple[str, ...]
@@ -232,7 +235,7 @@ def to_json(launch: Launch) -> dict[str, Any]:
     return out | {n: [_setting(s) for s in getattr(launch, n)] for n in _SETTINGS} | {"secrets": list(launch.secrets)}
 
 
-_SETTINGS = ("environment", "srun", "sbatch", "settings")
+_SETTINGS = ("environment", "srun", "sbatch", "pods", "settings")
 
 
 def _setting(s: Setting) -> Mapping[str, Any]:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.launch import nemo
+from moedsl.launch import nemo, pod_template
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload, script
 
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 DIGITS = "000000"
 """Six digits in a manifest, instead of those that NeMo-Run appends to a job's name (core/execution/kubeflow.py:321)."""
 GROUP, VERSION, PLURAL = "trainer.kubeflow.org", "v1alpha1", "trainjobs"
-JOBSET = "jobset.sigs.k8s.io/jobset-name"
-QUEUE = "kueue.x-k8s.io/queue-name"
+QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 LIMIT = 128 << 10
 """The most bytes of one argument of a process on Linux (MAX_ARG_STRLEN)."""
 Json = dict[str, Any]
@@ -51,44 +50,23 @@ def arguments(launch: Launch, cluster: Cluster) -> Json:
         "gpus_per_node": launch.gpus_per_node,
         "nprocs_per_node": launch.ranks_per_node,
         "train_job_basename": launch.name,
-        "labels": {QUEUE: cluster.queue} if cluster.queue else {},
+        "labels": _labels(cluster),
         "env_list": [_secret(name, cluster) for name in launch.secrets],
-        "image_pull_secrets": list(cluster.image_pull_secrets),
-        "pod_spec_overrides": _pod(cluster),
-        **_volumes(cluster),
+        "extra_resource_requests": pod_template.resources(launch, cluster),
+        "extra_resource_limits": pod_template.resources(launch, cluster),
+        "spec_kwargs": pod_template.said(launch, cluster),
     }
+
+
+def _labels(cluster: Cluster) -> dict[str, str]:
+    """The labels of the TrainJob: the cluster's, and those that Kueue reads."""
+    kueue = {QUEUE: cluster.queue, PRIORITY: cluster.priority}
+    return {**cluster.labels, **{name: word for name, word in kueue.items() if word}}
 
 
 def _secret(name: str, cluster: Cluster) -> Json:
     """A variable whose value stays in the cluster: a key of its Secret."""
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": cluster.secret, "key": name}}}
-
-
-def _pod(cluster: Cluster) -> Json:
-    """Return the settings of pods, except their volumes."""
-    selector = {"nodeSelector": dict(cluster.node_selector)} if cluster.node_selector else {}
-    account = {"serviceAccountName": cluster.service_account} if cluster.service_account else {}
-    return {**selector, **account}
-
-
-def _volumes(cluster: Cluster) -> Mapping[str, list[Json]]:
-    """Volumes: folders of the node, the shared claim, and memory for /dev/shm, which data loaders and NCCL use."""
-    pairs = [_host(i, mount) for i, mount in enumerate(cluster.mounts)]
-    if cluster.pvc:
-        volume = {"name": "shared", "persistentVolumeClaim": {"claimName": cluster.pvc}}
-        pairs.append((volume, {"name": "shared", "mountPath": cluster.pvc_path}))
-    if cluster.shm:
-        volume = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": cluster.shm}}
-        pairs.append((volume, {"name": "shm", "mountPath": "/dev/shm"}))
-    return {"volumes": [v for v, _ in pairs], "volume_mounts": [m for _, m in pairs]}
-
-
-def _host(number: int, mount: str) -> tuple[Json, Json]:
-    """A volume and its mount for ``/on/the/node:/in/the/container``, with ``:ro`` if it is only read."""
-    source, target, *options = mount.split(":")
-    name = f"mount-{number}"
-    read_only = {"readOnly": True} if "ro" in ",".join(options).split(",") else {}
-    return {"name": name, "hostPath": {"path": source}}, {"name": name, "mountPath": target, **read_only}
 
 
 def command(launch: Launch, cluster: Cluster, payload: Payload) -> list[str]:

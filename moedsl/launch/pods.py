@@ -11,7 +11,8 @@ from shutil import which
 from typing import TYPE_CHECKING, Any, TextIO
 
 from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.launch.kubeflow import JOBSET, job_name
+from moedsl.launch.kubeflow import job_name
+from moedsl.launch.pod_template import JOBSET
 
 if TYPE_CHECKING:
     import nemo_run

@@ -20,6 +20,7 @@ def derived(launch: Launch) -> str:
         ("derived", launch.settings),
         ("srun", launch.srun),
         ("sbatch", launch.sbatch),
+        ("pods", launch.pods),
         ("environment of every rank", launch.environment),
     ):
         if settings:

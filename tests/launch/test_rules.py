@@ -82,6 +82,7 @@ USER_BUFFERS = job(field="ddp.nccl_ub")
 OFFLOAD = job(field="model.fine_grained_activation_offloading")
 HANDLER = job(field="train.exit_signal_handler")
 EFA, GIB, TCPXO = fabric("efa"), fabric("gib"), fabric("tcpxo")
+PODS_EFA = pods("h100", "trainer 2.2; fabric efa")
 HCA = 'hca [mlx5_0, "mlx5_3:1"]'
 ADAPTERS = fabric("infiniband", HCA, dispatcher="deepep")
 ROCE = fabric("roce", "gid_index 3", dispatcher="deepep")
@@ -149,6 +150,18 @@ CASES: dict[str, Judged | Derived] = {
     "std.inprocess_restart.TORCH_CPP_LOG_LEVEL": Derived(RESTARTS, "error", H100),
     "std.inprocess_restart.TORCH_NCCL_RETHROW_CUDA_ERRORS": Derived(RESTARTS, 0, H100),
     "std.inprocess_restart.NCCL_NVLS_ENABLE": Derived(RESTARTS, 0, H100),
+    "std.pods.pod.efa_devices": Derived(PODS_EFA, 32, pods("h100", "fabric gib")),
+    "std.pods.pod.device_folder": Derived(PODS_EFA, "/dev/infiniband", pods("h100", "fabric gib")),
+    "std.pods.pod.privileged": Derived(pods("h100", "trainer 2.2; privileged on"), True, pods("h100", "fabric gib")),
+    "std.pods.privileged_has_a_field": Judged(PODS_EFA, pods("h100", "privileged on")),
+    "std.pods.queue_for_priority": Judged(pods("h100", "priority high; queue moe"), pods("h100", "priority high")),
+    "std.pods.queue_for_topology": Judged(
+        pods("h100", "queue moe; required_topology rack"), pods("h100", "preferred_topology rack")
+    ),
+    "std.pods.one_topology": Judged(
+        pods("h100", "queue moe; required_topology rack"),
+        pods("h100", "queue moe; required_topology rack; preferred_topology rack"),
+    ),
     "std.segment.hybridep_holds": Judged(wide(48, "hybridep"), wide(96, "hybridep")),
     "std.segment.expert_groups_hold": Judged(wide(48, "alltoall"), wide(96, "alltoall")),
     "std.segment.segment/1": Derived(job(72, on="gb200"), 18, job(72, "topology off", on="gb200")),

@@ -20,6 +20,8 @@ from moedsl.syntax import ast
 Entries = tuple[ast.FactEntry, ...]
 _NAMED = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 """A label's name or value of at most 63 characters, as the API server accepts it."""
+_KEY = rf"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?{_NAMED}"
+"""A label's name, after the domain that it may have."""
 _SHAPES: Mapping[str, tuple[str, str]] = {
     "token": (r"[A-Za-z0-9_][A-Za-z0-9_.,:/@%+=-]*", "letters, digits and _ . , : / @ % + = -"),
     "path": (r"[A-Za-z0-9_./~][A-Za-z0-9_./@%+=~-]*", "a path of letters, digits and _ . / @ % + = ~ -"),
@@ -31,8 +33,23 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
         '"/on/the/node:/in/the/container"',
     ),
     "label": (
-        rf"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?{_NAMED}=(?:{_NAMED})?",
+        rf"{_KEY}=(?:{_NAMED})?",
         'labels as Kubernetes writes them: ["nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"]',
+    ),
+    "key": (_KEY, 'the name of a label as Kubernetes writes it: "nvidia.com/gpu.clique"'),
+    "tolerations": (
+        rf"{_KEY}(?:={_NAMED})?(?::(?:NoSchedule|PreferNoSchedule|NoExecute))?",
+        'taints as kubectl writes them: ["nvidia.com/gpu", "pool=moe:NoSchedule"]',
+    ),
+    "requirements": (
+        rf"!?{_KEY}|{_KEY} (?:in|notin) \({_NAMED}(?:, ?{_NAMED})*\)",
+        'requirements as kubectl writes them: ["pool in (a, b)", "zone notin (c)", "gpu", "!spot"]',
+    ),
+    "annotations": (rf"{_KEY}=[^\x00-\x1f\x7f]*", 'annotations: ["example.org/team=moe"]'),
+    "interfaces": (rf"[a-z][a-z0-9]*={_NAMED}", 'interfaces with their networks: ["eth2=rdma-0"]'),
+    "resources": (
+        rf"{_KEY}=[0-9]+(?:\.[0-9]+)?(?:m|[kMGTPE]i?)?",
+        'resources with their quantities: ["rdma/ib=8", "memory=1500Gi"]',
     ),
     "hca": (r"[A-Za-z][A-Za-z0-9_]*(?::[1-9])?", "the name of an adapter, as `ibv_devices` lists it, or `mlx5_0:1`"),
     "options": (r"--?[A-Za-z][^\x00-\x1f\x7f]*", "an option, such as --cpu-bind=none"),
@@ -225,14 +242,15 @@ class _Reader:
         shaped = {n.id: self.shaped(text, "text", n.id, v) for n, v, text in read if text is not None}
         return {n: text for n, text in shaped.items() if text is not None}
 
-    def selector(self, e: ast.FactEntry, _: Kind) -> dict[str, str]:
-        """Read labels of nodes: a list of texts, or a block if the keys are words."""
+    def selector(self, e: ast.FactEntry, kind: Kind) -> dict[str, str]:
+        """Read keys with values: a list of texts, or a block if the keys are words."""
         if isinstance(e.value, ast.List):
             read = [(self.literal(i, e.name.id), i) for i in e.value.items]
         else:
             pairs = self.pairs(e, f'{e.name.id} ["KEY=VALUE"]')
             read = [(f"{n.id}={text}", v) for n, v in pairs if (text := self.literal(v, n.id)) is not None]
-        shaped = [self.shaped(text, "label", e.name.id, at) for text, at in read if text is not None]
+        form = {"selector": "label"}.get(kind.form, kind.form)
+        shaped = [self.shaped(text, form, e.name.id, at) for text, at in read if text is not None]
         return dict(text.split("=", 1) for text in shaped if text is not None)
 
     def sbatch(self, e: ast.FactEntry, kind: Kind) -> dict[str, str]:
@@ -269,10 +287,10 @@ _READ: Mapping[str, Callable[[_Reader, ast.FactEntry, Kind], Any]] = {
     "names": _Reader.names,
     "variables": _Reader.variables,
     "labels": _Reader.labels,
-    "selector": _Reader.selector,
+    **dict.fromkeys(("selector", "annotations", "interfaces", "resources"), _Reader.selector),
     "sbatch": _Reader.sbatch,
-    **dict.fromkeys(("mounts", "options", "tokens", "hca"), _Reader.texts),
-    **dict.fromkeys(("token", "path", "host", "time", "text"), _Reader.text),
+    **dict.fromkeys(("mounts", "options", "tokens", "hca", "tolerations", "requirements"), _Reader.texts),
+    **dict.fromkeys(("token", "path", "host", "time", "text", "key"), _Reader.text),
 }
 
 

@@ -14,6 +14,7 @@ EXECUTORS = ("local", "slurm", "kubeflow")
 TUNNELS = ("local", "ssh")
 LAUNCHERS = ("srun", "torchrun")
 REQUESTS = ("gpus_per_node", "gres", "none")
+TRAINERS = ("2.1", "2.2")
 FABRICS = ("infiniband", "roce", "efa", "gib", "tcpxo")
 
 
@@ -104,8 +105,12 @@ class Cluster:
     namespace: str = _fact("token", "default", "kubeflow")
     runtime: str = _fact("token", "torch-distributed", "kubeflow")
     """The ClusterTrainingRuntime that a TrainJob refers to."""
+    trainer: str = _fact("word", "2.1", "kubeflow", words=TRAINERS)
+    """The release of Kubeflow Trainer: 2.1 takes `podTemplateOverrides`, 2.2 and later ones `runtimePatches`."""
     queue: str = _fact("token", "", "kubeflow")
     """The local queue of Kueue."""
+    priority: str = _fact("token", "", "kubeflow")
+    """Kueue's WorkloadPriorityClass."""
     pvc: str = _fact("token", "", "kubeflow")
     """The persistent volume claim that jobs share."""
     pvc_path: str = _fact("path", "/workspace", "kubeflow")
@@ -115,6 +120,28 @@ class Cluster:
     service_account: str = _fact("token", "", "kubeflow")
     node_selector: Mapping[str, str] = _fact("selector", {}, "kubeflow")
     """Labels that a node must have: ``["nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"]``."""
+    affinity: tuple[str, ...] = _fact("requirements", (), "kubeflow")
+    """What labels of a node must satisfy: ``["pool in (a, b)", "!spot"]``."""
+    colocate: str = _fact("key", "", "kubeflow")
+    """A label of nodes that is equal on all nodes of a job: ``"nvidia.com/gpu.clique"``."""
+    tolerations: tuple[str, ...] = _fact("tolerations", (), "kubeflow")
+    """Taints of nodes that jobs may use: ``["nvidia.com/gpu", "pool=moe:NoSchedule"]``."""
+    required_topology: str = _fact("key", "", "kubeflow")
+    """The level of Kueue's topology within which a job must be placed, as the label of its nodes."""
+    preferred_topology: str = _fact("key", "", "kubeflow")
+    """The level of Kueue's topology within which a job is placed if it fits."""
+    slice_topology: str = _fact("key", "", "kubeflow")
+    """The level of Kueue's topology that holds each segment of a job: an NVLink domain."""
+    labels: Mapping[str, str] = _fact("selector", {}, "kubeflow")
+    """Labels of the job and its pods."""
+    annotations: Mapping[str, str] = _fact("annotations", {}, "kubeflow")
+    """Annotations of the pods."""
+    interfaces: Mapping[str, str] = _fact("interfaces", {}, "kubeflow")
+    """Further interfaces of a pod on GKE, each with its network: ``["eth2=rdma-0", "eth3=rdma-1"]``."""
+    resources: Mapping[str, str] = _fact("resources", {}, "kubeflow")
+    """Resources of each pod besides its GPUs: ``["rdma/ib=8", "cpu=96", "memory=1500Gi"]``."""
+    privileged: bool = _fact("flag", False, "kubeflow")
+    """Whether the container of a pod is privileged."""
     shm: str = _fact("token", "", "kubeflow")
     """The size of /dev/shm, as Kubernetes writes it (64Gi)."""
     storage_write: float = _fact("rate", 0.0)

@@ -2,8 +2,8 @@
 
 They may use names of the run (axes, hardware facts, dp, edp), Bridge's fields as the run `set` them, the facts of the
 cluster as `cluster.FACT` and the variables that it states as `cluster.env.NAME`, and every earlier `derive`.
-`derive srun.NAME` is an argument of srun, `derive sbatch.NAME` a parameter of sbatch, `env NAME` a variable of every
-rank.
+`derive srun.NAME` is an argument of srun, `derive sbatch.NAME` a parameter of sbatch, `derive pod.NAME` a setting of
+pods, `env NAME` a variable of every rank.
 """
 
 from __future__ import annotations
@@ -95,7 +95,10 @@ def _scope() -> dict[str, Type]:
     return field_types(LATEST) | known | cluster
 
 
-_MANY = ("mounts", "options", "tokens", "variables", "sbatch", "labels", "selector", "names")
+_MANY = (
+    "mounts", "options", "tokens", "variables", "sbatch", "selector", "names", "tolerations", "requirements",
+    "annotations", "interfaces", "resources",
+)  # fmt: skip
 _VARIABLE = "cluster.env."
 
 

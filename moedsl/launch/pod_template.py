@@ -1,0 +1,137 @@
+"""Make what a TrainJob says of its pods: where they run, what they mount, and what their container may do.
+
+NeMo-Run has arguments for most of it, but writes all of them as the `podTemplateOverrides` of Kubeflow Trainer 2.1.
+Releases from 2.2 on do not have that field: they have `runtimePatches` (kubeflow-trainer-api 2.1.0, 2.2.1 and 2.3.0).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from moedsl.checker.clusters.facts import Cluster
+from moedsl.launch.derive import Launch
+
+Json = dict[str, Any]
+JOB = "node"
+"""The name that Kubeflow's runtimes give to the job of the ranks, and to its container."""
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
+"""The label of all pods of a job."""
+MANAGED = {"app.kubernetes.io/managed-by": "moedsl"}
+_EFA = "vpc.amazonaws.com/efa"
+_INTERFACES = "networking.gke.io/interfaces"
+_KUEUE = "kueue.x-k8s.io/podset-"
+_REQUIREMENT = re.compile(r"(?P<key>\S+) (?P<operator>in|notin) \((?P<values>.*)\)")
+_TOLERATION = re.compile(r"(?P<key>[^=:]+)(?:=(?P<value>[^:]*))?(?::(?P<effect>.*))?")
+
+
+def said(launch: Launch, cluster: Cluster) -> Json:
+    """The part of a TrainJob's `spec` for its pods, as the cluster's release of Kubeflow Trainer has it."""
+    template = {name: part for name, part in _template(launch, cluster).items() if part}
+    if not template:
+        return {}
+    if cluster.trainer == "2.1":
+        return {"podTemplateOverrides": [{"targetJobs": [{"name": JOB}], **template}]}
+    jobs = [{"name": JOB, "template": {"spec": {"template": template}}}]
+    patch = {"template": {"spec": {"replicatedJobs": jobs}}}
+    return {"runtimePatches": [{"manager": MANAGED["app.kubernetes.io/managed-by"], "trainingRuntimeSpec": patch}]}
+
+
+def resources(launch: Launch, cluster: Cluster) -> dict[str, str]:
+    """The resources of a pod besides its GPUs; what the cluster states wins."""
+    efa = _pod(launch).get("efa_devices")
+    return ({_EFA: str(efa)} if efa else {}) | dict(cluster.resources)
+
+
+def _pod(launch: Launch) -> Json:
+    return {s.name: s.value for s in launch.pods}
+
+
+def _template(launch: Launch, cluster: Cluster) -> Json:
+    labels = {**(MANAGED if cluster.colocate else {}), **cluster.labels}
+    metadata = {"labels": labels, "annotations": _annotations(launch, cluster)}
+    volumes, container = _volumes(launch, cluster), _container(launch, cluster)
+    spec = {
+        "volumes": [volume for volume, _ in volumes],
+        "imagePullSecrets": [{"name": name} for name in cluster.image_pull_secrets],
+        "tolerations": [_toleration(text) for text in cluster.tolerations],
+        "affinity": _affinity(cluster),
+        "containers": [{"name": JOB, **container}] if container else [],
+        "nodeSelector": dict(cluster.node_selector),
+        "serviceAccountName": cluster.service_account,
+    }
+    parts = {"metadata": metadata, "spec": spec}
+    return {part: {name: value for name, value in fields.items() if value} for part, fields in parts.items()}
+
+
+def _annotations(launch: Launch, cluster: Cluster) -> dict[str, str]:
+    """The annotations of pods: the cluster's, and those that Kueue and GKE read."""
+    levels = {
+        "required-topology": cluster.required_topology,
+        "preferred-topology": cluster.preferred_topology,
+        "slice-required-topology": cluster.slice_topology if launch.segment else "",
+        "slice-size": str(launch.segment) if cluster.slice_topology and launch.segment else "",
+    }
+    kueue = {f"{_KUEUE}{name}": level for name, level in levels.items() if level}
+    networks = [{"interfaceName": name, "network": network} for name, network in cluster.interfaces.items()]
+    gke = {_INTERFACES: json.dumps(networks, separators=(",", ":"))} if networks else {}
+    return {**kueue, **gke, **cluster.annotations}
+
+
+def _toleration(text: str) -> Json:
+    found = _TOLERATION.fullmatch(text)
+    assert found is not None  # the checker has read it
+    given = {name: part for name, part in found.groupdict().items() if part is not None}
+    return {"operator": "Equal" if "value" in given else "Exists", **given}
+
+
+def _affinity(cluster: Cluster) -> Json:
+    """The nodes of a pod by their labels, and by the nodes of the job's other pods."""
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = [{"matchExpressions": [_requirement(text) for text in cluster.affinity]}]
+    nodes = {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}} if cluster.affinity else {}
+    same_job = {"labelSelector": {"matchLabels": MANAGED}, "matchLabelKeys": [JOBSET]}
+    pods = {"podAffinity": {required: [{**same_job, "topologyKey": cluster.colocate}]}} if cluster.colocate else {}
+    return {**nodes, **pods}
+
+
+def _requirement(text: str) -> Json:
+    """A requirement as the API server has it, from one as kubectl writes it."""
+    found = _REQUIREMENT.fullmatch(text)
+    if found is None:
+        return {"key": text.removeprefix("!"), "operator": "DoesNotExist" if text.startswith("!") else "Exists"}
+    operator = {"in": "In", "notin": "NotIn"}[found["operator"]]
+    return {"key": found["key"], "operator": operator, "values": re.split(", ?", found["values"])}
+
+
+def _container(launch: Launch, cluster: Cluster) -> Json:
+    """The settings of the ranks' container; Kubeflow Trainer 2.1 has no field for a privileged one."""
+    mounts = [mount for _, mount in _volumes(launch, cluster)]
+    privileged = _pod(launch).get("privileged") and cluster.trainer != "2.1"
+    parts = {"volumeMounts": mounts, "securityContext": {"privileged": True} if privileged else {}}
+    return {name: part for name, part in parts.items() if part}
+
+
+def _volumes(launch: Launch, cluster: Cluster) -> list[tuple[Json, Json]]:
+    """Each volume with its mount: folders of the node, the shared claim, devices, and memory for /dev/shm, which data
+    loaders and NCCL use.
+    """
+    pairs = [_host(i, mount) for i, mount in enumerate(cluster.mounts)]
+    if cluster.pvc:
+        volume = {"name": "shared", "persistentVolumeClaim": {"claimName": cluster.pvc}}
+        pairs.append((volume, {"name": "shared", "mountPath": cluster.pvc_path}))
+    if folder := _pod(launch).get("device_folder"):
+        pairs.append(({"name": "devices", "hostPath": {"path": folder}}, {"name": "devices", "mountPath": folder}))
+    if cluster.shm:
+        volume = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": cluster.shm}}
+        pairs.append((volume, {"name": "shm", "mountPath": "/dev/shm"}))
+    return pairs
+
+
+def _host(number: int, mount: str) -> tuple[Json, Json]:
+    """A volume and its mount for ``/on/the/node:/in/the/container``, with ``:ro`` if it is only read."""
+    source, target, *options = mount.split(":")
+    name = f"mount-{number}"
+    read_only = {"readOnly": True} if "ro" in ",".join(options).split(",") else {}
+    return {"name": name, "hostPath": {"path": source}}, {"name": name, "mountPath": target, **read_only}
