@@ -34,7 +34,7 @@ EVERY_FACT = """namespace training; runtime "torch-distributed"; queue moe; prio
 FACTS = {
     "none": PODS.format("h100"),
     "eks": f"{PODS.format('h100')}; fabric efa",
-    "gke": f"{PODS.format('h200')}; fabric gib; queue moe; interfaces [\"eth2=rdma-0\"]",
+    "gke": f'{PODS.format("h200")}; fabric gib; queue moe; interfaces ["eth2=rdma-0"]',
     "every": f"{PODS.format('gb200')}; fabric gib; {EVERY_FACT}",
 }
 RELEASES = {"2.1": ("2.1.0",), "2.2": ("2.2.1", "2.3.0")}

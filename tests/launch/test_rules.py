@@ -228,7 +228,7 @@ def said(made: Job) -> list[str]:
 def value(rule: Rule, made: Job) -> Any:
     """What the launch of a job has by that rule; None where it has nothing by it."""
     derived = launch(*made)
-    settings = (*derived.environment, *derived.srun, *derived.sbatch, *derived.settings)
+    settings = (*derived.environment, *derived.srun, *derived.sbatch, *derived.pods, *derived.settings)
     return next((s.value for s in settings if (s.rule, s.because) == (rule.id, rule.because)), None)
 
 
