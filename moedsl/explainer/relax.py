@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from attrs import evolve, frozen
@@ -13,10 +13,11 @@ from moedsl.explainer.together import MOST_TIMES
 from moedsl.schema import axes
 from moedsl.schema.gpu_counts import counts
 from moedsl.schema.units import GIB
-from moedsl.solver.fits import could_fit, fits
+from moedsl.solver.fits import could_fit, fits, layouts
 from moedsl.solver.laws import Compiled
 from moedsl.solver.legal import legal_on, relaxed
 from moedsl.solver.members import Member, shown, wish_text, without
+from moedsl.solver.problem import cases
 from moedsl.solver.search import Solution
 from moedsl.solver.sizes import Size, nearby, read_by, sizes
 from moedsl.solver.solve import Chosen, solve
@@ -30,11 +31,12 @@ _NAMED = [n for n in axes.LAYOUT if n in axes.SIZES and not axes.BY_NAME[n].quie
 
 @frozen
 class Relaxation:
-    """One change as text, the number of legal meshes with it, and their best layout; any of `fixes` makes it."""
+    """One change as text, and the number of legal meshes with it; any of `fixes` makes it."""
 
     text: str
     opens: int
-    best: Row
+    best: Callable[[], Row]
+    """Their best layout, which may take a search: only an explanation shows it."""
     fixes: tuple[Fix, ...] = ()
 
 
@@ -76,26 +78,34 @@ def _drop(c: Chosen, m: Member, legal: bool) -> Iterator[Relaxation]:
     p, values = c.problem.program, c.problem.values
     if not legal and not legal_on(relaxed(c.compiled, [m])):
         return
+    left, gpus = without(p, [m]), c.problem.gpus
     same = {n: values[n] for n in ("seq", "global_batch")}
-    solution = solve(without(p, [m]), c.problem.gpus, keep=3, **same).solution
-    rows = solution.rows
-    if rows:
-        yield Relaxation(_dropped(p, m, solution), solution.legal, rows[0], tuple(_fixes(p, m, rows)))
+
+    def solved() -> Solution:
+        return solve(left, gpus, keep=3, **same).solution
+
+    if m.kind == "wish" or m.own:
+        opens, rows, best = layouts(left, gpus, must_fit=cases(left)[-1], **same), (), lambda: solved().rows[0]
+    else:
+        solution = solved()
+        opens, rows, best = (solution.legal if solution.rows else 0), solution.rows, lambda: solution.rows[0]
+    if opens:
+        yield Relaxation(_dropped(p, m, opens, rows), opens, best, tuple(_fixes(p, m, rows)))
 
 
-def _dropped(p: Program, m: Member, solution: Solution) -> str:
+def _dropped(p: Program, m: Member, opens: int, rows: Sequence[Row]) -> str:
+    if m.own:
+        return f"drop rule `{m.key}`, or write `{_allow(m)}` ({opened(opens)})"
+    if m.kind == "wish":
+        return f"drop {wish_text(p, m)} ({opened(opens)})"
     if m.kind == "pin":
-        values = dict.fromkeys(shown(m.key, r.codes[m.key]) for r in solution.rows)
+        values = dict.fromkeys(shown(m.key, r.codes[m.key]) for r in rows)
         others = f", or {', '.join([*values][1:])}" if len(values) > 1 else ""
         first = next(iter(values))
         statement, pin = (f"{m.key} {first}", "it") if m.key in p.spans else (f"pin {m.key}={first}", "the pin")
-        return f"write `{statement}`{others}, or drop {pin} ({opened(solution.legal)})"
-    if m.own:
-        return f"drop rule `{m.key}`, or write `{_allow(m)}` ({opened(solution.legal)})"
-    if m.kind == "wish":
-        return f"drop {wish_text(p, m)} ({opened(solution.legal)})"
+        return f"write `{statement}`{others}, or drop {pin} ({opened(opens)})"
     axis = m.key.rsplit(".", 1)[1]
-    return f"pin {axis}={shown(axis, solution.rows[0].codes[axis])}, which the phase does not try"
+    return f"pin {axis}={shown(axis, rows[0].codes[axis])}, which the phase does not try"
 
 
 def _allow(m: Member) -> str:
@@ -147,7 +157,7 @@ def _try(p: Program, gpus: int, key: str, what: str, **overrides: int) -> Iterat
         best = solution.rows[0].codes
         layout = " ".join(f"{n}={best[n]}" for n in _NAMED if best[n] > 1) or "no model parallelism"
         text = f"write `{what}`: {opened(solution.legal)}, the best with {layout}"
-        yield Relaxation(text, solution.legal, solution.rows[0], (_fix(p, key, what),))
+        yield Relaxation(text, solution.legal, lambda: solution.rows[0], (_fix(p, key, what),))
 
 
 def _fix(p: Program, key: str, statement: str) -> Fix:
@@ -158,10 +168,11 @@ def _fix(p: Program, key: str, statement: str) -> Fix:
 
 def as_json(r: Relaxation) -> dict[str, Any]:
     """Write a relaxation as JSON, with the layout that it opens."""
+    best = r.best()
     return {
         "change": r.text,
         "legal_layouts": r.opens,
-        "best": r.best.layout,
-        "step_time_s": r.best.step_time,
-        "peak_gib": r.best.peak_memory / GIB,
+        "best": best.layout,
+        "step_time_s": best.step_time,
+        "peak_gib": best.peak_memory / GIB,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from attrs import evolve
@@ -17,15 +18,21 @@ from moedsl.solver.search import LARGEST_CHUNK, Search
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Table
 
-GUESSED, FIRST_ROWS = 2048, 512
-"""Meshes that are priced before the others, and the rows of the smallest of them that are expanded first."""
+GUESSED, GROWTH, FIRST_ROWS = 64, 8, 512
+"""Meshes in the first part and the growth of the next ones; rows of the smallest of a part that are expanded first."""
 Index = NDArray[np.intp]
 
 
 def fits(p: Program, gpus: int) -> bool:
     """Whether a program has a legal layout that fits on a number of GPUs."""
-    c = solve(p, gpus, keep=0)
-    return legal_on(c.compiled) and fits_where_legal(c.compiled, c.cost)
+    return bool(layouts(p, gpus))
+
+
+def layouts(p: Program, gpus: int, **overrides: Any) -> int:
+    """The number of legal meshes of a program on a number of GPUs; 0 if no layout fits."""
+    c = solve(p, gpus, keep=0, **overrides)
+    search = _Any(c.compiled, c.cost, 1)
+    return search.legal.rows if legal_on(c.compiled) and search.found() else 0
 
 
 def fits_where_legal(c: Compiled, prices: Prices) -> bool:
@@ -44,7 +51,7 @@ class _Any(Search):
     """A search that stops at its first row."""
 
     def possible(self) -> bool:
-        return bool(self.legal.rows) and bool(self._could_fit(self.legal).rows)
+        return any(self._could_fit(self.legal.take(part)).rows for part in _most_divided_first(self.legal))
 
     def found(self) -> bool:
         if not self.legal.rows or not self.policies.rows:
@@ -60,7 +67,7 @@ class _Any(Search):
             part = meshes.take(order[at : at + step])
             if self._moved(self._could_hold(self._held(part, policies)), policies).rows:
                 return True
-            at, step = at + step, min(step * 8, max(1, LARGEST_CHUNK // policies.rows))
+            at, step = at + step, min(step * GROWTH, max(1, LARGEST_CHUNK // policies.rows))
         return False
 
     def _priced(self, table: Table, slowest: float = np.inf) -> Table:
@@ -73,12 +80,10 @@ class _Any(Search):
 
 
 def _most_divided_first(meshes: Table) -> Iterator[Index]:
-    """Split the meshes in two: those that probably need the least memory on a rank, and the others."""
+    """Split the meshes into growing parts; those that probably need the least memory on a rank are first."""
     pieces = [meshes.axes[name] for name in SIZES]
-    held = meshes.axes["micro_batch"] / np.prod(pieces, axis=0, dtype=np.float64)
-    if meshes.rows <= GUESSED:
-        yield np.arange(meshes.rows)
-        return
-    order = np.argpartition(held, GUESSED)
-    yield order[:GUESSED]
-    yield order[GUESSED:]
+    left = np.argsort(meshes.axes["micro_batch"] / np.prod(pieces, axis=0, dtype=np.float64), kind="stable")
+    size = GUESSED
+    while len(left):
+        yield left[:size]
+        left, size = left[size:], size * GROWTH
