@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from attrs import evolve, frozen
 
 from moedsl.checker.program import Program
@@ -13,7 +14,7 @@ from moedsl.explainer.together import MOST_TIMES
 from moedsl.schema import axes
 from moedsl.schema.gpu_counts import counts
 from moedsl.schema.units import GIB
-from moedsl.solver.fits import could_fit, fits, layouts
+from moedsl.solver.fits import could_fit, fast_enough, layouts
 from moedsl.solver.laws import Compiled
 from moedsl.solver.legal import legal_on, relaxed
 from moedsl.solver.members import Member, shown, wish_text, without
@@ -26,6 +27,8 @@ from moedsl.support.text import counted, tokens
 
 LONG = 32768
 """Shortest sequence, in tokens, for which the text gives the number of GPUs as what the length needs."""
+GAIN = 2.0
+"""Bound of how much faster a GPU is in a run on more GPUs, whose number may divide better."""
 _NAMED = [n for n in axes.LAYOUT if n in axes.SIZES and not axes.BY_NAME[n].quiet]
 
 
@@ -47,7 +50,7 @@ def relaxations(c: Chosen, core: Sequence[Member], legal: bool) -> list[Relaxati
     if not legal:
         out += [r for s in sizes(p, core) for r in _resized(c.compiled, s)]
     if p.gpus is not None and (legal or not whatever_the_gpus(p, core)):
-        out += _more_gpus(p, gpus, legal, seq)
+        out += _more_gpus(c, legal, seq)
     return out + ([*_try(p, gpus, "seq", f"seq {tokens(seq // 2)}", seq=seq // 2)] if seq >= 2048 else [])
 
 
@@ -85,7 +88,8 @@ def _drop(c: Chosen, m: Member, legal: bool) -> Iterator[Relaxation]:
         return solve(left, gpus, keep=3, **same).solution
 
     if m.kind == "wish" or m.own:
-        opens, rows, best = layouts(left, gpus, must_fit=cases(left)[-1], **same), (), lambda: solved().rows[0]
+        opens = layouts(solve(left, gpus, keep=0, must_fit=cases(left)[-1], **same))
+        rows, best = (), lambda: solved().rows[0]
     else:
         solution = solved()
         opens, rows, best = (solution.legal if solution.rows else 0), solution.rows, lambda: solution.rows[0]
@@ -128,17 +132,22 @@ def _fixes(p: Program, m: Member, rows: Sequence[Row]) -> Iterator[Fix]:
     yield Fix(f"Drop `{wish_text(p, m).strip('`')}`", DROP, m.span)
 
 
-def _more_gpus(p: Program, gpus: int, legal: bool, seq: int) -> list[Relaxation]:
+def _more_gpus(c: Chosen, legal: bool, seq: int) -> list[Relaxation]:
     """Find the next number of GPUs that works, up to MOST_TIMES as many.
 
-    If memory is insufficient, the largest number is tried first: a layout needs no more memory on more GPUs.
+    If memory is insufficient, the largest number is tried first: a layout needs no more memory on more GPUs. Under a
+    limit of the step time, numbers on which each GPU would have to be more than GAIN times as fast are left out.
     """
-    tried = [n for n in counts(p.hardware, above=gpus) if n <= MOST_TIMES * gpus]
-    largest = next((n for n in reversed(tried) if legal_on(solve(p, n, keep=0).compiled)), None) if legal else None
-    if legal and (largest is None or not could_fit(p, largest)):
+    p, gpus = c.problem.program, c.problem.gpus
+    rate = GAIN * float(c.cost.tokens_per_second_per_gpu(c.search.least_seconds)) if legal else np.inf
+    compiled = (solve(p, n, keep=0) for n in counts(p.hardware, above=gpus) if n <= MOST_TIMES * gpus)
+    tried = [more for more in compiled if fast_enough(more, rate)]
+    largest = next((more for more in reversed(tried) if legal_on(more.compiled)), None) if legal else None
+    if legal and (largest is None or not could_fit(largest)):
         return []
-    for n in tried:
-        if fits(p, n):
+    for more in tried:
+        if layouts(more):
+            n = more.problem.gpus
             need = _need(p, n, seq)
             return [evolve(r, text=r.text + need) for r in _try(p, n, "hardware", f"{p.hardware.name} x {n}")]
     return []

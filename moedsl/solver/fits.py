@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from attrs import evolve
@@ -12,10 +11,10 @@ from numpy.typing import NDArray
 from moedsl.checker.program import Program
 from moedsl.schema.axes import SIZES
 from moedsl.solver.bounds import Prices
-from moedsl.solver.laws import TIME, Compiled
+from moedsl.solver.laws import TIME, Compiled, obeyed
 from moedsl.solver.legal import legal_on
 from moedsl.solver.search import LARGEST_CHUNK, Search
-from moedsl.solver.solve import solve
+from moedsl.solver.solve import Chosen, solve
 from moedsl.solver.table import Table
 
 GUESSED, GROWTH, FIRST_ROWS = 64, 8, 512
@@ -25,12 +24,11 @@ Index = NDArray[np.intp]
 
 def fits(p: Program, gpus: int) -> bool:
     """Whether a program has a legal layout that fits on a number of GPUs."""
-    return bool(layouts(p, gpus))
+    return bool(layouts(solve(p, gpus, keep=0)))
 
 
-def layouts(p: Program, gpus: int, **overrides: Any) -> int:
-    """The number of legal meshes of a program on a number of GPUs; 0 if no layout fits."""
-    c = solve(p, gpus, keep=0, **overrides)
+def layouts(c: Chosen) -> int:
+    """The number of legal meshes of a compiled problem; 0 if no layout fits."""
     search = _Any(c.compiled, c.cost, 1)
     return search.legal.rows if legal_on(c.compiled) and search.found() else 0
 
@@ -40,11 +38,17 @@ def fits_where_legal(c: Compiled, prices: Prices) -> bool:
     return _Any(c, prices, 1).found()
 
 
-def could_fit(p: Program, gpus: int) -> bool:
+def could_fit(c: Chosen) -> bool:
     """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""
-    c = solve(p, gpus, keep=0)
     in_any_time = evolve(c.compiled, laws=tuple(w for w in c.compiled.laws if w.capped != TIME))
     return legal_on(c.compiled) and _Any(in_any_time, c.cost, 1).possible()
+
+
+def fast_enough(c: Chosen, rate: float) -> bool:
+    """Whether a step obeys the limits of its time if each GPU trains so many tokens/s."""
+    seconds = c.problem.global_batch * c.problem.values["seq"] / (c.problem.gpus * rate)
+    limits = [w for w in c.compiled.laws if w.capped == TIME]
+    return bool(obeyed(limits, c.compiled.empty().with_columns(step_time=np.array([seconds]))).all())
 
 
 class _Any(Search):

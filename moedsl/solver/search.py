@@ -96,6 +96,11 @@ class Search:
         same = self.like is not None and self._meshes is self.like._meshes
         return self.like._seconds if self.like is not None and same else self._least_time(self._meshes)
 
+    @property
+    def least_seconds(self) -> float:
+        """A lower bound of a step's seconds in any legal layout, whether it fits or not."""
+        return float(self._least_time(self.legal).min())
+
     def run(self) -> Solution:
         """Find the best rows of different meshes, best first."""
         best = TopK(self.keep)

@@ -6,8 +6,12 @@ import pytest
 
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
+from moedsl.explainer.relax import GAIN
+from moedsl.schema.gpu_counts import counts
+from moedsl.solver.legal import legal_on
+from moedsl.solver.solve import solve
 from moedsl.solver.table import Table
-from tests.helpers.small_programs import WHY
+from tests.helpers.small_programs import WHY, program
 
 OVERLAP = f"candidates ep_overlap = [false, true] {WHY}"
 CASES = [
@@ -22,10 +26,13 @@ CASES = [
         f"rules r {{ candidates tp = [4, 24, 2, 1, 38, 8] {WHY}\n candidates cp = [1, 2, 8, 4, 62, 26] {WHY}\n {OVERLAP} }}",
         4_000_000,
     ),
+    ("deepseek_v3; h100 x 2048; throughput first; require step_time < 0.1", 6_000_000),
 ]
 
 
-@pytest.mark.parametrize(("text", "most"), CASES, ids=["length and batch", "nearest layout", "time and memory"])
+@pytest.mark.parametrize(
+    ("text", "most"), CASES, ids=["length and batch", "nearest layout", "time and memory", "time on more GPUs"]
+)
 def test_rows_of_a_refusal(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = 0
     grow, times = Table.grow, Table.times
@@ -39,3 +46,15 @@ def test_rows_of_a_refusal(text: str, most: int, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Table, "times", lambda *a: counted(times(*a)))
     assert compile_source(Source("run.moe", text), "solve").failed
     assert rows < most, f"{rows:,}"
+
+
+@pytest.mark.parametrize("text", ["qwen3_30b_a3b; h100 x 72; batch 720", "moonlight_16b; gb200 x 56; throughput first"])
+def test_a_gpu_is_not_much_faster_in_a_run_on_more(text: str) -> None:
+    p = program(text)
+    assert p.gpus
+
+    def rate(gpus: int) -> float:
+        c = solve(p, gpus, keep=0)
+        return float(c.cost.tokens_per_second_per_gpu(c.search.least_seconds)) if legal_on(c.compiled) else 0
+
+    assert max(map(rate, counts(p.hardware, above=p.gpus))) < GAIN * rate(p.gpus)
