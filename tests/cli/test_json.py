@@ -42,6 +42,8 @@ WRONG = {
     "calibrate": "calibrate none.jsonl",
     "report": "report none.moe",
     "run": "run none.moe",
+    "weights import": "weights import none.moe",
+    "weights export": "weights export none.moe --to out",
     "clusters": "clusters none.moe",
     "jobs": "jobs none_1",
     "logs": "logs none_1",
