@@ -53,7 +53,22 @@ def names(plan: Plan, cluster: Cluster, hardware: Hardware, book: Book) -> dict[
     run = {"gpus": plan.gpus, "phase": plan.phase, "task": plan.task, "vlm": frozen}
     data = "mock" if plan.policy.data == "mock" else "real"
     known = unset | facts | plan.layout.to_json() | plan.batch.to_json() | policy | run | {"data": data}
-    return known | dict(plan.set) | rules.values(cluster)
+    return known | dict(plan.set) | _times(plan, cluster) | rules.values(cluster)
+
+
+def _times(plan: Plan, cluster: Cluster) -> dict[str, float]:
+    """The seconds that rules read: of a step at the high end of the estimate, of a save, and the limit of a job."""
+    known, saves = plan.estimate.interval, plan.checkpoints
+    step = known.upper_s if known else plan.estimate.step_time_s
+    return {"step_time_high": step, "save_time": saves.write_s if saves else 0.0, "time_limit": seconds(cluster.time)}
+
+
+def seconds(time: str) -> int:
+    """Read a limit as Slurm does: minutes, MM:SS, HH:MM:SS, or days and then HH, HH:MM, HH:MM:SS."""
+    days, dash, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    first = 3600 if dash or len(parts) == 3 else 60
+    return 86400 * int(days or 0) + sum(part * first // 60**place for place, part in enumerate(parts))
 
 
 @define
@@ -141,6 +156,7 @@ def _launch(plan: Plan, cluster: Cluster, applied: _Applied) -> Launch:
         numa_binding="numa_binding" in applied.derived,
         cores_per_rank=_number(applied, "cores_per_rank"),
         segment=_number(applied, "segment"),
+        chain=_chain(plan, applied),
         environment=tuple(_environment(plan, cluster, applied.variables)),
         srun=_prefixed(derived, "srun."),
         sbatch=_prefixed(derived, "sbatch."),
@@ -148,6 +164,12 @@ def _launch(plan: Plan, cluster: Cluster, applied: _Applied) -> Launch:
         settings=tuple(s for s in derived if "." not in s.name),
         secrets=cluster.secrets,
     )
+
+
+def _chain(plan: Plan, applied: _Applied) -> Chain | None:
+    """The chain of a run that needs several jobs."""
+    jobs = _number(applied, "jobs")
+    return Chain(jobs, int(plan.set["train.train_iters"]), plan.set["checkpoint.save"]) if jobs > 1 else None
 
 
 def _number(applied: _Applied, name: str) -> int:
@@ -190,6 +212,16 @@ def job_name(plan: Plan) -> str:
 
 
 @frozen
+class Chain:
+    """Jobs that go on from each other's checkpoints until the run is complete."""
+
+    jobs: int
+    steps: int
+    folder: str
+    """Where the run saves its checkpoints."""
+
+
+@frozen
 class Launch:
     """One job on one cluster, independent of the machine that submits it."""
 
@@ -217,6 +249,7 @@ class Launch:
     settings: tuple[Setting, ...]
     """Every other derived setting, such as `nodes`, with its rule."""
     secrets: tuple[str, ...]
+    chain: Chain | None = None
 
     @property
     def world(self) -> int:
@@ -232,6 +265,7 @@ class Launch:
 def to_json(launch: Launch) -> dict[str, Any]:
     """Write a launch as JSON (docs/internals.md)."""
     out = attrs.asdict(launch, recurse=False, filter=lambda a, _: a.name not in _SETTINGS)
+    out |= {"chain": attrs.asdict(launch.chain) if launch.chain else None}
     return out | {n: [_setting(s) for s in getattr(launch, n)] for n in _SETTINGS} | {"secrets": list(launch.secrets)}
 
 

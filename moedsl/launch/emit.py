@@ -89,6 +89,7 @@ _RENAMED = {
     "nprocs_per_node": "ranks_per_node",
     "num_nodes": "nodes",
     "gres": "gpus_per_node",
+    "signal": "preempt_time",
 }
 """Arguments of NeMo-Run that a rule derives under another name."""
 

@@ -10,11 +10,12 @@ from attrs import field, frozen
 
 from moedsl.checker.clusters.arguments import Setting
 from moedsl.checker.clusters.facts import Cluster
+from moedsl.launch.chain import COMPLETE
 from moedsl.launch.derive import Launch
 from moedsl.launch.quote import RUNDIR, ascii_source, document, export, word
 
-RANK, RANK_LOG, NUMA = "moedsl_rank.py", "moedsl_rank_log.py", "moedsl_numa.py"
-"""The names of rank.py, rank_log.py and numa.py in a job."""
+RANK, RANK_LOG, NUMA, CHAIN = "moedsl_rank.py", "moedsl_rank_log.py", "moedsl_numa.py", "moedsl_chain.py"
+"""The names of rank.py, rank_log.py, numa.py and chain.py in a job."""
 RANKS = "ranks"
 """The folder of the ranks' own logs, in that of the job."""
 END = "MOEDSL_END_OF_FILE"
@@ -64,6 +65,13 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     yield from _secrets(launch.secrets)
     yield ""
     yield from _ranks(launch)
+    if launch.chain:
+        yield "# The chain: nothing to do in a complete run, and an end after jobs that saved nothing."
+        judge = f'{_python(cluster)} "$MOEDSL_FILES/{CHAIN}" {word(launch.chain.folder)} {launch.chain.steps}'
+        yield f'code=0; {judge} || code="$?"'
+        yield f'[ "$code" -ne {COMPLETE} ] || exit 0'
+        yield '[ "$code" -eq 0 ] || exit "$code"'
+        yield ""
     if payload.preflight:
         yield "# Preflight."
         yield payload.preflight.rstrip("\n")
@@ -95,6 +103,7 @@ def _programs(launch: Launch, cluster: Cluster) -> dict[str, str]:
     sources = {RANK: "rank.py"}
     sources |= {RANK_LOG: "rank_log.py"} if cluster.rank_logs or launch.executor == "local" else {}
     sources |= {NUMA: "numa.py"} if launch.numa_binding else {}
+    sources |= {CHAIN: "chain.py"} if launch.chain else {}
     return {name: files("moedsl.launch").joinpath(source).read_text("utf-8") for name, source in sources.items()}
 
 
@@ -135,11 +144,15 @@ def _ranks(launch: Launch) -> Iterator[str]:
 
 def _start(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     """Start the ranks: this task is one rank, or torchrun starts those of the node."""
-    python = word(cluster.python) if cluster.python else "python3"
+    python = _python(cluster)
     if launch.executor == "slurm" and launch.tasks_per_node == launch.ranks_per_node:
         yield from _watched(_rank(launch, python, payload) + "".join(f" {word(a)}" for a in payload.arguments))
     else:
         yield from _torchrun(launch, python, payload)
+
+
+def _python(cluster: Cluster) -> str:
+    return word(cluster.python) if cluster.python else "python3"
 
 
 def _rank(launch: Launch, python: str, payload: Payload) -> str:

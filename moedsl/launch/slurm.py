@@ -15,7 +15,7 @@ from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch.derive import Launch
 from moedsl.launch.quote import word
 
-_PARAMETERS = ("exclusive", "mem", "signal")
+_PARAMETERS = ("exclusive", "mem")
 """Derived parameters of sbatch for which the executor has an argument; others go into `additional_parameters`."""
 
 
@@ -25,6 +25,7 @@ def arguments(launch: Launch, cluster: Cluster) -> dict[str, Any]:
     NeMo-Run joins those of srun with spaces into a line of the sbatch file, so they are words of bash.
     """
     derived = {s.name: s.value for s in launch.sbatch}
+    exits = [s.value for s in launch.settings if s.name == "preempt_time"]
     said = {
         "account": cluster.account,
         "partition": cluster.partition,
@@ -35,6 +36,7 @@ def arguments(launch: Launch, cluster: Cluster) -> dict[str, Any]:
         "ntasks_per_node": launch.tasks_per_node,
         **_gpus(launch, cluster),
         **{n: derived.pop(n, None) for n in _PARAMETERS},
+        "signal": f"TERM@{exits[0]}" if exits else "",
         "segment": launch.segment,
         "container_image": word(cluster.container) if cluster.container else "",
         "container_mounts": [word(m) for m in cluster.mounts],

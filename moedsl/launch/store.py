@@ -170,7 +170,7 @@ class Experiment:
         until = time.monotonic() + END_WITHIN_S
         jobs = self.jobs()
         while any(not job.ended for job in jobs) and time.monotonic() < until:
-            for job in jobs:
+            for job in reversed(jobs):  # the later first: one that waits for another would start when that ends
                 if not job.ended:
                     self.runner.cancel(job.handle)
             time.sleep(1.0)

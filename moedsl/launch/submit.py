@@ -15,6 +15,7 @@ from attrs import evolve, frozen
 
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch import connections, homes, shield, store, trainjobs
+from moedsl.launch.derive import Chain
 from moedsl.launch.shield import no_input
 
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
@@ -54,6 +55,13 @@ def following(first: Sequence[Task], tasks: Sequence[Task]) -> list[Task]:
     """Make the tasks that wait for no other wait for the success of the first ones."""
     names = tuple(task.name for task in first)
     return [*first, *(task if task.after else evolve(task, after=names, whatever=False) for task in tasks)]
+
+
+def chained(task: Task, chain: Chain | None) -> list[Task]:
+    """Make the jobs of a task's chain, each of which starts when the one before it has ended, however it did."""
+    if chain is None:
+        return [task]
+    return sequential([evolve(task, name=f"{task.name}.{number}") for number in range(1, chain.jobs + 1)])
 
 
 def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str], None]) -> Submitted:

@@ -155,9 +155,17 @@ def test_what_the_cluster_states_replaces_an_argument() -> None:
     assert said["additional_parameters"] == {"comment": "x y"}
 
 
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [("90", 5400), ("5:30", 330), ("04:00:00", 14400), ("2-00:00:00", 172800), ("1-6", 108000), ("1-6:30", 109800)],
+)
+def test_a_limit_is_read_as_slurm_reads_it(time: str, seconds: int) -> None:
+    assert derivation.seconds(time) == seconds
+
+
 def test_a_signal_where_the_run_handles_it() -> None:
     made = changed(plan("h100", 16, {"ep": 8}), set={"train.exit_signal_handler": True})
-    assert arguments.arguments(launch(made, slurm("h100")), slurm("h100"))["signal"] == "TERM@60"
+    assert arguments.arguments(launch(made, slurm("h100")), slurm("h100"))["signal"] == "TERM@62"
 
 
 def test_no_account_still_has_a_prefix() -> None:
@@ -255,7 +263,7 @@ def test_json_has_the_contracts_keys() -> None:
     made = to_json(launch(plan("h100", 16, {"ep": 8}), slurm("h100")))
     sizes = {"nodes", "gpus_per_node", "tasks_per_node", "ranks_per_node", "numa_binding", "cores_per_rank", "segment"}
     lists = {"environment", "srun", "sbatch", "pods", "settings"}
-    assert set(made) == sizes | lists | {"name", "cluster", "executor", "secrets"}
+    assert set(made) == sizes | lists | {"name", "cluster", "executor", "secrets", "chain"}
     keys = {"name", "value", "origin", "rule", "because", "cite"}
     assert all(set(s) == keys for key in lists for s in made[key])
     assert json.loads(json.dumps(made)) == made

@@ -94,6 +94,13 @@ def restarts(facts: str = "", field: str = "") -> Job:
     return changed(given, set={"inprocess_restart.enabled": True} | ({field: True} if field else {})), on
 
 
+def chain(time: str = "", without: str = "") -> Job:
+    """A job of a chain of 5,000 steps; the run does not set one of the fields that it needs."""
+    given, on = job(facts=f"chain on; {time}" if time else "chain on")
+    fields = {"train.train_iters": 5000, "checkpoint.save": "/shared/run", "train.exit_signal_handler": True}
+    return changed(given, set={n: v for n, v in fields.items() if n != without}), on
+
+
 RESTARTS = restarts()
 
 CASES: dict[str, Judged | Derived] = {
@@ -143,6 +150,11 @@ CASES: dict[str, Judged | Derived] = {
         fabric("efa", "env { NCCL_IB_DISABLE 1 }"), fabric("roce", "env { NCCL_IB_DISABLE 1 }")
     ),
     "std.fault_tolerance.started_by_ft_launcher": Judged(H100, job(field="ft.enable_ft_package")),
+    "std.chain.length": Judged(chain(), chain(without="train.train_iters")),
+    "std.chain.folder": Judged(chain(), chain(without="checkpoint.save")),
+    "std.chain.saves_at_its_end": Judged(chain(), chain(without="train.exit_signal_handler")),
+    "std.chain.time_to_train": Judged(chain(), chain('time "00:16:00"')),
+    "std.chain.jobs": Derived(chain('time "00:20:00"'), 22, job(field="train.exit_signal_handler")),
     "std.inprocess_restart.started_by_srun": Judged(RESTARTS, restarts("launcher torchrun")),
     "std.inprocess_restart.no_user_buffers": Judged(RESTARTS, restarts(field="ddp.nccl_ub")),
     "std.inprocess_restart.srun.kill_on_bad_exit": Derived(RESTARTS, "0", H100),
@@ -172,7 +184,7 @@ CASES: dict[str, Judged | Derived] = {
     "std.slurm.srun.container_writable": Derived(IMAGE, True, H100),
     "std.slurm.sbatch.exclusive": Derived(H100, True, LOCAL),
     "std.slurm.sbatch.mem": Derived(H100, "0", LOCAL),
-    "std.slurm.sbatch.signal": Derived(HANDLER, "TERM@60", H100),
+    "std.slurm.preempt_time": Derived(HANDLER, 62, H100),
     "std.process.NCCL_NVLS_ENABLE": Derived(USER_BUFFERS, 1, H100),
     "std.process.NCCL_CTA_POLICY": Derived(USER_BUFFERS, 1, H100),
     "std.process.PYTORCH_CUDA_ALLOC_CONF": Derived(USER_BUFFERS, "", H100),

@@ -67,6 +67,8 @@ class Cluster:
     qos: str = _fact("token", "", "slurm")
     time: str = _fact("time", "04:00:00", "slurm")
     """The limit of a job, as Slurm writes it."""
+    chain: bool = _fact("flag", False, "slurm")
+    """Whether a run longer than `time` is a chain of jobs, each of which goes on from the last checkpoint."""
     job_name_prefix: str = _fact("token", "", "slurm")
     request: str = _fact("word", "gpus_per_node", "slurm", words=REQUESTS)
     """How GPUs are requested: `--gpus-per-node`, `--gres=gpu:N`, or not at all if jobs get whole nodes."""

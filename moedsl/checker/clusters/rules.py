@@ -31,6 +31,8 @@ SUBJECT = "launch"
 KINDS = ("require", "prefer", "let", "derive", "env")
 OF_RUN = ("gpus", "seq", "global_batch", "phase", "task", "routing", "data", "vlm")
 OF_PLAN = {a.name: FLAG if a.kind == "flag" else NUMBER for a in FOLLOWING}
+TIMES = ("step_time_high", "save_time", "time_limit")
+"""Seconds: of a step at the high end of the estimate, of a save of a checkpoint, and the limit of a job."""
 _FORMS = {"flag": FLAG, "whole": NUMBER, "rate": NUMBER}
 
 
@@ -92,7 +94,7 @@ def _check(rule: Rule, scope: dict[str, Type], diagnostics: list[Diagnostic]) ->
 def _scope() -> dict[str, Type]:
     known = {n: RUN[n] for n in OF_RUN} | HARDWARE | AXES | OF_PLAN
     cluster = {f"cluster.{n}": _FORMS.get(k.form, TEXT) for n, k in kinds().items() if k.form not in _MANY}
-    return field_types(LATEST) | known | cluster
+    return field_types(LATEST) | known | cluster | dict.fromkeys(TIMES, NUMBER)
 
 
 _MANY = (

@@ -202,7 +202,7 @@ def _submit(
 ) -> int:
     """Submit all jobs as one experiment; returns the exit code when they have ended, or, detached, are submitted."""
     from moedsl.cli import attended
-    from moedsl.launch.submit import Task, following, sequential
+    from moedsl.launch.submit import Task, chained, following, sequential
 
     home = executors.home(cluster)
     store.use_home(home)
@@ -210,7 +210,9 @@ def _submit(
         [Task(j.launch.name, _script(j, cluster), executors.executor(j.launch, cluster, home)) for j in some]
         for some in (before, jobs)
     )
-    plans = {j.launch.name: j.plan for j in jobs}
     title = homes.title([t.name for t in tasks], source)
+    chains = [(j.plan, chained(t, j.launch.chain)) for j, t in zip(jobs, tasks, strict=True)]
+    plans = {t.name: plan for plan, chain in chains for t in chain}
+    tasks = [t for _, chain in chains for t in chain]
     tasks = sequential(tasks) if a.sequential else tasks
     return attended.run(following(first, tasks), title, home, a.detach, plans, named)

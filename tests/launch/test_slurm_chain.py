@@ -1,0 +1,84 @@
+"""A chain on a real Slurm: what its jobs do after a killed rank, at the time limit, and when nothing helps."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from moedsl.checker.clusters.arguments import Setting
+from moedsl.cli import main
+from moedsl.cli.commands import run as run_command
+from moedsl.launch import follow, store
+from moedsl.launch.derive import Chain
+from moedsl.launch.store import Experiment
+from moedsl.launch.submit import chained, submit
+from tests.launch.slurm_launch import payload, planned, run_text
+
+EXIT = Setting("preempt_time", 40, "rule", None, None)
+
+
+def chain(login_node: Path, jobs: int, steps: int, starts: str) -> tuple[Experiment, Path]:
+    """The experiment of a chain of stand-ins on 8 ranks with a limit of a minute, and its folder of checkpoints."""
+    made, folder = planned(8), login_node / "run of weeks"
+    launch = evolve(made.launch, chain=Chain(jobs, steps, str(folder)), settings=(*made.launch.settings, EXIT))
+    minute = evolve(made, launch=launch, cluster=evolve(made.cluster, time="00:01:00"))
+    task = minute.task(login_node, payload("steps.py", str(folder), str(steps), starts))
+    done = submit(chained(task, launch.chain), "chain", login_node, print)
+    assert done.experiment is not None, done.why_not
+    return done.experiment, folder
+
+
+def logs(experiment: Experiment) -> list[str]:
+    return ["\n".join(p.read_text() for p in sorted(Path(job.folder).glob("log*"))) for job in experiment.jobs()]
+
+
+def test_jobs_go_on_from_the_last_checkpoint(login_node: Path) -> None:
+    experiment, folder = chain(login_node, 4, 100, "kill,slow,train")
+    ends = [job.state for job in follow.wait(experiment)]
+    said = logs(experiment)
+    assert ends == ["FAILED", "SUCCEEDED", "SUCCEEDED", "SUCCEEDED"], said
+    trained = [tuple(map(int, line.split())) for line in (folder / "trained.txt").read_text().splitlines()]
+    by_start = {start: [step for s, step in trained if s == start] for start in (1, 2, 3)}
+    assert by_start[1] == [1, 2, 3]
+    assert by_start[2][0] == 3  # the checkpoint is of step 2: what was killed after it is trained again
+    assert by_start[3] == [*range(by_start[2][-1] + 1, 101)]
+    assert all(later == earlier + 1 for steps in by_start.values() for earlier, later in pairwise(steps))
+    assert "killed by SIGKILL" in said[0]
+    assert f"goes on from step {by_start[2][-1]} of 100" in said[2]
+    assert "step 100 of 100: the run is complete" in said[3]
+
+
+def test_a_chain_that_saves_nothing_ends_with_its_cause(login_node: Path) -> None:
+    experiment, _ = chain(login_node, 5, 100, "fail")
+    assert [job.state for job in follow.wait(experiment)] == ["FAILED"] * 5
+    said = logs(experiment)
+    assert all("no data" in text for text in said[:3])
+    assert all(
+        "3 jobs in a row began at step 0 and saved nothing" in text and "no data" not in text for text in said[3:]
+    )
+
+
+def test_a_chain_is_cancelled_as_one(
+    login_node: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "saves"
+    fields = f'set checkpoint.save = "{folder}"; set train.train_iters = 200; data "/d"; resilience preemption\n'
+    text = fields + run_text(8, "chain on")
+    (tmp_path / "run.moe").write_text(text.replace("00:05:00", "01:00:00"))
+    slow = f"import sys; sys.argv[1:] = [{str(folder)!r}, '200', 'slow']\n" + payload("steps.py").files["steps.py"]
+    monkeypatch.setattr(run_command, "recipe_text", lambda plan: slow)
+    assert main.main(["run", str(tmp_path / "run.moe"), "--cluster", "--no-preflight", "--detach"]) == 0
+    id = capsys.readouterr().out.strip()
+    while not (folder / "trained.txt").exists():
+        time.sleep(0.2)
+    assert main.main(["cancel", id]) == 0
+    experiment = store.find(id)
+    assert isinstance(experiment, store.Experiment)
+    jobs = experiment.jobs()
+    assert len(jobs) > 1 and [int(job.name.rpartition(".")[2]) for job in jobs] == [*range(1, len(jobs) + 1)]
+    assert all(job.ended for job in jobs)
+    assert len((folder / "moedsl_starts.txt").read_text().splitlines()) == 1
