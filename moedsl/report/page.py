@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,34 @@ def meshes(p: Plan) -> dict[str, Any]:
     ]
     spans = [{"axis": a, **_span(world, a)} for a in dict.fromkeys((*ranks.ATTENTION, *ranks.EXPERTS))]
     sizes = {"drawn": len(drawn), "gpus": len(world), "node": node, "domain": domain, "whole": whole}
-    return {"panels": panels, "spans": spans, **sizes}
+    return {"panels": [_groups(drawn), *panels], "spans": spans, "machines": _machines(world), **sizes}
+
+
+def _machines(world: list[ranks.Rank]) -> dict[str, Any]:
+    """How many expert groups stay on NVLink, and the machines of each pipeline stage."""
+    groups = ranks.expert_groups(world)
+    within = {name: sum(len({getattr(r, name) for r in group}) == 1 for group in groups) for name in ("domain", "node")}
+    rows = [
+        {
+            "stage": stage[0].stage,
+            "gpus": len(stage),
+            "groups": len(ranks.expert_groups(stage)),
+            **{f"{name}s": _numbers([getattr(r, name) for r in stage]) for name in ("domain", "node")},
+        }
+        for stage in ranks.stages(world)
+    ]
+    return {"groups": len(groups), **within, "rows": rows}
+
+
+def _numbers(found: list[int]) -> str:
+    """Write numbers as ranges: `0-3, 8-11`."""
+    out: list[list[int]] = []
+    for n in sorted(set(found)):
+        if out and n == out[-1][1] + 1:
+            out[-1][1] = n
+        else:
+            out.append([n, n])
+    return ", ".join(f"{a}-{b}" if b > a else f"{a}" for a, b in out)
 
 
 def _span(world: list[ranks.Rank], axis: str) -> dict[str, int]:
@@ -152,11 +179,31 @@ def _span(world: list[ranks.Rank], axis: str) -> dict[str, int]:
     return {"domains": domains, "nodes": nodes, "size": sum(r.shares(world[0], axis) for r in world)}
 
 
+def _groups(drawn: list[ranks.Rank]) -> dict[str, Any]:
+    """The expert groups and pipeline stages on the machines, each GPU with the number of its group."""
+    numbers = {r.rank: number for number, group in enumerate(ranks.expert_groups(drawn)) for r in group}
+    return _on_machines(drawn, lambda r: _group_cell(r, numbers[r.rank]), "expert groups by number")
+
+
+def _group_cell(r: ranks.Rank, number: int) -> dict[str, Any]:
+    title = f"rank {r.rank}: expert group {number}, stage {r.stage}, node {r.node}, NVLink domain {r.domain}"
+    return {"title": title, **_coloured(r), "mark": str(number)}
+
+
 def _panel(drawn: list[ranks.Rank], names: tuple[str, ...], title: str) -> dict[str, Any]:
+    return _on_machines(drawn, lambda r: _cell(r, drawn[0], names), title)
+
+
+def _on_machines(drawn: list[ranks.Rank], cell: Callable[[ranks.Rank], dict[str, Any]], title: str) -> dict[str, Any]:
     domains: dict[int, dict[int, list[dict[str, Any]]]] = {}
     for r in drawn:
-        domains.setdefault(r.domain, {}).setdefault(r.node, []).append(_cell(r, drawn[0], names))
+        domains.setdefault(r.domain, {}).setdefault(r.node, []).append(cell(r))
     return {"title": title, "domains": [{"domain": d, "nodes": [*nodes.values()]} for d, nodes in domains.items()]}
+
+
+def _coloured(r: ranks.Rank) -> dict[str, str]:
+    colour = COLOURS[r.stage % len(COLOURS)]
+    return {"colour": colour, "ink": _ink(colour)}
 
 
 def _ink(colour: str) -> str:
@@ -172,8 +219,7 @@ def _cell(r: ranks.Rank, first: ranks.Rank, names: tuple[str, ...]) -> dict[str,
     together = [n for n in names if r.shares(first, n)] if r is not first else ["rank 0"]
     return {
         "title": f"rank {r.rank}: {where}" + (f" (with rank 0 in {', '.join(together)})" if together else ""),
-        "colour": (colour := COLOURS[r.stage % len(COLOURS)]),
-        "ink": _ink(colour),
+        **_coloured(r),
         "marks": " ".join(together) if r is not first else "first",
         "mark": "0" if r is first else (together[0] if together else ""),
     }

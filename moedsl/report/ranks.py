@@ -6,7 +6,7 @@ Megatron-Core numbers ranks tp fastest, then cp, dp, pp for attention, and etp, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import frozen
@@ -52,6 +52,23 @@ def _digits(rank: int, sizes: list[int]) -> tuple[int, ...]:
         rank, digit = divmod(rank, size)
         out.append(digit)
     return tuple(out)
+
+
+def expert_groups(ranks: list[Rank]) -> list[list[Rank]]:
+    """The ranks by the group among which their tokens are exchanged: those of etp and ep."""
+    return _by(ranks, lambda r: r.experts[2:])
+
+
+def stages(ranks: list[Rank]) -> list[list[Rank]]:
+    """The ranks by their pipeline stage."""
+    return _by(ranks, lambda r: r.stage)
+
+
+def _by(ranks: list[Rank], key: Callable[[Rank], Any]) -> list[list[Rank]]:
+    found: dict[Any, list[Rank]] = {}
+    for r in ranks:
+        found.setdefault(key(r), []).append(r)
+    return [*found.values()]
 
 
 def used(layout: Mapping[str, Any], per_node: int, domain: int) -> int:

@@ -58,11 +58,11 @@ TORCHRUN = """
 import os, subprocess, sys
 at = next(i for i, word in enumerate(sys.argv) if word.endswith(".py") and i)
 count, node = (int(os.environ[f"PET_{name}"]) for name in ("NPROC_PER_NODE", "NODE_RANK"))
-ranks = range(node * count, (node + 1) * count)
-processes = [subprocess.Popen([sys.executable, *sys.argv[at:]], env={**os.environ, "RANK": str(r)}) for r in ranks]
+ranks = [{"RANK": str(node * count + local), "LOCAL_RANK": str(local)} for local in range(count)]
+processes = [subprocess.Popen([sys.executable, *sys.argv[at:]], env=os.environ | rank) for rank in ranks]
 sys.exit(max([process.wait() for process in processes]))
 """
-"""torchrun without torch, for programs that need no more of it than their rank."""
+"""torchrun without torch, for programs that need no more of it than their ranks."""
 
 
 class Shell:

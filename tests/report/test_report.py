@@ -16,7 +16,7 @@ from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.planner.model.plan import Plan
 from moedsl.report import ranks, schedule, ticks
-from moedsl.report.page import SIGN, memory, page
+from moedsl.report.page import SIGN, memory, meshes, page
 from moedsl.schema import rank_groups
 from tests.helpers import bridge_process
 
@@ -73,6 +73,26 @@ def test_ranks_stand_where_the_meshes_say(sizes: tuple[int, ...]) -> None:
         assert ranks.crossing(world, axis) == (len({r // 8 for r in group}), len({r // 4 for r in group}))
 
 
+@pytest.mark.parametrize("sizes", [(2, 2, 4, 2, 1, 8, 2), (1, 1, 16, 2, 2, 4, 2), (4, 2, 1, 4, 1, 8, 1)])
+def test_expert_groups_and_stages_are_those_of_the_meshes(sizes: tuple[int, ...]) -> None:
+    layout = dict(zip(("tp", "cp", "dp", "pp", "etp", "ep", "edp"), sizes, strict=True))
+    world = ranks.place(layout, rank_groups.world(layout), 4, 8)
+    groups = rank_groups.groups(layout)
+    assert [[r.rank for r in g] for g in ranks.expert_groups(world)] == groups["ETP_EP"]
+    first = {r.rank for r in ranks.stages(world)[0]}
+    assert first == {g[0] for g in groups["PP"]} and len(ranks.stages(world)) == layout["pp"]
+
+
+def test_the_picture_says_where_groups_and_stages_are() -> None:
+    (plan,) = plans("deepseek_v3; gb200 x 256; throughput first; pin pp=4 vpp=4 ep=64 recompute=[mla_up_proj]")
+    said = meshes(plan)["machines"]
+    assert (said["groups"], said["domain"], said["node"]) == (4, 4, 0)
+    assert [(s["stage"], s["gpus"], s["groups"], s["domains"], s["nodes"]) for s in said["rows"]] == [
+        (0, 64, 1, "0", "0-15"), (1, 64, 1, "1", "16-31"), (2, 64, 1, "2", "32-47"), (3, 64, 1, "3", "48-63")
+    ]  # fmt: skip
+    assert "rank 200: expert group 3, stage 3, node 50, NVLink domain 3" in page([plan])
+
+
 class Balance(HTMLParser):
     """Open tags, to see that the page closes what it opens, and addresses that it would load."""
 
@@ -105,7 +125,7 @@ def test_the_page_is_whole_and_loads_nothing() -> None:
     reader.feed(text)
     assert not reader.open and not reader.loads
     assert text.count("<rect") == 2 * 4 * 4 * 16
-    assert len(re.findall(r'class="gpu', text)) == 2 * 256
+    assert len(re.findall(r'class="gpu', text)) == 3 * 256
     assert text.count("NVLink domain ") >= 8
 
 
