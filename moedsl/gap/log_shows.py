@@ -8,46 +8,57 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from moedsl.diagnose import scan
+from moedsl.results.line import DECIMAL
 
 Json = dict[str, Any]
 SLOW = 1.2
 """A step is slow above so many medians."""
-_TIMER = re.compile(r"^.*?([a-z][\w-]*) \.{2,}: (?:\(([\d.]+), )?([\d.]+)\)?\s*$")
-_RANKS = re.compile(r"(M[nx])(Rtt|Clk|Tmp|Pwr|DRtt|Etpt)/Rnk: ([\d.]+)(ms|us|C|W|MHz|TF)/(\d+)")
 LOADING = "batch-generator"
+_TIMER = re.compile(rf"{LOADING} \.{{2,}}: (?:\({DECIMAL}, )?({DECIMAL})\)?\s*$")
+_RANKS = re.compile(rf"(M[nx])(Rtt|Clk|Tmp|Pwr|DRtt|Etpt)/Rnk: ({DECIMAL})(?:ms|us|C|W|MHz|TF)/")
+_WORDS = (LOADING.encode(), b"Rtt/Rnk:")
 Pairs = dict[str, list[tuple[float, float]]]
 
 
 def shown(paths: Sequence[Path], seconds: Sequence[float]) -> list[Json]:
     """Return what the logs of a run show, each with its share of the step if that is known; `seconds` are the steps
     after the warm-up."""
-    timers, ranks = _read(paths)
+    loading, ranks = _read(paths)
     step = statistics.median(seconds) if seconds else None
-    every = (_slow(seconds), _loading(timers, step), _clocks(ranks), _stragglers(ranks), _heat(ranks))
+    every = (_slow(seconds), _loading(loading, step), _clocks(ranks), _stragglers(ranks), _heat(ranks))
     return [one for one in every if one]
 
 
-def _read(paths: Sequence[Path]) -> tuple[Mapping[str, list[float]], Pairs]:
-    """Read the most of each timer in ms, and the (least, most) of each figure of the straggler detector."""
-    timers: dict[str, list[float]] = {}
+def _read(paths: Sequence[Path]) -> tuple[list[float], Pairs]:
+    """Read the most of the timer of data loading in ms, and the (least, most) of each figure of the straggler
+    detector."""
+    loading: list[float] = []
     ranks: Pairs = {}
+    for line in _lines(paths):
+        if found := _TIMER.search(line):
+            loading.append(float(found[1]))
+        for name, low, high in _pairs(line):
+            ranks.setdefault(name, []).append((low, high))
+    return loading, ranks
+
+
+def _lines(paths: Sequence[Path]) -> Iterator[str]:
+    """Yield the lines that matter."""
     for path in paths:
-        with path.open(encoding="utf-8", errors="replace") as stream:
-            for line in stream:
-                if found := _TIMER.match(line):
-                    timers.setdefault(found[1], []).append(float(found[3]))
-                elif "Rtt/Rnk:" in line:
-                    for name, low, high in _pairs(line):
-                        ranks.setdefault(name, []).append((low, high))
-    return timers, ranks
+        with path.open("rb") as stream:
+            for block in scan.blocks(stream):
+                lines = (line for line in block.splitlines() if any(word in line for word in _WORDS))
+                yield from (line.decode("utf-8", errors="replace") for line in lines)
 
 
 def _pairs(line: str) -> Iterator[tuple[str, float, float]]:
     each: dict[str, dict[str, float]] = {}
-    for end, name, value, _, _ in _RANKS.findall(line):
+    for end, name, value in _RANKS.findall(line):
         each.setdefault(name, {})[end] = float(value)
     yield from ((name, v["Mn"], v["Mx"]) for name, v in each.items() if len(v) == 2)
 
@@ -61,11 +72,11 @@ def _slow(seconds: Sequence[float]) -> Json | None:
     return {"what": "slow steps", "share": lost, "steps": len(over), "of_steps": len(seconds)} if over else None
 
 
-def _loading(timers: Mapping[str, list[float]], step: float | None) -> Json | None:
+def _loading(loading: Sequence[float], step: float | None) -> Json | None:
     """Data loading: of the rank that waits longest, all microbatches of a step."""
-    if not timers.get(LOADING) or not step:
+    if not loading or not step:
         return None
-    seconds = statistics.median(timers[LOADING]) / 1000
+    seconds = statistics.median(loading) / 1000
     return {"what": "data loading", "share": seconds / step, "seconds": seconds}
 
 

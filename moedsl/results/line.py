@@ -15,9 +15,13 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-_ITERATION = re.compile(r"(?:\[([\d :.-]+)\] +)?iteration +(\d+)/ *(\d+) \|(.*)")
-_MEMORY = re.compile(r"\[Rank (\d+)\].* memory \((GB|MB)\) \|(.*)")
-_STEP = re.compile(r"Step Time : ([\d.]+)s GPU utilization: ([\d.]+)MODEL_TFLOP/s/GPU")
+COUNT, DECIMAL = r"[0-9]{1,15}", r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
+"""Numbers that a run can have; Python refuses longer ones, and a log may be damaged."""
+_ITERATION = re.compile(rf"(?:\[([\d :.-]+)\] +)?iteration +({COUNT})/ *({COUNT}) \|(.*)")
+_MEMORY = re.compile(rf"\[Rank ({COUNT})\][^\[\]]* memory \((GB|MB)\) \|(.*)")
+_STEP = re.compile(rf"Step Time : ({DECIMAL})s GPU utilization: ({DECIMAL})MODEL_TFLOP/s/GPU")
+_LEAST, _MOST = 1e-6, 1e15
+"""Bounds of a measured amount."""
 _PEAK = {"GB": ("mem-max-allocated-gigabytes", 1e9), "MB": ("max allocated", 2**20)}
 WORDS = (b" iteration ", b" memory (", b"Step Time :")
 """Words of the lines that matter."""
@@ -76,10 +80,10 @@ def read(text: str) -> Step | Memory | StepTime | None:
 
 def _step(found: re.Match[str]) -> Step | None:
     fields = _fields(found[4])
-    elapsed = fields.get("elapsed time per iteration (ms)")
-    if elapsed is None:
+    elapsed = _amount(fields, "elapsed time per iteration (ms)")
+    if elapsed is None or not int(found[2]):
         return None
-    batch = fields.get("global batch size")
+    batch = _amount(fields, "global batch size")
     return Step(
         stamp=found[1] or "",
         iteration=int(found[2]),
@@ -88,15 +92,15 @@ def _step(found: re.Match[str]) -> Step | None:
         global_batch=None if batch is None else int(batch),
         loss=fields.get("lm loss"),
         grad_norm=fields.get("grad norm"),
-        tflops=fields.get("throughput per GPU (TFLOP/s/GPU)"),
-        skipped=int(fields.get("number of skipped iterations", 0)),
-        nan=int(fields.get("number of nan iterations", 0)),
+        tflops=_amount(fields, "throughput per GPU (TFLOP/s/GPU)"),
+        skipped=int(_amount(fields, "number of skipped iterations") or 0),
+        nan=int(_amount(fields, "number of nan iterations") or 0),
     )
 
 
 def _memory(found: re.Match[str]) -> Memory | None:
     name, unit = _PEAK[found[2]]
-    value = _fields(found[3]).get(name)
+    value = _amount(_fields(found[3]), name)
     return None if value is None else Memory(int(found[1]), value * unit)
 
 
@@ -104,6 +108,12 @@ def _fields(text: str) -> Mapping[str, float]:
     """Read `name: value` between bars; values that are not numeric are left out."""
     parts = (part.rpartition(":") for part in text.split("|"))
     return {name.strip(): number for name, _, value in parts if (number := _number(value)) is not None}
+
+
+def _amount(fields: Mapping[str, float], name: str) -> float | None:
+    """A field that is above zero and finite; None for another one."""
+    value = fields.get(name, math.nan)
+    return value if _LEAST <= value <= _MOST else None
 
 
 def _number(text: str) -> float | None:

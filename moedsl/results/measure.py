@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -63,7 +64,7 @@ def _batch(step: Step, n: Numbers) -> int:
 def _trained(s: Sample) -> float:
     """The share of a line's iterations whose update was applied."""
     covered = s.step.iteration - s.start
-    return (covered - s.step.skipped) / covered
+    return max(0.0, (covered - s.step.skipped) / covered)
 
 
 def _from_step_times(log: Log, n: Numbers, warmup: int | None) -> tuple[list[float], list[float]]:
@@ -81,7 +82,7 @@ def spread_of(values: Sequence[float]) -> Json | None:
     middle = statistics.median(values)
     low, high = (values[0], values[0]) if len(values) == 1 else _quartiles(values)
     ends = {"min": min(values), "q1": low, "median": middle, "q3": high, "max": max(values)}
-    return {**ends, "spread": (high - low) / middle, "error": error_of(values)}
+    return {**ends, "spread": (high - low) / middle if middle else 0.0, "error": error_of(values)}
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float]:
@@ -96,9 +97,9 @@ def _tflops(log: Log, steps: Sequence[Step]) -> float | None:
 
 
 def _loss(log: Log) -> Json | None:
-    """The first and the last loss of the furthest attempt."""
+    """The first and the last finite loss of the furthest attempt."""
     attempt = max(log.attempts, key=lambda a: a[-1].iteration, default=())
-    said = [s for s in attempt if s.loss is not None]
+    said = [s for s in attempt if s.loss is not None and math.isfinite(s.loss)]
     return {"first": said[0].loss, "last": said[-1].loss, "at": said[-1].iteration} if said else None
 
 

@@ -74,7 +74,7 @@ def _one(run: Run, state: State | None, warmup: int | None) -> dict[str, object]
     assert isinstance(sizes, Numbers)  # a plan has them
     log = read_all(run.logs, symptoms(load_stdlib()))
     row = measure(run, log, sizes, warmup)
-    if not row[RATE]:
+    if not row[RATE] or not row[RATE]["median"]:
         return [
             error("gap.nothing", f"{run.name}: {row['status']}, {row['cause']}", help="`moedsl diagnose` reads why")
         ]
