@@ -64,7 +64,7 @@ def test_the_order_is_megatrons() -> None:
 
 @pytest.mark.parametrize("sizes", [(2, 2, 4, 2, 1, 8, 2), (1, 1, 16, 2, 2, 4, 2), (4, 2, 1, 4, 1, 8, 1)])
 def test_ranks_stand_where_the_meshes_say(sizes: tuple[int, ...]) -> None:
-    layout = dict(zip(("tp", "cp", "dp", "pp", "etp", "ep", "edp"), sizes, strict=True))
+    layout: dict[str, int] = dict(zip(("tp", "cp", "dp", "pp", "etp", "ep", "edp"), sizes, strict=True))
     world = ranks.place(layout, rank_groups.world(layout), 4, 8)
     groups = rank_groups.groups(layout)
     for axis in ("tp", "cp", "dp", "pp", "etp", "ep", "edp"):
@@ -75,7 +75,7 @@ def test_ranks_stand_where_the_meshes_say(sizes: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("sizes", [(2, 2, 4, 2, 1, 8, 2), (1, 1, 16, 2, 2, 4, 2), (4, 2, 1, 4, 1, 8, 1)])
 def test_expert_groups_and_stages_are_those_of_the_meshes(sizes: tuple[int, ...]) -> None:
-    layout = dict(zip(("tp", "cp", "dp", "pp", "etp", "ep", "edp"), sizes, strict=True))
+    layout: dict[str, int] = dict(zip(("tp", "cp", "dp", "pp", "etp", "ep", "edp"), sizes, strict=True))
     world = ranks.place(layout, rank_groups.world(layout), 4, 8)
     groups = rank_groups.groups(layout)
     assert [[r.rank for r in g] for g in ranks.expert_groups(world)] == groups["ETP_EP"]
