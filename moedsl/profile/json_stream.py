@@ -87,6 +87,10 @@ class Reader:
                 if len(self.text) - self.at > LONGEST or not self._more():
                     raise _wrong(e) from None
                 continue
+            except RecursionError:
+                raise Malformed("a value is nested too deep") from None
+            except ValueError:
+                raise Malformed("a number has too many digits") from None
             if isinstance(value, int | float) and end + EXPONENT > len(self.text) and self._more():
                 continue
             self.at = end

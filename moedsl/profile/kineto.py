@@ -65,6 +65,12 @@ class _Events:
     def add(self, event: Any) -> None:
         if not isinstance(event, dict) or event.get("ph") != "X":
             return
+        try:
+            self._add(event)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise Malformed("an event has a time, a thread or a correlation that is none") from None
+
+    def _add(self, event: Mapping[str, Any]) -> None:
         kind = str(event.get("cat", "")).lower()
         if kind in KERNELS:
             self._kernel(event)
@@ -98,12 +104,14 @@ class _Events:
             self.steps.append(Range(text, self.host.start[-1], self.host.end[-1]))
 
     def trace(self, name: str) -> Trace:
-        about = self.entries.get("distributedInfo") or {}
-        devices = [d.get("name", "") for d in self.entries.get("deviceProperties") or ()]
+        about, devices = self.entries.get("distributedInfo"), self.entries.get("deviceProperties")
+        rank, world = (_count(about.get(n)) if isinstance(about, dict) else None for n in ("rank", "world_size"))
+        first = devices[0] if isinstance(devices, list) and devices else None
+        device = str(first.get("name", "")) if isinstance(first, dict) else ""
         ops = self._of_device() if len(self.kernels) else self._of_host()
         return Trace(
-            name=name, tool="PyTorch profiler", rank=about.get("rank"), world=about.get("world_size"),
-            device=devices[0] if devices else "", ranges=tuple(sorted(self.steps, key=lambda r: r.start)),
+            name=name, tool="PyTorch profiler", rank=rank, world=world,
+            device=device, ranges=tuple(sorted(self.steps, key=lambda r: r.start)),
             on_cpu=not len(self.kernels), **ops,
         )  # fmt: skip
 
@@ -148,6 +156,10 @@ class _Events:
         name, path, number = key
         collective, group = self.collectives.values[number]
         return (self.names.values[name], (*paths.of(path), *filter(None, (collective, group)))), group
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _args(event: Mapping[str, Any]) -> Mapping[str, Any]:
