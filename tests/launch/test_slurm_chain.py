@@ -16,6 +16,7 @@ from moedsl.launch import follow, store
 from moedsl.launch.derive import Chain
 from moedsl.launch.store import Experiment
 from moedsl.launch.submit import chained, submit
+from tests.launch.slurm_cluster import Slurm
 from tests.launch.slurm_launch import payload, planned, run_text
 
 EXIT = Setting("preempt_time", 40, "rule", None, None)
@@ -50,6 +51,25 @@ def test_jobs_go_on_from_the_last_checkpoint(login_node: Path) -> None:
     assert "killed by SIGKILL" in said[0]
     assert f"goes on from step {by_start[2][-1]} of 100" in said[2]
     assert "step 100 of 100: the run is complete" in said[3]
+
+
+def test_a_job_that_hangs_is_ended_by_its_limit_and_followed(login_node: Path) -> None:
+    experiment, folder = chain(login_node, 2, 10, "hang,train")
+    hung, whole = follow.wait(experiment)
+    assert (hung.state, hung.says, whole.state) == ("FAILED", "TIMEOUT", "SUCCEEDED"), logs(experiment)
+    assert (folder / "trained.txt").read_text().split("\n2 ")[1:] == [f"{n}" for n in range(3, 10)] + ["10\n"]
+
+
+def test_a_chain_goes_on_without_a_node_that_is_lost(slurm: Slurm, login_node: Path) -> None:
+    experiment, folder = chain(login_node, 2, 10, "slow,train")
+    while not (folder / "trained.txt").exists():
+        time.sleep(0.2)
+    node = slurm.ask("squeue", "-h", "-t", "R", "-o", "%N").strip().split(",")[0]
+    first = slurm.ask("scontrol", "show", "hostnames", node).split()[0]
+    slurm.ask("scontrol", "update", f"nodename={first}", "state=down", "reason=lost")
+    states = [job.state for job in follow.wait(experiment)]  # the node registers again, and is up
+    assert states[-1] == "SUCCEEDED", (states, logs(experiment))
+    assert (folder / "latest_checkpointed_iteration.txt").read_text() == "10"
 
 
 def test_a_chain_that_saves_nothing_ends_with_its_cause(login_node: Path) -> None:
