@@ -99,13 +99,13 @@ def best_interval(blocked: float, mtbf: float) -> float:
     """Return the seconds of training between checkpoints that keep most of it.
 
     The derivative of `Goodput.trains` is 0 where x + log(1 - x) = -blocked / mtbf, with the interval x in units of
-    mtbf. The time to return does not matter.
+    mtbf. The search is for y = -log(1 - x), which stays finite where x rounds to 1. The time to return does not matter.
     """
-    low, high = 0.0, 1.0
+    low, high = 0.0, 1 + blocked / mtbf
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if middle + math.log1p(-middle) > -blocked / mtbf else (low, middle)
-    return low * mtbf
+        low, high = (middle, high) if middle + math.expm1(-middle) < blocked / mtbf else (low, middle)
+    return -math.expm1(-low) * mtbf
 
 
 def mtbf(gpus: int, gpu_mtbf: float) -> float:

@@ -26,6 +26,11 @@ def test_for_rare_failures_it_is_young_s(blocked: float) -> None:
     assert best_interval(blocked, 1e4 * blocked) == pytest.approx(math.sqrt(2 * blocked * 1e4 * blocked), rel=0.01)
 
 
+@pytest.mark.parametrize("blocked", [33.0, 40.0, 1e9])
+def test_where_checkpoints_block_for_longer_than_a_job_lives_it_is_the_life(blocked: float) -> None:
+    assert best_interval(blocked * HOUR, HOUR) == pytest.approx(HOUR)
+
+
 @pytest.mark.parametrize("mtbf", [10 * MINUTE, 3 * HOUR, 4 * DAY])
 @pytest.mark.parametrize("blocked", [1.0, 60.0])
 def test_no_other_interval_keeps_more(mtbf: float, blocked: float) -> None:
