@@ -32,6 +32,8 @@ Said = Callable[[str], object]
 
 def traces(path: Path, is_step: IsStep, said: Said) -> list[Trace] | Diagnostic:
     """Read the traces of a file, or say why not."""
+    if path.is_fifo():
+        return _wrong("read.special", path, "is not a regular file", "save it as a file first")
     try:
         with path.open("rb") as stream:
             start = stream.read(16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,10 @@ def test_a_trace_that_is_read(text: str, tmp_path: Path, capsys: pytest.CaptureF
     assert main(["profile", str(file)]) == 0
     said = "".join(capsys.readouterr())
     assert "\x1b" not in said and "\u202e" not in said
+
+
+@pytest.mark.parametrize("command", ["profile", "memory"])
+def test_a_named_pipe(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert main([command, str(tmp_path / "pipe")]) == 1
+    assert "error[read.special]" in capsys.readouterr().err

@@ -40,6 +40,8 @@ def _print(a: Namespace, each: list[dict[str, Any]]) -> None:
 def _read(path: Path) -> list[replay.Memory] | Diagnostic:
     """Read the devices of a snapshot, or say why not."""
     at = Label(Span(str(path), 0, 0))
+    if path.resolve().is_fifo():  # a pipe of the shell has no name there, and is read
+        return error("read.special", f"{path} is not a regular file", at, help="save it as a file first")
     try:
         with path.open("rb") as stream:
             found = replay.devices(plain_pickle.load(stream))
