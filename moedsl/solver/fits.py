@@ -46,7 +46,8 @@ def could_fit(c: Chosen) -> bool:
 
 def fast_enough(c: Chosen, rate: float) -> bool:
     """Whether a step obeys the limits of its time if each GPU trains so many tokens/s."""
-    seconds = c.problem.global_batch * c.problem.values["seq"] / (c.problem.gpus * rate)
+    with np.errstate(divide="ignore"):
+        seconds = c.problem.global_batch * c.problem.values["seq"] / (c.problem.gpus * np.float64(rate))
     limits = [w for w in c.compiled.laws if w.capped == TIME]
     return bool(obeyed(limits, c.compiled.empty().with_columns(step_time=np.array([seconds]))).all())
 

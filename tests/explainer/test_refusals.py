@@ -8,6 +8,7 @@ from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.explainer.relax import GAIN
 from moedsl.schema.gpu_counts import counts
+from moedsl.solver.fits import fast_enough
 from moedsl.solver.legal import legal_on
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Table
@@ -58,3 +59,9 @@ def test_a_gpu_is_not_much_faster_in_a_run_on_more(text: str) -> None:
         return float(c.cost.tokens_per_second_per_gpu(c.search.least_seconds)) if legal_on(c.compiled) else 0
 
     assert max(map(rate, counts(p.hardware, above=p.gpus))) < GAIN * rate(p.gpus)
+
+
+def test_gpus_without_any_speed_are_too_slow_for_a_limit_alone() -> None:
+    run = "qwen3_30b_a3b; h100 x 8"
+    assert fast_enough(solve(program(run), 8, keep=0), 0.0)
+    assert not fast_enough(solve(program(f"{run}; require step_time < 60"), 8, keep=0), 0.0)
