@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from moedsl.launch import follow, store
 from moedsl.launch.derive import Chain
 from moedsl.launch.store import Experiment
 from moedsl.launch.submit import chained, submit
+from tests.helpers import rotation
 from tests.launch.slurm_cluster import Slurm
 from tests.launch.slurm_launch import payload, planned, run_text
 
@@ -37,7 +39,7 @@ def logs(experiment: Experiment) -> list[str]:
     return ["\n".join(p.read_text() for p in sorted(Path(job.folder).glob("log*"))) for job in experiment.jobs()]
 
 
-def test_jobs_go_on_from_the_last_checkpoint(login_node: Path) -> None:
+def goes_on_from_the_last_checkpoint(_: Slurm, login_node: Path) -> None:
     experiment, folder = chain(login_node, 4, 100, "kill,slow,train")
     ends = [job.state for job in follow.wait(experiment)]
     said = logs(experiment)
@@ -53,14 +55,14 @@ def test_jobs_go_on_from_the_last_checkpoint(login_node: Path) -> None:
     assert "step 100 of 100: the run is complete" in said[3]
 
 
-def test_a_job_that_hangs_is_ended_by_its_limit_and_followed(login_node: Path) -> None:
+def hangs_and_is_ended_by_its_limit_and_followed(_: Slurm, login_node: Path) -> None:
     experiment, folder = chain(login_node, 2, 10, "hang,train")
     hung, whole = follow.wait(experiment)
     assert (hung.state, hung.says, whole.state) == ("FAILED", "TIMEOUT", "SUCCEEDED"), logs(experiment)
     assert (folder / "trained.txt").read_text().split("\n2 ")[1:] == [f"{n}" for n in range(3, 10)] + ["10\n"]
 
 
-def test_a_chain_goes_on_without_a_node_that_is_lost(slurm: Slurm, login_node: Path) -> None:
+def goes_on_without_a_node_that_is_lost(slurm: Slurm, login_node: Path) -> None:
     experiment, folder = chain(login_node, 2, 10, "slow,train")
     while not (folder / "trained.txt").exists():
         time.sleep(0.2)
@@ -70,6 +72,19 @@ def test_a_chain_goes_on_without_a_node_that_is_lost(slurm: Slurm, login_node: P
     states = [job.state for job in follow.wait(experiment)]  # the node registers again, and is up
     assert states[-1] == "SUCCEEDED", (states, logs(experiment))
     assert (folder / "latest_checkpointed_iteration.txt").read_text() == "10"
+
+
+SLOW: Mapping[str, Callable[[Slurm, Path], None]] = {
+    "checkpoint": goes_on_from_the_last_checkpoint,
+    "hang": hangs_and_is_ended_by_its_limit_and_followed,
+    "lost node": goes_on_without_a_node_that_is_lost,
+}
+"""What waits for Slurm's shortest limit, a minute, or for a node to return."""
+
+
+@pytest.mark.parametrize("what", rotation.some("slow chains", [*SLOW], 1))
+def test_a_chain_goes_on(what: str, slurm: Slurm, login_node: Path) -> None:
+    SLOW[what](slurm, login_node)
 
 
 def test_a_chain_that_saves_nothing_ends_with_its_cause(login_node: Path) -> None:
