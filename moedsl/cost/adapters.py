@@ -21,6 +21,13 @@ from moedsl.schema.facts import Model
 IN_TOWER = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", *PARTS["linear_qkv"], *PARTS["linear_fc1"])
 """The targets that the vision tower has too."""
 Split = Literal["outputs", "inputs", "neither"]
+COLLECTIVES: Mapping[Split, float] = {"outputs": 2.0, "inputs": 4.0, "neither": 3.0}
+"""The collectives over TP of an adapter in a microbatch, by what TP splits of its linear. Forward has one after the
+first product, and one after the second unless TP splits the linear's outputs (bridge peft/utils.py:1007-1047). Backward
+sums the gradient between the products (core tensor_parallel/layers.py:1066), and gathers one that forward scattered
+(bridge peft/utils.py:1240)."""
+SUMMED: Mapping[str, float] = {"shared": 2.0, "each": 0.0, "outer": 1.0}
+"""The weights of an adapter of experts whose gradients EP sums in a microbatch (bridge peft/utils.py:1282, :2408)."""
 
 
 @frozen

@@ -477,9 +477,22 @@ def host(m: Model, hw: Hardware, t: Table, adapter: Adapter | None = None) -> By
     out = _host(m, hw, t)
     if adapter is None:
         return out
-    each = hw.constants.host_adapter * slower(hw) * (1.0 - t.has("cuda_graph", WHOLE))
-    number = {kind: sum(len(outputs) for _, outputs in adapters.adapted(m, adapter, kind)) for kind in out}
-    return {kind: seconds + each * number[kind] for kind, seconds in out.items()}
+    k, free = hw.constants, slower(hw) * (1.0 - t.has("cuda_graph", WHOLE))
+    added = {
+        kind: sum(
+            len(outputs) * (k.host_adapter + k.host_collective * _collectives(adapter, linear, t))
+            for linear, outputs in adapters.adapted(m, adapter, kind)
+        )
+        for kind in out
+    }
+    return {kind: seconds + free * added[kind] for kind, seconds in out.items()}
+
+
+def _collectives(a: Adapter, linear: adapters.Linear, t: Table) -> Floats:
+    """Count the collectives of an adapter in a microbatch."""
+    if linear.at == "experts":
+        return adapters.SUMMED[a.experts] * (t["ep"] > 1)
+    return adapters.COLLECTIVES[linear.split] * (t["tp"] > 1)
 
 
 def _host(m: Model, hw: Hardware, t: Table) -> ByKind:

@@ -109,6 +109,7 @@ class Constants:
     host_mamba: float
     host_delta: float
     host_adapter: float
+    host_collective: float
     host_wait: float
     launches_fp8_blockwise: float
     launches_fp8_current: float
