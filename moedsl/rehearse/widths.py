@@ -41,6 +41,7 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
     latent = {"kv_lora_rank": RANK, "qk_nope_dim": HEAD, "qk_rope_dim": HEAD, "v_head_dim": HEAD} if mla else {}
     latent |= {"v_head_dim": HEAD // 2} if m.v_head_dim and not mla else {}
     expert = EXPERT * sizes["etp"]
+    leading = min(m.window_leading, 1)
     return evolve(
         m,
         name=name,
@@ -62,8 +63,8 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
         mtp_layers=min(m.mtp_layers, 1),
         q_lora_rank=RANK if m.q_lora_rank else 0,
         window=seq // 2 if m.window else 0,
-        window_every=min(m.window_every, 2),
-        window_leading=min(m.window_leading, 1),
+        window_every=min(m.window_every, 2 + leading),  # a window between the leading layers and the next without
+        window_leading=leading,
         window_query_groups=heads if m.windowed else 0,
         position_embedding_type="rope" if m.family in LANGUAGE else m.position_embedding_type,
         moe_latent=HIDDEN // 2 if m.moe_latent else 0,

@@ -31,7 +31,6 @@ _NAMED = re.compile(r"(?:[\w.-]+/)?[\w.-]*\w")
 _LISTED = re.compile(r"(\w+)\s*=\s*(\w+(?:\s*,\s*\w+(?!\w|\s*=))+)")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?![\w.])")
 _PATH = re.compile(r"[^\s;#\"]+")
-_COMMENTS = re.compile(r"(?:\s|#[^\n]*)*")
 _LONGEST_MACHINES = 80
 """The longest text of machines that is read, in characters."""
 _NODES_BY_GPUS = re.compile(
@@ -125,21 +124,15 @@ def _name_like(line: Line, first: Lexeme) -> tuple[str, Lexeme] | None:
 
 
 def _spaced_name(line: Line) -> Diagnostic | None:
-    """``Nemotron 3 Super`` at the start of a program, ``model Nemotron 3 Super``"""
+    """``Nemotron 3 Super``, ``model Nemotron 3 Super``: without `model`, a name that begins with a capital"""
     first = int(line.words[0].text == "model")
     name = line.words[first:]
-    if len(name) < 3 or line.at > first + 1 or not (first or _starts_program(line)):
+    if len(name) < 3 or line.at > first + 1 or not (first or name[0].text[0].isupper()):
         return None
     if HARDWARE.fullmatch(name[0].text) or any(w.kind not in ("word", "number") or w.text in _NO_NAMES for w in name):
         return None
     right = re.sub(r"\W+", "_", line.written(name[0], name[-1]).lower())
     return line.wrong("a name has no blanks", name[0], name[-1], f"did you mean `{right}`?", right)
-
-
-def _starts_program(line: Line) -> bool:
-    """Whether there are only comments above."""
-    above = _COMMENTS.match(line.source.text)
-    return above is not None and above.end() >= line.words[0].start
 
 
 def _times(line: Line) -> Diagnostic | None:
