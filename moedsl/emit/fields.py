@@ -636,7 +636,9 @@ def _wanted(plan: Plan) -> list[tuple[str, list[Setting]]]:
 
 def _absent(out: Iterable[tuple[str, list[Setting]]], paths: Iterable[str], bridge: str) -> Iterator[Setting]:
     """Build each section that is None by default, that a field of these paths is in and that no setting builds."""
-    built = {s.path for _, settings in out for s in settings}
+    every = {s.path: s.value for _, settings in out for s in settings}
+    parts = ((path, v.kwargs) for path, v in every.items() if isinstance(v, Call))
+    built = {*every, *(f"{path}.{name}" for path, kwargs in parts for name, v in kwargs.items() if isinstance(v, Call))}
     wanted = dict.fromkeys(path.rpartition(".")[0] for path in paths)
     for section in wanted:
         name = absent(bridge).get(section)

@@ -108,6 +108,7 @@ def test_memory_does_not_grow_with_the_file() -> None:
         counted(file)
         return tracemalloc.get_traced_memory()[1], tracemalloc.stop()  # type: ignore[return-value]
 
+    peak(1)  # what is kept from the first time on
     assert peak(4000)[0] < 2 * peak(400)[0] + 10_000  # type: ignore[index]
 
 
