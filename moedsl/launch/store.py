@@ -26,6 +26,8 @@ NOT_SUBMITTED = "NOT SUBMITTED"
 UNKNOWN = "UNKNOWN"
 END_WITHIN_S = 60.0
 """Seconds that a cancelled job may take to end before it is reported as running."""
+KNOWN_WITHIN_S = 20.0
+"""Seconds that the scheduler may take to list a submitted job."""
 
 
 @frozen
@@ -165,14 +167,18 @@ class Experiment:
     def cancel(self) -> list[Job]:
         """Cancel every job that has not ended, wait until the scheduler confirms it, and return the jobs.
 
-        The scheduler may not know a job in its first moments, so one request is not enough.
+        The scheduler may not know a job in its first moments, so one request is not enough. The jobs before it wait
+        `KNOWN_WITHIN_S` for it, because a job that follows another would start when that ends.
         """
-        until = time.monotonic() + END_WITHIN_S
+        began = time.monotonic()
+        known_by, until = began + KNOWN_WITHIN_S, began + END_WITHIN_S
         jobs = self.jobs()
         while any(not job.ended for job in jobs) and time.monotonic() < until:
-            for job in reversed(jobs):  # the later first: one that waits for another would start when that ends
+            for job in reversed(jobs):
                 if not job.ended:
                     self.runner.cancel(job.handle)
+                if job.state == UNKNOWN and time.monotonic() < known_by:
+                    break
             time.sleep(1.0)
             jobs = self.jobs()
         return jobs
