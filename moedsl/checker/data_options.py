@@ -8,7 +8,7 @@ from typing import Any
 from moedsl.checker import overrides
 from moedsl.checker.adapter_options import flag
 from moedsl.classes.fields import evolve
-from moedsl.diagnostics.model import DROP, Diagnostic, Fix, error, suggest
+from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, suggest
 from moedsl.megatron.families import PRESETS
 from moedsl.rules.interpreter import evaluate
 from moedsl.schema.samples import SOURCES, Samples
@@ -59,6 +59,8 @@ def _source(stmt: ast.DataStmt, reads_samples: bool) -> Iterator[Diagnostic]:
 
 
 def _near(word: str) -> tuple[str, ...]:
+    if "." in word:
+        return (Instead(f'write a path in double quotes: `data "{word}"`', f'"{word}"'),)
     return suggest(word, [*WORDS]) or ('write `data mock` or `data "path"`',)
 
 

@@ -36,6 +36,11 @@ def test_every_option_is_read() -> None:
     assert checked('qwen3_30b_a3b; h100 x 16; data "/d"')[0] == ("/d", None)
 
 
+def test_a_file_without_quotes_is_quoted() -> None:
+    found = compile_source(Source("run.moe", BASE + "data my.jsonl"), "check").diagnostics
+    assert [h for d in found if d.is_error for h in d.help] == ['write a path in double quotes: `data "my.jsonl"`']
+
+
 MISTAKES = {
     "data hub": "check.unknown_word: `data` is one of mock, hf, not `hub`",
     'data hub "a/b"': "check.unknown_word: `data` is one of mock, hf, not `hub`",

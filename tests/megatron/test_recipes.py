@@ -16,7 +16,7 @@ from moedsl.schema import axes
 from moedsl.syntax import parse_cache
 from moedsl.verify.client import Server
 from tests.helpers import rotation
-from tests.helpers.paths import DATA
+from tests.helpers.paths import DATA, ROOT
 from tools import make_recipes
 
 TABLE = [
@@ -42,6 +42,12 @@ UNSAID = ("ncclep", "fused_group_mlp")
 
 def test_a_line_comes_back() -> None:
     assert [recipes.line(r) for r in TABLE] == make_recipes.FILE.read_text(encoding="utf-8").splitlines()
+
+
+def test_the_documents_say_how_many_there_are() -> None:
+    adapters = len(TABLE) - len(EXTRACTED)
+    assert f"There are {len(TABLE)}, {adapters} of them for adapters" in (ROOT / "docs/recipes.md").read_text("utf-8")
+    assert f"the wheel's {len(TABLE)} recipes" in (ROOT / "docs/testing.md").read_text("utf-8")
 
 
 def expected(row: dict[str, Any], name: str) -> Any:
