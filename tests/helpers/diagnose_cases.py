@@ -65,6 +65,7 @@ REFUSED = {
     "overlap with full recompute": "overlap_full_recompute",
     "overlap with moe recompute": "overlap_moe_recompute",
     "overlap with two MTP layers": "overlap_mtp",
+    "K-EXAONE with expert overlap": "overlap_dense_mtp",
     "delayed weight gradients alone": "wgrad_without_overlap",
     "delayed weight gradients, biased attention in a graph": "wgrad_graph_bias",
     "deepep on gb200": "flex_refused",

@@ -318,6 +318,7 @@ CASES: dict[str, Case] = {
     ),
     "vision with delta nets, images over tp 2 x cp 2": _case(None, _VL35, tp=2, cp=2, seq=4104),
     "K-EXAONE: vpp 2": _case("dense_mtp.no_vpp", _EXAONE, vpp=2, build=True),
+    "K-EXAONE with expert overlap": _case("dense_mtp.no_ep_overlap", _EXAONE, build=True, pp=1, **_OVERLAP),
     "windows of another shape: cp 2": _case("windows.no_cp", _MIMO, cp=2, build=True),
     "windows of another shape: 4 query groups over tp 8": _case(
         "windows.groups_over_tp", _MIMO, tp=8, gpus=256, build=True

@@ -60,6 +60,7 @@ _LINES = {
     "std.overlap_failures.overlap_shared_experts": "AssertionError: disable moe_shared_expert_overlap when enabling overlap_moe_expert_parallel_comm",
     "std.overlap_failures.overlap_mtp": "AssertionError: MTP supports at most one layer when enabling overlap_moe",
     "std.overlap_failures.overlap_layer_graph": "AssertionError: CUDA graph scope on moe and mlp is not supported with overlap_moe_expert_parallel_comm",
+    "std.overlap_failures.overlap_dense_mtp": "AssertionError: MTP layer in a2a overlap only supports MoE layer for now.",
     "std.overlap_failures.overlap_fsdp_graph": "AssertionError: 1F1B overlap with FSDP does not support double buffer",
     "std.delayed_wgrad_failures.wgrad_without_overlap": "AssertionError: overlap_moe_expert_parallel_comm is required for delay_wgrad_compute",
     "std.delayed_wgrad_failures.wgrad_te": "AssertionError: TE version >= 2.7.0 is required for overlap_grad_reduce",
