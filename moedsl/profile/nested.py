@@ -1,8 +1,13 @@
-"""Follow nested ranges of threads: which ranges enclose a moment, and which part of a range is its own."""
+"""Follow nested ranges of threads: which ranges enclose a moment, and which part of a range is its own.
+
+A range that outlives the one in which it begins is asynchronous: work that was started there and is awaited later. It
+encloses nothing, and takes no time from the ranges around it. PyTorch's own sums leave such ranges out too
+(autograd/profiler_util.py, _populate_cpu_children).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +17,8 @@ from moedsl.profile.trace import Ints, Numbered, Spans, rows
 
 ROOT = 0
 """The path outside all ranges."""
+ROUNDED = 1000
+"""Nanoseconds by which a nested range may seem to outlive its parent: older PyTorch writes whole microseconds."""
 
 
 @define
@@ -57,15 +64,16 @@ def enclosing(ranges: Spans, moments: Ints, places: Ints, paths: Paths) -> Ints:
         while stack and stack[-1][0] <= begin:
             stack.pop()
         path = stack[-1][1] if stack else ROOT
-        if i < n:
-            stack.append((until, paths.below(path, ranges.name[i])))
-        else:
+        if i >= n:
             out[i - n] = path
+        elif not _outlives(stack, until):
+            stack.append((until, paths.below(path, ranges.name[i])))
     return out
 
 
 def own_parts(ranges: Spans, paths: Paths) -> Spans:
-    """Return the parts of each range that no range inside it covers; the name of a part is the path of its range."""
+    """Return the parts of each range that no range inside it covers, and asynchronous ranges whole; the name of a part
+    is the path of its range."""
     out = Spans()
     c = ranges.columns()
     order = _order(c["start"], c["end"], c["place"])
@@ -87,12 +95,20 @@ def _own_of_thread(ranges: Spans, order: Ints, paths: Paths, out: Spans) -> None
         begin, place = ranges.start[i], ranges.place[i]
         reached = _close(stack, begin, reached, place, out)
         path = stack[-1][1] if stack else ROOT
+        mine = paths.below(path, ranges.name[i])
+        if _outlives(stack, ranges.end[i]):
+            out.add(begin, ranges.end[i], mine, place)
+            continue
         if stack and begin > reached:
             out.add(reached, begin, path, place)
         reached = max(reached, begin)
-        stack.append((ranges.end[i], paths.below(path, ranges.name[i])))
+        stack.append((ranges.end[i], mine))
     if stack:
         _close(stack, max(end for end, _ in stack) + 1, reached, ranges.place[int(order[0])], out)
+
+
+def _outlives(stack: Sequence[tuple[int, int]], end: int) -> bool:
+    return bool(stack) and end > stack[-1][0] + ROUNDED
 
 
 def _close(stack: list[tuple[int, int]], moment: int, reached: int, place: int, out: Spans) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -78,3 +80,37 @@ def test_nested_ranges(threads: list[Pairs], order: object) -> None:
         for t in range(int(a), int(b)):
             inner = min((s for s in threads[thread] if s[0] <= t < s[1]), key=lambda s: s[1] - s[0])
             assert paths.of(int(path))[-1] == f"{inner[0]}-{inner[1]}"
+
+
+@settings(deadline=None)
+@given(trees(), st.lists(st.tuples(st.integers(0, END - 1), st.integers(1, END)), max_size=4), st.randoms())
+def test_what_outlives_the_range_that_begins_it(tree: Pairs, drawn: Pairs, order: random.Random) -> None:
+    """It is asynchronous: it has its own time whole, and the others keep theirs and their paths."""
+    unit = 2 * nested.ROUNDED
+    tree = [(a * unit, b * unit) for a, b in tree]
+    late: Pairs = []
+    for at, length in drawn:
+        start = at * unit + nested.ROUNDED
+        around = [b for a, b in tree if a < start < b]
+        late += [(start, min(around) + length * unit)] if around else []
+
+    names, flat = Numbered(), [(s, f"{s}") for s in tree] + [(s, "late") for s in late]
+    order.shuffle(flat)
+    found = []
+    for kept in (flat, [x for x in flat if x[1] != "late"]):
+        ranges, paths = Spans(), Paths(names)
+        for (a, b), name in kept:
+            ranges.add(a, b, names(name), 0)
+        moments = np.arange(0, END * unit, nested.ROUNDED, dtype=np.int64)
+        around = nested.enclosing(ranges, moments, np.zeros(len(moments), np.int64), paths)
+        parts = nested.own_parts(ranges, paths)
+        rows = zip(parts.start, parts.end, (paths.of(path) for path in parts.name), strict=True)
+        found.append((sorted(rows), [paths.of(path) for path in around.tolist()]))
+    (parts, around), (others, without) = found
+    assert around == without
+    assert [p for p in parts if p[2][-1] != "late"] == others
+    assert sorted((a, b) for a, b, path in parts if path[-1] == "late") == sorted(late)
+    for a, _, path in parts:
+        if path[-1] == "late":
+            inner = min((s for s in tree if s[0] < a < s[1]), key=lambda s: s[1] - s[0])
+            assert path[-2] == f"{inner}"
