@@ -38,6 +38,7 @@ def arguments(launch: Launch, cluster: Cluster) -> dict[str, Any]:
         **{n: derived.pop(n, None) for n in _PARAMETERS},
         "signal": f"TERM@{exits[0]}" if exits else "",
         "segment": launch.segment,
+        "retries": cluster.retries,
         "container_image": word(cluster.container) if cluster.container else "",
         "container_mounts": [word(m) for m in cluster.mounts],
         "container_env": list(launch.secrets),  # the script sets every other variable

@@ -156,6 +156,17 @@ def test_what_the_cluster_states_replaces_an_argument() -> None:
 
 
 @pytest.mark.parametrize(
+    ("facts", "retries", "flag"),
+    [("", None, None), ("requeue on", None, "requeue"), ("requeue off", None, "no-requeue"), ("retries 3", 3, "requeue")],
+)
+def test_a_job_that_starts_again(facts: str, retries: int | None, flag: str | None) -> None:
+    on = slurm("h100", facts)
+    said = arguments.arguments(launch(plan("h100", 16, {"ep": 8}), on), on)
+    assert said.get("retries") == retries
+    assert said.get("additional_parameters", {}) == ({flag: True} if flag else {})
+
+
+@pytest.mark.parametrize(
     ("time", "seconds"),
     [("90", 5400), ("5:30", 330), ("04:00:00", 14400), ("2-00:00:00", 172800), ("1-6", 108000), ("1-6:30", 109800)],
 )

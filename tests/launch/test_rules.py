@@ -150,6 +150,9 @@ CASES: dict[str, Judged | Derived] = {
         fabric("efa", "env { NCCL_IB_DISABLE 1 }"), fabric("roce", "env { NCCL_IB_DISABLE 1 }")
     ),
     "std.fault_tolerance.started_by_ft_launcher": Judged(H100, job(field="ft.enable_ft_package")),
+    "std.again.may_requeue": Judged(job(facts="retries 2"), job(facts="retries 2; requeue off")),
+    "std.again.sbatch.requeue": Derived(job(facts="requeue on"), True, H100),
+    "std.again.sbatch.no_requeue": Derived(job(facts="requeue off"), True, H100),
     "std.chain.length": Judged(chain(), chain(without="train.train_iters")),
     "std.chain.folder": Judged(chain(), chain(without="checkpoint.save")),
     "std.chain.saves_at_its_end": Judged(chain(), chain(without="train.exit_signal_handler")),

@@ -24,9 +24,9 @@ from tests.launch.slurm_launch import payload, planned, run_text
 EXIT = Setting("preempt_time", 40, "rule", None, None)
 
 
-def chain(login_node: Path, jobs: int, steps: int, starts: str) -> tuple[Experiment, Path]:
+def chain(login_node: Path, jobs: int, steps: int, starts: str, facts: str = "") -> tuple[Experiment, Path]:
     """The experiment of a chain of stand-ins on 8 ranks with a limit of a minute, and its folder of checkpoints."""
-    made, folder = planned(8), login_node / "run of weeks"
+    made, folder = planned(8, facts), login_node / "run of weeks"
     launch = evolve(made.launch, chain=Chain(jobs, steps, str(folder)), settings=(*made.launch.settings, EXIT))
     minute = evolve(made, launch=launch, cluster=evolve(made.cluster, time="00:01:00"))
     task = minute.task(login_node, payload("steps.py", str(folder), str(steps), starts))
@@ -85,6 +85,19 @@ SLOW: Mapping[str, Callable[[Slurm, Path], None]] = {
 @pytest.mark.parametrize("what", rotation.some("slow chains", [*SLOW], 1))
 def test_a_chain_goes_on(what: str, slurm: Slurm, login_node: Path) -> None:
     SLOW[what](slurm, login_node)
+
+
+def test_a_job_that_fails_starts_again_before_the_next_one(slurm: Slurm, login_node: Path) -> None:
+    experiment, folder = chain(login_node, 2, 10, "kill,train", "retries 1")
+    first = experiment.jobs()[0].number
+    while slurm.ask("squeue", "-h", "-j", first, "-o", "%r").strip() != "BeginTime":
+        time.sleep(0.2)
+    while slurm.ask("sacct", "-nXj", first, "-o", "state").strip() != "PENDING":  # its first start has ended
+        time.sleep(0.2)
+    slurm.ask("scontrol", "update", f"jobid={first}", "starttime=now")  # Slurm lets it wait for two minutes
+    assert [job.state for job in follow.wait(experiment)] == ["SUCCEEDED"] * 2
+    starts = [line.split() for line in (folder / "moedsl_starts.txt").read_text().splitlines()]
+    assert starts == [[f"{first}.0", "0"], [f"{first}.1", "2"]]
 
 
 def test_a_chain_that_saves_nothing_ends_with_its_cause(login_node: Path) -> None:

@@ -69,6 +69,10 @@ class Cluster:
     """The limit of a job, as Slurm writes it."""
     chain: bool = _fact("flag", False, "slurm")
     """Whether a run longer than `time` is a chain of jobs, each of which goes on from the last checkpoint."""
+    retries: int = _fact("whole", 0, "slurm")
+    """How often a job that failed starts again."""
+    requeue: str = _fact("word", "", "slurm", words=("on", "off"))
+    """Whether Slurm starts a job again that lost a node or was preempted; empty: as Slurm is configured."""
     job_name_prefix: str = _fact("token", "", "slurm")
     request: str = _fact("word", "gpus_per_node", "slurm", words=REQUESTS)
     """How GPUs are requested: `--gpus-per-node`, `--gres=gpu:N`, or not at all if jobs get whole nodes."""
