@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from moedsl.emit.dataset import dataset, is_mock
-from moedsl.emit.fields import decided_fields
+from moedsl.emit.settings import decided_fields
 from moedsl.megatron.families import CHOICES
 from moedsl.megatron.values import stages
 from moedsl.planner.model.plan import Plan

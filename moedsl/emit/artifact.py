@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 from moedsl.diagnostics.source import Source
 from moedsl.emit.bridge import recipe_text
-from moedsl.emit.fields import decided_fields
 from moedsl.emit.naming import function_name
 from moedsl.emit.overrides import overrides_text
+from moedsl.emit.settings import decided_fields
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.library import Library
 from moedsl.support.generation import LOCK

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from moedsl.emit import fields as emitted
 from moedsl.emit.dataset import is_mock
+from moedsl.emit.settings import comparable, words
 from moedsl.emit.stated import arguments, checkpoint_folder, given, stated
 from moedsl.megatron.common import COMMON, COPIED
 from moedsl.megatron.families import dataset_class, provider
@@ -67,7 +67,7 @@ def values(plan: Plan, model: Model) -> dict[str, Any]:
         if _has_default(f, classes, built, bridge)
     }
     known |= {f"model.{name}": _plain(name, value) for name, value in provided(model.hf, bridge).items()}
-    common = {path: v for path, v in given(emitted.words(plan)).items() if path not in COPIED.values()}
+    common = {path: v for path, v in given(words(plan)).items() if path not in COPIED.values()}
     if classes["dataset"] != COMMON[plan.task].dataset:
         common = {path: v for path, v in common.items() if not path.startswith("dataset.")}
     known |= {**_BOTH, **_OF_TASK[plan.task], "dataset": classes["dataset"], "model.hf_model_revision": plan.revision}
@@ -78,7 +78,7 @@ def values(plan: Plan, model: Model) -> dict[str, Any]:
     for path, call in built.items():
         known |= {path: call.name} | {name: _plain(name, v) for name, v in arguments(path, call)}
     own = [s for s in settings if s.path not in built]
-    known |= {s.path: _plain(s.path, s.value) if emitted.comparable(s) else "unknown" for s in own}
+    known |= {s.path: _plain(s.path, s.value) if comparable(s) else "unknown" for s in own}
     return {path: value for path, value in known.items() if value not in _UNKNOWN}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.emit.dataset import is_mock
-from moedsl.emit.fields import lacking
+from moedsl.emit.settings import lacking
 from moedsl.megatron.families import QWEN_VL, family
 from moedsl.megatron.fields import first_with, has
 from moedsl.megatron.releases import BY_VERSION, NEWEST, place

@@ -1,6 +1,6 @@
 """Write a plan as Hydra overrides for Bridge's `run_recipe.py`, which apply to one of Bridge's library recipes.
 
-The values are those of the recipe (`fields.sections`). Objects are replaced (null, then added with ``_target_``),
+The values are those of the recipe (`settings.sections`). Objects are replaced (null, then added with ``_target_``),
 because a library recipe has another dataset, a precision by name, or no overlap settings.
 """
 
@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from moedsl.emit import fields
+from moedsl.emit import settings
 from moedsl.megatron.families import Family, family
 from moedsl.megatron.fields import LATEST, absent
 from moedsl.megatron.releases import BY_VERSION
@@ -107,8 +107,8 @@ def library_recipe(plan: Plan) -> str | None:
 
 def overrides(plan: Plan) -> list[str]:
     """Write every assignment as a Hydra override, without shell quotes, in the recipe's order."""
-    out = [f"{path}={hydra(value)}" for path, value in fields.resets(plan.target.bridge).items()]
-    plain = [s for _, group in fields.sections(plan) for s in group]
+    out = [f"{path}={hydra(value)}" for path, value in settings.resets(plan.target.bridge).items()]
+    plain = [s for _, group in settings.sections(plan) for s in group]
     for setting in plain:
         out += _override(setting.path, setting.value)
     sets = BY_VERSION[plan.target.bridge].env_vars

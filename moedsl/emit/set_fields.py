@@ -9,8 +9,9 @@ from moedsl.checker.program import Program
 from moedsl.classes.fields import evolve
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, note, warning
 from moedsl.emit import base
-from moedsl.emit.fields import GATHERS, decided_fields, resets
+from moedsl.emit.fields import GATHERS
 from moedsl.emit.free_fields import UNPRICED, is_free
+from moedsl.emit.settings import decided_fields, resets
 from moedsl.megatron.common import COPIED
 from moedsl.megatron.fields import overwritten
 from moedsl.planner.model.plan import Plan

@@ -7,8 +7,9 @@ from typing import Any
 
 from moedsl.classes.fields import evolve
 from moedsl.emit.dataset import is_mock
-from moedsl.emit.fields import SET, Setting, Words, sections, words
+from moedsl.emit.fields import SET, Setting, Words
 from moedsl.emit.naming import function_name
+from moedsl.emit.settings import sections, words
 from moedsl.megatron.common import COMMON, COPIED, VARIABLES
 from moedsl.megatron.releases import BY_VERSION
 from moedsl.megatron.values import Call, normalise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from moedsl.emit.fields import resets, sections
+from moedsl.emit.settings import resets, sections
 from moedsl.megatron.values import python
 from moedsl.planner.model.plan import Plan
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, warning
-from moedsl.emit.fields import decided_fields
+from moedsl.emit.settings import decided_fields
 from moedsl.planner.model.plan import Member, Plan
 from moedsl.schema import axes
 from moedsl.support.text import table, wrapped

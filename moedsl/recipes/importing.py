@@ -18,7 +18,7 @@ from moedsl.compiler import Result, load_stdlib
 from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.diff.fields import of_plan
 from moedsl.emit.artifact import files_of
-from moedsl.emit.fields import decided_fields
+from moedsl.emit.settings import decided_fields
 from moedsl.lint.facts import model_facts
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.run import from_bridge, machine

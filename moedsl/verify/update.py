@@ -8,7 +8,7 @@ from operator import attrgetter
 from types import CodeType
 from typing import Any
 
-from moedsl.emit.fields import decided_fields
+from moedsl.emit.settings import decided_fields
 from moedsl.megatron.values import normalise
 from moedsl.planner.model.plan import Plan
 from moedsl.verify.assignments import Writers, watching
@@ -74,7 +74,7 @@ def compare(config: Any, case: Case, num_microbatches: int | None) -> tuple[Mism
 
 
 def _emitted(config: Any, plan: Plan) -> Iterator[Mismatch]:
-    """Compare what the emitter decides, field by field (emit/fields.py)."""
+    """Compare what the emitter decides, field by field (emit/settings.py)."""
     for field, planned in decided_fields(plan).items():
         actual = _property(config, field)
         if actual is _ABSENT:

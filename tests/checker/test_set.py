@@ -12,7 +12,7 @@ from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.emit.bridge import recipe_text
-from moedsl.emit.fields import decided_fields
+from moedsl.emit.settings import decided_fields
 from moedsl.megatron import architecture, fields
 from moedsl.megatron.families import CHOICES
 from tests.helpers import rotation

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from moedsl.cost import Cost, parameters
-from moedsl.emit.fields import decided_fields
+from moedsl.emit.settings import decided_fields
 from moedsl.schema.axes import BY_NAME
 from tests.helpers.cost_models import hardware, model
 from tests.helpers.programs import plan_of

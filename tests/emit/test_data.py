@@ -14,8 +14,8 @@ from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.dataset import dataset, tokenizer
-from moedsl.emit.fields import decided_fields, sections
 from moedsl.emit.overrides import overrides
+from moedsl.emit.settings import decided_fields, sections
 from moedsl.megatron.values import Call
 from moedsl.planner.model.plan import Plan
 from tests.helpers import bridge_process

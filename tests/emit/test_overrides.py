@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from moedsl.emit.fields import RESETS, decided_fields
 from moedsl.emit.overrides import LIBRARY, OTHER_GPUS, hydra, library_recipe, overrides, overrides_text
+from moedsl.emit.settings import RESETS, decided_fields
 from moedsl.support.owned_files import stamp
 from tests.emit.test_recipe_bridge import oracle
 from tests.helpers import bridge_process, rotation

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moedsl.emit.bridge import recipe_text
-from moedsl.emit.fields import decided_fields
 from moedsl.emit.naming import function_name
+from moedsl.emit.settings import decided_fields
 from moedsl.megatron import values
 from moedsl.megatron.common import COMMON, COPIED
 from moedsl.megatron.fields import provided

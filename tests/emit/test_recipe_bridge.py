@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from moedsl.emit.bridge import recipe_text
-from moedsl.emit.fields import decided_fields
 from moedsl.emit.naming import function_name
+from moedsl.emit.settings import decided_fields
 from moedsl.megatron.common import COPIED
 from moedsl.planner.model.plan import Plan
 from tests.helpers import bridge_process, rotation

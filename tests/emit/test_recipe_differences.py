@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from moedsl.compiler import load_stdlib
-from moedsl.emit.fields import decided_fields
+from moedsl.emit.settings import decided_fields
 from moedsl.planner.model.plan import Plan
 from moedsl.recipes.importing import Draft, draft, of_bridge, written
 from moedsl.verify.case import Case, read

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from moedsl.emit.fields import decided_fields
+from moedsl.emit.settings import decided_fields
 from tests.emit.test_recipe_bridge import oracle, recipe_job
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import plan_of

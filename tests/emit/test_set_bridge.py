@@ -17,9 +17,10 @@ from moedsl.compiler import Result, compile_source, load_stdlib
 from moedsl.diagnostics.source import Source
 from moedsl.emit.base import values
 from moedsl.emit.bridge import function_name, recipe_text
-from moedsl.emit.fields import SET, decided_fields
+from moedsl.emit.fields import SET
 from moedsl.emit.overrides import library_recipe, overrides
 from moedsl.emit.set_fields import judged
+from moedsl.emit.settings import decided_fields
 from moedsl.megatron import fields
 from moedsl.megatron.families import CHOICES, dataset_class, provider
 from moedsl.megatron.fields import Field

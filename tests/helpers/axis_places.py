@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from moedsl.compiler import load_stdlib
 from moedsl.cost import memory, step
-from moedsl.emit.fields import decided_fields
+from moedsl.emit.settings import decided_fields
 from moedsl.lint import words
 from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import policy, shapes

@@ -11,8 +11,8 @@ import pytest
 from moedsl.cli.main import main
 from moedsl.compiler import Result
 from moedsl.diagnostics.source import Source
-from moedsl.emit.fields import decided_fields
 from moedsl.emit.overrides import overrides_text
+from moedsl.emit.settings import decided_fields
 from moedsl.explainer.text import text_of
 from moedsl.isolate.table import comparisons
 from moedsl.queries.explain_run import answer

@@ -10,7 +10,7 @@ import pytest
 
 from moedsl.cli.main import main
 from moedsl.emit.bridge import recipe_text
-from moedsl.emit.fields import decided_fields
+from moedsl.emit.settings import decided_fields
 from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.plan import Plan
 from moedsl.verify.client import Server

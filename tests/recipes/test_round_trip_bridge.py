@@ -16,7 +16,7 @@ import pytest
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnostics.source import Source
 from moedsl.emit.artifact import files_of
-from moedsl.emit.fields import decided_fields
+from moedsl.emit.settings import decided_fields
 from moedsl.megatron.values import stages
 from moedsl.recipes import importing
 from moedsl.recipes.importing import Draft

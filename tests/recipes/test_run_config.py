@@ -14,7 +14,7 @@ import pytest
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnostics.source import Source
-from moedsl.emit.fields import decided_fields
+from moedsl.emit.settings import decided_fields
 from moedsl.recipes import importing, run_config
 from moedsl.recipes.importing import Imported, imported
 from moedsl.verify import case as cases

@@ -9,7 +9,7 @@ import pytest
 
 from moedsl.compiler import Result, compile_source, load_stdlib
 from moedsl.diagnostics.source import Source
-from moedsl.emit.fields import decided_fields, sections
+from moedsl.emit.settings import decided_fields, sections
 from moedsl.megatron import fields
 from moedsl.planner import experiment
 from moedsl.planner.model.plan import Plan

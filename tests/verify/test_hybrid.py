@@ -10,7 +10,7 @@ import pytest
 
 from moedsl.cost import parameters
 from moedsl.emit.bridge import recipe_text
-from moedsl.emit.fields import decided_fields
+from moedsl.emit.settings import decided_fields
 from moedsl.planner.model.plan import Plan
 from moedsl.verify import Server
 from moedsl.verify import case as cases
