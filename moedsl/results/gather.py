@@ -163,7 +163,7 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
 
     Logs on the cluster, over an SSH tunnel or in pods, are fetched now.
     """
-    from moedsl.launch import store
+    from moedsl.launch import connections, pods, store
 
     home = store.known().get(id)
     if home is None:
@@ -177,8 +177,15 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
         opened = wrong or store.open_experiment(home, id)
         if isinstance(opened, Diagnostic):
             return opened
-        for job in (job for job in opened.jobs() if job.handle):
-            _fetch(opened, job)
+        if opened.in_pods and (missing := pods.no_kubectl()):
+            return missing
+        try:
+            for job in (job for job in opened.jobs() if job.handle):
+                _fetch(opened, job)
+        except connections.failures() as problem:
+            if not opened.is_far:
+                raise
+            return opened.disconnected(problem)
     return found
 
 

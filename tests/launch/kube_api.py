@@ -140,6 +140,8 @@ class Api:
         self.answers = threading.Event()
         """Cleared, a TrainJob is taken and its poster hears nothing of it."""
         self.answers.set()
+        self.forgets = False
+        """Whether pods that have ended are removed."""
         self.packages = ""
         """A folder that goes before the packages of the container."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -234,6 +236,7 @@ class Api:
         namespace, name, log = found.groups()
         wanted = query.get("labelSelector", [""])[0].rpartition("=")[2]
         every = [p for job, pods in self.pods.items() for p in pods if not wanted or job == wanted]
+        every = [p for p in every if not self.forgets or p.code is None]
         if name is None:
             items = [p.to_json(namespace) for p in every]
             return 200, {"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items}

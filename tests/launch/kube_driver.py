@@ -1,8 +1,9 @@
 """The launching machine: one process that submits Kubeflow jobs as `moedsl run` does, and runs moedsl's commands.
 
 Lines of JSON on stdin and stdout: {"submit": ENTRY, "arguments": [...]} submits a small program in place of the recipe,
-as two nodes of two ranks; {"wait": ID} waits as `moedsl run` does then; {"words": [...]} is a command line. The answer
-is {"code", "out", "err"}.
+as two nodes of two ranks; {"wait": ID} waits as `moedsl run` does then; {"words": [...]} is a command line, whose jobs
+run {"programs": {DISPATCHER: ENTRY}} in place of recipes if that is given, with {"path": PATH}. The answer is {"code",
+"out", "err"}.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from attrs import evolve
 
 from moedsl.cli import talk
+from moedsl.cli.commands import run
 from moedsl.cli.main import main
 from moedsl.launch import executors, follow, store
 from moedsl.launch.script import Payload
@@ -48,7 +51,12 @@ def waited(id: str) -> int:
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        if "submit" in asked:
+        if "programs" in asked:
+            path, programs = asked.get("path", os.environ["PATH"]), asked["programs"]
+            recipe = patch.object(run, "recipe_text", lambda plan: programs[plan.policy.dispatcher])
+            with recipe, patch.dict(os.environ, PATH=path):
+                code = main(asked["words"])
+        elif "submit" in asked:
             code = submitted(Path("run.moe"), asked["submit"], asked["arguments"], asked.get("count", 1))
         else:
             code = waited(asked["wait"]) if "wait" in asked else main(asked["words"])

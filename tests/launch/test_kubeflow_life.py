@@ -25,6 +25,7 @@ from moedsl.launch.script import Payload
 from tests.helpers.paths import ROOT
 from tests.launch import kube_launch
 from tests.launch.kube_api import GROUP, Api, Pod
+from tests.launch.test_slurm_results import PRINTS
 
 HERE = Path(__file__).resolve().parent
 
@@ -307,6 +308,61 @@ def test_a_job_is_found_whose_launcher_was_killed_before_it_heard_of_it(machines
     assert shell.moedsl("cancel", experiment["id"])["code"] == 0
     assert api.deleted[-1] == pods(api)[0].job
     assert shell.state(experiment["id"]) == "CANCELLED"
+
+
+TUNED = kube_launch.RUN.replace("fit first", "throughput first")
+WAY = ("tune", "tuned.moe", "--cluster", "--no-preflight", "--stop", "0", "--json", "--budget", "2")
+
+
+def programs(before: str = "") -> dict[str, str]:
+    """What ranks of each dispatcher run: a log of 30 steps, after `before`."""
+    times = {"alltoall": 2600.0, "deepep": 2400.0, "hybridep": 2300.0}
+    return {dispatcher: before + PRINTS.format(steps=30, ms=ms) for dispatcher, ms in times.items()}
+
+
+def test_tune_goes_on_after_its_launcher_was_killed(machines: Machines, kubectl: None) -> None:
+    """Killed while its first job runs: the same command waits for that job, and submits the second."""
+    api, shell = machines
+    (shell.folder / "tuned.moe").write_text(TUNED)
+    go, before, doomed = shell.folder / "go", len(api.posted), Shell(shell.folder)
+    waits = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists():\n    time.sleep(0.1)\n"
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(doomed.ask, words=WAY, programs=programs(waits))
+        wait_for(lambda: (shell.folder / "tuned_tune" / "way.json").exists() and len(api.posted) > before)
+        doomed.process.kill()
+    go.touch()
+    done = shell.ask(words=WAY, programs=programs())
+    assert done["code"] == 0, done
+    data = json.loads(done["out"])
+    assert [t["row"]["status"] for t in data["tries"]] == ["ok", "ok"]
+    assert data["tries"][0]["row"]["step_time_s"]["median"] == pytest.approx(2.3, rel=0.01)
+    assert data["stop"] == "the budget of 2 jobs is spent"
+    assert len(api.posted) == before + 2
+
+
+def test_tune_counts_no_job_whose_pods_are_gone(machines: Machines, kubectl: None) -> None:
+    api, shell = machines
+    (shell.folder / "tuned.moe").write_text(TUNED)
+    api.forgets = True
+    done = shell.ask(words=(*WAY, "-o", "gone"), programs=programs())
+    api.forgets = False
+    assert done["code"] == 1
+    (said,) = json.loads(done["out"])["diagnostics"]
+    assert said["id"] == "tune.no_log" and "its pods are gone" in said["message"]
+    (t,) = json.loads((shell.folder / "gone" / "way.json").read_text())["tries"]
+    assert t["row"] is None and t["id"]
+
+
+def test_logs_of_pods_need_kubectl(machines: Machines) -> None:
+    """Refused before anything is submitted; a job that runs goes on."""
+    api, shell = machines
+    (shell.folder / "tuned.moe").write_text(TUNED)
+    id, before = shell.submit(WAITS), len(api.posted)
+    for words in (WAY, ("results", id)):
+        done = shell.ask(words=words, programs={}, path="")
+        assert done["code"] == 1 and "launch.no_kubectl" in done["out"] + done["err"], done
+    assert len(api.posted) == before
+    assert shell.moedsl("cancel", id)["code"] == 0
 
 
 @pytest.mark.parametrize("left", ["{}", "", '{"cut'])

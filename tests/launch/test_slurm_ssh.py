@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,11 +13,12 @@ import pytest
 
 from moedsl.cli import main
 from moedsl.cli.commands import run as run_command
-from moedsl.launch import head, logs, preflight
+from moedsl.launch import follow, head, logs, preflight, store
 from tests.launch import ssh_server
 from tests.launch.launch_needs import unable
 from tests.launch.slurm_cluster import Slurm
 from tests.launch.slurm_launch import MOE
+from tests.launch.test_slurm_results import PRINTS
 
 CLUSTER = """
 cluster far {{
@@ -176,6 +178,30 @@ def test_following_ends_where_ssh_does(
     assert main.main(["logs", id, "-f"]) == 1
     assert "error[launch.no_connection]" in capsys.readouterr().err
     go.touch()
+
+
+def test_tune_through_ssh(
+    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two jobs; then the login node goes away once the third has ended, before its log is fetched."""
+    path = run_file(laptop, tmp_path)
+    monkeypatch.setattr(run_command, "recipe_text", lambda plan: PRINTS.format(steps=30, ms=2600.0))
+    words = ["tune", str(path), "--cluster", "--no-preflight", "-o", str(tmp_path / "way"), "--stop", "0", "--json"]
+    assert main.main([*words, "--budget", "2"]) == 0, capsys.readouterr().err
+    assert [t["row"]["status"] for t in json.loads(capsys.readouterr().out)["tries"]] == ["ok", "ok"]
+
+    def then_gone(*given: Any) -> list[store.Job]:
+        jobs = wait(*given)
+        laptop.stop()
+        return jobs
+
+    wait = follow.wait
+    monkeypatch.setattr(follow, "wait", then_gone)
+    assert main.main([*words, "--budget", "3"]) == 1
+    (said,) = json.loads(capsys.readouterr().out)["diagnostics"]
+    assert said["id"] == "launch.no_connection"
+    *_, last = json.loads((tmp_path / "way" / "way.json").read_text())["tries"]
+    assert last["id"] and last["row"] is None
 
 
 def test_a_login_node_that_lets_nobody_in_is_said(

@@ -13,6 +13,8 @@ from moedsl.checker.clusters import known
 from moedsl.cli import talk
 from moedsl.cli.commands import run as run_command
 from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.launch import pods
+from moedsl.launch.store import Job
 from moedsl.results.gather import experiment_folder, job_logs
 from moedsl.syntax import reader
 from moedsl.tune import run_file, way
@@ -51,6 +53,8 @@ def _refused(a: Namespace, base: run_file.Base) -> Diagnostic | None:
     cluster, found = known.choose(base.library, a.cluster)
     if cluster is None:
         return found[0]
+    if cluster.executor == "kubeflow":
+        return pods.no_kubectl()
     if cluster.executor != "local":
         return None
     help = "`moedsl run run.moe` trains here, and `moedsl next` reads its log"
@@ -90,5 +94,14 @@ class Cluster:
         if all(job.state == store.NOT_SUBMITTED for job in jobs):
             return error(LOST, f"{id} was not submitted", help="`moedsl jobs` lists what was")
         folder = experiment_folder(id)
-        assert not isinstance(folder, Diagnostic) and folder is not None  # it was found above
-        return job_logs(folder)
+        assert folder is not None  # it was found above
+        return folder if isinstance(folder, Diagnostic) else _written(id, jobs, job_logs(folder))
+
+
+def _written(id: str, jobs: Sequence[Job], logs: Sequence[Path]) -> Sequence[Path] | Diagnostic:
+    """Return the logs, or say that a job succeeded and its log is not there, which is no result of its layout."""
+    if any(log.stat().st_size for log in logs) or not any(job.state == "SUCCEEDED" for job in jobs):
+        return logs
+    text = f"{id} succeeded, and its log cannot be read: its pods are gone, or the cluster does not answer"
+    help = "give the same command again; if the pods are gone, set its `id` in way.json to null: it is submitted again"
+    return error("tune.no_log", text, help=help)
