@@ -19,6 +19,7 @@ from unittest.mock import MagicMock, patch
 
 from moedsl.verify import te
 from tests.oracles.ask_training import told
+from tests.oracles.ranks import worst
 
 QWEN = "megatron.bridge.models.qwen_vl.modelling_qwen3_vl"
 
@@ -159,24 +160,7 @@ def shards() -> dict[str, str]:
 
 def merger_gradients(folder: Path) -> dict[str, float]:
     """How far a merger's gradients are from those of one process, on one and on two tensor-parallel ranks."""
-    out = {}
-    for world in (1, 2):
-        ranks = [_forked(folder / str(world), rank, world) for rank in range(world)]
-        assert not any(os.waitpid(pid, 0)[1] for pid in ranks)
-        answers = [json.loads((folder / f"{world}.{rank}").read_text()) for rank in range(world)]
-        out |= {f"{way} of {world}": max(a[way] for a in answers) for way in answers[0]}
-    return out
-
-
-def _forked(meet: Path, rank: int, world: int) -> int:
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        meet.with_suffix(f".{rank}").write_text(json.dumps(_rank(meet, rank, world)))
-        os._exit(0)
-    finally:
-        os._exit(1)
+    return worst(folder, _rank)
 
 
 def _rank(meet: Path, rank: int, world: int) -> dict[str, float]:
