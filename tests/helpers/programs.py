@@ -57,10 +57,10 @@ def written(result: Result, folder: Path) -> list[Case]:
 
 
 def stages_key(plan: Plan) -> str:
-    """What the stages that Bridge builds depend on; a precision may keep other layers in another format, so it too."""
+    """What the stages that Bridge builds, and what it is asked of them, depend on: overlap and graphs are policies."""
     layout = {k: getattr(plan.layout, k) for k in ("tp", "pp", "vpp", "ep", "etp", "pipeline_layout")}
     planned = [(s.params, s.expert_params) for s in plan.estimate.memory.stages]
-    return repr((plan.model, plan.policy.precision, layout, planned))
+    return repr((plan.model, plan.policy, layout, planned))
 
 
 def judged(server: Server, runs: Mapping[str, str], folder: Path) -> dict[str, Report]:
