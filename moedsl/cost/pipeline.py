@@ -93,7 +93,7 @@ def layout_for(model: Model, pp: int, vpp: int) -> Layout | None:
     any.
 
     A layout needs a transformer layer in every chunk but the last, which may hold only the loss (and MTP), as in
-    NVIDIA's ``Et|(tt|)*30mL``. With linear attention and MTP the last one needs a layer too (`may_be_empty`). Virtual
+    NVIDIA's ``Et|(tt|)*30mL``. With the MTP of some models the last one needs a layer too (`may_be_empty`). Virtual
     stages need a pipeline.
     """
     if not _exists(model, pp, vpp):
@@ -136,9 +136,9 @@ def _exists(model: Model, pp: Any, vpp: Any) -> Any:
 
 def may_be_empty(model: Model) -> bool:
     """Tell whether a chunk may have no transformer layer. MTP takes the last layer of its chunk. If there is none,
-    Bridge uses the model's last layer, in a place that supports neither delta nets nor sparse attention (bridge
-    models/gpt_provider.py:mtp_block_spec, core models/gpt/gpt_layer_specs.py:572)."""
-    return not ((model.linear or model.sparse) and model.mtp_layers)
+    Bridge uses the model's last layer, in a place that supports neither delta nets nor sparse attention and gives a
+    dense MTP layer experts (bridge models/gpt_provider.py:mtp_block_spec, core models/gpt/gpt_layer_specs.py:572)."""
+    return not ((model.linear or model.sparse or model.mtp_dense) and model.mtp_layers)
 
 
 def weights(model: Model) -> tuple[float, float]:
@@ -197,9 +197,10 @@ def _evenly(model: Model, pp: int, chunks: int) -> list[int]:
     tail = loss + mtp * model.mtp_layers
     tops = sorted({float(n) for n in range(1, model.layers + 1)} | {n + tail for n in range(model.layers + 1)})
     least = tail + (not may_be_empty(model))
-    top = next(t for t in tops if t >= least and int(t) * (chunks - 1) + int(t - tail) >= model.layers)
+    beside = {t: int(round(t - tail, 9)) for t in tops}  # n + tail - tail may be a little less than n
+    top = next(t for t in tops if t >= least and int(t) * (chunks - 1) + beside[t] >= model.layers)
     most = -(-model.layers // max(chunks - chunks // pp, 1)) + 1  # more of them would only be given away again
-    counts = [min(int(top), most)] * (chunks - 1) + [min(int(top - tail), most if pp > 1 else model.layers)]
+    counts = [min(int(top), most)] * (chunks - 1) + [min(beside[top], most if pp > 1 else model.layers)]
     load = [sum(counts[s::pp]) + (tail if s == pp - 1 else 0.0) for s in range(pp)]
     full = len(counts) - may_be_empty(model)
     stages = [_fullest(counts, load[s], s, pp, full) for s in range(pp)]
@@ -329,7 +330,7 @@ def _reasons(words: Sequence[str], model: Model, pp: int, vpp: int) -> list[str]
         (len(mtp) < 2, "all MTP layers m belong in one chunk"),
         (
             may_be_empty(model) or all("t" in w for w in words),
-            "a chunk without a layer t: with linear attention and MTP, every chunk needs a layer",
+            "a chunk without a layer t: with the MTP of this model, every chunk needs a layer",
         ),
         (
             all(i // pp == vpp - 1 for i in mtp),

@@ -86,6 +86,15 @@ def test_a_wrong_layout_says_why(text, word):
     assert any(word in w for w in wrong), wrong
 
 
+@pytest.mark.parametrize("key", ["exaone_moe_236b_a23b", "qwen3_next_80b_a3b", "glm5_744b"])
+def test_mtp_that_takes_a_layer_beside_it_has_one(key):
+    m = model(key)
+    layouts = [layout_for(m, pp, vpp) for pp in (5, 16, 32) for vpp in (1, 2)]
+    assert all(c.layers for x in layouts if x is not None for c in x.chunks)
+    _, wrong = parse_layout(f"Et*{m.layers}|mL", m, 2, 1)
+    assert any("every chunk needs a layer" in w for w in wrong)
+
+
 def test_the_column_is_the_scalar_answer():
     pp = np.array([1, 1, 2, 64, 4, 16, 48])
     vpp = np.array([1, 2, 8, 4, 4, 4, 1])
