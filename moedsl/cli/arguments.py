@@ -399,6 +399,15 @@ COMMANDS: Mapping[str, Command] = {
         _flag("-f --follow", "follow them until they end; exit code 1 if one fails"),
         _JSON,
     ),
+    "watch": _command(
+        "follow a run while it trains: progress and speed next to the plan, goodput, slow nodes, alarms",
+        _arg("target ID", "an experiment's id, a log in the folder of its plan.json, LOG=PLAN, or a folder of runs"),
+        _flag("--once", "answer once (default: until the run ends, if the output is a terminal)"),
+        _arg("--every SECONDS", "how often to answer (default: 15)", type=_amount("seconds")),
+        _arg("--page FILE", "also write an HTML page with the curves, which the browser loads again by itself"),
+        _FOREIGN,
+        _JSON,
+    ),
     "cancel": _command("cancel the jobs of an experiment", _arg("id ID"), _JSON),
     "targets": _command(
         "list the releases of Megatron Bridge that recipes are written for, or fetch one to verify with",

@@ -42,6 +42,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "clusters": ("moedsl clusters",),
     "jobs": ("moedsl jobs", "moedsl jobs ID"),
     "logs": ("moedsl logs ID -f",),
+    "watch": ("moedsl watch ID", "moedsl watch out/train.log --once --json", "moedsl watch ID --page run.html"),
     "cancel": ("moedsl cancel ID",),
     "hardware": ("moedsl hardware",),
     "schema": ("moedsl schema > plan.schema.json", "moedsl schema results > results.schema.json"),

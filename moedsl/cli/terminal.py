@@ -75,6 +75,13 @@ def erase() -> None:
         Shown.passing = None
 
 
+def clear(stream: TextIO) -> None:
+    """Clear the terminal of a stream, so that the next text stands at its top."""
+    below = _below(stream)
+    if below.isatty() and os.environ.get("TERM") != "dumb":
+        below.write("\x1b[H\x1b[J")
+
+
 @contextmanager
 def _told() -> Generator[None]:
     """Tell a failure of the output from one of a file."""

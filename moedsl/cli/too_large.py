@@ -8,7 +8,10 @@ from contextlib import nullcontext
 
 from moedsl.support import limits
 
-LONG = ("calibrate", "cancel", "data", "jobs", "logs", "lsp", "profile", "rehearse", "run", "serve", "tune", "weights")
+LONG = (
+    "calibrate", "cancel", "data", "jobs", "logs", "lsp", "profile", "rehearse", "run", "serve", "tune", "watch",
+    "weights",
+)  # fmt: skip
 """Modules of the commands that fit, serve, train, wait or read traces of any size. Of these, what they plan is bounded;
 of the others, all is."""
 

@@ -82,11 +82,10 @@ def is_binary(start: bytes) -> bool:
 
 def diagnose(name: str, stream: Iterable[bytes], known: Sequence[Symptom]) -> Report:
     """Report on a log, given as blocks of whole lines."""
-    scan = _Scan(known)
+    scan = Scan(known)
     for block in stream:
-        scan.block(_ANSI.sub(b"", block) if b"\x1b" in block else block)
-    found = sorted(scan.found.values(), key=lambda s: s.line)
-    return Report(name, scan.lines + scan.unfinished, tuple(found), scan.last_error, scan.first_failure)
+        scan.block(block)
+    return scan.report(name)
 
 
 def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
@@ -105,8 +104,8 @@ def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[bytes]:
 
 
 @define
-class _Scan:
-    """Reads the blocks of one log."""
+class Scan:
+    """Reads the blocks of one log, which may still grow."""
 
     known: Sequence[Symptom]
     lines: int = 0
@@ -117,6 +116,8 @@ class _Scan:
     first_failure: Failure | None = None
 
     def block(self, block: bytes) -> None:
+        """Read a block of whole lines."""
+        block = _ANSI.sub(b"", block) if b"\x1b" in block else block
         for s in self.known:
             for start in sorted(_starts(block, s.words)):
                 self._try(s, block, start)
@@ -124,6 +125,11 @@ class _Scan:
         self.first_failure = ranks.first([*filter(None, [self.first_failure]), *ranks.failures(block)])
         self.lines += block.count(b"\n")
         self.unfinished = not block.endswith(b"\n")
+
+    def report(self, name: str) -> Report:
+        """Report on what was read so far."""
+        found = sorted(self.found.values(), key=lambda s: s.line)
+        return Report(name, self.lines + self.unfinished, tuple(found), self.last_error, self.first_failure)
 
     def _try(self, s: Symptom, block: bytes, start: int) -> None:
         text = _line(block, start)

@@ -47,7 +47,7 @@ def seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value <= MOST_SECONDS:
-        raise ArgumentTypeError(f"`{text}` is not a number of seconds above 0: write --seconds 60")
+        raise ArgumentTypeError(f"`{text}` is not a number of seconds above 0, such as 60")
     return value
 
 

@@ -4,7 +4,13 @@ The iteration line is `training_log`'s: bridge training/utils/train_utils.py:117
 core's megatron/training/training.py:2844. A value is printed only if it is at least zero (train_utils.py:1208), so a
 line with a NaN loss has no loss. Rank 0 also prints `Step Time` (train_utils.py:1135), and the first rank of each
 data-parallel group its memory for two iterations (train_utils.py:1231), in GB; Megatron-LM in MiB
-(megatron/training/utils/common_utils.py:323).
+(megatron/training/utils/common_utils.py:323). Rank 0 prints when a checkpoint is written whole
+(training/checkpointing.py:1441, 1480), and the time before the first step (`barrier_and_log`, core
+megatron/training/utils/log_utils.py:147).
+
+Two detectors name slow ranks: nvidia-resiliency-ext those below its threshold (bridge training/nvrx_straggler.py:223,
+with its StragglerId of rank and node), Megatron-Core the fastest and the slowest of an interval (core
+megatron/core/utils.py:1772).
 """
 
 from __future__ import annotations
@@ -20,10 +26,15 @@ COUNT, DECIMAL = r"[0-9]{1,15}", r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
 _ITERATION = re.compile(rf"(?:\[([\d :.-]+)\] +)?iteration +({COUNT})/ *({COUNT}) \|(.*)")
 _MEMORY = re.compile(rf"\[Rank ({COUNT})\][^\[\]]* memory \((GB|MB)\) \|(.*)")
 _STEP = re.compile(rf"Step Time : ({DECIMAL})s GPU utilization: ({DECIMAL})MODEL_TFLOP/s/GPU")
+_SAVED = re.compile(rf"successfully saved (?:local )?checkpoint from iteration +({COUNT})")
+_CLOCK = re.compile(r"\[[^\[\]]+\] datetime: ([\d-]+ [\d:]+)")
+_NVRX = re.compile(r"STRAGGLER DETECTION WARNING: Some GPUs .*Affected ranks: (.*)")
+_NAMED = re.compile(rf"rank=({COUNT}), node='([^']*)'")
+_SLOWEST = re.compile(rf"MnRtt/Rnk: ({DECIMAL})ms/{COUNT} \| MxRtt/Rnk: ({DECIMAL})ms/({COUNT})")
 _LEAST, _MOST = 1e-6, 1e15
 """Bounds of a measured amount."""
 _PEAK = {"GB": ("mem-max-allocated-gigabytes", 1e9), "MB": ("max allocated", 2**20)}
-WORDS = (b" iteration ", b" memory (", b"Step Time :")
+WORDS = (b" iteration ", b" memory (", b"Step Time :", b"] datetime: ", b"STRAGGLER DETECTION", b"MnRtt/Rnk")
 """Words of the lines that matter."""
 
 
@@ -67,10 +78,45 @@ class StepTime:
     tflops: float
 
 
-def read(text: str) -> Step | Memory | StepTime | None:
+@frozen
+class Saved:
+    """A checkpoint is written whole; a background save, some steps after its own."""
+
+    iteration: int
+
+
+@frozen
+class Clock:
+    """The time of a moment before or after the steps."""
+
+    stamp: str
+
+
+@frozen
+class Slow:
+    """Slow ranks, with the node of each if the line names it."""
+
+    nodes: Mapping[int, str | None]
+    ratio: float | None
+    """The time of the slowest rank over that of the fastest, if the line has both."""
+
+
+Line = Step | Memory | StepTime | Saved | Clock | Slow
+
+
+def read(text: str) -> Line | None:
     """Read a line; None for a line of another kind."""
     if found := _ITERATION.search(text):
         return _step(found)
+    if found := _SAVED.search(text):
+        return Saved(int(found[1]))
+    if found := _CLOCK.search(text):
+        return Clock(found[1])
+    if found := _NVRX.search(text):
+        return Slow({int(rank): node for rank, node in _NAMED.findall(found[1])}, None)
+    if found := _SLOWEST.search(text):
+        least, most = float(found[1]), float(found[2])
+        return Slow({int(found[3]): None}, most / least if least else None)
     if found := _MEMORY.search(text):
         return _memory(found)
     if found := _STEP.search(text):

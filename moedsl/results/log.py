@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from moedsl.diagnose import scan
 from moedsl.diagnose.scan import Report, Symptom
-from moedsl.results.line import WORDS, Memory, Step, StepTime, read
+from moedsl.results.line import WORDS, Line, Memory, Step, StepTime, read
 from moedsl.support import limits
 
 _BROKEN = re.compile(rb"Traceback \(most recent call last|ChildFailedError|srun: error|slurmstepd: error")
@@ -66,11 +66,11 @@ def read_all(paths: Sequence[Path], known: Sequence[Symptom]) -> Log:
 
 
 def _one(path: Path, known: Sequence[Symptom]) -> Log:
-    said, broken = list[Step | Memory | StepTime](), False
+    said, broken = list[Line](), False
     with limits.of_part(limits.File(str(path))):
         with path.open("rb") as stream:
             for block in scan.blocks(stream):
-                said += _said(block)
+                said += lines(block)
                 broken = broken or bool(_BROKEN.search(block))
         with path.open("rb") as stream:
             report = scan.diagnose(str(path), scan.blocks(stream), known)
@@ -80,7 +80,7 @@ def _one(path: Path, known: Sequence[Symptom]) -> Log:
     return Log((str(path),), attempts, times, memory, (report,), broken)
 
 
-def _said(block: bytes) -> Iterator[Step | Memory | StepTime]:
+def lines(block: bytes) -> Iterator[Line]:
     """Read the lines of a block, in order."""
     for line in block.splitlines():
         if any(w in line for w in WORDS) and (said := read(line.decode("utf-8", errors="replace"))):

@@ -186,6 +186,7 @@ NEWEST: Mapping[str, Sequence[str]] = {
     "gap": ("none.log", "pipe", "half", "pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "half=half", "piped/a.log"),
     "next": ("none.log", "pipe", "half", "pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "half=half", "piped/a.log",
              "half --run pipe"),
+    "watch": ("none.log", "pipe", "pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "piped/none.log"),
     "results": ("pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "piped/a.log"),
     "gap half --run": ("none.moe", "pipe", "half", "/dev/zero"),
     "tune --budget 1": ("none.moe", "pipe", "half", "/dev/zero"),

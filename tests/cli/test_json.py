@@ -47,6 +47,7 @@ WRONG = {
     "clusters": "clusters none.moe",
     "jobs": "jobs none_1",
     "logs": "logs none_1",
+    "watch": "watch none_1",
     "cancel": "cancel none_1",
     "targets add": "targets add 99.9",
     "explain": "explain none.moe",

@@ -41,6 +41,12 @@ os.write(1, f"rank {os.environ['RANK']} in {os.environ['SLURM_JOB_ACCOUNT']}\\n"
 """
 
 
+SAVES = """
+if os.environ["RANK"] == "7":
+    print("  successfully saved checkpoint from iteration       4 to /ckpt [ t 1/1, p 1/1 ]")
+"""
+
+
 @pytest.fixture
 def laptop(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ssh_server.Server]:
     """A machine that knows nothing of Slurm, and an SSH server on one that does."""
@@ -69,7 +75,7 @@ def test_a_run_through_ssh(
     laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     far, path = tmp_path / "far", run_file(laptop, tmp_path, 8, "tp=2 pp=2 ep=2")
-    monkeypatch.setattr(run_command, "recipe_text", lambda plan: SAYS)
+    monkeypatch.setattr(run_command, "recipe_text", lambda plan: SAYS + SAVES)
     assert main.main(["run", str(path), "--cluster", "far", "--no-preflight"]) == 0, capsys.readouterr().err
     id = capsys.readouterr().out.strip()
     assert main.main(["logs", id]) == 0
@@ -80,6 +86,9 @@ def test_a_run_through_ssh(
     assert list((tmp_path / "laptop" / "clusters" / "far" / "experiments" / title / id / title).glob("log*")) == []
     assert main.main(["jobs", id]) == 0
     assert "SUCCEEDED" in capsys.readouterr().out
+    assert main.main(["watch", id, "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (run["state"], run["iteration"], run["saves"]) == ("finished", None, [4])
     assert main.main(["results", id]) == 1, "its program printed no iteration"
     (fetched,) = (tmp_path / "laptop").rglob("log-fetched.out")
     assert "rank 7 in acct" in fetched.read_text()
@@ -151,7 +160,15 @@ def test_a_login_node_that_went_away_is_said(
     assert main.main(["run", str(path), "--cluster", "--no-preflight"]) == 0, capsys.readouterr().err
     id = capsys.readouterr().out.strip()
     laptop.stop()
-    for words in (["jobs"], ["jobs", id], ["logs", id], ["logs", id, "-f"], ["cancel", id], ["results", id]):
+    for words in (
+        ["jobs"],
+        ["jobs", id],
+        ["logs", id],
+        ["logs", id, "-f"],
+        ["cancel", id],
+        ["results", id],
+        ["watch", id],
+    ):
         code = main.main(words)
         said = capsys.readouterr()
         assert "error[launch.no_connection]" in said.err and f"{laptop.user}@127.0.0.1" in said.err, (words, said)
