@@ -29,7 +29,7 @@ def run(a: Namespace) -> int:
         printing.with_ladders(result)
     add(result, a.top, a.pareto, budget_of(a))
     if a.json or not (a.top or a.pareto):
-        printing.show(a, result, printing.after_plan(result))
+        printing.show(a, result, printing.after_plan(printing.typed(a), result.plans))
     else:
         talk.print_text(lambda: "\n".join(tables(result)), end="")
     if a.tokens and not a.json:

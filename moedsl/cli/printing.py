@@ -51,14 +51,21 @@ def only(result: Result, run: str) -> Diagnostic | None:
     return None
 
 
-def after_plan(result: Result) -> list[Command]:
-    """The commands that come after a plan."""
-    name, plans = result.source.name, result.plans
-    file = "FILE" if name.startswith("<") else quote(name)
-    write = (f"moedsl compile {file} -o out", "write the recipe")
+def after_plan(program: str, plans: Sequence[Plan]) -> list[Command]:
+    """The commands that come after the plans of a program, which the words of `typed` name."""
+    write = (f"moedsl compile {program} -o out", "write the recipe")
     if len(plans) > 1:
-        return [(f"moedsl plan {file} --run {quote(plans[0].name)}", "one run on a page"), write]
-    return [write, (f"moedsl plan {file} --full", "every value with its reason")]
+        return [(f"moedsl plan {program} --run {quote(plans[0].name)}", "one run on a page"), write]
+    return [write, (f"moedsl plan {program} --full", "every value with its reason")]
+
+
+def typed(a: Namespace) -> str:
+    """The words that name the program again, with what the arguments say of it."""
+    file = "FILE" if a.file in (None, "-") else quote(a.file)
+    if a.expression is not None and a.expression.strip().isprintable():
+        file = f"-e {quote(a.expression.strip())}"
+    options = {"--like": a.like, "--target": a.target}
+    return " ".join([file, *(f"{option} {quote(value)}" for option, value in options.items() if value)])
 
 
 def show(a: Namespace, result: Result, next: Sequence[Command]) -> None:

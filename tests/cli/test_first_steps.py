@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 import pytest
 
 from moedsl.cli.main import main
@@ -57,3 +60,34 @@ def test_a_machine_that_lacks_a_fact_is_refused(fact: str, capsys: pytest.Captur
     assert main(["check", "-e", HARDWARE]) == 0
     assert main(["check", "-e", HARDWARE.replace(fact, "fp8=1979" if fact == "bf16=989" else "")]) == 1
     assert "error[check.missing_fact]" in capsys.readouterr().err
+
+
+_TEXT = 'qwen3_30b_a3b; h100 x 16; data "/data/it\'s $HOME"'
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-e", f" {_TEXT}\n"],
+        ["-e", _TEXT, "--target", "0.5"],
+        ["run it.moe", "--like", "qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config"],
+    ],
+    ids=["text", "release", "file"],
+)
+def test_the_command_that_comes_next_is_about_the_same_program(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run it.moe").write_text(_TEXT)
+    assert main(["plan", *words]) == 0
+    command = capsys.readouterr().out.splitlines()[-1].split("  # ")[0]
+    assert main(["plan", *words, "--full"]) == 0
+    whole = capsys.readouterr().out
+    program, *typed = shlex.split(command)
+    assert program == "moedsl" and main(typed) == 0
+    assert capsys.readouterr().out == whole
+
+
+def test_a_text_of_several_lines_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "-e", "qwen3_30b_a3b\nh100 x 16"]) == 0
+    assert "moedsl plan FILE --full" in capsys.readouterr().out

@@ -56,7 +56,7 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
 def test_a_page_is_short_and_narrow_and_loses_no_number(example: Path) -> None:
     result = programs.example(example)
-    wide, narrow = (page(result, after_plan(result), width) for width in (100, 80))
+    wide, narrow = (page(result, after_plan(result.source.name, result.plans), width) for width in (100, 80))
     assert len(wide.splitlines()) <= 38 and len(narrow.splitlines()) <= 48
     assert max(map(len, wide.splitlines())) <= 100
     assert NUMBER.findall(COMMAND.sub("", wide)) == NUMBER.findall(COMMAND.sub("", narrow))

@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import Any
 
 from moedsl.cli import talk
-from moedsl.cli.printing import after_plan, only, prints_notes, show, with_ladders
+from moedsl.cli.printing import after_plan, only, prints_notes, show, typed, with_ladders
 from moedsl.cli.talk import compiled
 
 
@@ -30,7 +30,7 @@ def run(a: Namespace) -> int:
             return talk.refused(a, [problem])
     if a.ladder:
         with_ladders(result)
-    show(a, result, after_plan(result))
+    show(a, result, after_plan(typed(a), result.plans))
     return 0
 
 
