@@ -16,35 +16,51 @@ from moedsl.diagnose import scan
 from moedsl.results.line import DECIMAL
 
 Json = dict[str, Any]
+MOST = 0.99
+"""No share of a step counts for more: what remains is the step."""
 SLOW = 1.2
 """A step is slow above so many medians."""
 LOADING = "batch-generator"
 _TIMER = re.compile(rf"{LOADING} \.{{2,}}: (?:\({DECIMAL}, )?({DECIMAL})\)?\s*$")
 _RANKS = re.compile(rf"(M[nx])(Rtt|Clk|Tmp|Pwr|DRtt|Etpt)/Rnk: ({DECIMAL})(?:ms|us|C|W|MHz|TF)/")
-_WORDS = (LOADING.encode(), b"Rtt/Rnk:")
+_UNBOUND = re.compile(r"local rank \d+ is not bound to a NUMA node: (.+)")
+_WORDS = (LOADING.encode(), b"Rtt/Rnk:", b"is not bound to a NUMA node")
 Pairs = dict[str, list[tuple[float, float]]]
 
 
 def shown(paths: Sequence[Path], seconds: Sequence[float]) -> list[Json]:
     """Return what the logs of a run show, each with its share of the step if that is known; `seconds` are the steps
     after the warm-up."""
-    loading, ranks = _read(paths)
+    loading, ranks, unbound = _read(paths)
     step = statistics.median(seconds) if seconds else None
-    every = (_slow(seconds), _loading(loading, step), _clocks(ranks), _stragglers(ranks), _heat(ranks))
+    every = (
+        _slow(seconds), _loading(loading, step), _clocks(ranks), _stragglers(ranks), _heat(ranks), _unbound(unbound),
+    )  # fmt: skip
     return [one for one in every if one]
 
 
-def _read(paths: Sequence[Path]) -> tuple[list[float], Pairs]:
-    """Read the most of the timer of data loading in ms, and the (least, most) of each figure of the straggler
-    detector."""
+def at_most(found: Sequence[Json]) -> float:
+    """Return the factor of speed that a run would gain at most without what its log shows: data loading, and a slowest
+    rank, by its clock or by its speed. The median step is no slow step."""
+    share = {s["what"]: s["share"] for s in found}
+    slowest = max(share.get("clocks", 0.0), share.get("stragglers", 0.0))
+    return 1 / (1 - min(share.get("data loading", 0.0), MOST)) / (1 - min(slowest, MOST))
+
+
+def _read(paths: Sequence[Path]) -> tuple[list[float], Pairs, list[str]]:
+    """Read the most of the timer of data loading in ms, the (least, most) of each figure of the straggler detector, and
+    why ranks were not bound."""
     loading: list[float] = []
     ranks: Pairs = {}
+    unbound: list[str] = []
     for line in _lines(paths):
         if found := _TIMER.search(line):
             loading.append(float(found[1]))
+        if found := _UNBOUND.search(line):
+            unbound.append(found[1])
         for name, low, high in _pairs(line):
             ranks.setdefault(name, []).append((low, high))
-    return loading, ranks
+    return loading, ranks, unbound
 
 
 def _lines(paths: Sequence[Path]) -> Iterator[str]:
@@ -101,3 +117,8 @@ def _apart(ranks: Pairs, name: str, what: str, unit: str) -> Json | None:
 def _heat(ranks: Pairs) -> Json | None:
     most = [high for _, high in ranks.get("Tmp", ())]
     return {"what": "temperature", "share": None, "most_celsius": max(most)} if most else None
+
+
+def _unbound(why: Sequence[str]) -> Json | None:
+    """The ranks that started without the CPUs and the memory next to their GPU."""
+    return {"what": "affinity", "share": None, "ranks": len(why), "because": why[0]} if why else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from attrs import evolve
 
-from moedsl.gap.log_shows import shown
+from moedsl.gap.log_shows import at_most, shown
+from moedsl.gap.measured import prices
 from moedsl.gap.published import nearest
 from moedsl.gap.settings import State, priced, tells
 from moedsl.megatron import recipes
@@ -28,14 +29,14 @@ def report(row: Mapping[str, Any], log_: Log, plan: Plan, here: State) -> Json:
     """Return the report of a measured run; `row` is its row of `moedsl results`."""
     measured = row[RATE]["median"] / row["useful_share"]
     step = row["step_time_s"]["median"]
+    seen = shown([*map(Path, log_.files)], _seconds(log_, row["warmup"]))
     return {
         "name": row["name"],
         "measured": _speed(here, step, measured, row["tflops_per_gpu"]),
         "predicted": _predicted(here, step),
-        "published": _published(here, measured, plan),
+        "published": _published(here, measured, plan, seen),
         "recipe": _recipe(here, plan),
-        "log": shown([*map(Path, log_.files)], _seconds(log_, row["warmup"])),
-        "unpriced": [{"field": n, "value": v} for n, v in plan.set.items()],
+        "log": seen,
     }
 
 
@@ -63,26 +64,30 @@ def _predicted(here: State, step: float) -> Json:
     }
 
 
-def _published(here: State, measured: float, plan: Plan) -> Json | None:
-    """The nearest published run: what differs with its price, and what no price explains."""
+def _published(here: State, measured: float, plan: Plan, log_: Sequence[Json]) -> Json | None:
+    """The nearest published run: what differs with its price, what no price explains, and what the log may."""
     found = nearest(here)
     if found is None:
         return None
     there, theirs = found.state, found.run.tokens
     assert theirs is not None  # all have a speed
-    settings = priced(here, there)
+    known, unpriced = prices(here, found, plan)
+    settings = _largest_first([*priced(here, there), *known])
     explained = exp(sum(log(s["speed"]) for s in settings))
+    unexplained, bound = theirs / measured / explained, at_most(log_)
     step = float(there.cost.global_batch * there.cost.seq / (theirs * there.cost.gpus))
     return {
         "id": found.line["id"],
         "source": found.line["source"],
-        "release": {"here": plan.target.bridge, "there": found.run.release},
         **_speed(there, step, theirs, None),
         "speed": theirs / measured,
         "settings": settings,
         "explained": explained,
-        "unexplained": theirs / measured / explained,
+        "unexplained": unexplained,
+        "log_at_most": bound,
+        "left": unexplained / bound,
         "tells": tells(here, there),
+        "unpriced": unpriced,
     }
 
 
@@ -96,7 +101,7 @@ def _recipe(here: State, plan: Plan) -> Json | None:
     there = State(evolve(here.cost, layout=known.layout.get("pipeline_layout")), codes)
     if shipped.refused_by is not None:
         return {"name": shipped.name, "refused_by": shipped.refused_by, "because": shipped.because}
-    settings = priced(here, there)
+    settings = _largest_first(priced(here, there))
     return {
         "name": shipped.name,
         "predicted_step_s": there.step,
@@ -105,3 +110,7 @@ def _recipe(here: State, plan: Plan) -> Json | None:
         "written_for": dict(shipped.written_for),
         "tells": tells(here, there),
     }
+
+
+def _largest_first(settings: Sequence[Json]) -> list[Json]:
+    return sorted(settings, key=lambda s: -abs(log(s["speed"])))

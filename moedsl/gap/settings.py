@@ -93,13 +93,12 @@ def priced(here: State, there: State) -> list[Json]:
     """Return each setting that differs with both values and its price: the factor of the estimated speed."""
     settings = differing(here, there)
     ways = [_along(here, there, order) for order in (settings, settings[::-1])]
-    out = [
+    return [
         {"setting": s.name, "here": _changed(s.values(here), s.values(there)),
          "there": _changed(s.values(there), s.values(here)),
          "speed": exp((ways[0][s.name] + ways[1][s.name]) / 2)}
         for s in settings
     ]  # fmt: skip
-    return sorted(out, key=lambda x: -abs(log(x["speed"])))
 
 
 def _along(here: State, there: State, order: Sequence[Setting]) -> dict[str, float]:

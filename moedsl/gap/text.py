@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from moedsl.gap.measured import AFFINITY
 from moedsl.schema.axes import show
 from moedsl.support.text import table, wrapped
 
@@ -17,6 +18,7 @@ _SHOWN = {
     "clocks": "clocks: {least_mhz:.0f} to {most_mhz:.0f} MHz; the slowest GPU is {share:.1%} below the fastest",
     "stragglers": "stragglers: {least_tflops:.0f} to {most_tflops:.0f} TFLOPS; the slowest rank is {share:.1%} below",
     "temperature": "temperature: up to {most_celsius:.0f} °C",
+    "affinity": "affinity: not bound to the CPUs of their GPU, on {ranks} ranks: {because}",
 }
 
 
@@ -57,9 +59,16 @@ def _published(p: Json) -> Iterator[str]:
     within = abs(left) <= p["tells"]
     judged = "less than" if within else "more than"
     yield _line(f"not explained: {left:+.1%}, {judged} the ±{p['tells']:.1%} that the estimate can tell here")
-    release = p["release"]
-    yield _line(f"without a price: release (Bridge {release['here']}, published with {release['there']}), "
-                "affinity and environment, which no published row states")  # fmt: skip
+    if p["log_at_most"] > 1:
+        yield _line(f"the log explains at most {p['log_at_most'] - 1:+.1%}, which leaves {p['left'] - 1:+.1%}")
+    yield _line("no measured price: " + "; ".join(map(_unpriced, p["unpriced"])))
+
+
+def _unpriced(s: Json) -> str:
+    """Name a setting without a price, with its values where they are known."""
+    if s["setting"] == AFFINITY:
+        return "affinity, which no published row states"
+    return f"{s['setting']} ({_values(s['here'])} -> {_values(s['there'])})"
 
 
 def _recipe(r: Json) -> Iterator[str]:
@@ -75,9 +84,20 @@ def _recipe(r: Json) -> Iterator[str]:
 
 def _settings(settings: Sequence[Json]) -> Iterator[str]:
     rows = [
-        (f"{s['speed'] - 1:+.1%}", s["setting"], f"{_values(s['here'])} -> {_values(s['there'])}") for s in settings
+        (f"{s['speed'] - 1:+.1%}", s["setting"], f"{_values(s['here'])} -> {_values(s['there'])}{_measured(s)}")
+        for s in settings
     ]
     yield from table(rows, "rll")
+
+
+def _measured(s: Json) -> str:
+    """Say by how many measured pairs a price is known; the estimate has the others."""
+    m = s.get("measured")
+    if m is None:
+        return ""
+    if m["pairs"] == 1:
+        return "  (measured once)"
+    return f"  (measured {m['pairs']} times, {m['low'] - 1:+.1%} to {m['high'] - 1:+.1%})"
 
 
 def _values(values: Json) -> str:

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from moedsl.calibrate.runs import Measured, of_line
 from moedsl.cli.main import main
-from moedsl.gap import log_shows, published
+from moedsl.compiler import compile_source
+from moedsl.diagnostics.source import Source, Span
+from moedsl.gap import log_shows, measured, published
 from moedsl.gap.settings import State, differing, priced
 from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
@@ -102,12 +105,72 @@ def test_the_order_of_two_runs_inverts_the_prices() -> None:
 
 def _two() -> list[State]:
     """The states of two programs; their nearest published runs are of other sizes and formats."""
-    from moedsl.calibrate.runs import Measured, of_line
-    from moedsl.diagnostics.source import Span
-
     texts = (RUN + PINS, RUN.replace("bf16", "mxfp8").replace("512", "2048") + PINS)
-    made = [of_line(json.dumps({"run": t}), 1, Path(), Span("", 0, 0)) for t in texts]
-    return [State(m.cost, m.row) for m in made if isinstance(m, Measured)]
+    return [State(m.cost, m.row) for m in (_measured(json.dumps({"run": t})) for t in texts)]
+
+
+def _measured(line: str) -> Measured:
+    made = of_line(line, 1, Path(), Span("", 0, 0))
+    assert isinstance(made, Measured), made
+    return made
+
+
+AGAIN = {"m0034": (4969 / 4912, "26.08", None), "m0090": (4193 / 4256, "26.04.01", "26.04.01"),
+         "m0012": (None, None, None), "m0171": (None, None, "25.11"), "m0233": (None, None, "2026-07-25")}  # fmt: skip
+
+
+@pytest.mark.parametrize("id", AGAIN)
+def test_a_release_has_the_price_of_what_was_published_again(id: str) -> None:
+    """Of the configuration itself, up to the last page that has it; the rest has none."""
+    text = next(line for line in (ROOT / "stdlib" / published.RUNS).read_text().splitlines() if f'"{id}"' in line)
+    found = published.Published(json.loads(text), _measured(text))
+    speed, upto, rest = AGAIN[id]
+    plan = compile_source(Source("", found.line["run"])).plans[0]
+    known, unknown = measured.prices(found.state, found, plan)
+    assert {s["setting"] for s in (*known, *unknown)} <= {"release", "affinity"}
+    assert [s["speed"] for s in known] == ([] if speed is None else [pytest.approx(speed)])
+    assert [s["here"]["release"] for s in known] == ([upto] if upto else [])
+    left = [s["there"]["release"] for s in unknown if s["setting"] == "release"]
+    assert left == ([rest] if rest else [])
+
+
+OWN = """
+set model.deterministic_mode = true
+set model.cross_entropy_loss_fusion = false
+rules ours {
+  env NCCL_ALGO = "Ring" because "ours" cite ours "notes"
+  env NCCL_DEBUG = "INFO" because "ours" cite ours "notes"
+}
+"""
+
+
+def test_fields_and_variables_have_a_measured_price_or_none(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    """A deterministic run was measured twice on 96 GPUs; what belongs to it has no price of its own."""
+    (tmp_path / "run.moe").write_text((RUN + PINS).replace("; ", "\n") + OWN)
+    there = gap(str(folder / "train.log"), "--run", str(tmp_path / "run.moe"), capsys=capsys)["published"]
+    (one,) = [s for s in there["settings"] if "measured" in s]
+    assert one["setting"] == "model.deterministic_mode" and one["measured"]["pairs"] == 2
+    assert one["speed"] == pytest.approx((10603 / 10261 * 10468 / 10186) ** 0.5)
+    assert prod(s["speed"] for s in there["settings"]) == pytest.approx(there["explained"])
+    assert {s["setting"] for s in there["unpriced"]} == {"release", "env_vars.NCCL_DEBUG", "affinity"}
+    assert main(["gap", str(folder / "train.log"), "--run", str(tmp_path / "run.moe")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "on -> off (measured 2 times, +2.8% to +3.3%)" in said
+    assert "env_vars.NCCL_DEBUG (INFO -> none); affinity, which no published row states" in said
+
+
+def test_what_the_log_shows_counts(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Data loading takes 5% of a step, and the slowest clock is 10% below the fastest."""
+    (tmp_path / "plan.json").write_text((folder / "plan.json").read_text())
+    more = f"  batch-generator ................................: (1.00, {50 * SECONDS:.1f})\n" * 60
+    clocks = "MnRtt/Rnk: 90.10ms/1 | MxRtt/Rnk: 99.10ms/3 | MnClk/Rnk: 1800.00MHz/3 | MxClk/Rnk: 2000.00MHz/1\n"
+    unbound = "local rank 3 is not bound to a NUMA node: numactl is not installed here\n"
+    (tmp_path / "train.log").write_text((folder / "train.log").read_text() + more + clocks + unbound)
+    found = gap(str(tmp_path / "train.log"), capsys=capsys)
+    there = found["published"]
+    assert there["log_at_most"] == pytest.approx(1 / 0.95 / 0.9, rel=0.01)
+    assert there["left"] * there["log_at_most"] == pytest.approx(there["unexplained"])
+    assert {s["what"] for s in found["log"]} == {"slow steps", "data loading", "clocks", "affinity"}
 
 
 @pytest.mark.bridge
