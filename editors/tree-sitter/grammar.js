@@ -42,6 +42,7 @@ module.exports = grammar({
     $._set_word,
     $._target_word,
     $._resilience_word,
+    $._for_word,
     $._cluster_word,
     $._calibration_word,
     $._document_word,
@@ -114,6 +115,7 @@ module.exports = grammar({
       $.set_stmt,
       $.target_stmt,
       $.resilience_stmt,
+      $.for_stmt,
     ),
 
     bare_stmt: $ => seq($.name, optional(seq(scanned($._x_word, 'x'), $.number))),
@@ -196,6 +198,8 @@ module.exports = grammar({
     target_stmt: $ => seq(scanned($._target_word, 'target'), $.name, $.version),
 
     resilience_stmt: $ => seq(scanned($._resilience_word, 'resilience'), $.name, repeat($.binding)),
+
+    for_stmt: $ => seq(scanned($._for_word, 'for'), $.word, $.name),
 
     binding: $ => seq($.name, '=', $._sum),
 

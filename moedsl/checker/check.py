@@ -8,6 +8,7 @@ from typing import Any
 from moedsl.checker import (
     adapter_options,
     data_options,
+    length,
     overrides,
     phases,
     training_inputs,
@@ -21,7 +22,7 @@ from moedsl.checker.program import Allow, Isolation, Pin, Program
 from moedsl.checker.run_draft import STATEMENTS, Draft, hardware_like, runs
 from moedsl.classes.fields import evolve, frozen
 from moedsl.cost import pipeline
-from moedsl.diagnostics.model import ADD, Diagnostic, Fix, Instead, error, note, suggest
+from moedsl.diagnostics.model import ADD, Diagnostic, Fix, Instead, Label, error, note, suggest
 from moedsl.diagnostics.source import Span
 from moedsl.megatron import fields, releases, unbuilt
 from moedsl.rules import collect
@@ -164,7 +165,7 @@ class _Reader:
             "allows": self._allows(), "sweep": self._sweep(),
             "sets": sets, "hub_weights": hub_weights, "target": target, "pipeline_layout": self._layout(built),
             "isolate": self._isolate(),
-            "versions": self._versions(),
+            "versions": self._versions(), "length": self._length(),
         }  # fmt: skip
         pins = sharding | self._pins(parts["precision"])
         wishes = tuple(self._wishes())
@@ -299,6 +300,16 @@ class _Reader:
         if not isinstance(stmt, ast.VlmStmt):
             return frozenset(), {}
         return vlm_options.read(stmt, model, self.draft.pins.get("sharding"), self.diagnostics)
+
+    def _length(self) -> Mapping[str, int]:
+        """How long the run trains; a field that states it too is an error."""
+        stmt = self.draft.fixed.get("for")
+        if not isinstance(stmt, ast.ForStmt):
+            return {}
+        for path in (p for p in length.FIELDS if p in self.draft.sets):
+            text, first = f"`for` states the length of the training, and so does `set {path}`", self.draft.sets[path]
+            self.diagnostics.append(error("check.twice", text, stmt.span, Label(first.span, "here"), help="keep one"))
+        return length.read(stmt, self.diagnostics)
 
     def _adapter(self) -> Adapter | None:
         task, stmt = self.draft.fixed.get("task"), self.draft.fixed.get("adapter")

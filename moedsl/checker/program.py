@@ -95,6 +95,8 @@ class Program:
     """oom: a layout may be chosen that fits only by the best estimate of its memory."""
     workflow: str | None = None
     """The run of which this is a phase."""
+    length: Mapping[str, int] = field(factory=dict)
+    """How long the run trains, as `for` states it, by the name that rules read."""
     site: Site = field(factory=Site)
     """What the file's cluster states of its storage and its failures."""
 

@@ -68,6 +68,7 @@ _KEYS: dict[type, str] = {
     ast.SweepStmt: "sweep",
     ast.IsolateStmt: "sweep",
     ast.WorkflowStmt: "workflow",
+    ast.ForStmt: "for",
 }
 
 
@@ -252,7 +253,7 @@ _ADD: dict[type, Callable[[Gather, Draft, Any], Draft]] = {
 STATEMENTS = (
     "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "adapter", "fit", "scale", "throughput",
     "vlm", "data", "routing", "risk", "pin", "require", "prefer", "allow", "sweep", "isolate", "workflow", "set",
-    "target", "resilience", "cluster", "calibration", "document", "run", "use", "rules", "profile",
+    "target", "resilience", "for", "cluster", "calibration", "document", "run", "use", "rules", "profile",
 )  # fmt: skip
 """Keywords that an unknown bare name is compared with."""
 ALONE = ("vlm", "workflow")

@@ -39,7 +39,7 @@ def explain(b: Context, name: str) -> Json | None:
     for known, one in (
         (name in axes.BY_NAME, _axis),
         (name in b.lets, _let),
-        (name in ("goodput", *SAVES), _saving),
+        (name in SAVES, _saving),
         (name in b.env.keys() & BUILTIN.keys(), _fixed),
         (name in b.program.sets, _set),
         (name == "pipeline_layout", _layout),

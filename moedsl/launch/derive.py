@@ -57,10 +57,12 @@ def names(plan: Plan, cluster: Cluster, hardware: Hardware, book: Book) -> dict[
 
 
 def _times(plan: Plan, cluster: Cluster) -> dict[str, float]:
-    """The seconds that rules read: of a step at the high end of the estimate, of a save, and the limit of a job."""
+    """What rules read of time: seconds of a step at the high end, of a save, of a job; the steps, and the goodput."""
     known, saves = plan.estimate.interval, plan.checkpoints
+    trains = saves.goodput.trains if saves else 1.0
     step = known.upper_s if known else plan.estimate.step_time_s
-    return {"step_time_high": step, "save_time": saves.write_s if saves else 0.0, "time_limit": seconds(cluster.time)}
+    times = {"step_time_high": step, "save_time": saves.write_s if saves else 0.0, "time_limit": seconds(cluster.time)}
+    return times | {"train_steps": plan.train_steps, "goodput": trains}
 
 
 def seconds(time: str) -> int:
@@ -169,7 +171,7 @@ def _launch(plan: Plan, cluster: Cluster, applied: _Applied) -> Launch:
 def _chain(plan: Plan, applied: _Applied) -> Chain | None:
     """The chain of a run that needs several jobs."""
     jobs = _number(applied, "jobs")
-    return Chain(jobs, int(plan.set["train.train_iters"]), plan.set["checkpoint.save"]) if jobs > 1 else None
+    return Chain(jobs, plan.train_steps, plan.set["checkpoint.save"]) if jobs > 1 else None
 
 
 def _number(applied: _Applied, name: str) -> int:

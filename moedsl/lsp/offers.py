@@ -105,6 +105,7 @@ _STATEMENTS: dict[str, Callable[[Around], Iterator[Offer]]] = {
     "allow": offers_rules.allow,
     "set": offers_rules.set_field,
     "resilience": offers_run.resilience,
+    "for": offers_run.length,
     "target": offers_run.target,
     "require": offers_rules.named_expression,
     "prefer": offers_rules.named_expression,

@@ -8,6 +8,7 @@ from functools import partial
 
 from moedsl.checker.adapter_options import OPTIONS
 from moedsl.checker.data_options import OPTIONS as DATA_OPTIONS
+from moedsl.checker.length import UNITS
 from moedsl.checker.resilience import SECTIONS, options
 from moedsl.lsp import describe
 from moedsl.lsp.document import Analysis
@@ -119,6 +120,12 @@ def resilience(a: Around) -> Iterator[Offer]:
         yield from (Offer(s, "EnumMember", "a section of Bridge") for s in SECTIONS)
     elif a.said[1] in SECTIONS and a.said[-1] != "=":
         yield from (Offer(o, "Property", "an option", insert=f"{o}=") for o in options(a.said[1]) if o not in a.said)
+
+
+def length(a: Around) -> Iterator[Offer]:
+    """Offer what `for` counts, after the amount."""
+    if len(a.said) == 2:
+        yield from (Offer(unit, "EnumMember", "the length of the training") for unit in UNITS)
 
 
 def target(a: Around) -> Iterator[Offer]:

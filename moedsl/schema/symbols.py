@@ -68,6 +68,8 @@ SWITCHES = {
 }
 """Flags that are fields of Bridge, and what they are in a run that sets none; with weights in BF16
 those of the weights mean nothing."""
+LENGTHS = ("run_tokens", "run_seconds")
+"""How long the run trains, as `for` states it; 0 is not stated."""
 RUN: dict[str, Type] = {
     "gpus": NUMBER,
     "seq": NUMBER,
@@ -90,6 +92,7 @@ RUN: dict[str, Type] = {
     "bridge_version": NUMBER,
     "torch_version": NUMBER,
     "te_version": NUMBER,
+    **dict.fromkeys(LENGTHS, NUMBER),
     **dict.fromkeys(SWITCHES, FLAG),
 }
 """Values that the run fixes before the solver starts."""
@@ -124,9 +127,9 @@ COSTS: dict[str, Type] = dict.fromkeys(("peak_memory", *SPARES, "step_time", "sc
 """Prices of a layout: peak bytes, bytes left in each case, seconds, and seconds with the worth of every advice that is
 not followed."""
 
-SAVES: dict[str, Type] = {"save_steps": NUMBER, "local_save_steps": NUMBER, "local_disk": TEXT}
-"""What follows from the chosen layout, for `derive` alone: the best number of steps between checkpoints, that between
-saves on the nodes' own disks (0 where they do not pay), and the folder of these."""
+SAVES: dict[str, Type] = {"goodput": NUMBER, "save_steps": NUMBER, "local_save_steps": NUMBER, "local_disk": TEXT}
+"""What follows from the chosen layout, for `derive` alone: the share of a month that trains, the best number of steps
+between checkpoints, that between saves on the nodes' own disks (0 where they do not pay), and the folder of these."""
 
 BYTES = ("peak_memory", "spare_memory", "memory")
 """Names of amounts of memory."""

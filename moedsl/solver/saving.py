@@ -47,7 +47,12 @@ class Saving:
     @property
     def names(self) -> dict[str, Any]:
         """What rules read of it (`symbols.SAVES`)."""
-        return {"save_steps": self.best_steps, "local_save_steps": self.local_steps, "local_disk": self.local_disk}
+        return {
+            "goodput": self.goodput.trains,
+            "save_steps": self.best_steps,
+            "local_save_steps": self.local_steps,
+            "local_disk": self.local_disk,
+        }
 
 
 def saving(problem: Problem, cost: Cost, env: Mapping[str, Any], step_time: float) -> Saving:

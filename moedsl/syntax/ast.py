@@ -342,10 +342,19 @@ class ResilienceStmt(Node):
     span: Span = field(eq=False, repr=False)
 
 
+@frozen
+class ForStmt(Node):
+    """``for 14 days``, ``for 2T tokens``: the length of the training, the amount as written."""
+
+    amount: Name
+    unit: Name
+    span: Span = field(eq=False, repr=False)
+
+
 Stmt = Union[
     BareStmt, ModelStmt, HardwareStmt, SeqStmt, BatchStmt, MicroBatchStmt, PrecisionStmt, TaskStmt, PhaseStmt,
     AdapterStmt, VlmStmt, DataStmt, WeightsStmt, RoutingStmt, RiskStmt, PinStmt, Require, Prefer, AllowStmt,
-    SweepStmt, IsolateStmt, WorkflowStmt, SetStmt, TargetStmt, ResilienceStmt,
+    SweepStmt, IsolateStmt, WorkflowStmt, SetStmt, TargetStmt, ResilienceStmt, ForStmt,
 ]  # fmt: skip
 
 

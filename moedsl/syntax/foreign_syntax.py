@@ -16,7 +16,7 @@ from moedsl.syntax.tokens import Lexeme, lexemes
 STATEMENTS = (
     "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "adapter", "routing", "risk", "vlm",
     "data", "weights", "pin", "require", "prefer", "allow", "sweep", "isolate", "workflow", "set", "target",
-    "resilience",
+    "resilience", "for",
 )  # fmt: skip
 """The keywords that start statements of a run."""
 _NO_NAMES = (*STATEMENTS, *axes.PHASES, "x", "first")

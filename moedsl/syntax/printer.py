@@ -195,6 +195,7 @@ _PRINTERS: dict[type[Any], Callable[[Any, str], str]] = {
     ast.WorkflowStmt: _words("workflow"),
     ast.SetStmt: _words("set", "{path}", "=", "{value}"),
     ast.TargetStmt: lambda n, _: f"target {n.product.id} {n.version.value}",
+    ast.ForStmt: _words("for", "{amount}", "{unit}"),
     ast.ResilienceStmt: lambda n, _: f"resilience {n.section.id} {_bindings(n.bindings)}".rstrip(),
     ast.FactEntry: _fact,
     ast.HardwareDecl: _declaration("hardware", "facts"),

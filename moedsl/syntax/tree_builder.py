@@ -289,6 +289,7 @@ RULES: dict[str, Rule] = {
     "set_stmt": _pick(ast.SetStmt, 1, 3),
     "target_stmt": _pick(ast.TargetStmt, 1, 2),
     "resilience_stmt": _named(ast.ResilienceStmt),
+    "for_stmt": _pick(ast.ForStmt, 1, 2),
     "binding": _pick(ast.Binding, 0, 2),
     **dict.fromkeys(("worth", "because", "when", "confirm", "fix", "subject"), _clause),
     "cite": _pick(ast.Cite, 0, 1),

@@ -130,6 +130,8 @@ _PAIRS: dict[str, Pair] = {
         run("moonlight", recompute=["shared_experts"], cuda_graph=["moe_router"]),
     ),
     "std.offload_optimizer.fp32_moments": (run(offload="optimizer"), run(offload="optimizer", moments="bf16")),
+    "std.length.train.train_iters/1": (run(also="for 2T tokens\n"), run()),
+    "std.length.train.train_iters/2": (run(also="for 14 days\n"), run()),
     **{
         f"std.saves.checkpoint.{name}": (run(also=_TEXT), run())
         for name in ("ckpt_assume_constant_structure", "save_interval", "most_recent_k")

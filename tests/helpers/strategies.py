@@ -130,6 +130,7 @@ statement = st.one_of(
     st.builds(ast.WorkflowStmt, at),
     st.builds(ast.SetStmt, name, expr, at),
     st.builds(ast.TargetStmt, name, version, at),
+    st.builds(ast.ForStmt, name, name, at),
 )
 
 _value = st.one_of(expr, _some(binding, 1))

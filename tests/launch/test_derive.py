@@ -157,7 +157,12 @@ def test_what_the_cluster_states_replaces_an_argument() -> None:
 
 @pytest.mark.parametrize(
     ("facts", "retries", "flag"),
-    [("", None, None), ("requeue on", None, "requeue"), ("requeue off", None, "no-requeue"), ("retries 3", 3, "requeue")],
+    [
+        ("", None, None),
+        ("requeue on", None, "requeue"),
+        ("requeue off", None, "no-requeue"),
+        ("retries 3", 3, "requeue"),
+    ],
 )
 def test_a_job_that_starts_again(facts: str, retries: int | None, flag: str | None) -> None:
     on = slurm("h100", facts)

@@ -94,9 +94,9 @@ def restarts(facts: str = "", field: str = "") -> Job:
     return changed(given, set={"inprocess_restart.enabled": True} | ({field: True} if field else {})), on
 
 
-def chain(time: str = "", without: str = "") -> Job:
+def chain(time: str = "", without: str = "", chain: str = "on") -> Job:
     """A job of a chain of 5,000 steps; the run does not set one of the fields that it needs."""
-    given, on = job(facts=f"chain on; {time}" if time else "chain on")
+    given, on = job(facts=f"chain {chain}; {time}")
     fields = {"train.train_iters": 5000, "checkpoint.save": "/shared/run", "train.exit_signal_handler": True}
     return changed(given, set={n: v for n, v in fields.items() if n != without}), on
 
@@ -158,6 +158,7 @@ CASES: dict[str, Judged | Derived] = {
     "std.chain.saves_at_its_end": Judged(chain(), chain(without="train.exit_signal_handler")),
     "std.chain.time_to_train": Judged(chain(), chain('time "00:16:00"')),
     "std.chain.jobs": Derived(chain('time "00:20:00"'), 22, job(field="train.exit_signal_handler")),
+    "std.one_job.within_its_limit": Judged(chain(chain="off"), chain('time "01:00:00"', chain="off")),
     "std.inprocess_restart.started_by_srun": Judged(RESTARTS, restarts("launcher torchrun")),
     "std.inprocess_restart.no_user_buffers": Judged(RESTARTS, restarts(field="ddp.nccl_ub")),
     "std.inprocess_restart.srun.kill_on_bad_exit": Derived(RESTARTS, "0", H100),

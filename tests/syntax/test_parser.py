@@ -85,6 +85,8 @@ STATEMENTS = {
     "resilience nvrx_straggler stop_if_detected=on": ast.ResilienceStmt(
         n("nvrx_straggler"), (ast.Binding(n("stop_if_detected"), n("on"), AT),), AT
     ),
+    "for 14 days": ast.ForStmt(n("14"), n("days"), AT),
+    "for 1.5T tokens": ast.ForStmt(n("1.5T"), n("tokens"), AT),
     "routing balanced": ast.RoutingStmt(n("balanced"), AT),
     "pin tp=4 cp = 2": ast.PinStmt((ast.Binding(n("tp"), num(4), AT), ast.Binding(n("cp"), num(2), AT)), AT),
     "pin recompute=[moe_act, layernorm] dispatcher=hybridep": ast.PinStmt(

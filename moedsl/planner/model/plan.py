@@ -25,6 +25,7 @@ from moedsl.schema import axes
 from moedsl.support.record import Record
 
 VERSION = 1
+_STEPS = "train.train_iters"
 _MESHES = (("attention", axes.ATTENTION), ("experts", axes.EXPERTS))
 
 
@@ -268,6 +269,11 @@ class Plan(Record, kw_only=True):
     """With --pareto: memory against speed, and GPUs against time."""
     budget: TokenCost | None = None
     """With --tokens: steps, days, GPU-hours and cost."""
+
+    @property
+    def train_steps(self) -> int:
+        """The steps that the run states; 0 if it leaves them to the recipe."""
+        return int((self.set.get(_STEPS) or self.derived.get(_STEPS)) or 0)
 
     def html(self) -> str:
         """Show the plan as HTML, as a notebook does."""

@@ -199,6 +199,16 @@ def goodput(c: Checkpoints) -> str:
     return f"{c.goodput.trains:.1%}: {saves}, failures every {duration(c.failure_every_s)}"
 
 
+def length(p: Plan) -> str:
+    """Write how long the steps take that the run states, with what saves and failures cost; empty if it states none."""
+    if not p.train_steps:
+        return ""
+    e, share = p.estimate, p.checkpoints.goodput.trains if p.checkpoints else 1.0
+    needs = p.train_steps / share
+    known = f" ({duration(needs * i.lower_s)} to {duration(needs * i.upper_s)})" if (i := e.interval) else ""
+    return f"{counted(p.train_steps, 'step', ',d')}: {duration(needs * e.step_time_s)}{known} with saves and failures"
+
+
 def shares(c: Checkpoints) -> str:
     """Write what a month is spent on."""
     g = c.goodput

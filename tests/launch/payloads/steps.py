@@ -13,9 +13,10 @@ from pathlib import Path
 folder, steps, starts = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(",")
 tracker, rank = folder / "latest_checkpointed_iteration.txt", int(os.environ["RANK"])
 job = f"{os.environ['SLURM_JOB_ID']}.{os.environ.get('SLURM_RESTART_COUNT', '0')} "
-while not any(line.startswith(job) for line in (folder / "moedsl_starts.txt").read_text().splitlines()):
+begun = folder / "moedsl_starts.txt"
+while not (begun.exists() and any(line.startswith(job) for line in begun.read_text().splitlines())):
     time.sleep(0.05)  # the first task writes it
-start = len((folder / "moedsl_starts.txt").read_text().splitlines())
+start = len(begun.read_text().splitlines())
 does = starts[min(start, len(starts)) - 1]
 told = []
 signal.signal(signal.SIGTERM, lambda *_: told.append(True))

@@ -29,6 +29,7 @@
   "set"
   "target"
   "resilience"
+  "for"
   "cluster"
   "calibration"
   "document"

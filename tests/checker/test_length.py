@@ -1,0 +1,60 @@
+"""`for` states how long a run trains: the steps that follow, what the plan says of them, and mistakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from moedsl.compiler import compile_source
+from moedsl.diagnostics.source import Source
+from moedsl.emit.bridge import recipe_text
+from moedsl.planner.model.plan import Plan
+from moedsl.planner.text import plan as text
+from tests.helpers.programs import plan_of
+
+RUN = 'qwen3_30b_a3b; gb200 x 64; seq 4k; batch 512; data "/data/corpus"\n'
+WRONG = {
+    "for 14 dyas": "check.unknown_word",
+    "for many days": "check.size",
+    "for 0 days": "check.size",
+    "for 2T days": "check.size",
+    "for 999999999T tokens": "check.size",
+    "for 2 days; for 2T tokens": "check.twice",
+    "for 2 days; set train.train_iters = 5": "check.twice",
+    "for 2 days; set train.train_samples = 5": "check.twice",
+}
+
+
+def steps(plan: Plan) -> int:
+    return plan.derived["train.train_iters"]
+
+
+@pytest.mark.parametrize(("amount", "tokens"), [("2T", 2e12), ("1.5B", 1.5e9), ("300M", 3e8), ("1", 1)])
+def test_tokens_are_the_fewest_steps_that_train_them(amount: str, tokens: float) -> None:
+    n = steps(plan_of(f"{RUN}for {amount} tokens"))
+    assert (n - 1) * 512 * 4096 < tokens <= n * 512 * 4096
+
+
+@pytest.mark.parametrize(("length", "seconds"), [("14 days", 14 * 86400), ("36 hours", 36 * 3600), ("0.5 days", 43200)])
+def test_a_time_holds_the_steps_with_saves_and_failures(length: str, seconds: float) -> None:
+    plan = plan_of(f"{RUN}for {length}")
+    assert plan.checkpoints is not None
+    needs = plan.estimate.step_time_s / plan.checkpoints.goodput.trains
+    assert steps(plan) * needs <= seconds < (steps(plan) + 1) * needs
+    assert plan.checkpoints.goodput.trains < 1
+
+
+def test_the_recipe_and_the_plan_have_the_length() -> None:
+    plan = plan_of(RUN + "for 14 days")
+    assert f"cfg.train.train_iters = {steps(plan)}\n" in recipe_text(plan)
+    assert text.length(plan).startswith(f"{steps(plan):,d} steps: 14 days (")
+    assert text.length(plan_of(RUN)) == ""
+
+
+def test_a_profile_keeps_its_few_steps() -> None:
+    assert steps(plan_of(f"{RUN}for 2T tokens; profile first")) == 20
+
+
+@pytest.mark.parametrize("statement", WRONG)
+def test_a_mistake_is_reported(statement: str) -> None:
+    result = compile_source(Source("run.moe", RUN + statement), "check")
+    assert [d.id for d in result.diagnostics if d.is_error] == [WRONG[statement]]
