@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from attrs import frozen
 
@@ -32,6 +31,8 @@ class Node:
     types: frozenset[str]
     """Words that name its GPUs; may be empty."""
     up: bool
+    taint: str = ""
+    """What keeps the job's pods away, as kubectl writes it."""
 
 
 def of_sinfo(text: str, partition: str) -> list[Node]:
@@ -57,18 +58,6 @@ def type_words(text: str) -> list[str]:
     return [w for w in re.split(r"[^a-z0-9]+", text.lower()) if _TYPE.fullmatch(w)]
 
 
-def of_kubernetes(items: Iterable[Any], selector: dict[str, str]) -> list[Node]:
-    """The nodes of the kubernetes package that match a selector of labels."""
-    out: list[Node] = []
-    for item in items:
-        labels = item.metadata.labels or {}
-        if all(labels.get(k) == v for k, v in selector.items()):
-            gpus = (item.status.allocatable or {}).get("nvidia.com/gpu")
-            types = frozenset(type_words(labels.get("nvidia.com/gpu.product", "")))
-            out.append(Node(item.metadata.name, int(gpus or 0), types, not item.spec.unschedulable))
-    return out
-
-
 def judge(nodes: Sequence[Node], launch: Launch, hardware: str, place: str) -> list[Diagnostic]:
     """Report why nodes do not fit a launch; `place` names them in messages. A scheduler says a100 of an a100_80gb."""
     if not nodes:
@@ -78,7 +67,10 @@ def judge(nodes: Sequence[Node], launch: Launch, hardware: str, place: str) -> l
         types = ", ".join(sorted({t for n in nodes for t in n.types}))
         text = f"the plan is for {hardware}; the GPUs of {place} are {types}"
         return [error("preflight.gpu_type", text, help="name another partition or cluster, or plan for its GPUs")]
-    fit = [n for n in right if n.gpus is None or n.gpus >= launch.gpus_per_node]
+    large = [n for n in right if n.gpus is None or n.gpus >= launch.gpus_per_node]
+    fit = [n for n in large if not n.taint]
+    if len(fit) < launch.nodes <= len(large):
+        return [_kept_away(large, len(fit), launch, place)]
     if len(fit) < launch.nodes:
         return [_too_few(right, fit, launch, place)]
     up = sum(n.up for n in fit)
@@ -90,6 +82,13 @@ def judge(nodes: Sequence[Node], launch: Launch, hardware: str, place: str) -> l
             )
         ]
     return []
+
+
+def _kept_away(large: Sequence[Node], fit: int, launch: Launch, place: str) -> Diagnostic:
+    taints = sorted({n.taint for n in large if n.taint})
+    text = f"the job needs {launch.nodes} nodes, and {place} has {fit} whose taints it tolerates, of {len(large)}"
+    listed = ", ".join(f'"{taint}"' for taint in taints)
+    return error("preflight.nodes", text, help=(f"write `tolerations [{listed}]` into the cluster", HELP))
 
 
 def _too_few(right: Sequence[Node], fit: Sequence[Node], launch: Launch, place: str) -> Diagnostic:
@@ -105,6 +104,6 @@ def _too_few(right: Sequence[Node], fit: Sequence[Node], launch: Launch, place: 
 def place(cluster: Cluster) -> str:
     """Name the nodes of a cluster in messages."""
     if cluster.executor == "kubeflow":
-        chosen = ", ".join(f"{k}={v}" for k, v in cluster.node_selector.items())
+        chosen = ", ".join([*(f"{k}={v}" for k, v in cluster.node_selector.items()), *cluster.affinity])
         return f"cluster {cluster.name}" + (f" with {chosen}" if chosen else "")
     return f"partition {cluster.partition}" if cluster.partition else f"the default partition of {cluster.name}"

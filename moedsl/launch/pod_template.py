@@ -55,7 +55,7 @@ def _template(launch: Launch, cluster: Cluster) -> Json:
     spec = {
         "volumes": [volume for volume, _ in volumes],
         "imagePullSecrets": [{"name": name} for name in cluster.image_pull_secrets],
-        "tolerations": [_toleration(text) for text in cluster.tolerations],
+        "tolerations": [toleration(text) for text in cluster.tolerations],
         "affinity": _affinity(cluster),
         "containers": [{"name": JOB, **container}] if container else [],
         "nodeSelector": dict(cluster.node_selector),
@@ -79,7 +79,8 @@ def _annotations(launch: Launch, cluster: Cluster) -> dict[str, str]:
     return {**kueue, **gke, **cluster.annotations}
 
 
-def _toleration(text: str) -> Json:
+def toleration(text: str) -> Json:
+    """A toleration as the API server has it, from a taint as kubectl writes it."""
     found = _TOLERATION.fullmatch(text)
     assert found is not None  # the checker has read it
     given = {name: part for name, part in found.groupdict().items() if part is not None}
@@ -89,14 +90,14 @@ def _toleration(text: str) -> Json:
 def _affinity(cluster: Cluster) -> Json:
     """The nodes of a pod by their labels, and by the nodes of the job's other pods."""
     required = "requiredDuringSchedulingIgnoredDuringExecution"
-    terms = [{"matchExpressions": [_requirement(text) for text in cluster.affinity]}]
+    terms = [{"matchExpressions": [requirement(text) for text in cluster.affinity]}]
     nodes = {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}} if cluster.affinity else {}
     same_job = {"labelSelector": {"matchLabels": MANAGED}, "matchLabelKeys": [JOBSET]}
     pods = {"podAffinity": {required: [{**same_job, "topologyKey": cluster.colocate}]}} if cluster.colocate else {}
     return {**nodes, **pods}
 
 
-def _requirement(text: str) -> Json:
+def requirement(text: str) -> Json:
     """A requirement as the API server has it, from one as kubectl writes it."""
     found = _REQUIREMENT.fullmatch(text)
     if found is None:

@@ -13,7 +13,7 @@ from attrs import frozen
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, error, note
 from moedsl.diagnostics.source import Source
-from moedsl.launch import head, nodes, places, weights
+from moedsl.launch import head, kube_nodes, nodes, places, weights
 from moedsl.launch.derive import Launch
 from moedsl.launch.shield import no_input
 from moedsl.planner.model.plan import Plan
@@ -160,7 +160,7 @@ def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
     except (config.ConfigException, HTTPError) as problem:
         text = f"the API server of cluster {cluster.name} cannot be reached: {problem}"
         return [error("preflight.tunnel", text, help="try `kubectl get nodes`")]
-    known = nodes.of_kubernetes(listed.items, dict(cluster.node_selector))
+    known = kube_nodes.of_kubernetes(listed.items, cluster)
     return _once([d for j in jobs for d in nodes.judge(known, j.launch, j.plan.hardware, nodes.place(cluster))])
 
 

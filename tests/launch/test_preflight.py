@@ -235,32 +235,64 @@ def test_checkpoints_go_to_a_mount(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------- Kubernetes
 
 
-def k8s_node(name: str, product: str, gpus: int, **labels: str) -> dict[str, Any]:
+def k8s_node(name: str, product: str, gpus: int, *taints: tuple[str, str, str], **labels: str) -> dict[str, Any]:
     meta = {"name": name, "labels": {"nvidia.com/gpu.product": product, **labels}}
-    return {"metadata": meta, "spec": {}, "status": {"allocatable": {"nvidia.com/gpu": str(gpus), "cpu": "128"}}}
+    spec = {"taints": [dict(zip(("key", "value", "effect"), taint, strict=True)) for taint in taints]}
+    return {"metadata": meta, "spec": spec, "status": {"allocatable": {"nvidia.com/gpu": str(gpus), "cpu": "128"}}}
 
 
-H100 = [k8s_node(f"n{i}", "NVIDIA-H100-80GB-HBM3", 8, pool="moe") for i in range(2)]
+def h100s(*taints: tuple[str, str, str]) -> list[dict[str, Any]]:
+    return [k8s_node(f"n{i}", "NVIDIA-H100-80GB-HBM3", 8, *taints, pool="moe") for i in range(2)]
+
+
+OF_TEAM = ("team", "ai", "NoSchedule")
+OF_THE_TEAM = h100s(OF_TEAM)
 
 
 @pytest.mark.parametrize(
-    "known, selector, found",
+    "known, facts, found",
     [
-        (H100, {}, []),
-        (H100, {"pool": "moe"}, []),
-        (H100, {"pool": "none"}, ["preflight.nodes"]),
+        (h100s(), {}, []),
+        (h100s(), {"node_selector": {"pool": "moe"}}, []),
+        (h100s(), {"node_selector": {"pool": "none"}}, ["preflight.nodes"]),
         ([k8s_node("n0", "NVIDIA-GB200", 4)] * 2, {}, ["preflight.gpu_type"]),
-        (H100[:1], {}, ["preflight.nodes"]),
+        (h100s()[:1], {}, ["preflight.nodes"]),
+        (h100s(), {"affinity": ("pool in (moe, b)", "zone notin (c)", "pool", "!spot")}, []),
+        (h100s(), {"affinity": ("pool in (a, b)",)}, ["preflight.nodes"]),
+        (h100s(), {"affinity": ("pool notin (moe)",)}, ["preflight.nodes"]),
+        (h100s(), {"affinity": ("spot",)}, ["preflight.nodes"]),
+        (h100s(), {"affinity": ("!pool",)}, ["preflight.nodes"]),
+        (OF_THE_TEAM, {}, ["preflight.nodes"]),
+        (OF_THE_TEAM, {"queue": "q"}, []),
+        (OF_THE_TEAM, {"tolerations": ("team",)}, []),
+        (OF_THE_TEAM, {"tolerations": ("team=ai:NoSchedule",)}, []),
+        (OF_THE_TEAM, {"tolerations": ("team=ai:NoExecute",)}, ["preflight.nodes"]),
+        (OF_THE_TEAM, {"tolerations": ("team=web",)}, ["preflight.nodes"]),
+        (OF_THE_TEAM, {"tolerations": ("teams",)}, ["preflight.nodes"]),
+        (h100s(OF_TEAM, ("spot", "", "NoExecute")), {"tolerations": ("team",)}, ["preflight.nodes"]),
+        (h100s(("team", "ai", "PreferNoSchedule")), {}, []),
+        (h100s(("nvidia.com/gpu", "present", "NoSchedule")), {}, []),
+        (h100s(("node.kubernetes.io/not-ready", "", "NoExecute")), {}, ["preflight.nodes_down"]),
     ],
 )
 def test_the_nodes_of_kubernetes(
-    known: list[Any], selector: dict[str, str], found: list[str], two_nodes: Planned, kubernetes: Callable[[Api], None]
+    known: list[Any], facts: dict[str, Any], found: list[str], two_nodes: Planned, kubernetes: Callable[[Api], None]
 ) -> None:
-    cluster = Cluster("k", "kubeflow", container="image", node_selector=selector)
+    cluster = Cluster("k", "kubeflow", container="image", **facts)
     job = Checked(two_nodes.plan.replace(hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
     with Api(nodes=known) as api:
         kubernetes(api)
         assert ids(preflight.kubernetes([job], cluster)) == found
+
+
+def test_the_taints_that_keep_a_job_away(two_nodes: Planned, kubernetes: Callable[[Api], None]) -> None:
+    cluster = Cluster("k", "kubeflow", container="image")
+    job = Checked(two_nodes.plan.replace(hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
+    with Api(nodes=[*h100s(OF_TEAM)[:1], *h100s(("spot", "", "NoExecute"))[1:]]) as api:
+        kubernetes(api)
+        (wrong,) = preflight.kubernetes([job], cluster)
+    assert wrong.message == "the job needs 2 nodes, and cluster k has 0 whose taints it tolerates, of 2"
+    assert wrong.help[0] == 'write `tolerations ["spot:NoExecute", "team=ai:NoSchedule"]` into the cluster'
 
 
 def test_an_api_server_that_does_not_answer(two_nodes: Planned, kubernetes: Callable[[Api], None]) -> None:
