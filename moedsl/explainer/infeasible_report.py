@@ -8,9 +8,9 @@ from typing import Any
 from moedsl.diagnostics.model import Diagnostic, Label, error
 from moedsl.diagnostics.source import Source
 from moedsl.explainer.infeasible import Infeasible, analyse, laws_of
+from moedsl.explainer.more_gpus import MOST_TIMES
 from moedsl.explainer.relax import as_json as relaxation_json
 from moedsl.explainer.relax import opened
-from moedsl.explainer.together import MOST_TIMES
 from moedsl.schema.gpu_counts import MOST_GPUS
 from moedsl.schema.symbols import AXES, HARDWARE
 from moedsl.solver.members import Member, as_json, wish_text

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 from attrs import evolve, frozen
 
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import ADD, DROP, REPLACE, VALUE, Fix
-from moedsl.explainer.together import MOST_TIMES
+from moedsl.explainer.more_gpus import next_that_fits
 from moedsl.schema import axes
-from moedsl.schema.gpu_counts import counts
 from moedsl.schema.units import GIB
-from moedsl.solver.fits import could_fit, fast_enough, layouts
+from moedsl.solver.fits import layouts
 from moedsl.solver.laws import Compiled
 from moedsl.solver.legal import legal_on, relaxed
 from moedsl.solver.members import Member, shown, wish_text, without
@@ -27,8 +25,6 @@ from moedsl.support.text import counted, tokens
 
 LONG = 32768
 """Shortest sequence, in tokens, for which the text gives the number of GPUs as what the length needs."""
-GAIN = 2.0
-"""Bound of how much faster a GPU is in a run on more GPUs, whose number may divide better."""
 _NAMED = [n for n in axes.LAYOUT if n in axes.SIZES and not axes.BY_NAME[n].quiet]
 
 
@@ -50,7 +46,7 @@ def relaxations(c: Chosen, core: Sequence[Member], legal: bool) -> list[Relaxati
     if not legal:
         out += [r for s in sizes(p, core) for r in _resized(c.compiled, s)]
     if p.gpus is not None and (legal or not whatever_the_gpus(p, core)):
-        out += _more_gpus(c, legal, seq)
+        out += _more_gpus(c)
     return out + ([*_try(p, gpus, "seq", f"seq {tokens(seq // 2)}", seq=seq // 2)] if seq >= 2048 else [])
 
 
@@ -132,25 +128,14 @@ def _fixes(p: Program, m: Member, rows: Sequence[Row]) -> Iterator[Fix]:
     yield Fix(f"Drop `{wish_text(p, m).strip('`')}`", DROP, m.span)
 
 
-def _more_gpus(c: Chosen, legal: bool, seq: int) -> list[Relaxation]:
-    """Find the next number of GPUs that works, up to MOST_TIMES as many.
-
-    If memory is insufficient, the largest number is tried first: a layout needs no more memory on more GPUs. Under a
-    limit of the step time, numbers on which each GPU would have to be more than GAIN times as fast are left out.
-    """
-    p, gpus = c.problem.program, c.problem.gpus
-    rate = GAIN * float(c.cost.tokens_per_second_per_gpu(c.search.least_seconds)) if legal else np.inf
-    compiled = (solve(p, n, keep=0) for n in counts(p.hardware, above=gpus) if n <= MOST_TIMES * gpus)
-    tried = [more for more in compiled if fast_enough(more, rate)]
-    largest = next((more for more in reversed(tried) if legal_on(more.compiled)), None) if legal else None
-    if legal and (largest is None or not could_fit(largest)):
+def _more_gpus(c: Chosen) -> list[Relaxation]:
+    """Find the next number of GPUs that works."""
+    more = next_that_fits(c)
+    if more is None:
         return []
-    for more in tried:
-        if layouts(more):
-            n = more.problem.gpus
-            need = _need(p, n, seq)
-            return [evolve(r, text=r.text + need) for r in _try(p, n, "hardware", f"{p.hardware.name} x {n}")]
-    return []
+    p, n = more.problem.program, more.problem.gpus
+    need = _need(p, n, c.problem.values["seq"])
+    return [evolve(r, text=r.text + need) for r in _try(p, n, "hardware", f"{p.hardware.name} x {n}")]
 
 
 def _need(p: Program, gpus: int, seq: int) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from moedsl.checker.program import Program
-from moedsl.schema.gpu_counts import counts
-from moedsl.solver.fits import fits
+from moedsl.explainer.more_gpus import next_that_fits
+from moedsl.solver.fits import fits, layouts
 from moedsl.solver.legal import Legality, legal_on
 from moedsl.solver.members import Member, members, shown, wish_text, without
 from moedsl.solver.quickxplain import minimal
@@ -17,8 +17,6 @@ from moedsl.solver.table import Row
 
 MOST = 4
 """The most conflicts to search for after the first."""
-MOST_TIMES = 64
-"""The largest multiple of the GPUs to try."""
 
 
 @frozen
@@ -68,8 +66,9 @@ def together(p: Program, gpus: int, conflicts: Sequence[Sequence[Member]]) -> To
 
 def _enough(p: Program, gpus: int) -> int | None:
     """The first number of GPUs, from `gpus` up, with a layout."""
-    above = (n for n in counts(p.hardware, above=gpus) if n <= MOST_TIMES * gpus)
-    return next((n for n in (gpus, *above) if fits(p, n)), None)
+    c = solve(p, gpus, keep=0)
+    more = c if layouts(c) else next_that_fits(c)
+    return None if more is None else more.problem.gpus
 
 
 def _change(p: Program, m: Member, best: Row) -> str:

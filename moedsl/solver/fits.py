@@ -56,7 +56,8 @@ class _Any(Search):
     """A search that stops at its first row."""
 
     def possible(self) -> bool:
-        return any(self._could_fit(self.legal.take(part)).rows for part in _most_divided_first(self.legal))
+        frugal = [*self._frugal()]
+        return any(self._capped(self.legal.take(part), frugal, ()).rows for part in _most_divided_first(self.legal))
 
     def found(self) -> bool:
         if not self.legal.rows or not self.policies.rows:

@@ -55,11 +55,15 @@ def domains_without(c: Compiled, gone: Sequence[Member]) -> Domains:
 
 
 def satisfiable(c: Compiled, domains: Domains, laws: Sequence[Law]) -> bool:
-    """Whether some values of the domains obey the laws."""
+    """Whether some values of the domains obey the laws; first those on policies alone, which are few to try."""
     single = {a: int(d[0]) for a, d in domains.items() if len(d) == 1}
     table = Table({}, {**c.problem.codes, **single}, c.lets)
-    groups = _groups([(law, law.needs - single.keys()) for law in laws])
-    return all(_some(table, domains, sorted(open_, key=_ORDER.index), group) for open_, group in groups)
+    opened = [(law, law.needs - single.keys()) for law in laws]
+    return all(
+        _some(table, domains, sorted(open_, key=_ORDER.index), group)
+        for part in ([(law, needs) for law, needs in opened if needs.isdisjoint(MESH)], opened)
+        for open_, group in _groups(part)
+    )
 
 
 _ORDER = (*sorted(MESH, key=lambda a: BY_NAME[a].mesh == "experts"), *HELD, *MOVED)
@@ -81,9 +85,13 @@ def _groups(laws: Sequence[Open]) -> list[tuple[frozenset[str], list[Open]]]:
 
 
 def _some(table: Table, domains: Domains, open_: list[str], laws: list[Open]) -> bool:
-    """Search depth first: every axis in turn, each law as soon as its axes are bound."""
+    """Search depth first: every axis in turn, each law as soon as its axes are bound.
+
+    An axis is dropped after the last law that reads it, so the rows that differ only there are searched once.
+    """
     own = {a: [law for law, needs in laws if needs == {a}] for a in open_}
     left = {a: allowed(table, a, np.sort(domains[a]), own[a]) for a in open_}
+    joint = [(law, needs) for law, needs in laws if len(needs) > 1]
 
     def extend(t: Table, at: int, turn: int) -> bool:
         limits.go_on()
@@ -91,8 +99,9 @@ def _some(table: Table, domains: Domains, open_: list[str], laws: list[Open]) ->
             return bool(t.rows)
         t = t.grow(open_[at], left[open_[at]])
         bound, before = frozenset(open_[: at + 1]), frozenset(open_[:at])
-        t = obeying(t, [law for law, needs in laws if len(needs) > 1 and needs <= bound and not needs <= before])
-        start = 0
+        t = obeying(t, [law for law, needs in joint if needs <= bound and not needs <= before])
+        left_to_read = frozenset[str]().union(*(needs for _, needs in joint if not needs <= bound))
+        t, start = t.distinct(left_to_read), 0
         while start < t.rows:
             size = CHUNKS[min(turn, len(CHUNKS) - 1)]
             if extend(t.take(np.arange(start, min(start + size, t.rows))), at + 1, turn):

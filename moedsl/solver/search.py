@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -42,6 +42,8 @@ SPREAD = 12
 """Meshes for each row of the first chunk in a large space, where more meshes have a bound below the best row."""
 GROWTH = 4
 """Growth factor of blocks, and of each question's share of a chunk."""
+MOST_VALUES = 64
+"""Combinations of the policies that a wish reads beside the mesh, of which the best bounds the wish."""
 LEAST_TIME = "least_time"
 """The column of meshes whose least seconds are known."""
 POLICIES = frozenset(HELD + MOVED)
@@ -85,10 +87,18 @@ class Search:
         return policy_table(self.c, HELD + MOVED) if self.like is None else self.like.policies
 
     @cached_property
+    def _settled(self) -> dict[str, int]:
+        """The policies that have one value in the whole space."""
+        return {n: int(v[0]) for n, v in self.policies.axes.items() if len(v) and (v == v[0]).all()}
+
+    @cached_property
     def _meshes(self) -> Table:
         """The legal meshes to search; if the rank reads the memory, with their least memory as its bound."""
-        by_memory = self.legal.rows and any("peak_memory" in law.needs for law, _ in self._laws())
-        return self._could_fit(self.legal, "peak_memory") if by_memory else self.legal
+        if not self.legal.rows or not any("peak_memory" in law.needs for law, _ in self._laws()):
+            return self.legal
+        like = self.like
+        known = {LEAST_TIME: like._seconds} if like is not None and like._meshes is self.legal else {}
+        return self._could_fit(self.legal.with_columns(**known), "peak_memory")
 
     @cached_property
     def _seconds(self) -> NDArray[np.floating[Any]]:
@@ -199,13 +209,15 @@ class Search:
         return at[self._could_fit(meshes.take(at).with_columns(**known)).axes["mesh"]]
 
     def _could_fit(self, meshes: Table, *prices: str) -> Table:
-        """The meshes that fit with the policies that use the least memory; bounds of `prices` become columns."""
-        return self._capped(meshes, [*self._frugal()], prices)
+        """The meshes that the laws allow with the settled policies, and that fit with those that use the least memory;
+        bounds of `prices` become columns."""
+        return self._capped(self._allowed(meshes, self._between(MESH, self._settled)), [*self._frugal()], prices)
 
     def _capped(self, table: Table, policies: Policies, prices: Iterable[str]) -> Table:
         """The rows whose bounds of memory with any of some policies, and of time, obey the laws that cap them."""
         limits.go_on()
-        for name in dict.fromkeys(law.capped for law in self.c.laws if law.capped):
+        capped = dict.fromkeys(law.capped for law in self.c.laws if law.capped)
+        for name in sorted(capped, key=lambda name: name != TIME or LEAST_TIME not in table.axes):
             caps = [law for law in self.c.laws if law.capped == name]
             if not table.rows:
                 break
@@ -316,15 +328,20 @@ class Search:
             return np.full(rows, _number(law.value(policies), policies.rows, negate).min())
         if law.is_price and not law.needs & SPARES.keys():
             return _number(law.value(ideal), rows, False)
+        if not law.priced and (free := policies.distinct(law.needs - known)).rows <= MOST_VALUES:
+            return np.minimum.reduce([_number(law.value(ideal.assume(**some)), rows, negate) for some in free.each()])
         return np.full(rows, 0.0 if negate else -np.inf)
 
     def _expand(self, part: Table, policies: Table, queries: Sequence[TopK]) -> int:
         """Add the best row of each mesh of a chunk to the top k; returns the number of priced rows."""
-        ranked = [n for n in ("peak_memory",) if n in part.axes]
-        held = self._could_hold(self._held(part, policies), *ranked)
+        held = self._held(part, policies)
+        if "peak_memory" in part.axes:  # the rank reads it
+            held = self._could_enter(self._could_hold(held, "peak_memory"), policies, queries)
+        else:
+            held = self._could_hold(self._could_enter(held, policies, queries))
         if not held.rows:
             return 0
-        table = self._moved(held.take(self._could_enter(held, policies, queries)), policies, self._slowest(queries))
+        table = self._moved(held, policies, self._slowest(queries))
         if not table.rows:
             return 0
         self._offer(table, queries)
@@ -352,12 +369,12 @@ class Search:
     def _held(self, part: Table, policies: Table) -> Table:
         """Combine meshes with every policy of memory that the laws allow; `mesh` is the position of the mesh."""
         held = part.with_columns(mesh=np.arange(part.rows)).times(combinations_of(policies, HELD))
-        return obeying(held, self._between(MESH, HELD))
+        return self._allowed(held, self._between((*MESH, *self._settled), HELD))
 
     def _moved(self, held: Table, policies: Table, slowest: float = np.inf) -> Table:
         """Combine the rows of `_held` with every other policy, and price those that obey all laws in time."""
         table = held.times(combinations_of(policies, MOVED))
-        return self._priced(obeying(table, self._between(MESH + HELD, MOVED)), slowest)
+        return self._priced(obeying(table, self._between((*MESH, *HELD, *self._settled), MOVED)), slowest)
 
     def _slowest(self, queries: Sequence[TopK]) -> float:
         """Seconds above which no row can enter a top k, if the first key is the time or the score."""
@@ -370,20 +387,24 @@ class Search:
         """The rows that fit with the least memory for communication and graphs; bounds of `prices` become columns."""
         return self._capped(table, self._frugal_moves(), prices)
 
-    def _could_enter(self, held: Table, policies: Table, queries: Sequence[TopK]) -> Mask:
+    def _could_enter(self, held: Table, policies: Table, queries: Sequence[TopK]) -> Table:
         """The rows that could enter a top k with some policy of communication or launches."""
         known = frozenset(MESH + HELD)
         masks = [k.question.rows(held, known) for k in queries]
-        if any(k.worst is not None for k in queries):
+        if held.rows and any(k.worst is not None for k in queries):
             bounds = self._least_keys(held, known, self._least_times(held) * (1 - SLACK), policies)
             masks = [mask & k.room(bounds) for k, mask in zip(queries, masks, strict=True)]
-        return any_of(masks)
+        return held.take(any_of(masks))
 
     def _least_times(self, held: Table) -> NDArray[np.floating[Any]]:
         """The least seconds of each row with any policy of communication or launches."""
         return functools.reduce(np.minimum, (self.prices.time(held.assume(**some)) for some in self._fastest(MOVED)))
 
-    def _between(self, bound: Sequence[str], grown: Sequence[str]) -> list[Law]:
+    def _allowed(self, table: Table, laws: Iterable[Law]) -> Table:
+        """The rows that obey some laws with the settled policies."""
+        return table.take(obeyed(laws, table.assume(**self._settled)))
+
+    def _between(self, bound: Collection[str], grown: Collection[str]) -> list[Law]:
         """The laws that rows may break after growing by axes of which every value obeys the laws on them alone."""
         laws = [w for w in self.c.laws if not w.priced and w.needs <= {*bound, *grown}]
         return [w for w in laws if not w.needs <= {*bound} and not w.needs <= {*grown}]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from moedsl.schema.axes import HELD, MESH
+from moedsl.schema.axes import MESH
 from moedsl.solver.laws import Compiled, Law, allowed, obeying
 from moedsl.solver.table import Table
 from moedsl.support import limits
@@ -49,18 +49,9 @@ def _grown(part: Table, name: str, domain: NDArray[np.int64], laws: Sequence[Law
     return obeying(part.grow(name, domain), laws)
 
 
-def _project(policies: Table, axes_: frozenset[str]) -> Table:
-    """The distinct combinations of some policies."""
-    names = [n for n in policies.axes if n in axes_] or [HELD[0]]
-    if not policies.rows:
-        return policies
-    _, first = np.unique(np.stack([policies.axes[n] for n in names]), axis=1, return_index=True)
-    return policies.take(np.sort(first))
-
-
 def combinations_of(policies: Table, names: tuple[str, ...]) -> dict[str, NDArray[np.int64]]:
     """The columns of some policies, with each combination once."""
-    distinct = _project(policies, frozenset(names))
+    distinct = policies.distinct(names)
     return {n: distinct.axes[n] for n in names}
 
 

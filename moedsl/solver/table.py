@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from moedsl.schema import axes
 from moedsl.schema.operators import Column
 
 Mask = NDArray[np.bool_]
+MOST_KEYS = 2**62
+"""Combinations of values that one integer counts."""
 
 
 def as_mask(value: Column, rows: int) -> Mask:
@@ -45,6 +47,10 @@ class Table(dict[str, Column]):
         columns = {k: np.repeat(v, m) for k, v in self.axes.items()}
         return Table({**columns, name: np.tile(domain, n)}, self._fixed, self._lets)
 
+    def each(self) -> Iterator[dict[str, int]]:
+        """The values of each row."""
+        return (dict(zip(self.axes, row, strict=True)) for row in zip(*self.axes.values(), strict=True))
+
     def parts(self, rows: int) -> list[Table]:
         """Cut the table into parts of at most so many rows."""
         at = np.arange(self.rows)
@@ -66,6 +72,15 @@ class Table(dict[str, Column]):
             return self
         return Table({k: v.take(at) for k, v in self.axes.items()}, self._fixed, self._lets)
 
+    def distinct(self, names: Container[str]) -> Table:
+        """The columns of some axes, with each combination once; the rows of all axes together are distinct."""
+        columns = {n: v for n, v in self.axes.items() if n in names}
+        if len(columns) == len(self.axes) or not self.rows:
+            return self
+        if not columns:
+            return Table({}, self._fixed, self._lets)
+        return Table(columns, self._fixed, self._lets).take(np.sort(_first_of_each([*columns.values()])))
+
     def times(self, other: Mapping[str, NDArray[np.int64]]) -> Table:
         """Combine every row with every row of another table."""
         n, m = self.rows, len(next(iter(other.values())))
@@ -79,6 +94,18 @@ class Table(dict[str, Column]):
     def with_columns(self, **columns: NDArray[Any]) -> Table:
         """The same rows with more columns."""
         return Table({**self.axes, **columns}, self._fixed, self._lets)
+
+
+def _first_of_each(columns: Sequence[Column]) -> NDArray[np.intp]:
+    """The first position of each combination of values in some columns of integers."""
+    key, size = np.zeros(len(columns[0]), dtype=np.int64), 1
+    for column in columns:
+        low, span = int(column.min()), int(np.ptp(column)) + 1
+        if size * span > MOST_KEYS:
+            values, key = np.unique(key, return_inverse=True)
+            size = len(values)
+        key, size = key * span + (column - low), size * span
+    return np.unique(key, return_index=True)[1]
 
 
 @frozen

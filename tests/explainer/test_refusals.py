@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import pytest
 
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
-from moedsl.explainer.relax import GAIN
+from moedsl.explainer.more_gpus import GAIN
 from moedsl.schema.gpu_counts import counts
 from moedsl.solver.fits import fast_enough
 from moedsl.solver.legal import legal_on
@@ -28,24 +31,73 @@ CASES = [
         4_000_000,
     ),
     ("deepseek_v3; h100 x 2048; throughput first; require step_time < 0.1", 6_000_000),
+    ("qwen3_235b_a22b; h100 x 10080; throughput first; seq 1M; batch 720; precision mxfp8; pin delay_wgrad=true", 15_000_000),
+    (
+        "glm45_355b; gb200 x 10080; fit first; seq 55440; batch 55440\n"
+        f"rules r {{ candidates cuda_graph = [[full_iteration], [moe_preprocess]] {WHY}\n"
+        f" candidates recompute = [[layernorm], [mlp], [moe_act], [core_attn]] {WHY} }}",
+        3_000_000,
+    ),
+]  # fmt: skip
+NAMES = [
+    "length and batch",
+    "nearest layout",
+    "time and memory",
+    "time on more GPUs",
+    "precision pin",
+    "policies alone",
+]
+COMBINED = [
+    (
+        "glm45_355b; h200 x 2520; throughput first; seq 55440; batch 65536; require step_time < 60; pin ep_overlap=true\n"
+        f"rules r {{ candidates offload_modules = [none, [mlp_norm], [attn_norm], [moe_act]] {WHY} }}",
+        200_000,
+    ),
+    (
+        "deepseek_v3; h100 x 2520; throughput first; seq 5040; batch 720720; pin pp=2\n"
+        "prefer big: dispatcher != alltoall and tp == 2\n"
+        f"rules r {{ candidates recompute = [none, [layernorm], [core_attn], [moe_act]] {WHY}\n"
+        f" candidates offload_modules = [none, [mlp_norm], [attn_norm]] {WHY} }}",
+        700_000,
+    ),
+    (
+        "kimi_k25; vr200 x 1024; fit first; seq 5040; batch 65536; precision mxfp8\n"
+        f"rules r {{ candidates offload_modules = [none, [mlp_norm], [attn_norm], [moe_act], [core_attn]] {WHY}\n"
+        f" candidates recompute = [none, [layernorm], [core_attn], [moe_act]] {WHY} }}",
+        200_000,
+    ),
 ]
 
 
-@pytest.mark.parametrize(
-    ("text", "most"), CASES, ids=["length and batch", "nearest layout", "time and memory", "time on more GPUs"]
-)
-def test_rows_of_a_refusal(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def refused(text: str, methods: Sequence[str], patch: pytest.MonkeyPatch) -> int:
+    """The rows that some methods of a table make while a program is refused."""
     rows = 0
-    grow, times = Table.grow, Table.times
 
-    def counted(table: Table) -> Table:
-        nonlocal rows
-        rows += table.rows
-        return table
+    def counting(make: Callable[..., Table]) -> Callable[..., Table]:
+        def counted(*args: Any) -> Table:
+            nonlocal rows
+            table = make(*args)
+            rows += table.rows
+            return table
 
-    monkeypatch.setattr(Table, "grow", lambda *a: counted(grow(*a)))
-    monkeypatch.setattr(Table, "times", lambda *a: counted(times(*a)))
+        return counted
+
+    for name in methods:
+        patch.setattr(Table, name, counting(getattr(Table, name)))
     assert compile_source(Source("run.moe", text), "solve").failed
+    return rows
+
+
+@pytest.mark.parametrize(("text", "most"), CASES, ids=NAMES)
+def test_rows_of_a_refusal(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = refused(text, ["grow", "times"], monkeypatch)
+    assert rows < most, f"{rows:,}"
+
+
+@pytest.mark.parametrize(("text", "most"), COMBINED, ids=["pinned policy", "wish on mesh and policy", "time first"])
+def test_layouts_that_a_refusal_prices(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of meshes with policies: those that a bound, a wish or a law with a pinned value refuses are no rows."""
+    rows = refused(text, ["times"], monkeypatch)
     assert rows < most, f"{rows:,}"
 
 
