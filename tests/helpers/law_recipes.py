@@ -64,7 +64,8 @@ def _plan(case: Case) -> Plan:
         reads = {"task": w["task"], "policy": {"data": "/data/chats"}, "samples": _samples(w)}
         made = changed(made, **reads, set={"checkpoint.pretrained_checkpoint": "/weights"})
     more = _OFFLOADING if w["offload_modules"] else _GRAPHS if w["cuda_graph"] else {}
-    return changed(made, gpus=w["gpus"], **more)
+    replicas = max(1, w["gpus"] // (w["tp"] * w["cp"] * w["pp"]))
+    return changed(made, gpus=w["gpus"], layout={"dp": replicas}, **more)
 
 
 def _adapter(w: dict[str, Any]) -> dict[str, Any]:
