@@ -122,7 +122,7 @@ class _Events:
         around = nested.enclosing(self.host, launch["start"], launch["place"], paths)
         launched, path = matched(np.asarray(self.correlations, np.int64), at, (launch["start"], around))
         keys = rows(k["name"], path, np.asarray(self.groups, np.int64))
-        return self._sorted(k["start"], k["end"], keys, launched, paths)
+        return self._sorted(k["start"], k["end"], keys, launched, np.ones(len(self.kernels), np.int64), paths)
 
     def _of_host(self) -> dict[str, Any]:
         """Take the host's operations for the device's: of nested ones, each has the time outside those in it."""
@@ -132,7 +132,8 @@ class _Events:
         keep = np.array([not self._is_frame(path, paths) for path in parts.name], bool)
         keys = ((paths.nodes.values[path][1], paths.nodes.values[path][0], 0) for (path,) in rows(c["name"][keep]))
         launched = np.full(int(keep.sum()), UNKNOWN, np.int64)
-        return self._sorted(c["start"][keep], c["end"][keep], keys, launched, paths)
+        first = np.asarray(parts.first, np.int64)[keep]
+        return self._sorted(c["start"][keep], c["end"][keep], keys, launched, first, paths)
 
     def _is_frame(self, path: int, paths: Paths) -> bool:
         """Whether a part is Python between operations: of a step, a module, the optimizer or the data loader."""
@@ -140,13 +141,13 @@ class _Events:
         return self.is_step(text) or text.startswith((MODULE, "Optimizer.", "enumerate(DataLoader)"))
 
     def _sorted(
-        self, start: Any, end: Any, keys: Iterable[tuple[int, ...]], launched: Any, paths: Paths
+        self, start: Any, end: Any, keys: Iterable[tuple[int, ...]], launched: Any, first: Any, paths: Paths
     ) -> dict[str, Any]:
         """Sort the operations by start, and number their names with path and collective."""
         texts = Numbered()
         text = np.fromiter((texts(key) for key in keys), np.int64, len(start))
         order = np.argsort(start, kind="stable")
-        columns = {"start": start, "end": end, "text": text, "launched": launched}
+        columns = {"start": start, "end": end, "text": text, "launched": launched, "first": first}
         made = [self._text(key, paths) for key in texts.values]
         return {n: c[order] for n, c in columns.items()} | {
             "texts": [pair for pair, _ in made], "groups": [group for _, group in made]

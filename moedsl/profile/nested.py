@@ -7,7 +7,8 @@ encloses nothing, and takes no time from the ranges around it. PyTorch's own sum
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -66,15 +67,32 @@ def enclosing(ranges: Spans, moments: Ints, places: Ints, paths: Paths) -> Ints:
         path = stack[-1][1] if stack else ROOT
         if i >= n:
             out[i - n] = path
-        elif not _outlives(stack, until):
+        elif not (stack and _outlives(until, stack[-1][0])):
             stack.append((until, paths.below(path, ranges.name[i])))
     return out
 
 
-def own_parts(ranges: Spans, paths: Paths) -> Spans:
-    """Return the parts of each range that no range inside it covers, and asynchronous ranges whole; the name of a part
-    is the path of its range."""
-    out = Spans()
+@define
+class Parts(Spans):
+    """The parts of ranges; the name of a part is the path of its range."""
+
+    first: array[int] = field(factory=lambda: array("b"))
+    """1 where a part is the first of its range."""
+
+
+@define
+class _Open:
+    """A range that has begun."""
+
+    end: int
+    path: int
+    is_new: int = 1
+    """1 until it has a part."""
+
+
+def own_parts(ranges: Spans, paths: Paths) -> Parts:
+    """Return the parts of each range that no range inside it covers, and asynchronous ranges whole."""
+    out = Parts()
     c = ranges.columns()
     order = _order(c["start"], c["end"], c["place"])
     for thread in _threads(c["place"][order]):
@@ -88,34 +106,39 @@ def _threads(places: Ints) -> Iterator[slice]:
     return (slice(a, b) for a, b in pairwise(cuts) if b > a)
 
 
-def _own_of_thread(ranges: Spans, order: Ints, paths: Paths, out: Spans) -> None:
-    stack: list[tuple[int, int]] = []
+def _own_of_thread(ranges: Spans, order: Ints, paths: Paths, out: Parts) -> None:
+    stack: list[_Open] = []
     reached = 0
+    place = ranges.place[int(order[0])]
     for i in order.tolist():
-        begin, place = ranges.start[i], ranges.place[i]
+        begin = ranges.start[i]
         reached = _close(stack, begin, reached, place, out)
-        path = stack[-1][1] if stack else ROOT
-        mine = paths.below(path, ranges.name[i])
-        if _outlives(stack, ranges.end[i]):
-            out.add(begin, ranges.end[i], mine, place)
+        mine = _Open(ranges.end[i], paths.below(stack[-1].path if stack else ROOT, ranges.name[i]))
+        if stack and _outlives(mine.end, stack[-1].end):
+            _add(mine, begin, mine.end, place, out)
             continue
         if stack and begin > reached:
-            out.add(reached, begin, path, place)
+            _add(stack[-1], reached, begin, place, out)
         reached = max(reached, begin)
-        stack.append((ranges.end[i], mine))
-    if stack:
-        _close(stack, max(end for end, _ in stack) + 1, reached, ranges.place[int(order[0])], out)
+        stack.append(mine)
+    _close(stack, max((r.end for r in stack), default=0) + 1, reached, place, out)
 
 
-def _outlives(stack: Sequence[tuple[int, int]], end: int) -> bool:
-    return bool(stack) and end > stack[-1][0] + ROUNDED
+def _outlives(end: int, around: int) -> bool:
+    return end > around + ROUNDED
 
 
-def _close(stack: list[tuple[int, int]], moment: int, reached: int, place: int, out: Spans) -> int:
+def _close(stack: list[_Open], moment: int, reached: int, place: int, out: Parts) -> int:
     """Close the ranges that end before a moment; returns the end of what is covered."""
-    while stack and stack[-1][0] <= moment:
-        end, path = stack.pop()
-        if end > reached:
-            out.add(reached, end, path, place)
-            reached = end
+    while stack and stack[-1].end <= moment:
+        closed = stack.pop()
+        if closed.end > reached:
+            _add(closed, reached, closed.end, place, out)
+            reached = closed.end
     return reached
+
+
+def _add(r: _Open, start: int, end: int, place: int, out: Parts) -> None:
+    out.add(start, end, r.path, place)
+    out.first.append(r.is_new)
+    r.is_new = 0

@@ -104,7 +104,8 @@ class _Export:
             yield from rows
 
     def _ranges(self) -> tuple[Spans, list[tuple[int, Range]]]:
-        """Read the ranges that nest on threads, and those that may be steps, each with its process."""
+        """Read the ranges that nest on threads, and those that may be steps, each with its process. Times count from
+        the start of the capture: a step that began before is not whole."""
         spans, steps = Spans(), list[tuple[int, Range]]()
         if NVTX not in self.tables:
             return spans, steps
@@ -115,7 +116,7 @@ class _Export:
         query = f"SELECT e.start, e.end, {text}, e.globalTid, e.eventType FROM {NVTX} e {join} WHERE e.end IS NOT NULL"
         for start, end, name, thread, kind in self._rows(query):
             short = _short(name)
-            if self.is_step(short):
+            if start >= 0 and self.is_step(short):
                 steps.append(((thread or 0) >> 24 & PROCESS, Range(short, start, end)))
             if kind not in STARTED:
                 spans.add(start, end, self.names(short), self.threads(thread))
@@ -135,6 +136,7 @@ class _Export:
         return Trace(
             name=label, tool=f"Nsight Systems{self._product()}", rank=None, world=None, device=self._gpu(device),
             start=c["start"][order], end=c["end"][order], text=text[order], launched=launched[order],
+            first=np.ones(len(spans), np.int64),
             texts=[(self.names.values[name], paths.of(at)) for name, at in texts.values],
             groups=[""] * len(texts.values), ranges=tuple(sorted(mine, key=lambda r: r.start)),
         )  # fmt: skip

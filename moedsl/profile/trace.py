@@ -43,6 +43,8 @@ class Trace:
     """The index of its name and its enclosing ranges in `texts`."""
     launched: Ints
     """When the host began to launch it, or UNKNOWN."""
+    first: Ints
+    """1, and 0 for the later parts of an operation of the host that others interrupt."""
     texts: Sequence[tuple[str, tuple[str, ...]]]
     """Pairs of the operation's name, and the names of the ranges around its launch, the outermost first."""
     groups: Sequence[str]

@@ -45,7 +45,7 @@ class Window:
     text: Ints
     launched: Ints
     begun: Ints
-    """1 where the operation starts in the window."""
+    """1 where an operation starts in the window."""
     after: tuple[int, int]
     """Launch and class of the first operation after the window; UNKNOWN if there is none."""
 
@@ -71,5 +71,5 @@ def cut(t: Trace, numbers: Numbers, start: int, end: int) -> Window:
         after = int(t.launched[following]), int(numbers.of_text[t.text[following]])
     return Window(
         start, end, np.maximum(begin, start), np.minimum(t.end[mine], end), numbers.of_text[text], text,
-        t.launched[mine], (begin >= start).astype(np.int64), after,
+        t.launched[mine], (begin >= start) * t.first[mine], after,
     )  # fmt: skip

@@ -26,6 +26,12 @@ CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT
 CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
  contextId INTEGER NOT NULL, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER,
  bytes INTEGER NOT NULL, copyKind INTEGER NOT NULL, deprecatedSrcId INTEGER, srcKind INTEGER, dstKind INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
+ contextId INTEGER NOT NULL, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, value INTEGER NOT NULL,
+ bytes INTEGER NOT NULL, graphNodeId INTEGER, memKind INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
+ graphId INTEGER NOT NULL, graphExecId INTEGER, contextId INTEGER NOT NULL, streamId INTEGER NOT NULL,
+ correlationId INTEGER, globalPid INTEGER);
 CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL,
  globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL, callchainId INTEGER);
 CREATE TABLE NVTX_EVENTS (start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, rangeId INTEGER,
@@ -46,7 +52,8 @@ class Export:
     device: int = 0
 
     def kernel(self, name: str, start: float, end: float, launched: float | None = None, stream: int = 7) -> None:
-        """Add a kernel, or a copy if its name is `Memcpy KIND`; without a launch it has no row of the runtime."""
+        """Add a kernel, or what `Memcpy KIND`, `Memset` and `CUDA graph` name; without a launch it has no row of the
+        runtime."""
         self.kernels.append((name, start, end, launched, stream))
 
     def range(self, text: str, start: float, end: float) -> None:
@@ -81,6 +88,10 @@ def _write(base: sqlite3.Connection, e: Export, ids: dict[str, int]) -> None:
         if name.startswith("Memcpy "):
             row = (a, b, e.device, 1, stream, correlation, process, 1 << 20, KINDS[name.split()[1]], None, 1, 2)
             table = "MEMCPY"
+        elif name == "Memset":
+            row, table = (a, b, e.device, 1, stream, correlation, process, 0, 1 << 20, None, 2), "MEMSET"
+        elif name == "CUDA graph":
+            row, table = (a, b, e.device, 5, 6, 1, stream, correlation, process), "GRAPH_TRACE"
         else:
             n = number(name)
             row = (a, b, e.device, 1, None, stream, correlation, process, n, n, n, 0, 0, 32, 1, 1, 1, 128, 1, 1, None)

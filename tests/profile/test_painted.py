@@ -1,0 +1,217 @@
+"""Generated traces of several devices, threads and streams, compared with a timeline that is painted microsecond by
+microsecond: the painter knows the class of each operation from the generator, and shares no code with the reader."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from attrs import frozen
+
+from moedsl.cli.main import main
+from tests.helpers.nsight_export import Export, write
+
+Json = dict[str, Any]
+LENGTH, STEPS = 4000, 4
+KERNELS = {
+    "gemm": "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_NTN",
+    "attention_backward": "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16",
+    "all_gather": "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    "reduce_scatter": "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    "optimizer": "multi_tensor_apply_kernel<1l, transformer_engine::multi_tensor_adam::AdamFunctor<float>>",
+    "host_copy": "Memcpy DtoH",
+    "device_copy": "Memcpy DtoD",
+    "set_memory": "Memset",
+    "graph": "CUDA graph",
+}
+BLOCKS = {
+    "compute": {"gemm", "attention_backward", "optimizer", "graph"},
+    "communication": {"all_gather", "reduce_scatter"},
+    "copies": {"host_copy", "device_copy", "set_memory"},
+}
+
+
+@frozen
+class Op:
+    """What runs from `start` to `end`, in microseconds."""
+
+    start: int
+    end: int
+    kind: str
+    stream: int = 0
+
+
+def operations(rng: random.Random, kinds: list[str]) -> list[Op]:
+    """Draw operations on four streams; those of one stream follow each other, and may reach into the next step."""
+    out: list[Op] = []
+    for stream in range(4):
+        at = rng.randrange(100)
+        while at < LENGTH * STEPS - 500:
+            end = at + rng.choice((1, 7, 40, 150, 400))
+            out.append(Op(at, end, rng.choice(kinds), 7 + stream))
+            at = end + rng.choice((0, 0, 1, 30, 300))
+    return out
+
+
+def painted(ops: list[Op], windows: list[tuple[int, int]], blocks: dict[str, set[str]]) -> Json:
+    """Paint each class, and count; the means of the windows in microseconds."""
+    end = max(*(o.end for o in ops), *(b for _, b in windows))
+    lines = {kind: np.zeros(end, bool) for kinds in blocks.values() for kind in kinds}
+    for o in ops:
+        lines[o.kind][o.start : o.end] = True
+    whole = {b: np.any([lines[k] for k in kinds], axis=0) for b, kinds in blocks.items()}
+    inside = np.concatenate([np.arange(a, b) for a, b in windows])
+    n = len(windows)
+    classes: dict[str, tuple[float, float, float]] = {}
+    for block, kinds in blocks.items():
+        others = np.any([line for b, line in whole.items() if b != block], axis=0)
+        for kind in kinds:
+            begun = sum(any(a <= o.start < b for a, b in windows) for o in ops if o.kind == kind)
+            if lines[kind][inside].any() or begun:
+                alone = lines[kind][inside] & ~others[inside]
+                classes[kind] = (lines[kind][inside].sum() / n, alone.sum() / n, begun / n)
+    compute, sent = (whole[b][inside] for b in ("compute", "communication"))
+    any_ = np.any([line[inside] for line in whole.values()], axis=0)
+    hidden = compute | whole["copies"][inside]
+    device = {"busy_s": any_, "idle_s": ~any_, "compute_s": compute, "compute_absent_s": ~compute,
+              "communication_s": sent, "communication_exposed_s": sent & ~hidden}  # fmt: skip
+    return {"classes": classes, "device": {k: v.sum() / n for k, v in device.items()}}
+
+
+def check(data: Json, expected: Json) -> None:
+    us = 1e-6
+    found = {c["class"]: (c["busy_s"] / us, c["exposed_s"] / us, c["launches"]) for c in data["classes"]}
+    assert found == {k: pytest.approx(v) for k, v in expected["classes"].items()}
+    assert {k: s / us for k, s in data["device"].items()} == pytest.approx(expected["device"])
+    assert sum(w["s"] for w in data["walls"].values()) == pytest.approx(data["step_s"])
+
+
+def profiled(capsys: pytest.CaptureFixture[str], path: Path) -> list[Json]:
+    """The report of each rank of a file."""
+    assert main(["profile", str(path), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    return data.get("parts", [data])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_export_of_several_gpus(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Graphs whole and by their nodes, copies, ranges that begin before the capture; each GPU has other classes."""
+    rng = random.Random(seed)
+    exports, each = [], []
+    for device in range(3):
+        kinds = [k for k in KERNELS if k != "gemm" or device == 0]
+        ops = operations(rng, kinds)
+        e = Export(pid=0x1000 + device, device=device)
+        e.range("train", -50_000, LENGTH * STEPS - 200)
+        e.range("step 0", -LENGTH, 0)
+        for step in range(STEPS):
+            e.range(f"step {step + 1}", LENGTH * step, LENGTH * (step + 1))
+        for o in ops:
+            e.kernel(KERNELS[o.kind], o.start, o.end, max(o.start - 3, 0), stream=o.stream)
+        exports.append(e)
+        each.append(ops)
+    reports = profiled(capsys, write(tmp_path / "x.sqlite", exports))
+    windows = [(LENGTH * s, LENGTH * (s + 1)) for s in range(STEPS)]
+    assert len(reports) == 3
+    for data, ops in zip(reports, each, strict=True):
+        assert data["steps"]["n"] == STEPS
+        check(data, painted(ops, windows, BLOCKS))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_trace_of_a_gpu(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The host runs ahead by most of a step, so a step of the GPU is what the host launched in it."""
+    rng = random.Random(seed)
+    ops = [o for o in operations(rng, [k for k in KERNELS if k != "graph"]) if o.start > LENGTH]
+    events, launched = [], []
+    for n, o in enumerate(sorted(ops, key=lambda o: o.start)):
+        at = o.start - 3000
+        launched.append((at, o))
+        cat = "gpu_memcpy" if "Memcpy" in KERNELS[o.kind] else "gpu_memset" if "Memset" in KERNELS[o.kind] else "kernel"
+        events.append({"ph": "X", "cat": cat, "name": KERNELS[o.kind], "pid": 0, "tid": o.stream, "ts": o.start,
+                       "dur": o.end - o.start, "args": {"correlation": n}})  # fmt: skip
+        events.append({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": at,
+                       "dur": 1, "args": {"correlation": n}})  # fmt: skip
+    hosts = [(LENGTH * s, LENGTH * (s + 1)) for s in range(STEPS - 1)]
+    events += [
+        {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{a}", "pid": 1, "tid": 1, "ts": a, "dur": b - a}
+        for a, b in hosts
+    ]
+    rng.shuffle(events)
+    with gzip.open(tmp_path / "x.json.gz", "wt") as out:
+        json.dump({"schemaVersion": 1, "traceEvents": events}, out)
+    (data,) = profiled(capsys, tmp_path / "x.json.gz")
+    ends = [max(o.end for at, o in launched if a <= at < b) for a, b in hosts]
+    begin = max([o.end for at, o in launched if at < 0], default=0)
+    windows = list(zip([begin, *ends], ends, strict=False))
+    lengths = [b - a for a, b in windows]
+    used = [w for w, x in zip(windows, lengths, strict=True) if x <= 1.5 * float(np.median(lengths))]
+    assert data["steps"]["found_by"] == "range and launch" and data["steps"]["used"] == len(used)
+    check(data, painted(ops, used, {b: k - {"graph"} for b, k in BLOCKS.items()}))
+
+
+OPERATORS = {
+    "gemm": "aten::mm",
+    "elementwise": "aten::add",
+    "all_gather": "c10d::allgather_",
+    "norm": "aten::native_layer_norm",
+}
+HOST = {
+    "compute": {"gemm", "elementwise", "norm"},
+    "communication": {"all_gather", "all_reduce"},
+    "copies": {"host_copy"},
+}
+
+
+def nested_in(rng: random.Random, start: int, end: int, out: list[Op], thread: int) -> None:
+    """Draw operations in others, on one thread; none covers the one around it whole."""
+    at = start + rng.randrange(1, 40)
+    while at < end - 20:
+        until = min(at + rng.choice((5, 60, 300, 900)), end - 5)
+        out.append(Op(at, until, rng.choice([*OPERATORS]), thread))
+        if until - at > 50 and rng.random() < 0.7:
+            nested_in(rng, at, until, out, thread)
+        at = until + rng.choice((0, 3, 50))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_trace_of_a_cpu(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nested operators on three threads, and asynchronous collectives that outlive what starts them."""
+    rng = random.Random(seed)
+    ops: list[Op] = []
+    for step in range(STEPS):  # the thread that steps has no operation across two of them
+        nested_in(rng, LENGTH * step, LENGTH * (step + 1), ops, 1)
+    for thread in (2, 3):
+        nested_in(rng, 0, LENGTH * STEPS, ops, thread)
+    late = [Op((o.start + o.end) // 2, o.end + 1000, "all_reduce", o.stream) for o in ops if o.kind == "all_gather"]
+    names = OPERATORS | {"all_reduce": "gloo:all_reduce"}
+    events = [
+        {"ph": "X", "cat": "user_annotation" if o.kind == "all_reduce" else "cpu_op", "name": names[o.kind], "pid": 1,
+         "tid": o.stream, "ts": o.start, "dur": o.end - o.start} for o in (*ops, *late)
+    ]  # fmt: skip
+    events += [
+        {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{s}", "pid": 1, "tid": 1, "ts": LENGTH * s,
+         "dur": LENGTH} for s in range(STEPS)
+    ]  # fmt: skip
+    rng.shuffle(events)
+    (tmp_path / "x.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    (data,) = profiled(capsys, tmp_path / "x.json")
+    windows = [(LENGTH * s, LENGTH * (s + 1)) for s in range(STEPS)]
+    own = [part for thread in (1, 2, 3) for part in innermost([o for o in ops if o.stream == thread])]
+    expected = painted([*own, *late], windows, HOST)
+    begun = painted([*ops, *late], windows, HOST)["classes"]
+    expected["classes"] = {k: (*v[:2], begun[k][2]) for k, v in expected["classes"].items()}
+    check(data, expected)
+
+
+def innermost(ops: list[Op]) -> list[Op]:
+    """The microseconds in which each operation of a thread is the innermost."""
+    line = [""] * max(o.end for o in ops)
+    for o in sorted(ops, key=lambda o: (o.start, -o.end)):
+        line[o.start : o.end] = [o.kind] * (o.end - o.start)
+    return [Op(t, t + 1, kind) for t, kind in enumerate(line) if kind]
