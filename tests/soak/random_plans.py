@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
+from moedsl.checker.resilience import SECTIONS
+from moedsl.megatron.releases import BY_VERSION
+from moedsl.schema.adapter import EXPERTS, METHODS
 from moedsl.schema.axes import AXES, Axis
 from moedsl.support.resources import stdlib_dir
 from tests.helpers.small_programs import EXTRAS, WHY
@@ -16,6 +19,7 @@ LENGTHS = ("128", "4k", "5040", "16k", "55440", "128k", "1M")
 BATCHES = (1, 64, 720, 1024, 5040, 8192, 27_720, 55_440, 65_536, 720_720)
 COMMANDS = (
     "compile", "plan", "plan --ladder", "plan --lengths", "plan --top 20", "plan --pareto", "what-if", "explain",
+    "compile --emit launch --cluster ours",
 )  # fmt: skip
 STATEMENTS = [e for e in EXTRAS if e.startswith(("require", "prefer", "risk", "allow memory"))]
 
@@ -49,6 +53,35 @@ def _value(axis: Axis, rng: random.Random) -> str:
     return rng.choice(axis.words or ("true", "false"))
 
 
+def _tuning(rng: random.Random) -> str:
+    """Fine-tuning with its adapter, samples and weights; nothing is pretraining."""
+    task = rng.choice(["", "", "sft", "peft"])
+    if not task:
+        return rng.choice(["", 'data "/data/corpus"'])
+    weights = rng.choice(['weights hf "ORG/NAME"', 'weights "/weights"', ""])
+    return "\n".join([f"task {task}", *([_adapter(rng)] if task == "peft" else []), _samples(rng), weights])
+
+
+def _adapter(rng: random.Random) -> str:
+    method = rng.choice(METHODS)
+    experts = f" experts={rng.choice(EXPERTS)}" if method == "lora" else ""
+    return f"adapter {method} rank={rng.choice([1, 8, 32, 8192])} alpha={rng.choice([1, 32])}{experts}"
+
+
+def _samples(rng: random.Random) -> str:
+    source = rng.choice(['"/data/conversations"', 'hf "gsm8k"', 'hf "ORG/NAME" subset="main"'])
+    lengths = ", ".join(str(rng.choice([1, 17, 300, 4096, 60_000])) for _ in range(rng.randint(1, 40)))
+    known = rng.choice(["", f" lengths=[{lengths}]"])
+    return f"data {source} pack={rng.choice(['on', 'off'])}{known}"
+
+
+def _cluster(rng: random.Random) -> str:
+    """A Slurm cluster, which states what a checkpoint and a failure cost; with `chain on` its jobs follow each other."""
+    facts = ["chain on", "gpu_mtbf_days 200", "storage_write 1 GB/s", "most_lost_minutes 5", 'local_disk "/raid"']
+    some = "\n  ".join(rng.sample(facts, rng.randint(0, len(facts))))
+    return rng.choice(["", f"cluster ours {{\n  executor slurm\n  hardware HARDWARE\n  {some}\n}}"])
+
+
 GENES: Mapping[str, Gene] = {
     "command": lambda rng: rng.choice(COMMANDS),
     "model": lambda rng: rng.choice(MODELS),
@@ -57,6 +90,12 @@ GENES: Mapping[str, Gene] = {
     "seq": lambda rng: f"seq {rng.choice(LENGTHS)}",
     "batch": lambda rng: f"batch {rng.choice(BATCHES)}",
     "precision": lambda rng: rng.choice(["", "precision auto", "precision fp8", "precision mxfp8"]),
+    "target": lambda rng: rng.choice(["", "", f"target bridge {rng.choice([*BY_VERSION])}"]),
+    "tuning": _tuning,
+    "resilience": lambda rng: "\n".join(f"resilience {s}" for s in rng.sample([*SECTIONS], rng.choice([0, 0, 1, 2]))),
+    "save": lambda rng: rng.choice(["", 'set checkpoint.save = "/shared/checkpoints"']),
+    "length": lambda rng: rng.choice(["", "", "for 2T tokens", "for 14 days"]),
+    "cluster": _cluster,
     "first": _statement,
     "second": _statement,
     **{a.name: _axis(a) for a in AXES if a.name != "precision"},
@@ -73,4 +112,5 @@ def changed(genes: Genes, rng: random.Random) -> Genes:
 
 
 def text(genes: Genes) -> str:
-    return "\n".join(g for name, g in genes.items() if name != "command" and g) + "\n"
+    lines = "\n".join(g for name, g in genes.items() if name != "command" and g) + "\n"
+    return lines.replace("HARDWARE", genes["machines"].split()[0])
