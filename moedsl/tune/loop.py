@@ -16,12 +16,12 @@ from moedsl.results.gather import Run
 from moedsl.results.log import read_all
 from moedsl.results.measure import measure
 from moedsl.results.numbers import Given, Numbers, numbers
-from moedsl.support import atomic_file, limits
+from moedsl.support import limits
 from moedsl.tune import picture, run_file
 from moedsl.tune.candidates import candidates
 from moedsl.tune.evidence import Tried, tried
 from moedsl.tune.report import candidate, report, text
-from moedsl.tune.way import Try, Way
+from moedsl.tune.way import RUN, Try, Way, write
 
 LOST = "launch.no_experiment"
 """The diagnostic of an experiment that was never submitted: its launcher was killed before."""
@@ -60,7 +60,8 @@ def tune(base: run_file.Base, way: Way, launcher: Launcher, ends: Ends, say: Cal
         found = candidates(base.chosen, base.start, done) if done else []
         said = report(base.chosen, base.start, done, found, ends.stop)
         way.stop = _end(way, said, ends)
-        _keep(way, said)
+        if refused := _keep(way, said):
+            return refused
         if way.stop:
             return 0
         added = _next(base, way, said["next"], found[0].codes if done else base.start)
@@ -89,19 +90,16 @@ def _end(way: Way, said: dict[str, Any], ends: Ends) -> str | None:
 
 def _next(base: run_file.Base, way: Way, change: dict[str, Any] | None, codes: run_file.Codes) -> Try | Diagnostic:
     """Add the next try, with its run file."""
-    t = Try(f"{len(way.tries) + 1:02}", codes, change)
+    t = Try(way.next_name, codes, change)
     checkpoints = run_file.checkpoints_of(base, t.name)
     if isinstance(checkpoints, Diagnostic):
         return checkpoints
     made = run_file.with_layout(base, codes, f"Job {t.name} of `moedsl tune`: {_why(t)}", checkpoints)
     if isinstance(made, Diagnostic):
         return made
-    file = way.file_of(t)
-    file.parent.mkdir(exist_ok=True)
-    atomic_file.replace(file, made.text)
-    atomic_file.replace(
-        file.with_name("plan.json"), json.dumps(made.plan.to_json(), indent=2, ensure_ascii=False) + "\n"
-    )
+    plan = json.dumps(made.plan.to_json(), indent=2, ensure_ascii=False) + "\n"
+    if refused := write(way.file_of(t).parent, {RUN: made.text, "plan.json": plan}):
+        return refused
     way.tries.append(t)
     way.save()
     return t
@@ -140,11 +138,11 @@ def _measured(base: run_file.Base, t: Try, logs: Sequence[Path]) -> dict[str, An
         return measure(run, read_all(logs, symptoms(load_stdlib())), sizes, None)
 
 
-def _keep(way: Way, said: dict[str, Any]) -> None:
+def _keep(way: Way, said: dict[str, Any]) -> Diagnostic | None:
     """Write the way, its table and its picture."""
     way.save()
-    if said["tried"]:
-        atomic_file.replace(
-            way.folder / "table.txt", text({**said, "stop": way.stop, "next": None} if way.stop else said)
-        )
-        atomic_file.replace(way.folder / "way.svg", picture.of_way(said["tried"], [t.change for t in way.tries]))
+    if not said["tried"]:
+        return None
+    way.table = text({**said, "stop": way.stop, "next": None} if way.stop else said)
+    drawn = picture.of_way(said["tried"], [t.change for t in way.tries])
+    return write(way.folder, {"table.txt": way.table, "way.svg": drawn})

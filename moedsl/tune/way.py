@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from attrs import define, field
 
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.support import atomic_file, foreign_json
+from moedsl.support.owned_files import stamp, write_all, written_by_us
 from moedsl.tune.evidence import Codes
 
-FILE = "way.json"
+FILE, RUN = "way.json", "run.moe"
 
 
 @define
@@ -40,15 +42,26 @@ class Way:
     tries: list[Try] = field(factory=list)
     stop: str | None = None
     """Why it ended."""
+    table: str = ""
+    """What was tried, as `moedsl next` prints it."""
 
     def save(self) -> None:
         """Write everything in one step, so that a kill leaves the state before or after."""
         data = {"version": 1, "experiment": self.experiment, "stop": self.stop, "tries": [_json(t) for t in self.tries]}
-        atomic_file.replace(self.folder / FILE, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+        atomic_file.replace(self.folder / FILE, stamp(FILE, json.dumps(data, indent=2, ensure_ascii=False) + "\n"))
+
+    @property
+    def next_name(self) -> str:
+        """The name of the next try."""
+        return _name(len(self.tries))
 
     def file_of(self, t: Try) -> Path:
         """The run file of a try."""
-        return self.folder / t.name / "run.moe"
+        return self.folder / t.name / RUN
+
+
+def _name(at: int) -> str:
+    return f"{at + 1:02}"
 
 
 def _json(t: Try) -> dict[str, Any]:
@@ -58,20 +71,42 @@ def _json(t: Try) -> dict[str, Any]:
 def opened(folder: Path, experiment: str) -> Way | Diagnostic:
     """Open the way in a folder, or begin one; the folder must be new, or hold one of the same experiment."""
     file = folder / FILE
-    if not file.is_file():
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            return _wrong(f"{folder} exists and holds no tuning", "name a new folder with -o")
-        folder.mkdir(parents=True, exist_ok=True)
-        return Way(folder, experiment)
     try:
-        data = foreign_json.loads(file.read_text(encoding="utf-8"))
-        way = Way(folder, data["experiment"], [Try(**t) for t in data["tries"]])
-    except (OSError, ValueError, KeyError, TypeError) as problem:
-        return _wrong(f"{file} cannot be read: {problem}", "name a new folder with -o")
+        if not os.path.lexists(file):
+            if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
+                return _wrong(f"{folder} exists and holds no tuning", _ANOTHER)
+            folder.mkdir(parents=True, exist_ok=True)
+            return Way(folder, experiment)
+        if file.is_symlink() or not file.is_file():
+            return _wrong(f"{file} is not a file that `moedsl tune` wrote", _ANOTHER)
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as problem:
+        return _wrong(f"{file} cannot be read: {problem}", _ANOTHER)
+    return _continued(folder, text, experiment)
+
+
+_ANOTHER = "name a new folder with -o"
+
+
+def _continued(folder: Path, text: str, experiment: str) -> Way | Diagnostic:
+    """Read a way, whose entries are trusted only as `save` wrote them: they name the folders of the jobs."""
+    file = folder / FILE
+    if written_by_us(FILE, text) != "ours":
+        return _wrong(f"{file} was not written by `moedsl tune`, or was edited since", _ANOTHER)
+    data = foreign_json.loads(text)
+    way = Way(folder, data["experiment"], [Try(**t) for t in data["tries"]])
+    if [t.name for t in way.tries] != [_name(i) for i in range(len(way.tries))]:
+        return _wrong(f"{file} names jobs that `moedsl tune` does not", _ANOTHER)
     if way.experiment != experiment:
         text = f"{folder} tunes experiment {way.experiment}, and the file is experiment {experiment}"
         return _wrong(text, "name another folder with -o, or give the file that it began with")
     return way
+
+
+def write(folder: Path, files: Mapping[str, str]) -> Diagnostic | None:
+    """Write files of a way into a folder, or say which one there is not as `moedsl tune` wrote it."""
+    refused = write_all(folder, files)
+    return _wrong(refused[0].message, "move it away, and the same command goes on") if refused else None
 
 
 def _wrong(text: str, help: str) -> Diagnostic:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -109,9 +111,9 @@ def test_killed_before_the_submission(base: run_file.Base, tmp_path: Path) -> No
     mine = opened(tmp_path / "tune", base)
     launcher = Simulated(Truth({}), tmp_path / "jobs")
     go(base, tmp_path / "tune", launcher, budget=1)
-    saved = json.loads((tmp_path / "tune" / "way.json").read_text())
-    saved["tries"][0] |= {"id": "lost_1", "row": None}
-    (mine.folder / "way.json").write_text(json.dumps(saved))
+    mine = opened(mine.folder, base)
+    mine.tries[0].id, mine.tries[0].row = "lost_1", None
+    mine.save()
     done = go(base, tmp_path / "tune", launcher, budget=1)
     assert launcher.submitted == ["job_0", "job_1"]
     assert done.tries[0].row
@@ -146,6 +148,50 @@ def test_a_folder_of_something_else_is_refused(base: run_file.Base, tmp_path: Pa
     assert isinstance(other, Diagnostic) and "tunes experiment" in other.message
     (tmp_path / "tune" / "way.json").write_text("{")
     assert isinstance(way.opened(tmp_path / "tune", "abc"), Diagnostic)
+
+
+FOREIGN = ["../../etc/x", "/etc/x", "", "1", "02", 1, None, ["01"], {"01": 1}]
+
+
+@pytest.mark.parametrize("signed", [False, True], ids=["edited", "signed"])
+@pytest.mark.parametrize("name", FOREIGN, ids=str)
+def test_jobs_of_another_name_are_refused(base: run_file.Base, tmp_path: Path, name: Any, signed: bool) -> None:
+    """A way of somebody else names no file outside of its folder, whether its hash is right or not."""
+    mine = way.Way(tmp_path / "tune", base.plan.experiment.fingerprint, [way.Try(name, base.start, None)])
+    mine.folder.mkdir()
+    mine.save()
+    file = mine.folder / "way.json"
+    text = file.read_text() if signed else file.read_text().replace('"stop": null', '"stop": 1')
+    file.write_text(text)
+    found = way.opened(mine.folder, mine.experiment)
+    assert isinstance(found, Diagnostic) and found.id == "tune.folder"
+    assert [*tmp_path.rglob("*")] == [mine.folder, file]
+
+
+def test_files_of_the_user_stay(base: run_file.Base, tmp_path: Path) -> None:
+    """A file or a link in the folder that is not of the tuning ends it before it is written."""
+    (tmp_path / "mine.txt").write_text("mine\n")
+    go(base, tmp_path / "tune", Simulated(Truth({}), tmp_path / "jobs"), budget=1)
+    for name in ("table.txt", "way.svg", "02/run.moe"):
+        folder = tmp_path / name.replace("/", "_")
+        shutil.copytree(tmp_path / "tune", folder)
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).symlink_to(tmp_path / "mine.txt")
+        ended = tune(base, opened(folder, base), Simulated(Truth({}), tmp_path / "more"), Ends(2, 0.0), lambda _: None)
+        assert isinstance(ended, Diagnostic) and ended.id == "tune.folder", name
+        assert (tmp_path / "mine.txt").read_text() == "mine\n"
+
+
+def test_links_in_place_of_the_folder(base: run_file.Base, tmp_path: Path) -> None:
+    go(base, tmp_path / "theirs", Simulated(Truth({}), tmp_path / "jobs"), budget=1)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "way.json").symlink_to(tmp_path / "theirs" / "way.json")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "none")
+    for folder in ("mine", "nowhere"):
+        found = way.opened(tmp_path / folder, base.plan.experiment.fingerprint)
+        assert isinstance(found, Diagnostic) and found.id == "tune.folder"
+    assert not (tmp_path / "none").exists()
 
 
 def test_jobs_have_checkpoints_of_their_own(base: run_file.Base) -> None:

@@ -44,7 +44,7 @@ def _print(a: Namespace, done: way.Way) -> int:
     if a.json:
         print((done.folder / way.FILE).read_text(encoding="utf-8"), end="")
     else:
-        print((done.folder / "table.txt").read_text(encoding="utf-8"), end="")
+        print(done.table, end="")
     return 0
 
 
