@@ -29,12 +29,13 @@ def representative(reports: Sequence[Json], part: Sequence[int]) -> int:
 
 
 def survey(reports: Sequence[Json], groups: Sequence[Sequence[int]]) -> list[Json]:
-    """Return a line for each rank."""
+    """Return a line for each rank, and its timeline."""
     part_of = {i: n for n, part in enumerate(groups) for i in part}
     return [
-        {"trace": r["trace"], "rank": r["rank"], "part": part_of[i], "step_s": r["step_s"], **r["device"]}
+        {"trace": r["trace"], "rank": r["rank"], "part": part_of[i], "step_s": r["step_s"], **r["device"],
+         "timeline": r["timeline"]}
         for i, r in enumerate(reports)
-    ]
+    ]  # fmt: skip
 
 
 def _launches(r: Json) -> Mapping[str, float]:

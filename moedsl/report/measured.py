@@ -18,6 +18,8 @@ from moedsl.support import foreign_json
 Json = Mapping[str, Any]
 BLOCKS = (("compute", "#3b6fb6"), ("communication", "#c9803a"), ("copies", "#5a9a5a"))
 """The blocks of a trace from top to bottom, with their colours."""
+DRAWN = 8
+"""The most traces that are all drawn."""
 
 
 @frozen
@@ -33,7 +35,7 @@ class Measured:
             return None
         return {
             **_table(self.profile, name),
-            "stages": [_stage(p) for p in _parts(self.profile)],
+            "stages": [_stage(t) for t in _drawn(self.profile)],
             "blocks": BLOCKS,
             "memory": [] if self.memory is None else [_curve(d) for d in self.memory["devices"]],
         }
@@ -56,9 +58,12 @@ def read(profile: str | None, memory: str | None) -> Measured | Diagnostic:
     return Measured(*each)
 
 
-def _parts(profile: Json | None) -> Sequence[Json]:
-    """The report of each stage's representative; of a single trace its own."""
-    return () if profile is None else profile.get("parts") or [profile]
+def _drawn(profile: Json | None) -> Sequence[Json]:
+    """The traces whose step is drawn: all, or of too many one of each stage."""
+    if profile is None:
+        return ()
+    ranks: Sequence[Json] = profile["ranks"]
+    return ranks if len(ranks) <= DRAWN else profile["parts"]
 
 
 def _table(profile: Json | None, name: str) -> dict[str, Any]:
@@ -74,16 +79,17 @@ def _table(profile: Json | None, name: str) -> dict[str, Any]:
     return {"table": drawn, "ticks": shares(longest)}
 
 
-def _stage(part: Json) -> dict[str, Any]:
+def _stage(trace: Json) -> dict[str, Any]:
     """One step of a trace: a row of boxes for each block."""
-    line = part["timeline"]
+    line = trace["timeline"]
+    step = line["step_s"]
     boxes = [
-        {"row": row, "left": a * 1000, "width": (b - a) * 1000, "colour": colour, "title": name}
+        {"row": row, "left": a * 1000, "width": (b - a) * 1000, "colour": colour,
+         "title": f"{name}, {a * step:.4f} to {b * step:.4f} s"}
         for row, (name, colour) in enumerate(BLOCKS)
         for a, b in line[name]
-    ]
-    step = line["step_s"]
-    return {"trace": part["trace"], "rank": part["rank"], "step_s": step, "ticks": shares(step), "boxes": boxes}
+    ]  # fmt: skip
+    return {"trace": trace["trace"], "rank": trace["rank"], "step_s": step, "ticks": shares(step), "boxes": boxes}
 
 
 def _curve(device: Json) -> dict[str, Any]:
@@ -95,6 +101,7 @@ def _curve(device: Json) -> dict[str, Any]:
         "snapshot": device["snapshot"],
         "peak": device["peak_gib"],
         "line": " ".join(f"{i * step:.1f},{_height(gib / peak):.1f}" for i, gib in enumerate(gibs)),
+        "across": shares(device["events"]),
         "upwards": [{"at": _height(t["at"] / 100), "text": t["text"]} for t in shares(peak)],
         "dots": [{"x": (i - 0.5) * step, "width": step, "gib": gib} for i, gib in enumerate(gibs)],
     }

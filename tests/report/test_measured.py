@@ -66,6 +66,21 @@ def test_the_timeline_is_of_one_step(run: Path, tmp_path: Path, capsys: pytest.C
         assert drawn == pytest.approx(data["device"][figure] / data["step_s"], abs=0.0015 * (len(spans) + 1))
 
 
+@pytest.mark.parametrize(("count", "drawn"), [(4, 4), (measured.DRAWN + 1, 1)])
+def test_each_stage_has_its_timeline(
+    count: int, drawn: int, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stages that launch the same differ in when they do; of many traces one of each part is drawn."""
+    stages = [three_steps() for _ in range(count)]
+    for number, e in enumerate(stages):
+        e.pid += number
+    data = printed(["profile", str(write(tmp_path / "x.sqlite", stages))], tmp_path / "profile.json", capsys)
+    assert len(data["ranks"]) == count and len(data["parts"]) == 1
+    page = tmp_path / "page.html"
+    assert main(["report", str(run), "--profile", str(tmp_path / "profile.json"), "-o", str(page)]) == 0
+    assert page.read_text().count('aria-label="one step of') == drawn
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"timeline": {}}', '{"devices": [{}]}'])
 def test_other_files_are_refused(run: Path, tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "other.json").write_text(text)
