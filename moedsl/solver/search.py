@@ -43,7 +43,7 @@ SPREAD = 12
 GROWTH = 4
 """Growth factor of blocks, and of each question's share of a chunk."""
 MOST_VALUES = 64
-"""Combinations of the policies that a wish reads beside the mesh, of which the best bounds the wish."""
+"""Combinations of the policies that a wish reads besides the mesh, of which the best bounds the wish."""
 LEAST_TIME = "least_time"
 """The column of meshes whose least seconds are known."""
 POLICIES = frozenset(HELD + MOVED)
