@@ -351,6 +351,11 @@ def test_tune_counts_no_job_whose_pods_are_gone(machines: Machines, kubectl: Non
     assert said["id"] == "tune.no_log" and "its pods are gone" in said["message"]
     (t,) = json.loads((shell.folder / "gone" / "way.json").read_text())["tries"]
     assert t["row"] is None and t["id"]
+    (place,) = re.findall(r"save the log as (\S+)", " ".join(said["help"]))
+    Path(place).write_text(pods(api)[0].log.read_text())
+    done = shell.ask(words=(*WAY, "-o", "gone"), programs=programs())
+    assert done["code"] == 0, done
+    assert [t["row"]["status"] for t in json.loads(done["out"])["tries"]] == ["ok", "ok"]
 
 
 def test_logs_of_pods_need_kubectl(machines: Machines) -> None:

@@ -103,5 +103,9 @@ def _written(id: str, jobs: Sequence[Job], logs: Sequence[Path]) -> Sequence[Pat
     if any(log.stat().st_size for log in logs) or not any(job.state == "SUCCEEDED" for job in jobs):
         return logs
     text = f"{id} succeeded, and its log cannot be read: its pods are gone, or the cluster does not answer"
-    help = "give the same command again; if the pods are gone, set its `id` in way.json to null: it is submitted again"
+    help = (
+        "give the same command again, which fetches it again",
+        f"if the pods are gone, save the log as {jobs[0].folder}/train.log from where the cluster keeps it; a file "
+        "without steps counts the job as one that failed",
+    )
     return error("tune.no_log", text, help=help)
