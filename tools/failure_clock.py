@@ -39,6 +39,8 @@ class Training:
     near_durable: float = 0.0
     in_place: float = 0.0
     """The share of failures after which a run returns to these."""
+    retries: int | None = None
+    """How often a job that failed starts again under its number, with its whole limit; None: a failure ends no job."""
 
 
 @dataclass
@@ -61,6 +63,10 @@ class Clock:
     near_writing: tuple[float, int] | None = None
     failures: int = 0
     jobs: int = 1
+    """The jobs of the chain so far."""
+    starts: int = 1
+    again: int = 0
+    """How often this job has failed."""
     spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("saves", "returns", "starts"), 0.0))
 
     def __post_init__(self) -> None:
@@ -79,9 +85,21 @@ class Clock:
             self.near = 0
         self.step = max(self.safe, self.near)
         self.writing = self.near_writing = None
+        self.starts_again()
         while not self._waits(self.how.back, "returns"):
-            pass
+            self.starts_again()
         return False
+
+    def starts_again(self) -> None:
+        """Start the job again that failed, or the next one of the chain."""
+        if self.how.retries is None:
+            return
+        self.starts += 1
+        self.again += 1
+        if self.again > self.how.retries:
+            self.again = 0
+            self.jobs += 1
+        self.job_ends = self.now + self.how.limit
 
     def _waits(self, seconds: float, kind: str) -> bool:
         """Let time pass up to the next failure, if that is earlier."""
@@ -117,20 +135,29 @@ class Clock:
                 self.near_writing = (self.now + self.how.near_durable, reached)
             self.settle()
 
-    def job(self) -> None:
-        """Train until the lead before the time limit, save while training waits, and start the next job."""
+    def job(self, goal: float = float("inf")) -> None:
+        """Train until the lead before the time limit, save while training waits, and start the next job, unless the
+        steps of the run are trained."""
         while self.now + self.how.step * self.how.every + self.how.blocked < self.job_ends - self.how.lead:
             self.interval()
-        steps = max(0, int((self.job_ends - self.how.lead - self.now) // self.how.step))
-        while steps:
+            if self.step >= goal:
+                return
+        start = self.starts
+        while steps := max(0, int((self.job_ends - self.how.lead - self.now) // self.how.step)):
             if self.passes(self.how.step * steps):
                 break
-            steps = max(0, int((self.job_ends - self.how.lead - self.now) // self.how.step))
+            if self.starts != start:
+                return
         reached = self.step + steps
         if self.passes(self.how.blocked + self.how.durable, "saves"):
             self.step = self.safe = reached
             self.writing = None
-        self.jobs += 1
+            if reached >= goal:
+                return
+        elif self.starts != start:
+            return
+        self.jobs, self.again = self.jobs + 1, 0
+        self.starts += 1
         self.passes(self.how.start, "starts")
         self.job_ends = self.now + self.how.limit
 
@@ -148,3 +175,11 @@ def goodput(how: Training, months: float, seed: int) -> float:
     """The share of the time that trains and is kept."""
     clock = trained(how, months, seed)
     return clock.safe * how.step / clock.now
+
+
+def jobs_of(how: Training, steps: int, seed: int) -> int:
+    """The jobs of a chain that trains so many steps."""
+    clock = Clock(how, random.Random(seed))
+    while clock.step < steps:
+        clock.job(steps)
+    return clock.jobs

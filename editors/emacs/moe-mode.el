@@ -35,7 +35,7 @@
 (defconst moe--constants '("true" "false"))
 (defconst moe--axes '("pp" "tp" "cp" "etp" "ep" "vpp" "micro_batch" "recompute" "offload" "offload_modules" "dispatcher" "cuda_graph" "ep_overlap" "delay_wgrad" "precision" "sharding" "moments" "grad_reduce" "overlap.ep" "overlap.wgrad" "overlap"))
 (defconst moe--values '("fit" "scale" "profile" "throughput" "pretrain" "sft" "peft" "natural" "balanced" "mock" "real" "high" "best" "low" "freeze_vision" "freeze_projection" "freeze_language" "none" "lora" "dora" "canonical_lora" "linear_qkv" "linear_proj" "linear_fc1" "linear_fc2" "in_proj" "out_proj" "linear_q_proj" "linear_q_down_proj" "linear_q_up_proj" "linear_kv_down_proj" "linear_kv_up_proj" "fc1_latent_proj" "fc2_latent_proj" "eh_proj" "router" "linear_q" "linear_k" "linear_v" "linear_fc1_up" "linear_fc1_gate" "shared" "each" "outer" "static" "unpadded" "packed" "variable" "gqa" "mla" "each_head" "all_heads" "split_heads" "rope" "yarn" "mrope" "ampere" "hopper" "blackwell" "rubin" "layernorm" "moe_act" "mla_up_proj" "shared_experts" "core_attn" "mlp" "moe" "full" "optimizer" "attn_norm" "qkv_linear" "attn_proj" "mlp_norm" "expert_fc1" "alltoall" "deepep" "hybridep" "attn" "moe_router" "moe_preprocess" "full_iteration" "mamba" "bf16" "fp8_blockwise" "fp8_current" "mxfp8" "nvfp4" "fsdp" "fp32"))
-(defconst moe--functions '("min" "max" "abs" "ceil" "floor" "log2" "pow2" "count" "version" "join" "segment" "has_layout"))
+(defconst moe--functions '("min" "max" "abs" "ceil" "floor" "log2" "sqrt" "pow2" "count" "version" "join" "segment" "has_layout"))
 (defconst moe--facts-blocks '("hardware" "model" "cluster" "calibration" "document"))
 (defconst moe--rules-blocks '("rules"))
 (defconst moe--run-blocks '("profile" "run"))

@@ -62,7 +62,8 @@ def _times(plan: Plan, cluster: Cluster) -> dict[str, float]:
     trains = saves.goodput.trains if saves else 1.0
     step = known.upper_s if known else plan.estimate.step_time_s
     times = {"step_time_high": step, "save_time": saves.write_s if saves else 0.0, "time_limit": seconds(cluster.time)}
-    return times | {"train_steps": plan.train_steps, "goodput": trains}
+    fails = saves.failure_every_s if saves else 0.0
+    return times | {"train_steps": plan.train_steps, "goodput": trains, "failure_time": fails}
 
 
 def seconds(time: str) -> int:

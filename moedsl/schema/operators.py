@@ -196,6 +196,8 @@ FUNCTIONS = {
         Function("floor", 1, NUMBER, "the whole part", lambda x: math.floor(x) if math.isfinite(x) else x, np.floor),
         Function("log2", 1, NUMBER, "the binary logarithm; 0 for what has none",
                  lambda x: math.log2(x) if x > 0 else 0.0, _log2),
+        Function("sqrt", 1, NUMBER, "the square root; 0 of what has none",
+                 lambda x: math.sqrt(max(x, 0.0)), lambda x: np.sqrt(np.maximum(x, 0.0))),
         Function("pow2", 1, NUMBER, "the nearest power of two, at least 1", pow2, _pow2),
         Function("count", 1, NUMBER, "how many members a set has",
                  lambda s: len(_as_set(s)), lambda s: _COUNTS[np.asarray(s, dtype=np.int64)], takes=SET),

@@ -31,9 +31,10 @@ SUBJECT = "launch"
 KINDS = ("require", "prefer", "let", "derive", "env")
 OF_RUN = ("gpus", "seq", "global_batch", "phase", "task", "routing", "data", "vlm")
 OF_PLAN = {a.name: FLAG if a.kind == "flag" else NUMBER for a in FOLLOWING}
-TIMES = ("step_time_high", "save_time", "time_limit", "train_steps", "goodput")
+TIMES = ("step_time_high", "save_time", "time_limit", "train_steps", "goodput", "failure_time")
 """Seconds of a step at the high end of the estimate, of a save of a checkpoint, and of the limit of a job; the steps
-that the run states, 0 if it states none; the share of time that trains."""
+that the run states, 0 if it states none; the share of time that trains; seconds from one failure to the next, 0 if the
+plan does not have them."""
 _FORMS = {"flag": FLAG, "whole": NUMBER, "rate": NUMBER}
 
 
