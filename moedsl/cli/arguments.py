@@ -362,6 +362,10 @@ COMMANDS: Mapping[str, Command] = {
         *_PROGRAM,
         *_SENT,
         _flag("--no-preflight", "skip the checks of Bridge and of the cluster, and those in the job's first seconds"),
+        _flag(
+            "--exclude-bad",
+            "compare the nodes before the ranks start, and submit again without those that are bad (Slurm)",
+        ),
         _DETACH,
         _flag(
             "--sequential",

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from moedsl.cli import talk
-from moedsl.launch import connections, follow, store
+from moedsl.launch import connections, follow, logs, store
 from moedsl.launch.submit import Task, submit
 from moedsl.planner.model.plan import Plan
 
@@ -23,11 +23,12 @@ def run(
     detach: bool = False,
     plans: Plans = MappingProxyType({}),
     named: Callable[[str], None] | None = None,
+    bad: list[str] | None = None,
 ) -> int:
     """Submit and wait. Exit code: 0 if all succeeded (or, detached, were submitted), 1 if not, 130 after Ctrl-C.
 
     `named` gets the id before the submission; without it, only the id is on stdout. `plans`, by the names of tasks, are
-    stored with their logs.
+    stored with their logs. If `bad` is a list, it gets the nodes that a job named as bad, and all jobs are cancelled.
     """
     done = submit(tasks, title, home, named or _name)
     talk.say([done.why_not] if done.why_not else [], {})
@@ -37,7 +38,7 @@ def run(
         return 128 + done.signal
     if done.experiment is None:
         return 1
-    return _submitted(done.experiment, detach, plans)
+    return _submitted(done.experiment, detach, plans, bad)
 
 
 def _keep(experiment: store.Experiment, plans: Plans) -> None:
@@ -59,10 +60,10 @@ def _detached(experiment: store.Experiment) -> int:
     return 0
 
 
-def _submitted(experiment: store.Experiment, detach: bool, plans: Plans) -> int:
+def _submitted(experiment: store.Experiment, detach: bool, plans: Plans, bad: list[str] | None) -> int:
     try:
         _keep(experiment, plans)
-        return _detached(experiment) if detach else follow.report(experiment, follow.wait(experiment))
+        return _detached(experiment) if detach else _ended(experiment, bad)
     except KeyboardInterrupt:
         print("\nthe jobs go on without this process", file=sys.stderr)
         _say_how(experiment)
@@ -73,6 +74,25 @@ def _submitted(experiment: store.Experiment, detach: bool, plans: Plans) -> int:
         talk.say([experiment.disconnected(problem)], {})
         _say_how(experiment)
         return 1
+
+
+def _ended(experiment: store.Experiment, bad: list[str] | None) -> int:
+    """Wait for all jobs, or until one has failed with bad nodes, which go into `bad`; the exit code."""
+    asked = set[str]()
+
+    def names_bad(jobs: Sequence[store.Job]) -> bool:
+        if bad is None:
+            return False
+        for job in (job for job in jobs if job.state == "FAILED" and job.name not in asked):
+            asked.add(job.name)
+            bad.extend(logs.bad_nodes(experiment, job))
+        return bool(bad)
+
+    jobs = follow.wait(experiment, enough=names_bad)
+    code = follow.report(experiment, [job for job in jobs if job.ended])
+    if bad:
+        experiment.cancel()
+    return code
 
 
 def _say_how(experiment: store.Experiment) -> None:

@@ -160,6 +160,7 @@ def _launch(plan: Plan, cluster: Cluster, applied: _Applied) -> Launch:
         cores_per_rank=_number(applied, "cores_per_rank"),
         segment=_number(applied, "segment"),
         chain=_chain(plan, applied),
+        network=of["network"],
         environment=tuple(_environment(plan, cluster, applied.variables)),
         srun=_prefixed(derived, "srun."),
         sbatch=_prefixed(derived, "sbatch."),
@@ -253,6 +254,8 @@ class Launch:
     """Every other derived setting, such as `nodes`, with its rule."""
     secrets: tuple[str, ...]
     chain: Chain | None = None
+    network: float = 0.0
+    """Bytes a second of a GPU's network, as the hardware states them."""
 
     @property
     def world(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from moedsl.launch import causes, logs, shield
 from moedsl.launch.logs import explained
@@ -14,8 +14,11 @@ FIRST_S, LONGEST_S = 1.0, 15.0
 """Seconds between two queries: at first, and after some minutes; other users need the accounting service too."""
 
 
-def wait(experiment: Experiment, only: Sequence[str] = (), with_logs: bool = False) -> list[Job]:
-    """Wait for the jobs, or those in `only`, and return them.
+def wait(
+    experiment: Experiment, only: Sequence[str] = (), with_logs: bool = False,
+    enough: Callable[[Sequence[Job]], bool] = lambda _: False,
+) -> list[Job]:  # fmt: skip
+    """Wait for the jobs, or those in `only`, until all have ended or it is `enough`, and return them.
 
     Changes of state go to stderr, and with `with_logs` the logs go to stdout. Ctrl-C leaves the jobs running:
     KeyboardInterrupt passes through.
@@ -30,7 +33,7 @@ def wait(experiment: Experiment, only: Sequence[str] = (), with_logs: bool = Fal
             _say(job, said)
             if with_logs:
                 _write(experiment, job, readers, len(jobs) > 1)
-        if all(job.ended for job in jobs):
+        if enough(jobs) or all(job.ended for job in jobs):
             return jobs
         time.sleep(pause)
         pause = min(pause * 1.1, LONGEST_S)

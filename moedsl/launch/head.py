@@ -16,17 +16,31 @@ from moedsl.launch.script import Payload
 from moedsl.planner.model.plan import Plan
 
 PROGRAM, EXPECTED = "preflight.py", "preflight.json"
+NODES, NODES_EXPECTED = "node_check.py", "node_check.json"
 _BUFFERS = {"deepep": "Buffer", "hybridep": "HybridEPBuffer"}
 """The name that Megatron-Core imports from deep_ep for each backend (core transformer/moe/fused_a2a.py:11, :271)."""
 
 
 def with_head(payload: Payload, plan: Plan, launch: Launch, cluster: Cluster) -> Payload:
-    """Add the check and its expectations to a payload."""
-    more = {PROGRAM: files("moedsl.launch").joinpath("head_check.py").read_text(encoding="utf-8"),
-            EXPECTED: json.dumps(expected(plan, launch), indent=1) + "\n"}  # fmt: skip
+    """Add the check and its expectations to a payload, and the check of the nodes if the cluster has it."""
+    made = _with(payload, cluster, PROGRAM, "head_check.py", EXPECTED, expected(plan, launch))
+    if not cluster.node_check:
+        return made
+    return _with(made, cluster, NODES, "node_check.py", NODES_EXPECTED, nodes_expected(plan, launch))
+
+
+def _with(payload: Payload, cluster: Cluster, name: str, source: str, asks: str, expected: dict[str, Any]) -> Payload:
+    more = {name: files("moedsl.launch").joinpath(source).read_text(encoding="utf-8"),
+            asks: json.dumps(expected, indent=1) + "\n"}  # fmt: skip
     python = word(cluster.python) if cluster.python else "python3"
-    start = f'{python} "$MOEDSL_FILES/{PROGRAM}" "$MOEDSL_FILES/{EXPECTED}" || exit "$?"\n'
+    start = f'{python} "$MOEDSL_FILES/{name}" "$MOEDSL_FILES/{asks}" || exit "$?"\n'
     return evolve(payload, files={**payload.files, **more}, preflight=payload.preflight + start)
+
+
+def nodes_expected(plan: Plan, launch: Launch) -> dict[str, Any]:
+    """The expectations that node_check.py reads; without a folder of checkpoints it writes where the job starts."""
+    folder = plan.set.get("checkpoint.save")
+    return {"gpus": launch.gpus_per_node, "network": launch.network, "folder": str(folder or ".")}
 
 
 def expected(plan: Plan, launch: Launch) -> dict[str, Any]:

@@ -133,6 +133,16 @@ def first_failure(experiment: Experiment, job: Job, said: Sequence[str]) -> Fail
     return ranks.first(ranks.failures(out.getvalue().encode()))
 
 
+_BAD = re.compile(r"moedsl preflight: node (\S+) is bad: ")
+
+
+def bad_nodes(experiment: Experiment, job: Job) -> list[str]:
+    """The nodes that the check of a failed job named (node_check.py)."""
+    wrote = reader(experiment, job) if job.handle else None
+    found = (_BAD.search(line) for line in (_late(wrote) if wrote else ()))
+    return list(dict.fromkeys(m[1] for m in found if m))
+
+
 PREFLIGHT = "moedsl preflight: "
 SECRET = 78
 """The exit code of a job that misses one of its secrets (script.py)."""

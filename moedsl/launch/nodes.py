@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, error, warning
@@ -99,6 +99,12 @@ def _too_few(right: Sequence[Node], fit: Sequence[Node], launch: Launch, place: 
     return error(
         "preflight.nodes", text + more, help=("plan with fewer GPUs, or name another partition", HELP), values=values
     )
+
+
+def without(cluster: Cluster, bad: Sequence[str]) -> Cluster:
+    """The cluster whose jobs leave some nodes out, in addition to those that it leaves out."""
+    excluded = [n for n in (cluster.sbatch.get("exclude", ""), *bad) if n]
+    return evolve(cluster, sbatch={**cluster.sbatch, "exclude": ",".join(excluded)})
 
 
 def place(cluster: Cluster) -> str:

@@ -31,6 +31,7 @@ SEEN = {
     "learning_rates": "    assert self.max_lr >= self.min_lr",
     "preflight_version": "moedsl preflight: bridge is 0.5.1 here, and the recipe is written for 0.6.2",
     "preflight_package": "moedsl preflight: deep_ep cannot be imported (ModuleNotFoundError: No module named 'deep_ep'), and dispatcher=deepep needs it",
+    "preflight_node": "moedsl preflight: node n3 is bad: GPU 2 has 4 uncorrected ECC errors",
     "preflight_gpu": "moedsl preflight: GPU 0 is NVIDIA GB200: the plan is for H100",
     "preflight_path": "moedsl preflight: /data/corpus does not exist here: is it mounted?",
     "preflight_configuration": "moedsl preflight: the configuration of Qwen/Qwen3-30B-A3B is not in /cache/hub, and this job must not ask the Hugging Face hub",

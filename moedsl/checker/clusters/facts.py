@@ -62,6 +62,8 @@ class Cluster:
     """Whether each rank is bound to the CPUs and the memory of its GPU's NUMA node."""
     rank_logs: bool = _fact("flag", False, "slurm")
     """Whether each rank also writes a log of its own into the folder of the job."""
+    node_check: bool = _fact("flag", False, "slurm")
+    """Whether a job compares its nodes before its ranks start, and ends if one is bad."""
     account: str = _fact("token", "", "slurm")
     partition: str = _fact("token", "", "slurm")
     qos: str = _fact("token", "", "slurm")

@@ -17,7 +17,7 @@ from moedsl.cli.talk import compiled
 from moedsl.compiler import Result
 from moedsl.diagnostics.model import Diagnostic, error, note, suggest
 from moedsl.emit.bridge import recipe_text
-from moedsl.launch import executors, head, here, homes, quote, show, store, weights
+from moedsl.launch import executors, head, here, homes, nodes, quote, show, store, weights
 from moedsl.launch.derive import Launch, derive, to_json
 from moedsl.launch.script import Payload
 from moedsl.planner.model.plan import Plan
@@ -35,12 +35,45 @@ class Job:
 Named = Callable[[str], None]
 
 
+SUBMISSIONS = 4
+"""The most submissions with `--exclude-bad`."""
+
+
 def run(a: Namespace, named: Named | None = None) -> int:
     """Start the runs of a file; `named` gets the id of their experiment, which is printed without it."""
     result, code = compiled(a, "plan")
     if result is None or code:
         return code
     cluster, found = known.choose(result.library, asked(a.cluster))
+    if cluster is None or not a.exclude_bad:
+        return _run(a, result, cluster, found, named)
+    refused = _unexcluded(a, cluster)
+    cluster = evolve(cluster, node_check=True)
+    for _ in range(SUBMISSIONS):
+        bad: list[str] = []
+        code = _run(a, result, cluster, [*found, *refused], named, bad)
+        if not bad:
+            break
+        cluster, found = nodes.without(cluster, bad), []
+        _say(f"{', '.join(bad)}: excluded from now on")
+    return code
+
+
+def _unexcluded(a: Namespace, cluster: Cluster) -> list[Diagnostic]:
+    """Refuse `--exclude-bad` where no job checks its nodes, or nobody waits for it."""
+    if cluster.executor == "slurm" and not a.detach and not a.no_preflight:
+        return []
+    text = "--exclude-bad needs a Slurm cluster, and a command that waits for the job's check of its nodes"
+    return [
+        error("launch.exclude_bad", text, help="leave out --detach and --no-preflight, and name a cluster of Slurm")
+    ]
+
+
+def _run(
+    a: Namespace, result: Result, cluster: Cluster | None, found: Sequence[Diagnostic], named: Named | None,
+    bad: list[str] | None = None,
+) -> int:  # fmt: skip
+    """Start the runs on a cluster; `bad` gets the nodes that a job named as bad."""
     made: list[Job] = []
     before: list[Job] = []
     if cluster is not None:
@@ -55,7 +88,7 @@ def run(a: Namespace, named: Named | None = None) -> int:
     talk.say(found, result.library.sources)
     if cluster is None or any(d.is_error for d in found):
         return 1
-    return start(a, cluster, made, result.source.name, before, named)
+    return start(a, cluster, made, result.source.name, before, named, bad)
 
 
 def _before(a: Namespace, cluster: Cluster, made: Sequence[Job]) -> tuple[list[Job], list[Diagnostic]]:
@@ -181,7 +214,7 @@ def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) ->
 
 def start(
     a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str, before: Sequence[Job] = (),
-    named: Named | None = None,
+    named: Named | None = None, bad: list[str] | None = None,
 ) -> int:  # fmt: skip
     """Print the derived settings, then train here or submit; the jobs `before` must succeed first."""
     if a.dryrun:
@@ -190,7 +223,7 @@ def start(
         print(show.derived(job.launch), file=sys.stderr)
     if cluster.executor == "local":
         return next((code for j in (*before, *jobs) if (code := here.train(j.launch, cluster, j.payload))), 0)
-    return _submit(a, cluster, jobs, source, before, named)
+    return _submit(a, cluster, jobs, source, before, named, bad)
 
 
 def _script(job: Job, cluster: Cluster) -> Any:
@@ -198,8 +231,9 @@ def _script(job: Job, cluster: Cluster) -> Any:
 
 
 def _submit(
-    a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str, before: Sequence[Job], named: Named | None
-) -> int:
+    a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str, before: Sequence[Job], named: Named | None,
+    bad: list[str] | None = None,
+) -> int:  # fmt: skip
     """Submit all jobs as one experiment; returns the exit code when they have ended, or, detached, are submitted."""
     from moedsl.cli import attended
     from moedsl.launch.submit import Task, chained, following, sequential
@@ -215,4 +249,4 @@ def _submit(
     plans = {t.name: plan for plan, chain in chains for t in chain}
     tasks = [t for _, chain in chains for t in chain]
     tasks = sequential(tasks) if a.sequential else tasks
-    return attended.run(following(first, tasks), title, home, a.detach, plans, named)
+    return attended.run(following(first, tasks), title, home, a.detach, plans, named, bad)

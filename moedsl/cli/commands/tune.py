@@ -74,7 +74,8 @@ class Cluster:
 
     def submit(self, file: Path, named: Callable[[str], None]) -> int:
         """Submit as `moedsl run FILE --cluster --detach` does."""
-        options = {"expression": None, "like": "", "run": None, "dryrun": False, "json": False, "sequential": False}
+        options = {"expression": None, "like": "", "run": None, "dryrun": False, "json": False, "sequential": False,
+                   "exclude_bad": False}  # fmt: skip
         words = Namespace(file=str(file), cluster=self.name, detach=True, no_preflight=self.no_preflight, **options)
         return run_command.run(words, named)
 

@@ -1,0 +1,383 @@
+"""Check the nodes of a job against each other before its ranks start: `python3 node_check.py node_check.json`.
+
+The job includes this file unchanged; it needs nothing newer than Python 3.8, and torch. The first task of every node
+looks at its own GPUs, its clock and the file system, and measures the network with two other nodes at a time. The first
+node judges, and names each bad node with its reason. The exit code is 0, or 79 if a node is bad. Everything ends within
+`SECONDS`, whatever hangs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from shutil import which
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WRONG = 79
+"""The exit code of head_check.py too."""
+SECONDS = 120.0
+"""The most seconds of the check, after the import of torch."""
+JUDGED_S = 15.0
+"""Seconds more that the other nodes wait for the judgement."""
+FIRST_PORT, PORTS = 20000, 12000
+"""As in script.py; the ranks meet at another port of the range."""
+BYTES = {"nccl": 256 << 20, "gloo": 16 << 20}
+"""What a node sends another one."""
+WRITTEN = 64 << 20
+"""Bytes of the file that each node writes."""
+WRITE_S = 10.0
+SMI_S = 30.0
+SKEW_S = 2.0
+"""The most seconds between a clock and those of most nodes."""
+REPEATS = 5
+"""Measurements of a transfer, of which the quickest counts."""
+SHARE = {"nccl": 0.5, "gloo": 0.1}
+"""The least share of the network that most nodes reach, and of NCCL's also of what is stated. CPUs are noisy."""
+WRITE_SHARE = 0.1
+"""The least share of the writing that most nodes reach, which others of the cluster slow down too."""
+GPU = ("index", "driver_version", "clocks.max.sm", "ecc.errors.uncorrected.volatile.total",
+       "clocks_throttle_reasons.hw_slowdown", "clocks_throttle_reasons.hw_thermal_slowdown",
+       "clocks_throttle_reasons.hw_power_brake_slowdown")  # fmt: skip
+ROWS = ("remapped_rows.pending", "remapped_rows.failure")
+SLOWED = {"hw_slowdown": "slows down", "hw_thermal_slowdown": "is too hot", "hw_power_brake_slowdown": "has no power"}
+NO_ANSWER = f"it did not answer within {SECONDS / 2:.0f} s"
+
+
+def own(expected: dict[str, Any]) -> dict[str, Any]:
+    """What a node says of itself."""
+    problems: list[str] = []
+    report: dict[str, Any] = {"node": node(), "problems": problems, "gpus": [], "write": None}
+    try:
+        report["gpus"] = list(gpus(problems))
+    except (OSError, subprocess.SubprocessError) as problem:
+        problems.append("nvidia-smi fails: {}".format(" ".join(str(problem).split())))
+    wanted = expected["gpus"]
+    if report["gpus"] and len(report["gpus"]) < wanted:
+        problems.append("it has {} GPUs, and the job needs {}".format(len(report["gpus"]), wanted))
+    answer = within(WRITE_S, lambda: written(expected["folder"]))
+    if isinstance(answer, float):
+        report["write"] = answer
+    else:
+        problems.append("it cannot write into {}: {}".format(expected["folder"], answer))
+    return report
+
+
+def node() -> str:
+    """The name of this node in Slurm."""
+    return os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+
+
+def gpus(problems: list[str]) -> Iterator[dict[str, Any]]:
+    """Ask nvidia-smi for every GPU, and note what is wrong with each."""
+    if which("nvidia-smi") is None:
+        return
+    rows = asked("--query-gpu=" + ",".join(GPU))
+    remapped = asked("--query-remapped-rows=" + ",".join(ROWS), needed=False)
+    links = linked(ask("nvlink", "--status", needed=False))
+    for number, row in enumerate(row for row in rows if len(row) == len(GPU)):
+        found = {field: row[place] for place, field in enumerate(GPU)}
+        name = "GPU {}".format(found["index"])
+        if found[GPU[3]].isdigit() and int(found[GPU[3]]):
+            problems.append(f"{name} has {found[GPU[3]]} uncorrected ECC errors")
+        for field, words in SLOWED.items():
+            if found["clocks_throttle_reasons." + field] == "Active":
+                problems.append(f"{name} {words} ({field})")
+        for place, value in enumerate(remapped[number] if number < len(remapped) else ()):
+            if value.lower() in ("yes", "1"):
+                problems.append(f"{name} must be reset or replaced: {ROWS[place]}")
+        yield {"name": name, "driver": found["driver_version"], "clock": found["clocks.max.sm"],
+               "links": links.get(number)}  # fmt: skip
+
+
+def asked(query: str, needed: bool = True) -> list[list[str]]:
+    """The rows of a query of nvidia-smi."""
+    text = ask(query, "--format=csv,noheader,nounits", needed=needed)
+    return [[value.strip() for value in line.split(",")] for line in text.splitlines() if line.strip()]
+
+
+def ask(*words: str, needed: bool = True) -> str:
+    """What nvidia-smi prints; a question that older drivers do not know is not `needed`."""
+    done = subprocess.run(["nvidia-smi", *words], capture_output=True, text=True, timeout=SMI_S, check=False)
+    if done.returncode and needed:
+        raise OSError(done.stdout.strip() or done.stderr.strip() or f"exit code {done.returncode}")
+    return "" if done.returncode else done.stdout
+
+
+def linked(text: str) -> dict[int, int]:
+    """Count the active NVLinks of each GPU in `nvidia-smi nvlink --status`."""
+    found: dict[int, int] = {}
+    number = -1
+    for line in text.splitlines():
+        head = re.match(r"GPU (\d+):", line)
+        number = int(head[1]) if head else number
+        if number >= 0:
+            found[number] = found.get(number, 0) + bool(re.match(r"\s+Link \d+: [\d.]+ GB/s", line))
+    return found
+
+
+def written(folder: str) -> float:
+    """Bytes a second that this node writes into a folder."""
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    path = os.path.join(folder, f".moedsl-{node()}-{os.getpid()}")
+    piece, began = os.urandom(4 << 20), time.monotonic()
+    try:
+        with open(path, "wb") as file:
+            for _ in range(WRITTEN // len(piece)):
+                file.write(piece)
+            os.fsync(file.fileno())
+        return WRITTEN / (time.monotonic() - began)
+    finally:
+        if os.path.exists(path):
+            os.unlink(path)
+
+
+def within(seconds: float, work: Callable[[], float]) -> float | str:
+    """Do something that may hang or fail; return its answer, or why there is none."""
+    answer: list[float | str] = []
+
+    def run() -> None:
+        try:
+            answer.append(work())
+        except OSError as problem:
+            answer.append(problem.strerror or str(problem))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return answer[0] if answer else f"no answer within {seconds:.0f} s"
+
+
+def network(rank: int, world: int) -> None:
+    """Measure the network: with each neighbour, then among all nodes. What is known goes to the store at once."""
+    import torch
+    import torch.distributed as dist
+
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    store = connected(False)  # of its own: one that waits would keep the judge waiting too
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=SECONDS))
+    device, size = ("cuda" if backend == "nccl" else "cpu"), BYTES[backend]
+    data, got = (torch.zeros(size // 4, device=device) for _ in range(2))
+    done = torch.cuda.synchronize if backend == "nccl" else (lambda: None)
+    dist.all_reduce(data[:1])  # NCCL's first call must be of all
+    pairs: dict[int, float] = {}
+
+    def exchange(other: int) -> None:
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, data, other), dist.P2POp(dist.irecv, got, other)]):
+            work.wait()
+        done()
+
+    def ring() -> None:
+        dist.all_reduce(data)
+        done()
+
+    for other in partners(rank, world):
+        pairs[other] = size / quickest(lambda other=other: exchange(other))
+        store.set(f"pairs/{rank}", json.dumps({"backend": backend, "pairs": pairs}))
+    store.set(f"ring/{rank}", json.dumps(2 * (world - 1) / world * size / quickest(ring)))
+
+
+def quickest(work: Callable[[], None]) -> float:
+    """The seconds of the quickest of several calls; the first one connects, and does not count."""
+    work()
+    times: list[float] = []
+    for _ in range(REPEATS):
+        began = time.monotonic()
+        work()
+        times.append(time.monotonic() - began)
+    return min(times)
+
+
+def connected(serves: bool) -> Any:
+    """Connect to the store of the first node, or open it."""
+    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
+
+    port = FIRST_PORT + (int(os.environ["SLURM_JOB_ID"]) + PORTS // 2) % PORTS
+    return TCPStore(os.environ["MASTER_ADDR"], port, None, serves, timedelta(seconds=SECONDS + JUDGED_S), False)
+
+
+def partners(rank: int, world: int) -> list[int]:
+    """The neighbours of a node, in an order in which all nodes can measure at the same time."""
+    second = rank - 1 if rank % 2 == 0 else rank + 1
+    both = (rank ^ 1, second % world if world % 2 == 0 else second)
+    return [p for p in dict.fromkeys(both) if 0 <= p < world and p != rank]
+
+
+def judge(reports: dict[int, dict[str, Any]], names: list[str], expected: dict[str, Any]) -> Iterator[str]:
+    """Name the bad nodes with their reasons: what they say of themselves, and how they differ from most."""
+    silent = [i for i in reports if "pairs" not in reports[i] and partners(i, len(names))]
+    if reports and len(silent) == len(names):
+        yield f"the network test ended on no node within {SECONDS:.0f} s"
+        silent = []
+    for i, name in enumerate(names):
+        for why in reasons(i, reports, expected) if i in reports else [NO_ANSWER]:
+            yield f"node {name} is bad: {why}"
+        if i in silent and len(reports) == len(names):
+            others = " and ".join(names[p] for p in partners(i, len(names)))
+            yield f"node {name} is bad: its network test with {others} did not end"
+
+
+def reasons(i: int, reports: dict[int, dict[str, Any]], expected: dict[str, Any]) -> Iterator[str]:
+    """Why a node that answers is bad."""
+    mine, each = reports[i], reports.values()
+    yield from mine["problems"]
+    for field, words in (("driver", "driver"), ("clock", "highest clock"), ("links", "number of NVLinks")):
+        most = most_common([gpu[field] for r in each for gpu in r["gpus"]])
+        for gpu in mine["gpus"]:
+            if gpu[field] != most:
+                yield "the {} of {} is {}, of most GPUs {}".format(words, gpu["name"], gpu[field], most)
+    skew = mine["time"] - statistics.median(r["time"] for r in each)
+    if abs(skew) > SKEW_S:
+        yield f"its clock is {skew:+.1f} s from that of most nodes"
+    yield from slow("it writes {}", mine["write"], [r["write"] for r in each], WRITE_SHARE)
+    backend = mine.get("backend", "gloo")
+    stated = expected["network"] if backend == "nccl" else 0.0
+    words = "it exchanges {} with its neighbours"
+    yield from slow(words, best(mine), [best(r) for r in each], SHARE[backend], stated)
+
+
+def best(report: dict[str, Any]) -> float | None:
+    """The better one of a node's neighbours: of a bad node both are slow, of its neighbours one."""
+    return max(report.get("pairs", {}).values(), default=None)
+
+
+def most_common(values: list[Any]) -> Any:
+    return max(set(values), key=values.count) if values else None
+
+
+def slow(words: str, mine: float | None, each: list[float | None], share: float, stated: float = 0.0) -> Iterator[str]:
+    """Whether a rate is below a share of that of most nodes, of which there are three or more, or of what is stated."""
+    known = [value for value in each if value is not None]
+    if mine is None:
+        return
+    if len(known) > 2 and mine < share * statistics.median(known):
+        yield (words + ", most nodes {}").format(rate(mine), rate(statistics.median(known)))
+    elif mine < share * stated:
+        yield (words + ", and its network has {}").format(rate(mine), rate(stated))
+
+
+def rate(value: float) -> str:
+    return f"{value / 1e9:.3g} GB/s"
+
+
+def nodes(text: str) -> list[str]:
+    """The names of a list of Slurm's: n[1-3,08],m4."""
+    found: list[str] = []
+    for prefix, inside in re.findall(r"([^,\[]+)(?:\[([^\]]*)\])?", text):
+        for part in inside.split(",") if inside else [None]:
+            low, _, high = (part or "").partition("-")
+            numbers = range(int(low), int(high or low) + 1) if part else []
+            found += ["{}{:0{}d}".format(prefix, n, len(low)) for n in numbers] or [prefix]
+    return found
+
+
+def summary(reports: dict[int, dict[str, Any]], names: list[str], seconds: float) -> str:
+    """What was measured on nodes that are all good."""
+    each = list(reports.values())
+    said = [f"{len(names)} in {seconds:.0f} s"]
+    rings = [r["ring"] for r in each if "ring" in r]
+    slowest = min(((value, names[i], names[int(p)]) for i, r in reports.items()
+                   for p, value in r.get("pairs", {}).items()), default=None)  # fmt: skip
+    if slowest:
+        said.append(f"slowest pair {slowest[1]} and {slowest[2]} with {rate(slowest[0])}")
+    if rings:
+        said.append(f"all_reduce {rate(min(rings))}")
+    said.append("files {} a node".format(rate(statistics.median(r["write"] for r in each))))
+    times = [r["time"] for r in each]
+    return "moedsl: nodes are good: {}, clocks within {:.3f} s".format(", ".join(said), max(times) - min(times))
+
+
+def met(store: Any, key: str, wanted: list[int], until: float) -> list[int]:
+    """Wait for what these nodes write; return those that have."""
+    left = wanted
+    while True:
+        left = [i for i in left if not store.check([f"{key}/{i}"])]
+        if not left or time.monotonic() > until:
+            return [i for i in wanted if i not in left]
+        time.sleep(0.1)
+
+
+def first(store: Any, names: list[str], expected: dict[str, Any], began: float) -> list[str]:
+    """Judge all nodes, on the first one."""
+    world = len(names)
+    here = met(store, "own", list(range(world)), began + SECONDS / 2)
+    whole = len(here) == world
+    store.set("start", json.dumps(whole))
+    measure(store, 0, world, whole, began)
+    if whole and world > 1:
+        met(store, "ring", here, began + SECONDS)
+    timed = met(store, "time", here, time.monotonic() + JUDGED_S)
+    reports = {i: read(store, i) for i in timed}
+    found = list(judge(reports, names, expected))
+    store.set("verdict", json.dumps(bool(found)))
+    for text in found:
+        print("moedsl preflight: " + text, file=sys.stderr)
+    if not found:
+        print(summary(reports, names, time.monotonic() - began), file=sys.stderr)
+    met(store, "heard", here[1:], time.monotonic() + JUDGED_S)  # the store ends with this process
+    return found
+
+
+def read(store: Any, i: int) -> dict[str, Any]:
+    """Everything that is known of a node."""
+    report = json.loads(store.get(f"own/{i}"))
+    report["time"] = json.loads(store.get(f"time/{i}"))
+    if store.check([f"pairs/{i}"]):
+        report.update(json.loads(store.get(f"pairs/{i}")))
+    if store.check([f"ring/{i}"]):
+        report["ring"] = json.loads(store.get(f"ring/{i}"))
+    return report
+
+
+def measure(store: Any, rank: int, world: int, whole: bool, began: float) -> None:
+    """Write down the time when all start, and measure the network in a thread, which may hang."""
+    store.set(f"time/{rank}", json.dumps(time.time()))
+    if whole and world > 1:
+        thread = threading.Thread(target=network, args=(rank, world), daemon=True)
+        thread.start()
+        thread.join(max(0.0, began + SECONDS - time.monotonic()))
+
+
+def main(file: str) -> int:
+    """Check, and return the exit code."""
+    if os.environ.get("SLURM_LOCALID", "0") != "0":
+        return 0
+    names = nodes(os.environ["SLURM_JOB_NODELIST"])
+    rank = int(os.environ["SLURM_NODEID"])
+    with open(file) as stream:
+        expected = json.load(stream)
+    importlib.import_module("torch.distributed")  # its seconds do not count
+    began = time.monotonic()
+    try:
+        store = connected(rank == 0)
+    except RuntimeError as problem:
+        text = "moedsl preflight: node {} is bad: {} cannot reach it: {}"
+        print(text.format(names[0], node(), str(problem).splitlines()[0]), file=sys.stderr)
+        return WRONG
+    store.set(f"own/{rank}", json.dumps(own(expected)))
+    if rank == 0:
+        bad = bool(first(store, names, expected, began))
+    else:
+        whole = json.loads(store.get("start"))
+        measure(store, rank, len(names), whole, began)
+        bad = json.loads(store.get("verdict"))
+        store.set(f"heard/{rank}", "")
+    return WRONG if bad else 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1])
+    sys.stderr.flush()
+    os._exit(code)  # whatever still hangs in a thread

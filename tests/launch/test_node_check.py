@@ -1,0 +1,203 @@
+"""The check of a job's nodes: what is judged, and the whole of it over processes that stand for nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moedsl.launch import node_check
+
+Json = dict[str, Any]
+NAMES = ["n1", "n2", "n3", "n4"]
+EXPECTED = {"gpus": 2, "network": 50e9, "folder": "/ckpt"}
+
+
+def report(i: int, **more: Any) -> Json:
+    """What a good node of four says."""
+    gpus = [{"name": f"GPU {n}", "driver": "580.65.06", "clock": "1980", "links": 18} for n in range(2)]
+    pairs = dict.fromkeys(map(str, node_check.partners(i, 4)), 45e9)
+    return {"node": NAMES[i], "problems": [], "gpus": gpus, "write": 2e9, "time": 1000.0, "backend": "nccl",
+            "pairs": pairs, "ring": 40e9, **more}  # fmt: skip
+
+
+def gpus_with(field: str, value: object) -> list[Json]:
+    return [*report(0)["gpus"][:1], {**report(0)["gpus"][1], field: value}]
+
+
+@pytest.mark.parametrize(("wrong", "text"), [
+    ({}, None),
+    ({"problems": ["GPU 1 has 4 uncorrected ECC errors"]}, "GPU 1 has 4 uncorrected ECC errors"),
+    ({"gpus": gpus_with("driver", "570.1")}, "the driver of GPU 1 is 570.1, of most GPUs 580.65.06"),
+    ({"gpus": gpus_with("clock", "1200")}, "the highest clock of GPU 1 is 1200, of most GPUs 1980"),
+    ({"gpus": gpus_with("links", 12)}, "the number of NVLinks of GPU 1 is 12, of most GPUs 18"),
+    ({"time": 1042.5}, "its clock is +42.5 s from that of most nodes"),
+    ({"time": 998.9}, None),
+    ({"write": 0.1e9}, "it writes 0.1 GB/s, most nodes 2 GB/s"),
+    ({"write": 0.5e9}, None),
+    ({"pairs": {"0": 10e9, "1": 9e9}}, "it exchanges 10 GB/s with its neighbours, most nodes 45 GB/s"),
+    ({"pairs": {"0": 10e9, "1": 40e9}}, None),
+])  # fmt: skip
+def test_a_node_that_differs_is_bad(wrong: Json, text: str | None) -> None:
+    reports = {i: report(i, **(wrong if i == 2 else {})) for i in range(4)}
+    assert list(node_check.judge(reports, NAMES, EXPECTED)) == [f"node n3 is bad: {text}"] * (text is not None)
+
+
+def test_a_slow_network_is_bad_on_every_node() -> None:
+    reports = {i: report(i, pairs={"0": 20e9}) for i in range(4)}
+    found = list(node_check.judge(reports, NAMES, EXPECTED))
+    assert [line.split()[1] for line in found] == NAMES
+    assert "it exchanges 20 GB/s with its neighbours, and its network has 50 GB/s" in found[0]
+    on_cpus = {i: report(i, pairs={"0": 1e9 + i}, backend="gloo") for i in range(4)}
+    assert not list(node_check.judge(on_cpus, NAMES, EXPECTED))
+
+
+def test_a_node_without_an_answer_is_bad() -> None:
+    reports = {i: {k: v for k, v in report(i).items() if k not in ("pairs", "backend")} for i in (0, 1, 3)}
+    assert list(node_check.judge(reports, NAMES, EXPECTED)) == ["node n3 is bad: it did not answer within 60 s"]
+
+
+def test_a_network_that_hangs_names_those_who_wait() -> None:
+    hung = [{k: v for k, v in report(i).items() if k not in ("pairs", "ring")} for i in range(4)]
+    reports = {0: report(0), 1: report(1), 2: hung[2], 3: hung[3]}
+    assert [line.partition(":")[0] for line in node_check.judge(reports, NAMES, EXPECTED)] == [
+        "node n3 is bad", "node n4 is bad"
+    ]  # fmt: skip
+    assert list(node_check.judge(dict(enumerate(hung)), NAMES, EXPECTED)) == [
+        "the network test ended on no node within 120 s"
+    ]
+
+
+@given(st.integers(1, 70))
+def test_neighbours_measure_each_other_at_the_same_time(world: int) -> None:
+    """Each waits for the partner that is first in its own list: all are served."""
+    left = {i: node_check.partners(i, world) for i in range(world)}
+    assert all(i in left[p] for i in left for p in left[i])
+    assert all(left.values()) or world == 1
+    while any(left.values()):
+        meet = [i for i in left if left[i] and left[left[i][0]][:1] == [i]]
+        assert meet, left
+        for i in meet:
+            left[i] = left[i][1:]
+
+
+@pytest.mark.parametrize(("text", "names"), [
+    ("n1", ["n1"]), ("n[1-3,08],m4", ["n1", "n2", "n3", "n08", "m4"]), ("gpu-a[009-011]", ["gpu-a009", "gpu-a010", "gpu-a011"]),
+    ("a,b[2,5]", ["a", "b2", "b5"]),
+])  # fmt: skip
+def test_a_list_of_nodes(text: str, names: Sequence[str]) -> None:
+    assert node_check.nodes(text) == names
+
+
+Smi = Callable[..., list[str]]
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Smi:
+    """What is found wrong with an nvidia-smi that prints these texts."""
+
+    def found(gpus: str, rows: str = "No, No\nNo, No", links: str = "", code: int = 0) -> list[str]:
+        path = tmp_path / "nvidia-smi"
+        path.write_text(f"#!/bin/bash\ncase $1 in --query-gpu*) printf '{gpus}\\n';; --query-r*) printf '{rows}\\n';;\n"
+                        f"nvlink) printf '{links}\\n';; esac\nexit {code}\n")  # fmt: skip
+        path.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        return node_check.own({"gpus": 2, "folder": str(tmp_path / "not" / "there")})["problems"]
+
+    return found
+
+
+GOOD = "0, 580.65.06, 1980, 0, Not Active, Not Active, Not Active"
+
+
+@pytest.mark.parametrize(("gpus", "more", "text"), [
+    (f"{GOOD}\\n1{GOOD[1:]}", {}, ""),
+    (f"{GOOD}\\n1, 580.65.06, 1980, 7, Not Active, Not Active, Not Active", {}, "GPU 1 has 7 uncorrected ECC errors"),
+    (f"{GOOD}\\n1, 580.65.06, 1980, [N/A], Not Active, Active, Not Active", {}, "GPU 1 is too hot (hw_thermal_slowdown)"),
+    (f"{GOOD}\\n1{GOOD[1:]}", {"rows": "No, No\\nYes, No"}, "GPU 1 must be reset or replaced: remapped_rows.pending"),
+    (GOOD, {}, "it has 1 GPUs, and the job needs 2"),
+    ("Unable to determine the device handle for GPU1: 0000:4E:00.0: Unknown Error", {"code": 255},
+     "nvidia-smi fails: Unable to determine the device handle for GPU1: 0000:4E:00.0: Unknown Error"),
+])  # fmt: skip
+def test_a_bad_gpu(smi: Smi, gpus: str, more: Mapping[str, Any], text: str) -> None:
+    assert smi(gpus, **more) == [text] * bool(text)
+
+
+def test_links_that_are_active_are_counted() -> None:
+    text = ("GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: 26.562 GB/s\n"
+            "GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n")  # fmt: skip
+    assert node_check.linked(text) == {0: 2, 1: 1}
+
+
+def test_a_file_system_that_hangs_is_not_waited_for() -> None:
+    assert node_check.within(0.2, lambda: time.sleep(60) or 0.0) == "no answer within 0 s"
+
+
+# ---------------------------------------------------------------- over processes
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Callable[..., tuple[list[int], str]]:
+    """Run the check on processes of this machine, with shorter limits; the exit codes, and all that they print."""
+    source = Path(node_check.__file__).read_text()
+    (tmp_path / "check.py").write_text(
+        source.replace("SECONDS = 120.0", "SECONDS = 60.0").replace("JUDGED_S = 15.0", "JUDGED_S = 5.0")
+    )
+    (tmp_path / "check.json").write_text(json.dumps({"gpus": 0, "network": 50e9, "folder": str(tmp_path)}))
+
+    def run(names: str, present: Sequence[int], **more: str) -> tuple[list[int], str]:
+        own = {"SLURM_JOB_NODELIST": names, "SLURM_JOB_ID": str(os.getpid()), "MASTER_ADDR": "127.0.0.1"}
+        command = [sys.executable, "-c", _RUN.format(folder=str(tmp_path)), str(tmp_path / "check.json")]
+        each = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True,
+                                 env={**os.environ, **own, "SLURM_NODEID": str(i), "SLURMD_NODENAME": f"n{i + 1}", **more})
+                for i in present]  # fmt: skip
+        said = [process.communicate(timeout=200)[1] for process in each]
+        return [process.returncode for process in each], "".join(said)
+
+    return run
+
+
+_RUN = """
+import os, sys, time
+sys.path.insert(0, {folder!r})
+import check
+if os.environ.get("LATE") == os.environ["SLURMD_NODENAME"]:
+    now = time.time
+    time.time = lambda: now() + 30
+code = check.main(sys.argv[1])
+sys.stderr.flush()
+os._exit(code)
+"""
+
+
+def test_good_nodes(nodes: Callable[..., tuple[list[int], str]]) -> None:
+    codes, said = nodes("n[1-3]", [0, 1, 2])
+    assert codes == [0, 0, 0] and "moedsl: nodes are good: 3 in" in said, said
+    assert "all_reduce" in said and "is bad" not in said
+
+
+def test_a_clock_that_is_wrong(nodes: Callable[..., tuple[list[int], str]]) -> None:
+    codes, said = nodes("n[1-3]", [0, 1, 2], LATE="n2")
+    assert codes == [79, 79, 79] and said.count("is bad") == 1, said
+    assert "node n2 is bad: its clock is +30.0 s" in said
+
+
+def test_a_node_that_never_comes_costs_bounded_time(nodes: Callable[..., tuple[list[int], str]]) -> None:
+    began = time.monotonic()
+    codes, said = nodes("n[1-3]", [0, 1])
+    assert codes == [79, 79] and "node n3 is bad: it did not answer within 30 s" in said, said
+    assert time.monotonic() - began < 60 + 5
+
+
+def test_one_node_measures_no_network(nodes: Callable[..., tuple[list[int], str]]) -> None:
+    codes, said = nodes("n1", [0])
+    assert codes == [0] and "all_reduce" not in said, said
