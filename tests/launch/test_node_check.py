@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -140,6 +141,11 @@ def test_links_that_are_active_are_counted() -> None:
 
 def test_a_file_system_that_hangs_is_not_waited_for() -> None:
     assert node_check.within(0.2, lambda: time.sleep(60) or 0.0) == "no answer within 0 s"
+
+
+def test_an_old_python_reads_it() -> None:
+    """The python3 of an image may be 3.8."""
+    ast.parse(Path(node_check.__file__).read_text(encoding="ascii"), feature_version=(3, 8))
 
 
 # ---------------------------------------------------------------- over processes

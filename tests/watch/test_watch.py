@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +18,11 @@ import pytest
 from moedsl.cli.commands import watch as watch_command
 from moedsl.cli.main import main
 from moedsl.compiler import load_stdlib
-from moedsl.diagnose.scan import symptoms
+from moedsl.diagnose.scan import Scan, symptoms
 from moedsl.launch.store import Job
 from moedsl.results import line
 from moedsl.watch import feeds
+from moedsl.watch.reading import Reading
 from moedsl.watch.sources import Paths, source
 from moedsl.watch.view import Watched, view
 from tests.cli.test_imports import HEAVY, imported
@@ -172,6 +174,27 @@ def test_the_lines_are_those_of_nvidias_code() -> None:
     assert line.read(CLOCK) == line.Clock("2026-11-20 10:00:00")
     assert line.read(NVRX) == line.Slow({3: "n1", 2: "n1"}, None)
     assert line.read(CORE) == line.Slow({6: None}, 1.3)
+
+
+KUBECTL = """#!/bin/bash
+echo "$@" >> {folder}/asked
+echo '[pod/a/node] 2026-11-20T10:00:01.5Z {first}'
+[ "$(wc -l < {folder}/asked)" = 1 ] || echo '[pod/a/node] 2026-11-20T10:00:03.5Z {second}'
+"""
+
+
+def test_pods_are_asked_for_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kubectl").write_text(
+        KUBECTL.format(folder=tmp_path, first=steps(1, 1, 0).strip(), second=steps(2, 2, 2).strip())
+    )
+    (tmp_path / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    pods = feeds.Pods("kubeflow://nemo_run/e___t___job", SimpleNamespace(namespace="default", num_nodes=1))
+    log = Reading(pods, Scan(()))
+    log.more(whole=False)
+    log.more(whole=False)
+    assert [list(a.ends) for a in log.attempts] == [[1, 2]]
+    assert "--since-time=2026-11-20T10:00:01.5Z" in (tmp_path / "asked").read_text().splitlines()[1]
 
 
 # ---------------------------------------------------------------- what is known of a run
