@@ -50,6 +50,7 @@ MODEL = {
     "HybridModelProvider": "megatron.bridge.models.hybrid.hybrid_provider:HybridModelProvider",
     "Qwen3VLMoEModelProvider": "megatron.bridge.models.qwen_vl.qwen3_vl_provider:Qwen3VLMoEModelProvider",
     "KimiK25VLModelProvider": "megatron.bridge.models.kimi_vl.kimi_k25_vl_provider:KimiK25VLModelProvider",
+    "Gemma4VLModelProvider": "megatron.bridge.models.gemma_vl.gemma4_vl_provider:Gemma4VLModelProvider",
 }
 """The providers that AutoBridge makes for the stdlib's models, by the newest release's names."""
 NESTED = {
@@ -61,7 +62,7 @@ COPIED = {"dataset.sequence_length": "dataset.seq_length"}
 """Fields that their own section copies from another (bridge training/config.py:304)."""
 REGISTERED = re.compile(r"^@MegatronModelBridge\.register_bridge\((.*?)\)\nclass ", re.DOTALL | re.MULTILINE)
 """The arguments with which a bridge is registered, in its source."""
-OTHERWISE = {"gemma4_vl": "gemma4", "qwen3_omni": "qwen3_omni_moe"}
+OTHERWISE = {"gemma4": "gemma4_text", "gemma4_vl": "gemma4", "qwen3_omni": "qwen3_omni_moe"}
 """Bridge's name of a family, if it is not the `model_type` of the configurations."""
 BY_CLASS = {
     "Glm4vMoeForConditionalGeneration": "glm4v_moe",
@@ -85,7 +86,8 @@ OPTIONAL = {
 def classes(section: str, annotation: str, config: Any) -> list[type]:
     """List the dataclasses that may fill a section, from the names in its annotation."""
     if section == "model":
-        return [_load(RELEASE.classes.get(name, place)) for name, place in MODEL.items()]
+        places = (RELEASE.classes.get(name, place) for name, place in MODEL.items())
+        return [_load(place) for place in places if importlib.util.find_spec(place.partition(":")[0])]
     if section in OPTIONAL:
         return [_load(name) for name in OPTIONAL[section]]
     named = [getattr(config, word, None) for word in re.findall(r"\w+", annotation)]
@@ -164,7 +166,8 @@ def _json(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(k): _json(v) for k, v in value.items()}
     named = getattr(value, "__name__", None) or str(value)
-    return named if " object at " not in named and not named.startswith("functools.partial(") else type(value).__name__
+    unnamed = any(sign in named for sign in (" object at ", "\n", "functools.partial("))
+    return type(value).__name__ if unnamed else named
 
 
 def written(of: list[type], over: tuple[str, ...], kinds: dict[str, list[type]]) -> Iterator[tuple[str, str]]:
@@ -211,7 +214,8 @@ def provided(known: dict[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]
                 found = bridge.from_hf_pretrained(name, **code)
             made = found.to_megatron_provider(load_weights=False)
         except ValueError as error:
-            refused[name] = next(line.strip(" \u2717\n") for line in str(error).splitlines() if line.strip())
+            first = next(line.strip(" \u2717\n") for line in str(error).splitlines() if line.strip())
+            refused[name] = first.rpartition("Last error: ")[2].partition(". ")[0]
             continue
         values = {f.name: _json(getattr(made, f.name)) for f in dataclasses.fields(made) if f.name in known}
         out[name] = {n: v for n, v in sorted(values.items()) if {v != d for d in _defaults(known[n])} != {False}}

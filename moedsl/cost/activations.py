@@ -32,6 +32,21 @@ ByKind = Mapping[str, Floats]
 """Bytes of a layer of each kind (`blocks.kinds`)."""
 
 
+EAGER_NORM = 12
+"""Bytes that a norm of separate kernels keeps of a number: its input twice and its normalised copy, in FP32 (bridge
+models/gemma/modeling_gemma4.py:87-95)."""
+AROUND_EXPERTS = 3 * EAGER_NORM + 2 * BF16
+"""Of sandwich norms, bytes of a number of the hidden state that recomputed experts keep: three such norms, and the
+inputs of shared experts and router (bridge models/gemma/modeling_gemma4.py:1327-1342)."""
+AROUND_ROUTER = 3 * EAGER_NORM
+"""Bytes of the norms of the router's input and of both kinds of experts' output."""
+
+POOLED_LAYER = 6 + 6 * 4 + 2
+"""Numbers of the hidden width that a layer of a pooled tower keeps, in BF16: the inputs of its linears, queries, keys,
+values and attention's output; of six norms the input and the normalised copy in FP32, and of that of values the input
+(transformers models/gemma4/modeling_gemma4.py, Gemma4RMSNorm)."""
+
+
 @frozen
 class Sizes:
     """Tokens and number formats by row."""
@@ -115,19 +130,20 @@ def _norm_leaves_graph(t: Table) -> Floats:
 
 def attention(m: Model, s: Sizes) -> Floats:
     """Count one attention block with its norm; the layer's input is counted with the layer."""
-    return (_mla(m, s) if m.attention == "mla" else _gqa(m, s)) + _scores(s)
+    return (_mla(m, s) if m.attention == "mla" else _gqa(m, s)) + _scores(m, s)
 
 
-def _scores(s: Sizes) -> Floats:
-    """Count what separate kernels of attention keep for each score."""
-    return s.scores * s.pairs * s.keep["core_attn"] * s.here["core_attn"]
+def _scores(m: Model, s: Sizes) -> Floats:
+    """Count what separate kernels of attention keep for each score: the probabilities at least."""
+    return max(s.scores, BF16 * m.wide_heads) * s.pairs * s.keep["core_attn"] * s.here["core_attn"]
 
 
 def _gqa(m: Model, s: Sizes) -> Floats:
     """The input norm is fused into the linear, which keeps its output even with recompute. A fused norm of queries and
     keys keeps its input, a split one the same in FP32 and its normalised copy (bridge
-    models/minimax_m2/minimax_m2_provider.py:65-85). An output gate is kept, together with its input and the product
-    that enters the projection (core transformer/attention.py:1624).
+    models/minimax_m2/minimax_m2_provider.py:65-85). Sandwich norms are one after the output projection, and one of
+    values in FP32 (bridge models/gemma/modeling_gemma4.py:1679). An output gate is kept, together with its input and
+    the product that enters the projection (core transformer/attention.py:1624).
 
     Recomputed attention keeps v as a view of the whole projection, and therefore the projection too (core
     transformer/attention.py:_checkpointed_attention_forward).
@@ -136,6 +152,7 @@ def _gqa(m: Model, s: Sizes) -> Floats:
     kv = k + m.query_groups * m.value_dim
     gated = BF16 * q + np.where(s.saved < BF16, 0.0, BF16 * q * s.learns * s.here["attn_proj"])
     normed = (q + k) * m.qk_norm * (3 if m.qk_norm_over == "split_heads" else 1)
+    normed = normed + m.sandwich_norms * (m.hidden + 2 * m.query_groups * m.value_dim)
     view = (q + k) * (1.0 - s.keep["core_attn"])
     out = m.heads * m.value_dim * _projected(s) + 4 * m.heads * s.keep["core_attn"]
     projected = (m.hidden * s.saved * s.learns + BF16 * normed) * s.here["qkv_linear"]
@@ -211,8 +228,9 @@ def mixer(m: Model, s: Sizes, kind: Mixer) -> Floats:
 
 def moe_mlp(m: Model, s: Sizes) -> Floats:
     """Count norm output, router, latent projections, routed experts and shared experts."""
-    normed = s.split * m.hidden * BF16 * s.keep["pre_mlp_norm"]
-    return normed + s.keep["moe"] * (_router(m, s) + _latent(m, s) + experts(m, s) + shared(m, s))
+    normed = s.split * m.hidden * (BF16 * s.keep["pre_mlp_norm"] + m.sandwich_norms * AROUND_EXPERTS)
+    inside = s.split * m.hidden * m.sandwich_norms * AROUND_ROUTER
+    return normed + s.keep["moe"] * (_router(m, s) + _latent(m, s) + experts(m, s) + shared(m, s) + inside)
 
 
 def _latent(m: Model, s: Sizes) -> Floats:
@@ -358,7 +376,7 @@ def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, case: Case) ->
     dense = again["dense"] + BF16 * s.split * (products(m) * m.ffn_hidden + 2 * m.hidden)
     largest = np.maximum(moe, dense if m.dense_layers or "-" in m.layer_pattern else 0.0)
     scans = (again[kind] + BF16 * s.split * one.working for kind, one in mixers.of(m).items())
-    attended = 2 * BF16 * s.pairs * (s.scores > 0)
+    attended = 2 * BF16 * s.pairs * (s.scores > 0 or without_window(m).wide_heads)
     indexed = sparse.scratch(s.pairs * s.tp / m.heads) * m.sparse
     return np.maximum.reduce([largest, attended, *scans]) + indexed
 
@@ -384,6 +402,8 @@ def vision_parts(v: Vision, t: Table, trained: tuple[bool, bool]) -> tuple[Float
     patches = BF16 * t["micro_batch"] * float(v.image_tokens * v.merge**2)
     tp = 1.0 if v.replicated else t["tp"]
     inside = 3 * v.hidden + (7 * v.hidden + 2 * v.ffn_hidden) / tp
-    kept = v.hidden + (1 - again(v, t)) * inside
     merged = v.hidden * (2 + 2 / tp) * (1 + len(v.deepstack))
+    if v.pooled:
+        inside, merged = POOLED_LAYER * v.hidden + 4 * v.ffn_hidden, 3 * v.hidden / v.merge**2
+    kept = v.hidden + (1 - again(v, t)) * inside
     return patches * v.layers * kept * tower, patches * merged * (tower or projection)

@@ -66,15 +66,25 @@ def windows(m: Model, first: int, end: int) -> int:
 @lru_cache(maxsize=256)
 def without_window(m: Model) -> Model:
     """Return the model of the layers with full attention, of one whose layers with a window differ."""
-    return evolve(m, window=0, window_every=0, window_leading=0, window_query_groups=0, window_sinks=False)
+    return evolve(
+        _with_one_shape(m), query_groups=m.full_query_groups or m.query_groups, head_dim=m.full_head_dim or m.head_dim
+    )
 
 
 @lru_cache(maxsize=256)
 def with_window(m: Model) -> Model:
     """Return the model of the layers with a window."""
     return evolve(
-        without_window(m), window=m.window, query_groups=m.window_query_groups, attention_sinks=m.window_sinks
+        _with_one_shape(m),
+        window=m.window,
+        query_groups=m.window_query_groups or m.query_groups,
+        attention_sinks=m.window_sinks,
     )
+
+
+def _with_one_shape(m: Model) -> Model:
+    others = ("window", "window_every", "window_leading", "window_query_groups", "full_query_groups", "full_head_dim")
+    return evolve(m, window_sinks=False, **dict.fromkeys(others, 0))
 
 
 @lru_cache(maxsize=1024)

@@ -34,6 +34,18 @@ SPLIT_NORM = 36
 """Bytes that the kernels of a split norm of queries and keys read and write for a number: the copy in FP32 6, its
 square 8, their sum 4, the product with the scale 8, the copy in BF16 6, the product with the weight 4 (bridge
 models/minimax_m2/minimax_m2_provider.py:65-85)."""
+EAGER_NORM = 46
+"""Bytes that separate kernels of a norm read and write for a number: two copies in FP32 12, the square 8, its mean 4,
+two products 16, the copy in BF16 6 (bridge models/gemma/modeling_gemma4.py:87-95)."""
+VALUE_NORM = 32
+"""Of a norm of values: the copy in FP32 6, its square 8, its mean 4, the quotient 8, the copy in BF16 6 (bridge
+models/gemma/modeling_gemma4.py:1679-1681)."""
+UNFUSED_SCORE = 8
+"""Bytes of a score that separate kernels of attention read and write: the product 2, the softmax 4, the second product
+2."""
+TANH = 12
+"""Bytes of a logit that a softcap reads and writes: a quotient, a tanh and a product (bridge
+models/gemma/modeling_gemma4.py:1479-1482)."""
 WIDE = 256.0
 """Numbers of the query, key and value of a head of 128, of which `attention` is stated."""
 FUSED = np.array([p in ("mxfp8", "nvfp4") for p in PRECISION])
@@ -67,6 +79,7 @@ class Work:
     rotary: Floats
     """Rotary embedding and the layout of queries, keys and values, and the output's gate."""
     router: Floats
+    """The router, and the norms around it and the experts that sandwich norms add."""
     mixer: Floats
     """The two projections of a mixer: Mamba-2, or a gated delta net."""
     scan: Floats
@@ -214,19 +227,21 @@ def work(
     chosen, learned = _indexer(m, t, seq, split, bf16 * attended, rate, hbm)
     gate = 6 * m.heads * m.head_dim * m.attention_gate
     normed = SPLIT_NORM * (m.heads + m.query_groups) * m.head_dim * (m.qk_norm_over == "split_heads")
+    normed += m.sandwich_norms * (VALUE_NORM * m.query_groups * m.value_dim + 6 * m.hidden)
+    scores = UNFUSED_SCORE * m.heads * seq * m.wide_heads
     return Work(
         **{name: np.broadcast_to(seconds, split.shape) for name, seconds in mixed.items()},
         **dict.fromkeys((f"window_{name}" for name in IN_WINDOW), np.zeros(t.rows)),
         **{f"adapt_{name}": _adapters(m, hw, t, seq, adapter, parts) for name, parts in _ADAPTED.items()},
         linear=2 * split * attention / rate * narrow + moved * attention / tp,
         up=2 * split * up / rate * narrow,
-        core=2 * split * pairs / widened / (bf16 * attended),
+        core=2 * split * pairs / widened / (bf16 * attended) + split * scores / hbm,
         indexer=chosen,
         indexer_back=learned,
         norm=split * m.hidden * 6 / hbm,
         residual=split * m.hidden * 4 / hbm,
         rotary=split * (qkv * (2 if m.position_embedding_type == "none" else 10) + gate + normed) / hbm,
-        router=split * m.experts * 12 / hbm,
+        router=split * (m.experts * 12 + m.sandwich_norms * (6 * EAGER_NORM - 6) * m.hidden) / hbm,
         latent=split
         * (4 * m.hidden * m.moe_latent / rate + (m.hidden + m.moe_latent) * cast * (m.moe_latent > 0) / hbm)
         + moved * 2 * m.hidden * m.moe_latent,
@@ -242,7 +257,7 @@ def work(
         shared=split * m.shared_expert_hidden * (2 * block * shared / rate + (acted + cast) / hbm)
         + moved * block * m.shared_expert_hidden / tp,
         mtp=4 * split * m.hidden**2 / rate,
-        loss=split * m.vocab * (2 * m.hidden / (bf16 * k.gemm) + 8 / hbm),
+        loss=split * m.vocab * (2 * m.hidden / (bf16 * k.gemm) + (8 + TANH * m.softcap) / hbm),
         vision=encoder,
         merger=projector,
     )
@@ -253,7 +268,8 @@ def _attended(m: Model, t: Table, seq: float, exponential: float) -> Floats:
     if m.sparse:
         return sparse.attention(m, t["tp"] * 1.0, seq, exponential)
     width = m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else m.head_dim + m.value_dim
-    return np.full(t.rows, context(m, seq) * m.heads * (width + exponential))
+    keys = seq if m.wide_heads else context(m, seq)  # separate kernels do not skip what the mask hides
+    return np.full(t.rows, keys * m.heads * (width + exponential))
 
 
 def _indexer(
@@ -363,9 +379,11 @@ def vision(m: Model, t: Table, hw: Hardware) -> tuple[Floats, Floats]:
     if v is None:
         return np.zeros(t.rows), np.zeros(t.rows)
     patches = v.image_tokens * v.merge**2
-    layer = 2 * (4 * v.hidden**2 + 2 * v.hidden * v.ffn_hidden) + 4 * patches * v.hidden
+    layer = 2 * (4 * v.hidden**2 + (2 + v.pooled) * v.hidden * v.ffn_hidden) + 4 * patches * v.hidden
     wide = v.hidden * v.merge**2
     merge = 2 * wide * (wide + v.out_hidden) * (1 + len(v.deepstack)) / v.merge**2
+    if v.pooled:
+        merge = 2 * v.hidden * v.out_hidden / v.merge**2
     split = t["micro_batch"] * patches / (1.0 if v.replicated else t["tp"])
     each = split / (hw.tflops["bf16"] * 1e12 * clock(hw) * hw.constants.attention)
     return each * layer * v.layers, each * merge

@@ -216,7 +216,7 @@ def _buffers(
     travelling = 2.0 * np.maximum.reduce([*moved.values()]) if moved else 0.0
     layer = np.maximum(activations.working_set(m, s, back, whole, case), s.mask)
     work = travelling + layer + t["ep_overlap"] * np.maximum.reduce([saved[kind] for kind in with_experts(m)])
-    loss = case.loss * s.split * m.vocab
+    loss = (case.loss + BF16 * m.softcap) * s.split * m.vocab
     twice = case.captured * t["ep_overlap"]
     again = {kind: twice * size for kind, size in activations.captured(m, s, t).items()}
     fsdp = formats.fsdp(t)

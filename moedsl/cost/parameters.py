@@ -46,7 +46,7 @@ def padded_vocab(vocab: int, divisible_by: int, tp: int) -> int:
 
 def attention(m: Model, tp: int) -> int:
     """Count one attention block with its input norm."""
-    return m.hidden + (_mla(m, tp) if m.attention == "mla" else _gqa(m, tp))
+    return m.hidden * (1 + m.sandwich_norms) + (_mla(m, tp) if m.attention == "mla" else _gqa(m, tp))
 
 
 def _gqa(m: Model, tp: int) -> int:
@@ -115,7 +115,8 @@ def moe(m: Model, tp: int, ep: int, etp: int) -> Parameters:
     wide = m.shared_expert_hidden
     shared = _linears(m, m.hidden, wide, tp) + m.hidden * m.shared_expert_gate if wide else 0
     routed = m.experts // ep * _linears(m, routed_width(m), m.expert_hidden, etp)
-    return Parameters(m.hidden + router + shared, routed)
+    around = (5 * m.hidden + m.experts) * m.sandwich_norms
+    return Parameters(m.hidden + router + shared + around, routed)
 
 
 def layers(m: Model, tp: int, ep: int, etp: int) -> dict[str, Parameters]:
@@ -142,12 +143,16 @@ def mtp(m: Model, tp: int) -> Parameters:
 def vision(v: Vision, tp: int) -> int:
     """Count the vision tower with its mergers: patch and position embeddings are whole, linears split over TP, except
     of a replicated tower."""
-    patches = v.hidden * (v.in_channels * v.temporal_patch * v.patch**2 + 1) + v.positions * v.hidden
+    table = v.positions * (1 + v.pooled)
+    patches = v.hidden * (v.in_channels * v.temporal_patch * v.patch**2 + (not v.pooled) + table)
     return patches + vision_layers(v, tp) + 2 * v.hidden * v.final_norm + sum(mergers(v, tp))
 
 
 def vision_layers(v: Vision, tp: int) -> int:
     """Count the transformer layers of the tower."""
+    if v.pooled:
+        heads = 2 * v.hidden // v.heads
+        return v.layers * (4 * v.hidden + heads + 4 * v.hidden**2 + 3 * v.hidden * v.ffn_hidden)
     tp = 1 if v.replicated else tp
     attention = v.hidden * 4 * (v.hidden + 1) // tp + v.hidden - v.hidden // tp
     mlp = v.ffn_hidden * (2 * v.hidden + 1) // tp + v.hidden
@@ -155,7 +160,10 @@ def vision_layers(v: Vision, tp: int) -> int:
 
 
 def mergers(v: Vision, tp: int) -> tuple[int, ...]:
-    """Count the patch merger, normed before its shuffle, and the deepstack mergers, normed after it."""
+    """Count the patch merger, normed before its shuffle, and the deepstack mergers, normed after it; or the projection
+    of pooled patches."""
+    if v.pooled:
+        return (v.hidden * v.out_hidden,)
     tp = 1 if v.replicated else tp
     wide = v.hidden * v.merge**2
     linears = wide * (wide + 1) // tp + wide * v.out_hidden // tp + v.out_hidden

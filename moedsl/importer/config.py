@@ -122,6 +122,7 @@ def _read_facts(
         facts = _object(top, table.facts, table.only, ignored)
         return facts, {}, [*top.problems, *([] if top.problems else _sane(facts, top, table.facts))]
     text, tower = _nested(top, "text_config"), _nested(top, "vision_config")
+    tower.text = text
     if top.problems:
         return {}, {}, top.problems
     outer = _object(top, table.outer, (), ignored)

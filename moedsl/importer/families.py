@@ -14,9 +14,11 @@ from moedsl.importer.rules import (
     Else,
     Family,
     Flag,
+    Given,
     HeadDim,
     Int,
     OfMtp,
+    OfText,
     Only,
     Positions,
     Product,
@@ -206,6 +208,39 @@ _K25 = "models/kimi_vl/kimi_k25_vl_bridge.py"
 _MOON = "models/kimi_vl/modeling_kimi_k25_vl.py:157"
 """Where Bridge loads the tower from the model's repository."""
 
+_GEMMA4 = "models/gemma/gemma4_provider.py"
+_GEMMA4_LAYERS = "models/gemma/modeling_gemma4.py"
+_GEMMA4_TOWER = "models/gemma_vl/modeling_gemma4_vl.py:158"
+_GEMMA4_TEXT: Mapping[str, Rule] = _CORE | {
+    "position_embedding_type": Const("rope", f"{_GEMMA4}:277"),
+    "qk_norm": Const(True, f"{_GEMMA4}:293"),
+    "sandwich_norms": Const(True, f"{_GEMMA4_LAYERS}:1276"),
+    "softcap": Given("final_logit_softcapping"),
+    "window": Int("sliding_window"),
+    "window_every": Windows(),
+    "full_query_groups": Int("num_global_key_value_heads"),
+    "full_head_dim": Int("global_head_dim"),
+    "experts": Int("num_experts"),
+    "topk": Int("top_k_experts"),
+    "expert_hidden": Int("moe_intermediate_size"),
+    "shared_expert_hidden": Int("intermediate_size"),
+}
+_GEMMA4_ONLY = (
+    Only("enable_moe_block", (True,), "a dense Gemma 4 has no experts"),
+    Only("hidden_activation", ("gelu_pytorch_tanh",), "Megatron Bridge builds this family with that GELU"),
+    _NO_BIAS,
+    Only("attention_k_eq_v", (True, False), "Megatron Bridge builds the projection of values in either case"),
+    Only("hidden_size_per_layer_input", (0,), "Megatron Bridge builds no embeddings of layers with experts"),
+    Only("num_kv_shared_layers", (0,), "Megatron Bridge shares no keys and values among layers with experts"),
+    Only("use_double_wide_mlp", (False,), "Megatron Bridge builds layers with experts of one width"),
+    Only("use_bidirectional_attention", ("vision", None), "text is causal"),
+    Alike("vocab_size_per_layer_input", "vocab_size"),
+)
+_GEMMA4_NOTES = (
+    "The window counts the token itself. A layer has a dense MLP next to its experts: shared experts to Megatron.",
+    "Megatron Bridge keeps a projection of values where they are the keys (models/gemma/gemma4_bridge.py:423).",
+)
+
 FAMILIES: Mapping[str, Family] = {
     "qwen3_moe": Family(
         _QWEN3_MOE | _TIED,
@@ -334,6 +369,40 @@ FAMILIES: Mapping[str, Family] = {
         ),
         ("The window counts the token itself; Bridge passes (window - 1, 0). Layers 2, 4, ... have full attention.",),
     ),
+    "gemma4": Family(
+        _GEMMA4_TEXT,
+        (
+            *_GEMMA4_ONLY,
+            Only("model_type", ("gemma4_text",), "another language model"),
+            Only("tie_word_embeddings", (True,), "it is read at the top of the configuration"),
+        ),
+        _GEMMA4_NOTES,
+        vision={
+            "layers": Int("num_hidden_layers"),
+            "hidden": Int("hidden_size"),
+            "ffn_hidden": Int("intermediate_size"),
+            "heads": Int("num_attention_heads"),
+            "patch": Int("patch_size"),
+            "temporal_patch": Const(1, _GEMMA4_TOWER),
+            "merge": Int("pooling_kernel_size"),
+            "in_channels": Const(3, _GEMMA4_TOWER),
+            "positions": Int("position_embedding_size"),
+            "out_hidden": OfText("hidden_size"),
+            "replicated": Const(True, _GEMMA4_TOWER),
+            "pooled": Const(True, _GEMMA4_TOWER),
+            "image_tokens": Int("default_output_length"),
+        },
+        vision_only=(
+            Only("model_type", ("gemma4_vision",), "another vision tower"),
+            Only("hidden_activation", ("gelu_pytorch_tanh",), "the tower's MLP is a gated GELU"),
+            Only("use_clipped_linears", (False,), "limits of linear layers are not supported"),
+            _NO_BIAS,
+            Alike("num_key_value_heads", "num_attention_heads"),
+            Alike("global_head_dim", "head_dim"),
+        ),
+        outer=_TIED,
+    ),
+    "gemma4_text": Family(_GEMMA4_TEXT | _TIED, _GEMMA4_ONLY, _GEMMA4_NOTES),
     "glm4_moe": Family(
         _CORE
         | {
@@ -479,6 +548,8 @@ PLUMBING = (
 """Checks that every configuration gets."""
 
 NAMES: Mapping[str, str] = {
+    "google/gemma-4-26B-A4B": "gemma4_26b_a4b",
+    "google/gemma-4-26B-A4B-it": "gemma4_26b_a4b_it",
     "Qwen/Qwen3-30B-A3B": "qwen3_30b_a3b",
     "Qwen/Qwen3-235B-A22B": "qwen3_235b_a22b",
     "Qwen/Qwen3-Coder-480B-A35B-Instruct": "qwen3_coder_480b_a35b",

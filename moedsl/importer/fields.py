@@ -25,6 +25,8 @@ class Fields:
     path: str = ""
     known: set[str] = field(factory=set)
     problems: list[Diagnostic] = field(factory=list)
+    text: Fields | None = None
+    """The language model's, of a vision tower."""
 
     def refuse(self, slug: str, key: str, message: str, **more: Any) -> None:
         """Record one refusal; `values` of the diagnostic hold the field's path and its value."""

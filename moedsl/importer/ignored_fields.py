@@ -8,7 +8,8 @@ _GROUPS = {
     "token ids and prompts": """
         bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id decoder_start_token_id image_token_id
         video_token_id vision_start_token_id vision_end_token_id forced_bos_token_id forced_eos_token_id
-        tokenizer_class prefix media_placeholder_token_id ignore_index use_unified_vision_chunk video_placeholder""",
+        tokenizer_class prefix media_placeholder_token_id ignore_index use_unified_vision_chunk video_placeholder
+        audio_token_id boa_token_id boi_token_id eoa_token_id eoa_token_index eoi_token_id""",
     "number formats and stored weights": """
         torch_dtype dtype mamba_ssm_dtype quantization_config use_bfloat16 torchscript tf_legacy_loss""",
     "where code and versions came from": """
@@ -20,7 +21,8 @@ _GROUPS = {
         attention_dropout hidden_dropout dropout resid_pdrop initializer_range""",
     "position encoding: no shape depends on it": """
         rope_theta rope_scaling rope_parameters rope_interleave partial_rotary_factor initial_context_length
-        rotary_dim init_pos_emb_time swa_rope_theta attention_value_scale mrope_section indexer_rope_interleave""",
+        rotary_dim init_pos_emb_time swa_rope_theta attention_value_scale mrope_section indexer_rope_interleave
+        max_position_embeddings""",
     "norm epsilon": "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps layernorm_epsilon projector_ln_eps",
     "a state-space mixer's start, clamp, kernels and cache; its width is heads times their dimension": """
         time_step_min time_step_max time_step_floor time_step_limit rescale_prenorm_residual use_mamba_kernels
@@ -33,7 +35,8 @@ _GROUPS = {
         seq_aux output_router_logits router_jitter_noise scoring_func experts_per_token""",
     "inference, or repeated by another key": """
         use_cache pretraining_tp ep_size max_window_layers sliding_window qk_head_dim num_logits_to_keep
-        moe_router_dtype""",
+        moe_router_dtype vision_soft_tokens_per_image""",
+    "buffers that scale pooled patches": "standardize",
     "the width that latent attention does not use": "head_dim",
     "generation and library defaults": """
         bad_words_ids begin_suppress_tokens chunk_size_feed_forward cross_attention_hidden_size diversity_penalty

@@ -27,6 +27,16 @@ class Int(OneKey):
 
 
 @frozen
+class OfText(OneKey):
+    """Read a whole number of the language model that a vision tower feeds."""
+
+    key: str
+
+    def read(self, fields: Fields) -> int:
+        return fields.text.integer(self.key, 1, None, None) if fields.text else 1
+
+
+@frozen
 class Flag(OneKey):
     """Read true or false."""
 
@@ -87,6 +97,19 @@ class Positions(OneKey):
         if not isinstance(scaling, Mapping):
             return "rope"
         return "yarn" if "yarn" in (scaling.get("type"), scaling.get("rope_type")) else "rope"
+
+
+@frozen
+class Given(OneKey):
+    """Read whether a key has a number: null switches off what it is for."""
+
+    key: str
+
+    def read(self, fields: Fields) -> bool:
+        value = fields.get(self.key)
+        if value is not None and not (isinstance(value, int | float) and not isinstance(value, bool) and value > 0):
+            fields.refuse("import.wrong_type", self.key, f"expected a number above 0 or null, got {show(value)}")
+        return value is not None
 
 
 @frozen
@@ -170,8 +193,8 @@ class OfMtp:
 
 
 Rule = (
-    Int | Flag | Product | HeadDim | Indexes | Windows | Leading | Every | Positions | Const | Times | Else | Pattern
-    | Length | Repeated | OfMtp | Sharing | Zeros | Marked
+    Int | OfText | Flag | Given | Product | HeadDim | Indexes | Windows | Leading | Every | Positions | Const | Times
+    | Else | Pattern | Length | Repeated | OfMtp | Sharing | Zeros | Marked
 )  # fmt: skip
 
 

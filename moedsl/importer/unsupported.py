@@ -21,7 +21,7 @@ class Unsupported:
 
 
 _UNCOMPARED = "no published configuration was compared yet with what Megatron Bridge builds of it"
-_TOWER = "its vision tower is neither Qwen3-VL's nor Kimi-K2.5's, the only ones whose parts have facts"
+_TOWER = "its vision tower is not Qwen3-VL's, Kimi-K2.5's or Gemma 4's, the only ones whose parts have facts"
 _SOUND = "it has an encoder of sound, for which there are no facts"
 
 UNSUPPORTED: Mapping[str, Unsupported] = {
@@ -39,11 +39,6 @@ UNSUPPORTED: Mapping[str, Unsupported] = {
     ),
     "ernie4_5_moe": Unsupported("ERNIE 4.5", _UNCOMPARED),
     "ernie4_5_vl_moe": Unsupported("ERNIE 4.5 VL", _TOWER),
-    "gemma4": Unsupported(
-        "Gemma 4 26B-A4B",
-        "its windowed layers have narrower heads than the others, and each layer has a dense MLP and experts: "
-        "there are no facts for either",
-    ),
     "glm4_moe_lite": Unsupported("GLM-4.7-Flash", _UNCOMPARED),
     "glm4v_moe": Unsupported("GLM-4.5V", _TOWER),
     "hy_v3": Unsupported("Hunyuan V3", _UNCOMPARED),

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from moedsl.importer.layers import Pattern
-from moedsl.importer.rules import Const, Family, Int, OfMtp, Repeated, Rule, Times
+from moedsl.importer.rules import Const, Family, Int, OfMtp, OfText, Repeated, Rule, Times
 from moedsl.schema.facts import Model, Vision
 
 WIDTH = 100
@@ -23,6 +23,7 @@ _LINES = (
     ("max_seq",),
     ("position_embedding_type",),
     ("tied_embeddings",),
+    ("softcap",),
     ("attention",),
     ("heads", "query_groups", "head_dim"),
     ("q_lora_rank", "kv_lora_rank"),
@@ -39,6 +40,8 @@ _LINES = (
     ("window", "window_every", "window_leading"),
     ("window_query_groups",),
     ("window_sinks",),
+    ("full_query_groups", "full_head_dim"),
+    ("sandwich_norms",),
     ("ffn_hidden", "dense_layers"),
     ("gated",),
     ("experts", "topk", "expert_hidden"),
@@ -54,8 +57,9 @@ _VISION_LINES = (
     ("patch", "temporal_patch", "merge", "in_channels"),
     ("positions",),
     ("out_hidden",),
-    ("final_norm", "replicated"),
+    ("final_norm", "replicated", "pooled"),
     ("deepstack",),
+    ("image_tokens",),
 )
 
 
@@ -83,7 +87,10 @@ def write(
     )
     if table.vision:
         out += ["  vision {"]
-        out += _block(_VISION_LINES, vision, table.vision, Vision, "    ", lambda _: "vision_config.")
+        of_text = {fact for fact, rule in table.vision.items() if isinstance(rule, OfText)}
+        out += _block(
+            _VISION_LINES, vision, table.vision, Vision, "    ", lambda f: text if f in of_text else "vision_config."
+        )
         out += ["  }"]
     return "\n".join([*out, "}", ""])
 

@@ -25,6 +25,7 @@ _FAMILIES = {
     "Qwen3VLMoEModelProvider": "qwen3_vl_moe",
     "Qwen35VLMoEModelProvider": "qwen3_5_moe",
     "KimiK25VLModelProvider": "kimi_k25",
+    "Gemma4VLModelProvider": "gemma4",
 }
 """The `model_type` of a provider, if rules need it."""
 _PATTERN = "model.hybrid_layer_pattern"

@@ -41,11 +41,15 @@ QWEN_VL = "QwenVLEnergonTaskEncoderConfig"
 """The encoder of Qwen-VL's images."""
 _QWEN3_VL = Family("megatron.bridge.models.qwen_vl.qwen3_vl_step", encoder=QWEN_VL)
 
+_OWN_PROCESSOR = "HFEnergonTaskEncoderConfig"
+"""The encoder of images by the model's own processor."""
+
 _FAMILIES = {
     "qwen3_vl_moe": _QWEN3_VL,
     "qwen3_5_moe": _QWEN3_VL,
     # bridge recipes/kimi_vl/h100/kimi_k25_vl.py:68
-    "kimi_k25": Family("megatron.bridge.training.vlm_step", remote_code=True, encoder="HFEnergonTaskEncoderConfig"),
+    "kimi_k25": Family("megatron.bridge.training.vlm_step", remote_code=True, encoder=_OWN_PROCESSOR),
+    "gemma4": Family("megatron.bridge.training.vlm_step", encoder=_OWN_PROCESSOR),
     "nemotron_h": Family(hybrid=True),  # transformers has its own code; the code of the checkpoint is not used
     # its bridge lists the checkpoint's tensors (bridge models/mimo_v2_flash/mimo_v2_flash_bridge.py:182)
     "mimo_v2_flash": Family(remote_code=True, config_only=True),
@@ -63,7 +67,8 @@ def provider(model: Model) -> str:
     if model.hybrid:
         return "HybridModelProvider"
     if model.vision is not None:
-        return "KimiK25VLModelProvider" if model.vision.replicated else "Qwen3VLMoEModelProvider"
+        towers = {"kimi_k25": "KimiK25VLModelProvider", "gemma4": "Gemma4VLModelProvider"}
+        return towers.get(model.family, "Qwen3VLMoEModelProvider")
     return "MLAModelProvider" if model.attention == "mla" else "GPTModelProvider"
 
 
@@ -78,6 +83,7 @@ USE = {
     "HybridModelProvider": "hybrid models",
     "Qwen3VLMoEModelProvider": "models with a vision tower",
     "KimiK25VLModelProvider": "Kimi-K2.5",
+    "Gemma4VLModelProvider": "Gemma 4",
     "MLAModelProvider": "models with latent attention",
     "MockVLMSFTDatasetConfig": "models with a vision tower on `data mock`",
     "EnergonDatasetConfig": 'models with a vision tower on `data "PATH"`',

@@ -30,6 +30,8 @@ class Release:
     mtp_alone: bool = True
     """Whether a last stage may hold MTP without a decoder layer: else latent attention becomes an ordinary one there
     (bridge 0.4.2 models/gpt_provider.py:361)."""
+    gemma4_inputs: bool = True
+    """Whether its Gemma 4 norms the inputs of the shared experts and of the router."""
     env_vars: bool = True
     """Whether its ConfigContainer has environment variables."""
 
@@ -54,9 +56,10 @@ RELEASES = (
         classes=_BEFORE_06,
         query_norm=False,
         mtp_alone=False,
+        gemma4_inputs=False,
         env_vars=False,
     ),
-    Release("0.5.1", "0.18.2", classes=_BEFORE_06, query_norm=False, env_vars=False),
+    Release("0.5.1", "0.18.2", classes=_BEFORE_06, query_norm=False, gemma4_inputs=False, env_vars=False),
     Release("0.6.2", "0.19.2"),
 )
 """From the oldest."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moedsl.megatron.fields import data, fields, provided
+from moedsl.megatron.releases import BY_VERSION
 from moedsl.schema.facts import Model
 
 
@@ -13,5 +14,7 @@ def why(model: Model, bridge: str) -> str | None:
         return refused
     if model.indexer_every > 1 and "model.dsa_indexer_topk_freq" not in fields(bridge):
         return "it builds an indexer in each layer, where layers of the model share the keys of one"
+    if model.sandwich_norms and not BY_VERSION[bridge].gemma4_inputs:
+        return "it builds layers without the norms of the inputs of the shared experts and the router"
     normless = model.qk_norm and provided(model.hf, bridge).get("qk_layernorm") is False
     return "it builds the model without its QK norm" if normless else None

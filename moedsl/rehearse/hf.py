@@ -37,7 +37,7 @@ def find(hf: str, family: str) -> Path | Diagnostic:
     Its own is a folder that `hf` names, or in the stdlib or this user's hub cache. rehearse.no_config if there is none:
     nothing is downloaded.
     """
-    found = next((p for p in _candidates(hf) if _family(p) == family), None)
+    found = next((p for p in _candidates(hf) if _of(p, family)), None)
     if found is not None:
         return found
     help = f"name a folder with a config.json of the family {family} as the model's `hf`, or cache {hf} once"
@@ -52,18 +52,26 @@ def _candidates(hf: str) -> Iterator[Path]:
     yield from sorted(shipped.glob("*--*"))
 
 
-def _family(folder: Path) -> str | None:
-    """The model_type of a folder's config.json; None if there is none to read."""
+def _of(folder: Path, family: str) -> dict[str, Any] | None:
+    """Read the configuration of `family` in a folder: its config.json, or the language model in one; None if neither
+    is of it."""
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        whole = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return config.get("model_type") if isinstance(config, dict) else None
+    if not isinstance(whole, dict):
+        return None
+    text = whole.get("text_config")
+    if isinstance(text, dict) and text.get("model_type") == family:
+        named = [name.replace("ForConditionalGeneration", "ForCausalLM") for name in whole.get("architectures", ())]
+        return {**text, "architectures": named}
+    return whole if whole.get("model_type") == family else None
 
 
 def files(folder: Path, small: Model) -> dict[str, str]:
     """The files for the small model's folder: its config.json, and the family's own code if it has any."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = _of(folder, small.family)
+    assert config is not None, "find has seen it"
     code = {p.name: p.read_text(encoding="utf-8") for p in sorted(folder.glob("*.py"))}
     return {"config.json": json.dumps(resized(config, small), indent=2) + "\n", **code}
 

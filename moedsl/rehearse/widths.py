@@ -13,13 +13,14 @@ from moedsl.schema.facts import Model
 HIDDEN, HEAD, EXPERT, DENSE, RANK, VOCAB = 64, 16, 32, 128, 32, 512
 MAMBA_HEADS = 16
 """Width of a group, so that a projection of a mixer's input is a multiple of 16, as kernels and FP8 need."""
-LANGUAGE = {"qwen3_vl_moe": "qwen3_moe", "qwen3_5_moe": "qwen3_next", "kimi_k25": "kimi_k2"}
+LANGUAGE = {"qwen3_vl_moe": "qwen3_moe", "qwen3_5_moe": "qwen3_next", "kimi_k25": "kimi_k2", "gemma4": "gemma4_text"}
 """The family of a vision-language model's language model."""
 SHRUNK = (
     "layers", "hidden", "vocab", "heads", "query_groups", "head_dim", "ffn_hidden", "experts", "expert_hidden",
     "shared_expert_hidden", "dense_layers", "mtp_layers", "q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim",
-    "v_head_dim", "window", "window_every", "window_leading", "window_query_groups", "layer_pattern", "mamba_heads",
-    "mamba_head_dim", "mamba_state", "mamba_groups", "linear_every", "linear_key_heads", "linear_value_heads",
+    "v_head_dim", "window", "window_every", "window_leading", "window_query_groups", "full_query_groups",
+    "full_head_dim", "layer_pattern", "mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups", "linear_every",
+    "linear_key_heads", "linear_value_heads",
     "linear_key_dim", "linear_value_dim", "moe_latent", "indexer_heads", "indexer_dim", "indexer_topk",
     "indexer_every", "indexer_leading",
 )  # fmt: skip
@@ -28,6 +29,7 @@ SAME = (
     "topk", "routing_groups", "topk_groups", "attention", "qk_norm", "qkv_bias", "attention_bias", "mlp_bias",
     "attention_sinks", "router_bias", "tied_embeddings", "shared_expert_gate", "gated", "mtp_pattern",
     "mtp_repeated", "attention_gate", "qk_norm_over", "mtp_dense", "window_sinks",
+    "sandwich_norms", "softcap",
 )  # fmt: skip
 """Facts that stay."""
 
@@ -55,7 +57,7 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
         heads=max(heads, sizes["tp"] * sizes["cp"]),
         query_groups=max(heads, sizes["tp"] * sizes["cp"]) if mla else groups,
         head_dim=HEAD,
-        ffn_hidden=expert if m.ffn_hidden == m.expert_hidden else _split(DENSE, sizes["tp"]),
+        ffn_hidden=_dense(m, expert, sizes["tp"]),
         experts=experts(m, sizes["ep"]),
         expert_hidden=expert,
         shared_expert_hidden=_shared(m, expert, sizes["tp"]),
@@ -65,7 +67,9 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
         window=seq // 2 if m.window else 0,
         window_every=min(m.window_every, 2 + leading),  # a window between the leading layers and the next without
         window_leading=leading,
-        window_query_groups=heads if m.windowed else 0,
+        window_query_groups=heads if m.window_query_groups else 0,
+        full_query_groups=groups if m.full_query_groups else 0,
+        full_head_dim=2 * HEAD if m.full_head_dim else 0,
         position_embedding_type="rope" if m.family in LANGUAGE else m.position_embedding_type,
         moe_latent=HIDDEN // 2 if m.moe_latent else 0,
         vision=None,
@@ -110,6 +114,12 @@ def experts(m: Model, ep: int) -> int:
     wanted = max(2 * m.topk * m.routing_groups // m.topk_groups, 2 * ep)
     step = m.routing_groups * ep // gcd(m.routing_groups, ep)
     return min(-(-wanted // step) * step, m.experts)
+
+
+def _dense(m: Model, expert: int, tp: int) -> int:
+    """The width of experts or shared experts if the model's is theirs: one field may state both."""
+    same = {m.expert_hidden: expert, m.shared_expert_hidden: _shared(m, expert, tp)}
+    return same.get(m.ffn_hidden, _split(DENSE, tp))
 
 
 def _shared(m: Model, expert: int, tp: int) -> int:

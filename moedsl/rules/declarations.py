@@ -235,15 +235,17 @@ def _of_indexer(m: Model) -> list[str]:
 
 def _of_windows(m: Model) -> list[str]:
     """Check that layers with a window are a kind of their own only where they can be told from the others."""
-    said = [n for n in ("window_leading", "window_sinks") if getattr(m, n)]
+    said = [n for n in ("window_leading", "window_sinks", "full_head_dim") if getattr(m, n)]
     if not m.windowed:
-        return [f"{', '.join(said)}: only for windows of another shape, which need window_query_groups"] if said else []
+        ways = "window_query_groups or full_query_groups"
+        return [f"{', '.join(said)}: only for windows of another shape, which need {ways}"] if said else []
+    groups = {n: getattr(m, n) for n in ("window_query_groups", "full_query_groups") if getattr(m, n)}
     asked = (
-        (m.window and m.window_every > 1, "window_query_groups needs window, and window_every of 2 or more"),
-        (m.attention == "gqa", "window_query_groups needs attention gqa"),
-        (
-            m.heads % m.window_query_groups == 0,
-            f"{m.heads} heads do not divide evenly into {m.window_query_groups} query groups of windows",
+        (m.window and m.window_every > 1, f"{', '.join(groups)}: needs window, and window_every of 2 or more"),
+        (m.attention == "gqa", f"{', '.join(groups)}: needs attention gqa"),
+        *(
+            (m.heads % count == 0, f"{m.heads} heads do not divide evenly into {name} {count}")
+            for name, count in groups.items()
         ),
         (m.dense_layers <= m.window_leading, "each dense layer needs full attention: window_leading is less"),
         (not m.mtp_layers, "MTP of a model whose windows have another shape is not supported"),

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from moedsl.classes.fields import field, frozen
 from moedsl.schema.calibration import Constants
 
+WIDEST = 256
+"""The widest heads that fused kernels of attention train."""
+
 
 @frozen
 class Vision:
@@ -31,6 +34,9 @@ class Vision:
     """A norm after the last layer, in addition to the projector's."""
     replicated: bool = False
     """Hugging Face's own modules, whole on each tensor-parallel rank and without recompute (Kimi-K2.5)."""
+    pooled: bool = False
+    """Layers with four RMS norms, a gated MLP and no biases; embeddings for each of two coordinates; the mean of
+    `merge`**2 patches enters one projection (Gemma 4)."""
     deepstack: tuple[int, ...] = ()
     """Layers whose output is also merged into the language model."""
     image_tokens: int = 1024
@@ -143,6 +149,16 @@ class Model:
     """Query groups of the layers with a window, if they are a kind of layer of their own; 0 is `query_groups`."""
     window_sinks: bool = False
     """Each head of a layer with a window has a learned softmax offset; the others' heads do not (MiMo-V2)."""
+    full_query_groups: int = 0
+    """Query groups of the layers with full attention, if they are a kind of layer of their own; 0 is `query_groups`."""
+    full_head_dim: int = 0
+    """Width of their heads; 0 is `head_dim`."""
+    sandwich_norms: bool = False
+    """Norms also after attention, the shared experts, the routed experts and their sum; the router and the shared
+    experts have input norms of their own, the router scales its inputs and its experts, and values are normed
+    (Gemma 4)."""
+    softcap: bool = False
+    """A tanh bounds the logits (Gemma)."""
     max_seq: int = 0
     position_embedding_type: str = "rope"
     """rope, yarn, mrope or none, as in Megatron. Latent attention always rotates its own queries and keys."""
@@ -166,7 +182,13 @@ class Model:
     @property
     def windowed(self) -> bool:
         """Tell whether layers with a window are a kind of layer of their own, with another attention."""
-        return bool(self.window_query_groups)
+        return bool(self.window_query_groups or self.full_query_groups)
+
+    @property
+    def wide_heads(self) -> bool:
+        """Tell whether heads are wider than those of the fused kernels of attention, so that separate ones make each
+        score (te pytorch/attention/dot_product_attention/utils.py:1032, :1055, :1121)."""
+        return self.attention == "gqa" and max(self.head_dim, self.value_dim) > WIDEST
 
     @property
     def value_dim(self) -> int:

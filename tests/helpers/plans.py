@@ -60,6 +60,7 @@ _MODELS = {
     "moonlight_16b": ("moonshotai/Moonlight-16B-A3B", "deepseek_v3"),
     "kimi_k2": ("moonshotai/Kimi-K2-Instruct", "kimi_k2"),
     "mimo_v2_flash": ("XiaomiMiMo/MiMo-V2-Flash", "mimo_v2_flash"),
+    "gemma4_26b_a4b": ("google/gemma-4-26B-A4B", "gemma4"),
     "kimi_k25": ("moonshotai/Kimi-K2.5", "kimi_k25"),
     "gpt_oss_120b": ("openai/gpt-oss-120b", "gpt_oss"),
     "glm51_744b": ("zai-org/GLM-5.1", "glm_moe_dsa"),

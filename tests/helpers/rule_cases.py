@@ -22,6 +22,7 @@ _GLM52 = {**_GLM5, "model": "glm52_744b", "pp": 2, "ep": 32}
 _EXAONE = {"model": "exaone_moe_236b_a23b", "hardware": "gb300", "gpus": 64, "pp": 2, "ep": 32}
 _MIMO = {"model": "mimo_v2_flash", "hardware": "gb300", "gpus": 64, "ep": 32}
 _K25 = {"model": "kimi_k25", "hardware": "gb300", "gpus": 128, "pp": 2, "ep": 64}
+_GEMMA = {"model": "gemma4_26b_a4b", "hardware": "h100", "gpus": 16, "ep": 8}
 _NEXT = {"model": "qwen3_next_80b_a3b", "hardware": "h100", "gpus": 32, "ep": 16}
 _VL35 = {"model": "qwen35_vl_35b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
 _OVERLAP = {"ep_overlap": True}
@@ -326,6 +327,14 @@ CASES: dict[str, Case] = {
     "windows of another shape: 4 query groups over tp 4": _case(None, _MIMO, tp=4, build=True),
     "windows of another shape: vpp 2": _case("windows.no_vpp", _MIMO, pp=2, vpp=2, build=True),
     "windows of another shape: pp 2": _case(None, _MIMO, pp=2, build=True),
+    "Gemma 4: vpp 5": _case("gemma4.no_vpp", _GEMMA, pp=2, vpp=5, ep=4, build=True),
+    "Gemma 4: pp 2": _case(None, _GEMMA, pp=2, ep=4, build=True),
+    "Gemma 4: 2 query groups over tp 4": _case(None, _GEMMA, tp=4, build=True),
+    "Gemma 4 with a captured router": _case("gemma4.no_graphs", _GEMMA, cuda_graph=["moe_router"], build=True),
+    "Gemma 4, norms recomputed": _case("gemma4.no_recomputed_norm", _GEMMA, recompute=["layernorm"], build=True),
+    "Gemma 4, experts recomputed": _case(None, _GEMMA, recompute=["moe"], build=True),
+    "Gemma 4, norm offloaded": _case("gemma4.no_offloaded_norm", _GEMMA, offload_modules=["mlp_norm"], build=True),
+    "Gemma 4, attention offloaded": _case(None, _GEMMA, offload_modules=["core_attn", "attn_proj"], build=True),
     "Kimi-K2.5 with expert overlap": _case("vision.no_schedule_of_layers", _K25, build=True, vpp=2, **_OVERLAP),
     "Kimi-K2.5 with vpp": _case(None, _K25, build=True, vpp=2),
     "Kimi-K2.5: a tower of 16 heads over tp 32": _case(None, _K25, build=True, tp=32),
@@ -377,6 +386,14 @@ LATER: dict[str, tuple[Case, str]] = {
     "sinks: 8 query groups over tp 4 x cp 4": (
         _case("sinks.heads_over_cp", _OSS, tp=4, cp=4, gpus=64),
         "Transformer Engine asserts in the first forward pass (context_parallel.py:4644)",
+    ),
+    "Gemma 4: cp 2": (
+        _case("gemma4.no_cp", _GEMMA, cp=2),
+        "Transformer Engine finds no kernel for heads of 512 in the first forward (te pytorch/attention/dot_product_attention/utils.py:1269)",
+    ),
+    "Gemma 4 with expert overlap": (
+        _case("gemma4.no_ep_overlap", _GEMMA, **_OVERLAP),
+        "its class has no build_schedule_plan (core pipeline_parallel/combined_1f1b.py:382), in the first step",
     ),
     "whole-iteration graph of Kimi-K2.5": (
         _case("vision.no_counting_in_graphs", {**_K25, **_WHOLE}),

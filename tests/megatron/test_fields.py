@@ -28,7 +28,11 @@ def test_lookup() -> None:
 
 def test_a_field_of_one_class_says_which() -> None:
     found = fields.lookup("model.freeze_vision_model")
-    assert found is not None and found.classes == ("Qwen3VLMoEModelProvider", "KimiK25VLModelProvider")
+    assert found is not None and found.classes == (
+        "Qwen3VLMoEModelProvider",
+        "KimiK25VLModelProvider",
+        "Gemma4VLModelProvider",
+    )
 
 
 def test_what_bridge_gives_a_field_itself_is_of_its_type() -> None:

@@ -18,6 +18,10 @@ def language(m: Model) -> int:
         windows = m.layers - leading - sum(i % every == 0 for i in range(leading + 1, m.layers + 1))
         more = (m.window_query_groups - m.query_groups) * (m.head_dim + m.v_head_dim) * m.hidden
         attention += windows * (more + m.heads * m.window_sinks)
+    if m.full_query_groups:  # full_attention of layer_types: wider heads, and fewer that are both keys and values
+        q, kv = m.heads * m.full_head_dim, m.full_query_groups * m.full_head_dim
+        full = m.hidden * (2 * q + kv) + 2 * m.full_head_dim
+        attention += m.layers // m.window_every * (full - _grouped(m))
     mlps = m.dense_layers * _mlp(m, m.ffn_hidden) + (m.layers - m.dense_layers) * _experts(m)
     return attention + mlps + m.hidden + m.vocab * m.hidden * (1 if m.tied_embeddings else 2)
 
@@ -38,8 +42,11 @@ def megatron_only(m: Model) -> int:
     """Parameters that Megatron-Core has and the published model has not.
 
     Without a q_lora_rank, `linear_q_proj` has a norm of its own behind the layer's input norm
-    (megatron/core/transformer/multi_latent_attention.py:505, _resolve_qk_norm_config).
+    (megatron/core/transformer/multi_latent_attention.py:505, _resolve_qk_norm_config). Gemma 4's projection of values
+    stays in layers where the published model takes the keys (megatron/bridge/models/gemma/gemma4_bridge.py:423).
     """
+    if m.family == "gemma4":
+        return m.layers // m.window_every * m.full_query_groups * m.full_head_dim * m.hidden
     return m.layers * m.hidden if m.attention == "mla" and not m.q_lora_rank else 0
 
 
@@ -48,6 +55,11 @@ def vision(m: Model) -> int:
     v = m.vision
     if v is None:
         return 0
+    if v.pooled:  # norms q_norm, k_norm and four of a layer; gate_proj, up_proj and down_proj; no biases
+        head = v.hidden // v.heads
+        layer = 4 * v.hidden**2 + 2 * head + 3 * v.hidden * v.ffn_hidden + 4 * v.hidden
+        patches = v.hidden * (v.in_channels * v.patch**2 + 2 * v.positions)
+        return patches + v.layers * layer + v.hidden * v.out_hidden
     patches = v.in_channels * v.temporal_patch * v.patch**2 * v.hidden + v.hidden + v.positions * v.hidden
     attention = 3 * v.hidden * v.hidden + 3 * v.hidden + v.hidden * v.hidden + v.hidden
     mlp = 2 * v.hidden * v.ffn_hidden + v.ffn_hidden + v.hidden
@@ -78,7 +90,7 @@ def _mamba(m: Model) -> int:
 
 def _attention(m: Model) -> int:
     """Attention of one layer and the layer's two norms."""
-    return 2 * m.hidden + (_latent(m) if m.attention == "mla" else _grouped(m))
+    return (2 + m.sandwich_norms) * m.hidden + (_latent(m) if m.attention == "mla" else _grouped(m))
 
 
 def _is_linear(m: Model, layer: int) -> bool:
@@ -138,5 +150,7 @@ def _experts(m: Model) -> int:
     router = m.hidden * m.experts + m.experts * m.router_bias
     shared = _mlp(m, m.shared_expert_hidden) if m.shared_expert_hidden else 0
     latent = 2 * m.hidden * m.moe_latent
+    if m.sandwich_norms:  # the four `feedforward_layernorm` next to the layer's own, `router.scale`, `per_expert_scale`
+        router += 4 * m.hidden + m.hidden + m.experts
     routed = m.experts * _mlp(m, m.expert_hidden, m.moe_latent)
     return router + routed + latent + shared + m.hidden * m.shared_expert_gate

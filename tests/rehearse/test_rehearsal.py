@@ -104,6 +104,10 @@ REHEARSED = {
     "exaone_moe_windows_and_dense_mtp": (
         "exaone_moe_236b_a23b; b200 x 256; seq 4k; batch 256; pin pp=2 ep=8; fit first", {"pp": 2, "ep": 2, "dp": 2},
     ),
+    "gemma4_layers_of_its_own": (
+        "gemma4_26b_a4b; h100 x 16; seq 4k; batch 64; pin tp=2 pp=2 ep=4; fit first",
+        {"tp": 2, "pp": 2, "ep": 2},
+    ),
     "mimo_v2_flash_windows_of_another_shape": (
         "mimo_v2_flash; b200 x 256; seq 4k; batch 256; pin tp=2 pp=2 ep=16; fit first",
         {"tp": 2, "pp": 2, "ep": 2},

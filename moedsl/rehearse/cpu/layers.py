@@ -9,7 +9,7 @@ from typing import Any
 
 from megatron.core.transformer.identity_op import IdentityOp
 
-from moedsl.rehearse.cpu import delta_nets, experts, sparse, windows
+from moedsl.rehearse.cpu import delta_nets, experts, gemma4, sparse, windows
 from moedsl.rehearse.cpu.modules import Attention, Duplicated, Norm, NormedColumn
 
 _NORMS = {
@@ -40,8 +40,8 @@ def install() -> None:
 
 def like(own: Any) -> Callable[..., Any]:
     """Return the function that makes Megatron-Core's local layers of one virtual stage, dense and MoE like the model's,
-    with the changes to attention of `own`, the model's layers."""
-    changed = _CHANGED.get(getattr(own, "__name__", ""))
+    with the changes of `own`, the model's layers."""
+    changed = _CHANGED.get(getattr(getattr(own, "func", own), "__name__", ""))
 
     def layers(config: Any, vp_stage: int | None = None) -> Any:
         specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
@@ -49,20 +49,22 @@ def like(own: Any) -> Callable[..., Any]:
         for spec in block.layer_specs:
             _as_on_gpu(spec, config)
             if changed:
-                changed(spec.submodules.self_attention)
+                changed(spec)
         return block
 
     return layers
 
 
-def _over_all_heads(attention: Any) -> None:
+def _over_all_heads(spec: Any) -> None:
     """Normalise all heads at once, whole on each rank: bridge models/olmoe/olmoe_provider.py:44."""
+    attention = spec.submodules.self_attention
     attention.module = importlib.import_module("megatron.bridge.models.olmoe.olmoe_provider").OLMoESelfAttention
     attention.submodules.q_layernorm = attention.submodules.k_layernorm = Norm
 
 
-def _split_over_heads(attention: Any) -> None:
+def _split_over_heads(spec: Any) -> None:
     """Normalise all heads at once, split over TP: bridge models/minimax_m2/minimax_m2_provider.py:211."""
+    attention = spec.submodules.self_attention
     norms = importlib.import_module("megatron.bridge.models.minimax_m2.minimax_m2_provider")
     attention.submodules.q_layernorm, attention.submodules.k_layernorm = norms.FullDimQNorm, norms.FullDimKNorm
 
@@ -71,8 +73,9 @@ _CHANGED = {
     "olmoe_layer_spec": _over_all_heads,
     "minimax_m2_layer_spec": _split_over_heads,
     "mimo_v2_flash_layer_spec": windows.of_two_shapes,
+    "_gemma4_block_spec": gemma4.layer,
 }
-"""What Bridge's function that makes a model's layers changes of their attention."""
+"""What Bridge's function that makes a model's layers changes of each."""
 
 
 def _mtp(config: Any, vp_stage: int | None = None) -> Any:

@@ -11,8 +11,9 @@ from torch import Tensor
 from moedsl.rehearse.cpu.modules import Attention
 
 
-def of_two_shapes(attention: Any) -> None:
+def of_two_shapes(spec: Any) -> None:
     """Build the attention of bridge models/mimo_v2_flash/modeling_mimo_v2_flash.py:294."""
+    attention = spec.submodules.self_attention
     bridge = importlib.import_module("megatron.bridge.models.mimo_v2_flash.modeling_mimo_v2_flash")
     attention.module = bridge.MiMoV2FlashSelfAttention
     attention.submodules.core_attention = _Core
