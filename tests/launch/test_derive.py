@@ -279,7 +279,7 @@ def test_json_has_the_contracts_keys() -> None:
     made = to_json(launch(plan("h100", 16, {"ep": 8}), slurm("h100")))
     sizes = {"nodes", "gpus_per_node", "tasks_per_node", "ranks_per_node", "numa_binding", "cores_per_rank", "segment"}
     lists = {"environment", "srun", "sbatch", "pods", "settings"}
-    assert set(made) == sizes | lists | {"name", "cluster", "executor", "secrets", "chain"}
+    assert set(made) == sizes | lists | {"name", "cluster", "executor", "secrets", "chain", "network"}
     keys = {"name", "value", "origin", "rule", "because", "cite"}
     assert all(set(s) == keys for key in lists for s in made[key])
     assert json.loads(json.dumps(made)) == made
