@@ -50,11 +50,15 @@ class Export:
     ranges: list[Row] = field(factory=list)
     pid: int = PID
     device: int = 0
+    correlated: int = 0
+    """The last correlation of the process before these."""
 
-    def kernel(self, name: str, start: float, end: float, launched: float | None = None, stream: int = 7) -> None:
+    def kernel(
+        self, name: str, start: float, end: float, launched: float | None = None, stream: int = 7, graph: int = 0
+    ) -> None:
         """Add a kernel, or what `Memcpy KIND`, `Memset` and `CUDA graph` name; without a launch it has no row of the
-        runtime."""
-        self.kernels.append((name, start, end, launched, stream))
+        runtime. The nodes of a launch of a `graph` share its correlation."""
+        self.kernels.append((name, start, end, launched, stream, graph))
 
     def range(self, text: str, start: float, end: float) -> None:
         self.ranges.append((text, start, end))
@@ -83,7 +87,9 @@ def _write(base: sqlite3.Connection, e: Export, ids: dict[str, int]) -> None:
         return ids.setdefault(text, len(ids) + 1)
 
     process, thread = e.pid << 24, (e.pid << 24) + 1
-    for correlation, (name, start, end, launched, stream) in enumerate(e.kernels, 1):
+    graphs: dict[int, int] = {}
+    for n, (name, start, end, launched, stream, graph) in enumerate(e.kernels, e.correlated + 1):
+        correlation = graphs.setdefault(graph, n) if graph else n
         a, b = round(start * 1000), round(end * 1000)
         if name.startswith("Memcpy "):
             row = (a, b, e.device, 1, stream, correlation, process, 1 << 20, KINDS[name.split()[1]], None, 1, 2)
@@ -93,11 +99,12 @@ def _write(base: sqlite3.Connection, e: Export, ids: dict[str, int]) -> None:
         elif name == "CUDA graph":
             row, table = (a, b, e.device, 5, 6, 1, stream, correlation, process), "GRAPH_TRACE"
         else:
-            n = number(name)
-            row = (a, b, e.device, 1, None, stream, correlation, process, n, n, n, 0, 0, 32, 1, 1, 1, 128, 1, 1, None)
+            said = number(name)
+            row = (a, b, e.device, 1, None, stream, correlation, process, said, said, said, 0, 0, 32, 1, 1, 1, 128, 1, 1,
+                   graph or None)  # fmt: skip
             table = "KERNEL"
         base.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_{table} VALUES ({', '.join('?' * len(row))})", row)
-        if launched is not None:
+        if launched is not None and correlation == n:
             at = round(launched * 1000)
             call = (at, at + 2000, 0, thread, correlation, number("cudaLaunchKernel_v7000"), 0, None)
             base.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES ({', '.join('?' * len(call))})", call)

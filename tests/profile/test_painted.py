@@ -100,19 +100,21 @@ def profiled(capsys: pytest.CaptureFixture[str], path: Path) -> list[Json]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_an_export_of_several_gpus(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Graphs whole and by their nodes, copies, ranges that begin before the capture; each GPU has other classes."""
+    """Graphs whole and by their nodes, copies, ranges that begin before the capture; two GPUs share a process, and each
+    has other classes."""
     rng = random.Random(seed)
     exports, each = [], []
     for device in range(3):
-        kinds = [k for k in KERNELS if k != "gemm" or device == 0]
+        kinds = [k for k in KERNELS if k != ("gemm", "host_copy", "attention_backward")[device]]
         ops = operations(rng, kinds)
-        e = Export(pid=0x1000 + device, device=device)
+        e = Export(pid=0x1000 + device // 2, device=device, correlated=10_000 * device)
         e.range("train", -50_000, LENGTH * STEPS - 200)
         e.range("step 0", -LENGTH, 0)
         for step in range(STEPS):
             e.range(f"step {step + 1}", LENGTH * step, LENGTH * (step + 1))
         for o in ops:
-            e.kernel(KERNELS[o.kind], o.start, o.end, max(o.start - 3, 0), stream=o.stream)
+            graph = 1 + o.start // LENGTH if o.stream == 9 and o.kind in ("gemm", "optimizer") else 0
+            e.kernel(KERNELS[o.kind], o.start, o.end, max(o.start - 3, 0), stream=o.stream, graph=graph)
         exports.append(e)
         each.append(ops)
     reports = profiled(capsys, write(tmp_path / "x.sqlite", exports))
