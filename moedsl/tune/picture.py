@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from moedsl.report.ticks import shares
 from moedsl.schema.axes import show
 
 Json = Mapping[str, Any]
-WIDTH, HEIGHT, LEFT, TOP, BELOW = 1000, 460, 80, 30, 150
+WIDTH, HEIGHT, LEFT, TOP, BELOW, RIGHT = 1200, 500, 80, 30, 190, 220
+"""The picture, and the room around the diagram: labels hang down to the right of their job."""
 BLUE, GREY, RED = "#3b6fb6", "#999", "#c0504d"
 
 
@@ -22,7 +24,7 @@ def of_way(tried: Sequence[Json], changes: Sequence[Json | None]) -> str:
     top = 1.05 * max(values, default=1.0)
 
     def x(i: int) -> float:
-        return LEFT + (i + 0.5) * (WIDTH - LEFT - 20) / len(tried)
+        return LEFT + (i + 0.5) * (WIDTH - LEFT - RIGHT) / len(tried)
 
     def y(rate: float) -> float:
         return TOP + (1 - rate / top) * (HEIGHT - TOP - BELOW)
@@ -34,7 +36,7 @@ def of_way(tried: Sequence[Json], changes: Sequence[Json | None]) -> str:
         shapes += _label(x(i), t, changes[i])
     line = " ".join(f"{x(i):.1f},{y(b):.1f}" for i, b in enumerate(best) if b)
     shapes.append(f'<polyline points="{line}" fill="none" stroke="{BLUE}"/>')
-    body = "\n".join(shapes)
+    body = "\n".join([f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>', *shapes, *_legend()])
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
             f'font-size="12">\n<title>Useful tokens/s/GPU of each job</title>\n{body}\n</svg>\n')  # fmt: skip
 
@@ -54,11 +56,27 @@ def _span(change: Json | None, before: float) -> tuple[float, float] | None:
 
 
 def _axis(top: float, y: Any) -> Iterator[str]:
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        rate = share * top
-        yield f'<line x1="{LEFT}" x2="{WIDTH - 20}" y1="{y(rate):.1f}" y2="{y(rate):.1f}" stroke="#ddd"/>'
-        yield f'<text x="{LEFT - 8}" y="{y(rate) + 4:.1f}" text-anchor="end">{rate:,.0f}</text>'
+    for tick in shares(top):
+        at = y(tick["at"] / 100 * top)
+        yield f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>'
+        yield f'<text x="{LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{tick["text"]}</text>'
     yield f'<text x="8" y="{TOP - 12}">useful tokens/s/GPU</text>'
+
+
+def _legend() -> Iterator[str]:
+    """Name the marks, in the room on the right."""
+    x, y = WIDTH - RIGHT + 40, TOP + 10
+    marks = (
+        (_point(x, y), "measured"),
+        (f'<path d="M{x - 12} {y + 24} h24" stroke="{BLUE}"/>', "the fastest so far"),
+        (
+            f'<path d="M{x} {y + 40} v16" stroke="{GREY}" stroke-width="6" stroke-opacity="0.4"/>',
+            "nine of ten expected",
+        ),
+        (_cross(x, y + 72), "failed"),
+    )
+    for n, (mark, text) in enumerate(marks):
+        yield f'{mark}<text x="{x + 20}" y="{y + 24 * n + 4}">{text}</text>'
 
 
 def _bar(x: float, span: tuple[float, float] | None, y: Any) -> list[str]:
