@@ -159,6 +159,8 @@ def _launch(plan: Plan, cluster: Cluster, applied: _Applied) -> Launch:
         numa_binding="numa_binding" in applied.derived,
         cores_per_rank=_number(applied, "cores_per_rank"),
         segment=_number(applied, "segment"),
+        spare_nodes=cluster.spare_nodes,
+        ft_launcher=_prefixed(derived, "ft_launcher."),
         chain=_chain(plan, applied),
         network=of["network"],
         environment=tuple(_environment(plan, cluster, applied.variables)),
@@ -245,7 +247,11 @@ class Launch:
     """CPU cores of each rank; 0: all of the NUMA node."""
     segment: int
     """Nodes of a segment in one NVLink domain; 0 requests none."""
+    spare_nodes: int
+    """Nodes that wait to take the place of a lost one."""
     environment: tuple[Setting, ...]
+    ft_launcher: tuple[Setting, ...]
+    """The arguments of ft_launcher; empty if srun or torchrun starts the ranks."""
     srun: tuple[Setting, ...]
     sbatch: tuple[Setting, ...]
     pods: tuple[Setting, ...]
@@ -258,9 +264,19 @@ class Launch:
     """Bytes a second of a GPU's network, as the hardware states them."""
 
     @property
+    def allocated(self) -> int:
+        """The nodes of the job, with spare ones."""
+        return self.nodes + self.spare_nodes
+
+    @property
     def world(self) -> int:
         """The number of ranks of the job."""
         return self.nodes * self.ranks_per_node
+
+    @property
+    def starts_ranks(self) -> bool:
+        """Whether the scheduler starts each rank; otherwise torchrun or ft_launcher starts those of a node."""
+        return self.executor == "slurm" and self.tasks_per_node == self.ranks_per_node and not self.ft_launcher
 
     @property
     def variables(self) -> dict[str, str]:
@@ -275,7 +291,7 @@ def to_json(launch: Launch) -> dict[str, Any]:
     return out | {n: [_setting(s) for s in getattr(launch, n)] for n in _SETTINGS} | {"secrets": list(launch.secrets)}
 
 
-_SETTINGS = ("environment", "srun", "sbatch", "pods", "settings")
+_SETTINGS = ("environment", "ft_launcher", "srun", "sbatch", "pods", "settings")
 
 
 def _setting(s: Setting) -> Mapping[str, Any]:

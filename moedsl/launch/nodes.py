@@ -69,13 +69,13 @@ def judge(nodes: Sequence[Node], launch: Launch, hardware: str, place: str) -> l
         return [error("preflight.gpu_type", text, help="name another partition or cluster, or plan for its GPUs")]
     large = [n for n in right if n.gpus is None or n.gpus >= launch.gpus_per_node]
     fit = [n for n in large if not n.taint]
-    if len(fit) < launch.nodes <= len(large):
+    if len(fit) < launch.allocated <= len(large):
         return [_kept_away(large, len(fit), launch, place)]
-    if len(fit) < launch.nodes:
+    if len(fit) < launch.allocated:
         return [_too_few(right, fit, launch, place)]
     up = sum(n.up for n in fit)
-    if up < launch.nodes:
-        text = f"the job would wait for nodes: it needs {launch.nodes}, and {up} of {len(fit)} in {place} are up"
+    if up < launch.allocated:
+        text = f"the job would wait for nodes: it needs {launch.allocated}, and {up} of {len(fit)} in {place} are up"
         return [
             warning(
                 "preflight.nodes_down", text, help="ask the operators of the cluster when the other nodes come back"
@@ -86,14 +86,14 @@ def judge(nodes: Sequence[Node], launch: Launch, hardware: str, place: str) -> l
 
 def _kept_away(large: Sequence[Node], fit: int, launch: Launch, place: str) -> Diagnostic:
     taints = sorted({n.taint for n in large if n.taint})
-    text = f"the job needs {launch.nodes} nodes, and {place} has {fit} whose taints it tolerates, of {len(large)}"
+    text = f"the job needs {launch.allocated} nodes, and {place} has {fit} whose taints it tolerates, of {len(large)}"
     listed = ", ".join(f'"{taint}"' for taint in taints)
     return error("preflight.nodes", text, help=(f"write `tolerations [{listed}]` into the cluster", HELP))
 
 
 def _too_few(right: Sequence[Node], fit: Sequence[Node], launch: Launch, place: str) -> Diagnostic:
     most = max((n.gpus for n in right if n.gpus is not None), default=0)
-    text = f"the job needs {launch.nodes} nodes with {launch.gpus_per_node} GPUs, and {place} has {len(fit)}"
+    text = f"the job needs {launch.allocated} nodes with {launch.gpus_per_node} GPUs, and {place} has {len(fit)}"
     more = f"; its nodes have {most}" if not fit else ""
     values = {"nodes": len(right), "gpus_per_node": most}
     return error(

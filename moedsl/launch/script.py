@@ -22,6 +22,9 @@ END = "MOEDSL_END_OF_FILE"
 """The delimiter of a file inside the script; longer if a line of the file equals it."""
 SIGNALS = "HUP INT QUIT TERM USR1 USR2"
 """The signals that a job may get from its scheduler."""
+FT_LAUNCHER = "nvidia_resiliency_ext.fault_tolerance.launcher"
+SECTIONS = ("setup", "step", "checkpointing")
+"""The parts of a run that Bridge reports to ft_launcher, each with a time limit of its own."""
 FIRST_PORT, PORTS = 20000, 12000
 """The lowest port; a job adds its number, so that jobs on one node differ. Linux hands out ports from 32768."""
 
@@ -136,16 +139,16 @@ def _ranks(launch: Launch) -> Iterator[str]:
     yield "# Where the ranks meet: the node of the first, at a port of this job."
     yield 'export MASTER_ADDR="${SLURM_LAUNCH_NODE_IPADDR:?not a step of a Slurm job}"'
     yield f'export MASTER_PORT="$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))"'
-    if launch.tasks_per_node == launch.ranks_per_node:
+    if launch.starts_ranks:
         yield 'export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID"'
         yield f'export LOCAL_WORLD_SIZE="{launch.ranks_per_node}" NODE_RANK="$SLURM_NODEID"'
     yield ""
 
 
 def _start(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
-    """Start the ranks: this task is one rank, or torchrun starts those of the node."""
+    """Start the ranks: this task is one rank, or torchrun or ft_launcher starts those of the node."""
     python = _python(cluster)
-    if launch.executor == "slurm" and launch.tasks_per_node == launch.ranks_per_node:
+    if launch.starts_ranks:
         yield from _watched(_rank(launch, python, payload) + "".join(f" {word(a)}" for a in payload.arguments))
     else:
         yield from _torchrun(launch, python, payload)
@@ -163,11 +166,24 @@ def _rank(launch: Launch, python: str, payload: Payload) -> str:
 
 
 def _torchrun(launch: Launch, python: str, payload: Payload) -> Iterator[str]:
-    """Write the command of torchrun, which fills macros into arguments, so their dollars are doubled."""
+    """Write the command of torchrun or of ft_launcher, which is made from it.
+
+    Both fill macros into arguments, so the dollars of these are doubled.
+    """
     doubled = "".join(f" {word(a.replace('$', '$$'))}" for a in payload.arguments)
     run = f"--no-python {_rank(launch, python, payload)}"
-    command = f"{python} -P -m torch.distributed.run {_meeting(launch)} \\\n  {run}{doubled}"
+    options = "".join(f" {option}" for option in _fault_tolerance(launch))
+    module = FT_LAUNCHER if options else "torch.distributed.run"
+    command = f"{python} -P -m {module} {_meeting(launch)}{options} \\\n  {run}{doubled}"
     yield from _watched(command) if launch.executor == "slurm" else [f"exec {command}"]
+
+
+def _fault_tolerance(launch: Launch) -> list[str]:
+    """Write the arguments of ft_launcher: one for the time limits of Bridge's sections, one for each other setting."""
+    of = {s.name: s.text for s in launch.ft_launcher}
+    sections = ",".join(f"{name}:{of.pop(name)}" for name in SECTIONS if name in of)
+    said = ({"ft-rank-section-timeouts": sections} if sections else {}) | of
+    return [word(f"--{name}={value}") for name, value in said.items()]
 
 
 def _watched(command: str) -> Iterator[str]:
@@ -209,7 +225,10 @@ def _meeting(launch: Launch) -> str:
     """The arguments of torchrun: the number of processes, and where they meet."""
     if launch.executor == "local":
         return f"--standalone --nproc-per-node={launch.world}"
-    meet = "--rdzv-backend=c10d --rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT --rdzv-id=$SLURM_JOB_ID"
+    meet = (
+        "--rdzv-backend=c10d --rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT --rdzv-id=$SLURM_JOB_ID"
+        " --rdzv-conf=is_host=$((SLURM_NODEID == 0))"
+    )
     if launch.executor == "kubeflow":
         meet = "--node-rank=$PET_NODE_RANK --master-addr=$PET_MASTER_ADDR --master-port=$PET_MASTER_PORT"
     return f"--nnodes={launch.nodes} --nproc-per-node={launch.ranks_per_node} {meet}"

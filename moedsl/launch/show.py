@@ -18,6 +18,7 @@ def derived(launch: Launch) -> str:
     lines = [f"{launch.name} on {launch.cluster}: {ranks}"]
     for title, settings in (
         ("derived", launch.settings),
+        ("ft_launcher", launch.ft_launcher),
         ("srun", launch.srun),
         ("sbatch", launch.sbatch),
         ("pods", launch.pods),

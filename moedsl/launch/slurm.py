@@ -32,7 +32,7 @@ def arguments(launch: Launch, cluster: Cluster) -> dict[str, Any]:
         "qos": cluster.qos,
         "time": cluster.time,
         "job_name_prefix": prefix(cluster),
-        "nodes": launch.nodes,
+        "nodes": launch.allocated,
         "ntasks_per_node": launch.tasks_per_node,
         **_gpus(launch, cluster),
         **{n: derived.pop(n, None) for n in _PARAMETERS},

@@ -155,6 +155,20 @@ def test_what_the_cluster_states_replaces_an_argument() -> None:
     assert said["additional_parameters"] == {"comment": "x y"}
 
 
+def test_ft_launcher_starts_the_ranks_of_a_node_and_has_spare_ones() -> None:
+    given, on = plan("h100", 16, {"ep": 8}), slurm("h100", "spare_nodes 1; nodes 3")
+    made = launch(changed(given, set={"ft.enable_ft_package": True, "checkpoint.save": "/shared/run"}), on)
+    assert (made.nodes, made.allocated, made.world, made.tasks_per_node, made.starts_ranks) == (2, 3, 16, 1, False)
+    said = arguments.arguments(made, on)
+    assert (said["nodes"], said["ntasks_per_node"]) == (3, 1)
+    assert said["additional_parameters"] == {"no-kill": True}
+    assert said["srun_args"][-3:] == ["--kill-on-bad-exit=0", "--wait=0", "--no-kill"]
+    assert ids(given, slurm("h100", "spare_nodes 1; nodes 2")) == [
+        ("error", "std.launch.enough_nodes"),
+        ("error", "std.spare_nodes.under_ft_launcher"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("facts", "retries", "flag"),
     [
@@ -278,8 +292,9 @@ def test_a_mistake_in_a_rule_of_launches(member: str, id: str) -> None:
 def test_json_has_the_contracts_keys() -> None:
     made = to_json(launch(plan("h100", 16, {"ep": 8}), slurm("h100")))
     sizes = {"nodes", "gpus_per_node", "tasks_per_node", "ranks_per_node", "numa_binding", "cores_per_rank", "segment"}
-    lists = {"environment", "srun", "sbatch", "pods", "settings"}
-    assert set(made) == sizes | lists | {"name", "cluster", "executor", "secrets", "chain", "network"}
+    sizes |= {"spare_nodes"}
+    lists = {"environment", "ft_launcher", "srun", "sbatch", "pods", "settings"}
+    assert set(made) == sizes | lists | {"name", "cluster", "executor", "secrets", "chain"}
     keys = {"name", "value", "origin", "rule", "because", "cite"}
     assert all(set(s) == keys for key in lists for s in made[key])
     assert json.loads(json.dumps(made)) == made

@@ -101,7 +101,14 @@ def chain(time: str = "", without: str = "", chain: str = "on") -> Job:
     return changed(given, set={n: v for n, v in fields.items() if n != without}), on
 
 
+def under_ft(facts: str = "") -> Job:
+    """A job with fault tolerance."""
+    given, on = job(facts=facts)
+    return changed(given, set={"ft.enable_ft_package": True, "checkpoint.save": "/shared/run"}), on
+
+
 RESTARTS = restarts()
+FT, SPARE = under_ft(), under_ft("spare_nodes 1")
 
 CASES: dict[str, Judged | Derived] = {
     "std.launch.gpus_per_node": Derived(H100, 8, GB200, 4),
@@ -149,7 +156,18 @@ CASES: dict[str, Judged | Derived] = {
     "std.collisions.verbs_are_on": Judged(
         fabric("efa", "env { NCCL_IB_DISABLE 1 }"), fabric("roce", "env { NCCL_IB_DISABLE 1 }")
     ),
-    "std.fault_tolerance.started_by_ft_launcher": Judged(H100, job(field="ft.enable_ft_package")),
+    "std.fault_tolerance.on_slurm": Judged(FT, (FT[0], LOCAL[1])),
+    "std.fault_tolerance.saves": Judged(FT, job(field="ft.enable_ft_package")),
+    "std.fault_tolerance.ft_launcher.max_restarts": Derived(FT, 3, H100),
+    "std.fault_tolerance.ft_launcher.setup": Derived(FT, 1800, H100),
+    "std.fault_tolerance.ft_launcher.step": Derived(FT, 180, H100),
+    "std.fault_tolerance.ft_launcher.checkpointing": Derived(FT, 420, H100),
+    "std.fault_tolerance.ft_launcher.ft_rank_out_of_section_timeout": Derived(FT, 300, H100),
+    "std.fault_tolerance.srun.kill_on_bad_exit": Derived(FT, "0", H100),
+    "std.fault_tolerance.srun.wait": Derived(FT, "0", H100),
+    "std.spare_nodes.under_ft_launcher": Judged(SPARE, job(facts="spare_nodes 1")),
+    "std.spare_nodes.sbatch.no_kill": Derived(SPARE, True, FT),
+    "std.spare_nodes.srun.no_kill": Derived(SPARE, True, FT),
     "std.again.may_requeue": Judged(job(facts="retries 2"), job(facts="retries 2; requeue off")),
     "std.again.sbatch.requeue": Derived(job(facts="requeue on"), True, H100),
     "std.again.sbatch.no_requeue": Derived(job(facts="requeue off"), True, H100),
@@ -244,7 +262,14 @@ def said(made: Job) -> list[str]:
 def value(rule: Rule, made: Job) -> Any:
     """What the launch of a job has by that rule; None where it has nothing by it."""
     derived = launch(*made)
-    settings = (*derived.environment, *derived.srun, *derived.sbatch, *derived.pods, *derived.settings)
+    settings = (
+        *derived.environment,
+        *derived.ft_launcher,
+        *derived.srun,
+        *derived.sbatch,
+        *derived.pods,
+        *derived.settings,
+    )
     return next((s.value for s in settings if (s.rule, s.because) == (rule.id, rule.because)), None)
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from moedsl.launch.script import Payload, script
+from moedsl.launch.script import FT_LAUNCHER, Payload, script
+from tests.helpers.plans import changed
 from tests.launch.launches import STEP, launch, plan, slurm
 
 LISTENS = """
@@ -55,6 +56,21 @@ def until(process: subprocess.Popen[str], line: str) -> None:
 
 def left(folder: Path) -> list[Path]:
     return [*(folder / "tmp").iterdir()]
+
+
+def test_ft_launcher_gets_the_limits_of_the_sections() -> None:
+    on = slurm("h100", "spare_nodes 1")
+    made = changed(plan("h100", 16, {"ep": 8}), set={"ft.enable_ft_package": True, "checkpoint.save": "/shared/run"})
+    lines = script(launch(made, on), on, Payload({"p.py": ""}, "p.py")).splitlines()
+    (line,) = [line for line in lines if FT_LAUNCHER in line]
+    _, _, words = line.removesuffix(" \\").partition(f"python3 -P -m {FT_LAUNCHER} ")
+    assert words.split()[:2] == ["--nnodes=2", "--nproc-per-node=8"]
+    assert words.split()[-3:] == [
+        "--ft-rank-section-timeouts=setup:1800,step:180,checkpointing:420",
+        "--max-restarts=3",
+        "--ft-rank-out-of-section-timeout=300",
+    ]
+    assert not any(line.startswith("export RANK=") for line in lines)
 
 
 def test_each_signal_reaches_the_process_once(tmp_path: Path) -> None:

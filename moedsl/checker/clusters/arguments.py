@@ -59,7 +59,7 @@ DERIVED_SBATCH: Mapping[str, str] = {
 """Parameters of sbatch that a fact, a rule or NeMo-Run decides, each with what to write instead."""
 _OF_RULES = ("exclusive", "mem")
 """Parameters among these that a run's own rule may override."""
-_KINDS = ("srun.", "sbatch.")
+_KINDS = ("srun.", "sbatch.", "ft_launcher.")
 
 
 def literal(rule: Rule) -> Diagnostic | None:

@@ -75,6 +75,8 @@ class Cluster:
     """How often a job that failed starts again."""
     requeue: str = _fact("word", "", "slurm", words=("on", "off"))
     """Whether Slurm starts a job again that lost a node or was preempted; empty: as Slurm is configured."""
+    spare_nodes: int = _fact("whole", 0, "slurm")
+    """Nodes of a job that wait to take the place of a lost one."""
     job_name_prefix: str = _fact("token", "", "slurm")
     request: str = _fact("word", "gpus_per_node", "slurm", words=REQUESTS)
     """How GPUs are requested: `--gpus-per-node`, `--gres=gpu:N`, or not at all if jobs get whole nodes."""

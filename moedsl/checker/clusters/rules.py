@@ -2,8 +2,8 @@
 
 They may use names of the run (axes, hardware facts, dp, edp), Bridge's fields as the run `set` them, the facts of the
 cluster as `cluster.FACT` and the variables that it states as `cluster.env.NAME`, and every earlier `derive`.
-`derive srun.NAME` is an argument of srun, `derive sbatch.NAME` a parameter of sbatch, `derive pod.NAME` a setting of
-pods, `env NAME` a variable of every rank.
+`derive srun.NAME` is an argument of srun, `derive ft_launcher.NAME` one of ft_launcher, `derive sbatch.NAME` a
+parameter of sbatch, `derive pod.NAME` a setting of pods, `env NAME` a variable of every rank.
 """
 
 from __future__ import annotations
