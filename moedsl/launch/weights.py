@@ -66,7 +66,7 @@ def _job(plan: Plan, launch: Launch, action: str, wanted: Mapping[str, Any]) -> 
     """One rank on one node: Bridge converts in the memory of one process."""
     one = evolve(
         launch, name=f"{launch.name}.{action}", nodes=1, gpus_per_node=1, tasks_per_node=1, ranks_per_node=1,
-        numa_binding=False, segment=0, settings=(), chain=None,
+        numa_binding=False, segment=0, spare_nodes=0, ft_launcher=(), settings=(), chain=None,
     )  # fmt: skip
     said = {**wanted, "options": _options(plan, str(wanted["model"]))}
     sources = {CONVERT: "convert.py", head.PROGRAM: "head_check.py"}
