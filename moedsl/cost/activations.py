@@ -391,6 +391,12 @@ def vision(v: Vision, t: Table, trained: tuple[bool, bool]) -> Floats:
     return encoder + projector
 
 
+def image_mask(m: Model, v: Vision, s: Sizes) -> Floats:
+    """Return the bytes of the mask in which the tokens of an image see each other: a byte for each pair of tokens,
+    whole on each TP rank, although the kernels do not read it (bridge models/gemma_vl/modeling_gemma4_vl.py:366-391)."""
+    return s.pairs * s.tp / m.heads * v.pooled
+
+
 def again(v: Vision, t: Table) -> Floats:
     """Return 1 where the tower is recomputed with the whole layers of the language model."""
     return t.has("recompute", BIT["full"]) * (0.0 if v.replicated else 1.0)

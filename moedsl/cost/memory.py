@@ -180,7 +180,7 @@ def _kept(m: Model, t: Table, s: activations.Sizes, saved: activations.ByKind, l
     out |= {f"{kind}_live": out[f"{kind}_live"] + each for kind in with_experts(m)}
     out |= {"moe_uneven": over_root, "chunk_live": _static(m, t, s)}
     if m.vision is not None:
-        out["vision_live"] = activations.vision(m.vision, t, learns.passed)
+        out["vision_live"] = activations.vision(m.vision, t, learns.passed) + activations.image_mask(m, m.vision, s)
     return out
 
 
