@@ -121,13 +121,15 @@ def _constant(line: Json, theirs: Seconds, moved: Mapping[str, Seconds], cost: C
 
 
 def _fixes(r: Json, chosen: Chosen, plan: Plan, theirs: Seconds, mine: Mapping[str, float | None]) -> Json | None:
-    """Price what the rules know for the largest loss: each part changes as predicted, as often as it was measured."""
+    """Price what the rules know for the largest loss: each part changes as predicted, as often as it was measured; one
+    that the trace cannot tell, or that a fix adds, as often as the step was. A part that took no time gains none."""
     wall = r["largest_loss"]
     fix = plan.walls.fixes.get(wall)
     if fix is None:
         return None
     row = chosen.solution.rows[0]
-    ratio = {name: s / theirs[name] if s and theirs[name] else 1.0 for name, s in mine.items()}
+    whole = r["step_s"] / plan.estimate.step_time_s
+    ratio = {name: whole if s is None or not theirs[name] else s / theirs[name] for name, s in mine.items()}
     tried: list[Json] = []
     for t in fix.here:
         if not t.against_plan.startswith("refused"):

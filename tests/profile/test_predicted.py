@@ -91,6 +91,21 @@ def test_a_fix_gains_more_where_its_part_took_longer(result: Result) -> None:
     assert after[axis, value] - before[axis, value] == pytest.approx(2 * gain)
 
 
+def test_a_part_that_took_no_time_gains_none(result: Result) -> None:
+    """On a machine that is 50 times as fast, and hides the experts' communication whole."""
+    row = result.chosen[0].solution.rows[0]
+    theirs = predicted.predicted(result.chosen[0].cost, row.codes)
+    parts = {name: 0.0 if name == predicted.EXPERTS else s / 50 for name, s in theirs.items()}
+    (data,) = [
+        t for t in compared(result, parts)["fixes"]["tried"] if (t["axis"], t["value"]) == ("dispatcher", "hybridep")
+    ]
+    new = predicted.predicted(
+        result.chosen[0].cost, {**row.codes, "dispatcher": axes.BY_NAME["dispatcher"].encode("hybridep")}
+    )
+    gain = sum((new[n] - theirs[n]) / 50 for n in new if n != predicted.EXPERTS)
+    assert data["step_s"] == pytest.approx(sum(parts.values()) + gain, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("constant", "part", "factor"),
     [("gemm", "matrix products", 0.8), ("attention", "attention", 0.7), ("stream", "optimizer", 0.5)],
