@@ -393,7 +393,7 @@ def vision(v: Vision, t: Table, trained: tuple[bool, bool]) -> Floats:
 
 def image_mask(m: Model, v: Vision, s: Sizes) -> Floats:
     """Return the bytes of the mask in which the tokens of an image see each other: a byte for each pair of tokens,
-    whole on each TP rank, although the kernels do not read it (bridge models/gemma_vl/modeling_gemma4_vl.py:366-391)."""
+    whole on each TP rank, although no kernel reads it (bridge models/gemma_vl/modeling_gemma4_vl.py:366-391)."""
     return s.pairs * s.tp / m.heads * v.pooled
 
 
