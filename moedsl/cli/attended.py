@@ -96,5 +96,5 @@ def _ended(experiment: store.Experiment, bad: list[str] | None) -> int:
 
 
 def _say_how(experiment: store.Experiment) -> None:
-    for words in ("jobs {}", "logs {} -f", "results {}", "cancel {}"):
+    for words in ("jobs {}", "watch {}", "logs {} -f", "results {}", "cancel {}"):
         print(f"  moedsl {words.format(experiment.id)}", file=sys.stderr)

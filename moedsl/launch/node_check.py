@@ -47,9 +47,9 @@ SHARE = {"nccl": 0.5, "gloo": 0.1}
 """The least share of the network that most nodes reach, and of NCCL's also of what is stated. CPUs are noisy."""
 WRITE_SHARE = 0.1
 """The least share of the writing that most nodes reach, which others of the cluster slow down too."""
-GPU = ("index", "driver_version", "clocks.max.sm", "ecc.errors.uncorrected.volatile.total",
-       "clocks_throttle_reasons.hw_slowdown", "clocks_throttle_reasons.hw_thermal_slowdown",
-       "clocks_throttle_reasons.hw_power_brake_slowdown")  # fmt: skip
+GPU = ("index", "driver_version", "clocks.max.sm", "ecc.errors.uncorrected.volatile.total")
+REASONS = ("clocks_event_reasons", "clocks_throttle_reasons")
+"""The names of one thing in newer and in older drivers."""
 ROWS = ("remapped_rows.pending", "remapped_rows.failure")
 SLOWED = {"hw_slowdown": "slows down", "hw_thermal_slowdown": "is too hot", "hw_power_brake_slowdown": "has no power"}
 NO_ANSWER = f"it did not answer within {SECONDS / 2:.0f} s"
@@ -85,14 +85,17 @@ def gpus(problems: list[str]) -> Iterator[dict[str, Any]]:
         return
     rows = asked("--query-gpu=" + ",".join(GPU))
     remapped = asked("--query-remapped-rows=" + ",".join(ROWS), needed=False)
+    slowed: list[list[str]] = []
+    for reasons_of in REASONS:
+        slowed = slowed or asked("--query-gpu=" + ",".join(f"{reasons_of}.{field}" for field in SLOWED), needed=False)
     links = linked(ask("nvlink", "--status", needed=False))
     for number, row in enumerate(row for row in rows if len(row) == len(GPU)):
         found = {field: row[place] for place, field in enumerate(GPU)}
         name = "GPU {}".format(found["index"])
         if found[GPU[3]].isdigit() and int(found[GPU[3]]):
             problems.append(f"{name} has {found[GPU[3]]} uncorrected ECC errors")
-        for field, words in SLOWED.items():
-            if found["clocks_throttle_reasons." + field] == "Active":
+        for (field, words), value in zip(SLOWED.items(), slowed[number] if number < len(slowed) else ()):  # noqa: B905
+            if value == "Active":
                 problems.append(f"{name} {words} ({field})")
         for place, value in enumerate(remapped[number] if number < len(remapped) else ()):
             if value.lower() in ("yes", "1"):

@@ -106,10 +106,13 @@ Smi = Callable[..., list[str]]
 def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Smi:
     """What is found wrong with an nvidia-smi that prints these texts."""
 
-    def found(gpus: str, rows: str = "No, No\nNo, No", links: str = "", code: int = 0) -> list[str]:
+    def found(gpus: str, rows: str = "No, No\nNo, No", slowed: str = "", older: str = "", code: int = 0) -> list[str]:
+        answers = {"*clocks_event*": slowed, "*clocks_throttle*": older, "--query-gpu*": gpus, "--query-r*": rows}
+        cases = "".join(
+            f"{what}) printf '{text}\\n'; exit {code or int(not text)};;\n" for what, text in answers.items()
+        )
         path = tmp_path / "nvidia-smi"
-        path.write_text(f"#!/bin/bash\ncase $1 in --query-gpu*) printf '{gpus}\\n';; --query-r*) printf '{rows}\\n';;\n"
-                        f"nvlink) printf '{links}\\n';; esac\nexit {code}\n")  # fmt: skip
+        path.write_text(f"#!/bin/bash\ncase $1 in\n{cases}esac\n")
         path.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
         return node_check.own({"gpus": 2, "folder": str(tmp_path / "not" / "there")})["problems"]
@@ -117,14 +120,18 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Smi:
     return found
 
 
-GOOD = "0, 580.65.06, 1980, 0, Not Active, Not Active, Not Active"
+GOOD = "0, 580.65.06, 1980, 0"
+TWO = f"{GOOD}\\n1{GOOD[1:]}"
+HOT = "Not Active, Not Active, Not Active\\nNot Active, Active, Not Active"
 
 
 @pytest.mark.parametrize(("gpus", "more", "text"), [
-    (f"{GOOD}\\n1{GOOD[1:]}", {}, ""),
-    (f"{GOOD}\\n1, 580.65.06, 1980, 7, Not Active, Not Active, Not Active", {}, "GPU 1 has 7 uncorrected ECC errors"),
-    (f"{GOOD}\\n1, 580.65.06, 1980, [N/A], Not Active, Active, Not Active", {}, "GPU 1 is too hot (hw_thermal_slowdown)"),
-    (f"{GOOD}\\n1{GOOD[1:]}", {"rows": "No, No\\nYes, No"}, "GPU 1 must be reset or replaced: remapped_rows.pending"),
+    (TWO, {}, ""),
+    (TWO, {"slowed": HOT.replace(", Active,", ", Not Active,")}, ""),
+    (f"{GOOD}\\n1, 580.65.06, 1980, 7", {}, "GPU 1 has 7 uncorrected ECC errors"),
+    (f"{GOOD}\\n1, 580.65.06, 1980, [N/A]", {"slowed": HOT}, "GPU 1 is too hot (hw_thermal_slowdown)"),
+    (TWO, {"older": HOT}, "GPU 1 is too hot (hw_thermal_slowdown)"),
+    (TWO, {"rows": "No, No\\nYes, No"}, "GPU 1 must be reset or replaced: remapped_rows.pending"),
     (GOOD, {}, "it has 1 GPUs, and the job needs 2"),
     ("Unable to determine the device handle for GPU1: 0000:4E:00.0: Unknown Error", {"code": 255},
      "nvidia-smi fails: Unable to determine the device handle for GPU1: 0000:4E:00.0: Unknown Error"),

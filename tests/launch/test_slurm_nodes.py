@@ -14,9 +14,10 @@ from tests.launch.slurm_launch import run_text
 SMI = """#!/bin/bash
 # nvidia-smi of a node with four GPUs; on n2, the third has ECC errors.
 case "$1" in
+  *clocks_event_reasons*) for gpu in 0 1 2 3; do echo "Not Active, Not Active, Not Active"; done ;;
   --query-gpu=*) for gpu in 0 1 2 3; do
     errors=0; [ "$SLURMD_NODENAME:$gpu" != n2:2 ] || errors=4
-    echo "$gpu, 580.65.06, 2062, $errors, Not Active, Not Active, Not Active"
+    echo "$gpu, 580.65.06, 2062, $errors"
   done ;;
   --query-remapped-rows=*) for gpu in 0 1 2 3; do echo "No, No"; done ;;
   nvlink) for gpu in 0 1 2 3; do printf 'GPU %s: NVIDIA GB200 (UUID: GPU-%s)\\n\\t Link 0: 53.125 GB/s\\n' $gpu $gpu; done ;;
