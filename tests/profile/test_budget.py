@@ -129,7 +129,7 @@ def test_ranks_of_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     """A report of a node has several processes; correlations repeat in them."""
     one, other = three_steps(), three_steps()
     other.pid, other.device = 0x1235, 1
-    other.kernels = [(n, a + 30 * (n == GEMM), b + 30 * (n == GEMM), at, s) for n, a, b, at, s in other.kernels]
+    other.kernels = [(n, a + 30 * (n == GEMM), b + 30 * (n == GEMM), *rest) for n, a, b, *rest in other.kernels]
     data = profile(capsys, str(write(tmp_path / "node.sqlite", [one, other])))
     assert [r["part"] for r in data["ranks"]] == [0, 0]
     assert [r["trace"].partition(",")[2] for r in data["ranks"]] == [
