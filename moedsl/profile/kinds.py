@@ -22,6 +22,8 @@ BLOCKS = (*OPERATIONS, STEPS, MEMORY)
 NO_CLASS = "unknown"
 INSIDE = " @ "
 """Between the name of a kernel and the ranges around its launch, in a pattern that names both."""
+HOST = "host"
+"""What stands for the outermost range of an operator of a CPU."""
 
 
 @frozen
@@ -41,18 +43,18 @@ class Classes:
 
     rules: Sequence[Rule]
     patterns: list[tuple[Kind, Pattern, bool]] = field(init=False)
-    known: dict[tuple[str, tuple[str, ...]], Kind] = field(factory=dict)
+    known: dict[tuple[str, tuple[str, ...], bool], Kind] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         own_first = sorted(self.rules, key=lambda r: r.is_std)
         self.patterns = [(_kind(r), compiled(_pattern(r)), INSIDE in _pattern(r)) for r in own_first]
 
-    def of(self, name: str, around: tuple[str, ...]) -> Kind:
-        """Return the class of an operation, by its name and the ranges around its launch."""
-        key = (name, around)
+    def of(self, name: str, around: tuple[str, ...], on_cpu: bool = False) -> Kind:
+        """Return the class of an operation, by its name and the ranges around it or its launch."""
+        key = (name, around, on_cpu)
         found = self.known.get(key)
         if found is None:
-            found = self.known[key] = self._find(name, name + INSIDE + "/".join(around))
+            found = self.known[key] = self._find(name, name + INSIDE + "/".join([HOST, *around] if on_cpu else around))
         return found
 
     def _find(self, name: str, whole: str) -> Kind:

@@ -84,7 +84,7 @@ def _by_launch(t: Trace, host: Sequence[tuple[int, int]]) -> list[tuple[int, int
 
 def _of_optimizer(t: Trace, classes: Classes) -> Steps | None:
     """Let a step last from the end of one burst of the optimizer's kernels to the end of the next."""
-    adam = np.array([classes.of(*text).name == OPTIMIZER for text in t.texts], bool)
+    adam = np.array([classes.of(*text, t.on_cpu).name == OPTIMIZER for text in t.texts], bool)
     mine = adam[t.text] if len(t.text) else np.zeros(0, bool)
     windows = _between_bursts(t.start[mine], np.maximum.accumulate(t.end[mine])) if mine.any() else []
     return _steps("optimizer", "the optimizer's kernels", windows) if windows else None

@@ -24,7 +24,7 @@ class Numbers:
 
     @classmethod
     def of(cls, t: Trace, classes: Classes) -> Numbers:
-        each = [classes.of(*text) for text in t.texts]
+        each = [classes.of(*text, t.on_cpu) for text in t.texts]
         number = {k: i for i, k in enumerate(dict.fromkeys(each))}
         return cls(list(number), np.array([number[k] for k in each], np.int64))
 

@@ -89,6 +89,13 @@ def test_grouped_products_by_their_range(classes: Classes) -> None:
     assert classes.of(name, ("autograd::engine::evaluate_function: _GroupedLinearBackward",)).name == "grouped_gemm"
 
 
+def test_a_name_alone_makes_no_kernel_an_operator(classes: Classes) -> None:
+    """On the CPU it is a function of autograd, whose ranges are its own."""
+    for name in ("Kernel2", "OurScan", "_OurScan"):
+        assert classes.of(name, ("_Ours",)).name == NO_CLASS
+        assert classes.of(name, (name,), on_cpu=True).name == "autograd"
+
+
 def test_every_class_says_why_and_on_whose_word(classes: Classes) -> None:
     assert all(r.because and r.cites for r in classes.rules)
 
