@@ -34,6 +34,12 @@ STARTED = (60, 71)
 """Nsight's types of ranges with a start and an end of their own, with or without a payload; others nest on a thread."""
 NAMES = ("demangledName", "shortName", "mangledName")
 """The columns that may have a kernel's name, the best first."""
+TIME, ANY, STREAM = 1 << 60, (1 << 63) - 1, (1 << 31) - 1
+IDS = ("correlationId", "globalTid", "globalPid", "deviceId")
+NUMBERS = {"start": TIME, "end": TIME, "streamId": STREAM, **dict.fromkeys(IDS, ANY)}
+"""The columns of integers that are read, with the largest value that each may have."""
+TEXTS = ("value", "text")
+MAY_BE_EMPTY = {(NVTX, "end"), (NVTX, "text")}
 ROWS = 1 << 16
 PROCESS = 0xFFFFFF
 
@@ -68,6 +74,17 @@ class _Export:
             missing = [c for c in columns if c not in self.tables.get(table, columns)]
             if missing:
                 raise Malformed(f"its table {table} has no column {', '.join(missing)}{self._version()}")
+            self._check_types(table)
+
+    def _check_types(self, table: str) -> None:
+        """Refuse a value that Nsight never writes: sqlite keeps any value in any column."""
+        wrong = {c: _unlike(table, c) for c in sorted(self.tables.get(table, set()) & {*NUMBERS, *TEXTS})}
+        if not wrong:
+            return
+        which = " ".join(f"WHEN {condition} THEN '{c}'" for c, condition in wrong.items())
+        query = f"SELECT CASE {which} END FROM {table} WHERE {' OR '.join(wrong.values())} LIMIT 1"
+        for (column,) in self.base.execute(query):
+            raise Malformed(f"a row of {table} has no {'text' if column in TEXTS else 'number'} in {column}")
 
     def _version(self) -> str:
         """Name the version of the schema, if the export states it."""
@@ -187,6 +204,15 @@ class _Export:
             return ""
         found = self.base.execute("SELECT name FROM TARGET_INFO_GPU WHERE id = ?", (device,)).fetchone()
         return str(found[0]) if found else ""
+
+
+def _unlike(table: str, column: str) -> str:
+    """The SQL condition of a value that a column may not have."""
+    empty = ", 'null'" if column not in ("start", "end", *TEXTS) or (table, column) in MAY_BE_EMPTY else ""
+    if column in TEXTS:
+        return f"typeof({column}) NOT IN ('text'{empty})"
+    most = NUMBERS[column]
+    return f"(typeof({column}) NOT IN ('integer'{empty}) OR {column} NOT BETWEEN {-most} AND {most})"
 
 
 def _short(text: str) -> str:

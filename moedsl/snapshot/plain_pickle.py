@@ -26,5 +26,5 @@ def load(stream: BinaryIO) -> Any:
         return _Plain(stream).load()
     except NotPlain:
         raise
-    except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, AttributeError, TypeError) as e:
+    except (pickle.UnpicklingError, EOFError, ValueError, LookupError, AttributeError, TypeError, OverflowError) as e:
         raise NotPlain(f"it is damaged or no pickle: {e}") from None

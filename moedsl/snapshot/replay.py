@@ -63,13 +63,13 @@ def devices(snapshot: Any) -> list[Memory]:
             )
             for d in sorted(used)
         ]
-    except (KeyError, TypeError, AttributeError) as e:
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as e:
         raise NoSnapshot(f"an entry of it is not as PyTorch writes it: {type(e).__name__} {e}") from None
 
 
 def _device(device: int, segments: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> Memory:
     now = {address: block for s in segments for address, block in _blocks(s) if block["state"] == ALLOCATED}
-    at_end = total = sum(b["size"] for b in now.values())
+    at_end = total = sum(_size(b) for b in now.values())
     peak, at = total, len(events)
     parts = [0] * min(DRAWN, max(len(events), 1))
     parts[-1] = total
@@ -79,8 +79,8 @@ def _device(device: int, segments: Sequence[Mapping[str, Any]], events: Sequence
         parts[part] = max(parts[part], total)
         if total > peak:
             peak, at = total, i
-    reserved = sum(s["total_size"] for s in segments)
-    held = sum(b["size"] for s in segments for _, b in _blocks(s) if b["state"] in (ALLOCATED, AWAITING))
+    reserved = sum(_size(s, "total_size") for s in segments)
+    held = sum(_size(b) for s in segments for _, b in _blocks(s) if b["state"] in (ALLOCATED, AWAITING))
     return Memory(
         device, peak, _live(now, events, at), total, at_end, reserved, reserved - held, len(events),
         "oom" if events and any(e["action"] == "oom" for e in events[-3:]) else "", tuple(parts),
@@ -100,7 +100,15 @@ def _blocks(segment: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
 def _change(event: Mapping[str, Any]) -> int:
     """Return the bytes that an event adds."""
     sign = {ALLOC: 1, FREE: -1}.get(event["action"], 0)
-    return sign * event["size"] if sign else 0
+    return sign * _size(event) if sign else 0
+
+
+def _size(of: Mapping[str, Any], name: str = "size") -> int:
+    """Return a size, which PyTorch writes as a whole number of 64 bits."""
+    size = of[name]
+    if not isinstance(size, int) or not 0 <= size < 1 << 63:
+        raise ValueError(f"`{name}` is no number of bytes")
+    return size
 
 
 def _live(now: Mapping[int, Mapping[str, Any]], events: Sequence[Mapping[str, Any]], at: int) -> tuple[Live, ...]:

@@ -175,6 +175,54 @@ def test_nothing_of_a_pickle_runs(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not flag.exists()
 
 
+RUNS = {
+    "global": b"cos\nsystem\n(S'touch ran'\ntR.",
+    "stack global": b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x09touch ran\x85R.",
+    "instance": b"(S'touch ran'\nios\nsystem\n.",
+    "object": b"(cos\nsystem\nS'touch ran'\no.",
+    "extension": b"\x80\x02\x82\x01.",
+    "persistent": b"Pran\n.",
+    "state": b"}}S'a'\nK\x01sb.",
+    "call of a number": b"K\x01)R.",
+}
+DAMAGED = {
+    "text of 2**64 bytes": b"\x80\x04\x8d" + b"\xff" * 8 + b"a.",
+    "bytes of 2**62": b"\x80\x04\x8e" + (2**62).to_bytes(8, "little") + b"a.",
+    "frame of 2**62": b"\x80\x04\x95" + (2**62).to_bytes(8, "little") + b"K\x01.",
+    "number of 2**31 bytes": b"\x80\x02\x8b\xff\xff\xff\x7f.",
+    "number of 100,000 digits": b"I" + b"9" * 100_000 + b"\n.",
+    "memo of 20 digits": b"K\x01p99999999999999999999\n.",
+    "200,000 lists in each other": b"\x80\x04" + b"]" * 200_000 + b"a" * 199_999 + b".",
+    "protocol 99": b"\x80\x63K\x01.",
+}
+
+
+@pytest.mark.parametrize("content", [*RUNS.values(), *DAMAGED.values()], ids=[*RUNS, *DAMAGED])
+def test_a_hostile_pickle(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every way that a pickle has to call something, and those that exhaust a reader."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.pickle").write_bytes(content)
+    assert main(["memory", "a.pickle"]) == 1
+    said = capsys.readouterr().err
+    assert "error[memory.snapshot]" in said or "error[read.too_large]" in said, said
+    assert [p.name for p in tmp_path.iterdir()] == ["a.pickle"]
+
+
+@pytest.mark.parametrize("value", ["a", b"\xff", None, 1.5, float("inf"), float("nan"), -1, 2**200, [], {}], ids=str)
+@pytest.mark.parametrize("place", ["device", "total_size", "address", "blocks", "size", "state", "frames", "event"])
+def test_a_value_of_any_type(place: str, value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    block = {"size": 10, "state": "active_allocated", "address": 0}
+    segment = {"device": 0, "address": 0, "total_size": 10, "blocks": [block]}
+    event = {"action": "alloc", "addr": 0, "size": 10, "frames": []}
+    ({"size": block, "state": block, "frames": block}.get(place) or segment)[place] = value
+    trace = [{**event, "size": value}] if place == "event" else [event]
+    code = main(["memory", file(tmp_path / "a.pickle", {"segments": [segment], "device_traces": [trace]})])
+    said = capsys.readouterr().err
+    assert code == 0 or (code == 1 and "error[memory." in said), said
+
+
 def test_files_that_are_no_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = pickle.dumps(known().snapshot())
     for i, content in enumerate(

@@ -13,6 +13,7 @@ from moedsl.diagnostics.source import Span
 from moedsl.snapshot import plain_pickle, replay
 from moedsl.snapshot.report import compare, report
 from moedsl.snapshot.text import text
+from moedsl.support import limits
 
 
 def run(a: Namespace) -> int:
@@ -43,7 +44,7 @@ def _read(path: Path) -> list[replay.Memory] | Diagnostic:
     if path.resolve().is_fifo():  # a pipe of the shell has no name there, and is read
         return error("read.special", f"{path} is not a regular file", at, help="save it as a file first")
     try:
-        with path.open("rb") as stream:
+        with limits.of_part(limits.File(str(path))), path.open("rb") as stream:
             found = replay.devices(plain_pickle.load(stream))
     except FileNotFoundError:
         return error("read.missing", f"{path} does not exist", at, help="check the path")

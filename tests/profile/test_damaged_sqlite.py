@@ -1,0 +1,69 @@
+"""Exports with values that Nsight never writes are refused, or read: sqlite keeps any value in any column."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moedsl.cli.main import main
+from moedsl.diagnostics.model import Diagnostic
+from moedsl.profile.nsight import COPY, KERNEL, NAMES, NEEDS, NUMBERS, NVTX, RUNTIME, STRINGS, TEXTS
+from moedsl.profile.opened import traces
+from tests.helpers.nsight_export import Export, write
+
+ODD: tuple[Any, ...] = (
+    "a", "", b"\x00\xff", None, 1.5, float("inf"), 2**63 - 1, -(2**63), -1, "9" * 400, "\x1b[31m",
+)  # fmt: skip
+
+
+def export(path: Path) -> Path:
+    e = Export()
+    for i in range(20):
+        e.kernel("gemm", i * 10 + 1, i * 10 + 6, i * 10)
+        e.kernel("Memcpy HtoD", i * 10 + 6, i * 10 + 7, i * 10 + 1)
+    for step in range(5):
+        e.range(f"ProfilerStep#{step}", step * 40, step * 40 + 40)
+    return write(path, [e])
+
+
+def damaged(path: Path, table: str, column: str, value: Any) -> bool:
+    """Change one value of an export; whether its schema lets it."""
+    with closing(sqlite3.connect(path)) as base, base:
+        at = f"(SELECT min(rowid) + 2 FROM {table})"
+        try:
+            base.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = {at}", (value,))
+        except sqlite3.IntegrityError:  # NULL where there is none
+            return False
+    return True
+
+
+@pytest.mark.parametrize("table", [KERNEL, COPY, RUNTIME, NVTX, STRINGS])
+def test_a_value_of_any_type_in_any_column(table: str, tmp_path: Path) -> None:
+    whole = export(tmp_path / "whole.sqlite").read_bytes()
+    with closing(sqlite3.connect(tmp_path / "whole.sqlite")) as base:
+        columns = {row[1] for row in base.execute(f"PRAGMA table_info('{table}')")}
+    read = columns & {*NUMBERS, *TEXTS, *NEEDS[table], *NAMES, "textId"}
+    path = tmp_path / "damaged.sqlite"
+    for column in sorted(read):
+        for value in ODD:
+            path.write_bytes(whole)
+            if not damaged(path, table, column, value):
+                continue
+            found = traces(path, lambda name: name.startswith("ProfilerStep"), lambda _: None)
+            if isinstance(found, Diagnostic):
+                assert found.id == "profile.schema", found
+            else:
+                assert column not in NUMBERS or not isinstance(value, str), (column, value)
+
+
+def test_a_text_in_a_column_of_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = export(tmp_path / "a.sqlite")
+    with sqlite3.connect(path) as base:
+        base.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'soon' WHERE rowid = 3")
+    base.close()
+    assert main(["profile", str(path)]) == 1
+    assert "a row of CUPTI_ACTIVITY_KIND_KERNEL has no number in start" in capsys.readouterr().err
