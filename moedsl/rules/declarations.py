@@ -35,6 +35,7 @@ UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
 _RATES = ("bf16", "fp8", "mxfp8", "nvfp4")
 """The precisions whose dense rate a declaration of hardware may state."""
 MOST_LAYERS, MOST_MTP, LARGEST = 10_000, 100, 1 << 31
+MOST_VISION, MOST_PATCH = 1 << 16, 64
 LONGEST_PATTERN = 500
 """Layers of a hybrid: where to cut its pattern is searched over every pair of layers, for every pipeline."""
 """The limit on layers and widths, above which a number is a typo."""
@@ -192,10 +193,24 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
         wrong.append(f"{m.dense_layers} dense layers are more than its {m.layers} layers")
     if m.revision and not _COMMIT.fullmatch(m.revision):
         wrong.append("revision is a commit, 40 hexadecimal digits: a branch or a tag may move")
-    wrong += _of_gates(m) + _of_indexer(m) + _of_windows(m)
+    wrong += _of_vision(m.vision) + _of_gates(m) + _of_indexer(m) + _of_windows(m)
     wrong += _of_pattern(m) if m.hybrid else _without_pattern(m)
     wrong += _of_delta_nets(m) if m.linear else _without_delta_nets(m)
     return [error("check.model", f"model {m.name}: {w}", decl.name.span) for w in wrong]
+
+
+_PATCH = ("patch", "temporal_patch", "merge", "in_channels")
+
+
+def _of_vision(v: Vision | None) -> list[str]:
+    """Check that a vision tower has sizes that one can have; products of larger ones leave 64 bits."""
+    if v is None:
+        return []
+    patches = all(1 <= getattr(v, name) <= MOST_PATCH for name in _PATCH)
+    if patches and all(0 <= size < MOST_VISION for size in values(v) if isinstance(size, int)):
+        return []
+    limits = f"{', '.join(_PATCH)} are from 1 to {MOST_PATCH}, others below {MOST_VISION}"
+    return [f"a size of its vision is out of range: {limits}"]
 
 
 def _of_gates(m: Model) -> list[str]:

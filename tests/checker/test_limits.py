@@ -47,8 +47,11 @@ def ids(text: str) -> list[str]:
             model("nemotron_3_nano", (r'layer_pattern "\S+"', f'layer_pattern "{"ME" * 5000}"'), (r"layers \d+", "layers 10000")),
             "500 is the limit",
         ),
+        (model("qwen3_vl_30b_a3b", (r"temporal_patch 2", f"temporal_patch {10**39}")), "temporal_patch"),
+        (model("qwen3_vl_30b_a3b", (r"merge 2", "merge 0")), "from 1 to 64"),
+        (model("qwen3_vl_30b_a3b", (r"ffn_hidden 4304", f"ffn_hidden {10**18}")), "below 65536"),
     ],
-    ids=["mtp", "pattern"],
+    ids=["mtp", "pattern", "patch", "no merge", "vision"],
 )  # fmt: skip
 def test_a_fact_that_is_too_large_is_refused_with_its_limit(text: str, says: str) -> None:
     (found,) = (d for d in compiled(text).diagnostics if d.is_error)
