@@ -115,7 +115,10 @@ that are for Megatron Bridge {RELEASE}. *Verified*: Bridge builds the plan's rec
 that are counted. *Rehearsed*: a small model of it trains on a CPU. `moedsl models add` refuses a family that is not
 imported with the remark.
 """
-REMARKS = {"deepseek_v2": "deprecated: Megatron Bridge 0.7.0 removes it (bridge models/_deprecation.py:30)"}
+REMARKS = {
+    "deepseek_v2": "deprecated: Megatron Bridge 0.7.0 removes it (bridge models/_deprecation.py:30)",
+    "gemma4": "refused for 0.5, which builds layers without the norms of the inputs of shared experts and router",
+}
 """What a reader should know of a family that Bridge builds."""
 HARDWARE = """Rates are dense. Bandwidths are for one GPU and one direction. `hardware NAME { ... }` declares other
 machines, as in examples/own_hardware.moe.
