@@ -11,6 +11,8 @@ import os
 import sys
 from pathlib import Path
 
+NOTHING = "and saved nothing"
+"""A job says so that does not start because of those before it."""
 TRACKER, STARTS = "latest_checkpointed_iteration.txt", "moedsl_starts.txt"
 COMPLETE, HOPELESS = 90, 91
 """Exit codes: there is nothing left to train; further starts would fail as the last ones did."""
@@ -29,7 +31,7 @@ def main(folder: Path, steps: int, job: str, first: bool) -> int:
     before = [int(line[1]) for line in lines if line[0] != job]
     if before[-MOST:] == [step] * MOST:
         jobs = " ".join(line[0] for line in lines if line[0] != job)
-        print(f"moedsl: {MOST} jobs in a row began at step {step} and saved nothing: {jobs}", file=sys.stderr)
+        print(f"moedsl: {MOST} jobs in a row began at step {step} {NOTHING}: {jobs}", file=sys.stderr)
         return HOPELESS
     if first:
         print(f"moedsl: goes on from step {step} of {steps}", file=sys.stderr)

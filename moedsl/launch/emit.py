@@ -90,6 +90,7 @@ _RENAMED = {
     "num_nodes": "nodes",
     "gres": "gpus_per_node",
     "signal": "preempt_time",
+    "setup_lines": "requeue",
 }
 """Arguments of NeMo-Run that a rule derives under another name."""
 

@@ -6,9 +6,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from moedsl.launch import causes, logs, shield
+from moedsl.launch import causes, chain, logs, shield
 from moedsl.launch.logs import explained
 from moedsl.launch.store import UNKNOWN, Experiment, Job
+from moedsl.support.text import counted
 
 FIRST_S, LONGEST_S = 1.0, 15.0
 """Seconds between two queries: at first, and after some minutes; other users need the accounting service too."""
@@ -61,15 +62,24 @@ def state(job: Job) -> str:
 
 
 def report(experiment: Experiment, jobs: Sequence[Job]) -> int:
-    """Explain on stderr why each failed job failed; returns the exit code."""
+    """Explain on stderr why each failed job failed; returns the exit code.
+
+    The jobs of a chain that did not start because those before them saved nothing are one line.
+    """
     bad = [job for job in jobs if job.state != "SUCCEEDED"]
+    ended: list[str] = []
     for job in bad:
-        print(f"\n{job.name} {job.number}: {state(job)}", file=sys.stderr)
         said = logs.reason(experiment, job)
+        if stopped := [line for line in said if chain.NOTHING in line]:
+            ended.append(stopped[0])
+            continue
+        print(f"\n{job.name} {job.number}: {state(job)}", file=sys.stderr)
         logs.print_lines(said, sys.stderr, "  | ")
         before_ranks = explained(said)
         first = None if before_ranks else logs.first_failure(experiment, job, said)
         logs.print_lines([before_ranks] if before_ranks else causes.lines(first), sys.stderr, "  ")
         print(f"  moedsl diagnose {experiment.id}", file=sys.stderr)
         print(f"  scripts and logs: {job.folder}", file=sys.stderr)
+    if ended:
+        print(f"\n{counted(len(ended), 'job')} did not train: {ended[0]}", file=sys.stderr)
     return int(bool(bad))

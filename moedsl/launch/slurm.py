@@ -25,7 +25,7 @@ def arguments(launch: Launch, cluster: Cluster) -> dict[str, Any]:
     NeMo-Run joins those of srun with spaces into a line of the sbatch file, so they are words of bash.
     """
     derived = {s.name: s.value for s in launch.sbatch}
-    exits = [s.value for s in launch.settings if s.name == "preempt_time"]
+    of = {s.name: s.value for s in launch.settings}
     said = {
         "account": cluster.account,
         "partition": cluster.partition,
@@ -36,7 +36,8 @@ def arguments(launch: Launch, cluster: Cluster) -> dict[str, Any]:
         "ntasks_per_node": launch.tasks_per_node,
         **_gpus(launch, cluster),
         **{n: derived.pop(n, None) for n in _PARAMETERS},
-        "signal": f"TERM@{exits[0]}" if exits else "",
+        "signal": f"TERM@{of['preempt_time']}" if "preempt_time" in of else "",
+        "setup_lines": f'scontrol update jobid="$SLURM_JOB_ID" requeue={of["requeue"]}' if "requeue" in of else "",
         "segment": launch.segment,
         "retries": cluster.retries,
         "container_image": word(cluster.container) if cluster.container else "",

@@ -55,6 +55,15 @@ class Slurm:
     """A running Slurm; the account is `acct`, the partitions are `gb200` (default) and `h100`."""
 
     root: Path
+    runs: subprocess.Popen[str]
+    """tests/launch/slurm/run.sh"""
+
+    def tell(self, command: str, node: str) -> None:
+        """Make a node `lose` all its processes, or start it again (`node`)."""
+        assert self.runs.stdin is not None and self.runs.stdout is not None
+        self.runs.stdin.write(f"{command} {node}\n")
+        self.runs.stdin.flush()
+        assert self.runs.stdout.readline().strip() == "done"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -90,8 +99,7 @@ def started() -> Iterator[Slurm]:
         port = stack.enter_context(_port_block())
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-slurm-", dir="/tmp")))
         _write(root, port)
-        stack.enter_context(_daemons(root, port))
-        yield Slurm(root)
+        yield Slurm(root, stack.enter_context(_daemons(root, port)))
 
 
 @contextmanager
@@ -176,7 +184,7 @@ def _devices(group: Group, folder: Path) -> str:
 
 
 @contextmanager
-def _daemons(root: Path, port: int) -> Iterator[None]:
+def _daemons(root: Path, port: int) -> Iterator[subprocess.Popen[str]]:
     nodes = [name for group in GROUPS for name in group.names]
     command = [*_NAMESPACE, "bash", str(FILES / "run.sh"), str(root), str(port + 2), *nodes]
     with (root / "log" / "run.log").open("w") as log:
@@ -192,7 +200,7 @@ def _daemons(root: Path, port: int) -> Iterator[None]:
     try:
         if process.stdout.readline().strip() != "ready":
             raise RuntimeError(f"Slurm did not start\n{_logs(root)}")
-        yield
+        yield process
     finally:
         process.stdin.close()
         process.wait()

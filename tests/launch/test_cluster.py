@@ -34,7 +34,7 @@ def ids(text: str) -> list[str]:
 def test_every_fact_is_read() -> None:
     made = cluster(
         """executor slurm; default on; hardware gb200; gpus_per_node 4; nodes 64; topology off; numa off
-        rank_logs on; chain on; retries 2; requeue on; spare_nodes 1
+        rank_logs on; chain on; retries 2; requeue off; spare_nodes 1
         account proj_x; partition "batch-long"; qos normal; time "2-00:00:00"; job_name_prefix "x-y."; request gres
         launcher torchrun; container "nvcr.io/nvidia/nemo:26.02"; mounts ["/lustre:/lustre", "/data:/data:ro"]
         python "/opt/venv/bin/python"; env { NCCL_DEBUG INFO; B_2 "a b"; THREE 3 }; secrets [HF_TOKEN, WANDB_API_KEY]

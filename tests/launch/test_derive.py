@@ -170,19 +170,13 @@ def test_ft_launcher_starts_the_ranks_of_a_node_and_has_spare_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "retries", "flag"),
-    [
-        ("", None, None),
-        ("requeue on", None, "requeue"),
-        ("requeue off", None, "no-requeue"),
-        ("retries 3", 3, "requeue"),
-    ],
+    ("facts", "retries", "setup"), [("", None, None), ("retries 3", 3, None), ("requeue off", None, 0)]
 )
-def test_a_job_that_starts_again(facts: str, retries: int | None, flag: str | None) -> None:
+def test_a_job_that_starts_again(facts: str, retries: int | None, setup: int | None) -> None:
     on = slurm("h100", facts)
     said = arguments.arguments(launch(plan("h100", 16, {"ep": 8}), on), on)
-    assert said.get("retries") == retries
-    assert said.get("additional_parameters", {}) == ({flag: True} if flag else {})
+    turned_off = None if setup is None else f'scontrol update jobid="$SLURM_JOB_ID" requeue={setup}'
+    assert (said.get("retries"), said.get("setup_lines")) == (retries, turned_off)
 
 
 @pytest.mark.parametrize(

@@ -63,15 +63,20 @@ def hangs_and_is_ended_by_its_limit_and_followed(_: Slurm, login_node: Path) -> 
 
 
 def goes_on_without_a_node_that_is_lost(slurm: Slurm, login_node: Path) -> None:
-    experiment, folder = chain(login_node, 2, 10, "slow,train")
+    experiment, folder = chain(login_node, 2, 10, "slow,train", "requeue off")
     while not (folder / "trained.txt").exists():
         time.sleep(0.2)
-    node = slurm.ask("squeue", "-h", "-t", "R", "-o", "%N").strip().split(",")[0]
-    first = slurm.ask("scontrol", "show", "hostnames", node).split()[0]
-    slurm.ask("scontrol", "update", f"nodename={first}", "state=down", "reason=lost")
-    states = [job.state for job in follow.wait(experiment)]  # the node registers again, and is up
-    assert states[-1] == "SUCCEEDED", (states, logs(experiment))
-    assert (folder / "latest_checkpointed_iteration.txt").read_text() == "10"
+    nodes = slurm.ask("squeue", "-h", "-t", "R", "-o", "%N").strip()
+    lost = slurm.ask("scontrol", "show", "hostnames", nodes).split()[-1]
+    slurm.tell("lose", lost)
+    slurm.ask("scontrol", "update", f"nodename={lost}", "state=down", "reason=lost")  # at once, not after SlurmdTimeout
+    try:
+        jobs = follow.wait(experiment)
+        assert [(job.state, job.says) for job in jobs] == [("FAILED", "NODE_FAIL"), ("SUCCEEDED", "COMPLETED")]
+        assert follow.report(experiment, jobs) == 1
+        assert (folder / "latest_checkpointed_iteration.txt").read_text() == "10"
+    finally:
+        slurm.tell("node", lost)
 
 
 SLOW: Mapping[str, Callable[[Slurm, Path], None]] = {
@@ -90,9 +95,7 @@ def test_a_chain_goes_on(what: str, slurm: Slurm, login_node: Path) -> None:
 def test_a_job_that_fails_starts_again_before_the_next_one(slurm: Slurm, login_node: Path) -> None:
     experiment, folder = chain(login_node, 2, 10, "kill,train", "retries 1")
     first = experiment.jobs()[0].number
-    while slurm.ask("squeue", "-h", "-j", first, "-o", "%r").strip() != "BeginTime":
-        time.sleep(0.2)
-    while slurm.ask("sacct", "-nXj", first, "-o", "state").strip() != "PENDING":  # its first start has ended
+    while slurm.ask("sacct", "-DnXj", first, "-o", "state").split() != ["REQUEUED", "PENDING"]:
         time.sleep(0.2)
     slurm.ask("scontrol", "update", f"jobid={first}", "starttime=now")  # Slurm lets it wait for two minutes
     assert [job.state for job in follow.wait(experiment)] == ["SUCCEEDED"] * 2
@@ -100,9 +103,14 @@ def test_a_job_that_fails_starts_again_before_the_next_one(slurm: Slurm, login_n
     assert starts == [[f"{first}.0", "0"], [f"{first}.1", "2"]]
 
 
-def test_a_chain_that_saves_nothing_ends_with_its_cause(login_node: Path) -> None:
+def test_a_chain_that_saves_nothing_ends_with_its_cause(login_node: Path, capsys: pytest.CaptureFixture[str]) -> None:
     experiment, _ = chain(login_node, 5, 100, "fail")
-    assert [job.state for job in follow.wait(experiment)] == ["FAILED"] * 5
+    jobs = follow.wait(experiment)
+    assert [job.state for job in jobs] == ["FAILED"] * 5
+    assert follow.report(experiment, jobs) == 1
+    told = capsys.readouterr().err
+    assert "FileNotFoundError: no data" in told
+    assert "\n2 jobs did not train: moedsl: 3 jobs in a row began at step 0 and saved nothing: " in told
     said = logs(experiment)
     assert all("no data" in text for text in said[:3])
     assert all(

@@ -73,8 +73,8 @@ class Cluster:
     """Whether a run longer than `time` is a chain of jobs, each of which goes on from the last checkpoint."""
     retries: int = _fact("whole", 0, "slurm")
     """How often a job that failed starts again."""
-    requeue: str = _fact("word", "", "slurm", words=("on", "off"))
-    """Whether Slurm starts a job again that lost a node or was preempted; empty: as Slurm is configured."""
+    requeue: bool = _fact("flag", True, "slurm")
+    """Whether Slurm starts a job again that lost a node or was preempted."""
     spare_nodes: int = _fact("whole", 0, "slurm")
     """Nodes of a job that wait to take the place of a lost one."""
     job_name_prefix: str = _fact("token", "", "slurm")

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs a Slurm under ROOT until standard input ends: munge, MariaDB, slurmdbd, slurmctld and a slurmd for each node.
 #   run.sh ROOT SQL_PORT NODE...      ROOT/etc holds the configuration files
-# Prints `ready` once every node is idle. Started in a PID namespace of its own, nothing outlives it.
+# Prints `ready` once every node is idle. Then it reads lines: `lose NODE` kills all processes of a node as a power cut
+# does, `node NODE` starts it again; each is answered by `done`. Started in a PID namespace of its own, nothing outlives it.
 set -euo pipefail
 root=$1 sql_port=$2
 shift 2
@@ -53,6 +54,14 @@ node() {
         mount --bind "$2/spool/$1/tmp" "$2/nodetmp"; exec /usr/sbin/slurmd -N "$1"' - "$1" "$root"
 }
 
+lose() {
+    local uts process
+    uts=$(readlink "/proc/$(cat "$root/pid/slurmd.$1.pid")/ns/uts")
+    for process in /proc/[0-9]*; do
+        [ "$(readlink "$process/ns/uts")" != "$uts" ] || kill -KILL "${process#/proc/}"
+    done
+}
+
 all_idle() { [ "$(sinfo -h -N -t idle -o %N | sort -u | wc -l)" = ${#nodes[@]} ]; }
 
 stop() {
@@ -73,4 +82,7 @@ for name in "${nodes[@]}"; do
 done
 until_true 60 all_idle
 echo ready
-cat >/dev/null
+while read -r command name; do
+    "$command" "$name"
+    echo "done"
+done
