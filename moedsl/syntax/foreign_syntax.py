@@ -11,6 +11,7 @@ from attrs import frozen
 from moedsl.diagnostics.model import REPLACE, Diagnostic, Fix, Instead, Label, error, suggest
 from moedsl.diagnostics.source import Source, Span
 from moedsl.schema import axes
+from moedsl.support.resources import stdlib_dir
 from moedsl.syntax.tokens import Lexeme, lexemes
 
 STATEMENTS = (
@@ -124,14 +125,17 @@ def _name_like(line: Line, first: Lexeme) -> tuple[str, Lexeme] | None:
 
 
 def _spaced_name(line: Line) -> Diagnostic | None:
-    """``Nemotron 3 Super``, ``model Nemotron 3 Super``: without `model`, a name that begins with a capital"""
+    """``Nemotron 3 Super``, ``model Nemotron 3 Super``, ``nemotron 3 super``: without `model`, a name that begins with
+    a capital, or that of a model of the stdlib"""
     first = int(line.words[0].text == "model")
     name = line.words[first:]
-    if len(name) < 3 or line.at > first + 1 or not (first or name[0].text[0].isupper()):
-        return None
-    if HARDWARE.fullmatch(name[0].text) or any(w.kind not in ("word", "number") or w.text in _NO_NAMES for w in name):
+    if len(name) < 2 or any(w.kind not in ("word", "number") or w.text in _NO_NAMES for w in name):
         return None
     right = re.sub(r"\W+", "_", line.written(name[0], name[-1]).lower())
+    if right not in {file.stem for file in (stdlib_dir() / "models").glob("*.moe")}:
+        begins = first or name[0].text[0].isupper()
+        if len(name) < 3 or line.at > first + 1 or not begins or HARDWARE.fullmatch(name[0].text):
+            return None
     return line.wrong("a name has no blanks", name[0], name[-1], f"did you mean `{right}`?", right)
 
 
