@@ -116,8 +116,8 @@ def estimated(line: Mapping[str, Any], hw: Hardware) -> float:
 
 
 def _row(precision: str) -> Table:
-    row = {"precision": BY_NAME["precision"].encode(precision), "fused": 0}
-    return Levels.of({**complete(row), "fused": np.asarray(0)}, LAYER).table(LAYER)
+    row = {"precision": BY_NAME["precision"].encode(precision), "captured": 0}
+    return Levels.of({**complete(row), "captured": np.asarray(0)}, LAYER).table(LAYER)
 
 
 def _host(m: Model, hw: Hardware, t: Table, what: str, line: Mapping[str, Any]) -> float:

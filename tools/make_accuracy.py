@@ -200,8 +200,8 @@ interval has to hold most of them.
 
 ADAPTERS = """Six verification cards train LoRA on packed sequences with library recipes. One constant is fitted to one
 of them: the host's time for a collective of an adapter. The others were left out. Nemotron 3.5 Lightning takes as long
-on GB200 as on H100, so launches decide and not the GPU. GPT-OSS and Lightning are estimated too fast in full
-fine-tuning as well, which has no adapters: a constant of adapters cannot explain what is still missing there.
+on GB200 as on H100, so launches decide and not the GPU. Two terms that have nothing to do with adapters were missing,
+in full fine-tuning too: the skew of a router that nothing balances, and the launches of a Mamba-2 scan.
 """
 
 PAPERS = """No page of Bridge measures an A100. Ampere's constants are fitted to the four dense models of a paper on

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from moedsl.classes.fields import evolve, frozen, values
 from moedsl.cost import activations, adapters, formats, mixers, sparse
@@ -149,13 +149,13 @@ def flops_rate(hw: Hardware, t: Table) -> Floats:
     return np.array(each)[t["precision"]] * 1e12 * clock(hw)
 
 
-def fused(precision: Ints, cuda_graph: Ints) -> Ints:
-    """Return 1 where one kernel runs the experts' products, activation and quantisation.
+def fused(t: Table) -> NDArray[np.bool_]:
+    """Tell where one kernel runs the experts' products, activation and quantisation.
 
     Transformer Engine has it for MXFP8 and NVFP4 (te pytorch/ops/fused/grouped_mlp.py:408). It needs static shapes, so
     it is used with the captured iteration (bridge perf_recipes/deepseek/gb200/deepseek_v3.py:163).
     """
-    return FUSED[precision] & (cuda_graph >> WHOLE & 1)
+    return FUSED[t["precision"]] & (t["captured"] > 0)
 
 
 def stream(hw: Hardware) -> float:
@@ -198,7 +198,7 @@ def split_width(k: Constants, width: ArrayLike) -> Floats:
 
 
 def work(
-    m: Model, hw: Hardware, t: Table, seq: int, skew: float, adapter: Adapter | None = None, span: float = 0
+    m: Model, hw: Hardware, t: Table, seq: int, skew: Floats | float, adapter: Adapter | None = None, span: float = 0
 ) -> Work:
     """Return the forward seconds of every part; `skew` is the fullest rank's share of routed tokens over the mean, and
     `span` the tokens of a packed sample."""
@@ -214,7 +214,7 @@ def work(
     qkv = m.heads * (m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else m.head_dim + m.value_dim)
     routed = split * m.topk * t["etp"] * skew
     cast = np.array(k.by("cast", PRECISION, 0.0))[t["precision"]]
-    loose = np.where(t["fused"] > 0, 1.0, k.unfused) * routed
+    loose = np.where(fused(t), 1.0, k.unfused) * routed
     narrow = split_width(k, m.heads * m.value_dim / t["tp"])
     dense, shared = split_width(k, m.ffn_hidden / t["tp"]), split_width(k, max(m.shared_expert_hidden, 1) / t["tp"])
     encoder, projector = vision(m, t, hw)
@@ -518,7 +518,8 @@ def _host(m: Model, hw: Hardware, t: Table) -> ByKind:
     launches = np.array(k.by("launches", PRECISION))[t["precision"]]
     all_again = t.has("recompute", BIT["full"])
     once = slower(hw) * free["full_iteration"]
-    each = once * launches * (1 + k.host_again * all_again)
+    repeated = once * (1 + k.host_again * all_again)
+    each = repeated * launches
     lists = k.host_expert * m.experts / t["ep"] * (t["dispatcher"] == ALLTOALL)
     router = k.host_router * free["moe_router"] + k.host_preprocess * free["moe_preprocess"]
     moe = (router + k.host_experts) * launches + lists
@@ -528,7 +529,7 @@ def _host(m: Model, hw: Hardware, t: Table) -> ByKind:
         return {
             "dense": k.host_dense * each,
             "moe": moe,
-            "mamba": k.host_mamba * free["mamba"] * each,
+            "mamba": (k.host_mamba * each + k.host_scan * repeated) * free["mamba"],
             "attention": attention,
         }
     out = {"dense": attention + k.host_dense * each, "moe": attention + moe}

@@ -27,6 +27,7 @@ from moedsl.cost import (
 )  # fmt: skip
 from moedsl.cost.pipeline import Layout
 from moedsl.cost.rows import Floats, Ints, Table
+from moedsl.cost.skew import Skew
 from moedsl.schema.adapter import Adapter
 from moedsl.schema.axes import BY_NAME
 from moedsl.schema.facts import Hardware, Model
@@ -319,17 +320,20 @@ class Cost:
         return memory.trained(self.freeze, self.adapter, self.span)
 
     @property
-    def _skew(self) -> float:
-        return 1.0 if self.routing == "balanced" else self.hardware.constants.skew
+    def _skew(self) -> Skew:
+        k = self.hardware.constants
+        natural = k.skew if self.model.router_balanced else k.skew_free
+        return Skew(0.0 if self.routing == "balanced" else natural, self.capacity)
 
     def _keyed(self, cols: Columns) -> dict[str, Ints]:
-        """Return all columns, with a step's microbatches, how many fill the pipeline, and whether experts are fused."""
+        """Return all columns, with a step's microbatches, how many fill the pipeline, and whether a graph captures the
+        iteration."""
         full = rows.complete(cols)
         m = self._microbatches(full)
-        fused = compute.fused(full["precision"], full["cuda_graph"])
+        captured = full["cuda_graph"] >> compute.WHOLE & 1
         deep = np.minimum(m, DEEPEST * full["pp"])
         kept = np.asarray(rows.UNSAID if self.fp8_weights is None else self.fp8_weights, np.int64)
-        return {**full, "fp8_weights": kept, "microbatches": m, "deep": deep, "fused": fused}
+        return {**full, "fp8_weights": kept, "microbatches": m, "deep": deep, "captured": captured}
 
     def _layout(self, full: Mapping[str, Ints]) -> Layout:
         layout = self.layout_for(int(full["pp"]), int(full["vpp"]))

@@ -15,6 +15,7 @@ from moedsl.cost.memory import Counts, Trained
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import of_time
 from moedsl.cost.rows import Floats, Ints, Table
+from moedsl.cost.skew import Skew
 from moedsl.schema.adapter import Adapter
 from moedsl.schema.axes import BY_NAME
 from moedsl.schema.calibration import Constants
@@ -32,7 +33,7 @@ SPREAD_TOKENS = 16384
 STEP = ("data_communication", "optimizer")
 """The time of a stage once a step."""
 PARTS = (*MICROBATCH, "pipeline_communication", "bubble", "stragglers", "step_overhead", *STEP)
-SHAPE = ("tp", "cp", "etp", "ep", "micro_batch", "dispatcher", "precision", "fused", "grad_reduce")
+SHAPE = ("tp", "cp", "etp", "ep", "micro_batch", "dispatcher", "precision", "captured", "grad_reduce")
 """The axes of a layer's work and messages; policies decide what of it is repeated, hidden or launched."""
 LAYER = (*SHAPE, "recompute", "offload_modules", "cuda_graph", "ep_overlap", "delay_wgrad")
 ONCE = ("pp", "vpp", "tp", "etp", "ep", "precision", "fp8_weights", "sharding", "moments", "grad_reduce", "offload")
@@ -47,16 +48,17 @@ COVERS = (
 Prices = dict[str, Floats]
 
 
-def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew: float) -> dict[str, Prices]:
+def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew: Skew) -> dict[str, Prices]:
     """Return seconds by part of `MICROBATCH`, `ALONE` and feature of `profiles.of_time`, for each row of `LAYER`'s
     table."""
     shape = t.narrow(SHAPE)
-    w = compute.work(m, hw, shape, seq, skew, learns.adapter, learns.span)
+    fullest = skew.fullest(m, shape)
+    w = compute.work(m, hw, shape, seq, fullest, learns.adapter, learns.span)
     out: dict[str, Prices] = {part: {} for part in (*MICROBATCH, ALONE)} | {
         "compute": computed(m, hw.constants, shape, w, learns)
     }
     moved = _moved(m, hw, t, seq, learns, out["compute"])
-    _layers(out, m, hw, t, shape, w, _wires(m, hw, shape, seq, w, skew), moved, learns.adapter)
+    _layers(out, m, hw, t, shape, w, _wires(m, hw, shape, seq, w, fullest), moved, learns.adapter)
     passed, _ = learns.passed
     covered = 0.0 if m.vision is None else activations.again(m.vision, t)
     out["recompute"]["vision"] = again = passed * w.vision[shape.inverse] * covered
@@ -108,7 +110,7 @@ def _gathered(t: Table, n: Counts) -> dict[str, Parameters]:
 
 
 def _wires(
-    m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work, skew: float
+    m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work, fullest: Floats
 ) -> tuple[Floats, Floats, Floats, Prices]:
     """Return (one expert transfer, TP of a block, TP of a norm over all heads, exposed CP by kind of layer with the
     joining of steps) by shape."""
@@ -122,7 +124,7 @@ def _wires(
         across = dict.fromkeys(kinds(m), hidden)
         across |= {"delta": communication.delta_net(m, hw, shape, seq)} if m.linear else {}
     over_tp = communication.tensor(m, hw, shape, seq), communication.normed(m, hw, shape, seq)
-    return skew * communication.expert(m, hw, shape, seq), *over_tp, across
+    return fullest * communication.expert(m, hw, shape, seq), *over_tp, across
 
 
 def _split_blocks(m: Model, a: Adapter | None) -> Mapping[str, float]:
@@ -300,11 +302,11 @@ def by_kind(
     shape: Table,
     seq: int,
     learns: Trained,
-    skew: float,
+    skew: Skew,
     kinds: Mapping[str, tuple[str, ...]] = KINDS,
 ) -> dict[str, Prices]:
     """Return the seconds of one microbatch by kind and feature; those of `KINDS` sum to the compute of `microbatch`."""
-    whole = compute.work(m, hw, shape, seq, skew, learns.adapter, learns.span)
+    whole = compute.work(m, hw, shape, seq, skew.fullest(m, shape), learns.adapter, learns.span)
     every = [part for parts in KINDS.values() for part in parts]
     nothing = {part: np.zeros(shape.rows) for part in every}
     return {

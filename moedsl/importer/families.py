@@ -356,6 +356,7 @@ FAMILIES: Mapping[str, Family] = {
             "attention_bias": _GPT_OSS_BIAS,
             "mlp_bias": _GPT_OSS_BIAS,
             "router_bias": _GPT_OSS_BIAS,
+            "router_balanced": Const(False, "models/gpt_oss/gpt_oss_bridge.py:71"),
             "attention_sinks": Const(True, "models/gpt_oss/gpt_oss_bridge.py:86"),
             "position_embedding_type": Const("yarn", "models/gpt_oss/gpt_oss_bridge.py:65"),
             "window": Int("sliding_window"),

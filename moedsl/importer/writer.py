@@ -34,6 +34,7 @@ _LINES = (
     ("attention_gate",),
     ("qkv_bias",),
     ("attention_bias", "mlp_bias", "router_bias"),
+    ("router_balanced",),
     ("attention_sinks",),
     ("linear_every",),
     ("linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim"),

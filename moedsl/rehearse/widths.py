@@ -27,9 +27,9 @@ SHRUNK = (
 """Facts that may become smaller; `notes` lists each that the model has."""
 SAME = (
     "topk", "routing_groups", "topk_groups", "attention", "qk_norm", "qkv_bias", "attention_bias", "mlp_bias",
-    "attention_sinks", "router_bias", "tied_embeddings", "shared_expert_gate", "gated", "mtp_pattern",
-    "mtp_repeated", "attention_gate", "qk_norm_over", "mtp_dense", "window_sinks",
-    "sandwich_norms", "softcap",
+    "attention_sinks", "router_bias", "router_balanced", "tied_embeddings", "shared_expert_gate", "gated",
+    "mtp_pattern", "mtp_repeated", "attention_gate", "qk_norm_over", "mtp_dense", "window_sinks", "sandwich_norms",
+    "softcap",
 )  # fmt: skip
 """Facts that stay."""
 

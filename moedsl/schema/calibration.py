@@ -107,6 +107,7 @@ class Constants:
     host_grace: float
     gaps: float
     host_mamba: float
+    host_scan: float
     host_delta: float
     host_adapter: float
     host_collective: float
@@ -143,6 +144,7 @@ class Constants:
     p2p_exposed: float
     straggling: float
     skew: float
+    skew_free: float
 
     # memory in torch's allocator
     te_workspace: float

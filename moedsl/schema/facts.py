@@ -136,6 +136,8 @@ class Model:
     """A gate multiplies attention's output. The projection of queries, keys and values also computes this gate."""
     attention_sinks: bool = False
     """Each head has a learned softmax offset (GPT-OSS)."""
+    router_balanced: bool = True
+    """Whether a loss or a bias of each expert balances the router. Bridge trains GPT-OSS with neither."""
     router_bias: bool = False
     """Bias of the router's linear. DeepSeek's expert bias is a buffer and not this bias."""
     tied_embeddings: bool = False

@@ -10,6 +10,7 @@ from moedsl.checker.program import Program
 from moedsl.classes.fields import evolve, field, frozen
 from moedsl.cost import Cost
 from moedsl.rules.interpreter import evaluate
+from moedsl.schema.facts import Model
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
 from moedsl.schema.samples import filled
 from moedsl.schema.symbols import SWITCHES
@@ -134,9 +135,15 @@ def make_cost(problem: Problem) -> Cost:
     p = problem.program
     seq, batch, kernels = problem.values["seq"], problem.global_batch, _kernels(problem)
     return Cost(
-        p.model, p.hardware, problem.gpus, seq, batch, p.task, p.vlm, p.adapter, p.pipeline_layout, p.routing,
+        _trained_model(p), p.hardware, problem.gpus, seq, batch, p.task, p.vlm, p.adapter, p.pipeline_layout, p.routing,
         span=_span(problem), **kernels,
     )  # fmt: skip
+
+
+def _trained_model(p: Program) -> Model:
+    """The model as the run trains it: a run may balance the router by another loss than the model's."""
+    said = p.sets.get("model.moe_router_load_balancing_type")
+    return p.model if said is None else evolve(p.model, router_balanced=said != "none")
 
 
 def _span(problem: Problem) -> float:

@@ -85,3 +85,17 @@ def test_stragglers_grow_with_the_groups_and_shrink_with_microbatches() -> None:
 def test_a_step_has_a_least_time() -> None:
     small = Cost(model("moonlight_16b"), hardware("h100"), 8, 128, 8)
     assert float(small.time({"ep": 8})[0]) > small.hardware.constants.host_step == part(small, "step_overhead")
+
+
+def test_a_scan_is_launched_from_python_in_any_precision_unless_a_graph_has_it() -> None:
+    none, mamba = (1 << BY_NAME["cuda_graph"].words.index("mamba") if on else 0 for on in (False, True))
+    few = Cost(model("nemotron_3_nano"), hardware("h100"), 8, 1024, 64)
+    eager, graphed = (few.time_report({**ROW, "cuda_graph": g})["launch"] for g in (none, mamba))
+    saved = eager - graphed
+    assert saved > 0.5 * 8 * 23 * few.hardware.constants.host_scan
+    fp8 = BY_NAME["precision"].encode("fp8_current")
+    more = (
+        few.time_report({**ROW, "precision": fp8})["launch"]
+        - few.time_report({**ROW, "precision": fp8, "cuda_graph": mamba})["launch"]
+    )
+    assert more < 2 * saved
