@@ -321,9 +321,10 @@ class Cost:
 
     @property
     def _skew(self) -> Skew:
-        k = self.hardware.constants
-        natural = k.skew if self.model.router_balanced else k.skew_free
-        return Skew(0.0 if self.routing == "balanced" else natural, self.capacity)
+        k, free = self.hardware.constants, not self.model.router_balanced
+        if self.routing == "balanced":
+            return Skew(1.0, 0.0, self.capacity)
+        return Skew(1.0, k.skew_free, self.capacity) if free else Skew(k.skew, 0.0, self.capacity)
 
     def _keyed(self, cols: Columns) -> dict[str, Ints]:
         """Return all columns, with a step's microbatches, how many fill the pipeline, and whether a graph captures the

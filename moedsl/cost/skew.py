@@ -11,11 +11,13 @@ from moedsl.schema.facts import Model
 
 @frozen
 class Skew:
-    """How unevenly a router spreads the tokens over the experts."""
+    """How unevenly a router spreads the tokens over the ranks."""
 
+    balanced: float
+    """The tokens of the fullest rank over the mean, of a router that training balances; 1 is forced balance."""
     spread: float
-    """The spread of the experts' tokens, over that of a router that picks the same experts for every token; 0 is forced
-    balance."""
+    """The spread of the experts' tokens, of a router that nothing balances, over that of one that picks the same
+    experts for every token."""
     capacity: float
     """`moe_expert_rank_capacity_factor` of a captured iteration."""
 
@@ -29,6 +31,6 @@ class Skew:
         """
         ranks, same = t["ep"] * 1.0, m.experts / max(m.topk, 1)
         one = self.spread * np.sqrt(max(same - 1, 0.0))
-        above = one * np.sqrt(2 * np.log(ranks) * ranks / max(m.experts, 1))
-        most = np.where(t["captured"] > 0, self.capacity, np.minimum(ranks, same))
-        return np.maximum(np.minimum(1 + above, most), 1.0)
+        free = 1 + one * np.sqrt(2 * np.log(ranks) * ranks / max(m.experts, 1))
+        most = np.where(t["captured"] > 0, np.minimum(ranks, self.capacity), np.minimum(ranks, same))
+        return np.maximum(np.minimum(np.maximum(self.balanced, free), most), 1.0)

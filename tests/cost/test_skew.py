@@ -18,9 +18,9 @@ RANKS = np.array([1, 2, 8, 32, 128])
 WHOLE = np.zeros(len(RANKS), np.int64)
 
 
-def fullest(spread: float, name: str = "qwen3_30b_a3b", captured: bool = False) -> list[float]:
+def fullest(spread: float, captured: bool = False, balanced: float = 1.0) -> list[float]:
     t = Table({"ep": RANKS, "captured": WHOLE + captured}, np.arange(len(RANKS)))
-    return [float(x) for x in Skew(spread, 1.5).fullest(model(name), t)]
+    return [float(x) for x in Skew(balanced, spread, 1.5).fullest(model("qwen3_30b_a3b"), t)]
 
 
 def test_one_rank_has_all_tokens_and_more_ranks_a_fuller_one() -> None:
@@ -31,6 +31,10 @@ def test_one_rank_has_all_tokens_and_more_ranks_a_fuller_one() -> None:
 
 def test_forced_balance_has_none() -> None:
     assert fullest(0.0) == [1.0] * len(RANKS)
+
+
+def test_a_router_that_training_balances_has_one_skew() -> None:
+    assert fullest(0.0, balanced=1.4) == [1.0, 1.4, 1.4, 1.4, 1.4]
 
 
 def test_no_rank_has_more_than_all_tokens() -> None:
