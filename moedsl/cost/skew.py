@@ -32,5 +32,5 @@ class Skew:
         ranks, same = t["ep"] * 1.0, m.experts / max(m.topk, 1)
         one = self.spread * np.sqrt(max(same - 1, 0.0))
         free = 1 + one * np.sqrt(2 * np.log(ranks) * ranks / max(m.experts, 1))
-        most = np.where(t["captured"] > 0, np.minimum(ranks, self.capacity), np.minimum(ranks, same))
-        return np.maximum(np.minimum(np.maximum(self.balanced, free), most), 1.0)
+        most = np.where(t["captured"] > 0, self.capacity, np.minimum(ranks, same))
+        return np.maximum(np.minimum(free, most), self.balanced)

@@ -34,7 +34,7 @@ def test_forced_balance_has_none() -> None:
 
 
 def test_a_router_that_training_balances_has_one_skew() -> None:
-    assert fullest(0.0, balanced=1.4) == [1.0, 1.4, 1.4, 1.4, 1.4]
+    assert fullest(0.0, balanced=1.4) == [1.4] * len(RANKS)
 
 
 def test_no_rank_has_more_than_all_tokens() -> None:
