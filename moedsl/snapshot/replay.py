@@ -107,7 +107,7 @@ def _size(of: Mapping[str, Any], name: str = "size") -> int:
     """Return a size, which PyTorch writes as a whole number of 64 bits."""
     size = of[name]
     if not isinstance(size, int) or not 0 <= size < 1 << 63:
-        raise ValueError(f"`{name}` is no number of bytes")
+        raise ValueError(f"`{name}` is not a number of bytes")
     return size
 
 
