@@ -69,7 +69,7 @@ def _fixed(p: Program, gpus: int, overrides: Mapping[str, Any]) -> Values:
     values |= _vision(p)
     values |= {"gpus": gpus, "phase": p.phase, "task": p.task, "routing": p.routing, "vlm": p.vlm}
     values |= _adapter(p)
-    values |= dict.fromkeys(LENGTHS, 0) | p.length
+    values |= {**dict.fromkeys(LENGTHS, 0), **p.length}
     values |= {"must_fit": overrides.get("must_fit", cases(p)[0])}
     values |= {word: bool(p.sets.get(field, unset)) for word, (field, unset) in SWITCHES.items()}
     values |= {"saves": bool(p.sets.get("checkpoint.save", p.data != "mock"))}
