@@ -38,7 +38,8 @@ TIME, ANY, STREAM = 1 << 60, (1 << 63) - 1, (1 << 31) - 1
 IDS = ("correlationId", "globalTid", "globalPid", "deviceId")
 NUMBERS = {"start": TIME, "end": TIME, "streamId": STREAM, **dict.fromkeys(IDS, ANY)}
 """The columns of integers that are read, with the largest value that each may have."""
-TEXTS = ("value", "text")
+TEXTS = {(STRINGS, "value"), (NVTX, "text")}
+"""The columns of texts that are read; a memset has a number as its value."""
 MAY_BE_EMPTY = {(NVTX, "end"), (NVTX, "text")}
 ROWS = 1 << 16
 PROCESS = 0xFFFFFF
@@ -78,13 +79,14 @@ class _Export:
 
     def _check_types(self, table: str) -> None:
         """Refuse a value that Nsight never writes: sqlite keeps any value in any column."""
-        wrong = {c: _unlike(table, c) for c in sorted(self.tables.get(table, set()) & {*NUMBERS, *TEXTS})}
+        read = (c for c in sorted(self.tables.get(table, set())) if c in NUMBERS or (table, c) in TEXTS)
+        wrong = {c: _unlike(table, c) for c in read}
         if not wrong:
             return
         which = " ".join(f"WHEN {condition} THEN '{c}'" for c, condition in wrong.items())
         query = f"SELECT CASE {which} END FROM {table} WHERE {' OR '.join(wrong.values())} LIMIT 1"
         for (column,) in self.base.execute(query):
-            raise Malformed(f"a row of {table} has no {'text' if column in TEXTS else 'number'} in {column}")
+            raise Malformed(f"a row of {table} has no {'text' if (table, column) in TEXTS else 'number'} in {column}")
 
     def _version(self) -> str:
         """Name the version of the schema, if the export states it."""
@@ -208,8 +210,10 @@ class _Export:
 
 def _unlike(table: str, column: str) -> str:
     """The SQL condition of a value that a column may not have."""
-    empty = ", 'null'" if column not in ("start", "end", *TEXTS) or (table, column) in MAY_BE_EMPTY else ""
-    if column in TEXTS:
+    is_text = (table, column) in TEXTS
+    may_be_empty = (table, column) in MAY_BE_EMPTY or not (is_text or column in ("start", "end"))
+    empty = ", 'null'" if may_be_empty else ""
+    if is_text:
         return f"typeof({column}) NOT IN ('text'{empty})"
     most = NUMBERS[column]
     return f"(typeof({column}) NOT IN ('integer'{empty}) OR {column} NOT BETWEEN {-most} AND {most})"
