@@ -46,7 +46,9 @@ REPEATS = 5
 """Measurements of a transfer, of which the quickest counts."""
 SHARE = {"nccl": 0.5, "gloo": 0.1}
 """The least share of the network that most nodes reach, and of NCCL's also of what is stated. CPUs are noisy."""
-GPU = ("index", "driver_version", "clocks.max.sm", "ecc.errors.uncorrected.volatile.total")
+INDEX, DRIVER, CLOCK, ECC = GPU = (
+    "index", "driver_version", "clocks.max.sm", "ecc.errors.uncorrected.volatile.total"
+)  # fmt: skip
 REASONS = ("clocks_event_reasons", "clocks_throttle_reasons")
 """The names of one thing in newer and in older drivers."""
 ROWS = ("remapped_rows.pending", "remapped_rows.failure")
@@ -90,16 +92,16 @@ def gpus(problems: list[str]) -> Iterator[dict[str, Any]]:
     links = linked(ask("nvlink", "--status", needed=False))
     for number, row in enumerate(row for row in rows if len(row) == len(GPU)):
         found = {field: row[place] for place, field in enumerate(GPU)}
-        name = "GPU {}".format(found["index"])
-        if found[GPU[3]].isdigit() and int(found[GPU[3]]):
-            problems.append(f"{name} has {found[GPU[3]]} uncorrected ECC errors")
+        name = f"GPU {found[INDEX]}"
+        if found[ECC].isdigit() and int(found[ECC]):
+            problems.append(f"{name} has {found[ECC]} uncorrected ECC errors")
         for (field, words), value in zip(SLOWED.items(), slowed[number] if number < len(slowed) else ()):  # noqa: B905
             if value == "Active":
                 problems.append(f"{name} {words} ({field})")
         for place, value in enumerate(remapped[number] if number < len(remapped) else ()):
             if value.lower() in ("yes", "1"):
                 problems.append(f"{name} must be reset or replaced: {ROWS[place]}")
-        yield {"name": name, "driver": found["driver_version"], "clock": found["clocks.max.sm"],
+        yield {"name": name, "driver": found[DRIVER], "clock": found[CLOCK],
                "links": links.get(number)}  # fmt: skip
 
 
