@@ -11,7 +11,7 @@ from attrs import field, frozen
 from moedsl.checker.clusters.arguments import Setting
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch.chain import COMPLETE
-from moedsl.launch.derive import Launch
+from moedsl.launch.derive import Chain, Launch
 from moedsl.launch.quote import RUNDIR, ascii_source, document, export, word
 
 RANK, RANK_LOG, NUMA, CHAIN = "moedsl_rank.py", "moedsl_rank_log.py", "moedsl_numa.py", "moedsl_chain.py"
@@ -70,8 +70,7 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     yield from _ranks(launch)
     if launch.chain:
         yield "# The chain: nothing to do in a complete run, and an end after jobs that saved nothing."
-        judge = f'{_python(cluster)} "$MOEDSL_FILES/{CHAIN}" {word(launch.chain.folder)} {launch.chain.steps}'
-        yield f'code=0; {judge} || code="$?"'
+        yield f'code=0; {_chain(launch.chain, cluster)} || code="$?"'
         yield f'[ "$code" -ne {COMPLETE} ] || exit 0'
         yield '[ "$code" -eq 0 ] || exit "$code"'
         yield ""
@@ -80,6 +79,17 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
         yield payload.preflight.rstrip("\n")
         yield ""
     yield from _start(launch, cluster, payload)
+    if launch.chain:
+        yield "# The chain: its last job fails if the run is not complete."
+        judge = f"{_chain(launch.chain, cluster)} {launch.chain.jobs}"
+        yield f'[ "$code" -ne 0 ] || [ "$SLURM_PROCID" -ne 0 ] || {judge} || code="$?"'
+    if launch.executor == "slurm":
+        yield 'exit "$code"'
+
+
+def _chain(chain: Chain, cluster: Cluster) -> str:
+    """Write the command that judges the start of a job, or, with the number of jobs, its end."""
+    return f'{_python(cluster)} "$MOEDSL_FILES/{CHAIN}" {word(chain.folder)} {chain.steps}'
 
 
 def _removed(documents: Sequence[str]) -> Iterator[str]:
@@ -149,7 +159,7 @@ def _start(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     """Start the ranks: this task is one rank, or torchrun or ft_launcher starts those of the node."""
     python = _python(cluster)
     if launch.starts_ranks:
-        yield from _watched(_rank(launch, python, payload) + "".join(f" {word(a)}" for a in payload.arguments))
+        yield from _watched(_rank(launch, python, payload) + "".join(f" {word(a)}" for a in payload.arguments), _GROUP)
     else:
         yield from _torchrun(launch, python, payload)
 
@@ -175,7 +185,8 @@ def _torchrun(launch: Launch, python: str, payload: Payload) -> Iterator[str]:
     options = "".join(f" {option}" for option in _fault_tolerance(launch))
     module = FT_LAUNCHER if options else "torch.distributed.run"
     command = f"{python} -P -m {module} {_meeting(launch)}{options} \\\n  {run}{doubled}"
-    yield from _watched(command) if launch.executor == "slurm" else [f"exec {command}"]
+    told = _LAUNCHER if options else _GROUP
+    yield from _watched(command, told) if launch.executor == "slurm" else [f"exec {command}"]
 
 
 def _fault_tolerance(launch: Launch) -> list[str]:
@@ -186,24 +197,30 @@ def _fault_tolerance(launch: Launch) -> list[str]:
     return [word(f"--{name}={value}") for name, value in said.items()]
 
 
-def _watched(command: str) -> Iterator[str]:
+_GROUP = "-- -$group"
+"""The processes of a rank or of torchrun, in the words of `kill`."""
+_LAUNCHER = r"\$(cat /proc/$group/task/$group/children)"
+"""ft_launcher alone: it tells its ranks. Its monitors would end by the signal, and ranks without them fail."""
+
+
+def _watched(command: str, told: str) -> Iterator[str]:
     """Run the command, forward its signals, report its end, and then remove the files.
 
     Slurm sends a signal to the process that it started, which is this shell. If it tracks processes by their parents,
-    it also sends it to the command, which then gets it twice. The shell forwards it to the command's whole process
-    group. In a container of Kubernetes, the files go with the container; on this machine, TMPDIR is removed afterwards.
-    Both start the command in place of this shell.
+    it also sends it to the command, which then gets it twice. The shell forwards it to the processes that are `told`.
+    In a container of Kubernetes, the files go with the container; on this machine, TMPDIR is removed afterwards. Both
+    start the command in place of this shell.
     """
     yield "# The process has the signals that this shell gets, and its end is this shell's, which removes the files."
     yield f'signals="{SIGNALS}"'
     yield "set -m"
     yield f"""(trap : $signals; code=0; {command} || code="$?"; echo "$code" > "$MOEDSL_FILES/.end") &"""
+    yield 'group="$!"'
+    yield f'for signal in $signals; do trap "kill -s $signal {told} 2> /dev/null || true" "$signal"; done'
     yield _WATCH.rstrip("\n")
 
 
-_WATCH = """group="$!"
-for signal in $signals; do trap "kill -s $signal -- -$group 2> /dev/null || true" "$signal"; done
-while kill -0 "$group" 2> /dev/null; do wait "$group" 2> /dev/null || true; done
+_WATCH = """while kill -0 "$group" 2> /dev/null; do wait "$group" 2> /dev/null || true; done
 trap "" $signals  # for what is started below too
 code="$(cat "$MOEDSL_FILES/.end" 2> /dev/null || echo 137)"
 if [ "$code" -gt 128 ]; then
@@ -216,7 +233,6 @@ if [ "$code" -gt 128 ]; then
   trap - $signals
   kill -s "$((code - 128))" "$$"
 fi
-exit "$code"
 """
 """The lines after the command. The exit code is in a file: bash's `wait` forgets it if several signals arrive."""
 

@@ -168,6 +168,7 @@ CASES: dict[str, Judged | Derived] = {
     "std.spare_nodes.under_ft_launcher": Judged(SPARE, job(facts="spare_nodes 1")),
     "std.spare_nodes.sbatch.no_kill": Derived(SPARE, True, FT),
     "std.spare_nodes.srun.no_kill": Derived(SPARE, True, FT),
+    "std.spare_nodes.first_node_check": Derived(SPARE, 30, FT),
     "std.again.may_requeue": Judged(job(facts="retries 2"), job(facts="retries 2; requeue off")),
     "std.again.requeue": Derived(job(facts="requeue off"), 0, H100),
     "std.chain.length": Judged(chain(), chain(without="train.train_iters")),
@@ -206,6 +207,9 @@ CASES: dict[str, Judged | Derived] = {
     "std.slurm.sbatch.exclusive": Derived(H100, True, LOCAL),
     "std.slurm.sbatch.mem": Derived(H100, "0", LOCAL),
     "std.slurm.preempt_time": Derived(HANDLER, 62, H100),
+    "std.torchrun.PET_SHUTDOWN_TIMEOUT": Derived(
+        job(facts="launcher torchrun", field="train.exit_signal_handler"), 62, HANDLER
+    ),
     "std.process.NCCL_NVLS_ENABLE": Derived(USER_BUFFERS, 1, H100),
     "std.process.NCCL_CTA_POLICY": Derived(USER_BUFFERS, 1, H100),
     "std.process.PYTORCH_CUDA_ALLOC_CONF": Derived(USER_BUFFERS, "", H100),
