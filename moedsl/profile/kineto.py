@@ -1,9 +1,9 @@
-"""Read a trace of PyTorch's profiler: Chrome's JSON as Kineto writes it, plain or compressed."""
+"""Read the JSON of PyTorch's profiler, as Kineto writes it for one process; one trace for each of its devices."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
 import numpy as np
@@ -12,7 +12,7 @@ from attrs import define, field
 from moedsl.profile import nested
 from moedsl.profile.json_stream import Malformed, Reader
 from moedsl.profile.nested import Paths
-from moedsl.profile.trace import UNKNOWN, Numbered, Range, Spans, Trace, matched, rows
+from moedsl.profile.trace import UNKNOWN, Ints, Numbered, Range, Spans, Trace, matched, rows
 
 KERNELS = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
 LAUNCHES = frozenset(("cuda_runtime", "cuda_driver", "runtime", "driver"))
@@ -28,14 +28,14 @@ EVERY = 1 << 16
 IsStep = Callable[[str], bool]
 
 
-def read(name: str, stream: TextIO, is_step: IsStep, progress: Callable[[], object]) -> Trace:
-    """Read one rank's trace; raises Malformed."""
+def read(name: str, stream: TextIO, is_step: IsStep, progress: Callable[[], object]) -> list[Trace]:
+    """Read the traces of a file; raises Malformed."""
     found = _Events(is_step)
     for n, event in enumerate(Reader(stream).events(found.about)):
         found.add(event)
         if n % EVERY == 0:
             progress()
-    return found.trace(name)
+    return [*found.traces(name)]
 
 
 @define
@@ -50,6 +50,10 @@ class _Events:
     correlations: array[int] = field(factory=lambda: array("q"))
     groups: array[int] = field(factory=lambda: array("i"))
     """For each kernel the number of (collective, process group)."""
+    places: array[int] = field(factory=lambda: array("i"))
+    """For each kernel the number of its device."""
+    devices: Numbered = field(factory=Numbered)
+    """The devices: Kineto's process of an operation, and the device that its arguments state."""
     collectives: Numbered = field(factory=lambda: Numbered([("", "")], {("", ""): 0}))
     launched: Spans = field(factory=Spans)
     launches: array[int] = field(factory=lambda: array("q"))
@@ -90,6 +94,7 @@ class _Events:
         self.correlations.append(int(args.get("correlation", UNKNOWN)))
         group = str(args.get("Process Group Description") or args.get("Process Group Name") or "")
         self.groups.append(self.collectives((str(args.get("Collective name") or ""), group)))
+        self.places.append(self.devices((event.get("pid"), _count(args.get("device")))))
 
     def _launch(self, event: Mapping[str, Any]) -> None:
         correlation = _args(event).get("correlation")
@@ -103,26 +108,56 @@ class _Events:
         if self.is_step(text):
             self.steps.append(Range(text, self.host.start[-1], self.host.end[-1]))
 
-    def trace(self, name: str) -> Trace:
-        about, devices = self.entries.get("distributedInfo"), self.entries.get("deviceProperties")
+    def traces(self, name: str) -> Iterator[Trace]:
+        """Yield the trace of each device, or that of the host if no device was traced."""
+        if not len(self.kernels):
+            yield self._trace(name, None, self._of_host())
+            return
+        device = self._devices()
+        every = sorted(np.unique(device).tolist(), key=self._place)
+        for one in every:
+            label = f"{name}, {self._label(one)}" if len(every) > 1 else name
+            yield self._trace(label, self.devices.values[one][1], self._of_device(device == one))
+
+    def _devices(self) -> Ints:
+        """Return the number of each kernel's device. An event that states none is of the only one of its process."""
+        same = dict[int, int]()
+        for n, (process, number) in enumerate(self.devices.values):
+            others = [m for m, (p, d) in enumerate(self.devices.values) if p == process and d is not None]
+            same[n] = others[0] if number is None and len(others) == 1 else n
+        return np.array([same[n] for n in range(len(same))], np.int64)[np.asarray(self.places, np.int64)]
+
+    def _place(self, device: int) -> tuple[Any, ...]:
+        """Return what sorts devices by their numbers, of processes too."""
+        process, number = self.devices.values[device]
+        return len(str(process)), str(process), number or 0
+
+    def _label(self, device: int) -> str:
+        """Name a device: by its number, and by the process of its events if two have that number."""
+        process, number = self.devices.values[device]
+        twice = number is None or sum(d == number for _, d in self.devices.values) > 1
+        return f"process {process}{f', device {number}' if number is not None else ''}" if twice else f"device {number}"
+
+    def _trace(self, label: str, device: int | None, operations: Mapping[str, Any]) -> Trace:
+        about, of = self.entries.get("distributedInfo"), self.entries.get("deviceProperties")
         rank, world = (_count(about.get(n)) if isinstance(about, dict) else None for n in ("rank", "world_size"))
-        first = devices[0] if isinstance(devices, list) and devices else None
-        device = str(first.get("name", "")) if isinstance(first, dict) else ""
-        ops = self._of_device() if len(self.kernels) else self._of_host()
+        known = [p for p in of if isinstance(p, dict)] if isinstance(of, list) else []
+        mine = [p for p in known if p.get("id") == device] or known
         return Trace(
-            name=name, tool="PyTorch profiler", rank=rank, world=world,
-            device=device, ranges=tuple(sorted(self.steps, key=lambda r: r.start)),
-            on_cpu=not len(self.kernels), **ops,
+            name=label, tool="PyTorch profiler", rank=rank, world=world,
+            device=str(mine[0].get("name", "")) if mine else "",
+            ranges=tuple(sorted(self.steps, key=lambda r: r.start)), on_cpu=not len(self.kernels), **operations,
         )  # fmt: skip
 
-    def _of_device(self) -> dict[str, Any]:
-        """Name each operation of the device, with the host's ranges around its launch."""
+    def _of_device(self, mine: Any) -> dict[str, Any]:
+        """Name each of some operations of a device, with the host's ranges around its launch."""
         paths, k, launch = Paths(self.names), self.kernels.columns(), self.launched.columns()
+        k = {n: c[mine] for n, c in k.items()}
         at = np.asarray(self.launches, np.int64)
         around = nested.enclosing(self.host, launch["start"], launch["place"], paths)
-        launched, path = matched(np.asarray(self.correlations, np.int64), at, (launch["start"], around))
-        keys = rows(k["name"], path, np.asarray(self.groups, np.int64))
-        return self._sorted(k["start"], k["end"], keys, launched, np.ones(len(self.kernels), np.int64), paths)
+        launched, path = matched(np.asarray(self.correlations, np.int64)[mine], at, (launch["start"], around))
+        keys = rows(k["name"], path, np.asarray(self.groups, np.int64)[mine])
+        return self._sorted(k["start"], k["end"], keys, launched, np.ones(len(k["name"]), np.int64), paths)
 
     def _of_host(self) -> dict[str, Any]:
         """Take the host's operations for the device's: of nested ones, each has the time outside those in it."""
