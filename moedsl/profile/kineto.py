@@ -84,8 +84,8 @@ class _Events:
             self._host(event)
 
     def _span(self, event: Mapping[str, Any], spans: Spans, place: Any) -> None:
-        start = round(float(event["ts"]) * 1000)
-        end = start + round(float(event.get("dur", 0)) * 1000)
+        start = _nanoseconds(event["ts"])
+        end = start + _nanoseconds(event.get("dur", 0))
         spans.add(start, end, self.names(str(event.get("name", ""))), self.threads(place))
 
     def _kernel(self, event: Mapping[str, Any]) -> None:
@@ -192,6 +192,12 @@ class _Events:
         name, path, number = key
         collective, group = self.collectives.values[number]
         return (self.names.values[name], (*paths.of(path), *filter(None, (collective, group)))), group
+
+
+def _nanoseconds(value: Any) -> int:
+    """Convert microseconds. Older PyTorch counts them from 1970: as a float, their thousandfold has steps of 256."""
+    whole = int(value)
+    return whole * 1000 + round((float(value) - whole) * 1000)
 
 
 def _count(value: Any) -> int | None:

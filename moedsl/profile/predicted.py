@@ -26,7 +26,7 @@ WORK: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """For each part of compute the kind of work in the prediction, and its classes in a trace."""
 OPTIMIZER, PASSES, RECOMPUTE, VISION = "optimizer", "passes over memory", "recompute", "vision tower"
 EXPERTS, PIPELINE, COLLECTIVES = "expert communication", "pipeline and bubble", "other collectives"
-OFFLOADING, LAUNCHES, STRAGGLERS = "offloading", "launches", "stragglers"
+OFFLOADING, LAUNCHES, STRAGGLERS, OTHER_IDLE = "offloading", "launches", "stragglers", "other idle time"
 STEP: Mapping[str, tuple[str, ...]] = {
     RECOMPUTE: ("recompute",),
     OPTIMIZER: ("optimizer",),
@@ -36,6 +36,7 @@ STEP: Mapping[str, tuple[str, ...]] = {
     OFFLOADING: ("activation_offload",),
     LAUNCHES: ("launch", "step_overhead"),
     STRAGGLERS: ("stragglers",),
+    OTHER_IDLE: (),
 }
 """The parts of the predicted step (`moedsl.cost.step.PARTS`) in each part of the table, besides compute."""
 OF_EXPERTS = re.compile("alltoall|deepep_|hybridep_|nvshmem")
@@ -57,10 +58,11 @@ def compare(r: Json, chosen: Chosen, plan: Plan) -> Json:
     table = [_line(name, theirs[name], mine[name]) for name in theirs if theirs[name] or mine[name]]
     moved = _moved(cost, codes)
     for line in table:
-        explained = line["measured_s"] is not None and abs(line["difference_s"]) >= ENOUGH * r["step_s"]
-        line["constant"] = _constant(line, theirs, moved, cost) if explained else None
+        differs = line["measured_s"] is not None and abs(line["difference_s"]) >= ENOUGH * r["step_s"]
+        line["constant"] = _constant(line, theirs, moved, cost) if differs and not r["on_cpu"] else None
     whole = _line("step", plan.estimate.step_time_s, r["step_s"]) | {"constant": None}
-    return {"run": plan.name, "table": [*table, whole], "remarks": remarks(r, plan),
+    apart = sum(line["measured_s"] or 0.0 for line in table) - r["step_s"]
+    return {"run": plan.name, "table": [*table, whole], "remarks": remarks(r, plan, apart),
             "fixes": _fixes(r, chosen, plan, theirs, mine)}  # fmt: skip
 
 
@@ -92,6 +94,7 @@ def measured(r: Json, plan: Plan) -> dict[str, float | None]:
     return out | {
         EXPERTS: experts, COLLECTIVES: sum(alone.values()) - experts, PIPELINE: sent + idle["bubble"],
         OFFLOADING: r["walls"]["memory"]["s"], LAUNCHES: idle["launch"],
+        OTHER_IDLE: idle["communication"] + idle["dependency"] + idle["unresolved"],
     }  # fmt: skip
 
 
@@ -142,9 +145,14 @@ def _fixes(r: Json, chosen: Chosen, plan: Plan, theirs: Seconds, mine: Mapping[s
             "tried": sorted(tried, key=lambda f: f["step_s"])}  # fmt: skip
 
 
-def remarks(r: Json, plan: Plan) -> list[str]:
-    """Say what the comparison leaves open."""
+def remarks(r: Json, plan: Plan, apart: float) -> list[str]:
+    """Say what the comparison leaves open; the measured parts are `apart` seconds more than the step."""
+    more, counts = ("longer", "several of them") if apart > 0 else ("shorter", "none of them")
     some = (
+        (
+            abs(apart) >= ENOUGH * r["step_s"],
+            f"the measured parts are {abs(apart) * 1e3:,.1f} ms {more} than the step: what overlaps counts in {counts}",
+        ),
         (plan.layout.pp > 1, "the prediction is of the slowest stage; a trace of another stage computes less"),
         (r["on_cpu"], "the trace is of a CPU, and the plan of a GPU: only shares can be compared"),
         (not _same_gpu(r, plan), f"the trace is of {r['device_name']}, the plan of {plan.hardware}"),

@@ -54,7 +54,7 @@ def whole(each: Sequence[Json]) -> tuple[Json, list[Diagnostic]]:
     shown = max(chosen, key=lambda i: each[i]["device"]["compute_s"])
     data = {"version": VERSION, **each[shown], "ranks": ranks.survey(each, groups)}
     if len(each) > 1:
-        data["parts"] = [each[i] for i in chosen]
+        data |= {"parts": [each[i] for i in chosen], "spread": ranks.spread(each, groups)}
     if len(groups) == 1:
         return data, []
     text = f"the traces are of {len(groups)} different parts of the model, which are not compared with each other"

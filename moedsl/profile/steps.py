@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 from attrs import frozen
@@ -76,7 +77,8 @@ def _inside(t: Trace, host: Sequence[tuple[int, int]]) -> bool:
 
 def _by_launch(t: Trace, host: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Let a step of the device last from the end of what the step before launched to the end of what it launched."""
-    ends = [int(t.end[(t.launched >= a) & (t.launched < b)].max(initial=a)) for a, b in host]
+    each = (int(t.end[(t.launched >= a) & (t.launched < b)].max(initial=a)) for a, b in host)
+    ends = [*accumulate(each, max)]
     before = int(t.end[(t.launched >= 0) & (t.launched < host[0][0])].max(initial=host[0][0]))
     starts = [before, *ends[:-1]]
     return [(a, b) for a, b in zip(starts, ends, strict=True) if b > a]

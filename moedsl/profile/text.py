@@ -23,6 +23,10 @@ CAUSES = {
 HOST_CAUSES = CAUSES | {"launch": "Python between operators"}
 
 
+BLOCKS = {"communication": "communication", "memory": "copies"}
+"""The block of classes that each wall loses time to; the host's time has none."""
+
+
 def text(r: Json) -> str:
     """Print the report."""
     blocks = [_head(r), *_ranks(r), _walls(r), _classes(r), _collectives(r), _idle(r), _modules(r), _unknown(r)]
@@ -53,12 +57,30 @@ def _ranks(r: Json) -> Iterator[list[str]]:
         )
         for one in r["ranks"]
     ]  # fmt: skip
-    yield ["Ranks", *table(rows, "lr")]
+    yield ["Ranks", *table(rows, "lr"), *map(_spread, r["spread"])]
+
+
+def _spread(p: Json) -> str:
+    """Say which rank of a part is slowest, and whether it always is."""
+    more = p["slowest_s"] / p["fastest_s"] - 1 if p["fastest_s"] else 0.0
+    said = f"part {p['part']}: {p['slowest']} has most time outside communication, {_ms(p['slowest_s'])}"
+    said += f", {more:.1%} more than {p['fastest']}, and most in {p['slowest_in']} of {counted(p['steps'], 'step')}"
+    return wrapped(said)
 
 
 def _walls(r: Json) -> list[str]:
     rows = [(name, _ms(w["s"]), _share(w["share"])) for name, w in r["walls"].items()]
-    return ["Walls", *table(rows, "lr"), f"  largest loss: {r['largest_loss']}"]
+    return ["Walls", *table(rows, "lr"), wrapped(f"largest loss: {_loss(r)}")]
+
+
+def _loss(r: Json) -> str:
+    """Name the largest loss, and the classes that have most of it."""
+    name = r["largest_loss"]
+    block = BLOCKS.get(name)
+    some = sorted((c for c in r["classes"] if c["wall"] == block and c["exposed_s"]), key=lambda c: -c["exposed_s"])
+    most = ", ".join(f"{c['class']} {_ms(c['exposed_s'])}" for c in some[:3])
+    wall = r["walls"][name]
+    return f"{name}, {_ms(wall['s'])} a step, {_share(wall['share'])}{': ' * bool(most)}{most}"
 
 
 def _classes(r: Json) -> list[str]:
@@ -75,8 +97,9 @@ def _count(c: Json) -> str:
 
 
 def _collectives(r: Json) -> list[str]:
-    rows = [(c["class"], c["group"], _ms(c["work_s"]), _count(c)) for c in r["collectives"]]
-    return ["Communication by process group", *table(rows, "llr")] if rows else []
+    rows = [("class", "process group", "busy", "alone", "launches")]
+    rows += [(c["class"], c["group"], _ms(c["busy_s"]), _ms(c["exposed_s"]), _count(c)) for c in r["collectives"]]
+    return ["Communication by process group", *table(rows, "llr")] if len(rows) > 1 else []
 
 
 def _idle(r: Json) -> list[str]:
@@ -119,6 +142,8 @@ def _compared(c: Json) -> list[str]:
 def _explained(k: Json | None) -> str:
     if k is None:
         return ""
+    if k["would_be"] <= 0:
+        return f"no value of {k['name']} alone"
     change = f"{k['name']} {k['value']:.3g} -> {k['would_be']:.3g}{'' if k['unit'] == 'share' else ' ' + k['unit']}"
     return change if k["possible"] else f"{change}, out of its range"
 

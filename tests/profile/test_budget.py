@@ -138,6 +138,22 @@ def test_ranks_of_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     ]
 
 
+def test_the_slowest_rank_of_a_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The fast rank waits 40 us longer in a collective in two of three steps, the slow one 10 us in the third."""
+    slow, fast = three_steps(), three_steps()
+    for e, at, more in ((fast, 0, 40), (fast, STEP, 40), (slow, 2 * STEP, 10)):
+        e.kernel(SEND, at + 500, at + 500 + more, at + 98.5, stream=21)
+    paths = [str(write(tmp_path / f"{name}.sqlite", [e])) for name, e in (("slow", slow), ("fast", fast))]
+    (found,) = profile(capsys, *paths)["spread"]
+    # Of 1000 us, 150 are communication that nothing hides, and 70 idle time beside a receive.
+    assert found == {
+        "part": 0, "slowest": "slow.sqlite", "slowest_s": pytest.approx((780 - 10 / 3) * 1e-6), "fastest": "fast.sqlite",
+        "fastest_s": pytest.approx((780 - 80 / 3) * 1e-6), "steps": 3, "slowest_in": 2,
+    }  # fmt: skip
+    assert main(["profile", *paths]) == 0
+    assert "part 0: slow.sqlite has most time outside communication" in capsys.readouterr().out
+
+
 def test_ranks_of_different_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, last = three_steps(), three_steps()
     for i in range(3):

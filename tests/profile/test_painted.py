@@ -146,6 +146,8 @@ def test_a_trace_of_two_gpus(seed: int, tmp_path: Path, capsys: pytest.CaptureFi
             copy, fill = "Memcpy" in KERNELS[o.kind], "Memset" in KERNELS[o.kind]
             cat = "gpu_memcpy" if copy else "gpu_memset" if fill else "kernel"
             args = {"correlation": n} | ({"device": device} if seed or not copy else {})
+            if o.kind in BLOCKS["communication"]:
+                args["Process Group Description"] = f"GROUP_{o.stream % 2}"
             events.append({"ph": "X", "cat": cat, "name": KERNELS[o.kind], "pid": device, "tid": o.stream,
                            "ts": o.start, "dur": o.end - o.start, "args": args})  # fmt: skip
             events.append({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1,
@@ -167,6 +169,12 @@ def test_a_trace_of_two_gpus(seed: int, tmp_path: Path, capsys: pytest.CaptureFi
         used = [w for w, x in zip(windows, lengths, strict=True) if x <= 1.5 * float(np.median(lengths))]
         assert data["steps"]["found_by"] == "range and launch" and data["steps"]["used"] == len(used)
         check(data, painted(ops, used, {b: k - {"graph"} for b, k in BLOCKS.items()}))
+        named = [Op(o.start, o.end, f"{o.kind} GROUP_{o.stream % 2}" if o.kind in BLOCKS["communication"] else o.kind)
+                 for o in ops]  # fmt: skip
+        groups = {f"{kind} GROUP_{g}" for kind in BLOCKS["communication"] for g in range(2)}
+        by_group = painted(named, used, {**BLOCKS, "communication": groups})["classes"]
+        assert {f"{c['class']} {c['group']}": (c["busy_s"] / 1e-6, c["exposed_s"] / 1e-6, c["launches"])
+                for c in data["collectives"]} == {g: pytest.approx(by_group[g]) for g in groups}  # fmt: skip
 
 
 OPERATORS = {
