@@ -23,7 +23,14 @@ def reports(path: Path, classes: Classes, said: opened.Said) -> tuple[list[Json]
     if isinstance(found, Diagnostic):
         return [], [found]
     each = [_one(t, path, classes) for t in found] or [_empty(path)]
-    return [r for r in each if not isinstance(r, Diagnostic)], [r for r in each if isinstance(r, Diagnostic)]
+    wrong = [r for r in each if isinstance(r, Diagnostic)]
+    fine = [r for r in each if not isinstance(r, Diagnostic)]
+    return fine, [_left_out(d) for d in wrong] if fine else wrong
+
+
+def _left_out(wrong: Diagnostic) -> Diagnostic:
+    """Say that a process or device has no steps, where others of its file have: an observer, or a loader of data."""
+    return warning("profile.left_out", f"{wrong.message}; it is left out", *wrong.labels, help=wrong.help)
 
 
 def _one(t: Trace, path: Path, classes: Classes) -> Json | Diagnostic:

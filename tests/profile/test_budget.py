@@ -138,6 +138,17 @@ def test_ranks_of_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     ]
 
 
+def test_a_device_without_steps_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The optimizer of the first process recurs, and the second process only copies something."""
+    loads = Export(pid=0x1235, device=1)
+    loads.kernel("Memcpy HtoD", 10, 20, 5)
+    path = write(tmp_path / "node.sqlite", [three_steps(named=False), loads])
+    assert main(["profile", str(path), "--json"]) == 0
+    said = capsys.readouterr()
+    assert "warning[profile.left_out]" in said.err and "process 4661" in said.err
+    assert json.loads(said.out)["steps"]["n"] == 2
+
+
 def test_the_slowest_rank_of_a_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The fast rank waits 40 us longer in a collective in two of three steps, the slow one 10 us in the third."""
     slow, fast = three_steps(), three_steps()
