@@ -26,7 +26,8 @@ WORK: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """For each part of compute the kind of work in the prediction, and its classes in a trace."""
 OPTIMIZER, PASSES, RECOMPUTE, VISION = "optimizer", "passes over memory", "recompute", "vision tower"
 EXPERTS, PIPELINE, COLLECTIVES = "expert communication", "pipeline and bubble", "other collectives"
-OFFLOADING, LAUNCHES, STRAGGLERS, OTHER_IDLE = "offloading", "launches", "stragglers", "other idle time"
+OFFLOADING, LAUNCHES, STRAGGLERS = "offloading", "launches", "stragglers"
+WAITS, OTHER_IDLE = "waits for communication", "other idle time"
 STEP: Mapping[str, tuple[str, ...]] = {
     RECOMPUTE: ("recompute",),
     OPTIMIZER: ("optimizer",),
@@ -36,9 +37,18 @@ STEP: Mapping[str, tuple[str, ...]] = {
     OFFLOADING: ("activation_offload",),
     LAUNCHES: ("launch", "step_overhead"),
     STRAGGLERS: ("stragglers",),
+    WAITS: (),
     OTHER_IDLE: (),
 }
 """The parts of the predicted step (`moedsl.cost.step.PARTS`) in each part of the table, besides compute."""
+WALLS: Mapping[str, tuple[str, ...]] = {
+    "compute": (*WORK, PASSES, VISION, RECOMPUTE, OPTIMIZER),
+    "communication": (EXPERTS, COLLECTIVES, PIPELINE, STRAGGLERS, WAITS),
+    "host": (LAUNCHES,),
+    "memory": (OFFLOADING,),
+    "unresolved": (OTHER_IDLE,),
+}
+"""The predicted parts of each wall."""
 OF_EXPERTS = re.compile("alltoall|deepep_|hybridep_|nvshmem")
 """The classes that move tokens to experts and back."""
 HIDDEN = (RECOMPUTE, VISION, STRAGGLERS)
@@ -62,8 +72,13 @@ def compare(r: Json, chosen: Chosen, plan: Plan) -> Json:
         line["constant"] = _constant(line, theirs, moved, cost) if differs and not r["on_cpu"] else None
     whole = _line("step", plan.estimate.step_time_s, r["step_s"]) | {"constant": None}
     apart = sum(line["measured_s"] or 0.0 for line in table) - r["step_s"]
-    return {"run": plan.name, "table": [*table, whole], "remarks": remarks(r, plan, apart),
+    walls = [_wall(name, sum(theirs[p] for p in WALLS[name]), w["s"]) for name, w in r["walls"].items()]
+    return {"run": plan.name, "walls": walls, "table": [*table, whole], "remarks": remarks(r, plan, apart),
             "fixes": _fixes(r, chosen, plan, theirs, mine)}  # fmt: skip
+
+
+def _wall(name: str, predicted: float, measured: float) -> Json:
+    return {"wall": name, "predicted_s": predicted, "measured_s": measured, "difference_s": measured - predicted}
 
 
 def _line(name: str, predicted: float, measured: float | None) -> Json:
@@ -94,7 +109,7 @@ def measured(r: Json, plan: Plan) -> dict[str, float | None]:
     return out | {
         EXPERTS: experts, COLLECTIVES: sum(alone.values()) - experts, PIPELINE: sent + idle["bubble"],
         OFFLOADING: r["walls"]["memory"]["s"], LAUNCHES: idle["launch"],
-        OTHER_IDLE: idle["communication"] + idle["dependency"] + idle["unresolved"],
+        WAITS: idle["communication"], OTHER_IDLE: idle["dependency"] + idle["unresolved"],
     }  # fmt: skip
 
 

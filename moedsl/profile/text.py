@@ -127,6 +127,15 @@ def _unknown(r: Json) -> list[str]:
 
 def _compared(c: Json) -> list[str]:
     """Print the measured step next to the predicted one."""
+    walls = [("wall", "predicted", "", "measured", "", "difference")]
+    steps = [c["table"][-1][key] for key in ("predicted_s", "measured_s")]
+    walls += [
+        (
+            w["wall"], _ms(w["predicted_s"]), _share(w["predicted_s"] / steps[0]), _ms(w["measured_s"]),
+            _share(w["measured_s"] / steps[1]), f"{w['difference_s'] * 1e3:+,.1f} ms",
+        )
+        for w in c["walls"]
+    ]  # fmt: skip
     rows = [("part of the step", "predicted", "measured", "difference", "explained by")]
     rows += [
         (
@@ -136,7 +145,7 @@ def _compared(c: Json) -> list[str]:
         for x in c["table"]
     ]  # fmt: skip
     remarks = [wrapped(text, "  remark: ", " " * 10) for text in c["remarks"]]
-    return [f"Compared with the plan of {c['run']}", *table(rows, "lrrrl"), *remarks]
+    return [f"Compared with the plan of {c['run']}", *table(walls, "lr"), "", *table(rows, "lrrrl"), *remarks]
 
 
 def _explained(k: Json | None) -> str:
