@@ -39,11 +39,11 @@ def _head(r: Json) -> list[str]:
     of = r["device_name"] or ("CPU" if r["on_cpu"] else "")
     lines = [f"{r['trace']}: {r['tool']}{rank}{', ' * bool(of)}{of}"]
     spread = f", {_ms(s['min_s'])} to {_ms(s['max_s'])}" if s["used"] > 1 else ""
-    lines.append(f"  {counted(s['used'], 'step')} of {_ms(r['step_s'])}{spread}; found by {s['name']}")
+    lines.append(f"  {counted(s['used'], 'step')} of {_ms(r['step_s'])}{spread}; found by {s['name'][:NAME]}")
     left = s["n"] - s["used"]
     if left:
         lines.append(f"  left out: {counted(left, 'step')}, more than half as long again as the median")
-    return lines
+    return [*lines, *(wrapped(text, "  remark: ", " " * 10) for text in r["remarks"])]
 
 
 def _ranks(r: Json) -> Iterator[list[str]]:

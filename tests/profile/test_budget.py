@@ -101,6 +101,32 @@ def test_steps_without_ranges_are_found_by_the_optimizer(tmp_path: Path, capsys:
     assert data["step_s"] == pytest.approx(STEP * 1e-6)
 
 
+def test_steps_without_an_optimizer_are_found_by_what_recurs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four layers a step, and one kernel of the loss; a trace of the layers alone, and one of other kernels, has no
+    steps."""
+    e, layers, other = Export(), Export(), Export()
+    for i in range(5):
+        for layer in range(4):
+            at = i * STEP + 200 * layer
+            for one in (e, layers) if not i else (e,):
+                one.kernel(GEMM, at, at + 100, at)
+                one.kernel("rmsnorm_fwd_kernel", at + 100, at + 120, at + 50)
+            other.kernel(f"nvjet_{(7 * i + layer * layer) % 5}", at, at + 90 + i, at)
+        e.kernel("cross_entropy_forward_kernel", i * STEP + 800, i * STEP + 850, i * STEP + 500)
+    for start in range(4):
+        layers.kernel(ATTENTION, 800 + 300 * start, 900 + 300 * start, 700)
+    data = profile(capsys, str(write(tmp_path / "loop.sqlite", [e])))
+    assert (data["steps"]["found_by"], data["steps"]["n"]) == ("recurring", 4)
+    assert data["steps"]["name"] == "cross_entropy_forward_kernel, which recurs"
+    assert data["step_s"] == pytest.approx(STEP * 1e-6)
+    assert {c["class"]: c["launches"] for c in data["classes"]} == {"gemm": 4, "norm": 4, "loss": 1}
+    for name, one in (("layers", layers), ("other", other)):
+        assert main(["profile", str(write(tmp_path / f"{name}.sqlite", [one]))]) == 1
+        assert "profile.no_steps" in capsys.readouterr().err
+
+
 def test_a_slow_first_step_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     e = Export()
     e.range("step 0", 0, 3000)
