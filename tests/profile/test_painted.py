@@ -130,11 +130,19 @@ def test_an_export_of_several_gpus(seed: int, tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize("seed", range(3))
 def test_a_trace_of_two_gpus(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One process has two GPUs. Its host runs ahead by most of a step, so a step of a GPU is what the host launched in
-    it."""
-    rng = random.Random(seed)
+    it. One trace counts microseconds since 1970, as PyTorch did before 2.3."""
+    rng, since = random.Random(seed), 1_700_000_000_000_000 if seed == 1 else 0
     hosts = [(LENGTH * s, LENGTH * (s + 1)) for s in range(STEPS - 1)]
-    events = [
-        {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{a}", "pid": 1, "tid": 1, "ts": a, "dur": b - a}
+    events: list[Json] = [
+        {
+            "ph": "X",
+            "cat": "user_annotation",
+            "name": f"ProfilerStep#{a}",
+            "pid": 1,
+            "tid": 1,
+            "ts": since + a,
+            "dur": b - a,
+        }
         for a, b in hosts
     ]
     each = []
@@ -145,13 +153,13 @@ def test_a_trace_of_two_gpus(seed: int, tmp_path: Path, capsys: pytest.CaptureFi
         for n, o in enumerate(ops, 10_000 * device):
             copy, fill = "Memcpy" in KERNELS[o.kind], "Memset" in KERNELS[o.kind]
             cat = "gpu_memcpy" if copy else "gpu_memset" if fill else "kernel"
-            args = {"correlation": n} | ({"device": device} if seed or not copy else {})
+            args: Json = {"correlation": n} | ({"device": device} if seed or not copy else {})
             if o.kind in BLOCKS["communication"]:
                 args["Process Group Description"] = f"GROUP_{o.stream % 2}"
             events.append({"ph": "X", "cat": cat, "name": KERNELS[o.kind], "pid": device, "tid": o.stream,
-                           "ts": o.start, "dur": o.end - o.start, "args": args})  # fmt: skip
+                           "ts": since + o.start, "dur": o.end - o.start, "args": args})  # fmt: skip
             events.append({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1,
-                           "ts": o.start - AHEAD, "dur": 1, "args": {"correlation": n}})  # fmt: skip
+                           "ts": since + o.start - AHEAD, "dur": 1, "args": {"correlation": n}})  # fmt: skip
     rng.shuffle(events)
     names = [{"id": d, "name": f"GPU {d}"} for d in range(2)]
     with gzip.open(tmp_path / "x.json.gz", "wt") as out:
@@ -212,7 +220,7 @@ def test_a_trace_of_a_cpu(seed: int, tmp_path: Path, capsys: pytest.CaptureFixtu
         nested_in(rng, 0, LENGTH * STEPS, ops, thread)
     late = [Op((o.start + o.end) // 2, o.end + 1000, "all_reduce", o.stream) for o in ops if o.kind == "all_gather"]
     names = OPERATORS | {"all_reduce": "gloo:all_reduce"}
-    events = [
+    events: list[Json] = [
         {"ph": "X", "cat": "user_annotation" if o.kind == "all_reduce" else "cpu_op", "name": names[o.kind], "pid": 1,
          "tid": o.stream, "ts": o.start, "dur": o.end - o.start} for o in (*ops, *late)
     ]  # fmt: skip

@@ -86,8 +86,7 @@ class Cluster:
 
         for pause in connections.PAUSES_S:
             found = self._wait(id)
-            lost = isinstance(found, Diagnostic) and found.id == connections.NO_CONNECTION
-            if not lost or not connections.was_open():
+            if not isinstance(found, Diagnostic) or found.id != connections.NO_CONNECTION or not connections.was_open():
                 return found
             _say(f"{found.message}; trying again in {pause:.0f} s")
             time.sleep(pause)
