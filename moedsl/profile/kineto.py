@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
@@ -22,6 +23,8 @@ SCHEMA = 1
 """The `schemaVersion` that PyTorch has written since 1.8."""
 MODULE = "nn.Module: "
 """What begins the name of a module's forward pass, if the profiler records stacks."""
+MOST = 64
+"""Devices of one process."""
 EVERY = 1 << 16
 """Events between two calls of `progress`."""
 
@@ -115,17 +118,26 @@ class _Events:
             return
         device = self._devices()
         every = sorted(np.unique(device).tolist(), key=self._place)
+        if len(every) > MOST:
+            raise Malformed(f"its operations are of {len(every):,} devices, and a machine has {MOST} at most")
+        paths = Paths(self.names)
+        launch = self.launched.columns()
+        around = nested.enclosing(self.host, launch["start"], launch["place"], paths)
         for one in every:
             label = f"{name}, {self._label(one)}" if len(every) > 1 else name
-            yield self._trace(label, self.devices.values[one][1], self._of_device(device == one))
+            operations = self._of_device(device == one, launch["start"], around, paths)
+            yield self._trace(label, self.devices.values[one][1], operations)
 
     def _devices(self) -> Ints:
         """Return the number of each kernel's device. An event that states none is of the only one of its process."""
-        same = dict[int, int]()
+        known = defaultdict[Any, list[int]](list)
         for n, (process, number) in enumerate(self.devices.values):
-            others = [m for m, (p, d) in enumerate(self.devices.values) if p == process and d is not None]
-            same[n] = others[0] if number is None and len(others) == 1 else n
-        return np.array([same[n] for n in range(len(same))], np.int64)[np.asarray(self.places, np.int64)]
+            known[process] += [n] * (number is not None)
+        same = [
+            known[p][0] if number is None and len(known[p]) == 1 else n
+            for n, (p, number) in enumerate(self.devices.values)
+        ]
+        return np.array(same, np.int64)[np.asarray(self.places, np.int64)]
 
     def _place(self, device: int) -> tuple[Any, ...]:
         """Return what sorts devices by their numbers, of processes too."""
@@ -149,13 +161,11 @@ class _Events:
             ranges=tuple(sorted(self.steps, key=lambda r: r.start)), on_cpu=not len(self.kernels), **operations,
         )  # fmt: skip
 
-    def _of_device(self, mine: Any) -> dict[str, Any]:
-        """Name each of some operations of a device, with the host's ranges around its launch."""
-        paths, k, launch = Paths(self.names), self.kernels.columns(), self.launched.columns()
-        k = {n: c[mine] for n, c in k.items()}
-        at = np.asarray(self.launches, np.int64)
-        around = nested.enclosing(self.host, launch["start"], launch["place"], paths)
-        launched, path = matched(np.asarray(self.correlations, np.int64)[mine], at, (launch["start"], around))
+    def _of_device(self, mine: Any, starts: Ints, around: Ints, paths: Paths) -> dict[str, Any]:
+        """Name each operation of a device, with the ranges `around` its launch, which was at one of `starts`."""
+        k = {n: c[mine] for n, c in self.kernels.columns().items()}
+        ids, at = np.asarray(self.correlations, np.int64)[mine], np.asarray(self.launches, np.int64)
+        launched, path = matched(ids, at, (starts, around))
         keys = rows(k["name"], path, np.asarray(self.groups, np.int64)[mine])
         return self._sorted(k["start"], k["end"], keys, launched, np.ones(len(k["name"]), np.int64), paths)
 
