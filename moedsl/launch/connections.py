@@ -19,6 +19,12 @@ _failed: dict[tuple[Any, ...], BaseException] = {}
 """Failed connections; they are not tried again, so that a list of experiments asks for no password twice."""
 
 
+NO_CONNECTION = "launch.no_connection"
+"""The diagnostic of a connection that cannot be made or is lost."""
+PAUSES_S = (15.0, 30.0, 60.0, 120.0, *(300.0,) * 143)
+"""Seconds before each new attempt to connect, twelve hours in all: a login node that is maintained comes back."""
+
+
 def failures() -> tuple[type[BaseException], ...]:
     """The exceptions of a connection that cannot be made or is lost."""
     from nemo_run.run.torchx_backend.schedulers.slurm import PersistentSacctFailure
@@ -46,6 +52,16 @@ def connect(tunnel: Any) -> None:
     _open[place] = tunnel.session
 
 
+def was_open() -> bool:
+    """Whether this process was connected to a login node."""
+    return bool(_open)
+
+
+def try_again() -> None:
+    """Let failed connections be made again."""
+    _failed.clear()
+
+
 def why_not(problem: BaseException) -> str:
     """Write why a session could not be opened; NeMo-Run's tunnel raises SystemExit if no key or password works."""
     return "it accepts neither a key nor a password" if isinstance(problem, SystemExit) else str(problem)
@@ -59,7 +75,7 @@ def try_it(user: str, host: str) -> str:
 def unreached(tunnel: Any, id: str, problem: BaseException) -> Diagnostic:
     """Report that the login node of an experiment does not answer."""
     text = f"no connection to {tunnel.user}@{tunnel.host}, which has the jobs of {id}: {why_not(problem)}"
-    return error("launch.no_connection", text, help=try_it(tunnel.user, tunnel.host))
+    return error(NO_CONNECTION, text, help=try_it(tunnel.user, tunnel.host))
 
 
 @contextmanager

@@ -38,13 +38,14 @@ def budget(t: Trace, steps: Steps, classes: Classes) -> Json:
             "found_by": steps.by, "name": steps.name, "n": len(steps.windows), "used": len(windows),
             "median_s": float(np.median(lengths)), "min_s": min(lengths), "max_s": max(lengths),
             "each_s": [(b - a) / SECOND for a, b in steps.windows],
+            "own_each_s": [(b - a - _sent(e)) / SECOND for (a, b), e in zip(windows, each, strict=True)],
         },
         "step_s": step,
         "device": {n: mean[n] for n in ("busy_s", "idle_s", "compute_s", "compute_absent_s", "communication_s",
                                         "communication_exposed_s")},
         **_walls(mean, step),
         "classes": _classes(mean, numbers, step),
-        "collectives": _collectives(mean, t, numbers),
+        "collectives": _collectives(mean, numbers),
         "idle": {"total_s": mean["idle_s"], "by_cause": {c: mean[f"idle {c}"] for c in CAUSES}},
         "compute_absent": {"total_s": mean["compute_absent_s"], "by_cause": _absent(mean)},
         "modules": _modules(mean, t, numbers, classes),
@@ -78,12 +79,27 @@ def _step(w: Window, numbers: Numbers, on_cpu: bool) -> dict[str, float]:
         "wall copies": busy.length - computed_or_sent.length,
         "wall bubble": _pipeline(w, numbers, compute),
     }  # fmt: skip
+    others = {k: intervals.joined(*(u for name, u in blocks.items() if name != k)) for k in GROUPS}
     for i, k in enumerate(numbers.kinds):
-        mask = w.kind == i
-        own, others = w.union(mask), intervals.joined(*(u for name, u in blocks.items() if name != k.block))
-        out |= {f"busy {i}": own.length, f"exposed {i}": intervals.alone(own, others)}
+        own = w.union(w.kind == i)
+        out |= {f"busy {i}": own.length, f"exposed {i}": intervals.alone(own, others[k.block])}
+    out |= _by_group(w, numbers, others[COMMUNICATION])
     out |= _sums("kind", w.kind, w, len(numbers.kinds)) | _sums("text", w.text, w, len(numbers.of_text))
     return out | {f"idle {c}": s for c, s in idle(w, busy, numbers.kinds, on_cpu).items()}
+
+
+def _by_group(w: Window, numbers: Numbers, others: Union) -> dict[str, float]:
+    """Return the time of collectives by their class and process group."""
+    out: dict[str, float] = {}
+    of = numbers.of_collective[w.text]
+    for i in range(len(numbers.collectives)):
+        own = w.union(of == i)
+        out |= {f"busy collective {i}": own.length, f"exposed collective {i}": intervals.alone(own, others)}
+    known, found = of >= 0, of[of >= 0]
+    sums = (("work", w.work), ("launches", w.begun))
+    return out | {
+        f"{n} collective {i}": s for n, c in sums for i, s in enumerate(np.bincount(found, c[known]).tolist())
+    }
 
 
 def _sums(name: str, by: Ints, w: Window, n: int) -> dict[str, float]:
@@ -116,7 +132,7 @@ def _walls(mean: dict[str, float], step: float) -> Json:
     does, the time counts as compute first, then as communication."""
     seconds = {
         "compute": mean["compute_s"],
-        "communication": mean["wall communication"] + mean[f"idle {WAIT}"] + mean[f"idle {BUBBLE}"],
+        "communication": _sent(mean),
         "host": mean[f"idle {LAUNCH}"],
         "memory": mean["wall copies"],
     }
@@ -124,6 +140,11 @@ def _walls(mean: dict[str, float], step: float) -> Json:
     walls = {name: {"s": s, "share": s / step} for name, s in (seconds | {"unresolved": rest}).items()}
     lost = {name: seconds[name] for name in ("communication", "host", "memory")}
     return {"walls": walls, "largest_loss": max(lost, key=lambda w: lost[w])}
+
+
+def _sent(mean: dict[str, float]) -> float:
+    """Return the time of communication that nothing hides, and of waiting for it."""
+    return mean["wall communication"] + mean[f"idle {WAIT}"] + mean[f"idle {BUBBLE}"]
 
 
 def _absent(mean: dict[str, float]) -> dict[str, float]:
@@ -147,16 +168,14 @@ def _classes(mean: dict[str, float], numbers: Numbers, step: float) -> list[Json
     return sorted((r for r in rows if r["launches"] or r["busy_s"]), key=lambda r: -r["busy_s"])
 
 
-def _collectives(mean: dict[str, float], t: Trace, numbers: Numbers) -> list[Json]:
-    """Return the work of communication by class and process group, where the trace names groups."""
-    found: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for i, group in enumerate(t.groups):
-        kind = numbers.kinds[numbers.of_text[i]]
-        if group and kind.block == COMMUNICATION:
-            entry = found[kind.name, group]
-            entry[0] += mean[f"work text {i}"]
-            entry[1] += mean[f"launches text {i}"]
-    return [{"class": k, "group": g, "work_s": s, "launches": n} for (k, g), (s, n) in found.items() if s]
+def _collectives(mean: dict[str, float], numbers: Numbers) -> list[Json]:
+    """Return communication by class and process group, where the trace names groups, the longest first."""
+    rows = [
+        {"class": k, "group": g, **{f"{n}_s": mean[f"{n} collective {i}"] for n in ("busy", "exposed", "work")},
+         "launches": mean[f"launches collective {i}"]}
+        for i, (k, g) in enumerate(numbers.collectives)
+    ]  # fmt: skip
+    return sorted((r for r in rows if r["work_s"]), key=lambda r: -r["busy_s"])
 
 
 def _modules(mean: dict[str, float], t: Trace, numbers: Numbers, classes: Classes) -> list[Json]:

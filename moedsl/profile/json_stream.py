@@ -1,4 +1,9 @@
-"""Read the events of a JSON trace one by one, in memory that does not grow with the file."""
+"""Read the events of a JSON trace one by one, in memory that does not grow with the file.
+
+ijson 3.6 with its C backend is no replacement: of 1.25 million events it needs 1.15 times the CPU, and 3.5 times with
+the other entries of the object, each a pass of its own. It refuses control characters in names, and 200,000 brackets in
+a row take all memory of the machine.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Read a trace of PyTorch's profiler: Chrome's JSON as Kineto writes it, plain or compressed."""
+"""Read the JSON of PyTorch's profiler, as Kineto writes it for one process; one trace for each of its devices."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
 import numpy as np
@@ -12,7 +13,7 @@ from attrs import define, field
 from moedsl.profile import nested
 from moedsl.profile.json_stream import Malformed, Reader
 from moedsl.profile.nested import Paths
-from moedsl.profile.trace import UNKNOWN, Numbered, Range, Spans, Trace, matched, rows
+from moedsl.profile.trace import UNKNOWN, Ints, Numbered, Range, Spans, Trace, matched, rows
 
 KERNELS = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
 LAUNCHES = frozenset(("cuda_runtime", "cuda_driver", "runtime", "driver"))
@@ -22,20 +23,22 @@ SCHEMA = 1
 """The `schemaVersion` that PyTorch has written since 1.8."""
 MODULE = "nn.Module: "
 """What begins the name of a module's forward pass, if the profiler records stacks."""
+MOST = 64
+"""Devices of one process."""
 EVERY = 1 << 16
 """Events between two calls of `progress`."""
 
 IsStep = Callable[[str], bool]
 
 
-def read(name: str, stream: TextIO, is_step: IsStep, progress: Callable[[], object]) -> Trace:
-    """Read one rank's trace; raises Malformed."""
+def read(name: str, stream: TextIO, is_step: IsStep, progress: Callable[[], object]) -> list[Trace]:
+    """Read the traces of a file; raises Malformed."""
     found = _Events(is_step)
     for n, event in enumerate(Reader(stream).events(found.about)):
         found.add(event)
         if n % EVERY == 0:
             progress()
-    return found.trace(name)
+    return [*found.traces(name)]
 
 
 @define
@@ -50,6 +53,10 @@ class _Events:
     correlations: array[int] = field(factory=lambda: array("q"))
     groups: array[int] = field(factory=lambda: array("i"))
     """For each kernel the number of (collective, process group)."""
+    places: array[int] = field(factory=lambda: array("i"))
+    """For each kernel the number of its device."""
+    devices: Numbered = field(factory=Numbered)
+    """The devices: Kineto's process of an operation, and the device that its arguments state."""
     collectives: Numbered = field(factory=lambda: Numbered([("", "")], {("", ""): 0}))
     launched: Spans = field(factory=Spans)
     launches: array[int] = field(factory=lambda: array("q"))
@@ -80,8 +87,8 @@ class _Events:
             self._host(event)
 
     def _span(self, event: Mapping[str, Any], spans: Spans, place: Any) -> None:
-        start = round(float(event["ts"]) * 1000)
-        end = start + round(float(event.get("dur", 0)) * 1000)
+        start = _nanoseconds(event["ts"])
+        end = start + _nanoseconds(event.get("dur", 0))
         spans.add(start, end, self.names(str(event.get("name", ""))), self.threads(place))
 
     def _kernel(self, event: Mapping[str, Any]) -> None:
@@ -90,6 +97,7 @@ class _Events:
         self.correlations.append(int(args.get("correlation", UNKNOWN)))
         group = str(args.get("Process Group Description") or args.get("Process Group Name") or "")
         self.groups.append(self.collectives((str(args.get("Collective name") or ""), group)))
+        self.places.append(self.devices((event.get("pid"), _count(args.get("device")))))
 
     def _launch(self, event: Mapping[str, Any]) -> None:
         correlation = _args(event).get("correlation")
@@ -103,26 +111,63 @@ class _Events:
         if self.is_step(text):
             self.steps.append(Range(text, self.host.start[-1], self.host.end[-1]))
 
-    def trace(self, name: str) -> Trace:
-        about, devices = self.entries.get("distributedInfo"), self.entries.get("deviceProperties")
+    def traces(self, name: str) -> Iterator[Trace]:
+        """Yield the trace of each device, or that of the host if no device was traced."""
+        if not len(self.kernels):
+            yield self._trace(name, None, self._of_host())
+            return
+        device = self._devices()
+        every = sorted(np.unique(device).tolist(), key=self._place)
+        if len(every) > MOST:
+            raise Malformed(f"its operations are of {len(every):,} devices, and a machine has {MOST} at most")
+        paths = Paths(self.names)
+        launch = self.launched.columns()
+        around = nested.enclosing(self.host, launch["start"], launch["place"], paths)
+        for one in every:
+            label = f"{name}, {self._label(one)}" if len(every) > 1 else name
+            operations = self._of_device(device == one, launch["start"], around, paths)
+            yield self._trace(label, self.devices.values[one][1], operations)
+
+    def _devices(self) -> Ints:
+        """Return the number of each kernel's device. An event that states none is of the only one of its process."""
+        known = defaultdict[Any, list[int]](list)
+        for n, (process, number) in enumerate(self.devices.values):
+            known[process] += [n] * (number is not None)
+        same = [
+            known[p][0] if number is None and len(known[p]) == 1 else n
+            for n, (p, number) in enumerate(self.devices.values)
+        ]
+        return np.array(same, np.int64)[np.asarray(self.places, np.int64)]
+
+    def _place(self, device: int) -> tuple[Any, ...]:
+        """Return what sorts devices by their numbers, of processes too."""
+        process, number = self.devices.values[device]
+        return len(str(process)), str(process), number or 0
+
+    def _label(self, device: int) -> str:
+        """Name a device: by its number, and by the process of its events if two have that number."""
+        process, number = self.devices.values[device]
+        twice = number is None or sum(d == number for _, d in self.devices.values) > 1
+        return f"process {process}{f', device {number}' if number is not None else ''}" if twice else f"device {number}"
+
+    def _trace(self, label: str, device: int | None, operations: Mapping[str, Any]) -> Trace:
+        about, of = self.entries.get("distributedInfo"), self.entries.get("deviceProperties")
         rank, world = (_count(about.get(n)) if isinstance(about, dict) else None for n in ("rank", "world_size"))
-        first = devices[0] if isinstance(devices, list) and devices else None
-        device = str(first.get("name", "")) if isinstance(first, dict) else ""
-        ops = self._of_device() if len(self.kernels) else self._of_host()
+        known = [p for p in of if isinstance(p, dict)] if isinstance(of, list) else []
+        mine = [p for p in known if p.get("id") == device] or known
         return Trace(
-            name=name, tool="PyTorch profiler", rank=rank, world=world,
-            device=device, ranges=tuple(sorted(self.steps, key=lambda r: r.start)),
-            on_cpu=not len(self.kernels), **ops,
+            name=label, tool="PyTorch profiler", rank=rank, world=world,
+            device=str(mine[0].get("name", "")) if mine else "",
+            ranges=tuple(sorted(self.steps, key=lambda r: r.start)), on_cpu=not len(self.kernels), **operations,
         )  # fmt: skip
 
-    def _of_device(self) -> dict[str, Any]:
-        """Name each operation of the device, with the host's ranges around its launch."""
-        paths, k, launch = Paths(self.names), self.kernels.columns(), self.launched.columns()
-        at = np.asarray(self.launches, np.int64)
-        around = nested.enclosing(self.host, launch["start"], launch["place"], paths)
-        launched, path = matched(np.asarray(self.correlations, np.int64), at, (launch["start"], around))
-        keys = rows(k["name"], path, np.asarray(self.groups, np.int64))
-        return self._sorted(k["start"], k["end"], keys, launched, np.ones(len(self.kernels), np.int64), paths)
+    def _of_device(self, mine: Any, starts: Ints, around: Ints, paths: Paths) -> dict[str, Any]:
+        """Name each operation of a device, with the ranges `around` its launch, which was at one of `starts`."""
+        k = {n: c[mine] for n, c in self.kernels.columns().items()}
+        ids, at = np.asarray(self.correlations, np.int64)[mine], np.asarray(self.launches, np.int64)
+        launched, path = matched(ids, at, (starts, around))
+        keys = rows(k["name"], path, np.asarray(self.groups, np.int64)[mine])
+        return self._sorted(k["start"], k["end"], keys, launched, np.ones(len(k["name"]), np.int64), paths)
 
     def _of_host(self) -> dict[str, Any]:
         """Take the host's operations for the device's: of nested ones, each has the time outside those in it."""
@@ -157,6 +202,12 @@ class _Events:
         name, path, number = key
         collective, group = self.collectives.values[number]
         return (self.names.values[name], (*paths.of(path), *filter(None, (collective, group)))), group
+
+
+def _nanoseconds(value: Any) -> int:
+    """Convert microseconds. Older PyTorch counts them from 1970: as a float, their thousandfold has steps of 256."""
+    whole = int(value)
+    return whole * 1000 + round((float(value) - whole) * 1000)
 
 
 def _count(value: Any) -> int | None:

@@ -42,6 +42,8 @@ TEXTS = {(STRINGS, "value"), (NVTX, "text")}
 """The columns of texts that are read; a memset has a number as its value."""
 MAY_BE_EMPTY = {(NVTX, "end"), (NVTX, "text")}
 ROWS = 1 << 16
+WARNING, WARNINGS = 1, 3
+"""Nsight's severities above the first are warnings and errors; so many of its texts are kept."""
 PROCESS = 0xFFFFFF
 
 IsStep = Callable[[str], bool]
@@ -158,6 +160,7 @@ class _Export:
             first=np.ones(len(spans), np.int64),
             texts=[(self.names.values[name], paths.of(at)) for name, at in texts.values],
             groups=[""] * len(texts.values), ranges=tuple(sorted(mine, key=lambda r: r.start)),
+            warnings=self._warnings(),
         )  # fmt: skip
 
     def _operations(self, process: int, device: int) -> Iterator[tuple[Any, ...]]:
@@ -194,6 +197,13 @@ class _Export:
         around = nested.enclosing(ranges, c["start"], c["place"], paths)
         launched, path = matched(correlations, np.asarray(ids, np.int64), (c["start"], around))
         return launched, path, paths
+
+    def _warnings(self) -> tuple[str, ...]:
+        """Return what Nsight warns of in the report, such as events that it dropped."""
+        if not {"severity", "text"} <= self.tables.get("DIAGNOSTIC_EVENT", set()):
+            return ()
+        query = "SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE severity > ? AND text IS NOT NULL LIMIT ?"
+        return tuple(" ".join(str(text).split()) for (text,) in self.base.execute(query, (WARNING, WARNINGS)))
 
     def _product(self) -> str:
         if not {"name", "value"} <= self.tables.get("META_DATA_CAPTURE", set()):

@@ -67,7 +67,7 @@ def _read(path: Path, start: bytes, is_step: IsStep, said: Said) -> list[Trace] 
     if path.suffix == REPORT:
         return _exported(path, is_step, said)
     if start.startswith(GZIP) or start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
-        return [_json(path, start.startswith(GZIP), is_step, said)]
+        return _json(path, start.startswith(GZIP), is_step, said)
     raise Malformed("it is neither sqlite nor JSON")
 
 
@@ -93,7 +93,7 @@ def _exported(path: Path, is_step: IsStep, said: Said) -> list[Trace] | Diagnost
         return nsight.read(out, is_step, _counter(f"reading {out.name}", said))
 
 
-def _json(path: Path, packed: bool, is_step: IsStep, said: Said) -> Trace:
+def _json(path: Path, packed: bool, is_step: IsStep, said: Said) -> list[Trace]:
     whole = path.stat().st_size
     with path.open("rb") as raw:
         told = 0

@@ -27,6 +27,7 @@ WORK: Mapping[str, tuple[str, tuple[str, ...]]] = {
 OPTIMIZER, PASSES, RECOMPUTE, VISION = "optimizer", "passes over memory", "recompute", "vision tower"
 EXPERTS, PIPELINE, COLLECTIVES = "expert communication", "pipeline and bubble", "other collectives"
 OFFLOADING, LAUNCHES, STRAGGLERS = "offloading", "launches", "stragglers"
+WAITS, OTHER_IDLE = "waits for communication", "other idle time"
 STEP: Mapping[str, tuple[str, ...]] = {
     RECOMPUTE: ("recompute",),
     OPTIMIZER: ("optimizer",),
@@ -36,8 +37,18 @@ STEP: Mapping[str, tuple[str, ...]] = {
     OFFLOADING: ("activation_offload",),
     LAUNCHES: ("launch", "step_overhead"),
     STRAGGLERS: ("stragglers",),
+    WAITS: (),
+    OTHER_IDLE: (),
 }
 """The parts of the predicted step (`moedsl.cost.step.PARTS`) in each part of the table, besides compute."""
+WALLS: Mapping[str, tuple[str, ...]] = {
+    "compute": (*WORK, PASSES, VISION, RECOMPUTE, OPTIMIZER),
+    "communication": (EXPERTS, COLLECTIVES, PIPELINE, STRAGGLERS, WAITS),
+    "host": (LAUNCHES,),
+    "memory": (OFFLOADING,),
+    "unresolved": (OTHER_IDLE,),
+}
+"""The predicted parts of each wall."""
 OF_EXPERTS = re.compile("alltoall|deepep_|hybridep_|nvshmem")
 """The classes that move tokens to experts and back."""
 HIDDEN = (RECOMPUTE, VISION, STRAGGLERS)
@@ -57,11 +68,17 @@ def compare(r: Json, chosen: Chosen, plan: Plan) -> Json:
     table = [_line(name, theirs[name], mine[name]) for name in theirs if theirs[name] or mine[name]]
     moved = _moved(cost, codes)
     for line in table:
-        explained = line["measured_s"] is not None and abs(line["difference_s"]) >= ENOUGH * r["step_s"]
-        line["constant"] = _constant(line, theirs, moved, cost) if explained else None
+        differs = line["measured_s"] is not None and abs(line["difference_s"]) >= ENOUGH * r["step_s"]
+        line["constant"] = _constant(line, theirs, moved, cost) if differs and not r["on_cpu"] else None
     whole = _line("step", plan.estimate.step_time_s, r["step_s"]) | {"constant": None}
-    return {"run": plan.name, "table": [*table, whole], "remarks": remarks(r, plan),
+    apart = sum(line["measured_s"] or 0.0 for line in table) - r["step_s"]
+    walls = [_wall(name, sum(theirs[p] for p in WALLS[name]), w["s"]) for name, w in r["walls"].items()]
+    return {"run": plan.name, "walls": walls, "table": [*table, whole], "remarks": remarks(r, plan, apart),
             "fixes": _fixes(r, chosen, plan, theirs, mine)}  # fmt: skip
+
+
+def _wall(name: str, predicted: float, measured: float) -> Json:
+    return {"wall": name, "predicted_s": predicted, "measured_s": measured, "difference_s": measured - predicted}
 
 
 def _line(name: str, predicted: float, measured: float | None) -> Json:
@@ -92,6 +109,7 @@ def measured(r: Json, plan: Plan) -> dict[str, float | None]:
     return out | {
         EXPERTS: experts, COLLECTIVES: sum(alone.values()) - experts, PIPELINE: sent + idle["bubble"],
         OFFLOADING: r["walls"]["memory"]["s"], LAUNCHES: idle["launch"],
+        WAITS: idle["communication"], OTHER_IDLE: idle["dependency"] + idle["unresolved"],
     }  # fmt: skip
 
 
@@ -142,9 +160,14 @@ def _fixes(r: Json, chosen: Chosen, plan: Plan, theirs: Seconds, mine: Mapping[s
             "tried": sorted(tried, key=lambda f: f["step_s"])}  # fmt: skip
 
 
-def remarks(r: Json, plan: Plan) -> list[str]:
-    """Say what the comparison leaves open."""
+def remarks(r: Json, plan: Plan, apart: float) -> list[str]:
+    """Say what the comparison leaves open; the measured parts are `apart` seconds more than the step."""
+    more, counts = ("longer", "several of them") if apart > 0 else ("shorter", "none of them")
     some = (
+        (
+            abs(apart) >= ENOUGH * r["step_s"],
+            f"the measured parts are {abs(apart) * 1e3:,.1f} ms {more} than the step: what overlaps counts in {counts}",
+        ),
         (plan.layout.pp > 1, "the prediction is of the slowest stage; a trace of another stage computes less"),
         (r["on_cpu"], "the trace is of a CPU, and the plan of a GPU: only shares can be compared"),
         (not _same_gpu(r, plan), f"the trace is of {r['device_name']}, the plan of {plan.hardware}"),

@@ -28,6 +28,22 @@ def representative(reports: Sequence[Json], part: Sequence[int]) -> int:
     return max(part, key=lambda i: reports[i]["step_s"] - reports[i]["walls"]["communication"]["s"])
 
 
+def spread(reports: Sequence[Json], groups: Sequence[Sequence[int]]) -> list[Json]:
+    """Return the slowest and the fastest rank of each part that has several, by their time outside communication, and
+    in how many steps the slowest is that."""
+    out: list[Json] = []
+    for n, part in enumerate(groups):
+        own = {i: reports[i]["steps"]["own_each_s"] for i in part}
+        mean = {i: sum(each) / len(each) for i, each in own.items()}
+        slowest, fastest = (choose(part, key=lambda i: mean[i]) for choose in (max, min))
+        same = [*zip(*own.values(), strict=False)]
+        if len(part) > 1:
+            out.append({"part": n, "slowest": reports[slowest]["trace"], "slowest_s": mean[slowest],
+                        "fastest": reports[fastest]["trace"], "fastest_s": mean[fastest], "steps": len(same),
+                        "slowest_in": sum(max(s) == s[part.index(slowest)] for s in same)})  # fmt: skip
+    return out
+
+
 def survey(reports: Sequence[Json], groups: Sequence[Sequence[int]]) -> list[Json]:
     """Return a line for each rank, and its timeline."""
     part_of = {i: n for n, part in enumerate(groups) for i in part}

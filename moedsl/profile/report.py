@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from moedsl.diagnostics.model import Diagnostic, Label, error, warning
 from moedsl.diagnostics.source import Span
 from moedsl.profile import opened, ranks, steps
 from moedsl.profile.budget import budget
 from moedsl.profile.kinds import Classes
-from moedsl.profile.trace import Trace
+from moedsl.profile.trace import UNKNOWN, Trace
 
 Json = dict[str, Any]
 VERSION = 1
+ENOUGH = 0.95
+"""The share of operations whose launch is known, below which a remark says so."""
 
 
 def reports(path: Path, classes: Classes, said: opened.Said) -> tuple[list[Json], list[Diagnostic]]:
@@ -23,7 +27,14 @@ def reports(path: Path, classes: Classes, said: opened.Said) -> tuple[list[Json]
     if isinstance(found, Diagnostic):
         return [], [found]
     each = [_one(t, path, classes) for t in found] or [_empty(path)]
-    return [r for r in each if not isinstance(r, Diagnostic)], [r for r in each if isinstance(r, Diagnostic)]
+    wrong = [r for r in each if isinstance(r, Diagnostic)]
+    fine = [r for r in each if not isinstance(r, Diagnostic)]
+    return fine, [_left_out(d) for d in wrong] if fine else wrong
+
+
+def _left_out(wrong: Diagnostic) -> Diagnostic:
+    """Say that a process or device has no steps, where others of its file have: an observer, or a loader of data."""
+    return warning("profile.left_out", f"{wrong.message}; it is left out", *wrong.labels, help=wrong.help)
 
 
 def _one(t: Trace, path: Path, classes: Classes) -> Json | Diagnostic:
@@ -31,14 +42,24 @@ def _one(t: Trace, path: Path, classes: Classes) -> Json | Diagnostic:
         return _empty(path)
     found = steps.find(t, classes)
     if found is None or not found.used:
-        text = f"{t.name} has no steps: no range of the host names them, and the optimizer does not run twice"
+        text = (
+            f"{t.name} has no steps: no range of the host names them, and neither the optimizer nor another operation "
+            "recurs"
+        )
         help = (
             "mark each step with an NVTX range such as `step 12`, or call `step()` of PyTorch's profiler",
             'name another range by `rules steps of trace { symptom mine: "PATTERN" ... }` in the file of --run',
         )
         return error("profile.no_steps", text, Label(Span(str(path), 0, 0)), help=help)
     about = {"trace": t.name, "tool": t.tool, "rank": t.rank, "world": t.world, "device_name": t.device}
-    return about | {"on_cpu": t.on_cpu} | budget(t, found, classes)
+    return about | {"on_cpu": t.on_cpu, "remarks": _remarks(t)} | budget(t, found, classes)
+
+
+def _remarks(t: Trace) -> list[str]:
+    """Say what limits the trace: what its tool warns of, and operations whose launch it does not have."""
+    known = float(np.mean(t.launched != UNKNOWN))
+    few = f"the trace has the launch of {known:.0%} of the operations: why the GPU was idle before others is unknown"
+    return [*t.warnings, *([few] if known < ENOUGH and not t.on_cpu else [])]
 
 
 def _empty(path: Path) -> Diagnostic:
@@ -54,7 +75,7 @@ def whole(each: Sequence[Json]) -> tuple[Json, list[Diagnostic]]:
     shown = max(chosen, key=lambda i: each[i]["device"]["compute_s"])
     data = {"version": VERSION, **each[shown], "ranks": ranks.survey(each, groups)}
     if len(each) > 1:
-        data["parts"] = [each[i] for i in chosen]
+        data |= {"parts": [each[i] for i in chosen], "spread": ranks.spread(each, groups)}
     if len(groups) == 1:
         return data, []
     text = f"the traces are of {len(groups)} different parts of the model, which are not compared with each other"

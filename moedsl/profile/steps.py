@@ -1,13 +1,15 @@
-"""Find the steps of a trace: ranges of the host that name them, else the optimizer's kernels, which recur."""
+"""Find the steps of a trace: ranges of the host that name them, else the optimizer's kernels or others, which recur."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 from attrs import frozen
 
+from moedsl.profile import recurring
 from moedsl.profile.kinds import Classes
 from moedsl.profile.trace import Ints, Range, Trace
 
@@ -27,7 +29,7 @@ class Steps:
     """The windows of complete steps on the device, in nanoseconds, and how they were found."""
 
     by: str
-    """range, range and launch, or optimizer."""
+    """range, range and launch, optimizer, or recurring."""
     name: str
     windows: tuple[tuple[int, int], ...]
     steady: tuple[bool, ...]
@@ -42,7 +44,7 @@ def find(t: Trace, classes: Classes) -> Steps | None:
     ranges = _named(t.ranges, classes)
     if ranges:
         return _of_ranges(t, ranges)
-    return _of_optimizer(t, classes)
+    return _of_optimizer(t, classes) or _of_recurring(t)
 
 
 def _named(ranges: Sequence[Range], classes: Classes) -> list[Range]:
@@ -76,7 +78,8 @@ def _inside(t: Trace, host: Sequence[tuple[int, int]]) -> bool:
 
 def _by_launch(t: Trace, host: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Let a step of the device last from the end of what the step before launched to the end of what it launched."""
-    ends = [int(t.end[(t.launched >= a) & (t.launched < b)].max(initial=a)) for a, b in host]
+    each = (int(t.end[(t.launched >= a) & (t.launched < b)].max(initial=a)) for a, b in host)
+    ends = [*accumulate(each, max)]
     before = int(t.end[(t.launched >= 0) & (t.launched < host[0][0])].max(initial=host[0][0]))
     starts = [before, *ends[:-1]]
     return [(a, b) for a, b in zip(starts, ends, strict=True) if b > a]
@@ -88,6 +91,11 @@ def _of_optimizer(t: Trace, classes: Classes) -> Steps | None:
     mine = adam[t.text] if len(t.text) else np.zeros(0, bool)
     windows = _between_bursts(t.start[mine], np.maximum.accumulate(t.end[mine])) if mine.any() else []
     return _steps("optimizer", "the optimizer's kernels", windows) if windows else None
+
+
+def _of_recurring(t: Trace) -> Steps | None:
+    found = recurring.anchor(t) if not t.on_cpu else None
+    return found and _steps("recurring", f"{found[0]}, which recurs", found[1])
 
 
 def _between_bursts(start: Ints, end: Ints) -> list[tuple[int, int]]:

@@ -23,6 +23,10 @@ CAUSES = {
 HOST_CAUSES = CAUSES | {"launch": "Python between operators"}
 
 
+BLOCKS = {"communication": "communication", "memory": "copies"}
+"""The block of classes that each wall loses time to; the host's time has none."""
+
+
 def text(r: Json) -> str:
     """Print the report."""
     blocks = [_head(r), *_ranks(r), _walls(r), _classes(r), _collectives(r), _idle(r), _modules(r), _unknown(r)]
@@ -35,11 +39,11 @@ def _head(r: Json) -> list[str]:
     of = r["device_name"] or ("CPU" if r["on_cpu"] else "")
     lines = [f"{r['trace']}: {r['tool']}{rank}{', ' * bool(of)}{of}"]
     spread = f", {_ms(s['min_s'])} to {_ms(s['max_s'])}" if s["used"] > 1 else ""
-    lines.append(f"  {counted(s['used'], 'step')} of {_ms(r['step_s'])}{spread}; found by {s['name']}")
+    lines.append(f"  {counted(s['used'], 'step')} of {_ms(r['step_s'])}{spread}; found by {s['name'][:NAME]}")
     left = s["n"] - s["used"]
     if left:
         lines.append(f"  left out: {counted(left, 'step')}, more than half as long again as the median")
-    return lines
+    return [*lines, *(wrapped(text, "  remark: ", " " * 10) for text in r["remarks"])]
 
 
 def _ranks(r: Json) -> Iterator[list[str]]:
@@ -53,12 +57,30 @@ def _ranks(r: Json) -> Iterator[list[str]]:
         )
         for one in r["ranks"]
     ]  # fmt: skip
-    yield ["Ranks", *table(rows, "lr")]
+    yield ["Ranks", *table(rows, "lr"), *map(_spread, r["spread"])]
+
+
+def _spread(p: Json) -> str:
+    """Say which rank of a part is slowest, and whether it always is."""
+    more = p["slowest_s"] / p["fastest_s"] - 1 if p["fastest_s"] else 0.0
+    said = f"part {p['part']}: {p['slowest']} has most time outside communication, {_ms(p['slowest_s'])}"
+    said += f", {more:.1%} more than {p['fastest']}, and most in {p['slowest_in']} of {counted(p['steps'], 'step')}"
+    return wrapped(said)
 
 
 def _walls(r: Json) -> list[str]:
     rows = [(name, _ms(w["s"]), _share(w["share"])) for name, w in r["walls"].items()]
-    return ["Walls", *table(rows, "lr"), f"  largest loss: {r['largest_loss']}"]
+    return ["Walls", *table(rows, "lr"), wrapped(f"largest loss: {_loss(r)}")]
+
+
+def _loss(r: Json) -> str:
+    """Name the largest loss, and the classes that have most of it."""
+    name = r["largest_loss"]
+    block = BLOCKS.get(name)
+    some = sorted((c for c in r["classes"] if c["wall"] == block and c["exposed_s"]), key=lambda c: -c["exposed_s"])
+    most = ", ".join(f"{c['class']} {_ms(c['exposed_s'])}" for c in some[:3])
+    wall = r["walls"][name]
+    return f"{name}, {_ms(wall['s'])} a step, {_share(wall['share'])}{': ' * bool(most)}{most}"
 
 
 def _classes(r: Json) -> list[str]:
@@ -75,8 +97,9 @@ def _count(c: Json) -> str:
 
 
 def _collectives(r: Json) -> list[str]:
-    rows = [(c["class"], c["group"], _ms(c["work_s"]), _count(c)) for c in r["collectives"]]
-    return ["Communication by process group", *table(rows, "llr")] if rows else []
+    rows = [("class", "process group", "busy", "alone", "launches")]
+    rows += [(c["class"], c["group"], _ms(c["busy_s"]), _ms(c["exposed_s"]), _count(c)) for c in r["collectives"]]
+    return ["Communication by process group", *table(rows, "llr")] if len(rows) > 1 else []
 
 
 def _idle(r: Json) -> list[str]:
@@ -104,6 +127,15 @@ def _unknown(r: Json) -> list[str]:
 
 def _compared(c: Json) -> list[str]:
     """Print the measured step next to the predicted one."""
+    walls = [("wall", "predicted", "", "measured", "", "difference")]
+    steps = [c["table"][-1][key] for key in ("predicted_s", "measured_s")]
+    walls += [
+        (
+            w["wall"], _ms(w["predicted_s"]), _share(w["predicted_s"] / steps[0]), _ms(w["measured_s"]),
+            _share(w["measured_s"] / steps[1]), f"{w['difference_s'] * 1e3:+,.1f} ms",
+        )
+        for w in c["walls"]
+    ]  # fmt: skip
     rows = [("part of the step", "predicted", "measured", "difference", "explained by")]
     rows += [
         (
@@ -113,12 +145,14 @@ def _compared(c: Json) -> list[str]:
         for x in c["table"]
     ]  # fmt: skip
     remarks = [wrapped(text, "  remark: ", " " * 10) for text in c["remarks"]]
-    return [f"Compared with the plan of {c['run']}", *table(rows, "lrrrl"), *remarks]
+    return [f"Compared with the plan of {c['run']}", *table(walls, "lr"), "", *table(rows, "lrrrl"), *remarks]
 
 
 def _explained(k: Json | None) -> str:
     if k is None:
         return ""
+    if k["would_be"] <= 0:
+        return f"no value of {k['name']} alone"
     change = f"{k['name']} {k['value']:.3g} -> {k['would_be']:.3g}{'' if k['unit'] == 'share' else ' ' + k['unit']}"
     return change if k["possible"] else f"{change}, out of its range"
 

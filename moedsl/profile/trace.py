@@ -53,6 +53,8 @@ class Trace:
     """The ranges of the host that may be steps."""
     on_cpu: bool = False
     """Whether the operations are the host's own, because no device was traced."""
+    warnings: tuple[str, ...] = ()
+    """What the tool that wrote the trace warns of, such as events that it lost."""
 
 
 @define

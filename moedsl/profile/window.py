@@ -10,7 +10,7 @@ from attrs import frozen
 
 from moedsl.profile import intervals
 from moedsl.profile.intervals import Union
-from moedsl.profile.kinds import Classes, Kind
+from moedsl.profile.kinds import COMMUNICATION, Classes, Kind
 from moedsl.profile.trace import UNKNOWN, Ints, Trace
 
 
@@ -21,12 +21,21 @@ class Numbers:
     kinds: Sequence[Kind]
     of_text: Ints
     """For each of the trace's texts, the number of its class."""
+    collectives: Sequence[tuple[str, str]]
+    """The class and process group of collectives whose group is known."""
+    of_collective: Ints
+    """For each of the trace's texts, the number of its collective, or UNKNOWN."""
 
     @classmethod
     def of(cls, t: Trace, classes: Classes) -> Numbers:
         each = [classes.of(*text, t.on_cpu) for text in t.texts]
         number = {k: i for i, k in enumerate(dict.fromkeys(each))}
-        return cls(list(number), np.array([number[k] for k in each], np.int64))
+        sent = [(k.name, g) if g and k.block == COMMUNICATION else None for k, g in zip(each, t.groups, strict=True)]
+        place = {c: i for i, c in enumerate(dict.fromkeys(filter(None, sent)))}
+        return cls(
+            list(number), np.array([number[k] for k in each], np.int64),
+            list(place), np.array([UNKNOWN if c is None else place[c] for c in sent], np.int64),
+        )  # fmt: skip
 
     def block(self, name: str) -> list[int]:
         """Return the numbers of the classes of a block."""

@@ -34,7 +34,7 @@ class Measured:
         if self.profile is None and self.memory is None:
             return None
         return {
-            **_table(self.profile, name),
+            "tables": _tables(self.profile, name),
             "stages": [_stage(t) for t in _drawn(self.profile)],
             "blocks": BLOCKS,
             "memory": [] if self.memory is None else [_curve(d) for d in self.memory["devices"]],
@@ -66,17 +66,21 @@ def _drawn(profile: Json | None) -> Sequence[Json]:
     return ranks if len(ranks) <= DRAWN else profile["parts"]
 
 
-def _table(profile: Json | None, name: str) -> dict[str, Any]:
-    """The parts of the step, predicted and measured, as shares of the longest, and their ticks."""
-    plans = {p["run"]: p["table"] for p in (profile or {}).get("plans", ())}
-    lines = plans.get(name, ())
-    longest = max((line[key] or 0.0 for line in lines for key in ("predicted_s", "measured_s")), default=1.0)
+def _tables(profile: Json | None, name: str) -> list[Json]:
+    """The step by wall and by part, predicted and measured."""
+    plans = {p["run"]: p for p in (profile or {}).get("plans", ())}
+    return [_table(plans[name][key], by) for key, by in (("walls", "wall"), ("table", "part")) if name in plans]
+
+
+def _table(lines: Sequence[Json], by: str) -> Json:
+    """Bars as shares of the longest, and their ticks."""
+    longest = max((line[k] or 0.0 for line in lines for k in ("predicted_s", "measured_s")), default=1.0)
     drawn = [
-        {**line, "predicted_share": line["predicted_s"] / longest * 100,
+        {**line, "name": line[by], "predicted_share": line["predicted_s"] / longest * 100,
          "measured_share": (line["measured_s"] or 0.0) / longest * 100}
         for line in lines
     ]  # fmt: skip
-    return {"table": drawn, "ticks": shares(longest)}
+    return {"by": by, "rows": drawn, "ticks": shares(longest)}
 
 
 def _stage(trace: Json) -> dict[str, Any]:

@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 def text(r: Json) -> str:
     """Print the report of one device."""
-    blocks = [_head(r), _kinds(r), _sources(r), *(_compared(c) for c in r.get("plans", ()))]
+    blocks = [_head(r), _kinds(r), _modules(r), _sources(r), *(_compared(c) for c in r.get("plans", ()))]
     return "\n\n".join("\n".join(b) for b in blocks if b) + "\n"
 
 
@@ -28,6 +28,11 @@ def _head(r: Json) -> list[str]:
 def _kinds(r: Json) -> list[str]:
     rows = [(k["kind"], _gib(k["gib"]), f"{k['share']:.1%}") for k in r["kinds"]]
     return ["Live at the peak, by kind", *table(rows, "lr")]
+
+
+def _modules(r: Json) -> list[str]:
+    rows = [(m["module"], m["kind"], _gib(m["gib"])) for m in r["modules"]]
+    return ["Live at the peak, by module", *table([("module", "kind", "size"), *rows], "llr")]
 
 
 def _sources(r: Json) -> list[str]:
@@ -47,7 +52,7 @@ def _compared(c: Json) -> list[str]:
         for x in c["table"]
     ]
     head = f"Compared with the plan of {c['run']}, stage {c['stage']} of {c['of_stages']}, whose total is nearest"
-    return [head, *table(rows, "lr")]
+    return [head, *table(rows, "lr"), f"  its fullest stage has {_gib(c['lower_gib'])} to {_gib(c['upper_gib'])}"]
 
 
 def _gib(size: float) -> str:

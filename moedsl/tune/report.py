@@ -68,8 +68,12 @@ def text(r: Mapping[str, Any]) -> str:
     if r["candidates"]:
         head = ("one change", "", "gain", "nine of ten", "expected")
         lines += ["", *table([head, *map(_cells, r["candidates"][:SHOWN])], "llrrr")]
-    last = f"stop: {r['stop']}" if r["next"] is None else f"next: {candidate(r['next'])}"
+    last = f"stop: {r['stop']}" if r["next"] is None else f"next: {candidate(r['next'])}; {_kept(r['next'])}"
     return "\n".join([*lines, "", wrapped(last, "", "  ", width=110)]) + "\n"
+
+
+def _kept(c: Mapping[str, Any]) -> str:
+    return f"{c['expected']:.1%} can be expected, because it is kept only if it is faster"
 
 
 def _row(t: Json, fastest: str | None) -> tuple[str, ...]:

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from attrs import evolve, frozen
+from attrs import define
 
 PROGRAMS = ("sshd", "ssh", "ssh-keygen", "rsync")
 _PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 
-@frozen
+@define
 class Server:
     """Where it listens, and the key that it lets in."""
 
@@ -29,9 +29,21 @@ class Server:
     """A folder for the front of PATH: an `ssh` that knows the server's key, as a person's known_hosts would."""
     process: subprocess.Popen[bytes] | None = None
 
+    def start(self) -> None:
+        """Start it, also after a stop; RuntimeError with its log if it does not start."""
+        root = self.programs.parent
+        program = shutil.which("sshd", path=_PATH)
+        assert program is not None
+        command = ["setpriv", "--pdeathsig=TERM", program, "-D", "-e", "-f", str(root / "sshd_config")]
+        with (root / "log").open("a") as log:
+            self.process = subprocess.Popen(command, stderr=log)
+        _answers(self.process, self.port, root / "log")
+
     def stop(self) -> None:
-        """Ends it and every session."""
+        """End it and every session."""
         assert self.process is not None
+        if self.process.poll() is not None:
+            return
         subprocess.run(["pkill", "-TERM", "-P", str(self.process.pid)], check=False)
         self.process.terminate()
         self.process.wait()
@@ -54,15 +66,11 @@ def started(root: Path, environment: Mapping[str, str]) -> Iterator[Server]:
     (root / "sshd_config").write_text(_configuration(root, port, environment))
     server = Server(port, getpass.getuser(), root / "person", root / "bin")
     _ssh(server, root)
-    program = shutil.which("sshd", path=_PATH)
-    assert program is not None
-    command = ["setpriv", "--pdeathsig=TERM", program, "-D", "-e", "-f", str(root / "sshd_config")]
-    with (root / "log").open("w") as log, subprocess.Popen(command, stderr=log) as process:
-        try:
-            _answers(process, port, root / "log")
-            yield evolve(server, process=process)
-        finally:
-            process.terminate()
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 def _configuration(root: Path, port: int, environment: Mapping[str, str]) -> str:

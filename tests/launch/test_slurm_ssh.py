@@ -7,13 +7,15 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from moedsl.cli import main
 from moedsl.cli.commands import run as run_command
-from moedsl.launch import follow, head, logs, preflight, store
+from moedsl.cli.commands import tune as tune_command
+from moedsl.launch import connections, follow, head, logs, preflight, store
 from tests.launch import ssh_server
 from tests.launch.launch_needs import unable
 from tests.launch.slurm_cluster import Slurm
@@ -200,7 +202,8 @@ def test_following_ends_where_ssh_does(
 def test_tune_through_ssh(
     laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two jobs; then the login node goes away once the third has ended, before its log is fetched."""
+    """Two jobs; the login node goes away once the third has ended, before its log is fetched. At first it does not come
+    back; then it does while the same command waits."""
     path = run_file(laptop, tmp_path)
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: PRINTS.format(steps=30, ms=2600.0))
     words = ["tune", str(path), "--cluster", "--no-preflight", "-o", str(tmp_path / "way"), "--stop", "0", "--json"]
@@ -210,15 +213,24 @@ def test_tune_through_ssh(
     def then_gone(*given: Any) -> list[store.Job]:
         jobs = wait(*given)
         laptop.stop()
+        monkeypatch.setattr(follow, "wait", wait)
         return jobs
 
     wait = follow.wait
     monkeypatch.setattr(follow, "wait", then_gone)
+    monkeypatch.setattr(connections, "PAUSES_S", (0.0, 0.0))
     assert main.main([*words, "--budget", "3"]) == 1
-    (said,) = json.loads(capsys.readouterr().out)["diagnostics"]
-    assert said["id"] == "launch.no_connection"
+    said = capsys.readouterr()
+    assert json.loads(said.out)["diagnostics"][0]["id"] == "launch.no_connection"
+    assert said.err.count("trying again in") == 2
     *_, last = json.loads((tmp_path / "way" / "way.json").read_text())["tries"]
     assert last["id"] and last["row"] is None
+
+    laptop.start()
+    monkeypatch.setattr(follow, "wait", then_gone)
+    monkeypatch.setattr(tune_command, "time", SimpleNamespace(sleep=lambda _: laptop.start()))
+    assert main.main([*words, "--budget", "3"]) == 0, capsys.readouterr().err
+    assert [t["row"]["status"] for t in json.loads(capsys.readouterr().out)["tries"]] == ["ok"] * 3
 
 
 def test_a_login_node_that_lets_nobody_in_is_said(

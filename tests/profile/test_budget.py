@@ -101,6 +101,32 @@ def test_steps_without_ranges_are_found_by_the_optimizer(tmp_path: Path, capsys:
     assert data["step_s"] == pytest.approx(STEP * 1e-6)
 
 
+def test_steps_without_an_optimizer_are_found_by_what_recurs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four layers a step, and one kernel of the loss; a trace of the layers alone, and one of other kernels, has no
+    steps."""
+    e, layers, other = Export(), Export(), Export()
+    for i in range(5):
+        for layer in range(4):
+            at = i * STEP + 200 * layer
+            for one in (e, layers) if not i else (e,):
+                one.kernel(GEMM, at, at + 100, at)
+                one.kernel("rmsnorm_fwd_kernel", at + 100, at + 120, at + 50)
+            other.kernel(f"nvjet_{(7 * i + layer * layer) % 5}", at, at + 90 + i, at)
+        e.kernel("cross_entropy_forward_kernel", i * STEP + 800, i * STEP + 850, i * STEP + 500)
+    for start in range(4):
+        layers.kernel(ATTENTION, 800 + 300 * start, 900 + 300 * start, 700)
+    data = profile(capsys, str(write(tmp_path / "loop.sqlite", [e])))
+    assert (data["steps"]["found_by"], data["steps"]["n"]) == ("recurring", 4)
+    assert data["steps"]["name"] == "cross_entropy_forward_kernel, which recurs"
+    assert data["step_s"] == pytest.approx(STEP * 1e-6)
+    assert {c["class"]: c["launches"] for c in data["classes"]} == {"gemm": 4, "norm": 4, "loss": 1}
+    for name, one in (("layers", layers), ("other", other)):
+        assert main(["profile", str(write(tmp_path / f"{name}.sqlite", [one]))]) == 1
+        assert "profile.no_steps" in capsys.readouterr().err
+
+
 def test_a_slow_first_step_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     e = Export()
     e.range("step 0", 0, 3000)
@@ -136,6 +162,33 @@ def test_ranks_of_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         " process 4660, device 0",
         " process 4661, device 1",
     ]
+
+
+def test_a_device_without_steps_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The optimizer of the first process recurs, and the second process only copies something."""
+    loads = Export(pid=0x1235, device=1)
+    loads.kernel("Memcpy HtoD", 10, 20, 5)
+    path = write(tmp_path / "node.sqlite", [three_steps(named=False), loads])
+    assert main(["profile", str(path), "--json"]) == 0
+    said = capsys.readouterr()
+    assert "warning[profile.left_out]" in said.err and "process 4661" in said.err
+    assert json.loads(said.out)["steps"]["n"] == 2
+
+
+def test_the_slowest_rank_of_a_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The fast rank waits 40 us longer in a collective in two of three steps, the slow one 10 us in the third."""
+    slow, fast = three_steps(), three_steps()
+    for e, at, more in ((fast, 0, 40), (fast, STEP, 40), (slow, 2 * STEP, 10)):
+        e.kernel(SEND, at + 500, at + 500 + more, at + 98.5, stream=21)
+    paths = [str(write(tmp_path / f"{name}.sqlite", [e])) for name, e in (("slow", slow), ("fast", fast))]
+    (found,) = profile(capsys, *paths)["spread"]
+    # Of 1000 us, 150 are communication that nothing hides, and 70 idle time beside a receive.
+    assert found == {
+        "part": 0, "slowest": "slow.sqlite", "slowest_s": pytest.approx((780 - 10 / 3) * 1e-6), "fastest": "fast.sqlite",
+        "fastest_s": pytest.approx((780 - 80 / 3) * 1e-6), "steps": 3, "slowest_in": 2,
+    }  # fmt: skip
+    assert main(["profile", *paths]) == 0
+    assert "part 0: slow.sqlite has most time outside communication" in capsys.readouterr().out
 
 
 def test_ranks_of_different_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

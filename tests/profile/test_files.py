@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,21 @@ def test_older_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     bare = write(tmp_path / "b.sqlite", [three_steps()], drop=("CUPTI_ACTIVITY_KIND_RUNTIME",))
     assert main(["profile", str(bare)]) == 0
     assert "cause unknown" in capsys.readouterr().out
+
+
+def test_what_limits_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Warnings of Nsight Systems, whose informations stay out, and operations without a launch."""
+    path = write(tmp_path / "a.sqlite", [three_steps()])
+    assert main(["profile", str(path)]) == 0
+    assert "remark" not in capsys.readouterr().out
+    with sqlite3.connect(path) as base:
+        rows = [(0, 0, 0, 1, "Started", 0), (0, 0, 0, 2, "Dropped\n1200 CUDA events\x1b[31m", 0)]
+        base.executemany("INSERT INTO DIAGNOSTIC_EVENT VALUES (?, ?, ?, ?, ?, ?)", rows)
+        base.execute("DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE correlationId % 2 = 0")
+    assert main(["profile", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "remark: Dropped 1200 CUDA events" in said and "Started" not in said and "\x1b" not in said
+    assert "the launch of 50% of the operations" in said
 
 
 def test_a_report_without_nsys(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:

@@ -54,6 +54,9 @@ REPORTED = {
     "void transformer_engine::dispatch::mxfp8::quantize_kernel::quantize_mxfp8_kernel<>": "cast",
     "void transformer_engine::normalization::rmsnorm_fwd_general_kernel<>": "norm",
     "_chunk_scan_fwd_kernel": "scan",
+    "void deep_gemm::fp8_gemm_kernel<4096u, 7168u, 128u, 128u, 128u, 8u, 5u, (deep_gemm::GemmType)1>": "grouped_gemm",
+    "void deep_gemm::fp8_gemm_kernel<4096u, 7168u, 128u, 128u, 128u, 8u, 5u, (deep_gemm::GemmType)0>": "gemm",
+    "void at::native::unrolled_elementwise_kernel<at::native::bfloat16_copy_kernel_cuda(at::TensorIteratorBase&)>": "cast",
     "Memcpy DtoH (Device -> Pinned)": "host_copy",
 }
 RANGES = {

@@ -18,6 +18,8 @@ from tests.helpers.nsight_export import Export, write
 
 Json = dict[str, Any]
 LENGTH, STEPS = 4000, 4
+AHEAD = 3000
+"""Microseconds between a launch and its operation, where the host runs ahead."""
 KERNELS = {
     "gemm": "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_NTN",
     "attention_backward": "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16",
@@ -126,35 +128,61 @@ def test_an_export_of_several_gpus(seed: int, tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_trace_of_a_gpu(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The host runs ahead by most of a step, so a step of the GPU is what the host launched in it."""
-    rng = random.Random(seed)
-    ops = [o for o in operations(rng, [k for k in KERNELS if k != "graph"]) if o.start > LENGTH]
-    events, launched = [], []
-    for n, o in enumerate(sorted(ops, key=lambda o: o.start)):
-        at = o.start - 3000
-        launched.append((at, o))
-        cat = "gpu_memcpy" if "Memcpy" in KERNELS[o.kind] else "gpu_memset" if "Memset" in KERNELS[o.kind] else "kernel"
-        events.append({"ph": "X", "cat": cat, "name": KERNELS[o.kind], "pid": 0, "tid": o.stream, "ts": o.start,
-                       "dur": o.end - o.start, "args": {"correlation": n}})  # fmt: skip
-        events.append({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": at,
-                       "dur": 1, "args": {"correlation": n}})  # fmt: skip
+def test_a_trace_of_two_gpus(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One process has two GPUs. Its host runs ahead by most of a step, so a step of a GPU is what the host launched in
+    it. One trace counts microseconds since 1970, as PyTorch did before 2.3."""
+    rng, since = random.Random(seed), 1_700_000_000_000_000 if seed == 1 else 0
     hosts = [(LENGTH * s, LENGTH * (s + 1)) for s in range(STEPS - 1)]
-    events += [
-        {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{a}", "pid": 1, "tid": 1, "ts": a, "dur": b - a}
+    events: list[Json] = [
+        {
+            "ph": "X",
+            "cat": "user_annotation",
+            "name": f"ProfilerStep#{a}",
+            "pid": 1,
+            "tid": 1,
+            "ts": since + a,
+            "dur": b - a,
+        }
         for a, b in hosts
     ]
+    each = []
+    for device in range(2):
+        kinds = [k for k in KERNELS if k not in ("graph", ("gemm", "attention_backward")[device])]
+        ops = [o for o in operations(rng, kinds) if o.start > LENGTH]
+        each.append(ops)
+        for n, o in enumerate(ops, 10_000 * device):
+            copy, fill = "Memcpy" in KERNELS[o.kind], "Memset" in KERNELS[o.kind]
+            cat = "gpu_memcpy" if copy else "gpu_memset" if fill else "kernel"
+            args: Json = {"correlation": n} | ({"device": device} if seed or not copy else {})
+            if o.kind in BLOCKS["communication"]:
+                args["Process Group Description"] = f"GROUP_{o.stream % 2}"
+            events.append({"ph": "X", "cat": cat, "name": KERNELS[o.kind], "pid": device, "tid": o.stream,
+                           "ts": since + o.start, "dur": o.end - o.start, "args": args})  # fmt: skip
+            events.append({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1,
+                           "ts": since + o.start - AHEAD, "dur": 1, "args": {"correlation": n}})  # fmt: skip
     rng.shuffle(events)
+    names = [{"id": d, "name": f"GPU {d}"} for d in range(2)]
     with gzip.open(tmp_path / "x.json.gz", "wt") as out:
-        json.dump({"schemaVersion": 1, "traceEvents": events}, out)
-    (data,) = profiled(capsys, tmp_path / "x.json.gz")
-    ends = [max(o.end for at, o in launched if a <= at < b) for a, b in hosts]
-    begin = max([o.end for at, o in launched if at < 0], default=0)
-    windows = list(zip([begin, *ends], ends, strict=False))
-    lengths = [b - a for a, b in windows]
-    used = [w for w, x in zip(windows, lengths, strict=True) if x <= 1.5 * float(np.median(lengths))]
-    assert data["steps"]["found_by"] == "range and launch" and data["steps"]["used"] == len(used)
-    check(data, painted(ops, used, {b: k - {"graph"} for b, k in BLOCKS.items()}))
+        json.dump({"schemaVersion": 1, "deviceProperties": names, "traceEvents": events}, out)
+    reports = profiled(capsys, tmp_path / "x.json.gz")
+    assert [(r["trace"], r["device_name"]) for r in reports] == [
+        (f"x.json.gz, device {d}", f"GPU {d}") for d in range(2)
+    ]
+    for data, ops in zip(reports, each, strict=True):
+        launched = [(o.start - AHEAD, o) for o in ops]
+        ends = [max(o.end for at, o in launched if a <= at < b) for a, b in hosts]
+        begin = max([o.end for at, o in launched if at < 0], default=0)
+        windows = list(zip([begin, *ends], ends, strict=False))
+        lengths = [b - a for a, b in windows]
+        used = [w for w, x in zip(windows, lengths, strict=True) if x <= 1.5 * float(np.median(lengths))]
+        assert data["steps"]["found_by"] == "range and launch" and data["steps"]["used"] == len(used)
+        check(data, painted(ops, used, {b: k - {"graph"} for b, k in BLOCKS.items()}))
+        named = [Op(o.start, o.end, f"{o.kind} GROUP_{o.stream % 2}" if o.kind in BLOCKS["communication"] else o.kind)
+                 for o in ops]  # fmt: skip
+        groups = {f"{kind} GROUP_{g}" for kind in BLOCKS["communication"] for g in range(2)}
+        by_group = painted(named, used, {**BLOCKS, "communication": groups})["classes"]
+        assert {f"{c['class']} {c['group']}": (c["busy_s"] / 1e-6, c["exposed_s"] / 1e-6, c["launches"])
+                for c in data["collectives"]} == {g: pytest.approx(by_group[g]) for g in groups}  # fmt: skip
 
 
 OPERATORS = {
@@ -192,7 +220,7 @@ def test_a_trace_of_a_cpu(seed: int, tmp_path: Path, capsys: pytest.CaptureFixtu
         nested_in(rng, 0, LENGTH * STEPS, ops, thread)
     late = [Op((o.start + o.end) // 2, o.end + 1000, "all_reduce", o.stream) for o in ops if o.kind == "all_gather"]
     names = OPERATORS | {"all_reduce": "gloo:all_reduce"}
-    events = [
+    events: list[Json] = [
         {"ph": "X", "cat": "user_annotation" if o.kind == "all_reduce" else "cpu_op", "name": names[o.kind], "pid": 1,
          "tid": o.stream, "ts": o.start, "dur": o.end - o.start} for o in (*ops, *late)
     ]  # fmt: skip

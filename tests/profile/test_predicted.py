@@ -41,8 +41,9 @@ def report(parts: predicted.Seconds, wall: str = "communication") -> Json:
     ]
     return {
         "step_s": sum(parts.values()), "classes": rows, "on_cpu": False, "device_name": "", "world": 16,
-        "idle": {"by_cause": {"launch": parts["launches"], "bubble": 0.0}},
-        "walls": {"memory": {"s": parts["offloading"]}}, "largest_loss": wall,
+        "idle": {"by_cause": {"launch": parts["launches"], "bubble": 0.0, "communication": parts["waits for communication"],
+                              "dependency": 0.0, "unresolved": parts["other idle time"]}},
+        "walls": {name: {"s": sum(parts[p] for p in of)} for name, of in predicted.WALLS.items()}, "largest_loss": wall,
     }  # fmt: skip
 
 
@@ -64,6 +65,20 @@ def test_a_trace_as_predicted_differs_nowhere(result: Result) -> None:
     assert len(told) >= 6
     assert [x["difference_s"] for x in told] == pytest.approx([0.0] * len(told), abs=1e-12)
     assert all(x["constant"] is None for x in data["table"])
+    assert [w["difference_s"] for w in data["walls"]] == pytest.approx([0.0] * len(predicted.WALLS), abs=1e-12)
+    assert sum(w["predicted_s"] for w in data["walls"]) == pytest.approx(result.plans[0].estimate.step_time_s, rel=1e-6)
+
+
+def test_parts_that_overlap_are_said(result: Result) -> None:
+    c = result.chosen[0]
+    parts = predicted.predicted(c.cost, c.solution.rows[0].codes)
+    both = report(parts)
+    both["step_s"] -= parts["matrix products"]
+    said = predicted.compare(both, c, result.plans[0])["remarks"]
+    assert any(f"{parts['matrix products'] * 1e3:,.1f} ms longer than the step" in text for text in said), said
+    on_cpu = report({**parts, "matrix products": 9 * parts["matrix products"]}) | {"on_cpu": True}
+    table = predicted.compare(on_cpu, c, result.plans[0])["table"]
+    assert all(line["constant"] is None for line in table)
 
 
 def test_a_fix_costs_what_the_estimate_says_where_the_trace_agrees_with_it(result: Result) -> None:

@@ -70,7 +70,7 @@ def test_time_is_what_pytorch_sums(folder: Path, rank: int) -> None:
     import gzip
 
     with gzip.open(folder / f"rank_{rank}.json.gz", "rt") as stream:
-        trace = kineto.read("x", stream, lambda text: text.startswith("ProfilerStep"), lambda: None)
+        (trace,) = kineto.read("x", stream, lambda text: text.startswith("ProfilerStep"), lambda: None)
     mine: dict[str, float] = defaultdict(float)
     for text, start, end in zip(trace.text.tolist(), trace.start.tolist(), trace.end.tolist(), strict=True):
         mine[trace.texts[text][0]] += (end - start) / 1000

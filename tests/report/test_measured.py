@@ -44,6 +44,7 @@ def test_what_was_measured_is_drawn(run: Path, tmp_path: Path, capsys: pytest.Ca
     assert main(["report", str(run), *words, "-o", str(page)]) == 0
     html = page.read_text()
     assert "The step as measured" in html and "One step of each stage" in html
+    assert html.count("the step by wall, predicted and measured") == 1
     boxes = sum(len(profile["timeline"][name]) for name, _ in measured.BLOCKS)
     assert html.count("</title></rect>") >= boxes > 3
     (device,) = memory["devices"]

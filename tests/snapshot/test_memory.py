@@ -255,7 +255,9 @@ def test_next_to_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     for row in data["table"]:
         assert row["measured_gib"] == pytest.approx(row["predicted_gib"], abs=1e-6)
     assert main(["memory", snapshot, "--run", str(run)]) == 0
-    assert "stage 1 of 2" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "stage 1 of 2" in said and "its fullest stage has" in said
+    assert "megatron/core/transformer/moe/fused_a2a" in said.partition("by module")[2].partition("by source")[0]
 
 
 def test_plain_values_of_every_protocol() -> None:

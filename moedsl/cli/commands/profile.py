@@ -24,10 +24,10 @@ def run(a: Namespace) -> int:
         more, wrong = report.reports(Path(path), classes, progress)
         each += more
         problems += wrong
-    if problems:
+    if any(d.is_error for d in problems):
         return talk.refused(a, problems)
     data, remarks = report.whole(each)
-    talk.say(remarks, {})
+    talk.say([*problems, *remarks], {})
     if planned:
         data["plans"] = [compare(data, c, p) for c, p in zip(planned.chosen, planned.plans, strict=True)]
     if a.json:

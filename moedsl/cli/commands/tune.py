@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -80,7 +81,19 @@ class Cluster:
         return run_command.run(words, named)
 
     def wait(self, id: str) -> Sequence[Path] | Diagnostic:
-        """Wait as `moedsl logs ID -f` does, and fetch the logs."""
+        """Wait as `moedsl logs ID -f` does, and fetch the logs. A connection that is lost is made again."""
+        from moedsl.launch import connections
+
+        for pause in connections.PAUSES_S:
+            found = self._wait(id)
+            if not isinstance(found, Diagnostic) or found.id != connections.NO_CONNECTION or not connections.was_open():
+                return found
+            _say(f"{found.message}; trying again in {pause:.0f} s")
+            time.sleep(pause)
+            connections.try_again()
+        return self._wait(id)
+
+    def _wait(self, id: str) -> Sequence[Path] | Diagnostic:
         from moedsl.launch import connections, follow, store
 
         experiment = store.find(id)
