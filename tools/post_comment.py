@@ -1,6 +1,6 @@
 """Post the plans of a pull request as its comment, or put them into the comment of an earlier run; for action.yml.
 
-usage: GH_TOKEN=TOKEN post_comment.py FILE     FILE is what plan_comment.sh printed; the runner's environment says the rest
+usage: GH_TOKEN=TOKEN post_comment.py FILE     FILE is what plan_comment.sh printed; a runner's environment has the rest
 
 Without a pull request, or without plans and an earlier comment, it posts nothing.
 """
