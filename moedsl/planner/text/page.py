@@ -156,7 +156,7 @@ def _named(decisions: Sequence[Decision]) -> str:
 def _priced(decisions: Sequence[Decision], width: int) -> Iterator[str]:
     """Print each decision with the price of the best other value."""
     names = [f"  {d.name} {show(d.value)}" for d in decisions]
-    room = max([2 * LABEL, *(len(name) for name in names if len(name) <= 3 * LABEL)])
+    room = max([2 * LABEL, *(len(name) for name in names if len(name) <= width * 2 // 5)])
     for d, name in zip(decisions, names, strict=True):
         yield _wrapped(_price(d), name.ljust(room) + "  ", " " * (room + 2), width)
 
