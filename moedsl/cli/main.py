@@ -104,7 +104,9 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(1, f"{self.prog}: {message}\n{self._nearest(message)}")
+        near = self._nearest(message)
+        said = re.sub(r" \(choose from .*\)$", "", message) if near else message  # the list would hide the nearest
+        self.exit(1, f"{self.prog}: {said}\n{near}")
 
     def _nearest(self, message: str) -> str:
         from moedsl.diagnostics.model import suggest  # only a mistake has need of it
