@@ -26,7 +26,7 @@ from moedsl.syntax import reader
 
 HERE = Path(__file__).parent
 FILES = {"/": ("page.html", "html"), "/page.css": ("page.css", "css"), "/page.js": ("page.js", "javascript")}
-UNSAID = {"columns": work.COLUMNS}
+DEFAULTS = {"columns": work.COLUMNS}
 """What a request may leave out."""
 LIMIT = 2 * reader.LIMIT
 """The most bytes of a request: a program of the largest size, as JSON."""
@@ -117,7 +117,7 @@ async def _asked(request: Request, **kinds: type) -> dict[str, Any]:
         if len(body) > LIMIT:
             raise HTTPException(413, f"a request has at most {LIMIT // 1024} KiB")
     try:
-        asked = {**UNSAID, **json.loads(body)}
+        asked = {**DEFAULTS, **json.loads(body)}
         values = {name: asked[name] for name in kinds}
     except (ValueError, RecursionError, LookupError, TypeError):
         raise HTTPException(400, f"the body is a JSON object with {', '.join(kinds)}") from None

@@ -49,10 +49,7 @@ def test_it_builds_checks_installs_and_uses_both_distributions(tmp_path: Path) -
     subprocess.run([Path(sys.base_prefix, "bin/python3"), "-m", "venv", setup], check=True)
     made.environment["PATH"] = f"{setup}/bin:/usr/bin:/bin"
     assert made.run(STEPS), made.printed[-1]
-    assert {p.name for p in (checkout / "dist").iterdir()} == {
-        "moedsl-0.1.0-py3-none-any.whl",
-        "moedsl-0.1.0.tar.gz",
-    }
+    assert {p.name for p in (checkout / "dist").iterdir()} == {"moedsl-0.1.0-py3-none-any.whl", "moedsl-0.1.0.tar.gz"}
     assert made.printed[3].count("PASSED") == 2 and "FITS" in made.printed[4]
     with tarfile.open(checkout / "dist/moedsl-0.1.0.tar.gz") as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}

@@ -141,7 +141,9 @@ def test_the_answer_of_another_tab_goes_with_its_program(page: Page) -> None:
     page.until(PLAN, lambda text: text.startswith("# recipe.py"))
     write(page, "modell qwen3_30b_a3b\n")
     page.js("document.querySelector('#tab-plan').click()")
-    page.until("document.querySelector('#found .of-error') !== null && document.querySelector('#answer').children.length == 0")
+    page.until(
+        "document.querySelector('#found .of-error') !== null && document.querySelector('#answer').children.length == 0"
+    )
 
 
 @pytest.mark.bench
