@@ -12,7 +12,7 @@ import keyword
 import os
 import re
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -149,13 +149,18 @@ def _options(commands: Mapping[str, Command]) -> list[str]:
     return own + [w for c in commands.values() for w in _options(c.actions)]
 
 
+def _examples(prog: str) -> Iterator[str]:
+    """The examples of `moedsl COMMAND` or of `moedsl COMMAND ACTION`."""
+    command, *action = prog.split()[1:]
+    return (e for e in EXAMPLES[command] if not action or e.startswith(prog))
+
+
 def _declare(parser: argparse.ArgumentParser, dest: str, commands: Mapping[str, Command]) -> None:
     """Add commands to a parser, and their subcommands to theirs."""
     below = parser.add_subparsers(dest=dest, metavar=dest.upper() if dest == "command" else "|".join(commands))
     for name, command in commands.items():
         one = below.add_parser(name, help=command.help, description=command.help, formatter_class=_help)
-        if name in EXAMPLES and dest == "command":
-            one.epilog = "\n  ".join(["examples:", *EXAMPLES[name]])
+        one.epilog = "\n  ".join(["examples:", *_examples(one.prog)])
         if dest == "command":
             one.set_defaults(module=name.replace("-", "_") + "_" * keyword.iskeyword(name))
         for words, options in command.arguments:
