@@ -80,7 +80,7 @@ def _ask(question: str, known: Sequence[str], usual: str) -> str:
         name = machines[1] if machines else answer
         if name in known:
             return answer
-        near = suggest(name, known) or [f"write it as `{usual}`"]
+        near = suggest(name, [*known]) or [f"write it as `{usual}`"]
         print(f"`{answer}` is not among them; {near[0]}", file=sys.stderr)
 
 
