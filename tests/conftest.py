@@ -32,6 +32,7 @@ for heard, handler in {
 
 collect_ignore = (
     [
+        "automation",
         "bench",
         "calibrate/test_measure_gpu.py",
         "docs/test_site.py",

@@ -13,10 +13,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from shutil import copytree, ignore_patterns
+from shutil import copy, copytree, ignore_patterns
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = ROOT / "tools" / "site" / "mkdocs.yml"
+STYLE = ROOT / "tools" / "site" / "moedsl.css"
 PAGES = {"README.md": "index.md", "moedsl/diagnostics/pages.md": "errors.md"}
 """The pages with another name on the site, by their path in the repository."""
 ROOT_PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
@@ -28,6 +29,7 @@ def main(folder: Path) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         pages = Path(temporary)
         copytree(ROOT / "docs", pages, dirs_exist_ok=True, ignore=ignore_patterns("*.md"))
+        copy(STYLE, pages)
         for path, name in _pages():
             (pages / name).write_text(_on_site(path), encoding="utf-8")
         build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", SETTINGS]

@@ -44,6 +44,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "logs": ("moedsl logs ID -f",),
     "watch": ("moedsl watch ID", "moedsl watch out/train.log --once --json", "moedsl watch ID --page run.html"),
     "cancel": ("moedsl cancel ID",),
+    "targets": ("moedsl targets", "moedsl targets add 0.5"),
     "hardware": ("moedsl hardware",),
     "schema": ("moedsl schema > plan.schema.json", "moedsl schema results > results.schema.json"),
     "explain": ("moedsl explain run.moe tp", "moedsl explain TIGHT", "moedsl explain rules"),

@@ -12,7 +12,7 @@ import keyword
 import os
 import re
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -104,7 +104,9 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(1, f"{self.prog}: {message}\n{self._nearest(message)}")
+        near = self._nearest(message)
+        said = re.sub(r" \(choose from .*\)$", "", message) if near else message  # the list would hide the nearest
+        self.exit(1, f"{self.prog}: {said}\n{near}")
 
     def _nearest(self, message: str) -> str:
         from moedsl.diagnostics.model import suggest  # only a mistake has need of it
@@ -147,13 +149,18 @@ def _options(commands: Mapping[str, Command]) -> list[str]:
     return own + [w for c in commands.values() for w in _options(c.actions)]
 
 
+def _examples(prog: str) -> Iterator[str]:
+    """The examples of `moedsl COMMAND` or of `moedsl COMMAND ACTION`."""
+    command, *action = prog.split()[1:]
+    return (e for e in EXAMPLES[command] if not action or e.startswith(prog))
+
+
 def _declare(parser: argparse.ArgumentParser, dest: str, commands: Mapping[str, Command]) -> None:
     """Add commands to a parser, and their subcommands to theirs."""
     below = parser.add_subparsers(dest=dest, metavar=dest.upper() if dest == "command" else "|".join(commands))
     for name, command in commands.items():
         one = below.add_parser(name, help=command.help, description=command.help, formatter_class=_help)
-        if name in EXAMPLES and dest == "command":
-            one.epilog = "\n  ".join(["examples:", *EXAMPLES[name]])
+        one.epilog = "\n  ".join(["examples:", *_examples(one.prog)])
         if dest == "command":
             one.set_defaults(module=name.replace("-", "_") + "_" * keyword.iskeyword(name))
         for words, options in command.arguments:

@@ -48,7 +48,7 @@ def page(id: str, library: Library) -> str | None:
 
 def hint(id: str, library: Library) -> str:
     """Suggest near names."""
-    everything = [*(r.id for r in known_rules(library)), *BUILTIN, *FUNCTIONS, *pages()]
+    everything = [*(r.id for r in known_rules(library)), *BUILTIN, *FUNCTIONS, *pages(), *words()]
     return (
         " ".join(suggest(id, everything) or suggest(id.casefold(), [*words()]))
         or "`moedsl explain rules` lists the rules"

@@ -26,6 +26,8 @@ from moedsl.syntax import reader
 
 HERE = Path(__file__).parent
 FILES = {"/": ("page.html", "html"), "/page.css": ("page.css", "css"), "/page.js": ("page.js", "javascript")}
+DEFAULTS = {"columns": work.COLUMNS}
+"""What a request may leave out."""
 LIMIT = 2 * reader.LIMIT
 """The most bytes of a request: a program of the largest size, as JSON."""
 HEADERS = {
@@ -86,10 +88,10 @@ async def _start(_: Request) -> Response:
 
 
 async def _answer(request: Request) -> Response:
-    asked = await _asked(request, what=str, text=str)
+    asked = await _asked(request, what=str, text=str, columns=int)
     if asked["what"] not in work.ANSWERS:
         raise HTTPException(400, f"what is one of {', '.join(work.ANSWERS)}")
-    return JSONResponse(await _worked(request, work.answer, asked["what"], asked["text"]))
+    return JSONResponse(await _worked(request, work.answer, *asked.values()))
 
 
 async def _complete(request: Request) -> Response:
@@ -115,7 +117,7 @@ async def _asked(request: Request, **kinds: type) -> dict[str, Any]:
         if len(body) > LIMIT:
             raise HTTPException(413, f"a request has at most {LIMIT // 1024} KiB")
     try:
-        asked = json.loads(body)
+        asked = {**DEFAULTS, **json.loads(body)}
         values = {name: asked[name] for name in kinds}
     except (ValueError, RecursionError, LookupError, TypeError):
         raise HTTPException(400, f"the body is a JSON object with {', '.join(kinds)}") from None

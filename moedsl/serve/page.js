@@ -8,6 +8,7 @@ let words = new Map(); // a word of the language, and its class
 let what = "plan";
 let marks = []; // where diagnostics point: {start, end, severity} in UTF-16 units
 let offered = [], picked = 0;
+const shown = { what: "", columns: 0 }; // the answer on the page
 
 async function post(path, body, signal) {
   const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal };
@@ -94,22 +95,43 @@ function diagnose(diagnostics, text) {
 const answering = later(PAUSE_MS, async (signal) => {
   const text = program.value, asked = what, since = performance.now();
   answer.classList.add("old");
-  const made = await (await post("answer", { what: asked, text }, signal)).json();
+  shown.columns = columns();
+  const made = await (await post("answer", { what: asked, text, columns: shown.columns }, signal)).json();
   if (text !== program.value || asked !== what) return;
   diagnose(made.diagnostics, text);
   at("download").disabled = made.text === null;
   if (made.text !== null) show(asked, made.text);
+  else if (asked !== shown.what) answer.replaceChildren();
   say(made.text === null ? "No plan: see the diagnostics" : `Planned in ${((performance.now() - since) / 1000).toFixed(2)} s`);
 });
 
+function columns() { // that the answer has room for
+  const ruler = document.createElement("pre");
+  ruler.className = "ruler";
+  ruler.textContent = "0".repeat(100);
+  answer.append(ruler);
+  const { paddingLeft, paddingRight } = getComputedStyle(ruler), padding = parseFloat(paddingLeft) + parseFloat(paddingRight);
+  const room = Math.floor((100 * (answer.clientWidth - padding)) / (ruler.offsetWidth - padding));
+  ruler.remove();
+  return Math.max(0, room);
+}
+
 function show(asked, text) {
+  shown.what = asked;
   const element = document.createElement(asked === "report" ? "iframe" : "pre");
   if (asked === "report") {
     element.setAttribute("sandbox", "");
     element.title = "Report";
     element.srcdoc = text;
   } else {
-    element.textContent = text;
+    const [, before, verdict, after] = text.match(/^([^]*?\n)?(FITS|TIGHT|DOES NOT FIT)(?= )([^]*)$/m) ?? [];
+    if (asked !== "plan" || !verdict) element.textContent = text;
+    else {
+      const word = document.createElement("b");
+      word.className = verdict === "FITS" ? "good" : "bad";
+      word.textContent = verdict;
+      element.append(before ?? "", word, after);
+    }
   }
   answer.replaceChildren(element);
   answer.classList.remove("old");
@@ -251,6 +273,7 @@ document.querySelector("nav").addEventListener("keydown", (e) => {
   choose(tab);
 });
 window.addEventListener("hashchange", linked);
+window.addEventListener("resize", () => { if (what === "plan" && columns() !== shown.columns) answering.start(); });
 
 const start = await (await fetch("start")).json();
 words = new Map(Object.entries(start.words).flatMap(([kind, names]) => names.map((name) => [name, kind])));

@@ -31,6 +31,7 @@ from moedsl.queries.what_if import profiles, what_if
 from moedsl.report.page import page
 from moedsl.solver import too_large
 from moedsl.support import limits
+from moedsl.support.text import WIDTH
 from moedsl.syntax import reader
 
 Json = dict[str, Any]
@@ -39,7 +40,8 @@ NAME = "page.moe"
 SECONDS = 15.0
 """Of a core, for one answer."""
 COLUMNS = 80
-"""Of the page of a plan; the editor is next to it."""
+"""Of the page of a plan, if the request does not say them."""
+NARROWEST = 40
 GRACE = 5
 """Seconds of a core after which the kernel ends a process that did not stop."""
 CLIENT = Client(completion_markdown=True)
@@ -50,9 +52,9 @@ def begin() -> None:
     answer("plan", warm.RUN)
 
 
-def answer(what: str, text: str) -> Json:
+def answer(what: str, text: str, columns: int = COLUMNS) -> Json:
     """Answer `plan`, `whole`, `report`, `what_if` or `recipe`: `diagnostics`, and a `text` if there is a plan."""
-    return _bounded(lambda: _answer(what, text))
+    return _bounded(lambda: _answer(what, text, max(NARROWEST, min(columns, WIDTH))))
 
 
 def complete(text: str, line: int, character: int) -> Json:
@@ -76,13 +78,13 @@ def _bounded(make: Callable[[], Any], instead: Any = None) -> Any:
         return _said([too_large.diagnostic(reached)], None) if instead is None else instead
 
 
-def _answer(what: str, text: str) -> Json:
+def _answer(what: str, text: str, columns: int) -> Json:
     source, refused = reader.from_text(text, NAME)
     if source is None:
         return _said(refused, None)
     checked, solved = _solved(source)
     found = (*checked.diagnostics, *(solved.diagnostics if solved else ()))
-    made = _MADE[what](checked, solved) if solved and solved.plans else None
+    made = _MADE[what](checked, solved, columns) if solved and solved.plans else None
     return {**_said(found, checked), "text": made}
 
 
@@ -103,24 +105,24 @@ def _said(found: Sequence[Diagnostic], checked: Analysis | None) -> Json:
     return {"diagnostics": [to_json(d, sources) for d in found], "text": None}
 
 
-def _page(checked: Analysis, solved: Solved) -> str:
+def _page(checked: Analysis, solved: Solved, columns: int) -> str:
     """Print the page without its notes and commands: diagnostics and tabs are next to it."""
-    return pages.page(Result(checked.source, library=checked.library, plans=solved.plans), (), COLUMNS)
+    return pages.page(Result(checked.source, library=checked.library, plans=solved.plans), (), columns)
 
 
-def _what_if(checked: Analysis, solved: Solved) -> str:
+def _what_if(checked: Analysis, solved: Solved, _: int) -> str:
     return "\n".join(what_if_text(what_if(c, checked.library)) for c in solved.chosen if not profiles(c))
 
 
-def _recipe(checked: Analysis, solved: Solved) -> str:
+def _recipe(checked: Analysis, solved: Solved, _: int) -> str:
     files = files_of_runs(solved.plans, checked.source, checked.library)
     return "\n\n".join(f"# {name}\n\n{text}" for name, text in files.items() if name.endswith("recipe.py"))
 
 
-_MADE: dict[str, Callable[[Analysis, Solved], str]] = {
+_MADE: dict[str, Callable[[Analysis, Solved, int], str]] = {
     "plan": _page,
-    "whole": lambda _, solved: "\n".join(pages.texts(solved.plans)),
-    "report": lambda _, solved: page(solved.plans),
+    "whole": lambda _, solved, columns: "\n".join(pages.texts(solved.plans)),
+    "report": lambda _, solved, columns: page(solved.plans),
     "what_if": _what_if,
     "recipe": _recipe,
 }

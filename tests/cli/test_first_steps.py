@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import shlex
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
-from moedsl.cli.main import main
+from moedsl.cli.arguments import COMMANDS
+from moedsl.cli.main import main, parser_for
 
 SLIPS = {
     "qwen3_30b_a3b; h100x8": ("check.unknown_name", "put spaces around `x`: write `h100 x 8`"),
@@ -91,3 +94,18 @@ def test_the_command_that_comes_next_is_about_the_same_program(
 def test_a_text_of_several_lines_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "-e", "qwen3_30b_a3b\nh100 x 16"]) == 0
     assert "moedsl plan FILE --full" in capsys.readouterr().out
+
+
+def test_the_help_of_each_command_and_action_ends_with_examples_that_can_be_typed() -> None:
+    asked = [[name, *action] for name, c in COMMANDS.items() for action in ([], *([a] for a in c.actions))]
+    for words in asked:
+        shown = io.StringIO()
+        with redirect_stdout(shown), pytest.raises(SystemExit):
+            parser_for(words[0]).parse_args([*words, "--help"])
+        examples = shown.getvalue().split("\nexamples:\n")[1].splitlines()
+        assert examples, words
+        for line in examples:
+            typed = shlex.split(line.partition(" > ")[0])
+            typed = shlex.split(typed[1].strip("$()")) if typed[0] == "eval" else typed
+            assert typed[: 1 + len(words)] == ["moedsl", *words]
+            parser_for(words[0]).parse_args(typed[1:])

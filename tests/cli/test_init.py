@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import shlex
 from pathlib import Path
 
 import pytest
 
-from moedsl.cli.examples import EXAMPLES
-from moedsl.cli.main import main, parser_for
+from moedsl.cli.main import main
 from moedsl.schema.symbols import TASKS
 from tests.cli.test_terminal import Terminal
 
@@ -50,6 +48,21 @@ def test_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     assert "What for? (pretrain, sft, peft)" in capsys.readouterr().err
 
 
+def test_a_wrong_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """In lines of a terminal that break between names."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdin", Terminal("qwen3_30b\nqwen3_30b_a3b\n2 x 8 h100\nh10 x 8\nh100 x 8\nlora\npeft\n"))
+    monkeypatch.setattr("sys.stderr", err := Terminal())
+    assert main(["init"]) == 0
+    lines = err.getvalue().splitlines()
+    assert max(len(line) for line in lines if not line.startswith("[")) <= 80
+    assert [line.split("; ")[1] for line in lines if "is not among them" in line] == [
+        "did you mean `qwen3_30b_a3b`?", "write it as `h100 x 16`", "did you mean `h100`?", "write it as `pretrain`",
+    ]  # fmt: skip
+    text = Path("run.moe").read_text(encoding="utf-8")
+    assert "model qwen3_30b_a3b\nh100 x 8 " in text and "\ntask peft\n" in text
+
+
 def test_a_file_stays(capsys: pytest.CaptureFixture[str]) -> None:
     Path("run.moe").write_text("mine", encoding="utf-8")
     assert main(["init", *GIVEN, "--task", "sft"]) == 1
@@ -64,15 +77,3 @@ def test_mistakes_write_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert main(["init", "--model", "qwen3_30b_a3", "--machines", "h100 x 16", "--task", "sft"]) == 1
     assert "did you mean `qwen3_30b_a3b`?" in capsys.readouterr().err
     assert not Path("run.moe").exists()
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_a_command_has_examples_that_parse(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for line in EXAMPLES[name]:
-        words = shlex.split(line.split(" > ")[0].removeprefix('eval "$(').removesuffix(')"'))
-        assert words[:2] == ["moedsl", name]
-        parser_for(name).parse_args(words[1:])
-    with pytest.raises(SystemExit):
-        main([name, "--help"])
-    out = capsys.readouterr().out
-    assert all(line in out for line in EXAMPLES[name])

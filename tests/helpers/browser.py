@@ -11,15 +11,19 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import mean
 from typing import Any
 from urllib.request import Request, urlopen
 
 import websocket
+from PIL import Image, ImageChops, ImageStat
 
 from tests.editors.needs import program
 from tests.helpers.paths import ROOT
 
 PATIENCE_S = 60
+UNLIKE = 3.0
+"""Of 255: a page whose parts moved is farther from its picture in the documents."""
 KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowDown": 40, "ArrowRight": 39}
 
 
@@ -88,7 +92,14 @@ class Page:
         file = (ROOT / kept if kept else folder) / f"{name}.webp"
         file.write_bytes(base64.b64decode(shot["data"]))
         assert 5_000 < file.stat().st_size < 120_000, "a picture of nothing, or too large for a document"
-        assert (ROOT / "docs" / "images" / file.name).exists(), "MOEDSL_SHOTS=docs/images keeps it"
+        known = ROOT / "docs" / "images" / file.name
+        assert known.exists() and unlike(file, known) < UNLIKE, "MOEDSL_SHOTS=docs/images keeps it"
+
+
+def unlike(a: Path, b: Path) -> float:
+    """How far two pictures are apart, of 255: coarsely, so that other figures or letters in them hardly count."""
+    small = [Image.open(file).convert("RGB").resize((48, 32), Image.Resampling.BOX) for file in (a, b)]
+    return mean(ImageStat.Stat(ImageChops.difference(*small)).mean)
 
 
 @contextmanager

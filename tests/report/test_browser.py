@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from moedsl.cli.main import main
-from tests.helpers.browser import Page, browser
+from tests.helpers.browser import UNLIKE, Page, browser, unlike
 from tests.helpers.nsight_export import write
+from tests.helpers.paths import ROOT
 from tests.helpers.readable import FAINT, SHUT, themed, unnamed
 from tests.profile.test_budget import three_steps
 from tests.snapshot.test_memory import known
@@ -66,6 +67,11 @@ def test_its_picture_is_in_the_documents(
     tab: Page, url: str, name: str, width: int, scheme: str, tmp_path: Path
 ) -> None:
     opened(tab, url, width, scheme).picture(name, tmp_path)
+
+
+def test_a_picture_of_another_page_is_told_apart() -> None:
+    pictures = [ROOT / "docs/images" / f"{name}.webp" for name in ("report", "serve_light", "serve_dark")]
+    assert min(unlike(a, b) for a, b in itertools.pairwise(pictures)) > 4 * UNLIKE
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -46,6 +46,9 @@ def ids(made: dict[str, Any]) -> list[str]:
 def test_the_answers_are_those_of_the_api(client: httpx.Client) -> None:
     (plan,) = moedsl.plan(RUN).plans
     assert answer(client, RUN)["text"] == page_text(plan, (), (), work.COLUMNS)
+    for columns, made in ((46, 46), (1, work.NARROWEST), (999, 100)):
+        found = client.post("/answer", json={"what": "plan", "text": RUN, "columns": columns}).json()
+        assert found["text"] == page_text(plan, (), (), made)
     assert answer(client, RUN, "whole")["text"] == plan_text(plan)
     files = moedsl.compile(RUN).files
     assert files["recipe.py"] in answer(client, RUN, "recipe")["text"]

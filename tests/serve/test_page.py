@@ -131,6 +131,19 @@ def test_nothing_is_wider_than_the_window(page: Page, url: str, width: int) -> N
     page.open(url, width=width)
     page.until(SETTLED)
     assert page.js("document.documentElement.scrollWidth") <= width
+    lines = page.until(PLAN).split("\n\n")
+    assert max(len(line) for line in lines[1].splitlines()) <= min(100, width // 7), "as wide as the window"
+    assert page.js("document.querySelector('#answer b.good')?.textContent") == "FITS"
+
+
+def test_the_answer_of_another_tab_goes_with_its_program(page: Page) -> None:
+    page.js("document.querySelector('#tab-recipe').click()")
+    page.until(PLAN, lambda text: text.startswith("# recipe.py"))
+    write(page, "modell qwen3_30b_a3b\n")
+    page.js("document.querySelector('#tab-plan').click()")
+    page.until(
+        "document.querySelector('#found .of-error') !== null && document.querySelector('#answer').children.length == 0"
+    )
 
 
 @pytest.mark.bench

@@ -6,11 +6,13 @@ import re
 import shlex
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
 from moedsl.cli import talk
+from moedsl.cli.terminal import folded
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.diagnostics.model import error
+from moedsl.diagnostics.model import error, suggest
 from moedsl.diagnostics.source import Source
 from moedsl.schema.symbols import FINE_TUNES, TASKS
 from moedsl.syntax.formatter import format_source
@@ -68,10 +70,18 @@ def run(a: Namespace) -> int:
     return code
 
 
-def _ask(question: str, known: list[str] | tuple[str, ...], usual: str) -> str:
-    """Ask on the terminal; an empty answer is the usual one."""
-    print(f"{question} ({', '.join(known)})\n[{usual}] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip() or usual
+def _ask(question: str, known: Sequence[str], usual: str) -> str:
+    """Ask on the terminal until the answer is known; an empty one is the usual one."""
+    print(folded(f"{question} ({', '.join(known)})", sys.stderr), file=sys.stderr)
+    while True:
+        print(f"[{usual}] ", end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline().strip() or usual
+        machines = _MACHINES.fullmatch(answer) if " x " in usual else None
+        name = machines[1] if machines else answer
+        if name in known:
+            return answer
+        near = suggest(name, [*known]) or [f"write it as `{usual}`"]
+        print(f"`{answer}` is not among them; {near[0]}", file=sys.stderr)
 
 
 def _text(path: Path, model: str, machines: str, task: str, folder: str | None) -> str:

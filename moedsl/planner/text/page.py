@@ -155,8 +155,10 @@ def _named(decisions: Sequence[Decision]) -> str:
 
 def _priced(decisions: Sequence[Decision], width: int) -> Iterator[str]:
     """Print each decision with the price of the best other value."""
-    for d in decisions:
-        yield _wrapped(_price(d), f"  {d.name} {show(d.value)}".ljust(2 * LABEL) + "  ", " " * (2 * LABEL + 2), width)
+    names = [f"  {d.name} {show(d.value)}" for d in decisions]
+    room = max([2 * LABEL, *(len(name) for name in names if len(name) <= width * 2 // 5)])
+    for d, name in zip(decisions, names, strict=True):
+        yield _wrapped(_price(d), name.ljust(room) + "  ", " " * (room + 2), width)
 
 
 def _price(d: Decision) -> str:
