@@ -1,7 +1,7 @@
 """Read a pickle that holds only plain values, without executing it.
 
-A fork of the process reads it first. The hash of a key that is nested deep enough ends the process that asks for it, and
-keys with the same hash take hours that no signal interrupts.
+A fork of the process reads it first. The hash of a key that is nested deep enough ends the process that asks for it,
+and keys with the same hash take hours that no signal interrupts.
 """
 
 from __future__ import annotations

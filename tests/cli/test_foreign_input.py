@@ -190,6 +190,14 @@ NEWEST: Mapping[str, Sequence[str]] = {
     "results": ("pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "piped/a.log"),
     "gap half --run": ("none.moe", "pipe", "half", "/dev/zero"),
     "tune --budget 1": ("none.moe", "pipe", "half", "/dev/zero"),
+    "diff out": ("pipe.json", "zero.json", "pipe.txt", "zero.txt"),
+    "calibrate": ("pipe", "zero.json"),
+    "models add": ("pipe", "zero.json"),
+    "report run.moe --profile": ("pipe", "zero.json"),
+    "report run.moe -o": ("pipe", "zero.json", "loop"),
+    "lint --read-only": ("unreadable.py",),
+    "profile": ("pipe", "loop"),
+    "memory": ("pipe", "loop"),
 }  # fmt: skip
 """The input of the newest commands: missing, a pipe that nobody writes, half a character, a device, too large."""
 
@@ -199,7 +207,10 @@ def newest(alone: Path) -> Iterator[None]:
     """The files that they are given; what waits longer than half a minute fails."""
     for folder in ("piped", "broken"):
         (alone / folder).mkdir()
-    for pipe in ("pipe", "piped/plan.json", "piped/way.json"):
+    for link, to in (("zero.json", "/dev/zero"), ("zero.txt", "/dev/zero"), ("loop", "loop")):
+        (alone / link).symlink_to(to)
+    (alone / "unreadable.py").symlink_to("/proc/self/mem")
+    for pipe in ("pipe", "pipe.json", "pipe.txt", "piped/plan.json", "piped/way.json"):
         os.mkfifo(alone / pipe)
     for half in ("half", "broken/way.json"):
         (alone / half).write_bytes(b'{"a": "\xc3')

@@ -6,8 +6,8 @@ import io
 import json
 import os
 import pickle
-import sys
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
