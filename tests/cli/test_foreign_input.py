@@ -195,7 +195,6 @@ NEWEST: Mapping[str, Sequence[str]] = {
     "models add": ("pipe", "zero.json"),
     "report run.moe --profile": ("pipe", "zero.json"),
     "report run.moe -o": ("pipe", "zero.json", "loop"),
-    "lint --read-only": ("unreadable.py",),
     "profile": ("pipe", "loop"),
     "memory": ("pipe", "loop"),
 }  # fmt: skip
@@ -209,7 +208,6 @@ def newest(alone: Path) -> Iterator[None]:
         (alone / folder).mkdir()
     for link, to in (("zero.json", "/dev/zero"), ("zero.txt", "/dev/zero"), ("loop", "loop")):
         (alone / link).symlink_to(to)
-    (alone / "unreadable.py").symlink_to("/proc/self/mem")
     for pipe in ("pipe", "pipe.json", "pipe.txt", "piped/plan.json", "piped/way.json"):
         os.mkfifo(alone / pipe)
     for half in ("half", "broken/way.json"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -88,7 +89,7 @@ def _exists(path: str) -> bool:
 
 def _file(path: str) -> Opened:
     try:
-        if Path(path).resolve().is_fifo():  # a pipe of the shell, as /dev/fd/63, has no name there
+        if Path(os.path.realpath(path)).is_fifo():  # a pipe of the shell, as /dev/fd/63, has no name there
             help = f"cat {path} | moedsl diagnose -"
             return path, None, [_wrong("read.special", path, "is a named pipe, which may never end", help)]
         stream = open(path, "rb")  # noqa: SIM115, closed by run
