@@ -197,6 +197,7 @@ NEWEST: Mapping[str, Sequence[str]] = {
     "report run.moe -o": ("pipe", "zero.json", "loop"),
     "profile": ("pipe", "loop"),
     "memory": ("pipe", "loop"),
+    "diagnose": ("pipe", "zero.json"),
 }  # fmt: skip
 """The input of the newest commands: missing, a pipe that nobody writes, half a character, a device, too large."""
 
@@ -240,6 +241,16 @@ def test_the_input_of_the_newest_commands(command: str, given: str, capsys: pyte
 @pytest.mark.parametrize("folder", ["piped", "broken", "half"])
 def test_a_folder_that_holds_no_tuning(folder: str) -> None:
     assert isinstance(way.opened(Path(folder), "an experiment"), Diagnostic)
+
+
+@pytest.mark.parametrize("command", ["diagnose", "results --seq 4k --gpus 16 --global-batch 64", "lint --read-only"])
+def test_a_disk_that_fails_while_it_is_read(command: str, alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a file system of a network does; the memory of a process at address 0 cannot be read."""
+    for name in ("a.log", "a.py"):
+        (alone / name).symlink_to("/proc/self/mem")
+    assert main([*command.split(), "a.py" if "lint" in command else "a.log"]) == 1
+    said = "".join(capsys.readouterr())
+    assert "Input/output error" in said and "internal" not in said
 
 
 LONG_NAME = "a" * 5000
