@@ -275,3 +275,11 @@ def test_a_name_that_is_too_long(words: Sequence[str], alone: Path, capsys: pyte
 def test_overrides_may_be_longer_than_a_name(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     many = " ".join(f"model.field_{i}={i}" for i in range(500))
     assert main(["diff", many, many]) == 0, capsys.readouterr().err
+
+
+def test_next_writes_through_no_link(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A link to what does not exist yet would become a file elsewhere."""
+    (alone / "link.moe").symlink_to("elsewhere.moe")
+    assert main(["next", "a.log", "-o", "link.moe"]) == 1
+    assert "overwrites nothing" in capsys.readouterr().err
+    assert not (alone / "elsewhere.moe").exists()
