@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from moedsl.diagnostics.model import Diagnostic, Instead, error
 from moedsl.diagnostics.source import Source, Span
@@ -18,12 +19,14 @@ _VALUE = r"[^\s;#\"{}-][^\s;#\"{}]*"
 _OPTION = re.compile(rf"--?(?P<name>[A-Za-z][\w.-]*)(?:[ \t]*=[ \t]*|[ \t]+)?(?P<value>(?<=[\s=]){_VALUE})?[ \t]*")
 _OVERRIDE = re.compile(rf"(?P<name>[A-Za-z]\w*(?:\.\w+)+)[ \t]*=[ \t]*(?P<value>{_VALUE})[ \t]*")
 _PIN = re.compile(rf"pin[ \t]+(?P<name>[A-Za-z]\w*(?:-\w+)+)[ \t]*[= ][ \t]*(?P<value>{_VALUE})[ \t]*")
+MOST = 40
+"""Arguments that are translated; each is looked for among Bridge's fields."""
 _FLAGS = ("on", "off", "true", "false")
 
 
 def foreign_arguments(source: Source, statement: int) -> Diagnostic | None:
     """Translate the arguments at an offset; None if there are none."""
-    found = [*_arguments(source.text, statement)]
+    found = [*islice(_arguments(source.text, statement), MOST)]
     if not found or source.text[found[-1].end() :][:1] not in ("", "\n", ";", "#"):
         return None
     end = found[-1].start() + len(found[-1][0].rstrip())

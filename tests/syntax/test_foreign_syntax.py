@@ -7,7 +7,7 @@ import pytest
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
-from moedsl.syntax import text_edits
+from moedsl.syntax import foreign_arguments, text_edits
 from moedsl.syntax.parser import parse
 
 HEAD = "qwen3_30b_a3b\nh100 x 16\nseq 4k\nfit first\n"
@@ -163,6 +163,14 @@ def test_one_error_says_what_to_write(line: str) -> None:
     span, (at, help) = found[0].labels[0].span, HELPED[line]
     assert text[span.start : span.end] == at
     assert any(help in h for h in found[0].help), found[0].help
+
+
+def test_more_arguments_than_a_person_types_are_not_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    ours = foreign_arguments._ours
+    monkeypatch.setattr(foreign_arguments, "_ours", lambda *words: calls.append(words[0]) or ours(*words))
+    assert errors(HEAD + "--a" * 20_000) and errors(HEAD + "--ab " * 20_000)
+    assert len(calls) <= foreign_arguments.MOST
 
 
 @pytest.mark.parametrize("machines", ["dgx h100 x 2", "2 nodes h100", "2 nodes of H100"])
