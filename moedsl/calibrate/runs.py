@@ -20,6 +20,7 @@ from moedsl.schema.calibration import Constants
 from moedsl.solver.problem import Problem, lower, pinned_row
 from moedsl.solver.solve import make_cost, solve
 from moedsl.support import foreign_json
+from moedsl.support.regular_file import text_of
 from moedsl.syntax import reader
 
 
@@ -106,7 +107,7 @@ def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
     found: list[Diagnostic] = []
     out: list[Measured] = []
     try:
-        source = Source(str(path), path.read_text(encoding="utf-8"))
+        source = Source(str(path), text_of(path))
     except (OSError, UnicodeDecodeError) as e:
         return Source(str(path), ""), [], [_wrong(Span(str(path), 0, 0), f"{path} cannot be read: {e}")]
     at = 0

@@ -126,7 +126,7 @@ def _axis_like(name: str) -> tuple[str, ...]:
     """Suggest an axis, or the statement that a name means in other tools."""
     from moedsl.syntax.unknown_statement import OTHER_NAMES  # imported only after a mistake
 
-    other = OTHER_NAMES.get(name, name)
+    other = OTHER_NAMES.get(name.lower(), name.lower())
     if other in axes.PINNED:
         return (Instead(f"did you mean `{other}`?", other),)
     return (f"`{other}` is a statement: `{other} ...`",) if other in STATEMENTS else suggest(name, [*axes.PINNED])

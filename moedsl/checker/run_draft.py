@@ -151,6 +151,10 @@ class Gather:
             return (Instead(f"put spaces around `x`: write `{right}`", right),)
         if low in ABSENT_HERE:
             return (ABSENT_HERE[low],)
+        from moedsl.syntax.unknown_statement import glued_pin  # imported only after a mistake
+
+        if pin := glued_pin(low):
+            return (Instead(f"write `{pin}`", pin),)
         stated = tuple(Instead(f"write `{s}`", s) for s in dict.fromkeys(_stating(low)))
         known = [*self.library.models, *self.library.profiles, *STATEMENTS]
         return stated or _near_hardware(low, self.library) or tuple(map(_whole, suggest(low, known)))

@@ -6,6 +6,7 @@ Exit codes: 0 fine, 1 the user's file is wrong or infeasible, 2 our bug. Data on
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import importlib
 import keyword
@@ -22,6 +23,17 @@ from moedsl.cli.examples import EXAMPLES
 from moedsl.cli.terminal import UnwrittenError, columns, shown
 
 _BLAS = "OPENBLAS_NUM_THREADS"
+_SYSTEM = {
+    errno.EIO,
+    errno.ESTALE,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ETIMEDOUT,
+}
+"""What disks, networks and limits do to a file that could be opened."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,6 +61,14 @@ def _run(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted; no partial files were written", file=sys.stderr)
         return 130
+    except OSError as problem:
+        if problem.errno not in _SYSTEM:
+            return _bug()
+        print(
+            f"error: the system failed: {problem.strerror}" + f": {problem.filename}" * bool(problem.filename),
+            file=sys.stderr,
+        )
+        return 1
     except Exception:  # a mistake of the user's is a diagnostic, so whatever arrives here is ours
         return _bug()
 

@@ -82,7 +82,10 @@ def show(a: Namespace, result: Result, next: Sequence[Command]) -> None:
         talk.print_text(lambda: "\n".join(_sections(result.plans, a.section)), end="")
     else:
         text = pages.page(result, next, terminal.width(sys.stdout))
-        print(coloured(text) if terminal.coloured(sys.stdout) else text, end="")
+        if terminal.coloured(sys.stdout):
+            terminal.print_painted(coloured(text), sys.stdout, end="")
+        else:
+            print(text, end="")
         if getattr(a, "ladder", False):
             talk.print_text(lambda: "\n" + "\n".join(_sections(result.plans, "ladder")), end="")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from moedsl.cli.terminal import coloured, folded, pass_by, room_of
+from moedsl.cli.terminal import coloured, folded, pass_by, print_painted, room_of
 from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.model import Diagnostic, to_json
 from moedsl.diagnostics.render import MARGIN, WINDOW, render_all
@@ -40,14 +40,17 @@ def say(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> Non
         room = room_of(sys.stderr)
         window = min(WINDOW, room - MARGIN) if room else WINDOW
         text = render_all(data, colour=coloured(sys.stderr), window=window)
-        print(folded(text, sys.stderr), file=sys.stderr)
+        print_painted(folded(text, sys.stderr), sys.stderr)
 
 
-def print_text(make: Callable[[], str], end: str = "\n") -> None:
-    """Print an answer for people on stdout, within the columns of a terminal."""
+def print_text(make: Callable[[], str], end: str = "\n", painted: bool = False) -> None:
+    """Print an answer for people on stdout, within the columns of a terminal; `painted`, as `print_painted`."""
     with made_for(room_of(sys.stdout)):
-        text = make()
-    print(folded(text, sys.stdout), end=end)
+        text = folded(make(), sys.stdout)
+    if painted:
+        print_painted(text, sys.stdout, end)
+    else:
+        print(text, end=end)
 
 
 def print_json(value: Any) -> None:

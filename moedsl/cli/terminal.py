@@ -17,6 +17,7 @@ from moedsl.diagnostics.visible import visible
 from moedsl.support.text import WIDTH
 
 _NARROWEST = 60
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 class UnwrittenError(Exception):
@@ -24,7 +25,7 @@ class UnwrittenError(Exception):
 
 
 class Shown:
-    """A stream that shows hidden characters by their codes, and keeps the colours of diagnostics but no others.
+    """A stream that shows hidden characters by their codes, and leaves out colours: a file or a library wrote them.
 
     It is no terminal to those who write to it: NeMo-Run would print colours and links.
     """
@@ -36,9 +37,13 @@ class Shown:
         self.stream = stream
 
     def write(self, text: str) -> int:
+        return self.write_painted(visible(_COLOUR.sub("", text) if "\x1b" in text else text))
+
+    def write_painted(self, text: str) -> int:
+        """Write a text that has colours of ours, and else nothing hidden."""
         with _told():
             erase()
-            return self.stream.write(_but_colours(text) if "\x1b" in text else visible(text))
+            return self.stream.write(text)
 
     def flush(self) -> None:
         with _told():
@@ -91,14 +96,6 @@ def _told() -> Generator[None]:
         raise
     except OSError as problem:
         raise UnwrittenError(problem.strerror or str(problem)) from problem
-
-
-def _but_colours(text: str) -> str:
-    from moedsl.diagnostics.render import PAINT  # `--help` has no diagnostics
-
-    parts = re.split(rf"({PAINT})|\x1b\[[\d;]*m", text)
-    parts[::2] = map(visible, parts[::2])
-    return "".join(filter(None, parts))
 
 
 def shown() -> AbstractContextManager[Any]:
@@ -157,6 +154,12 @@ def columns(otherwise: int) -> int:
         return int(os.environ.get("COLUMNS") or os.get_terminal_size().columns)
     except (ValueError, OSError):  # COLUMNS is not a number, or the output not a terminal
         return otherwise
+
+
+def print_painted(text: str, stream: TextIO, end: str = "\n") -> None:
+    """Print a text with its colours. All that comes from a file is `visible` in it already."""
+    write = stream.write_painted if isinstance(stream, Shown) else stream.write
+    write(text + end)
 
 
 def print_file(text: str) -> None:

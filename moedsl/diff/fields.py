@@ -17,6 +17,8 @@ Json = Mapping[str, Any]
 LAYOUT = "model.pipeline_model_parallel_layout"
 _LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 """Megatron's letters for the layers of a pipeline layout (core transformer/enums.py, LayerType)."""
+LONGEST = 50_000
+"""The characters of a line of overrides: a word of 400,000 takes half a minute to split off."""
 _UNSTABLE = (".timers",)
 """Objects that a run makes itself."""
 
@@ -50,6 +52,8 @@ def _is_mock(kind: str, fields: Json) -> bool:
 
 def of_overrides(text: str) -> dict[str, Any]:
     """Read Hydra overrides, one or several, quoted for a shell or xargs; raises ValueError for another word."""
+    if len(max(text.splitlines(), key=len, default="")) > LONGEST:
+        raise ValueError(f"a line of over {LONGEST} characters is not an override")
     words = shlex.split(text, comments=True)
     found = {k: v for word in words for k, v in _override(word)}
     kind = found.get("dataset")

@@ -22,6 +22,7 @@ from moedsl.rules.rule import Rule
 from moedsl.solver.solve import Chosen
 from moedsl.support import foreign_json, limits
 from moedsl.support.generation import AGAIN, mixed
+from moedsl.support.regular_file import text_of
 from moedsl.syntax import reader
 from moedsl.verify import case as cases
 from moedsl.verify.case import Case
@@ -166,7 +167,7 @@ def _of_plan_file(path: Path, target: str) -> Side | Wrong:
     if wrong := mixed(path.parent):
         return _wrong(f"{target}: {wrong}", AGAIN)
     try:
-        data = foreign_json.loads(path.read_text(encoding="utf-8"))
+        data = foreign_json.loads(text_of(path))
     except OSError as e:
         return _unreadable(path, e, HELP)
     except ValueError as e:
@@ -183,7 +184,7 @@ def _of_overrides(target: str) -> Side | Wrong:
     if target.endswith(".txt") and (wrong := mixed(Path(target).parent)):
         return _wrong(f"{target}: {wrong}", AGAIN)
     try:
-        text = Path(target).read_text(encoding="utf-8") if target.endswith(".txt") else target
+        text = text_of(Path(target)) if target.endswith(".txt") else target
         return Side(target, "overrides", of_overrides(text))
     except OSError as e:
         return _unreadable(Path(target), e, ("`moedsl compile FILE` writes one", _WORDS))

@@ -24,6 +24,7 @@ from moedsl.importer.ignored_fields import HARMLESS
 from moedsl.importer.rules import Alike, Family, Only, Rule
 from moedsl.importer.unsupported import UNSUPPORTED
 from moedsl.importer.writer import Value, write
+from moedsl.support.regular_file import refuse_special
 
 Result = tuple[str | None, tuple[Diagnostic, ...]]
 LARGEST = 4 << 20
@@ -263,6 +264,7 @@ def _no_id(path: Path) -> Diagnostic:
 
 def _read(path: Path, known: Collection[str]) -> tuple[str | None, Diagnostic | None]:
     try:
+        refuse_special(path)
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
         if len(data) > LARGEST:

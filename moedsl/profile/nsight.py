@@ -44,6 +44,8 @@ MAY_BE_EMPTY = {(NVTX, "end"), (NVTX, "text")}
 ROWS = 1 << 16
 WARNING, WARNINGS = 1, 3
 """Nsight's severities above the first are warnings and errors; so many of its texts are kept."""
+LONGEST = 1 << 24
+"""The longest value in bytes: a column that computes its values could have any."""
 PROCESS = 0xFFFFFF
 
 IsStep = Callable[[str], bool]
@@ -52,6 +54,7 @@ IsStep = Callable[[str], bool]
 def read(path: Path, is_step: IsStep, progress: Callable[[], object]) -> list[Trace]:
     """Read the traces of an export; raises Malformed, or sqlite3.Error for a damaged file."""
     base = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
     try:
         return list(_Export(path.name, base, is_step, progress).traces())
     finally:
@@ -69,7 +72,8 @@ class _Export:
     threads: Numbered = field(factory=Numbered)
 
     def __attrs_post_init__(self) -> None:
-        known = [n for (n,) in self.base.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
+        query = "SELECT name FROM sqlite_master WHERE type = 'table'"  # the rows of a view may have no end
+        known = [n for (n,) in self.base.execute(query)]
         self.tables = {n: {row[1] for row in self.base.execute(f"PRAGMA table_info('{n}')")} for n in known}
         if STRINGS not in self.tables:
             raise Malformed(f"it has no table {STRINGS}, which every export of Nsight Systems has")

@@ -14,6 +14,7 @@ from attrs import frozen
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.report.ticks import shares
 from moedsl.support import foreign_json
+from moedsl.support.regular_file import text_of
 
 Json = Mapping[str, Any]
 BLOCKS = (("compute", "#3b6fb6"), ("communication", "#c9803a"), ("copies", "#5a9a5a"))
@@ -49,7 +50,7 @@ def read(profile: str | None, memory: str | None) -> Measured | Diagnostic:
     each: list[Json | None] = []
     for path, command in ((profile, "profile"), (memory, "memory")):
         try:
-            each.append(None if path is None else foreign_json.loads(Path(path).read_text(encoding="utf-8")))
+            each.append(None if path is None else foreign_json.loads(text_of(Path(path))))
             Measured(*each).view("")
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as problem:
             said = problem.strerror if isinstance(problem, OSError) else f"{type(problem).__name__} {problem}"

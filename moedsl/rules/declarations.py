@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from moedsl.classes.fields import REQUIRED, fields, frozen, values
-from moedsl.diagnostics.model import Diagnostic, Label, error, suggest
+from moedsl.diagnostics.model import Diagnostic, Instead, Label, error, suggest
+from moedsl.megatron import architecture
 from moedsl.rules.interpreter import number
 from moedsl.schema.calibration import UNITS as CONSTANT_UNITS
 from moedsl.schema.calibration import Constant, Constants
@@ -48,6 +49,32 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 _FILLED = {"name", "query_norm", "sources", "source", "constants"}
 
 
+_FACTS_ELSEWHERE = {
+    **dict.fromkeys(("kv_heads", "num_kv_heads", "num_key_value_heads", "kv_groups"), "query_groups"),
+    **dict.fromkeys(("num_heads", "n_heads", "attention_heads"), "heads"),
+    **dict.fromkeys(("hidden_dim", "d_model"), "hidden"),
+    **dict.fromkeys(("n_layers", "num_hidden_layers"), "layers"),
+    **dict.fromkeys(("ffn", "ffn_dim", "intermediate_size"), "ffn_hidden"),
+    **dict.fromkeys(("expert_ffn", "moe_intermediate_size"), "expert_hidden"),
+    **dict.fromkeys(("num_experts", "n_routed_experts", "num_local_experts"), "experts"),
+    **dict.fromkeys(("top_k", "num_experts_per_tok"), "topk"),
+    **dict.fromkeys(("max_position_embeddings", "max_seq_len"), "max_seq"),
+    "head_size": "head_dim", "vocab_size": "vocab", "num_nextn_predict_layers": "mtp_layers",
+}  # fmt: skip
+"""Facts of a model by the names of papers and of Hugging Face's configurations."""
+
+
+def _fact_like(name: str, known: list[str]) -> tuple[str, ...]:
+    """Suggest a fact by its name in Megatron or elsewhere, else the nearest one."""
+    megatron = {field.removeprefix("model."): fact for fact, field in architecture.FIELDS.items()}
+    other = (megatron | _FACTS_ELSEWHERE).get(name.lower())
+    return (Instead(f"did you mean `{other}`?", other),) if other in known else suggest(name, known)
+
+
+def _how_to_state(cls: type) -> tuple[str, ...]:
+    return ("`moedsl models add config.json` writes them all",) if cls is Model else ()
+
+
 @frozen
 class Block:
     """Reads one block of facts into one facts class."""
@@ -66,7 +93,7 @@ class Block:
             self._entry(entry, facts, seen, values)
         missing = [n for n, f in facts.items() if f.default is REQUIRED and n not in values and n not in seen]
         if missing:
-            self._error("check.missing_fact", f"{self.title} needs {', '.join(missing)}", name)
+            self._error("check.missing_fact", f"{self.title} needs {', '.join(missing)}", name, _how_to_state(self.cls))
         return self.cls(**values) if len(self.diagnostics) == before else None
 
     def _entry(
@@ -75,7 +102,7 @@ class Block:
         known = [n for n in facts if n not in _FILLED]
         if e.name.id not in known:
             return self._error(
-                "check.unknown_fact", f"{self.title} has no fact `{e.name.id}`", e.name, suggest(e.name.id, known)
+                "check.unknown_fact", f"{self.title} has no fact `{e.name.id}`", e.name, _fact_like(e.name.id, known)
             )
         if e.name.id in seen:
             first = Label(seen[e.name.id].name.span, "first here")

@@ -34,7 +34,40 @@ and transformer/moe/token_dispatcher.py:1769)."""
 _ZERO = "data parallelism shards the optimizer, as with ZeRO 1; with `pin sharding=fsdp` it shards all, as with ZeRO 3"
 _ADAPTERS = "write `task peft`, and `adapter lora rank=8` for another adapter than Bridge's default"
 _QUANTISED = "Bridge trains adapters on weights in BF16 or FP8, not in 4 bits: write `task peft`"
+_RECOMPUTED = "the search chooses what is recomputed; for whole layers write `pin recompute=full`"
+_SHARDED = "remove it: the optimizer is always sharded; `pin sharding=fsdp` shards weights and gradients too"
+_SEQUENCE = "remove it: sequence parallelism follows from `tp`"
+_EPOCHS = "state the tokens of the run: `for 100B tokens`"
+_KERNEL = "remove it: Bridge chooses the kernel of attention"
+_FACT = "this is a fact of the model, which a run does not change: `moedsl models add config.json` declares another"
+_WISH = "say what comes first: `throughput first`, `fit first` or `scale first`"
 ABSENT_HERE: dict[str, str] = {
+    **dict.fromkeys(
+        ("gradient_checkpointing", "activation_checkpointing", "checkpoint_activations", "recompute_activations"),
+        _RECOMPUTED,
+    ),
+    **dict.fromkeys(("distributed_optimizer", "use_distributed_optimizer", "distributed"), _SHARDED),
+    **dict.fromkeys(("sequence_parallel", "sequence_parallelism", "sp"), _SEQUENCE),
+    **dict.fromkeys(("epoch", "epochs", "num_epochs", "num_train_epochs"), _EPOCHS),
+    **dict.fromkeys(("flash_attention", "flash_attn", "use_flash_attn", "flash", "sdpa"), _KERNEL),
+    **dict.fromkeys(
+        (
+            "num_experts",
+            "num_layers",
+            "hidden_size",
+            "num_attention_heads",
+            "experts",
+            "layers",
+            "topk",
+            "top_k",
+            "moe_router_topk",
+            "ffn_hidden_size",
+            "num_moe_experts",
+            "vocab_size",
+        ),
+        _FACT,
+    ),
+    **dict.fromkeys(("maximize", "maximise", "minimize", "minimise", "optimize", "optimise", "objective"), _WISH),
     **dict.fromkeys(("zero", "zero1", "zero2", "zero3", "zero_stage", "zero_optimization"), _ZERO),
     **dict.fromkeys(("lora", "dora", "canonical_lora", "peft"), _ADAPTERS),
     "qlora": _QUANTISED,

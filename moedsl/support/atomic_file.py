@@ -18,12 +18,12 @@ def refusals(path: Path, by: str, sign: str = "", force: bool = False) -> list[D
     """Report before the work why the command `by` may not write there.
 
     The command replaces its own files: those with the marker of `owned_files` and with `sign` near it. Errors:
-    emit.exists (a folder, or below something that is not one), emit.not_ours and emit.edited (without `force`),
+    emit.exists (no file, or below something that is no folder), emit.not_ours and emit.edited (without `force`),
     emit.unwritable.
     """
     try:
         return list(_refusals(path, by, sign, force))
-    except OSError as refused:
+    except (OSError, RuntimeError) as refused:  # below Python 3.13 a link to itself is the second
         return [_unwritable(path, refused)]
 
 
@@ -54,6 +54,8 @@ def _refusals(path: Path, by: str, sign: str, force: bool) -> Iterator[Diagnosti
     folder = path.resolve().parent
     if path.is_dir():
         yield error("emit.exists", f"{path} is a directory", help="name a file in it with -o")
+    elif path.exists() and not path.is_file():
+        yield error("emit.exists", f"{path} is a device, a pipe or a socket", help="name a file with -o")
     elif folder.exists() and not folder.is_dir():
         yield error("emit.exists", f"{folder} is not a directory", help="name a file in a directory with -o")
     elif not folder.exists():
@@ -73,8 +75,8 @@ def _guarded(path: Path, by: str, sign: str) -> Iterator[Diagnostic]:
         yield error("emit.edited", f"{path} was edited after moedsl wrote it", help=help)
 
 
-def _unwritable(path: Path, refused: OSError) -> Diagnostic:
-    text = f"cannot write {path}: {refused.strerror or refused}"
+def _unwritable(path: Path, refused: OSError | RuntimeError) -> Diagnostic:
+    text = f"cannot write {path}: {refused.strerror or refused if isinstance(refused, OSError) else 'a link to itself'}"
     return error("emit.unwritable", text, help="name a file that you may write to with -o")
 
 

@@ -13,6 +13,7 @@ import pickle
 import stat
 import sys
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ PACKAGES = ("classes", "diagnostics", "support", "syntax")
 """The packages that a parsed module depends on."""
 
 MOST = 500
-"""The most entries to store."""
+"""The most entries to store, a few more until the oldest go."""
+PRUNED_EVERY = 50
+"""Entries that a process stores between two looks at all of them."""
 _ME = os.getuid() if hasattr(os, "getuid") else 0
 """This user; where files have no owner, their owner is 0."""
 
@@ -105,6 +108,9 @@ def load_value(name: str) -> Any:
             gc.enable()
 
 
+_saves = count()
+
+
 def save_value(name: str, value: Any) -> bool:
     """Store a value as a pickle; False if the directory cannot be written."""
     return save(name, pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
@@ -122,7 +128,8 @@ def save(name: str, body: bytes) -> bool:
         with os.fdopen(handle, "wb") as f:
             f.write(hashlib.sha256(body).digest() + body)
         os.replace(temporary, path)
-        _prune(path.parent)
+        if next(_saves) % PRUNED_EVERY == 0:
+            _prune(path.parent)
     except OSError:
         return False
     return True

@@ -12,7 +12,7 @@ MOST = 400_000
 
 
 def parse_file(path: Path) -> ast.Module | None:
-    """Parse a file; None as in `parse`. Raises TooLarge and OSError."""
+    """Parse a file; None as in `parse`. Raises TooLarge, and OSError if the file cannot be read."""
     try:
         with path.open(encoding="utf-8") as stream:
             text = stream.read(MOST + 1)

@@ -117,7 +117,7 @@ def left_over(directory: str | Path, files: Mapping[str, str]) -> list[Diagnosti
     now = {(folder / name).parent for name in files}
     if now == {folder}:
         return []
-    plans = sorted(p for p in folder.glob("*/plan.json") if p.parent not in now and _is_ours(p))
+    plans = sorted(p for p in folder.glob("*/plan.json") if p.parent not in now and p.is_file() and _is_ours(p))
     if not plans:
         return []
     names = ", ".join(p.parent.name for p in plans)

@@ -38,6 +38,17 @@ _NODES_BY_GPUS = re.compile(
     r"(?:hardware\s+)?(?P<first>[A-Za-z]+[0-9]+\w*\s+x?\s*)?(?P<nodes>[0-9]{1,6})\s*[xX*\u00d7]\s*(?P<gpus>[0-9]{1,6})"
     r"(?(first)|\s*[xX*\u00d7]?\s*(?P<last>[A-Za-z]+[0-9]+\w*))"
 )
+_GPU, _OF = r"(?P<gpu>[a-z]+[0-9]+\w*)", r"(?:\s+(?:x\s*)?(?P<number>[0-9]{1,6}))?"
+_RACKS = tuple(map(re.compile, (
+    rf"(?:hardware\s+)?{_GPU}\s+sxm[0-9]?{_OF}",
+    rf"(?:hardware\s+)?{_GPU}\s+nvl(?P<each>[0-9]{{1,3}}){_OF}",
+    rf"(?:hardware\s+)?(?:nvidia\s+)?{_GPU}{_OF}\s+gpus?",
+    rf"(?:hardware\s+)?nvidia\s+{_GPU}{_OF}",
+    rf"(?P<number>[0-9]{{1,6}})\s*(?:x\s*)?(?:nvidia\s+)?{_GPU}\s+gpus?",
+    rf"(?P<nodes>)(?:hardware\s+)?[dh]gx\s+{_GPU}{_OF}",
+    rf"(?P<nodes>)(?P<number>[0-9]{{1,6}})\s+nodes?\s+(?:of\s+|x\s*)?{_GPU}",
+)))  # fmt: skip
+"""NVIDIA's names of machines, around that of a GPU."""
 HARDWARE = re.compile(r"[A-Za-z]+[0-9]+\w*")
 """Names such as gb200."""
 LONGEST = 1_000
@@ -110,6 +121,8 @@ def _other_name(line: Line) -> Diagnostic | None:
         return None
     right, last = named
     said = line.written(first, last)
+    if said == right:
+        return None
     text = "a name has no quotes" if quoted else f"`{said}` is not a name: a name has letters, digits and _"
     return line.wrong(text, first, last, f"did you mean `{right}`?", right)
 
@@ -195,6 +208,22 @@ def _nodes(line: Line) -> Diagnostic | None:
         help = f"{help}: {count.text} nodes of 4 GPUs are {four}, of 8 {eight}"
     text = "the number counts GPUs, not nodes"
     return error("parse.unexpected", text, line.span(count, line.found), help=help)
+
+
+def _rack(line: Line) -> Diagnostic | None:
+    """``h100 sxm x 16``, ``GB200 NVL72 x 2``, ``DGX H100 x 2``, ``2 nodes of h100``"""
+    first, last = line.words[0], line.words[-1]
+    text = line.written(first, last).lower()
+    named = next((m for form in _RACKS if len(text) <= _LONGEST_MACHINES and (m := form.fullmatch(text))), None)
+    if named is None:
+        return None
+    of = named.groupdict(default="")
+    number = int(of["number"] or 1)
+    if "nodes" in of:
+        help = f"a node has 4 or 8 GPUs: write `{of['gpu']} x {number * 4}` or `{of['gpu']} x {number * 8}`"
+        return error("parse.unexpected", "write the number of all GPUs", line.span(first, last), help=help)
+    right = f"{of['gpu']} x {number * int(of.get('each') or 1)}" if of["number"] or of.get("each") else of["gpu"]
+    return line.wrong("write the hardware and the number of all GPUs", first, last, f"write `{right}`", right)
 
 
 def _scale_apart(line: Line) -> Diagnostic | None:
@@ -317,7 +346,7 @@ def _starts(line: Line, i: int) -> bool:
 
 Pattern = Callable[[Line], Diagnostic | None]
 PATTERNS: tuple[Pattern, ...] = (
-    _other_name, _spaced_name, _times, _count_first, _nodes_by_gpus, _nodes, _scale_apart, _unit, _equals, _no_equals,
-    _thousands, _commas, _bare_path, _several,
+    _other_name, _spaced_name, _rack, _times, _count_first, _nodes_by_gpus, _nodes, _scale_apart, _unit, _equals,
+    _no_equals, _thousands, _commas, _bare_path, _several,
 )  # fmt: skip
 """In order; the first that recognises a statement answers."""

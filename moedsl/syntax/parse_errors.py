@@ -10,6 +10,7 @@ from attrs import frozen
 
 from moedsl.diagnostics.model import REPLACE, Diagnostic, Fix, Instead, Label, error
 from moedsl.diagnostics.source import Source, Span
+from moedsl.syntax.foreign_arguments import foreign_arguments
 from moedsl.syntax.foreign_syntax import foreign_syntax
 from moedsl.syntax.tokens import Lexeme, lexeme_at
 from moedsl.syntax.unknown_statement import DECLARATIONS, unknown_statement
@@ -69,7 +70,9 @@ def unexpected(stop: Stop) -> Diagnostic:
     place = (stop.source, stop.statement, found)
     in_run = "PIN" in stop.starters
     foreign = foreign_syntax(*place) if in_run else None
-    return foreign or _mistyped(stop, found) or (unknown_statement(*place) if in_run else None) or _unknown(stop, found)
+    argument = foreign_arguments(stop.source, stop.statement) if in_run else None
+    unknown = unknown_statement if in_run else lambda *_: None
+    return argument or foreign or _mistyped(stop, found) or unknown(*place) or _unknown(stop, found)
 
 
 def _found(stop: Stop) -> Lexeme | None:

@@ -22,9 +22,16 @@ OTHER_NAMES = {
     "context": "seq", "context_length": "seq", "dtype": "precision", "dataset": "data", "fix": "pin",
     "tensor_model_parallel_size": "tp", "context_parallel_size": "cp", "pipeline_model_parallel_size": "pp",
     "expert_model_parallel_size": "ep", "expert_tensor_parallel_size": "etp",
-    "virtual_pipeline_model_parallel_size": "vpp",
+    "virtual_pipeline_model_parallel_size": "vpp", "recompute_granularity": "recompute",
 }  # fmt: skip
 """Names of our statements and axes in other tools."""
+_FIELDS = {"max_lr": "lr", "learning_rate": "lr", "clip": "clip_grad", "wd": "weight_decay", "iters": "train_iters",
+           "max_steps": "train_iters", "steps": "train_iters", "warmup": "lr_warmup_iters",
+           "warmup_steps": "lr_warmup_iters"}  # fmt: skip
+"""Last names of Bridge's fields in other tools."""
+_COMPARED = {"memory": "peak_memory", "mem": "peak_memory", "vram": "peak_memory", "step": "step_time"}
+_COMPARISONS = ("<", "<=", ">", ">=", "==")
+_GLUED = re.compile(r"([a-z_]+?)=?([0-9]+)")
 COUNTS = ("gpu", "gpus", "num_gpus", "node", "nodes", "world_size")
 DECLARATIONS = frozenset(["hardware", "model", "cluster", "calibration", "document", "rules", "profile", "run", "use"])
 MOST_FIELDS = 3
@@ -37,12 +44,39 @@ def unknown_statement(source: Source, statement: int, found: Lexeme) -> Diagnost
     if line is None or line.at != 1 or line.words[0].kind != "word":
         return None
     word, value = line.words[0], line.found
-    if value.kind not in ("number", "string", "word") and value.text not in ("=", ":"):
+    if value.text in _COMPARISONS:
+        return _condition(line)
+    if value.kind not in ("number", "string", "word") and value.text not in ("=", ":", "/", ".", "~"):
         return None
+    if word.text == "use" and value.kind == "word":
+        return _used(line)
     if word.text in (*STATEMENTS, *DECLARATIONS, *axes.PHASES) or _counted(word, value):
         return None
     help = tuple(_instead(word.text, line))
     return error("parse.unexpected", f"`{word.text}` is not a statement", line.span(word, word), help=help)
+
+
+def _used(line: Line) -> Diagnostic:
+    """Recognise ``use deepep``, ``use flash attention``: `use` reads files."""
+    first, last, low = line.words[0], line.words[-1], line.found.text.lower()
+    pins = [f"pin {a.name}={low}" for a in axes.AXES if low in a.words]
+    help = [Instead(f"write `{pin}`", pin) for pin in pins] or [
+        ABSENT_HERE.get(low, 'give the path of a file of declarations: `use "ours.moe"`')
+    ]
+    return error("parse.unexpected", "`use` reads a file of declarations", line.span(first, last), help=tuple(help))
+
+
+def _condition(line: Line) -> Diagnostic:
+    """Recognise ``memory < 70 GB``: a condition without `require`."""
+    name, last = line.words[0], line.words[-1]
+    right = f"require {_COMPARED.get(name.text.lower(), name.text)} {line.written(line.found, last)}"
+    return line.wrong("a condition begins with `require`", name, last, f"write `{right}`", right)
+
+
+def glued_pin(word: str) -> str | None:
+    """Read ``TP4`` as a pin; None if it is none."""
+    found = _GLUED.fullmatch(word.lower())
+    return f"pin {found[1]}={found[2]}" if found and found[1] in axes.PINNED else None
 
 
 def _counted(word: Lexeme, value: Lexeme) -> bool:
@@ -56,16 +90,23 @@ def _instead(word: str, line: Line) -> Iterator[str]:
     """Suggest what to write instead of a statement that starts with the word."""
     meant = _statement_like(word)
     value = next((w.text for w in line.words[1:] if w.text not in ("=", ":")), "...")
+    if value in ("/", ".", "~"):
+        value = f'"{line.source.text[line.found.start :].split()[0].rstrip(";")}"'
     if (axis := OTHER_NAMES.get(word, word)) in axes.PINNED and axis not in STATEMENTS:
         yield from _pinned(axis, value)
         return
-    if absent := ABSENT_HERE.get(word.lower()):
+    if absent := ABSENT_HERE.get(f"{word}_{value}".lower()) or ABSENT_HERE.get(word.lower()):
         yield absent
+        return
+    if glued_pin(word):
+        pins = [glued_pin(w.text) for w in line.words]
+        right = " ".join(["pin", *(p.removeprefix("pin ") for p in pins if p)])
+        yield f"write `{right}`"
         return
     if word in COUNTS:
         yield "write the number after the hardware: `gb200 x 8`"
         return
-    paths = [] if meant else _fields_like(word, value)
+    paths = [] if meant else fields_like(word, value)
     if meant:
         yield Instead(f"did you mean `{meant}`?", meant)
     for path in paths:
@@ -91,12 +132,13 @@ def _statement_like(word: str) -> str | None:
     return OTHER_NAMES.get(low) or begun or next(iter(get_close_matches(low, STATEMENTS, 1, 0.7)), None)
 
 
-def _fields_like(word: str, value: str) -> list[str]:
+def fields_like(word: str, value: str) -> list[str]:
     """The fields of Bridge with that name, else those whose name ends with it; none if there are many."""
     known = fields.fields(fields.versions()[-1])
     number = number_value(value)
     known = {p: f for p, f in known.items() if not p.startswith("peft.")}  # options of `adapter`
     fit = [p for p, f in known.items() if isinstance(number, str) or fields.refused(f.type, number[0]) is None]
-    exact = [p for p in fit if p.split(".")[-1] == word.lower()]
-    ends = [p for p in fit if p.endswith(f"_{word.lower()}")]
+    last = _FIELDS.get(word.lower(), word.lower())
+    exact = [p for p in fit if p.split(".")[-1] == last]
+    ends = [p for p in fit if p.endswith(f"_{last}")]
     return exact[:MOST_FIELDS] or (ends if len(ends) < MOST_FIELDS else [])

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from attrs import define, field
 
 from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.results.compare import RATE
+from moedsl.schema import axes
 from moedsl.support import atomic_file, foreign_json
 from moedsl.support.owned_files import stamp, write_all, written_by_us
 from moedsl.tune.evidence import Codes
@@ -93,14 +96,41 @@ def _continued(folder: Path, text: str, experiment: str) -> Way | Diagnostic:
     file = folder / FILE
     if written_by_us(FILE, text) != "ours":
         return _wrong(f"{file} was not written by `moedsl tune`, or was edited since", _ANOTHER)
-    data = foreign_json.loads(text)
-    way = Way(folder, data["experiment"], [Try(**t) for t in data["tries"]])
+    try:
+        data = foreign_json.loads(text)
+        way = Way(folder, data["experiment"], [_try(**t) for t in data["tries"]])
+    except (ValueError, TypeError, LookupError):
+        return _wrong(f"{file} is not as `moedsl tune` writes it", _ANOTHER)
     if [t.name for t in way.tries] != [_name(i) for i in range(len(way.tries))]:
         return _wrong(f"{file} names jobs that `moedsl tune` does not", _ANOTHER)
     if way.experiment != experiment:
         text = f"{folder} tunes experiment {way.experiment}, and the file is experiment {experiment}"
         return _wrong(text, "name another folder with -o, or give the file that it began with")
     return way
+
+
+def _try(name: Any, codes: Any, change: Any, id: Any, row: Any) -> Try:
+    """Make a try of what a file says; raises ValueError, TypeError or LookupError if a value is of another kind."""
+    if {*codes} != {*axes.BY_NAME} or not all(_is_code(axes.BY_NAME[n], code) for n, code in codes.items()):
+        raise ValueError("no layout")
+    if change is not None and not (change["axis"] in axes.BY_NAME and {"from", "to"} <= {*change}):
+        raise ValueError("no change")
+    numbers = [change[n] for n in ("gain", "low", "high")] if change is not None else []
+    if row is not None:
+        rate = row[RATE]
+        numbers += [row["useful_share"], *([rate["median"], rate["error"] or 1.0] if rate else [])]
+        texts = [row["status"], row["cause"] or "", *(s["id"] for s in row["symptoms"])]
+        if not all(isinstance(t, str) for t in texts) or row["useful_share"] <= 0 or (rate and rate["median"] <= 0):
+            raise ValueError("no measurement")
+    if not all(isfinite(n) for n in numbers) or not (id is None or isinstance(id, str)):
+        raise ValueError("no number")
+    return Try(name, codes, change, id, row)
+
+
+def _is_code(axis: axes.Axis, code: Any) -> bool:
+    """Whether an axis has a value of that number."""
+    most = {"int": 1 << 20, "set": (1 << len(axis.words)) - 1, "enum": len(axis.words) - 1}.get(axis.kind, 1)
+    return type(code) is int and (axis.kind == "int") <= code <= most
 
 
 def write(folder: Path, files: Mapping[str, str]) -> Diagnostic | None:

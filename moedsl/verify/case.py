@@ -14,6 +14,7 @@ from attrs import asdict, frozen
 from moedsl.planner.model.plan import Plan
 from moedsl.support import foreign_json, foreign_python, limits
 from moedsl.support.generation import AGAIN, mixed
+from moedsl.support.regular_file import text_of
 from moedsl.verify.devices import choices, devices, unknown
 from moedsl.verify.gpu import Device, from_plan
 from moedsl.verify.report import Report, failed
@@ -91,7 +92,10 @@ def _locate(target: str) -> tuple[str, str, Plan | None] | Report:
             )
     if not path.is_file():
         return failed(target, "verify.input", "not a regular file", "save it as a file first")
-    function = name or _function(path)
+    try:
+        function = name or _function(path)
+    except OSError as refused:
+        return failed(target, "verify.input", f"cannot be read: {refused.strerror}", "check its permissions")
     if function is None:
         help = f"name the function: {head}:FUNCTION"
         return failed(target, "verify.input", "not a Python file with one public function ending in _config", help)
@@ -99,9 +103,9 @@ def _locate(target: str) -> tuple[str, str, Plan | None] | Report:
         return failed(target, "verify.mixed", wrong, AGAIN)
     beside = path.parent / "plan.json"
     try:
-        plan = Plan.from_json(foreign_json.loads(beside.read_text(encoding="utf-8"))) if beside.exists() else None
-    except ValueError as e:
-        return failed(target, "verify.input", f"{beside} is not a plan: {e}")
+        plan = Plan.from_json(foreign_json.loads(text_of(beside))) if beside.exists() else None
+    except (OSError, ValueError) as e:
+        return failed(target, "verify.input", f"{beside} is not a plan: {getattr(e, 'strerror', None) or e}")
     return str(path.resolve()), function, plan
 
 

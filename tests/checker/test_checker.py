@@ -390,3 +390,16 @@ def test_a_pinned_layout_is_that_of_the_depths_that_are_set(model: str, layout: 
     text = f'{model}; gb200 x 64; set model.mtp_num_layers = {depths}; pin pp=2 pipeline_layout="{layout}"'
     found = [d for d in checked(text).diagnostics if d.id == "check.pipeline_layout"]
     assert (not found) == fine, found
+
+
+@pytest.mark.parametrize(
+    ("name", "fact"),
+    [("kv_heads", "query_groups"), ("num_query_groups", "query_groups"), ("ffn_hidden_size", "ffn_hidden"),
+     ("moe_ffn_hidden_size", "expert_hidden"), ("num_experts_per_tok", "topk"), ("num_hidden_layers", "layers")],
+)  # fmt: skip
+def test_a_fact_is_known_by_its_name_elsewhere(name: str, fact: str) -> None:
+    found = compile_source(Source("run.moe", f"model mine {{ {name} 4 }}\nmodel mine; h100 x 8\n"), "check").diagnostics
+    (unknown,) = (d for d in found if d.id == "check.unknown_fact")
+    assert unknown.help == (f"did you mean `{fact}`?",)
+    (missing,) = (d for d in found if d.id == "check.missing_fact")
+    assert "`moedsl models add config.json`" in missing.help[0]

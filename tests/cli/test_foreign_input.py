@@ -190,6 +190,14 @@ NEWEST: Mapping[str, Sequence[str]] = {
     "results": ("pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "piped/a.log"),
     "gap half --run": ("none.moe", "pipe", "half", "/dev/zero"),
     "tune --budget 1": ("none.moe", "pipe", "half", "/dev/zero"),
+    "diff out": ("pipe.json", "zero.json", "pipe.txt", "zero.txt"),
+    "calibrate": ("pipe", "zero.json"),
+    "models add": ("pipe", "zero.json"),
+    "report run.moe --profile": ("pipe", "zero.json"),
+    "report run.moe -o": ("pipe", "zero.json", "loop"),
+    "profile": ("pipe", "loop"),
+    "memory": ("pipe", "loop"),
+    "diagnose": ("pipe", "zero.json"),
 }  # fmt: skip
 """The input of the newest commands: missing, a pipe that nobody writes, half a character, a device, too large."""
 
@@ -199,7 +207,9 @@ def newest(alone: Path) -> Iterator[None]:
     """The files that they are given; what waits longer than half a minute fails."""
     for folder in ("piped", "broken"):
         (alone / folder).mkdir()
-    for pipe in ("pipe", "piped/plan.json", "piped/way.json"):
+    for link, to in (("zero.json", "/dev/zero"), ("zero.txt", "/dev/zero"), ("loop", "loop")):
+        (alone / link).symlink_to(to)
+    for pipe in ("pipe", "pipe.json", "pipe.txt", "piped/plan.json", "piped/way.json"):
         os.mkfifo(alone / pipe)
     for half in ("half", "broken/way.json"):
         (alone / half).write_bytes(b'{"a": "\xc3')
@@ -233,6 +243,16 @@ def test_a_folder_that_holds_no_tuning(folder: str) -> None:
     assert isinstance(way.opened(Path(folder), "an experiment"), Diagnostic)
 
 
+@pytest.mark.parametrize("command", ["diagnose", "results --seq 4k --gpus 16 --global-batch 64", "lint --read-only"])
+def test_a_disk_that_fails_while_it_is_read(command: str, alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a file system of a network does; the memory of a process at address 0 cannot be read."""
+    for name in ("a.log", "a.py"):
+        (alone / name).symlink_to("/proc/self/mem")
+    assert main([*command.split(), "a.py" if "lint" in command else "a.log"]) == 1
+    said = "".join(capsys.readouterr())
+    assert "Input/output error" in said and "internal" not in said
+
+
 LONG_NAME = "a" * 5000
 """Longer than a path may be. The text of overrides may be as long."""
 
@@ -255,3 +275,11 @@ def test_a_name_that_is_too_long(words: Sequence[str], alone: Path, capsys: pyte
 def test_overrides_may_be_longer_than_a_name(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     many = " ".join(f"model.field_{i}={i}" for i in range(500))
     assert main(["diff", many, many]) == 0, capsys.readouterr().err
+
+
+def test_next_writes_through_no_link(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A link to what does not exist yet would become a file elsewhere."""
+    (alone / "link.moe").symlink_to("elsewhere.moe")
+    assert main(["next", "a.log", "-o", "link.moe"]) == 1
+    assert "overwrites nothing" in capsys.readouterr().err
+    assert not (alone / "elsewhere.moe").exists()

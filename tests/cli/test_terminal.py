@@ -22,8 +22,9 @@ from moedsl.diagnostics.visible import HIDDEN, visible
 from moedsl.report.page import page
 from tests.helpers.paths import ROOT
 
-EVIL = "\x1b]52;c;ZXZpbA==\x07 \x9d8;; \u202eemag\u2066 \x7f \u2028\u202f\u200b\U000e0041"
-"""Set the clipboard, start a link with an 8-bit control, reorder, delete, end a line, look like a space or like nothing."""
+EVIL = "\x1b]52;c;ZXZpbA==\x07 \x9d8;; \u202eemag\u2066 \x7f \u2028\u202f\u200b\U000e0041 \x1b[1;36mgood\x1b[0m"
+"""Set the clipboard, start a link with an 8-bit control, reorder, delete, end a line, look like a space or like nothing,
+have the colours of a diagnostic."""
 RUN = f"""qwen3_30b_a3b; h100 x 16
 data "{EVIL}"
 set logger.wandb_exp_name = "{EVIL}"
@@ -67,7 +68,7 @@ def test_no_string_of_a_program_reaches_the_terminal(
     monkeypatch.setattr(sys, "stderr", err)
     assert main([COMMANDS[name][0], str(file), *COMMANDS[name][1:]]) == 0
     said = out.getvalue() + err.getvalue()
-    assert not HIDDEN.search(re.sub(PAINT, "", said))
+    assert not HIDDEN.search(re.sub(PAINT, "", said)) and "\x1b[1;36mgood" not in said
     assert "<U+202E>" in said
 
 
@@ -184,7 +185,7 @@ def test_a_library_prints_plain_text() -> None:
         print("\x1b[8;38;5;1mEntering\x1b[0m it", file=stream)
     coloured, shown = below.getvalue().split("\n")[:2], below.getvalue().split("\n")[2:]
     assert all("\x1b" in line for line in coloured)
-    assert "Entering it" in shown[0] and shown[1] == "Entering\x1b[0m it" and "\\x1b" not in shown[0]
+    assert "Entering it" in shown[0] and shown[1] == "Entering it" and "\\x1b" not in shown[0]
 
 
 def test_streams_are_those_of_the_caller_again() -> None:

@@ -405,3 +405,8 @@ def test_two_commits_of_a_file(
     for wrong in ("HEAD~7:run.moe", "HEAD:other.moe"):
         assert main.main(["diff", wrong, "run.moe"]) == 1
         assert "error[diff.input]" in capsys.readouterr().err
+
+
+def test_a_word_that_takes_long_to_split_off_is_no_override() -> None:
+    with pytest.raises(ValueError, match="over 50000 characters"):
+        of_overrides(f"model.a{'.a' * 50_000}=1")

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import lark
@@ -273,10 +274,15 @@ def test_the_grammar_is_hashed_before_it_is_unpickled(home: Path) -> None:
 
 
 def test_the_cache_stays_small(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that uses 1,500 files stores as many entries, and looks at all of them a few times only."""
+    looked: list[Path] = []
+    prune = disk_cache._prune
+    monkeypatch.setattr(disk_cache, "_prune", lambda d: (looked.append(d), prune(d)))
+    monkeypatch.setattr(disk_cache, "_saves", count())
     monkeypatch.setattr(disk_cache, "MOST", 3)
-    for i in range(6):
+    for i in range(disk_cache.PRUNED_EVERY + 1):
         assert disk_cache.save(f"entry{i}", b"body")
     directory = disk_cache.path_for("entry5")
-    assert directory is not None
+    assert directory is not None and len(looked) == 2
     assert len(list(directory.parent.iterdir())) == 3
-    assert disk_cache.load("entry5") == b"body"
+    assert disk_cache.load(f"entry{disk_cache.PRUNED_EVERY}") == b"body"

@@ -7,7 +7,7 @@ import pytest
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
-from moedsl.syntax import text_edits
+from moedsl.syntax import foreign_arguments, text_edits
 from moedsl.syntax.parser import parse
 
 HEAD = "qwen3_30b_a3b\nh100 x 16\nseq 4k\nfit first\n"
@@ -75,6 +75,23 @@ FIXED = {
     HEAD + "data /data/corpus": HEAD + 'data "/data/corpus"',
     HEAD + "data my/corpus_text_document # ours": HEAD + 'data "my/corpus_text_document" # ours',
     HEAD + "set modle.moe_z_loss_coeff = 0.1": HEAD + "set model.moe_z_loss_coeff = 0.1",
+    HEAD + "--tensor-model-parallel-size 2": HEAD + "pin tp=2",
+    HEAD + "--tensor-model-parallel-size 2 --pipeline-model-parallel-size=2": HEAD + "pin tp=2; pin pp=2",
+    HEAD + "--recompute-granularity full # ours": HEAD + "pin recompute=full # ours",
+    HEAD + "--lr 1e-4 --micro-batch-size 2": HEAD + "set optimizer.lr = 1e-4; micro_batch 2",
+    HEAD + "--save /ckpt": HEAD + 'set checkpoint.save = "/ckpt"',
+    HEAD + "--bf16": HEAD + "precision bf16",
+    HEAD + "pin tensor-model-parallel-size=2": HEAD + "pin tp=2",
+    HEAD + "pin TP=2": HEAD + "pin tp=2",
+    HEAD + "TP2": HEAD + "pin tp=2",
+    HEAD + "train.global_batch_size=1024": HEAD + "batch 1024",
+    HEAD + "optimizer.lr=1e-4": HEAD + "set optimizer.lr = 1e-4",
+    HEAD + "memory < 70GB": HEAD + "require peak_memory < 70GB",
+    HEAD + "use deepep": HEAD + "pin dispatcher=deepep",
+    "qwen3_30b_a3b; GB200 NVL72": "qwen3_30b_a3b; gb200 x 72",
+    "qwen3_30b_a3b; h100 sxm x 16": "qwen3_30b_a3b; h100 x 16",
+    "qwen3_30b_a3b; NVIDIA H100 x 16": "qwen3_30b_a3b; h100 x 16",
+    "qwen3_30b_a3b; 16 H100 GPUs": "qwen3_30b_a3b; h100 x 16",
     HEAD + "set model.lr = 0.1": HEAD + "set optimizer.lr = 0.1",
 }
 
@@ -93,7 +110,22 @@ HELPED = {
     "lr 3e-4": ("lr", "`set optimizer.lr = 3e-4`"),
     "dropout 0.1": ("dropout", "`set model.hidden_dropout = 0.1`"),
     "tokens 15T": ("tokens", "the statements are model, hardware, seq"),
-    "learning_rate = 3": ("learning_rate", "the statements are"),
+    "learning_rate = 3": ("learning_rate", "`set optimizer.lr = 3`"),
+    "warmup_steps 100": ("warmup_steps", "`set scheduler.lr_warmup_iters = 100`"),
+    "epochs 3": ("epochs", "`for 100B tokens`"),
+    "save /ckpt": ("save", '`set checkpoint.save = "/ckpt"`'),
+    "num_experts 64": ("num_experts", "a fact of the model"),
+    "gradient_checkpointing true": ("gradient_checkpointing", "`pin recompute=full`"),
+    "distributed optimizer": ("distributed", "always sharded"),
+    "sequence parallel": ("sequence", "follows from `tp`"),
+    "flash attention": ("flash", "chooses the kernel"),
+    "use flash attention": ("use flash attention", "chooses the kernel"),
+    "use ours": ("use ours", '`use "ours.moe"`'),
+    "maximize throughput": ("maximize", "`throughput first`"),
+    "tp4 pp2": ("tp4", "`pin tp=4 pp=2`"),
+    "--use-distributed-optimizer": ("--use-distributed-optimizer", "always sharded"),
+    "--overlap-everything 3": ("--overlap-everything 3", "no field of Bridge has this name"),
+    "--tp auto": ("--tp auto", "the search chooses `tp`"),
     "tp 4": ("tp", "`pin tp=4`"),
     "sequence_parallel = on": ("sequence_parallel", "`pin sequence_parallel=on`"),
     "gpus 64": ("gpus", "`gb200 x 8`"),
@@ -131,6 +163,20 @@ def test_one_error_says_what_to_write(line: str) -> None:
     span, (at, help) = found[0].labels[0].span, HELPED[line]
     assert text[span.start : span.end] == at
     assert any(help in h for h in found[0].help), found[0].help
+
+
+def test_more_arguments_than_a_person_types_are_not_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    ours = foreign_arguments._ours
+    monkeypatch.setattr(foreign_arguments, "_ours", lambda *words: calls.append(words[0]) or ours(*words))
+    assert errors(HEAD + "--a" * 20_000) and errors(HEAD + "--ab " * 20_000)
+    assert len(calls) <= foreign_arguments.MOST
+
+
+@pytest.mark.parametrize("machines", ["dgx h100 x 2", "2 nodes h100", "2 nodes of H100"])
+def test_nodes_are_told_in_gpus(machines: str) -> None:
+    (found,) = errors(f"qwen3_30b_a3b\n{machines}\n")
+    assert "`h100 x 8` or `h100 x 16`" in found.help[0]
 
 
 def test_what_a_rule_of_a_block_may_say_is_no_slip() -> None:

@@ -15,8 +15,11 @@ from attrs import define, field
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.diagnostics.source import Source
+from moedsl.support.owned_files import stamp
 from moedsl.tune import run_file, way
+from moedsl.tune.candidates import candidates
 from moedsl.tune.loop import LOST, Ends, Launcher, evidence, tune
+from moedsl.tune.report import report
 from tests.helpers.simulated_cluster import Truth
 
 RUN = "model qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; precision bf16; routing balanced; throughput first"
@@ -166,6 +169,43 @@ def test_jobs_of_another_name_are_refused(base: run_file.Base, tmp_path: Path, n
     found = way.opened(mine.folder, mine.experiment)
     assert isinstance(found, Diagnostic) and found.id == "tune.folder"
     assert [*tmp_path.rglob("*")] == [mine.folder, file]
+
+
+CHANGE = {"axis": "tp", "from": 1, "to": 2, "gain": 0.1, "low": 0.0, "high": 0.2}
+ROW = {
+    "status": "ok", "cause": None, "symptoms": [], "useful_share": 1.0,
+    "useful_tokens_per_s_per_gpu": {"median": 9000.0, "error": 10.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["a", None, -1, 2**80, float("nan"), [], {}, [{}], True], ids=str)
+@pytest.mark.parametrize(
+    "place", ["experiment", "tries", "tries.0", "tries.0.codes", "tries.0.codes.tp", "tries.0.codes.recompute",
+              "tries.0.change", "tries.0.change.axis", "tries.0.change.gain", "tries.0.id", "tries.0.row",
+              "tries.0.row.status", "tries.0.row.symptoms", "tries.0.row.useful_share",
+              "tries.0.row.useful_tokens_per_s_per_gpu", "tries.0.row.useful_tokens_per_s_per_gpu.median"],
+)  # fmt: skip
+def test_a_forged_way_has_values_of_any_type(base: run_file.Base, tmp_path: Path, place: str, value: Any) -> None:
+    """It is refused, or what reads it can: its hash is right."""
+    mine = way.Way(tmp_path / "tune", base.plan.experiment.fingerprint)
+    mine.folder.mkdir()
+    data: Any = {"version": 1, "experiment": mine.experiment, "stop": None}
+    data["tries"] = [{"name": "01", "codes": dict(base.start), "change": CHANGE, "id": "a", "row": ROW}]
+    data = json.loads(json.dumps(data))
+    *above, last = [int(part) if part.isdecimal() else part for part in place.split(".")]
+    inner = data
+    for part in above:
+        inner = inner[part]
+    inner[last] = value
+    file = mine.folder / way.FILE
+    file.write_text(stamp(way.FILE, json.dumps(data, indent=2) + "\n"))
+    found = way.opened(mine.folder, mine.experiment)
+    if isinstance(found, Diagnostic):
+        assert found.id == "tune.folder"
+        return
+    done = [t for t in evidence(base, found) if t.step]
+    assert len(done) in (0, 1) and all(isinstance(t.id, str | None) for t in found.tries)
+    report(base.chosen, base.start, done, candidates(base.chosen, base.start, done), 0.0)
 
 
 def test_files_of_the_user_stay(base: run_file.Base, tmp_path: Path) -> None:

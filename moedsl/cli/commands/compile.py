@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -15,7 +14,9 @@ from moedsl.compiler import Result
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.emit.artifact import files_of_runs
 from moedsl.planner.text.page import Command
+from moedsl.support import foreign_json
 from moedsl.support.owned_files import left_over, write_all
+from moedsl.support.regular_file import text_of
 
 
 def run(a: Namespace) -> int:
@@ -78,7 +79,7 @@ def _write(a: Namespace, result: Result) -> int:
 def _model_in(folder: Path) -> str | None:
     """The model of the plan in a folder; None if there is no plan."""
     try:
-        plan = json.loads((folder / "plan.json").read_bytes())
+        plan = foreign_json.loads(text_of(folder / "plan.json"))
     except (OSError, ValueError):
         return None
     return plan.get("model") if isinstance(plan, dict) else None

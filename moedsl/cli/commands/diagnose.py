@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from moedsl.diagnostics.source import Source, Span
 from moedsl.results.gather import experiment_folder, job_logs
 from moedsl.rules.library import Library
 from moedsl.support import limits
+from moedsl.support.regular_file import refuse_special
 
 
 def run(a: Namespace) -> int:
@@ -88,9 +90,10 @@ def _exists(path: str) -> bool:
 
 def _file(path: str) -> Opened:
     try:
-        if Path(path).resolve().is_fifo():  # a pipe of the shell, as /dev/fd/63, has no name there
+        if Path(os.path.realpath(path)).is_fifo():  # a pipe of the shell, as /dev/fd/63, has no name there
             help = f"cat {path} | moedsl diagnose -"
             return path, None, [_wrong("read.special", path, "is a named pipe, which may never end", help)]
+        refuse_special(Path(path))
         stream = open(path, "rb")  # noqa: SIM115, closed by run
         start = stream.peek(1 << 13)[: 1 << 13]
     except FileNotFoundError:

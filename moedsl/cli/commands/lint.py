@@ -10,6 +10,7 @@ from moedsl.cli import talk
 from moedsl.cli.terminal import coloured
 from moedsl.diagnostics.model import to_json
 from moedsl.diagnostics.render import render_all
+from moedsl.diagnostics.visible import visible
 from moedsl.lint.report import Lint, merged
 from moedsl.lint.run import lint
 
@@ -21,7 +22,8 @@ def run(a: Namespace) -> int:
     elif a.json:
         talk.print_json([x.to_json() for x in found])
     else:
-        talk.print_text(lambda: "\n".join(filter(None, (*(text(x, a.read_only) for x in found), inherited(found)))))
+        parts = (*(text(x, a.read_only) for x in found), inherited(found))
+        talk.print_text(lambda: "\n".join(filter(None, parts)), painted=True)
     return int(any(x.failed for x in found))
 
 
@@ -35,7 +37,8 @@ def text(x: Lint, read_only: bool = False) -> str:
         asked += f", {x.unjudged} could not be evaluated"
     why = "nothing was run" if read_only else "Megatron Bridge is not installed or did not build it"
     how = [] if x.through_bridge else [f"read from its source; {why}"]
-    return "\n".join([*([shown] if shown else []), asked, *(f"  {line}" for line in [*how, *x.unread])])
+    said = visible("\n".join([asked, *(f"  {line}" for line in [*how, *x.unread])]))
+    return f"{shown}\n{said}" if shown else said
 
 
 def inherited(found: Sequence[Lint]) -> str:

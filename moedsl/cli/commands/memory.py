@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def _print(a: Namespace, each: list[dict[str, Any]]) -> None:
 def _read(path: Path) -> list[replay.Memory] | Diagnostic:
     """Read the devices of a snapshot, or say why not."""
     at = Label(Span(str(path), 0, 0))
-    if path.resolve().is_fifo():  # a pipe of the shell has no name there, and is read
+    if Path(os.path.realpath(path)).is_fifo():  # a pipe of the shell has no name there, and is read
         return error("read.special", f"{path} is not a regular file", at, help="save it as a file first")
     try:
         with limits.of_part(limits.File(str(path))), path.open("rb") as stream:

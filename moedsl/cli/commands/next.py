@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ from moedsl.tune.report import report, text
 
 
 def run(a: Namespace) -> int:
-    if a.output and Path(a.output).exists():
+    if a.output and os.path.lexists(a.output):
         help = "name another file with -o"
         return talk.refused(a, [error("emit.exists", f"{a.output} exists, and `next` overwrites nothing", help=help)])
     gathered, found = gather(a.paths)

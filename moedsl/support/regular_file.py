@@ -1,0 +1,24 @@
+"""Read a text that somebody else may have written, but no device, socket or named pipe: they may never end."""
+
+from __future__ import annotations
+
+import errno
+import stat
+from pathlib import Path
+
+
+def text_of(path: Path) -> str:
+    """Read a file, or the pipe of a shell's ``<(command)``. Raises OSError, or UnicodeDecodeError."""
+    refuse_special(path)
+    return path.read_text(encoding="utf-8")
+
+
+def refuse_special(path: Path) -> None:
+    """Raise OSError unless it is a file, a directory or a pipe without a name, or missing."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    unnamed = stat.S_ISFIFO(mode) and not path.resolve().exists()
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or unnamed):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
