@@ -40,6 +40,10 @@ class Table:
         """Unique rows."""
         return len(next(iter(self.columns.values())))
 
+    def times(self, n: int) -> Table:
+        """Return each unique row so many times, as rows of their own."""
+        return Table({name: np.repeat(c, n) for name, c in self.columns.items()}, np.arange(self.rows * n))
+
     def has(self, column: str, bit: int) -> NDArray[np.bool_]:
         """Tell where a set column contains the word of `bit`."""
         return (self.columns[column] >> bit & 1).astype(bool)
