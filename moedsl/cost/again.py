@@ -18,12 +18,12 @@ class Again:
     def __init__(self) -> None:
         self._known: dict[Hashable, tuple[dict[str, float], Any]] = {}
 
-    def of(self, part: Hashable, hw: Hardware, price: Callable[[Hardware], T]) -> T:
-        """Return a part that depends on its name and the machine alone. A part may read others."""
+    def of(self, part: Hashable, hw: Hardware, price: Callable[[Hardware], T], after: Hashable = None) -> T:
+        """Return a part that depends on its name and the machine alone, or also on another part before it."""
         if part not in self._known:
             watched = _Watched(hw.constants)
             value = price(evolve(hw, constants=watched))
-            self._known[part] = watched.reads, value
+            self._known[part] = watched.reads | (self._known[after][0] if after else {}), value
             return value
         read, value = self._known[part]
         same = [getattr(hw.constants, name) == known for name, known in read.items()]
@@ -33,7 +33,7 @@ class Again:
 class Afresh(Again):
     """Nothing is known of a price that is computed once."""
 
-    def of(self, part: Hashable, hw: Hardware, price: Callable[[Hardware], T]) -> T:
+    def of(self, part: Hashable, hw: Hardware, price: Callable[[Hardware], T], after: Hashable = None) -> T:
         return price(hw)
 
 

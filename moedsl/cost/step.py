@@ -62,7 +62,6 @@ def microbatch(
         return w, computed(m, hw.constants, shape, w, learns), _again(m, t, shape, w)
 
     def wired(hw: Hardware) -> Wires:
-        w, _, _ = again.of(("work", skew), hw, worked)
         return _wires(m, hw, shape, seq, w, fullest)
 
     def hosted(hw: Hardware) -> tuple[Prices, Prices]:
@@ -70,7 +69,7 @@ def microbatch(
 
     w, busy, repeated = again.of(("work", skew), hw, worked)
     out: dict[str, Prices] = {part: {} for part in (*MICROBATCH, ALONE)} | {"compute": dict(busy)}
-    moved, wires = _moved(m, hw, t, seq, learns, busy), again.of(("wires", skew), hw, wired)
+    moved, wires = _moved(m, hw, t, seq, learns, busy), again.of(("wires", skew), hw, wired, ("work", skew))
     _layers(out, m, hw, t, shape, repeated, wires, moved, again.of("host", hw, hosted), learns.adapter)
     passed, _ = learns.passed
     covered = 0.0 if m.vision is None else activations.again(m.vision, t)
