@@ -89,7 +89,8 @@ def whole(old: Tree, new: Tree, rows: str) -> Iterator[tuple[str, float, float]]
     if rows in "plan of examples":
         both = [e for e in old.single if e in new.single]
         each = {e: in_turn(old, new, 3, lambda t, e=e: t.command("plan", f"examples/{e}.moe")) for e in both}
-        yield f"plan, median of {len(both)} examples", *map(statistics.median, zip(*each.values(), strict=True))
+        before, after = (statistics.median(times) for times in zip(*each.values(), strict=True))
+        yield f"plan, median of {len(both)} examples", before, after
         slowest = max(each, key=lambda e: each[e][1])
         yield f"plan, the slowest: {slowest}", *each[slowest]
 
@@ -106,7 +107,8 @@ def inner(old: Tree, new: Tree, rows: str) -> Iterator[tuple[str, float, float]]
             for tree in (old, new) if i % 2 else (new, old):
                 times[tree].append(tree.inside(tree.solve if name in new.solves else tree.explain, *words))
         for model in times[new][0]:
-            yield f"{name}, {model}", *(statistics.median(t[model] for t in times[tree]) for tree in (old, new))
+            before, after = (statistics.median(t[model] for t in times[tree]) for tree in (old, new))
+            yield f"{name}, {model}", before, after
 
 
 def main() -> None:
