@@ -16,7 +16,6 @@ from moedsl.diagnostics.model import Diagnostic, warning
 from moedsl.diagnostics.source import Source
 from moedsl.megatron.releases import NEWEST
 from moedsl.planner import experiment
-from moedsl.planner.build import make_plan
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.notes import notes
 from moedsl.planner.notes.merge import OfRun, merged
@@ -50,6 +49,8 @@ class Result:
     """The release of Bridge whatever the file states; empty for the file's."""
     below: ast.Module | None = None
     """The pins of that recipe."""
+    asks: str = "plans"
+    """plans, or diagnostics: then only the plans on which a diagnostic depends are made."""
 
     @property
     def failed(self) -> bool:
@@ -62,16 +63,21 @@ def load_stdlib() -> Library:
 
 
 def compile_source(
-    source: Source, stop_after: str = "plan", progress: Progress = lambda _: None, like: str = "", target: str = ""
+    source: Source,
+    stop_after: str = "plan",
+    progress: Progress = lambda _: None,
+    like: str = "",
+    target: str = "",
+    asks: str = "plans",
 ) -> Result:
     """Run the stages up to and including `stop_after`; `like` names a recipe of Bridge's whose layout is pinned, and
-    `target` a release of Bridge.
+    `target` a release of Bridge; `asks` is as in the result.
 
     A command ends with `limits.TooLarge` if that takes too much.
     """
     stages = STAGES[: STAGES.index(stop_after) + 1]
     with limits.bounded():
-        return advance(Result(source, library=load_stdlib(), like=like, target=target), stages, progress)
+        return advance(Result(source, library=load_stdlib(), like=like, target=target, asks=asks), stages, progress)
 
 
 def advance(result: Result, stages: Iterable[str], progress: Progress = lambda _: None) -> Result:
@@ -184,15 +190,18 @@ def _plan(r: Result, progress: Progress) -> None:
     ]
     r.diagnostics.extend(merged(short, r.programs))
     notes = [d for d in r.diagnostics if not d.is_error]
-    for c in r.chosen:
+    planned = [c for c in r.chosen if r.asks == "plans" or _is_judged(c.problem.program)]
+    if planned:
+        from moedsl.planner.build import make_plan  # most checks make no plan
+    for c in planned:
         progress(f"planning {c.problem.program.name}")
         with limits.of_part(c.problem.program):
             r.plans = (*r.plans, make_plan(c, notes, r.library.sources))
-    programs = [c.problem.program for c in r.chosen]
-    judged = [(p, d) for p, c, plan in zip(programs, r.chosen, r.plans, strict=True) for d in _set(c, plan, r.library)]
+    programs = [c.problem.program for c in planned]
+    judged = [(p, d) for p, c, plan in zip(programs, planned, r.plans, strict=True) for d in _set(c, plan, r.library)]
     judged += [(p, d) for p, plan in zip(programs, r.plans, strict=True) for d in _lacking(p, plan)]
-    r.diagnostics.extend(merged(judged, programs))
-    if any(c.problem.program.workflow for c in r.chosen):
+    r.diagnostics.extend(merged(judged, [c.problem.program for c in r.chosen]))
+    if r.asks == "plans" and any(p.workflow for p in programs):
         from moedsl.planner import ladder
 
         rungs = ladder.of_workflow(r.chosen)
@@ -201,6 +210,11 @@ def _plan(r: Result, progress: Progress) -> None:
         from moedsl.isolate import table
 
         r.diagnostics.extend(table.second_differences(programs, r.plans))
+
+
+def _is_judged(p: Program) -> bool:
+    """Whether a diagnostic may depend on the plan of a run."""
+    return bool(p.sets) or p.target != NEWEST.bridge or p.isolate is not None
 
 
 def _lacking(p: Program, plan: Plan) -> Iterator[Diagnostic]:

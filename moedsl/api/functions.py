@@ -22,16 +22,20 @@ from moedsl.syntax import reader
 
 def check(program: str | Path, *, like: str = "", seconds: float | None = None) -> Checked:
     """Check a program; this includes the search, because a run without a layout is an error."""
-    found = plan(program, like=like, seconds=seconds)
+    found = _planned(program, like, seconds, "diagnostics")
     return Checked(diagnostics=found.diagnostics, sources=found.sources)
 
 
 def plan(program: str | Path, *, like: str = "", seconds: float | None = None) -> Planned:
     """Plan every run of a program."""
+    return _planned(program, like, seconds, "plans")
+
+
+def _planned(program: str | Path, like: str, seconds: float | None, asks: str) -> Planned:
     source, found = _read(program)
     if source is None:
         return Planned(diagnostics=found)
-    result = _compiled(source, like, seconds)
+    result = _compiled(source, like, seconds, asks)
     plans = () if result.failed else result.plans
     return Planned(plans=plans, diagnostics=tuple(result.diagnostics), sources=_sources(result))
 
@@ -88,11 +92,11 @@ def _read(program: str | Path) -> tuple[Source | None, tuple[Diagnostic, ...]]:
     return reader.from_text(program)
 
 
-def _compiled(source: Source, like: str, seconds: float | None) -> Result:
+def _compiled(source: Source, like: str, seconds: float | None, asks: str = "plans") -> Result:
     """Run the stages; a search that is too large is an error in their result."""
     try:
         with _within(seconds):
-            return compile_source(source, like=like)
+            return compile_source(source, like=like, asks=asks)
     except TooLarge as reached:
         return Result(source, diagnostics=[diagnostic(reached)])
 

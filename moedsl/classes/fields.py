@@ -76,7 +76,14 @@ def frozen(cls: type | None = None, *, kw_only: bool = False, cache_hash: bool =
 
 def evolve(it: T, **changes: Any) -> T:
     """Make a copy with other values of some fields."""
-    return it.__class__(**{f.name: getattr(it, f.name) for f in fields(it.__class__) if f.init} | changes)
+    arguments = getattr(it.__class__, "__arguments__", None)
+    if arguments is None or not arguments.plain:
+        return it.__class__(**{f.name: getattr(it, f.name) for f in fields(it.__class__) if f.init} | changes)
+    old, made = it.__dict__, object.__new__(it.__class__)
+    made.__dict__.update({name: old[name] for name in arguments.every} | changes)
+    if len(made.__dict__) != len(arguments.every):
+        raise TypeError(f"wrong arguments: {', '.join(sorted(changes.keys() - arguments.every))}")
+    return made
 
 
 def values(it: Any) -> tuple[Any, ...]:
@@ -124,11 +131,13 @@ class _Arguments:
 
     def __init__(self, every: tuple[Field, ...]) -> None:
         self.names = tuple(f.name for f in every if f.init and not f.kw_only)
-        self.every = {f.name for f in every}
+        self.every = {f.name: None for f in every}.keys()
         self.defaults = {f.name: f.default for f in every if f.default is not REQUIRED}
         self.factories = {f.name: f.factory for f in every if f.factory is not None}
         self.converters = {f.name: f.converter for f in every if f.converter is not None}
-        self.simple = len(self.names) if len(self.names) == len(every) and not self.converters else -1
+        self.plain = all(f.init for f in every) and not self.converters
+        """Whether the value of each field is that of its argument."""
+        self.simple = len(self.names) if self.plain and len(self.names) == len(every) else -1
         """How many arguments by position are all that there are."""
 
     def complete(self, given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
-from moedsl.cli import too_large
 from moedsl.cli.arguments import COMMANDS, Command
 from moedsl.cli.examples import EXAMPLES
 from moedsl.cli.terminal import UnwrittenError, columns, shown
@@ -44,8 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: Sequence[str]) -> int:
     try:
-        arguments = parser_for(words[0] if words else "").parse_args(words)
+        named = any(word in COMMANDS for word in words)
+        arguments = parser_for(words[0] if words else "", whole=named).parse_args(words)
         with _one_blas_thread(), _no_collections():
+            from moedsl.cli import too_large  # `--help` runs nothing
+
             module = importlib.import_module(f"moedsl.cli.commands.{arguments.module}")
         code = too_large.within(module.run, arguments)
         sys.stdout.flush()
@@ -112,8 +114,8 @@ class _Help(argparse.HelpFormatter):
         return text if "\n" in text else super()._fill_text(text, width, indent)
 
 
-_CHOICE = re.compile(r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<known>.*)\)")
-_OPTION = re.compile(r"unrecognized arguments: (?:[^-]\S* )*(?P<word>--?\w[\w-]*)")
+_CHOICE = r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<known>.*)\)"
+_OPTION = r"unrecognized arguments: (?:[^-]\S* )*(?P<word>--?\w[\w-]*)"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -131,10 +133,17 @@ class _Parser(argparse.ArgumentParser):
     def _nearest(self, message: str) -> str:
         from moedsl.diagnostics.model import suggest  # only a mistake has need of it
 
-        choice, option = _CHOICE.search(message), _OPTION.search(message)
+        choice, option = re.search(_CHOICE, message), re.search(_OPTION, message)
         known = re.findall(r"[\w-]+", choice["known"]) if choice else self.options
         found = choice or option
         return "".join(f"help: {hint}\n" for hint in suggest(found["word"], [*known])) if found else ""
+
+
+class _Unread(argparse.ArgumentParser):
+    """The parser of a command that no word names: only its help is shown."""
+
+    def __init__(self, **_: object) -> None:
+        pass
 
 
 def _bug() -> int:
@@ -148,8 +157,9 @@ def _bug() -> int:
     return 2
 
 
-def parser_for(word: str) -> argparse.ArgumentParser:
-    """Make the parser for a command line that begins with a word: of one command, or of all if it names none."""
+def parser_for(word: str, whole: bool = True) -> argparse.ArgumentParser:
+    """Make the parser for a command line that begins with a word: of one command, or of all if it names none; without
+    `whole` only of their names."""
     parser = _Parser(
         prog="moedsl", description="From a model, machines and a wish to a Megatron Bridge training recipe.",
         formatter_class=_help,
@@ -159,7 +169,12 @@ def parser_for(word: str) -> argparse.ArgumentParser:
     )
     parser.set_defaults(module="version", parser=parser)
     commands = {word: COMMANDS[word]} if word in COMMANDS else COMMANDS
-    _declare(parser, "command", commands)
+    if whole:
+        _declare(parser, "command", commands)
+    else:
+        below = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Unread)
+        for name, command in commands.items():
+            below.add_parser(name, help=command.help)
     parser.options = ["--help", "--version", *_options(commands)]
     return parser
 

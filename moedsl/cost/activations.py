@@ -362,7 +362,7 @@ def uneven(m: Model, s: Sizes, whole: Floats, case: Case) -> tuple[Floats, Float
     excess = each * (case.imbalance - 1.0) * (1.0 - whole)
     stash = each * (case.stash - 1.0) * whole
     none = np.zeros_like(each)
-    return (stash + excess, none) if case.same_rank else (stash, excess)
+    return np.where(case.same_rank, stash + excess, stash), np.where(case.same_rank, none, excess)
 
 
 def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, case: Case) -> Floats:

@@ -6,9 +6,14 @@ those of the calibration: `value` is the best case, `low` and `high` are the oth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from moedsl.classes.fields import evolve, frozen
+from moedsl.cost.rows import Floats
 from moedsl.schema.calibration import Constants
 
 STASH = 1.2
@@ -19,26 +24,29 @@ CAPACITY = 1.5
 LOSSES = ("te", "native", "unfused")
 """Cross entropies: Transformer Engine's, Megatron-Core's own, and the latter without fusion."""
 
+Amount = float | Floats
+Flag = bool | NDArray[np.bool_]
+
 
 @frozen
 class Case:
-    """One value for each uncertain term, and the kernels that a recipe sets."""
+    """One value for each uncertain term, or a column with a value for each row; and the kernels that a recipe sets."""
 
-    imbalance: float
+    imbalance: Amount
     """Routed tokens of a layer's fullest expert rank over the mean."""
-    other: float
+    other: Amount
     """Bytes in torch's allocator outside the model and the known workspaces."""
-    copies: float
+    copies: Amount
     """Copies of the routed tokens at full width that are alive at once, without the saved ones."""
-    loss: float
+    loss: Amount
     """Bytes for each logit: the logits and what the loss makes of them."""
-    same_rank: bool = False
+    same_rank: Flag = False
     """Whether one rank is the fullest of every layer; else the excess of n layers grows with their square root."""
-    transposes: bool | None = None
+    transposes: Flag | None = None
     """Whether a per-tensor FP8 weight keeps its transpose; None follows the GPU."""
-    together: bool = False
+    together: Flag = False
     """Whether the logits' gradient is alive together with the working set of a layer."""
-    captured: float = 0.0
+    captured: Amount = 0.0
     """Graphs that serve two microbatches at a time under expert overlap, over the layers not at work."""
     stash: float = STASH
     capacity: float = CAPACITY
@@ -139,3 +147,11 @@ class Cases:
 def changed(base: Case, *changes: Change) -> Case:
     """Return a copy with the named fields replaced."""
     return evolve(base, **{name: value for change in changes for name, value in change.items()})
+
+
+def joined(ways: Sequence[Case], transposes: bool) -> Case:
+    """Join cases that differ in uncertain terms to one, of as many rows; `transposes` is what the GPU does."""
+    terms = ("imbalance", "other", "copies", "loss", "same_rank", "together", "captured")
+    columns: dict[str, Any] = {term: np.array([getattr(way, term) for way in ways]) for term in terms}
+    kept = [transposes if way.transposes is None else way.transposes for way in ways]
+    return evolve(ways[0], transposes=np.array(kept), **columns)

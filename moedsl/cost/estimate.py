@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,7 @@ from moedsl.cost import (
     step,
     tower,
 )  # fmt: skip
+from moedsl.cost.again import Afresh, Again
 from moedsl.cost.pipeline import Layout
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.cost.skew import Skew
@@ -48,6 +49,7 @@ class Timed:
     shape: Table
     layer: Table
     once: Table
+    again: Again
 
 
 @frozen
@@ -162,22 +164,26 @@ class Cost:
         """Return the seconds of one step, by row, in whole nanoseconds."""
         return self.time_of(self.timed(cols))
 
-    def timed(self, cols: Columns) -> Iterator[Timed]:
+    def timed(self, cols: Columns, again: Callable[[], Again] = Afresh) -> Iterator[Timed]:
         """Yield the rows as `time_of` reads them, which do not depend on the machine's constants."""
         full = self._keyed(cols)
         for part in rows.chunks(full, rows.length(full)):
             n, levels = rows.length(part), rows.Levels.of(part, (*step.LAYER, *step.ONCE))
-            yield Timed(part, *(levels.table(names, n) for names in (("pp", "vpp"), step.LAYER, step.ONCE)))
+            yield Timed(part, *(levels.table(names, n) for names in (("pp", "vpp"), step.LAYER, step.ONCE)), again())
 
     def time_of(self, parts: Iterable[Timed]) -> Floats:
         """Return the `time` of rows that are read already."""
         return np.concatenate([self._time(part) for part in parts])
 
     def _time(self, part: Timed) -> Floats:
-        priced = step.microbatch(self.model, self.hardware, part.layer, self.seq, self._trained, self._skew)
+        return part.again.of("time", self.hardware, lambda hw: evolve(self, hardware=hw)._time_now(part))
+
+    def _time_now(self, part: Timed) -> Floats:
+        m, hw, again = self.model, self.hardware, part.again
+        priced = step.microbatch(m, hw, part.layer, self.seq, self._trained, self._skew, again)
         slowest, alone = self._slowest(part.shape, priced, part.layer)
         once = part.once.inverse
-        wire, adam = self._once(part.once)
+        wire, adam = again.of("once", hw, lambda hw: evolve(self, hardware=hw)._once(part.once))
         total = sum(self._outside(part.full, slowest, alone, wire[once]).values()) + adam[once]
         return np.where(slowest > 0, np.round(total, 9), np.inf)
 
@@ -185,13 +191,12 @@ class Cost:
         """Return the peak bytes of one row for each value of the uncertain terms. ValueError as in `memory_report`."""
         full = self._keyed(row)
         profile = profiles.fullest(self.model, self._layout(full), int(full["deep"]))
-        t = rows.Levels.of(full, memory.COLUMNS).table(memory.COLUMNS, 1)
-        copied, peaks = bool(at_step.copied(t).any()), list[float]()
-        for way in ways:
-            priced = self._prices(t, way)
-            moments = [priced, self._step_prices(t, way, priced)] if copied else [priced]
-            peaks.append(max(float((profile @ memory.matrix(self.model, p, 1)).max()) for p in moments))
-        return peaks
+        t = rows.Levels.of(full, memory.COLUMNS).table(memory.COLUMNS, 1).times(len(ways))
+        joined = cases.joined(ways, self.hardware.transposes)
+        priced = self._prices(t, joined)
+        moments = [priced, self._step_prices(t, joined, priced)] if at_step.copied(t).any() else [priced]
+        each = [memory.matrix(self.model, p, t.rows) for p in moments]
+        return [max(float((profile @ of[:, [i]]).max()) for of in each) for i in range(t.rows)]
 
     def memory_report(self, row: Mapping[str, int]) -> list[memory.StageMemory]:
         """Return every stage of one row in parts; raises ValueError if its (pp, vpp) have no layout."""

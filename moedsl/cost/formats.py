@@ -40,9 +40,9 @@ def kept(t: Columns) -> NDArray[np.bool_]:
     return np.where(own == UNSAID, by_default, by_precision(CAN_KEEP, t) * own) > 0
 
 
-def quantised(t: Columns, transposes: bool) -> Floats:
+def quantised(t: Columns, transposes: bool | NDArray[np.bool_]) -> Floats:
     """Return the bytes of a quantised parameter, with or without the transpose of per-tensor FP8."""
-    return by_precision(QUANTISED if transposes else {**QUANTISED, "fp8_current": 1.0}, t)
+    return np.where(transposes, by_precision(QUANTISED, t), by_precision({**QUANTISED, "fp8_current": 1.0}, t))
 
 
 def sent(t: Columns) -> Floats:

@@ -14,7 +14,7 @@ import numpy as np
 from moedsl.classes.fields import evolve, field, frozen
 from moedsl.cost import activations, adapters, formats, mixers, parameters, sharded
 from moedsl.cost.blocks import kinds, products, routed_width, with_experts
-from moedsl.cost.cases import Case
+from moedsl.cost.cases import Case, Flag
 from moedsl.cost.formats import BF16
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import of_memory
@@ -146,7 +146,7 @@ def added(*priced: Prices) -> Prices:
     return out
 
 
-def held(n: Counts, t: Table, gpus: int, transposes: bool) -> Mapping[str, Prices]:
+def held(n: Counts, t: Table, gpus: int, transposes: Flag) -> Mapping[str, Prices]:
     """Price weights, gradients and optimizer state, whole or sharded over data parallelism.
 
     Transformer Engine keeps the quantised copy of a BF16 parameter whole from one microbatch to the next (core

@@ -19,8 +19,8 @@ DEFAULTS: Mapping[str, int] = {a.name: a.off for a in AXES}
 """The value of a missing column: sizes of 1, and none, alltoall, bf16, fp32."""
 UNSAID = -1
 """What the column `fp8_weights` has if the run does not set whether parameters are kept in FP8."""
-CHUNK = 100_000
-"""Rows priced at a time."""
+CHUNK = 200_000
+"""Rows priced at a time: more share the prices of what few axes decide, and need more memory."""
 FLAGS, FLAGS_A_ROW = 4096, 16
 """The largest table of flags for finding values; for more values, sorting the rows is faster."""
 
@@ -39,6 +39,10 @@ class Table:
     def rows(self) -> int:
         """Unique rows."""
         return len(next(iter(self.columns.values())))
+
+    def times(self, n: int) -> Table:
+        """Return each unique row so many times, as rows of their own."""
+        return Table({name: np.repeat(c, n) for name, c in self.columns.items()}, np.arange(self.rows * n))
 
     def has(self, column: str, bit: int) -> NDArray[np.bool_]:
         """Tell where a set column contains the word of `bit`."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from moedsl.classes.fields import evolve
 from moedsl.cost import activations, adapters, communication, compute, formats, sparse
 from moedsl.cost.activations import BIT
+from moedsl.cost.again import AFRESH, Again
 from moedsl.cost.blocks import counted, kinds, with_experts
 from moedsl.cost.memory import Counts, Trained
 from moedsl.cost.parameters import Parameters
@@ -48,17 +49,28 @@ COVERS = (
 Prices = dict[str, Floats]
 
 
-def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew: Skew) -> dict[str, Prices]:
+def microbatch(
+    m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew: Skew, again: Again = AFRESH
+) -> dict[str, Prices]:
     """Return seconds by part of `MICROBATCH`, `ALONE` and feature of `profiles.of_time`, for each row of `LAYER`'s
     table."""
     shape = t.narrow(SHAPE)
     fullest = skew.fullest(m, shape)
-    w = compute.work(m, hw, shape, seq, fullest, learns.adapter, learns.span)
-    out: dict[str, Prices] = {part: {} for part in (*MICROBATCH, ALONE)} | {
-        "compute": computed(m, hw.constants, shape, w, learns)
-    }
-    moved = _moved(m, hw, t, seq, learns, out["compute"])
-    _layers(out, m, hw, t, shape, w, _wires(m, hw, shape, seq, w, fullest), moved, learns.adapter)
+
+    def worked(hw: Hardware) -> tuple[compute.Work, Prices, Prices]:
+        w = compute.work(m, hw, shape, seq, fullest, learns.adapter, learns.span)
+        return w, computed(m, hw.constants, shape, w, learns), _again(m, t, shape, w)
+
+    def wired(hw: Hardware) -> Wires:
+        return _wires(m, hw, shape, seq, w, fullest)
+
+    def hosted(hw: Hardware) -> tuple[Prices, Prices]:
+        return compute.host(m, hw, t, learns.adapter), compute.idle(m, hw, t)
+
+    w, busy, repeated = again.of(("work", skew), hw, worked)
+    out: dict[str, Prices] = {part: {} for part in (*MICROBATCH, ALONE)} | {"compute": dict(busy)}
+    moved, wires = _moved(m, hw, t, seq, learns, busy), again.of(("wires", skew), hw, wired, ("work", skew))
+    _layers(out, m, hw, t, shape, repeated, wires, moved, again.of("host", hw, hosted), learns.adapter)
     passed, _ = learns.passed
     covered = 0.0 if m.vision is None else activations.again(m.vision, t)
     out["recompute"]["vision"] = again = passed * w.vision[shape.inverse] * covered
@@ -109,11 +121,12 @@ def _gathered(t: Table, n: Counts) -> dict[str, Parameters]:
     }
 
 
-def _wires(
-    m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work, fullest: Floats
-) -> tuple[Floats, Floats, Floats, Prices]:
-    """Return (one expert transfer, TP of a block, TP of a norm over all heads, exposed CP by kind of layer with the
-    joining of steps) by shape."""
+Wires = tuple[Floats, Floats, Floats, Prices]
+"""One expert transfer, TP of a block, TP of a norm over all heads, and exposed CP by kind of layer with the joining of
+steps, by shape."""
+
+
+def _wires(m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work, fullest: Floats) -> Wires:
     ring = communication.context(m, hw, shape, seq)
     hides = 0.0 if m.sparse else 3 * w.core
     hidden = np.maximum(ring - hides, hw.constants.cp_exposed * ring) + compute.joined(m, hw, shape, seq)
@@ -177,16 +190,16 @@ def _layers(
     hw: Hardware,
     t: Table,
     shape: Table,
-    w: compute.Work,
-    wires: tuple[Floats, Floats, Floats, Prices],
+    again: Prices,
+    wires: Wires,
     moved: Prices,
+    host: tuple[Prices, Prices],
     adapter: Adapter | None,
 ) -> None:
     at = shape.inverse
     full = t.has("recompute", BIT["full"])
     transfer, block, normed = wires[0][at], wires[1][at] * (1.0 + 0.4 * full), wires[2][at] * (1.0 + full)
-    again, split = _again(m, t, shape, w), _split_blocks(m, adapter)
-    launch, idle = compute.host(m, hw, t, adapter), compute.idle(m, hw, t)
+    split, (launch, idle) = _split_blocks(m, adapter), host
     none = np.zeros(len(at))
     for name in kinds(m):
         busy = out["compute"][name]
@@ -195,9 +208,9 @@ def _layers(
         paired, single = (
             (busy, again[name], exposed, *others, np.maximum(copies - exposed, 0.0)) for exposed in (sent, alone)
         )
-        host, own = (np.maximum(launch[name] - sum(parts), idle[name]) for parts in (paired, single))
-        out[ALONE][name] = sum(single) + own - sum(paired) - host
-        for part, seconds in zip(MICROBATCH, (*paired, host), strict=True):
+        waits, own = (np.maximum(launch[name] - sum(parts), idle[name]) for parts in (paired, single))
+        out[ALONE][name] = sum(single) + own - sum(paired) - waits
+        for part, seconds in zip(MICROBATCH, (*paired, waits), strict=True):
             out[part][name] = seconds
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from moedsl.classes.fields import field, frozen
 
@@ -13,6 +13,10 @@ class Span(NamedTuple):
     file: str
     start: int
     end: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as a tuple, which is read back without a call of Python."""
+        return tuple.__new__, (Span, (self.file, self.start, self.end))
 
     def to(self, other: Span) -> Span:
         """The smallest span that covers both."""

@@ -22,12 +22,13 @@ def share(p: Program, env: Mapping[str, Any]) -> float:
 
 def rate(chosen: Chosen, row: Row) -> float:
     """Tokens that train per second and GPU in one layout."""
-    here = share(chosen.problem.program, chosen.environment(row.codes))
-    return here * float(chosen.cost.tokens_per_second_per_gpu(row.step_time))
+    p = chosen.problem.program
+    env = chosen.environment(row.codes) if p.samples and p.samples.lengths else chosen.problem.values
+    return share(p, env) * float(chosen.cost.tokens_per_second_per_gpu(row.step_time))
 
 
 def held_by(p: Program, env: Mapping[str, Any]) -> Filled | None:
     """What a sequence of samples holds; None if the run does not say their lengths."""
-    lengths = p.samples.lengths if p.samples else ()
-    multiple = int(env[LetName.SAMPLE_MULTIPLE])
-    return filled(lengths, int(env["seq"]), bool(env["pack"]), multiple) if lengths else None
+    if not (p.samples and p.samples.lengths):
+        return None
+    return filled(p.samples.lengths, int(env["seq"]), bool(env["pack"]), int(env[LetName.SAMPLE_MULTIPLE]))

@@ -11,10 +11,12 @@ from moedsl.diagnostics.source import Span
 from moedsl.rules.interpreter import holds
 from moedsl.rules.types import Inference
 from moedsl.rules.vectorizer import Compiler, calls, names
-from moedsl.schema.symbols import BUILTIN, NUMBER, Type
+from moedsl.schema.symbols import AXES, BUILTIN, COSTS, NUMBER, Type
 from moedsl.syntax import ast
 
 Key = TypeVar("Key", bound=Hashable)
+_VARY = AXES.keys() | COSTS.keys()
+"""The names with another value in each layout."""
 GRAVE = 0.3
 """The least worth of advice that is about more than speed."""
 
@@ -55,9 +57,14 @@ class Rule:
         return names(self.when)
 
     @cached_property
+    def expr_reads(self) -> frozenset[str]:
+        """Every name in its expression."""
+        return names(self.expr)
+
+    @cached_property
     def reads(self) -> frozenset[str]:
         """Every name in its expression and its condition."""
-        return names(self.expr) | self.when_reads
+        return self.expr_reads | self.when_reads
 
     @cached_property
     def guarded(self) -> ast.Expr:
@@ -108,6 +115,24 @@ class Rules(tuple[Rule, ...]):
             types[r.name] = Inference(types).of(r.expr) or NUMBER
         return Compiler(types)
 
+    @cached_property
+    def let_needs(self) -> dict[str, frozenset[str]]:
+        """The axes and prices that each let reads, in order of declaration."""
+        out: dict[str, frozenset[str]] = {}
+        for r in self.by_kind.get("let", ()):
+            out[r.name] = _needed(r.expr_reads, out)
+        return out
+
+    def needs(self, used: frozenset[str]) -> frozenset[str]:
+        """The axes and prices that some names read, directly or through lets."""
+        if used not in self._needs:
+            self._needs[used] = _needed(used, self.let_needs)
+        return self._needs[used]
+
+    @cached_property
+    def _needs(self) -> dict[frozenset[str], frozenset[str]]:
+        return {}
+
     def __reduce__(self) -> tuple[type[Rules], tuple[tuple[Rule, ...]]]:
         """Pickle the rules without their lookups."""
         return Rules, (tuple(self),)
@@ -127,8 +152,12 @@ class Collected:
     """Every name and word in their expressions, and in the scope."""
 
 
+def _needed(used: frozenset[str], lets: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    return (used & _VARY).union(*(lets[n] for n in used & lets.keys()))
+
+
 def _variables(r: Rule, lets: Mapping[str, Rule]) -> frozenset[str]:
-    return frozenset(n for n in names(r.expr) if n in BUILTIN or n in lets)
+    return frozenset(n for n in r.expr_reads if n in BUILTIN or n in lets)
 
 
 def _grouped(pairs: Iterable[tuple[Key, Rule]]) -> dict[Key, tuple[Rule, ...]]:

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moedsl.classes.fields import frozen
-from moedsl.rules.rule import Rule
+from moedsl.rules.rule import Rule, Rules
 from moedsl.rules.types import WORD
-from moedsl.rules.vectorizer import LARGEST, Compiler, Evaluate, names
-from moedsl.schema import axes
+from moedsl.rules.vectorizer import LARGEST, Evaluate, names
 from moedsl.schema.operators import Column
 from moedsl.schema.symbols import COSTS, SPARES
 from moedsl.solver.problem import Problem
@@ -127,9 +126,6 @@ def first_broken(laws: Iterable[Law], table: Table) -> list[Law | None]:
     return out
 
 
-_ALWAYS = frozenset(a.name for a in axes.AXES) | COSTS.keys()
-
-
 def compile_problem(problem: Problem, functions: Mapping[str, Callable[..., Column]]) -> Compiled:
     """Compile every rule, except rules whose condition is never true and those that the user allows. `functions` are
     the typed functions of the problem."""
@@ -140,8 +136,8 @@ def compile_problem(problem: Problem, functions: Mapping[str, Callable[..., Colu
         if compiler.types[r.name] != WORD
     }
     lets |= {name: _always(function) for name, function in functions.items()}
-    needs = _needs(p.of("let"))
-    make = _Maker(compiler, needs, Table({}, problem.codes, lets))
+    needs = p.rules.let_needs
+    make = _Maker(p.rules, Table({}, problem.codes, lets))
     requires = [r for r in p.of("require") if r.id not in p.allows]
     prefers = [r for r in p.of("prefer") if r.id not in p.allows]
     return Compiled(
@@ -165,22 +161,9 @@ def _always(value: Any) -> Evaluate:
     return lambda _: value
 
 
-def _needs(lets: tuple[Rule, ...]) -> dict[str, frozenset[str]]:
-    """The axes that each let reads, in order of declaration."""
-    out: dict[str, frozenset[str]] = {}
-    for r in lets:
-        out[r.name] = _axes(names(r.expr), out)
-    return out
-
-
-def _axes(used: frozenset[str], lets: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    return (used & _ALWAYS).union(*(lets[n] for n in used & lets.keys()))
-
-
 @frozen
 class _Maker:
-    compiler: Compiler
-    needs: Mapping[str, frozenset[str]]
+    rules: Rules
     fixed: Table
 
     def laws(self, rules: list[Rule]) -> tuple[Law, ...]:
@@ -189,20 +172,20 @@ class _Maker:
     def _law(self, r: Rule) -> Law | None:
         expr = r.expr
         if r.when is not None:
-            when_needs = _axes(r.when_reads, self.needs)
+            when_needs = self.rules.needs(r.when_reads)
             if not when_needs and not self._holds(r.when):
                 return None
             expr = r.guarded if when_needs else expr
-        return Law(r, expr, _axes(r.reads, self.needs), self.compiler.compile(expr))
+        return Law(r, expr, self.rules.needs(r.reads), self.rules.compiler.compile(expr))
 
     def _holds(self, when: ast.Expr) -> bool:
         """Whether a condition that reads no axis holds."""
-        return bool(np.asarray(self.compiler.compile(when)(self.fixed)).all())
+        return bool(np.asarray(self.rules.compiler.compile(when)(self.fixed)).all())
 
     def keys(self, ranks: tuple[Rule, ...]) -> tuple[Law, ...]:
         """The keys of the first rank whose condition holds, one law each."""
         for r in sorted(ranks, key=lambda r: r.id.startswith("std.")):
             if r.when is None or self._holds(r.when):
                 items = r.expr.items if isinstance(r.expr, ast.List) else (r.expr,)
-                return tuple(Law(r, i, _axes(names(i), self.needs), self.compiler.compile(i)) for i in items)
+                return tuple(Law(r, i, self.rules.needs(names(i)), self.rules.compiler.compile(i)) for i in items)
         return ()

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from moedsl.classes.fields import evolve, field, frozen
+from moedsl.cost.again import Again
 from moedsl.cost.estimate import Columns, Cost
 from moedsl.cost.rows import Floats
 from moedsl.schema.calibration import Constant
@@ -108,7 +109,8 @@ def _seen(d: Mapping[str, Any]) -> Seen:
 
 def slopes(cost: Cost, cols: Columns, base: Floats, moves: Mapping[str, float]) -> Floats:
     """Return d log(step) / d log(constant) by row and constant, each moved so far; `base` are the steps."""
-    k, out, parts = cost.hardware.constants, np.empty((len(base), len(moves))), [*cost.timed(cols)]
+    k, out, parts = cost.hardware.constants, np.empty((len(base), len(moves))), [*cost.timed(cols, Again)]
+    cost.time_of(parts)  # what each part reads
     for i, (name, move) in enumerate(moves.items()):
         moved = evolve(k, **{name: getattr(k, name) * exp(move)})
         other = evolve(cost, hardware=evolve(cost.hardware, constants=moved))

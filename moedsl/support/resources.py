@@ -27,9 +27,10 @@ def stdlib_dir() -> Path:
 
 def stdlib_files() -> list[Path]:
     """Every .moe file of the stdlib that a plan needs, sorted by path."""
-    folders = (f.path for f in os.scandir(stdlib_dir()) if f.is_dir() and f.name != DOCUMENTS)
-    found = (Path(folder, name) for folder in folders for name in os.listdir(folder) if name.endswith(".moe"))
-    return sorted(found)
+    root = stdlib_dir()
+    folders = [f.name for f in os.scandir(root) if f.is_dir() and f.name != DOCUMENTS]
+    found = ((folder, name) for folder in folders for name in os.listdir(root / folder) if name.endswith(".moe"))
+    return [Path(root, folder, name) for folder, name in sorted(found)]
 
 
 def document_files() -> list[Path]:
@@ -44,5 +45,11 @@ def example_files() -> list[Path]:
 
 def code(*packages: str) -> bytes:
     """Join the texts of all modules of some packages, as a key for what they make."""
-    files = (PACKAGE / name / f for name in packages for f in sorted(os.listdir(PACKAGE / name)) if f.endswith(".py"))
-    return b"".join(file.read_bytes() for file in files)
+    folders = [str(PACKAGE / name) for name in packages]
+    files = (f"{folder}/{f}" for folder in folders for f in sorted(os.listdir(folder)) if f.endswith(".py"))
+    return b"".join(map(_read, files))
+
+
+def _read(file: str) -> bytes:
+    with open(file, "rb", buffering=0) as f:
+        return f.read()

@@ -41,6 +41,18 @@ def test_the_file_is_of_the_constants_and_the_runs(published: list[Measured]) ->
         assert (seen.spread > 0).all()
 
 
+@pytest.mark.parametrize("id", ["m0000", "m0288"])
+def test_a_part_that_reads_no_moved_constant_is_not_priced_again(published: list[Measured], id: str) -> None:
+    """The slopes are those of a whole estimate with each constant moved."""
+    r = one(published, id)
+    k, base = r.cost.hardware.constants, r.cost.time(r.row)
+    names = [c.name for c in k.known.values() if getattr(k, c.name) > 0]
+    moved = [evolve(k, **{n: getattr(k, n) * np.exp(-0.3)}) for n in names]
+    whole = [evolve(r.cost, hardware=evolve(r.cost.hardware, constants=c)).time(r.row) for c in moved]
+    found = slopes(r.cost, r.row, base, dict.fromkeys(names, -0.3))
+    assert found[0].tolist() == [float(np.log(t[0] / base[0]) / -0.3) for t in whole]
+
+
 def test_most_published_runs_are_inside(published: list[Measured]) -> None:
     inside = list[bool]()
     for b in batches(published):

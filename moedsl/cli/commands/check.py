@@ -29,7 +29,7 @@ def _one(a: Namespace) -> tuple[int, dict[str, Any]]:
         talk.say(found, {})
         return 1, talk.failed_json(found, {})
     with limits.of_part(limits.File(source.name)):
-        result = compile_source(source, "plan", talk.Progress(), a.like)
+        result = compile_source(source, "plan", talk.Progress(), a.like, asks="diagnostics")
     sources = {**result.library.sources, source.name: source}
     talk.say(result.diagnostics, sources)
     return int(result.failed), talk.failed_json(result.diagnostics, sources)
