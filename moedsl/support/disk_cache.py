@@ -129,7 +129,9 @@ def save(name: str, body: bytes) -> bool:
 
 
 def _prune(directory: Path) -> None:
-    """Remove the oldest entries beyond `MOST`."""
+    """Keep the newest three quarters of `MOST` entries where there are more than that, so that not each entry sorts."""
+    if len(os.listdir(directory)) <= MOST:
+        return
     entries = sorted(directory.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True)
-    for old in entries[MOST:]:
+    for old in entries[3 * MOST // 4 :]:
         old.unlink(missing_ok=True)

@@ -278,5 +278,5 @@ def test_the_cache_stays_small(home: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert disk_cache.save(f"entry{i}", b"body")
     directory = disk_cache.path_for("entry5")
     assert directory is not None
-    assert len(list(directory.parent.iterdir())) == 3
+    assert len(list(directory.parent.iterdir())) <= 3
     assert disk_cache.load("entry5") == b"body"
