@@ -52,8 +52,8 @@ def run(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
     with given, out, err:
         given.write(text)
         given.seek(0)
-        with _forked(words, (given, out, err), os.environ) as line:
-            status = _status(line)
+        _, answer = _forked(words, (given, out, err), os.environ)
+        status = _status(answer)
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(words, status, out.read(), err.read())
@@ -66,16 +66,16 @@ class Process:
         read, write = os.pipe(), os.pipe()
         theirs = os.fdopen(read[0]), os.fdopen(write[1], "w")
         self.stdin, self.stdout = os.fdopen(read[1], "w"), os.fdopen(write[0])
-        self._line = _forked(words, (theirs[0], theirs[1], log), environment)
+        self._pid, self._answer = _forked(words, (theirs[0], theirs[1], log), environment)
         for file in theirs:
             file.close()
 
     def terminate(self) -> None:
-        """Nothing: it ends with its input."""
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGTERM)
 
     def wait(self) -> int:
-        with self._line:
-            return _status(self._line)
+        return _status(self._answer)
 
 
 def home() -> Path:
@@ -83,21 +83,29 @@ def home() -> Path:
     return run_folder.path() / "hf"
 
 
-def _forked(words: Sequence[str], files: Sequence[IO[Any]], environment: Mapping[str, str]) -> socket.socket:
-    """The line to a fork that runs the words, with these files as its input, output and errors."""
+def _forked(words: Sequence[str], files: Sequence[IO[Any]], environment: Mapping[str, str]) -> tuple[int, IO[str]]:
+    """A fork that runs the words, with these files as its input, output and errors: its number, and where its status will
+    be read."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     line.connect(str(_started()))
     job = {"words": words, "cwd": os.getcwd(), "environment": {**environment}}
     numbers = array.array("i", [file.fileno() for file in files])
     line.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)])
     line.sendall(json.dumps(job).encode() + b"\n")
-    return line
+    with line:
+        answer = line.makefile()
+    return _number(answer), answer
 
 
-def _status(line: socket.socket) -> int:
-    status = line.makefile().readline()
-    assert status, "the process that has imported Bridge ended"
-    return int(status)
+def _status(answer: IO[str]) -> int:
+    with answer:
+        return _number(answer)
+
+
+def _number(answer: IO[str]) -> int:
+    text = answer.readline()
+    assert text, "the process that has imported Bridge ended"
+    return int(text)
 
 
 def _started() -> Path:
@@ -175,6 +183,8 @@ def _fork(line: socket.socket, waiting: socket.socket) -> int:
         forks.end(job["words"], job["cwd"], job["environment"])
     for file in files:
         os.close(file)
+    with suppress(BrokenPipeError):
+        line.sendall(f"{pid}\n".encode())
     return pid
 
 
