@@ -7,16 +7,20 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import core, settings
 
 from moedsl.cli.commands import rehearse
+from moedsl.megatron.releases import Release
 from moedsl.rehearse.launch import Host, Outcome
 from moedsl.rehearse.prepare import Prepared
+from moedsl.verify import client
 from moedsl.verify.client import Server
 from moedsl.verify.report import Report
-from tests.helpers import law_recipes, rotation, run_folder
+from tests.helpers import bridge_process, law_recipes, rotation, run_folder
 from tests.helpers.rule_cases import ASKED, EVERY
 
 settings.register_profile("drawn", max_examples=rotation.examples(100), print_blob=True)
@@ -30,6 +34,8 @@ for heard, handler in {
     if signal.getsignal(heard) is signal.SIG_IGN:  # a shell's job in the background, or nohup: tests send them
         signal.signal(heard, handler)
 
+OLD = sys.version_info < (3, 12)
+"""The environment of Python 3.11 is the core's alone; each of its tests also runs under 3.12."""
 collect_ignore = (
     [
         "automation",
@@ -46,10 +52,9 @@ collect_ignore = (
         "soak",
         "solver/test_cpsat.py",
     ]
-    if sys.version_info < (3, 12)
+    if OLD
     else []
 )
-"""The environment of Python 3.11 is the core's alone."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -57,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
         lock = run_folder.make()
         config.add_cleanup(lambda: run_folder.remove(lock))
     worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if worker and config.args == ["tests"] and not collect_ignore:
+    if worker and config.args == ["tests"] and not OLD:
         from tests.helpers import schedule
 
         config.args = schedule.folders(worker)
@@ -65,11 +70,16 @@ def pytest_configure(config: pytest.Config) -> None:
         core.global_force_seed = rotation.hypothesis_seed()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        from tests.helpers import schedule
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    from tests.helpers import schedule
 
-        schedule.longest_first(items)
+    if OLD:  # `make test`; a run of one process takes every case that it is asked for
+        taken = rotation.quarter_of_each([item.nodeid for item in items])
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in taken])
+        items[:] = [item for item in items if item.nodeid in taken]
+    schedule.longest_first(items)
 
 
 def pytest_collection_finish() -> None:
@@ -107,10 +117,20 @@ def no_collector_callbacks() -> Iterator[None]:
     gc.callbacks[:] = kept
 
 
+class Forked(Server):
+    """The server of `moedsl verify` in a fork of the process that has imported Bridge, as a server of its own does."""
+
+    def _start(self, jobs: int, home: Path, release: Release | None) -> Any:
+        serve = "from moedsl.verify import server; server.main()"
+        theirs = bridge_process.home()
+        words = ["-c", serve, str(jobs), str(theirs / "hub")]
+        return bridge_process.Process(words, self._log, client._environment(theirs, release))
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """The real Megatron Bridge, imported once for all tests; without it every test that asks fails."""
-    with Server(jobs=2) as process:
+    with (Server if rotation.ALL else Forked)(jobs=2) as process:
         assert process.first["ready"], process.first["error"]
         yield process
 

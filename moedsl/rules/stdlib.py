@@ -24,7 +24,7 @@ from moedsl.support.packed import Packed
 from moedsl.syntax import ast, parse_cache
 
 V = TypeVar("V")
-PACKAGES = ("schema", "rules")
+PACKAGES = ("schema", "megatron", "rules")
 """The packages that the cache depends on, besides those of a parsed module (`disk_cache.PACKAGES`)."""
 
 
@@ -45,10 +45,30 @@ _IN_MEMORY: dict[str, Kept] = {}
 """The stdlib that this process read or made last, by its name: a notebook, a server and a test compile many times."""
 
 
+@frozen
+class _Read:
+    """Files that were read, with what tells whether one changed since, and their texts."""
+
+    stamps: tuple[tuple[str, int, int, int], ...]
+    sources: list[Source]
+    name: str
+
+
+_last: _Read | None = None
+
+
 def load() -> Library:
     """Load the whole stdlib; one with an error is not cached, and one without an id that Python names raises."""
-    sources = library.sources(resources.stdlib_files())
-    name = key(sources)
+    global _last
+    files = resources.stdlib_files()
+    stamps = tuple((str(f), s.st_mtime_ns, s.st_size, s.st_ino) for f, s in ((f, f.stat()) for f in files))
+    if _last is None or _last.stamps != stamps:
+        sources = library.sources(files)
+        _last = _Read(stamps, sources, key(sources))
+    return _loaded(_last.sources, _last.name)
+
+
+def _loaded(sources: list[Source], name: str) -> Library:
     kept = _load(name)
     return _made(sources, kept) if kept is not None else _make(sources, name)
 

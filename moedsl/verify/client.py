@@ -51,8 +51,12 @@ class Server:
         home = Path(self._home.name)
         hub.build(home, stdlib_dir() / "hf", hub.user_cache())
         self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed in close()
+        self._process = self._start(jobs, home, release)
+        self._first: dict[str, Any] | None = None
+
+    def _start(self, jobs: int, home: Path, release: Release | None) -> subprocess.Popen[str]:
         with limits.unlimited_memory():
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, "-m", "moedsl.verify.server", str(jobs), str(home / "hub")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -60,7 +64,6 @@ class Server:
                 text=True,
                 env=_environment(home, release),
             )
-        self._first: dict[str, Any] | None = None
 
     def __enter__(self) -> Self:
         return self

@@ -11,8 +11,11 @@ import pytest
 from moedsl.checker.run_draft import STATEMENTS
 from moedsl.cli.arguments import COMMANDS
 from moedsl.cli.main import main
+from moedsl.compiler import compile_source
+from moedsl.diagnostics.source import Source
 from moedsl.syntax import reader
 from moedsl.syntax.parser import parse
+from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
 NAMED = re.compile(r"(?<![\w/])((?:examples|stdlib|docs|tests|tools|moedsl|grammar|editors)/[\w./-]+\w)")
@@ -33,7 +36,16 @@ def _blocks(kind: str) -> Iterator[object]:
                 yield pytest.param(found["text"], id=f"{path.name}:{line}")
 
 
-@pytest.mark.parametrize("text", blocks("moe"))
+PROGRAMS = blocks("moe")
+
+
+@pytest.mark.parametrize("text", PROGRAMS)
+def test_a_program_in_the_documents_checks(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert not [d for d in compile_source(Source("docs.moe", text), "check").diagnostics if d.is_error]
+
+
+@pytest.mark.parametrize("text", rotation.some("documents", PROGRAMS, 18))
 def test_a_program_in_the_documents_has_a_plan(
     text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -98,7 +98,9 @@ ROWS: list[dict[str, Any]] = [
     for row in [json.loads(line)]
     if row["kind"] == "perf" and row["task"] == "pretrain"
 ]
-TAKEN = rotation.one_of_each("recipe differences", ROWS, lambda row: row["model"])
+TAKEN = rotation.some(
+    "differing recipes", rotation.one_of_each("recipe differences", ROWS, lambda row: row["model"]), 8
+)
 
 
 LEFT_OUT = {n.partition("-")[2] for n in (*UNSAYABLE, *REFUSED, *REFUSED_OTHERWISE, *LATE, *IN_TRAINING)}

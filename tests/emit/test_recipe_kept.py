@@ -96,7 +96,7 @@ def test_another_batch_changes_one_line() -> None:
 
 
 def test_another_batch_of_an_example_changes_one_line_where_the_layout_stays() -> None:
-    same, asked = 0, rotation.some("twice the batch", [*doubled()], 5)
+    same, asked = 0, rotation.some("twice the batch", [*doubled()], 3)
     for name, before, after in asked:
         pairs = zip(programs.compiled(before, name).plans, programs.compiled(after, name).plans, strict=True)
         for few, many in pairs:

@@ -23,18 +23,17 @@ RUNS = {
     "blocking": f"{TEXT} set checkpoint.async_save = false",
     "adapter": f"qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; task peft; {WEIGHTS}",
 }
-PLANS = {name: plan_of(text) for name, text in RUNS.items()}
 
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     folder: Path = tmp_path_factory.mktemp("recipes")
-    return dict(zip(RUNS, oracle([recipe_job(p, folder, True) for p in PLANS.values()]), strict=True))
+    return dict(zip(RUNS, oracle([recipe_job(plan_of(text), folder, True) for text in RUNS.values()]), strict=True))
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_bridge_saves_as_planned(name: str, answers: dict[str, dict[str, Any]]) -> None:
-    plan, answer = PLANS[name], answers[name]
+    plan, answer = plan_of(RUNS[name]), answers[name]
     assert "error" not in answer, answer["error"]
     said = {path: value for path, value in decided_fields(plan).items() if path.startswith("checkpoint.")}
     assert {path: answer["fields"][path] for path in said} == said

@@ -33,7 +33,7 @@ from tests.helpers.programs import compiled
 
 pytestmark = pytest.mark.bridge
 ORACLE = ROOT / "tests/oracles/set_oracle.py"
-SAMPLE = 25
+SAMPLE = 16
 COUNTED = (*(field for field, _, _ in BY_FIELD), *(field for field, _ in SWITCHES.values()))
 """Fields with which another layout is chosen; tests of their laws set them."""
 PROGRAMS = {

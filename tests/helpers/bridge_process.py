@@ -22,10 +22,10 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.helpers import forks, run_folder
 from tests.helpers.paths import ROOT
@@ -49,19 +49,63 @@ START = 300
 def run(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
     """As `subprocess.run([sys.executable, *words], input=text)` with its output captured."""
     given, out, err = (tempfile.TemporaryFile("w+") for _ in range(3))  # noqa: SIM115, closed below
-    with given, out, err, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+    with given, out, err:
         given.write(text)
         given.seek(0)
-        line.connect(str(_started()))
-        job = {"words": words, "cwd": os.getcwd(), "environment": {**os.environ}}
-        files = array.array("i", [given.fileno(), out.fileno(), err.fileno()])
-        line.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
-        line.sendall(json.dumps(job).encode() + b"\n")
-        status = line.makefile().readline()
-        assert status, "the process that has imported Bridge ended"
+        _, answer = _forked(words, (given, out, err), os.environ)
+        status = _status(answer)
         out.seek(0)
         err.seek(0)
-        return subprocess.CompletedProcess(words, int(status), out.read(), err.read())
+        return subprocess.CompletedProcess(words, status, out.read(), err.read())
+
+
+class Process:
+    """As `subprocess.Popen([sys.executable, *words], stdin=PIPE, stdout=PIPE, stderr=log, text=True, env=environment)`."""
+
+    def __init__(self, words: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> None:
+        read, write = os.pipe(), os.pipe()
+        theirs = os.fdopen(read[0]), os.fdopen(write[1], "w")
+        self.stdin, self.stdout = os.fdopen(read[1], "w"), os.fdopen(write[0])
+        self._pid, self._answer = _forked(words, (theirs[0], theirs[1], log), environment)
+        for file in theirs:
+            file.close()
+
+    def terminate(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGTERM)
+
+    def wait(self) -> int:
+        return _status(self._answer)
+
+
+def home() -> Path:
+    """The folder from which the process reads what is Hugging Face's."""
+    return run_folder.path() / "hf"
+
+
+def _forked(words: Sequence[str], files: Sequence[IO[Any]], environment: Mapping[str, str]) -> tuple[int, IO[str]]:
+    """A fork that runs the words, with these files as its input, output and errors: its number, and where its status will
+    be read."""
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    line.connect(str(_started()))
+    job = {"words": words, "cwd": os.getcwd(), "environment": {**environment}}
+    numbers = array.array("i", [file.fileno() for file in files])
+    line.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)])
+    line.sendall(json.dumps(job).encode() + b"\n")
+    with line:
+        answer = line.makefile()
+    return _number(answer), answer
+
+
+def _status(answer: IO[str]) -> int:
+    with answer:
+        return _number(answer)
+
+
+def _number(answer: IO[str]) -> int:
+    text = answer.readline()
+    assert text, "the process that has imported Bridge ended"
+    return int(text)
 
 
 def _started() -> Path:
@@ -110,22 +154,21 @@ def serve(address: Path) -> None:
 
 
 def _load(home: Path) -> None:
-    from moedsl.verify import hub, mamba, te
+    from moedsl.verify import hub, sparse, te
 
     warnings.filterwarnings("ignore")
     hub.build(home, ROOT / "stdlib" / "hf", home / "none")
     os.environ.update(hub.environment(home))  # read while transformers is imported
     engine = te.install()
-    mamba.install()
+    te.install = lambda: engine  # a second stand-in would be another module than the one that is imported
     import importlib
 
-    import torch
+    from moedsl.verify import server
 
-    torch.set_num_threads(1)
+    assert server.warm(str(home / "hub"))["ready"]
+    sparse.install = lambda: None  # what is missing is not asked of its stand-in
     for name in IMPORTED:
         importlib.import_module(name)
-    hub.stay_offline(home / "hub")
-    te.install = lambda: engine  # a second stand-in would be another module than the one that is imported
     gc.freeze()  # a collection in a fork would copy every page
 
 
@@ -140,6 +183,8 @@ def _fork(line: socket.socket, waiting: socket.socket) -> int:
         forks.end(job["words"], job["cwd"], job["environment"])
     for file in files:
         os.close(file)
+    with suppress(BrokenPipeError):
+        line.sendall(f"{pid}\n".encode())
     return pid
 
 

@@ -23,6 +23,7 @@ _POLICY = (
     "moments", "grad_reduce",
 )  # fmt: skip
 _FIELDS = {
+    "layers": "num_layers",
     "heads": "num_attention_heads", "query_groups": "num_query_groups", "ffn_hidden": "ffn_hidden_size",
     "shared_expert_hidden": "moe_shared_expert_intermediate_size", "expert_hidden": "moe_ffn_hidden_size",
     "vocab": "vocab_size", "experts": "num_moe_experts", "mtp_layers": "mtp_num_layers", "mamba_heads": "mamba_num_heads",

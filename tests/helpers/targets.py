@@ -8,8 +8,12 @@ import pytest
 
 from moedsl.megatron.releases import RELEASES, Release
 from moedsl.verify import environments
+from tests.helpers import rotation
 
 OLDER = RELEASES[:-1]
+EXAMPLES, TABLE = "the examples", "the table"
+ASKED = rotation.some("older releases", (EXAMPLES, TABLE), 1)
+"""What a run asks of an older release, because each starts a Bridge of its own."""
 
 
 def available(release: Release) -> None:

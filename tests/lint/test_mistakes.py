@@ -22,7 +22,7 @@ from tests.helpers.lint_cases import MISTAKES
 from tests.helpers.lint_values import VALUES
 
 pytestmark = pytest.mark.bridge
-NEIGHBOURS = rotation.some("mistakes", [*MISTAKES], len(MISTAKES) // 4)
+NEIGHBOURS = rotation.some("mistakes", [*MISTAKES], len(MISTAKES) // 8)
 """The mistakes of which this run asks for the near neighbour too."""
 
 

@@ -16,7 +16,7 @@ from pytest_lsp import LanguageClient, client_capabilities, make_test_lsp_client
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
-PROFILES = rotation.some("clients", ("visual-studio-code", "neovim", "emacs", "helix"), 2)
+PROFILES = rotation.some("clients", ("visual-studio-code", "neovim", "emacs", "helix"), 1)
 HELIX = {
     "general": {"positionEncodings": ["utf-8", "utf-32", "utf-16"]},
     "workspace": {"applyEdit": True, "workspaceFolders": True, "inlayHint": {"refreshSupport": False},

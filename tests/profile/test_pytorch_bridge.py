@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from moedsl.cli.main import main
 from moedsl.profile import kineto
+from tests.helpers import bridge_process
 
 pytestmark = pytest.mark.bridge
 PROGRAM = """
@@ -58,9 +58,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("gloo")
     program = out / "train.py"
     program.write_text(PROGRAM)
-    ranks = [subprocess.Popen([sys.executable, str(program), str(r), str(out)], stderr=subprocess.PIPE) for r in (0, 1)]
-    said = [r.communicate(timeout=300)[1].decode() for r in ranks]
-    assert [r.returncode for r in ranks] == [0, 0], said
+    with ThreadPoolExecutor() as both:
+        ranks = [*both.map(lambda rank: bridge_process.run(str(program), rank, str(out)), ("0", "1"))]
+    assert [r.returncode for r in ranks] == [0, 0], [r.stderr for r in ranks]
     return out
 
 

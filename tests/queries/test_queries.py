@@ -122,7 +122,7 @@ def test_a_line_is_the_compile_of_the_changed_program(base: dict[str, Any], chan
     found = what_if(now.chosen[0], now.library)
     says_the_same(found["base"], now.plans[0])
     assert {f["change"] for f in found["lines"]} == changes.keys()
-    for line in rotation.some(f"lines of {base['model']}", found["lines"], 4):
+    for line in rotation.some(f"lines of {base['model']}", found["lines"], 3):
         result = compile_source(Source("run.moe", TEXT.format(**(base | changes[line["change"]]))))
         assert ("why" in line) == (not result.plans), line
         if not result.plans:

@@ -119,7 +119,7 @@ REHEARSED = {
 """Programs, and the axes of their rehearsals that are larger than 1."""
 
 
-@pytest.mark.parametrize("name", rotation.some("rehearsed", [*REHEARSED], 2))
+@pytest.mark.parametrize("name", rotation.some("rehearsed", [*REHEARSED], 1))
 def test_trains_as_planned(name: str, host: Host, tmp_path: Path) -> None:
     """Finite losses, the planned groups, the counted parameters, replicas alike."""
     text, axes = REHEARSED[name]

@@ -19,7 +19,7 @@ from tests.helpers.paths import EXAMPLES
 from tests.soak import random_plans
 from tests.soak.commands import Ended, Running
 
-SECONDS = float(os.environ.get("MOEDSL_SOAK", "600" if rotation.ALL else "9")) / 3
+SECONDS = float(os.environ.get("MOEDSL_SOAK", "600" if rotation.ALL else "6")) / 3
 """How long each of the three goes on."""
 pytestmark = pytest.mark.timeout(SECONDS + 600)
 Figures = Callable[[str, object], None]
