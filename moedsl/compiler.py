@@ -191,9 +191,9 @@ def _plan(r: Result, progress: Progress) -> None:
     r.diagnostics.extend(merged(short, r.programs))
     notes = [d for d in r.diagnostics if not d.is_error]
     planned = [c for c in r.chosen if r.asks == "plans" or _is_judged(c.problem.program)]
-    if planned:
-        from moedsl.planner.build import make_plan  # most checks make no plan
     for c in planned:
+        from moedsl.planner.build import make_plan  # most checks make no plan
+
         progress(f"planning {c.problem.program.name}")
         with limits.of_part(c.problem.program):
             r.plans = (*r.plans, make_plan(c, notes, r.library.sources))

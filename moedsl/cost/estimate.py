@@ -169,7 +169,8 @@ class Cost:
         full = self._keyed(cols)
         for part in rows.chunks(full, rows.length(full)):
             n, levels = rows.length(part), rows.Levels.of(part, (*step.LAYER, *step.ONCE))
-            yield Timed(part, *(levels.table(names, n) for names in (("pp", "vpp"), step.LAYER, step.ONCE)), again())
+            shape, layer, once = (levels.table(names, n) for names in (("pp", "vpp"), step.LAYER, step.ONCE))
+            yield Timed(part, shape, layer, once, again())
 
     def time_of(self, parts: Iterable[Timed]) -> Floats:
         """Return the `time` of rows that are read already."""

@@ -64,7 +64,7 @@ def microbatch(
     def wired(hw: Hardware) -> Wires:
         return _wires(m, hw, shape, seq, w, fullest)
 
-    def hosted(hw: Hardware) -> tuple[Prices, Prices]:
+    def hosted(hw: Hardware) -> Hosts:
         return compute.host(m, hw, t, learns.adapter), compute.idle(m, hw, t)
 
     w, busy, repeated = again.of(("work", skew), hw, worked)
@@ -73,8 +73,8 @@ def microbatch(
     _layers(out, m, hw, t, shape, repeated, wires, moved, again.of("host", hw, hosted), learns.adapter)
     passed, _ = learns.passed
     covered = 0.0 if m.vision is None else activations.again(m.vision, t)
-    out["recompute"]["vision"] = again = passed * w.vision[shape.inverse] * covered
-    busy = (1 + learns.tower + passed) * w.vision[shape.inverse] + again
+    out["recompute"]["vision"] = repeated_vision = passed * w.vision[shape.inverse] * covered
+    busy = (1 + learns.tower + passed) * w.vision[shape.inverse] + repeated_vision
     out["launch"]["vision"] = np.maximum(compute.host_tower(m, hw, t, passed) - busy, 0.0)
     return out
 
@@ -121,6 +121,8 @@ def _gathered(t: Table, n: Counts) -> dict[str, Parameters]:
     }
 
 
+Hosts = tuple[Mapping[str, Floats], Mapping[str, Floats]]
+"""Seconds of launches, and of waits between them, by kind of layer."""
 Wires = tuple[Floats, Floats, Floats, Prices]
 """One expert transfer, TP of a block, TP of a norm over all heads, and exposed CP by kind of layer with the joining of
 steps, by shape."""
@@ -193,7 +195,7 @@ def _layers(
     again: Prices,
     wires: Wires,
     moved: Prices,
-    host: tuple[Prices, Prices],
+    host: Hosts,
     adapter: Adapter | None,
 ) -> None:
     at = shape.inverse
