@@ -312,6 +312,22 @@ CASES: dict[str, Case] = {
     "shared keys, stages that start with an indexer": _case(
         None, _GLM52, pipeline_layout="Et*38|t*40mL", facts={"mtp_layers": 1}, build=True
     ),
+    "sparse attention, a chunk between others without a layer": _case(
+        "check.pipeline_layout",
+        _GLM5,
+        pp=2,
+        vpp=2,
+        ep=32,
+        pipeline_layout="Et*39||t*20|t*19mL",
+        facts={"mtp_layers": 1},
+        build=True,
+    ),
+    "sparse attention, a chunk without a layer, no MTP": _case(
+        None, _GLM5, pp=2, vpp=2, ep=32, pipeline_layout="Et*39||t*20|t*19L", facts={"mtp_layers": 0}, build=True
+    ),
+    "K-EXAONE: a stage between others without a layer": _case(
+        None, _EXAONE, pp=4, ep=16, pipeline_layout="Et*24||t*12|t*12mL", build=True
+    ),
     "vision with delta nets and vpp": _case(None, _VL35, pp=2, vpp=4, build=True),
     "vision with delta nets and expert overlap": _case("vision.no_ep_overlap", _VL35, build=True, **_OVERLAP),
     "vision with delta nets and a captured router": _case(
