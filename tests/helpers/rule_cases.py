@@ -383,8 +383,12 @@ LATER: dict[str, tuple[Case, str]] = {
     ),
     "sparse attention, projections recomputed": (_case(None, _GLM5, recompute=["mla_up_proj"]), "it computes"),
     "sparse attention, an adapter of the projection that it reads": (
-        _adapted("kv_up_is_read", "lora targets=[linear_kv_up_proj]", _GLM5, "sparse_adapters"),
-        "LoRALinear has no weight (core/transformer/experimental_attention_variant/absorbed_mla.py:686), in the first forward",
+        _adapted("kv_up_is_read", "dora targets=[linear_kv_up_proj]", _GLM5, "sparse_adapters"),
+        "DoRALinear has no weight (core/transformer/experimental_attention_variant/absorbed_mla.py:686), in the first forward",
+    ),
+    "sparse attention, LoRA of the projection that it reads": (
+        _adapted(None, "lora targets=[linear_kv_up_proj]", _GLM5),
+        "LoRALinear has the weight with the product of its adapter (bridge/peft/lora_layers.py:36)",
     ),
     "sparse attention, an adapter of the projection that it calls": (
         _adapted(None, "lora targets=[linear_q_up_proj]", _GLM5),
