@@ -213,6 +213,7 @@ def provided(known: dict[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]
             else:
                 found = bridge.from_hf_pretrained(name, **code)
             made = found.to_megatron_provider(load_weights=False)
+            made = getattr(made, kin.language)() if kin.language else made
         except ValueError as error:
             first = next(line.strip(" \u2717\n") for line in str(error).splitlines() if line.strip())
             refused[name] = first.rpartition("Last error: ")[2].partition(". ")[0]

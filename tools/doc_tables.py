@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast as python
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -18,7 +18,7 @@ from moedsl.megatron import unbuilt
 from moedsl.megatron.families import family as of_family
 from moedsl.megatron.fields import LATEST as RELEASE
 from moedsl.megatron.fields import data
-from moedsl.megatron.releases import RELEASES
+from moedsl.megatron.releases import RELEASES, Release
 from moedsl.rules import collect, documents
 from moedsl.rules.declarations import cite_text
 from moedsl.rules.documents import Claim, Document
@@ -110,14 +110,14 @@ Megatron builds them. `moedsl models add config.json` writes the declaration of 
 """
 WAYS = f"""## Families
 
-A family is the `model_type` of the `config.json`. *Bridge*: the releases that have a bridge for it. The columns after
-that are for Megatron Bridge {RELEASE}. *Verified*: Bridge builds the plan's recipe, and each stage has the parameters
-that are counted. *Rehearsed*: a small model of it trains on a CPU. `moedsl models add` refuses a family that is not
-imported with the remark.
+A family is the `model_type` of the `config.json`. Releases of Megatron Bridge with the same answers share a row.
+*Bridge*: these releases have a bridge for it. *Verified*: Bridge builds the plan's recipe, and each stage has the
+parameters that are counted. *Rehearsed*: a small model of it trains on a CPU, with Megatron Bridge {RELEASE} alone.
+`moedsl models add` refuses a family that is not imported with the remark.
 """
 REMARKS = {
     "deepseek_v2": "deprecated: Megatron Bridge 0.7.0 removes it (bridge models/_deprecation.py:30)",
-    "gemma4": "refused for 0.5, which builds layers without the norms of the inputs of shared experts and router",
+    "minimax_m3_vl": "its language model, with full attention in each layer",
 }
 """What a reader should know of a family that Bridge builds."""
 HARDWARE = """Rates are dense. Bandwidths are for one GPU and one direction. `hardware NAME { ... }` declares other
@@ -168,27 +168,55 @@ def models_page(library: Library) -> str:
 
 def _families(models: Sequence[Model]) -> str:
     """Write how far each family comes, from its `config.json` to a rehearsal, or why not."""
-    rows = [_imported(name, [m for m in models if m.family == name]) for name in sorted(FAMILIES)]
-    rows += [[code(n), u.models, _bridged(n), "no", "no", "no", "no", u.why] for n, u in sorted(UNSUPPORTED.items())]
-    head = ["Family", "Models", "Bridge", "Imported", "Planned", "Verified", "Rehearsed", "Remark"]
+    rows = [r for n in sorted(FAMILIES) for r in _by_release(n, [m for m in models if m.family == n])]
+    rows += [row for name in sorted(UNSUPPORTED) for row in _refused(name)]
+    head = ["Family", "Models", "Release", "Bridge", "Imported", "Planned", "Verified", "Rehearsed", "Remark"]
     return f"{WAYS}\n{table(head, rows)}"
 
 
-def _bridged(family: str) -> str:
-    """The releases of Bridge that have a bridge for a family."""
-    return ", ".join(r.minor for r in RELEASES if family in data(r.bridge)["families"]) or "no"
-
-
-def _imported(name: str, models: Sequence[Model]) -> list[str]:
-    """A family without a model in the library is planned as any declaration is, but no test hands it to Bridge."""
-    bridge, family = FAMILIES[name].bridge, of_family(name)
-    remark = "" if bridge else f"Megatron Bridge {RELEASE} has no bridge for it: recipes of it are refused"
-    if bridge and not models:
-        remark = "no model of it is in the library"
-    tried = "yes" if bridge and models else "no"
-    rehearsed = "on GPUs only" if family.hybrid else "its language model" if family.vision else tried
+def _by_release(name: str, models: Sequence[Model]) -> list[list[str]]:
     said = ", ".join(code(m.name) for m in models)
-    return [code(name), said, _bridged(name), "yes", "yes", tried, rehearsed, remark or REMARKS.get(name, "")]
+    return _merged([code(name), said], [_imported(name, models, r) for r in RELEASES])
+
+
+def _refused(name: str) -> list[list[str]]:
+    refused = UNSUPPORTED[name]
+    cells = [[_bridged(name, r), "no", "no", "no", "no", refused.why] for r in RELEASES]
+    return _merged([code(name), refused.models], cells)
+
+
+def _merged(first: list[str], cells: Sequence[list[str]]) -> list[list[str]]:
+    """Write one row for the releases with the same cells, of which there are some for each."""
+    same: dict[tuple[str, ...], list[str]] = {}
+    for release, row in zip(RELEASES, cells, strict=True):
+        same.setdefault(tuple(row), []).append(release.minor)
+    return [[*first, ", ".join(minors), *row] for row, minors in same.items()]
+
+
+def _bridged(family: str, release: Release) -> str:
+    return "yes" if family in data(release.bridge)["families"] else "no"
+
+
+def _imported(name: str, models: Sequence[Model], release: Release) -> list[str]:
+    """A family without a model in the library is planned as any declaration is, but no test hands it to Bridge."""
+    bridged, family = _bridged(name, release), of_family(name)
+    reasons = {m.name: unbuilt.why(m, release.bridge) for m in models}
+    refused = {n: why for n, why in reasons.items() if why is not None}
+    tried = "yes" if len(refused) < len(models) else "no"
+    planned = "no" if refused and tried == "no" else "yes"
+    rehearsed = "no"
+    if release == RELEASES[-1]:
+        rehearsed = "on GPUs only" if family.hybrid else "its language model" if family.vision and models else tried
+    remark = _remark(bridged, models, refused) or REMARKS.get(name, "")
+    return [bridged, "yes", planned, tried, rehearsed, remark]
+
+
+def _remark(bridged: str, models: Sequence[Model], refused: Mapping[str, str]) -> str:
+    """Say what is refused, or why no test hands the family to Bridge."""
+    if not models:
+        return "no model of it is in the library" if bridged == "yes" else "no bridge for it: recipes are refused"
+    whole = len(refused) == len(models)
+    return "; ".join(dict.fromkeys(why if whole else f"{code(name)}: {why}" for name, why in refused.items()))
 
 
 def _overview(m: Model) -> list[str]:

@@ -2,8 +2,8 @@
 
     .venv/bin/python tools/make_recipes.py     needs the real Bridge, which .venv has; takes two minutes
 
-A recipe is a function whose name says its GPUs. It is left out if Bridge or the language refuses it, or if the stdlib
-does not have its model and hardware.
+A recipe is a function whose name says its GPUs. It is left out if Bridge or the language refuses it, if Megatron builds
+no model with its pipeline layout, or if the stdlib does not have its model and hardware.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import importlib.util
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from attrs import evolve
+
 from moedsl.compiler import load_stdlib
+from moedsl.cost import pipeline
 from moedsl.lint.run import from_bridge, machine
 from moedsl.megatron import recipes
 from moedsl.megatron.fields import DATA, LATEST
 from moedsl.megatron.recipes import Shipped
-from moedsl.recipes.stated import model_of, stated
+from moedsl.recipes.stated import Stated, model_of, stated
 from moedsl.rules.library import Library
 from moedsl.verify import case as cases
 from moedsl.verify.case import Case
@@ -56,11 +59,18 @@ def shipped(c: Case, resolved: Resolved, library: Library) -> Shipped | None:
     r = from_bridge(c, resolved, hardware, library)
     model = model_of(r, library)
     s = stated(r, model) if model else None
-    if s is None or s.unknown:
+    if s is None or s.unknown or refused_layout(s):
         return None
     return Shipped(
         s.model.hf, s.hardware, s.gpus, s.task, c.source, c.function, s.seq, s.batch, s.formats, s.layout
     )  # fmt: skip
+
+
+def refused_layout(s: Stated) -> tuple[str, ...]:
+    """Why Megatron refuses the pipeline layout of a recipe, as NVIDIA's of GLM-5.2 on 416 H100."""
+    text = s.layout.get("pipeline_layout")
+    model = s.model if s.mtp is None else evolve(s.model, mtp_layers=s.mtp)
+    return pipeline.parse_layout(text, model, s.layout.get("pp", 1), s.layout.get("vpp", 1))[1] if text else ()
 
 
 def lines(found: Sequence[Case], resolved: Sequence[Resolved]) -> list[str]:

@@ -134,11 +134,12 @@ def _exists(model: Model, pp: Any, vpp: Any) -> Any:
     return (pp >= 1) & (vpp >= 1) & ((pp > 1) | (vpp == 1)) & (pp * vpp <= most + may_be_empty(model))
 
 
-def may_be_empty(model: Model) -> bool:
-    """Tell whether a chunk may have no transformer layer. MTP takes the last layer of its chunk. If there is none,
-    Bridge uses the model's last layer, in a place that supports neither delta nets nor sparse attention and gives a
-    dense MTP layer experts (bridge models/gpt_provider.py:mtp_block_spec, core models/gpt/gpt_layer_specs.py:572)."""
-    return not ((model.linear or model.sparse or model.mtp_dense) and model.mtp_layers)
+def may_be_empty(model: Model, mtp: bool = True) -> bool:
+    """Tell whether a chunk, with the MTP or without it, may have no transformer layer. MTP takes the last layer of its
+    chunk. If there is none, Bridge looks for the model's last layer, also for a chunk without MTP. It looks in a place
+    that supports neither delta nets nor sparse attention and gives a dense MTP layer experts (bridge
+    models/gpt_provider.py:mtp_block_spec, core models/gpt/gpt_layer_specs.py:572)."""
+    return not ((model.linear or model.sparse or (model.mtp_dense and mtp)) and model.mtp_layers)
 
 
 def weights(model: Model) -> tuple[float, float]:
@@ -329,8 +330,8 @@ def _reasons(words: Sequence[str], model: Model, pp: int, vpp: int) -> list[str]
         ("t" not in flat[flat.find("m") :] or "m" not in flat, "layers t have to come before MTP layers m"),
         (len(mtp) < 2, "all MTP layers m belong in one chunk"),
         (
-            may_be_empty(model) or all("t" in w for w in words),
-            "a chunk without a layer t: with the MTP of this model, every chunk needs a layer",
+            all("t" in w or may_be_empty(model, "m" in w) for w in words),
+            "a chunk without a layer t, which the MTP of this model does not permit",
         ),
         (
             all(i // pp == vpp - 1 for i in mtp),

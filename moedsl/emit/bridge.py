@@ -108,6 +108,7 @@ def _model(plan: Plan) -> str:
     given += ", trust_remote_code=True" if kin.remote_code else ""
     source = "from_hf_config(AutoConfig.from_pretrained({}))" if kin.config_only else "from_hf_pretrained({})"
     made = f"cfg.model = AutoBridge.{source}.to_megatron_provider(load_weights=False)"
+    made += f".{kin.language}()" if kin.language else ""
     text = made.format(given)
     return text if len(text) <= WIDTH else made.format(f"\n    {given}\n")
 

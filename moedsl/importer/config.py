@@ -18,10 +18,10 @@ from attrs import evolve
 
 from moedsl.diagnostics.model import Diagnostic, Label, error, warning
 from moedsl.diagnostics.source import Source, Span
-from moedsl.importer.families import FAMILIES, NAMES, PLUMBING, REVISIONS, SIGNS
+from moedsl.importer.families import FAMILIES, FLAT, NAMES, PLUMBING, REVISIONS, SIGNS
 from moedsl.importer.fields import Fields, show
 from moedsl.importer.ignored_fields import HARMLESS
-from moedsl.importer.rules import Alike, Family, Only, Rule
+from moedsl.importer.rules import Check, Family, Rule
 from moedsl.importer.unsupported import UNSUPPORTED
 from moedsl.importer.writer import Value, write
 from moedsl.support.regular_file import refuse_special
@@ -92,6 +92,8 @@ def declaration(
     names = _check_names(name, hf)
     family = inner.get("model_type")
     table = FAMILIES.get(family) if isinstance(family, str) else None
+    if isinstance(family, str) and family in FLAT:
+        family, table = FLAT[family], evolve(FAMILIES[FLAT[family]], language=())
     if table is None or not isinstance(family, str):
         return None, (*names, *_unknown_family(inner))
     table = table.settled(inner)
@@ -120,8 +122,7 @@ def _read_facts(
     """Read the facts of the language model and of the vision tower, and the refusals."""
     top = Fields(config)
     if not table.vision:
-        facts = _object(top, table.facts, table.only, ignored)
-        return facts, {}, [*top.problems, *([] if top.problems else _sane(facts, top, table.facts))]
+        return _read_text(top, table, ignored)
     text, tower = _nested(top, "text_config"), _nested(top, "vision_config")
     tower.text = text
     if top.problems:
@@ -135,9 +136,19 @@ def _read_facts(
     return {**facts, **outer}, vision, problems
 
 
-def _object(
-    fields: Fields, rules: Mapping[str, Rule], only: tuple[Only | Alike, ...], ignored: Collection[str]
-) -> Facts:
+def _read_text(top: Fields, table: Family, ignored: Collection[str]) -> tuple[Facts, Facts, list[Diagnostic]]:
+    """Read the facts of a language model, at the top level or in `text_config`."""
+    fields = top
+    if table.language:
+        fields = _nested(top, "text_config")
+        _object(top, {}, table.language, ignored)
+    if table.language and top.problems:
+        return {}, {}, top.problems
+    facts = _object(fields, table.facts, table.only, ignored)
+    return facts, {}, [*fields.problems, *([] if fields.problems else _sane(facts, fields, table.facts))]
+
+
+def _object(fields: Fields, rules: Mapping[str, Rule], only: tuple[Check, ...], ignored: Collection[str]) -> Facts:
     for check in (*PLUMBING, *only):
         check.check(fields)
     facts = {fact: rule.read(fields) for fact, rule in rules.items()}

@@ -25,6 +25,7 @@ from moedsl.importer.rules import (
     Repeated,
     Rule,
     Times,
+    Unbuilt,
 )  # fmt: skip
 
 _CORE: Mapping[str, Rule] = {
@@ -204,6 +205,7 @@ _NEMOTRON_H_ONLY = (
 )
 _GPT_OSS_BIAS = Const(True, "models/gpt_oss/gpt_oss_bridge.py:62")
 
+_M3 = "models/minimax_m3/minimax_m3_bridge.py"
 _K25 = "models/kimi_vl/kimi_k25_vl_bridge.py"
 _MOON = "models/kimi_vl/modeling_kimi_k25_vl.py:157"
 """Where Bridge loads the tower from the model's repository."""
@@ -457,6 +459,56 @@ FAMILIES: Mapping[str, Family] = {
             "Megatron Bridge leaves out the MTP modules: models/minimax_m2/minimax_m2_bridge.py:126.",
         ),
     ),
+    "minimax_m3_vl": Family(
+        _CORE
+        | {
+            "qk_norm": Flag("use_qk_norm", absent=True),
+            "position_embedding_type": Const("rope", f"{_M3}:314"),
+            "ffn_hidden": Int("dense_intermediate_size"),
+            "experts": Int("num_local_experts"),
+            "expert_hidden": Int("intermediate_size"),
+            "shared_expert_hidden": Int("shared_intermediate_size"),
+            "dense_layers": Zeros("moe_layer_freq", alone=True, number="first_k_dense_replace"),
+        },
+        (
+            Only("model_type", ("minimax_m3_vl_text", "minimax_m3"), "another language model"),
+            Only("hidden_act", ("swigluoai", "silu"), "Megatron Bridge builds this family with GPT-OSS's activation"),
+            Only("swiglu_alpha", (1.702,), "Megatron Bridge builds this family with GPT-OSS's activation"),
+            Only("qk_norm_type", ("per_head",), "Megatron Bridge normalises each head of this family"),
+            Only("n_shared_experts", (1,), "shared_intermediate_size is the width of the only shared expert"),
+            Only("attention_output_gate", (False,), "Megatron Bridge builds this family without a gate of attention"),
+            Only("scoring_func", ("sigmoid",), "Megatron Bridge builds this family's router with that score"),
+            Only("use_routing_bias", (True,), "Megatron Bridge builds this family's router with an expert bias"),
+            _UNTIED,
+            Alike("moe_intermediate_size", "intermediate_size"),
+            Only("swiglu_limit", (7.0, 7), "Megatron Bridge builds this family with GPT-OSS's activation"),
+            Only("use_gemma_norm", (True, False), "Megatron Bridge builds either norm"),
+            Unbuilt("sparse_attention_config"),
+            Unbuilt("num_nextn_predict_layers"),
+        ),
+        (
+            "The language model alone, as Megatron Bridge's recipes train it: recipes/minimax/h100/minimax_m3.py:43.",
+            f"Megatron Bridge trains full attention, without the indexer of sparse attention: {_M3}:261.",
+            f"It leaves out the MTP modules: {_M3}:389.",
+            "The router's expert bias is a buffer, not a parameter.",
+        ),
+        language=(
+            _UNTIED,
+            *map(
+                Unbuilt,
+                (
+                    "text_config",
+                    "vision_config",
+                    "projector_hidden_size",
+                    "multimodal_projector_bias",
+                    "img_token_compression_config",
+                    "image_token_index",
+                    "video_token_index",
+                    "merged_hidden_size",
+                ),
+            ),
+        ),
+    ),
     "exaone_moe": Family(
         _CORE
         | _TIED
@@ -582,6 +634,10 @@ NAMES: Mapping[str, str] = {
     "zai-org/GLM-4.5-Air": "glm45_air_106b",
 }
 """Names that Megatron Bridge's recipes use for a Hugging Face id."""
+FLAT: Mapping[str, str] = {"minimax_m3": "minimax_m3_vl"}
+"""The family of which a `model_type` is the language model alone, with its fields at the top level. NVIDIA's
+aiconfigurator writes such files; the Hub's file has them in `text_config`."""
+
 REVISIONS: Mapping[str, tuple[str, str]] = {
     "zai-org/GLM-5.2": ("4d67f66cc64d3219133b767c253b2ad1425c6c88", 'bridge "recipes/glm/gb200/glm5.py:30"'),
     "Qwen/Qwen3-30B-A3B": ("ad44e777bcd18fa416d9da3bd8f70d33ebb85d39", 'bridge "recipes/qwen/h100/qwen3_moe.py:29"'),

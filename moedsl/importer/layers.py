@@ -109,11 +109,13 @@ def listed_mlps(dense: int, layers: int) -> list[str]:
 
 @frozen
 class Zeros(OneKey):
-    """Count the zeros at the start of a list of 0 and 1, one for each layer; `alone` if no other is 0."""
+    """Count the zeros at the start of a list of 0 and 1, one for each layer; `alone` if no other is 0. `number` is a
+    key that may state the count too."""
 
     key: str
     alone: bool = False
     layers: str = "num_hidden_layers"
+    number: str = ""
 
     def read(self, fields: Fields) -> int:
         marks, layers = fields.get(self.key), fields.config.get(self.layers)
@@ -123,6 +125,8 @@ class Zeros(OneKey):
         leading = (*marks, 1).index(1)
         if self.alone and marks != leading_zeros(leading, len(marks)):
             fields.refuse("import.unsupported_value", self.key, f"{show(marks)}: only leading layers can be 0")
+        if self.number and fields.integer(self.number, 0, leading, leading) != leading:
+            fields.refuse("import.unsupported_value", self.number, f"contradicts {self.key}, which has {leading}")
         return leading
 
 

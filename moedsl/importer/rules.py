@@ -230,23 +230,44 @@ class Alike:
 
 
 @frozen
+class Unbuilt:
+    """A key of a part that Megatron Bridge leaves out of the model, so that any value is right."""
+
+    key: str
+
+    def check(self, fields: Fields) -> None:
+        """Mark the key as read."""
+        fields.get(self.key)
+
+
+Check = Only | Alike | Unbuilt
+
+
+@frozen
 class Family:
     """One `model_type`: a rule for each fact, keys with few legal values, remarks for the declaration."""
 
     facts: Mapping[str, Rule]
-    only: tuple[Only | Alike, ...] = ()
+    only: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()
     vision: Mapping[str, Rule] = Factory(dict)
     """Rules for `vision_config`; the language model is in `text_config` then."""
-    vision_only: tuple[Only | Alike, ...] = ()
+    vision_only: tuple[Check, ...] = ()
     outer: Mapping[str, Rule] = Factory(dict)
     """Facts at the top level of a configuration with a `text_config`."""
+    language: tuple[Check, ...] = ()
+    """Checks of the top level where Bridge's recipes train the language model in `text_config` alone."""
     bridge: bool = True
     """Whether Megatron Bridge 0.6.2 has a bridge for it."""
 
+    @property
+    def nested(self) -> bool:
+        """Whether the language model is in `text_config`."""
+        return bool(self.vision or self.language)
+
     def settled(self, config: Mapping[str, Any]) -> Family:
         """Limit rules that can read several keys to those that `config` has."""
-        text = config.get("text_config") if self.vision else config
+        text = config.get("text_config") if self.nested else config
         said: Mapping[str, Any] = text if isinstance(text, Mapping) else {}
         return evolve(self, facts={f: _settled(r, said) for f, r in self.facts.items()})
 

@@ -44,13 +44,6 @@ UNSUPPORTED: Mapping[str, Unsupported] = {
     "hy_v3": Unsupported("Hunyuan V3", _UNCOMPARED),
     "kimi_k3": Unsupported("Kimi-K3", "Megatron Bridge 0.6.2 has no bridge for KimiK3ForConditionalGeneration", False),
     "kimi_linear": Unsupported("Kimi-Linear", "Megatron Bridge 0.6.2 has no bridge for KimiLinearForCausalLM", False),
-    "minimax_m3": Unsupported(
-        "MiniMax-M3",
-        "Megatron Bridge 0.6.2 bridges minimax_m3_vl alone (models/minimax_m3/minimax_m3_bridge.py:230), and "
-        "transformers 5.12 does not know minimax_m3",
-        False,
-    ),
-    "minimax_m3_vl": Unsupported("MiniMax-M3 with vision", _TOWER),
     "qwen3_omni_moe": Unsupported("Qwen3-Omni", _SOUND),
     "sarvam_mla": Unsupported("Sarvam 105B", _UNCOMPARED),
     "sarvam_moe": Unsupported("Sarvam 30B", _UNCOMPARED),

@@ -82,7 +82,7 @@ def write(
     out += [f"model {name} {{", f'  hf "{hf}"']
     out += [f'  revision "{revision[0]}"', f"    cite {revision[1]}"] if revision else []
     out += [f'  family {family} cite config "model_type"']
-    text = "text_config." if table.vision else ""
+    text = "text_config." if table.nested else ""
     out += _block(
         _LINES, facts, {**table.facts, **table.outer}, Model, "  ", lambda fact: "" if fact in table.outer else text
     )

@@ -22,6 +22,8 @@ FLEX_HELPER = "apply_flex_dispatcher_backend"
 MOST_NESTED = 300
 """The deepest nesting of a file that is read: the reader calls itself."""
 _MAKERS = ("_config", "_common")
+_LANGUAGE = ("to_text_provider",)
+"""Methods of a provider that give the one of its language model."""
 """Endings of Bridge's names for functions that return a ConfigContainer."""
 _SECTIONS = frozenset(n.partition(".")[0] for n in field_names()) | {"env_vars"}
 
@@ -325,6 +327,9 @@ class _Body:
         self.reader.assign(section, UNKNOWN, self.at(call))
         self.reader.unread.popitem()
         self.reader.places[section] = self.reader.behind(self.at(call))
+        if leaf in _LANGUAGE and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
+            call = call.func.value
+            leaf = _dotted(call.func).rpartition(".")[2]
         if leaf == "to_megatron_provider":
             self.model(call)
         elif leaf.endswith("_mixed") and section == "mixed_precision":

@@ -24,6 +24,8 @@ class Family:
     """Whether the recipe gives Bridge the configuration alone, because Bridge would download all weights."""
     encoder: str | None = None
     """Bridge's Energon task encoder; a family that has one reads images."""
+    language: str | None = None
+    """The method of the provider that gives the one of the language model alone, which Bridge's recipes train."""
     hybrid: bool = False
     """Whether each layer is one block, named by a letter of the model's pattern: Mamba-2, attention, experts or MLP."""
 
@@ -53,6 +55,7 @@ _FAMILIES = {
     "nemotron_h": Family(hybrid=True),  # transformers has its own code; the code of the checkpoint is not used
     # its bridge lists the checkpoint's tensors (bridge models/mimo_v2_flash/mimo_v2_flash_bridge.py:182)
     "mimo_v2_flash": Family(remote_code=True, config_only=True),
+    "minimax_m3_vl": Family(language="to_text_provider"),  # bridge recipes/minimax/h100/minimax_m3.py:43
     "kimi_k2": Family(remote_code=True),  # bridge recipes/kimi/h100/kimi_k2.py:99
 }
 

@@ -181,6 +181,7 @@ def finished(d: Draft, ours: Answer | None) -> Imported:
     if ours is None:
         laws = _broken(d)
         said = [f"the layout, which {r.id} refuses: {r.because} ({', '.join(r.cites)})" for r in laws]
+        said = said or [f"the layout, which is refused: {x.message}" for x in d.result.diagnostics if x.is_error]
         return Imported(d.text(evolve(d.below, comments=(*said, _REFUSED))), (*_refusals(d, laws),))
     decided = decided_fields(d.result.plans[0])
     wanted = {p: v for p, v in differing(d.recipe, ours, decided) if p not in d.below.sets}

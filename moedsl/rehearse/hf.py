@@ -25,7 +25,7 @@ from moedsl.importer.layers import (
     listed_mlps,
     marked_windows,
 )
-from moedsl.importer.rules import Alike, Flag, HeadDim, Int, Product
+from moedsl.importer.rules import Alike, Flag, HeadDim, Int, Product, Unbuilt
 from moedsl.schema.facts import Model
 from moedsl.support.resources import stdlib_dir
 from moedsl.verify import hub
@@ -78,7 +78,14 @@ def files(folder: Path, small: Model) -> dict[str, str]:
 
 def resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
     """Write the facts of `m` into `config`, each into the field from which `moedsl models add` reads it."""
-    out = dict(config)
+    if FAMILIES[m.family].language:
+        return {**config, "text_config": _resized(config["text_config"], m)}
+    return _resized(config, m)
+
+
+def _resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
+    unbuilt = {c.key for c in FAMILIES[m.family].only if isinstance(c, Unbuilt)}  # they may count the layers
+    out = {key: value for key, value in config.items() if key not in unbuilt}
     for fact, rule in FAMILIES[m.family].facts.items():
         value = getattr(m, fact)
         match rule:
@@ -125,7 +132,8 @@ def _listed(
         case Marked():
             return {rule.key: marked_windows(number, m.window_leading, m.layers)}
         case Zeros():
-            return {rule.key: leading_zeros(number, m.layers)} if rule.alone else {}
+            counted = {rule.number: number} if rule.number in config else {}
+            return {rule.key: leading_zeros(number, m.layers), **counted} if rule.alone else {}
         case Every():
             kinds = listed_kinds(number, m.layers, "linear_attention")
         case Sharing():

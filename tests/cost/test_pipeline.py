@@ -92,7 +92,15 @@ def test_mtp_that_takes_a_layer_beside_it_has_one(key):
     layouts = [layout_for(m, pp, vpp) for pp in (5, 16, 32) for vpp in (1, 2)]
     assert all(c.layers for x in layouts if x is not None for c in x.chunks)
     _, wrong = parse_layout(f"Et*{m.layers}|mL", m, 2, 1)
-    assert any("every chunk needs a layer" in w for w in wrong)
+    assert any("a chunk without a layer t" in w for w in wrong)
+
+
+@pytest.mark.parametrize(("key", "refused"), [("exaone_moe_236b_a23b", False), ("glm5_744b", True)])
+def test_a_chunk_without_a_layer_between_others(key, refused):
+    """Bridge builds it beside a dense MTP layer, and refuses it with sparse attention and MTP: `rule_cases.py`."""
+    m = model(key)
+    _, wrong = parse_layout(f"Et*{m.layers - 1}||tmL", m, 3, 1)
+    assert [w.startswith("a chunk without a layer t") for w in wrong] == [True] * refused
 
 
 def test_the_column_is_the_scalar_answer():

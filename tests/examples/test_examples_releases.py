@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from moedsl.compiler import load_stdlib
+from moedsl.megatron import unbuilt
 from moedsl.megatron.releases import Release
 from moedsl.verify.client import Server
 from tests.helpers import rotation, targets
+from tests.helpers.cost_models import enough_gpus, model
 from tests.helpers.paths import EXAMPLES
-from tests.helpers.programs import compiled, written
+from tests.helpers.programs import compiled, judged, written
 from tests.helpers.targets import OLDER, available
 
 pytestmark = pytest.mark.bridge
@@ -26,6 +29,11 @@ REFUSED = {
     ("workflow_profile", "0.4.2"): "builds MTP with ordinary attention",
 }
 """What a release cannot do, by example."""
+BUILT = [
+    (name, r)
+    for r in rotation.some("release", OLDER, 1)
+    for name in rotation.some("models of releases", sorted(load_stdlib().models), 2)
+]
 CASES = [(e, r) for r in rotation.some("release", OLDER, 1) for e in rotation.some("releases", EXAMPLES, 5)]
 
 
@@ -51,9 +59,29 @@ def test_the_release_accepts_the_example(
     assert not result.failed, result.diagnostics
     if targets.EXAMPLES not in targets.ASKED:
         return
+    for report in started(release, servers).judge(written(result, tmp_path)):
+        assert report.ok, report.to_json()
+        assert report.versions["megatron-bridge"] == release.bridge
+
+
+def started(release: Release, servers: dict[str, Server]) -> Server:
     available(release)
     if release.bridge not in servers:
         servers[release.bridge] = Server(2, release)
-    for report in servers[release.bridge].judge(written(result, tmp_path)):
-        assert report.ok, report.to_json()
-        assert report.versions["megatron-bridge"] == release.bridge
+    return servers[release.bridge]
+
+
+@pytest.mark.parametrize(("name", "release"), BUILT, ids=lambda c: c if isinstance(c, str) else c.bridge)
+def test_the_release_builds_the_model_with_the_counted_parameters_or_it_is_refused(
+    name: str, release: Release, servers: dict[str, Server], tmp_path: Path
+) -> None:
+    """As the table of families in docs/models.md says for each release."""
+    run = f"{name}; gb300 x {enough_gpus(model(name))}; seq 4k; fit first; target bridge {release.minor}"
+    why = unbuilt.why(model(name), release.bridge)
+    if why is not None:
+        assert [d for d in compiled(run).diagnostics if d.is_error and why in d.message]
+        return
+    if targets.EXAMPLES not in targets.ASKED:
+        return
+    (report,) = judged(started(release, servers), {"run": run}, tmp_path).values()
+    assert report.ok and all(stage["planned"] is not None for stage in report.stages), report.to_json()

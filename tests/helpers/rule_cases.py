@@ -313,6 +313,22 @@ CASES: dict[str, Case] = {
     "shared keys, stages that start with an indexer": _case(
         None, _GLM52, pipeline_layout="Et*38|t*40mL", facts={"mtp_layers": 1}, build=True
     ),
+    "sparse attention, a chunk between others without a layer": _case(
+        "check.pipeline_layout",
+        _GLM5,
+        pp=2,
+        vpp=2,
+        ep=32,
+        pipeline_layout="Et*39||t*20|t*19mL",
+        facts={"mtp_layers": 1},
+        build=True,
+    ),
+    "sparse attention, a chunk without a layer, no MTP": _case(
+        None, _GLM5, pp=2, vpp=2, ep=32, pipeline_layout="Et*39||t*20|t*19L", facts={"mtp_layers": 0}, build=True
+    ),
+    "K-EXAONE: a stage between others without a layer": _case(
+        None, _EXAONE, pp=4, ep=16, pipeline_layout="Et*24||t*12|t*12mL", build=True
+    ),
     "vision with delta nets and vpp": _case(None, _VL35, pp=2, vpp=4, build=True),
     "vision with delta nets and expert overlap": _case("vision.no_ep_overlap", _VL35, build=True, **_OVERLAP),
     "vision with delta nets and a captured router": _case(
@@ -368,8 +384,12 @@ LATER: dict[str, tuple[Case, str]] = {
     ),
     "sparse attention, projections recomputed": (_case(None, _GLM5, recompute=["mla_up_proj"]), "it computes"),
     "sparse attention, an adapter of the projection that it reads": (
-        _adapted("kv_up_is_read", "lora targets=[linear_kv_up_proj]", _GLM5, "sparse_adapters"),
-        "LoRALinear has no weight (core/transformer/experimental_attention_variant/absorbed_mla.py:686), in the first forward",
+        _adapted("kv_up_is_read", "dora targets=[linear_kv_up_proj]", _GLM5, "sparse_adapters"),
+        "DoRALinear has no weight (core/transformer/experimental_attention_variant/absorbed_mla.py:686), in the first forward",
+    ),
+    "sparse attention, LoRA of the projection that it reads": (
+        _adapted(None, "lora targets=[linear_kv_up_proj]", _GLM5),
+        "LoRALinear has the weight with the product of its adapter (bridge/peft/lora_layers.py:36)",
     ),
     "sparse attention, an adapter of the projection that it calls": (
         _adapted(None, "lora targets=[linear_q_up_proj]", _GLM5),

@@ -180,6 +180,7 @@ PUBLISHED = {
     "glm5_744b": 743_911_199_232,
     "glm51_744b": 743_911_199_232,
     "glm52_744b": 743_377_000_704,
+    "minimax_m3": 425_950_417_920,  # of 427,040,132,864, without the tower, its projector and the indexers
     "mimo_v2_flash": 308_778_768_832,  # its class is on the hub alone: the total that Megatron builds; published: 309B
 }
 
@@ -222,6 +223,7 @@ BUILT = {
     "exaone_moe_236b_a23b": 237_099_663_616,
     "glm51_744b": 753_864_119_552,
     "glm52_744b": 753_329_921_024,
+    "minimax_m3": 425_950_417_920,
     "mimo_v2_flash": 308_778_768_832,
 }
 
