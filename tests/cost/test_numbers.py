@@ -56,7 +56,8 @@ def numbers(text: str) -> Iterator[float]:
     sizes = {id(k.value) for n in ast.walk(tree) if isinstance(n, ast.Call) for k in n.keywords if k.arg == "maxsize"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and id(node) not in sizes:
-            if node.value != int(node.value) or node.value > COUNTED:
+            counts = node.value == int(node.value) and node.value <= COUNTED
+            if not counts:
                 yield node.value
 
 
