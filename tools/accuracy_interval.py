@@ -140,7 +140,7 @@ class Left:
         return self.off <= self.half(u)
 
 
-def chosen(left: Left, between: float = 0.0) -> Unexplained:
+def chosen(left: Left) -> Unexplained:
     """Choose the deviations beyond the constants: those whose intervals are shortest, with what runs outside cost; then
     so large that nine of ten runs lie inside, of those that resemble the fit's and of the others."""
     x = np.array([0.06, 0.08, *(1.0 for _ in uncertainty.ADDED)])
@@ -157,7 +157,7 @@ def chosen(left: Left, between: float = 0.0) -> Unexplained:
     others = left.only(~left.like)
     known = others.half(_unexplained(np.array([0.0, 0.0, *x[2:]]))) / NINE_OF_TEN
     x[1] = max(x[0], unexplained(others.off, known) if len(known) else 0.0)
-    return _unexplained(x, between)
+    return _unexplained(x)
 
 
 def _cost(left: Left, x: Floats) -> float:
@@ -165,9 +165,9 @@ def _cost(left: Left, x: Floats) -> float:
     return float(np.mean(2 * half + OUTSIDE * np.maximum(left.off - half, 0)))
 
 
-def _unexplained(x: Floats, between: float = 0.0) -> Unexplained:
+def _unexplained(x: Floats) -> Unexplained:
     like, unlike, *added = map(float, x)
-    return Unexplained(like, unlike, between, dict(zip(uncertainty.ADDED, added, strict=True)))
+    return Unexplained(like, unlike, 0.0, dict(zip(uncertainty.ADDED, added, strict=True)))
 
 
 def unexplained(off: Floats, spread: Floats) -> float:
@@ -176,10 +176,8 @@ def unexplained(off: Floats, spread: Floats) -> float:
     return float(np.sqrt(np.quantile(beyond, 0.9)))
 
 
-def between(
-    runs: Sequence[Measured], moved: Mapping[str, Floats], slope: Slopes, share: Slopes, u: Unexplained
-) -> float:
-    """Return what is not explained of the difference of two layouts of a model on a GPU, in one length, format and
+def between(runs: Sequence[Measured], moved: Mapping[str, Floats], slope: Slopes) -> float:
+    """Return what the constants leave of the difference of two layouts of a model on a GPU, in one length, format and
     routing. `moved` is the covariance by architecture. A layout with several runs has their mean error."""
     error = {id: e for arch in moved for id, e in _errors(runs, arch)}
     layouts = dict[tuple[Any, ...], list[Measured]]()
@@ -190,8 +188,7 @@ def between(
         if a[0] == b[0]:
             apart = slope[mine[0].id] - slope[others[0].id]
             off.append(float(np.mean([error[r.id] for r in mine]) - np.mean([error[r.id] for r in others])))
-            added = (share[mine[0].id] - share[others[0].id]) * [*u.added.values()]
-            spread.append(float(np.sqrt(apart @ moved[mine[0].arch] @ apart + added @ added)))
+            spread.append(float(np.sqrt(apart @ moved[mine[0].arch] @ apart)))
     return unexplained(np.array(off), np.array(spread))
 
 
@@ -231,8 +228,7 @@ def write(
         moved[arch] = TOLD**2 * covariance(mine, c, slope)
         asked = {p.run.id for p in found if p.run.arch == arch}
         generations[arch] = {**_seen(mine), "constants": _constants(c, moved[arch], [slope[id] for id in asked])}
-    u = chosen(Left.of(found, share))
-    u = evolve(u, between=between(runs, moved, slope, share, u))
+    u = evolve(chosen(Left.of(found, share)), between=between(runs, moved, slope))
     generations |= further(papers, runs)
     data = {"unexplained": {k: _short(v) for k, v in asdict(u).items()}, "generations": generations}
     FILE.write_text(_text(data) + "\n", encoding="utf-8")

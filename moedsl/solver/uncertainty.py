@@ -172,12 +172,10 @@ def leaning(cost: Cost, cols: Columns, base: Floats) -> Floats:
 
 
 def loads(cost: Cost, slope: Floats) -> Floats:
-    """Return rows of `leaning` times a factor of the covariance of what they lean on: the covariance of two steps is
-    the product of their rows."""
-    generations, unexplained = known()
-    seen = generations[cost.hardware.arch]
-    n = len(seen.names)
-    return np.hstack([slope[:, :n] @ seen.factor, slope[:, n:] * [*unexplained.added.values()]])
+    """Return rows of `leaning` times a factor of the covariance of the constants: what of their steps moves together is
+    the product of their rows. Layouts of one run have the same router and hosts, so `ADDED` does not count."""
+    seen = known()[0][cost.hardware.arch]
+    return slope[:, : len(seen.names)] @ seen.factor
 
 
 def doubt(cost: Cost, slope: Floats) -> Doubt:
@@ -186,7 +184,8 @@ def doubt(cost: Cost, slope: Floats) -> Doubt:
     seen = generations[cost.hardware.arch]
     differs = (*unlike(cost, seen),)
     beyond = unexplained.unlike if differs else unexplained.like
-    spread = np.hypot(np.linalg.norm(loads(cost, slope[None, :])), beyond)
+    added = slope[len(seen.names) :] * [*unexplained.added.values()]
+    spread = np.linalg.norm([*loads(cost, slope[None, :])[0], *added, beyond])
     return Doubt(float(spread), (*_most(cost, seen, unexplained, slope),), differs)
 
 
