@@ -16,9 +16,9 @@ from accuracy_groups import Key, Prediction, speed
 from accuracy_interval import Slopes, resembles, spreads
 from attrs import frozen
 
-from moedsl.calibrate.fit import fit
+from moedsl.calibrate.fit import Floats, fit
 from moedsl.calibrate.runs import Measured
-from moedsl.schema.calibration import Constants, first_guess
+from moedsl.schema.calibration import Constants, first_guess, fitted
 
 
 @frozen
@@ -47,6 +47,7 @@ def left_out(
 ) -> dict[str, list[Prediction]]:
     """Return the predictions by the name of the grouping; with slopes also how far the constants leave them open."""
     _JOBS[:] = [f.seen for f in some]
+    _SLOPES.update(slope)
     out: dict[str, list[Prediction]] = {f.name: [] for f in some}
     for f, constants in zip(some, _fits(workers), strict=True):
         open_ = spreads(f.unseen, f.seen, constants, slope) if slope else [0.0] * len(f.unseen)
@@ -59,19 +60,27 @@ def left_out(
 
 _JOBS: list[Sequence[Measured]] = []
 """What the processes of `left_out` fit, which they inherit: runs are too large to send."""
+_SLOPES: dict[str, Floats] = {}
+"""The slopes of the runs, where a fit begins."""
 
 
 def _fits(workers: int) -> list[Constants]:
-    numbers = range(len(_JOBS))
+    same = {tuple(r.id for r in seen): i for i, seen in reversed([*enumerate(_JOBS)])}
     if workers == 1:
-        return [_fitted(i) for i in numbers]
-    with ProcessPoolExecutor(workers, get_context("fork")) as pool:
-        return list(pool.map(_fitted, numbers))
+        found = {i: _fitted(i) for i in same.values()}
+    else:
+        with ProcessPoolExecutor(workers, get_context("fork")) as pool:
+            found = dict(zip(same.values(), pool.map(_fitted, same.values()), strict=True))
+    return [found[same[tuple(r.id for r in seen)]] for seen in _JOBS]
 
 
 def _fitted(number: int) -> Constants:
     seen = _JOBS[number]
-    return fit(seen, first_guess(seen[0].cost.hardware.constants)).constants
+    stated = seen[0].cost.hardware.constants
+    if not _SLOPES:
+        return fit(seen, first_guess(stated)).constants
+    at = [[*stated.known].index(name) for name in fitted(stated)]
+    return fit(seen, first_guess(stated), near=(stated, np.array([_SLOPES[r.id][at] for r in seen]))).constants
 
 
 def rival(r: Measured, seen: Sequence[Measured]) -> float:

@@ -24,7 +24,7 @@ PARTS: Mapping[str, Callable[[float, Report], float]] = {
     "step": lambda whole, at: whole,
     "expert products": lambda whole, at: at["experts"],
     "other kernels on the main stream": lambda whole, at: sum(at[part] for part in ON_STREAM) - at["experts"],
-    "waiting for other stages": lambda whole, at: whole - sum(at[part] for part in (*ON_STREAM, "launch")),
+    "sends between stages": lambda whole, at: at["between_stages"],
     "reduce-scatter of gradients": lambda whole, at: at["reduction"],
 }
 """A part of a step, from the seconds of the step and those of the stage."""

@@ -34,15 +34,23 @@ class Fit:
     moved: tuple[str, ...]
 
 
-def fit(runs: Sequence[Measured], start: Constants, progress: Progress = lambda _: None) -> Fit:
-    """Fit the constants of one architecture to the runs on it that measured their speed."""
+def fit(
+    runs: Sequence[Measured],
+    start: Constants,
+    progress: Progress = lambda _: None,
+    near: tuple[Constants, Floats] | None = None,
+) -> Fit:
+    """Fit the constants of one architecture to the runs on it that measured their speed. The search begins at the
+    constants `near`, if they are given, with the slopes there of the log of each run's step by each constant."""
     known = fitted(start)
     votes = _votes(runs)
     x0 = np.log([getattr(start, name) for name in known])
-    x, weights = x0, votes
+    x, slope, weights = x0, None, votes
+    if near is not None:
+        x, slope = np.log([getattr(near[0], name) for name in known]), near[1]
     for i in range(ROUNDS):
         progress(f"fitting {len(runs)} runs, round {i + 1} of {ROUNDS}")
-        x = _search(runs, start, x0, x, weights)
+        x, slope = _search(runs, start, x0, x, weights, slope, fresh=near is None)
         weights = votes * _kept(errors(runs, _constants(start, x)))
     spread = np.array([c.spread for c in known.values()])
     moved = tuple(n for n, far in zip(known, np.abs(x - x0) > spread / 10, strict=True) if far)
@@ -79,38 +87,58 @@ def _votes(runs: Sequence[Measured]) -> Floats:
     return np.array([1 / np.sqrt(shared[k]) for k in keys])
 
 
-def _search(runs: Sequence[Measured], start: Constants, x0: Floats, x: Floats, weights: Floats) -> Floats:
-    """Take Levenberg and Marquardt's steps, clipped to the ranges."""
+def _search(
+    runs: Sequence[Measured],
+    start: Constants,
+    x0: Floats,
+    x: Floats,
+    weights: Floats,
+    slope: Floats | None,
+    fresh: bool,
+) -> tuple[Floats, Floats | None]:
+    """Take Levenberg and Marquardt's steps, clipped to the ranges, and return the slopes too. They are taken again
+    where a step fails, and where a search that has to end with fresh ones would end."""
     known = [*fitted(start).values()]
     low, high = _log(known, lambda c: c.low), _log(known, lambda c: c.high)
     spread = np.array([c.spread for c in known])
     asked, measured = batches(runs), np.log([r.tokens or np.nan for r in runs])
 
-    def residuals(x: Floats) -> Floats:
-        off = measured - np.log(predicted(asked, _constants(start, x)))
+    def off(x: Floats) -> Floats:
+        return measured - np.log(predicted(asked, _constants(start, x)))
+
+    def residuals(off: Floats, x: Floats) -> Floats:
         return np.concatenate([weights / EXACT * off, (x - x0) / spread])
 
-    f, damping = residuals(x), 1e-2
+    o, damping, new = off(x), 1e-2, False
     for _ in range(STEPS):
-        slope = _slope(residuals, x, f, high)
-        square = slope.T @ slope
-        step = np.linalg.solve(square + damping * np.diag(np.diag(square)), -slope.T @ f)
+        if slope is None:
+            slope, new = _slope(off, x, o, high), True
+        f, rows = residuals(o, x), np.vstack([(weights / EXACT)[:, None] * slope, np.diag(1 / spread)])
+        square = rows.T @ rows
+        step = np.linalg.solve(square + damping * np.diag(np.diag(square)), -rows.T @ f)
         y = np.clip(x + step, low, high)
-        g = residuals(y)
-        better = g @ g < f @ f
-        done = better and f @ f - g @ g < 1e-4 * (f @ f)
-        x, f, damping = (y, g, damping / 3) if better else (x, f, damping * 4)
-        if done:
+        after = off(y)
+        g = residuals(after, y)
+        gain = f @ f - g @ g
+        small = abs(gain) < 1e-4 * (f @ f)
+        if gain > 0:
+            x, o, damping = y, after, damping / 3
+        elif new:
+            damping *= 4
+        if small and (new or not fresh):
             break
-    return x
+        if not new and (small or gain < 0):
+            slope = None
+        new = new and gain <= 0
+    return x, slope
 
 
-def _slope(residuals: Callable[[Floats], Floats], x: Floats, f: Floats, high: Floats) -> Floats:
+def _slope(off: Callable[[Floats], Floats], x: Floats, o: Floats, high: Floats) -> Floats:
     """The Jacobian by forward differences; backward at the end of a range."""
-    out = np.empty((len(f), len(x)))
+    out = np.empty((len(o), len(x)))
     for i in range(len(x)):
         step = 1e-3 if x[i] + 1e-3 <= high[i] else -1e-3
         y = x.copy()
         y[i] += step
-        out[:, i] = (residuals(y) - f) / step
+        out[:, i] = (off(y) - o) / step
     return out

@@ -250,7 +250,9 @@ class Cost:
 
     def stage_report(self, row: Mapping[str, int], stage: int) -> dict[str, float]:
         """Return one stage's seconds of a step, to compare with a profile: by part of `step.MICROBATCH`, its compute by
-        part of `compute.Work`, and the whole `reduction` of its gradients. ValueError as in `time_report`."""
+        part of `compute.Work`, the whole `reduction` of its gradients, and what its kernels of NCCL take to send to and
+        receive from other stages (`between_stages`), whatever else runs meanwhile: their wait for the others, and all
+        transfers. ValueError as in `time_report`."""
         full = self._keyed(row)
         mine, m = profiles.time(self.model, self._layout(full))[stage], float(full["microbatches"])
         t, once = (rows.Levels.of(full, names).table(names, 1) for names in (step.LAYER, step.ONCE))
@@ -262,7 +264,11 @@ class Cost:
         )
         reduction = float(mine @ step.matrix(self.model, {"reduction": wire}, ("reduction",), 1)[:, 0])
         alone = {part: (part,) for parts in step.KINDS.values() for part in parts}
-        return {**parts, **self._work(full, t, mine, alone), "reduction": reduction}
+        whole = self.time_report(row)
+        waits = whole["bubble"] + sum(whole[part] - parts[part] for part in step.MICROBATCH)
+        hop = communication.pipeline(self.model, self.hardware, full, self.gpus, self.seq)
+        sends = m * float(hop) * step.transfers(stage, int(full["pp"]), int(full["vpp"]))
+        return {**parts, **self._work(full, t, mine, alone), "reduction": reduction, "between_stages": waits + sends}
 
     def _work(
         self, full: Mapping[str, Ints], t: Table, profile: Floats, kinds: Mapping[str, tuple[str, ...]]

@@ -200,7 +200,7 @@ def _layers(
 ) -> None:
     at = shape.inverse
     full = t.has("recompute", BIT["full"])
-    transfer, block, normed = wires[0][at], wires[1][at] * (1.0 + 0.4 * full), wires[2][at] * (1.0 + full)
+    transfer, block, normed = wires[0][at], wires[1][at] * (1.0 + full * 2 / 5), wires[2][at] * (1.0 + full)
     split, (launch, idle) = _split_blocks(m, adapter), host
     none = np.zeros(len(at))
     for name in kinds(m):
@@ -280,6 +280,13 @@ def between_stages(k: Constants, hop: Floats, microbatch: Floats, pp: Ints, vpp:
     each = 2.0 * vpp * hop
     left = np.maximum(each - k.window_microbatch * microbatch, k.p2p_exposed * each)
     return np.where(vpp > 1, left, each) * microbatches + 2.0 * (pp - 1) * hop
+
+
+def transfers(stage: int, pp: int, vpp: int) -> int:
+    """Count the transfers of a microbatch between a stage and others: each chunk receives its input and sends its
+    output, and the same with their gradients, but for the ends of the model (core
+    pipeline_parallel/p2p_communication.py)."""
+    return 4 * vpp - 2 * (stage == 0) - 2 * (stage == pp - 1)
 
 
 def stragglers(hw: Hardware, microbatch: Floats, tokens: Floats, groups: Floats, microbatches: Floats) -> Floats:

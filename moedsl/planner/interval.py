@@ -47,5 +47,5 @@ def _key(codes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _interval(step_time: float, d: uncertainty.Doubt) -> Interval:
-    leans = tuple(Leaning(c.name, moves, c.about) for c, moves in d.leans_on)
+    leans = tuple(Leaning(t.name, t.moves, t.about) for t in d.leans_on)
     return Interval(step_time / d.factor, step_time * d.factor, leans, d.unlike)

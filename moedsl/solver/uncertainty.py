@@ -1,8 +1,13 @@
-"""Estimate how well a step time is known: by the constants that it leans on, and by what they do not explain.
+"""Estimate how well a step time is known: by the constants that it leans on, by how much of it differs from run to run,
+and by what neither explains.
 
 stdlib/calibration/uncertainty.json has, for each generation of GPUs, how the logs of its constants may still move
 together after their fit (without a run: within their ranges), and the runs that they were fitted to; and, from runs
 that were left out of a fit, the errors beyond that. `make accuracy` writes it.
+
+Two parts of a step differ from run to run, however many runs a constant is fitted to: what uneven tokens add, which
+the router and its data decide, and what launches add, which the host and the release decide. A step with more of them
+is known less well.
 """
 
 from __future__ import annotations
@@ -19,7 +24,6 @@ from moedsl.classes.fields import evolve, field, frozen
 from moedsl.cost.again import Again
 from moedsl.cost.estimate import Columns, Cost
 from moedsl.cost.rows import Floats
-from moedsl.schema.calibration import Constant
 from moedsl.schema.facts import Model
 from moedsl.support.resources import stdlib_dir
 
@@ -30,6 +34,23 @@ SHOWN = 3
 """The constants that are named."""
 NUDGE = 0.02
 """How far a constant is moved to see its slope at a run, as a log."""
+ADDED: Mapping[str, tuple[Mapping[str, float], str]] = {
+    "uneven tokens": (
+        {"skew": 1.0, "skew_free": 0.0, "straggling": 0.0},
+        "the time that uneven tokens add, which the router and its data decide",
+    ),
+    "launches": (
+        dict.fromkeys(
+            (
+                "host_attention", "host_router", "host_preprocess", "host_experts", "host_expert", "host_dense",
+                "host_mamba", "host_scan", "host_delta", "host_adapter", "host_collective",
+            ),
+            0.0,
+        ),
+        "the time that the host's launches add, which the host and the release decide",
+    ),
+}  # fmt: skip
+"""What differs from run to run: the constants of a step without it, and what it is."""
 
 
 @frozen
@@ -41,6 +62,8 @@ class Seen:
     """The covariance of the logs of the constants is this times its transpose."""
     families: tuple[str, ...]
     """Families of attention (`family`) of the runs with experts."""
+    on: tuple[str, ...]
+    """Their GPUs."""
     gpus: int
     """The most GPUs."""
     seq: int
@@ -62,6 +85,18 @@ class Unexplained:
     """Of one that does not."""
     between: float
     """Of the difference of two layouts of the same run."""
+    added: Mapping[str, float]
+    """Of each of `ADDED`, as a share of the time that it adds."""
+
+
+@frozen
+class Term:
+    """Something that a step leans on: a constant, or one of `ADDED`."""
+
+    name: str
+    about: str
+    moves: float
+    """How far the log of the step moves with one standard deviation of it."""
 
 
 @frozen
@@ -70,8 +105,8 @@ class Doubt:
 
     spread: float
     """Standard deviation of its log."""
-    leans_on: tuple[tuple[Constant, float], ...]
-    """Constants, with how far the log of the step moves with one standard deviation of each, largest first."""
+    leans_on: tuple[Term, ...]
+    """The terms that move the step most, largest first."""
     unlike: tuple[str, ...]
     """How the run differs from all that the constants were fitted to."""
 
@@ -104,7 +139,7 @@ def _seen(d: Mapping[str, Any]) -> Seen:
     factor = np.zeros((len(names), len(names)))
     for row, values in zip(factor, d["constants"].values(), strict=True):
         row[: len(values)] = values
-    return Seen(names, factor, (*d["families"],), d["gpus"], d["seq"])
+    return Seen(names, factor, (*d["families"],), (*d["on"],), d["gpus"], d["seq"])
 
 
 def slopes(cost: Cost, cols: Columns, base: Floats, moves: Mapping[str, float]) -> Floats:
@@ -112,21 +147,37 @@ def slopes(cost: Cost, cols: Columns, base: Floats, moves: Mapping[str, float]) 
     k, out, parts = cost.hardware.constants, np.empty((len(base), len(moves))), [*cost.timed(cols, Again)]
     cost.time_of(parts)  # what each part reads
     for i, (name, move) in enumerate(moves.items()):
-        moved = evolve(k, **{name: getattr(k, name) * exp(move)})
-        other = evolve(cost, hardware=evolve(cost.hardware, constants=moved))
-        out[:, i] = np.log(other.time_of(parts) / base) / move
+        out[:, i] = np.log(_with(cost, {name: getattr(k, name) * exp(move)}).time_of(parts) / base) / move
     return out
 
 
-def leaning(cost: Cost, cols: Columns, base: Floats) -> Floats:
-    """Return `slopes` for the constants of `Seen`.
+def added(cost: Cost, cols: Columns, base: Floats) -> Floats:
+    """Return the share of the step that each of `ADDED` adds, by row."""
+    parts = [*cost.timed(cols)]
+    return np.stack([1 - _with(cost, without).time_of(parts) / base for without, _ in ADDED.values()], axis=1)
 
-    Each is moved down by its standard deviation: a step that waits for the host stops to do so somewhere below.
+
+def _with(cost: Cost, constants: Mapping[str, float]) -> Cost:
+    hardware = cost.hardware
+    return evolve(cost, hardware=evolve(hardware, constants=evolve(hardware.constants, **constants)))
+
+
+def leaning(cost: Cost, cols: Columns, base: Floats) -> Floats:
+    """Return `slopes` for the constants of `Seen`, and `added`.
+
+    Each constant is moved down by its standard deviation: a step that waits for the host stops to do so somewhere
+    below.
     """
     seen = known()[0][cost.hardware.arch]
-    return slopes(
-        cost, cols, base, {name: -float(spread) for name, spread in zip(seen.names, seen.spread, strict=True)}
-    )
+    moves = {name: -float(spread) for name, spread in zip(seen.names, seen.spread, strict=True)}
+    return np.hstack([slopes(cost, cols, base, moves), added(cost, cols, base)])
+
+
+def loads(cost: Cost, slope: Floats) -> Floats:
+    """Return rows of `leaning` times a factor of the covariance of the constants: what of their steps moves together is
+    the product of their rows. Layouts of one run have the same router and hosts, so `ADDED` does not count."""
+    seen = known()[0][cost.hardware.arch]
+    return slope[:, : len(seen.names)] @ seen.factor
 
 
 def doubt(cost: Cost, slope: Floats) -> Doubt:
@@ -135,10 +186,19 @@ def doubt(cost: Cost, slope: Floats) -> Doubt:
     seen = generations[cost.hardware.arch]
     differs = (*unlike(cost, seen),)
     beyond = unexplained.unlike if differs else unexplained.like
-    spread, moves = np.hypot(np.linalg.norm(slope @ seen.factor), beyond), np.abs(slope * seen.spread)
-    most = [i for i in np.argsort(-moves, kind="stable")[:SHOWN] if moves[i] > 0]
-    declared = cost.hardware.constants.known
-    return Doubt(float(spread), tuple((declared[seen.names[i]], float(moves[i])) for i in most), differs)
+    added = slope[len(seen.names) :] * [*unexplained.added.values()]
+    spread = np.linalg.norm([*loads(cost, slope[None, :])[0], *added, beyond])
+    return Doubt(float(spread), (*_most(cost, seen, unexplained, slope),), differs)
+
+
+def _most(cost: Cost, seen: Seen, unexplained: Unexplained, slope: Floats) -> Iterator[Term]:
+    declared = {name: cost.hardware.constants.known[name].about for name in seen.names}
+    about = declared | {name: text for name, (_, text) in ADDED.items()}
+    moves = np.abs(slope * [*seen.spread, *unexplained.added.values()])
+    names = [*about]
+    for i in np.argsort(-moves, kind="stable")[:SHOWN]:
+        if moves[i] > 0:
+            yield Term(names[i], about[names[i]], float(moves[i]))
 
 
 def unlike(cost: Cost, seen: Seen) -> Iterator[str]:
@@ -146,6 +206,8 @@ def unlike(cost: Cost, seen: Seen) -> Iterator[str]:
     if not seen.families:
         yield f"no MoE run on {cost.hardware.arch}"
         return
+    if cost.hardware.name not in seen.on:
+        yield f"no MoE run on {cost.hardware.name}"
     if family(cost.model) not in seen.families:
         yield f"no run with {family(cost.model)}"
     if cost.gpus > seen.gpus:
@@ -157,6 +219,4 @@ def unlike(cost: Cost, seen: Seen) -> Iterator[str]:
 def apart(cost: Cost, slope: Floats) -> Floats:
     """Return the smallest difference of two steps that the estimate can tell, as a log, by row. `slope` is the
     difference of their rows of `leaning`: two layouts of a run share most of their errors."""
-    generations, unexplained = known()
-    shared = np.linalg.norm(slope @ generations[cost.hardware.arch].factor, axis=1)
-    return NINE_OF_TEN * np.hypot(shared, unexplained.between)
+    return NINE_OF_TEN * np.hypot(np.linalg.norm(loads(cost, slope), axis=1), known()[1].between)

@@ -40,8 +40,8 @@ def known(cost: Cost, layouts: Sequence[Codes], measured: Sequence[Tried]) -> Kn
     cols = columns(every)
     steps = cost.time(cols)
     slopes = uncertainty.leaning(cost, cols, steps)
-    generations, beyond = uncertainty.known()
-    loads = slopes @ generations[cost.hardware.arch].factor
+    _, beyond = uncertainty.known()
+    loads = uncertainty.loads(cost, slopes)
     keys = [tuple(sorted(codes.items())) for codes in every]
     same = np.array([[a == b for b in keys] for a in keys])
     prior = loads @ loads.T + beyond.like**2 + same * beyond.between**2 / 2

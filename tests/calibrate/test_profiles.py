@@ -12,7 +12,14 @@ def test_parts_of_real_steps_are_within_a_fifth_but_those_with_a_reason() -> Non
     found = parts()
     assert {p.name for p in found} == {*PARTS}
     assert all(p.why for p in found if abs(p.error) > GOAL)
-    assert sum(abs(p.error) <= GOAL for p in found) >= 5
+    assert sum(abs(p.error) <= GOAL for p in found) >= 6
+
+
+def test_a_profile_has_every_transfer_between_stages() -> None:
+    """The first of four stages, each of four chunks: 1,344 calls in three steps of 32 microbatches."""
+    assert step.transfers(0, 4, 4) * 32 * 3 == 1344
+    assert [step.transfers(stage, 3, 1) for stage in range(3)] == [2, 4, 2]
+    assert step.transfers(0, 1, 1) == 0
 
 
 def test_the_parts_of_the_slowest_stage_are_those_of_the_plan() -> None:

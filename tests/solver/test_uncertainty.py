@@ -9,7 +9,7 @@ from attrs import evolve
 from moedsl.calibrate.runs import Measured, batches, read
 from moedsl.schema.symbols import ARCHS
 from moedsl.solver import uncertainty
-from moedsl.solver.uncertainty import NINE_OF_TEN, apart, doubt, known, leaning, slopes
+from moedsl.solver.uncertainty import ADDED, NINE_OF_TEN, added, apart, doubt, known, leaning, slopes
 from moedsl.support.resources import stdlib_dir
 
 CALIBRATION = stdlib_dir() / "calibration"
@@ -37,6 +37,7 @@ def test_the_file_is_of_the_constants_and_the_runs(published: list[Measured]) ->
         mine = [r for r in [*published, *papers] if r.arch == arch]
         assert {*seen.names} <= {*published[0].cost.hardware.constants.known}
         assert seen.gpus == max((r.cost.gpus for r in mine), default=0)
+        assert {*seen.on} == {r.gpu for r in published if r.arch == arch}
         assert seen.seq == max((r.cost.seq for r in mine), default=0)
         assert (seen.spread > 0).all()
 
@@ -68,6 +69,8 @@ def test_a_run_unlike_all_others_has_a_wider_interval(published: list[Measured])
     r = one(published, "m0000")
     far = evolve(r, cost=evolve(r.cost, gpus=2**15, global_batch=2**19))
     assert doubt(r.cost, slope(r)).unlike == ()
+    other = evolve(r.cost, hardware=evolve(r.cost.hardware, name="own_gpu"))
+    assert doubt(other, slope(r)).unlike == ("no MoE run on own_gpu",)
     assert doubt(far.cost, slope(far)).unlike == ("no run on more than 8192 GPUs",)
     for arch in ("ampere", "rubin"):
         new = evolve(r.cost, hardware=evolve(r.cost.hardware, arch=arch))
@@ -82,7 +85,7 @@ def test_it_leans_on_what_it_spends_its_time_on(published: list[Measured]) -> No
     assert -1 < slopes(r.cost, r.row, base, {"gemm": 0.02})[0, 0] < -0.2
     assert slopes(r.cost, r.row, base, {"dispatch_alltoall": 0.02, "cast_nvfp4": 0.02}).tolist() == [[0.0, 0.0]]
     found = doubt(r.cost, slope(r))
-    moves = [by for _, by in found.leans_on]
+    moves = [term.moves for term in found.leans_on]
     assert len(moves) == 3 and moves == sorted(moves, reverse=True)
     assert found.factor == pytest.approx(np.exp(NINE_OF_TEN * found.spread))
 
@@ -91,7 +94,39 @@ def test_layouts_that_differ_little_are_told_apart_sooner(published: list[Measur
     """What two layouts share cancels: their difference is known better than either."""
     r = one(published, "m0167")
     row = slope(r)
+    assert len(row) == len(known()[0][r.arch].names) + len(ADDED)
     (same,) = apart(r.cost, np.zeros((1, len(row))))
     (other,) = apart(r.cost, row[None, :] / 2)
     assert same == pytest.approx(NINE_OF_TEN * known()[1].between)
     assert same < other
+
+
+def test_balanced_runs_that_resemble_published_ones_are_known_within_a_quarter(published: list[Measured]) -> None:
+    """Few are known worse, by what few runs teach."""
+    width = list[float]()
+    for b in batches([r for r in published if r.cost.routing == "balanced"]):
+        moved = leaning(b.cost, b.columns, b.cost.time(b.columns))
+        width += [2 * np.sinh(NINE_OF_TEN * doubt(b.cost, row).spread) for row in moved]
+    assert np.median(width) < 0.25 and np.mean(np.array(width) <= 0.25) > 0.8
+
+
+def test_uneven_tokens_widen_an_interval_by_what_they_add(published: list[Measured]) -> None:
+    """What they add is the difference of a step under natural routing and one with forced balance."""
+    r = one(published, "m0330")
+    even = evolve(r, cost=evolve(r.cost, routing="balanced"))
+    step, balanced = r.cost.time(r.row), even.cost.time(r.row)
+    uneven, _ = added(r.cost, r.row, step)[0]
+    assert uneven == pytest.approx(1 - balanced[0] / step[0], abs=1e-6)
+    assert added(even.cost, r.row, balanced)[0, 0] == 0
+    wide, narrow = doubt(r.cost, slope(r)), doubt(even.cost, slope(even))
+    assert wide.leans_on[0].name == "uneven tokens"
+    assert wide.spread > max(narrow.spread, known()[1].added["uneven tokens"] * uneven)
+
+
+def test_launches_widen_an_interval_where_the_host_decides(published: list[Measured]) -> None:
+    runs = one(published, "m0318"), one(published, "m0167")  # packed sequences of a hybrid; a graph of the iteration
+    slow, fast = ((r, added(r.cost, r.row, r.cost.time(r.row))[0, 1]) for r in runs)
+    assert slow[1] > 0.2 > 0.05 > fast[1]
+    found = doubt(slow[0].cost, slope(slow[0]))
+    assert found.leans_on[0].name == "launches"
+    assert found.spread > known()[1].added["launches"] * slow[1] > doubt(fast[0].cost, slope(fast[0])).spread

@@ -161,9 +161,10 @@ class VisionNote(Record):
 
 
 class Leaning(Record):
-    """A constant that the step leans on."""
+    """A constant that the step leans on, or a part of its time that differs from run to run."""
 
     constant: str
+    """Its name; "uneven tokens" and "launches" are parts of the time."""
     moves: float
     """How far one standard deviation of it moves the step, as a share."""
     about: str
@@ -175,7 +176,7 @@ class Interval(Record):
     lower_s: float
     upper_s: float
     leans_on: tuple[Leaning, ...]
-    """The constants that move it most."""
+    """What moves it most."""
     unlike: tuple[str, ...]
     """How the run differs from all that the constants were fitted to; each makes the interval wider."""
 
