@@ -64,6 +64,14 @@ def test_a_page_is_short_and_narrow_and_loses_no_number(example: Path) -> None:
         assert max(map(len, COMMAND.sub("", narrow).splitlines())) <= 80
 
 
+def test_a_faster_recipe_of_nvidia_that_fits_has_ways_to_it(said: Said) -> None:
+    """`throughput first` finds a layout that is faster still, and then nothing is left to say."""
+    run = "qwen3_30b_a3b; h100 x 8; task sft"
+    ways = "`--like` takes it; `throughput first` looks for the fastest"
+    assert ways in " ".join(said("-e", run).split())
+    assert "takes it" not in said("-e", f"{run}; throughput first")
+
+
 @pytest.mark.parametrize("name", SHOWN)
 def test_pages(name: str, said: Said, snapshot: SnapshotAssertion) -> None:
     assert said(f"examples/{name}.moe") == snapshot(extension_class=Page)

@@ -174,18 +174,23 @@ def _others(p: Plan, width: int) -> Iterator[str]:
     r, faster = p.shipped, p.estimate.memory.faster
     if r is not None:
         yield _line("NVIDIA", r.name, width)
-        yield _line("", _against(r), width)
+        yield _line("", _against(p, r), width)
     if faster is not None:
         gain = f"{faster.step_time_s:.2f} s a step with {pairs(faster.changes)}"
         yield _line("Faster", f"{gain}; may not fit: `{faster.statement}` chooses it", width)
 
 
-def _against(r: ShippedRecipe) -> str:
+def _against(p: Plan, r: ShippedRecipe) -> str:
+    """Compare the recipe with the plan; say how to get its layout where that fits and is faster."""
     if r.step_time_s is None or r.peak_gib is None:
         return f"refused in this run by {r.refused_by}: {r.because}"
     if not r.changes:
         return "this plan has its layout"
-    return f"{r.step_time_s:.2f} s a step ({r.against_plan}), {r.verdict} (`--section nvidia`)"
+    text = f"{r.step_time_s:.2f} s a step ({r.against_plan}), {r.verdict}"
+    if r.verdict != "FITS" or r.step_time_s >= p.estimate.step_time_s:
+        return f"{text} (`--section nvidia`)"
+    fastest = "" if p.phase == "throughput" else "; `throughput first` looks for the fastest"
+    return f"{text}; `--like` takes it{fastest}"
 
 
 def notes_text(notes: Notes, width: int) -> Iterator[str]:
