@@ -150,6 +150,21 @@ def older_releases(env: Environment) -> None:
         say(f"{failed}; the tests that ask them skip")
 
 
+def resiliency(env: Environment) -> None:
+    """Fetch NVIDIA's launcher that restarts ranks, once, into a folder of its own; tests say that they skip without."""
+    folder, pins = WORK / "resiliency", ROOT / "constraints/resiliency.txt"
+    stamp, key = WORK / "resiliency.done", pins.read_text()
+    if folder.exists() and stamp.exists() and stamp.read_text() == key:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    pip = [env.interpreter, "-m", "pip", "install", "--disable-pip-version-check", "-q", "--no-deps"]
+    try:
+        run("NVIDIA's launcher that restarts ranks", [*pip, "--target", folder, "-r", pins])
+        stamp.write_text(key)
+    except StepFailed as failed:
+        say(f"{failed}; the tests that start it skip")
+
+
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--python311", default="", help="a Python 3.11 that starts, or nothing")
@@ -162,6 +177,7 @@ def main() -> int:
                 if not is_done(env):
                     make(env)
             older_releases(wanted[0])
+            resiliency(wanted[0])
         except StepFailed as failed:
             say(f"FAILED: {failed}. The output above has the reason; the next run makes that environment again.")
             return 1

@@ -55,6 +55,7 @@ def _launch_py(launch: Launch, cluster: Cluster) -> str:
         letters=literal(homes.MARK_LETTERS),
         length=homes.MARK_LENGTH,
         ranks=launch.world,
+        jobs=launch.chain.jobs if launch.chain else 0,
         home=literal(cluster.job_dir) if cluster.tunnel == "local" and cluster.job_dir else "",
         executor=launch.executor,
         kind=_CLASSES[launch.executor],

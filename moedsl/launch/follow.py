@@ -74,6 +74,9 @@ def report(experiment: Experiment, jobs: Sequence[Job]) -> int:
             ended.append(stopped[0])
             continue
         print(f"\n{job.name} {job.number}: {state(job)}", file=sys.stderr)
+        if unfinished := [line for line in said if chain.OF_CHAIN in line]:
+            print(f"  {unfinished[0]}", file=sys.stderr)
+            continue
         logs.print_lines(said, sys.stderr, "  | ")
         before_ranks = explained(said)
         first = None if before_ranks else logs.first_failure(experiment, job, said)

@@ -11,7 +11,7 @@ from attrs import field, frozen
 from moedsl.checker.clusters.arguments import Setting
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch.chain import COMPLETE
-from moedsl.launch.derive import Launch
+from moedsl.launch.derive import Chain, Launch
 from moedsl.launch.quote import RUNDIR, ascii_source, document, export, word
 
 RANK, RANK_LOG, NUMA, CHAIN = "moedsl_rank.py", "moedsl_rank_log.py", "moedsl_numa.py", "moedsl_chain.py"
@@ -70,8 +70,7 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     yield from _ranks(launch)
     if launch.chain:
         yield "# The chain: nothing to do in a complete run, and an end after jobs that saved nothing."
-        judge = f'{_python(cluster)} "$MOEDSL_FILES/{CHAIN}" {word(launch.chain.folder)} {launch.chain.steps}'
-        yield f'code=0; {judge} || code="$?"'
+        yield f'code=0; {_chain(launch.chain, cluster)} || code="$?"'
         yield f'[ "$code" -ne {COMPLETE} ] || exit 0'
         yield '[ "$code" -eq 0 ] || exit "$code"'
         yield ""
@@ -80,6 +79,17 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
         yield payload.preflight.rstrip("\n")
         yield ""
     yield from _start(launch, cluster, payload)
+    if launch.chain:
+        yield "# The chain: its last job fails if the run is not complete."
+        judge = f"{_chain(launch.chain, cluster)} {launch.chain.jobs}"
+        yield f'[ "$code" -ne 0 ] || [ "$SLURM_PROCID" -ne 0 ] || {judge} || code="$?"'
+    if launch.executor == "slurm":
+        yield 'exit "$code"'
+
+
+def _chain(chain: Chain, cluster: Cluster) -> str:
+    """Write the command that judges the start of a job, or, with the number of jobs, its end."""
+    return f'{_python(cluster)} "$MOEDSL_FILES/{CHAIN}" {word(chain.folder)} {chain.steps}'
 
 
 def _removed(documents: Sequence[str]) -> Iterator[str]:
@@ -216,7 +226,6 @@ if [ "$code" -gt 128 ]; then
   trap - $signals
   kill -s "$((code - 128))" "$$"
 fi
-exit "$code"
 """
 """The lines after the command. The exit code is in a file: bash's `wait` forgets it if several signals arrive."""
 

@@ -160,6 +160,41 @@ def test_the_script_that_is_kept_submits_the_same(
     assert not list((home / "experiments").rglob("*.sh"))
 
 
+CHAIN = """
+qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; pin tp=1 pp=1 ep=8 cp=1 etp=1; data "/d"
+set checkpoint.save = "/shared/run"; for 30 days; resilience preemption
+cluster lab {{ executor slurm; hardware h100; job_dir "{home}"; chain on; time "{limit}:00:00" }}
+"""
+COUNTS = """#!/bin/bash
+number=$(($(cat "$TAKEN/jobs" 2> /dev/null | wc -l) + 1))
+echo "${@:1:$#-1} ${@: -1:1}" >> "$TAKEN/jobs"
+cat "${@: -1}" >> "$TAKEN/texts"
+echo "$number"
+"""
+
+
+def test_the_script_that_is_kept_submits_the_chain(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same jobs in the same order as `moedsl run`, to an `sbatch` that writes down what it was given."""
+    (tmp_path / "sbatch").write_text(COUNTS)
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "run.moe").write_text(CHAIN.format(home=home, limit=200))
+    assert main(["compile", str(tmp_path / "run.moe"), "--emit", "launch", "-o", str(tmp_path / "out")]) == 0
+    sent = list[str]()
+    for submit in (
+        lambda: forks.run(str(tmp_path / "out" / "launch.py")).returncode,
+        lambda: main(["run", str(tmp_path / "run.moe"), "--cluster", "--no-preflight", "--detach"]),
+    ):
+        taken = tmp_path / f"taken{len(sent)}"
+        taken.mkdir()
+        monkeypatch.setenv("TAKEN", str(taken))
+        assert submit() == 0
+        sent.append((taken / "jobs").read_text() + (taken / "texts").read_text())
+    jobs = [line for line in sent[0].splitlines() if line.endswith("_sbatch.sh")]
+    assert len(jobs) > 2 and [f"afterany:{n}" in job for n, job in enumerate(jobs)] == [False] + [True] * (len(jobs) - 1)
+    assert sent[0].replace("_0/", "_1/") == sent[1]
+
+
 def test_the_script_that_is_kept_posts_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A TrainJob, but for the six digits of its name."""
     import yaml

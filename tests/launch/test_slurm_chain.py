@@ -118,6 +118,16 @@ def test_a_chain_that_saves_nothing_ends_with_its_cause(login_node: Path, capsys
     )
 
 
+def test_a_chain_without_a_job_left_fails(login_node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    experiment, _ = chain(login_node, 2, 10, "part")
+    jobs = follow.wait(experiment)
+    assert [job.state for job in jobs] == ["SUCCEEDED", "FAILED"], logs(experiment)
+    assert follow.report(experiment, jobs) == 1
+    told = capsys.readouterr().err
+    assert "moedsl: job 2 of the chain was the last: step 6 of 10 is saved; submit the run again" in told
+    assert "first to fail" not in told
+
+
 def test_a_chain_is_cancelled_as_one(
     login_node: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,7 +1,8 @@
 """A stand-in for training, on the CPU: it counts steps and writes them where Megatron Bridge writes its checkpoints.
 
 Its arguments are the folder, the steps, and what each start does: `kill` ends rank 1 by SIGKILL at its third step, `slow`
-waits for the signal before the time limit, `hang` never takes a third step and hears no signal, `fail` raises before the first step, `train` trains.
+waits for the signal before the time limit, `hang` never takes a third step and hears no signal, `fail` raises before the
+first step, `part` saves its third step and ends, `train` trains.
 """
 
 import os
@@ -42,7 +43,7 @@ for step in range(begin + 1, steps + 1):
     if does == "hang" and step == begin + 3:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(600)
-    if told:
+    if told or (does == "part" and step == begin + 3):
         save(step)
         sys.exit(0)
     if does == "kill" and step == begin + 3:
