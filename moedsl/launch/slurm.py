@@ -7,6 +7,7 @@ sbatch ran.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def arguments(launch: Launch, cluster: Cluster) -> dict[str, Any]:
         **_gpus(launch, cluster),
         **{n: derived.pop(n, None) for n in _PARAMETERS},
         "signal": f"TERM@{of['preempt_time']}" if "preempt_time" in of else "",
-        "setup_lines": f'scontrol update jobid="$SLURM_JOB_ID" requeue={of["requeue"]}' if "requeue" in of else "",
+        "setup_lines": "\n".join(_setup_lines(of)),
         "segment": launch.segment,
         "retries": cluster.retries,
         "container_image": word(cluster.container) if cluster.container else "",
@@ -47,6 +48,21 @@ def arguments(launch: Launch, cluster: Cluster) -> dict[str, Any]:
         "additional_parameters": {**derived, **cluster.sbatch},
     }
     return {"account": None, **{n: v for n, v in said.items() if v}, "poll_estimated_start_time": False}
+
+
+def _setup_lines(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Write what the script of the job does before it starts the ranks."""
+    if "requeue" in settings:
+        yield f'scontrol update jobid="$SLURM_JOB_ID" requeue={settings["requeue"]}'
+    if "first_node_check" in settings:
+        yield _FIRST_NODE.format(seconds=settings["first_node_check"])
+
+
+_FIRST_NODE = """allocated=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
+srun --overlap --no-kill --nodes=1 --ntasks=1 --nodelist="${{allocated[1]}}" bash -c '
+  while [[ "$(sinfo -hN -n "$0" -o %T | tail -1)" != down* ]]; do sleep {seconds}; done
+  scontrol requeue "$SLURM_JOB_ID" || scancel "$SLURM_JOB_ID"' "${{allocated[0]}}" &"""
+"""End a job that lost its first node, or start it again, from the second node; no other process can know of it."""
 
 
 def _gpus(launch: Launch, cluster: Cluster) -> dict[str, Any]:

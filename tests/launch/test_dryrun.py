@@ -191,7 +191,9 @@ def test_the_script_that_is_kept_submits_the_chain(home: Path, tmp_path: Path, m
         assert submit() == 0
         sent.append((taken / "jobs").read_text() + (taken / "texts").read_text())
     jobs = [line for line in sent[0].splitlines() if line.endswith("_sbatch.sh")]
-    assert len(jobs) > 2 and [f"afterany:{n}" in job for n, job in enumerate(jobs)] == [False] + [True] * (len(jobs) - 1)
+    assert len(jobs) > 2 and [f"afterany:{n}" in job for n, job in enumerate(jobs)] == [False] + [True] * (
+        len(jobs) - 1
+    )
     assert sent[0].replace("_0/", "_1/") == sent[1]
 
 

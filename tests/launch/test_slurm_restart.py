@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -29,6 +30,7 @@ FT = """
 set checkpoint.save = "{folder}"; set train.train_iters = {steps}; data "/d"; resilience ft
 rules quick of launch {{
   derive ft_launcher.step = 4 because "a step takes 0.2 s here" cite ours "this test"
+  derive first_node_check = 2 because "a test waits for it" cite ours "this test"
 }}
 """
 
@@ -93,7 +95,9 @@ def loses_its_first_node_and_the_next_job_goes_on(slurm: Slurm, login_node: Path
         return slurm.ask("scontrol", "show", "hostnames", nodes).split()[0]
 
     (ended, whole), _ = lost_node(slurm, experiment, folder, first)
-    assert (ended.state, whole.state) == ("FAILED", "SUCCEEDED"), logs(experiment)
+    assert (ended.state, ended.says.split()[0], whole.state) == ("CANCELLED", "CANCELLED", "SUCCEEDED"), logs(
+        experiment
+    )
     assert trained(folder) == {1: [1, 2], 2: [3, 4, 5, 6]}
 
 
@@ -125,3 +129,30 @@ RUNS: Mapping[str, Callable[[Slurm, Path], None]] = {
 @pytest.mark.parametrize("what", rotation.some("restarts", [*RUNS], 1))
 def test_a_run_under_ft_launcher(what: str, slurm: Slurm, login_node: Path) -> None:
     RUNS[what](slurm, login_node)
+
+
+def test_ranks_restart_within_their_processes(slurm: Slurm, login_node: Path) -> None:
+    """An error of one rank, then a hang: the same two processes go on from the last checkpoint."""
+    folder = login_node / "saves"
+    folder.mkdir(parents=True)
+    fields = f'set checkpoint.save = "{folder}"; data "/d"; resilience inprocess_restart granularity=rank\n'
+    made = Planned(*run_files.launched(fields + run_text(8, f'env {{ PYTHONPATH "{PACKAGE}" }}'), "here"))
+    two = evolve(made, launch=evolve(made.launch, nodes=2, gpus_per_node=1, tasks_per_node=1, ranks_per_node=1))
+    done = submit(
+        [two.task(login_node, payload("in_process.py", str(folder), "8", "raise,hang,train"))], "in", login_node, print
+    )
+    assert done.experiment is not None, done.why_not
+    assert [job.state for job in follow.wait(done.experiment)] == ["SUCCEEDED"], logs(done.experiment)
+    for rank in range(2):
+        rows = [json.loads(line) for line in (folder / f"trained.{rank}").read_text().splitlines()]
+        assert [(call, step) for _, call, step in rows] == [
+            (1, 1),
+            (1, 2),
+            (2, 3),
+            (2, 4),
+            (3, 5),
+            (3, 6),
+            (3, 7),
+            (3, 8),
+        ]
+        assert len({process for process, _, _ in rows}) == 1
