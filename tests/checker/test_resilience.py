@@ -34,6 +34,9 @@ WRONG = {
     "resilience ft; resilience ft": "check.twice",
     "resilience ft; set ft.enable_ft_package = true": "check.twice",
     "resilience nvrx_straggler report_time_interval=0": "std.recipe_logs.straggler_interval",
+    "resilience inprocess_restart soft_timeout=90": "std.recipe_logs.restart_timeouts",
+    "resilience inprocess_restart heartbeat_timeout=30": "std.recipe_logs.restart_heartbeats",
+    "resilience inprocess_restart monitor_process_interval=60": "std.recipe_logs.restart_monitors",
 }
 
 

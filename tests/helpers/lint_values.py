@@ -12,6 +12,8 @@ VL = "megatron.bridge.recipes.qwen_vl.h100.qwen3_vl:qwen3_vl_30b_a3b_pretrain_8g
 _SPECS = "from megatron.bridge.data.packing.config import PackedSequenceSpecs"
 _NVRX = "from megatron.bridge.training.config import NVRxStragglerDetectionConfig"
 _ON = "cfg.nvrx_straggler = NVRxStragglerDetectionConfig(enabled=True"
+_IN_PROCESS = "from megatron.bridge.training.config import InProcessRestartConfig"
+_RESTARTS = "cfg.inprocess_restart = InProcessRestartConfig(enabled=True"
 _IMPORT = "from megatron.bridge.data.builders import EnergonDatasetConfig, QwenVLEnergonTaskEncoderConfig"
 _ENCODER = 'e = QwenVLEnergonTaskEncoderConfig(hf_processor_path="Qwen/Qwen3-VL-30B-A3B-Instruct")'
 _ENERGON = (
@@ -180,6 +182,18 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
     "recipe_logs.straggler_threshold": (
         (f"{_ON}, gpu_relative_perf_threshold=1.5)", _NVRX),
         (_NVRX, f"{_ON}, gpu_relative_perf_threshold=0.5)"),
+    ),
+    "recipe_logs.restart_timeouts": (
+        (f"{_RESTARTS}, soft_timeout=90.0)", _IN_PROCESS),
+        (_IN_PROCESS, f"{_RESTARTS}, soft_timeout=89.0)"),
+    ),
+    "recipe_logs.restart_heartbeats": (
+        (f"{_RESTARTS}, heartbeat_interval=60.0)", _IN_PROCESS),
+        (_IN_PROCESS, f"{_RESTARTS}, heartbeat_interval=59.0)"),
+    ),
+    "recipe_logs.restart_monitors": (
+        (f"{_RESTARTS}, monitor_thread_interval=60.0)", _IN_PROCESS),
+        (_IN_PROCESS, f"{_RESTARTS}, monitor_thread_interval=59.0)"),
     ),
     "recipe_groups.nccl_only": (
         ("cfg.dist.use_decentralized_pg = True",),

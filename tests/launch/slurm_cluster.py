@@ -59,7 +59,7 @@ class Slurm:
     """tests/launch/slurm/run.sh"""
 
     def tell(self, command: str, node: str) -> None:
-        """Make a node `lose` all its processes, or start it again (`node`)."""
+        """Make a node `lose` all its processes, or its `daemon` alone, or start it again (`node`)."""
         assert self.runs.stdin is not None and self.runs.stdout is not None
         self.runs.stdin.write(f"{command} {node}\n")
         self.runs.stdin.flush()

@@ -163,6 +163,7 @@ def test_ft_launcher_starts_the_ranks_of_a_node_and_has_spare_ones() -> None:
     assert (said["nodes"], said["ntasks_per_node"]) == (3, 1)
     assert said["additional_parameters"] == {"no-kill": True}
     assert said["srun_args"][-3:] == ["--kill-on-bad-exit=0", "--wait=0", "--no-kill"]
+    assert "sleep 30; done" in said["setup_lines"] and said["setup_lines"].count("srun --overlap --no-kill") == 1
     assert ids(given, slurm("h100", "spare_nodes 1; nodes 2")) == [
         ("error", "std.launch.enough_nodes"),
         ("error", "std.spare_nodes.under_ft_launcher"),

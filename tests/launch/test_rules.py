@@ -168,6 +168,7 @@ CASES: dict[str, Judged | Derived] = {
     "std.spare_nodes.under_ft_launcher": Judged(SPARE, job(facts="spare_nodes 1")),
     "std.spare_nodes.sbatch.no_kill": Derived(SPARE, True, FT),
     "std.spare_nodes.srun.no_kill": Derived(SPARE, True, FT),
+    "std.spare_nodes.first_node_check": Derived(SPARE, 30, FT),
     "std.again.may_requeue": Judged(job(facts="retries 2"), job(facts="retries 2; requeue off")),
     "std.again.requeue": Derived(job(facts="requeue off"), 0, H100),
     "std.chain.length": Judged(chain(), chain(without="train.train_iters")),

@@ -24,12 +24,14 @@ from tests.launch.slurm_launch import payload, planned, run_text
 EXIT = Setting("preempt_time", 40, "rule", None, None)
 
 
-def chain(login_node: Path, jobs: int, steps: int, starts: str, facts: str = "") -> tuple[Experiment, Path]:
-    """The experiment of a chain of stand-ins on 8 ranks with a limit of a minute, and its folder of checkpoints."""
+def chain(
+    login_node: Path, jobs: int, steps: int, starts: str, facts: str = "", time: str = "00:01:00"
+) -> tuple[Experiment, Path]:
+    """The experiment of a chain of stand-ins on 8 ranks, and its folder of checkpoints."""
     made, folder = planned(8, facts), login_node / "run of weeks"
     launch = evolve(made.launch, chain=Chain(jobs, steps, str(folder)), settings=(*made.launch.settings, EXIT))
-    minute = evolve(made, launch=launch, cluster=evolve(made.cluster, time="00:01:00"))
-    task = minute.task(login_node, payload("steps.py", str(folder), str(steps), starts))
+    limited = evolve(made, launch=launch, cluster=evolve(made.cluster, time=time))
+    task = limited.task(login_node, payload("steps.py", str(folder), str(steps), starts))
     done = submit(chained(task, launch.chain), "chain", login_node, print)
     assert done.experiment is not None, done.why_not
     return done.experiment, folder
@@ -79,10 +81,29 @@ def goes_on_without_a_node_that_is_lost(slurm: Slurm, login_node: Path) -> None:
         slurm.tell("node", lost)
 
 
+def goes_on_after_the_daemon_of_a_node_is_killed(slurm: Slurm, login_node: Path) -> None:
+    """Slurm finds out by itself, after a minute of SlurmdTimeout; the ranks train meanwhile, and save when it ends them."""
+    experiment, folder = chain(login_node, 2, 150, "slow,train", "requeue off", time="00:05:00")
+    while not (folder / "trained.txt").exists():
+        time.sleep(0.2)
+    nodes = slurm.ask("squeue", "-h", "-t", "R", "-o", "%N").strip()
+    lost = slurm.ask("scontrol", "show", "hostnames", nodes).split()[-1]
+    slurm.tell("daemon", lost)
+    try:
+        jobs = follow.wait(experiment)
+        assert [(job.state, job.says) for job in jobs] == [("FAILED", "NODE_FAIL"), ("SUCCEEDED", "COMPLETED")]
+    finally:
+        slurm.tell("node", lost)
+    steps = [int(line.split()[1]) for line in (folder / "trained.txt").read_text().splitlines()]
+    assert steps == [*range(1, 151)]
+    assert "goes on from step 0" not in logs(experiment)[1]
+
+
 SLOW: Mapping[str, Callable[[Slurm, Path], None]] = {
     "checkpoint": goes_on_from_the_last_checkpoint,
     "hang": hangs_and_is_ended_by_its_limit_and_followed,
     "lost node": goes_on_without_a_node_that_is_lost,
+    "killed slurmd": goes_on_after_the_daemon_of_a_node_is_killed,
 }
 """What waits for Slurm's shortest limit, a minute, or for a node to return."""
 

@@ -102,7 +102,9 @@ def loses_its_first_node_and_the_next_job_goes_on(slurm: Slurm, login_node: Path
 
 
 def saves_at_its_time_limit_and_the_next_job_goes_on(_: Slurm, login_node: Path) -> None:
-    experiment, folder = started(login_node, 6, "stop,train", jobs=2, time="00:01:00")
+    experiment, folder = started(
+        login_node, 6, "stop,train", jobs=2, time="00:03:00"
+    )  # Slurm signals up to a minute early
     assert [job.state for job in follow.wait(experiment)] == ["SUCCEEDED", "SUCCEEDED"], logs(experiment)
     assert trained(folder) == {1: [1, 2, 3], 2: [4, 5, 6]}
 

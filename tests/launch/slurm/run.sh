@@ -2,7 +2,7 @@
 # Runs a Slurm under ROOT until standard input ends: munge, MariaDB, slurmdbd, slurmctld and a slurmd for each node.
 #   run.sh ROOT SQL_PORT NODE...      ROOT/etc holds the configuration files
 # Prints `ready` once every node is idle. Then it reads lines: `lose NODE` kills all processes of a node as a power cut
-# does, `node NODE` starts it again; each is answered by `done`. Started in a PID namespace of its own, nothing outlives it.
+# does, `daemon NODE` kills its slurmd alone, `node NODE` starts it again; each is answered by `done`. Started in a PID namespace of its own, nothing outlives it.
 set -euo pipefail
 root=$1 sql_port=$2
 shift 2
@@ -54,13 +54,17 @@ node() {
         mount --bind "$2/spool/$1/tmp" "$2/nodetmp"; exec /usr/sbin/slurmd -N "$1"' - "$1" "$root"
 }
 
-lose() {
-    local uts process
+lose() {  # stopped first: srun has a process that cancels its step when it sees srun end
+    local uts process signal
     uts=$(readlink "/proc/$(cat "$root/pid/slurmd.$1.pid")/ns/uts")
-    for process in /proc/[0-9]*; do
-        [ "$(readlink "$process/ns/uts")" != "$uts" ] || kill -KILL "${process#/proc/}"
+    for signal in STOP KILL; do
+        for process in /proc/[0-9]*; do
+            [ "$(readlink "$process/ns/uts")" != "$uts" ] || kill -$signal "${process#/proc/}"
+        done
     done
 }
+
+daemon() { kill -KILL "$(cat "$root/pid/slurmd.$1.pid")"; }
 
 all_idle() { [ "$(sinfo -h -N -t idle -o %N | sort -u | wc -l)" = ${#nodes[@]} ]; }
 
