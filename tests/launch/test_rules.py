@@ -207,6 +207,9 @@ CASES: dict[str, Judged | Derived] = {
     "std.slurm.sbatch.exclusive": Derived(H100, True, LOCAL),
     "std.slurm.sbatch.mem": Derived(H100, "0", LOCAL),
     "std.slurm.preempt_time": Derived(HANDLER, 62, H100),
+    "std.torchrun.PET_SHUTDOWN_TIMEOUT": Derived(
+        job(facts="launcher torchrun", field="train.exit_signal_handler"), 62, HANDLER
+    ),
     "std.process.NCCL_NVLS_ENABLE": Derived(USER_BUFFERS, 1, H100),
     "std.process.NCCL_CTA_POLICY": Derived(USER_BUFFERS, 1, H100),
     "std.process.PYTORCH_CUDA_ALLOC_CONF": Derived(USER_BUFFERS, "", H100),

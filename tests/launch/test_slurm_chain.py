@@ -140,7 +140,7 @@ def test_a_chain_that_saves_nothing_ends_with_its_cause(login_node: Path, capsys
 
 
 def test_a_chain_without_a_job_left_fails(login_node: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    experiment, _ = chain(login_node, 2, 10, "part")
+    experiment, _ = chain(login_node, 2, 10, "part", time="00:05:00")
     jobs = follow.wait(experiment)
     assert [job.state for job in jobs] == ["SUCCEEDED", "FAILED"], logs(experiment)
     assert follow.report(experiment, jobs) == 1

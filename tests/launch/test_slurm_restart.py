@@ -102,18 +102,18 @@ def loses_its_first_node_and_the_next_job_goes_on(slurm: Slurm, login_node: Path
 
 
 def saves_at_its_time_limit_and_the_next_job_goes_on(_: Slurm, login_node: Path) -> None:
-    experiment, folder = started(
-        login_node, 6, "stop,train", jobs=2, time="00:03:00"
-    )  # Slurm signals up to a minute early
+    minutes = "00:03:00"  # Slurm signals up to a minute early
+    experiment, folder = started(login_node, 200, "stop,train", jobs=2, time=minutes)
     assert [job.state for job in follow.wait(experiment)] == ["SUCCEEDED", "SUCCEEDED"], logs(experiment)
-    assert trained(folder) == {1: [1, 2, 3], 2: [4, 5, 6]}
+    steps = trained(folder)
+    assert steps[1] + steps[2] == [*range(1, 201)] and steps[2][0] > 10
 
 
 def ends_with_its_cause_where_each_start_fails(_: Slurm, login_node: Path) -> None:
     experiment, folder = started(login_node, 6, "fail")
     jobs = follow.wait(experiment)
     assert [job.state for job in jobs] == ["FAILED"], logs(experiment)
-    assert len((folder / "starts.0").read_text().splitlines()) == 4  # one start, and three more
+    assert max(len(path.read_text().splitlines()) for path in folder.glob("starts.*")) == 4  # one start, and three more
     with redirect_stderr(StringIO()) as told:
         assert follow.report(experiment, jobs) == 1
     assert re.search(r"first to fail: rank \d on n\d+ at \S+: FileNotFoundError: no data", told.getvalue())

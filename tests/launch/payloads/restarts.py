@@ -3,7 +3,7 @@
 It reports to nvidia-resiliency-ext by Megatron Bridge's own module, in the order of Bridge's loop, and goes on from the
 step in Bridge's file. Its arguments are the folder, the steps, and what each start does: `kill` ends rank 1 by SIGKILL at
 its third step, `hang` never takes a third step, `lose` writes the node that is not the job's first into `lose`
-and waits for its end, `stop` waits for a signal and saves, `fail` raises before its first step,
+and waits for its end, `stop` takes steps of a second until a signal, and saves, `fail` raises before its first step,
 `train` trains.
 """
 
@@ -83,7 +83,7 @@ def fail() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if does == "lose" and os.environ["SLURM_NODEID"] != "0" and os.environ["LOCAL_RANK"] == "0":
         (folder / "lose").write_text(os.uname().nodename)
-    while does in ("hang", "lose") or (does == "stop" and not told):
+    while does in ("hang", "lose"):
         time.sleep(0.1)
 
 
@@ -93,7 +93,7 @@ if does == "fail":
 begin = int(tracker.read_text()) if tracker.exists() else 0
 for step in range(begin + 1, steps + 1):
     fault_tolerance.on_training_step_start(state)
-    time.sleep(0.1)
+    time.sleep(1.0 if does == "stop" else 0.1)
     if step == begin + 3:
         fail()
     ends = meet(step)
