@@ -8,18 +8,17 @@ node judges, and names each bad node with its reason. The exit code is 0, or 79 
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from shutil import which
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,20 +38,21 @@ WRITTEN = 64 << 20
 """Bytes of the file that each node writes."""
 WRITE_S = 20.0
 """The most seconds that this may need: others of the cluster write too, so a slower node is not a bad one yet."""
-SMI_S = 30.0
+LOOK_S = 30.0
+"""The most seconds of the driver's answers: one that hangs is the fault of a node."""
 SKEW_S = 2.0
 """The most seconds between a clock and those of most nodes."""
 REPEATS = 5
 """Measurements of a transfer, of which the quickest counts."""
 SHARE = {"nccl": 0.5, "gloo": 0.1}
 """The least share of the network that most nodes reach, and of NCCL's also of what is stated. CPUs are noisy."""
-INDEX, DRIVER, CLOCK, ECC = GPU = (
-    "index", "driver_version", "clocks.max.sm", "ecc.errors.uncorrected.volatile.total"
-)  # fmt: skip
-REASONS = ("clocks_event_reasons", "clocks_throttle_reasons")
-"""The names of one thing in newer and in older drivers."""
-ROWS = ("remapped_rows.pending", "remapped_rows.failure")
-SLOWED = {"hw_slowdown": "slows down", "hw_thermal_slowdown": "is too hot", "hw_power_brake_slowdown": "has no power"}
+LIBRARY = "libnvidia-ml.so.1"
+"""The driver's management library, in each container with GPUs; its calls and numbers are those of NVIDIA's pynvml."""
+SM_CLOCK, UNCORRECTED, VOLATILE = 1, 1, 0
+SLOWED = {0x08: "slows down (hw_slowdown)", 0x40: "is too hot (hw_thermal_slowdown)",
+          0x80: "has no power (hw_power_brake_slowdown)"}  # fmt: skip
+LINKS = 36
+"""The most NVLinks of a GPU; those beyond its own are an error of the call."""
 NO_ANSWER = f"it did not answer within {SECONDS / 2:.0f} s"
 
 
@@ -60,10 +60,9 @@ def own(expected: dict[str, Any]) -> dict[str, Any]:
     """What a node says of itself."""
     problems: list[str] = []
     report: dict[str, Any] = {"node": node(), "problems": problems, "gpus": [], "write": None}
-    try:
-        report["gpus"] = list(gpus(problems))
-    except (OSError, subprocess.SubprocessError) as problem:
-        problems.append("nvidia-smi fails: {}".format(" ".join(str(problem).split())))
+    answer = within(LOOK_S, lambda: float(len(report["gpus"].extend(gpus(problems)) or report["gpus"])))
+    if isinstance(answer, str):
+        problems.append(f"its driver fails: {answer}")
     wanted = expected["gpus"]
     if report["gpus"] and len(report["gpus"]) < wanted:
         problems.append("it has {} GPUs, and the job needs {}".format(len(report["gpus"]), wanted))
@@ -81,54 +80,51 @@ def node() -> str:
 
 
 def gpus(problems: list[str]) -> Iterator[dict[str, Any]]:
-    """Ask nvidia-smi for every GPU, and note what is wrong with each."""
-    if which("nvidia-smi") is None:
+    """Ask the driver about every GPU, and note what is wrong with each."""
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError:
         return
-    rows = asked("--query-gpu=" + ",".join(GPU))
-    remapped = asked("--query-remapped-rows=" + ",".join(ROWS), needed=False)
-    slowed: list[list[str]] = []
-    for reasons_of in REASONS:
-        slowed = slowed or asked("--query-gpu=" + ",".join(f"{reasons_of}.{field}" for field in SLOWED), needed=False)
-    links = linked(ask("nvlink", "--status", needed=False))
-    for number, row in enumerate(row for row in rows if len(row) == len(GPU)):
-        found = {field: row[place] for place, field in enumerate(GPU)}
-        name = f"GPU {found[INDEX]}"
-        if found[ECC].isdigit() and int(found[ECC]):
-            problems.append(f"{name} has {found[ECC]} uncorrected ECC errors")
-        for (field, words), value in zip(SLOWED.items(), slowed[number] if number < len(slowed) else ()):  # noqa: B905
-            if value == "Active":
-                problems.append(f"{name} {words} ({field})")
-        for place, value in enumerate(remapped[number] if number < len(remapped) else ()):
-            if value.lower() in ("yes", "1"):
-                problems.append(f"{name} must be reset or replaced: {ROWS[place]}")
-        yield {"name": name, "driver": found[DRIVER], "clock": found[CLOCK],
-               "links": links.get(number)}  # fmt: skip
+    library.nvmlErrorString.restype = ctypes.c_char_p
+    driver, count = ctypes.create_string_buffer(80), ctypes.c_uint()
+    for code in (
+        library.nvmlInit_v2(),
+        library.nvmlSystemGetDriverVersion(driver, len(driver)),
+        library.nvmlDeviceGetCount_v2(ctypes.byref(count)),
+    ):
+        if code:
+            raise OSError(library.nvmlErrorString(code).decode())
+    for index in range(count.value):
+        gpu, name = ctypes.c_void_p(), f"GPU {index}"
+        code = library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(gpu))
+        if code:
+            problems.append(f"{name}: {library.nvmlErrorString(code).decode()}")
+            continue
+        problems += [f"{name} {words}" for words in faults(library, gpu)]
+        links = [number(library, "nvmlDeviceGetNvLinkState", gpu, link) for link in range(LINKS)]
+        clock = number(library, "nvmlDeviceGetMaxClockInfo", gpu, SM_CLOCK)
+        yield {"name": name, "driver": driver.value.decode(), "clock": clock, "links": links.count(1)}
 
 
-def asked(query: str, needed: bool = True) -> list[list[str]]:
-    """The rows of a query of nvidia-smi."""
-    text = ask(query, "--format=csv,noheader,nounits", needed=needed)
-    return [[value.strip() for value in line.split(",")] for line in text.splitlines() if line.strip()]
+def faults(library: Any, gpu: Any) -> Iterator[str]:
+    """What the driver says against a GPU; a question that its release does not know has no answer."""
+    errors = number(library, "nvmlDeviceGetTotalEccErrors", gpu, UNCORRECTED, VOLATILE, wide=True)
+    if errors:
+        yield f"has {errors} uncorrected ECC errors"
+    slowed = number(library, "nvmlDeviceGetCurrentClocksThrottleReasons", gpu, wide=True) or 0
+    yield from (words for bit, words in SLOWED.items() if slowed & bit)
+    rows = [ctypes.c_uint() for _ in range(4)]
+    if not library.nvmlDeviceGetRemappedRows(gpu, *map(ctypes.byref, rows)):
+        for field, value in zip(("pending", "failure"), rows[2:]):  # noqa: B905
+            if value.value:
+                yield f"must be reset or replaced: its remapped rows have a {field}"
 
 
-def ask(*words: str, needed: bool = True) -> str:
-    """What nvidia-smi prints; a question that older drivers do not know is not `needed`."""
-    done = subprocess.run(["nvidia-smi", *words], capture_output=True, text=True, timeout=SMI_S, check=False)
-    if done.returncode and needed:
-        raise OSError(done.stdout.strip() or done.stderr.strip() or f"exit code {done.returncode}")
-    return "" if done.returncode else done.stdout
-
-
-def linked(text: str) -> dict[int, int]:
-    """Count the active NVLinks of each GPU in `nvidia-smi nvlink --status`."""
-    found: dict[int, int] = {}
-    number = -1
-    for line in text.splitlines():
-        head = re.match(r"GPU (\d+):", line)
-        number = int(head[1]) if head else number
-        if number >= 0:
-            found[number] = found.get(number, 0) + bool(re.match(r"\s+Link \d+: [\d.]+ GB/s", line))
-    return found
+def number(library: Any, call: str, gpu: Any, *arguments: int, wide: bool = False) -> int | None:
+    """The number that a call of the library gives for a GPU; None where it has none."""
+    value = ctypes.c_ulonglong() if wide else ctypes.c_uint()
+    code = getattr(library, call)(gpu, *arguments, ctypes.byref(value))
+    return None if code else value.value
 
 
 def written(folder: str) -> float:

@@ -44,3 +44,11 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, source = tmp_path_factory.mktemp("cuda"), Path(__file__).with_name("cuda_standin.c")
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", folder / "libcuda.so.1", source], check=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the stand-in for the driver's management library."""
+    folder, source = tmp_path_factory.mktemp("nvml"), Path(__file__).with_name("nvml_standin.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", folder / "libnvidia-ml.so.1", source], check=True)
+    return folder

@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,51 +102,73 @@ def test_a_list_of_nodes(text: str, names: Sequence[str]) -> None:
     assert node_check.nodes(text) == names
 
 
-Smi = Callable[..., list[str]]
-
-
 @pytest.fixture
-def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Smi:
-    """What is found wrong with an nvidia-smi that prints these texts."""
-
-    def found(gpus: str, rows: str = "No, No\nNo, No", slowed: str = "", older: str = "", code: int = 0) -> list[str]:
-        answers = {"*clocks_event*": slowed, "*clocks_throttle*": older, "--query-gpu*": gpus, "--query-r*": rows}
-        cases = "".join(
-            f"{what}) printf '{text}\\n'; exit {code or int(not text)};;\n" for what, text in answers.items()
-        )
-        path = tmp_path / "nvidia-smi"
-        path.write_text(f"#!/bin/bash\ncase $1 in\n{cases}esac\n")
-        path.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-        return node_check.own({"gpus": 2, "folder": str(tmp_path / "not" / "there")})["problems"]
-
-    return found
+def library(nvml: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The stand-in for the driver's library, which the check loads."""
+    monkeypatch.setattr(node_check, "LIBRARY", str(nvml / "libnvidia-ml.so.1"))
+    return node_check.LIBRARY
 
 
-GOOD = "0, 580.65.06, 1980, 0"
-TWO = f"{GOOD}\\n1{GOOD[1:]}"
-HOT = "Not Active, Not Active, Not Active\\nNot Active, Active, Not Active"
+GOOD = "1980|0|4|0|0|18"
 
 
-@pytest.mark.parametrize(("gpus", "more", "text"), [
-    (TWO, {}, ""),
-    (TWO, {"slowed": HOT.replace(", Active,", ", Not Active,")}, ""),
-    (f"{GOOD}\\n1, 580.65.06, 1980, 7", {}, "GPU 1 has 7 uncorrected ECC errors"),
-    (f"{GOOD}\\n1, 580.65.06, 1980, [N/A]", {"slowed": HOT}, "GPU 1 is too hot (hw_thermal_slowdown)"),
-    (TWO, {"older": HOT}, "GPU 1 is too hot (hw_thermal_slowdown)"),
-    (TWO, {"rows": "No, No\\nYes, No"}, "GPU 1 must be reset or replaced: remapped_rows.pending"),
-    (GOOD, {}, "it has 1 GPUs, and the job needs 2"),
-    ("Unable to determine the device handle for GPU1: 0000:4E:00.0: Unknown Error", {"code": 255},
-     "nvidia-smi fails: Unable to determine the device handle for GPU1: 0000:4E:00.0: Unknown Error"),
+@pytest.mark.parametrize(("second", "text"), [
+    (GOOD, ""),
+    ("1980|7|0|0|0|18", "GPU 1 has 7 uncorrected ECC errors"),
+    ("1980|-1|64|0|0|18", "GPU 1 is too hot (hw_thermal_slowdown)"),
+    ("1980|0|128|0|0|18", "GPU 1 has no power (hw_power_brake_slowdown)"),
+    ("1980|0|8|0|0|18", "GPU 1 slows down (hw_slowdown)"),
+    ("1980|0|0|1|0|18", "GPU 1 must be reset or replaced: its remapped rows have a pending"),
+    ("1980|0|0|0|1|18", "GPU 1 must be reset or replaced: its remapped rows have a failure"),
+    ("0|0|0|0|0|18", "GPU 1: GPU is lost"),
+    (None, "it has 1 GPUs, and the job needs 2"),
 ])  # fmt: skip
-def test_a_bad_gpu(smi: Smi, gpus: str, more: Mapping[str, Any], text: str) -> None:
-    assert smi(gpus, **more) == [text] * bool(text)
+def test_a_bad_gpu(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str | None, text: str
+) -> None:
+    monkeypatch.setenv("STANDIN_NVML", ";".join([GOOD, *([second] if second else [])]))
+    problems = node_check.own({"gpus": 2, "folder": str(tmp_path / "not" / "there")})["problems"]
+    assert problems[:1] == [text] * bool(text)
 
 
-def test_links_that_are_active_are_counted() -> None:
-    text = ("GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: 26.562 GB/s\n"
-            "GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n")  # fmt: skip
-    assert node_check.linked(text) == {0: 2, 1: 1}
+def test_a_driver_that_fails(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STANDIN_NVML_INIT", "9")
+    assert node_check.own({"gpus": 2, "folder": str(tmp_path)})["problems"] == ["its driver fails: Driver Not Loaded"]
+
+
+def test_nvidias_own_binding_reads_the_same(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The calls, their arguments and the numbers are those of pynvml, which loads the same library."""
+    import ctypes
+
+    import pynvml
+
+    monkeypatch.setenv("STANDIN_NVML", "2062|5|200|1|0|12;1980|0|0|0|1|18")
+    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(library))
+    pynvml.nvmlInit()
+    problems: list[str] = []
+    ours = list(node_check.gpus(problems))
+    for index, gpu in enumerate(ours):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        links = 0
+        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+            with suppress(pynvml.NVMLError):
+                links += pynvml.nvmlDeviceGetNvLinkState(handle, link)
+        assert gpu["clock"] == pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
+        assert (gpu["links"], gpu["driver"]) == (links, pynvml.nvmlSystemGetDriverVersion())
+        kinds = (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
+        errors = pynvml.nvmlDeviceGetTotalEccErrors(handle, *kinds)
+        assert (f"GPU {index} has {errors} uncorrected ECC errors" in problems) == (errors > 0)
+        reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+        for bit, words in (
+            (pynvml.nvmlClocksThrottleReasonHwSlowdown, "hw_slowdown"),
+            (pynvml.nvmlClocksThrottleReasonHwThermalSlowdown, "hw_thermal_slowdown"),
+            (pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown, "hw_power_brake_slowdown"),
+        ):
+            assert any(f"GPU {index} " in p and f"({words})" in p for p in problems) == bool(reasons & bit)
+        *_, pending, failure = pynvml.nvmlDeviceGetRemappedRows(handle)
+        for word, value in (("pending", pending), ("failure", failure)):
+            assert any(f"GPU {index} " in p and p.endswith(word) for p in problems) == bool(value)
+    assert len(ours) == pynvml.nvmlDeviceGetCount() == 2
 
 
 def test_a_file_system_that_hangs_is_not_waited_for() -> None:

@@ -11,27 +11,13 @@ from moedsl.cli.main import main
 from moedsl.launch import head
 from tests.launch.slurm_launch import run_text
 
-SMI = """#!/bin/bash
-# nvidia-smi of a node with four GPUs; on n2, the third has ECC errors.
-case "$1" in
-  *clocks_event_reasons*) for gpu in 0 1 2 3; do echo "Not Active, Not Active, Not Active"; done ;;
-  --query-gpu=*) for gpu in 0 1 2 3; do
-    errors=0; [ "$SLURMD_NODENAME:$gpu" != n2:2 ] || errors=4
-    echo "$gpu, 580.65.06, 2062, $errors"
-  done ;;
-  --query-remapped-rows=*) for gpu in 0 1 2 3; do echo "No, No"; done ;;
-  nvlink) for gpu in 0 1 2 3; do printf 'GPU %s: NVIDIA GB200 (UUID: GPU-%s)\\n\\t Link 0: 53.125 GB/s\\n' $gpu $gpu; done ;;
-esac
-"""
-
 
 @pytest.fixture
-def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, login_node: Path) -> Path:
-    """A run of eight ranks on two nodes; its program prints where it runs. The check of one node would miss a driver."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "nvidia-smi").write_text(SMI)
-    (tmp_path / "bin" / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, login_node: Path, nvml: Path) -> Path:
+    """A run of eight ranks on two nodes; its program prints where it runs. The third GPU of n2 has ECC errors."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml), prepend=":")
+    monkeypatch.setenv("STANDIN_NVML", ";".join(["2062|0|0|0|0|18"] * 4))
+    monkeypatch.setenv("STANDIN_NVML_n2", ";".join(f"2062|{errors}|0|0|0|18" for errors in (0, 0, 4, 0)))
     monkeypatch.setattr(head, "expected", lambda plan, launch: {})
     monkeypatch.setattr("moedsl.verify.client.is_installed", lambda: False)
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: "import os\nprint('trains on', os.uname().nodename)")
