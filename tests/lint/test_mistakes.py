@@ -70,6 +70,9 @@ LATE = {
     "recipe_kernels.hidden_dropout": "torch nn/functional.py:1489",
     "recipe_kernels.deviation": "torch nn/init.py",
     "recipe_kernels.known_norm": "core extensions/transformer_engine.py:842",
+    "recipe_logs.restart_timeouts": "nvidia-resiliency-ext 0.4.1, inprocess/wrap.py:184",
+    "recipe_logs.restart_heartbeats": "nvidia-resiliency-ext 0.4.1, inprocess/wrap.py:186",
+    "recipe_logs.restart_monitors": "nvidia-resiliency-ext 0.4.1, inprocess/wrap.py:188",
 }
 """Laws on values that Bridge's update does not judge, and the line behind it that does."""
 
