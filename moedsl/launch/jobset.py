@@ -1,7 +1,7 @@
 """Run a job on a Kubernetes cluster that has JobSet and no Kubeflow Trainer.
 
-NeMo-Run posts TrainJobs only, from which Kubeflow Trainer makes JobSets. This executor makes the JobSet itself, with the
-variables of Kubeflow's torch runtime. `compile --emit launch` copies this file, so it imports only NeMo-Run.
+NeMo-Run posts TrainJobs only, from which Kubeflow Trainer makes JobSets. This executor makes the JobSet itself, with
+the variables of Kubeflow's torch runtime. `compile --emit launch` copies this file, so it imports only NeMo-Run.
 """
 
 from __future__ import annotations
@@ -81,4 +81,5 @@ class _JobSets:
 
 
 EXECUTOR_MAPPING[JobSetExecutor] = EXECUTOR_MAPPING[KubeflowExecutor]
-Experiment._PARALLEL_SUPPORTED_EXECUTORS = (*Experiment._PARALLEL_SUPPORTED_EXECUTORS, JobSetExecutor)
+_known: Any = Experiment  # NeMo-Run has no public list of the executors that run several jobs at once
+_known._PARALLEL_SUPPORTED_EXECUTORS = (*_known._PARALLEL_SUPPORTED_EXECUTORS, JobSetExecutor)

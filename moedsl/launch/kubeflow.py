@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 DIGITS = "000000"
 """Six digits in a manifest, instead of those that NeMo-Run appends to a job's name (core/execution/kubeflow.py:321)."""
 GROUP, VERSION, PLURAL = "trainer.kubeflow.org", "v1alpha1", "trainjobs"
-JOBSET = "jobset.x-k8s.io", "v1alpha2", "jobsets"
-"""The kind of job on a cluster without Kubeflow Trainer."""
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 LIMIT = 128 << 10
 """The most bytes of one argument of a process on Linux (MAX_ARG_STRLEN)."""
@@ -51,7 +49,11 @@ def _class(cluster: Cluster) -> type[nemo_run.KubeflowExecutor]:
 
 def kind(cluster: Cluster) -> tuple[str, str, str]:
     """The group, version and plural of the cluster's jobs."""
-    return (GROUP, VERSION, PLURAL) if cluster.has_trainer else JOBSET
+    if cluster.has_trainer:
+        return GROUP, VERSION, PLURAL
+    from moedsl.launch import jobset
+
+    return jobset.GROUP, jobset.VERSION, jobset.PLURAL
 
 
 def arguments(launch: Launch, cluster: Cluster) -> Json:
@@ -117,7 +119,7 @@ def refusal(launch: Launch, cluster: Cluster, payload: Payload) -> Diagnostic | 
 
 
 def manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Json:
-    """Make the TrainJob or JobSet that NeMo-Run posts, except for the six digits of its name. It needs no kubeconfig."""
+    """Make the job that NeMo-Run posts, except for the six digits of its name. It needs no kubeconfig."""
     with _offline():
         made = executor(launch, cluster)
     name = made._trainjob_name(launch.name)[: -len(DIGITS)] + DIGITS  # pyright: ignore[reportPrivateUsage]

@@ -183,8 +183,10 @@ def _serves(group: str, version: str, plural: str) -> bool:
 
 def _unserved(cluster: Cluster, group: str, version: str, plural: str) -> Diagnostic:
     text = f"cluster {cluster.name} has no {plural} of {group}/{version}, so it would take no job"
-    other = "`trainer none` (jobs are JobSets)" if cluster.has_trainer else "its release of Kubeflow Trainer as `trainer`"
-    return error("preflight.no_kind", text, help=f"state {other}, or install what is missing; `kubectl get crd` lists it")
+    other = (
+        "`trainer none`, with which jobs are JobSets" if cluster.has_trainer else "its Kubeflow Trainer as `trainer`"
+    )
+    return error("preflight.no_kind", text, help=f"state {other}; `kubectl get crd` lists what the cluster has")
 
 
 def _once(found: Sequence[Diagnostic]) -> list[Diagnostic]:

@@ -311,7 +311,13 @@ class Api:
 
 def _defined(kind: str) -> Json:
     """What the server says of a kind of job."""
-    said = {"name": f"{kind.lower()}s", "singularName": "", "namespaced": True, "kind": kind, "verbs": ["create", "get"]}
+    said = {
+        "name": f"{kind.lower()}s",
+        "singularName": "",
+        "namespaced": True,
+        "kind": kind,
+        "verbs": ["create", "get"],
+    }
     version = KINDS[kind].removeprefix("/apis/")
     return {"kind": "APIResourceList", "groupVersion": version, "resources": [said]}
 

@@ -204,7 +204,9 @@ def test_the_script_that_is_kept_posts_the_same(
     """A TrainJob or a JobSet, but for the six digits of its name."""
     import yaml
 
-    lab = 'cluster lab { executor kubeflow; hardware h100; container img; namespace team; queue q; env { A "$(x) $y $$" }'
+    lab = (
+        'cluster lab { executor kubeflow; hardware h100; container img; namespace team; queue q; env { A "$(x) $y $$" }'
+    )
     lab += f"; trainer {trainer} }}"
     (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
     out = tmp_path / "out"

@@ -116,8 +116,10 @@ class Cluster:
     runtime: str = _fact("token", "torch-distributed", "kubeflow")
     """The ClusterTrainingRuntime that a TrainJob refers to."""
     trainer: str = _fact("word", "2.1", "kubeflow", words=TRAINERS)
-    """The release of Kubeflow Trainer: 2.1 takes `podTemplateOverrides`, 2.2 and later ones `runtimePatches`. none: the cluster has no
-    Kubeflow Trainer, and jobs are plain JobSets."""
+    """The release of Kubeflow Trainer: 2.1 takes `podTemplateOverrides`, 2.2 and later ones `runtimePatches`.
+
+    none: the cluster has no Kubeflow Trainer, and jobs are plain JobSets.
+    """
     queue: str = _fact("token", "", "kubeflow")
     """The local queue of Kueue."""
     priority: str = _fact("token", "", "kubeflow")
