@@ -29,14 +29,14 @@ class Sent:
 
 
 def dryrun(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
-    """Make the sbatch file and the tasks' script (Slurm), the TrainJob (Kubeflow), or the script (this machine)."""
+    """Make the sbatch file and the tasks' script (Slurm), the manifest (Kubernetes), or the script (this machine)."""
     return dryrun_all([(launch, payload)], cluster)
 
 
 def dryrun_all(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, source: str = "") -> Sent:
     """Make the files of several jobs, which are one experiment; `source` names the file that states them."""
     if cluster.executor == "kubeflow":
-        return _joined([_trainjob(launch, cluster, payload) for launch, payload in jobs])
+        return _joined([_manifest(launch, cluster, payload) for launch, payload in jobs])
     if cluster.executor == "local":
         return Sent("", "", {f"{launch.name}.sh": here.text(launch, cluster, payload) for launch, payload in jobs})
     base, title = executors.home(cluster), homes.title([launch.name for launch, _ in jobs], source)
@@ -58,10 +58,10 @@ def _joined(sent: Sequence[Sent]) -> Sent:
     return Sent(sent[0].experiment, sent[0].folder, files)
 
 
-def _trainjob(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
+def _manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
     """Make the manifest, whose command has the script; only the API server would store it."""
     body = kubeflow.manifest(launch, cluster, payload)
-    return Sent(body["metadata"]["name"], cluster.namespace, {"trainjob.yaml": kubeflow.text(body)})
+    return Sent(body["metadata"]["name"], cluster.namespace, {f"{body['kind'].lower()}.yaml": kubeflow.text(body)})
 
 
 def _prepare(

@@ -1,4 +1,4 @@
-"""Make NeMo-Run's KubeflowExecutor, its task and the TrainJob from a launch and a cluster.
+"""Make NeMo-Run's executor for Kubernetes, its task and the TrainJob or JobSet from a launch and a cluster.
 
 The script is the container's command, so that a job needs no volume. Two programs on the way replace words that begin
 with a dollar: NeMo-Run fills its macros into every argument (nemo_run core/execution/base.py:70, Python's
@@ -35,15 +35,32 @@ Json = dict[str, Any]
 
 def executor(launch: Launch, cluster: Cluster) -> nemo_run.KubeflowExecutor:
     """Make the executor; it reads the kubeconfig, and raises the errors of the kubernetes package."""
-    import nemo_run
+    return _class(cluster)(**arguments(launch, cluster))
 
-    return nemo_run.KubeflowExecutor(**arguments(launch, cluster))
+
+def _class(cluster: Cluster) -> type[nemo_run.KubeflowExecutor]:
+    """The class of the executor, which posts what the cluster has."""
+    if cluster.has_trainer:
+        return nemo.nemo_run().KubeflowExecutor
+    from moedsl.launch.jobset import JobSetExecutor
+
+    return JobSetExecutor
+
+
+def kind(cluster: Cluster) -> tuple[str, str, str]:
+    """The group, version and plural of the cluster's jobs."""
+    if cluster.has_trainer:
+        return GROUP, VERSION, PLURAL
+    from moedsl.launch import jobset
+
+    return jobset.GROUP, jobset.VERSION, jobset.PLURAL
 
 
 def arguments(launch: Launch, cluster: Cluster) -> Json:
     """The executor's arguments by name, as plain values."""
+    runtime = {"runtime_ref": cluster.runtime} if cluster.has_trainer else {}
     return {
-        "runtime_ref": cluster.runtime,
+        **runtime,
         "namespace": cluster.namespace,
         "image": cluster.container,
         "num_nodes": launch.nodes,
@@ -59,7 +76,7 @@ def arguments(launch: Launch, cluster: Cluster) -> Json:
 
 
 def _labels(cluster: Cluster) -> dict[str, str]:
-    """The labels of the TrainJob: the cluster's, and those that Kueue reads."""
+    """The labels of the job: the cluster's, and those that Kueue reads."""
     kueue = {QUEUE: cluster.queue, PRIORITY: cluster.priority}
     return {**cluster.labels, **{name: word for name, word in kueue.items() if word}}
 
@@ -102,7 +119,7 @@ def refusal(launch: Launch, cluster: Cluster, payload: Payload) -> Diagnostic | 
 
 
 def manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Json:
-    """Make the TrainJob that NeMo-Run posts, except for the six digits of its name. It needs no kubeconfig."""
+    """Make the job that NeMo-Run posts, except for the six digits of its name. It needs no kubeconfig."""
     with _offline():
         made = executor(launch, cluster)
     name = made._trainjob_name(launch.name)[: -len(DIGITS)] + DIGITS  # pyright: ignore[reportPrivateUsage]
@@ -154,17 +171,17 @@ def context_refusal(cluster: Cluster) -> Diagnostic | None:
 
 
 def job_name(handle: str) -> str:
-    """The name of the TrainJob in NeMo-Run's handle, ``kubeflow://nemo_run/EXPERIMENT___TASK___NAME``."""
+    """The name of the job in NeMo-Run's handle, ``kubeflow://nemo_run/EXPERIMENT___TASK___NAME``."""
     return handle.rpartition("___")[2]
 
 
-DELETED = "CANCELLED", "its TrainJob was deleted"
+DELETED = "CANCELLED", "it was deleted from the cluster"
 
 
 def lost(executor: nemo_run.KubeflowExecutor, handle: str) -> tuple[str, str] | None:
     """The state of a job that the API server does not show, with the reason; None if the server shows it.
 
-    NeMo-Run calls such a job PENDING if its TrainJob was deleted or the server does not answer.
+    NeMo-Run calls such a job PENDING if it was deleted or the server does not answer.
     """
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError

@@ -1,4 +1,4 @@
-"""Make what a TrainJob says of its pods: where they run, what they mount, and what their container may do.
+"""Make what a TrainJob or a JobSet says of its pods: where they run, what they mount, and what their container may do.
 
 NeMo-Run has arguments for most of it, but writes all of them as the `podTemplateOverrides` of Kubeflow Trainer 2.1.
 Releases from 2.2 on do not have that field: they have `runtimePatches` (kubeflow-trainer-api 2.1.0, 2.2.1 and 2.3.0).
@@ -27,8 +27,13 @@ _TOLERATION = re.compile(r"(?P<key>[^=:]+)(?:=(?P<value>[^:]*))?(?::(?P<effect>.
 
 
 def said(launch: Launch, cluster: Cluster) -> Json:
-    """The part of a TrainJob's `spec` for its pods, as the cluster's release of Kubeflow Trainer has it."""
+    """The part of a job's `spec` for its pods, as the cluster's release of Kubeflow Trainer has it.
+
+    Without Kubeflow Trainer it is the pods' template, from which JobSetExecutor makes the JobSet.
+    """
     template = {name: part for name, part in _template(launch, cluster).items() if part}
+    if not cluster.has_trainer:
+        return {"template": template}
     if not template:
         return {}
     if cluster.trainer == "2.1":

@@ -141,18 +141,21 @@ def _tunnel(cluster: Cluster) -> Any:
 
 
 def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
-    """Check the cluster's nodes, if this account may list them."""
+    """Check that the cluster has the kind of the jobs, and its nodes, if this account may list them."""
     from kubernetes import client, config
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError
 
     from moedsl.launch import kubeflow
 
+    kind = kubeflow.kind(cluster)
     wrong = kubeflow.context_refusal(cluster)
     if wrong is not None:
         return [wrong]
     try:
         config.load_kube_config(context=cluster.context or None)
+        if not _serves(*kind):
+            return [_unserved(cluster, *kind)]
         listed: Any = client.CoreV1Api().list_node()
     except ApiException as answer:
         text = f"the nodes of cluster {cluster.name} cannot be listed: the API server answers {answer.reason}"
@@ -162,6 +165,28 @@ def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
         return [error("preflight.tunnel", text, help="try `kubectl get nodes`")]
     known = kube_nodes.of_kubernetes(listed.items, cluster)
     return _once([d for j in jobs for d in nodes.judge(known, j.launch, j.plan.hardware, nodes.place(cluster))])
+
+
+def _serves(group: str, version: str, plural: str) -> bool:
+    """Whether the API server has a kind of object, as its definitions say."""
+    from kubernetes import client
+    from kubernetes.client.exceptions import ApiException
+
+    try:
+        listed: Any = client.CustomObjectsApi().get_api_resources(group, version)
+    except ApiException as answer:
+        if answer.status == 404:
+            return False
+        raise
+    return any(resource.name == plural for resource in listed.resources)
+
+
+def _unserved(cluster: Cluster, group: str, version: str, plural: str) -> Diagnostic:
+    text = f"cluster {cluster.name} has no {plural} of {group}/{version}, so it would take no job"
+    other = (
+        "`trainer none`, with which jobs are JobSets" if cluster.has_trainer else "its Kubeflow Trainer as `trainer`"
+    )
+    return error("preflight.no_kind", text, help=f"state {other}; `kubectl get crd` lists what the cluster has")
 
 
 def _once(found: Sequence[Diagnostic]) -> list[Diagnostic]:

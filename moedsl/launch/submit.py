@@ -173,7 +173,7 @@ def _run(made: Any, tasks: Sequence[Task]) -> None:
 
 @contextmanager
 def _named_beforehand(made: Any) -> Generator[None]:
-    """Keep the names of TrainJobs while they are posted; if the launcher is killed meanwhile, the list remains."""
+    """Keep the names of Kubernetes' jobs while they are posted; if the launcher is killed meanwhile, the list stays."""
     jobs = [job for job in made.jobs if isinstance(job.executor, store.nemo_run().KubeflowExecutor)]
     file = trainjobs.file_of(Path(made._exp_dir).parents[2], made._id)
     if jobs:

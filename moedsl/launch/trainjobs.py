@@ -1,4 +1,4 @@
-"""Keep NeMo-Run's list of TrainJobs complete, even if a launcher is killed.
+"""Keep NeMo-Run's list of jobs on Kubernetes complete, even if a launcher is killed.
 
 NeMo-Run draws a name when it posts a job (nemo_run 0.11.1 core/execution/kubeflow.py:304), and writes it down
 afterwards. Here the name is drawn and written before, so that another process can ask the API server for it. The list

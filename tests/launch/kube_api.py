@@ -1,7 +1,8 @@
-"""A Kubernetes API server of one node on loopback, as far as NeMo-Run and kubectl ask one, and the pods of its TrainJobs.
+"""A Kubernetes API server of one node on loopback, as far as NeMo-Run and kubectl ask one, and the pods of its jobs.
 
-Kept: TrainJobs as they were posted. Run: each pod as a process of this machine, started with the container's command and
-environment as the kubelet gives them (`expanded`) and with the PET_* variables of Kubeflow's torch runtime. What is
+Kept: TrainJobs and JobSets as they were posted. Run: each pod as a process of this machine, started with the container's
+command and environment as the kubelet gives them (`expanded`), for a TrainJob with the PET_* variables of Kubeflow's
+torch runtime; the host name of a JobSet's first pod is this machine. What is
 asked for and not known here is answered with 404 and kept in `unknown`.
 """
 
@@ -26,7 +27,8 @@ from urllib.parse import parse_qs, urlparse
 import psutil
 
 GROUP = "/apis/trainer.kubeflow.org/v1alpha1"
-_JOB = re.compile(GROUP + r"/namespaces/([^/]+)/trainjobs(?:/([^/]+))?")
+KINDS = {"TrainJob": GROUP, "JobSet": "/apis/jobset.x-k8s.io/v1alpha2"}
+_JOB = re.compile(r"(/apis/[^/]+/[^/]+)/namespaces/[^/]+/(trainjobs|jobsets)(?:/([^/]+))?")
 _PODS = re.compile(r"/api/v1/namespaces/([^/]+)/pods(?:/([^/]+)(/log)?)?")
 Json = dict[str, Any]
 
@@ -54,13 +56,13 @@ def expanded(text: str, variables: dict[str, str]) -> str:
 class Pod:
     """One process that runs a container's command."""
 
-    def __init__(self, job: str, rank: int, trainer: Json, port: int, secrets: Json, packages: str) -> None:
+    def __init__(self, job: str, rank: int, container: Json, port: int, secrets: Json, packages: str) -> None:
         self.name, self.job, self.rank = f"{job}-node-0-{rank}-abcde", job, rank
-        variables = {e["name"]: _value(e, secrets) for e in trainer.get("env", [])}
-        pet = {"PET_NNODES": trainer["numNodes"], "PET_NPROC_PER_NODE": trainer["numProcPerNode"], "PET_NODE_RANK": rank,
-               "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": port}  # fmt: skip
-        variables |= {name: str(value) for name, value in pet.items()}
-        words = [expanded(word, variables) for word in trainer["command"]]
+        variables = {e["name"]: _value(e, secrets, rank) for e in container.get("env", [])}
+        hosts = {f"{job}-node-0-0.{job}": "127.0.0.1"}
+        variables["PET_MASTER_ADDR"] = hosts[variables["PET_MASTER_ADDR"]]
+        variables["PET_MASTER_PORT"] = str(port)  # pods of a real cluster have ports of their own
+        words = [expanded(word, variables) for word in container["command"]]
         image = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")}
         self.folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
         image |= {"TMPDIR": str(self.folder), "PYTHONPATH": packages}  # a container's /tmp goes with it
@@ -114,9 +116,35 @@ class Pod:
 _PHASES = {None: "Running", 0: "Succeeded"}
 
 
-def _value(entry: Json, secrets: Json) -> str:
-    ref = entry.get("valueFrom", {}).get("secretKeyRef")
-    return secrets[ref["name"]][ref["key"]] if ref else entry["value"]
+def _value(entry: Json, secrets: Json, rank: int) -> str:
+    source = entry.get("valueFrom", {})
+    if ref := source.get("secretKeyRef"):
+        return secrets[ref["name"]][ref["key"]]
+    if source:
+        assert source == {"fieldRef": {"fieldPath": _INDEX}}, source
+        return str(rank)
+    return entry["value"]
+
+
+_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+"""Where Kubernetes writes the index of a pod of an Indexed job (its reference of the Downward API)."""
+
+
+def _pods_of(body: Json) -> tuple[int, Json]:
+    """How many pods a job has, and the container of each."""
+    name, spec = body["metadata"]["name"], body["spec"]
+    if body["kind"] == "JobSet":
+        (job,) = spec["replicatedJobs"]
+        indexed = job["template"]["spec"]
+        assert (indexed["completionMode"], indexed["parallelism"]) == ("Indexed", indexed["completions"])
+        (container,) = indexed["template"]["spec"]["containers"]
+        return indexed["completions"], container
+    trainer = spec["trainer"]
+    pet = {"NNODES": trainer["numNodes"], "NPROC_PER_NODE": trainer["numProcPerNode"], "MASTER_PORT": 29500,
+           "MASTER_ADDR": f"{name}-node-0-0.{name}"}  # fmt: skip
+    env = [{"name": f"PET_{key}", "value": str(value)} for key, value in pet.items()]
+    index = {"name": "PET_NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}}
+    return trainer["numNodes"], {**trainer, "env": [*trainer.get("env", []), *env, index]}
 
 
 class Api:
@@ -131,6 +159,8 @@ class Api:
         self.asked: list[str] = []
         """Paths of every question, in their order."""
         self.nodes, self.secrets = nodes or [], secrets or {}
+        self.kinds = list(KINDS)
+        """The kinds of jobs that are defined."""
         self.refuse: str | None = None
         """What TrainJobs are refused with, as an admission webhook does."""
         self.room = threading.Semaphore(0)
@@ -177,7 +207,7 @@ class Api:
 
     def post(self, path: str, body: Json) -> tuple[int, Json]:
         found = _JOB.fullmatch(path)
-        if not found:
+        if not found or KINDS[body["kind"]] != found[1] or f"{body['kind'].lower()}s" != found[2]:
             return self._not_found(path)
         if self.refuse and not self.room.acquire(blocking=False):
             return 422, _status(422, "Invalid", self.refuse)
@@ -187,10 +217,8 @@ class Api:
         self.posted.append(body)
         self.jobs[name] = body
         port = _free_port()
-        trainer = body["spec"]["trainer"]
-        self.pods[name] = [
-            Pod(name, rank, trainer, port, self.secrets, self.packages) for rank in range(trainer["numNodes"])
-        ]
+        count, container = _pods_of(body)
+        self.pods[name] = [Pod(name, rank, container, port, self.secrets, self.packages) for rank in range(count)]
         for pod in self.pods[name]:
             pod.held = self.hold
         if not self.hold:
@@ -209,28 +237,32 @@ class Api:
         self.asked.append(path)
         if path in _DISCOVERY:
             return 200, _DISCOVERY[path]
+        if path in (served := {KINDS[kind]: _defined(kind) for kind in self.kinds}):
+            return 200, served[path]
         if path == "/api/v1/nodes":
             return 200, {"apiVersion": "v1", "kind": "NodeList", "items": self.nodes}
         if found := _JOB.fullmatch(path):
-            name = found[2]
-            return (
-                (200, self.jobs[name] | {"status": self._job_status(name)})
-                if name in self.jobs
-                else self._not_found(path)
-            )
+            name = self._named(found)
+            return (200, self.jobs[name] | {"status": self._job_status(name)}) if name else self._not_found(path)
         if found := _PODS.fullmatch(path):
             return self._pods(found, query, path)
         return self._not_found(path)
 
     def delete(self, path: str) -> tuple[int, Json]:
         found = _JOB.fullmatch(path)
-        if not found or found[2] not in self.jobs:
+        name = self._named(found) if found else ""
+        if not name:
             return self._not_found(path)
-        del self.jobs[found[2]]
-        self.deleted.append(found[2])
-        for pod in self.pods.get(found[2], []):
+        del self.jobs[name]
+        self.deleted.append(name)
+        for pod in self.pods.get(name, []):
             pod.stop()
         return 200, _status(200, "Success", "")
+
+    def _named(self, found: re.Match[str]) -> str:
+        """The name of the job that a path names; empty if there is none of its kind."""
+        kind = self.jobs.get(found[3], {}).get("kind", "")
+        return found[3] if f"{kind.lower()}s" == found[2] else ""
 
     def _pods(self, found: re.Match[str], query: dict[str, list[str]], path: str) -> tuple[int, Json | str]:
         namespace, name, log = found.groups()
@@ -269,11 +301,25 @@ class Api:
             "failed": int(any(c for c in codes)),
             "succeeded": int(all(c == 0 for c in codes)),
         }
-        return {"jobsStatus": [{"name": "node", "suspended": 0, **count}]}
+        field = "jobsStatus" if self.jobs[name]["kind"] == "TrainJob" else "replicatedJobsStatus"
+        return {field: [{"name": "node", "suspended": 0, **count}]}
 
     def _not_found(self, path: str) -> tuple[int, Json]:
         self.unknown.append(path)
         return 404, _status(404, "NotFound", path)
+
+
+def _defined(kind: str) -> Json:
+    """What the server says of a kind of job."""
+    said = {
+        "name": f"{kind.lower()}s",
+        "singularName": "",
+        "namespaced": True,
+        "kind": kind,
+        "verbs": ["create", "get"],
+    }
+    version = KINDS[kind].removeprefix("/apis/")
+    return {"kind": "APIResourceList", "groupVersion": version, "resources": [said]}
 
 
 _POD_KIND = {

@@ -197,11 +197,17 @@ def test_the_script_that_is_kept_submits_the_chain(home: Path, tmp_path: Path, m
     assert sent[0].replace("_0/", "_1/") == sent[1]
 
 
-def test_the_script_that_is_kept_posts_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A TrainJob, but for the six digits of its name."""
+@pytest.mark.parametrize("trainer", ["2.1", "none"])
+def test_the_script_that_is_kept_posts_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], trainer: str
+) -> None:
+    """A TrainJob or a JobSet, but for the six digits of its name."""
     import yaml
 
-    lab = 'cluster lab { executor kubeflow; hardware h100; container img; namespace team; queue q; env { A "$(x) $y $$" } }'
+    lab = (
+        'cluster lab { executor kubeflow; hardware h100; container img; namespace team; queue q; env { A "$(x) $y $$" }'
+    )
+    lab += f"; trainer {trainer} }}"
     (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
     out = tmp_path / "out"
     assert main(["compile", str(tmp_path / "run.moe"), "--emit", "launch", "-o", str(out)]) == 0
@@ -215,8 +221,8 @@ def test_the_script_that_is_kept_posts_the_same(tmp_path: Path, capsys: pytest.C
     )
     assert done.returncode == 0, done.stderr
     here, there = json.loads(done.stdout), yaml.safe_load(manifest)
-    assert here["metadata"].pop("name") and there["metadata"].pop("name")
-    assert here == there
+    drawn, name = here["metadata"]["name"], there["metadata"]["name"]
+    assert json.loads(json.dumps(here).replace(drawn, name)) == there
 
 
 KUBECONFIG = """apiVersion: v1

@@ -1,6 +1,6 @@
-"""What a Kubernetes cluster states is in the manifest, and each manifest is one of the real TrainJob's definition.
+"""What a Kubernetes cluster states is in the manifest, and each manifest is one of the real definition of a TrainJob or a JobSet.
 
-The judge is the schema of Kubeflow's own packages (tests/data/extract_trainjob_schema.py), with closed objects: a field
+The judge is the schema of Kubeflow's own packages (tests/data/extract_kubernetes_schemas.py), with closed objects: a field
 that a release does not have is an error here, where the API server would drop it without a word.
 """
 
@@ -21,7 +21,7 @@ from tests.helpers.paths import ROOT
 from tests.launch.launches import cluster, ids, launch, plan
 
 PODS = 'executor kubeflow; hardware {}; container "nvcr.io/nvidia/nemo:26.06"'
-EVERY_FACT = """namespace training; runtime "torch-distributed"; queue moe; priority high
+EVERY_FACT = """namespace training; queue moe; priority high
     pvc "shared-data"; pvc_path "/workspace"; mounts ["/raid:/cache:ro"]; shm "64Gi"; image_pull_secrets [registry]
     secret tokens; secrets [HF_TOKEN]; service_account trainer; env { NOTE "two words" }
     node_selector ["nvidia.com/gpu.product=NVIDIA-GB200"]
@@ -37,19 +37,19 @@ FACTS = {
     "gke": f'{PODS.format("h200")}; fabric gib; queue moe; interfaces ["eth2=rdma-0"]',
     "every": f"{PODS.format('gb200')}; fabric gib; {EVERY_FACT}",
 }
-RELEASES = {"2.1": ("2.1.0",), "2.2": ("2.2.1", "2.3.0")}
+RELEASES = {"2.1": ("2.1.0",), "2.2": ("2.2.1", "2.3.0"), "none": ("2.1.0", "2.2.1", "2.3.0")}
 """The packages that judge a word of `trainer`."""
 
 
 @cache
-def validator(release: str) -> Draft202012Validator:
-    schemas = json.loads((ROOT / "tests/data/trainjob_schemas.json").read_text(encoding="utf-8"))
+def validator(kind: str, release: str) -> Draft202012Validator:
+    schemas = json.loads((ROOT / f"tests/data/{kind.lower()}_schemas.json").read_text(encoding="utf-8"))
     return Draft202012Validator(schemas[release])
 
 
 def wrong(body: dict[str, Any], release: str) -> list[str]:
     """What a release's definition says against a manifest."""
-    found = validator(release).iter_errors(body)
+    found = validator(body["kind"], release).iter_errors(body)
     return [f"{e.json_path}: {e.message[:300]}" for e in found]
 
 
@@ -77,11 +77,17 @@ def test_another_release_would_drop_the_pods_settings(trainer: str, other: str) 
 def test_a_field_that_no_definition_has_is_found() -> None:
     body, _ = made(FACTS["eks"])
     body["spec"]["trainer"]["securityContext"] = {"privileged": True}
-    assert all(wrong(body, release) for release in ("2.1.0", "2.2.1", "2.3.0"))
+    jobset, _ = made(f"{FACTS['eks']}; trainer none")
+    pod_of(jobset)["spec"]["containers"][0]["numNodes"] = 2
+    for release in ("2.1.0", "2.2.1", "2.3.0"):
+        assert wrong(body, release) and wrong(jobset, release)
 
 
 def pod_of(body: dict[str, Any]) -> dict[str, Any]:
-    """The settings of pods in either form."""
+    """The settings of pods in each form."""
+    if body["kind"] == "JobSet":
+        (job,) = body["spec"]["replicatedJobs"]
+        return job["template"]["spec"]["template"]
     if "runtimePatches" in body["spec"]:
         (patch,) = body["spec"]["runtimePatches"]
         (job,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
@@ -121,12 +127,27 @@ def test_every_fact_is_in_the_manifest(trainer: str) -> None:
     (pods,) = spec["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert pods["topologyKey"] == "nvidia.com/gpu.clique"
     assert pods["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
-    assert body["spec"]["trainer"]["resourcesPerNode"]["limits"] == {
+    (container,) = spec["containers"]
+    resources = container.get("resources") or body["spec"]["trainer"]["resourcesPerNode"]
+    assert resources["limits"] == {
         "nvidia.com/gpu": "4", "rdma/ib": "8", "cpu": "96", "memory": "1500Gi"
     }  # fmt: skip
-    (container,) = spec["containers"]
-    assert ("securityContext" in container) == (trainer == "2.2")
+    assert ("securityContext" in container) == (trainer != "2.1")
     assert {v["name"] for v in spec["volumes"]} == {m["name"] for m in container["volumeMounts"]}
+
+
+def test_a_jobset_has_a_pod_for_each_node_and_says_where_they_meet() -> None:
+    """Names of hosts as JobSet's definition of `network` and of a replicated job describes them."""
+    body, _ = made(f"{FACTS['eks']}; trainer none")
+    name, (job,) = body["metadata"]["name"], body["spec"]["replicatedJobs"]
+    indexed, (container,) = job["template"]["spec"], pod_of(body)["spec"]["containers"]
+    assert (indexed["completionMode"], indexed["parallelism"], indexed["completions"]) == ("Indexed", 8, 8)
+    assert (indexed["backoffLimit"], pod_of(body)["spec"]["restartPolicy"]) == (0, "Never")
+    env = {e["name"]: e.get("value") for e in container["env"]}
+    assert env["PET_MASTER_ADDR"] == f"{name}-{job['name']}-0-0.{body['spec']['network']['subdomain']}"
+    assert (env["PET_NNODES"], env["PET_NPROC_PER_NODE"]) == ("8", "8")
+    trainjob, _ = made(FACTS["eks"])
+    assert container["command"] == trainjob["spec"]["trainer"]["command"]
 
 
 def test_efa_gets_its_devices_and_the_cluster_may_state_their_number() -> None:
@@ -143,6 +164,7 @@ def test_efa_gets_its_devices_and_the_cluster_may_state_their_number() -> None:
     ("fact", "id"),
     [
         ("trainer 2.7", "check.unknown_word"),
+        ('trainer none; runtime "torch-distributed"', "check.cluster"),
         ('tolerations ["pool=moe:Never"]', "check.cluster"),
         ('affinity ["pool in moe"]', "check.cluster"),
         ('colocate "a b"', "check.cluster"),

@@ -1,4 +1,4 @@
-"""A TrainJob's life, from its post to its end, on an API server on loopback that runs its pods as processes."""
+"""The life of a TrainJob or a JobSet, from its post to its end, on an API server on loopback that runs its pods as processes."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ class Shell:
         }
         env = {**os.environ, **{n: str(folder / d) for n, d in places.items()}, "PYTHONPATH": str(ROOT)}
         (folder / "run.moe").write_text(kube_launch.RUN)
+        (folder / "jobset.moe").write_text(kube_launch.JOBSET_RUN)
         self.err = (folder / "err").open("w+")
         words = [sys.executable, "-W", "ignore", str(HERE / "kube_driver.py")]
         self.process = subprocess.Popen(
@@ -96,9 +97,9 @@ class Shell:
     def moedsl(self, *words: str) -> dict[str, Any]:
         return self.ask(words=words)
 
-    def submit(self, program: str, *arguments: str) -> str:
+    def submit(self, program: str, *arguments: str, file: str = "run.moe") -> str:
         """The id of an experiment whose ranks run `program`."""
-        done = self.ask(submit=program, arguments=arguments)
+        done = self.ask(submit=program, arguments=arguments, file=file)
         assert done["code"] == 0, done
         return done["out"].split()[0]
 
@@ -190,9 +191,9 @@ def test_two_pods_of_two_ranks_meet(machines: Machines, kubectl: None, torchrun:
 def check_posted(posted: dict[str, Any], launch: Launch, cluster: Cluster, payload: Payload) -> None:
     """What was posted is what the dry run prints, but for the six digits of the name."""
     printed = kubeflow.manifest(evolve(launch, nodes=2, gpus_per_node=2, ranks_per_node=2), cluster, payload)
-    assert printed["metadata"].pop("name") == posted["metadata"]["name"][:-6] + kubeflow.DIGITS
-    del posted["metadata"]["name"]
-    assert posted == printed
+    name, drawn = printed["metadata"]["name"], posted["metadata"]["name"]
+    assert name == drawn[:-6] + kubeflow.DIGITS
+    assert json.loads(json.dumps(posted).replace(drawn, name)) == printed
 
 
 def test_a_job_that_fails(machines: Machines, kubectl: None, torchrun: None) -> None:
@@ -216,15 +217,28 @@ def test_the_first_rank_that_fails_and_its_cause(machines: Machines, kubectl: No
     assert [s["id"] for s in log["symptoms"]] == ["std.input_failures.data_missing"]
 
 
-def test_a_job_that_is_cancelled(machines: Machines) -> None:
+def test_a_jobset_is_posted_as_the_dry_run_says_and_its_failure_is_seen(machines: Machines) -> None:
+    api, shell = machines
+    values = list(kube_launch.HARD.values())
+    id = shell.submit(FAILS, *values, file="jobset.moe")
+    wait_for(lambda: all(p.code is not None for p in pods(api)))
+    assert [p.code for p in pods(api)] == [0, 7]
+    assert shell.state(id) == "FAILED"
+    assert api.posted[-1]["kind"] == "JobSet"
+    payload = Payload({"recipe.py": FAILS}, arguments=tuple(values))
+    check_posted(api.posted[-1], *kube_launch.launched(kube_launch.JOBSET_RUN), payload)
+
+
+@pytest.mark.parametrize("file", ["run.moe", "jobset.moe"])
+def test_a_job_that_is_cancelled(machines: Machines, file: str) -> None:
     """Running, then deleted: NeMo-Run alone would call it pending for ever."""
     api, shell = machines
-    id = shell.submit(WAITS)
+    id = shell.submit(WAITS, file=file)
     wait_for(lambda: any(b"waiting" in p.log.read_bytes() for p in pods(api)), api)
     assert shell.state(id) == "RUNNING"
     cancelled = shell.moedsl("cancel", id)
     assert cancelled["code"] == 0, cancelled
-    assert api.deleted == [api.posted[-1]["metadata"]["name"]]
+    assert api.deleted[-1] == api.posted[-1]["metadata"]["name"]
     assert all(p.code is not None for p in pods(api))
     assert shell.state(id) == "CANCELLED"
 
@@ -254,11 +268,12 @@ def test_a_refusal_of_one_job_cancels_the_others(machines: Machines) -> None:
     assert sorted(job["state"] for job in states) == ["CANCELLED", "NOT SUBMITTED"]
 
 
-def test_a_log_is_followed_from_pods_that_wait_to_the_jobs_end(machines: Machines, kubectl: None) -> None:
+@pytest.mark.parametrize("file", ["run.moe", "jobset.moe"])
+def test_a_log_is_followed_from_pods_that_wait_to_the_jobs_end(machines: Machines, kubectl: None, file: str) -> None:
     """The pods start one after the other; kubectl alone ends at once where one of them has not."""
     api, shell = machines
     api.hold = "ImagePullBackOff"
-    id = shell.submit(SAYS)
+    id = shell.submit(SAYS, file=file)
     first, second = pods(api)
     with ThreadPoolExecutor(1) as pool:
         followed = pool.submit(shell.moedsl, "logs", id, "-f")

@@ -14,7 +14,7 @@ EXECUTORS = ("local", "slurm", "kubeflow")
 TUNNELS = ("local", "ssh")
 LAUNCHERS = ("srun", "torchrun")
 REQUESTS = ("gpus_per_node", "gres", "none")
-TRAINERS = ("2.1", "2.2")
+TRAINERS = ("2.1", "2.2", "none")
 FABRICS = ("infiniband", "roce", "efa", "gib", "tcpxo")
 
 
@@ -116,7 +116,10 @@ class Cluster:
     runtime: str = _fact("token", "torch-distributed", "kubeflow")
     """The ClusterTrainingRuntime that a TrainJob refers to."""
     trainer: str = _fact("word", "2.1", "kubeflow", words=TRAINERS)
-    """The release of Kubeflow Trainer: 2.1 takes `podTemplateOverrides`, 2.2 and later ones `runtimePatches`."""
+    """The release of Kubeflow Trainer: 2.1 takes `podTemplateOverrides`, 2.2 and later ones `runtimePatches`.
+
+    none: the cluster has no Kubeflow Trainer, and jobs are plain JobSets.
+    """
     queue: str = _fact("token", "", "kubeflow")
     """The local queue of Kueue."""
     priority: str = _fact("token", "", "kubeflow")
@@ -163,6 +166,11 @@ class Cluster:
 
     local_disk: str = _fact("path", "")
     """A folder on each node's own disk, for checkpoints between those on the shared file system."""
+
+    @property
+    def has_trainer(self) -> bool:
+        """Whether jobs on Kubernetes are TrainJobs of Kubeflow Trainer; else they are plain JobSets."""
+        return self.trainer != "none"
 
     @property
     def site(self) -> Site:

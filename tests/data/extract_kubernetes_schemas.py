@@ -1,7 +1,8 @@
-"""Write the JSON Schema of TrainJob of three releases of Kubeflow Trainer, from the models of its own packages.
+"""Write the JSON Schemas of TrainJob and JobSet of three releases of Kubeflow Trainer, from the models of its own
+packages.
 
     pip download --no-deps kubeflow-trainer-api==2.1.0 kubeflow-trainer-api==2.2.1 ... and unpack each
-    python tests/data/extract_trainjob_schema.py FOLDER/2.1.0 FOLDER/2.2.1 FOLDER/2.3.0
+    python tests/data/extract_kubernetes_schemas.py FOLDER/2.1.0 FOLDER/2.2.1 FOLDER/2.3.0
 
 Objects are closed, because the API server drops a field that the definition does not have.
 """
@@ -14,18 +15,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
-OUT = Path(__file__).with_name("trainjob_schemas.json")
+KINDS = {
+    "trainjob": "trainer_v1alpha1_train_job.TrainerV1alpha1TrainJob",
+    "jobset": "jobset_v1alpha2_job_set.JobsetV1alpha2JobSet",
+}
 ASK = """
-import json
-from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
-print(json.dumps(TrainerV1alpha1TrainJob.model_json_schema(by_alias=True)))
+import importlib, json, sys
+module, _, model = sys.argv[1].partition(".")
+made = getattr(importlib.import_module(f"kubeflow_trainer_api.models.{module}"), model)
+print(json.dumps(made.model_json_schema(by_alias=True)))
 """
 EITHER = ("IoK8sApimachineryPkgUtilIntstrIntOrString", "IoK8sApimachineryPkgApiResourceQuantity")
 """A number or a text; the packages have empty classes for them."""
 
 
-def schema(folder: str) -> dict[str, Any]:
-    said = subprocess.run([sys.executable, "-c", ASK], env={"PYTHONPATH": folder}, capture_output=True, check=True)
+def schema(folder: str, model: str) -> dict[str, Any]:
+    asked = [sys.executable, "-c", ASK, model]
+    said = subprocess.run(asked, env={"PYTHONPATH": folder}, capture_output=True, check=True)
     made = closed(json.loads(said.stdout))
     made["$defs"] |= {name: {"type": ["integer", "string"]} for name in EITHER if name in made["$defs"]}
     return made
@@ -43,5 +49,7 @@ def closed(part: Any) -> Any:
 
 
 if __name__ == "__main__":
-    found = {Path(folder).name: schema(folder) for folder in sys.argv[1:]}
-    OUT.write_text(json.dumps(found, separators=(",", ":"), sort_keys=True) + "\n", encoding="utf-8")
+    for kind, model in KINDS.items():
+        found = {Path(folder).name: schema(folder, model) for folder in sys.argv[1:]}
+        text = json.dumps(found, separators=(",", ":"), sort_keys=True) + "\n"
+        Path(__file__).with_name(f"{kind}_schemas.json").write_text(text, encoding="utf-8")
