@@ -96,7 +96,7 @@ def _search(
     slope: Floats | None,
     fresh: bool,
 ) -> tuple[Floats, Floats | None]:
-    """Take Levenberg and Marquardt's steps, clipped to the ranges, and return the slopes too. They are taken again
+    """Take Levenberg and Marquardt's steps, clipped to the ranges, and return the slopes too. It computes new slopes
     where a step fails, and where a search that has to end with fresh ones would end."""
     known = [*fitted(start).values()]
     low, high = _log(known, lambda c: c.low), _log(known, lambda c: c.high)

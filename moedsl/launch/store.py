@@ -7,6 +7,7 @@ that has the folder can query the jobs. This module uses the scheduler only thro
 from __future__ import annotations
 
 import difflib
+import gc
 import time
 import zlib
 from collections.abc import Sequence
@@ -130,9 +131,15 @@ class Experiment:
         return connections.unreached(next(iter(self.of_nemo.tunnels.values())), self.id, problem)
 
     def jobs(self, only: Sequence[str] = ()) -> list[Job]:
-        """Query all jobs, or those in `only`."""
+        """Query all jobs, or those in `only`.
+
+        NeMo-Run leaves the pipes of each query to the garbage collector, which rarely runs in a command; `watch` asks
+        for days, and with 1,024 of them `select` fails.
+        """
         use_home(self.home)
-        return [self._job(job) for job in self.of_nemo.jobs if not only or job.id in only]
+        found = [self._job(job) for job in self.of_nemo.jobs if not only or job.id in only]
+        gc.collect(0)
+        return found
 
     def _job(self, job: Any) -> Job:
         state, says = self._state(self.handles[job.id], job.executor)

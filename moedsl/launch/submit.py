@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import shutil
 import sys
@@ -166,9 +167,20 @@ def _run(made: Any, tasks: Sequence[Task]) -> None:
     with redirect_stdout(sys.stderr), no_input(), shield.whole_files(), made:
         for task in tasks:
             made.add(task.script, executor=_in_order(task), name=task.name, dependencies=list(task.after))
-        with _named_beforehand(made), connections.copying():
+        with _named_beforehand(made), connections.copying(), _collected():
             made.run(detach=True)
         made.detach = True  # for executors that NeMo-Run would wait for when the experiment is left
+
+
+@contextmanager
+def _collected() -> Generator[None]:
+    """Collect garbage often: NeMo-Run leaves it the pipes of each submission, and a chain may have hundreds."""
+    rarely = gc.get_threshold()
+    gc.set_threshold(1_000)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*rarely)
 
 
 @contextmanager

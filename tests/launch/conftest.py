@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,15 @@ from tests.launch.launch_needs import unable
 from tests.launch.slurm_cluster import Slurm
 
 collect_ignore_glob = ["test_*.py"] if sys.version_info < (3, 12) else []
+
+
+@pytest.fixture(autouse=True)
+def no_left_pipes() -> Iterator[None]:
+    """NeMo-Run leaves the pipes of each program that it starts to the garbage collector, which rarely runs in tests; with
+    1,024 of them `select` fails."""
+    yield
+    if len(os.listdir("/proc/self/fd")) > 200:
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

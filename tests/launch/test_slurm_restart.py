@@ -7,8 +7,9 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
@@ -43,6 +44,13 @@ rules quick of launch {{
 def package() -> None:
     if not PACKAGE.exists():
         unable("no nvidia-resiliency-ext; tools/setup fetches it")
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A temporary folder with a short name: a socket of the launcher's monitors has a path of at most 107 characters."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
 
 
 def started(
@@ -134,19 +142,21 @@ RUNS: Mapping[str, Callable[[Slurm, Path], None]] = {
 
 
 @pytest.mark.parametrize("what", rotation.some("restarts", [*RUNS], 1))
-def test_a_run_under_ft_launcher(what: str, slurm: Slurm, login_node: Path) -> None:
+def test_a_run_under_ft_launcher(
+    what: str, slurm: Slurm, login_node: Path, short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(short))
     RUNS[what](slurm, login_node)
 
 
-def test_the_signal_before_the_limit_makes_ranks_save(tmp_path: Path) -> None:
+def test_the_signal_before_the_limit_makes_ranks_save(tmp_path: Path, short: Path) -> None:
     """The script of a node gets it alone, as proctrack/cgroup sends it; the launcher's monitors must stay until the end."""
     text = FT.format(folder=tmp_path, steps=1000) + run_text(8, f'env {{ PYTHONPATH "{PACKAGE}" }}')
     made = Planned(*run_files.launched(text, "here"))
     node = evolve(made.launch, nodes=1, ranks_per_node=2)
     (tmp_path / "job.sh").write_text(script(node, made.cluster, payload("restarts.py", str(tmp_path), "1000", "train")))
-    (tmp_path / "tmp").mkdir()
     own = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_NODEID": "0", "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1"}
-    environment = {**os.environ, **own, "TMPDIR": str(tmp_path / "tmp")}
+    environment = {**os.environ, **own, "TMPDIR": str(short)}
     with (tmp_path / "log").open("w") as log:
         job = subprocess.Popen(["bash", tmp_path / "job.sh"], env=environment, stdout=log, stderr=log)
     while not (tmp_path / "trained.txt").exists():
