@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -67,11 +68,16 @@ class Compiled:
     wishes: tuple[Law, ...]
     ranks: tuple[Law, ...]
 
+    @cached_property
+    def memory_read(self) -> tuple[str, ...]:
+        """The prices of memory that any rule reads."""
+        rules = (*self.laws, *self.advice, *self.wishes, *self.ranks)
+        return tuple(n for n in ("peak_memory", *SPARES) if any(n in law.needs for law in rules))
+
     @property
     def memory_prices(self) -> tuple[str, ...]:
         """The peak, and the spare memory of each case that any rule reads."""
-        rules = (*self.laws, *self.advice, *self.wishes, *self.ranks)
-        return ("peak_memory", *(n for n in SPARES if any(n in law.needs for law in rules)))
+        return tuple(dict.fromkeys(("peak_memory", *self.memory_read)))
 
     @property
     def spare(self) -> str:

@@ -126,10 +126,24 @@ class Search:
             return 0
         policies = self.policies.take(any_of(able))
         bounds = self._bounds_from(self._seconds, self._meshes, policies)
-        return sum(
+        priced = sum(
             self._expand(self._meshes.take(at), policies, queries)
             for at in self._promising(self._meshes, bounds, policies, queries)
         )
+        self._complete(queries)
+        return priced
+
+    def _complete(self, queries: Sequence[TopK]) -> None:
+        """Price the peak of the rows that are kept, if no rule reads it and so no row has it."""
+        rows = [row for k in queries for row in k.rows if math.isnan(row.peak_memory)]
+        if not rows:
+            return
+        peaks = iter(self.prices.memory(self.c.table([row.codes for row in rows])).tolist())
+        for k in queries:
+            k.rows[:] = [
+                evolve(row, prices={**row.prices, "peak_memory": next(peaks)}) if math.isnan(row.peak_memory) else row
+                for row in k.rows
+            ]
 
     def answers(self, questions: Sequence[Question]) -> list[Answer]:
         """Find the best row for each question; questions about the same policies share one pass."""
@@ -141,7 +155,7 @@ class Search:
         for group in groups.values():
             self._recall(group)
             self.fill(group)
-        self._found.extend(k.rows[0] for k in queries if k.rows)
+            self._found.extend(k.rows[0] for k in group if k.rows)
         return [self._answer(k) for k in queries]
 
     @cached_property
@@ -410,17 +424,18 @@ class Search:
         return [w for w in laws if not w.needs <= {*bound} and not w.needs <= {*grown}]
 
     def _priced(self, table: Table, slowest: float = np.inf) -> Table:
-        """Price rows, and keep those that obey the laws on prices; memory first, because it refuses most."""
+        """Price rows by what rules read, and keep those that obey the laws on prices; memory first, because it refuses
+        most."""
         laws = [w for w in self.c.laws if w.priced]
         by_memory = [w for w in laws if not w.needs & {"step_time", "score"}]
-        judged = [n for n in self.c.memory_prices if any(n in w.needs for w in by_memory)]
+        judged = [n for n in self.c.memory_read if any(n in w.needs for w in by_memory)]
         table = self._within_memory(table, judged, by_memory)
         if not table.rows:
             return table
         time = self.prices.time(table)
         keep = np.isfinite(time) & (time <= slowest)
         table = table.take(keep).with_columns(step_time=time[keep])
-        table = self._within_memory(table, [n for n in self.c.memory_prices if n not in judged], [])
+        table = self._within_memory(table, [n for n in self.c.memory_read if n not in judged], [])
         if not table.rows:
             return table
         return obeying(self._scored(table), [w for w in laws if w.needs & {"step_time", "score"}])
