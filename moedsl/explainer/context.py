@@ -51,6 +51,11 @@ class Context:
         """The value of every name of an expression in the layout."""
         return self.env_of(self.row)
 
+    @cached_property
+    def unfollowed(self) -> frozenset[str]:
+        """The wishes and advice that the layout does not follow, by id."""
+        return frozenset(self.compiled.unfollowed(self.row))
+
     def env_of(self, row: Row) -> dict[str, Any]:
         """The value of every name of an expression in another priced layout."""
         return self.chosen.environment(row.codes, row.prices)

@@ -70,14 +70,13 @@ class Compiled:
 
     @cached_property
     def memory_read(self) -> tuple[str, ...]:
-        """The prices of memory that any rule reads."""
-        rules = (*self.laws, *self.advice, *self.wishes, *self.ranks)
-        return tuple(n for n in ("peak_memory", *SPARES) if any(n in law.needs for law in rules))
+        """The prices of memory that choose a layout: advice without a worth does not."""
+        return memory_of((*self.laws, *self.wishes, *self.ranks, *(w for w in self.advice if w.rule.worth)))
 
     @property
     def memory_prices(self) -> tuple[str, ...]:
         """The peak, and the spare memory of each case that any rule reads."""
-        return tuple(dict.fromkeys(("peak_memory", *self.memory_read)))
+        return tuple(dict.fromkeys(("peak_memory", *self.memory_read, *memory_of(self.advice))))
 
     @property
     def spare(self) -> str:
@@ -98,6 +97,12 @@ class Compiled:
     def unfollowed(self, row: Row) -> list[str]:
         """The wishes and advice that a layout does not follow, by id."""
         return [w.rule.id for w in broken((*self.wishes, *self.advice), self.at(row))]
+
+
+def memory_of(laws: Iterable[Law]) -> tuple[str, ...]:
+    """The prices of memory that laws read."""
+    needs = frozenset[str]().union(*(law.needs for law in laws))
+    return tuple(n for n in ("peak_memory", *SPARES) if n in needs)
 
 
 def obeyed(laws: Iterable[Law], table: Table) -> Mask:

@@ -25,11 +25,11 @@ from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.schema.symbols import COSTS, SPARES
 from moedsl.solver.bounds import Prices, extremes, graph_strength, least_seconds
-from moedsl.solver.laws import TIME, Compiled, Law, obeyed, obeying
+from moedsl.solver.laws import TIME, Compiled, Law, memory_of, obeyed, obeying
 from moedsl.solver.question import Answer, Question
 from moedsl.solver.space import combinations_of, mesh_table, policy_table
 from moedsl.solver.table import Mask, Row, Table
-from moedsl.solver.top_k import Floats, TopK, any_of, ignoring
+from moedsl.solver.top_k import Floats, TopK, any_of, ignoring, least
 from moedsl.support import limits
 
 FIRST_BLOCK = 2048
@@ -134,16 +134,17 @@ class Search:
         return priced
 
     def _complete(self, queries: Sequence[TopK]) -> None:
-        """Price the peak of the rows that are kept, if no rule reads it and so no row has it."""
-        rows = [row for k in queries for row in k.rows if math.isnan(row.peak_memory)]
+        """Price for the rows that are kept what did not choose them."""
+        names = [n for n in self.c.memory_prices if n not in self.c.memory_read]
+        rows = {id(row): row for k in queries for row in k.rows if any(math.isnan(row.prices[n]) for n in names)}
         if not rows:
             return
-        peaks = iter(self.prices.memory(self.c.table([row.codes for row in rows])).tolist())
+        priced = memory_prices(self.prices, names, self.c.table([row.codes for row in rows.values()]))
+        for i, (at, row) in enumerate(rows.items()):
+            more = {n: float(column[i]) for n, column in priced.items()}
+            rows[at] = evolve(row, prices={**row.prices, **more})
         for k in queries:
-            k.rows[:] = [
-                evolve(row, prices={**row.prices, "peak_memory": next(peaks)}) if math.isnan(row.peak_memory) else row
-                for row in k.rows
-            ]
+            k.rows[:] = [rows.get(id(row), row) for row in k.rows]
 
     def answers(self, questions: Sequence[Question]) -> list[Answer]:
         """Find the best row for each question; questions about the same policies share one pass."""
@@ -356,6 +357,8 @@ class Search:
         if not held.rows:
             return 0
         table = self._moved(held, policies, self._slowest(queries))
+        asked = [k.question.law for k in queries if k.question.law is not None]
+        table = self._within_memory(table, [n for n in memory_of(asked) if n not in table.axes], [])
         if not table.rows:
             return 0
         self._offer(table, queries)
@@ -374,9 +377,13 @@ class Search:
     def _keep(self, table: Table, queries: Sequence[TopK]) -> None:
         """Add the best row of each mesh to the top k of questions that drop the same advice."""
         keys = ignoring(self._keys(table), queries[0].ignored)
-        order = np.lexsort([*[table.axes[a.name] for a in reversed(axes.AXES)], *keys[::-1]])
+        columns = [*keys, *(table.axes[a.name] for a in axes.AXES)]
         for k in queries:
-            mine = order[k.question.rows(table)[order]]
+            mine = np.flatnonzero(k.question.rows(table))
+            if k.size == 1:
+                k.add([self._row(table, keys, int(i)) for i in least(columns, mine)])
+                continue
+            mine = mine[np.lexsort([column[mine] for column in reversed(columns)])]
             _, first = np.unique(table.axes["mesh"][mine], return_index=True)
             k.add([self._row(table, keys, int(i)) for i in mine[np.sort(first)][: k.size]])
 
