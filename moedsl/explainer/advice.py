@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from moedsl.explainer.alternatives import prices
 from moedsl.explainer.context import Context, Json
@@ -12,13 +12,20 @@ from moedsl.solver.question import Answer, Question
 from moedsl.syntax import ast
 from moedsl.syntax.printer import print_expr
 
+PRICED = ("followed", "not followed")
+"""The states of an advice that has a price."""
 
-def priced(b: Context, laws: Iterable[Law]) -> list[Json]:
-    """Price each advice, with one search for all."""
+
+def questions(b: Context, laws: Iterable[Law]) -> list[Question]:
+    """Ask for the layouts that price some advice."""
     states = [(law, _state(b, law)) for law in laws]
-    variants = [_variant(law, state) for law, state in states if state in ("followed", "not followed")]
-    answers = iter(b.answers(variants) if variants else [])
-    return [_entry(b, w, s, next(answers) if s in ("followed", "not followed") else None) for w, s in states]
+    return [_variant(law, state) for law, state in states if state in PRICED]
+
+
+def priced(b: Context, laws: Iterable[Law], answers: Sequence[Answer]) -> list[Json]:
+    """Price each advice by the answers to its `questions`."""
+    states, left = [(law, _state(b, law)) for law in laws], iter(answers)
+    return [_entry(b, law, state, next(left) if state in PRICED else None) for law, state in states]
 
 
 def _state(b: Context, law: Law) -> str:

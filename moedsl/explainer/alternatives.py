@@ -84,7 +84,7 @@ def best(b: Context, f: Answer, queried: set[str], alone: Sequence[str] = ()) ->
         "changes": {n: v for n, v in f.row.changes(b.row.codes).items() if n not in queried},
         **prices(b, f.row.step_time, f.row.peak_memory),
         "decided_by": decided_by(b, f.row),
-        "against_advice": sorted({*b.compiled.unfollowed(f.row)} - {*b.compiled.unfollowed(b.row)}),
+        "against_advice": sorted({*b.compiled.unfollowed(f.row)} - b.unfollowed),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -51,13 +51,18 @@ class Context:
         """The value of every name of an expression in the layout."""
         return self.env_of(self.row)
 
+    @cached_property
+    def unfollowed(self) -> frozenset[str]:
+        """The wishes and advice that the layout does not follow, by id."""
+        return frozenset(self.compiled.unfollowed(self.row))
+
     def env_of(self, row: Row) -> dict[str, Any]:
         """The value of every name of an expression in another priced layout."""
         return self.chosen.environment(row.codes, row.prices)
 
-    def answers(self, variants: list[Question]) -> list[Answer]:
+    def answers(self, variants: Sequence[Question]) -> list[Answer]:
         """Find the best layout of each variant of the run's space."""
-        return self.search.answers(variants)
+        return self.search.answers(variants) if variants else []
 
     def where(self, span: Span) -> Json:
         """Write a place as ``{file, line, text}``; lines count from 1."""

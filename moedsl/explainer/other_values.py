@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import log2
 from typing import Any
 
@@ -47,17 +47,24 @@ def of_let(b: Context, name: str) -> list[int]:
     return sorted(sorted(values, key=lambda v: abs(log2(max(v, 1) / at)))[:MOST])
 
 
-def best_with(b: Context, axis: str, values: Iterable[int]) -> dict[int, Answer]:
-    """Find the best layout with each value of an axis pinned and everything else re-optimized."""
+def best_with(
+    b: Context, axis: str, values: Sequence[int], more: Sequence[Question] = ()
+) -> tuple[dict[int, Answer], list[Answer]]:
+    """Find the best layout with each value of an axis pinned and everything else re-optimized.
+
+    More questions about the run's own space are answered too, in the same pass if the space has some of the values.
+    """
     p, gpus = b.program, b.chosen.problem.gpus
-    tried = [*values]
-    if not tried:
-        return {}
-    out: dict[int, Answer] = {}
-    for problem, group in _problems(p, axis, tried, b.row.codes[axis], lambda q: lower(q, gpus, _held(b))):
+    if not values:
+        return {}, b.answers(more)
+    out, others = dict[int, Answer](), list[Answer]()
+    for problem, group in _problems(p, axis, [*values], b.row.codes[axis], lambda q: lower(q, gpus, _held(b))):
         search = _search(b, problem, axis, group)
-        out |= dict(zip(group, search.answers([Question({axis: v}) for v in group]), strict=True))
-    return {v: out[v] for v in tried}
+        also = more if search is b.search and not others else ()
+        answers = search.answers([*(Question({axis: v}) for v in group), *also])
+        out |= dict(zip(group, answers, strict=False))
+        others += answers[len(group) :]
+    return {v: out[v] for v in values}, others or b.answers(more)
 
 
 def _search(b: Context, problem: Problem, axis: str, values: list[int]) -> Search:

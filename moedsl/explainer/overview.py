@@ -16,7 +16,7 @@ from moedsl.syntax.printer import print_expr
 
 def overview(b: Context) -> Json:
     """Collect all decisions of a run with their origins, the advice, and what the run file requires and allows."""
-    p = b.program
+    p, laws = b.program, (*b.compiled.advice, *b.compiled.wishes)
     return {
         "version": 1,
         "kind": "overview",
@@ -28,7 +28,7 @@ def overview(b: Context) -> Json:
         "phase": p.phase,
         "plan": {"step_time_s": b.row.step_time, "peak_gib": b.row.peak_memory / GIB},
         "decisions": [*_axes(b), *_lets(b), *_fixed(b), *_settings(b)],
-        "advice": advice.priced(b, (*b.compiled.advice, *b.compiled.wishes)),
+        "advice": advice.priced(b, laws, b.answers(advice.questions(b, laws))),
         "own_rules": [_own(b, r) for r in p.of("require") if r.wish or not r.id.startswith("std.")],
         "allowed": [{"rule": a.rule, "because": a.because, "at": b.where(a.span)} for a in p.allows.values()],
     }

@@ -20,6 +20,7 @@ from moedsl.schema.axes import json_value
 from moedsl.schema.facts import Model
 from moedsl.schema.symbols import ALIASES, BUILTIN, SAVES
 from moedsl.schema.units import GIB
+from moedsl.solver.laws import Law
 from moedsl.solver.question import Answer, Question
 from moedsl.solver.reads import reads
 from moedsl.solver.solve import Chosen, solve
@@ -66,43 +67,48 @@ def _head(b: Context, name: str, value: Any, doc: str) -> Json:
     }
 
 
-def _body(b: Context, name: str, others: list[Json]) -> Json:
-    """The rules and the advice that read a name."""
-    read = [
-        w
-        for w in (*b.compiled.advice, *b.compiled.wishes)
-        if name in reads(b.program, w.rule) | bearing.priced(b, w.rule)
-    ]
+def _advice(b: Context, name: str) -> list[Law]:
+    """The advice that applies and reads a name."""
+    laws = (*b.compiled.advice, *b.compiled.wishes)
+    return [w for w in laws if name in reads(b.program, w.rule) | bearing.priced(b, w.rule) and w.rule.applies(b.env)]
+
+
+def _body(b: Context, name: str, others: list[Json], read: list[Law], answers: list[Answer]) -> Json:
+    """The rules that read a name, and the priced advice."""
     return {
         "rules": bearing.rules(b, name, alternatives.refusals(others)),
         "alternatives": others,
-        "advice": advice.priced(b, [w for w in read if w.rule.applies(b.env)]),
+        "advice": advice.priced(b, read, answers),
     }
 
 
 def _axis(b: Context, name: str) -> Json:
     axis = axes.BY_NAME[name]
     values = of_axis(b.program, axis, b.chosen.problem.gpus, b.row.codes[name])
-    values = [v for v in values if v != b.row.codes[name]]
-    others = alternatives.of_axis(b, axis, best_with(b, name, values))
-    return {**_head(b, name, b.env[name], axis.doc), "origin": origin.of_axis(b, axis), **_body(b, name, others)}
+    values, read = [v for v in values if v != b.row.codes[name]], _advice(b, name)
+    found, answers = best_with(b, name, values, advice.questions(b, read))
+    body = _body(b, name, alternatives.of_axis(b, axis, found), read, answers)
+    return {**_head(b, name, b.env[name], axis.doc), "origin": origin.of_axis(b, axis), **body}
 
 
 def _let(b: Context, name: str) -> Json:
     rule = next(r for r in b.program.of("let") if r.name == name)
-    values = [v for v in of_let(b, name) if v != b.env[name]]
-    answers = dict(zip(values, b.answers([Question({name: v}) for v in values]), strict=True)) if values else {}
-    others = alternatives.of_let(b, name, answers)
+    values, read = [v for v in of_let(b, name) if v != b.env[name]], _advice(b, name)
+    answers = b.answers([*(Question({name: v}) for v in values), *advice.questions(b, read)])
+    others = alternatives.of_let(b, name, dict(zip(values, answers, strict=False)))
+    body = _body(b, name, others, read, answers[len(values) :])
     doc = _DOCS.get(name) or rule.because or ""
-    return {**_head(b, name, b.env[name], doc), "origin": origin.of_let(b, name), **_body(b, name, others)}
+    return {**_head(b, name, b.env[name], doc), "origin": origin.of_let(b, name), **body}
 
 
 def _fixed(b: Context, name: str) -> Json:
     """Explain a value outside the layout; for a size, half and twice the value are alternatives."""
     value = b.env[name]
     others = [_resized(b, name, v) for v in (value // 2, value * 2) if v >= 1] if name in _RESIZED else []
+    read = _advice(b, name)
+    body = _body(b, name, others, read, b.answers(advice.questions(b, read)))
     doc = f"{BUILTIN[name]}, fixed before the search" if name in BUILTIN else ""
-    return {**_head(b, name, value, doc), "origin": origin.of_fixed(b, name), **_body(b, name, others)}
+    return {**_head(b, name, value, doc), "origin": origin.of_fixed(b, name), **body}
 
 
 def _saving(b: Context, name: str) -> Json:

@@ -81,7 +81,7 @@ class _Any(Search):
         laws = [w for w in self.c.laws if w.priced]
         if any(w.needs & {"step_time", "score"} for w in laws):
             return super()._priced(table, slowest)
-        judged = [n for n in self.c.memory_prices if any(n in w.needs for w in laws)]
+        judged = [n for n in self.c.memory_read if any(n in w.needs for w in laws)]
         return self._within_memory(table, judged, laws)
 
 

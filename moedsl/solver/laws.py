@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -67,11 +68,15 @@ class Compiled:
     wishes: tuple[Law, ...]
     ranks: tuple[Law, ...]
 
+    @cached_property
+    def memory_read(self) -> tuple[str, ...]:
+        """The prices of memory that choose a layout: advice without a worth does not."""
+        return memory_of((*self.laws, *self.wishes, *self.ranks, *(w for w in self.advice if w.rule.worth)))
+
     @property
     def memory_prices(self) -> tuple[str, ...]:
         """The peak, and the spare memory of each case that any rule reads."""
-        rules = (*self.laws, *self.advice, *self.wishes, *self.ranks)
-        return ("peak_memory", *(n for n in SPARES if any(n in law.needs for law in rules)))
+        return tuple(dict.fromkeys(("peak_memory", *self.memory_read, *memory_of(self.advice))))
 
     @property
     def spare(self) -> str:
@@ -92,6 +97,12 @@ class Compiled:
     def unfollowed(self, row: Row) -> list[str]:
         """The wishes and advice that a layout does not follow, by id."""
         return [w.rule.id for w in broken((*self.wishes, *self.advice), self.at(row))]
+
+
+def memory_of(laws: Iterable[Law]) -> tuple[str, ...]:
+    """The prices of memory that laws read."""
+    needs = frozenset[str]().union(*(law.needs for law in laws))
+    return tuple(n for n in ("peak_memory", *SPARES) if n in needs)
 
 
 def obeyed(laws: Iterable[Law], table: Table) -> Mask:

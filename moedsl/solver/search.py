@@ -25,11 +25,11 @@ from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.schema.symbols import COSTS, SPARES
 from moedsl.solver.bounds import Prices, extremes, graph_strength, least_seconds
-from moedsl.solver.laws import TIME, Compiled, Law, obeyed, obeying
+from moedsl.solver.laws import TIME, Compiled, Law, memory_of, obeyed, obeying
 from moedsl.solver.question import Answer, Question
 from moedsl.solver.space import combinations_of, mesh_table, policy_table
 from moedsl.solver.table import Mask, Row, Table
-from moedsl.solver.top_k import Floats, TopK, any_of, ignoring
+from moedsl.solver.top_k import Floats, TopK, any_of, ignoring, least
 from moedsl.support import limits
 
 FIRST_BLOCK = 2048
@@ -126,10 +126,25 @@ class Search:
             return 0
         policies = self.policies.take(any_of(able))
         bounds = self._bounds_from(self._seconds, self._meshes, policies)
-        return sum(
+        priced = sum(
             self._expand(self._meshes.take(at), policies, queries)
             for at in self._promising(self._meshes, bounds, policies, queries)
         )
+        self._complete(queries)
+        return priced
+
+    def _complete(self, queries: Sequence[TopK]) -> None:
+        """Price for the rows that are kept what did not choose them."""
+        names = [n for n in self.c.memory_prices if n not in self.c.memory_read]
+        rows = {id(row): row for k in queries for row in k.rows if any(math.isnan(row.prices[n]) for n in names)}
+        if not rows:
+            return
+        priced = memory_prices(self.prices, names, self.c.table([row.codes for row in rows.values()]))
+        for i, (at, row) in enumerate(rows.items()):
+            more = {n: float(column[i]) for n, column in priced.items()}
+            rows[at] = evolve(row, prices={**row.prices, **more})
+        for k in queries:
+            k.rows[:] = [rows.get(id(row), row) for row in k.rows]
 
     def answers(self, questions: Sequence[Question]) -> list[Answer]:
         """Find the best row for each question; questions about the same policies share one pass."""
@@ -141,7 +156,7 @@ class Search:
         for group in groups.values():
             self._recall(group)
             self.fill(group)
-        self._found.extend(k.rows[0] for k in queries if k.rows)
+            self._found.extend(k.rows[0] for k in group if k.rows)
         return [self._answer(k) for k in queries]
 
     @cached_property
@@ -342,6 +357,8 @@ class Search:
         if not held.rows:
             return 0
         table = self._moved(held, policies, self._slowest(queries))
+        asked = [k.question.law for k in queries if k.question.law is not None]
+        table = self._within_memory(table, [n for n in memory_of(asked) if n not in table.axes], [])
         if not table.rows:
             return 0
         self._offer(table, queries)
@@ -360,9 +377,13 @@ class Search:
     def _keep(self, table: Table, queries: Sequence[TopK]) -> None:
         """Add the best row of each mesh to the top k of questions that drop the same advice."""
         keys = ignoring(self._keys(table), queries[0].ignored)
-        order = np.lexsort([*[table.axes[a.name] for a in reversed(axes.AXES)], *keys[::-1]])
+        columns = [*keys, *(table.axes[a.name] for a in axes.AXES)]
         for k in queries:
-            mine = order[k.question.rows(table)[order]]
+            mine = np.flatnonzero(k.question.rows(table))
+            if k.size == 1:
+                k.add([self._row(table, keys, int(i)) for i in least(columns, mine)])
+                continue
+            mine = mine[np.lexsort([column[mine] for column in reversed(columns)])]
             _, first = np.unique(table.axes["mesh"][mine], return_index=True)
             k.add([self._row(table, keys, int(i)) for i in mine[np.sort(first)][: k.size]])
 
@@ -410,17 +431,18 @@ class Search:
         return [w for w in laws if not w.needs <= {*bound} and not w.needs <= {*grown}]
 
     def _priced(self, table: Table, slowest: float = np.inf) -> Table:
-        """Price rows, and keep those that obey the laws on prices; memory first, because it refuses most."""
+        """Price rows by what rules read, and keep those that obey the laws on prices; memory first, because it refuses
+        most."""
         laws = [w for w in self.c.laws if w.priced]
         by_memory = [w for w in laws if not w.needs & {"step_time", "score"}]
-        judged = [n for n in self.c.memory_prices if any(n in w.needs for w in by_memory)]
+        judged = [n for n in self.c.memory_read if any(n in w.needs for w in by_memory)]
         table = self._within_memory(table, judged, by_memory)
         if not table.rows:
             return table
         time = self.prices.time(table)
         keep = np.isfinite(time) & (time <= slowest)
         table = table.take(keep).with_columns(step_time=time[keep])
-        table = self._within_memory(table, [n for n in self.c.memory_prices if n not in judged], [])
+        table = self._within_memory(table, [n for n in self.c.memory_read if n not in judged], [])
         if not table.rows:
             return table
         return obeying(self._scored(table), [w for w in laws if w.needs & {"step_time", "score"}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,17 @@ class TopK:
 def any_of(masks: Sequence[Mask]) -> Mask:
     """Join masks: the rows that answer any of the questions."""
     return masks[0] if len(masks) == 1 else np.logical_or.reduce(masks)
+
+
+def least(columns: Sequence[NDArray[Any]], at: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The position with the least values, of some positions in columns; none if there are none. NaN is the largest."""
+    for column in columns:
+        if len(at) < 2:
+            break
+        values = column[at]
+        best = np.fmin.reduce(values)
+        at = at[values == best] if best == best else at
+    return at[:1]
 
 
 def ignoring(keys: Floats, key: int | None) -> Floats:
