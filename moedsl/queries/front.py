@@ -60,7 +60,7 @@ class _Front(Search):
         """The Pareto front of some priced rows."""
         if not table.rows:
             return []
-        table = self._within_memory(table, [n for n in self.c.memory_prices if n not in table.axes], [])
+        table = self._within_memory(table, [n for n in self.c.memory_prices if n not in self.c.memory_read], [])
         table = table.take(_lowest(table["peak_memory"], table["step_time"]))
         keys = self._keys(table)
         return _front_of(self._row(table, keys, i) for i in range(table.rows))

@@ -358,7 +358,7 @@ class Search:
             return 0
         table = self._moved(held, policies, self._slowest(queries))
         asked = [k.question.law for k in queries if k.question.law is not None]
-        table = self._within_memory(table, [n for n in memory_of(asked) if n not in table.axes], [])
+        table = self._within_memory(table, [n for n in memory_of(asked) if n not in self.c.memory_read], [])
         if not table.rows:
             return 0
         self._offer(table, queries)
