@@ -92,8 +92,13 @@ def steps(made: Runner) -> list[dict[str, Any]]:
 
 
 def answer(*words: str) -> str:
-    """What a command answers, or says where it cannot."""
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as said:
+    """What a command answers, or says where it cannot, without the width that a worker of pytest-xdist is told."""
+    with (
+        redirect_stdout(io.StringIO()) as out,
+        redirect_stderr(io.StringIO()) as said,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.delenv("COLUMNS", raising=False)
         code = main([*words])
     return (said if code else out).getvalue().rstrip("\n")
 

@@ -29,7 +29,7 @@ def burn(seconds: float) -> None:
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def command(monkeypatch: pytest.MonkeyPatch, no_collector_callbacks: None) -> Iterator[None]:
     monkeypatch.setattr(limits, "SECONDS", 0.4)
     with limits.turned_on():
         yield
