@@ -113,6 +113,7 @@ def test_a_chain_goes_on(what: str, slurm: Slurm, login_node: Path) -> None:
     SLOW[what](slurm, login_node)
 
 
+@pytest.mark.skipif(not rotation.ALL, reason="a busy Slurm may end the second start too: MOEDSL_WIDE=all")
 def test_a_job_that_fails_starts_again_before_the_next_one(slurm: Slurm, login_node: Path) -> None:
     experiment, folder = chain(login_node, 2, 10, "kill,train", "retries 1")
     first = experiment.jobs()[0].number
