@@ -18,11 +18,12 @@ from attrs import evolve
 
 from moedsl.diagnostics.model import Diagnostic, Label, error, warning
 from moedsl.diagnostics.source import Source, Span
-from moedsl.importer.families import FAMILIES, FLAT, NAMES, PLUMBING, REVISIONS, SIGNS
+from moedsl.importer.families import FAMILIES, FLAT, PLUMBING
 from moedsl.importer.fields import Fields, show
+from moedsl.importer.hub_names import NAMES, REVISIONS
 from moedsl.importer.ignored_fields import HARMLESS
 from moedsl.importer.rules import Check, Family, Rule
-from moedsl.importer.unsupported import UNSUPPORTED
+from moedsl.importer.unsupported import SIGNS, UNSUPPORTED
 from moedsl.importer.writer import Value, write
 from moedsl.support.regular_file import refuse_special
 

@@ -1,4 +1,4 @@
-"""List the families of MoE models that cannot be imported, each with the reason.
+"""List the families of MoE models that cannot be imported, and what a key says of an unknown one, with the reasons.
 
 Line numbers cite Megatron Bridge 0.6.2, below ``megatron/bridge/``, and Megatron-Core 0.19.2, below ``megatron/core/``.
 """
@@ -59,3 +59,19 @@ UNSUPPORTED: Mapping[str, Unsupported] = {
         "Step3p7FlashForCausalLM; its language model is Step-3.5's",
     ),
 }
+
+SIGNS: tuple[tuple[str, str], ...] = (
+    (r"index_.*|indexer_.*|sparse_attention.*", "sparse attention with an indexer"),
+    (r"linear_.*|full_attention_interval|kda_.*", "linear attention in some layers"),
+    (r"hybrid_layer_pattern", "layers of windowed attention between layers of full attention"),
+    (r"mamba_.*|ssm_.*|hybrid_.*|mtp_hybrid_.*|conv_kernel|attn_layer_.*", "a hybrid with state-space layers"),
+    (r"moe_latent_.*|latent_moe_.*|o_lora_rank", "unsupported projections"),
+    (r"layer_types|mlp_layer_types|sliding_window_pattern|moe_layers_enum", "layers of several kinds"),
+    (r"swa_.*|attention_chunk_size|add_swa_.*|add_full_.*", "windowed layers with shapes of their own"),
+    (r"compress_.*|hc_.*|num_hash_layers|attn_res_.*", "unsupported residual or attention paths"),
+    (r"attn_output_gate|attention_output_gate|use_head_wise_attn_gate", "gated attention"),
+    (r"attention_k_eq_v|num_kv_shared_layers", "shared attention projections"),
+    (r"qk_norm_type", "a norm of queries and keys other than `qk_norm`"),
+    (r"vision_config|audio_config", "unsupported kind of encoder"),
+)
+"""Keys, as whole-word patterns, that explain why an unknown architecture cannot be declared."""
