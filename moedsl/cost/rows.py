@@ -19,7 +19,7 @@ DEFAULTS: Mapping[str, int] = {a.name: a.off for a in AXES}
 """The value of a missing column: sizes of 1, and none, alltoall, bf16, fp32."""
 UNSAID = -1
 """What the column `fp8_weights` has if the run does not set whether parameters are kept in FP8."""
-CHUNK = 200_000
+CHUNK = 100_000
 """Rows priced at a time: more share the prices of what few axes decide, and need more memory."""
 FLAGS, FLAGS_A_ROW = 4096, 16
 """The largest table of flags for finding values; for more values, sorting the rows is faster."""

@@ -214,7 +214,7 @@ def test_a_quarter_of_a_million_rows_stay_small(which):
     ask(cols)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 200e6
+    assert peak < 100e6
 
 
 def test_kinds_are_the_reports():
