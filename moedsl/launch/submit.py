@@ -174,9 +174,9 @@ def _run(made: Any, tasks: Sequence[Task]) -> None:
 
 @contextmanager
 def _collected() -> Generator[None]:
-    """Collect garbage often: NeMo-Run leaves it the pipes of each submission, and a chain may have hundreds."""
+    """Collect young garbage often: NeMo-Run leaves it the pipes of each submission, and a chain may have hundreds."""
     rarely = gc.get_threshold()
-    gc.set_threshold(1_000)
+    gc.set_threshold(1_000, 10, 1_000_000)
     try:
         yield
     finally:

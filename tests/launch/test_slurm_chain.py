@@ -113,14 +113,13 @@ def test_a_chain_goes_on(what: str, slurm: Slurm, login_node: Path) -> None:
     SLOW[what](slurm, login_node)
 
 
-@pytest.mark.skipif(not rotation.ALL, reason="a busy Slurm may end the second start too: MOEDSL_WIDE=all")
 def test_a_job_that_fails_starts_again_before_the_next_one(slurm: Slurm, login_node: Path) -> None:
     experiment, folder = chain(login_node, 2, 10, "kill,train", "retries 1")
     first = experiment.jobs()[0].number
     while slurm.ask("sacct", "-DnXj", first, "-o", "state").split() != ["REQUEUED", "PENDING"]:
         time.sleep(0.2)
     slurm.ask("scontrol", "update", f"jobid={first}", "starttime=now")  # Slurm lets it wait for two minutes
-    assert [job.state for job in follow.wait(experiment)] == ["SUCCEEDED"] * 2
+    assert [job.state for job in follow.wait(experiment)] == ["SUCCEEDED"] * 2, logs(experiment)
     starts = [line.split() for line in (folder / "moedsl_starts.txt").read_text().splitlines()]
     assert starts == [[f"{first}.0", "0"], [f"{first}.1", "2"]]
 
@@ -132,7 +131,7 @@ def test_a_chain_that_saves_nothing_ends_with_its_cause(login_node: Path, capsys
     assert follow.report(experiment, jobs) == 1
     told = capsys.readouterr().err
     assert "FileNotFoundError: no data" in told
-    assert "\n2 jobs did not train: moedsl: 3 jobs in a row began at step 0 and saved nothing: " in told
+    assert "\n2 jobs did not train: moedsl: 3 jobs in a row began at step 0 and saved nothing: " in told, logs(experiment)
     said = logs(experiment)
     assert all("no data" in text for text in said[:3])
     assert all(
