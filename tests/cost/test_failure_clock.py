@@ -6,6 +6,7 @@ import pytest
 from failure_clock import Training, goodput, trained
 
 from moedsl.cost.goodput import Goodput, Local, best_interval
+from tests.helpers import rotation
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 RUNS = {
@@ -15,6 +16,8 @@ RUNS = {
     "saves that block": Training(5.0, 600, 120, 0, DAY, 10 * MINUTE),
     "a month without failures": Training(5.0, 600, 7, 60, 1e6 * DAY, 10 * MINUTE),
 }
+NEAR = [(6 * HOUR, 2), (3 * HOUR, 4), (30 * MINUTE, 3)]
+"""Times between failures, and how many saves on the nodes there are for each durable one."""
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -29,8 +32,12 @@ def test_the_formula_agrees_with_the_clock(name: str) -> None:
     assert clock.failures * how.mtbf / clock.now == pytest.approx(1, abs=0.1) or clock.failures == 0
 
 
-@pytest.mark.parametrize("share", [0.0, 0.6, 1.0])
-@pytest.mark.parametrize("mtbf, near", [(6 * HOUR, 2), (3 * HOUR, 4), (30 * MINUTE, 3)])
+@pytest.mark.parametrize(
+    "share, mtbf, near",
+    rotation.one_of_each(
+        "saves on the nodes", [(s, *at) for s in (0.0, 0.6, 1.0) for at in NEAR], lambda case: case[0]
+    ),
+)
 def test_saves_on_the_nodes_agree_with_the_clock(share: float, mtbf: float, near: int) -> None:
     """Within a point: the formula takes a save as begun and whole at once where a failure is near its end."""
     how = Training(5, 144, 7, 300, mtbf, 8 * MINUTE, near=near, near_blocked=2, near_durable=5, in_place=share)
@@ -44,7 +51,7 @@ def test_saves_on_the_nodes_agree_with_the_clock(share: float, mtbf: float, near
         assert by_formula.trains == pytest.approx(alone.trains, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", [n for n in RUNS if "without" not in n])
+@pytest.mark.parametrize("name", rotation.some("best interval", [n for n in RUNS if "without" not in n], 1))
 def test_no_interval_is_better_on_the_clock(name: str) -> None:
     how = RUNS[name]
     best = best_interval(how.blocked, how.mtbf) / how.step

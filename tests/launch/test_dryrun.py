@@ -22,7 +22,7 @@ from moedsl.launch.dryrun import dryrun, dryrun_all
 from moedsl.launch.script import Payload
 from moedsl.launch.shield import no_input
 from moedsl.planner.model.plan import Plan
-from tests.helpers import forks
+from tests.helpers import forks, rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS, changed
 from tests.launch.launches import launch, plan, slurm
@@ -197,7 +197,7 @@ def test_the_script_that_is_kept_submits_the_chain(home: Path, tmp_path: Path, m
     assert sent[0].replace("_0/", "_1/") == sent[1]
 
 
-@pytest.mark.parametrize("trainer", ["2.1", "none"])
+@pytest.mark.parametrize("trainer", rotation.some("kept script of Kubernetes", ["2.1", "none"], 1))
 def test_the_script_that_is_kept_posts_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], trainer: str
 ) -> None:

@@ -19,6 +19,7 @@ from moedsl.cli import main
 from moedsl.cli.commands import run as run_command
 from moedsl.launch import follow, store
 from moedsl.launch.submit import Submitted, submit
+from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.launch.slurm_cluster import Slurm
 from tests.launch.slurm_launch import planned, program, run_text
@@ -330,7 +331,7 @@ def slow_slurm(tmp_path: Path) -> str:
     return f"{tmp_path}/bin:"
 
 
-@pytest.mark.parametrize("impatient", [False, True])
+@pytest.mark.parametrize("impatient", rotation.some("interrupted submission", [False, True], 1))
 def test_an_interrupted_submission_leaves_nothing(
     impatient: bool,
     slurm: Slurm,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from moedsl.cli.commands import run as run_command
+from moedsl.cli.commands import watch
 from moedsl.cli.main import main
 from tests.launch.slurm_launch import run_text
 
@@ -20,6 +22,8 @@ from pathlib import Path
 folder, rank = Path({folder!r}), int(os.environ["RANK"])
 tracker = folder / "latest_checkpointed_iteration.txt"
 begin = int(tracker.read_text()) if tracker.exists() else 0
+while not (folder / "looked").exists():  # the first look of `watch` is before the first step, on a busy machine too
+    time.sleep(0.1)
 for step in range(begin + 1, 201):
     time.sleep(0.1)
     if rank == 7:
@@ -43,11 +47,19 @@ def test_a_chain_is_followed_as_one_run(
     login_node: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "saves"
+    folder.mkdir()
     fields = f'set checkpoint.save = "{folder}"; set train.train_iters = 200; data "/d"; resilience preemption\n'
     (tmp_path / "run.moe").write_text(fields + run_text(8, "chain on").replace("00:05:00", "01:00:00"))
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: TRAINS.format(folder=str(folder)))
     assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--no-preflight", "--detach"]) == 0
     id = capsys.readouterr().out.strip()
+    sleep = time.sleep
+
+    def looked(seconds: float) -> None:
+        (folder / "looked").touch()
+        sleep(seconds)
+
+    monkeypatch.setattr(watch.time, "sleep", looked)
     assert main(["watch", id, "--every", "1", "--json"]) == 0
     each = [json.loads(text)["runs"] for text in capsys.readouterr().out.splitlines()]
     assert all(len(runs) == 1 for runs in each)
