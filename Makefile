@@ -23,7 +23,7 @@ test: setup
 	    .venv311/bin/python $(PYTEST) $(SPREAD) 2 -m "not bridge and not bench" -q $(if $(MOEDSL_WIDE),tests,$(OLD)); \
 	else echo "no Python 3.11 here: the core is tested under 3.12 alone"; fi
 	@echo "every test under Python 3.12, the real Megatron Bridge included"
-	@.venv/bin/python $(PYTEST) $(SPREAD) 3 $(PLUGINS) -m "not bench" -q
+	@.venv/bin/python $(PYTEST) $(SPREAD) 4 $(PLUGINS) -m "not bench" -q
 
 test-all: setup  # every cell of the wide tests, ten minutes of soak, and every test of the core under Python 3.11 too
 	@MOEDSL_WIDE=all $(MAKE) test MOEDSL_WIDE=all

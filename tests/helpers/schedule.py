@@ -1,12 +1,13 @@
-"""Which worker of pytest-xdist takes which test file: the longest first, and one worker for what waits.
+"""Which worker of pytest-xdist takes which test file: the longest first, and the third and later ones for what waits.
 
 A worker takes whole files, so that what a file computes once is computed once. The files that ask the real Megatron
 Bridge are one piece of work, as are those of Slurm: there is one server, and one Slurm, not one for each worker. Jobs,
-pods and editors are waited for, and most of that time no core works; the last worker takes them, beside the others.
+pods and editors are waited for, and most of that time no core works; those workers take them, beside the others.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from functools import cache
 
@@ -23,6 +24,8 @@ SHARED = {
     "slurm": ("slurm: Slurm", "login_node", "from tests.launch.slurm_launch import"),
 }
 """A name of each process, or of the compiled examples, that several files share, and the words of a file that asks for it."""
+CORES = 2
+"""So many workers take what computes."""
 WAITING = ("slurm", "tests/launch/", "tests/editors/")
 """How the names of pieces begin that mostly wait."""
 LONG = (
@@ -51,7 +54,7 @@ class ByFile(LoadScopeScheduling):
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Puts what this worker is for to the front; where none is left, it takes what is."""
-        waits = len(self.nodes) > 2 and node is self.nodes[-1]
+        waits = node not in self.nodes[:CORES]
         wanted = next((name for name in self.workqueue if name.startswith(WAITING) == waits), None)
         if wanted is not None:
             self.workqueue.move_to_end(wanted, last=False)
@@ -77,5 +80,5 @@ def longest_first(items: list[pytest.Item]) -> None:
 def folders(worker: str) -> list[str]:
     """The folders of the tests, in an order of this worker's own: each compiles others first, and finds the rest."""
     found = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests").iterdir() if any(p.glob("test_*.py")))
-    number = int(worker.removeprefix("gw"))
-    return found[number * len(found) // 3 :] + found[: number * len(found) // 3]
+    first = int(worker.removeprefix("gw")) * len(found) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    return found[first:] + found[:first]

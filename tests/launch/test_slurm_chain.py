@@ -22,6 +22,8 @@ from tests.launch.slurm_cluster import Slurm
 from tests.launch.slurm_launch import payload, planned, run_text
 
 EXIT = Setting("preempt_time", 40, "rule", None, None)
+MINUTES = "00:05:00"
+"""A limit that no job comes near. A job of one minute is told to save after 20 s, which a busy machine may need to start."""
 
 
 def chain(
@@ -42,7 +44,7 @@ def logs(experiment: Experiment) -> list[str]:
 
 
 def goes_on_from_the_last_checkpoint(_: Slurm, login_node: Path) -> None:
-    experiment, folder = chain(login_node, 4, 100, "kill,slow,train")
+    experiment, folder = chain(login_node, 4, 40, "kill,slow,train")
     ends = [job.state for job in follow.wait(experiment)]
     said = logs(experiment)
     assert ends == ["FAILED", "SUCCEEDED", "SUCCEEDED", "SUCCEEDED"], said
@@ -50,11 +52,11 @@ def goes_on_from_the_last_checkpoint(_: Slurm, login_node: Path) -> None:
     by_start = {start: [step for s, step in trained if s == start] for start in (1, 2, 3)}
     assert by_start[1] == [1, 2, 3]
     assert by_start[2][0] == 3  # the checkpoint is of step 2: what was killed after it is trained again
-    assert by_start[3] == [*range(by_start[2][-1] + 1, 101)]
+    assert by_start[3] == [*range(by_start[2][-1] + 1, 41)]
     assert all(later == earlier + 1 for steps in by_start.values() for earlier, later in pairwise(steps))
     assert "killed by SIGKILL" in said[0]
-    assert f"goes on from step {by_start[2][-1]} of 100" in said[2]
-    assert "step 100 of 100: the run is complete" in said[3]
+    assert f"goes on from step {by_start[2][-1]} of 40" in said[2]
+    assert "step 40 of 40: the run is complete" in said[3]
 
 
 def hangs_and_is_ended_by_its_limit_and_followed(_: Slurm, login_node: Path) -> None:
@@ -65,7 +67,7 @@ def hangs_and_is_ended_by_its_limit_and_followed(_: Slurm, login_node: Path) -> 
 
 
 def goes_on_without_a_node_that_is_lost(slurm: Slurm, login_node: Path) -> None:
-    experiment, folder = chain(login_node, 2, 10, "slow,train", "requeue off")
+    experiment, folder = chain(login_node, 2, 10, "slow,train", "requeue off", MINUTES)
     while not (folder / "trained.txt").exists():
         time.sleep(0.2)
     nodes = slurm.ask("squeue", "-h", "-t", "R", "-o", "%N").strip()
@@ -83,7 +85,7 @@ def goes_on_without_a_node_that_is_lost(slurm: Slurm, login_node: Path) -> None:
 
 def goes_on_after_the_daemon_of_a_node_is_killed(slurm: Slurm, login_node: Path) -> None:
     """Slurm finds out by itself, after a minute of SlurmdTimeout; the ranks train meanwhile, and save when it ends them."""
-    experiment, folder = chain(login_node, 2, 150, "slow,train", "requeue off", time="00:05:00")
+    experiment, folder = chain(login_node, 2, 150, "slow,train", "requeue off", MINUTES)
     while not (folder / "trained.txt").exists():
         time.sleep(0.2)
     nodes = slurm.ask("squeue", "-h", "-t", "R", "-o", "%N").strip()
@@ -114,7 +116,7 @@ def test_a_chain_goes_on(what: str, slurm: Slurm, login_node: Path) -> None:
 
 
 def test_a_job_that_fails_starts_again_before_the_next_one(slurm: Slurm, login_node: Path) -> None:
-    experiment, folder = chain(login_node, 2, 10, "kill,train", "retries 1")
+    experiment, folder = chain(login_node, 2, 10, "kill,train", "retries 1", MINUTES)
     first = experiment.jobs()[0].number
     while slurm.ask("sacct", "-DnXj", first, "-o", "state").split() != ["REQUEUED", "PENDING"]:
         time.sleep(0.2)
@@ -125,7 +127,7 @@ def test_a_job_that_fails_starts_again_before_the_next_one(slurm: Slurm, login_n
 
 
 def test_a_chain_that_saves_nothing_ends_with_its_cause(login_node: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    experiment, _ = chain(login_node, 5, 100, "fail")
+    experiment, _ = chain(login_node, 5, 100, "fail", time=MINUTES)
     jobs = follow.wait(experiment)
     assert [job.state for job in jobs] == ["FAILED"] * 5
     assert follow.report(experiment, jobs) == 1
@@ -142,7 +144,7 @@ def test_a_chain_that_saves_nothing_ends_with_its_cause(login_node: Path, capsys
 
 
 def test_a_chain_without_a_job_left_fails(login_node: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    experiment, _ = chain(login_node, 2, 10, "part", time="00:05:00")
+    experiment, _ = chain(login_node, 2, 10, "part", time=MINUTES)
     jobs = follow.wait(experiment)
     assert [job.state for job in jobs] == ["SUCCEEDED", "FAILED"], logs(experiment)
     assert follow.report(experiment, jobs) == 1
