@@ -213,8 +213,8 @@ def test_kills_and_writers(tmp_path: Path, generations: Mapping[str, Files], rec
 # ---------------------------------------------------------------- the limits of the soak itself
 
 
-def test_each_run_of_a_sweep_has_its_own_minute(tmp_path: Path) -> None:
+def test_a_command_that_answers_and_one_that_refuses_are_not_wrong(tmp_path: Path) -> None:
     two = running("check", TWO.format(seq="4k").encode(), tmp_path).wait()
-    assert two is not None and (two.code, two.runs, two.wrong) == (0, 2, "")
+    assert two is not None and (two.code, two.wrong) == (0, "") and two.cpu and two.peak
     none = running("check", b"model", tmp_path).wait()
-    assert none is not None and (none.code, none.runs, none.wrong) == (1, 1, "")
+    assert none is not None and (none.code, none.wrong) == (1, "")
