@@ -12,7 +12,7 @@ from moedsl.checker import phases, training_inputs
 from moedsl.checker.check import check
 from moedsl.checker.program import Program
 from moedsl.classes.fields import define, evolve, field
-from moedsl.diagnostics.model import Diagnostic, warning
+from moedsl.diagnostics.model import Diagnostic, error, suggest, warning
 from moedsl.diagnostics.source import Source
 from moedsl.megatron.releases import NEWEST
 from moedsl.planner import experiment
@@ -49,6 +49,8 @@ class Result:
     """The release of Bridge whatever the file states; empty for the file's."""
     below: ast.Module | None = None
     """The pins of that recipe."""
+    run: str | None = None
+    """The run that is asked about; None for all of the file."""
     asks: str = "plans"
     """plans, or diagnostics: then only the plans on which a diagnostic depends are made."""
 
@@ -69,15 +71,17 @@ def compile_source(
     like: str = "",
     target: str = "",
     asks: str = "plans",
+    run: str | None = None,
 ) -> Result:
     """Run the stages up to and including `stop_after`; `like` names a recipe of Bridge's whose layout is pinned, and
-    `target` a release of Bridge; `asks` is as in the result.
+    `target` a release of Bridge; `asks` and `run` are as in the result.
 
     A command ends with `limits.TooLarge` if that takes too much.
     """
     stages = STAGES[: STAGES.index(stop_after) + 1]
     with limits.bounded():
-        return advance(Result(source, library=load_stdlib(), like=like, target=target, asks=asks), stages, progress)
+        library = load_stdlib()
+        return advance(Result(source, None, library, like=like, target=target, asks=asks, run=run), stages, progress)
 
 
 def advance(result: Result, stages: Iterable[str], progress: Progress = lambda _: None) -> Result:
@@ -118,6 +122,26 @@ def _check(r: Result, _: Progress) -> None:
     r.diagnostics.extend(d for d in diagnostics if not (half_read and d.id in ABSENT))
     if r.below:
         r.diagnostics.extend(_of_another_model(r))
+    if r.run is not None and not r.failed:
+        r.programs, unknown = _needed(r.programs, r.run)
+        r.diagnostics.extend(unknown)
+
+
+def _needed(programs: tuple[Program, ...], run: str) -> tuple[tuple[Program, ...], list[Diagnostic]]:
+    """The run of a name, with the rest of the workflow or isolation that it is in, or that there is none."""
+    names = {n: p for p in programs for n in _planned_names(p)}
+    if run not in names:
+        help = suggest(run, [*names]) or f"there are {', '.join(names)}"
+        return (), [error("plan.unknown_run", f"no run is called `{run}`", help=help)]
+    named = names[run]
+    return tuple(p for p in programs if p is named or (p.workflow and p.workflow == named.workflow)), []
+
+
+def _planned_names(p: Program) -> list[str]:
+    """The names of the plans of a program."""
+    if p.isolate is None:
+        return [p.name]
+    return [f"{p.name}.{p.isolate.axis}_{v.label}" for v in p.isolate.variants]
 
 
 def _of_another_model(r: Result) -> Iterator[Diagnostic]:
@@ -134,9 +158,9 @@ def _of_another_model(r: Result) -> Iterator[Diagnostic]:
 
 def _solve(r: Result, progress: Progress) -> None:
     every: list[OfRun] = []
-    for i, program in enumerate(r.programs, 1):
-        progress(f"solving {program.name}" + (f" ({i} of {len(r.programs)})" if len(r.programs) > 1 else ""))
-        with limits.of_part(program):
+    for i, program in enumerate(r.programs):
+        progress(f"solving {program.name}" + (f" ({i + 1} of {len(r.programs)})" if len(r.programs) > 1 else ""))
+        with limits.of_part(program, i, len(r.programs), "solved"):
             chosen, diagnostics = _choose(program, r.chosen, progress)
         every += [(program, d) for d in diagnostics]
         r.chosen += chosen
@@ -191,11 +215,11 @@ def _plan(r: Result, progress: Progress) -> None:
     r.diagnostics.extend(merged(short, r.programs))
     notes = [d for d in r.diagnostics if not d.is_error]
     planned = [c for c in r.chosen if r.asks == "plans" or _is_judged(c.problem.program)]
-    for c in planned:
+    for i, c in enumerate(planned):
         from moedsl.planner.build import make_plan  # most checks make no plan
 
         progress(f"planning {c.problem.program.name}")
-        with limits.of_part(c.problem.program):
+        with limits.of_part(c.problem.program, i, len(planned), "planned"):
             r.plans = (*r.plans, make_plan(c, notes, r.library.sources))
     programs = [c.problem.program for c in planned]
     judged = [(p, d) for p, c, plan in zip(programs, planned, r.plans, strict=True) for d in _set(c, plan, r.library)]

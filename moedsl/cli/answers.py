@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
+from itertools import count
 
 from moedsl.cli import printing, talk
 from moedsl.cli.talk import compiled
@@ -22,9 +23,10 @@ def run(a: Namespace) -> int:
     """Print the tables of `plan` with --top, --pareto or --tokens instead of the plans, with a budget below them."""
     if unpriced(a):
         return 1
-    result, code = compiled(a, "plan", notes=printing.prints_notes(a))
+    result, code = compiled(a, "plan", printing.prints_notes(a), a.run)
     if result is None or code:
         return code
+    printing.only(result, a.run)
     if a.ladder:
         printing.with_ladders(result)
     add(result, a.top, a.pareto, budget_of(a))
@@ -54,14 +56,14 @@ def add(result: Result, layouts: int | None, fronts: bool, budget: Budget | None
     """Add `top`, `pareto` and `budget` to every plan, if requested."""
     progress = talk.Progress()
 
-    def answered(c: Chosen, p: Plan) -> Plan:
-        with limits.of_part(c.problem.program):
+    def answered(i: int, c: Chosen, p: Plan) -> Plan:
+        with limits.of_part(c.problem.program, i, len(result.plans), "answered"):
             best = top(c, layouts, budget) if layouts else None
             trades = pareto(c, budget, progress) if fronts else None
         cost = budget and budget.of(c.solution.rows[0].step_time, step_tokens(c), c.problem.gpus)
         return p.replace(top=best, pareto=trades, budget=cost)
 
-    result.plans = tuple(map(answered, result.chosen, result.plans))
+    result.plans = tuple(map(answered, count(), result.chosen, result.plans))
 
 
 def tables(result: Result) -> Iterator[str]:

@@ -23,6 +23,10 @@ from moedsl.cli.terminal import UnwrittenError, columns, shown
 
 _BLAS = "OPENBLAS_NUM_THREADS"
 _SYSTEM = {
+    errno.EACCES,
+    errno.EFBIG,
+    errno.ENOENT,
+    errno.EPERM,
     errno.EIO,
     errno.ESTALE,
     errno.ENOSPC,
@@ -32,7 +36,7 @@ _SYSTEM = {
     errno.ENFILE,
     errno.ETIMEDOUT,
 }
-"""What disks, networks and limits do to a file that could be opened."""
+"""What permissions, disks, networks and limits do to a file, also to one that was there a moment before."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

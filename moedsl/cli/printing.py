@@ -10,7 +10,6 @@ from typing import Any
 
 from moedsl.cli import talk, terminal
 from moedsl.compiler import Result
-from moedsl.diagnostics.model import Diagnostic, error, suggest
 from moedsl.planner import sweep_table
 from moedsl.planner.model.ladder import Ladder
 from moedsl.planner.model.plan import Plan
@@ -24,13 +23,14 @@ from moedsl.support import limits
 def with_ladders(result: Result) -> None:
     """Add its ladder to each plan; plans of a workflow have theirs."""
     pairs = zip(result.chosen, result.plans, strict=True)
-    result.plans = tuple(p.replace(ladder=p.ladder or _ladder(c)) for c, p in pairs)
+    count = len(result.plans)
+    result.plans = tuple(p.replace(ladder=p.ladder or _ladder(c, i, count)) for i, (c, p) in enumerate(pairs))
 
 
-def _ladder(c: Chosen) -> Ladder:
+def _ladder(c: Chosen, i: int, count: int) -> Ladder:
     from moedsl.planner import ladder
 
-    with limits.of_part(c.problem.program):
+    with limits.of_part(c.problem.program, i, count, "compared with the next phase"):
         return ladder.of_run(c)
 
 
@@ -40,15 +40,11 @@ def prints_notes(a: Namespace) -> bool:
     return a.stop_after not in (None, "plan") or bool(whole)
 
 
-def only(result: Result, run: str) -> Diagnostic | None:
-    """Keep one run of a file, or say that there is none of this name."""
-    names = [p.name for p in result.plans]
-    if run not in names:
-        help = suggest(run, names) or f"there are {', '.join(names)}"
-        return error("plan.unknown_run", f"no run is called `{run}`", help=help)
-    kept = [(c, p) for c, p in zip(result.chosen, result.plans, strict=True) if p.name == run]
-    result.chosen, result.plans = tuple(c for c, _ in kept), tuple(p for _, p in kept)
-    return None
+def only(result: Result, run: str | None) -> None:
+    """Of a workflow or an isolation keep the run of this name."""
+    if run is not None:
+        kept = [(c, p) for c, p in zip(result.chosen, result.plans, strict=True) if p.name == run]
+        result.chosen, result.plans = tuple(c for c, _ in kept), tuple(p for _, p in kept)
 
 
 def after_plan(program: str, plans: Sequence[Plan]) -> list[Command]:

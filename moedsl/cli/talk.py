@@ -102,13 +102,13 @@ class Progress:
             pass_by(f"  {text}", sys.stderr)
 
 
-def compiled(a: Namespace, stop_after: str, notes: bool = True) -> tuple[Result | None, int]:
-    """Run the stages and print diagnostics, without `notes` only if there is an error; returns the result and the exit
-    code so far."""
+def compiled(a: Namespace, stop_after: str, notes: bool = True, run: str | None = None) -> tuple[Result | None, int]:
+    """Run the stages, of one `run` if it is named, and print diagnostics, without `notes` only if there is an error;
+    returns the result and the exit code so far."""
     source, diagnostics = source_of(a)
     if source is None:
         return None, refused(a, diagnostics)
-    result = compile_source(source, stop_after, Progress(), a.like, getattr(a, "target", ""))
+    result = compile_source(source, stop_after, Progress(), a.like, getattr(a, "target", ""), run=run)
     if a.json and result.failed:
         print_json(failed_json(result.diagnostics, result.library.sources))
     if notes or result.failed:

@@ -140,7 +140,7 @@ def solved(job: Job, document: Document) -> Solved | None:
 
 def _too_large(document: Document) -> Diagnostic:
     text = f"there is too much to search: the editor stopped to plan this file after {limits.SECONDS:g} s of a core"
-    help = "pin a value or state fewer `candidates`; `moedsl plan` gives every run of the file as long"
+    help = "pin a value or state fewer `candidates`; `moedsl plan FILE --run NAME` plans one run"
     return warning("solve.stopped", text, document.programs[0].spans["hardware"], help=help)
 
 

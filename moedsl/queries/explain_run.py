@@ -49,11 +49,15 @@ def answer(source: Source, names: Sequence[str], run: str | None = None, like: s
         return Answer((), tuple(checked.diagnostics), sources)
     out, diagnostics = list[Json](), list[Diagnostic]()
     seen = list[str]()
-    for name, base, failure in _bases(source, checked, sources):
+    for i, (name, base, failure) in enumerate(_bases(source, checked, sources, run)):
         seen.append(name)
         if run is not None and name != run:
             continue
-        made, missing = ([failure], []) if base is None else _about(base, names, source)
+        if base is None:
+            made, missing = [failure], []
+        else:
+            with limits.of_part(base.chosen.problem.program, i, max(i + 1, len(checked.programs)), "explained"):
+                made, missing = _about(base, names, source)
         out += [m for m in made if m is not None]
         diagnostics += missing
     if run is not None and run not in seen:
@@ -63,12 +67,15 @@ def answer(source: Source, names: Sequence[str], run: str | None = None, like: s
     return Answer(tuple(out), tuple(diagnostics), sources)
 
 
-def _bases(source: Source, r: Result, sources: Mapping[str, Source]) -> Iterator[Run]:
-    """Every run with its layout or its failure; the runs of an isolation or a workflow are solved together."""
+def _bases(source: Source, r: Result, sources: Mapping[str, Source], run: str | None) -> Iterator[Run]:
+    """Every run with its layout or its failure, and neither if `run` leaves it out.
+
+    The runs of an isolation or a workflow are solved together.
+    """
     if all(_plain(p) for p in r.programs):
-        for p in r.programs:
-            with limits.of_part(p):
-                one = _one(p, sources)
+        for i, p in enumerate(r.programs):
+            with limits.of_part(p, i, len(r.programs), "explained"):
+                one = _one(p, sources) if run in (None, p.name) else (p.name, None, None)
             yield one
         return
     solved = compile_source(source, "solve", like=r.like)

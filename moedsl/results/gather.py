@@ -10,6 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.diagnostics.source import Span
 from moedsl.launch.script import RANKS
 from moedsl.planner.model.plan import Plan
 from moedsl.support import foreign_json, limits
@@ -51,7 +52,16 @@ def gather(targets: Iterable[str]) -> tuple[list[Run], list[Diagnostic]]:
             found.append(made)
         else:
             runs += made
-    return runs, found
+    return runs, [*found, *(d for r in runs for log in r.logs for d in _unreadable(log))]
+
+
+def _unreadable(log: Path) -> Iterator[Diagnostic]:
+    """Report a log that cannot be opened."""
+    try:
+        log.open("rb").close()
+    except OSError as e:
+        text = f"{log} cannot be read: {e.strerror or e}"
+        yield error("read.denied", text, Span(str(log), 0, 0), help="check its permissions")
 
 
 def _one(target: str) -> list[Run] | Diagnostic:

@@ -47,7 +47,10 @@ def read_all(paths: Sequence[Path], known: Sequence[Symptom]) -> Log:
 
     A line in several files, such as a rank's and the job's, counts once. Raises OSError if a file cannot be read.
     """
-    each = [_one(path, known) for path in paths]
+    each: list[Log] = []
+    for i, path in enumerate(paths):
+        with limits.of_part(limits.File(str(path)), i, len(paths)):
+            each.append(_one(path, known))
     seen: set[Step] = set()
     attempts: list[Attempt] = []
     for log in sorted(each, key=lambda g: -sum(map(len, g.attempts))):
@@ -67,13 +70,12 @@ def read_all(paths: Sequence[Path], known: Sequence[Symptom]) -> Log:
 
 def _one(path: Path, known: Sequence[Symptom]) -> Log:
     said, broken = list[Line](), False
-    with limits.of_part(limits.File(str(path))):
-        with path.open("rb") as stream:
-            for block in scan.blocks(stream):
-                said += lines(block)
-                broken = broken or bool(_BROKEN.search(block))
-        with path.open("rb") as stream:
-            report = scan.diagnose(str(path), scan.blocks(stream), known)
+    with path.open("rb") as stream:
+        for block in scan.blocks(stream):
+            said += lines(block)
+            broken = broken or bool(_BROKEN.search(block))
+    with path.open("rb") as stream:
+        report = scan.diagnose(str(path), scan.blocks(stream), known)
     attempts = tuple(_attempts(s for s in said if isinstance(s, Step)))
     times = tuple(s for s in said if isinstance(s, StepTime))
     memory = tuple(s for s in said if isinstance(s, Memory))

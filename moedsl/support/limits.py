@@ -1,4 +1,4 @@
-"""Bound what a command spends: 55 s of a core for each run of a program and each file that it reads, and 500 MB.
+"""Bound what a command spends: 55 s of a core and 500 MB, whatever number of runs or files it is given.
 
 Only the command line turns this on. A thread has no signals; there `stopped_by` lets the search ask whether to go on.
 """
@@ -14,13 +14,13 @@ from contextvars import ContextVar
 from typing import NamedTuple, Protocol
 
 SECONDS = 55.0
-"""Of a core, for each part; with its output a command on one part needs less than 60."""
+"""Of a core; with its start and its output a command needs less than 60."""
 MEMORY = 420_000_000
 """Bytes that a command may allocate; with Python and all imports they are less than 500 MB."""
 
 
 class Part(Protocol):
-    """A part of the work with seconds of its own: a run of a program, or a file."""
+    """A part of the work: a run of a program, or a file."""
 
     @property
     def name(self) -> str: ...
@@ -32,55 +32,44 @@ class File(NamedTuple):
     name: str
 
 
+class Place(NamedTuple):
+    """Where the work is: at a part, after `done` of the `of` parts of its kind; `did` says what was done to those."""
+
+    part: Part
+    done: int = 0
+    of: int = 1
+    did: str = "read"
+
+
 class TooLarge(KeyboardInterrupt):
-    """What a part of the work needs is above a limit. It undoes what Ctrl-C undoes."""
+    """What a command needs is above a limit. It undoes what Ctrl-C undoes.
 
-    def __init__(self, limit: str, part: Part | None) -> None:
+    `places` are where it was: a part, and before it those that the part is in.
+    """
+
+    def __init__(self, limit: str, places: tuple[Place, ...] = ()) -> None:
         super().__init__(limit)
-        self.limit, self.part = limit, part
+        self.limit, self.places = limit, places
+
+    @property
+    def part(self) -> Part | None:
+        return self.places[-1].part if self.places else None
 
 
-Parts = tuple[Part, ...]
-"""A part and those that it is in, outermost first."""
-
-
-class _Clock:
-    """The seconds that are left of each part. What is done outside of its parts counts for the first of them."""
-
-    def __init__(self) -> None:
-        self._parts: Parts = ()
-        self._first: dict[tuple[str, ...], str] = {}
-        self._left: dict[tuple[str, ...], float] = {}
-
-    def turn(self, parts: Parts) -> None:
-        """Count the time from now on for a part."""
-        rest, _ = signal.setitimer(signal.ITIMER_PROF, 0)
-        self._left[self._key()] = rest or _seconds
-        self._parts = parts
-        left = self._left.setdefault(self._key(), _seconds)
-        signal.setitimer(signal.ITIMER_PROF, left, 1)  # again after 1 s, if an exception was lost in a callback
-
-    def _key(self) -> tuple[str, ...]:
-        names = tuple(p.name for p in self._parts)
-        while names and self._first.setdefault(names[:-1], names[-1]) == names[-1]:
-            names = names[:-1]
-        return names
-
-
-_parts: ContextVar[Parts] = ContextVar("parts", default=())
+_places: ContextVar[tuple[Place, ...]] = ContextVar("places", default=())
 
 
 def too_large(limit: str) -> TooLarge:
-    """Make the exception for the part that is worked on."""
-    return TooLarge(limit, _parts.get()[-1] if _parts.get() else None)
+    """Make the exception for a limit of the part that is worked on alone."""
+    return TooLarge(limit, tuple(Place(p.part) for p in _places.get()[-1:]))
 
 
 def _too_slow(seconds: float) -> TooLarge:
-    return too_large(f"needs more than {seconds:g} s of a core")
+    return TooLarge(f"needs more than {seconds:g} s of a core", _places.get())
 
 
 def _too_much() -> TooLarge:
-    return too_large("needs more than 500 MB of memory")
+    return TooLarge("needs more than 500 MB of memory", _places.get())
 
 
 def _stop(*_: object) -> None:
@@ -89,14 +78,14 @@ def _stop(*_: object) -> None:
 
 _on = False
 _seconds = SECONDS
-_clock: _Clock | None = None
+_running = False
 
 
 @contextmanager
 def turned_on(seconds: float | None = None) -> Generator[None]:
     """Let `bounded` have its effect: in a command, where a signal may end the work.
 
-    `seconds` are of a core; without them, a part has `SECONDS`.
+    `seconds` are of a core; without them, there are `SECONDS`.
     """
     global _on, _seconds
     before = _on, _seconds
@@ -110,46 +99,40 @@ def turned_on(seconds: float | None = None) -> Generator[None]:
 @contextmanager
 def bounded() -> Generator[None]:
     """Raise TooLarge if what is done in here needs too much."""
-    global _clock
-    if not _on or _clock is not None:
+    global _running
+    if not _on or _running:
         yield
         return
-    clock = _Clock()
     try:
         before = signal.signal(signal.SIGPROF, _stop)
     except ValueError:  # a thread of another program: it has its own limits
         yield
         return
-    _clock = clock
+    _running = True
     try:
         with _little_memory():
-            clock.turn(())
+            signal.setitimer(signal.ITIMER_PROF, _seconds, 1)  # again after 1 s, if an exception was lost in a callback
             yield
     except MemoryError:
         raise _too_much() from None
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
-        _clock = None
+        _running = False
 
 
 @contextmanager
-def of_part(part: Part) -> Generator[None]:
-    """Count what is done in here for one run of the program, or for one file."""
-    clock, before = _clock, _parts.get()
-    token = _parts.set((*before, part))
+def of_part(part: Part, done: int = 0, of: int = 1, did: str = "read") -> Generator[None]:
+    """Let a limit that is reached in here name this part, and how many of its kind were done before."""
+    token = _places.set((*_places.get(), Place(part, done, of, did)))
     try:
-        if clock is not None:
-            clock.turn(_parts.get())
         yield
     except MemoryError:
-        if clock is None:
+        if not _running:
             raise
         raise _too_much() from None
     finally:
-        _parts.reset(token)
-        if clock is not None:
-            clock.turn(before)
+        _places.reset(token)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -23,6 +24,7 @@ from moedsl.samples import measure as lines
 from moedsl.support import foreign_python, limits
 from moedsl.tune import way
 from moedsl.verify import client
+from tests.helpers.paths import ROOT
 
 pytestmark = pytest.mark.usefixtures("no_collector_callbacks")
 ITERATION = (
@@ -182,12 +184,12 @@ def test_a_file_made_to_break_a_reader(
 
 
 NEWEST: Mapping[str, Sequence[str]] = {
-    "data stats": ("none.jsonl", "pipe", "half", ".", "/dev/zero", "one_line.jsonl"),
-    "gap": ("none.log", "pipe", "half", "pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "half=half", "piped/a.log"),
-    "next": ("none.log", "pipe", "half", "pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "half=half", "piped/a.log",
+    "data stats": ("denied", "none.jsonl", "pipe", "half", ".", "/dev/zero", "one_line.jsonl"),
+    "gap": ("denied", "denied=out/plan.json", "none.log", "pipe", "half", "pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "half=half", "piped/a.log"),
+    "next": ("denied=out/plan.json", "none.log", "pipe", "half", "pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "half=half", "piped/a.log",
              "half --run pipe"),
-    "watch": ("none.log", "pipe", "pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "piped/none.log"),
-    "results": ("pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "piped/a.log"),
+    "watch": ("denied=out/plan.json", "none.log", "pipe", "pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "piped/none.log"),
+    "results": ("denied", "denied=out/plan.json", "pipe=out/plan.json", "/dev/zero=out/plan.json", "half=pipe", "piped/a.log"),
     "gap half --run": ("none.moe", "pipe", "half", "/dev/zero"),
     "tune --budget 1": ("none.moe", "pipe", "half", "/dev/zero"),
     "diff out": ("pipe.json", "zero.json", "pipe.txt", "zero.txt"),
@@ -195,9 +197,9 @@ NEWEST: Mapping[str, Sequence[str]] = {
     "models add": ("pipe", "zero.json"),
     "report run.moe --profile": ("pipe", "zero.json"),
     "report run.moe -o": ("pipe", "zero.json", "loop"),
-    "profile": ("pipe", "loop"),
-    "memory": ("pipe", "loop"),
-    "diagnose": ("pipe", "zero.json"),
+    "diagnose": ("pipe", "zero.json", "denied"),
+    "profile": ("pipe", "loop", "denied"),
+    "memory": ("pipe", "loop", "denied"),
 }  # fmt: skip
 """The input of the newest commands: missing, a pipe that nobody writes, half a character, a device, too large."""
 
@@ -213,6 +215,7 @@ def newest(alone: Path) -> Iterator[None]:
         os.mkfifo(alone / pipe)
     for half in ("half", "broken/way.json"):
         (alone / half).write_bytes(b'{"a": "\xc3')
+    _denied(alone / "denied")
     (alone / "piped" / "a.log").write_text(_log(1))
     (alone / "run.moe").write_text("olmoe_7b; h100 x 2\n")
     assert main(["compile", "run.moe"]) == 0
@@ -223,6 +226,14 @@ def newest(alone: Path) -> Iterator[None]:
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
+
+
+def _denied(path: Path) -> None:
+    """Make a file that nobody may read, not even root: one of the kernel's that are only written."""
+    if os.geteuid():
+        path.touch(0)
+    else:
+        path.symlink_to(next(Path("/sys/bus").glob("*/drivers_probe")))
 
 
 def _waits(*_: object) -> None:
@@ -251,6 +262,50 @@ def test_a_disk_that_fails_while_it_is_read(command: str, alone: Path, capsys: p
     assert main([*command.split(), "a.py" if "lint" in command else "a.log"]) == 1
     said = "".join(capsys.readouterr())
     assert "Input/output error" in said and "internal" not in said
+
+
+@pytest.mark.parametrize("problem", [FileNotFoundError, PermissionError])
+def test_a_log_that_goes_while_it_is_read(
+    problem: type[OSError], alone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a log does that is rotated: a file that was found is gone when it is opened."""
+    (alone / "a.log").write_text(_log(1))
+    reads = iter([True])
+
+    def once(path: Path, *words: str) -> Any:
+        if next(reads, False):
+            return open(path, *words)
+        (alone / "a.log").unlink(missing_ok=True)
+        raise problem(errno.ENOENT if problem is FileNotFoundError else errno.EACCES, "gone", str(path))
+
+    monkeypatch.setattr(Path, "open", once)
+    assert main(["results", "--seq", "4k", "--gpus", "16", "--global-batch", "64", "a.log"]) == 1
+    said = "".join(capsys.readouterr())
+    assert "error: the system failed: gone: a.log" in said and "internal" not in said
+
+
+@pytest.mark.parametrize("size", [0, 2000])
+def test_a_disk_that_is_full(size: int, alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is half-written, and what was there stays, whether no file may grow or a disk ends in one."""
+    (alone / "run.moe").write_text("olmoe_7b;h100 x 2\n" + "# a comment\n" * 400)
+    (alone / "config.json").write_text((ROOT / "stdlib/hf/Qwen--Qwen3-30B-A3B/config.json").read_text())
+    kept = {path: path.read_bytes() for path in alone.rglob("*")}
+    commands = ("compile run.moe -o out", "report run.moe -o report.html", "fmt run.moe",
+                "models add config.json --hf a/b --name mine -o mine.moe")  # fmt: skip
+    for command in commands:
+        before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1][1]))
+            code = main(command.split())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before[1])
+            signal.signal(signal.SIGXFSZ, before[0])
+        said = capsys.readouterr().err
+        if code == 0:  # it fits
+            assert command.startswith("models") and size, said
+            (alone / "mine.moe").unlink()
+        assert code == 0 or ("error" in said and "File too large" in said and "internal" not in said), said
+        assert {path: path.read_bytes() for path in alone.rglob("*") if path.is_file()} == kept, command
 
 
 LONG_NAME = "a" * 5000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -148,6 +149,69 @@ def test_what_another_command_plans_is_bounded(
     assert (
         (code, stdout) == (1, "") and "error[solve.too_large]: `main.batch_64`" in stderr and "Traceback" not in stderr
     )
+
+
+MANY_RUNS = "qwen3_30b_a3b; h100 x 16; fit first\nrun r0 { seq 1k }\n" + "".join(
+    f"run r{i} from r{i - 1} {{ seq {i % 8 + 1}k }}\n" for i in range(1, 200)
+)
+
+
+@pytest.mark.usefixtures("no_collector_callbacks")
+@pytest.mark.parametrize("command", ["plan --json", "check --json", "explain", "what-if", "compile", "verify"])
+def test_many_runs_have_the_seconds_of_one_command(
+    run: Any, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run takes 0.02 s and more: no run alone takes too long."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "many.moe").write_text(MANY_RUNS)
+    word, *options = command.split()
+    (tmp_path / "warm.moe").write_text("qwen3_30b_a3b; h100 x 16; require pp > 99")
+    run(word, "warm.moe", *options)
+    monkeypatch.setattr(limits, "SECONDS", 0.6)
+    before = sorted(tmp_path.iterdir())
+    code, stdout, stderr = run(word, "many.moe", *options)
+    done = re.search(r"input needs more than 0.6 s of a core: (\d+) of 200 runs were \w+ before the search was", stderr)
+    assert code == 1 and done and 0 < int(done[1]) < 200, stderr[-2000:]
+    assert "help: `moedsl plan FILE --run NAME` plans one run; write the others into several files" in stderr
+    assert [d["id"] for d in json.loads(stdout)["diagnostics"]] == ["solve.too_large"] if options else not stdout
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.usefixtures("no_collector_callbacks")
+@pytest.mark.parametrize("command", ["check", "fmt --check", "lint --read-only", "verify --read-only"])
+def test_many_files_have_the_seconds_of_one_command(
+    run: Any, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    word, *options = command.split()
+    text = "\n" * 20_000 + GOOD
+    names = [f"a{i}.moe" for i in range(400)]
+    if "--read-only" in options:
+        text = "def x_h100_16gpus_config():\n    cfg = f()\n" + "    cfg.model.a = [f'{a}']\n" * 900
+        names = [f"a{i}.py" for i in range(100)]
+    for name in names:
+        (tmp_path / name).write_text(text)
+    run(word, names[0], *options)
+    monkeypatch.setattr(limits, "SECONDS", 0.5)
+    code, stdout, stderr = run(word, *names, *options)
+    assert code == 1 and re.search(rf"\d+ of {len(names)} files were \w+ before", stderr), stderr[-2000:]
+    assert "help: give the command fewer files at a time" in stderr and not stdout
+
+
+def test_one_run_of_many_needs_no_other(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "many.moe").write_text(MANY_RUNS + "run none from r0 { require pp > 99 }")
+    code, stdout, _ = run("plan", str(tmp_path / "many.moe"), "--run", "r7")
+    assert code == 0 and stdout.startswith("r7: ")
+    code, stdout, _ = run("plan", str(tmp_path / "many.moe"), "--run", "r9", "--top", "1", "--json")
+    assert code == 0 and json.loads(stdout)["name"] == "r9"
+    code, stdout, stderr = run("plan", str(tmp_path / "many.moe"), "--run", "r7x", "--lengths")
+    assert (code, stdout) == (1, "") and "error[plan.unknown_run]: no run is called `r7x`" in stderr
+    code, stdout, _ = run(
+        "plan", "-e", f"{GOOD}; isolate recompute in none, moe_act", "--run", "main.recompute_moe_act"
+    )
+    assert code == 0 and stdout.startswith("main.recompute_moe_act: ")
+    code, stdout, _ = run("plan", "-e", "qwen3_30b_a3b; h100 x 16; workflow", "--run", "main.scale")
+    assert code == 0 and stdout.startswith("main.scale: ")
 
 
 def subsets(words: Sequence[str]) -> str:

@@ -41,7 +41,7 @@ def test_what_takes_too_long_is_a_warning(document: Document, monkeypatch: pytes
     found = solved(solving.Job(), document)
     assert found is not None and not found.plans
     (d,) = found.diagnostics
-    assert (d.id, d.severity) == ("solve.stopped", "warning") and "`moedsl plan`" in d.help[0]
+    assert (d.id, d.severity) == ("solve.stopped", "warning") and "`moedsl plan FILE --run NAME`" in d.help[0]
     assert SLOW[d.labels[0].span.start : d.labels[0].span.end] == "h100 x 64"
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from attrs import frozen
 
 CPU_S, MEMORY = 60, 500 * 10**6
-"""What a command may use: seconds of a core for each run of its program, and bytes."""
+"""What a command may use: seconds of a core, and bytes."""
 _ADDRESSES = 4 * MEMORY
 """Where a program that grows is stopped: addresses that are not used cost nothing, so its peak is judged apart."""
 _FORKS = multiprocessing.get_context("forkserver")
@@ -29,13 +29,12 @@ class Ended:
     cpu: float
     peak: int
     errors: str
-    runs: int = 1
 
     @property
     def wrong(self) -> str:
         """What must not be; empty if nothing is."""
         if self.code == -signal.SIGXCPU:
-            return f"it needs more than {CPU_S} s of a core for each of {self.runs} runs"
+            return f"it needs more than {CPU_S} s of a core"
         if self.peak > MEMORY:
             return f"it holds {self.peak / 1e6:.0f} MB, and {MEMORY / 1e6:.0f} is the limit"
         if self.code not in (0, 1) or "Traceback" in self.errors or "error[internal" in self.errors:
@@ -75,8 +74,8 @@ class Running:
         self._process.close()
         if code == -signal.SIGKILL and self._killed:
             return None
-        runs, cpu, peak = json.loads(used) if used else (1, float(CPU_S), 0)
-        return Ended(code, cpu, peak, self._files["err"].read_text(errors="replace"), runs)
+        cpu, peak = json.loads(used) if used else (float(CPU_S), 0)
+        return Ended(code, cpu, peak, self._files["err"].read_text(errors="replace"))
 
 
 def _run(words: Sequence[str], folder: Path, files: dict[str, Path]) -> int:
@@ -87,28 +86,8 @@ def _run(words: Sequence[str], folder: Path, files: dict[str, Path]) -> int:
         os.dup2(os.open(files[end], os.O_WRONLY), number)
     for limit, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_CPU, CPU_S), (resource.RLIMIT_AS, _ADDRESSES)):
         resource.setrlimit(limit, (most, resource.getrlimit(limit)[1]))
-    count, counted = 1, 0.0
     try:
-        count = _runs(words)
-        counted = _cpu()
-        most = int(counted + CPU_S * count)
-        files["used"].write_text(json.dumps((count, most, 0)))  # stays if the kernel ends it there
-        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
         raise SystemExit(main(words))
     finally:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        files["used"].write_text(json.dumps((count, _cpu() - counted, peak)))
-
-
-def _cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def _runs(words: Sequence[str]) -> int:
-    """The runs of the command's program; 1 if it cannot be checked."""
-    from moedsl.compiler import compile_source
-    from moedsl.syntax import reader
-
-    source, _ = reader.read(words[1])
-    return max(1, len(compile_source(source, "check").programs)) if source is not None else 1
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        files["used"].write_text(json.dumps((used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)))

@@ -21,6 +21,8 @@ from tests.soak.commands import Ended, Running
 
 SECONDS = float(os.environ.get("MOEDSL_SOAK", "600" if rotation.ALL else "6")) / 3
 """How long each of the three goes on."""
+FIRST = float("inf") if SECONDS >= 60 else 0.0
+"""Until when a long soak waits for its first program: on a machine that is busy enough, one takes longer than all."""
 pytestmark = pytest.mark.timeout(SECONDS + 600)
 Figures = Callable[[str, object], None]
 
@@ -75,11 +77,12 @@ def _corpus() -> list[str]:
 
 def test_damaged_programs(tmp_path: Path, record_property: Figures) -> None:
     corpus, end, worst, worst_refused = _corpus(), until(), Worst(), Worst()
+    least = FIRST or end
     count = refused = 0
     while time.monotonic() < end:
         rng = rotation.dice(f"damaged {count}")
         program, words = damage.damaged(rng.choice(corpus), rng.choice(corpus), rng), rng.choice(COMMANDS)
-        ended = running(words, program, tmp_path).wait(end)
+        ended = running(words, program, tmp_path).wait(end if count else least)
         if ended is None:
             break
         judged(ended, program, words, f"damaged {count}")
@@ -95,13 +98,14 @@ def test_damaged_programs(tmp_path: Path, record_property: Figures) -> None:
 def test_the_slowest_program(tmp_path: Path, record_property: Figures) -> None:
     """A climb on the seconds of a command: one of the five slowest is changed; one in four is drawn afresh."""
     rng, end, worst = rotation.dice("slowest"), until(), Worst()
+    least = FIRST or end
     count = answered = stopped = 0
     best: list[tuple[float, int, random_plans.Genes]] = []
     while time.monotonic() < end:
         fresh = not best or rng.random() < 0.25
         genes = random_plans.drawn(rng) if fresh else random_plans.changed(rng.choice(best)[2], rng)
         text, words = random_plans.text(genes), genes["command"]
-        ended = running(words, text.encode(), tmp_path).wait(end)
+        ended = running(words, text.encode(), tmp_path).wait(end if count else least)
         if ended is None:
             break
         judged(ended, text, words, f"program {count}")
@@ -213,8 +217,8 @@ def test_kills_and_writers(tmp_path: Path, generations: Mapping[str, Files], rec
 # ---------------------------------------------------------------- the limits of the soak itself
 
 
-def test_each_run_of_a_sweep_has_its_own_minute(tmp_path: Path) -> None:
+def test_a_command_that_answers_and_one_that_refuses_are_not_wrong(tmp_path: Path) -> None:
     two = running("check", TWO.format(seq="4k").encode(), tmp_path).wait()
-    assert two is not None and (two.code, two.runs, two.wrong) == (0, 2, "")
+    assert two is not None and (two.code, two.wrong) == (0, "") and two.cpu and two.peak
     none = running("check", b"model", tmp_path).wait()
-    assert none is not None and (none.code, none.runs, none.wrong) == (1, 1, "")
+    assert none is not None and (none.code, none.wrong) == (1, "")

@@ -1,4 +1,4 @@
-"""The limits of a command: seconds for each run, and memory; and what a thread asks instead."""
+"""The limits of a command: seconds and memory; and what a thread asks instead."""
 
 from __future__ import annotations
 
@@ -36,35 +36,30 @@ def command(monkeypatch: pytest.MonkeyPatch, no_collector_callbacks: None) -> It
     assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
 
 
-def test_every_run_has_its_own_seconds(command: None) -> None:
-    with limits.bounded():
-        for name in "abc":
-            with limits.of_part(Run(name)):
-                burn(0.25)
+def test_all_runs_have_the_seconds_of_the_command_together(command: None) -> None:
+    with limits.bounded(), limits.of_part(Run("a")):
+        burn(0.25)
     with pytest.raises(limits.TooLarge) as reached, limits.bounded():
-        for name in "abaa":
-            with limits.of_part(Run(name)):
+        for i, name in enumerate("abc"):
+            with limits.of_part(Run(name), i, 3, "solved"):
                 burn(0.25)
-    assert reached.value.part == Run("a")
+    assert reached.value.places == ((Run("b"), 1, 3, "solved"),)
 
 
-def test_a_command_on_one_run_has_no_more_than_that_run(command: None) -> None:
+def test_all_files_have_the_seconds_of_the_command_together(command: None) -> None:
+    with pytest.raises(limits.TooLarge) as reached, limits.bounded():
+        for i, file in enumerate(("a.moe", "b.moe")):
+            with limits.of_part(limits.File(file), i, 2), limits.of_part(Run("main")):
+                burn(0.25)
+    assert [(p.part.name, p.done) for p in reached.value.places] == [("b.moe", 1), ("main", 0)]
+
+
+def test_what_is_done_outside_of_a_run_counts(command: None) -> None:
     with pytest.raises(limits.TooLarge) as reached, limits.bounded():
         with limits.of_part(Run("a")):
             burn(0.25)
         burn(0.6)
     assert reached.value.part is None
-
-
-def test_parts_of_two_files_may_have_the_same_name(command: None) -> None:
-    with limits.bounded():
-        for file in ("a.moe", "b.moe"):
-            with limits.of_part(limits.File(file)), limits.of_part(Run("main")):
-                burn(0.25)
-    with pytest.raises(limits.TooLarge), limits.bounded(), limits.of_part(limits.File("a.moe")):
-        with limits.of_part(Run("main")):
-            burn(0.25)
-        burn(0.6)  # what is done for a file outside of its runs counts for the first of them
 
 
 def test_a_thread_stops_after_its_seconds() -> None:

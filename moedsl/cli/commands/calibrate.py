@@ -45,12 +45,13 @@ def run(a: Namespace) -> int:
 def measured(files: list[str]) -> tuple[list[Measured], list[Diagnostic], dict[str, Source]]:
     """Read the runs of all files, with what is wrong in them."""
     out, found, sources = list[Measured](), list[Diagnostic](), dict[str, Source]()
-    for file in files:
-        with limits.bounded(), limits.of_part(limits.File(file)):
-            source, runs, diagnostics = read(Path(file))
-        out += runs
-        found += diagnostics
-        sources[source.name] = source
+    with limits.bounded():
+        for i, file in enumerate(files):
+            with limits.of_part(limits.File(file), i, len(files)):
+                source, runs, diagnostics = read(Path(file))
+            out += runs
+            found += diagnostics
+            sources[source.name] = source
     return out, found, sources
 
 

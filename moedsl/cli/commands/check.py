@@ -13,7 +13,10 @@ from moedsl.support import limits
 def run(a: Namespace) -> int:
     """Check every file, even after errors in others; returns the worst exit code."""
     files: list[str | None] = [*a.files] or [None]
-    checked = [_one(Namespace(file=f, expression=a.expression, like=a.like)) for f in files]
+    checked: list[tuple[int, dict[str, Any]]] = []
+    for i, f in enumerate(files):
+        with limits.of_part(limits.File(f or "<text>"), i, len(files), "checked"):
+            checked.append(_one(Namespace(file=f, expression=a.expression, like=a.like)))
     if a.sarif:
         talk.print_sarif(d for _, found in checked for d in found["diagnostics"])
     elif a.json:
@@ -28,8 +31,7 @@ def _one(a: Namespace) -> tuple[int, dict[str, Any]]:
     if source is None:
         talk.say(found, {})
         return 1, talk.failed_json(found, {})
-    with limits.of_part(limits.File(source.name)):
-        result = compile_source(source, "plan", talk.Progress(), a.like, asks="diagnostics")
+    result = compile_source(source, "plan", talk.Progress(), a.like, asks="diagnostics")
     sources = {**result.library.sources, source.name: source}
     talk.say(result.diagnostics, sources)
     return int(result.failed), talk.failed_json(result.diagnostics, sources)

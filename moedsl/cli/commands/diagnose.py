@@ -6,7 +6,6 @@ import io
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,7 +31,11 @@ def run(a: Namespace) -> int:
     if problems:
         return talk.refused(a, problems, library.sources)
     known = scan.symptoms(library)
-    reports = [_report(name, stream, known) for name, stream, _ in opened if stream is not None]
+    logs = [(name, stream) for name, stream, _ in opened if stream is not None]
+    reports: list[scan.Report] = []
+    for i, (name, stream) in enumerate(logs):
+        with stream, limits.of_part(limits.File(name), i, len(logs)):
+            reports.append(scan.diagnose(name, scan.blocks(stream), known))
     data = [_to_json(report, source, library) for report in reports]
     if a.json:
         talk.print_json({"version": 1, "experiment": a.log, "logs": data} if of_jobs else data[0])
@@ -41,11 +44,6 @@ def run(a: Namespace) -> int:
         talk.print_text(lambda: "\n".join(map(text, told)), end="")
     is_wrong = any(r.last_error or r.first_failure for r in reports)
     return int(is_wrong and not any(r.sightings for r in reports))
-
-
-def _report(name: str, stream: BinaryIO, known: Sequence[scan.Symptom]) -> scan.Report:
-    with stream, limits.of_part(limits.File(name)):
-        return scan.diagnose(name, scan.blocks(stream), known)
 
 
 def _to_json(report: scan.Report, source: Source | None, library: Library) -> dict[str, Any]:

@@ -23,8 +23,8 @@ def run(a: Namespace) -> int:
         print("--json lists files, and standard output has the text of `-`", file=sys.stderr)
         return 1
     done: list[tuple[str, str, list[dict[str, Any]]]] = []
-    for file in a.files:
-        with limits.of_part(limits.File(file)):
+    for i, file in enumerate(a.files):
+        with limits.of_part(limits.File(file), i, len(a.files), "formatted"):
             done.append((file, *_one(file, a.check)))
     if a.json:
         files = [{"file": file, "status": status, "diagnostics": found} for file, status, found in done]

@@ -21,13 +21,10 @@ def run(a: Namespace) -> int:
     if a.lengths:
         return _lengths(a)
     stop = a.stop_after or "plan"
-    result, code = compiled(a, stop, notes=prints_notes(a))
+    result, code = compiled(a, stop, prints_notes(a), a.run)
     if result is None or code:
         return code
-    if a.run is not None:
-        problem = only(result, a.run)
-        if problem is not None:
-            return talk.refused(a, [problem])
+    only(result, a.run)
     if a.ladder:
         with_ladders(result)
     show(a, result, after_plan(typed(a), result.plans))
@@ -51,13 +48,13 @@ def _lengths(a: Namespace) -> int:
     from moedsl.solver.problem import lower
     from moedsl.support import limits
 
-    result, code = compiled(a, "check")
+    result, code = compiled(a, "check", run=a.run)
     if result is None or code:
         return code
     asked = [(p, lower(p, p.gpus or p.hardware.gpus_per_node).values["seq"]) for p in result.programs]
     found: list[tuple[str, Any]] = []
-    for p, seq in asked:
-        with limits.of_part(p):
+    for i, (p, seq) in enumerate(asked):
+        with limits.of_part(p, i, len(asked), "answered"):
             found.append((p.name, lengths.table(p, p.gpus, seq, talk.Progress())))
     if a.json:
         talk.print_json({"version": 1, "lengths": dict(found)})

@@ -23,6 +23,7 @@ from moedsl.results.numbers import Given, Numbers, numbers
 from moedsl.results.regressions import WORSE, regressions, told
 from moedsl.results.rows import lines
 from moedsl.results.text import text
+from moedsl.support import limits
 from moedsl.support.atomic_file import refusals
 
 
@@ -59,8 +60,11 @@ def _measured(a: Namespace, paths: Sequence[str]) -> tuple[list[Run], list[dict[
 
 def _rows(runs: Sequence[Run], each: Sequence[Numbers], warmup: int | None) -> list[dict[str, Any]]:
     known = symptoms(load_stdlib())
-    pairs = zip(runs, each, strict=True)
-    return [measure(r, read_all(r.logs, known), n, warmup) for r, n in pairs]
+    rows: list[dict[str, Any]] = []
+    for i, (r, n) in enumerate(zip(runs, each, strict=True)):
+        with limits.of_part(r, i, len(runs)):
+            rows.append(measure(r, read_all(r.logs, known), n, warmup))
+    return rows
 
 
 def _keep(a: Namespace, runs: Sequence[Run], rows: Sequence[dict[str, Any]]) -> int:

@@ -25,8 +25,8 @@ from moedsl.verify.report import Report
 def run(a: Namespace) -> int:
     with ExitStack() as stack:
         paths: list[tuple[str, str]] = []
-        for file in a.files:
-            with limits.of_part(limits.File(file)):
+        for i, file in enumerate(a.files):
+            with limits.of_part(limits.File(file), i, len(a.files)):
                 made = _compiled(a, file, stack) if file.endswith(".moe") else [(file, file)]
             if made is None:
                 return 1
@@ -48,8 +48,8 @@ def _read(a: Namespace, paths: Sequence[str]) -> Sequence[Report]:
     from moedsl.lint.against_plan import against_plan
 
     reports: list[Report] = []
-    for path in paths:
-        with limits.of_part(limits.File(path)):
+    for i, path in enumerate(paths):
+        with limits.of_part(limits.File(path), i, len(paths), "judged"):
             reports.append(against_plan(path, a.gpu, a.world))
     return reports
 

@@ -20,9 +20,9 @@ def run(a: Namespace) -> int:
         return code
     progress, budget = talk.Progress(), answers.budget_of(a)
     found: list[dict[str, Any]] = []
-    for c in result.chosen:
+    for i, c in enumerate(result.chosen):
         if not profiles(c):
-            with limits.of_part(c.problem.program):
+            with limits.of_part(c.problem.program, i, len(result.chosen), "answered"):
                 found.append(what_if(c, result.library, budget, progress))
     if a.json:
         talk.print_json({"version": 1, "runs": found})
