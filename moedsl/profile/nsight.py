@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -125,11 +126,14 @@ class _Export:
     def _device(self, table: str) -> str:
         return "COALESCE(deviceId, 0)" if "deviceId" in self.tables[table] else "0"
 
-    def _rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+    def _blocks(self, query: str, values: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
         cursor = self.base.execute(query, values)
-        while rows := cursor.fetchmany(ROWS):
+        while found := cursor.fetchmany(ROWS):
             self.progress()
-            yield from rows
+            yield found
+
+    def _rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        return chain.from_iterable(self._blocks(query, values))
 
     def _ranges(self) -> tuple[Spans, list[tuple[int, Range]]]:
         """Read the ranges that nest on threads, and those that may be steps, each with its process. Times count from
@@ -198,11 +202,17 @@ class _Export:
         """Return for each operation when it was launched, and the path of the ranges around that."""
         paths = Paths(self.names)
         calls, ids = Spans(), array("q")
-        if RUNTIME in self.tables:
-            wanted = set(correlations.tolist())
-            query = f"SELECT correlationId, start, globalTid FROM {RUNTIME} WHERE ? IN (0, globalTid >> 24 & {PROCESS})"
-            for correlation, start, thread in self._rows(query, (process >> 24 & PROCESS,)):
-                if correlation in wanted:
+        if RUNTIME in self.tables and len(correlations):
+            wanted = np.unique(correlations)
+            query = (
+                f"SELECT COALESCE(correlationId, {UNKNOWN}), start, globalTid FROM {RUNTIME} "
+                f"WHERE ? IN (0, globalTid >> 24 & {PROCESS})"
+            )
+            for block in self._blocks(query, (process >> 24 & PROCESS,)):
+                stated = np.array([row[0] for row in block], np.int64)
+                known = wanted[np.minimum(np.searchsorted(wanted, stated), len(wanted) - 1)] == stated
+                for i in np.flatnonzero(known & (stated != UNKNOWN)).tolist():
+                    correlation, start, thread = block[i]
                     calls.add(start, start, 0, self.threads(thread))
                     ids.append(correlation)
         c = calls.columns()
