@@ -7,7 +7,7 @@ from array import array
 import numpy as np
 from attrs import define, field
 
-from moedsl.profile.trace import Spans, rows
+from moedsl.profile.trace import Spans, ordered
 
 END, NOT_KEPT = -1, -2
 
@@ -42,7 +42,7 @@ class Halves:
         order = np.lexsort((at, thread))  # stable: at the same time the order of the file
         left, last = 0, None
         begun: list[int] = []
-        for when, where, one in rows(at[order], thread[order], row[order]):
+        for _, when, where, one in ordered(order, at, thread, row):
             if where != last:
                 left, begun, last = left + len(begun), [], where
             if one != END:

@@ -201,7 +201,7 @@ class _Export:
     def _launches(self, process: int, correlations: Any, ranges: Spans) -> tuple[Any, Any, Paths]:
         """Return for each operation when it was launched, and the path of the ranges around that."""
         paths = Paths(self.names)
-        calls, ids = Spans(), array("q")
+        starts, threads, ids = array("q"), array("i"), array("q")
         if RUNTIME in self.tables and len(correlations):
             wanted = np.unique(correlations)
             query = (
@@ -213,11 +213,12 @@ class _Export:
                 known = wanted[np.minimum(np.searchsorted(wanted, stated), len(wanted) - 1)] == stated
                 for i in np.flatnonzero(known & (stated != UNKNOWN)).tolist():
                     correlation, start, thread = block[i]
-                    calls.add(start, start, 0, self.threads(thread))
+                    starts.append(start)
+                    threads.append(self.threads(thread))
                     ids.append(correlation)
-        c = calls.columns()
-        around = nested.enclosing(ranges, c["start"], c["place"], paths)
-        launched, path = matched(correlations, np.asarray(ids, np.int64), (c["start"], around))
+        launch = np.asarray(starts, np.int64)
+        around = nested.enclosing(ranges, launch, np.asarray(threads, np.int64), paths)
+        launched, path = matched(correlations, np.asarray(ids, np.int64), (launch, around))
         return launched, path, paths
 
     def _warnings(self) -> tuple[str, ...]:

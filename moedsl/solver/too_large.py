@@ -17,8 +17,7 @@ def diagnostic(reached: TooLarge) -> Diagnostic:
     """Name the run or the file, and the axes of a run with the most values."""
     part, limit = reached.part, reached.limit
     if isinstance(part, File):
-        help = "is this the right file? Of a long log, give the end: `tail -c 100M LOG | moedsl diagnose -`"
-        return error("read.too_large", f"{part.name} {limit}; reading it was stopped", help=help)
+        return error("read.too_large", f"{part.name} {limit}; reading it was stopped", help=part.help)
     p = cast("Program | None", part)
     text = f"{f'`{p.name}`' if p else 'the input'} {limit}: there is too much to search, and the search was stopped"
     help = "pin a value, state fewer `candidates`, give the number of GPUs, or write the runs into several files"

@@ -15,6 +15,7 @@ import pytest
 
 import moedsl
 from moedsl.cli.main import main
+from moedsl.report.measured import Measured
 from moedsl.schema.units import GIB
 from moedsl.snapshot import plain_pickle, replay, stages
 
@@ -305,6 +306,8 @@ def test_several_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     found = json.loads(capsys.readouterr().out)["devices"]
     assert [(d["rank"], d["stage"]) for d in found] == [(2, None), (9, None), (None, 1)]
     assert [(p["stage"], p["stage_by"]) for d in found for p in d["plans"]] == [(0, "name"), (1, "name"), (1, "given")]
+    drawn = Measured(memory={"devices": found}).view("main")
+    assert drawn and [d["snapshot"][-7:] for d in drawn["memory"]] == ["stage 0", "stage 1", "stage 1"]
     assert main(["memory", failed, f"{mine}=1", "--run", str(run)]) == 0
     said = capsys.readouterr().out
     table = said.partition("by stage\n")[2].partition("\n\n")[0].splitlines()[1:]

@@ -18,6 +18,8 @@ from moedsl.snapshot.stages import Given
 from moedsl.snapshot.text import text
 from moedsl.support import limits
 
+SHORTER = "record fewer events, as Bridge does: `torch.cuda.memory._record_memory_history(max_entries=100_000)`"
+
 
 def run(a: Namespace) -> int:
     judged = judged_by(a)
@@ -59,7 +61,7 @@ def _read(path: Path) -> list[replay.Memory] | Diagnostic:
     if Path(os.path.realpath(path)).is_fifo():  # a pipe of the shell has no name there, and is read
         return error("read.special", f"{path} is not a regular file", at, help="save it as a file first")
     try:
-        with limits.of_part(limits.File(str(path))), path.open("rb") as stream:
+        with limits.of_part(limits.File(str(path), SHORTER)), path.open("rb") as stream:
             found = replay.devices(plain_pickle.load(stream))
     except FileNotFoundError:
         return error("read.missing", f"{path} does not exist", at, help="check the path")
