@@ -47,7 +47,7 @@ def run(a: Namespace) -> int:
 
 
 def _no_stage(given: Given, plan: Plan) -> Diagnostic | None:
-    """Say that the plan does not have the stage that a snapshot is said to be of."""
+    """Refuse a stage that the plan does not have."""
     if given.stage is None or given.stage < plan.layout.pp:
         return None
     stages = f"stages are 0 to {plan.layout.pp - 1}" if plan.layout.pp > 1 else "only stage is 0"
