@@ -21,7 +21,7 @@ LONGEST = 64 << 20
 EXPONENT = len("e+1")
 """The most characters after a number that may belong to it."""
 EVENTS = "traceEvents"
-_BLANK = re.compile(r"[ \t\r\n]*+").match
+_FILLED = re.compile(r"[^ \t\r\n]").search
 
 
 class Malformed(ValueError):
@@ -78,9 +78,11 @@ class Reader:
     def _peek(self) -> str:
         """Return the next character that is not blank."""
         while True:
-            self.at = _BLANK(self.text, self.at).end()
-            if self.at < len(self.text):
-                return self.text[self.at]
+            found = _FILLED(self.text, self.at)
+            if found:
+                self.at = found.start()
+                return found[0]
+            self.at = len(self.text)
             if not self._more():
                 raise Truncated("the text ends before its last bracket")
 
