@@ -213,8 +213,13 @@ COMMANDS: Mapping[str, Command] = {
         _JSON,
     ),
     "memory": _command(
-        "say what was allocated at the peak, from a memory snapshot of PyTorch",
-        _arg("snapshot SNAPSHOT", "a snapshot.pickle; it is read and not executed"),
+        "say what was allocated at the peak, from memory snapshots of PyTorch",
+        _arg(
+            "snapshots SNAPSHOT",
+            "a snapshot.pickle, which is read and not executed; its stage follows from the rank in the file's name, "
+            "NAME_RANK.pickle, or SNAPSHOT=STAGE gives it",
+            nargs="+",
+        ),
         _arg("--run FILE", "the run file: compare with its plan, and use its own patterns of frames too"),
         _JSON,
     ),

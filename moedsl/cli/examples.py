@@ -21,7 +21,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "import": ("moedsl import recipe.py -o run.moe", "moedsl import run_config.yaml --gpu h100 --world 64"),
     "diagnose": ("moedsl diagnose train.log", "moedsl diagnose train.log --run run.moe"),
     "profile": ("moedsl profile rank0.sqlite --run run.moe",),
-    "memory": ("moedsl memory snapshot.pickle --run run.moe",),
+    "memory": ("moedsl memory snapshot_*.pickle --run run.moe", "moedsl memory mine.pickle=1 --run run.moe"),
     "diff": (
         "moedsl diff old.moe new.moe",
         "moedsl diff HEAD~1:run.moe run.moe",

@@ -8,6 +8,7 @@ a row take all memory of the machine.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
@@ -20,7 +21,7 @@ LONGEST = 64 << 20
 EXPONENT = len("e+1")
 """The most characters after a number that may belong to it."""
 EVENTS = "traceEvents"
-_BLANK = " \t\r\n"
+_FILLED = re.compile(r"[^ \t\r\n]").search
 
 
 class Malformed(ValueError):
@@ -52,6 +53,7 @@ class Reader:
             if key == EVENTS:
                 yield from self._items()
             else:
+                self._peek()
                 about(str(key), self._value())
             self._comma("}")
 
@@ -76,15 +78,16 @@ class Reader:
     def _peek(self) -> str:
         """Return the next character that is not blank."""
         while True:
-            while self.at < len(self.text) and self.text[self.at] in _BLANK:
-                self.at += 1
-            if self.at < len(self.text):
-                return self.text[self.at]
+            found = _FILLED(self.text, self.at)
+            if found:
+                self.at = found.start()
+                return found[0]
+            self.at = len(self.text)
             if not self._more():
                 raise Truncated("the text ends before its last bracket")
 
     def _value(self) -> Any:
-        self._peek()
+        """Read the value that begins at the next character, which is not blank."""
         while True:
             try:
                 value, end = _DECODER.raw_decode(self.text, self.at)

@@ -44,6 +44,7 @@ class Classes:
     rules: Sequence[Rule]
     patterns: list[tuple[Kind, Pattern, bool]] = field(init=False)
     known: dict[tuple[str, tuple[str, ...], bool], Kind] = field(factory=dict)
+    known_steps: dict[str, int | None] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         own_first = sorted(self.rules, key=lambda r: r.is_std)
@@ -63,8 +64,10 @@ class Classes:
 
     def step(self, text: str) -> int | None:
         """Return the place of the first pattern of steps that a range's name matches; None if it is no step."""
-        steps = (p for k, p, _ in self.patterns if k.block == STEPS)
-        return next((i for i, p in enumerate(steps) if p.search(text)), None)
+        if text not in self.known_steps:
+            steps = (p for k, p, _ in self.patterns if k.block == STEPS)
+            self.known_steps[text] = next((i for i, p in enumerate(steps) if p.search(text)), None)
+        return self.known_steps[text]
 
     def memory(self, frame: str) -> str | None:
         """Return the kind of an allocation by one frame of the code that made it; None if no pattern fits."""

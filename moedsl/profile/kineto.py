@@ -11,14 +11,20 @@ import numpy as np
 from attrs import define, field
 
 from moedsl.profile import nested
+from moedsl.profile.halves import Halves
 from moedsl.profile.json_stream import Malformed, Reader
 from moedsl.profile.nested import Paths
 from moedsl.profile.trace import UNKNOWN, Ints, Numbered, Range, Spans, Trace, matched, rows
+from moedsl.support.text import counted
 
 KERNELS = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
 LAUNCHES = frozenset(("cuda_runtime", "cuda_driver", "runtime", "driver"))
 HOST = frozenset(("cpu_op", "user_annotation", "operator"))
 """The categories of events, in small letters; those of PyTorch before 1.12 have no prefix."""
+DEVICE_ONLY = ("stream", "device")
+"""What only an operation of a device states: the profiler of autograd writes no categories."""
+LATEST = 10**20
+"""Nanoseconds from 1970 to the year 5138: a later time counts nanoseconds, where others count microseconds."""
 SCHEMA = 1
 """The `schemaVersion` that PyTorch has written since 1.8."""
 MODULE = "nn.Module: "
@@ -38,6 +44,7 @@ def read(name: str, stream: TextIO, is_step: IsStep, progress: Callable[[], obje
         found.add(event)
         if n % EVERY == 0:
             progress()
+    found.join()
     return [*found.traces(name)]
 
 
@@ -62,54 +69,79 @@ class _Events:
     launches: array[int] = field(factory=lambda: array("q"))
     """The correlation of each span in `launched`."""
     host: Spans = field(factory=Spans)
-    steps: list[Range] = field(factory=list)
+    steps: array[int] = field(factory=lambda: array("q"))
+    """The spans in `host` that may be steps."""
+    halves: Halves = field(init=False)
+    warnings: tuple[str, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        self.halves = Halves((self.kernels, self.launched, self.host))
 
     def about(self, key: str, value: Any) -> None:
-        if key == "schemaVersion" and value != SCHEMA:
+        if key == "schemaVersion" and value not in (SCHEMA, str(SCHEMA)):
             raise Malformed(f"its schemaVersion is {value}, and only {SCHEMA} is known")
         self.entries[key] = value
 
     def add(self, event: Any) -> None:
-        if not isinstance(event, dict) or event.get("ph") != "X":
-            return
+        phase = event.get("ph") if isinstance(event, dict) else None
         try:
-            self._add(event)
+            if phase == "X":
+                self._add(event)
+            elif phase in ("B", "E"):
+                self._half(event, phase)
         except (KeyError, TypeError, ValueError, OverflowError):
             raise Malformed("an event has a time, a thread or a correlation that is none") from None
 
-    def _add(self, event: Mapping[str, Any]) -> None:
-        kind = str(event.get("cat", "")).lower()
+    def _half(self, event: Mapping[str, Any], phase: str) -> None:
+        at, _ = _times(event)
+        thread = self.threads((event.get("pid"), event.get("tid")))
+        if phase == "B":
+            self.halves.begin(at, thread, self._add({**event, "dur": 0}))
+        else:
+            self.halves.end(at, thread)
+
+    def _add(self, event: Mapping[str, Any]) -> Spans | None:
+        """Keep an event; returns where, None if it is of no use."""
+        kind = str(event.get("cat") or _guessed(event)).lower()
         if kind in KERNELS:
-            self._kernel(event)
-        elif kind in LAUNCHES:
-            self._launch(event)
-        elif kind in HOST or (kind == "python_function" and str(event.get("name")).startswith(MODULE)):
-            self._host(event)
+            return self._kernel(event)
+        if kind in LAUNCHES:
+            return self._launch(event)
+        if kind in HOST or (kind == "python_function" and str(event.get("name")).startswith(MODULE)):
+            return self._host(event)
+        return None
 
-    def _span(self, event: Mapping[str, Any], spans: Spans, place: Any) -> None:
-        start = _nanoseconds(event["ts"])
-        end = start + _nanoseconds(event.get("dur", 0))
-        spans.add(start, end, self.names(str(event.get("name", ""))), self.threads(place))
+    def _span(self, event: Mapping[str, Any], spans: Spans, place: Any) -> Spans:
+        start, length = _times(event)
+        spans.add(start, start + length, self.names(str(event.get("name", ""))), self.threads(place))
+        return spans
 
-    def _kernel(self, event: Mapping[str, Any]) -> None:
+    def _kernel(self, event: Mapping[str, Any]) -> Spans:
         args = _args(event)
-        self._span(event, self.kernels, ("device", event.get("pid"), event.get("tid")))
         self.correlations.append(int(args.get("correlation", UNKNOWN)))
         group = str(args.get("Process Group Description") or args.get("Process Group Name") or "")
         self.groups.append(self.collectives((str(args.get("Collective name") or ""), group)))
         self.places.append(self.devices((event.get("pid"), _count(args.get("device")))))
+        return self._span(event, self.kernels, ("device", event.get("pid"), event.get("tid")))
 
-    def _launch(self, event: Mapping[str, Any]) -> None:
+    def _launch(self, event: Mapping[str, Any]) -> Spans | None:
         correlation = _args(event).get("correlation")
-        if correlation is not None:
-            self.launches.append(int(correlation))
-            self._span(event, self.launched, (event.get("pid"), event.get("tid")))
+        if correlation is None:
+            return None
+        self.launches.append(int(correlation))
+        return self._span(event, self.launched, (event.get("pid"), event.get("tid")))
 
-    def _host(self, event: Mapping[str, Any]) -> None:
-        self._span(event, self.host, (event.get("pid"), event.get("tid")))
-        text = str(event.get("name", ""))
-        if self.is_step(text):
-            self.steps.append(Range(text, self.host.start[-1], self.host.end[-1]))
+    def _host(self, event: Mapping[str, Any]) -> Spans:
+        if self.is_step(str(event.get("name", ""))):
+            self.steps.append(len(self.host))
+        return self._span(event, self.host, (event.get("pid"), event.get("tid")))
+
+    def join(self) -> None:
+        """Set the ends of spans that two events state."""
+        alone = self.halves.join()
+        if alone:
+            text = f"{counted(alone, 'event')} of phase B or E without the other: such a span counts no time"
+            self.warnings = (text,)
 
     def traces(self, name: str) -> Iterator[Trace]:
         """Yield the trace of each device, or that of the host if no device was traced."""
@@ -158,8 +190,14 @@ class _Events:
         return Trace(
             name=label, tool="PyTorch profiler", rank=rank, world=world,
             device=str(mine[0].get("name", "")) if mine else "",
-            ranges=tuple(sorted(self.steps, key=lambda r: r.start)), on_cpu=not len(self.kernels), **operations,
+            ranges=tuple(sorted(self._ranges(), key=lambda r: r.start)), on_cpu=not len(self.kernels),
+            warnings=self.warnings, **operations,
         )  # fmt: skip
+
+    def _ranges(self) -> Iterator[Range]:
+        """Yield the host's ranges that may be steps."""
+        h = self.host
+        return (Range(self.names.values[h.name[i]], h.start[i], h.end[i]) for i in self.steps)
 
     def _of_device(self, mine: Any, starts: Ints, around: Ints, paths: Paths) -> dict[str, Any]:
         """Name each operation of a device, with the ranges `around` its launch, which was at one of `starts`."""
@@ -204,13 +242,33 @@ class _Events:
         return (self.names.values[name], (*paths.of(path), *filter(None, (collective, group)))), group
 
 
+def _guessed(event: Mapping[str, Any]) -> str:
+    """Return the category of an event that states none."""
+    args = _args(event)
+    if any(name in args for name in DEVICE_ONLY):
+        return "kernel"
+    return "cuda_runtime" if "correlation" in args else "cpu_op"
+
+
+def _times(event: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the start and the duration in nanoseconds."""
+    start, length = _nanoseconds(event["ts"]), _nanoseconds(event.get("dur") or 0)
+    return (start, length) if start < LATEST else (start // 1000, length // 1000)
+
+
 def _nanoseconds(value: Any) -> int:
     """Convert microseconds. Older PyTorch counts them from 1970: as a float, their thousandfold has steps of 256."""
+    if isinstance(value, str):
+        value = int(value) if value.isdecimal() else float(value)
+    if isinstance(value, int):
+        return value * 1000
     whole = int(value)
-    return whole * 1000 + round((float(value) - whole) * 1000)
+    return whole * 1000 + round((value - whole) * 1000)
 
 
 def _count(value: Any) -> int | None:
+    if isinstance(value, str) and value.isdecimal() and len(value) < 10:
+        value = int(value)
     return value if isinstance(value, int) else None
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from attrs import define, field
 
-from moedsl.profile.trace import Ints, Numbered, Spans, rows
+from moedsl.profile.trace import Ints, Numbered, Spans, ordered
 
 ROOT = 0
 """The path outside all ranges."""
@@ -58,8 +58,7 @@ def enclosing(ranges: Spans, moments: Ints, places: Ints, paths: Paths) -> Ints:
     out = np.zeros(len(moments), np.int64)
     stack: list[tuple[int, int]] = []
     last = None
-    order = _order(start, end, place)
-    for i, begin, until, thread in rows(order, start[order], end[order], place[order]):
+    for i, begin, until, thread in ordered(_order(start, end, place), start, end, place):
         if thread != last:
             stack, last = [], thread
         while stack and stack[-1][0] <= begin:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ from moedsl.profile.trace import UNKNOWN, Numbered, Range, Spans, Trace, matched
 KERNEL, COPY, SET, GRAPH = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
 RUNTIME, NVTX, STRINGS = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "StringIds"
 NEEDS = {
-    KERNEL: ("start", "end", "streamId", "correlationId"),
-    COPY: ("start", "end", "streamId", "correlationId", "copyKind"),
-    SET: ("start", "end", "streamId", "correlationId"),
-    GRAPH: ("start", "end", "streamId", "correlationId"),
+    KERNEL: ("start", "end"),
+    COPY: ("start", "end", "copyKind"),
+    SET: ("start", "end"),
+    GRAPH: ("start", "end"),
     RUNTIME: ("start", "correlationId", "globalTid"),
     NVTX: ("start", "end", "eventType", "globalTid"),
     STRINGS: ("id", "value"),
@@ -34,9 +35,10 @@ STARTED = (60, 71)
 """Nsight's types of ranges with a start and an end of their own, with or without a payload; others nest on a thread."""
 NAMES = ("demangledName", "shortName", "mangledName")
 """The columns that may have a kernel's name, the best first."""
-TIME, ANY, STREAM = 1 << 60, (1 << 63) - 1, (1 << 31) - 1
+NAMELESS = "'<unknown>'"
+TIME, ANY = 1 << 60, (1 << 63) - 1
 IDS = ("correlationId", "globalTid", "globalPid", "deviceId")
-NUMBERS = {"start": TIME, "end": TIME, "streamId": STREAM, **dict.fromkeys(IDS, ANY)}
+NUMBERS = {"start": TIME, "end": TIME, **dict.fromkeys(IDS, ANY)}
 """The columns of integers that are read, with the largest value that each may have."""
 TEXTS = {(STRINGS, "value"), (NVTX, "text")}
 """The columns of texts that are read; a memset has a number as its value."""
@@ -72,11 +74,13 @@ class _Export:
     threads: Numbered = field(factory=Numbered)
 
     def __attrs_post_init__(self) -> None:
-        query = "SELECT name FROM sqlite_master WHERE type = 'table'"  # the rows of a view may have no end
-        known = [n for (n,) in self.base.execute(query)]
-        self.tables = {n: {row[1] for row in self.base.execute(f"PRAGMA table_info('{n}')")} for n in known}
-        if STRINGS not in self.tables:
-            raise Malformed(f"it has no table {STRINGS}, which every export of Nsight Systems has")
+        known = dict(self.base.execute("SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"))
+        tables = [n for n, kind in known.items() if kind == "table"]
+        self.tables = {n: {row[1] for row in self.base.execute(f"PRAGMA table_info('{n}')")} for n in tables}
+        for view in sorted(known.keys() & NEEDS.keys() - self.tables.keys()):  # its rows may have no end
+            raise Malformed(f"{view} is a view, and a table in every export of Nsight Systems")
+        if not self.tables.keys() & NEEDS.keys():
+            raise Malformed(f"it has no table {KERNEL}, nor another one of an export of Nsight Systems")
         for table, columns in NEEDS.items():
             missing = [c for c in columns if c not in self.tables.get(table, columns)]
             if missing:
@@ -120,13 +124,16 @@ class _Export:
         return "COALESCE(globalPid, 0)" if "globalPid" in self.tables[table] else "0"
 
     def _device(self, table: str) -> str:
-        return "deviceId" if "deviceId" in self.tables[table] else "0"
+        return "COALESCE(deviceId, 0)" if "deviceId" in self.tables[table] else "0"
+
+    def _blocks(self, query: str, values: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
+        cursor = self.base.execute(query, values)
+        while found := cursor.fetchmany(ROWS):
+            self.progress()
+            yield found
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        cursor = self.base.execute(query, values)
-        while rows := cursor.fetchmany(ROWS):
-            self.progress()
-            yield from rows
+        return chain.from_iterable(self._blocks(query, values))
 
     def _ranges(self) -> tuple[Spans, list[tuple[int, Range]]]:
         """Read the ranges that nest on threads, and those that may be steps, each with its process. Times count from
@@ -134,7 +141,7 @@ class _Export:
         spans, steps = Spans(), list[tuple[int, Range]]()
         if NVTX not in self.tables:
             return spans, steps
-        by_id = "textId" in self.tables[NVTX]
+        by_id = "textId" in self.tables[NVTX] and STRINGS in self.tables
         said = ["e.text"] * ("text" in self.tables[NVTX]) + ["s.value"] * by_id
         text = f"COALESCE({', '.join(said)}, NULL, '')"
         join = f"LEFT JOIN {STRINGS} s ON s.id = e.textId" if by_id else ""
@@ -149,8 +156,8 @@ class _Export:
 
     def _trace(self, label: str, process: int, device: int, ranges: Spans, steps: Sequence[tuple[int, Range]]) -> Trace:
         spans, found = Spans(), array("q")
-        for start, end, stream, correlation, name in self._operations(process, device):
-            spans.add(start, end, self.names(name), stream or 0)
+        for start, end, correlation, name in self._operations(process, device):
+            spans.add(start, end, self.names(name), 0)
             found.append(UNKNOWN if correlation is None else correlation)
         launched, path, paths = self._launches(process, np.asarray(found, np.int64), ranges)
         c = spans.columns()
@@ -168,14 +175,10 @@ class _Export:
         )  # fmt: skip
 
     def _operations(self, process: int, device: int) -> Iterator[tuple[Any, ...]]:
-        """Yield (start, end, stream, correlation, name) of everything that a device did."""
-        name = next(
-            (c for c in ("demangledName", "shortName", "mangledName") if c in self.tables.get(KERNEL, ())), None
-        )
-        named = f"(SELECT value FROM {STRINGS} WHERE id = {name})" if name else "'<unknown>'"
+        """Yield (start, end, correlation, name) of everything that a device did."""
         kinds = " ".join(f"WHEN {n} THEN 'Memcpy {way}'" for n, way in COPIES.items())
         texts = {
-            KERNEL: f"COALESCE({named}, '<unknown>')",
+            KERNEL: self._name(),
             COPY: f"CASE copyKind {kinds} ELSE 'Memcpy' END",
             SET: "'Memset'",
             GRAPH: "'CUDA graph'",
@@ -183,27 +186,45 @@ class _Export:
         for table, text in texts.items():
             if table in self.tables:
                 where = f"{self._process(table)} = ? AND {self._device(table)} = ?"
-                columns = f"start, end, streamId, correlationId, {text}"
-                yield from self._rows(f"SELECT {columns} FROM {table} WHERE {where}", (process, device))
+                correlation = "correlationId" if "correlationId" in self.tables[table] else "NULL"
+                query = f"SELECT start, end, {correlation}, {text} FROM {table} WHERE {where}"
+                yield from self._rows(query, (process, device))
+
+    def _name(self) -> str:
+        """The SQL expression of a kernel's name: what the first of its columns that has one refers to, or states."""
+        each: list[str] = []
+        for column in (c for c in NAMES if c in self.tables.get(KERNEL, ())):
+            each += [f"(SELECT value FROM {STRINGS} WHERE id = {column})"] if STRINGS in self.tables else []
+            each.append(f"CASE typeof({column}) WHEN 'text' THEN {column} END")
+        return f"COALESCE({', '.join([*each, NAMELESS, NAMELESS])})"
 
     def _launches(self, process: int, correlations: Any, ranges: Spans) -> tuple[Any, Any, Paths]:
         """Return for each operation when it was launched, and the path of the ranges around that."""
         paths = Paths(self.names)
-        calls, ids = Spans(), array("q")
-        if RUNTIME in self.tables:
-            wanted = set(correlations.tolist())
-            query = f"SELECT correlationId, start, globalTid FROM {RUNTIME} WHERE ? IN (0, globalTid >> 24 & {PROCESS})"
-            for correlation, start, thread in self._rows(query, (process >> 24 & PROCESS,)):
-                if correlation in wanted:
-                    calls.add(start, start, 0, self.threads(thread))
+        starts, threads, ids = array("q"), array("i"), array("q")
+        if RUNTIME in self.tables and len(correlations):
+            wanted = np.unique(correlations)
+            query = (
+                f"SELECT COALESCE(correlationId, {UNKNOWN}), start, globalTid FROM {RUNTIME} "
+                f"WHERE ? IN (0, globalTid >> 24 & {PROCESS})"
+            )
+            for block in self._blocks(query, (process >> 24 & PROCESS,)):
+                stated = np.array([row[0] for row in block], np.int64)
+                known = wanted[np.minimum(np.searchsorted(wanted, stated), len(wanted) - 1)] == stated
+                for i in np.flatnonzero(known & (stated != UNKNOWN)).tolist():
+                    correlation, start, thread = block[i]
+                    starts.append(start)
+                    threads.append(self.threads(thread))
                     ids.append(correlation)
-        c = calls.columns()
-        around = nested.enclosing(ranges, c["start"], c["place"], paths)
-        launched, path = matched(correlations, np.asarray(ids, np.int64), (c["start"], around))
+        launch = np.asarray(starts, np.int64)
+        around = nested.enclosing(ranges, launch, np.asarray(threads, np.int64), paths)
+        launched, path = matched(correlations, np.asarray(ids, np.int64), (launch, around))
         return launched, path, paths
 
     def _warnings(self) -> tuple[str, ...]:
         """Return what Nsight warns of in the report, such as events that it dropped."""
+        if STRINGS not in self.tables:
+            return (f"the export has no table {STRINGS}, which has the names of kernels",)
         if not {"severity", "text"} <= self.tables.get("DIAGNOSTIC_EVENT", set()):
             return ()
         query = "SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE severity > ? AND text IS NOT NULL LIMIT ?"

@@ -17,13 +17,13 @@ from moedsl.diagnostics.source import Span
 from moedsl.profile import kineto, nsight
 from moedsl.profile.json_stream import Malformed, Truncated
 from moedsl.profile.trace import Trace
+from moedsl.support.text import size
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
 REPORT = ".nsys-rep"
 EXPORT = "nsys export --type sqlite -o {stem}.sqlite {path}"
-GIB = 1 << 30
-TOLD = 1 << 28
-"""Bytes between two lines of progress."""
+LINES, LEAST = 8, 1 << 24
+"""A large file has so many lines of progress; none is for fewer bytes."""
 HELP = "give the sqlite export of Nsight Systems, or the JSON of PyTorch's profiler, plain or compressed with gzip"
 
 IsStep = Callable[[str], bool]
@@ -100,9 +100,9 @@ def _json(path: Path, packed: bool, is_step: IsStep, said: Said) -> list[Trace]:
 
         def progress() -> None:
             nonlocal told
-            if raw.tell() - told >= TOLD:
+            if raw.tell() - told >= max(whole // LINES, LEAST):
                 told = raw.tell()
-                said(f"reading {path.name}: {told / GIB:.1f} of {whole / GIB:.1f} GiB")
+                said(f"reading {path.name}: {told / whole:.0%} of {size(whole / 1e9)}")
 
         unpacked = gzip.GzipFile(fileobj=raw) if packed else raw
         with io.TextIOWrapper(unpacked, encoding="utf-8-sig", errors="replace") as text:

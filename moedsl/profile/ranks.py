@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from moedsl.profile.kinds import COMPUTE
+
 Json = dict[str, Any]
+DIFFERS = "optimizer"
+"""The distributed optimizer gives each rank of a part other weights, and so other launches."""
 SAME = 0.05
 """Ranks of one part launch the same classes of compute equally often, within this share: experts get other tokens."""
 
@@ -55,7 +59,7 @@ def survey(reports: Sequence[Json], groups: Sequence[Sequence[int]]) -> list[Jso
 
 
 def _launches(r: Json) -> Mapping[str, float]:
-    return {c["class"]: c["launches"] for c in r["classes"] if c["wall"] == "compute"}
+    return {c["class"]: c["launches"] for c in r["classes"] if c["wall"] == COMPUTE and c["class"] != DIFFERS}
 
 
 def _alike(a: Mapping[str, float], b: Mapping[str, float]) -> bool:

@@ -17,6 +17,8 @@ from moedsl.profile.trace import UNKNOWN, Trace
 
 Json = dict[str, Any]
 VERSION = 1
+LONG = 5e6
+"""Nanoseconds; of real kernels half are shorter by far."""
 ENOUGH = 0.95
 """The share of operations whose launch is known, below which a remark says so."""
 
@@ -44,7 +46,7 @@ def _one(t: Trace, path: Path, classes: Classes) -> Json | Diagnostic:
     if found is None or not found.used:
         text = (
             f"{t.name} has no steps: no range of the host names them, and neither the optimizer nor another operation "
-            "recurs"
+            f"recurs{'; '.join(['', *t.warnings])}"
         )
         help = (
             "mark each step with an NVTX range such as `step 12`, or call `step()` of PyTorch's profiler",
@@ -59,7 +61,13 @@ def _remarks(t: Trace) -> list[str]:
     """Say what limits the trace: what its tool warns of, and operations whose launch it does not have."""
     known = float(np.mean(t.launched != UNKNOWN))
     few = f"the trace has the launch of {known:.0%} of the operations: why the GPU was idle before others is unknown"
-    return [*t.warnings, *([few] if known < ENOUGH and not t.on_cpu else [])]
+    middle = float(np.median(t.end - t.start))
+    long = (
+        f"half of the operations last more than {middle / 1e6:,.0f} ms: if the file counts nanoseconds instead of "
+        "microseconds, all times are a thousandth of these"
+    )
+    some = ((known < ENOUGH and not t.on_cpu, few), (middle > LONG and not t.on_cpu, long))
+    return [*t.warnings, *(text for holds, text in some if holds)]
 
 
 def _empty(path: Path) -> Diagnostic:

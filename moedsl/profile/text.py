@@ -20,6 +20,7 @@ CAUSES = {
     "dependency": "waits for another operation",
     "unresolved": "cause unknown",
 }
+PRICED = "prices what the rules know against the largest loss"
 HOST_CAUSES = CAUSES | {"launch": "Python between operators"}
 
 
@@ -31,6 +32,9 @@ def text(r: Json) -> str:
     """Print the report."""
     blocks = [_head(r), *_ranks(r), _walls(r), _classes(r), _collectives(r), _idle(r), _modules(r), _unknown(r)]
     blocks += [b for c in r.get("plans", ()) for b in (_compared(c), _fixes(c))]
+    blocks += (
+        [] if "plans" in r else [[wrapped(f"next: --run FILE compares this with the plan of a run file, and {PRICED}")]]
+    )
     return "\n\n".join("\n".join(b) for b in blocks if b) + "\n"
 
 

@@ -104,6 +104,13 @@ def matched(wanted: Ints, ids: Ints, columns: Sequence[Ints]) -> list[Ints]:
     return [np.where(ids[at] == wanted, column[at], UNKNOWN) for column in columns]
 
 
+def ordered(order: Ints, *columns: Ints) -> Iterator[tuple[int, ...]]:
+    """Yield the numbers in `order`, each with its row of the columns."""
+    for at in range(0, len(order), BLOCK):
+        some = order[at : at + BLOCK]
+        yield from zip(some.tolist(), *(c[some].tolist() for c in columns), strict=True)
+
+
 def rows(*columns: Ints) -> Iterator[tuple[int, ...]]:
     """Yield the rows of equally long columns as plain numbers, a block at a time."""
     for at in range(0, len(columns[0]), BLOCK):

@@ -19,6 +19,8 @@ from moedsl.support.regular_file import text_of
 Json = Mapping[str, Any]
 BLOCKS = (("compute", "#3b6fb6"), ("communication", "#c9803a"), ("copies", "#5a9a5a"))
 """The blocks of a trace from top to bottom, with their colours."""
+NEAREST = "nearest"
+"""How `moedsl memory` knows a stage that is only a guess."""
 DRAWN = 8
 """The most traces that are all drawn."""
 
@@ -38,7 +40,7 @@ class Measured:
             "tables": _tables(self.profile, name),
             "stages": [_stage(t) for t in _drawn(self.profile)],
             "blocks": BLOCKS,
-            "memory": [] if self.memory is None else [_curve(d) for d in self.memory["devices"]],
+            "memory": [] if self.memory is None else [_curve(d, name) for d in self.memory["devices"]],
         }
 
 
@@ -97,19 +99,25 @@ def _stage(trace: Json) -> dict[str, Any]:
     return {"trace": trace["trace"], "rank": trace["rank"], "step_s": step, "ticks": shares(step), "boxes": boxes}
 
 
-def _curve(device: Json) -> dict[str, Any]:
+def _curve(device: Json, name: str) -> dict[str, Any]:
     """Memory over the history, as a line in 1000 x 200, with the peak, ticks, and the value under each place."""
     gibs, peak = device["over_time_gib"], max(device["peak_gib"], 1e-9)
     step = 1000 / max(len(gibs) - 1, 1)
     return {
         "device": device["device"],
-        "snapshot": device["snapshot"],
+        "snapshot": device["snapshot"] + _stage_of(device, name),
         "peak": device["peak_gib"],
         "line": " ".join(f"{i * step:.1f},{_height(gib / peak):.1f}" for i, gib in enumerate(gibs)),
         "across": shares(device["events"]),
         "upwards": [{"at": _height(t["at"] / 100), "text": t["text"]} for t in shares(peak)],
         "dots": [{"x": (i - 0.5) * step, "width": step, "gib": gib} for i, gib in enumerate(gibs)],
     }
+
+
+def _stage_of(device: Json, name: str) -> str:
+    """Name the stage of a snapshot, if it is known."""
+    plans = {p["run"]: p for p in device.get("plans", ()) if p.get("stage_by", NEAREST) != NEAREST}
+    return f", stage {plans[name]['stage']}" if name in plans else ""
 
 
 def _height(share: float) -> float:

@@ -11,6 +11,7 @@ from moedsl.planner.model.plan import Plan
 from moedsl.profile.kinds import NO_CLASS, Classes
 from moedsl.schema.units import GIB
 from moedsl.snapshot.replay import Frames, Live, Memory
+from moedsl.snapshot.stages import NEAREST, Given, stage_of
 
 Json = dict[str, Any]
 SHOWN = 15
@@ -32,7 +33,7 @@ ROWS: Mapping[str, tuple[str, ...]] = {
 are one; the working memory of a layer has the frames of its forward pass."""
 
 
-def report(name: str, memory: Memory, classes: Classes) -> Json:
+def report(given: Given, memory: Memory, classes: Classes) -> Json:
     """Return the memory of one device."""
     kinds, sources = defaultdict[str, int](int), defaultdict[tuple[str, str], list[int]](lambda: [0, 0])
     modules = defaultdict[tuple[str, str], int](int)
@@ -44,7 +45,8 @@ def report(name: str, memory: Memory, classes: Classes) -> Json:
         entry[0] += one.size
         entry[1] += 1
     return {
-        "snapshot": name, "device": memory.device, "peak_gib": memory.peak / GIB, "events": memory.events,
+        "snapshot": given.path.name, "rank": given.rank, "stage": given.stage, "device": memory.device,
+        "peak_gib": memory.peak / GIB, "events": memory.events,
         "ended_by": memory.ended_by, "at_start_gib": memory.at_start / GIB, "at_end_gib": memory.at_end / GIB,
         "reserved_gib": memory.reserved / GIB, "over_time_gib": [round(b / GIB, 3) for b in memory.over_time],
         "fragmentation": {"inactive_gib": memory.inactive / GIB,
@@ -97,17 +99,21 @@ def _remarks(memory: Memory, kinds: Mapping[str, int]) -> list[str]:
 
 
 def compare(r: Json, plan: Plan) -> Json:
-    """Return the peak next to each stage of the plan's table; the snapshot does not say of which stage it is."""
+    """Return the peak next to a stage of the plan's table: that of the snapshot, or the nearest if it is not known."""
     measured = {k["kind"]: k["gib"] for k in r["kinds"]}
-    nearest = min(plan.estimate.memory.stages, key=lambda s: abs(s.total_gib - r["peak_gib"]))
+    stages = plan.estimate.memory.stages
+    known = stage_of(r["rank"], r["stage"], plan)
+    at, by = known or (min(range(len(stages)), key=lambda i: abs(stages[i].total_gib - r["peak_gib"])), NEAREST)
+    planned = stages[at]
     rows: list[Json] = [
         {"part": part, "measured_gib": sum(measured.get(k, 0.0) for k in kinds),
-         "predicted_gib": sum(getattr(nearest, f"{k}_gib") for k in kinds if k in PLAN)}
+         "predicted_gib": sum(getattr(planned, f"{k}_gib") for k in kinds if k in PLAN)}
         for part, kinds in ROWS.items()
     ]  # fmt: skip
-    known = {k for kinds in ROWS.values() for k in kinds}
-    rows.append({"part": "without a kind", "measured_gib": sum(s for k, s in measured.items() if k not in known),
+    named = {k for kinds in ROWS.values() for k in kinds}
+    rows.append({"part": "without a kind", "measured_gib": sum(s for k, s in measured.items() if k not in named),
                  "predicted_gib": 0.0})  # fmt: skip
-    rows.append({"part": "peak", "measured_gib": r["peak_gib"], "predicted_gib": nearest.total_gib})
-    return {"run": plan.name, "stage": nearest.stage, "of_stages": len(plan.estimate.memory.stages), "table": rows,
+    rows.append({"part": "peak", "measured_gib": r["peak_gib"], "predicted_gib": planned.total_gib})
+    return {"run": plan.name, "stage": at, "stage_by": by, "of_stages": len(stages), "table": rows,
+            "stages_gib": [s.total_gib for s in stages],
             "lower_gib": plan.estimate.memory.lower_gib, "upper_gib": plan.estimate.memory.upper_gib}  # fmt: skip

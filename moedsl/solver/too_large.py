@@ -31,11 +31,10 @@ _SMALLER = "pin a value, state fewer `candidates`, give the number of GPUs"
 
 
 def _of_file(file: File, limit: str, several: list[Place]) -> Diagnostic:
-    help = "is this the right file? Of a long log, give the end: `tail -c 100M LOG | moedsl diagnose -`"
     if several:
         text = f"the input {limit}: {_done(several)} before reading was stopped at {file.name}"
-        return error("read.too_large", text, help=("give the command fewer files at a time", help))
-    return error("read.too_large", f"{file.name} {limit}; reading it was stopped", help=help)
+        return error("read.too_large", text, help=("give the command fewer files at a time", file.help))
+    return error("read.too_large", f"{file.name} {limit}; reading it was stopped", help=file.help)
 
 
 def _done(several: list[Place]) -> str:

@@ -30,6 +30,7 @@ class File(NamedTuple):
     """A file that somebody else wrote."""
 
     name: str
+    help: str = "is this the right file? Of a long log, give the end: `tail -c 100M LOG | moedsl diagnose -`"
 
 
 class Place(NamedTuple):

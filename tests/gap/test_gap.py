@@ -157,6 +157,7 @@ def test_fields_and_variables_have_a_measured_price_or_none(folder: Path, tmp_pa
     said = " ".join(capsys.readouterr().out.split())
     assert "on -> off (measured 2 times, +2.8% to +3.3%)" in said
     assert "env_vars.NCCL_DEBUG (INFO -> none); affinity, which no published row states" in said
+    assert f"next: `moedsl next {folder / 'train.log'} --run {tmp_path / 'run.moe'}` proposes" in said
 
 
 def test_what_the_log_shows_counts(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

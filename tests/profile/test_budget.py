@@ -191,6 +191,16 @@ def test_the_slowest_rank_of_a_part(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "part 0: slow.sqlite has most time outside communication" in capsys.readouterr().out
 
 
+def test_ranks_that_share_an_optimizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The distributed optimizer gives each rank of a stage other weights, and more launches to some."""
+    first, second = three_steps(), three_steps()
+    for i in range(3):
+        for k in range(9):
+            second.kernel(ADAM, i * STEP + 905 + k, i * STEP + 906 + k, i * STEP + 600)
+    paths = [str(write(tmp_path / f"{name}.sqlite", [e])) for name, e in (("first", first), ("second", second))]
+    assert [r["part"] for r in profile(capsys, *paths)["ranks"]] == [0, 0]
+
+
 def test_ranks_of_different_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, last = three_steps(), three_steps()
     for i in range(3):

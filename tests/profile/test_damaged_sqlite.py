@@ -78,7 +78,7 @@ def test_a_view_without_an_end_is_no_table(tmp_path: Path) -> None:
         base.execute(f"DROP TABLE {STRINGS}")
         base.execute(f"CREATE VIEW {STRINGS} AS {ENDLESS}")
     found = traces(path, lambda _: False, lambda _: None)
-    assert isinstance(found, Diagnostic) and f"no table {STRINGS}" in found.message
+    assert isinstance(found, Diagnostic) and f"{STRINGS} is a view" in found.message
 
 
 def test_a_column_that_computes_long_texts(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moedsl.cli.main import main
-from moedsl.profile import json_stream
+from moedsl.profile import json_stream, opened
 from moedsl.profile.json_stream import Malformed, Reader, Truncated
 from tests.helpers.nsight_export import Export, write
 from tests.profile.test_budget import three_steps
@@ -71,9 +71,9 @@ def test_a_cut_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_another_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    gone = write(tmp_path / "a.sqlite", [three_steps()], drop=("CUPTI_ACTIVITY_KIND_KERNEL.streamId",))
+    gone = write(tmp_path / "a.sqlite", [three_steps()], drop=("CUPTI_ACTIVITY_KIND_KERNEL.end",))
     said = refused(capsys, gone)
-    assert "profile.schema" in said and "streamId" in said and "3.20.0" in said
+    assert "profile.schema" in said and "no column end" in said and "3.20.0" in said
     newer = file(tmp_path / "b.json", json.dumps({**TRACE, "schemaVersion": 7}).encode())
     assert "schemaVersion is 7" in refused(capsys, newer)
     for i, content in enumerate(
@@ -139,6 +139,14 @@ def test_plain_and_compressed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         data = json.loads(capsys.readouterr().out)
         assert (data["rank"], data["world"], data["steps"]["n"]) == (3, 8, 3)
         assert data["classes"][0]["busy_s"] == pytest.approx(500e-6)
+
+
+def test_progress_of_a_compressed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts the bytes of the file, which are few."""
+    monkeypatch.setattr(opened, "LEAST", 1)
+    path, said = file(tmp_path / "b.json.gz", gzip.compress(json.dumps(TRACE).encode())), list[str]()
+    opened.traces(path, lambda _: False, said.append)
+    assert len(said) == 1 and said[0].startswith("reading b.json.gz: 100% of ")
 
 
 def events(text: str) -> tuple[list[Any], dict[str, Any]]:

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+import moedsl
 from moedsl.cli.main import main
+from moedsl.report.measured import Measured
 from moedsl.schema.units import GIB
-from moedsl.snapshot import plain_pickle, replay
+from moedsl.snapshot import plain_pickle, replay, stages
 
 MIB = 1 << 20
 Json = dict[str, Any]
@@ -259,20 +261,69 @@ def test_next_to_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     run = tmp_path / "run.moe"
     run.write_text("qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first; pin pp=2 ep=8")
     assert main(["plan", str(run), "--json"]) == 0
-    stages = json.loads(capsys.readouterr().out)["estimate"]["memory"]["stages"]
+    planned = json.loads(capsys.readouterr().out)["estimate"]["memory"]["stages"]
     a = Allocator()
     for kind, frames in (("weights", WEIGHTS), ("gradients", GRADIENTS), ("optimizer", ADAM), ("activations", EXPERTS)):
-        a.alloc(int(stages[1][f"{kind}_gib"] * GIB), frames)
-    a.alloc(int(stages[1]["buffers_gib"] * GIB), [frame("transformer/moe/fused_a2a.py", 60, "get_buffer")])
+        a.alloc(int(planned[1][f"{kind}_gib"] * GIB), frames)
+    a.alloc(int(planned[1]["buffers_gib"] * GIB), [frame("transformer/moe/fused_a2a.py", 60, "get_buffer")])
     snapshot = file(tmp_path / "a.pickle", a.snapshot())
     (data,) = read(capsys, snapshot, "--run", str(run))["plans"]
-    assert data["stage"] == 1
+    assert (data["stage"], data["stage_by"]) == (1, "nearest")
     for row in data["table"]:
         assert row["measured_gib"] == pytest.approx(row["predicted_gib"], abs=1e-6)
     assert main(["memory", snapshot, "--run", str(run)]) == 0
     said = capsys.readouterr().out
-    assert "stage 1 of 2" in said and "its fullest stage has" in said
+    assert "stage 1 of 0 to 1: the one whose total is nearest" in said and "its fullest stage has" in said
     assert "megatron/core/transformer/moe/fused_a2a" in said.partition("by module")[2].partition("by source")[0]
+
+
+TWO_STAGES = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first; pin pp=2 ep=8 tp=2"
+
+
+@pytest.mark.parametrize("pp_first", [False, True])
+def test_the_stage_of_a_rank(pp_first: bool) -> None:
+    """By the strides of Megatron-Core's orders (core parallel_state.py, RankGenerator): pp is the slowest of
+    tp-cp-ep-dp-pp, and comes after tp in tp-cp-ep-pp-dp. Here tp is 2 and dp 4."""
+    text = TWO_STAGES + (f"; set {stages.PP_FIRST} = true" if pp_first else "")
+    (plan,) = moedsl.plan(text).plans
+    expected = [rank // 2 % 2 if pp_first else rank // 8 for rank in range(16)]
+    assert [stages.stage_of(rank, None, plan) for rank in range(16)] == [(stage, "name") for stage in expected]
+    assert stages.stage_of(16, None, plan) is None and stages.stage_of(None, None, plan) is None
+    assert stages.stage_of(0, 1, plan) == (1, "given")
+
+
+def test_several_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The rank is in the name that Bridge gives the file, or SNAPSHOT=STAGE states the stage."""
+    run = tmp_path / "run.moe"
+    run.write_text(TWO_STAGES)
+    small, large = Allocator(), Allocator()
+    small.alloc(GIB, WEIGHTS)
+    large.alloc(3 * GIB, ADAM)
+    first = file(tmp_path / "snapshot_2.pickle", small.snapshot())
+    failed = file(tmp_path / "snapshot_oom_rank-9.pickle", large.snapshot())
+    mine = file(tmp_path / "mine.pickle", small.snapshot())
+    assert main(["memory", first, failed, f"{mine}=1", "--run", str(run), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["devices"]
+    assert [(d["rank"], d["stage"]) for d in found] == [(2, None), (9, None), (None, 1)]
+    assert [(p["stage"], p["stage_by"]) for d in found for p in d["plans"]] == [(0, "name"), (1, "name"), (1, "given")]
+    drawn = Measured(memory={"devices": found}).view("main")
+    assert drawn and [d["snapshot"][-7:] for d in drawn["memory"]] == ["stage 0", "stage 1", "stage 1"]
+    assert main(["memory", failed, f"{mine}=1", "--run", str(run)]) == 0
+    said = capsys.readouterr().out
+    table = said.partition("by stage\n")[2].partition("\n\n")[0].splitlines()[1:]
+    assert [line.split()[0] for line in table] == ["0", "1", "1"] and table[0].endswith("no snapshot")
+    assert table[1].endswith("snapshot_oom_rank-9.pickle, rank 9 by the file's name")
+    assert table[2].endswith("mine.pickle, as given")
+    assert "snapshot_oom_rank-9.pickle: device 0, peak 3.0 GiB" in said  # the fullest
+    assert main(["memory", f"{mine}=2", "--run", str(run)]) == 1
+    assert "has no stage 2: its stages are 0 to 1" in capsys.readouterr().err
+
+
+def test_the_names_that_bridge_gives() -> None:
+    """What is in a name is the rank only where Bridge writes it."""
+    named = {"snapshot_12.pickle": 12, "a/b_oom_rank-3.pickle": 3, "snapshot.pickle": None, "rank12.pickle": None,
+             "snapshot_2026-01-02.pickle": None, "x_12": None}  # fmt: skip
+    assert {name: stages.Given.of(name).rank for name in named} == named
 
 
 def test_plain_values_of_every_protocol() -> None:

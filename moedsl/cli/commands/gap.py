@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
 
 from attrs import evolve
@@ -40,8 +41,14 @@ def run(a: Namespace) -> int:
     if a.json:
         talk.print_json({"version": 1, "runs": reports})
     else:
-        talk.print_text(lambda: "\n".join(map(text, reports)), end="")
+        talk.print_text(lambda: "\n".join([*map(text, reports), _next(a)]))
     return 0
+
+
+def _next(a: Namespace) -> str:
+    """Name the command that goes on from here."""
+    command = shlex.join(["moedsl", "next", a.target, *(["--run", a.run] if a.run else [])])
+    return f"next: `{command}` proposes one change, and says what it should gain"
 
 
 def _stated(a: Namespace) -> tuple[Plan, State] | int | None:

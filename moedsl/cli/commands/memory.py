@@ -1,4 +1,4 @@
-"""`moedsl memory SNAPSHOT`: what was allocated at the peak. Exit 1 if the snapshot cannot be read."""
+"""`moedsl memory SNAPSHOT...`: what was allocated at the peak. Exit 1 if a snapshot cannot be read."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from moedsl.cli import talk
 from moedsl.cli.traced import judged_by
 from moedsl.diagnostics.model import Diagnostic, Label, error
 from moedsl.diagnostics.source import Span
+from moedsl.planner.model.plan import Plan
 from moedsl.snapshot import plain_pickle, replay
 from moedsl.snapshot.report import compare, report
+from moedsl.snapshot.stages import Given
 from moedsl.snapshot.text import text
 from moedsl.support import limits
+
+SHORTER = "record fewer events, as Bridge does: `torch.cuda.memory._record_memory_history(max_entries=100_000)`"
 
 
 def run(a: Namespace) -> int:
@@ -22,21 +26,33 @@ def run(a: Namespace) -> int:
     if isinstance(judged, int):
         return judged
     classes, planned = judged
-    memory = _read(Path(a.snapshot))
-    if isinstance(memory, Diagnostic):
-        return talk.refused(a, [memory])
-    each = [report(Path(a.snapshot).name, one, classes) for one in memory]
+    given = [Given.of(text) for text in a.snapshots]
+    each: list[dict[str, Any]] = []
+    for one in given:
+        memory = _read(one.path)
+        if isinstance(memory, Diagnostic):
+            return talk.refused(a, [memory])
+        each += [report(one, m, classes) for m in memory]
+    plans = planned.plans if planned else ()
+    wrong = [d for one in given for p in plans if (d := _no_stage(one, p))]
+    if wrong:
+        return talk.refused(a, wrong)
     for r in each if planned else ():
-        r["plans"] = [compare(r, p) for p in planned.plans] if planned else []
-    _print(a, each)
-    return 0
-
-
-def _print(a: Namespace, each: list[dict[str, Any]]) -> None:
+        r["plans"] = [compare(r, p) for p in plans]
     if a.json:
         talk.print_json({"version": 1, "devices": each})
     else:
-        talk.print_text(lambda: "\n".join(map(text, each)), end="")
+        talk.print_text(lambda: text(each), end="")
+    return 0
+
+
+def _no_stage(given: Given, plan: Plan) -> Diagnostic | None:
+    """Refuse a stage that the plan does not have."""
+    if given.stage is None or given.stage < plan.layout.pp:
+        return None
+    stages = f"stages are 0 to {plan.layout.pp - 1}" if plan.layout.pp > 1 else "only stage is 0"
+    text = f"the plan of {plan.name} has no stage {given.stage}: its {stages}"
+    return error("memory.stage", text, help=f"give {given.path}=STAGE with one of them, or the file alone")
 
 
 def _read(path: Path) -> list[replay.Memory] | Diagnostic:
@@ -45,7 +61,7 @@ def _read(path: Path) -> list[replay.Memory] | Diagnostic:
     if Path(os.path.realpath(path)).is_fifo():  # a pipe of the shell has no name there, and is read
         return error("read.special", f"{path} is not a regular file", at, help="save it as a file first")
     try:
-        with limits.of_part(limits.File(str(path))), path.open("rb") as stream:
+        with limits.of_part(limits.File(str(path), SHORTER)), path.open("rb") as stream:
             found = replay.devices(plain_pickle.load(stream))
     except FileNotFoundError:
         return error("read.missing", f"{path} does not exist", at, help="check the path")
