@@ -15,7 +15,7 @@ TUNNELS = ("local", "ssh")
 LAUNCHERS = ("srun", "torchrun")
 REQUESTS = ("gpus_per_node", "gres", "none")
 TRAINERS = ("2.1", "2.2", "none")
-FABRICS = ("infiniband", "roce", "efa", "gib", "tcpxo")
+FABRICS = ("infiniband", "roce", "efa", "gib", "tcpx", "tcpxo")
 
 
 @frozen
@@ -51,7 +51,7 @@ class Cluster:
     topology: bool = _fact("flag", True, "slurm")
     """Whether the scheduler knows NVLink domains (Slurm's topology/block), so that `--segment` has an effect."""
     fabric: str = _fact("word", "", "slurm", "kubeflow", words=FABRICS)
-    """The network between nodes: efa is that of AWS, gib and tcpxo (GPUDirect-TCPXO) those of Google Cloud."""
+    """The network between nodes: efa is of AWS; gib, tcpx and tcpxo (GPUDirect-TCPX, -TCPXO) are of Google Cloud."""
     hca: tuple[str, ...] = _fact("hca", (), "slurm", "kubeflow")
     """The InfiniBand or RoCE adapters of a node that a job may use: ``["mlx5_0", "mlx5_3:1"]``."""
     gid_index: int = _fact("whole", 0, "slurm", "kubeflow")
