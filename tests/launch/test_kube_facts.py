@@ -185,6 +185,15 @@ def test_a_mistake_in_a_fact_is_a_diagnostic(fact: str, id: str) -> None:
     assert [d.id for d in read(f"{PODS.format('h100')}; {fact}")[1]] == [id]
 
 
+def test_a_slice_is_a_part_of_a_rack() -> None:
+    """Eight nodes with groups of one node each: four of the six nodes of a rack divide them."""
+    facts = f"{PODS.format('h100')}; queue moe; nodes_per_rack 6"
+    body, _ = made(f'{facts}; slice_topology "cloud.google.com/gce-topology-subblock"')
+    annotations = pod_of(body)["metadata"]["annotations"]
+    assert annotations["kueue.x-k8s.io/podset-slice-size"] == "4"
+    assert ids(plan("h100", 64, {"ep": 8}), cluster(facts)) == [("warning", "std.racks.scheduler_is_asked")]
+
+
 def test_what_kueue_reads_needs_a_queue() -> None:
     on = cluster(f"{PODS.format('h100')}; priority high")
     assert ids(plan("h100", 16, {"ep": 8}), on) == [("error", "std.pods.queue_for_priority")]

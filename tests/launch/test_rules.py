@@ -68,6 +68,11 @@ def wide(ep: int, dispatcher: str) -> Job:
     return plan("gb200", 288, {"ep": ep, "pp": 3}, dispatcher=dispatcher), slurm("gb200")
 
 
+def racked(nodes: int, facts: str = "") -> Job:
+    """Eight nodes, expert groups on two of them, and racks of that many."""
+    return plan("h100", 64, {"ep": 16}), slurm("h100", f"nodes_per_rack {nodes}; {facts}")
+
+
 def corpus(fields: dict[str, str]) -> Job:
     """A job on a corpus of its own that sets those fields."""
     given, on = job()
@@ -284,6 +289,11 @@ CASES: dict[str, Judged | Derived] = {
     "std.segment.expert_groups_hold": Judged(wide(48, "alltoall"), wide(96, "alltoall")),
     "std.segment.segment/1": Derived(job(72, on="gb200"), 18, job(72, "topology off", on="gb200")),
     "std.segment.segment/2": Derived(wide(96, "alltoall"), 18, wide(48, "alltoall")),
+    "std.racks.expert_groups_hold": Judged(racked(4), racked(1, "topology block")),
+    "std.racks.scheduler_is_asked": Judged(racked(4), racked(4, "topology off")),
+    "std.racks.switches_keep_groups": Judged(racked(4), racked(3)),
+    "std.racks.sbatch.switches": Derived(racked(4), 2, racked(4, "topology block")),
+    "std.racks.segment": Derived(racked(3, "topology block"), 2, racked(4)),
     "std.checkpoints.checkpoints_outlive": Judged(corpus({"checkpoint.save": "/shared/run"}), corpus({})),
     "std.slurm.srun.mpi": Derived(H100, "pmix", LOCAL),
     "std.slurm.srun.no_container_mount_home": Derived(IMAGE, True, H100),
