@@ -240,7 +240,7 @@ import os, sys, time
 sys.path.insert(0, {folder!r})
 import check
 check.devices = lambda count: ["cpu"] * int(os.environ.get("PLACES", "1"))
-check.BYTES["gloo"] = int(os.environ.get("SENT", "2")) << 20
+check.BYTES["gloo"] = int(os.environ.get("SENT", "512")) << 10
 if os.environ.get("LATE") == os.environ["SLURMD_NODENAME"]:
     now = time.time
     time.time = lambda: now() + 30
@@ -249,7 +249,7 @@ sys.stderr.flush()
 os._exit(code)
 """
 SHAPED = {"MASTER_ADDR": "10.0.0.1", "GLOO_SOCKET_IFNAME": "eth0"}
-FAST, SLOW = 400, 20
+FAST, SLOW = 100, 5
 """Megabits a second of a network of known speed."""
 
 
@@ -271,13 +271,13 @@ def test_good_nodes_on_a_network_of_known_speed(network: None, nodes: Callable[.
     Between two nodes, gloo sends one way at a time, so that each gets half. Each node has two places for tensors.
     """
     with shaped_network.shaped([f"{FAST}mbit"] * 3) as on:
-        codes, said = nodes("n[1-3]", [0, 1, 2], on, **SHAPED, SENT="8", PLACES="2")
+        codes, said = nodes("n[1-3]", [0, 1, 2], on, **SHAPED, SENT="4096", PLACES="2")
         sent = shaped_network.sent_bytes(on[0])
     assert codes == [0, 0, 0] and "moedsl: nodes are good: 3 in" in said and "is bad" not in said, said
-    assert 0.7 * FAST < 2 * measured(r"slowest pair n\d and n\d with", said) < 1.05 * FAST, said
+    assert 0.4 * FAST < 2 * measured(r"slowest pair n\d and n\d with", said) < 1.05 * FAST, said
     assert 0.2 * FAST < measured("all_reduce", said) < 1.05 * FAST, said
-    assert sent == pytest.approx(3 * (8 << 20) * (2 + 4 / 3), rel=0.08)  # twice to its neighbour, and in the sum
-    assert measured("slowest copy between GPUs", said) > 10 * FAST
+    assert sent == pytest.approx(3 * (4 << 20) * (2 + 4 / 3), rel=0.08)  # twice to its neighbour, and in the sum
+    assert measured("slowest copy between GPUs", said) > FAST
 
 
 def test_a_clock_that_is_wrong_and_a_slow_node(network: None, nodes: Callable[..., tuple[list[int], str]]) -> None:
@@ -285,8 +285,10 @@ def test_a_clock_that_is_wrong_and_a_slow_node(network: None, nodes: Callable[..
         codes, said = nodes("n[1-4]", [0, 1, 2, 3], on, **SHAPED, LATE="n2")
     assert codes == [79] * 4 and said.count("is bad") == 2, said
     assert "node n2 is bad: its clock is +30.0 s" in said
-    assert 0.7 * SLOW < 2 * measured("node n4 is bad: it exchanges", said) < 1.05 * SLOW, said
-    assert 0.6 * FAST < 2 * measured("neighbours, most nodes", said) < 1.05 * FAST, said
+    assert 0.4 * SLOW < 2 * measured("node n4 is bad: it exchanges", said) < 1.3 * SLOW, (
+        said
+    )  # with two bursts of 32 kB
+    assert 0.4 * FAST < 2 * measured("neighbours, most nodes", said) < 1.3 * FAST, said
 
 
 def test_a_node_that_never_comes_costs_bounded_time(nodes: Callable[..., tuple[list[int], str]]) -> None:
