@@ -166,7 +166,7 @@ def _launch(plan: Plan, cluster: Cluster, applied: _Applied) -> Launch:
         nvlink=of["nvlink"] if of["nvlink_domain"] >= of["gpus_per_node"] > 1 else 0.0,
         environment=tuple(_environment(plan, cluster, applied.variables)),
         srun=_prefixed(derived, "srun."),
-        sbatch=_prefixed(derived, "sbatch."),
+        sbatch=tuple(s for s in _prefixed(derived, "sbatch.") if s.name not in cluster.sbatch),
         pods=tuple(attrs.evolve(s, name=s.name.removeprefix("pod.")) for s in derived if s.name.startswith("pod.")),
         settings=tuple(s for s in derived if "." not in s.name),
         secrets=cluster.secrets,

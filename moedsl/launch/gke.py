@@ -15,7 +15,7 @@ _DEVICES = "devices.gke.io/container."
 _FIRST = "eth0"
 
 
-def annotations(pod: Mapping[str, str], interfaces: Mapping[str, str]) -> dict[str, str]:
+def annotated(pod: Mapping[str, str], interfaces: Mapping[str, str]) -> dict[str, str]:
     """The networks of a pod, its own one first, and the devices of its daemon."""
     devices = pod.get("daemon_devices") if "daemon" in pod else None
     found = {_DEVICES + pod["daemon"]: _listed(devices)} if devices else {}

@@ -80,7 +80,7 @@ def _annotations(launch: Launch, cluster: Cluster) -> dict[str, str]:
         "slice-size": str(launch.segment) if cluster.slice_topology and launch.segment else "",
     }
     kueue = {f"{_KUEUE}{name}": level for name, level in levels.items() if level}
-    return {**kueue, **gke.annotations(_pod(launch), cluster.interfaces), **cluster.annotations}
+    return {**kueue, **gke.annotated(_pod(launch), cluster.interfaces), **cluster.annotations}
 
 
 def toleration(text: str) -> Json:

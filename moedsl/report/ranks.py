@@ -49,7 +49,10 @@ def place(layout: Mapping[str, Any], gpus: int, on: Machines) -> list[Rank]:
     ranks = np.arange(gpus)
     racks = on.racks(ranks) if on.rack else on.domains(ranks)
     places = zip(on.nodes(ranks), on.domains(ranks), racks, on.on_rails(ranks), strict=True)
-    return [Rank(r, *map(int, at), _digits(r, attention), _digits(r, experts)) for r, at in enumerate(places)]
+    return [
+        Rank(r, int(node), int(domain), int(rack), int(rail), _digits(r, attention), _digits(r, experts))
+        for r, (node, domain, rack, rail) in enumerate(places)
+    ]
 
 
 def _digits(rank: int, sizes: list[int]) -> tuple[int, ...]:
