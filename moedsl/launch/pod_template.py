@@ -135,7 +135,8 @@ def _volumes(launch: Launch, cluster: Cluster) -> list[tuple[Json, Json]]:
         limit = {"sizeLimit": cluster.shm} if cluster.shm else {}
         volume = {"name": "shm", "emptyDir": {"medium": "Memory", **limit}}
         pairs.append((volume, {"name": "shm", "mountPath": "/dev/shm"}))
-    return pairs
+    first = {pair[1]["mountPath"]: pair for pair in reversed(pairs)}  # the cluster's own mounts win
+    return [pair for pair in pairs if first[pair[1]["mountPath"]] is pair]
 
 
 def _daemons(launch: Launch) -> list[Json]:

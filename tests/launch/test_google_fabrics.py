@@ -54,6 +54,14 @@ def test_annotations_are_those_of_xpk(fabric: str) -> None:
     assert json.loads(pod[networks])[0] == json.loads(theirs[networks])[0]
 
 
+def test_a_mount_of_the_cluster_wins() -> None:
+    """The API server takes no two mounts at one path."""
+    own = f'{FACTS["gke"]}; trainer none; mounts ["/opt/gib:/usr/local/gib"]'
+    pod = pod_of(made(own, 16)[0])
+    seen = mounts(pod, pod["spec"]["containers"][0])
+    assert len(seen) == len(pod["spec"]["containers"][0]["volumeMounts"]) and seen["/usr/local/gib"] == "/opt/gib"
+
+
 def words(container: Json) -> list[str]:
     """The words of a command, without what a shell is told besides, and without quotes."""
     whole = [*container["command"], *container.get("args", [])]
