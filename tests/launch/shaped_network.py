@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 PROGRAMS = ("unshare", "nsenter", "setpriv", "ip", "tc")
@@ -57,7 +57,7 @@ def sent_bytes(node: Sequence[str]) -> int:
 
 
 @contextmanager
-def shaped(rates: Sequence[str]) -> Iterator[list[list[str]]]:
+def shaped(rates: Sequence[str]) -> Generator[list[list[str]]]:
     """Nodes 10.0.0.1, 10.0.0.2, ... that send and receive at these rates, each as the words before its commands."""
     command = [*OWN, "bash", "-c", _SETUP, "-", *rates]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
