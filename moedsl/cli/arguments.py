@@ -78,9 +78,9 @@ _DETACH = _flag("--detach", "return once all jobs are submitted; `jobs` and `log
 _CONVERTED = (*_PROGRAM, *_SENT, _DETACH, _JSON)
 _STAGES = ("parse", "check", "lower", "solve", "plan")
 SECTIONS = (
-    "meshes", "batch", "policy", "samples", "adapter", "memory", "speed", "decisions", "environment", "experiment",
-    "checkpoints", "walls", "parts", "ladder", "more-gpus", "next-best", "nvidia", "at-4k", "advice", "measured",
-    "container", "covers",
+    "meshes", "racks", "batch", "policy", "samples", "adapter", "memory", "speed", "decisions", "environment",
+    "experiment", "checkpoints", "walls", "parts", "ladder", "more-gpus", "next-best", "nvidia", "at-4k", "advice",
+    "measured", "container", "covers",
 )  # fmt: skip
 _PRINTED = (
     _flag("--full", "print the whole plan, not a page of it"),

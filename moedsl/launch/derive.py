@@ -163,9 +163,10 @@ def _launch(plan: Plan, cluster: Cluster, applied: _Applied) -> Launch:
         ft_launcher=_prefixed(derived, "ft_launcher."),
         chain=_chain(plan, applied),
         network=of["network"],
+        nvlink=of["nvlink"] if of["nvlink_domain"] >= of["gpus_per_node"] > 1 else 0.0,
         environment=tuple(_environment(plan, cluster, applied.variables)),
         srun=_prefixed(derived, "srun."),
-        sbatch=_prefixed(derived, "sbatch."),
+        sbatch=tuple(s for s in _prefixed(derived, "sbatch.") if s.name not in cluster.sbatch),
         pods=tuple(attrs.evolve(s, name=s.name.removeprefix("pod.")) for s in derived if s.name.startswith("pod.")),
         settings=tuple(s for s in derived if "." not in s.name),
         secrets=cluster.secrets,
@@ -262,6 +263,8 @@ class Launch:
     chain: Chain | None = None
     network: float = 0.0
     """Bytes a second of a GPU's network, as the hardware states them."""
+    nvlink: float = 0.0
+    """Bytes a second of a GPU's NVLink in one direction, if it reaches every GPU of the node; else 0."""
 
     @property
     def allocated(self) -> int:

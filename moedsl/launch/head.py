@@ -40,7 +40,8 @@ def _with(payload: Payload, cluster: Cluster, name: str, source: str, asks: str,
 def nodes_expected(plan: Plan, launch: Launch) -> dict[str, Any]:
     """The expectations that node_check.py reads; without a folder of checkpoints it writes where the job starts."""
     folder = plan.set.get("checkpoint.save")
-    return {"gpus": launch.gpus_per_node, "network": launch.network, "folder": str(folder or ".")}
+    rates = {"network": launch.network, "nvlink": launch.nvlink}
+    return {"gpus": launch.gpus_per_node, **rates, "folder": str(folder or ".")}
 
 
 def expected(plan: Plan, launch: Launch) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Check the nodes of a job against each other before its ranks start: `python3 node_check.py node_check.json`.
 
 The job includes this file unchanged; it needs nothing newer than Python 3.8, and torch. The first task of every node
-looks at its own GPUs, its clock and the file system, and measures the network with two other nodes at a time. The first
-node judges, and names each bad node with its reason. The exit code is 0, or 79 if a node is bad. Everything ends within
-`SECONDS`, whatever hangs.
+looks at its own GPUs, its clock and the file system, and measures between its GPUs and with two other nodes, one at a
+time. The first node judges, and names each bad node with its reason. The exit code is 0, or 79 if a node is bad.
+Everything ends within `SECONDS`, whatever hangs.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ SLOWED = {0x08: "slows down (hw_slowdown)", 0x40: "is too hot (hw_thermal_slowdo
           0x80: "has no power (hw_power_brake_slowdown)"}  # fmt: skip
 LINKS = 36
 """The most NVLinks of a GPU; those beyond its own are an error of the call."""
+NOT_JOINED = "it did not join the network test"
 NO_ANSWER = f"it did not answer within {SECONDS / 2:.0f} s"
 
 
@@ -160,21 +161,52 @@ def within(seconds: float, work: Callable[[], float]) -> float | str:
     return answer[0] if answer else f"no answer within {seconds:.0f} s"
 
 
-def network(rank: int, world: int) -> None:
-    """Measure the network: with each neighbour, then among all nodes. What is known goes to the store at once."""
+def devices(count: int) -> list[str]:
+    """Where tensors are: on each GPU that the job takes, or on the CPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return ["cpu"]
+    return [f"cuda:{i}" for i in range(count or torch.cuda.device_count())]
+
+
+def copies(places: list[str], size: int, done: Callable[[], None]) -> list[float]:
+    """Bytes a second from each GPU of this node to the next one."""
+    import torch
+
+    data = [torch.zeros(size // 4, device=place) for place in places]
+    pairs = list(zip(data, data[1:] + data[:1])) if len(data) > 1 else []  # noqa: B905
+
+    def copy(source: torch.Tensor, target: torch.Tensor) -> None:
+        target.copy_(source)
+        done()
+
+    return [size / quickest(lambda pair=pair: copy(*pair)) for pair in pairs]
+
+
+def bandwidths(rank: int, world: int, count: int) -> None:
+    """Measure between the GPUs of this node, with each neighbour, a GPU at a time, and among all nodes.
+
+    What is known goes to the store at once.
+    """
     import torch
     import torch.distributed as dist
 
     backend = "nccl" if torch.cuda.is_available() else "gloo"
-    device, size = ("cuda" if backend == "nccl" else "cpu"), BYTES[backend]
-    data, got = (torch.zeros(size // 4, device=device) for _ in range(2))
-    done = torch.cuda.synchronize if backend == "nccl" else (lambda: None)
+    places, size = devices(count), BYTES[backend]
+
+    def done() -> None:
+        for place in places if backend == "nccl" else ():
+            torch.cuda.synchronize(place)
+
     done()
     store = connected(False)  # of its own: one that waits would keep the judge waiting too
+    store.set(f"copies/{rank}", json.dumps({"backend": backend, "copies": copies(places, size, done)}))
     store.set(f"joined/{rank}", "")
+    if world == 1:
+        return
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=SECONDS))
-    dist.all_reduce(data[:1])  # NCCL's first call must be of all
-    pairs: dict[int, float] = {}
+    pairs: dict[int, list[float]] = {other: [] for other in partners(rank, world)}
 
     def exchange(other: int) -> None:
         for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, data, other), dist.P2POp(dist.irecv, got, other)]):
@@ -185,10 +217,15 @@ def network(rank: int, world: int) -> None:
         dist.all_reduce(data)
         done()
 
-    for other in partners(rank, world):
-        pairs[other] = size / quickest(lambda other=other: exchange(other))
-        store.set(f"pairs/{rank}", json.dumps({"backend": backend, "pairs": pairs}))
-    store.set(f"ring/{rank}", json.dumps(2 * (world - 1) / world * size / quickest(ring)))
+    for place in places:
+        data, got = (torch.zeros(size // 4, device=place) for _ in range(2))
+        if backend == "nccl":
+            torch.cuda.set_device(place)
+        dist.all_reduce(data[:1])  # NCCL's first call of a GPU must be of all
+        for other, rates in pairs.items():
+            rates.append(size / quickest(lambda other=other: exchange(other)))
+            store.set(f"pairs/{rank}", json.dumps({"pairs": pairs}))
+    store.set(f"ring/{rank}", json.dumps({"ring": 2 * (world - 1) / world * size / quickest(ring)}))
 
 
 def quickest(work: Callable[[], None]) -> float:
@@ -219,20 +256,24 @@ def partners(rank: int, world: int) -> list[int]:
 
 def judge(reports: dict[int, dict[str, Any]], names: list[str], expected: dict[str, Any]) -> Iterator[str]:
     """Name the bad nodes with their reasons: what they say of themselves, and how they differ from most."""
-    silent = [i for i in reports if "pairs" not in reports[i] and partners(i, len(names))]
-    if reports and len(silent) == len(names):
-        stuck = [i for i in silent if not reports[i]["joined"]]
-        for i in stuck:
-            yield f"node {names[i]} is bad: it did not join the network test"
-        if not stuck:
-            yield f"the network test ended on no node within {SECONDS:.0f} s"
-        silent = []
+    behind = least(reports) if len(reports) == len(names) > 1 else []
     for i, name in enumerate(names):
         for why in reasons(i, reports, expected) if i in reports else [NO_ANSWER]:
             yield f"node {name} is bad: {why}"
-        if i in silent and len(reports) == len(names):
+        if i in behind and len(behind) < len(names):
             others = " and ".join(names[p] for p in partners(i, len(names)))
-            yield f"node {name} is bad: its network test with {others} did not end"
+            ended = f"its network test with {others} did not end"
+            yield "node {} is bad: {}".format(name, ended if reports[i]["joined"] else NOT_JOINED)
+    if behind and len(behind) == len(names):
+        yield f"the network test ended on no node within {SECONDS:.0f} s"
+
+
+def least(reports: dict[int, dict[str, Any]]) -> list[int]:
+    """The nodes that got least far in a network test that did not end."""
+    if all("ring" in r for r in reports.values()):
+        return []
+    far = {i: min(map(len, r.get("pairs", {}).values()), default=0) if r["joined"] else -1 for i, r in reports.items()}
+    return [i for i, measured in far.items() if measured == min(far.values())]
 
 
 def reasons(i: int, reports: dict[int, dict[str, Any]], expected: dict[str, Any]) -> Iterator[str]:
@@ -247,30 +288,45 @@ def reasons(i: int, reports: dict[int, dict[str, Any]], expected: dict[str, Any]
     skew = mine["time"] - statistics.median(r["time"] for r in each)
     if abs(skew) > SKEW_S:
         yield f"its clock is {skew:+.1f} s from that of most nodes"
-    backend = mine.get("backend", "gloo")
-    stated = expected["network"] if backend == "nccl" else 0.0
-    words = "it exchanges {} with its neighbours"
-    yield from slow(words, best(mine), [best(r) for r in each], SHARE[backend], stated)
+    yield from slow_links(mine, [rate for r in each for rate in r.get("copies", [])], expected)
+    yield from slow_network(mine, [best(r) for r in each], expected)
 
 
-def best(report: dict[str, Any]) -> float | None:
-    """The better one of a node's neighbours: of a bad node both are slow, of its neighbours one."""
-    return max(report.get("pairs", {}).values(), default=None)
+def slow_links(mine: dict[str, Any], every: list[float], expected: dict[str, Any]) -> Iterator[str]:
+    """The GPUs that copy slowly to the next one."""
+    rates = mine.get("copies", [])
+    for gpu, copied in enumerate(rates):
+        words = f"GPU {gpu} copies {{}} to GPU {(gpu + 1) % len(rates)}"
+        yield from slow(words, copied, every, mine["backend"], "GPUs", "NVLink", expected["nvlink"])
+
+
+def slow_network(mine: dict[str, Any], of_all: list[list[float]], expected: dict[str, Any]) -> Iterator[str]:
+    """The GPUs through which a node exchanges little."""
+    rates = best(mine)
+    for gpu, exchanged in enumerate(rates):
+        words = "it exchanges {} with its neighbours" + (f" through GPU {gpu}" if len(rates) > 1 else "")
+        each = [other[gpu] for other in of_all if gpu < len(other)]
+        yield from slow(words, exchanged, each, mine["backend"], "nodes", "its network", expected["network"])
+
+
+def best(report: dict[str, Any]) -> list[float]:
+    """Of each GPU the better one of a node's neighbours: of a bad node both are slow, of its neighbours one."""
+    return [max(rates) for rates in zip(*report.get("pairs", {}).values())]  # noqa: B905
 
 
 def most_common(values: list[Any]) -> Any:
     return max(set(values), key=values.count) if values else None
 
 
-def slow(words: str, mine: float | None, each: list[float | None], share: float, stated: float = 0.0) -> Iterator[str]:
-    """Whether a rate is below a share of that of most nodes, of which there are three or more, or of what is stated."""
-    known = [value for value in each if value is not None]
-    if mine is None:
-        return
-    if len(known) > 2 and mine < share * statistics.median(known):
-        yield (words + ", most nodes {}").format(rate(mine), rate(statistics.median(known)))
-    elif mine < share * stated:
-        yield (words + ", and its network has {}").format(rate(mine), rate(stated))
+def slow(
+    words: str, mine: float, each: list[float], backend: str, others: str, way: str, stated: float
+) -> Iterator[str]:
+    """Whether a rate is below a share of that of most, of which there are three or more, or of what is stated."""
+    share = SHARE[backend]
+    if len(each) > 2 and mine < share * statistics.median(each):
+        yield (words + ", most {} {}").format(rate(mine), others, rate(statistics.median(each)))
+    elif backend == "nccl" and mine < share * stated:
+        yield (words + ", and {} has {}").format(rate(mine), way, rate(stated))
 
 
 def rate(value: float) -> str:
@@ -293,8 +349,11 @@ def summary(reports: dict[int, dict[str, Any]], names: list[str], seconds: float
     each = list(reports.values())
     said = [f"{len(names)} in {seconds:.0f} s"]
     rings = [r["ring"] for r in each if "ring" in r]
-    slowest = min(((value, names[i], names[int(p)]) for i, r in reports.items()
-                   for p, value in r.get("pairs", {}).items()), default=None)  # fmt: skip
+    links = [value for r in each for value in r.get("copies", [])]
+    slowest = min(((min(values), names[i], names[int(p)]) for i, r in reports.items()
+                   for p, values in r.get("pairs", {}).items()), default=None)  # fmt: skip
+    if links:
+        said.append(f"slowest copy between GPUs {rate(min(links))}")
     if slowest:
         said.append(f"slowest pair {slowest[1]} and {slowest[2]} with {rate(slowest[0])}")
     if rings:
@@ -319,8 +378,10 @@ def first(store: Any, names: list[str], expected: dict[str, Any], began: float) 
     world = len(names)
     here = met(store, "own", list(range(world)), began + SECONDS / 2)
     whole = len(here) == world
-    store.set("start", json.dumps(whole))
-    measure(store, 0, world, whole, began)
+    counts = [len(json.loads(store.get(f"own/{i}"))["gpus"]) for i in here]
+    count = min(expected["gpus"], *counts) if whole else None
+    store.set("start", json.dumps(count))
+    measure(store, 0, world, count, began)
     if whole and world > 1:
         met(store, "ring", here, began + SECONDS)
     timed = met(store, "time", here, time.monotonic() + JUDGED_S)
@@ -340,18 +401,17 @@ def read(store: Any, i: int) -> dict[str, Any]:
     report = json.loads(store.get(f"own/{i}"))
     report["time"] = json.loads(store.get(f"time/{i}"))
     report["joined"] = store.check([f"joined/{i}"])
-    if store.check([f"pairs/{i}"]):
-        report.update(json.loads(store.get(f"pairs/{i}")))
-    if store.check([f"ring/{i}"]):
-        report["ring"] = json.loads(store.get(f"ring/{i}"))
+    for part in ("copies", "pairs", "ring"):
+        if store.check([f"{part}/{i}"]):
+            report.update(json.loads(store.get(f"{part}/{i}")))
     return report
 
 
-def measure(store: Any, rank: int, world: int, whole: bool, began: float) -> None:
-    """Write down the time when all start, and measure the network in a thread, which may hang."""
+def measure(store: Any, rank: int, world: int, count: int | None, began: float) -> None:
+    """Write down the time when all start, and measure in a thread, which may hang, if all nodes are here."""
     store.set(f"time/{rank}", json.dumps(time.time()))
-    if whole and world > 1:
-        thread = threading.Thread(target=network, args=(rank, world), daemon=True)
+    if count is not None:
+        thread = threading.Thread(target=bandwidths, args=(rank, world, count), daemon=True)
         thread.start()
         thread.join(max(0.0, began + SECONDS - time.monotonic()))
 
@@ -376,8 +436,8 @@ def main(file: str) -> int:
     if rank == 0:
         bad = bool(first(store, names, expected, began))
     else:
-        whole = json.loads(store.get("start"))
-        measure(store, rank, len(names), whole, began)
+        count = json.loads(store.get("start"))
+        measure(store, rank, len(names), count, began)
         bad = json.loads(store.get("verdict"))
         store.set(f"heard/{rank}", "")
     return WRONG if bad else 0

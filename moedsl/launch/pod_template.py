@@ -6,11 +6,11 @@ Releases from 2.2 on do not have that field: they have `runtimePatches` (kubeflo
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 from moedsl.checker.clusters.facts import Cluster
+from moedsl.launch import gke
 from moedsl.launch.derive import Launch
 
 Json = dict[str, Any]
@@ -20,7 +20,6 @@ JOBSET = "jobset.sigs.k8s.io/jobset-name"
 """The label of all pods of a job."""
 MANAGED = {"app.kubernetes.io/managed-by": "moedsl"}
 _EFA = "vpc.amazonaws.com/efa"
-_INTERFACES = "networking.gke.io/interfaces"
 _KUEUE = "kueue.x-k8s.io/podset-"
 _REQUIREMENT = re.compile(r"(?P<key>\S+) (?P<operator>in|notin) \((?P<values>.*)\)")
 _TOLERATION = re.compile(r"(?P<key>[^=:]+)(?:=(?P<value>[^:]*))?(?::(?P<effect>.*))?")
@@ -46,19 +45,21 @@ def said(launch: Launch, cluster: Cluster) -> Json:
 def resources(launch: Launch, cluster: Cluster) -> dict[str, str]:
     """The resources of a pod besides its GPUs; what the cluster states wins."""
     efa = _pod(launch).get("efa_devices")
-    return ({_EFA: str(efa)} if efa else {}) | dict(cluster.resources)
+    return ({_EFA: efa} if efa else {}) | dict(cluster.resources)
 
 
-def _pod(launch: Launch) -> Json:
-    return {s.name: s.value for s in launch.pods}
+def _pod(launch: Launch) -> dict[str, str]:
+    return {s.name: s.text for s in launch.pods}
 
 
 def _template(launch: Launch, cluster: Cluster) -> Json:
     labels = {**(MANAGED if cluster.colocate else {}), **cluster.labels}
     metadata = {"labels": labels, "annotations": _annotations(launch, cluster)}
     volumes, container = _volumes(launch, cluster), _container(launch, cluster)
+    shared = [*volumes, *_daemon_volumes(launch)]
     spec = {
-        "volumes": [volume for volume, _ in volumes],
+        "volumes": [*{volume["name"]: volume for volume, _ in shared}.values()],
+        "initContainers": _daemons(launch),
         "imagePullSecrets": [{"name": name} for name in cluster.image_pull_secrets],
         "tolerations": [toleration(text) for text in cluster.tolerations],
         "affinity": _affinity(cluster),
@@ -79,9 +80,7 @@ def _annotations(launch: Launch, cluster: Cluster) -> dict[str, str]:
         "slice-size": str(launch.segment) if cluster.slice_topology and launch.segment else "",
     }
     kueue = {f"{_KUEUE}{name}": level for name, level in levels.items() if level}
-    networks = [{"interfaceName": name, "network": network} for name, network in cluster.interfaces.items()]
-    gke = {_INTERFACES: json.dumps(networks, separators=(",", ":"))} if networks else {}
-    return {**kueue, **gke, **cluster.annotations}
+    return {**kueue, **gke.annotated(_pod(launch), cluster.interfaces), **cluster.annotations}
 
 
 def toleration(text: str) -> Json:
@@ -114,7 +113,7 @@ def requirement(text: str) -> Json:
 def _container(launch: Launch, cluster: Cluster) -> Json:
     """The settings of the ranks' container; Kubeflow Trainer 2.1 has no field for a privileged one."""
     mounts = [mount for _, mount in _volumes(launch, cluster)]
-    privileged = _pod(launch).get("privileged") and cluster.trainer != "2.1"
+    privileged = _pod(launch).get("privileged") == "1" and cluster.trainer != "2.1"
     parts = {"volumeMounts": mounts, "securityContext": {"privileged": True} if privileged else {}}
     return {name: part for name, part in parts.items() if part}
 
@@ -123,21 +122,47 @@ def _volumes(launch: Launch, cluster: Cluster) -> list[tuple[Json, Json]]:
     """Each volume with its mount: folders of the node, the shared claim, devices, and memory for /dev/shm, which data
     loaders and NCCL use.
     """
-    pairs = [_host(i, mount) for i, mount in enumerate(cluster.mounts)]
+    pairs = [_host(f"mount-{i}", mount) for i, mount in enumerate(cluster.mounts)]
+    pairs += _named("fabric", _pod(launch).get("mounts"))
+    if socket := _pod(launch).get("daemon_socket"):
+        pairs.append(_socket(socket.partition(":")[2]))
     if cluster.pvc:
         volume = {"name": "shared", "persistentVolumeClaim": {"claimName": cluster.pvc}}
         pairs.append((volume, {"name": "shared", "mountPath": cluster.pvc_path}))
     if folder := _pod(launch).get("device_folder"):
         pairs.append(({"name": "devices", "hostPath": {"path": folder}}, {"name": "devices", "mountPath": folder}))
-    if cluster.shm:
-        volume = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": cluster.shm}}
+    if cluster.shm or "shm" in _pod(launch):
+        limit = {"sizeLimit": cluster.shm} if cluster.shm else {}
+        volume = {"name": "shm", "emptyDir": {"medium": "Memory", **limit}}
         pairs.append((volume, {"name": "shm", "mountPath": "/dev/shm"}))
-    return pairs
+    first = {pair[1]["mountPath"]: pair for pair in reversed(pairs)}  # the cluster's own mounts win
+    return [pair for pair in pairs if first[pair[1]["mountPath"]] is pair]
 
 
-def _host(number: int, mount: str) -> tuple[Json, Json]:
+def _daemons(launch: Launch) -> list[Json]:
+    """The daemon of the fabric, if the pods have one."""
+    pod = _pod(launch)
+    return [gke.sidecar(pod, [mount for _, mount in _daemon_volumes(launch)])] if "daemon" in pod else []
+
+
+def _daemon_volumes(launch: Launch) -> list[tuple[Json, Json]]:
+    """The volumes of the daemon with its mounts; it shares that of the sockets with the ranks."""
+    pod = _pod(launch)
+    pairs = _named("daemon", pod.get("daemon_mounts"))
+    return [*pairs, _socket(pod["daemon_socket"].partition(":")[0])] if "daemon_socket" in pod else pairs
+
+
+def _socket(path: str) -> tuple[Json, Json]:
+    return {"name": gke.SOCKET, "emptyDir": {}}, {"name": gke.SOCKET, "mountPath": path}
+
+
+def _named(name: str, mounts: str | None) -> list[tuple[Json, Json]]:
+    """The folders of the node that a rule mounts."""
+    return [_host(f"{name}-{i}", mount) for i, mount in enumerate(mounts.split(","))] if mounts else []
+
+
+def _host(name: str, mount: str) -> tuple[Json, Json]:
     """A volume and its mount for ``/on/the/node:/in/the/container``, with ``:ro`` if it is only read."""
     source, target, *options = mount.split(":")
-    name = f"mount-{number}"
     read_only = {"readOnly": True} if "ro" in ",".join(options).split(",") else {}
     return {"name": name, "hostPath": {"path": source}}, {"name": name, "mountPath": target, **read_only}

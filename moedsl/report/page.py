@@ -18,6 +18,7 @@ from moedsl.report import ranks, schedule, trades
 from moedsl.report.measured import NOTHING, Measured
 from moedsl.report.ticks import shares
 from moedsl.schema.axes import show
+from moedsl.schema.machines import Machines, machines
 
 MOST_RANKS = 1024
 """The most ranks to draw; of a larger world, the first NVLink domains."""
@@ -29,6 +30,8 @@ KINDS = {
     "reuse": "MoE with shared keys", "window": "MoE with a window", "mtp": "MTP",
 }  # fmt: skip
 """A stage's layers in words."""
+PLACES = {"rack": "racks", "domain": "NVLink domains", "node": "nodes", "rail": "rails"}
+_MESHES = ((ranks.ATTENTION, "attention"), (ranks.EXPERTS, "experts"))
 SIGN = '<meta name="generator" content="moedsl report">'
 """The marker by which a report is known."""
 COLOURS = ("#3b6fb6", "#7aa6d6", "#c9803a", "#5a9a5a", "#a9a9a9", "#8a6bb0", "#c0504d", "#d8b24a", "#4aa3a3", "#6b6b6b")
@@ -134,33 +137,41 @@ def timeline(p: Plan) -> dict[str, Any] | None:
 
 
 def meshes(p: Plan) -> dict[str, Any]:
-    """Both meshes over nodes and NVLink domains; the groups of rank 0 are marked."""
-    node, whole = p.device.gpus_per_node, p.device.nvlink_domain
-    domain = ranks.used(p.layout.to_json(), node, whole)
-    world = ranks.place(p.layout.to_json(), p.gpus, node, domain)
-    drawn = world[: max(MOST_RANKS // domain, 1) * domain]
-    panels = [
-        _panel(drawn, names, title) for names, title in ((ranks.ATTENTION, "attention"), (ranks.EXPERTS, "experts"))
-    ]
-    spans = [{"axis": a, **_span(world, a)} for a in dict.fromkeys((*ranks.ATTENTION, *ranks.EXPERTS))]
-    sizes = {"drawn": len(drawn), "gpus": len(world), "node": node, "domain": domain, "whole": whole}
-    return {"panels": [_groups(drawn), *panels], "spans": spans, "machines": _machines(world), **sizes}
+    """Both meshes over nodes, NVLink domains and racks; the groups of rank 0 are marked."""
+    node, whole, layout = p.device.gpus_per_node, p.device.nvlink_domain, p.layout.to_json()
+    known = (p.racks.nodes_per_rack, p.racks.rails or 0) if p.racks else ()
+    on = machines(layout, p.gpus, node, whole, *known)
+    world = ranks.place(layout, p.gpus, on)
+    unit = max(on.domain, on.rack)
+    drawn = world[: max(MOST_RANKS // unit, 1) * unit]
+    panels = [_groups(drawn, on), *(_panel(drawn, on, *of) for of in _MESHES)]
+    places = [*(["rack"] if on.rack else []), "domain", "node", *(["rail"] if on.rails else [])]
+    spans = [{"axis": a, **_span(world, a, places)} for a in dict.fromkeys((*ranks.ATTENTION, *ranks.EXPERTS))]
+    sizes = {"drawn": len(drawn), "gpus": len(world), "whole": whole, "on": on, "racks": p.racks}
+    return {
+        "panels": panels,
+        "spans": spans,
+        "places": [{"name": n, "title": PLACES[n]} for n in places],
+        "machines": _machines(world, places),
+        **sizes,
+    }
 
 
-def _machines(world: list[ranks.Rank]) -> dict[str, Any]:
-    """How many expert groups stay on NVLink, and the machines of each pipeline stage."""
+def _machines(world: list[ranks.Rank], places: Sequence[str]) -> dict[str, Any]:
+    """How many expert groups stay on NVLink and in a rack, and the machines of each pipeline stage."""
     groups = ranks.expert_groups(world)
-    within = {name: sum(len({getattr(r, name) for r in group}) == 1 for group in groups) for name in ("domain", "node")}
+    names = [name for name in places if name != "rail"]
+    within = {name: sum(len({getattr(r, name) for r in group}) == 1 for group in groups) for name in names}
     rows = [
         {
             "stage": stage[0].stage,
             "gpus": len(stage),
             "groups": len(ranks.expert_groups(stage)),
-            **{f"{name}s": _numbers([getattr(r, name) for r in stage]) for name in ("domain", "node")},
+            "on": [_numbers([getattr(r, name) for r in stage]) for name in names],
         }
         for stage in ranks.stages(world)
     ]
-    return {"groups": len(groups), **within, "rows": rows}
+    return {"groups": len(groups), "within": within, "rows": rows, "places": [PLACES[name] for name in names]}
 
 
 def _numbers(found: list[int]) -> str:
@@ -174,31 +185,41 @@ def _numbers(found: list[int]) -> str:
     return ", ".join(f"{a}-{b}" if b > a else f"{a}" for a, b in out)
 
 
-def _span(world: list[ranks.Rank], axis: str) -> dict[str, int]:
-    domains, nodes = ranks.crossing(world, axis)
-    return {"domains": domains, "nodes": nodes, "size": sum(r.shares(world[0], axis) for r in world)}
+def _span(world: list[ranks.Rank], axis: str, places: Sequence[str]) -> dict[str, Any]:
+    return {"on": ranks.crossing(world, axis, places), "size": sum(r.shares(world[0], axis) for r in world)}
 
 
-def _groups(drawn: list[ranks.Rank]) -> dict[str, Any]:
+def _groups(drawn: list[ranks.Rank], on: Machines) -> dict[str, Any]:
     """The expert groups and pipeline stages on the machines, each GPU with the number of its group."""
     numbers = {r.rank: number for number, group in enumerate(ranks.expert_groups(drawn)) for r in group}
-    return _on_machines(drawn, lambda r: _group_cell(r, numbers[r.rank]), "expert groups by number")
+    return _on_machines(drawn, on, lambda r: _group_cell(r, numbers[r.rank], on), "expert groups by number")
 
 
-def _group_cell(r: ranks.Rank, number: int) -> dict[str, Any]:
+def _group_cell(r: ranks.Rank, number: int, on: Machines) -> dict[str, Any]:
     title = f"rank {r.rank}: expert group {number}, stage {r.stage}, node {r.node}, NVLink domain {r.domain}"
+    title += f", rack {r.rack}" if on.rack else ""
+    title += f", rail {r.rail}" if on.rails else ""
     return {"title": title, **_coloured(r), "mark": str(number)}
 
 
-def _panel(drawn: list[ranks.Rank], names: tuple[str, ...], title: str) -> dict[str, Any]:
-    return _on_machines(drawn, lambda r: _cell(r, drawn[0], names), title)
+def _panel(drawn: list[ranks.Rank], on: Machines, names: tuple[str, ...], title: str) -> dict[str, Any]:
+    return _on_machines(drawn, on, lambda r: _cell(r, drawn[0], names), title)
 
 
-def _on_machines(drawn: list[ranks.Rank], cell: Callable[[ranks.Rank], dict[str, Any]], title: str) -> dict[str, Any]:
-    domains: dict[int, dict[int, list[dict[str, Any]]]] = {}
+def _on_machines(
+    drawn: list[ranks.Rank], on: Machines, cell: Callable[[ranks.Rank], dict[str, Any]], title: str
+) -> dict[str, Any]:
+    """Cells by rack, NVLink domain and node; what is in no rack is in one without a number."""
+    racks: dict[int | None, dict[int, dict[int, list[dict[str, Any]]]]] = {}
     for r in drawn:
-        domains.setdefault(r.domain, {}).setdefault(r.node, []).append(cell(r))
-    return {"title": title, "domains": [{"domain": d, "nodes": [*nodes.values()]} for d, nodes in domains.items()]}
+        rack = racks.setdefault(r.rack if on.rack else None, {})
+        rack.setdefault(r.domain, {}).setdefault(r.node, []).append(cell(r))
+    rails = [r.rail for r in drawn[: on.node]] if on.rails else []
+    found = [
+        {"rack": rack, "domains": [{"domain": d, "nodes": [*nodes.values()]} for d, nodes in domains.items()]}
+        for rack, domains in racks.items()
+    ]
+    return {"title": title, "racks": found, "rails": rails}
 
 
 def _coloured(r: ranks.Rank) -> dict[str, str]:

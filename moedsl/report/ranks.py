@@ -1,4 +1,4 @@
-"""Place each rank of a plan: its GPU in node and NVLink domain, its coordinates in both meshes.
+"""Place each rank of a plan: its GPU in node, NVLink domain, rack and rail, its coordinates in both meshes.
 
 Megatron-Core numbers ranks tp fastest, then cp, dp, pp for attention, and etp, ep, edp, pp for the experts
 (megatron/core/parallel_state.py).
@@ -6,12 +6,14 @@ Megatron-Core numbers ranks tp fastest, then cp, dp, pp for attention, and etp, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from attrs import frozen
 
 from moedsl.schema.axes import ATTENTION, EXPERTS
+from moedsl.schema.machines import Machines
 
 
 @frozen
@@ -21,6 +23,8 @@ class Rank:
     rank: int
     node: int
     domain: int
+    rack: int
+    rail: int
     attention: tuple[int, ...]
     experts: tuple[int, ...]
 
@@ -39,10 +43,16 @@ class Rank:
         return mine[:at] + mine[at + 1 :] == theirs[:at] + theirs[at + 1 :]
 
 
-def place(layout: Mapping[str, Any], gpus: int, per_node: int, domain: int) -> list[Rank]:
+def place(layout: Mapping[str, Any], gpus: int, on: Machines) -> list[Rank]:
     """Every rank of the world."""
     attention, experts = ([int(layout[n]) for n in names] for names in (ATTENTION, EXPERTS))
-    return [Rank(r, r // per_node, r // domain, _digits(r, attention), _digits(r, experts)) for r in range(gpus)]
+    ranks = np.arange(gpus)
+    racks = on.racks(ranks) if on.rack else on.domains(ranks)
+    places = zip(on.nodes(ranks), on.domains(ranks), racks, on.on_rails(ranks), strict=True)
+    return [
+        Rank(r, int(node), int(domain), int(rack), int(rail), _digits(r, attention), _digits(r, experts))
+        for r, (node, domain, rack, rail) in enumerate(places)
+    ]
 
 
 def _digits(rank: int, sizes: list[int]) -> tuple[int, ...]:
@@ -71,18 +81,7 @@ def _by(ranks: list[Rank], key: Callable[[Rank], Any]) -> list[list[Rank]]:
     return [*found.values()]
 
 
-def used(layout: Mapping[str, Any], per_node: int, domain: int) -> int:
-    """The GPUs of each NVLink domain that a job uses, so that no expert group crosses one (Slurm's --segment, in
-    nodes).
-
-    It is the whole domain if a group is larger than it, or if its part would not be whole nodes.
-    """
-    group = int(layout["etp"]) * int(layout["ep"])
-    part = domain // group * group
-    return part if part and part % per_node == 0 else domain
-
-
-def crossing(ranks: list[Rank], axis: str) -> tuple[int, int]:
-    """The numbers of NVLink domains and of nodes that the group of rank 0 on an axis spans."""
+def crossing(ranks: list[Rank], axis: str, places: Sequence[str]) -> dict[str, int]:
+    """On how many of each kind of place (domain, node, rack, rail) the group of rank 0 on an axis is."""
     group = [r for r in ranks if r.shares(ranks[0], axis)]
-    return len({r.domain for r in group}), len({r.node for r in group})
+    return {place: len({getattr(r, place) for r in group}) for place in places}

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from moedsl.schema.axes import ATTENTION, EXPERTS
 
@@ -53,11 +54,19 @@ def _sizes(layout: Mapping[str, Any], mesh: tuple[str, ...], pp_before_dp: bool)
     return {axis: int(layout[axis]) for axis in (*inner, *outer)}
 
 
+def rows(layout: Mapping[str, Any], *axes: str) -> NDArray[np.int64]:
+    """The groups whose members differ only along these axes of one mesh, a row each."""
+    mesh = ATTENTION if set(axes) <= set(ATTENTION) else EXPERTS
+    return _table(_sizes(layout, mesh, False), set(axes))
+
+
 def _vary(sizes: dict[str, int], axes: set[str]) -> list[list[int]]:
-    """The groups whose members differ only along `axes`."""
+    return sorted(sorted(row) for row in _table(sizes, axes).tolist())
+
+
+def _table(sizes: dict[str, int], axes: set[str]) -> NDArray[np.int64]:
     names = list(reversed(sizes))
     ranks = np.arange(prod(sizes.values())).reshape([sizes[n] for n in names])
     last = [n for n in names if n in axes]
     first = [n for n in names if n not in axes]
-    table = ranks.transpose([names.index(n) for n in (*first, *last)]).reshape(-1, prod(sizes[n] for n in last))
-    return sorted(sorted(row) for row in table.tolist())
+    return ranks.transpose([names.index(n) for n in (*first, *last)]).reshape(-1, prod(sizes[n] for n in last))

@@ -1,4 +1,4 @@
-"""What a cluster states of its storage and its failures; 0 where it states nothing."""
+"""What a cluster states of its storage, its failures and its racks; 0 where it states nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from moedsl.classes.fields import frozen
 
 @frozen
 class Site:
-    """The facts of a cluster that decide how a run saves."""
+    """The facts of a cluster that a plan reads."""
 
     storage_write: float = 0.0
     """Bytes/s that the shared file system takes from the nodes of a job together."""
@@ -17,3 +17,7 @@ class Site:
     """The most seconds of training to lose to one failure."""
     local_disk: str = ""
     """A folder on each node's own disk; empty if there is none."""
+    nodes_per_rack: int = 0
+    """Nodes below the same leaf switches."""
+    rails: int = 0
+    """Network adapters of a node, each with a leaf switch of its own."""

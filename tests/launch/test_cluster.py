@@ -34,6 +34,7 @@ def ids(text: str) -> list[str]:
 def test_every_fact_is_read() -> None:
     made = cluster(
         """executor slurm; default on; hardware gb200; gpus_per_node 4; nodes 64; topology off; numa off
+        nodes_per_rack 16; rails 4
         rank_logs on; chain on; retries 2; requeue off; spare_nodes 1
         account proj_x; partition "batch-long"; qos normal; time "2-00:00:00"; job_name_prefix "x-y."; request gres
         launcher torchrun; container "nvcr.io/nvidia/nemo:26.02"; mounts ["/lustre:/lustre", "/data:/data:ro"]
@@ -44,7 +45,7 @@ def test_every_fact_is_read() -> None:
         srun_args ["--cpu-bind=none"]; sbatch { reservation "big one"; kill_on_invalid_dep yes }
         storage_write 2 TB/s; gpu_mtbf_days 1500; most_lost_minutes 30; local_disk "/raid/ckpt" """
     )
-    assert made.default and not made.topology and not made.numa and made.offline
+    assert made.default and made.topology == "off" and not made.numa and made.offline
     assert (made.nodes, made.gpus_per_node, made.port) == (64, 4, 2222)
     assert made.env == {"NCCL_DEBUG": "INFO", "B_2": "a b", "THREE": "3"}
     assert made.secrets == ("HF_TOKEN", "WANDB_API_KEY")
@@ -68,7 +69,7 @@ def test_every_fact_is_read() -> None:
         (f"{SLURM}; nodes many", "check.type"),
         (f"{SLURM}; nodes 4 GB", "check.type"),
         (f"{SLURM}; partition batch-long", "check.type"),
-        (f"{SLURM}; topology sometimes", "check.type"),
+        (f"{SLURM}; topology sometimes", "check.unknown_word"),
         (f"{SLURM}; time soon", "check.cluster"),
         (f"{SLURM}; namespace x", "check.cluster"),
         (f"{SLURM}; host example", "check.cluster"),

@@ -287,7 +287,7 @@ def test_a_mistake_in_a_rule_of_launches(member: str, id: str) -> None:
 def test_json_has_the_contracts_keys() -> None:
     made = to_json(launch(plan("h100", 16, {"ep": 8}), slurm("h100")))
     sizes = {"nodes", "gpus_per_node", "tasks_per_node", "ranks_per_node", "numa_binding", "cores_per_rank", "segment"}
-    sizes |= {"spare_nodes", "network"}
+    sizes |= {"spare_nodes", "network", "nvlink"}
     lists = {"environment", "ft_launcher", "srun", "sbatch", "pods", "settings"}
     assert set(made) == sizes | lists | {"name", "cluster", "executor", "secrets", "chain"}
     keys = {"name", "value", "origin", "rule", "because", "cite"}

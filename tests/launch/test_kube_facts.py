@@ -31,10 +31,13 @@ EVERY_FACT = """namespace training; queue moe; priority high
     slice_topology "cloud.google.com/gce-topology-subblock"
     labels ["example.org/team=moe"]; annotations ["example.org/note=a b"]
     interfaces ["eth2=rdma-0", "eth3=rdma-1"]; resources ["rdma/ib=8", "cpu=96", "memory=1500Gi"]; privileged on"""
+NETWORKS = '["eth1=vpc1", "eth2=vpc2"]'
 FACTS = {
     "none": PODS.format("h100"),
     "eks": f"{PODS.format('h100')}; fabric efa",
     "gke": f'{PODS.format("h200")}; fabric gib; queue moe; interfaces ["eth2=rdma-0"]',
+    "tcpx": f"{PODS.format('h100')}; fabric tcpx; interfaces {NETWORKS}",
+    "tcpxo": f"{PODS.format('h100')}; fabric tcpxo; interfaces {NETWORKS}",
     "every": f"{PODS.format('gb200')}; fabric gib; {EVERY_FACT}",
 }
 RELEASES = {"2.1": ("2.1.0",), "2.2": ("2.2.1", "2.3.0"), "none": ("2.1.0", "2.2.1", "2.3.0")}
@@ -109,7 +112,9 @@ def test_every_fact_is_in_the_manifest(trainer: str) -> None:
         "kueue.x-k8s.io/podset-required-topology": "cloud.google.com/gce-topology-block",
         "kueue.x-k8s.io/podset-slice-required-topology": "cloud.google.com/gce-topology-subblock",
         "kueue.x-k8s.io/podset-slice-size": "16",
-        "networking.gke.io/interfaces": '[{"interfaceName":"eth2","network":"rdma-0"},'
+        "networking.gke.io/default-interface": "eth0",
+        "networking.gke.io/interfaces": '[{"interfaceName":"eth0","network":"default"},'
+        '{"interfaceName":"eth2","network":"rdma-0"},'
         '{"interfaceName":"eth3","network":"rdma-1"}]',
         "example.org/note": "a b",
     }
@@ -178,6 +183,15 @@ def test_a_mistake_in_a_fact_is_a_diagnostic(fact: str, id: str) -> None:
     from tests.launch.launches import read
 
     assert [d.id for d in read(f"{PODS.format('h100')}; {fact}")[1]] == [id]
+
+
+def test_a_slice_is_a_part_of_a_rack() -> None:
+    """Eight nodes with groups of one node each: four of the six nodes of a rack divide them."""
+    facts = f"{PODS.format('h100')}; queue moe; nodes_per_rack 6"
+    body, _ = made(f'{facts}; slice_topology "cloud.google.com/gce-topology-subblock"')
+    annotations = pod_of(body)["metadata"]["annotations"]
+    assert annotations["kueue.x-k8s.io/podset-slice-size"] == "4"
+    assert ids(plan("h100", 64, {"ep": 8}), cluster(facts)) == [("warning", "std.racks.scheduler_is_asked")]
 
 
 def test_what_kueue_reads_needs_a_queue() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,18 +19,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moedsl.launch import node_check
+from tests.launch import shaped_network
+from tests.launch.launch_needs import unable
 
 Json = dict[str, Any]
 NAMES = ["n1", "n2", "n3", "n4"]
-EXPECTED = {"gpus": 2, "network": 50e9, "folder": "/ckpt"}
+EXPECTED = {"gpus": 2, "network": 50e9, "nvlink": 450e9, "folder": "/ckpt"}
 
 
 def report(i: int, **more: Any) -> Json:
     """What a good node of four says."""
     gpus = [{"name": f"GPU {n}", "driver": "580.65.06", "clock": "1980", "links": 18} for n in range(2)]
-    pairs = dict.fromkeys(map(str, node_check.partners(i, 4)), 45e9)
+    pairs = {str(p): [45e9, 45e9] for p in node_check.partners(i, 4)}
     return {"node": NAMES[i], "problems": [], "gpus": gpus, "write": 2e9, "time": 1000.0, "joined": True, "backend": "nccl",
-            "pairs": pairs, "ring": 40e9, **more}  # fmt: skip
+            "copies": [390e9, 390e9], "pairs": pairs, "ring": 40e9, **more}  # fmt: skip
 
 
 def gpus_with(field: str, value: object) -> list[Json]:
@@ -44,8 +47,10 @@ def gpus_with(field: str, value: object) -> list[Json]:
     ({"gpus": gpus_with("links", 12)}, "the number of NVLinks of GPU 1 is 12, of most GPUs 18"),
     ({"time": 1042.5}, "its clock is +42.5 s from that of most nodes"),
     ({"time": 998.9}, None),
-    ({"pairs": {"0": 10e9, "1": 9e9}}, "it exchanges 10 GB/s with its neighbours, most nodes 45 GB/s"),
-    ({"pairs": {"0": 10e9, "1": 40e9}}, None),
+    ({"pairs": {"0": [45e9, 10e9], "1": [45e9, 9e9]}},
+     "it exchanges 10 GB/s with its neighbours through GPU 1, most nodes 45 GB/s"),
+    ({"pairs": {"0": [10e9, 44e9], "1": [40e9, 9e9]}}, None),
+    ({"copies": [390e9, 25e9]}, "GPU 1 copies 25 GB/s to GPU 0, most GPUs 390 GB/s"),
 ])  # fmt: skip
 def test_a_node_that_differs_is_bad(wrong: Json, text: str | None) -> None:
     reports = {i: report(i, **(wrong if i == 2 else {})) for i in range(4)}
@@ -53,28 +58,52 @@ def test_a_node_that_differs_is_bad(wrong: Json, text: str | None) -> None:
 
 
 def test_a_slow_network_is_bad_on_every_node() -> None:
-    reports = {i: report(i, pairs={"0": 20e9}) for i in range(4)}
+    reports = {i: report(i, pairs={"0": [20e9]}) for i in range(4)}
     found = list(node_check.judge(reports, NAMES, EXPECTED))
     assert [line.split()[1] for line in found] == NAMES
     assert "it exchanges 20 GB/s with its neighbours, and its network has 50 GB/s" in found[0]
-    on_cpus = {i: report(i, pairs={"0": 1e9 + i}, backend="gloo") for i in range(4)}
+    on_cpus = {i: report(i, pairs={"0": [1e9 + i]}, copies=[], backend="gloo") for i in range(4)}
     assert not list(node_check.judge(on_cpus, NAMES, EXPECTED))
 
 
+def test_slow_nvlink_is_bad_on_every_node() -> None:
+    found = list(node_check.judge({0: report(0, copies=[100e9, 120e9])}, NAMES[:1], EXPECTED))
+    assert found == [f"node n1 is bad: GPU {gpu} copies {rate} GB/s to GPU {1 - gpu}, and NVLink has 450 GB/s"
+                     for gpu, rate in enumerate((100, 120))]  # fmt: skip
+
+
+def test_copies_are_as_fast_as_another_clock_says() -> None:
+    """Between two places in memory; PyTorch's own timer measures the same copy. The machine may be busy."""
+    from torch.utils.benchmark import Timer
+
+    size = 32 << 20
+    setup = "import torch; a, b = torch.zeros(n // 4), torch.zeros(n // 4); a.copy_(b)"
+    seconds = Timer("a.copy_(b)", setup, globals={"n": size}).timeit(5).mean
+    rates = node_check.copies(["cpu", "cpu"], size, lambda: None)
+    assert len(rates) == 2 and node_check.copies(["cpu"], size, lambda: None) == []
+    assert all(0.1 < rate * seconds / size < 10 for rate in rates)
+
+
 def test_a_node_without_an_answer_is_bad() -> None:
-    reports = {i: {k: v for k, v in report(i).items() if k not in ("pairs", "backend")} for i in (0, 1, 3)}
+    parts = ("copies", "pairs", "ring", "backend")
+    reports = {i: {k: v for k, v in report(i).items() if k not in parts} for i in (0, 1, 3)}
     assert list(node_check.judge(reports, NAMES, EXPECTED)) == ["node n3 is bad: it did not answer within 60 s"]
 
 
 def test_a_network_that_hangs_names_those_who_wait() -> None:
     hung = [{k: v for k, v in report(i).items() if k not in ("pairs", "ring")} for i in range(4)]
-    reports = {0: report(0), 1: report(1), 2: hung[2], 3: hung[3]}
+    far = [{k: v for k, v in report(i).items() if k != "ring"} for i in range(4)]
+    reports = {0: far[0], 1: far[1], 2: hung[2], 3: hung[3]}
     assert [line.partition(":")[0] for line in node_check.judge(reports, NAMES, EXPECTED)] == [
         "node n3 is bad", "node n4 is bad"
     ]  # fmt: skip
     assert list(node_check.judge(dict(enumerate(hung)), NAMES, EXPECTED)) == [
         "the network test ended on no node within 120 s"
     ]
+    halfway = {**far[1], "pairs": {"0": [45e9, 45e9], "2": [45e9]}}  # a network of the second GPUs that hangs
+    assert [line.partition(" with ")[0] for line in node_check.judge({**dict(enumerate(far)), 1: halfway}, NAMES, EXPECTED)] == [
+        "node n2 is bad: its network test"
+    ]  # fmt: skip
     hung[1]["joined"] = False  # its GPU never starts, and the others wait for it
     assert list(node_check.judge(dict(enumerate(hung)), NAMES, EXPECTED)) == [
         "node n2 is bad: it did not join the network test"
@@ -187,16 +216,18 @@ def test_an_old_python_reads_it() -> None:
 def nodes(tmp_path: Path) -> Callable[..., tuple[list[int], str]]:
     """Run the check on processes of this machine, with shorter limits; the exit codes, and all that they print."""
     source = Path(node_check.__file__).read_text()
-    (tmp_path / "check.py").write_text(
-        source.replace("SECONDS = 120.0", "SECONDS = 60.0").replace("JUDGED_S = 15.0", "JUDGED_S = 5.0")
-    )
-    (tmp_path / "check.json").write_text(json.dumps({"gpus": 0, "network": 50e9, "folder": str(tmp_path)}))
+    for name, value in (("SECONDS = 120.0", "60.0"), ("JUDGED_S = 15.0", "5.0"), ("REPEATS = 5", "2")):
+        assert name in source
+        source = source.replace(name, f"{name.partition(' ')[0]} = {value}")
+    (tmp_path / "check.py").write_text(source)
+    expected = {"gpus": 0, "network": 50e9, "nvlink": 0, "folder": str(tmp_path)}
+    (tmp_path / "check.json").write_text(json.dumps(expected))
 
-    def run(names: str, present: Sequence[int], **more: str) -> tuple[list[int], str]:
-        own = {"SLURM_JOB_NODELIST": names, "SLURM_JOB_ID": str(os.getpid()), "MASTER_ADDR": "127.0.0.1"}
+    def run(names: str, present: Sequence[int], on: Sequence[Sequence[str]] = (), **more: str) -> tuple[list[int], str]:
+        own = {"SLURM_JOB_NODELIST": names, "SLURM_JOB_ID": str(os.getpid()), "MASTER_ADDR": "127.0.0.1", **more}
         command = [sys.executable, "-c", _RUN.format(folder=str(tmp_path)), str(tmp_path / "check.json")]
-        each = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True,
-                                 env={**os.environ, **own, "SLURM_NODEID": str(i), "SLURMD_NODENAME": f"n{i + 1}", **more})
+        each = [subprocess.Popen([*(on[i] if on else ()), *command], stderr=subprocess.PIPE, text=True,
+                                 env={**os.environ, **own, "SLURM_NODEID": str(i), "SLURMD_NODENAME": f"n{i + 1}"})
                 for i in present]  # fmt: skip
         said = [process.communicate(timeout=200)[1] for process in each]
         return [process.returncode for process in each], "".join(said)
@@ -208,6 +239,8 @@ _RUN = """
 import os, sys, time
 sys.path.insert(0, {folder!r})
 import check
+check.devices = lambda count: ["cpu"] * int(os.environ.get("PLACES", "1"))
+check.BYTES["gloo"] = int(os.environ.get("SENT", "512")) << 10
 if os.environ.get("LATE") == os.environ["SLURMD_NODENAME"]:
     now = time.time
     time.time = lambda: now() + 30
@@ -215,18 +248,47 @@ code = check.main(sys.argv[1])
 sys.stderr.flush()
 os._exit(code)
 """
+SHAPED = {"MASTER_ADDR": "10.0.0.1", "GLOO_SOCKET_IFNAME": "eth0"}
+FAST, SLOW = 100, 5
+"""Megabits a second of a network of known speed."""
 
 
-def test_good_nodes(nodes: Callable[..., tuple[list[int], str]]) -> None:
-    codes, said = nodes("n[1-3]", [0, 1, 2])
-    assert codes == [0, 0, 0] and "moedsl: nodes are good: 3 in" in said, said
-    assert "all_reduce" in said and "is bad" not in said
+@pytest.fixture
+def network() -> None:
+    if reason := shaped_network.why_not():
+        unable(reason)
 
 
-def test_a_clock_that_is_wrong(nodes: Callable[..., tuple[list[int], str]]) -> None:
-    codes, said = nodes("n[1-3]", [0, 1, 2], LATE="n2")
-    assert codes == [79, 79, 79] and said.count("is bad") == 1, said
+def measured(pattern: str, said: str) -> float:
+    """Megabits a second of a line that the check prints."""
+    found = re.search(pattern + r" ([0-9.e+-]+) GB/s", said)
+    assert found, said
+    return 8000 * float(found[1])
+
+
+def test_good_nodes_on_a_network_of_known_speed(network: None, nodes: Callable[..., tuple[list[int], str]]) -> None:
+    """A sum over all nodes moves 2 (n - 1) / n of its bytes through each, as the counter of the network's card says.
+    Between two nodes, gloo sends one way at a time, so that each gets half. Each node has two places for tensors.
+    """
+    with shaped_network.shaped([f"{FAST}mbit"] * 3) as on:
+        codes, said = nodes("n[1-3]", [0, 1, 2], on, **SHAPED, SENT="4096", PLACES="2")
+        sent = shaped_network.sent_bytes(on[0])
+    assert codes == [0, 0, 0] and "moedsl: nodes are good: 3 in" in said and "is bad" not in said, said
+    assert 0.4 * FAST < 2 * measured(r"slowest pair n\d and n\d with", said) < 1.05 * FAST, said
+    assert 0.2 * FAST < measured("all_reduce", said) < 1.05 * FAST, said
+    assert sent == pytest.approx(3 * (4 << 20) * (2 + 4 / 3), rel=0.08)  # twice to its neighbour, and in the sum
+    assert measured("slowest copy between GPUs", said) > FAST
+
+
+def test_a_clock_that_is_wrong_and_a_slow_node(network: None, nodes: Callable[..., tuple[list[int], str]]) -> None:
+    with shaped_network.shaped([f"{rate}mbit" for rate in (FAST, FAST, FAST, SLOW)]) as on:
+        codes, said = nodes("n[1-4]", [0, 1, 2, 3], on, **SHAPED, LATE="n2")
+    assert codes == [79] * 4 and said.count("is bad") == 2, said
     assert "node n2 is bad: its clock is +30.0 s" in said
+    assert 0.4 * SLOW < 2 * measured("node n4 is bad: it exchanges", said) < 1.3 * SLOW, (
+        said
+    )  # with two bursts of 32 kB
+    assert 0.4 * FAST < 2 * measured("neighbours, most nodes", said) < 1.3 * FAST, said
 
 
 def test_a_node_that_never_comes_costs_bounded_time(nodes: Callable[..., tuple[list[int], str]]) -> None:

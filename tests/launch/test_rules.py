@@ -68,6 +68,11 @@ def wide(ep: int, dispatcher: str) -> Job:
     return plan("gb200", 288, {"ep": ep, "pp": 3}, dispatcher=dispatcher), slurm("gb200")
 
 
+def racked(nodes: int, facts: str = "") -> Job:
+    """Eight nodes, expert groups on two of them, and racks of that many."""
+    return plan("h100", 64, {"ep": 16}), slurm("h100", f"nodes_per_rack {nodes}; {facts}")
+
+
 def corpus(fields: dict[str, str]) -> Job:
     """A job on a corpus of its own that sets those fields."""
     given, on = job()
@@ -81,7 +86,11 @@ IMAGE = job(facts='container "nvcr.io/nvidia/nemo:26.02"')
 USER_BUFFERS = job(field="ddp.nccl_ub")
 OFFLOAD = job(field="model.fine_grained_activation_offloading")
 HANDLER = job(field="train.exit_signal_handler")
-EFA, GIB, TCPXO = fabric("efa"), fabric("gib"), fabric("tcpxo")
+EFA, GIB, TCPX, TCPXO = fabric("efa"), fabric("gib"), fabric("tcpx"), fabric("tcpxo")
+GKE = 'trainer none; interfaces ["eth1=vpc1"]; fabric'
+PODS_GIB, PODS_TCPX, PODS_TCPXO = pods("h200", f"{GKE} gib"), pods("h100", f"{GKE} tcpx"), pods("h100", f"{GKE} tcpxo")
+HOST = "/sys:/hostsysfs,/proc/sys:/hostprocsysfs"
+GPUS = ",".join([*(f"/dev/nvidia{i}" for i in range(8)), "/dev/nvidiactl", "/dev/nvidia-uvm"])
 PODS_EFA = pods("h100", "trainer 2.2; fabric efa")
 HCA = 'hca [mlx5_0, "mlx5_3:1"]'
 ADAPTERS = fabric("infiniband", HCA, dispatcher="deepep")
@@ -143,6 +152,86 @@ CASES: dict[str, Judged | Derived] = {
     "std.tcpxo.NCCL_ALGO": Derived(TCPXO, "Ring,Tree", GIB),
     "std.tcpxo.NCCL_PROTO": Derived(TCPXO, "Simple", GIB),
     "std.tcpxo.NCCL_NET_GDR_LEVEL": Derived(TCPXO, "PIX", GIB),
+    "std.tcpx.NCCL_GPUDIRECTTCPX_SOCKET_IFNAME": Derived(TCPX, "eth1,eth2,eth3,eth4", TCPXO),
+    "std.tcpx.NCCL_GPUDIRECTTCPX_CTRL_DEV": Derived(TCPX, "eth0", TCPXO),
+    "std.tcpx.NCCL_GPUDIRECTTCPX_TX_BINDINGS": Derived(
+        TCPX, "eth1:8-21,112-125;eth2:8-21,112-125;eth3:60-73,164-177;eth4:60-73,164-177", TCPXO
+    ),
+    "std.tcpx.NCCL_GPUDIRECTTCPX_RX_BINDINGS": Derived(
+        TCPX, "eth1:22-35,126-139;eth2:22-35,126-139;eth3:74-87,178-191;eth4:74-87,178-191", TCPXO
+    ),
+    "std.tcpx.NCCL_GPUDIRECTTCPX_FORCE_ACK": Derived(TCPX, 0, TCPXO),
+    "std.tcpx.NCCL_SOCKET_IFNAME": Derived(TCPX, "eth0", TCPXO),
+    "std.tcpx.hardware": Judged(TCPX, fabric("tcpx", on="h200")),
+    "std.tcpx.NCCL_GPUDIRECTTCPX_PROGRAM_FLOW_STEERING_WAIT_MICROS": Derived(TCPX, 50000, PODS_TCPX, 500000),
+    "std.tcpx.NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX": Derived(TCPX, "/run/tcpx", PODS_TCPX, "/tmp"),
+    "std.tcpx.LD_LIBRARY_PATH": Derived(
+        TCPX, "/usr/local/nvidia/lib64:/usr/local/tcpx/lib64", job(facts="fabric tcpx")
+    ),
+    "std.tcpx_pods.NCCL_CROSS_NIC": Derived(PODS_TCPX, 0, TCPX),
+    "std.tcpx_pods.NCCL_ALGO": Derived(PODS_TCPX, "Ring", TCPX),
+    "std.tcpx_pods.NCCL_PROTO": Derived(PODS_TCPX, "Simple", TCPX),
+    "std.tcpx_pods.NCCL_NSOCKS_PERTHREAD": Derived(PODS_TCPX, 4, TCPX),
+    "std.tcpx_pods.NCCL_SOCKET_NTHREADS": Derived(PODS_TCPX, 1, TCPX),
+    "std.tcpx_pods.NCCL_NET_GDR_LEVEL": Derived(PODS_TCPX, "PIX", TCPX),
+    "std.tcpx_pods.NCCL_DYNAMIC_CHUNK_SIZE": Derived(PODS_TCPX, 524288, TCPX),
+    "std.tcpx_pods.NCCL_P2P_PXN_LEVEL": Derived(PODS_TCPX, 0, TCPX),
+    "std.tcpx_pods.NCCL_P2P_NET_CHUNKSIZE": Derived(PODS_TCPX, 524288, TCPX),
+    "std.tcpx_pods.NCCL_P2P_PCI_CHUNKSIZE": Derived(PODS_TCPX, 524288, TCPX),
+    "std.tcpx_pods.NCCL_P2P_NVL_CHUNKSIZE": Derived(PODS_TCPX, 1048576, TCPX),
+    "std.tcpx_pods.NCCL_BUFFSIZE": Derived(PODS_TCPX, 4194304, TCPX),
+    "std.tcpx_pods.NCCL_MAX_NCHANNELS": Derived(PODS_TCPX, 8, TCPX),
+    "std.tcpx_pods.NCCL_MIN_NCHANNELS": Derived(PODS_TCPX, 8, TCPX),
+    "std.tcpxo_pods.NCCL_FASTRAK_CTRL_DEV": Derived(PODS_TCPXO, "eth0", TCPXO),
+    "std.tcpxo_pods.NCCL_FASTRAK_IFNAME": Derived(PODS_TCPXO, "eth1,eth2,eth3,eth4,eth5,eth6,eth7,eth8", TCPXO),
+    "std.tcpxo_pods.NCCL_SOCKET_IFNAME": Derived(PODS_TCPXO, "eth0", TCPXO),
+    "std.gke.pod.mounts/1": Derived(
+        PODS_GIB, "/home/kubernetes/bin/nvidia:/usr/local/nvidia,/home/kubernetes/bin/gib:/usr/local/gib", PODS_TCPX
+    ),
+    "std.gke.pod.mounts/2": Derived(
+        PODS_TCPXO,
+        "/home/kubernetes/bin/nvidia:/usr/local/nvidia,/dev/aperture_devices:/dev/aperture_devices",
+        PODS_GIB,
+    ),
+    "std.gke.pod.mounts/3": Derived(PODS_TCPX, "/home/kubernetes/bin/nvidia/lib64:/usr/local/nvidia/lib64", PODS_EFA),
+    "std.gke.LD_LIBRARY_PATH": Derived(PODS_GIB, "/usr/local/nvidia/lib64", PODS_EFA),
+    "std.gke.pod.shm": Derived(PODS_GIB, True, pods("h200", 'fabric gib; shm "64Gi"')),
+    "std.gke.networks_are_named": Judged(PODS_TCPX, pods("h100", "trainer none; fabric tcpx")),
+    "std.daemon.daemon_has_a_field": Judged(PODS_TCPX, pods("h100", 'interfaces ["eth1=vpc1"]; fabric tcpx')),
+    "std.tcpx_daemon.pod.daemon": Derived(PODS_TCPX, "tcpx-daemon", PODS_GIB),
+    "std.tcpx_daemon.pod.daemon_image": Derived(
+        PODS_TCPX, "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpx/tcpgpudmarxd-dev:v2.0.11", PODS_GIB
+    ),
+    "std.tcpx_daemon.pod.daemon_command": Derived(
+        PODS_TCPX,
+        "/tcpgpudmarxd/build/app/tcpgpudmarxd --gpu_nic_preset a3vm --gpu_shmem_type fd"
+        " --uds_path /run/tcpx --setup_param '--verbose 128 2 0'",
+        PODS_GIB,
+    ),
+    "std.tcpx_daemon.pod.daemon_capabilities": Derived(PODS_TCPX, "NET_ADMIN", PODS_GIB),
+    "std.tcpx_daemon.pod.daemon_mounts": Derived(
+        PODS_TCPX, f"/home/kubernetes/bin/nvidia/lib64:/usr/local/nvidia/lib64,{HOST}", PODS_GIB
+    ),
+    "std.tcpx_daemon.pod.daemon_devices": Derived(PODS_TCPX, GPUS, PODS_GIB),
+    "std.tcpx_daemon.pod.daemon_socket": Derived(PODS_TCPX, "/run/tcpx:/tmp", PODS_GIB),
+    "std.tcpxo_daemon.pod.daemon": Derived(PODS_TCPXO, "tcpxo-daemon", PODS_GIB),
+    "std.tcpxo_daemon.pod.daemon_image": Derived(
+        PODS_TCPXO, "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/tcpgpudmarxd-dev:v1.0.17", PODS_GIB
+    ),
+    "std.tcpxo_daemon.pod.daemon_command": Derived(
+        PODS_TCPXO,
+        "/bin/sh -c 'chmod 755 /fts/entrypoint_rxdm_container.sh && exec /fts/entrypoint_rxdm_container.sh"
+        " --num_hops=2 --num_nics=8 --uid= --alsologtostderr'",
+        PODS_GIB,
+    ),
+    "std.tcpxo_daemon.pod.daemon_capabilities": Derived(PODS_TCPXO, "NET_ADMIN,NET_BIND_SERVICE", PODS_GIB),
+    "std.tcpxo_daemon.pod.daemon_mounts": Derived(
+        PODS_TCPXO, f"/home/kubernetes/bin/nvidia:/usr/local/nvidia,{HOST}", PODS_GIB
+    ),
+    "std.tcpxo_daemon.pod.daemon_devices": Derived(PODS_TCPXO, f"{GPUS},/dev/dmabuf_import_helper", PODS_GIB),
+    "std.collisions.net_is_of_tcpx": Judged(
+        fabric("tcpx", "env { NCCL_NET GPUDirectTCPX_v7 }"), fabric("tcpx", "env { NCCL_NET IB }")
+    ),
     "std.collisions.hca_is_used": Judged(fabric("infiniband", HCA), fabric("efa", HCA)),
     "std.collisions.hca_once": Judged(
         fabric("roce", "env { NCCL_IB_HCA mlx5_1 }"), fabric("roce", f"{HCA}; env {{ NCCL_IB_HCA mlx5_1 }}")
@@ -200,6 +289,11 @@ CASES: dict[str, Judged | Derived] = {
     "std.segment.expert_groups_hold": Judged(wide(48, "alltoall"), wide(96, "alltoall")),
     "std.segment.segment/1": Derived(job(72, on="gb200"), 18, job(72, "topology off", on="gb200")),
     "std.segment.segment/2": Derived(wide(96, "alltoall"), 18, wide(48, "alltoall")),
+    "std.racks.expert_groups_hold": Judged(racked(4), racked(1, "topology block")),
+    "std.racks.scheduler_is_asked": Judged(racked(4), racked(4, "topology off")),
+    "std.racks.switches_keep_groups": Judged(racked(4), racked(3)),
+    "std.racks.sbatch.switches": Derived(racked(4), 2, racked(4, "topology block")),
+    "std.racks.segment": Derived(racked(3, "topology block"), 2, racked(4)),
     "std.checkpoints.checkpoints_outlive": Judged(corpus({"checkpoint.save": "/shared/run"}), corpus({})),
     "std.slurm.srun.mpi": Derived(H100, "pmix", LOCAL),
     "std.slurm.srun.no_container_mount_home": Derived(IMAGE, True, H100),
@@ -299,6 +393,8 @@ def test_a_rule_holds_no_secret(said: str, of: str) -> None:
         ('srun.label = "one\\ntwo"', "check.cluster"),
         ("sbatch.nodes = 5", "check.cluster"),
         ("sbatch.job_name = other", "check.cluster"),
+        ('pod.mounts = "/data"', "check.cluster"),
+        ('pod.daemon_command = "run \'it"', "check.cluster"),
         ('sbatch.comment = "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH"', "check.secret"),
     ],
 )

@@ -18,6 +18,7 @@ from moedsl.planner.model.plan import Plan
 from moedsl.report import ranks, schedule, ticks
 from moedsl.report.page import SIGN, memory, meshes, page
 from moedsl.schema import rank_groups
+from moedsl.schema.machines import Machines
 from tests.helpers import bridge_process
 
 SHAPES = [(1, 1, 3), (2, 1, 4), (4, 1, 3), (4, 1, 8), (2, 2, 4), (4, 3, 8), (8, 2, 16)]
@@ -65,18 +66,20 @@ def test_the_order_is_megatrons() -> None:
 @pytest.mark.parametrize("sizes", [(2, 2, 4, 2, 1, 8, 2), (1, 1, 16, 2, 2, 4, 2), (4, 2, 1, 4, 1, 8, 1)])
 def test_ranks_stand_where_the_meshes_say(sizes: tuple[int, ...]) -> None:
     layout: dict[str, int] = dict(zip(("tp", "cp", "dp", "pp", "etp", "ep", "edp"), sizes, strict=True))
-    world = ranks.place(layout, rank_groups.world(layout), 4, 8)
+    world = ranks.place(layout, rank_groups.world(layout), Machines(4, 8, 16, 2))
     groups = rank_groups.groups(layout)
     for axis in ("tp", "cp", "dp", "pp", "etp", "ep", "edp"):
         group = next(g for g in groups[axis.upper()] if 0 in g)
         assert [r.rank for r in world if r.shares(world[0], axis)] == group
-        assert ranks.crossing(world, axis) == (len({r // 8 for r in group}), len({r // 4 for r in group}))
+        there = {name: len({r // size for r in group}) for name, size in (("node", 4), ("domain", 8), ("rack", 16))}
+        there["rail"] = len({r % 4 // 2 for r in group})
+        assert ranks.crossing(world, axis, [*there]) == there
 
 
 @pytest.mark.parametrize("sizes", [(2, 2, 4, 2, 1, 8, 2), (1, 1, 16, 2, 2, 4, 2), (4, 2, 1, 4, 1, 8, 1)])
 def test_expert_groups_and_stages_are_those_of_the_meshes(sizes: tuple[int, ...]) -> None:
     layout: dict[str, int] = dict(zip(("tp", "cp", "dp", "pp", "etp", "ep", "edp"), sizes, strict=True))
-    world = ranks.place(layout, rank_groups.world(layout), 4, 8)
+    world = ranks.place(layout, rank_groups.world(layout), Machines(4, 8))
     groups = rank_groups.groups(layout)
     assert [[r.rank for r in g] for g in ranks.expert_groups(world)] == groups["ETP_EP"]
     first = {r.rank for r in ranks.stages(world)[0]}
@@ -86,11 +89,32 @@ def test_expert_groups_and_stages_are_those_of_the_meshes(sizes: tuple[int, ...]
 def test_the_picture_says_where_groups_and_stages_are() -> None:
     (plan,) = plans("deepseek_v3; gb200 x 256; throughput first; pin pp=4 vpp=4 ep=64 recompute=[mla_up_proj]")
     said = meshes(plan)["machines"]
-    assert (said["groups"], said["domain"], said["node"]) == (4, 4, 0)
-    assert [(s["stage"], s["gpus"], s["groups"], s["domains"], s["nodes"]) for s in said["rows"]] == [
+    assert (said["groups"], said["within"]) == (4, {"domain": 4, "node": 0})
+    assert [(s["stage"], s["gpus"], s["groups"], *s["on"]) for s in said["rows"]] == [
         (0, 64, 1, "0", "0-15"), (1, 64, 1, "1", "16-31"), (2, 64, 1, "2", "32-47"), (3, 64, 1, "3", "48-63")
     ]  # fmt: skip
     assert "rank 200: expert group 3, stage 3, node 50, NVLink domain 3" in page([plan])
+
+
+def test_racks_and_rails_are_drawn() -> None:
+    """Two racks of three nodes: the second stage is on nodes 4 to 7, so that it crosses them."""
+    (plan,) = plans(
+        "qwen3_30b_a3b; h100 x 64; batch 64; pin tp=1 cp=1 pp=2 ep=8\n"
+        "cluster c { executor slurm; hardware h100; nodes_per_rack 6; rails 8 }"
+    )
+    said = meshes(plan)
+    assert [s["on"] for s in said["machines"]["rows"]] == [["0", "0-3", "0-3"], ["1", "4-7", "4-7"]]
+    assert said["machines"]["within"] == {"rack": 8, "domain": 8, "node": 8}
+    spans = {s["axis"]: (s["on"]["rack"], s["on"]["rail"]) for s in said["spans"]}
+    assert (spans["pp"], spans["ep"], spans["edp"]) == ((2, 1), (1, 8), (1, 1))
+    assert [(k["rack"], len(k["domains"])) for k in said["panels"][0]["racks"]] == [(0, 4), (1, 4)]
+    text = page([plan])
+    assert text.count('class="rack"') == 2 * 3 and text.count('class="rails"') == 2 * 3
+    assert "rank 35: expert group 4, stage 1, node 4, NVLink domain 4, rack 1, rail 3" in text
+    assert "the job takes 4 of 6 nodes" in text
+    reader = Balance()
+    reader.feed(text)
+    assert not reader.open
 
 
 class Balance(HTMLParser):
@@ -177,13 +201,6 @@ def test_a_place_that_takes_no_page_is_refused(
     said = capsys.readouterr().err
     assert f"error[{id}]" in said and way_out in said
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
-
-
-@pytest.mark.parametrize(
-    "ep, per_node, domain, used", [(64, 4, 72, 64), (32, 4, 72, 64), (8, 4, 72, 72), (128, 4, 72, 72), (16, 8, 8, 8)]
-)
-def test_a_job_takes_as_much_of_a_domain_as_expert_groups_fill(ep: int, per_node: int, domain: int, used: int) -> None:
-    assert ranks.used({"ep": ep, "etp": 1}, per_node, domain) == used
 
 
 def test_a_stage_says_its_layers_and_the_head_its_verdict() -> None:

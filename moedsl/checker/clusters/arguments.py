@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -64,7 +66,7 @@ _KINDS = ("srun.", "sbatch.", "ft_launcher.")
 
 def literal(rule: Rule) -> Diagnostic | None:
     """Check the name of a derived argument, and its value if that is a literal."""
-    if rule.kind != "derive" or not rule.name.startswith(_KINDS):
+    if rule.kind != "derive" or not (rule.name.startswith(_KINDS) or rule.name in _PODS):
         return None
     program, _, name = rule.name.partition(".")
     option = name.replace("_", "-")
@@ -81,6 +83,8 @@ def derived_sbatch(option: str, at: Span) -> Diagnostic:
 
 def value(rule: Rule, text: str) -> Diagnostic | None:
     """Check the value of a derived argument: it must be one line, because the file is read by lines, and no secret."""
+    if rule.name in _PODS and not _PODS[rule.name][0](text):
+        return error("check.cluster", f"`{rule.name}` must be {_PODS[rule.name][1]}", rule.span)
     if not rule.name.startswith(_KINDS):
         return None
     if what := secrets.value_kind(text):
@@ -90,6 +94,27 @@ def value(rule: Rule, text: str) -> Diagnostic | None:
     if any(c < " " or c == "\x7f" for c in text):
         return error("check.cluster", f"`{rule.name}` must be one line of text without control characters", rule.span)
     return None
+
+
+def _is_command(text: str) -> bool:
+    try:
+        return bool(shlex.split(text))
+    except ValueError:
+        return False
+
+
+def _is_mounts(text: str) -> bool:
+    return all(re.fullmatch(r"/[^:,]*:/[^:,]*(:ro)?", mount) for mount in text.split(","))
+
+
+_MOUNTS = _is_mounts, '"/on/the/node:/in/the/container", joined by commas'
+_PODS = {
+    "pod.mounts": _MOUNTS,
+    "pod.daemon_mounts": _MOUNTS,
+    "pod.daemon_socket": (_is_mounts, '"/in/the/daemon:/in/the/ranks"'),
+    "pod.daemon_command": (_is_command, "a command as a shell reads it"),
+}
+"""How the settings of pods are written that are read further."""
 
 
 def of_this_machine(settings: Iterable[Setting]) -> Iterator[Diagnostic]:

@@ -15,7 +15,8 @@ TUNNELS = ("local", "ssh")
 LAUNCHERS = ("srun", "torchrun")
 REQUESTS = ("gpus_per_node", "gres", "none")
 TRAINERS = ("2.1", "2.2", "none")
-FABRICS = ("infiniband", "roce", "efa", "gib", "tcpxo")
+TOPOLOGIES = ("on", "off", "block", "tree")
+FABRICS = ("infiniband", "roce", "efa", "gib", "tcpx", "tcpxo")
 
 
 @frozen
@@ -48,10 +49,16 @@ class Cluster:
     """0: the number of the hardware."""
     nodes: int = _fact("whole", 0)
     """The most nodes of one job; 0: no limit."""
-    topology: bool = _fact("flag", True, "slurm")
-    """Whether the scheduler knows NVLink domains (Slurm's topology/block), so that `--segment` has an effect."""
+    topology: str = _fact("word", "on", "slurm", words=TOPOLOGIES)
+    """What the scheduler knows: NVLink domains or racks as blocks (`--segment`), racks below switches of a tree
+    (`--switches`), neither, or domains as blocks and racks as switches (on).
+    """
+    nodes_per_rack: int = _fact("whole", 0, "slurm", "kubeflow")
+    """Nodes below the same leaf switches: a rack, or a scalable unit; 0: not known."""
+    rails: int = _fact("whole", 0, "slurm", "kubeflow")
+    """Network adapters of a node that have a leaf switch each; 0: not known."""
     fabric: str = _fact("word", "", "slurm", "kubeflow", words=FABRICS)
-    """The network between nodes: efa is that of AWS, gib and tcpxo (GPUDirect-TCPXO) those of Google Cloud."""
+    """The network between nodes: efa is of AWS; gib, tcpx and tcpxo (GPUDirect-TCPX, -TCPXO) are of Google Cloud."""
     hca: tuple[str, ...] = _fact("hca", (), "slurm", "kubeflow")
     """The InfiniBand or RoCE adapters of a node that a job may use: ``["mlx5_0", "mlx5_3:1"]``."""
     gid_index: int = _fact("whole", 0, "slurm", "kubeflow")
@@ -174,8 +181,9 @@ class Cluster:
 
     @property
     def site(self) -> Site:
-        """What it states of its storage and its failures."""
-        return Site(self.storage_write, 86400.0 * self.gpu_mtbf_days, 60.0 * self.most_lost_minutes, self.local_disk)
+        """What a plan reads of it."""
+        times = 86400.0 * self.gpu_mtbf_days, 60.0 * self.most_lost_minutes
+        return Site(self.storage_write, *times, self.local_disk, self.nodes_per_rack, self.rails)
 
 
 def kinds() -> dict[str, Kind]:

@@ -8,7 +8,7 @@ parameter of sbatch, `derive pod.NAME` a setting of pods, `env NAME` a variable 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -101,7 +101,7 @@ def _scope() -> dict[str, Type]:
 
 _MANY = (
     "mounts", "options", "tokens", "variables", "sbatch", "selector", "names", "tolerations", "requirements",
-    "annotations", "interfaces", "resources",
+    "annotations", "resources",
 )  # fmt: skip
 _VARIABLE = "cluster.env."
 
@@ -111,4 +111,4 @@ def values(cluster: Cluster) -> dict[str, Any]:
     facts = attrs.asdict(cluster, recurse=False)
     stated = {f"{_VARIABLE}{n}": text for n, text in cluster.env.items()}
     plain = {n: facts[n] for n, k in kinds().items() if k.form not in _MANY}
-    return stated | {f"cluster.{n}": ",".join(v) if isinstance(v, tuple) else v for n, v in plain.items()}
+    return stated | {f"cluster.{n}": ",".join(v) if isinstance(v, (tuple, Mapping)) else v for n, v in plain.items()}

@@ -18,6 +18,7 @@ from moedsl.planner.model.decisions import (
 )
 from moedsl.planner.model.estimate import Estimate
 from moedsl.planner.model.ladder import Ladder, RanksBy
+from moedsl.planner.model.racks import Racks
 from moedsl.planner.model.saving import Checkpoints
 from moedsl.planner.model.shipped import ShippedRecipe
 from moedsl.planner.model.walls import Walls
@@ -240,6 +241,8 @@ class Plan(Record, kw_only=True):
     estimate: Estimate
     checkpoints: Checkpoints | None = None
     """Null in plans of earlier versions."""
+    racks: Racks | None = None
+    """Where groups are in the racks that the cluster of the file states; null if it states none."""
     walls: Walls
     decisions: tuple[Decision, ...]
     advice: tuple[Advice, ...]

@@ -13,7 +13,7 @@ from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.model.shipped import ShippedRecipe
 from moedsl.planner.model.walls import Walls
-from moedsl.planner.text.plan import batch, goodput, head, length, meshes, policy, samples
+from moedsl.planner.text.plan import batch, goodput, head, length, meshes, policy, racks, samples
 from moedsl.planner.text.walls import listed
 from moedsl.schema.axes import BY_NAME, pairs, show
 from moedsl.support.text import CLOSE, bar, counted, short, wrapped
@@ -88,6 +88,8 @@ def _verdict(p: Plan, width: int) -> Iterator[str]:
 def _layout(p: Plan, width: int) -> Iterator[str]:
     for name, mesh in meshes(p.layout).items():
         yield _line(name.capitalize(), mesh, width)
+    if p.racks:
+        yield _line("Racks", racks(p.racks), width)
     yield _line("Batch", batch(p), width)
     if p.samples:
         yield _line("Samples", "; ".join(samples(p)), width)

@@ -10,6 +10,7 @@ from moedsl.planner.memory_verdict import bounds_text
 from moedsl.planner.model.decisions import Alternative
 from moedsl.planner.model.estimate import Interval, Stage
 from moedsl.planner.model.plan import Layout, Need, Plan
+from moedsl.planner.model.racks import Racks
 from moedsl.planner.model.saving import Checkpoints
 from moedsl.schema.adapter import OF_MLP
 from moedsl.schema.axes import ATTENTION, AXES, EXPERTS, pairs, show
@@ -62,6 +63,27 @@ def batch(p: Plan) -> str:
     step = f"{b.global_batch} sequences ({b.global_batch * b.seq / 2**20:.3g} Mi tokens) a step"
     micro = f"{counted(b.num_microbatches, 'microbatch')} of {b.micro_batch}"
     return f"{step}: {micro} on {'each of ' * (p.layout.dp > 1)}{counted(p.layout.dp, 'replica')}"
+
+
+def racks(r: Racks) -> str:
+    """Write which groups stay in a rack, in one line."""
+    inside = "every expert group is in one" if r.expert_groups_inside == r.expert_groups else (
+        f"{r.expert_groups - r.expert_groups_inside} of {r.expert_groups} expert groups cross racks"
+    )  # fmt: skip
+    crossing = [f"{a.axis} is on {a.racks}" for a in r.axes if a.racks > 1]
+    crosses = f"; a group of {', '.join(crossing)}" if crossing else ""
+    return f"{r.racks} of {counted(r.nodes_per_rack, 'node')} each: {inside}{crosses}"
+
+
+def _racks(p: Plan) -> str:
+    r = p.racks
+    if r is None:
+        return ""
+    rails = f"; {counted(r.rails, 'rail')} of each node" if r.rails else ""
+    rows = [("axis", "ranks", "racks", *(["rails"] if r.rails else []))]
+    rows += [(a.axis, str(a.size), str(a.racks), *([str(a.rails)] if r.rails else [])) for a in r.axes]
+    used = f"the job takes {r.nodes_used} of {counted(r.nodes_per_rack, 'node')} in each{rails}"
+    return "\n".join(["Racks", wrapped(racks(r)), wrapped(used), *table(rows, "l")])
 
 
 def _batch(p: Plan) -> str:
@@ -335,6 +357,7 @@ def _against(alternative: Alternative) -> str:
 
 SECTIONS: Mapping[str, Callable[[Plan], str]] = {
     "meshes": _meshes,
+    "racks": _racks,
     "batch": _batch,
     "policy": _policy,
     "samples": _samples,

@@ -1,0 +1,44 @@
+"""Say where a plan's groups are in the racks and on the rails that the cluster of its file states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from moedsl.planner.model.racks import AxisOnRacks, Racks
+from moedsl.schema.axes import ATTENTION, EXPERTS
+from moedsl.schema.facts import Hardware
+from moedsl.schema.machines import Machines, machines, spans
+from moedsl.schema.rank_groups import rows
+from moedsl.schema.site import Site
+
+Layout = Mapping[str, Any]
+
+
+def racks(layout: Layout, gpus: int, h: Hardware, site: Site) -> Racks | None:
+    """The racks of a job; None if the cluster states none, or if the job is on one node."""
+    node = h.gpus_per_node
+    if not site.nodes_per_rack or gpus <= node:
+        return None
+    on = machines(layout, gpus, node, h.nvlink_domain, site.nodes_per_rack, site.rails)
+    experts = spans(rows(layout, "etp", "ep"), on.racks)
+    return Racks(
+        nodes_per_rack=site.nodes_per_rack,
+        nodes_used=min(on.rack, gpus) // node,
+        racks=int(on.racks(np.array([gpus - 1]))[0]) + 1,
+        rails=site.rails or None,
+        expert_groups=len(experts),
+        expert_groups_inside=int(np.count_nonzero(experts == 1)),
+        axes=tuple(_axes(layout, on)),
+    )
+
+
+def _axes(layout: Layout, on: Machines) -> Iterator[AxisOnRacks]:
+    """Each axis whose groups have several ranks, with the group that crosses most."""
+    for axis in dict.fromkeys((*ATTENTION, *EXPERTS)):
+        if layout[axis] > 1:
+            each = rows(layout, axis)
+            rails = int(spans(each, on.on_rails).max()) if on.rails else None
+            yield AxisOnRacks(axis, layout[axis], int(spans(each, on.racks).max()), rails)

@@ -1,0 +1,70 @@
+"""Nodes of one machine with a network of known speed: namespaces on a bridge, whose ends a token bucket limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+PROGRAMS = ("unshare", "nsenter", "setpriv", "ip", "tc")
+OWN = ("setpriv", "--pdeathsig=KILL", "unshare", "--net", "--mount")
+_SETUP = """
+set -e
+mount -t tmpfs none /run
+ip link add bridge type bridge
+ip link set bridge up
+number=0
+for rate in "$@"; do
+  number=$((number + 1))
+  ip netns add "n$number"
+  ip link add "to$number" type veth peer name eth0 netns "n$number"
+  ip link set "to$number" master bridge up
+  tc qdisc add dev "to$number" root tbf rate "$rate" burst 32k latency 200ms
+  ip -n "n$number" addr add "10.0.0.$number/24" dev eth0
+  ip -n "n$number" link set eth0 up
+  ip -n "n$number" link set lo up
+  ip netns exec "n$number" tc qdisc add dev eth0 root tbf rate "$rate" burst 32k latency 200ms
+done
+echo ready
+exec cat
+"""
+
+
+def why_not() -> str:
+    """Why there can be no such network here, or nothing."""
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    if missing:
+        return f"no {', '.join(missing)}; tools/system installs them"
+    if os.geteuid():
+        return "a network of its own needs root"
+    made = subprocess.run(
+        [*OWN, "bash", "-c", _SETUP, "-", "1mbit"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return f"no shaped network here: {made.stderr.strip()}" if made.returncode else ""
+
+
+def sent_bytes(node: Sequence[str]) -> int:
+    """The bytes that a node has sent, by the counter of its end of the network."""
+    shown = subprocess.run([*node, "ip", "-s", "-j", "link", "show", "eth0"], capture_output=True, check=True)
+    return int(json.loads(shown.stdout)[0]["stats64"]["tx"]["bytes"])
+
+
+@contextmanager
+def shaped(rates: Sequence[str]) -> Generator[list[list[str]]]:
+    """Nodes 10.0.0.1, 10.0.0.2, ... that send and receive at these rates, each as the words before its commands."""
+    command = [*OWN, "bash", "-c", _SETUP, "-", *rates]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None and holder.stdin is not None
+        assert holder.stdout.readline() == "ready\n"
+        inside = ["nsenter", f"--target={holder.pid}", "--net", "--mount", "ip", "netns", "exec"]
+        try:
+            yield [[*inside, f"n{number}"] for number in range(1, len(rates) + 1)]
+        finally:
+            holder.stdin.close()

@@ -1,0 +1,74 @@
+"""Ranks on machines, against counts that are made one rank at a time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moedsl.schema import rank_groups
+from moedsl.schema.machines import Machines, machines, spans
+
+
+@pytest.mark.parametrize(
+    "ep, per_node, domain, used", [(64, 4, 72, 64), (32, 4, 72, 64), (8, 4, 72, 72), (128, 4, 72, 72), (16, 8, 8, 8)]
+)
+def test_a_job_takes_as_much_of_a_domain_as_expert_groups_fill(ep: int, per_node: int, domain: int, used: int) -> None:
+    assert machines({"ep": ep, "etp": 1}, 1152, per_node, domain).domain == used
+
+
+@pytest.mark.parametrize(
+    "ep, nodes, racks, used",
+    [
+        (8, 64, 32, 32),  # whole racks
+        (64, 48, 32, 24),  # two equal parts, as Slurm's segments divide a job
+        (24, 60, 32, 30),  # a group of three nodes: 30 of 32
+        (64, 96, 18, 16),  # 18 nodes do not divide 96
+        (512, 64, 32, 32),  # a group is larger than a rack: all of it
+    ],
+)
+def test_a_job_takes_as_much_of_a_rack_as_expert_groups_fill(ep: int, nodes: int, racks: int, used: int) -> None:
+    made = machines({"ep": ep, "etp": 1}, nodes * 8, 8, 8, racks)
+    assert made.rack == used * 8
+
+
+def placed(made: Machines, gpus: int, whole: int, rack_gpus: int) -> list[int]:
+    """The rack of each rank by filling machines one GPU at a time: domains in order, each from the start of a rack."""
+    out: list[int] = []
+    rack, in_rack, in_domain = 0, 0, 0
+    for _ in range(gpus):
+        if in_domain == made.domain:
+            in_domain = 0
+            started_anew = rack_gpus < whole or in_rack + whole > rack_gpus // whole * whole
+            in_rack += 0 if rack_gpus < whole else whole - made.domain
+            if started_anew:
+                rack, in_rack = rack + (in_rack > 0), 0
+        if in_rack == rack_gpus:
+            rack, in_rack = rack + 1, 0
+        out.append(rack)
+        in_rack, in_domain = in_rack + 1, in_domain + 1
+    return out
+
+
+@pytest.mark.parametrize("racks", [9, 18, 36, 40])
+@pytest.mark.parametrize("ep", [8, 32, 64])
+def test_racks_hold_whole_nvlink_domains_or_parts_of_one(racks: int, ep: int) -> None:
+    """GB200: domains of 18 nodes in racks of half of one (two racks share a domain), of one, and of two."""
+    made = machines({"ep": ep, "etp": 1}, 512, 4, 72, racks)
+    assert made.racks(rank_groups.rows({**ONES, "dp": 512}, "dp")[0]).tolist() == placed(made, 512, 72, racks * 4)
+
+
+ONES = dict.fromkeys(("tp", "cp", "dp", "pp", "ep", "etp", "edp"), 1)
+SIZES = st.sampled_from([1, 2, 3, 4])
+
+
+@given(SIZES, SIZES, SIZES, SIZES, st.integers(1, 5), st.sampled_from([1, 2, 4]))
+def test_what_a_group_spans_is_counted_rank_by_rank(tp: int, cp: int, dp: int, pp: int, racks: int, rails: int) -> None:
+    layout = {**ONES, "tp": tp, "cp": cp, "dp": dp, "pp": pp, "ep": tp * cp, "edp": dp}
+    on = Machines(4, 4, 4 * racks, rails)
+    groups = rank_groups.groups(layout)
+    for axes, name in ((("dp",), "DP"), (("pp",), "PP"), (("etp", "ep"), "ETP_EP"), (("edp",), "EDP")):
+        each = rank_groups.rows(layout, *axes)
+        assert sorted(sorted(row) for row in each.tolist()) == groups[name]
+        assert spans(each, on.racks).tolist() == [len({r // (4 * racks) for r in row}) for row in each.tolist()]
+        assert spans(each, on.on_rails).tolist() == [len({r % 4 // (4 // rails) for r in row}) for row in each.tolist()]
