@@ -52,11 +52,12 @@ class Chunk:
     delta: int = 0
     reuse: int = 0
     window: int = 0
+    dense_window: int = 0
 
     @property
     def layers(self) -> int:
         """Count the layers without MTP layers."""
-        return self.dense + self.moe + self.mamba + self.attention + self.delta + self.reuse + self.window
+        return sum(self.of(kind) for kind in blocks.KINDS)
 
     def of(self, kind: str) -> int:
         """Count the layers of one kind without MTP's, or those of MTP."""
@@ -233,14 +234,17 @@ def _chunks(model: Model, rows: Sequence[tuple[bool, int, int, bool]]) -> tuple[
     out, done = list[Chunk](), 0
     for embedding, layers, mtp, loss in rows:
         dense = max(0, min(model.dense_layers - done, layers))
+        dense_window = blocks.windows(model, done, done + dense)
         others = {
             "delta": blocks.deltas(model, done, done + layers),
             "reuse": blocks.sharing(model, done, done + layers),
-            "window": blocks.windows(model, done, done + layers),
+            "window": blocks.windows(model, done + dense, done + layers),
         }
         done += layers
         final = layers > 0 and done == model.layers
-        out.append(Chunk(dense, layers - dense - sum(others.values()), embedding, mtp, loss, final, **others))
+        moe = layers - dense - sum(others.values())
+        ends = {"embedding": embedding, "mtp": mtp, "loss": loss, "last_layer": final}
+        out.append(Chunk(dense - dense_window, moe, dense_window=dense_window, **ends, **others))
     return tuple(out)
 
 

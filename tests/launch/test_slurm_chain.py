@@ -131,7 +131,9 @@ def test_a_chain_that_saves_nothing_ends_with_its_cause(login_node: Path, capsys
     assert follow.report(experiment, jobs) == 1
     told = capsys.readouterr().err
     assert "FileNotFoundError: no data" in told
-    assert "\n2 jobs did not train: moedsl: 3 jobs in a row began at step 0 and saved nothing: " in told, logs(experiment)
+    assert "\n2 jobs did not train: moedsl: 3 jobs in a row began at step 0 and saved nothing: " in told, logs(
+        experiment
+    )
     said = logs(experiment)
     assert all("no data" in text for text in said[:3])
     assert all(
