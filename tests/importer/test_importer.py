@@ -503,6 +503,10 @@ def test_an_unknown_field_is_ignored_on_request(tmp_path: Path, capsys: pytest.C
     assert facts(capsys.readouterr().out).experts == 128
     assert main(["models", "add", path, "--ignore", "our_noet"]) == 1
     assert "--ignore our_noet: the configuration has no such field" in capsys.readouterr().err
+    assert main(["models", "add", path, "--ignore", "our_note,our_tag"]) == 1
+    assert "pass `--ignore` once for each field" in capsys.readouterr().err
+    assert main(["models", "add", path, "--ignore", "our_note", "--ignore", "our_tag", "--name", "2-Our"]) == 1
+    assert "pass `--name model_2_our`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("field", ["swa_head_dim", "kda_heads", "text_config.mamba_heads"])
