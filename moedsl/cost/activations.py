@@ -373,9 +373,8 @@ def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, case: Case) ->
     routed = s.routed * np.where(whole > 0, case.capacity, case.imbalance)
     moved = BF16 * routed * (case.copies * routed_width(m) + products(m) * m.expert_hidden / s.etp)
     moe = np.maximum.reduce([again[kind] for kind in with_experts(m)]) + moved
-    dense = np.maximum.reduce([again[kind] for kind in again if kind.startswith("dense")]) + BF16 * s.split * (
-        products(m) * m.ffn_hidden + 2 * m.hidden
-    )
+    dense = np.maximum.reduce([again[kind] for kind in ("dense", "dense_window") if kind in again])
+    dense = dense + BF16 * s.split * (products(m) * m.ffn_hidden + 2 * m.hidden)
     largest = np.maximum(moe, dense if m.dense_layers or "-" in m.layer_pattern else 0.0)
     scans = (again[kind] + BF16 * s.split * one.working for kind, one in mixers.of(m).items())
     attended = 2 * BF16 * s.pairs * (s.scores > 0 or without_window(m).wide_heads)

@@ -57,7 +57,8 @@ class Chunk:
     @property
     def layers(self) -> int:
         """Count the layers without MTP layers."""
-        return sum(self.of(kind) for kind in blocks.KINDS)
+        windows = self.window + self.dense_window
+        return self.dense + self.moe + self.mamba + self.attention + self.delta + self.reuse + windows
 
     def of(self, kind: str) -> int:
         """Count the layers of one kind without MTP's, or those of MTP."""
