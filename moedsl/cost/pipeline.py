@@ -244,8 +244,8 @@ def _chunks(model: Model, rows: Sequence[tuple[bool, int, int, bool]]) -> tuple[
         done += layers
         final = layers > 0 and done == model.layers
         moe = layers - dense - sum(others.values())
-        ends = {"embedding": embedding, "mtp": mtp, "loss": loss, "last_layer": final}
-        out.append(Chunk(dense - dense_window, moe, dense_window=dense_window, **ends, **others))
+        full = dense - dense_window
+        out.append(Chunk(full, moe, embedding, mtp, loss, final, dense_window=dense_window, **others))
     return tuple(out)
 
 

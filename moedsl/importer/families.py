@@ -610,7 +610,7 @@ FAMILIES: Mapping[str, Family] = {
         (
             "The window counts the tokens before each.",
             "The gate of a head is as wide as it; the checkpoint's is a number (models/stepfun/step35_bridge.py:287).",
-            "MTP is left out: behind a pipeline Bridge gives it other heads (models/stepfun/step35_provider.py:95).",
+            "MTP is left out: with a pipeline Bridge gives it other heads (models/stepfun/step35_provider.py:95).",
             "The router's expert bias is a buffer, not a parameter.",
         ),
     ),

@@ -75,8 +75,8 @@ class Firsts(OneKey):
     def read(self, fields: Fields) -> int:
         kinds, layers, ahead = fields.get(self.key), fields.config.get(self.layers), fields.config.get(self.ahead) or 0
         again = kinds[1:].index(kinds[0]) + 1 if isinstance(kinds, list) and kinds[:1] and kinds[0] in kinds[1:] else 0
-        whole = again and is_int(layers) and is_int(ahead) and len(kinds) in (layers, layers + ahead)
-        if not whole or again < 2 or kinds != listed_firsts(again, len(kinds)):
+        total = layers + ahead if isinstance(layers, int) and isinstance(ahead, int) else None
+        if again < 2 or len(kinds) not in (layers, total) or kinds != listed_firsts(again, len(kinds)):
             why = f"{show(kinds)}: only windowed layers with full attention in the first of each group are supported"
             fields.refuse("import.unsupported_value", self.key, why)
         return max(again, 2)
@@ -147,7 +147,8 @@ class Numbers(OneKey):
         stated = value if isinstance(value, str) else ",".join(map(str, value)) if isinstance(value, list) else ""
         first = stated.split(",")[0]
         dense = int(first) if first.isdecimal() and len(first) < LONGEST else 0
-        if not is_int(layers) or layers > len(stated) + dense or not stated or stated != numbered(dense, layers):
+        whole = isinstance(layers, int) and layers <= len(stated) + dense and stated == numbered(dense, layers)
+        if not whole or not stated:
             why = f"{show(value)}: only experts in each layer after leading dense ones are supported"
             fields.refuse("import.unsupported_value", self.key, why)
         return dense

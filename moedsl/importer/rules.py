@@ -331,5 +331,6 @@ class Family:
 
 
 def _settled(rule: Rule, config: Mapping[str, Any]) -> Rule:
-    several = Pattern | Length | Repeated | Every | Leading | Else | OfWindows
-    return rule.settled(config) if isinstance(rule, several) else rule
+    if isinstance(rule, Pattern | Length | Repeated | Every | Leading | Else | OfWindows):
+        return rule.settled(config)
+    return rule

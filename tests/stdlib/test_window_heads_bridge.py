@@ -34,7 +34,7 @@ print(json.dumps({
 """
 
 
-def test_mtp_behind_a_pipeline_has_the_heads_of_full_attention() -> None:
+def test_mtp_of_a_pipeline_has_the_heads_of_full_attention() -> None:
     """So the plan leaves MTP out (`window_heads.model.mtp_num_layers`)."""
     m = model("step35_196b_a11b")
     ran = bridge_process.run("-c", ASK)
