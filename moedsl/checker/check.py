@@ -67,7 +67,8 @@ def check(
         program = reader.program()
         if program is not None:
             diagnostics.extend(training_inputs.without_weights(program))
-            diagnostics.extend((*training_inputs.not_a_folder(program), *overrides.misplaced(program)))
+            diagnostics.extend(training_inputs.of_another_model(program, library))
+            diagnostics.extend((*training_inputs.wrong_file(program), *overrides.misplaced(program)))
             diagnostics.extend((*units.batch_of_tokens(program), *units.memory_in_bytes(program)))
             programs.extend(q for p in phases.phases(evolve(program, site=site)) for q in _sweep(p))
     return tuple(programs), _unique(diagnostics)

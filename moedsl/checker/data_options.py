@@ -42,7 +42,7 @@ def _source(stmt: ast.DataStmt, reads_samples: bool) -> Iterator[Diagnostic]:
     elif word == _HUB and value is None:
         yield error("check.data", "a data set of Hugging Face has a name", span, help='write `data hf "ORG/NAME"`')
     elif value is not None and value.value in ("", "mock"):
-        help = 'write `data mock` or `data "path"`'
+        help = f'write `data {word} "ORG/NAME"`' if word == _HUB else 'write `data mock` or `data "path"`'
         yield error("check.data", "a data path must not be empty or `mock`", value.span, help=help)
     elif word == _HUB and not reads_samples:
         text = "only fine-tuning on text reads a data set of Hugging Face"
@@ -61,6 +61,8 @@ def _source(stmt: ast.DataStmt, reads_samples: bool) -> Iterator[Diagnostic]:
 def _near(word: str) -> tuple[str, ...]:
     if "." in word:
         return (Instead(f'write a path in double quotes: `data "{word}"`', f'"{word}"'),)
+    if word in PRESETS:
+        return (Instead(f'write `data hf "{word}"`', f'hf "{word}"'),)
     return suggest(word, [*WORDS]) or ('write `data mock` or `data "path"`',)
 
 

@@ -1,4 +1,5 @@
-"""Check the data and the weights of a run: missing weights, and a vocabulary too small."""
+"""Check the data and the weights of a run: files of another kind, missing weights, those of another model, and a
+vocabulary too small."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.megatron.families import dataset_class
 from moedsl.rules.ids import LetName
+from moedsl.rules.library import Library
 
 _ID = "plan.sft_without_weights"
 _TEXT = "`task {}` names no checkpoint, and Bridge fine-tunes only from a checkpoint"
@@ -18,7 +20,9 @@ _HELP = (
 )
 _CITES = ("bridge training/finetune.py:50", "bridge training/setup.py:185")
 _FILES = (".jsonl", ".json", ".jsonl.gz", ".parquet")
+_INDEXED = (".bin", ".idx")
 _FOLDER = "bridge data/builders/gpt_sft.py:799"
+_PREFIX = "core datasets/indexed_dataset.py:601"
 _PRETRAINED = "checkpoint.pretrained_checkpoint"
 _SOURCES = {"sft": (_PRETRAINED, "checkpoint.load"), "peft": (_PRETRAINED,)}
 """The fields that name the weights, by task; adapters need those below them (bridge training/config.py:1488)."""
@@ -31,11 +35,51 @@ def without_weights(p: Program) -> Iterator[Diagnostic]:
         yield warning(_ID, _TEXT.format(p.task), p.spans["task"], help=_help(p.task), cites=_CITES)
 
 
-def not_a_folder(p: Program) -> Iterator[Diagnostic]:
-    """Warn if a run fine-tunes a text model on what looks like one file: Bridge reads a folder."""
-    reads_folder = dataset_class(p.model.vision is not None, p.task, p.data == "mock") == "GPTSFTDatasetConfig"
+_SHAPE = ("layers", "hidden", "heads", "query_groups", "head_dim", "experts", "expert_hidden")
+"""Facts without which no checkpoint of a model is one of another."""
+
+
+def of_another_model(p: Program, library: Library) -> Iterator[Diagnostic]:
+    """Refuse weights of a model of the library whose shape is not that of the run's model."""
+    if p.hub_weights in (None, p.model.hf):
+        return
+    models = (library.model(name)[0] for name in library.models)
+    theirs = next((m for m in models if m is not None and m.hf == p.hub_weights), None)
+    differ = [n for n in _SHAPE if theirs is not None and getattr(theirs, n) != getattr(p.model, n)]
+    if theirs is not None and differ:
+        has, wants = (f"{differ[0]} {getattr(m, differ[0])}" for m in (theirs, p.model))
+        text = f"`{theirs.hf}` has another shape than {p.model.name}: {has}, not {wants}"
+        help = f'write `weights hf "{p.model.hf}"`, or `model {theirs.name}`'
+        yield error("check.weights", text, p.spans["weights"], help=help)
+
+
+def wrong_file(p: Program) -> Iterator[Diagnostic]:
+    """Warn if the data of a text model looks like a file that Bridge does not read."""
+    dataset = dataset_class(p.model.vision is not None, p.task, p.data == "mock")
+    if dataset == "GPTSFTDatasetConfig":
+        yield from _not_a_folder(p)
+    elif dataset == "GPTDatasetConfig":
+        yield from _not_a_prefix(p)
+
+
+def _not_a_prefix(p: Program) -> Iterator[Diagnostic]:
+    """Warn if a run pretrains on one file: Megatron adds two endings to what the run names."""
+    text = f"`{p.data}` looks like a file, and Megatron pretrains on the prefix of a `.bin` and an `.idx` file"
+    help = None
+    if p.data.endswith(_INDEXED):
+        help = f'write `data "{p.data[:-4]}"`'
+    elif p.data.endswith((*_FILES, ".txt")):
+        help = (
+            "tokenise it with Megatron's `tools/preprocess_data.py`, and write the prefix of the files that this makes"
+        )
+    if help is not None:
+        yield warning("plan.not_a_prefix", text, p.spans["data"], help=help, cites=(_PREFIX,))
+
+
+def _not_a_folder(p: Program) -> Iterator[Diagnostic]:
+    """Warn if a run fine-tunes on what looks like one file: Bridge reads a folder."""
     folder, _, name = p.data.rpartition("/")
-    if reads_folder and p.samples is not None and p.samples.source == "folder" and name.endswith(_FILES):
+    if p.samples is not None and p.samples.source == "folder" and name.endswith(_FILES):
         text = f"`{p.data}` looks like a file, and Bridge fine-tunes on a folder with `training.jsonl`"
         right = f'data "{folder or "."}"'
         help = f"name the file `training.jsonl`, add a `validation.jsonl` to its folder, and write `{right}`"

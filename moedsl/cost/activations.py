@@ -15,7 +15,7 @@ import numpy as np
 from moedsl.classes.fields import evolve, frozen
 from moedsl.cost import adapters, mixers, sparse
 from moedsl.cost.adapters import Linear
-from moedsl.cost.blocks import products, routed_width, with_experts, with_window, without_window
+from moedsl.cost.blocks import either, products, routed_width, with_experts, with_window, without_window
 from moedsl.cost.cases import Case
 from moedsl.cost.formats import BF16, SAVED, by_precision
 from moedsl.cost.mixers import Mixer
@@ -263,7 +263,7 @@ def shared(m: Model, s: Sizes) -> Floats:
 def layers(m: Model, s: Sizes) -> ByKind:
     """Return the bytes kept for one microbatch; full recompute keeps only the layer's input."""
     if m.windowed:
-        return {**layers(without_window(m), s), "window": layers(with_window(m), s)["moe"]}
+        return either(m, layers(without_window(m), s), layers(with_window(m), s))
     entry, full = s.split * m.hidden * BF16, s.keep["full"]
     first, second = entry * s.here["attn_norm" if m.attention == "mla" else "qkv_linear"], entry * s.here["mlp_norm"]
     around, inside = attention(m, s) + adapted(m, s, "attention"), dense_mlp(m, s) + adapted(m, s, "mlp")
@@ -343,7 +343,7 @@ def offloaded(m: Model, s: Sizes) -> ByKind:
 def captured(m: Model, s: Sizes, t: Table) -> ByKind:
     """Return the bytes that the graphs of one layer with experts hold for one microbatch, by kind of layer."""
     if m.windowed:
-        return {**captured(without_window(m), s, t), "window": captured(with_window(m), s, t)["moe"]}
+        return either(m, captured(without_window(m), s, t), captured(with_window(m), s, t))
     attn, router = (t.has("cuda_graph", CUDA_GRAPH.index(w)) for w in ("attn", "moe_router"))
     entry = s.split * m.hidden * BF16
     around = {"moe": attention(m, s) + adapted(m, s, "attention")} | (
@@ -373,7 +373,8 @@ def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, case: Case) ->
     routed = s.routed * np.where(whole > 0, case.capacity, case.imbalance)
     moved = BF16 * routed * (case.copies * routed_width(m) + products(m) * m.expert_hidden / s.etp)
     moe = np.maximum.reduce([again[kind] for kind in with_experts(m)]) + moved
-    dense = again["dense"] + BF16 * s.split * (products(m) * m.ffn_hidden + 2 * m.hidden)
+    dense = np.maximum.reduce([again[kind] for kind in ("dense", "dense_window") if kind in again])
+    dense = dense + BF16 * s.split * (products(m) * m.ffn_hidden + 2 * m.hidden)
     largest = np.maximum(moe, dense if m.dense_layers or "-" in m.layer_pattern else 0.0)
     scans = (again[kind] + BF16 * s.split * one.working for kind, one in mixers.of(m).items())
     attended = 2 * BF16 * s.pairs * (s.scores > 0 or without_window(m).wide_heads)

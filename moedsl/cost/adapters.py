@@ -12,7 +12,7 @@ from typing import Literal
 
 from moedsl.classes.fields import frozen
 from moedsl.cost import mixers
-from moedsl.cost.blocks import in_mtp, kinds, products, routed_width, with_window, without_window
+from moedsl.cost.blocks import either, in_mtp, kinds, products, routed_width, with_window, without_window
 from moedsl.cost.parameters import Parameters, built
 from moedsl.cost.pipeline import Layout
 from moedsl.schema.adapter import PARTS, Adapter
@@ -91,7 +91,7 @@ def _mixer(m: Model, kind: mixers.Mixer) -> Iterator[Linear]:
 def linears(m: Model) -> Mapping[str, tuple[Linear, ...]]:
     """List the linears of one of each feature of `profiles.held` that an adapter may be on."""
     if m.windowed:
-        return {**linears(without_window(m)), "window": linears(with_window(m))["moe"]}
+        return either(m, linears(without_window(m)), linears(with_window(m)))
     attention, dense, moe = (*_attention(m),), (*_mlp(m, m.hidden, m.ffn_hidden, "mlp"),), (*_moe(m),)
     of = {kind: (*_mixer(m, one),) for kind, one in mixers.of(m).items()}
     if m.hybrid:

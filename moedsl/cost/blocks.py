@@ -3,13 +3,16 @@ block.
 
 An ordinary layer is attention and a dense MLP (`dense`), or attention and experts (`moe`). With linear attention there
 are also layers of a gated delta net and experts (`delta`), with an indexer in one layer of several those that share its
-keys (`reuse`), and with a window of another shape those that have it (`window`). A hybrid's layers are one block each:
-`dense` and `moe` are then only the MLP and the experts, `mamba` is a Mamba-2 mixer, and `attention` attention.
+keys (`reuse`), and with a window of another shape those that have it (`window`, and `dense_window` without experts). A
+hybrid's layers are one block each: `dense` and `moe` are then only the MLP and the experts, `mamba` is a Mamba-2 mixer,
+and `attention` attention.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import TypeVar
 
 from moedsl.classes.fields import evolve
 from moedsl.schema.facts import Model
@@ -17,8 +20,11 @@ from moedsl.schema.facts import Model
 LETTERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "dense"}
 """Megatron's letters of a hybrid's layers (core models/hybrid/hybrid_layer_allocation.py:17-24)."""
 ORDINARY = ("dense", "moe")
-KINDS = (*ORDINARY, "mamba", "attention", "delta", "reuse", "window")
+KINDS = (*ORDINARY, "mamba", "attention", "delta", "reuse", "window", "dense_window")
 """Every kind of layer; a model has some of them (`kinds`)."""
+_FULL = {"window": "moe", "dense_window": "dense"}
+"""The kinds of layer with a window of another shape, each with the one that has full attention."""
+T = TypeVar("T")
 
 
 @lru_cache(maxsize=256)
@@ -26,7 +32,8 @@ def kinds(m: Model) -> tuple[str, ...]:
     """List the kinds of layer that a model can have."""
     if m.hybrid:
         return (*ORDINARY, "mamba", "attention")
-    return (*ORDINARY, *_others(m))
+    dense = ("dense_window",) if m.windowed and windows(m, 0, m.dense_layers) else ()
+    return (*ORDINARY, *dense, *_others(m))
 
 
 def _others(m: Model) -> tuple[str, ...]:
@@ -60,7 +67,15 @@ def indexed(m: Model, layer: int) -> bool:
 
 def windows(m: Model, first: int, end: int) -> int:
     """Count the layers from `first` to `end` - 1 that have a window of another shape."""
-    return sum(i >= m.window_leading and (i + 1) % m.window_every > 0 for i in range(first, end)) if m.windowed else 0
+    if not m.windowed:
+        return 0
+    after = 0 if m.window_first else 1
+    return sum(i >= m.window_leading and (i + after) % m.window_every > 0 for i in range(first, end))
+
+
+def either(m: Model, full: Mapping[str, T], other: Mapping[str, T]) -> dict[str, T]:
+    """Add the layers with a window of another shape, as `other` has them, to those with full attention."""
+    return {**full, **{kind: other[like] for kind, like in _FULL.items() if kind in kinds(m) and like in other}}
 
 
 @lru_cache(maxsize=256)
@@ -77,14 +92,18 @@ def with_window(m: Model) -> Model:
     return evolve(
         _with_one_shape(m),
         window=m.window,
+        heads=m.window_heads or m.heads,
         query_groups=m.window_query_groups or m.query_groups,
         attention_sinks=m.window_sinks,
     )
 
 
 def _with_one_shape(m: Model) -> Model:
-    others = ("window", "window_every", "window_leading", "window_query_groups", "full_query_groups", "full_head_dim")
-    return evolve(m, window_sinks=False, **dict.fromkeys(others, 0))
+    others = (
+        *("window", "window_every", "window_leading", "window_heads", "window_query_groups"),
+        *("full_query_groups", "full_head_dim"),
+    )
+    return evolve(m, window_first=False, window_sinks=False, **dict.fromkeys(others, 0))
 
 
 @lru_cache(maxsize=1024)
@@ -100,7 +119,8 @@ def in_mtp(m: Model) -> dict[str, int]:
     if m.hybrid:
         return counted(m.mtp_pattern)
     delta = deltas(m, m.layers - 1, m.layers) if m.linear else 0
-    return {"dense": int(m.mtp_dense), "moe": 1 - delta - m.mtp_dense, "delta": delta, "reuse": 0, "window": 0}
+    none = dict.fromkeys(("reuse", "window", "dense_window"), 0)
+    return {"dense": int(m.mtp_dense), "moe": 1 - delta - m.mtp_dense, "delta": delta, **none}
 
 
 def routed_width(m: Model) -> int:

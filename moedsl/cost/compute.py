@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from moedsl.classes.fields import evolve, frozen, values
 from moedsl.cost import activations, adapters, formats, mixers, sparse
 from moedsl.cost.activations import BIT
-from moedsl.cost.blocks import kinds, products, routed_width, with_experts, with_window, without_window
+from moedsl.cost.blocks import either, kinds, products, routed_width, with_experts, with_window, without_window
 from moedsl.cost.mixers import Mixer
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.schema.adapter import Adapter
@@ -53,7 +53,7 @@ FUSED = np.array([p in ("mxfp8", "nvfp4") for p in PRECISION])
 WHOLE = CUDA_GRAPH.index("full_iteration")
 ALLTOALL = BY_NAME["dispatcher"].words.index("alltoall")
 DISPATCHER = BY_NAME["dispatcher"].words
-IN_WINDOW = ("linear", "core", "rotary", "quantise_back", "adapt_attention")
+IN_WINDOW = ("linear", "core", "rotary", "quantise", "quantise_back", "adapt_attention")
 """The parts of `Work` that differ in layers whose window has another shape."""
 ByKind = Mapping[str, Floats]
 """Seconds of a layer of each kind (`blocks.kinds`)."""
@@ -116,6 +116,7 @@ class Work:
     """What differs in the attention of layers whose window has another shape."""
     window_core: Floats
     window_rotary: Floats
+    window_quantise: Floats
     window_quantise_back: Floats
     window_adapt_attention: Floats
     vision: Floats
@@ -392,7 +393,7 @@ def vision(m: Model, t: Table, hw: Hardware) -> tuple[Floats, Floats]:
 def forward(m: Model, w: Work) -> ByKind:
     """Return the forward seconds by kind of layer."""
     if m.windowed:
-        return {**forward(without_window(m), w), "window": forward(with_window(m), w.windowed)["moe"]}
+        return either(m, forward(without_window(m), w), forward(with_window(m), w.windowed))
     routed = w.latent + w.experts + w.activation + w.cast + w.permute + w.shared
     routed, dense = routed + w.adapt_moe, w.dense + w.adapt_mlp
     attention = w.linear + w.core + w.indexer + w.rotary + w.quantise + w.adapt_attention
@@ -415,7 +416,7 @@ def of_weights(m: Model, w: Work) -> ByKind:
     """Return the seconds of the weights' gradients by kind of layer, which frozen weights do not have: a product for
     each of forward's."""
     if m.windowed:
-        return {**of_weights(without_window(m), w), "window": of_weights(with_window(m), w.windowed)["moe"]}
+        return either(m, of_weights(without_window(m), w), of_weights(with_window(m), w.windowed))
     routed, mixed = w.latent + w.experts + w.shared, w.mixer
     if m.hybrid:
         return {"dense": w.dense, "moe": routed, "mamba": mixed, "attention": w.linear}
@@ -428,7 +429,7 @@ def backward(m: Model, k: Constants, w: Work) -> ByKind:
     """Return the backward seconds by kind of layer: twice forward, except that a gradient is quantised once, and that
     attention and the scan take two and a half times theirs."""
     if m.windowed:
-        return {**backward(without_window(m), k, w), "window": backward(with_window(m), k, w.windowed)["moe"]}
+        return either(m, backward(without_window(m), k, w), backward(with_window(m), k, w.windowed))
     back = {kind: 2 * seconds for kind, seconds in forward(m, w).items()}
     for kind in with_experts(m):
         back[kind] = back[kind] - 2 * w.cast + w.cast_back
@@ -446,7 +447,7 @@ def backward(m: Model, k: Constants, w: Work) -> ByKind:
 def recomputed(m: Model, w: Work, t: Table) -> ByKind:
     """Return the forward seconds spent again in backward, by kind of layer. A superset never costs less."""
     if m.windowed:
-        return {**recomputed(without_window(m), w, t), "window": recomputed(with_window(m), w.windowed, t)["moe"]}
+        return either(m, recomputed(without_window(m), w, t), recomputed(with_window(m), w.windowed, t))
     on = {word: t.has("recompute", bit) * 1.0 for word, bit in BIT.items()}
     shared = w.up * on["mla_up_proj"] + w.core * on["core_attn"]
     attended = shared + w.indexer * on["core_attn"]
@@ -533,5 +534,5 @@ def _host(m: Model, hw: Hardware, t: Table) -> ByKind:
             "attention": attention,
         }
     out = {"dense": attention + k.host_dense * each, "moe": attention + moe}
-    out |= dict.fromkeys(("reuse", "window"), out["moe"])
+    out |= {"reuse": out["moe"], "window": out["moe"], "dense_window": out["dense"]}
     return {**out, "delta": k.host_delta * free["attn"] * each + moe} if m.linear else out

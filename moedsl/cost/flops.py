@@ -25,8 +25,9 @@ def of_token(m: Model, seq: float, tp: int = 1) -> float:
 
 def _transformer(m: Model, seq: float) -> float:
     """Count the products of the layers as `transformer_flops` does. A model whose windows have a shape of their own
-    states no frequency, so that each layer counts as windowed, with the shape of the others (:1046)."""
-    m = evolve(m, window_every=0) if m.windowed else m
+    states no frequency, so that each layer counts as windowed, with the shape of the others (:1046); one whose windows
+    have heads of their own tells only its layers of the window (bridge models/stepfun/step35_provider.py:115)."""
+    m = evolve(m, window_every=0, window=0 if m.window_heads else m.window) if m.windowed else m
     moe_layers = m.layers - m.dense_layers + m.mtp_layers
     mlp = products(m) * m.hidden * m.ffn_hidden * m.dense_layers + _experts(m) * moe_layers
     mtp = m.mtp_layers * (3 * m.hidden + 2 * m.hidden**2)

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from moedsl.classes.fields import frozen
 from moedsl.cost import mixers, sparse
-from moedsl.cost.blocks import in_mtp, kinds, products, routed_width, with_window, without_window
+from moedsl.cost.blocks import either, in_mtp, kinds, products, routed_width, with_window, without_window
 from moedsl.cost.pipeline import Chunk, Layout, layout_for
 from moedsl.schema.facts import Model, Vision
 
@@ -122,8 +122,7 @@ def moe(m: Model, tp: int, ep: int, etp: int) -> Parameters:
 def layers(m: Model, tp: int, ep: int, etp: int) -> dict[str, Parameters]:
     """Count one layer of each kind (`blocks.kinds`)."""
     if m.windowed:
-        other = layers(with_window(m), tp, ep, etp)["moe"]
-        return {**layers(without_window(m), tp, ep, etp), "window": other}
+        return either(m, layers(without_window(m), tp, ep, etp), layers(with_window(m), tp, ep, etp))
     block = moe(m, tp, ep, etp)
     if m.hybrid:
         alone = {"dense": mlp(m, tp), "mamba": mamba(m, tp), "attention": attention(m, tp)}

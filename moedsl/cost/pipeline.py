@@ -52,11 +52,13 @@ class Chunk:
     delta: int = 0
     reuse: int = 0
     window: int = 0
+    dense_window: int = 0
 
     @property
     def layers(self) -> int:
         """Count the layers without MTP layers."""
-        return self.dense + self.moe + self.mamba + self.attention + self.delta + self.reuse + self.window
+        windows = self.window + self.dense_window
+        return self.dense + self.moe + self.mamba + self.attention + self.delta + self.reuse + windows
 
     def of(self, kind: str) -> int:
         """Count the layers of one kind without MTP's, or those of MTP."""
@@ -233,14 +235,17 @@ def _chunks(model: Model, rows: Sequence[tuple[bool, int, int, bool]]) -> tuple[
     out, done = list[Chunk](), 0
     for embedding, layers, mtp, loss in rows:
         dense = max(0, min(model.dense_layers - done, layers))
+        dense_window = blocks.windows(model, done, done + dense)
         others = {
             "delta": blocks.deltas(model, done, done + layers),
             "reuse": blocks.sharing(model, done, done + layers),
-            "window": blocks.windows(model, done, done + layers),
+            "window": blocks.windows(model, done + dense, done + layers),
         }
         done += layers
         final = layers > 0 and done == model.layers
-        out.append(Chunk(dense, layers - dense - sum(others.values()), embedding, mtp, loss, final, **others))
+        moe = layers - dense - sum(others.values())
+        full = dense - dense_window
+        out.append(Chunk(full, moe, embedding, mtp, loss, final, dense_window=dense_window, **others))
     return tuple(out)
 
 

@@ -11,7 +11,7 @@ from moedsl.classes.fields import evolve
 from moedsl.cost import activations, adapters, communication, compute, formats, sparse
 from moedsl.cost.activations import BIT
 from moedsl.cost.again import AFRESH, Again
-from moedsl.cost.blocks import counted, kinds, with_experts
+from moedsl.cost.blocks import ORDINARY, counted, either, kinds, with_experts, with_window
 from moedsl.cost.memory import Counts, Trained
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import of_time
@@ -129,17 +129,24 @@ steps, by shape."""
 
 
 def _wires(m: Model, hw: Hardware, shape: Table, seq: int, w: compute.Work, fullest: Floats) -> Wires:
-    ring = communication.context(m, hw, shape, seq)
-    hides = 0.0 if m.sparse else 3 * w.core
-    hidden = np.maximum(ring - hides, hw.constants.cp_exposed * ring) + compute.joined(m, hw, shape, seq)
+    hidden = _around(m, hw, shape, seq, w.core)
     if m.hybrid:
         none = np.zeros_like(hidden)
         across = {"attention": hidden, "mamba": communication.scanned(m, hw, shape, seq), "dense": none, "moe": none}
     else:
         across = dict.fromkeys(kinds(m), hidden)
         across |= {"delta": communication.delta_net(m, hw, shape, seq)} if m.linear else {}
+        if m.windowed:
+            across = either(m, across, dict.fromkeys(ORDINARY, _around(with_window(m), hw, shape, seq, w.window_core)))
     over_tp = communication.tensor(m, hw, shape, seq), communication.normed(m, hw, shape, seq)
     return fullest * communication.expert(m, hw, shape, seq), *over_tp, across
+
+
+def _around(m: Model, hw: Hardware, shape: Table, seq: int, core: Floats) -> Floats:
+    """Return the seconds of CP that attention itself does not hide, and of joining the results of the steps."""
+    ring = communication.context(m, hw, shape, seq)
+    hides = 0.0 if m.sparse else 3 * core
+    return np.maximum(ring - hides, hw.constants.cp_exposed * ring) + compute.joined(m, hw, shape, seq)
 
 
 def _split_blocks(m: Model, a: Adapter | None) -> Mapping[str, float]:
@@ -156,7 +163,7 @@ def _split_blocks(m: Model, a: Adapter | None) -> Mapping[str, float]:
         indexed = sparse.gathered(m) / m.hidden / 5 if m.sparse else 0.0
         out = {"dense": 2.0 + indexed, "moe": 1.0 + shared + indexed, "delta": 1.0 + shared}
         out |= {"reuse": 1.0 + shared} if m.indexer_every > 1 else {}
-        out |= {"window": out["moe"]} if m.windowed else {}
+        out = either(m, out, out)
     if a is None:
         return out
     each = {"inputs": 0.5, "outputs": 0.25, "neither": 0.0}

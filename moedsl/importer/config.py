@@ -241,7 +241,8 @@ def _sign(key: str) -> str | None:
 def _check_names(name: str, hf: str) -> list[Diagnostic]:
     out: list[Diagnostic] = []
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        out.append(error("import.bad_name", f"{show(name)} is not a name: letters, digits and _", help="pass --name"))
+        message = f"{show(name)} is not a name: letters, digits and _"
+        out.append(error("import.bad_name", message, help=f"pass `--name {derived_name(name)}`"))
     if not hf or re.search(r'["\\\x00-\x1f#]', hf):
         message = f"{show(hf)} is not a Hugging Face id or a folder"
         out.append(error("import.bad_id", message, help="pass --hf ORG/NAME"))
@@ -256,7 +257,8 @@ def _holds(config: Mapping[str, Any], path: str) -> bool:
 
 
 def _no_field(path: str) -> Diagnostic:
-    return error("import.unknown_field", f"--ignore {path}: the configuration has no such field", help="remove it")
+    help = "pass `--ignore` once for each field" if "," in path else "remove it"
+    return error("import.unknown_field", f"--ignore {path}: the configuration has no such field", help=help)
 
 
 def _built_in(name: str) -> Diagnostic:

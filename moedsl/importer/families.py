@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from moedsl.importer.layers import Every, Indexes, Leading, Length, Marked, Pattern, Sharing, Windows, Zeros
+from moedsl.importer.layers import (
+    Every,
+    Firsts,
+    Indexes,
+    Leading,
+    Length,
+    Marked,
+    Numbers,
+    Pattern,
+    Sharing,
+    Windows,
+    Zeros,
+)
 from moedsl.importer.rules import (
     Alike,
     Const,
@@ -16,9 +28,11 @@ from moedsl.importer.rules import (
     Flag,
     Given,
     HeadDim,
+    Inside,
     Int,
     OfMtp,
     OfText,
+    OfWindows,
     Only,
     Positions,
     Product,
@@ -209,6 +223,8 @@ _M3 = "models/minimax_m3/minimax_m3_bridge.py"
 _K25 = "models/kimi_vl/kimi_k25_vl_bridge.py"
 _MOON = "models/kimi_vl/modeling_kimi_k25_vl.py:157"
 """Where Bridge loads the tower from the model's repository."""
+
+_STEP = "models/stepfun/step35"
 
 _GEMMA4 = "models/gemma/gemma4_provider.py"
 _GEMMA4_LAYERS = "models/gemma/modeling_gemma4.py"
@@ -564,6 +580,38 @@ FAMILIES: Mapping[str, Family] = {
             "The window counts the token itself; layers of full attention have no sinks.",
             "The router's expert bias is a buffer, not a parameter.",
             "MTP is left out: only the checkpoint names its layers (models/mimo_v2_flash/mimo_v2_flash_bridge.py:182).",
+        ),
+    ),
+    "step3p5": Family(
+        _CORE
+        | {
+            "query_groups": Int("num_attention_groups"),
+            "qk_norm": Flag("use_qk_norm", absent=False),
+            "attention_gate": Flag("use_head_wise_attn_gate", absent=True),
+            "window": Int("sliding_window"),
+            "window_every": Firsts(),
+            "window_first": Const(True, f"{_STEP}_provider.py:109"),
+            "window_heads": OfWindows("num_attention_heads", Const(96, f"{_STEP}_bridge.py:302")),
+            "window_query_groups": OfWindows("num_attention_groups", Const(8, f"{_STEP}_bridge.py:303")),
+            "dense_layers": Numbers("moe_layers_enum"),
+            "experts": Int("moe_num_experts"),
+            "topk": Int("moe_top_k"),
+            "expert_hidden": Int("moe_intermediate_size"),
+            "shared_expert_hidden": Int("share_expert_dim"),
+            # transformers' default of an absent key is true
+            "tied_embeddings": Else(Flag("tie_word_embeddings"), Const(True, "models/conversion/model_bridge.py:452")),
+        },
+        (
+            Inside("attention_other_setting", "head_dim", "head_dim", 128),
+            Alike("share_expert_dims", "share_expert_dim"),
+            Only("moe_every_n_layer", (1,), "after the leading dense layers each layer has experts"),
+            *(Unbuilt(key) for key in ("num_nextn_predict_layers", "max_seq_len")),
+        ),
+        (
+            "The window counts the tokens before each.",
+            "The gate of a head is as wide as it; the checkpoint's is a number (models/stepfun/step35_bridge.py:287).",
+            "MTP is left out: with a pipeline Bridge gives it other heads (models/stepfun/step35_provider.py:95).",
+            "The router's expert bias is a buffer, not a parameter.",
         ),
     ),
     "nemotron_h": Family(

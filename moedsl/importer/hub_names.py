@@ -31,6 +31,7 @@ NAMES: Mapping[str, str] = {
     "nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-BF16": "nemotron_3_5_lightning",
     "openai/gpt-oss-20b": "gpt_oss_20b",
     "openai/gpt-oss-120b": "gpt_oss_120b",
+    "stepfun-ai/Step-3.5-Flash": "step35_196b_a11b",
     "zai-org/GLM-5": "glm5_744b",
     "zai-org/GLM-5.1": "glm51_744b",
     "zai-org/GLM-5.2": "glm52_744b",

@@ -22,7 +22,7 @@ _GROUPS = {
     "position encoding: no shape depends on it": """
         rope_theta rope_scaling rope_parameters rope_interleave partial_rotary_factor initial_context_length
         rotary_dim init_pos_emb_time swa_rope_theta attention_value_scale mrope_section indexer_rope_interleave
-        max_position_embeddings""",
+        max_position_embeddings partial_rotary_factors""",
     "norm epsilon": "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps layernorm_epsilon projector_ln_eps",
     "a state-space mixer's start, clamp, kernels and cache; its width is heads times their dimension": """
         time_step_min time_step_max time_step_floor time_step_limit rescale_prenorm_residual use_mamba_kernels
@@ -32,7 +32,10 @@ _GROUPS = {
     "a plan decides it": "moe_shared_expert_overlap",
     "routing scalars and losses: no shape depends on them": """
         norm_topk_prob routed_scaling_factor topk_method router_aux_loss_coef aux_loss_alpha
-        seq_aux output_router_logits router_jitter_noise scoring_func experts_per_token""",
+        seq_aux output_router_logits router_jitter_noise scoring_func experts_per_token norm_expert_weight
+        use_moe_router_bias moe_router_activation moe_router_scaling_factor need_fp32_gate""",
+    "clamps of the activation, in the same kernel (core transformer/mlp.py:293)": "swiglu_limits swiglu_limits_shared",
+    "how the weight of a norm is stored": "zero_centered",
     "inference, or repeated by another key": """
         use_cache pretraining_tp ep_size max_window_layers sliding_window qk_head_dim num_logits_to_keep
         moe_router_dtype vision_soft_tokens_per_image""",

@@ -63,6 +63,30 @@ class Windows(OneKey):
         return every or 2
 
 
+@frozen
+class Firsts(OneKey):
+    """Read how often a layer has full attention, the first of each group among windowed layers, in a list that may name
+    the MTP layers too."""
+
+    key: str = "layer_types"
+    layers: str = "num_hidden_layers"
+    ahead: str = "num_nextn_predict_layers"
+
+    def read(self, fields: Fields) -> int:
+        kinds, layers, ahead = fields.get(self.key), fields.config.get(self.layers), fields.config.get(self.ahead) or 0
+        again = kinds[1:].index(kinds[0]) + 1 if isinstance(kinds, list) and kinds[:1] and kinds[0] in kinds[1:] else 0
+        total = layers + ahead if isinstance(layers, int) and isinstance(ahead, int) else None
+        if again < 2 or len(kinds) not in (layers, total) or kinds != listed_firsts(again, len(kinds)):
+            why = f"{show(kinds)}: only windowed layers with full attention in the first of each group are supported"
+            fields.refuse("import.unsupported_value", self.key, why)
+        return max(again, 2)
+
+
+def listed_firsts(every: int, layers: int) -> list[str]:
+    """Name every layer: full attention for the first of each `every`, a window for the rest."""
+    return ["sliding_attention" if i % every else "full_attention" for i in range(layers)]
+
+
 def full_every(kinds: Any, layers: Any, other: str) -> int:
     """Return n if a list names every layer, full attention for each n-th and `other` for the rest; else 0."""
     every = kinds.index("full_attention") + 1 if isinstance(kinds, list) and "full_attention" in kinds else 0
@@ -105,6 +129,34 @@ class Leading:
 def listed_mlps(dense: int, layers: int) -> list[str]:
     """Name every layer: `dense` ones, then those with experts."""
     return ["dense"] * dense + ["sparse"] * (layers - dense)
+
+
+LONGEST = 9
+"""Digits of a layer's number; no real one has so many."""
+
+
+@frozen
+class Numbers(OneKey):
+    """Count the dense layers before those with experts, whose numbers are a list, or a text with commas."""
+
+    key: str
+    layers: str = "num_hidden_layers"
+
+    def read(self, fields: Fields) -> int:
+        value, layers = fields.get(self.key), fields.config.get(self.layers)
+        stated = value if isinstance(value, str) else ",".join(map(str, value)) if isinstance(value, list) else ""
+        first = stated.split(",")[0]
+        dense = int(first) if first.isdecimal() and len(first) < LONGEST else 0
+        whole = isinstance(layers, int) and layers <= len(stated) + dense and stated == numbered(dense, layers)
+        if not whole or not stated:
+            why = f"{show(value)}: only experts in each layer after leading dense ones are supported"
+            fields.refuse("import.unsupported_value", self.key, why)
+        return dense
+
+
+def numbered(dense: int, layers: int) -> str:
+    """Name the layers after `dense` leading ones by number."""
+    return ",".join(str(i) for i in range(dense, layers))
 
 
 @frozen

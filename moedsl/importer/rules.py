@@ -8,7 +8,20 @@ from typing import Any
 from attrs import Factory, evolve, frozen
 
 from moedsl.importer.fields import Fields, show
-from moedsl.importer.layers import Every, Indexes, Leading, Length, Marked, OneKey, Pattern, Sharing, Windows, Zeros
+from moedsl.importer.layers import (
+    Every,
+    Firsts,
+    Indexes,
+    Leading,
+    Length,
+    Marked,
+    Numbers,
+    OneKey,
+    Pattern,
+    Sharing,
+    Windows,
+    Zeros,
+)
 
 
 @frozen
@@ -143,7 +156,7 @@ class Times(OneKey):
 class Else:
     """Read a key, or apply another rule if it is absent."""
 
-    said: Int
+    said: Int | Flag
     otherwise: Const | Times
 
     @property
@@ -156,6 +169,33 @@ class Else:
 
     def read(self, fields: Fields) -> int | bool | str:
         return self.settled(fields.config).read(fields)  # type: ignore[return-value]
+
+
+@frozen
+class OfWindows:
+    """Read a number of the layers with a window from the object that states their shape; without it Megatron Bridge
+    takes another, in the cited line."""
+
+    inner: str
+    otherwise: Const
+    key: str = "attention_other_setting"
+    kind: str = "sliding_attention"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (f"{self.key}.{self.inner}",)
+
+    def settled(self, config: Mapping[str, Any]) -> Rule:
+        """Apply what Bridge takes if `config` does not state the shape."""
+        return self.otherwise if config.get(self.key) is None else self
+
+    def read(self, fields: Fields) -> int:
+        shape = fields.get(self.key)
+        if not isinstance(shape, Mapping) or shape.get("attention_type") != self.kind:
+            fields.refuse("import.unsupported_value", self.key, f"expected the shape of {self.kind}")
+            return 1
+        inside = Fields(shape, f"{fields.path}{self.key}.", problems=fields.problems)
+        return inside.integer(self.inner, 1, int(self.otherwise.value), None)
 
 
 @frozen
@@ -194,7 +234,7 @@ class OfMtp:
 
 Rule = (
     Int | OfText | Flag | Given | Product | HeadDim | Indexes | Windows | Leading | Every | Positions | Const | Times
-    | Else | Pattern | Length | Repeated | OfMtp | Sharing | Zeros | Marked
+    | Else | Pattern | Length | Repeated | OfMtp | Sharing | Zeros | Marked | Firsts | Numbers | OfWindows
 )  # fmt: skip
 
 
@@ -231,7 +271,7 @@ class Alike:
 
 @frozen
 class Unbuilt:
-    """A key of a part that Megatron Bridge leaves out of the model, so that any value is right."""
+    """A key of a part that the model is built without, so that any value is right."""
 
     key: str
 
@@ -240,7 +280,25 @@ class Unbuilt:
         fields.get(self.key)
 
 
-Check = Only | Alike | Unbuilt
+@frozen
+class Inside:
+    """A number of an object that must repeat another key, or be absent where that has the number that Bridge takes."""
+
+    key: str
+    inner: str
+    other: str
+    otherwise: int
+
+    def check(self, fields: Fields) -> None:
+        """Refuse a value that the other key does not have."""
+        shape = fields.get(self.key)
+        value = shape.get(self.inner, self.otherwise) if isinstance(shape, Mapping) else self.otherwise
+        if value != fields.get(self.other):
+            why = f"{self.inner} is {show(value)}, and {self.other} {show(fields.get(self.other))}: they must be alike"
+            fields.refuse("import.unsupported_value", self.key, why)
+
+
+Check = Only | Alike | Unbuilt | Inside
 
 
 @frozen
@@ -273,4 +331,6 @@ class Family:
 
 
 def _settled(rule: Rule, config: Mapping[str, Any]) -> Rule:
-    return rule.settled(config) if isinstance(rule, Pattern | Length | Repeated | Every | Leading | Else) else rule
+    if isinstance(rule, Pattern | Length | Repeated | Every | Leading | Else | OfWindows):
+        return rule.settled(config)
+    return rule

@@ -47,12 +47,6 @@ UNSUPPORTED: Mapping[str, Unsupported] = {
     "qwen3_omni_moe": Unsupported("Qwen3-Omni", _SOUND),
     "sarvam_mla": Unsupported("Sarvam 105B", _UNCOMPARED),
     "sarvam_moe": Unsupported("Sarvam 30B", _UNCOMPARED),
-    "step3p5": Unsupported(
-        "Step-3.5-Flash",
-        "Megatron-Core 0.19.2 has no gate of one number for each head, so Megatron Bridge 0.6.2 builds one as wide as "
-        "the heads in its place (models/stepfun/step35_bridge.py:287): it needs a newer Megatron-Core. There are no "
-        "facts for its windowed layers, which have more heads than the full ones",
-    ),
     "step3p7": Unsupported(
         "Step-3.7-Flash",
         "Megatron Bridge 0.6.2 bridges Step3p7ForConditionalGeneration (models/stepfun/step37_bridge.py:94), not "

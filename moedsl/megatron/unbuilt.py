@@ -16,5 +16,8 @@ def why(model: Model, bridge: str) -> str | None:
         return "it builds an indexer in each layer, where layers of the model share the keys of one"
     if model.sandwich_norms and not BY_VERSION[bridge].gemma4_inputs:
         return "it builds layers without the norms of the inputs of the shared experts and the router"
-    normless = model.qk_norm and provided(model.hf, bridge).get("qk_layernorm") is False
+    given = provided(model.hf, bridge)
+    if model.attention_gate and given and not given.get("attention_output_gate"):
+        return "it builds attention without its gate"
+    normless = model.qk_norm and given.get("qk_layernorm") is False
     return "it builds the model without its QK norm" if normless else None

@@ -12,20 +12,24 @@ from moedsl.importer.families import FAMILIES
 from moedsl.importer.layers import (
     LETTERS,
     Every,
+    Firsts,
     Leading,
     Length,
     Marked,
+    Numbers,
     Pattern,
     Sharing,
     Windows,
     Zeros,
     leading_zeros,
+    listed_firsts,
     listed_indexers,
     listed_kinds,
     listed_mlps,
     marked_windows,
+    numbered,
 )
-from moedsl.importer.rules import Alike, Flag, HeadDim, Int, Product, Unbuilt
+from moedsl.importer.rules import Alike, Flag, HeadDim, Int, OfWindows, Product, Unbuilt
 from moedsl.schema.facts import Model
 from moedsl.support.resources import stdlib_dir
 from moedsl.verify import hub
@@ -94,7 +98,7 @@ def _resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
             case Windows():
                 out[rule.key] = listed_kinds(value, m.layers, "sliding_attention")
                 out.pop(rule.again, None)
-            case Leading() | Every() | Sharing() | Marked() | Zeros():
+            case Firsts() | Numbers() | Leading() | Every() | Sharing() | Marked() | Zeros():
                 out.update(_listed(rule, value, m, config))
             case Int() if value == rule.null:
                 out.update({rule.key: value or None} if rule.key in config else {})
@@ -108,7 +112,14 @@ def _resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
                 out.update(_blocks(rule, value, config))
             case _:
                 continue
-    return out | _repeated(out, m) | _sums(config, m)
+    return out | _of_windows(m) | _repeated(out, m) | _sums(config, m)
+
+
+def _of_windows(m: Model) -> dict[str, Any]:
+    """Write the object that states the shape of the layers with a window, of a family that has one."""
+    rules = {fact: rule for fact, rule in FAMILIES[m.family].facts.items() if isinstance(rule, OfWindows)}
+    sizes = {rule.inner: getattr(m, fact) for fact, rule in rules.items()}
+    return {r.key: {"attention_type": r.kind, "head_dim": m.head_dim, **sizes} for r in rules.values()}
 
 
 def _repeated(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
@@ -124,11 +135,18 @@ def _sums(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
 
 
 def _listed(
-    rule: Leading | Every | Sharing | Marked | Zeros, number: int, m: Model, config: Mapping[str, Any]
+    rule: Firsts | Numbers | Leading | Every | Sharing | Marked | Zeros,
+    number: int,
+    m: Model,
+    config: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write which layers are dense, have full attention or an indexer, as a number and as a list, with the keys that
     `config` uses."""
     match rule:
+        case Firsts():
+            return {rule.key: listed_firsts(number, m.layers)}
+        case Numbers():
+            return {rule.key: numbered(number, m.layers)}
         case Marked():
             return {rule.key: marked_windows(number, m.window_leading, m.layers)}
         case Zeros():

@@ -27,7 +27,10 @@ def shortened(layout: Layout, pp: int, vpp: int, more: int) -> list[Chunk]:
     counts = [0 if not c.layers else 1 + more + (c.layers > fewest) for c in chunks]
     if len(counts) == 1:
         counts = [TWO + more]
-    return [evolve(c, dense=0, moe=n, delta=0, reuse=0, window=0) for c, n in zip(chunks, counts, strict=True)]
+    return [
+        evolve(c, dense=0, moe=n, delta=0, reuse=0, window=0, dense_window=0)
+        for c, n in zip(chunks, counts, strict=True)
+    ]
 
 
 def _picked(chunks: tuple[Chunk, ...], count: int) -> list[Chunk]:

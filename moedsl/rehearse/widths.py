@@ -18,18 +18,17 @@ LANGUAGE = {"qwen3_vl_moe": "qwen3_moe", "qwen3_5_moe": "qwen3_next", "kimi_k25"
 SHRUNK = (
     "layers", "hidden", "vocab", "heads", "query_groups", "head_dim", "ffn_hidden", "experts", "expert_hidden",
     "shared_expert_hidden", "dense_layers", "mtp_layers", "q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim",
-    "v_head_dim", "window", "window_every", "window_leading", "window_query_groups", "full_query_groups",
-    "full_head_dim", "layer_pattern", "mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups", "linear_every",
-    "linear_key_heads", "linear_value_heads",
-    "linear_key_dim", "linear_value_dim", "moe_latent", "indexer_heads", "indexer_dim", "indexer_topk",
-    "indexer_every", "indexer_leading",
+    "v_head_dim", "window", "window_every", "window_leading", "window_heads", "window_query_groups",
+    "full_query_groups", "full_head_dim", "layer_pattern", "mamba_heads", "mamba_head_dim", "mamba_state",
+    "mamba_groups", "linear_every", "linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim",
+    "moe_latent", "indexer_heads", "indexer_dim", "indexer_topk", "indexer_every", "indexer_leading",
 )  # fmt: skip
 """Facts that may become smaller; `notes` lists each that the model has."""
 SAME = (
     "topk", "routing_groups", "topk_groups", "attention", "qk_norm", "qkv_bias", "attention_bias", "mlp_bias",
     "attention_sinks", "router_bias", "router_balanced", "tied_embeddings", "shared_expert_gate", "gated",
-    "mtp_pattern", "mtp_repeated", "attention_gate", "qk_norm_over", "mtp_dense", "window_sinks", "sandwich_norms",
-    "softcap",
+    "mtp_pattern", "mtp_repeated", "attention_gate", "qk_norm_over", "mtp_dense", "window_sinks", "window_first",
+    "sandwich_norms", "softcap",
 )  # fmt: skip
 """Facts that stay."""
 
@@ -67,6 +66,7 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
         window=seq // 2 if m.window else 0,
         window_every=min(m.window_every, 2 + leading),  # a window between the leading layers and the next without
         window_leading=leading,
+        window_heads=2 * heads if m.window_heads else 0,
         window_query_groups=heads if m.window_query_groups else 0,
         full_query_groups=groups if m.full_query_groups else 0,
         full_head_dim=2 * HEAD if m.full_head_dim else 0,

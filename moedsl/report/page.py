@@ -27,7 +27,7 @@ MOST_MICROBATCHES = 4
 MEMORY = ("weights", "gradients", "optimizer", "activations", "buffers")
 KINDS = {
     "dense": "dense", "moe": "MoE", "mamba": "Mamba", "attention": "attention", "delta": "delta net",
-    "reuse": "MoE with shared keys", "window": "MoE with a window", "mtp": "MTP",
+    "reuse": "MoE with shared keys", "window": "MoE with a window", "dense_window": "dense with a window", "mtp": "MTP",
 }  # fmt: skip
 """A stage's layers in words."""
 PLACES = {"rack": "racks", "domain": "NVLink domains", "node": "nodes", "rail": "rails"}

@@ -277,19 +277,22 @@ def _of_indexer(m: Model) -> list[str]:
 
 def _of_windows(m: Model) -> list[str]:
     """Check that layers with a window are a kind of their own only where they can be told from the others."""
-    said = [n for n in ("window_leading", "window_sinks", "full_head_dim") if getattr(m, n)]
+    said = [n for n in ("window_leading", "window_first", "window_sinks", "full_head_dim") if getattr(m, n)]
     if not m.windowed:
-        ways = "window_query_groups or full_query_groups"
+        ways = "window_heads, window_query_groups or full_query_groups"
         return [f"{', '.join(said)}: only for windows of another shape, which need {ways}"] if said else []
-    groups = {n: getattr(m, n) for n in ("window_query_groups", "full_query_groups") if getattr(m, n)}
+    own = [n for n in ("window_heads", "window_query_groups", "full_query_groups") if getattr(m, n)]
+    groups = (
+        ("query groups of windows", m.window_heads or m.heads, m.window_query_groups or m.query_groups),
+        ("query groups of full attention", m.heads, m.full_query_groups or m.query_groups),
+    )
     asked = (
-        (m.window and m.window_every > 1, f"{', '.join(groups)}: needs window, and window_every of 2 or more"),
-        (m.attention == "gqa", f"{', '.join(groups)}: needs attention gqa"),
+        (m.window and m.window_every > 1, f"{', '.join(own)}: needs window, and window_every of 2 or more"),
+        (m.attention == "gqa", f"{', '.join(own)}: needs attention gqa"),
         *(
-            (m.heads % count == 0, f"{m.heads} heads do not divide evenly into {name} {count}")
-            for name, count in groups.items()
+            (heads % count == 0, f"{heads} heads do not divide evenly into {count} {name}")
+            for name, heads, count in groups
         ),
-        (m.dense_layers <= m.window_leading, "each dense layer needs full attention: window_leading is less"),
         (not m.mtp_layers, "MTP of a model whose windows have another shape is not supported"),
     )
     return [text for fine, text in asked if not fine]

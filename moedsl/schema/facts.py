@@ -147,6 +147,10 @@ class Model:
     """One layer in this many has full attention, the others the window; 0: all layers are the same."""
     window_leading: int = 0
     """Leading layers that have full attention too."""
+    window_first: bool = False
+    """Full attention is in the first layer of each group, and not in the last (Step-3.5)."""
+    window_heads: int = 0
+    """Query heads of the layers with a window, if they are a kind of layer of their own; 0 is `heads`."""
     window_query_groups: int = 0
     """Query groups of the layers with a window, if they are a kind of layer of their own; 0 is `query_groups`."""
     window_sinks: bool = False
@@ -184,7 +188,7 @@ class Model:
     @property
     def windowed(self) -> bool:
         """Tell whether layers with a window are a kind of layer of their own, with another attention."""
-        return bool(self.window_query_groups or self.full_query_groups)
+        return bool(self.window_heads or self.window_query_groups or self.full_query_groups)
 
     @property
     def wide_heads(self) -> bool:

@@ -31,6 +31,9 @@ _UNITS = {
 _NAMED = re.compile(r"(?:[\w.-]+/)?[\w.-]*\w")
 _LISTED = re.compile(r"(\w+)\s*=\s*(\w+(?:\s*,\s*\w+(?!\w|\s*=))+)")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?![\w.])")
+_HUB_NAME = re.compile(
+    r"(?:data|weights)[ \t]+hf[ \t]+(?P<name>[A-Za-z0-9][\w.-]{0,95}(?:/[\w.-]{1,96})?)(?![\w./-])(?![ \t]{0,99}=)"
+)
 _PATH = re.compile(r"[^\s;#\"]+")
 _LONGEST_MACHINES = 80
 """The longest text of machines that is read, in characters."""
@@ -87,6 +90,16 @@ def foreign_syntax(source: Source, statement: int, found: Lexeme) -> Diagnostic 
     if line is None:
         return None
     return next((d for d in (known(line) for known in PATTERNS) if d is not None), None)
+
+
+def bare_hub_name(source: Source, statement: int) -> Diagnostic | None:
+    """Explain ``data hf org/name`` at an offset, where it never parses; None for another statement."""
+    found = _HUB_NAME.match(source.text, statement)
+    if found is None:
+        return None
+    right, span = f'"{found["name"]}"', Span(source.name, *found.span("name"))
+    text = "write a name of Hugging Face in double quotes"
+    return error("parse.unexpected", text, span, help=Instead(f"write `{right}`", right))
 
 
 def line_of(source: Source, statement: int, found: Lexeme) -> Line | None:

@@ -30,6 +30,7 @@ def test_a_path_is_the_field_of_bridge() -> None:
         (RUN + 'weights hf "mine"', "check.weights"),
         (RUN + 'weights hf "a/b/c"', "check.weights"),
         (RUN + 'weights ""', "check.weights"),
+        (RUN + 'weights hf "Qwen/Qwen3-235B-A22B"', "check.weights"),
         ('qwen3_30b_a3b; h100 x 16; weights "/c"', "check.weights"),
         (RUN + 'weights "/c"; set checkpoint.pretrained_checkpoint = "/d"', "check.twice"),
         (RUN + 'weights "/c"; weights "/d"', "check.twice"),

@@ -54,6 +54,7 @@ def provider(m: Model, seq: int, tp: int) -> dict[str, Any]:
         "window_size": [m.window - 1, 0] if m.window else None, "window_attn_skip_freq": [int(i % m.window_every > 0) for i in range(1, m.layers + 1)] if m.window_every else None,
     }  # fmt: skip
     fields |= {"window_size": m.window, "window_attn_skip_freq": None} if m.windowed else {}
+    fields |= {"window_size": None, "attention_output_gate": m.attention_gate} if m.window_heads else {}
     fields |= _linear(m) if m.linear else {}
     return fields | (_latent(m) if m.attention == "mla" else {}) | (_hybrid(m) if m.hybrid else {})
 

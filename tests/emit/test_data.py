@@ -70,7 +70,20 @@ def test_a_file_is_no_folder(data: str, folder: str) -> None:
         text = f'qwen3_30b_a3b; h100 x 16; task {task}; data "{data}"; set checkpoint.pretrained_checkpoint = "/w"'
         (found,) = checked(text)
         assert found.id == "plan.not_a_folder" and f'`data "{folder}"`' in found.help[0]
-    assert not checked(f'qwen3_30b_a3b; h100 x 16; data "{data}"')
+
+
+@pytest.mark.parametrize(
+    ("data", "way"),
+    [
+        ("x.jsonl", "tools/preprocess_data.py"), ("/d/corpus.txt", "tools/preprocess_data.py"),
+        ("/d/c_text_document.bin", '`data "/d/c_text_document"`'), ("c.idx", '`data "c"`'), ("/d/c.v2", None),
+    ],
+)  # fmt: skip
+def test_a_file_is_no_prefix(data: str, way: str | None) -> None:
+    """Core's path of the index of a prefix is another one than the file's."""
+    found = checked(f'qwen3_30b_a3b; h100 x 16; data "{data}"')
+    assert [d.id for d in found] == ["plan.not_a_prefix"] * (way is not None)
+    assert all(way in d.help[0] for d in found if way)
 
 
 def test_fine_tuning_without_weights_is_a_warning() -> None:

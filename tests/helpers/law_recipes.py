@@ -37,6 +37,9 @@ _OFFLOADING = {"env": {"NVTE_CPU_OFFLOAD_V1": 1}, "derived": {"model.fine_graine
 _GRAPHS = {"env": {"NCCL_GRAPH_REGISTER": 0}}
 """And one with graphs of modules: expandable segments, which every plan has, go with no registration by NCCL."""
 
+_WITHOUT_MTP = {"derived": {"model.mtp_num_layers": 0}}
+"""And one of Step-3.5, of whose layers the layout has those without MTP."""
+
 
 def asked(folder: Path, case: Case) -> cases.Case:
     folder.mkdir()
@@ -65,6 +68,7 @@ def _plan(case: Case) -> Plan:
         reads = {"task": w["task"], "policy": {"data": "/data/chats"}, "samples": _samples(w)}
         made = changed(made, **reads, set={"checkpoint.pretrained_checkpoint": "/weights"})
     more = _OFFLOADING if w["offload_modules"] else _GRAPHS if w["cuda_graph"] else {}
+    more = _WITHOUT_MTP if w["model"] == "step35_196b_a11b" else more
     replicas = max(1, w["gpus"] // (w["tp"] * w["cp"] * w["pp"]))
     return changed(made, gpus=w["gpus"], layout={"dp": replicas}, **more)
 

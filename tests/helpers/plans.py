@@ -59,6 +59,7 @@ _MODELS = {
     "deepseek_v3": ("deepseek-ai/DeepSeek-V3", "deepseek_v3"),
     "moonlight_16b": ("moonshotai/Moonlight-16B-A3B", "deepseek_v3"),
     "kimi_k2": ("moonshotai/Kimi-K2-Instruct", "kimi_k2"),
+    "step35_196b_a11b": ("stepfun-ai/Step-3.5-Flash", "step3p5"),
     "mimo_v2_flash": ("XiaomiMiMo/MiMo-V2-Flash", "mimo_v2_flash"),
     "gemma4_26b_a4b": ("google/gemma-4-26B-A4B", "gemma4"),
     "kimi_k25": ("moonshotai/Kimi-K2.5", "kimi_k25"),

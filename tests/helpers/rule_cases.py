@@ -20,6 +20,7 @@ _SUPER = {"model": "nemotron_3_super", "hardware": "gb200", "gpus": 64, "ep": 64
 _GLM5 = {"model": "glm51_744b", "hardware": "gb200", "gpus": 64, "ep": 64}
 _GLM52 = {**_GLM5, "model": "glm52_744b", "pp": 2, "ep": 32}
 _EXAONE = {"model": "exaone_moe_236b_a23b", "hardware": "gb300", "gpus": 64, "pp": 2, "ep": 32}
+_STEP = {"model": "step35_196b_a11b", "hardware": "gb300", "gpus": 64, "ep": 32}
 _MIMO = {"model": "mimo_v2_flash", "hardware": "gb300", "gpus": 64, "ep": 32}
 _K25 = {"model": "kimi_k25", "hardware": "gb300", "gpus": 128, "pp": 2, "ep": 64}
 _GEMMA = {"model": "gemma4_26b_a4b", "hardware": "h100", "gpus": 16, "ep": 8}
@@ -344,6 +345,8 @@ CASES: dict[str, Case] = {
     "windows of another shape: 4 query groups over tp 4": _case(None, _MIMO, tp=4, build=True),
     "windows of another shape: vpp 2": _case("windows.no_vpp", _MIMO, pp=2, vpp=2, build=True),
     "windows of another shape: pp 2": _case(None, _MIMO, pp=2, build=True),
+    "windows with more heads: vpp 2": _case("window_heads.no_vpp", _STEP, pp=2, vpp=2, build=True),
+    "windows with more heads: pp 2": _case(None, _STEP, pp=2, build=True),
     "Gemma 4: vpp 5": _case("gemma4.no_vpp", _GEMMA, pp=2, vpp=5, ep=4, build=True),
     "Gemma 4: pp 2": _case(None, _GEMMA, pp=2, ep=4, build=True),
     "Gemma 4: 2 query groups over tp 4": _case(None, _GEMMA, tp=4, build=True),

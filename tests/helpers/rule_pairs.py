@@ -63,6 +63,7 @@ _PAIRS: dict[str, Pair] = {
     "std.delta_net_mtp.model.mtp_num_layers": (run("next"), run()),
     "std.split_norm.whole_gradients": (run("minimax"), run("minimax", tp=2)),
     "std.windows.model.hidden_dropout": (run("mimo"), run()),
+    "std.window_heads.model.mtp_num_layers": (run("step"), run("mimo")),
     "std.sparse_mtp.model.mtp_num_layers": (run("glm5"), run()),
     "std.sparse.model.dsa_kernel_backend": (run("glm5"), run("glm5", facts={"kv_lora_rank": 256})),
     **{

@@ -18,6 +18,7 @@ _BASES: dict[str, dict[str, Any]] = {
     "nano": {"model": "nemotron_3_nano", "hardware": "h100", "gpus": 16, "ep": 8},
     "super": {"model": "nemotron_3_super", "hardware": "gb200", "gpus": 64, "ep": 64, "tp": 2},
     "minimax": {"model": "minimax_m2_5", "hardware": "gb200", "gpus": 64, "ep": 32},
+    "step": {"model": "step35_196b_a11b", "hardware": "h100", "gpus": 64, "ep": 32},
     "mimo": {"model": "mimo_v2_flash", "hardware": "h100", "gpus": 64, "ep": 32},
     "glm5": {"model": "glm51_744b", "hardware": "gb200", "gpus": 64, "ep": 64},
     "next": {"model": "qwen3_next_80b_a3b", "hardware": "h100", "gpus": 32, "ep": 16},

@@ -503,6 +503,10 @@ def test_an_unknown_field_is_ignored_on_request(tmp_path: Path, capsys: pytest.C
     assert facts(capsys.readouterr().out).experts == 128
     assert main(["models", "add", path, "--ignore", "our_noet"]) == 1
     assert "--ignore our_noet: the configuration has no such field" in capsys.readouterr().err
+    assert main(["models", "add", path, "--ignore", "our_note,our_tag"]) == 1
+    assert "pass `--ignore` once for each field" in capsys.readouterr().err
+    assert main(["models", "add", path, "--ignore", "our_note", "--ignore", "our_tag", "--name", "2-Our"]) == 1
+    assert "pass `--name model_2_our`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("field", ["swa_head_dim", "kda_heads", "text_config.mamba_heads"])
@@ -515,7 +519,7 @@ def test_an_architecture_cannot_be_ignored(field: str) -> None:
 
 
 def test_windowed_layers_are_not_called_state_space() -> None:
-    config = {"model_type": "step3p5", "hybrid_layer_pattern": [0, 1, 1], "swa_head_dim": 192}
+    config = {"model_type": "step3p7", "hybrid_layer_pattern": [0, 1, 1], "swa_head_dim": 192}
     said = " ".join(d.message for d in declaration(config, "x", "a/x")[1])
     assert "windowed" in said and "state-space" not in said
 
@@ -596,7 +600,7 @@ def test_every_published_configuration_is_imported_exactly_or_refused_by_field()
     paths = sorted(PUBLISHED.glob("*.json"))
     assert len(paths) == 39
     imported = [path.stem for path in paths if _imported_exactly(path)]
-    assert len(imported) == 33, imported
+    assert len(imported) == 34, imported
 
 
 def _imported_exactly(path: Path) -> bool:
@@ -649,6 +653,46 @@ def test_another_minimax_m3_is_refused_by_field(changed: dict[str, Any], field: 
     text, found = declaration(
         {**whole, "text_config": {**whole["text_config"], **changed}}, "m", "MiniMaxAI/MiniMax-M3"
     )
+    assert text is None and field in fields(found)
+
+
+def test_the_shape_of_the_windows_of_step35_is_stated_or_bridges() -> None:
+    whole = shipped("stepfun-ai--Step-3.5-Flash")
+    shape = {
+        "attention_type": "sliding_attention",
+        "num_attention_heads": 80,
+        "num_attention_groups": 4,
+        "head_dim": 128,
+    }
+    said, more = (
+        facts(declaration(c, "m", "stepfun-ai/Step-3.5-Flash")[0] or "")
+        for c in (whole, {**whole, "attention_other_setting": shape, "use_qk_norm": True})
+    )
+    assert (said.window_heads, said.window_query_groups, said.dense_layers) == (96, 8, 3)
+    assert (more.window_heads, more.window_query_groups, more.qk_norm) == (80, 4, True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"layer_types": ["sliding_attention", "full_attention"] * 24}, "layer_types"),
+        ({"layer_types": None}, "layer_types"),
+        ({"layer_types": ["full_attention"]}, "layer_types"),
+        ({"moe_layers_enum": "3,4,5"}, "moe_layers_enum"),
+        ({"moe_layers_enum": 3}, "moe_layers_enum"),
+        ({"moe_layers_enum": ["3", None]}, "moe_layers_enum"),
+        ({"share_expert_dims": 2560}, "share_expert_dims"),
+        ({"head_dim": 64}, "attention_other_setting"),
+        ({"attention_other_setting": {"attention_type": "full_attention"}}, "attention_other_setting"),
+        ({"attention_other_setting": [96]}, "attention_other_setting"),
+        (
+            {"attention_other_setting": {"attention_type": "sliding_attention", "num_attention_heads": "96"}},
+            "attention_other_setting.num_attention_heads",
+        ),
+    ],
+)
+def test_another_step35_is_refused_by_field(changed: dict[str, Any], field: str) -> None:
+    text, found = declaration({**shipped("stepfun-ai--Step-3.5-Flash"), **changed}, "m", "stepfun-ai/Step-3.5-Flash")
     assert text is None and field in fields(found)
 
 

@@ -18,6 +18,11 @@ def language(m: Model) -> int:
         windows = m.layers - leading - sum(i % every == 0 for i in range(leading + 1, m.layers + 1))
         more = (m.window_query_groups - m.query_groups) * (m.head_dim + m.v_head_dim) * m.hidden
         attention += windows * (more + m.heads * m.window_sinks)
+    if (
+        m.window_heads
+    ):  # sliding_attention of layer_types, which begins with full_attention: more heads, each with its gate
+        windows = m.layers - len(range(0, m.layers, m.window_every))
+        attention += windows * (m.window_heads - m.heads) * m.head_dim * m.hidden * (2 + m.attention_gate)
     if m.full_query_groups:  # full_attention of layer_types: wider heads, and fewer that are both keys and values
         q, kv = m.heads * m.full_head_dim, m.full_query_groups * m.full_head_dim
         full = m.hidden * (2 * q + kv) + 2 * m.full_head_dim

@@ -19,6 +19,9 @@ from moedsl.verify import case as cases
 from moedsl.verify.case import Case
 from moedsl.verify.client import Server
 from tests.helpers import rotation
+from tests.helpers.paths import ROOT
+from tests.recipes import test_round_trip_bridge as round_trip
+from tests.recipes.test_round_trip_bridge import ROWS
 from tools import make_recipes
 
 pytestmark = pytest.mark.bridge
@@ -29,13 +32,43 @@ TAKEN = rotation.some("adapted", rotation.one_of_each("imported adapters", ADAPT
 REFUSED = {"gpt_oss_20b_peft_1gpu_h100_fp8mx_config": "std.precision.mxfp8_gpu"}
 """Accepted until the first step: te/pytorch/quantization.py:168 asks the GPU, and an H100 has no MXFP8."""
 
+UNBUILT = {
+    "qwen3_next_80b_a3b_peft_1gpu_h100_bf16_config": "PEFT is not currently supported for Qwen3-Next",
+    "qwen35_vl_122b_a10b_peft_8gpu_h100_bf16_config": "eval_global_batch_size (36) must be divisible",
+    "qwen35_vl_397b_a17b_peft_32gpu_h100_bf16_config": "eval_global_batch_size (32) must be divisible",
+}
+"""What Bridge refuses, so that it is not in the table."""
+
 
 def of_peft(fields: Any) -> dict[str, Any]:
     return {n: v for n, v in fields.items() if n.startswith("peft.") and n != "peft.params_to_save"}
 
 
-def test_there_are_many() -> None:
-    assert len(ADAPTERS) >= 19
+def test_each_of_a_known_model_is_in_the_table_or_refused_by_bridge() -> None:
+    known = {row["name"].partition("_" + row["task"] + "_")[0] for row in TABLE}
+    wheel = {c.function for c in make_recipes.wanted() if c.function and c.function.partition("_peft_")[0] in known}
+    assert wheel == {row["name"] for row in ADAPTERS} | {*UNBUILT}
+
+
+def test_the_document_counts_those_that_come_back() -> None:
+    """`test_recipes_come_back` and the tests below ask the same of each."""
+    full = [row["function"] for row in ROWS if row["task"] == "sft"]
+    refused = [name for name in full if name in round_trip.UNBUILT]
+    laws = [name for name in full if name in round_trip.BROKEN and name not in round_trip.UNBUILT]
+    counts = {
+        "adapters": (len(ADAPTERS) + len(UNBUILT), len(ADAPTERS) - len(REFUSED), len(REFUSED), len(UNBUILT)),
+        "full fine-tuning": (len(full), len(full) - len(refused) - len(laws), len(laws), len(refused)),
+    }
+    text = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
+    for task, numbers in counts.items():
+        assert "| " + " | ".join([task, *map(str, numbers)]) + " |" in text
+
+
+@pytest.mark.parametrize("name", rotation.some("refused adapters", [*UNBUILT], 1))
+def test_bridge_refuses_the_others(name: str, server: Server) -> None:
+    (asked,) = [c for c in make_recipes.wanted() if c.function == name]
+    (theirs,) = server.resolve([asked])
+    assert theirs.refusal is not None and theirs.refusal.message.startswith(UNBUILT[name])
 
 
 @pytest.mark.parametrize("row", TAKEN, ids=lambda row: row["name"])

@@ -69,11 +69,17 @@ def _split_over_heads(spec: Any) -> None:
     attention.submodules.q_layernorm, attention.submodules.k_layernorm = norms.FullDimQNorm, norms.FullDimKNorm
 
 
+def _by_number(spec: Any) -> None:
+    """Look the attention up by the number of the layer: bridge models/stepfun/step35_bridge.py:163."""
+    spec.module = importlib.import_module("megatron.bridge.models.stepfun.step35_provider").Step35DecoderLayer
+
+
 _CHANGED = {
     "olmoe_layer_spec": _over_all_heads,
     "minimax_m2_layer_spec": _split_over_heads,
     "mimo_v2_flash_layer_spec": windows.of_two_shapes,
     "_gemma4_block_spec": gemma4.layer,
+    "build_step35_layer_spec": _by_number,
 }
 """What Bridge's function that makes a model's layers changes of each."""
 
