@@ -31,14 +31,16 @@ FURTHER = {
 """A GPU of each generation without published runs of MoE models, and the generation and formats of the runs that show
 what its steps would lean on."""
 TOLD = 0.4
-"""The part of the deviation by the constants that counts on a generation with runs. The errors of runs that were left
-out grow with about half of it where it is up to 15%, and not beyond, where it comes from the ranges of launches."""
+"""The part of the deviation by the constants that counts on a generation with runs, for a run unlike those of the fit.
+The errors of such runs that were left out grow with about half of it where it is up to 15%, and not beyond, where it
+comes from the ranges of launches. The errors of runs that resemble those of the fit do not grow with it."""
 OUTSIDE = 20.0
 """What a run outside of its interval costs, for each unit that it is outside, in widths: two over the share of runs
 that may be outside (the interval score of Gneiting and Raftery, 2007)."""
 STEPS = (0.5, 0.7, 0.85, 0.93, 1.075, 1.18, 1.4, 2.0)
 KEPT = 16
 """The constants of a generation that are kept: those that move the runs most. Each costs a plan one millisecond."""
+LAUNCHES = [*uncertainty.ADDED].index("launches")
 Slopes = Mapping[str, Floats]
 """d log(step) / d log(constant) by run and constant."""
 
@@ -89,9 +91,10 @@ def spreads(unseen: Sequence[Measured], seen: Sequence[Measured], c: Constants, 
     return [float(np.sqrt(slope[r.id] @ moved @ slope[r.id])) for r in unseen]
 
 
-def resembles(r: Measured, seen: Sequence[Measured]) -> bool:
-    """Tell whether a run is within what a fit has seen: GPU, attention, number of GPUs, length."""
-    return not [*uncertainty.unlike(r.cost, known(seen))]
+def resembles(r: Measured, seen: Sequence[Measured], spread: float, share: Slopes) -> bool:
+    """Tell whether a run is within what a fit has seen: GPU, attention, number of GPUs, length, what its step leans on,
+    and what launches add. Its measurement does not count."""
+    return not [*uncertainty.unlike(r.cost, known(seen), TOLD * spread, share[r.id][LAUNCHES])]
 
 
 def known(seen: Sequence[Measured]) -> uncertainty.Seen:
@@ -123,7 +126,7 @@ class Left:
     def of(found: Sequence[Prediction], share: Slopes) -> Left:
         return Left(
             np.abs(np.log1p([p.error for p in found])),
-            TOLD * np.array([p.spread for p in found]),
+            TOLD * np.array([0.0 if p.like else p.spread for p in found]),
             np.array([share[p.run.id] for p in found]).reshape(len(found), len(uncertainty.ADDED)),
             np.array([p.like for p in found], bool),
         )
@@ -153,7 +156,7 @@ def chosen(left: Left) -> Unexplained:
                 if (cost := _cost(left, y)) < best:
                     best, x = cost, y
     like = left.only(left.like)
-    x = x * np.quantile(like.off / like.half(_unexplained(x)), 0.9)
+    x = x * np.quantile(like.off / like.half(_unexplained(x)), 0.9, method="higher")
     others = left.only(~left.like)
     known = others.half(_unexplained(np.array([0.0, 0.0, *x[2:]]))) / NINE_OF_TEN
     x[1] = max(x[0], unexplained(others.off, known) if len(known) else 0.0)

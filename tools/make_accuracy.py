@@ -48,7 +48,7 @@ def main() -> None:
         print("\n".join(now([*speeds, *rates])))
         return
     slope, share = slopes([*speeds, *rates]), shares([*speeds, *rates])
-    found = left_out(list(folds(speeds, GROUPS, rates)), slope, cpu_count() or 1)
+    found = left_out(list(folds(speeds, GROUPS, rates)), slope, share, cpu_count() or 1)
     write(speeds, [p for some in found.values() for p in some], slope, share, papers)
     for name in PLOTTED:
         plot(found[name], name, ROOT / f"docs/accuracy_{name.lower()}.svg")
