@@ -121,6 +121,7 @@ class Left:
     added: Floats
     """The share of the step that each of `uncertainty.ADDED` adds, by row."""
     like: NDArray[np.bool_]
+    model: NDArray[np.str_]
 
     @staticmethod
     def of(found: Sequence[Prediction], share: Slopes) -> Left:
@@ -129,10 +130,17 @@ class Left:
             TOLD * np.array([0.0 if p.like else p.spread for p in found]),
             np.array([share[p.run.id] for p in found]).reshape(len(found), len(uncertainty.ADDED)),
             np.array([p.like for p in found], bool),
+            np.array([p.run.model for p in found]),
         )
 
     def only(self, some: NDArray[np.bool_]) -> Left:
-        return Left(self.off[some], self.spread[some], self.added[some], self.like[some])
+        return Left(self.off[some], self.spread[some], self.added[some], self.like[some], self.model[some])
+
+    def folds(self) -> Iterator[tuple[NDArray[np.bool_], Left, Left]]:
+        """Yield where the runs of each model are, these runs, and the others."""
+        for model in np.unique(self.model):
+            mine = self.model == model
+            yield mine, self.only(mine), self.only(~mine)
 
     def half(self, u: Unexplained) -> Floats:
         """Return half of each interval, as a log."""
@@ -144,8 +152,17 @@ class Left:
 
 
 def chosen(left: Left) -> Unexplained:
-    """Choose the deviations beyond the constants: those whose intervals are shortest, with what runs outside cost; then
-    so large that nine of ten runs lie inside, of those that resemble the fit's and of the others."""
+    """Choose the deviations beyond the constants (`scored`). That of runs that resemble the fit's is then so large that
+    nine of ten of them lie inside if the other deviations come from the runs of other models."""
+    off = [mine.only(mine.like) for _, mine, _ in left.folds()]
+    half = [some.half(scored(others)) for some, (_, _, others) in zip(off, left.folds(), strict=True)]
+    u, beyond = scored(left), np.concatenate([some.off for some in off]) / np.concatenate(half)
+    return evolve(u, like=u.like * max(1.0, float(np.quantile(beyond, 0.9, method="higher"))))
+
+
+def scored(left: Left) -> Unexplained:
+    """Return the deviations beyond the constants whose intervals are shortest, with what runs outside cost; then so
+    large that nine of ten runs lie inside, of those that resemble the fit's and of the others."""
     x = np.array([0.06, 0.08, *(1.0 for _ in uncertainty.ADDED)])
     best = _cost(left, x)
     for _ in range(len(STEPS)):
@@ -265,34 +282,35 @@ def _text(data: Mapping[str, Any]) -> str:
 
 
 def judged(found: Mapping[str, Sequence[Prediction]], share: Slopes) -> Iterator[str]:
-    """Yield the table of how many runs lie within their intervals, and how wide these are. The last column takes the
+    """Yield the table of how many runs lie within their intervals, and how wide these are. `by other models` takes the
     deviations beyond the constants from the runs of other models."""
     every = [p for some in found.values() for p in some]
     u, strict = uncertainty.known()[1], strictly(every, share)
     yield (
-        "| left out | runs | inside | that resemble the fit's | inside | balanced ones | inside | median width "
-        "| no wider than 25% | inside by other models |"
+        "| left out | runs | inside | by other models | that resemble the fit's | inside | balanced ones | inside "
+        "| by other models | median width | no wider than 25% |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
     for name, some in [*found.items(), ("**all**", every)]:
         like = [p for p in some if p.like]
         even = [p for p in like if p.run.cost.routing == "balanced"]
-        outside = np.mean([strict[id(p)] for p in some])
         yield (
-            f"| {name} | {len(some)} | {_inside(some, share, u)} | {len(like)} | {_inside(like, share, u)} "
-            f"| {len(even)} | {_inside(even, share, u)} | {_widths(even, share, u)} | {outside:.0%} |"
+            f"| {name} | {len(some)} | {_inside(some, share, u)} | {_share(some, strict)} | {len(like)} "
+            f"| {_inside(like, share, u)} | {len(even)} | {_inside(even, share, u)} | {_share(even, strict)} "
+            f"| {_widths(even, share, u)} |"
         )
 
 
 def strictly(found: Sequence[Prediction], share: Slopes) -> dict[int, bool]:
     """Tell whether each prediction is inside with deviations that were chosen without the runs of its model."""
-    left, models = Left.of(found, share), np.array([p.run.model for p in found])
-    out = dict[int, bool]()
-    for model in sorted({*models.tolist()}):
-        mine = models == model
-        inside = left.only(mine).inside(chosen(left.only(~mine)))
-        out |= {id(p): bool(i) for p, i in zip([p for p in found if p.run.model == model], inside, strict=True)}
-    return out
+    left, inside = Left.of(found, share), np.zeros(len(found), bool)
+    for at, mine, others in left.folds():
+        inside[at] = mine.inside(chosen(others))
+    return {id(p): bool(i) for p, i in zip(found, inside, strict=True)}
+
+
+def _share(some: Sequence[Prediction], inside: Mapping[int, bool]) -> str:
+    return f"{np.mean([inside[id(p)] for p in some]):.0%}" if some else ""
 
 
 def _widths(some: Sequence[Prediction], share: Slopes, u: Unexplained) -> str:
