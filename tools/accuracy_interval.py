@@ -122,6 +122,8 @@ class Left:
     """The share of the step that each of `uncertainty.ADDED` adds, by row."""
     like: NDArray[np.bool_]
     model: NDArray[np.str_]
+    new: NDArray[np.bool_]
+    """Whether the run's model was left out."""
 
     @staticmethod
     def of(found: Sequence[Prediction], share: Slopes) -> Left:
@@ -131,10 +133,13 @@ class Left:
             np.array([share[p.run.id] for p in found]).reshape(len(found), len(uncertainty.ADDED)),
             np.array([p.like for p in found], bool),
             np.array([p.run.model for p in found]),
+            np.array([p.left == p.run.model for p in found], bool),
         )
 
     def only(self, some: NDArray[np.bool_]) -> Left:
-        return Left(self.off[some], self.spread[some], self.added[some], self.like[some], self.model[some])
+        return Left(
+            self.off[some], self.spread[some], self.added[some], self.like[some], self.model[some], self.new[some]
+        )
 
     def folds(self) -> Iterator[tuple[NDArray[np.bool_], Left, Left]]:
         """Yield where the runs of each model are, these runs, and the others."""
@@ -153,11 +158,15 @@ class Left:
 
 def chosen(left: Left) -> Unexplained:
     """Choose the deviations beyond the constants (`scored`). That of runs that resemble the fit's is then so large that
-    nine of ten of them lie inside if the other deviations come from the runs of other models."""
-    off = [mine.only(mine.like) for _, mine, _ in left.folds()]
-    half = [some.half(scored(others)) for some, (_, _, others) in zip(off, left.folds(), strict=True)]
-    u, beyond = scored(left), np.concatenate([some.off for some in off]) / np.concatenate(half)
-    return evolve(u, like=u.like * max(1.0, float(np.quantile(beyond, 0.9, method="higher"))))
+    nine of ten of them lie inside, and of those whose model was left out, if the other deviations come from the runs of
+    other models."""
+    beyond = np.zeros(len(left.off))
+    for at, mine, others in left.folds():
+        beyond[at] = mine.off / mine.half(scored(others))
+    some = (beyond[left.like], beyond[left.like & left.new])
+    scale = max(float(np.quantile(b, 0.9, method="higher")) for b in some if len(b))
+    u = scored(left)
+    return evolve(u, like=u.like * max(1.0, scale))
 
 
 def scored(left: Left) -> Unexplained:
@@ -250,6 +259,7 @@ def write(
         generations[arch] = {**_seen(mine), "constants": _constants(c, moved[arch], [slope[id] for id in asked])}
     u = evolve(chosen(Left.of(found, share)), between=between(runs, moved, slope))
     generations |= further(papers, runs)
+    u = evolve(u, like=np.ceil(u.like * 1000) / 1000)
     data = {"unexplained": {k: _short(v) for k, v in asdict(u).items()}, "generations": generations}
     FILE.write_text(_text(data) + "\n", encoding="utf-8")
     uncertainty.known.cache_clear()
