@@ -259,7 +259,6 @@ def write(
         generations[arch] = {**_seen(mine), "constants": _constants(c, moved[arch], [slope[id] for id in asked])}
     u = evolve(chosen(Left.of(found, share)), between=between(runs, moved, slope))
     generations |= further(papers, runs)
-    u = evolve(u, like=np.ceil(u.like * 1000) / 1000)
     data = {"unexplained": {k: _short(v) for k, v in asdict(u).items()}, "generations": generations}
     FILE.write_text(_text(data) + "\n", encoding="utf-8")
     uncertainty.known.cache_clear()
