@@ -31,14 +31,16 @@ FURTHER = {
 """A GPU of each generation without published runs of MoE models, and the generation and formats of the runs that show
 what its steps would lean on."""
 TOLD = 0.4
-"""The part of the deviation by the constants that counts on a generation with runs. The errors of runs that were left
-out grow with about half of it where it is up to 15%, and not beyond, where it comes from the ranges of launches."""
+"""The part of the deviation by the constants that counts on a generation with runs, for a run unlike those of the fit.
+The errors of such runs that were left out grow with about half of it where it is up to 15%, and not beyond, where it
+comes from the ranges of launches. The errors of runs that resemble those of the fit do not grow with it."""
 OUTSIDE = 20.0
 """What a run outside of its interval costs, for each unit that it is outside, in widths: two over the share of runs
 that may be outside (the interval score of Gneiting and Raftery, 2007)."""
 STEPS = (0.5, 0.7, 0.85, 0.93, 1.075, 1.18, 1.4, 2.0)
 KEPT = 16
 """The constants of a generation that are kept: those that move the runs most. Each costs a plan one millisecond."""
+LAUNCHES = [*uncertainty.ADDED].index("launches")
 Slopes = Mapping[str, Floats]
 """d log(step) / d log(constant) by run and constant."""
 
@@ -89,9 +91,10 @@ def spreads(unseen: Sequence[Measured], seen: Sequence[Measured], c: Constants, 
     return [float(np.sqrt(slope[r.id] @ moved @ slope[r.id])) for r in unseen]
 
 
-def resembles(r: Measured, seen: Sequence[Measured]) -> bool:
-    """Tell whether a run is within what a fit has seen: GPU, attention, number of GPUs, length."""
-    return not [*uncertainty.unlike(r.cost, known(seen))]
+def resembles(r: Measured, seen: Sequence[Measured], spread: float, share: Slopes) -> bool:
+    """Tell whether a run is within what a fit has seen: GPU, attention, number of GPUs, length, what its step leans on,
+    and what launches add. Its measurement does not count."""
+    return not [*uncertainty.unlike(r.cost, known(seen), TOLD * spread, share[r.id][LAUNCHES])]
 
 
 def known(seen: Sequence[Measured]) -> uncertainty.Seen:
@@ -118,18 +121,31 @@ class Left:
     added: Floats
     """The share of the step that each of `uncertainty.ADDED` adds, by row."""
     like: NDArray[np.bool_]
+    model: NDArray[np.str_]
+    new: NDArray[np.bool_]
+    """Whether the run's model was left out."""
 
     @staticmethod
     def of(found: Sequence[Prediction], share: Slopes) -> Left:
         return Left(
             np.abs(np.log1p([p.error for p in found])),
-            TOLD * np.array([p.spread for p in found]),
+            TOLD * np.array([0.0 if p.like else p.spread for p in found]),
             np.array([share[p.run.id] for p in found]).reshape(len(found), len(uncertainty.ADDED)),
             np.array([p.like for p in found], bool),
+            np.array([p.run.model for p in found]),
+            np.array([p.left == p.run.model for p in found], bool),
         )
 
     def only(self, some: NDArray[np.bool_]) -> Left:
-        return Left(self.off[some], self.spread[some], self.added[some], self.like[some])
+        return Left(
+            self.off[some], self.spread[some], self.added[some], self.like[some], self.model[some], self.new[some]
+        )
+
+    def folds(self) -> Iterator[tuple[NDArray[np.bool_], Left, Left]]:
+        """Yield where the runs of each model are, these runs, and the others."""
+        for model in np.unique(self.model):
+            mine = self.model == model
+            yield mine, self.only(mine), self.only(~mine)
 
     def half(self, u: Unexplained) -> Floats:
         """Return half of each interval, as a log."""
@@ -141,8 +157,21 @@ class Left:
 
 
 def chosen(left: Left) -> Unexplained:
-    """Choose the deviations beyond the constants: those whose intervals are shortest, with what runs outside cost; then
-    so large that nine of ten runs lie inside, of those that resemble the fit's and of the others."""
+    """Choose the deviations beyond the constants (`scored`). That of runs that resemble the fit's is then so large that
+    nine of ten of them lie inside, and of those whose model was left out, if the other deviations come from the runs of
+    other models."""
+    beyond = np.zeros(len(left.off))
+    for at, mine, others in left.folds():
+        beyond[at] = mine.off / mine.half(scored(others))
+    some = (beyond[left.like], beyond[left.like & left.new])
+    scale = max(float(np.quantile(b, 0.9, method="higher")) for b in some if len(b))
+    u = scored(left)
+    return evolve(u, like=u.like * max(1.0, scale))
+
+
+def scored(left: Left) -> Unexplained:
+    """Return the deviations beyond the constants whose intervals are shortest, with what runs outside cost; then so
+    large that nine of ten runs lie inside, of those that resemble the fit's and of the others."""
     x = np.array([0.06, 0.08, *(1.0 for _ in uncertainty.ADDED)])
     best = _cost(left, x)
     for _ in range(len(STEPS)):
@@ -153,7 +182,7 @@ def chosen(left: Left) -> Unexplained:
                 if (cost := _cost(left, y)) < best:
                     best, x = cost, y
     like = left.only(left.like)
-    x = x * np.quantile(like.off / like.half(_unexplained(x)), 0.9)
+    x = x * np.quantile(like.off / like.half(_unexplained(x)), 0.9, method="higher")
     others = left.only(~left.like)
     known = others.half(_unexplained(np.array([0.0, 0.0, *x[2:]]))) / NINE_OF_TEN
     x[1] = max(x[0], unexplained(others.off, known) if len(known) else 0.0)
@@ -262,34 +291,35 @@ def _text(data: Mapping[str, Any]) -> str:
 
 
 def judged(found: Mapping[str, Sequence[Prediction]], share: Slopes) -> Iterator[str]:
-    """Yield the table of how many runs lie within their intervals, and how wide these are. The last column takes the
+    """Yield the table of how many runs lie within their intervals, and how wide these are. `by other models` takes the
     deviations beyond the constants from the runs of other models."""
     every = [p for some in found.values() for p in some]
     u, strict = uncertainty.known()[1], strictly(every, share)
     yield (
-        "| left out | runs | inside | that resemble the fit's | inside | balanced ones | inside | median width "
-        "| no wider than 25% | inside by other models |"
+        "| left out | runs | inside | by other models | that resemble the fit's | inside | balanced ones | inside "
+        "| by other models | median width | no wider than 25% |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
     for name, some in [*found.items(), ("**all**", every)]:
         like = [p for p in some if p.like]
         even = [p for p in like if p.run.cost.routing == "balanced"]
-        outside = np.mean([strict[id(p)] for p in some])
         yield (
-            f"| {name} | {len(some)} | {_inside(some, share, u)} | {len(like)} | {_inside(like, share, u)} "
-            f"| {len(even)} | {_inside(even, share, u)} | {_widths(even, share, u)} | {outside:.0%} |"
+            f"| {name} | {len(some)} | {_inside(some, share, u)} | {_share(some, strict)} | {len(like)} "
+            f"| {_inside(like, share, u)} | {len(even)} | {_inside(even, share, u)} | {_share(even, strict)} "
+            f"| {_widths(even, share, u)} |"
         )
 
 
 def strictly(found: Sequence[Prediction], share: Slopes) -> dict[int, bool]:
     """Tell whether each prediction is inside with deviations that were chosen without the runs of its model."""
-    left, models = Left.of(found, share), np.array([p.run.model for p in found])
-    out = dict[int, bool]()
-    for model in sorted({*models.tolist()}):
-        mine = models == model
-        inside = left.only(mine).inside(chosen(left.only(~mine)))
-        out |= {id(p): bool(i) for p, i in zip([p for p in found if p.run.model == model], inside, strict=True)}
-    return out
+    left, inside = Left.of(found, share), np.zeros(len(found), bool)
+    for at, mine, others in left.folds():
+        inside[at] = mine.inside(chosen(others))
+    return {id(p): bool(i) for p, i in zip(found, inside, strict=True)}
+
+
+def _share(some: Sequence[Prediction], inside: Mapping[int, bool]) -> str:
+    return f"{np.mean([inside[id(p)] for p in some]):.0%}" if some else ""
 
 
 def _widths(some: Sequence[Prediction], share: Slopes, u: Unexplained) -> str:

@@ -43,18 +43,18 @@ def folds(runs: Sequence[Measured], groups: Mapping[str, Key], more: Sequence[Me
 
 
 def left_out(
-    some: Sequence[Fold], slope: Slopes = MappingProxyType({}), workers: int = 1
+    some: Sequence[Fold], slope: Slopes = MappingProxyType({}), share: Slopes = MappingProxyType({}), workers: int = 1
 ) -> dict[str, list[Prediction]]:
-    """Return the predictions by the name of the grouping; with slopes also how far the constants leave them open."""
+    """Return the predictions by the name of the grouping; with slopes and shares also how far the constants leave them
+    open, and whether they resemble what was fitted to."""
     _JOBS[:] = [f.seen for f in some]
     _SLOPES.update(slope)
     out: dict[str, list[Prediction]] = {f.name: [] for f in some}
     for f, constants in zip(some, _fits(workers), strict=True):
         open_ = spreads(f.unseen, f.seen, constants, slope) if slope else [0.0] * len(f.unseen)
-        out[f.name] += [
-            Prediction(r, f.left, r.predicted(constants), rival(r, f.seen), spread, resembles(r, f.seen))
-            for r, spread in zip(f.unseen, open_, strict=True)
-        ]
+        for r, spread in zip(f.unseen, open_, strict=True):
+            like = not share or resembles(r, f.seen, spread, share)
+            out[f.name].append(Prediction(r, f.left, r.predicted(constants), rival(r, f.seen), spread, like))
     return out
 
 

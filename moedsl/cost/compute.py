@@ -445,17 +445,20 @@ def backward(m: Model, k: Constants, w: Work) -> ByKind:
 
 
 def recomputed(m: Model, w: Work, t: Table) -> ByKind:
-    """Return the forward seconds spent again in backward, by kind of layer. A superset never costs less."""
+    """Return the forward seconds spent again in backward, by kind of layer. A superset never costs less.
+
+    Checkpoints nest: while the MoE layer is repeated, the checkpoints of its activation and of its shared expert keep
+    nothing again, so both are computed a third time (core transformer/moe/moe_layer.py:510 and :694,
+    transformer/moe/experts.py:882).
+    """
     if m.windowed:
         return either(m, recomputed(without_window(m), w, t), recomputed(with_window(m), w.windowed, t))
     on = {word: t.has("recompute", bit) * 1.0 for word, bit in BIT.items()}
     shared = w.up * on["mla_up_proj"] + w.core * on["core_attn"]
     attended = shared + w.indexer * on["core_attn"]
-    moe = w.norm * on["layernorm"] + np.where(
-        on["moe"] > 0,
-        w.latent + w.experts + w.activation + w.cast + w.permute + w.shared,
-        w.activation * on["moe_act"] + w.shared * on["shared_experts"],
-    )
+    inner = w.activation * on["moe_act"] + w.shared * on["shared_experts"]
+    routed = w.latent + w.experts + w.activation + w.cast + w.permute + w.shared
+    moe = w.norm * on["layernorm"] + routed * on["moe"] + inner
     dense = w.dense * on["mlp"]
     if m.hybrid:
         parts = {"dense": dense, "moe": moe, "mamba": 0.0 * moe, "attention": attended}

@@ -174,6 +174,15 @@ def _split_blocks(m: Model, a: Adapter | None) -> Mapping[str, float]:
     return {kind: blocks + alone[kind] for kind, blocks in out.items()}
 
 
+def _repeated_blocks(m: Model, t: Table, split: Mapping[str, float]) -> Mapping[str, Floats]:
+    """Count the blocks of each kind of layer whose forward recompute repeats, of those whose linears TP splits; a
+    shared expert's twice where its own checkpoint is inside that of the MoE layer (`compute.recomputed`)."""
+    on = {word: t.has("recompute", bit) * 1.0 for word, bit in BIT.items()}
+    shared = (on["moe"] + on["shared_experts"]) * bool(m.shared_expert_hidden)
+    part = {kind: shared if kind in with_experts(m) else np.zeros(t.rows) for kind in split} | {"dense": on["mlp"]}
+    return {kind: np.where(on["full"] > 0, blocks, part[kind]) for kind, blocks in split.items()}
+
+
 def _moved(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, busy: Prices) -> Prices:
     """Return the seconds of copies to host memory that forward does not hide, and of copies back that backward does not
     hide, by kind of layer; a third of the compute is forward. The layers up to the next layer of experts hide what it
@@ -207,13 +216,15 @@ def _layers(
 ) -> None:
     at = shape.inverse
     full = t.has("recompute", BIT["full"])
-    transfer, block, normed = wires[0][at], wires[1][at] * (1.0 + full * 2 / 5), wires[2][at] * (1.0 + full)
+    transfer, block, normed = wires[0][at], wires[1][at], wires[2][at] * (1.0 + full)
     split, (launch, idle) = _split_blocks(m, adapter), host
+    twice = _repeated_blocks(m, t, split)
     none = np.zeros(len(at))
     for name in kinds(m):
         busy = out["compute"][name]
         sent, alone = communication.exposed(hw, t, transfer, busy) if name in with_experts(m) else (none, none)
-        others, copies = (block * split[name] + normed, wires[3][name][at]), moved.get(name, none)
+        over_tp = block * (split[name] + 2 / 5 * twice[name]) + normed
+        others, copies = (over_tp, wires[3][name][at]), moved.get(name, none)
         paired, single = (
             (busy, again[name], exposed, *others, np.maximum(copies - exposed, 0.0)) for exposed in (sent, alone)
         )

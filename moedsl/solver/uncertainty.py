@@ -32,6 +32,10 @@ NINE_OF_TEN = 1.645
 """Standard deviations to each side that contain nine of ten."""
 SHOWN = 3
 """The constants that are named."""
+LAUNCHED = 0.02
+"""The share of a step that launches add to few published runs (9 of 186). A run with more is unlike the others."""
+TAUGHT = 0.05
+"""The deviation of a step by its constants, above which few runs teach what it leans on."""
 NUDGE = 0.02
 """How far a constant is moved to see its slope at a run, as a log."""
 ADDED: Mapping[str, tuple[Mapping[str, float], str]] = {
@@ -108,7 +112,7 @@ class Doubt:
     leans_on: tuple[Term, ...]
     """The terms that move the step most, largest first."""
     unlike: tuple[str, ...]
-    """How the run differs from all that the constants were fitted to."""
+    """How the run differs from those that the constants were fitted to."""
 
     @property
     def factor(self) -> float:
@@ -181,13 +185,18 @@ def loads(cost: Cost, slope: Floats) -> Floats:
 
 
 def doubt(cost: Cost, slope: Floats) -> Doubt:
-    """Return the uncertainty of a step, from its row of `leaning`."""
+    """Return the uncertainty of a step, from its row of `leaning`.
+
+    What the constants leave open counts for a run unlike those of the fit. The errors of the others do not grow with
+    it, and `like` has them whole (`make accuracy`).
+    """
     generations, unexplained = known()
     seen = generations[cost.hardware.arch]
-    differs = (*unlike(cost, seen),)
-    beyond = unexplained.unlike if differs else unexplained.like
-    added = slope[len(seen.names) :] * [*unexplained.added.values()]
-    spread = np.linalg.norm([*loads(cost, slope[None, :])[0], *added, beyond])
+    added = dict(zip(ADDED, slope[len(seen.names) :], strict=True))
+    constants = float(np.linalg.norm(loads(cost, slope[None, :])))
+    differs = (*unlike(cost, seen, constants, added["launches"]),)
+    beyond = [unexplained.unlike, constants] if differs else [unexplained.like]
+    spread = np.linalg.norm([*beyond, *(share * unexplained.added[name] for name, share in added.items())])
     return Doubt(float(spread), (*_most(cost, seen, unexplained, slope),), differs)
 
 
@@ -201,8 +210,9 @@ def _most(cost: Cost, seen: Seen, unexplained: Unexplained, slope: Floats) -> It
             yield Term(names[i], about[names[i]], float(moves[i]))
 
 
-def unlike(cost: Cost, seen: Seen) -> Iterator[str]:
-    """Yield how a run differs from all that the constants were fitted to."""
+def unlike(cost: Cost, seen: Seen, constants: float, launched: float) -> Iterator[str]:
+    """Yield how a run differs from those that the constants were fitted to. `constants` is the deviation of its step by
+    them, and `launched` the share of it that launches add."""
     if not seen.families:
         yield f"no MoE run on {cost.hardware.arch}"
         return
@@ -214,6 +224,10 @@ def unlike(cost: Cost, seen: Seen) -> Iterator[str]:
         yield f"no run on more than {seen.gpus} GPUs"
     if cost.seq > seen.seq:
         yield f"no run longer than {seen.seq} tokens"
+    if constants > TAUGHT:
+        yield "hardly a run that teaches what its step leans on"
+    if launched > LAUNCHED:
+        yield f"hardly a run whose launches add {launched:.0%} to its step"
 
 
 def apart(cost: Cost, slope: Floats) -> Floats:

@@ -97,9 +97,9 @@ def test_enabling_more_never_costs_time(key, axis, less, more):
     assert (after <= before).all()
 
 
-DEARER = [("recompute", a, b) for a, b in [(0, 1), (1, 3), (3, 11), (2, 64), (127, 128), (0, 128)]] + [
-    ("offload", 0, 1)
-]
+DEARER = [
+    ("recompute", a, b) for a, b in [(0, 1), (1, 3), (3, 11), (2, 64), (64, 66), (64, 72), (117, 128), (0, 128)]
+] + [("offload", 0, 1)]
 
 
 @pytest.mark.parametrize("axis, less, more", DEARER)

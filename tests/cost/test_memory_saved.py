@@ -12,13 +12,14 @@ import subprocess
 import sys
 from functools import cache
 
+import numpy as np
 import pytest
-from attrs import evolve
+from attrs import evolve, fields
 
-from moedsl.cost import activations, rows
+from moedsl.cost import activations, compute, rows
 from moedsl.schema.axes import BY_NAME
 from moedsl.schema.facts import Model
-from tests.helpers.cost_models import model
+from tests.helpers.cost_models import hardware, model
 from tests.helpers.paths import ROOT
 
 SEQ, HIDDEN, EXPERTS, TOPK = 256, 128, 16, 4
@@ -91,12 +92,17 @@ LOCAL = {
 
 
 @cache
-def counted() -> dict[str, dict[str, int]]:
-    """Bytes that one more layer saves in each case."""
+def answered() -> dict[str, dict[str, dict[str, int]]]:
+    """What the script prints."""
     script = ROOT / "tests/oracles/count_saved.py"
     done = subprocess.run([sys.executable, "-W", "ignore", str(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def counted() -> dict[str, dict[str, int]]:
+    """Bytes that one more layer saves in each case."""
+    return answered()["saved"]
 
 
 def estimated(case: str) -> float:
@@ -131,3 +137,21 @@ def test_indices_are_small_beside_what_is_counted() -> None:
     for case, found in counted().items():
         whole = counted()[case.partition(" offload ")[0]]
         assert found["other"] <= 0.04 * whole["float"], case
+
+
+@pytest.mark.bridge
+def test_nested_checkpoints_compute_as_often_as_the_estimate_says() -> None:
+    """Forwards of a shared expert and of the experts' activation in Megatron-Core, with backward's repetition."""
+    forwards = answered()["forwards"]
+    assert forwards == {words: repeated(words) + 1 for words in forwards}
+    assert forwards["moe shared_experts"] == forwards["moe moe_act"] == 3
+
+
+def repeated(words: str) -> float:
+    """How often the estimate computes the activation again, or the shared expert."""
+    m, part = model("deepseek_v3"), "activation" if "moe_act" in words else "shared"
+    full = rows.complete({"recompute": BY_NAME["recompute"].encode(words.split())}) | {"captured": np.zeros(1, int)}
+    table = rows.Levels.of(full, tuple(full)).table(tuple(full), 1)
+    work = compute.work(m, hardware("h100"), table, SEQ, 1.0)
+    alone = compute.Work(**{f.name: getattr(work, f.name) * (f.name == part) for f in fields(compute.Work)})
+    return float((compute.recomputed(m, alone, table)["moe"] / getattr(work, part))[0])

@@ -1,4 +1,5 @@
-"""Bytes that Megatron-Core's own modules save for backward on a CPU, for one more layer of each kind. Prints JSON.
+"""Bytes that Megatron-Core's own modules save for backward on a CPU, for one more layer of each kind, and how often
+nested checkpoints compute what they hold. Prints JSON.
 
 One process, BF16, the local layer spec with PyTorch's flash attention in place of the one that keeps scores, so that
 attention saves what a fused kernel does: q, k, v, the output and the log-sum-exp.
@@ -104,9 +105,11 @@ from megatron.core.ssm import gated_delta_net as delta_net
 from megatron.core.ssm.gated_delta_net import common as delta_common
 from megatron.core.ssm.gated_delta_net import gdn as delta_module
 from megatron.core.tensor_parallel import random as tp_random
+from megatron.core.tensor_parallel.random import CheckpointWithoutOutput, checkpoint
 from megatron.core.transformer import attention as core_attention
 from megatron.core.transformer import multi_latent_attention, transformer_layer
 from megatron.core.transformer.moe.moe_logging import destroy_moe_metrics_tracker
+from megatron.core.transformer.moe.shared_experts import SharedExpertMLP
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
@@ -327,6 +330,42 @@ def saved(
     return {"float": sum(n for n, real in found if real), "other": sum(n for n, real in found if not real)}
 
 
+def shared_forwards(recompute: list[str]) -> int:
+    """Count the forwards of one layer's shared expert in a step."""
+    made = config(1, 0, MLA, recompute, [])
+    model = GPTModel(made, specs(made.moe_layer_freq, MLA), VOCAB, SEQ, position_embedding_type="rope").bfloat16()
+    model.set_input_tensor(None)
+    destroy_moe_metrics_tracker()
+    counted: list[int] = []
+    for module in model.modules():
+        if isinstance(module, SharedExpertMLP):
+            module.register_forward_hook(lambda *_: counted.append(1))
+    tokens = torch.randint(0, VOCAB, (1, SEQ))
+    model(tokens, torch.arange(SEQ)[None], None, labels=tokens).float().mean().backward()
+    return len(counted)
+
+
+def activation_forwards(outer: bool) -> int:
+    """Count the runs of what the checkpoint of the experts' activation holds (core transformer/moe/experts.py:882),
+    inside the checkpoint of a MoE layer or not."""
+    counted: list[int] = []
+
+    def activate(x: torch.Tensor) -> torch.Tensor:
+        counted.append(1)
+        return torch.nn.functional.silu(x)
+
+    def experts(x: torch.Tensor) -> torch.Tensor:
+        inner = CheckpointWithoutOutput()
+        out = inner.checkpoint(activate, x) * 2
+        inner.discard_output_and_register_recompute(out)
+        return out
+
+    tp_random._get_share_storage = lambda: lambda out, again: None  # compiles C++; no value is looked at here
+    x = torch.ones(4, requires_grad=True)
+    (checkpoint(experts, False, x) if outer else experts(x)).sum().backward()
+    return len(counted)
+
+
 def sizes(kept: list[torch.Tensor], model: torch.nn.Module) -> list[tuple[int, bool]]:
     """(bytes, floating point) of each storage among the saved tensors that is neither freed nor the model's own."""
     own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
@@ -374,7 +413,14 @@ CASES: dict[str, tuple[Any, ...]] = {
 }
 """Attention, whether the layers are MoE layers, what is recomputed, what is offloaded."""
 
+SHARED = (["core_attn"], ["moe"], ["shared_experts"], ["moe", "shared_experts"])
+"""What is recomputed where the forwards of the shared expert are counted."""
+
 if __name__ == "__main__":
     dist.init_process_group("gloo", store=dist.HashStore(), world_size=1, rank=0)
     parallel_state.initialize_model_parallel(1, 1, expert_model_parallel_size=1, create_gloo_process_groups=False)
-    print(json.dumps({name: one_layer(*case) for name, case in CASES.items()}))
+    forwards = {" ".join(words): shared_forwards(words) for words in SHARED} | {
+        "moe_act": activation_forwards(False),
+        "moe moe_act": activation_forwards(True),
+    }
+    print(json.dumps({"saved": {name: one_layer(*case) for name, case in CASES.items()}, "forwards": forwards}))
