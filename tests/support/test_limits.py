@@ -22,6 +22,10 @@ class Run:
     name: str
 
 
+BELOW, ABOVE = 0.2, 30.0
+"""Seconds below the limit, and so many that a kernel that counts by ticks reaches it too."""
+
+
 def burn(seconds: float) -> None:
     end = time.thread_time() + seconds
     while time.thread_time() < end:
@@ -38,11 +42,11 @@ def command(monkeypatch: pytest.MonkeyPatch, no_collector_callbacks: None) -> It
 
 def test_all_runs_have_the_seconds_of_the_command_together(command: None) -> None:
     with limits.bounded(), limits.of_part(Run("a")):
-        burn(0.25)
+        burn(BELOW)
     with pytest.raises(limits.TooLarge) as reached, limits.bounded():
         for i, name in enumerate("abc"):
             with limits.of_part(Run(name), i, 3, "solved"):
-                burn(0.25)
+                burn(BELOW if name == "a" else ABOVE)
     assert reached.value.places == ((Run("b"), 1, 3, "solved"),)
 
 
@@ -50,15 +54,15 @@ def test_all_files_have_the_seconds_of_the_command_together(command: None) -> No
     with pytest.raises(limits.TooLarge) as reached, limits.bounded():
         for i, file in enumerate(("a.moe", "b.moe")):
             with limits.of_part(limits.File(file), i, 2), limits.of_part(Run("main")):
-                burn(0.25)
+                burn(ABOVE if i else BELOW)
     assert [(p.part.name, p.done) for p in reached.value.places] == [("b.moe", 1), ("main", 0)]
 
 
 def test_what_is_done_outside_of_a_run_counts(command: None) -> None:
     with pytest.raises(limits.TooLarge) as reached, limits.bounded():
         with limits.of_part(Run("a")):
-            burn(0.25)
-        burn(0.6)
+            burn(BELOW)
+        burn(ABOVE)
     assert reached.value.part is None
 
 
