@@ -240,6 +240,8 @@ import os, sys, time
 sys.path.insert(0, {folder!r})
 import check
 check.devices = lambda count: ["cpu"] * int(os.environ.get("PLACES", "1"))
+measured = check.copies  # in memory: nothing is known of its speed where other programs run
+check.copies = lambda *given: [4e9 for rate in measured(*given) if rate > 0]
 check.BYTES["gloo"] = int(os.environ.get("SENT", "512")) << 10
 if os.environ.get("LATE") == os.environ["SLURMD_NODENAME"]:
     now = time.time
@@ -277,7 +279,7 @@ def test_good_nodes_on_a_network_of_known_speed(network: None, nodes: Callable[.
     assert 0.4 * FAST < 2 * measured(r"slowest pair n\d and n\d with", said) < 1.05 * FAST, said
     assert 0.2 * FAST < measured("all_reduce", said) < 1.05 * FAST, said
     assert sent == pytest.approx(3 * (4 << 20) * (2 + 4 / 3), rel=0.08)  # twice to its neighbour, and in the sum
-    assert measured("slowest copy between GPUs", said) > FAST
+    assert measured("slowest copy between GPUs", said) == 32_000
 
 
 def test_a_clock_that_is_wrong_and_a_slow_node(network: None, nodes: Callable[..., tuple[list[int], str]]) -> None:
