@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -53,13 +54,12 @@ def test_a_chain_is_followed_as_one_run(
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: TRAINS.format(folder=str(folder)))
     assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--no-preflight", "--detach"]) == 0
     id = capsys.readouterr().out.strip()
-    sleep = time.sleep
 
     def looked(seconds: float) -> None:
         (folder / "looked").touch()
-        sleep(seconds)
+        time.sleep(seconds)
 
-    monkeypatch.setattr(watch.time, "sleep", looked)
+    monkeypatch.setattr(watch, "time", SimpleNamespace(time=time.time, sleep=looked))  # of this module alone
     assert main(["watch", id, "--every", "1", "--json"]) == 0
     each = [json.loads(text)["runs"] for text in capsys.readouterr().out.splitlines()]
     assert all(len(runs) == 1 for runs in each)
