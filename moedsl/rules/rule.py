@@ -130,6 +130,11 @@ class Rules(tuple[Rule, ...]):
         return self._needs[used]
 
     @cached_property
+    def kept(self) -> dict[tuple[int, int], Any]:
+        """What the solver makes of a rule, by the identities of the rule and of an expression of it."""
+        return {}
+
+    @cached_property
     def _needs(self) -> dict[frozenset[str], frozenset[str]]:
         return {}
 

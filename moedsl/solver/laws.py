@@ -36,7 +36,7 @@ class Law:
         """The rows that obey it."""
         return as_mask(self.value(table), table.rows)
 
-    @property
+    @cached_property
     def priced(self) -> bool:
         return bool(self.needs & COSTS.keys())
 
@@ -45,7 +45,7 @@ class Law:
         """Whether the expression is a price, so that a bound of the price bounds it."""
         return isinstance(self.expr, ast.Name) and self.expr.id in COSTS
 
-    @property
+    @cached_property
     def capped(self) -> str | None:
         """The price, of memory or the step time, that is all it limits, so that a bound of it can refuse a row."""
         e = self.rule.expr
@@ -187,7 +187,10 @@ class _Maker:
             if not when_needs and not self._holds(r.when):
                 return None
             expr = r.guarded if when_needs else expr
-        return Law(r, expr, self.rules.needs(r.reads), self.rules.compiler.compile(expr))
+        kept, key = self.rules.kept, (id(r), id(expr))
+        if key not in kept:
+            kept[key] = Law(r, expr, self.rules.needs(r.reads), self.rules.compiler.compile(expr))
+        return kept[key]
 
     def _holds(self, when: ast.Expr) -> bool:
         """Whether a condition that reads no axis holds."""

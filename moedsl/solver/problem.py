@@ -119,13 +119,24 @@ class _Known:
     """The values so far, and every `let` that can be computed from them."""
 
     def __init__(self, p: Program, values: Mapping[str, Any]) -> None:
-        self.env: Values = {}
-        self._open: list[Let] = list(p.lets)
-        self.add(values)
+        self.env: Values = {**values}
+        self._waiting: dict[str, list[Let]] = {}
+        """The lets that lack a name, by one name that each lacks."""
+        for let in p.lets:
+            self._bind(let)
 
     def add(self, values: Mapping[str, Any]) -> None:
         self.env |= values
-        self._open = [let for let in self._open if not _bind(let, self.env)] if values else self._open
+        for name in values:
+            for let in self._waiting.pop(name, ()):
+                self._bind(let)
+
+    def _bind(self, let: Let) -> None:
+        lacks = _lacks(let, self.env)
+        if lacks is None:
+            self.add({let.rule.name: evaluate(let.rule.expr, self.env)})
+        else:
+            self._waiting.setdefault(lacks, []).append(let)
 
 
 def first_of(rules: Iterable[Rule], env: Mapping[str, Any]) -> Rule | None:
@@ -137,16 +148,16 @@ def with_lets(p: Program, values: Mapping[str, Any]) -> Values:
     """Add every `let` that can be computed from the values; one that calls an extern needs the extern in them."""
     env = dict(values)
     for let in p.lets:
-        _bind(let, env)
+        if _lacks(let, env) is None:
+            env[let.rule.name] = evaluate(let.rule.expr, env)
     return env
 
 
-def _bind(let: Let, env: Values) -> bool:
-    """Add a `let` to the values if they suffice for it; returns whether they do."""
-    enough = (not let.has_layout or "has_layout" in env) and all(n in env for n in let.needs)
-    if enough:
-        env[let.rule.name] = evaluate(let.rule.expr, env)
-    return enough
+def _lacks(let: Let, env: Mapping[str, Any]) -> str | None:
+    """A name that a `let` reads and the values do not have; None if they suffice for it."""
+    if let.has_layout and "has_layout" not in env:
+        return "has_layout"
+    return next((n for n in let.needs if n not in env), None)
 
 
 def _domain(p: Program, axis: axes.Axis, gpus: int, env: Values) -> tuple[NDArray[np.int64], Rule | Pin | None]:

@@ -40,6 +40,8 @@ BATCH = 16_384
 """Rows of which memory is bounded at a time, each with another policy: of a small table, many policies at once."""
 SPREAD = 12
 """Meshes for each row of the first chunk in a large space, where more meshes have a bound below the best row."""
+FEW = 16_384
+"""Combinations of meshes and policies that are all priced: their bounds would take longer than their prices."""
 GROWTH = 4
 """Growth factor of blocks, and of each question's share of a chunk."""
 MOST_VALUES = 64
@@ -122,16 +124,28 @@ class Search:
         """Find the best rows for several questions in one pass; returns the number of priced rows."""
         able = [k.question.rows(self.policies, POLICIES) for k in queries]
         queries = [k for k, mask in zip(queries, able, strict=True) if mask.any()]
-        if not queries or not self._meshes.rows:
+        if not queries or not self.legal.rows:
             return 0
         policies = self.policies.take(any_of(able))
+        few = self.legal.rows * policies.rows <= FEW
+        priced = self._all(policies, queries) if few else self._best(policies, queries)
+        self._complete(queries)
+        return priced
+
+    def _all(self, policies: Table, queries: Sequence[TopK]) -> int:
+        """Add the best row of each mesh to the top k, without a bound; returns the number of priced rows."""
+        meshes = self._allowed(self.legal, self._between(MESH, self._settled))
+        return self._add(self._held(meshes, policies), policies, queries) if meshes.rows else 0
+
+    def _best(self, policies: Table, queries: Sequence[TopK]) -> int:
+        """Add the best row of each mesh that can enter a top k; returns the number of priced rows."""
+        if not self._meshes.rows:
+            return 0
         bounds = self._bounds_from(self._seconds, self._meshes, policies)
-        priced = sum(
+        return sum(
             self._expand(self._meshes.take(at), policies, queries)
             for at in self._promising(self._meshes, bounds, policies, queries)
         )
-        self._complete(queries)
-        return priced
 
     def _complete(self, queries: Sequence[TopK]) -> None:
         """Price for the rows that are kept what did not choose them."""
@@ -354,6 +368,10 @@ class Search:
             held = self._could_enter(self._could_hold(held, "peak_memory"), policies, queries)
         else:
             held = self._could_hold(self._could_enter(held, policies, queries))
+        return self._add(held, policies, queries)
+
+    def _add(self, held: Table, policies: Table, queries: Sequence[TopK]) -> int:
+        """Price the rows of `_held` with every other policy and add the best of each mesh to the top k."""
         if not held.rows:
             return 0
         table = self._moved(held, policies, self._slowest(queries))

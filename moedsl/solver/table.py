@@ -32,14 +32,11 @@ class Table(dict[str, Column]):
         self.axes = dict(columns)
         self.update(self.axes)
         self._fixed, self._lets = fixed, lets
+        self.rows = len(next(iter(self.axes.values()))) if self.axes else 1
 
     def __missing__(self, key: str) -> Column:
         value = self[key] = self._lets[key](self)
         return value
-
-    @property
-    def rows(self) -> int:
-        return len(next(iter(self.axes.values()))) if self.axes else 1
 
     def grow(self, name: str, domain: NDArray[np.int64]) -> Table:
         """Combine every row with every value of one more axis."""
