@@ -44,11 +44,12 @@ Values = dict[str, Any]
 
 def lower(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Problem:
     """Lower a program on `gpus` GPUs; `overrides` replaces fixed values, for a relaxation."""
-    values, rules = _defaulted(program, _fixed(program, gpus, overrides), overrides)
+    values, rules, known = _defaulted(program, _fixed(program, gpus, overrides), overrides)
     defaults = {name: rules[name] for name in ("seq", "global_batch", "pack")}
     domains: dict[str, NDArray[np.int64]] = {}
     origins: dict[str, Rule | Pin | None] = {}
-    known = _Known(program, values)
+    if known.env["gpus"] != gpus:
+        known = _Known(program, values)
     for axis in reversed(axes.AXES):
         domains[axis.name], origins[axis.name] = _domain(program, axis, gpus, known.env)
         known.add(_settled(axis, domains[axis.name]))
@@ -99,8 +100,11 @@ def _vision(p: Program) -> Values:
     }
 
 
-def _defaulted(p: Program, values: Values, overrides: Mapping[str, Any]) -> tuple[Values, dict[str, Rule | None]]:
-    """Add the values that may have defaults, with the rules of the defaults; None for a value that the run states."""
+def _defaulted(
+    p: Program, values: Values, overrides: Mapping[str, Any]
+) -> tuple[Values, dict[str, Rule | None], _Known]:
+    """Add the values that may have defaults, with the rules of the defaults; None for a value that the run states.
+    What is known then is that of the GPUs that the batch is stated for."""
     run = {"seq": overrides.get("seq", p.seq) or None, "global_batch": overrides.get("global_batch", p.batch)}
     run |= {"pack": p.samples.pack if p.samples else False}
     run |= {name: p.versions.get(name) for name in versions.PRODUCTS.values()}
@@ -112,7 +116,7 @@ def _defaulted(p: Program, values: Values, overrides: Mapping[str, Any]) -> tupl
         value = value if isinstance(value, bool) else int(value)
         known.add({name: value})
         values = {**values, name: value}
-    return values, origins
+    return values, origins, known
 
 
 class _Known:
