@@ -18,7 +18,7 @@ from moedsl.compiler import load_stdlib
 from moedsl.diagnose import edit, scan
 from tests.helpers.diagnose_cases import SEEN
 from tests.helpers.paths import ROOT
-from tests.helpers.programs import compiled as compiled_once
+from tests.helpers.programs import compiled_source
 
 VPP = (
     "AssertionError: If enabling EP A2A overlap, virtual_pipeline_model_parallel_size must be specified when"
@@ -33,7 +33,7 @@ ALL = scan.symptoms(load_stdlib())
 @pytest.fixture(autouse=True)
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run file and each of its edits are compiled once, for the text and for the JSON."""
-    monkeypatch.setattr(edit, "compile_source", lambda source: compiled_once(source.text, source.name))
+    monkeypatch.setattr(edit, "compile_source", compiled_source)
 
 
 @pytest.fixture

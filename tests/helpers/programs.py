@@ -20,10 +20,21 @@ from moedsl.verify.case import Case
 from moedsl.verify.report import Report
 
 
-def compiled(text: str, name: str = "run.moe", like: str = "") -> Result:
+def compiled(text: str, name: str = "run.moe", like: str = "", run: str | None = None) -> Result:
     """Every stage of one program; a worker compiles a text once, and each test has plans of its own."""
-    made = _compiled(text, name, like)
+    made = _compiled(text, name, like, run)
     return evolve(made, plans=copy.deepcopy(made.plans), diagnostics=[*made.diagnostics])
+
+
+def compiled_source(source: Source, run: str | None = None) -> Result:
+    """`compiled` in place of `compile_source`, for a test whose subject compiles a text again and again."""
+    return compiled(source.text, source.name, run=run)
+
+
+@lru_cache(maxsize=200)
+def solved(text: str, name: str = "run.moe") -> Result:
+    """The layouts of a program, without its plans: planning takes most of a compile."""
+    return compile_source(Source(name, text), "solve")
 
 
 def example(file: Path) -> Result:
@@ -32,8 +43,8 @@ def example(file: Path) -> Result:
 
 
 @lru_cache(maxsize=200)
-def _compiled(text: str, name: str, like: str) -> Result:
-    return compile_source(Source(name, text), like=like)
+def _compiled(text: str, name: str, like: str, run: str | None) -> Result:
+    return compile_source(Source(name, text), like=like, run=run)
 
 
 def plan_of(text: str) -> Plan:
