@@ -122,7 +122,7 @@ def test_a_line_is_the_compile_of_the_changed_program(base: dict[str, Any], chan
     found = what_if(now.chosen[0], now.library)
     says_the_same(found["base"], now.plans[0])
     assert {f["change"] for f in found["lines"]} == changes.keys()
-    for line in rotation.some(f"lines of {base['model']}", found["lines"], 3):
+    for line in rotation.some(f"lines of {base['model']}", found["lines"], 2):
         result = compile_source(Source("run.moe", TEXT.format(**(base | changes[line["change"]]))))
         assert ("why" in line) == (not result.plans), line
         if not result.plans:
@@ -177,8 +177,9 @@ def test_points_are_compiles_at_the_same_batch() -> None:
     smallest = compile_source(Source("run.moe", "moonlight_16b; h100; seq 4k; batch 1024; throughput first")).plans
     assert found.fewest == found.points[0].gpus == smallest[0].gpus
     times: list[float] = []
-    for p in found.points:
+    for p in rotation.some("points", found.points, 3):
         says_the_same(p, plan_of(f"moonlight_16b; h100 x {p.gpus}; seq 4k; batch 1024; throughput first"))
+    for p in found.points:
         assert p.on_front == all(p.step_time_s < t for t in times)
         assert p.plan == (p.gpus == 16)
         times.append(p.step_time_s)
@@ -210,7 +211,7 @@ def test_the_best_are_the_plan_and_its_alternatives_and_then_more() -> None:
     says_the_same(found[0], plan)
     for f, a in zip(found[1:], plan.alternatives, strict=False):
         assert (f.step_time_s, f.peak_gib, f.changes) == (a.step_time_s, a.peak_gib, a.changes)
-    for f in found[::4]:
+    for f in rotation.some("best layouts", found, 2):
         alone = plan_of(f"{text}; pin {pinned(f.layout)}")
         says_the_same(f, alone)
         assert [*f.against_advice] == [a.rule for a in alone.advice if not a.followed]
@@ -315,7 +316,10 @@ def test_what_if_of_a_workflow_leaves_profiling_out(capsys: pytest.CaptureFixtur
     assert [r["name"] for r in json.loads(out)["runs"]] == ["main.fit", "main.scale", "main.retune"]
 
 
-@pytest.mark.parametrize("phase, by_speed", [("fit", False), ("scale", False), ("throughput", True)])
+@pytest.mark.parametrize(
+    "phase, by_speed",
+    rotation.one_of_each("phases", [("fit", False), ("scale", False), ("throughput", True)], lambda case: case[1]),
+)
 def test_below_the_table_stands_what_its_lines_are_the_best_by(
     phase: str, by_speed: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
