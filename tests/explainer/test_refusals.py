@@ -104,7 +104,9 @@ def test_layouts_that_a_refusal_prices(text: str, most: int, monkeypatch: pytest
 
 @pytest.mark.parametrize(
     "text",
-    rotation.some("on more GPUs", ["qwen3_30b_a3b; h100 x 72; batch 720", "moonlight_16b; gb200 x 56; throughput first"], 1),
+    rotation.some(
+        "on more GPUs", ["qwen3_30b_a3b; h100 x 72; batch 720", "moonlight_16b; gb200 x 56; throughput first"], 1
+    ),
 )
 def test_a_gpu_is_not_much_faster_in_a_run_on_more(text: str) -> None:
     p = program(text)

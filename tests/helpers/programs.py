@@ -26,9 +26,9 @@ def compiled(text: str, name: str = "run.moe", like: str = "", run: str | None =
     return evolve(made, plans=copy.deepcopy(made.plans), diagnostics=[*made.diagnostics])
 
 
-def compiled_source(source: Source, run: str | None = None) -> Result:
+def compiled_source(source: Source, like: str = "", run: str | None = None) -> Result:
     """`compiled` in place of `compile_source`, for a test whose subject compiles a text again and again."""
-    return compiled(source.text, source.name, run=run)
+    return compiled(source.text, source.name, like, run)
 
 
 @lru_cache(maxsize=200)
