@@ -10,6 +10,7 @@ from pathlib import Path
 from attrs import evolve
 
 from moedsl.compiler import Result, compile_source
+from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.emit.artifact import files_of
 from moedsl.planner.model.plan import Plan
@@ -35,6 +36,12 @@ def compiled_source(source: Source, like: str = "", run: str | None = None) -> R
 def solved(text: str, name: str = "run.moe") -> Result:
     """The layouts of a program, without its plans: planning takes most of a compile."""
     return compile_source(Source(name, text), "solve")
+
+
+@lru_cache(maxsize=200)
+def diagnosed(text: str, name: str = "run.moe") -> tuple[Diagnostic, ...]:
+    """What `moedsl check` says of a program: only plans on which a diagnostic depends are made."""
+    return tuple(compile_source(Source(name, text), asks="diagnostics").diagnostics)
 
 
 def example(file: Path) -> Result:
