@@ -86,7 +86,7 @@ def compile_edits(source: Source, rule: Rule) -> list[Attempt]:
     For a sweep or an isolation, the first plan counts for all."""
     result = compile_source(source)
     runs = [(run, _first(result, run or "main")) for run in _runs(result)]
-    alone = all(p.isolate is None and p.workflow is None for p in result.programs)
+    alone = all(p.isolate is None and "." not in p.name for p in result.programs)
     return [_foreign(result, run, rule) or _attempt(source, run, before, rule, alone) for run, before in runs]
 
 
