@@ -1,4 +1,7 @@
-"""The tests. Several processes share the cores: threads of torch and of BLAS that wait for work would take one."""
+"""moedsl's tests; docs/testing.md says what is where.
+
+Several processes share the cores: threads of torch and of BLAS that wait for work would take one.
+"""
 
 import os
 

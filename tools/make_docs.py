@@ -43,11 +43,10 @@ def regenerated() -> Iterator[tuple[Path, str]]:
     yield from tables.items()
     for path in documents():
         if path not in tables:
-            yield path, BLOCK.sub(lambda found: refreshed(found), path.read_text(encoding="utf-8"))  # noqa: PLW0108, as a test sets it
+            yield path, BLOCK.sub(_refresh, path.read_text(encoding="utf-8"))
 
 
-def refreshed(block: re.Match[str]) -> str:
-    """A block with what its command prints now."""
+def _refresh(block: re.Match[str]) -> str:
     return f"```text\n$ moedsl {block['command']}\n{output_of(block['command'])}```"
 
 

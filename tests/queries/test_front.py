@@ -81,9 +81,7 @@ SPACES = [
 
 @pytest.mark.parametrize(
     "text, fake",
-    rotation.one_of_each(
-        "fronts", [*product(rotation.some("spaces", SPACES, 5), (True, False))], lambda case: case[0]
-    ),
+    rotation.one_of_each("fronts", [*product(rotation.some("spaces", SPACES, 5), (True, False))], lambda case: case[0]),
 )
 def test_the_front_is_that_of_every_row(text: str, fake: bool) -> None:
     points = compared(text, fake)
