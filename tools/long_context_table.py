@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def block() -> str:
     return "\n\n".join(_compared(name) for name in RUNS) + "\n"
 
 
+@cache
 def plans(name: str) -> tuple[Plan, Plan]:
     """Plan the example as in the document, and the same run with no axis of the layout pinned."""
     path = ROOT / "examples" / f"{name}.moe"

@@ -24,7 +24,7 @@ from moedsl.cli import talk, terminal
 from moedsl.cli.main import main as moedsl
 
 ROOT = Path(__file__).resolve().parents[1]
-_BLOCK = re.compile(r"^```text\n\$ moedsl (?P<command>.*)\n(?P<output>(?:.*\n)*?)```$", re.MULTILINE)
+BLOCK = re.compile(r"^```text\n\$ moedsl (?P<command>.*)\n(?P<output>(?:.*\n)*?)```$", re.MULTILINE)
 _HEAD = re.compile(r" \| head -(\d+)$")
 HARMLESS = ("plan", "what-if", "check", "explain", "models", "hardware")
 """Commands that a document may run, as it may run dry runs: none writes a file. The output of others goes into a
@@ -43,7 +43,7 @@ def regenerated() -> Iterator[tuple[Path, str]]:
     yield from tables.items()
     for path in documents():
         if path not in tables:
-            yield path, _BLOCK.sub(_refresh, path.read_text(encoding="utf-8"))
+            yield path, BLOCK.sub(_refresh, path.read_text(encoding="utf-8"))
 
 
 def _refresh(block: re.Match[str]) -> str:

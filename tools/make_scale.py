@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ cluster large {{
 """
 
 
+@cache
 def written(gpus: int) -> tuple[dict[str, Any], dict[str, int], float]:
     """Compile the run with its launch: the plan, the bytes of each file, and the seconds of a core."""
     with tempfile.TemporaryDirectory() as name:

@@ -86,7 +86,8 @@ def compile_edits(source: Source, rule: Rule) -> list[Attempt]:
     For a sweep or an isolation, the first plan counts for all."""
     result = compile_source(source)
     runs = [(run, _first(result, run or "main")) for run in _runs(result)]
-    return [_foreign(result, run, rule) or _attempt(source, run, before, rule) for run, before in runs]
+    alone = all(p.isolate is None and "." not in p.name for p in result.programs)
+    return [_foreign(result, run, rule) or _attempt(source, run, before, rule, alone) for run, before in runs]
 
 
 def _foreign(result: Result, run: str | None, rule: Rule) -> Attempt | None:
@@ -115,11 +116,11 @@ def _runs(result: Result) -> list[str | None]:
     return [i.name.id for i in items if isinstance(i, ast.RunDecl)] or [None]
 
 
-def _attempt(source: Source, run: str | None, before: Plan | None, rule: Rule) -> Attempt:
+def _attempt(source: Source, run: str | None, before: Plan | None, rule: Rule, alone: bool) -> Attempt:
     failures: dict[str, str] = {}
     for edit in edits(rule.fix):
         for held in (True, False) if before is not None and "." not in before.name else (False,):
-            after = _planned(source, run, edit, _held(before, edit) if held and before else "")
+            after = _planned(source, run, edit, _held(before, edit) if held and before else "", alone)
             if isinstance(after, str):
                 failures[edit] = after
             elif before is not None and not changes(before, after):
@@ -133,12 +134,13 @@ def _attempt(source: Source, run: str | None, before: Plan | None, rule: Rule) -
     return Attempt(run or "main", None, failures)
 
 
-def _planned(source: Source, run: str | None, edit: str, held: str) -> Plan | str:
-    """The plan of a run with an edit in a later layer, or the first error."""
+def _planned(source: Source, run: str | None, edit: str, held: str, alone: bool) -> Plan | str:
+    """The plan of a run with an edit in a later layer, or the first error. No other run of the file is solved if this
+    one is a single plan, `alone`."""
     name = "fixed"
     base = f" from {run}" if run else ""
     text = f"{source.text.rstrip()}\nrun {name}{base} {{\n{held}\n{edit}\n}}\n"
-    result = compile_source(evolve(source, text=text))
+    result = compile_source(evolve(source, text=text), run=name if alone else None)
     plan = _first(result, name)
     if plan is not None and not result.failed:
         return plan

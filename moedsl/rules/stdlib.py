@@ -95,7 +95,7 @@ def _made(sources: Sequence[Source], kept: Kept) -> Library:
     return Library(
         _open(kept.models), _open(kept.hardware), _open(kept.clusters), _open(kept.calibrations),
         profiles=_open(kept.profiles), sources={s.name: s for s in sources}, collected=kept.collected,
-        constants_known=kept.constants, blocks=functools.cache(lambda: _blocks(sources)),
+        constants_known=kept.constants, blocks=lambda: _blocks(tuple(sources)),
     )  # fmt: skip
 
 
@@ -104,8 +104,9 @@ def _open(kept: Packed[V]) -> MutableMapping[str, V]:
     return ChainMap({}, cast(dict[str, V], kept))
 
 
-def _blocks(sources: Sequence[Source]) -> list[tuple[str, ast.RulesDecl]]:
-    """Read the stdlib's blocks of rules."""
+@functools.lru_cache(maxsize=1)
+def _blocks(sources: tuple[Source, ...]) -> list[tuple[str, ast.RulesDecl]]:
+    """Read the stdlib's blocks of rules, once in a process unless a file changes."""
     return library.of_sources(sources, parse_cache.cached_parse).own_rules
 
 

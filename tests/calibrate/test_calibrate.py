@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from accuracy_groups import GROUPS, rank_correlation, summary
+from accuracy_interval import slopes
 from accuracy_left_out import folds, left_out
 from accuracy_tflops import stated
 from attrs import evolve
@@ -48,7 +49,7 @@ def test_the_published_runs_are_legal(published: list[Measured]) -> None:
 
 def test_constants_that_made_the_runs_are_found_again(published: list[Measured]) -> None:
     """Runs whose speeds other constants made: the fit finds the speeds, and most of the constants."""
-    some = on(published, "blackwell")[::3]
+    some = on(published, "blackwell")[::5]
     start = some[0].cost.hardware.constants
     truth = evolve(start, gemm8=0.82 * start.gemm8, stream=1.2 * start.stream, unfused=0.83 * start.unfused)
     made = [evolve(r, tokens=r.predicted(truth)) for r in some]
@@ -88,7 +89,7 @@ def test_speeds_that_no_constant_was_fitted_to() -> None:
 
 def test_left_out_beats_one_tflops_figure(published: list[Measured]) -> None:
     some = [r for r in on(published, "blackwell") if r.release in ("26.08", "26.06", "25.11")]
-    (found,) = left_out(list(folds(some, {"model": GROUPS["model"]}))).values()
+    (found,) = left_out(list(folds(some, {"model": GROUPS["model"]})), slopes(some)).values()
     s = summary(found)
     assert s.runs == len(some)
     assert s.median < s.rival_median / 2

@@ -93,7 +93,7 @@ def test_a_mistake_is_one_error_at_the_set(line: str) -> None:
     assert text[start:end] in line
 
 
-@pytest.mark.parametrize("line", OVERWRITTEN)
+@pytest.mark.parametrize("line", rotation.some("overwritten", [*OVERWRITTEN], 2))
 def test_a_field_that_bridge_overwrites_is_a_warning_with_the_field_to_set(line: str) -> None:
     (d,) = found(f"{RUN}set {line}")
     assert (d.id, d.severity) == ("plan.set_overwritten", "warning")
@@ -103,12 +103,12 @@ def test_a_field_that_bridge_overwrites_is_a_warning_with_the_field_to_set(line:
     assert found(f"{RUN}set {line}\n{instead}") == [] == found(RUN + instead)
 
 
-@pytest.mark.parametrize("line", ACCEPTED)
+@pytest.mark.parametrize("line", rotation.some("accepted", [*ACCEPTED], 4))
 def test_what_is_right_is_accepted(line: str) -> None:
     assert found(f"{RUN}set {line}") == []
 
 
-@pytest.mark.parametrize("lines", UNPRICED)
+@pytest.mark.parametrize("lines", rotation.some("unpriced", [*UNPRICED], 2))
 def test_a_value_without_a_price_is_a_warning_with_what_the_estimate_has(lines: str) -> None:
     every = found(f"{RUN}set {lines}")
     assert {(d.id, d.severity) for d in every} == {("plan.set_unpriced", "warning")}
@@ -119,7 +119,7 @@ BLACKWELL = "qwen3_30b_a3b; gb200 x 16; pin tp=1 pp=1 ep=8 micro_batch=1 recompu
 BF16_WEIGHTS = "set mixed_precision.fp8_param_gather = false\n"
 
 
-@pytest.mark.parametrize("precision", ["mxfp8", "fp8_current"])
+@pytest.mark.parametrize("precision", rotation.some("weights in bf16", ["mxfp8", "fp8_current"], 1))
 def test_weights_in_bf16_are_a_part_of_the_plan(precision: str) -> None:
     """Each linear keeps two bytes a parameter besides its quantised copy, gathers two bytes, and may be offloaded."""
     run = f"{BLACKWELL}precision {precision}\n"

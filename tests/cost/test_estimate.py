@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from attrs import evolve
 
 from moedsl.cost import Cost, flops, memory, parameters, pipeline, step
 from moedsl.schema.axes import BY_NAME
+from tests.helpers import rotation
 from tests.helpers.cost_models import hardware, model
 
 MODELS = ["qwen3_30b_a3b", "deepseek_v3", "gpt_oss_120b", "moonlight_16b", "qwen3_vl_235b_a22b"]
@@ -50,8 +52,9 @@ def one(cols, i):
     return {k: int(v[i]) for k, v in cols.items()}
 
 
-@pytest.mark.parametrize("key", MODELS)
-@pytest.mark.parametrize("gpu", ["h100", "gb200"])
+@pytest.mark.parametrize(
+    ("key", "gpu"), rotation.one_of_each("reports", [*product(MODELS, ("h100", "gb200"))], lambda case: case[0])
+)
 def test_columns_say_what_the_reports_say(key, gpu):
     cost = Cost(model(key), hardware(gpu), 512, 4096, 2048)
     cols = rows(150, seed=7)

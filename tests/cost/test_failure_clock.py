@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from failure_clock import Training, goodput, trained
+from failure_clock import Clock, Training, goodput, jobs_of, trained
 
 from moedsl.cost.goodput import Goodput, Local, best_interval
 from tests.helpers import rotation
@@ -18,6 +18,22 @@ RUNS = {
 }
 NEAR = [(6 * HOUR, 2), (3 * HOUR, 4), (30 * MINUTE, 3)]
 """Times between failures, and how many saves on the nodes there are for each durable one."""
+
+
+ON_NODES = Training(5, 144, 7, 300, 3 * HOUR, 8 * MINUTE, near=4, near_blocked=2, near_durable=5, in_place=0.6)
+IN_JOBS = Training(10, 100, 5, 60, 9 * HOUR, 600, limit=4 * HOUR, lead=10 * MINUTE, start=20 * MINUTE, retries=1)
+
+
+@pytest.mark.parametrize("how", [*RUNS.values(), ON_NODES, IN_JOBS], ids=[*RUNS, "saves on the nodes", "jobs"])
+def test_intervals_that_pass_at_once_end_as_one_by_one(how: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once, jobs = trained(how, 2, seed=6), jobs_of(how, 100_000, seed=6) if how.limit else 0
+    monkeypatch.setattr(Clock, "skip", lambda *_: None)
+    one_by_one = trained(how, 2, seed=6)
+    assert at_once.now == pytest.approx(one_by_one.now, rel=1e-9)
+    assert at_once.spent == pytest.approx(one_by_one.spent, rel=1e-9)
+    ends = ("step", "safe", "failures", "jobs", "starts", "again")
+    assert [getattr(at_once, name) for name in ends] == [getattr(one_by_one, name) for name in ends]
+    assert not how.limit or jobs == jobs_of(how, 100_000, seed=6)
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.compiler import load_stdlib
+from moedsl.compiler import Result, load_stdlib
 from moedsl.diagnose import edit, scan
+from moedsl.diagnostics.source import Source
 from tests.helpers.diagnose_cases import SEEN
 from tests.helpers.paths import ROOT
-from tests.helpers.programs import compiled as compiled_once
+from tests.helpers.programs import compiled_source
 
 VPP = (
     "AssertionError: If enabling EP A2A overlap, virtual_pipeline_model_parallel_size must be specified when"
@@ -33,7 +34,7 @@ ALL = scan.symptoms(load_stdlib())
 @pytest.fixture(autouse=True)
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run file and each of its edits are compiled once, for the text and for the JSON."""
-    monkeypatch.setattr(edit, "compile_source", lambda source: compiled_once(source.text, source.name))
+    monkeypatch.setattr(edit, "compile_source", compiled_source)
 
 
 @pytest.fixture
@@ -211,11 +212,11 @@ def test_a_word_across_two_blocks_is_found() -> None:
 
 
 def test_a_huge_log_is_not_held_in_memory() -> None:
-    """16 MB go through in blocks; the most that is held is a few of them."""
+    """10 MB go through in blocks; the most that is held is a few of them."""
     block = ((STEP + "\n") * 10_000).encode()
 
     class Stream(io.RawIOBase):
-        left = 16_000_000 // len(block)
+        left = 10_000_000 // len(block)
 
         def read(self, size: int = -1) -> bytes:
             self.left -= 1
@@ -250,14 +251,14 @@ def peak_of(unit: bytes, megabytes: int) -> tuple[scan.Report, int]:
 @pytest.mark.parametrize("unit", [b"a", b"\x1b]", b"\x1b[", b"Error ChildFailedError ", b"NCCL error in: "])
 def test_one_line_of_any_length(unit: bytes) -> None:
     """It is read in pieces, and each piece once, however it is filled."""
-    report, peak = peak_of(unit, 24)
+    report, peak = peak_of(unit, 10)
     assert report.lines == 1
-    assert peak < 20 * BLOCK
+    assert peak < 8 * BLOCK
 
 
 def test_a_log_of_a_launcher_s_errors_is_read_once() -> None:
-    report, _ = peak_of(b"x ChildFailedError y\n", 20)
-    assert report.last_error is None and report.lines == 20 * (BLOCK // 21)
+    report, _ = peak_of(b"x ChildFailedError y\n", 8)
+    assert report.last_error is None and report.lines == 8 * (BLOCK // 21)
 
 
 def test_a_symptom_that_a_backtracking_engine_never_ends(run: Any, tmp_path: Path) -> None:
@@ -440,10 +441,26 @@ def test_commentary_of_a_plan_is_no_change(run: Any, tmp_path: Path) -> None:
     assert changed and not [k for k, v in changed.items() if isinstance(v["before"], dict)]
 
 
-def test_every_run_of_a_file_is_compiled(run: Any) -> None:
+def test_every_run_of_a_file_is_compiled(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All together once, and then each with its edit alone."""
+    asked: list[str | None] = []
+
+    def compiling(source: Source, run: str | None = None) -> Result:
+        asked.append(run)
+        return compiled_source(source, run=run)
+
+    monkeypatch.setattr(edit, "compile_source", compiling)
     _, out, _ = run("disable full recomputation when enabling overlap_moe_expert_parallel_comm", "--run",
                     str(ROOT / "examples/several_runs.moe"), "--json")  # fmt: skip
     assert [r["run"] for r in json.loads(out)["symptoms"][0]["runs"]] == ["bring_up", "scale_out", "tuned"]
+    assert asked[0] is None and {*asked[1:]} == {"fixed"}
+
+
+@pytest.mark.parametrize("several", ["sweep micro_batch in 2, 1", "isolate micro_batch in 2, 1"])
+def test_a_run_of_several_plans_takes_an_edit(run: Any, tmp_path: Path, several: str) -> None:
+    file = moe(tmp_path, f"qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; {several}")
+    made = compiled(run("number of nan iterations:   1 |", "--run", file, "--json")[1])
+    assert made is not None and made["edit"] == "set optimizer.lr = 0.0001"
 
 
 def test_a_run_file_may_declare_symptoms(run: Any, tmp_path: Path) -> None:

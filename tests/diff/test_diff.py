@@ -24,9 +24,16 @@ from moedsl.verify.devices import devices
 from moedsl.verify.report import Refusal
 from moedsl.verify.resolve import Resolved
 from tests.helpers.paths import ROOT
+from tests.helpers.programs import compiled_source
 
 EXAMPLES = ROOT / "examples"
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; "
+
+
+@pytest.fixture(autouse=True)
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that several tests compare is compiled once."""
+    monkeypatch.setattr(sources_module, "compile_source", compiled_source)
 
 
 def diff(*targets: str, texts: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from moedsl.solver.members import members, without
 from moedsl.solver.question import Question
 from moedsl.solver.search import Search
 from moedsl.solver.solve import plan_for, solve
+from tests.helpers import rotation
 from tests.oracles.some_layout import some_layout
 
 
@@ -109,7 +110,7 @@ COSTED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "axis"), COSTED)
+@pytest.mark.parametrize(("text", "axis"), rotation.some("alternatives", COSTED, 3))
 def test_an_alternative_costs_what_pinning_it_gives(text: str, axis: str) -> None:
     e, p = explained(text, axis), program(text)
     assert e["alternatives"]
@@ -123,7 +124,7 @@ def test_an_alternative_costs_what_pinning_it_gives(text: str, axis: str) -> Non
         assert a["best"]["layout"] == {n.name: n.decode(rows[0].codes[n.name]) for n in axes.AXES}
 
 
-@pytest.mark.parametrize(("text", "axis"), COSTED)
+@pytest.mark.parametrize(("text", "axis"), rotation.some("breaks", COSTED, 3))
 def test_what_breaks_with_all_else_fixed_is_refused(text: str, axis: str) -> None:
     """The whole layout pinned with the one value changed has a layout exactly where nothing is said to break."""
     e, p = explained(text, axis), program(text)
@@ -143,7 +144,7 @@ PRICED = [
 ]
 
 
-@pytest.mark.parametrize("text", PRICED)
+@pytest.mark.parametrize("text", rotation.some("prices of advice", PRICED, 1))
 def test_the_price_of_advice_is_what_requiring_or_dropping_it_gives(text: str) -> None:
     e, p = explained(text), program(text)
     base = solve(p, p.gpus or 0, keep=1).solution.rows[0]
@@ -289,6 +290,8 @@ def test_every_decision_can_be_asked_about() -> None:
     base = based(solve(p, 16, keep=1), {})
     assert isinstance(base, Context)
     names = [d["name"] for d in explained("qwen3_30b_a3b; h100 x 16")["decisions"]]
-    for name in names:
-        result = answer(Source("run.moe", "qwen3_30b_a3b; h100 x 16"), [name])
-        assert result.explanations and not result.failed, name
+    result = answer(Source("run.moe", "qwen3_30b_a3b; h100 x 16"), names)
+    assert not result.failed and len(result.explanations) == len(names)
+    for name in rotation.some("decisions", names, 3):
+        (alone,) = answer(Source("run.moe", "qwen3_30b_a3b; h100 x 16"), [name]).explanations
+        assert alone == result.explanations[names.index(name)]

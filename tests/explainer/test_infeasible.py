@@ -219,7 +219,7 @@ def test_values_that_every_layout_has_need_no_search(
 
 
 def test_many_policies_of_a_few_meshes_are_priced_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one call for each policy this refusal made 4,959, and now 781."""
+    """With one call for each policy a refusal with 96 lists made 4,959; with 16 lists this one makes 130."""
     calls = 0
     spare = Cost.spare
 
@@ -229,11 +229,11 @@ def test_many_policies_of_a_few_meshes_are_priced_together(monkeypatch: pytest.M
         return spare(self, cols, *more)
 
     monkeypatch.setattr(Cost, "spare", counted)
-    sets = [c for n in (1, 2, 3, 4) for c in combinations(axes.OFFLOAD_MODULES, n)][:96]
+    sets = [c for n in (1, 2, 3, 4) for c in combinations(axes.OFFLOAD_MODULES, n)][:16]
     lists = ", ".join(f"[{', '.join(c)}]" for c in sets)
     rule = f'rules of_lists {{ candidates offload_modules = [{lists}] because "a test" cite ours "here" }}'
     solved.__wrapped__(f"deepseek_v3; h100 x 64; seq 4k; batch 64; fit first\n{rule}\n")
-    assert 0 < calls < 2000
+    assert 0 < calls < 330
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from moedsl.solver.fits import fast_enough
 from moedsl.solver.legal import legal_on
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Table
+from tests.helpers import rotation
 from tests.helpers.small_programs import WHY, program
 
 OVERLAP = f"candidates ep_overlap = [false, true] {WHY}"
@@ -101,7 +102,12 @@ def test_layouts_that_a_refusal_prices(text: str, most: int, monkeypatch: pytest
     assert rows < most, f"{rows:,}"
 
 
-@pytest.mark.parametrize("text", ["qwen3_30b_a3b; h100 x 72; batch 720", "moonlight_16b; gb200 x 56; throughput first"])
+@pytest.mark.parametrize(
+    "text",
+    rotation.some(
+        "on more GPUs", ["qwen3_30b_a3b; h100 x 72; batch 720", "moonlight_16b; gb200 x 56; throughput first"], 1
+    ),
+)
 def test_a_gpu_is_not_much_faster_in_a_run_on_more(text: str) -> None:
     p = program(text)
     assert p.gpus

@@ -10,6 +10,7 @@ from pathlib import Path
 from attrs import evolve
 
 from moedsl.compiler import Result, compile_source
+from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.emit.artifact import files_of
 from moedsl.planner.model.plan import Plan
@@ -20,10 +21,27 @@ from moedsl.verify.case import Case
 from moedsl.verify.report import Report
 
 
-def compiled(text: str, name: str = "run.moe", like: str = "") -> Result:
+def compiled(text: str, name: str = "run.moe", like: str = "", run: str | None = None) -> Result:
     """Every stage of one program; a worker compiles a text once, and each test has plans of its own."""
-    made = _compiled(text, name, like)
+    made = _compiled(text, name, like, run)
     return evolve(made, plans=copy.deepcopy(made.plans), diagnostics=[*made.diagnostics])
+
+
+def compiled_source(source: Source, like: str = "", run: str | None = None) -> Result:
+    """`compiled` in place of `compile_source`, for a test whose subject compiles a text again and again."""
+    return compiled(source.text, source.name, like, run)
+
+
+@lru_cache(maxsize=200)
+def solved(text: str, name: str = "run.moe") -> Result:
+    """The layouts of a program, without its plans: planning takes most of a compile."""
+    return compile_source(Source(name, text), "solve")
+
+
+@lru_cache(maxsize=200)
+def diagnosed(text: str, name: str = "run.moe") -> tuple[Diagnostic, ...]:
+    """What `moedsl check` says of a program: only plans on which a diagnostic depends are made."""
+    return tuple(compile_source(Source(name, text), asks="diagnostics").diagnostics)
 
 
 def example(file: Path) -> Result:
@@ -32,8 +50,8 @@ def example(file: Path) -> Result:
 
 
 @lru_cache(maxsize=200)
-def _compiled(text: str, name: str, like: str) -> Result:
-    return compile_source(Source(name, text), like=like)
+def _compiled(text: str, name: str, like: str, run: str | None) -> Result:
+    return compile_source(Source(name, text), like=like, run=run)
 
 
 def plan_of(text: str) -> Plan:

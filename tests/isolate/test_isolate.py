@@ -19,7 +19,7 @@ from moedsl.queries.explain_run import answer
 from moedsl.schema import axes
 from moedsl.verify.client import Server
 from tests.helpers.paths import ROOT
-from tests.helpers.programs import compiled, written
+from tests.helpers.programs import compiled, solved, written
 
 EXAMPLE = ROOT / "examples" / "overlap_ab.moe"
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; throughput first; "
@@ -112,13 +112,13 @@ def test_the_layout_suits_every_variant() -> None:
 def test_the_common_layout_is_the_best_of_all_common_ones() -> None:
     """Against runs of their own: of what both variants may take alone, the best by the first's ranking."""
     pins = "pin pp=1 tp=1 cp=1 ep=16 etp=1 offload=none dispatcher=alltoall cuda_graph=none ep_overlap=off "
-    isolated = compiled(RUN + pins + "; isolate micro_batch in 1, 2").chosen[0]
+    isolated = solved(RUN + pins + "; isolate micro_batch in 1, 2").chosen[0]
     scores: list[float] = []
     for code in isolated.problem.domains["recompute"]:
         words = axes.BY_NAME["recompute"].decode(int(code))
         assert isinstance(words, list)
         recompute = f"recompute=[{', '.join(words)}]" if words else "recompute=none"
-        alone = [compiled(f"{RUN}{pins} {recompute} micro_batch={m}") for m in (1, 2)]
+        alone = [solved(f"{RUN}{pins} {recompute} micro_batch={m}") for m in (1, 2)]
         scores += [] if any(r.failed for r in alone) else [alone[0].chosen[0].solution.rows[0].score]
     assert len(scores) > 1
     assert isolated.solution.rows[0].score == min(scores)
@@ -224,9 +224,9 @@ def test_an_explanation_of_a_variant_keeps_the_others_legal() -> None:
     alternatives = found.explanations[0]["alternatives"]
     assert len(alternatives) > 1
     for a in alternatives:
-        pinned = compiled(f"{text}; pin micro_batch={a['value']}").plans
+        pinned = solved(f"{text}; pin micro_batch={a['value']}").chosen
         best = a["best"]["step_time_s"] if a["best"]["layout"] else None
-        assert best == (pinned[0].estimate.step_time_s if pinned else None)
+        assert best == (pinned[0].solution.rows[0].step_time if pinned else None)
 
 
 def test_a_law_of_another_variant_is_named_where_it_refuses() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from moedsl.diagnostics.model import Diagnostic
-from tests.helpers.programs import compiled
+from tests.helpers.programs import compiled, diagnosed, solved
 
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; throughput first; risk oom; pin ep=16"
 ADVICE = "std.cuda_graph_advice.narrow_first"
 
 
 def noted(text: str) -> list[Diagnostic]:
-    return [d for d in compiled(text).diagnostics if d.id == "plan.idle_advice"]
+    return [d for d in diagnosed(text) if d.id == "plan.idle_advice"]
 
 
 def test_the_pin_that_is_named_fits_at_the_same_step_time() -> None:
@@ -45,6 +45,6 @@ def test_verdicts_agree() -> None:
     from moedsl.cost.bounds import FITS, bounds, fits
 
     for phase in ("fit", "scale", "throughput"):
-        for chosen in compiled(f"qwen3_30b_a3b; h100 x 16; seq 4k; {phase} first").chosen:
+        for chosen in solved(f"qwen3_30b_a3b; h100 x 16; seq 4k; {phase} first").chosen:
             for row in chosen.solution.rows:
                 assert fits(chosen.cost, row.codes) == (bounds(chosen.cost, row.codes).verdict == FITS)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
+from tests.helpers.programs import diagnosed
 
 
 def notes(text: str) -> dict[str, str]:
     """The ids of the notes on a run, and what each points at."""
-    result = compile_source(Source("run.moe", text), "plan")
-    assert not result.failed, result.diagnostics
-    return {d.id: text[d.labels[0].span.start : d.labels[0].span.end] for d in result.diagnostics}
+    found = diagnosed(text)
+    assert not [d for d in found if d.is_error], found
+    return {d.id: text[d.labels[0].span.start : d.labels[0].span.end] for d in found}
 
 
 def test_a_model_beyond_its_published_length() -> None:
@@ -34,7 +33,7 @@ POSITIONS = "std.captured_attention.with_positions"
 
 
 def severities(text: str) -> dict[str, str]:
-    return {d.id: d.severity for d in compile_source(Source("run.moe", text), "plan").diagnostics}
+    return {d.id: d.severity for d in diagnosed(text)}
 
 
 def test_a_pin_that_trains_without_positions_is_a_warning() -> None:

@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
 from moedsl.planner.model.estimate import Certain
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.plan import plan_text
 from moedsl.schema import axes
+from tests.helpers.programs import compiled
 
 
 def plan(text: str) -> Plan:
-    result = compile_source(Source("run.moe", text))
+    result = compiled(text)
     assert not result.failed, result.diagnostics
     return result.plans[0]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from moedsl.diagnostics.model import Diagnostic
-from tests.helpers.programs import compiled
+from tests.helpers.programs import diagnosed
 
 
 def said(text: str, id: str) -> list[Diagnostic]:
-    return [d for d in compiled(text).diagnostics if d.id == id]
+    return [d for d in diagnosed(text) if d.id == id]
 
 
 def test_a_sweep_says_once_what_holds_for_some_of_its_runs() -> None:

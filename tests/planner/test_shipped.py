@@ -13,6 +13,7 @@ from moedsl.megatron import recipes
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.plan import plan_text
 from moedsl.schema import axes
+from tests.helpers import rotation
 from tests.helpers.layouts import run_text
 from tests.helpers.paths import DATA
 from tests.helpers.programs import compiled, plan_of
@@ -41,7 +42,7 @@ def pinned(plan: Plan, target: str) -> Plan:
     return plan_of(run_text({**row, **own}))
 
 
-@pytest.mark.parametrize("run", PRICED)
+@pytest.mark.parametrize("run", rotation.some("shipped", [*PRICED], 2))
 def test_its_prices_are_those_of_a_run_with_its_layout(run: str) -> None:
     plan = plan_of(run)
     found = plan.shipped

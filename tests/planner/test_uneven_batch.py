@@ -7,13 +7,13 @@ import re
 import pytest
 
 from moedsl.diagnostics.model import Diagnostic
-from tests.helpers.programs import compiled
+from tests.helpers.programs import compiled, diagnosed
 
 RUN = "qwen3_30b_a3b; h100 x 64; seq 4k; "
 
 
 def warned(text: str) -> list[Diagnostic]:
-    return [d for d in compiled(RUN + text).diagnostics if d.id == "plan.uneven_batch"]
+    return [d for d in diagnosed(RUN + text) if d.id == "plan.uneven_batch"]
 
 
 def figures(text: str) -> tuple[int, float]:

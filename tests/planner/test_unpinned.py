@@ -7,7 +7,7 @@ import pytest
 from moedsl.planner.text.page import page_text
 from moedsl.report.page import page
 from moedsl.schema.axes import show
-from tests.helpers.programs import compiled
+from tests.helpers.programs import compiled, solved
 
 PROGRAMS = {
     "qwen3_30b_a3b; h100 x 16; throughput first": ("tp=2", "ep=4"),
@@ -25,8 +25,9 @@ def test_a_pin_has_the_price_of_its_absence(head: str) -> None:
     for pin in pins:
         name = pin.split("=")[0]
         rest = " ".join(p for p in pins if p != pin)
-        (free,) = compiled(f"{head}; pin {rest}").plans
-        value = next(d.value for d in free.decisions if d.name == name)
+        (free,) = solved(f"{head}; pin {rest}").chosen
+        row = free.solution.rows[0]
+        value = row.layout[name]
         mine = decisions[name]
         assert mine.origin == "pinned"
         if value == mine.value:
@@ -34,7 +35,7 @@ def test_a_pin_has_the_price_of_its_absence(head: str) -> None:
             continue
         (other,) = mine.alternatives
         assert other.value == value
-        assert other.step_time == pytest.approx(free.estimate.step_time_s / plan.estimate.step_time_s - 1)
+        assert other.step_time == pytest.approx(row.step_time / plan.estimate.step_time_s - 1)
         assert f"without the pin {show(value)}, {other.effect}" in page([plan])
 
 

@@ -14,7 +14,7 @@ from moedsl.emit.settings import decided_fields
 from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.plan import Plan
 from moedsl.verify.client import Server
-from tests.helpers.programs import compiled, plan_of, written
+from tests.helpers.programs import compiled, plan_of, solved, written
 
 RUN = "model qwen3_30b_a3b; h100 x 64"
 DECIDED = ("layout", "batch", "policy", "gpus")
@@ -213,7 +213,7 @@ def test_advice_is_marked(four: dict[str, Plan]) -> None:
 def test_defaults_by_platform(hardware: str, first: str, low: str) -> None:
     from moedsl.planner import ladder
 
-    result = compiled(f"model qwen3_30b_a3b; {hardware} x 64; precision auto; throughput first")
+    result = solved(f"model qwen3_30b_a3b; {hardware} x 64; precision auto; throughput first")
     open_ = {e["axis"]: e for e in ladder.of_run(result.chosen[0]).to_json()["open"]}
     assert open_["dispatcher"]["values"][0] == first and open_["dispatcher"]["values"][-1] == "alltoall"
     assert open_["precision"]["values"] == ["bf16", low]

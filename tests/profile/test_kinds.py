@@ -121,7 +121,10 @@ def launched(roots: list[Path]) -> set[str]:
     """The Triton kernels that some Python launches, `NAME[grid](...)`; what they only call is inlined."""
     jitted, called = set[str](), set[str]()
     for file in (f for root in roots for f in root.rglob("*.py") if "inference" not in f.parts):
-        tree = ast.parse(re.sub(r"\\(?=[^\n'\"\\abfnrtv0-9xuUN])", r"\\\\", file.read_text(encoding="utf-8")))
+        text = file.read_text(encoding="utf-8")
+        if "triton" not in text and "](" not in text:
+            continue
+        tree = ast.parse(re.sub(r"\\(?=[^\n'\"\\abfnrtv0-9xuUN])", r"\\\\", text))
         for n in ast.walk(tree):
             if isinstance(n, ast.FunctionDef) and any("triton.jit" in ast.unparse(d) for d in n.decorator_list):
                 jitted.add(n.name)

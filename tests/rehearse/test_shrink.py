@@ -139,8 +139,9 @@ def test_a_layout_with_many_axes(text: str) -> None:
         holds(case)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 6, 16])
-@pytest.mark.parametrize("text", PINNED)
+@pytest.mark.parametrize(
+    ("text", "ranks"), rotation.one_of_each("ranks", [*product(PINNED, (1, 2, 3, 6, 16))], lambda case: case[0])
+)
 def test_any_number_of_ranks_makes_a_legal_run(text: str, ranks: int) -> None:
     ((_, _, r),) = cases(text, ranks=ranks)
     assert r.ranks <= ranks
@@ -180,15 +181,9 @@ def test_a_lost_axis_says_what_would_keep_it() -> None:
     assert all(n.kind == KEPT for n in shapes.notes(plan, shapes.smallest(plan, 16)) if plan[n.what] == n.here)
 
 
-def stdlib_model(name: str) -> Model:
-    (case,) = cases(f"{name}; gb200 x {GPUS[name]}; fit first")
-    return case[0].problem.program.model
-
-
 @pytest.mark.parametrize("text", ["Et*4|(t*4|)*14tmL", "Et*3|(t*4|)*14t*2mL", "Et*2|(t*4|)*14t*3mL"])
 def test_an_uneven_layout_stays_uneven(text: str) -> None:
-    model = stdlib_model("deepseek_v3")
-    layout = parse_layout(text, model, 4, 4)[0]
+    layout = parse_layout(text, model("deepseek_v3"), 4, 4)[0]
     assert layout is not None
     chunks = shapes.shortened(layout, 2, 2, 1)
     assert [c.embedding for c in chunks] == [True, False, False, False] and [c.loss for c in chunks][-1]
@@ -232,7 +227,7 @@ def test_delta_nets_alternate_with_full_attention_in_every_stage() -> None:
 
 
 def test_delta_nets_need_their_package_on_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    m = stdlib_model("qwen3_next_80b_a3b")
+    m = model("qwen3_next_80b_a3b")
     assert kernels.lacking([m], on_gpus=False) is None
     monkeypatch.setattr(kernels, "find_spec", lambda name: None)
     found = kernels.lacking([m], on_gpus=True)
@@ -241,7 +236,7 @@ def test_delta_nets_need_their_package_on_gpus_alone(monkeypatch: pytest.MonkeyP
 
 
 def test_an_even_layout_stays_even() -> None:
-    layout = layout_for(stdlib_model("qwen3_30b_a3b"), 4, 3)
+    layout = layout_for(model("qwen3_30b_a3b"), 4, 3)
     assert layout is not None and layout.text is None
     assert {c.layers for c in shapes.shortened(layout, 2, 2, 0)} == {1}
 
@@ -256,7 +251,8 @@ def test_the_small_configuration_is_the_small_model(name: str) -> None:
     config = json.loads(hf.files(folder, r.model)["config.json"])
     declared, found = declaration(config, r.model.name, "org/model")
     assert declared is not None and not found, found
-    read = compiled(f"{declared}\nmodel {r.model.name}\nh100 x 8\nfit first").programs[0].model
+    source = Source("run.moe", f"{declared}\nmodel {r.model.name}\nh100 x 8\nfit first")
+    read = compile_source(source, "check").programs[0].model
     plain = {"hf": "", "max_seq": 0, "name": "", "family": ""}
     fields = [f for f in Model.__annotations__ if f not in plain]
     assert {f: getattr(read, f) for f in fields} == {f: getattr(r.model, f) for f in fields}

@@ -12,6 +12,7 @@ from moedsl.rules import stdlib
 from moedsl.rules.calibrations import EVERY
 from moedsl.schema import calibration
 from moedsl.support.resources import stdlib_dir
+from tests.helpers.programs import solved
 
 KNOWN = stdlib.load().constants(EVERY)[0]
 assert KNOWN is not None
@@ -31,8 +32,8 @@ def test_a_number_in_python_is_declared() -> None:
 
 
 def seconds(text: str) -> float:
-    (plan,) = compile_source(Source("main.moe", text), "plan").plans
-    return plan.estimate.step_time_s
+    (chosen,) = solved(text).chosen
+    return chosen.solution.rows[0].step_time
 
 
 def test_a_user_states_one_number() -> None:

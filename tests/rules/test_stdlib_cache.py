@@ -36,14 +36,27 @@ MINE = {
 }
 
 
+@pytest.fixture(scope="module")
+def parsed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache directory with the parsed files of the stdlib, and nothing that was made of them."""
+    folder = tmp_path_factory.mktemp("parsed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        library.load(resources.stdlib_files(), parse_cache.cached_parse)
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def kept(parsed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache directory and a stdlib of its own."""
+    shutil.copytree(parsed, tmp_path / "cache")
     shutil.copytree(resources.stdlib_dir(), tmp_path / "stdlib", ignore=shutil.ignore_patterns("hf"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(resources, "stdlib_dir", lambda: tmp_path / "stdlib")
     monkeypatch.setattr(stdlib, "_IN_MEMORY", {})
+    stdlib._blocks.cache_clear()
     yield tmp_path
+    stdlib._blocks.cache_clear()
 
 
 def names(found: Library) -> dict[str, list[str]]:
@@ -55,6 +68,7 @@ def names(found: Library) -> dict[str, list[str]]:
 def another_start() -> None:
     """What the process remembers is forgotten."""
     stdlib._IN_MEMORY.clear()
+    stdlib._blocks.cache_clear()
 
 
 def is_kept() -> bool:
@@ -72,6 +86,13 @@ def test_what_is_kept_is_what_is_read() -> None:
         assert [*found.rules] == [*read.rules]
         for table in ("models", "hardware", "clusters", "calibrations", "documents", "profiles", "sources"):
             assert getattr(found, table) == getattr(read, table), table
+
+
+def test_blocks_of_rules_are_read_once_and_again_when_a_file_changes(kept: Path) -> None:
+    before, again = stdlib.load().rules, stdlib.load().rules
+    assert before and all(a is b for a, b in zip(before, again, strict=True))
+    (kept / "stdlib" / "rules" / "zz.moe").write_text(f"rules added {{ require one_more: tp <= 64 {WHY} }}\n")
+    assert {b.name.id for _, b in stdlib.load().rules} - {b.name.id for _, b in before} == {"added"}
 
 
 @pytest.mark.parametrize("name", rotation.some("own rules", [*MINE], 5))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 import pytest
 from attrs import define, field
 
-from moedsl.compiler import compile_source
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.diagnostics.source import Source
 from moedsl.support.owned_files import stamp
@@ -20,6 +19,7 @@ from moedsl.tune import run_file, way
 from moedsl.tune.candidates import candidates
 from moedsl.tune.loop import LOST, Ends, Launcher, evidence, tune
 from moedsl.tune.report import report
+from tests.helpers.programs import compiled, compiled_source
 from tests.helpers.simulated_cluster import Truth
 
 RUN = "model qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; precision bf16; routing balanced; throughput first"
@@ -38,7 +38,7 @@ class Simulated:
     def submit(self, file: Path, named: Callable[[str], None]) -> int:
         id = f"job_{len(self.submitted)}"
         named(id)
-        (plan,) = compile_source(Source(str(file), file.read_text())).plans
+        (plan,) = compiled(file.read_text()).plans
         self.submitted.append(id)
         self.truth.run(plan, self.folder / id, seed=len(self.submitted))
         return 0
@@ -52,8 +52,16 @@ class Simulated:
         return [self.folder / id / "train.log"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def once() -> Iterator[None]:
+    """A run file is compiled once: for the way, for its job, and for every other test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_file, "compile_source", compiled_source)
+        yield
+
+
 @pytest.fixture(scope="module")
-def base() -> run_file.Base:
+def base(once: None) -> run_file.Base:
     made = run_file.base(Source("run.moe", RUN))
     assert isinstance(made, run_file.Base)
     return made
@@ -84,7 +92,7 @@ def test_it_finds_a_better_layout_in_few_jobs(base: run_file.Base, tmp_path: Pat
     assert len(done.tries) <= 6
     marks = set()
     for t in done.tries:
-        (plan,) = compile_source(Source("run.moe", done.file_of(t).read_text())).plans
+        (plan,) = compiled(done.file_of(t).read_text()).plans
         marks.add(plan.experiment.fingerprint)
     assert marks == {base.plan.experiment.fingerprint}
     layouts = [tuple(sorted(t.codes.items())) for t in done.tries]

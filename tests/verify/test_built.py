@@ -28,7 +28,7 @@ RUNS = {
 
 
 CAUTION = "yarn"
-TAKEN = [CAUTION, *rotation.some("built", [name for name in RUNS if name != CAUTION], 4)]
+TAKEN = [CAUTION, *rotation.some("built", [name for name in RUNS if name != CAUTION], 3)]
 
 
 @pytest.fixture(scope="module")

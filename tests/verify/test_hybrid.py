@@ -39,7 +39,7 @@ RUNS = {
 }
 WHOLE = ["nano", "super", "ultra, pp 4", "lightning"]
 MODELS = rotation.some("hybrid models", WHOLE, 2)
-TAKEN = [*MODELS, *rotation.some("hybrids", [name for name in RUNS if name not in WHOLE], 2)]
+TAKEN = [*MODELS, *rotation.some("hybrids", [name for name in RUNS if name not in WHOLE], 1)]
 """Those of this run: some of the models, and some of the others."""
 HALVES = PLANS["nemotron_3_super_h100_halves"]
 FULL = PLANS["nemotron_3_nano_h100_graphs"]
