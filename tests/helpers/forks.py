@@ -12,20 +12,34 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, Any, NoReturn
 
 
 def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """As `subprocess.run([sys.executable, *words])` with its output captured."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        pid = os.fork()
-        if not pid:
-            for number, file in enumerate((out, err), 1):
-                os.dup2(file.fileno(), number)
-            end(words, str(cwd or os.getcwd()), {**os.environ})
+        pid = started(words, {1: out, 2: err}, str(cwd or os.getcwd()), os.environ)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         texts = [(file.seek(0), file.read())[1] for file in (out, err)]
     return subprocess.CompletedProcess(words, status, *texts)
+
+
+def started(
+    words: Sequence[str],
+    files: Mapping[int, IO[Any]],
+    cwd: str,
+    environment: Mapping[str, str],
+    closed: Sequence[IO[Any]] = (),
+) -> int:
+    """The number of a fork that runs the words with these files as its own, without those that are `closed`."""
+    pid = os.fork()
+    if not pid:
+        for number, file in files.items():
+            os.dup2(file.fileno(), number)
+        for file in closed:
+            os.close(file.fileno())
+        end(words, cwd, {**environment})
+    return pid
 
 
 def end(words: Sequence[str], cwd: str, environment: Mapping[str, str]) -> NoReturn:
