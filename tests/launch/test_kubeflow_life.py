@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -80,22 +81,17 @@ class Shell:
         env = os.environ | {n: str(folder / d) for n, d in places.items()}
         (folder / "run.moe").write_text(kube_launch.RUN)
         (folder / "jobset.moe").write_text(kube_launch.JOBSET_RUN)
-        store.nemo_run()
-        read, write = os.pipe(), os.pipe()
-        theirs = os.fdopen(read[0]), os.fdopen(write[1], "w")
-        self.stdin, self.stdout, self.err = os.fdopen(read[1], "w"), os.fdopen(write[0]), folder / "err"
-        with self.err.open("w") as err:
-            files = dict(enumerate((*theirs, err)))
-            words = [str(HERE / "kube_driver.py")]
-            self.pid = forks.started(words, files, str(folder), env, (self.stdin, self.stdout))
-        for file in theirs:
-            file.close()
+        store.nemo_run()  # imported before the fork
+        self.err = (folder / "err").open("w+")
+        words, pipe = [str(HERE / "kube_driver.py")], subprocess.PIPE
+        self.process = forks.Process(words, env=env, cwd=folder, stdin=pipe, stdout=pipe, stderr=self.err, text=True)
 
     def ask(self, **asked: Any) -> Any:
-        self.stdin.write(json.dumps(asked) + "\n")
-        self.stdin.flush()
-        line = self.stdout.readline()
-        assert line, self.err.read_text()[-3000:]
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        assert line, Path(self.err.name).read_text()[-3000:]
         return json.loads(line)
 
     @contextmanager
@@ -122,9 +118,11 @@ class Shell:
         return json.loads(done["out"])["experiments"][0]["state"]
 
     def close(self) -> None:
-        self.stdin.close()
-        os.waitpid(self.pid, 0)
-        self.stdout.close()
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.close()
+        self.process.wait(60)
+        self.process.stdout.close()
+        self.err.close()
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from moedsl.launch.derive import Launch
 from moedsl.launch.dryrun import dryrun
 from moedsl.launch.script import Payload, script
 from moedsl.rules import launch_variables
-from tests.helpers import rotation
+from tests.helpers import forks, rotation
 from tests.launch.launches import STEP, launch, plan, read, slurm
 
 PROBE = """import base64, json, os, sys
@@ -231,7 +231,7 @@ def test_nothing_in_a_run_file_runs_here(
     assert main(["run", "run.moe", "--cluster", "--dryrun"]) == 0
     assert main(["compile", "run.moe", "--emit", "launch"]) == 0
     assert "touch HIT" in capsys.readouterr().out
-    made = subprocess.run([sys.executable, "out/launch.py", "--dryrun"], capture_output=True, text=True, check=False)
+    made = forks.run("out/launch.py", "--dryrun")
     assert made.returncode == 0, made.stderr
     assert sorted(p.name for p in tmp_path.rglob("HIT")) == []
 
