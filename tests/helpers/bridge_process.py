@@ -75,7 +75,11 @@ class Process:
             os.kill(self._pid, signal.SIGTERM)
 
     def wait(self) -> int:
-        return _status(self._answer)
+        """Its status, once it has ended."""
+        status = _status(self._answer)
+        self.stdin.close()
+        self.stdout.close()
+        return status
 
 
 def home() -> Path:
