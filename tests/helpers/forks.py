@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -42,8 +43,12 @@ def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str
     return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
+_FLAGS = ("-P", "-u")
+"""Options of Python that a fork needs not."""
+
+
 def end(words: Sequence[str], cwd: str, environment: Mapping[str, str]) -> NoReturn:
-    """Run the words as Python runs its arguments, `-c CODE` or FILE, and end this process, without what it would do at
+    """Run the words as Python runs its arguments, `-c CODE`, `-m MODULE` or FILE, and end this process, without what it would do at
     its exit: it is a copy of another."""
     status = 1
     try:
@@ -64,7 +69,11 @@ def _script(words: Sequence[str], cwd: str, environment: Mapping[str, str]) -> i
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", closefd=False)
     try:
-        if words[0] == "-c":
+        words = [*dropwhile(_FLAGS.__contains__, words)]
+        if words[0] == "-m":
+            sys.argv = [*words[1:]]
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        elif words[0] == "-c":
             sys.argv = ["-c", *words[2:]]
             exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
         else:

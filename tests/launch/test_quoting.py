@@ -22,7 +22,7 @@ from moedsl.launch.derive import Launch
 from moedsl.launch.dryrun import dryrun
 from moedsl.launch.script import Payload, script
 from moedsl.rules import launch_variables
-from tests.helpers import forks, rotation
+from tests.helpers import bridge_process, forks, rotation
 from tests.launch.launches import STEP, launch, plan, read, slurm
 
 PROBE = """import base64, json, os, sys
@@ -275,7 +275,7 @@ def test_torchrun_itself_gives_each_rank_its_values(tmp_path: Path) -> None:
         "    print(json.dumps({'env': seen[1]['env'], 'argv': seen[1]['argv']}))\n"
         "dist.destroy_process_group()\n"
     )
-    on = evolve(Cluster("here", "local"), python=sys.executable, env=NASTY)
+    on = evolve(Cluster("here", "local"), python=str(bridge_process.python(tmp_path)), env=NASTY)
     made = launch(plan("h100", 2, {"ep": 2}), on)
     text = script(made, on, Payload({"p.py": program}, "p.py", arguments=tuple(NASTY.values())))
     seen = in_bash(text, tmp_path, OMP_NUM_THREADS="1")
