@@ -109,7 +109,7 @@ class _Listed(dict[str, Any]):
 
     def get(self, key: str, default: Any = None) -> Any:
         job = super().get(key, default)
-        if job and isinstance(job["executor"], str):
+        if job and isinstance(job.get("executor"), str):
             module = scheduler()
             job["executor"] = module.fdl.build(module.ZlibJSONSerializer().deserialize(job["executor"]))
         return job

@@ -48,8 +48,8 @@ _FLAGS = ("-P", "-u")
 
 
 def end(words: Sequence[str], cwd: str, environment: Mapping[str, str]) -> NoReturn:
-    """Run the words as Python runs its arguments, `-c CODE`, `-m MODULE` or FILE, and end this process, without what it would do at
-    its exit: it is a copy of another."""
+    """Run the words as Python runs its arguments, `-c CODE`, `-m MODULE` or FILE, and end this process, without what it
+    would do at its exit: it is a copy of another."""
     status = 1
     try:
         status = _script(words, cwd, environment)
