@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -95,7 +95,7 @@ class Shell:
         return json.loads(line)
 
     @contextmanager
-    def doomed(self, **asked: Any) -> Iterator[None]:
+    def doomed(self, **asked: Any) -> Generator[None]:
         """Another process of this machine does it, and is killed at the end."""
         pid = self.ask(apart=True, **asked)
         try:
