@@ -6,6 +6,7 @@ Searching megabytes for a word is far cheaper than trying expressions line by li
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from attrs import define
 
@@ -20,6 +21,7 @@ _CLASSES = "dDsSwWbBA"
 Words = frozenset[str]
 
 
+@lru_cache(maxsize=1024)
 def needles(pattern: str) -> Words | None:
     """Words of which every match contains one; None if there are none, so that every line must be tried."""
     reader = _Reader(pattern)

@@ -34,7 +34,7 @@ def verdict(
 def strangers(names: Iterable[str], effects: Effects) -> dict[str, str | None]:
     """The names that are neither a keyword, a field nor of an effect, each with the field that it may mean."""
     out: dict[str, str | None] = {}
-    for name in (n for n in names if not (is_known(n) or n in effects.rules or _HYDRAS.search(n))):
+    for name in dict.fromkeys(n for n in names if not (is_known(n) or n in effects.rules or _HYDRAS.search(n))):
         near = meant(name)
         out[name] = near[0].word if len(near) == 1 and isinstance(near[0], Instead) else None
     return out

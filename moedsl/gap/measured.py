@@ -20,6 +20,7 @@ from moedsl.diagnostics.source import Source
 from moedsl.gap.published import RUNS, Published
 from moedsl.gap.settings import State
 from moedsl.megatron.releases import NEWEST
+from moedsl.planner.build import variables
 from moedsl.planner.model.plan import Plan
 from moedsl.results.rows import run_text
 from moedsl.support.resources import stdlib_dir
@@ -95,8 +96,8 @@ def _fields(here: State, found: Published, plan: Plan) -> Iterator[Json]:
 
 def _variables(plan: Plan) -> Mapping[str, Any]:
     """The environment that the stdlib alone gives a run, which is that of NVIDIA's recipes (rules/environment.moe)."""
-    result = compile_source(Source(plan.name, run_text(plan)))
-    return result.plans[0].env if result.plans else plan.env
+    chosen = compile_source(Source(plan.name, run_text(plan)), "solve").chosen
+    return variables(chosen[0]) if chosen else plan.env
 
 
 def _field(name: str, ours: Any, theirs: Any, here: State) -> Json:

@@ -3,7 +3,8 @@
 NeMo-Run draws a name when it posts a job (nemo_run 0.11.1 core/execution/kubeflow.py:304), and writes it down
 afterwards. Here the name is drawn and written before, so that another process can ask the API server for it. The list
 is one file of a home, which each launch reads and rewrites (run/torchx_backend/schedulers/kubeflow.py:230): launches
-take turns, and a job that is missing on the list is added again, because NeMo-Run queries only listed jobs.
+take turns, and a job that is missing on the list is added again, because NeMo-Run queries only listed jobs. A query
+builds the executor of its own job alone.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def scheduler() -> Any:
 
     known: Any = module  # NeMo-Run has no public list
     known._save_job_dir = _in_turn(known._save_job_dir)
-    known._get_job_dirs = _in_turn(_readable(known._get_job_dirs))
+    known._get_job_dirs = _in_turn(_listed)
     return known
 
 
@@ -92,15 +93,23 @@ def _in_turn(work: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _readable(read: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+def _listed() -> dict[str, Any]:
     """Read a list that may be empty: a list that a killed launcher did not finish names no jobs."""
+    file = _home() / LIST
+    try:
+        return _Listed(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
+    except json.JSONDecodeError:
+        file.unlink()  # each experiment puts its own back
+        return {}
 
-    @wraps(read)
-    def call() -> dict[str, Any]:
-        try:
-            return read()
-        except json.JSONDecodeError:
-            (_home() / LIST).unlink()  # each experiment puts its own back
-            return {}
 
-    return call
+class _Listed(dict[str, Any]):
+    """The jobs of a list. NeMo-Run builds the executor of each, which reads the kubeconfig, and asks for one by `get`:
+    this builds that one."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        job = super().get(key, default)
+        if job and isinstance(job.get("executor"), str):
+            module = scheduler()
+            job["executor"] = module.fdl.build(module.ZlibJSONSerializer().deserialize(job["executor"]))
+        return job

@@ -104,7 +104,7 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
         samples=_samples(p, env),
         adapter=_adapter(p),
         derived=derived,
-        env={r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "env", env)},
+        env=_variables(p, env),
         set=dict(p.sets),
         hub_weights=p.hub_weights,
         estimate=estimate,
@@ -126,6 +126,16 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
         experiment=experiment.experiment(chosen, experiment.settings(batch, policy, layout), derived, decisions),
         against_4k=Compared4k(compare_4k.changes(twin, row.codes)) if twin else None,
     )
+
+
+def variables(chosen: Chosen) -> dict[str, Any]:
+    """The environment of a run's ranks, without the rest of its plan."""
+    row = chosen.solution.rows[0]
+    return _variables(chosen.problem.program, chosen.environment(row.codes, row.prices))
+
+
+def _variables(p: Program, env: Mapping[str, Any]) -> dict[str, Any]:
+    return {r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "env", env)}
 
 
 def _shipped(chosen: Chosen, row: Row, layout: Layout) -> ShippedRecipe | None:

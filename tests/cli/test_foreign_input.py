@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -204,8 +206,18 @@ NEWEST: Mapping[str, Sequence[str]] = {
 """The input of the newest commands: missing, a pipe that nobody writes, half a character, a device, too large."""
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run file and its plan."""
+    folder = tmp_path_factory.mktemp("written")
+    (folder / "run.moe").write_text("olmoe_7b; h100 x 2\n")
+    with contextlib.chdir(folder):
+        assert main(["compile", "run.moe"]) == 0
+    return folder
+
+
 @pytest.fixture
-def newest(alone: Path) -> Iterator[None]:
+def newest(alone: Path, written: Path) -> Iterator[None]:
     """The files that they are given; what waits longer than half a minute fails."""
     for folder in ("piped", "broken"):
         (alone / folder).mkdir()
@@ -217,8 +229,7 @@ def newest(alone: Path) -> Iterator[None]:
         (alone / half).write_bytes(b'{"a": "\xc3')
     _denied(alone / "denied")
     (alone / "piped" / "a.log").write_text(_log(1))
-    (alone / "run.moe").write_text("olmoe_7b; h100 x 2\n")
-    assert main(["compile", "run.moe"]) == 0
+    shutil.copytree(written, alone, dirs_exist_ok=True)
     with (alone / "one_line.jsonl").open("wb") as file:
         file.truncate(lines.MOST_LINE + 1)
     before = signal.signal(signal.SIGALRM, _waits)
@@ -328,7 +339,8 @@ def test_a_name_that_is_too_long(words: Sequence[str], alone: Path, capsys: pyte
 
 
 def test_overrides_may_be_longer_than_a_name(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    many = " ".join(f"model.field_{i}={i}" for i in range(500))
+    many = " ".join(f"model.field_{i}={i}" for i in range(300))
+    assert len(many) > len(LONG_NAME)
     assert main(["diff", many, many]) == 0, capsys.readouterr().err
 
 

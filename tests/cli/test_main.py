@@ -20,6 +20,7 @@ from moedsl.cli import main
 from moedsl.cli.commands import plan as plan_command
 from moedsl.schema import axes
 from moedsl.support import limits
+from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
 GOOD = "qwen3_30b_a3b; gb200 x 8"
@@ -156,8 +157,13 @@ MANY_RUNS = "qwen3_30b_a3b; h100 x 16; fit first\nrun r0 { seq 1k }\n" + "".join
 )
 
 
+SOLVE = ("plan --json", "check --json", "explain", "what-if", "compile", "verify")
+READ = ("check", "fmt --check", "lint --read-only", "verify --read-only")
+"""Commands in pairs that are alike: a run of the tests takes one of each."""
+
+
 @pytest.mark.usefixtures("no_collector_callbacks")
-@pytest.mark.parametrize("command", ["plan --json", "check --json", "explain", "what-if", "compile", "verify"])
+@pytest.mark.parametrize("command", rotation.one_of_each("many runs", SOLVE, lambda command: SOLVE.index(command) // 2))
 def test_many_runs_have_the_seconds_of_one_command(
     run: Any, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +184,7 @@ def test_many_runs_have_the_seconds_of_one_command(
 
 
 @pytest.mark.usefixtures("no_collector_callbacks")
-@pytest.mark.parametrize("command", ["check", "fmt --check", "lint --read-only", "verify --read-only"])
+@pytest.mark.parametrize("command", rotation.one_of_each("many files", READ, lambda command: READ.index(command) // 2))
 def test_many_files_have_the_seconds_of_one_command(
     run: Any, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,30 +7,49 @@ import os
 import runpy
 import subprocess
 import sys
-import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import dropwhile
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
+
+
+class Process(subprocess.Popen[str]):
+    """As `subprocess.Popen([sys.executable, *words], text=True, ...)`."""
+
+    def _execute_child(self, words: Sequence[str], *given: Any) -> None:
+        """Fork where Popen would start a program: the order of what is given is that of CPython's subprocess.py."""
+        cwd, environment, pipes, new_session = given[4], given[5], given[9:15], given[20]
+        theirs, ours = (pipes[0], pipes[3], pipes[5]), (pipes[1], pipes[2], pipes[4])
+        self.pid = os.fork()
+        if not self.pid:
+            if new_session:
+                os.setsid()
+            for number, file in enumerate(theirs):
+                os.dup2(number if file == -1 else file, number)
+            for file in ours:
+                if file != -1:
+                    os.close(file)
+            end(words, str(cwd or os.getcwd()), {**(environment or os.environ)})
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
 
 def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """As `subprocess.run([sys.executable, *words])` with its output captured."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        pid = os.fork()
-        if not pid:
-            for number, file in enumerate((out, err), 1):
-                os.dup2(file.fileno(), number)
-            end(words, str(cwd or os.getcwd()), {**os.environ})
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        texts = [(file.seek(0), file.read())[1] for file in (out, err)]
-    return subprocess.CompletedProcess(words, status, *texts)
+    with Process(words, cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        out, err = process.communicate()
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+_FLAGS = ("-P", "-u")
+"""Options of Python that a fork needs not."""
 
 
 def end(words: Sequence[str], cwd: str, environment: Mapping[str, str]) -> NoReturn:
-    """Run the words as Python runs its arguments, `-c CODE` or FILE, and end this process, without what it would do at
-    its exit: it is a copy of another."""
+    """Run the words as Python runs its arguments, `-c CODE`, `-m MODULE` or FILE, and end this process, without what it
+    would do at its exit: it is a copy of another."""
     status = 1
     try:
         status = _script(words, cwd, environment)
@@ -50,11 +69,16 @@ def _script(words: Sequence[str], cwd: str, environment: Mapping[str, str]) -> i
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", closefd=False)
     try:
-        if words[0] == "-c":
+        words = [*dropwhile(_FLAGS.__contains__, words)]
+        if words[0] == "-m":
+            sys.argv = [*words[1:]]
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        elif words[0] == "-c":
             sys.argv = ["-c", *words[2:]]
             exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
         else:
             sys.argv = [*words]
+            sys.path.insert(0, str(Path(words[0]).resolve().parent))
             runpy.run_path(words[0], run_name="__main__")
     except SystemExit as ended:
         if ended.code is None or isinstance(ended.code, int):

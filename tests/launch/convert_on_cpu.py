@@ -1,4 +1,5 @@
-"""Run moedsl/launch/convert.py on a CPU: `convert_on_cpu.py FOLDER`, which has the job's files.
+"""Run moedsl/launch/convert.py on a CPU: `convert_on_cpu.py FOLDER`, which has the job's files, in a fork of
+tests/helpers/bridge_process.py.
 
 Megatron-Core's own layers stand for Transformer Engine's, and gloo for NCCL; the rest is Bridge's.
 """
@@ -7,7 +8,6 @@ from __future__ import annotations
 
 import runpy
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,11 @@ def replaced() -> None:
     """Replace what needs a GPU."""
     import torch
 
-    from moedsl.rehearse.cpu import collectives, config, cuda, packages
+    from moedsl.rehearse.cpu import collectives, config, cuda
 
     cuda.stand_in()
     cuda.keep_tensors()
     collectives.adapt()
-    packages.load()
     cuda.adapt_megatron()
 
     from megatron.bridge.models import gpt_provider, transformer_config
@@ -47,7 +46,6 @@ def replaced() -> None:
 
 
 if __name__ == "__main__":
-    warnings.filterwarnings("ignore")
     folder = Path(sys.argv[1])
     sys.path.insert(0, str(folder))
     replaced()

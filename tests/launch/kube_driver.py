@@ -3,7 +3,7 @@
 Lines of JSON on stdin and stdout: {"submit": ENTRY, "arguments": [...]} submits a small program in place of the recipe,
 as two nodes of two ranks, to the cluster of {"file": NAME}; {"wait": ID} waits as `moedsl run` does then; {"words": [...]} is a command line, whose jobs
 run {"programs": {DISPATCHER: ENTRY}} in place of recipes if that is given, with {"path": PATH}. The answer is {"code",
-"out", "err"}.
+"out", "err"}; with {"apart": true}, a fork does it, and the answer is its number.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import io
 import json
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from attrs import evolve
+from kubernetes.config import kube_config
 
 from moedsl.cli import talk
 from moedsl.cli.commands import run
@@ -27,10 +29,12 @@ from moedsl.launch.script import Payload
 from moedsl.launch.submit import Task, submit
 from tests.launch import run_files
 
+launched = cache(run_files.launched)
+
 
 def submitted(file: Path, entry: str, arguments: list[str], count: int) -> int:
     """The exit code of so many like jobs; the experiment's id is on stdout."""
-    _, launch, cluster = run_files.launched(file.read_text(), "k8s")
+    _, launch, cluster = launched(file.read_text(), "k8s")
     launch = evolve(launch, nodes=2, gpus_per_node=2, ranks_per_node=2)
     payload, home = Payload({"recipe.py": entry}, arguments=tuple(arguments)), executors.home(cluster)
     executors.use_home(home)
@@ -64,8 +68,19 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
     return {"code": code, "out": out.getvalue(), "err": err.getvalue()}
 
 
+def apart(asked: dict[str, Any]) -> int:
+    """The number of a fork that does what is asked, as another launching machine's process."""
+    pid = os.fork()
+    if not pid:
+        answer(asked)
+        os._exit(0)
+    return pid
+
+
 if __name__ == "__main__":
+    kube_config.KUBE_CONFIG_DEFAULT_LOCATION = os.environ["KUBECONFIG"]  # read at an import before this process began
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     for line in sys.stdin:
-        answers.write(json.dumps(answer(json.loads(line))) + "\n")
+        asked = json.loads(line)
+        answers.write(json.dumps(apart(asked) if asked.pop("apart", False) else answer(asked)) + "\n")

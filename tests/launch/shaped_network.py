@@ -9,6 +9,8 @@ import subprocess
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
+from attrs import frozen
+
 PROGRAMS = ("unshare", "nsenter", "setpriv", "ip", "tc")
 OWN = ("setpriv", "--pdeathsig=KILL", "unshare", "--net", "--mount")
 _SETUP = """
@@ -50,21 +52,32 @@ def why_not() -> str:
     return f"no shaped network here: {made.stderr.strip()}" if made.returncode else ""
 
 
-def sent_bytes(node: Sequence[str]) -> int:
+@frozen
+class Node:
+    """One node of the network."""
+
+    words: Sequence[str]
+    """What stands before a command that it runs."""
+    namespace: str
+    """The file of its network, which a process may enter."""
+
+
+def sent_bytes(node: Node) -> int:
     """The bytes that a node has sent, by the counter of its end of the network."""
-    shown = subprocess.run([*node, "ip", "-s", "-j", "link", "show", "eth0"], capture_output=True, check=True)
+    shown = subprocess.run([*node.words, "ip", "-s", "-j", "link", "show", "eth0"], capture_output=True, check=True)
     return int(json.loads(shown.stdout)[0]["stats64"]["tx"]["bytes"])
 
 
 @contextmanager
-def shaped(rates: Sequence[str]) -> Generator[list[list[str]]]:
-    """Nodes 10.0.0.1, 10.0.0.2, ... that send and receive at these rates, each as the words before its commands."""
+def shaped(rates: Sequence[str]) -> Generator[list[Node]]:
+    """Nodes 10.0.0.1, 10.0.0.2, ... that send and receive at these rates."""
     command = [*OWN, "bash", "-c", _SETUP, "-", *rates]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None and holder.stdin is not None
         assert holder.stdout.readline() == "ready\n"
         inside = ["nsenter", f"--target={holder.pid}", "--net", "--mount", "ip", "netns", "exec"]
         try:
-            yield [[*inside, f"n{number}"] for number in range(1, len(rates) + 1)]
+            names = [f"n{number}" for number in range(1, len(rates) + 1)]
+            yield [Node([*inside, name], f"/proc/{holder.pid}/root/run/netns/{name}") for name in names]
         finally:
             holder.stdin.close()

@@ -11,6 +11,7 @@ from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.launch.derive import Launch
 from moedsl.planner.model.plan import Plan
+from tests.helpers import rotation
 from tests.launch import launches
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -27,11 +28,15 @@ cluster ours {{ default on; executor slurm; hardware gb200; chain on; {facts} }}
     return made, launches.launch(made, launches.cluster(f"executor slurm; hardware gb200; chain on; {facts}"))
 
 
-@pytest.mark.parametrize("mtbf_days", [8, 64, 2000])
+CHAINS = [(0, 4, 3), (0, 24, 20), (1, 24, 3), (1, 4, 20), (5, 24, 20), (5, 4, 20)]
+"""How often a job starts again, its limit in hours, and the days of the run."""
+CASES = [(*each, mtbf_days) for each in CHAINS for mtbf_days in (8, 64, 2000)]
+
+
 @pytest.mark.parametrize(
-    ("retries", "limit", "length"), [(0, 4, 3), (0, 24, 20), (1, 24, 3), (1, 4, 20), (5, 24, 20), (5, 4, 20)]
+    ("retries", "limit", "length", "mtbf_days"), rotation.one_of_each("chains", CASES, lambda case: case[:3])
 )
-def test_the_jobs_of_a_chain_suffice(retries: int, length: int, limit: int, mtbf_days: int) -> None:
+def test_the_jobs_of_a_chain_suffice(retries: int, limit: int, length: int, mtbf_days: int) -> None:
     """A failure every 3 hours, every day, or every month: of 20 runs, 19 are complete, and 6 of 10 jobs at most are
     spare, those of runs whose jobs start again with their whole limit."""
     again = f"retries {retries}" if retries else ""

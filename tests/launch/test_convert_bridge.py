@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import os
 import shutil
 import socket
 import subprocess
-import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,61 +16,74 @@ from typing import Any
 import pytest
 
 from moedsl.launch import convert, head_check
+from tests.helpers import bridge_process
 
 pytestmark = pytest.mark.bridge
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+ONE_RANK = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "HF_HUB_OFFLINE": "1"}
+SMALL_MODEL = """
+import sys
+import torch
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+config = Qwen3MoeConfig(
+    vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+    num_key_value_heads=2, head_dim=16, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2,
+    norm_topk_prob=True, max_position_embeddings=128,
+)
+Qwen3MoeForCausalLM(config).to(torch.bfloat16).save_pretrained(sys.argv[1])
+"""
 
 
-def run(job: Path, **wanted: Any) -> subprocess.CompletedProcess[str]:
+def tensors(folder: Path) -> dict[str, tuple[str, list[int], bytes]]:
+    """The type, the shape and the bytes of each tensor of model.safetensors: a length, a header in JSON, the data."""
+    data = (folder / "model.safetensors").read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:begin])
+    header.pop("__metadata__", None)
+    return {
+        name: (about["dtype"], about["shape"], data[begin:][slice(*about["data_offsets"])])
+        for name, about in header.items()
+    }
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run the program as a job does, one rank with a place to meet."""
-    job.mkdir(exist_ok=True)
-    for module, name in ((convert, "convert.py"), (head_check, "preflight.py")):
-        shutil.copy(inspect.getfile(module), job / name)
-    (job / "weights.json").write_text(json.dumps({"options": {}, **wanted}))
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = str(free.getsockname()[1])
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "MASTER_ADDR": "localhost", "MASTER_PORT": port,
-           "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "HF_HUB_OFFLINE": "1"}  # fmt: skip
-    command = [sys.executable, str(HERE / "convert_on_cpu.py"), str(job)]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
+
+    def run(**wanted: Any) -> subprocess.CompletedProcess[str]:
+        job = tmp_path / "job"
+        job.mkdir(exist_ok=True)
+        for module, name in ((convert, "convert.py"), (head_check, "preflight.py")):
+            shutil.copy(inspect.getfile(module), job / name)
+        (job / "weights.json").write_text(json.dumps({"options": {}, **wanted}))
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            port = str(free.getsockname()[1])
+        for name, value in ({"MASTER_ADDR": "localhost", "MASTER_PORT": port} | ONE_RANK).items():
+            monkeypatch.setenv(name, value)
+        return bridge_process.run(str(HERE / "convert_on_cpu.py"), str(job))
+
+    return run
 
 
-def small_model(folder: Path) -> None:
-    import torch
-    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
-
-    config = Qwen3MoeConfig(
-        vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=16, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2,
-        norm_topk_prob=True, max_position_embeddings=128,
-    )  # fmt: skip
-    Qwen3MoeForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
-
-
-def test_there_and_back(tmp_path: Path) -> None:
-    import torch
-    from safetensors.torch import load_file
-
+def test_there_and_back(tmp_path: Path, run: Run) -> None:
     theirs, ours, back = tmp_path / "hf", tmp_path / "imported", tmp_path / "exported"
-    small_model(theirs)
-    done = run(tmp_path / "job", action="import", model=str(theirs), folder=str(ours))
+    done = bridge_process.run("-c", SMALL_MODEL, str(theirs))
+    assert done.returncode == 0, done.stderr[-3000:]
+    done = run(action="import", model=str(theirs), folder=str(ours))
     assert done.returncode == 0, done.stderr[-3000:]
     assert head_check.is_checkpoint(str(ours)) and head_check.is_checkpoint(convert.iteration(str(ours)))
     assert [p.name for p in tmp_path.glob("imported*")] == ["imported"]
-    done = run(
-        tmp_path / "job", action="export", model=str(theirs), folder=str(back), checkpoint=str(ours), adapters=False
-    )
+    done = run(action="export", model=str(theirs), folder=str(back), checkpoint=str(ours), adapters=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    before, after = load_file(theirs / "model.safetensors"), load_file(back / "model.safetensors")
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert tensors(back) == tensors(theirs)
 
 
-def test_an_import_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    done = run(tmp_path / "job", action="import", model=str(tmp_path / "nowhere"), folder=str(tmp_path / "imported"))
-    assert done.returncode != 0
+def test_an_import_that_fails_leaves_nothing(tmp_path: Path, run: Run) -> None:
+    done = run(action="import", model=str(tmp_path / "nowhere"), folder=str(tmp_path / "imported"))
+    assert done.returncode != 0 and "nowhere" in done.stderr
     assert [*tmp_path.glob("imported*")] == []
 
 

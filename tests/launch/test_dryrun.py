@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -199,10 +198,11 @@ def test_the_script_that_is_kept_submits_the_chain(home: Path, tmp_path: Path, m
 
 @pytest.mark.parametrize("trainer", rotation.some("kept script of Kubernetes", ["2.1", "none"], 1))
 def test_the_script_that_is_kept_posts_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], trainer: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], trainer: str
 ) -> None:
     """A TrainJob or a JobSet, but for the six digits of its name."""
     import yaml
+    from kubernetes.config import kube_config
 
     lab = (
         'cluster lab { executor kubeflow; hardware h100; container img; namespace team; queue q; env { A "$(x) $y $$" }'
@@ -215,10 +215,8 @@ def test_the_script_that_is_kept_posts_the_same(
     assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--dryrun", "--json"]) == 0
     (manifest,) = json.loads(capsys.readouterr().out)["files"].values()
     (tmp_path / "kubeconfig").write_text(KUBECONFIG)
-    env = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig")}
-    done = subprocess.run(
-        [sys.executable, str(out / "launch.py"), "--dryrun"], env=env, capture_output=True, text=True, check=False
-    )
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+    done = forks.run(str(out / "launch.py"), "--dryrun")
     assert done.returncode == 0, done.stderr
     here, there = json.loads(done.stdout), yaml.safe_load(manifest)
     drawn, name = here["metadata"]["name"], there["metadata"]["name"]

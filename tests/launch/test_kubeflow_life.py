@@ -6,11 +6,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import kubeflow, store, trainjobs
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload
-from tests.helpers.paths import ROOT
+from tests.helpers import forks
 from tests.launch import kube_launch
 from tests.launch.kube_api import GROUP, Api, Pod
 from tests.launch.test_slurm_results import PRINTS
@@ -67,7 +68,7 @@ sys.exit(max([process.wait() for process in processes]))
 
 
 class Shell:
-    """The launching machine, as kube_driver.py: one import of NeMo-Run for all tests."""
+    """The launching machine, as kube_driver.py, in a fork of this process: one import of NeMo-Run for all."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -77,22 +78,30 @@ class Shell:
             "XDG_CONFIG_HOME": "config",
             "KUBECONFIG": "kubeconfig",
         }
-        env = {**os.environ, **{n: str(folder / d) for n, d in places.items()}, "PYTHONPATH": str(ROOT)}
+        env = os.environ | {n: str(folder / d) for n, d in places.items()}
         (folder / "run.moe").write_text(kube_launch.RUN)
         (folder / "jobset.moe").write_text(kube_launch.JOBSET_RUN)
+        store.nemo_run()  # imported before the fork
         self.err = (folder / "err").open("w+")
-        words = [sys.executable, "-W", "ignore", str(HERE / "kube_driver.py")]
-        self.process = subprocess.Popen(
-            words, env=env, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.err, text=True
-        )
+        words, pipe = [str(HERE / "kube_driver.py")], subprocess.PIPE
+        self.process = forks.Process(words, env=env, cwd=folder, stdin=pipe, stdout=pipe, stderr=self.err, text=True)
 
-    def ask(self, **asked: Any) -> dict[str, Any]:
+    def ask(self, **asked: Any) -> Any:
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write(json.dumps(asked) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         assert line, Path(self.err.name).read_text()[-3000:]
         return json.loads(line)
+
+    @contextmanager
+    def doomed(self, **asked: Any) -> Generator[None]:
+        """Another process of this machine does it, and is killed at the end."""
+        pid = self.ask(apart=True, **asked)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGKILL)
 
     def moedsl(self, *words: str) -> dict[str, Any]:
         return self.ask(words=words)
@@ -311,11 +320,9 @@ def test_a_job_is_found_whose_launcher_was_killed_before_it_heard_of_it(machines
     """The API server has taken the TrainJob and not answered yet."""
     api, shell = machines
     api.answers.clear()
-    before, doomed = len(api.posted), Shell(shell.folder)
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(doomed.ask, submit=WAITS, arguments=[])
+    before = len(api.posted)
+    with shell.doomed(submit=WAITS, arguments=[]):
         wait_for(lambda: len(api.posted) > before)
-        doomed.process.kill()
     api.answers.set()
     experiment, *_ = json.loads(shell.moedsl("jobs", "--json")["out"])["experiments"]
     (job,) = experiment["jobs"]
@@ -339,12 +346,10 @@ def test_tune_goes_on_after_its_launcher_was_killed(machines: Machines, kubectl:
     """Killed while its first job runs: the same command waits for that job, and submits the second."""
     api, shell = machines
     (shell.folder / "tuned.moe").write_text(TUNED)
-    go, before, doomed = shell.folder / "go", len(api.posted), Shell(shell.folder)
+    go, before = shell.folder / "go", len(api.posted)
     waits = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists():\n    time.sleep(0.1)\n"
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(doomed.ask, words=WAY, programs=programs(waits))
+    with shell.doomed(words=WAY, programs=programs(waits)):
         wait_for(lambda: (shell.folder / "tuned_tune" / "way.json").exists() and len(api.posted) > before)
-        doomed.process.kill()
     go.touch()
     done = shell.ask(words=WAY, programs=programs())
     assert done["code"] == 0, done

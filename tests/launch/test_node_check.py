@@ -6,8 +6,6 @@ import ast
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,8 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moedsl.launch import node_check
+from tests.helpers import bridge_process
 from tests.launch import shaped_network
 from tests.launch.launch_needs import unable
+from tests.launch.shaped_network import Node
 
 Json = dict[str, Any]
 NAMES = ["n1", "n2", "n3", "n4"]
@@ -214,7 +214,9 @@ def test_an_old_python_reads_it() -> None:
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Callable[..., tuple[list[int], str]]:
-    """Run the check on processes of this machine, with shorter limits; the exit codes, and all that they print."""
+    """Run the check on processes of this machine, with shorter limits; the exit codes, and all that they print. They are
+    forks of a process that has imported torch."""
+    bridge_process.run("-c", "pass")  # it has started
     source = Path(node_check.__file__).read_text()
     for name, value in (("SECONDS = 120.0", "60.0"), ("JUDGED_S = 15.0", "5.0"), ("REPEATS = 5", "2")):
         assert name in source
@@ -223,20 +225,25 @@ def nodes(tmp_path: Path) -> Callable[..., tuple[list[int], str]]:
     expected = {"gpus": 0, "network": 50e9, "nvlink": 0, "folder": str(tmp_path)}
     (tmp_path / "check.json").write_text(json.dumps(expected))
 
-    def run(names: str, present: Sequence[int], on: Sequence[Sequence[str]] = (), **more: str) -> tuple[list[int], str]:
+    def run(names: str, present: Sequence[int], on: Sequence[Node] = (), **more: str) -> tuple[list[int], str]:
         own = {"SLURM_JOB_NODELIST": names, "SLURM_JOB_ID": str(os.getpid()), "MASTER_ADDR": "127.0.0.1", **more}
-        command = [sys.executable, "-c", _RUN.format(folder=str(tmp_path)), str(tmp_path / "check.json")]
-        each = [subprocess.Popen([*(on[i] if on else ()), *command], stderr=subprocess.PIPE, text=True,
-                                 env={**os.environ, **own, "SLURM_NODEID": str(i), "SLURMD_NODENAME": f"n{i + 1}"})
-                for i in present]  # fmt: skip
-        said = [process.communicate(timeout=200)[1] for process in each]
-        return [process.returncode for process in each], "".join(said)
+        words = ["-c", _RUN.format(folder=str(tmp_path)), str(tmp_path / "check.json")]
+        each, logs = [], [tmp_path / f"node{i}.log" for i in present]
+        for i, log in zip(present, logs, strict=True):
+            network = {"NETWORK": on[i].namespace} if on else {}
+            of_node = {**os.environ, **own, **network, "SLURM_NODEID": str(i), "SLURMD_NODENAME": f"n{i + 1}"}
+            with log.open("wb") as err:
+                each.append(bridge_process.Process(words, err, of_node))
+        codes = [process.wait() for process in each]
+        return codes, "".join(log.read_text() for log in logs)
 
     return run
 
 
 _RUN = """
 import os, sys, time
+if "NETWORK" in os.environ:
+    os.setns(os.open(os.environ["NETWORK"], os.O_RDONLY), os.CLONE_NEWNET)
 sys.path.insert(0, {folder!r})
 import check
 check.devices = lambda count: ["cpu"] * int(os.environ.get("PLACES", "1"))

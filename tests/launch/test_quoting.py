@@ -22,7 +22,7 @@ from moedsl.launch.derive import Launch
 from moedsl.launch.dryrun import dryrun
 from moedsl.launch.script import Payload, script
 from moedsl.rules import launch_variables
-from tests.helpers import rotation
+from tests.helpers import bridge_process, forks, rotation
 from tests.launch.launches import STEP, launch, plan, read, slurm
 
 PROBE = """import base64, json, os, sys
@@ -231,7 +231,7 @@ def test_nothing_in_a_run_file_runs_here(
     assert main(["run", "run.moe", "--cluster", "--dryrun"]) == 0
     assert main(["compile", "run.moe", "--emit", "launch"]) == 0
     assert "touch HIT" in capsys.readouterr().out
-    made = subprocess.run([sys.executable, "out/launch.py", "--dryrun"], capture_output=True, text=True, check=False)
+    made = forks.run("out/launch.py", "--dryrun")
     assert made.returncode == 0, made.stderr
     assert sorted(p.name for p in tmp_path.rglob("HIT")) == []
 
@@ -275,7 +275,7 @@ def test_torchrun_itself_gives_each_rank_its_values(tmp_path: Path) -> None:
         "    print(json.dumps({'env': seen[1]['env'], 'argv': seen[1]['argv']}))\n"
         "dist.destroy_process_group()\n"
     )
-    on = evolve(Cluster("here", "local"), python=sys.executable, env=NASTY)
+    on = evolve(Cluster("here", "local"), python=str(bridge_process.python(tmp_path)), env=NASTY)
     made = launch(plan("h100", 2, {"ep": 2}), on)
     text = script(made, on, Payload({"p.py": program}, "p.py", arguments=tuple(NASTY.values())))
     seen = in_bash(text, tmp_path, OMP_NUM_THREADS="1")

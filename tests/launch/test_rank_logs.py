@@ -15,14 +15,19 @@ import pytest
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import here
 from moedsl.launch.script import RANK, RANK_LOG, Payload
+from tests.helpers import bridge_process
 from tests.launch.launches import launch, plan
 
 SAYS = """import os, sys, time
 rank = int(os.environ["RANK"])
-print("rank", rank, "starts")
-print("a warning of rank", rank, file=sys.stderr)
+print("rank", rank, "starts", flush=True)
+print("a warning of rank", rank, file=sys.stderr, flush=True)
+mark = f"{os.getppid()}.{{}}"  # of this run
+open(mark.format(rank), "w").close()
 if rank != 2:
     time.sleep(600)
+while not all(os.path.exists(mark.format(other)) for other in range(4)):
+    time.sleep(0.05)
 time.sleep(0.5)
 """
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
@@ -32,9 +37,12 @@ def trained(folder: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> tuple[in
     """The exit code of a run of four ranks on this machine, whose rank 2 ends as `end` says; the folder of their logs."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    on = Cluster("here", "local")
+    on, warm = Cluster("here", "local"), str(bridge_process.python(folder))
     made = launch(plan("h100", 4, {"ep": 4}), on)
-    return here.train(made, on, Payload({"p.py": SAYS + end}, "p.py")), here.rank_logs(made)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", warm)  # of torchrun; the ranks start Python
+        code = here.train(made, on, Payload({"p.py": SAYS + end}, "p.py"))
+    return code, here.rank_logs(made)
 
 
 def test_the_first_rank_that_fails_is_named_with_its_cause(

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,8 +18,7 @@ from moedsl.cli import main
 from moedsl.cli.commands import run as run_command
 from moedsl.launch import follow, store
 from moedsl.launch.submit import Submitted, submit
-from tests.helpers import rotation
-from tests.helpers.paths import ROOT
+from tests.helpers import forks, rotation
 from tests.launch.slurm_cluster import Slurm
 from tests.launch.slurm_launch import planned, program, run_text
 
@@ -64,20 +62,16 @@ def moedsl(login_node: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 @pytest.fixture
 def launcher(tmp_path: Path, login_node: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """The command line in a process group of its own, as a terminal's job is."""
+    """The command line in a process group of its own, as a terminal's job is: a fork of this process."""
     started: list[subprocess.Popen[str]] = []
+    store.nemo_run()  # imported before the forks
 
     def call(text: str, *words: object, path: str = "") -> subprocess.Popen[str]:
         (tmp_path / "program.py").write_text(text)
-        command = [
-            sys.executable,
-            str(Path(__file__).with_name("drive.py")),
-            str(tmp_path / "program.py"),
-            *map(str, words),
-        ]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path + os.environ["PATH"]}
+        command = [str(Path(__file__).with_name("drive.py")), str(tmp_path / "program.py"), *map(str, words)]
+        environment = {**os.environ, "PATH": path + os.environ["PATH"]}
         pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
-        started.append(subprocess.Popen(command, env=environment, text=True, start_new_session=True, **pipes))
+        started.append(forks.Process(command, env=environment, text=True, start_new_session=True, **pipes))
         return started[-1]
 
     yield call

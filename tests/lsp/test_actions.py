@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import pytest
 from lsprotocol import types
 
-from moedsl.compiler import compile_source
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.lsp import legend
@@ -20,7 +19,7 @@ from moedsl.lsp.workspace import Workspace
 from moedsl.planner.model.plan import Plan
 from moedsl.schema import axes
 from moedsl.syntax.parser import parse
-from tests.helpers import rotation
+from tests.helpers import programs, rotation
 from tests.lsp import lsp_nav as nav
 from tests.syntax.test_text_edits import BASE, BROKEN, INFEASIBLE
 
@@ -66,7 +65,7 @@ def applied(made: Workspace, action: types.CodeAction) -> str:
 
 
 def found_in(text: str) -> list[Diagnostic]:
-    return compile_source(Source("run.moe", text)).diagnostics
+    return programs.compiled(text).diagnostics
 
 
 def fixes(text: str) -> Iterator[tuple[types.CodeAction, types.Diagnostic, str]]:
@@ -151,7 +150,7 @@ RUNS = {
 
 
 def plan_of(text: str, run: str) -> Plan:
-    result = compile_source(Source("run.moe", text))
+    result = programs.compiled(text)
     assert not result.failed, ([d.message for d in result.diagnostics if d.is_error], text)
     (plan,) = [p for p in result.plans if p.name == run]
     return plan
