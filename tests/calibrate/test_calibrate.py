@@ -78,7 +78,7 @@ def test_the_stdlibs_constants_explain_the_published_runs(published: list[Measur
     assert off[len(off) // 2] < median
 
 
-def test_speeds_that_no_constant_was_fitted_to() -> None:
+def test_speeds_that_come_as_tflops() -> None:
     """Configurations of NVIDIA's guides and of the model zoo, with TFLOPS and no tokens."""
     off = sorted(abs(s.error) for s in stated())
     assert len(off) == 13
