@@ -3,6 +3,7 @@ and the constants give."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -30,16 +31,17 @@ class Line:
     within: float
 
 
-def reasons(runs: Sequence[Measured], sources: Mapping[str, str]) -> dict[str, str]:
-    """Return the reason of each group, by "grouping group". `sources` are those of the runs by their ids."""
-    given = figures(runs, sources)
+def reasons(runs: Sequence[Measured], file: Path) -> dict[str, str]:
+    """Return the reason of each group, by "grouping group". `file` has the runs, with what published each."""
+    read = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    given = figures(runs, {line["id"]: line["source"] for line in read})
     lines = filter(None, TEXTS.read_text(encoding="utf-8").splitlines())
     each = (line.split(": ", 1) for line in lines)
     return {group: text.format(**given) for group, text in each}
 
 
 def figures(runs: Sequence[Measured], sources: Mapping[str, str]) -> dict[str, str]:
-    """Return what the texts name in braces."""
+    """Return what the texts name in braces; `sources` are those of the runs, by id."""
     by_id = {r.id: r for r in runs}
     said = {name: str(n) for name, n in _counts(runs, sources).items()}
     for name, ids in (("mlperf", MLPERF), ("balanced", BALANCED)):
@@ -48,6 +50,9 @@ def figures(runs: Sequence[Measured], sources: Mapping[str, str]) -> dict[str, s
             said[f"{word}_microbatch"] = f"{line.microbatch:.3f}"
             said[f"{word}_once"] = f"{line.once:.2f}"
             said[f"{word}_within"] = f"{line.within:.0%}"
+    for precision in ("mxfp8", "bf16"):
+        some = [r for r in runs if (r.model, r.precision) == ("gpt_oss_120b", precision)]
+        said[f"gpt_oss_120b_{precision}"] = f"{np.median([r.predicted() / (r.tokens or 0) for r in some]) - 1:+.0%}"
     for arch in ("blackwell", "hopper"):
         stated = next(r.cost.hardware.constants for r in runs if r.arch == arch)
         said[f"skew_{arch}"], said["skew_first"] = f"{stated.skew:g}", f"{first_guess(stated).skew:g}"

@@ -53,7 +53,7 @@ def main() -> None:
     write(speeds, [p for some in found.values() for p in some], slope, share, papers)
     for name in PLOTTED:
         plot(found[name], name, ROOT / f"docs/accuracy_{name.lower()}.svg")
-    why = reasons(speeds, sources(CALIBRATION / "published.jsonl"))
+    why = reasons(speeds, CALIBRATION / "published.jsonl")
     text = "\n".join(page(found, speeds, papers, share, why))
     (ROOT / "docs/accuracy.md").write_text(text + "\n", encoding="utf-8")
     print("\n".join(line for name, p in found.items() for line in table(p, name, why)))
@@ -65,11 +65,6 @@ def runs(path: Path) -> list[Measured]:
     if found:
         sys.exit("\n".join(d.message for d in found))
     return [r for r in every if r.tokens]
-
-
-def sources(path: Path) -> dict[str, str]:
-    """Map the runs of a file to what published them."""
-    return {line["id"]: line["source"] for line in map(json.loads, path.read_text(encoding="utf-8").splitlines())}
 
 
 def now(every: Sequence[Measured]) -> Iterator[str]:

@@ -24,13 +24,6 @@ from moedsl.support.resources import stdlib_dir
 PUBLISHED = stdlib_dir() / "calibration" / "published.jsonl"
 
 
-@pytest.fixture(scope="module")
-def published() -> list[Measured]:
-    _, runs, found = read(PUBLISHED)
-    assert not found
-    return runs
-
-
 def on(runs: list[Measured], arch: str) -> list[Measured]:
     return [r for r in runs if r.arch == arch]
 
