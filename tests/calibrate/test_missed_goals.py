@@ -69,7 +69,7 @@ def test_the_counts_of_the_reasons_are_those_of_the_file(why: dict[str, str]) ->
     assert f"{len(cards)} of its runs are verification cards" in why["routing natural"]
     small = [r for r in lines if r["run"].startswith("gpt_oss_20b;")]
     verified = [r for r in small if "verification_card" in r["source"]]
-    assert why["model gpt_oss_20b"].startswith(f"{len(small)} runs: two of MLPerf")
+    assert why["model gpt_oss_20b"].startswith(f"{len(small)} runs: the two of MLPerf")
     assert f"{len(verified)} that verify" in why["model gpt_oss_20b"]
     assert len(small) - len(verified) == 2
     assert "without it only the 5 runs of GPT-OSS-20B" in why["model gpt_oss_120b"] and len(small) == 5
