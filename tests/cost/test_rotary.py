@@ -82,7 +82,7 @@ class Noting:
         self.moved |= {(how, pointer.name, int(i)) for i in at[seen]}
 
 
-def moved(kernel: str, **numbers: int | None) -> int:
+def moved(kernel: str, **numbers: int) -> int:
     """The bytes that one of NVIDIA's kernels moves for one token in BF16, without the tables of cosines and sines."""
     (folder,) = find_spec("megatron.core").submodule_search_locations  # type: ignore[union-attr, misc]
     tree = ast.parse((Path(folder) / "fusions/fused_mla_yarn_rope_apply.py").read_text(encoding="utf-8"))
@@ -91,9 +91,10 @@ def moved(kernel: str, **numbers: int | None) -> int:
     tl = Noting()
     space: dict[str, Any] = {"tl": tl, "triton": SimpleNamespace(cdiv=lambda a, b: -(-a // b))}
     exec(compile(ast.Module([body], []), kernel, "exec"), space)
-    numbers |= {"BLOCK_H": HEADS_AT_ONCE, "cu_seqlens_q": None, "cu_seqlens_kv": None}
-    given = {a.arg: Pointer(a.arg) if a.arg in TENSORS else numbers.get(a.arg, 1) for a in body.args.args}
-    for tl.head in range(given["head_num"] // HEADS_AT_ONCE):
+    absent = dict.fromkeys(("cu_seqlens_q", "cu_seqlens_kv"))
+    others: dict[str, Any] = {**absent, "BLOCK_H": HEADS_AT_ONCE, **numbers}
+    given = {a.arg: Pointer(a.arg) if a.arg in TENSORS else others.get(a.arg, 1) for a in body.args.args}
+    for tl.head in range(numbers["head_num"] // HEADS_AT_ONCE):
         space[kernel](**given)
     return 2 * sum(name not in TABLES for _, name, _ in tl.moved)
 
