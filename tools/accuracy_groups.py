@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from moedsl.calibrate.fit import Floats
 from moedsl.calibrate.runs import Measured
@@ -16,9 +15,9 @@ from moedsl.solver.uncertainty import family
 Key = Callable[[Measured], str | None]
 """The group of a run; None if the run is in no group, and always seen."""
 RELEASES = ("25.11", "26.02", "26.04", "26.06", "26.08")
+UNKNOWN = "not known why"
 MEDIAN, WITHIN_20, BIAS = 0.08, 0.90, 0.05
 """The goals for each group: the most median error and bias, and the least share within 20%."""
-REASONS = Path(__file__).parents[1] / "stdlib/calibration/missed_goals.txt"
 
 
 def age(r: Measured) -> str | None:
@@ -117,20 +116,24 @@ def speed(r: Measured) -> float:
     return r.tokens
 
 
-def table(predictions: Sequence[Prediction], name: str) -> Iterator[str]:
-    """Yield one row of Markdown for each group, and one for all."""
-    reasons = dict(line.split(": ", 1) for line in REASONS.read_text(encoding="utf-8").splitlines() if line)
-    yield f"| {name} | runs | median error | 90% within | bias | within 20% | rank | rival's median | goals |"
-    yield "|---|---|---|---|---|---|---|---|---|"
-    for left, s in by_left(predictions):
-        why = reasons.get(f"{name} {left}", "not known why")
-        yield _row(left, s, "reached" if s.reaches_goals else f"missed: {why}")
-    yield _row("**all**", whole := summary(predictions), "reached" if whole.reaches_goals else "missed")
+def table(predictions: Sequence[Prediction], name: str, reasons: Mapping[str, str]) -> Iterator[str]:
+    """Yield one row of Markdown for each group, and one for all; `reasons` are those of groups that miss the goals."""
+    yield (
+        f"| {name} | runs | median error | 90% within | bias | within 20% | rank | rival's median "
+        "| with them in the fit | goals |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    seen = [evolve(p, said=p.run.predicted()) for p in predictions]
+    for (left, s), (_, fitted) in zip(by_left(predictions), by_left(seen), strict=True):
+        why = reasons.get(f"{name} {left}", UNKNOWN)
+        yield _row(left, s, fitted, "reached" if s.reaches_goals else f"missed: {why}")
+    whole = summary(predictions)
+    yield _row("**all**", whole, summary(seen), "reached" if whole.reaches_goals else "missed")
 
 
-def _row(left: str, s: Summary, goals: str) -> str:
+def _row(left: str, s: Summary, fitted: Summary, goals: str) -> str:
     rank = "" if np.isnan(s.rank) else f"{s.rank:.2f}"
     return (
         f"| {left} | {s.runs} | {s.median:.1%} | {s.ninety:.0%} | {s.bias:+.1%} | {s.within_20:.0%} | {rank} "
-        f"| {s.rival_median:.0%} | {goals} |"
+        f"| {s.rival_median:.0%} | {fitted.median:.1%}, {fitted.bias:+.1%} | {goals} |"
     )

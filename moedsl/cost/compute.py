@@ -53,7 +53,7 @@ FUSED = np.array([p in ("mxfp8", "nvfp4") for p in PRECISION])
 WHOLE = CUDA_GRAPH.index("full_iteration")
 ALLTOALL = BY_NAME["dispatcher"].words.index("alltoall")
 DISPATCHER = BY_NAME["dispatcher"].words
-IN_WINDOW = ("linear", "core", "rotary", "quantise", "quantise_back", "adapt_attention")
+IN_WINDOW = ("linear", "core", "rotary", "rotary_back", "quantise", "quantise_back", "adapt_attention")
 """The parts of `Work` that differ in layers whose window has another shape."""
 ByKind = Mapping[str, Floats]
 """Seconds of a layer of each kind (`blocks.kinds`)."""
@@ -78,6 +78,7 @@ class Work:
     """Adding the output of a block."""
     rotary: Floats
     """Rotary embedding and the layout of queries, keys and values, and the output's gate."""
+    rotary_back: Floats
     router: Floats
     """The router, and the norms around it and the experts that sandwich norms add."""
     mixer: Floats
@@ -116,6 +117,7 @@ class Work:
     """What differs in the attention of layers whose window has another shape."""
     window_core: Floats
     window_rotary: Floats
+    window_rotary_back: Floats
     window_quantise: Floats
     window_quantise_back: Floats
     window_adapt_attention: Floats
@@ -199,20 +201,26 @@ def split_width(k: Constants, width: ArrayLike) -> Floats:
 
 
 def work(
-    m: Model, hw: Hardware, t: Table, seq: int, skew: Floats | float, adapter: Adapter | None = None, span: float = 0
+    m: Model,
+    hw: Hardware,
+    t: Table,
+    seq: int,
+    skew: Floats | float,
+    adapter: Adapter | None = None,
+    span: float = 0,
+    rotates: bool = False,
 ) -> Work:
-    """Return the forward seconds of every part; `skew` is the fullest rank's share of routed tokens over the mean, and
-    `span` the tokens of a packed sample."""
+    """Return the forward seconds of every part; `skew` is the fullest rank's share of routed tokens over the mean,
+    `span` the tokens of a packed sample, and `rotates` whether one kernel rotates queries and keys."""
     if m.windowed:
-        other = work(with_window(m), hw, t, seq, skew, adapter, span)
+        other = work(with_window(m), hw, t, seq, skew, adapter, span, rotates)
         changed = {f"window_{name}": getattr(other, name) for name in IN_WINDOW}
-        return evolve(work(without_window(m), hw, t, seq, skew, adapter, span), **changed)
+        return evolve(work(without_window(m), hw, t, seq, skew, adapter, span, rotates), **changed)
     split = t["micro_batch"] * (seq / t["cp"]) / t["tp"]
     k, rate, bf16, hbm = hw.constants, flops_rate(hw, t), hw.tflops["bf16"] * 1e12 * clock(hw), stream(hw)
     attention, up = attention_weights(m)
     attended = k.attention * (k.attention_mla if m.attention == "mla" else 1.0)
     exponential = k.softmax * 16 / hw.exponentials
-    qkv = m.heads * (m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else m.head_dim + m.value_dim)
     routed = split * m.topk * t["etp"] * skew
     cast = np.array(k.by("cast", PRECISION, 0.0))[t["precision"]]
     loose = np.where(fused(t), 1.0, k.unfused) * routed
@@ -226,9 +234,7 @@ def work(
     mixed = _mixed(m, hw, t, mixer, split, rate, cast) if mixer else _NOTHING
     pairs, widened = _attended(m, t, span or seq, exponential), 1 + k.softmax / WIDE
     chosen, learned = _indexer(m, t, seq, split, bf16 * attended, rate, hbm)
-    gate = 6 * m.heads * m.head_dim * m.attention_gate
-    normed = SPLIT_NORM * (m.heads + m.query_groups) * m.head_dim * (m.qk_norm_over == "split_heads")
-    normed += m.sandwich_norms * (VALUE_NORM * m.query_groups * m.value_dim + 6 * m.hidden)
+    turned, turned_back = rotary(m, rotates)
     scores = UNFUSED_SCORE * m.heads * seq * m.wide_heads
     return Work(
         **{name: np.broadcast_to(seconds, split.shape) for name, seconds in mixed.items()},
@@ -241,7 +247,8 @@ def work(
         indexer_back=learned,
         norm=split * m.hidden * 6 / hbm,
         residual=split * m.hidden * 4 / hbm,
-        rotary=split * (qkv * (2 if m.position_embedding_type == "none" else 10) + gate + normed) / hbm,
+        rotary=split * turned / hbm,
+        rotary_back=split * turned_back / hbm,
         router=split * (m.experts * 12 + m.sandwich_norms * (6 * EAGER_NORM - 6) * m.hidden) / hbm,
         latent=split
         * (4 * m.hidden * m.moe_latent / rate + (m.hidden + m.moe_latent) * cast * (m.moe_latent > 0) / hbm)
@@ -262,6 +269,26 @@ def work(
         vision=encoder,
         merger=projector,
     )
+
+
+def rotary(m: Model, fused: bool) -> tuple[float, float]:
+    """Count the bytes of a token, in (forward, backward), of the rotary embedding, of the layout of queries, keys and
+    values, of norms that other kernels do not contain, and of the output's gate.
+
+    MLA has a kernel that turns queries where they are, and one that splits keys from values and joins the keys with
+    their rotary part; backward moves as much (core fusions/fused_mla_yarn_rope_apply.py:68 and :379). Separate kernels
+    copy each of them several times (core transformer/multi_latent_attention.py:924-964).
+    """
+    if m.attention == "mla" and fused and not m.sparse:
+        keys, values_ = m.qk_nope_dim + m.qk_rope_dim, m.v_head_dim
+        once = 2.0 * m.heads * (2 * m.qk_rope_dim + m.qk_nope_dim + values_ + keys + values_)
+        return once, once
+    width = m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else m.head_dim + m.value_dim
+    gate = 6 * m.heads * m.head_dim * m.attention_gate
+    normed = SPLIT_NORM * (m.heads + m.query_groups) * m.head_dim * (m.qk_norm_over == "split_heads")
+    normed += m.sandwich_norms * (VALUE_NORM * m.query_groups * m.value_dim + 6 * m.hidden)
+    moved = m.heads * width * (2 if m.position_embedding_type == "none" else 10) + gate + normed
+    return moved, 2.0 * moved
 
 
 def _attended(m: Model, t: Table, seq: float, exponential: float) -> Floats:
@@ -434,7 +461,7 @@ def backward(m: Model, k: Constants, w: Work) -> ByKind:
     for kind in with_experts(m):
         back[kind] = back[kind] - 2 * w.cast + w.cast_back
     core = k.attention_mla_back if m.attention == "mla" else k.attention_back
-    kept = w.quantise_back - 2 * w.quantise + (core - 2) * w.core
+    kept = w.quantise_back - 2 * w.quantise + w.rotary_back - 2 * w.rotary + (core - 2) * w.core
     attended = kept + w.indexer_back - 2 * w.indexer
     mixed = w.quantise_mixer_back - 2 * w.quantise_mixer + (k.scan_back - 2) * w.scan
     if m.hybrid:
@@ -449,12 +476,14 @@ def recomputed(m: Model, w: Work, t: Table) -> ByKind:
 
     Checkpoints nest: while the MoE layer is repeated, the checkpoints of its activation and of its shared expert keep
     nothing again, so both are computed a third time (core transformer/moe/moe_layer.py:510 and :694,
-    transformer/moe/experts.py:882).
+    transformer/moe/experts.py:882). That of MLA's up-projection contains the rotary embedding (core
+    transformer/multi_latent_attention.py:975).
     """
     if m.windowed:
         return either(m, recomputed(without_window(m), w, t), recomputed(with_window(m), w.windowed, t))
     on = {word: t.has("recompute", bit) * 1.0 for word, bit in BIT.items()}
-    shared = w.up * on["mla_up_proj"] + w.core * on["core_attn"]
+    up = w.up + w.rotary * (m.attention == "mla")
+    shared = up * on["mla_up_proj"] + w.core * on["core_attn"]
     attended = shared + w.indexer * on["core_attn"]
     inner = w.activation * on["moe_act"] + w.shared * on["shared_experts"]
     routed = w.latent + w.experts + w.activation + w.cast + w.permute + w.shared

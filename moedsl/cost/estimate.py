@@ -73,6 +73,8 @@ class Cost:
     """One of `cases.LOSSES`."""
     fused_activation: bool = True
     """Whether one kernel applies a gated activation (`bias_activation_fusion`)."""
+    fused_rotary: bool = True
+    """Whether one kernel rotates queries and keys (`apply_rope_fusion`)."""
     scores: float = 0.0
     """Bytes that attention keeps for each score; fused kernels keep none."""
     accumulates: bool = True
@@ -329,7 +331,7 @@ class Cost:
 
     @property
     def _trained(self) -> memory.Trained:
-        return memory.trained(self.freeze, self.adapter, self.span)
+        return memory.trained(self.freeze, self.adapter, self.span, self.fused_rotary)
 
     @property
     def _skew(self) -> Skew:

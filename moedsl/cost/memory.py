@@ -75,6 +75,8 @@ class Trained:
     """What is trained instead of all weights (bridge peft/base.py:98)."""
     span: float = 0
     """Tokens of the packed sample that a token attends to, in the mean over the tokens; 0 is the whole sequence."""
+    rotates: bool = False
+    """Whether one kernel rotates queries and keys."""
 
     @property
     def passed(self) -> tuple[bool, bool]:
@@ -83,12 +85,12 @@ class Trained:
         return self.tower or inside, self.projection or inside
 
 
-def trained(freeze: frozenset[str], adapter: Adapter | None = None, span: float = 0) -> Trained:
+def trained(freeze: frozenset[str], adapter: Adapter | None = None, span: float = 0, rotates: bool = False) -> Trained:
     """Read the `vlm` words of a run, or its adapter."""
     if adapter is not None:
-        return Trained(language=False, tower=False, projection=False, adapter=adapter, span=span)
+        return Trained(language=False, tower=False, projection=False, adapter=adapter, span=span, rotates=rotates)
     learns = ("freeze_language" not in freeze, "freeze_vision" not in freeze, "freeze_projection" not in freeze)
-    return Trained(*learns, span=span)
+    return Trained(*learns, span=span, rotates=rotates)
 
 
 @frozen

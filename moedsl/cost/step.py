@@ -58,7 +58,7 @@ def microbatch(
     fullest = skew.fullest(m, shape)
 
     def worked(hw: Hardware) -> tuple[compute.Work, Prices, Prices]:
-        w = compute.work(m, hw, shape, seq, fullest, learns.adapter, learns.span)
+        w = compute.work(m, hw, shape, seq, fullest, learns.adapter, learns.span, learns.rotates)
         return w, computed(m, hw.constants, shape, w, learns), _again(m, t, shape, w)
 
     def wired(hw: Hardware) -> Wires:
@@ -327,9 +327,10 @@ KINDS = {
     "attention": ("core", "window_core", "indexer", "indexer_back"),
     "scan": ("scan",),
     "passes": (
-        "norm", "residual", "rotary", "router", "quantise", "quantise_back", "quantise_mixer", "quantise_mixer_back",
+        "norm", "residual", "rotary", "rotary_back", "router", "quantise", "quantise_back", "quantise_mixer",
+        "quantise_mixer_back",
         "activation", "cast", "cast_back", "permute", "adapt_attention", "adapt_mlp", "adapt_moe", "adapt_mixer",
-        "window_rotary", "window_quantise_back", "window_adapt_attention",
+        "window_rotary", "window_rotary_back", "window_quantise_back", "window_adapt_attention",
     ),
     "vision": ("vision", "merger"),
 }  # fmt: skip
@@ -346,7 +347,7 @@ def by_kind(
     kinds: Mapping[str, tuple[str, ...]] = KINDS,
 ) -> dict[str, Prices]:
     """Return the seconds of one microbatch by kind and feature; those of `KINDS` sum to the compute of `microbatch`."""
-    whole = compute.work(m, hw, shape, seq, skew.fullest(m, shape), learns.adapter, learns.span)
+    whole = compute.work(m, hw, shape, seq, skew.fullest(m, shape), learns.adapter, learns.span, learns.rotates)
     every = [part for parts in KINDS.values() for part in parts]
     nothing = {part: np.zeros(shape.rows) for part in every}
     return {

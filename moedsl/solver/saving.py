@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -71,7 +72,7 @@ def saving(problem: Problem, cost: Cost, env: Mapping[str, Any], step_time: floa
     best = best_interval(blocked, mtbf)
     lost = p.site.most_lost or 60.0 * float(env[LetName.MOST_LOST_MINUTES])
     wanted, limit = _bounded(best, lost - durable, durable, step_time)
-    best_steps = max(1, round(wanted / step_time))
+    best_steps = max(1, (math.ceil if limit == "write" else round)(wanted / step_time))
     steps = sets.get(INTERVAL, best_steps) or max(1, round(MONTH / step_time))
     share = c.in_place if _in_job(p) else 0.0
     back = share * goodput.back_in_job(c) + (1 - share) * goodput.back(c, gpus)

@@ -163,11 +163,12 @@ def _span(problem: Problem) -> float:
 
 def _kernels(problem: Problem) -> dict[str, Any]:
     """The kernels that the recipe asks for: what the run sets, else what the rules derive; Megatron's own choice where
-    neither does (core transformer/transformer_config.py:482, model_parallel_config.py:320, 325)."""
+    neither does (core transformer/transformer_config.py:482, 499, model_parallel_config.py:320, 325)."""
     decided = {
         "cross_entropy_loss_fusion": False,
         "cross_entropy_fusion_impl": "native",
         "bias_activation_fusion": False,
+        "apply_rope_fusion": False,
     }
     p = problem.program
     env = with_lets(p, problem.values)
@@ -178,6 +179,7 @@ def _kernels(problem: Problem) -> dict[str, Any]:
     kernels = {
         "loss": decided["cross_entropy_fusion_impl"] if decided["cross_entropy_loss_fusion"] else "unfused",
         "fused_activation": bool(decided["bias_activation_fusion"]),
+        "fused_rotary": bool(decided["apply_rope_fusion"]),
     }
     return {**kernels, **_set(p)}
 

@@ -25,13 +25,6 @@ from moedsl.support.resources import stdlib_dir
 PUBLISHED = stdlib_dir() / "calibration" / "published.jsonl"
 
 
-@pytest.fixture(scope="module")
-def published() -> list[Measured]:
-    _, runs, found = read(PUBLISHED)
-    assert not found
-    return runs
-
-
 def on(runs: list[Measured], arch: str) -> list[Measured]:
     return [r for r in runs if r.arch == arch]
 
@@ -79,7 +72,7 @@ def test_the_stdlibs_constants_explain_the_published_runs(published: list[Measur
     assert off[len(off) // 2] < median
 
 
-def test_speeds_that_no_constant_was_fitted_to() -> None:
+def test_speeds_that_come_as_tflops() -> None:
     """Configurations of NVIDIA's guides and of the model zoo, with TFLOPS and no tokens."""
     off = sorted(abs(s.error) for s in stated())
     assert len(off) == 13

@@ -1,0 +1,15 @@
+"""The published runs, read once."""
+
+from __future__ import annotations
+
+import pytest
+
+from moedsl.calibrate.runs import Measured, read
+from moedsl.support.resources import stdlib_dir
+
+
+@pytest.fixture(scope="session")
+def published() -> list[Measured]:
+    _, runs, found = read(stdlib_dir() / "calibration" / "published.jsonl")
+    assert not found
+    return runs
