@@ -81,10 +81,10 @@ def _drop(c: Chosen, m: Member, legal: bool) -> Iterator[Relaxation]:
     same = {n: values[n] for n in ("seq", "global_batch")}
 
     def solved() -> Solution:
-        return solve(left, gpus, keep=3, **same).solution
+        return solve(left, gpus, 3, c.search, **same).solution
 
     if m.kind == "wish" or m.own:
-        opens = layouts(solve(left, gpus, keep=0, must_fit=cases(left)[-1], **same))
+        opens = layouts(solve(left, gpus, keep=0, must_fit=cases(left)[-1], **same), c.search)
         rows, best = (), lambda: solved().rows[0]
     else:
         solution = solved()

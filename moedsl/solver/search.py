@@ -96,20 +96,33 @@ class Search:
         """The legal meshes to search; if the rank reads the memory, with their least memory as its bound."""
         if not self.legal.rows or not any("peak_memory" in law.needs for law, _ in self._laws()):
             return self.legal
-        like = self.like
-        known = {LEAST_TIME: like._seconds} if like is not None and like._meshes is self.legal else {}
+        timed = None if self.like is None else self.like._timed
+        known = {} if timed is None else {LEAST_TIME: timed._seconds}
         return self._could_fit(self.legal.with_columns(**known), "peak_memory")
 
     @cached_property
     def _seconds(self) -> NDArray[np.floating[Any]]:
-        """The least seconds of each mesh with any policy."""
-        same = self.like is not None and self._meshes is self.like._meshes
-        return self.like._seconds if self.like is not None and same else self._least_time(self._meshes)
+        """The least seconds of each mesh to search with any policy."""
+        known = self._timed is not None and self._timed is not self and self._meshes is self.legal
+        return self._timed._seconds if self._timed is not None and known else self._least_time(self._meshes)
+
+    @cached_property
+    def _timed(self) -> Search | None:
+        """Of this search and those like it, the first whose meshes to search are all legal ones."""
+        earlier = None if self.like is None else self.like._timed
+        return earlier or (self if self._meshes is self.legal else None)
 
     @property
     def least_seconds(self) -> float:
         """A lower bound of a step's seconds in any legal layout, whether it fits or not."""
-        return float(self._least_time(self.legal).min())
+        seconds = self._least_time(self.legal) if self._timed is None else self._timed._seconds
+        return float(seconds.min())
+
+    @cached_property
+    def _in_time(self) -> Mask:
+        """A mask of the meshes to search whose least seconds obey the limits of the step time."""
+        limits = [law for law in self.c.laws if law.capped == TIME]
+        return obeyed(limits, self._meshes.with_columns(**{TIME: self._seconds * (1 - SLACK)}))
 
     def run(self) -> Solution:
         """Find the best rows of different meshes, best first."""
@@ -188,7 +201,7 @@ class Search:
 
         The top k improve between chunks, so the memory of most meshes of a large space is never bounded.
         """
-        able = [k.question.rows(meshes, frozenset(MESH)) for k in queries]
+        able = [k.question.rows(meshes, frozenset(MESH)) & self._in_time for k in queries]
         sharp = bounds.copy() if len(queries) > 1 else bounds
 
         def open_(at: NDArray[np.intp]) -> NDArray[np.bool_]:

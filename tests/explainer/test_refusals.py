@@ -115,5 +115,5 @@ def test_a_gpu_is_not_much_faster_in_a_run_on_more(text: str) -> None:
 
 def test_gpus_without_any_speed_are_too_slow_for_a_limit_alone() -> None:
     run = "qwen3_30b_a3b; h100 x 8"
-    assert fast_enough(solve(program(run), 8, keep=0), 0.0)
-    assert not fast_enough(solve(program(f"{run}; require step_time < 60"), 8, keep=0), 0.0)
+    assert fast_enough(program(run), 8, 0.0)
+    assert not fast_enough(program(f"{run}; require step_time < 60"), 8, 0.0)
