@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from attrs import evolve
 from numpy.typing import NDArray
 
 from moedsl.checker.program import Program
-from moedsl.schema.axes import SIZES
 from moedsl.solver.bounds import Prices
 from moedsl.solver.laws import TIME, Compiled, obeyed, time_limits
 from moedsl.solver.legal import legal_on
 from moedsl.solver.problem import facts
-from moedsl.solver.search import LARGEST_CHUNK, LEAST_TIME, Search
+from moedsl.solver.search import LARGEST_CHUNK, LEAST_TIME, Search, most_divided_first
 from moedsl.solver.solve import Chosen, make_cost, of_same_space, solve
 from moedsl.solver.table import Table
 
-GUESSED, GROWTH, FIRST_ROWS = 64, 8, 512
-"""Meshes in the first part and the growth of the next ones; rows of the smallest of a part that are expanded first."""
-Index = NDArray[np.intp]
+GROWTH, FIRST_ROWS = 8, 512
+"""Rows of the smallest meshes of a part that are expanded first, and the growth of the next ones."""
 
 
 def fits(p: Program, gpus: int) -> bool:
@@ -42,8 +38,7 @@ def fits_where_legal(c: Compiled, prices: Prices, like: Search) -> bool:
 
 def could_fit(c: Chosen) -> bool:
     """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""
-    in_any_time = evolve(c.compiled, laws=tuple(w for w in c.compiled.laws if w.capped != TIME))
-    return legal_on(c.compiled) and _Any(in_any_time, c.cost, 1).possible()
+    return legal_on(c.compiled) and c.search.could_fit()
 
 
 def fast_enough(p: Program, gpus: int, rate: float) -> bool:
@@ -58,15 +53,11 @@ def fast_enough(p: Program, gpus: int, rate: float) -> bool:
 class _Any(Search):
     """A search that stops at its first row."""
 
-    def possible(self) -> bool:
-        frugal = [*self._frugal()]
-        return any(self._capped(self.legal.take(part), frugal, ()).rows for part in _most_divided_first(self.legal))
-
     def found(self) -> bool:
         if not self.legal.rows or not self.policies.rows:
             return False
         meshes = self.legal.with_columns(**self._known)
-        return any(self._some(meshes.take(part), self.policies) for part in _most_divided_first(meshes))
+        return any(self._some(meshes.take(part), self.policies) for part in most_divided_first(meshes))
 
     @property
     def _known(self) -> dict[str, NDArray[np.floating[Any]]]:
@@ -94,13 +85,3 @@ class _Any(Search):
             return super()._priced(table, slowest)
         judged = [n for n in self.c.memory_read if any(n in w.needs for w in laws)]
         return self._within_memory(table, judged, laws)
-
-
-def _most_divided_first(meshes: Table) -> Iterator[Index]:
-    """Split the meshes into growing parts; those that probably need the least memory on a rank are first."""
-    pieces = [meshes.axes[name] for name in SIZES]
-    left = np.argsort(meshes.axes["micro_batch"] / np.prod(pieces, axis=0, dtype=np.float64), kind="stable")
-    size = GUESSED
-    while len(left):
-        yield left[:size]
-        left, size = left[size:], size * GROWTH

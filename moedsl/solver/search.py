@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from moedsl.classes.fields import evolve, field, frozen
 from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
-from moedsl.schema.axes import HELD, MESH, MOVED
+from moedsl.schema.axes import HELD, MESH, MOVED, SIZES
 from moedsl.schema.symbols import COSTS, SPARES
 from moedsl.solver.bounds import Prices, extremes, graph_strength, least_seconds
 from moedsl.solver.laws import TIME, Compiled, Law, memory_of, obeyed, obeying
@@ -42,6 +42,8 @@ SPREAD = 12
 """Meshes for each row of the first chunk in a large space, where more meshes have a bound below the best row."""
 GROWTH = 4
 """Growth factor of blocks, and of each question's share of a chunk."""
+GUESSED, DIVIDED_GROWTH = 64, 8
+"""Meshes in the first part of those that are most divided, and the growth of the next ones."""
 MOST_VALUES = 64
 """Combinations of the policies that a wish reads besides the mesh, of which the best bounds the wish."""
 LEAST_TIME = "least_time"
@@ -103,19 +105,20 @@ class Search:
     @cached_property
     def _seconds(self) -> NDArray[np.floating[Any]]:
         """The least seconds of each mesh to search with any policy."""
-        known = self._timed is not None and self._timed is not self and self._meshes is self.legal
-        return self._timed._seconds if self._timed is not None and known else self._least_time(self._meshes)
+        timed = self._timed
+        return timed._seconds if timed is not None and self._meshes is self.legal else self._least_time(self._meshes)
 
-    @cached_property
+    @property
     def _timed(self) -> Search | None:
-        """Of this search and those like it, the first whose meshes to search are all legal ones."""
+        """Of this search and those like it, the first that has computed the least seconds of all legal meshes."""
         earlier = None if self.like is None else self.like._timed
-        return earlier or (self if self._meshes is self.legal else None)
+        return earlier or (self if "_seconds" in vars(self) and self._meshes is self.legal else None)
 
     @property
     def least_seconds(self) -> float:
         """A lower bound of a step's seconds in any legal layout, whether it fits or not."""
-        seconds = self._least_time(self.legal) if self._timed is None else self._timed._seconds
+        timed = self if self._meshes is self.legal else self._timed
+        seconds = self._least_time(self.legal) if timed is None else timed._seconds
         return float(seconds.min())
 
     @cached_property
@@ -123,6 +126,21 @@ class Search:
         """A mask of the meshes to search whose least seconds obey the limits of the step time."""
         limits = [law for law in self.c.laws if law.capped == TIME]
         return obeyed(limits, self._meshes.with_columns(**{TIME: self._seconds * (1 - SLACK)}))
+
+    def could_fit(self) -> bool:
+        """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""
+        return self._some_fit(most_divided_first(self.legal))
+
+    @property
+    def seems_full(self) -> bool:
+        """Whether the space is large, and none of its most divided meshes fits in memory."""
+        return self.legal.rows > FIRST_BLOCK and not self._some_fit([most_divided(self.legal, GUESSED)])
+
+    def _some_fit(self, parts: Iterable[NDArray[np.intp]]) -> bool:
+        """Whether a mesh at some positions fits in memory with the policies that use the least, in any time."""
+        in_any_time = evolve(self.c, laws=tuple(w for w in self.c.laws if w.capped != TIME))
+        space, policies = Search(in_any_time, self.prices, 1, self), [*self._frugal()]
+        return any(space._capped(self.legal.take(at), policies, ()).rows for at in parts)
 
     def run(self) -> Solution:
         """Find the best rows of different meshes, best first."""
@@ -482,6 +500,25 @@ class Search:
         codes = {a.name: int(table.axes[a.name][i]) for a in axes.AXES}
         prices = {n: float(table.axes[n][i]) if n in table.axes else math.nan for n in COSTS}
         return Row(codes, prices, keys=(*(float(k) for k in keys[:, i]), *codes.values()))
+
+
+def most_divided_first(meshes: Table) -> Iterator[NDArray[np.intp]]:
+    """Split the meshes into growing parts; those that probably need the least memory on a rank are first."""
+    left, size = np.argsort(_share(meshes), kind="stable"), GUESSED
+    while len(left):
+        yield left[:size]
+        left, size = left[size:], size * DIVIDED_GROWTH
+
+
+def most_divided(meshes: Table, count: int) -> NDArray[np.intp]:
+    """Positions of some meshes that probably need the least memory on a rank, in any order."""
+    return np.argpartition(_share(meshes), count)[:count]
+
+
+def _share(meshes: Table) -> NDArray[np.floating[Any]]:
+    """About the share of a step that each rank of a mesh holds."""
+    pieces = [meshes.axes[name] for name in SIZES]
+    return np.asarray(meshes.axes["micro_batch"] / np.prod(pieces, axis=0, dtype=np.float64))
 
 
 def memory_prices(prices: Prices, names: Iterable[str], table: Table) -> dict[str, NDArray[np.floating[Any]]]:

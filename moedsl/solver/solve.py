@@ -98,15 +98,24 @@ def solve(p: Program, gpus: int, keep: int = KEEP, like: Search | None = None, *
 
     With `keep` 0 the problem is only compiled, in the first case. The tables of `like` are used if the space is its.
     """
-    if "must_fit" in overrides or not keep:
-        return _in_one_case(p, gpus, keep, overrides, like)
+    if not keep:
+        return _compiled(p, gpus, keep, overrides, like)
+    if "must_fit" in overrides:
+        return _run(_compiled(p, gpus, keep, overrides, like))
+
+    def on(case: str, like: Search | None) -> Chosen:
+        return _compiled(p, gpus, keep, {**overrides, "must_fit": case}, like)
+
     *others, last = cases(p)
     for case in others:
-        chosen = _in_one_case(p, gpus, keep, {**overrides, "must_fit": case}, like)
+        chosen = on(case, like)
+        like = chosen.search
+        if case == others[0] and like.seems_full and not fit_is_read(p) and not on(last, like).search.could_fit():
+            break  # a layout needs the least memory in the last case
+        chosen = _run(chosen)
         if chosen.solution.rows or not chosen.solution.legal:  # without a legal mesh, no case has a layout
             return chosen
-        like = chosen.search
-    return _in_one_case(p, gpus, keep, {**overrides, "must_fit": last}, like)
+    return _run(on(last, like))
 
 
 def of_same_space(search: Search | None, c: Compiled, prices: Prices) -> Search | None:
@@ -129,12 +138,16 @@ def fit_is_read(p: Program) -> bool:
     return any("must_fit" in reads(p, r) for r in p.rules if not r.is_std)
 
 
-def _in_one_case(p: Program, gpus: int, keep: int, overrides: Mapping[str, Any], like: Search | None) -> Chosen:
+def _compiled(p: Program, gpus: int, keep: int, overrides: Mapping[str, Any], like: Search | None) -> Chosen:
     problem = lower(p, gpus, overrides)
     cost = make_cost(problem)
     compiled = compile_problem(problem, {"has_layout": cost.has_layout})
-    search = Search(compiled, cost, keep, of_same_space(like, compiled, cost))
-    return Chosen(problem, compiled, cost, search.run() if keep else Solution((), 0, 0))
+    search = Search(compiled, cost, keep or 1, of_same_space(like, compiled, cost))
+    return Chosen(problem, compiled, cost, Solution((), 0, 0, search))
+
+
+def _run(c: Chosen) -> Chosen:
+    return evolve(c, solution=c.search.run())
 
 
 def environment(
