@@ -8,11 +8,11 @@ from typing import Any, BinaryIO
 
 
 class Until(io.RawIOBase):
-    """The bytes of a file that has just been opened, without those that are written later."""
+    """The bytes from where a file is read to its end of now, without those that are written later."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__()
-        self._stream, self._left = stream, os.fstat(stream.fileno()).st_size
+        self._stream, self._left = stream, os.fstat(stream.fileno()).st_size - stream.tell()
 
     def readable(self) -> bool:
         return True
