@@ -133,8 +133,11 @@ class Search:
 
     @property
     def seems_full(self) -> bool:
-        """Whether the space is large, and none of its most divided meshes fits in memory."""
-        return self.legal.rows > FIRST_BLOCK and not self._some_fit([most_divided(self.legal, GUESSED)])
+        """Whether the space is large, and of some of its meshes not even the most divided fit in memory."""
+        if self.legal.rows <= FIRST_BLOCK:
+            return False
+        some = np.arange(0, self.legal.rows, self.legal.rows // FIRST_BLOCK)
+        return not self._some_fit([some[np.argsort(_share(self.legal.take(some)))[:GUESSED]]])
 
     def _some_fit(self, parts: Iterable[NDArray[np.intp]]) -> bool:
         """Whether a mesh at some positions fits in memory with the policies that use the least, in any time."""
@@ -508,11 +511,6 @@ def most_divided_first(meshes: Table) -> Iterator[NDArray[np.intp]]:
     while len(left):
         yield left[:size]
         left, size = left[size:], size * DIVIDED_GROWTH
-
-
-def most_divided(meshes: Table, count: int) -> NDArray[np.intp]:
-    """Positions of some meshes that probably need the least memory on a rank, in any order."""
-    return np.argpartition(_share(meshes), count)[:count]
 
 
 def _share(meshes: Table) -> NDArray[np.floating[Any]]:
