@@ -7,7 +7,7 @@ import random
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -111,7 +111,7 @@ def test_every_command_is_here() -> None:
 
 
 @contextmanager
-def _grows(path: Path) -> Iterator[None]:
+def _grows(path: Path) -> Generator[None]:
     """A writer that is faster than most readers."""
     ended, more = threading.Event(), START.get(path.suffix, b"# a comment\n" * 1000) * 4
 
