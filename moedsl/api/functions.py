@@ -1,14 +1,15 @@
 """Provide the functions of the API: a program in, typed values out. A program is text, or the path of a .moe file.
 
 `like` names a recipe that Megatron Bridge ships: its layout is pinned where the program does not pin another. `seconds`
-is what the search may take of a core, in any thread; without it, the search takes what it needs. Memory has no limit:
-it could only be one of the whole process, and would stop the caller's own work. docs/python.md shows how to plan what
-somebody else wrote within both limits of the command line.
+is what the search may take of a core, in any thread, and `memory_mb` what it may allocate, on Linux; without them, it
+takes what it needs. A limit of memory can only be one of the whole process: while it holds, other threads meet it too.
+docs/python.md shows how to plan in a process of its own, with the limits of the command line.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from moedsl.api.results import Checked, Compiled, Explained, Planned
@@ -16,26 +17,32 @@ from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.solver.too_large import diagnostic
-from moedsl.support.limits import TooLarge, stopped_after
+from moedsl.support.limits import TooLarge, stopped_after, within_memory
 from moedsl.syntax import reader
 
+Limits = AbstractContextManager[None]
 
-def check(program: str | Path, *, like: str = "", seconds: float | None = None) -> Checked:
+
+def check(
+    program: str | Path, *, like: str = "", seconds: float | None = None, memory_mb: float | None = None
+) -> Checked:
     """Check a program; this includes the search, because a run without a layout is an error."""
-    found = _planned(program, like, seconds, "diagnostics")
+    found = _planned(program, like, _within(seconds, memory_mb), "diagnostics")
     return Checked(diagnostics=found.diagnostics, sources=found.sources)
 
 
-def plan(program: str | Path, *, like: str = "", seconds: float | None = None) -> Planned:
+def plan(
+    program: str | Path, *, like: str = "", seconds: float | None = None, memory_mb: float | None = None
+) -> Planned:
     """Plan every run of a program."""
-    return _planned(program, like, seconds, "plans")
+    return _planned(program, like, _within(seconds, memory_mb), "plans")
 
 
-def _planned(program: str | Path, like: str, seconds: float | None, asks: str) -> Planned:
+def _planned(program: str | Path, like: str, limits: Limits, asks: str) -> Planned:
     source, found = _read(program)
     if source is None:
         return Planned(diagnostics=found)
-    result = _compiled(source, like, seconds, asks)
+    result = _compiled(source, like, limits, asks)
     plans = () if result.failed else result.plans
     return Planned(plans=plans, diagnostics=tuple(result.diagnostics), sources=_sources(result))
 
@@ -47,6 +54,7 @@ def compile(
     force: bool = False,
     like: str = "",
     seconds: float | None = None,
+    memory_mb: float | None = None,
 ) -> Compiled:
     """Plan every run of a program and make its recipe, overrides, plan and lock.
 
@@ -57,7 +65,7 @@ def compile(
         return Compiled(diagnostics=found)
     from moedsl.emit.artifact import files_of_runs
 
-    result = _compiled(source, like, seconds)
+    result = _compiled(source, like, _within(seconds, memory_mb))
     found = tuple(result.diagnostics)
     if result.failed:
         return Compiled(diagnostics=found, sources=_sources(result))
@@ -70,7 +78,12 @@ def compile(
 
 
 def explain(
-    program: str | Path, *names: str, run: str | None = None, like: str = "", seconds: float | None = None
+    program: str | Path,
+    *names: str,
+    run: str | None = None,
+    like: str = "",
+    seconds: float | None = None,
+    memory_mb: float | None = None,
 ) -> Explained:
     """Explain values such as `tp` or a field of Bridge, or the whole plan; for a run without a layout, the conflict."""
     source, found = _read(program)
@@ -79,7 +92,7 @@ def explain(
     from moedsl.queries.explain_run import answer
 
     try:
-        with _within(seconds):
+        with _within(seconds, memory_mb):
             made = answer(source, names, run, like)
     except TooLarge as reached:
         return Explained(diagnostics=(diagnostic(reached),))
@@ -92,17 +105,24 @@ def _read(program: str | Path) -> tuple[Source | None, tuple[Diagnostic, ...]]:
     return reader.from_text(program)
 
 
-def _compiled(source: Source, like: str, seconds: float | None, asks: str = "plans") -> Result:
+def _compiled(source: Source, like: str, limits: Limits, asks: str = "plans") -> Result:
     """Run the stages; a search that is too large is an error in their result."""
     try:
-        with _within(seconds):
+        with limits:
             return compile_source(source, like=like, asks=asks)
     except TooLarge as reached:
         return Result(source, diagnostics=[diagnostic(reached)])
 
 
-def _within(seconds: float | None) -> AbstractContextManager[None]:
-    return nullcontext() if seconds is None else stopped_after(seconds)
+@contextmanager
+def _within(seconds: float | None, memory_mb: float | None) -> Generator[None]:
+    """Raise TooLarge at the limits that are given."""
+    with ExitStack() as limits:
+        if memory_mb is not None:
+            limits.enter_context(within_memory(memory_mb))
+        if seconds is not None:
+            limits.enter_context(stopped_after(seconds))
+        yield
 
 
 def _sources(result: Result) -> dict[str, Source]:

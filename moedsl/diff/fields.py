@@ -55,7 +55,10 @@ def of_overrides(text: str) -> dict[str, Any]:
     if len(max(text.splitlines(), key=len, default="")) > LONGEST:
         raise ValueError(f"a line of over {LONGEST} characters is not an override")
     words = shlex.split(text, comments=True)
-    found = {k: v for word in words for k, v in _override(word)}
+    try:
+        found = {k: v for word in words for k, v in _override(word)}
+    except RecursionError:
+        raise ValueError("a value is nested too deep") from None
     kind = found.get("dataset")
     return _plain(found | ({"dataset.mock": _is_mock(kind, found)} if isinstance(kind, str) else {}))
 

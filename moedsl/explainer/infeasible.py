@@ -45,7 +45,7 @@ class Infeasible:
         """The nearest layout, which takes a search."""
         p, gpus = self.chosen.problem.program, self.chosen.problem.gpus
         if self.legal:
-            return too_slow(p, gpus) if self.too_slow else too_large(p, gpus)
+            return (too_slow if self.too_slow else too_large)(p, gpus, self.chosen.search)
         return breaking(p, gpus, self.core)
 
     @property
@@ -135,6 +135,6 @@ def _priced_core(c: Chosen, all_: list[Member]) -> list[Member]:
     soft = [m for m in all_ if m not in background]
 
     def test(active: list[Member]) -> bool:
-        return fits_where_legal(relaxed(c.compiled, inactive(all_, background + active)), c.cost)
+        return fits_where_legal(relaxed(c.compiled, inactive(all_, background + active)), c.cost, c.search)
 
     return minimal(soft, test)

@@ -25,12 +25,12 @@ def next_that_fits(c: Chosen) -> Chosen | None:
     """
     p, gpus = c.problem.program, c.problem.gpus
     numbers = [n for n in counts(p.hardware, above=gpus) if n <= MOST_TIMES * gpus]
-    legal, timed = legal_on(c.compiled), any(w.capped == TIME for w in c.compiled.laws)
-    rate = GAIN * float(c.cost.tokens_per_second_per_gpu(c.search.least_seconds)) if legal and timed else np.inf
+    legal = legal_on(c.compiled)
+    timed = legal and any(w.capped == TIME for w in c.compiled.laws)
+    rate = GAIN * float(c.cost.tokens_per_second_per_gpu(c.search.least_seconds)) if timed else np.inf
 
     def on(gpus: int) -> Chosen | None:
-        more = solve(p, gpus, keep=0)
-        return more if fast_enough(more, rate) else None
+        return solve(p, gpus, keep=0) if not timed or fast_enough(p, gpus, rate) else None
 
     if legal:
         tried = (more for more in map(on, reversed(numbers)) if more is not None)

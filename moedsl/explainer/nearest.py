@@ -17,6 +17,7 @@ from moedsl.schema.symbols import CASES, COSTS, SPARES
 from moedsl.schema.units import GIB
 from moedsl.solver.members import Member, without, written
 from moedsl.solver.reads import reads
+from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen, solve
 from moedsl.solver.table import Row
 from moedsl.syntax import ast
@@ -102,9 +103,9 @@ def _json(p: Program, codes: Mapping[str, int], row: Row | None, r: Rule, env: J
     }
 
 
-def too_large(p: Program, gpus: int) -> Nearest:
+def too_large(p: Program, gpus: int, like: Search) -> Nearest:
     """Find the layout that needs the least memory, and compare it with the memory that the GPU has."""
-    chosen = solve(_ranked_by(p, "peak_memory", (*MEMORY, "step_time")), gpus, keep=1, must_fit=CASES[-1])
+    chosen = solve(_ranked_by(p, "peak_memory", (*MEMORY, "step_time")), gpus, 1, like, must_fit=CASES[-1])
     if not chosen.solution.rows:
         return Nearest()
     row, shown = chosen.solution.rows[0], p.hardware.shown
@@ -117,9 +118,9 @@ def too_large(p: Program, gpus: int) -> Nearest:
     return Nearest(Values(f"{summary}; the GPU has {shown / GIB:.1f}", values), json)
 
 
-def too_slow(p: Program, gpus: int) -> Nearest:
+def too_slow(p: Program, gpus: int, like: Search) -> Nearest:
     """Find the fastest layout that fits."""
-    chosen = solve(_ranked_by(p, "step_time", ("step_time",)), gpus, keep=1)
+    chosen = solve(_ranked_by(p, "step_time", ("step_time",)), gpus, 1, like)
     if not chosen.solution.rows:
         return Nearest()
     row = chosen.solution.rows[0]

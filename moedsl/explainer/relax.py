@@ -67,8 +67,9 @@ def _resized(c: Compiled, s: Size) -> Iterator[Relaxation]:
     """Try the nearest sequence length or batch with which the laws hold."""
     p, gpus = c.problem.program, c.problem.gpus
     for n in nearby(c, s):
-        if legal_on(solve(p, gpus, keep=0, **{s.name: n}).compiled):
-            yield from _try(p, gpus, s.word, f"{s.word} {tokens(n)}", **{s.name: n})
+        resized: dict[str, Any] = {s.name: n}
+        if legal_on(solve(p, gpus, keep=0, **resized).compiled):
+            yield from _try(p, gpus, s.word, f"{s.word} {tokens(n)}", **resized)
             return
 
 
@@ -81,10 +82,10 @@ def _drop(c: Chosen, m: Member, legal: bool) -> Iterator[Relaxation]:
     same = {n: values[n] for n in ("seq", "global_batch")}
 
     def solved() -> Solution:
-        return solve(left, gpus, keep=3, **same).solution
+        return solve(left, gpus, 3, c.search, **same).solution
 
     if m.kind == "wish" or m.own:
-        opens = layouts(solve(left, gpus, keep=0, must_fit=cases(left)[-1], **same))
+        opens = layouts(solve(left, gpus, keep=0, must_fit=cases(left)[-1], **same), c.search)
         rows, best = (), lambda: solved().rows[0]
     else:
         solution = solved()
@@ -143,7 +144,7 @@ def _need(p: Program, gpus: int, seq: int) -> str:
     return f"; at {tokens(seq)} this needs {gpus} {p.hardware.name}" if seq >= LONG else ""
 
 
-def _try(p: Program, gpus: int, key: str, what: str, **overrides: int) -> Iterator[Relaxation]:
+def _try(p: Program, gpus: int, key: str, what: str, **overrides: Any) -> Iterator[Relaxation]:
     if not legal_on(solve(p, gpus, keep=0, **overrides).compiled):
         return
     solution = solve(p, gpus, keep=1, **overrides).solution

@@ -49,6 +49,9 @@ WARNING, WARNINGS = 1, 3
 LONGEST = 1 << 24
 """The longest value in bytes: a column that computes its values could have any."""
 PROCESS = 0xFFFFFF
+COUNTED, STEPS_A_BYTE, MOST_STEPS = 100_000, 50, 5_000_000
+"""Instructions of sqlite between two counts, and the most of all queries. An export needs less than 5 for a byte; one
+whose strings share an id, so that each range has the texts of all, needs any number."""
 
 IsStep = Callable[[str], bool]
 
@@ -57,8 +60,20 @@ def read(path: Path, is_step: IsStep, progress: Callable[[], object]) -> list[Tr
     """Read the traces of an export; raises Malformed, or sqlite3.Error for a damaged file."""
     base = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+    left = MOST_STEPS + STEPS_A_BYTE * path.stat().st_size
+
+    def count() -> bool:
+        nonlocal left
+        left -= COUNTED
+        return left < 0
+
+    base.set_progress_handler(count, COUNTED)
     try:
         return list(_Export(path.name, base, is_step, progress).traces())
+    except sqlite3.OperationalError:
+        if left < 0:
+            raise Malformed("its tables have too many rows for each id") from None
+        raise
     finally:
         base.close()
 

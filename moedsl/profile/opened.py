@@ -17,6 +17,7 @@ from moedsl.diagnostics.source import Span
 from moedsl.profile import kineto, nsight
 from moedsl.profile.json_stream import Malformed, Truncated
 from moedsl.profile.trace import Trace
+from moedsl.support.growing_file import Until
 from moedsl.support.text import size
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
@@ -104,7 +105,8 @@ def _json(path: Path, packed: bool, is_step: IsStep, said: Said) -> list[Trace]:
                 told = raw.tell()
                 said(f"reading {path.name}: {told / whole:.0%} of {size(whole / 1e9)}")
 
-        unpacked = gzip.GzipFile(fileobj=raw) if packed else raw
+        here = io.BufferedReader(Until(raw))
+        unpacked = gzip.GzipFile(fileobj=here) if packed else here
         with io.TextIOWrapper(unpacked, encoding="utf-8-sig", errors="replace") as text:
             try:
                 return kineto.read(path.name, text, is_step, progress)

@@ -9,6 +9,7 @@ from typing import Any
 
 from moedsl.lint.recipe import Recipe
 from moedsl.schema.facts import Hardware
+from moedsl.support.regular_file import text_of
 
 NAME = "run_config"
 
@@ -69,7 +70,7 @@ def _load(path: Path) -> Mapping[str, Any]:
     if os.path.exists(path) and not os.path.isfile(path):
         raise UnreadableError(f"{path} is not a regular file", "save it as a file first")
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.safe_load(text_of(path))
     except OSError as refused:
         raise UnreadableError(f"cannot read {path}: {refused.strerror or refused}") from refused
     except (yaml.YAMLError, ValueError) as wrong:

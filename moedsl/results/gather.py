@@ -15,6 +15,7 @@ from moedsl.launch.script import RANKS
 from moedsl.planner.model.plan import Plan
 from moedsl.support import foreign_json, limits
 from moedsl.support.owned_files import written_by_us
+from moedsl.support.regular_file import text_of
 
 HELP = (
     "give a log, a folder with logs and their plan.json, LOG=RUN with a plan.json, folder or recipe.py, "
@@ -133,7 +134,7 @@ def read_plan(path: Path) -> Plan | None:
     if not os.path.isfile(path):
         return None
     try:
-        return Plan.from_json(foreign_json.loads(path.read_text(encoding="utf-8")))
+        return Plan.from_json(foreign_json.loads(text_of(path)))
     except (OSError, ValueError):
         return None
 

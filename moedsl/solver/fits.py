@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
-from attrs import evolve
 from numpy.typing import NDArray
 
 from moedsl.checker.program import Program
-from moedsl.schema.axes import SIZES
 from moedsl.solver.bounds import Prices
-from moedsl.solver.laws import TIME, Compiled, obeyed
+from moedsl.solver.laws import TIME, Compiled, obeyed, time_limits
 from moedsl.solver.legal import legal_on
-from moedsl.solver.search import LARGEST_CHUNK, Search
-from moedsl.solver.solve import Chosen, solve
+from moedsl.solver.problem import facts
+from moedsl.solver.search import LARGEST_CHUNK, LEAST_TIME, Search, most_divided_first
+from moedsl.solver.solve import Chosen, make_cost, of_same_space, solve
 from moedsl.solver.table import Table
 
-GUESSED, GROWTH, FIRST_ROWS = 64, 8, 512
-"""Meshes in the first part and the growth of the next ones; rows of the smallest of a part that are expanded first."""
-Index = NDArray[np.intp]
+GROWTH, FIRST_ROWS = 8, 512
+"""Rows of the smallest meshes of a part that are expanded first, and the growth of the next ones."""
 
 
 def fits(p: Program, gpus: int) -> bool:
@@ -27,42 +25,46 @@ def fits(p: Program, gpus: int) -> bool:
     return bool(layouts(solve(p, gpus, keep=0)))
 
 
-def layouts(c: Chosen) -> int:
+def layouts(c: Chosen, like: Search | None = None) -> int:
     """The number of legal meshes of a compiled problem; 0 if no layout fits."""
-    search = _Any(c.compiled, c.cost, 1)
+    search = _Any(c.compiled, c.cost, 1, of_same_space(like, c.compiled, c.cost))
     return search.legal.rows if legal_on(c.compiled) and search.found() else 0
 
 
-def fits_where_legal(c: Compiled, prices: Prices) -> bool:
+def fits_where_legal(c: Compiled, prices: Prices, like: Search) -> bool:
     """Whether a layout fits in a problem that has a legal one."""
-    return _Any(c, prices, 1).found()
+    return _Any(c, prices, 1, of_same_space(like, c, prices)).found()
 
 
 def could_fit(c: Chosen) -> bool:
     """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""
-    in_any_time = evolve(c.compiled, laws=tuple(w for w in c.compiled.laws if w.capped != TIME))
-    return legal_on(c.compiled) and _Any(in_any_time, c.cost, 1).possible()
+    return legal_on(c.compiled) and c.search.could_fit()
 
 
-def fast_enough(c: Chosen, rate: float) -> bool:
-    """Whether a step obeys the limits of its time if each GPU trains so many tokens/s."""
+def fast_enough(p: Program, gpus: int, rate: float) -> bool:
+    """Whether a step on a number of GPUs obeys the limits of its time if each GPU trains so many tokens/s."""
+    problem = facts(p, gpus)
     with np.errstate(divide="ignore"):
-        seconds = c.problem.global_batch * c.problem.values["seq"] / (c.problem.gpus * np.float64(rate))
-    limits = [w for w in c.compiled.laws if w.capped == TIME]
-    return bool(obeyed(limits, c.compiled.empty().with_columns(step_time=np.array([seconds]))).all())
+        seconds = problem.global_batch * problem.values["seq"] / (gpus * np.float64(rate))
+    limits = time_limits(problem, {"has_layout": lambda pp, vpp: make_cost(problem).has_layout(pp, vpp)})
+    return bool(obeyed(limits, Table({TIME: np.array([seconds])}, problem.codes, {})).all())
 
 
 class _Any(Search):
     """A search that stops at its first row."""
 
-    def possible(self) -> bool:
-        frugal = [*self._frugal()]
-        return any(self._capped(self.legal.take(part), frugal, ()).rows for part in _most_divided_first(self.legal))
-
     def found(self) -> bool:
         if not self.legal.rows or not self.policies.rows:
             return False
-        return any(self._some(self.legal.take(part), self.policies) for part in _most_divided_first(self.legal))
+        meshes = self.legal.with_columns(**self._known)
+        return any(self._some(meshes.take(part), self.policies) for part in most_divided_first(meshes))
+
+    @property
+    def _known(self) -> dict[str, NDArray[np.floating[Any]]]:
+        """The least seconds of each mesh, if they are limited and a search of the same space has them."""
+        timed = None if self.like is None else self.like._timed
+        limited = any(law.capped == TIME for law in self.c.laws)
+        return {LEAST_TIME: timed._seconds} if timed is not None and limited else {}
 
     def _some(self, meshes: Table, policies: Table) -> bool:
         """Whether any row of some meshes fits; meshes with the least memory are tried first."""
@@ -83,13 +85,3 @@ class _Any(Search):
             return super()._priced(table, slowest)
         judged = [n for n in self.c.memory_read if any(n in w.needs for w in laws)]
         return self._within_memory(table, judged, laws)
-
-
-def _most_divided_first(meshes: Table) -> Iterator[Index]:
-    """Split the meshes into growing parts; those that probably need the least memory on a rank are first."""
-    pieces = [meshes.axes[name] for name in SIZES]
-    left = np.argsort(meshes.axes["micro_batch"] / np.prod(pieces, axis=0, dtype=np.float64), kind="stable")
-    size = GUESSED
-    while len(left):
-        yield left[:size]
-        left, size = left[size:], size * GROWTH

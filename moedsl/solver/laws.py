@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from moedsl.checker.program import Program
 from moedsl.classes.fields import frozen
 from moedsl.rules.rule import Rule, Rules
 from moedsl.rules.types import WORD
@@ -140,21 +141,32 @@ def first_broken(laws: Iterable[Law], table: Table) -> list[Law | None]:
 def compile_problem(problem: Problem, functions: Mapping[str, Callable[..., Column]]) -> Compiled:
     """Compile every rule, except rules whose condition is never true and those that the user allows. `functions` are
     the typed functions of the problem."""
-    p, compiler = problem.program, problem.program.rules.compiler
+    p, lets = problem.program, _lets(problem.program, functions)
+    make = _Maker(p.rules, Table({}, problem.codes, lets))
+    requires = [r for r in p.of("require") if r.id not in p.allows]
+    prefers = [r for r in p.of("prefer") if r.id not in p.allows]
+    return Compiled(
+        problem, lets, p.rules.let_needs, make.laws(requires), make.laws([r for r in prefers if not r.wish]),
+        make.laws([r for r in prefers if r.wish]), make.keys(p.of("rank")),
+    )  # fmt: skip
+
+
+def time_limits(problem: Problem, functions: Mapping[str, Callable[..., Column]]) -> list[Law]:
+    """The laws of `compile_problem` that limit the step time and read nothing else; the domains need not be known."""
+    p = problem.program
+    limits = [r for r in p.of("require") if r.id not in p.allows and TIME in r.expr_reads]
+    laws = _Maker(p.rules, Table({}, problem.codes, _lets(p, functions))).laws(limits)
+    return [law for law in laws if law.capped == TIME]
+
+
+def _lets(p: Program, functions: Mapping[str, Callable[..., Column]]) -> dict[str, Evaluate]:
+    compiler = p.rules.compiler
     lets = {
         r.name: compiler.compile(r.expr) if r.is_std else _within_64_bits(compiler.compile(r.expr))
         for r in p.of("let")
         if compiler.types[r.name] != WORD
     }
-    lets |= {name: _always(function) for name, function in functions.items()}
-    needs = p.rules.let_needs
-    make = _Maker(p.rules, Table({}, problem.codes, lets))
-    requires = [r for r in p.of("require") if r.id not in p.allows]
-    prefers = [r for r in p.of("prefer") if r.id not in p.allows]
-    return Compiled(
-        problem, lets, needs, make.laws(requires), make.laws([r for r in prefers if not r.wish]),
-        make.laws([r for r in prefers if r.wish]), make.keys(p.of("rank")),
-    )  # fmt: skip
+    return lets | {name: _always(function) for name, function in functions.items()}
 
 
 def _within_64_bits(value: Evaluate) -> Evaluate:

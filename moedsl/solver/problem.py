@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moedsl.checker.program import Pin, Program
-from moedsl.classes.fields import frozen
+from moedsl.classes.fields import evolve, frozen
 from moedsl.cost.pipeline import pieces
 from moedsl.rules.ids import LetName
 from moedsl.rules.interpreter import evaluate
@@ -44,16 +44,27 @@ Values = dict[str, Any]
 
 def lower(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Problem:
     """Lower a program on `gpus` GPUs; `overrides` replaces fixed values, for a relaxation."""
-    values, rules, known = _defaulted(program, _fixed(program, gpus, overrides), overrides)
-    defaults = {name: rules[name] for name in ("seq", "global_batch", "pack")}
+    problem, known = _facts(program, gpus, overrides)
     domains: dict[str, NDArray[np.int64]] = {}
     origins: dict[str, Rule | Pin | None] = {}
     if known.env["gpus"] != gpus:
-        known = _Known(program, values)
+        known = _Known(program, problem.values)
     for axis in reversed(axes.AXES):
         domains[axis.name], origins[axis.name] = _domain(program, axis, gpus, known.env)
         known.add(_settled(axis, domains[axis.name]))
-    return Problem(program, gpus, values["global_batch"], values, _encode(values), domains, origins, defaults)
+    return evolve(problem, domains=domains, origins=origins)
+
+
+def facts(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Problem:
+    """The problem of `lower` without a domain: what is equal in every row."""
+    return _facts(program, gpus, overrides)[0]
+
+
+def _facts(program: Program, gpus: int, overrides: Mapping[str, Any]) -> tuple[Problem, _Known]:
+    """`facts`, and what is known on the GPUs that the batch is stated for."""
+    values, rules, known = _defaulted(program, _fixed(program, gpus, overrides), overrides)
+    defaults = {name: rules[name] for name in ("seq", "global_batch", "pack")}
+    return Problem(program, gpus, values["global_batch"], values, _encode(values), {}, {}, defaults), known
 
 
 def cases(p: Program) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from moedsl.classes.fields import evolve, field, frozen
 from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
-from moedsl.schema.axes import HELD, MESH, MOVED
+from moedsl.schema.axes import HELD, MESH, MOVED, SIZES
 from moedsl.schema.symbols import COSTS, SPARES
 from moedsl.solver.bounds import Prices, extremes, graph_strength, least_seconds
 from moedsl.solver.laws import TIME, Compiled, Law, memory_of, obeyed, obeying
@@ -44,6 +44,8 @@ FEW = 16_384
 """Combinations of meshes and policies that are all priced: their bounds would take longer than their prices."""
 GROWTH = 4
 """Growth factor of blocks, and of each question's share of a chunk."""
+GUESSED, DIVIDED_GROWTH = 64, 8
+"""Meshes in the first part of those that are most divided, and the growth of the next ones."""
 MOST_VALUES = 64
 """Combinations of the policies that a wish reads besides the mesh, of which the best bounds the wish."""
 LEAST_TIME = "least_time"
@@ -98,20 +100,52 @@ class Search:
         """The legal meshes to search; if the rank reads the memory, with their least memory as its bound."""
         if not self.legal.rows or not any("peak_memory" in law.needs for law, _ in self._laws()):
             return self.legal
-        like = self.like
-        known = {LEAST_TIME: like._seconds} if like is not None and like._meshes is self.legal else {}
+        timed = None if self.like is None else self.like._timed
+        known = {} if timed is None else {LEAST_TIME: timed._seconds}
         return self._could_fit(self.legal.with_columns(**known), "peak_memory")
 
     @cached_property
     def _seconds(self) -> NDArray[np.floating[Any]]:
-        """The least seconds of each mesh with any policy."""
-        same = self.like is not None and self._meshes is self.like._meshes
-        return self.like._seconds if self.like is not None and same else self._least_time(self._meshes)
+        """The least seconds of each mesh to search with any policy."""
+        timed = self._timed
+        return timed._seconds if timed is not None and self._meshes is self.legal else self._least_time(self._meshes)
+
+    @property
+    def _timed(self) -> Search | None:
+        """Of this search and those like it, the first that has computed the least seconds of all legal meshes."""
+        earlier = None if self.like is None else self.like._timed
+        return earlier or (self if "_seconds" in vars(self) and self._meshes is self.legal else None)
 
     @property
     def least_seconds(self) -> float:
         """A lower bound of a step's seconds in any legal layout, whether it fits or not."""
-        return float(self._least_time(self.legal).min())
+        timed = self if self._meshes is self.legal else self._timed
+        seconds = self._least_time(self.legal) if timed is None else timed._seconds
+        return float(seconds.min())
+
+    @cached_property
+    def _in_time(self) -> Mask:
+        """A mask of the meshes to search whose least seconds obey the limits of the step time."""
+        limits = [law for law in self.c.laws if law.capped == TIME]
+        return obeyed(limits, self._meshes.with_columns(**{TIME: self._seconds * (1 - SLACK)}))
+
+    def could_fit(self) -> bool:
+        """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""
+        return self._some_fit(most_divided_first(self.legal))
+
+    @property
+    def seems_full(self) -> bool:
+        """Whether the space is large, and of some of its meshes not even the most divided fit in memory."""
+        if self.legal.rows <= FIRST_BLOCK:
+            return False
+        some = np.arange(0, self.legal.rows, self.legal.rows // FIRST_BLOCK)
+        return not self._some_fit([some[np.argsort(_share(self.legal.take(some)))[:GUESSED]]])
+
+    def _some_fit(self, parts: Iterable[NDArray[np.intp]]) -> bool:
+        """Whether a mesh at some positions fits in memory with the policies that use the least, in any time."""
+        in_any_time = evolve(self.c, laws=tuple(w for w in self.c.laws if w.capped != TIME))
+        space, policies = Search(in_any_time, self.prices, 1, self), [*self._frugal()]
+        return any(space._capped(self.legal.take(at), policies, ()).rows for at in parts)
 
     def run(self) -> Solution:
         """Find the best rows of different meshes, best first."""
@@ -202,7 +236,7 @@ class Search:
 
         The top k improve between chunks, so the memory of most meshes of a large space is never bounded.
         """
-        able = [k.question.rows(meshes, frozenset(MESH)) for k in queries]
+        able = [k.question.rows(meshes, frozenset(MESH)) & self._in_time for k in queries]
         sharp = bounds.copy() if len(queries) > 1 else bounds
 
         def open_(at: NDArray[np.intp]) -> NDArray[np.bool_]:
@@ -487,6 +521,20 @@ class Search:
         codes = {a.name: int(table.axes[a.name][i]) for a in axes.AXES}
         prices = {n: float(table.axes[n][i]) if n in table.axes else math.nan for n in COSTS}
         return Row(codes, prices, keys=(*(float(k) for k in keys[:, i]), *codes.values()))
+
+
+def most_divided_first(meshes: Table) -> Iterator[NDArray[np.intp]]:
+    """Split the meshes into growing parts; those that probably need the least memory on a rank are first."""
+    left, size = np.argsort(_share(meshes), kind="stable"), GUESSED
+    while len(left):
+        yield left[:size]
+        left, size = left[size:], size * DIVIDED_GROWTH
+
+
+def _share(meshes: Table) -> NDArray[np.floating[Any]]:
+    """About the share of a step that each rank of a mesh holds."""
+    pieces = [meshes.axes[name] for name in SIZES]
+    return np.asarray(meshes.axes["micro_batch"] / np.prod(pieces, axis=0, dtype=np.float64))
 
 
 def memory_prices(prices: Prices, names: Iterable[str], table: Table) -> dict[str, NDArray[np.floating[Any]]]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from moedsl.checker.program import Program
 from moedsl.classes.fields import evolve, field, frozen
@@ -16,6 +19,7 @@ from moedsl.schema.gpu_counts import MOST_GPUS, counts
 from moedsl.schema.samples import filled
 from moedsl.schema.symbols import SWITCHES
 from moedsl.solver import familiar
+from moedsl.solver.bounds import Prices
 from moedsl.solver.familiar import Preference
 from moedsl.solver.laws import Compiled, compile_problem
 from moedsl.solver.problem import Problem, cases, first_of, lower, plain, with_lets
@@ -90,21 +94,44 @@ def plan_for(p: Program, gpus: int, keep: int = KEEP) -> Chosen:
     return evolve(found, solution=evolve(solution, rows=solution.rows[:keep]), preference=preference)
 
 
-def solve(p: Program, gpus: int, keep: int = KEEP, **overrides: Any) -> Chosen:
+def solve(p: Program, gpus: int, keep: int = KEEP, like: Search | None = None, **overrides: Any) -> Chosen:
     """Search on a number of GPUs, in the first case of the memory estimate in which a layout fits, or in `must_fit`.
 
-    With `keep` 0 the problem is only compiled, in the first case.
+    With `keep` 0 the problem is only compiled, in the first case. The tables of `like` are used if the space is its.
     """
-    if "must_fit" in overrides or not keep:
-        return _in_one_case(p, gpus, keep, overrides)
+    if not keep:
+        return _compiled(p, gpus, keep, overrides, like)
+    if "must_fit" in overrides:
+        return _run(_compiled(p, gpus, keep, overrides, like))
+
+    def on(case: str, like: Search | None) -> Chosen:
+        return _compiled(p, gpus, keep, {**overrides, "must_fit": case}, like)
+
     *others, last = cases(p)
-    like = None
     for case in others:
-        chosen = _in_one_case(p, gpus, keep, {**overrides, "must_fit": case}, like)
+        chosen = on(case, like)
+        like = chosen.search
+        if case == others[0] and like.seems_full and not fit_is_read(p) and not on(last, like).search.could_fit():
+            break  # a layout needs the least memory in the last case
+        chosen = _run(chosen)
         if chosen.solution.rows or not chosen.solution.legal:  # without a legal mesh, no case has a layout
             return chosen
-        like = None if fit_is_read(p) else chosen.search
-    return _in_one_case(p, gpus, keep, {**overrides, "must_fit": last}, like)
+    return _run(on(last, like))
+
+
+def of_same_space(search: Search | None, c: Compiled, prices: Prices) -> Search | None:
+    """A search, if the legal meshes and policies of a problem, and their prices, are those of the search."""
+    if search is None or prices != search.prices:
+        return None
+    same_laws = [w.rule for w in c.laws if not w.priced] == [w.rule for w in search.c.laws if not w.priced]
+    return search if same_laws and _same_facts(c.problem, search.c.problem) else None
+
+
+def _same_facts(a: Problem, b: Problem) -> bool:
+    """Whether the domains and every value that a law can read are equal."""
+    unread = () if fit_is_read(a.program) else ("must_fit",)
+    codes = ({n: v for n, v in x.codes.items() if n not in unread} for x in (a, b))
+    return operator.eq(*codes) and all(np.array_equal(d, b.domains[n]) for n, d in a.domains.items())
 
 
 def fit_is_read(p: Program) -> bool:
@@ -112,12 +139,16 @@ def fit_is_read(p: Program) -> bool:
     return any("must_fit" in reads(p, r) for r in p.rules if not r.is_std)
 
 
-def _in_one_case(p: Program, gpus: int, keep: int, overrides: Mapping[str, Any], like: Search | None = None) -> Chosen:
+def _compiled(p: Program, gpus: int, keep: int, overrides: Mapping[str, Any], like: Search | None) -> Chosen:
     problem = lower(p, gpus, overrides)
     cost = make_cost(problem)
     compiled = compile_problem(problem, {"has_layout": cost.has_layout})
-    found = Search(compiled, cost, keep, like).run() if keep else Solution((), 0, 0)
-    return Chosen(problem, compiled, cost, found)
+    search = Search(compiled, cost, keep or 1, of_same_space(like, compiled, cost))
+    return Chosen(problem, compiled, cost, Solution((), 0, 0, search))
+
+
+def _run(c: Chosen) -> Chosen:
+    return evolve(c, solution=c.search.run())
 
 
 def environment(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import resource
 import signal
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -58,6 +59,8 @@ class TooLarge(KeyboardInterrupt):
 
 
 _places: ContextVar[tuple[Place, ...]] = ContextVar("places", default=())
+_megabytes: ContextVar[float] = ContextVar("megabytes", default=0)
+"""The limit of memory that holds in this thread; 0 without one."""
 
 
 def too_large(limit: str) -> TooLarge:
@@ -70,7 +73,7 @@ def _too_slow(seconds: float) -> TooLarge:
 
 
 def _too_much() -> TooLarge:
-    return TooLarge("needs more than 500 MB of memory", _places.get())
+    return TooLarge(f"needs more than {_megabytes.get():g} MB of memory", _places.get())
 
 
 def _stop(*_: object) -> None:
@@ -111,11 +114,9 @@ def bounded() -> Generator[None]:
         return
     _running = True
     try:
-        with _little_memory():
+        with _little_memory(500, MEMORY):
             signal.setitimer(signal.ITIMER_PROF, _seconds, 1)  # again after 1 s, if an exception was lost in a callback
             yield
-    except MemoryError:
-        raise _too_much() from None
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
@@ -129,7 +130,7 @@ def of_part(part: Part, done: int = 0, of: int = 1, did: str = "read") -> Genera
     try:
         yield
     except MemoryError:
-        if not _running:
+        if not _megabytes.get():
             raise
         raise _too_much() from None
     finally:
@@ -137,15 +138,28 @@ def of_part(part: Part, done: int = 0, of: int = 1, did: str = "read") -> Genera
 
 
 @contextmanager
-def _little_memory() -> Generator[None]:
-    """Let allocations fail above the limit, where the kernel counts them (Linux)."""
+def _little_memory(megabytes: float, more: int) -> Generator[None]:
+    """Raise TooLarge if so many more bytes are allocated."""
+    token = _megabytes.set(megabytes)
+    try:
+        with _few_bytes(more):
+            yield
+    except MemoryError:
+        raise _too_much() from None
+    finally:
+        _megabytes.reset(token)
+
+
+@contextmanager
+def _few_bytes(more: int) -> Generator[None]:
+    """Let allocations of more bytes fail, where the kernel counts them (Linux)."""
     global _soft
     held = _held()
     if held is None:
         yield
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    most = min(n for n in (held + MEMORY, soft, hard) if n != resource.RLIM_INFINITY)
+    most = min(n for n in (held + more, soft, hard) if n != resource.RLIM_INFINITY)
     resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
     _soft = soft
     try:
@@ -153,6 +167,17 @@ def _little_memory() -> Generator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
         _soft = None
+
+
+_one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def within_memory(megabytes: float) -> Generator[None]:
+    """Raise TooLarge if so many MB more are allocated in here. The limit is the process's, so other threads meet it
+    too, and of several threads one is in here at a time."""
+    with _one_at_a_time, _little_memory(megabytes, int(megabytes * 1e6)):
+        yield
 
 
 _soft: int | None = None

@@ -6,11 +6,17 @@ import errno
 import stat
 from pathlib import Path
 
+from moedsl.support import limits
+
 
 def text_of(path: Path) -> str:
-    """Read a file, or the pipe of a shell's ``<(command)``. Raises OSError, or UnicodeDecodeError."""
+    """Read a file, or the pipe of a shell's ``<(command)``. Raises OSError, or UnicodeDecodeError.
+
+    A limit that is reached meanwhile names the file.
+    """
     refuse_special(path)
-    return path.read_text(encoding="utf-8")
+    with limits.of_part(limits.File(str(path), "is this the right file?")):
+        return path.read_text(encoding="utf-8")
 
 
 def refuse_special(path: Path) -> None:

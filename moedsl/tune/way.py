@@ -16,6 +16,7 @@ from moedsl.results.compare import RATE
 from moedsl.schema import axes
 from moedsl.support import atomic_file, foreign_json
 from moedsl.support.owned_files import stamp, write_all, written_by_us
+from moedsl.support.regular_file import text_of
 from moedsl.tune.evidence import Codes
 
 FILE, RUN = "way.json", "run.moe"
@@ -82,7 +83,7 @@ def opened(folder: Path, experiment: str) -> Way | Diagnostic:
             return Way(folder, experiment)
         if file.is_symlink() or not file.is_file():
             return _wrong(f"{file} is not a file that `moedsl tune` wrote", _ANOTHER)
-        text = file.read_text(encoding="utf-8")
+        text = text_of(file)
     except (OSError, ValueError) as problem:
         return _wrong(f"{file} cannot be read: {problem}", _ANOTHER)
     return _continued(folder, text, experiment)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from attrs import define, field
 
 from moedsl.diagnose import scan
+from moedsl.support.growing_file import Until
 
 LAST = 64 << 20
 """The most bytes of a file that the first call reads: those at its end."""
@@ -67,7 +68,7 @@ class File:
                 self.offset = 0
             self.inode = about.st_ino
             stream.seek(self.offset)
-            for block in scan.blocks(stream):
+            for block in scan.blocks(io.BufferedReader(Until(stream))):
                 if not whole and not block.endswith(b"\n") and len(block) <= scan.LONGEST:
                     return
                 self.offset += len(block)

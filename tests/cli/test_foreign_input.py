@@ -160,6 +160,7 @@ HOSTILE: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "YAML in itself": ("a.yaml", "model:\n  _target_: x.Y\n  a: &a [*a]\n", ("import a.yaml --gpu h100 --world 8",)),
     "YAML of too long a number": ("a.yaml", f"model: {'9' * 5000}", ("import a.yaml --gpu h100 --world 8",)),
     "YAML of no date": ("a.yaml", "model: 2001-13-45", ("import a.yaml --gpu h100 --world 8",)),
+    "overrides nested too deep": ("o.txt", f"model.a={'[' * 9000}{']' * 9000}", ("diff o.txt o.txt",)),
     "measured, nested too deep": ("m.jsonl", DEEP, ("calibrate m.jsonl",)),
     "measured, no text": ("m.jsonl", '{"run": 5}', ("calibrate m.jsonl",)),
     "measured, no path": ("m.jsonl", '{"file": ["m.jsonl"]}', ("calibrate m.jsonl",)),
@@ -227,7 +228,7 @@ def newest(alone: Path, written: Path) -> Iterator[None]:
         os.mkfifo(alone / pipe)
     for half in ("half", "broken/way.json"):
         (alone / half).write_bytes(b'{"a": "\xc3')
-    _denied(alone / "denied")
+    denied(alone / "denied")
     (alone / "piped" / "a.log").write_text(_log(1))
     shutil.copytree(written, alone, dirs_exist_ok=True)
     with (alone / "one_line.jsonl").open("wb") as file:
@@ -239,7 +240,7 @@ def newest(alone: Path, written: Path) -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-def _denied(path: Path) -> None:
+def denied(path: Path) -> None:
     """Make a file that nobody may read, not even root: one of the kernel's that are only written."""
     if os.geteuid():
         path.touch(0)

@@ -81,6 +81,20 @@ def test_a_view_without_an_end_is_no_table(tmp_path: Path) -> None:
     assert isinstance(found, Diagnostic) and f"{STRINGS} is a view" in found.message
 
 
+def test_strings_that_share_an_id(tmp_path: Path) -> None:
+    """Each range then has the texts of all: twice as large a file takes four times as long."""
+    e = Export()
+    for i in range(2000):
+        e.range(f"range {i}", i, i + 1)
+    path = write(tmp_path / "a.sqlite", [e])
+    with closing(sqlite3.connect(path)) as base, base:
+        base.executescript(f"CREATE TABLE alike AS SELECT 1 AS id, value FROM {STRINGS};DROP TABLE {STRINGS};")
+        base.execute(f"ALTER TABLE alike RENAME TO {STRINGS}")
+        base.execute(f"UPDATE {NVTX} SET text = NULL, textId = 1")
+    found = traces(path, lambda _: False, lambda _: None)
+    assert isinstance(found, Diagnostic) and "too many rows for each id" in found.message
+
+
 def test_a_column_that_computes_long_texts(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     export(path)

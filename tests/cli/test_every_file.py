@@ -1,0 +1,186 @@
+"""Every command that takes a file ends with a diagnostic, whatever that file is: endless, growing, huge, unreadable."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from moedsl.cli.arguments import COMMANDS, Command
+from moedsl.cli.main import main
+from moedsl.support import limits
+from tests.cli.test_foreign_input import denied
+from tests.helpers import rotation
+
+pytestmark = pytest.mark.usefixtures("no_collector_callbacks")
+RUN = "olmoe_7b; h100 x 2\n"
+NONE = {
+    "cancel", "completion", "hardware", "jobs", "logs", "lsp", "models", "schema", "serve", "targets", "targets add",
+}  # fmt: skip
+"""The commands that read no file which they are given."""
+READ: Mapping[str, tuple[str, ...]] = {
+    "calibrate": ("F.jsonl",),
+    "check": ("F.moe",),
+    "clusters": ("F.moe",),
+    "compile": ("F.moe",),
+    "data stats": ("F.jsonl",),
+    "diagnose": ("F.log", "a.log --run F.moe"),
+    "diff": ("F.moe run.moe", "F.json F.json", "F.txt F.txt", "--read-only F.py F.py"),
+    "explain": ("F.moe tp",),
+    "fmt": ("F.moe", "--check F.moe"),
+    "gap": ("F.log --run run.moe", "F.log=out/plan.json", "a.log=F.json", "a.log --run F.moe"),
+    "import": ("F.py --gpu h100 --world 8", *(("F.yaml --gpu h100 --world 8",) if find_spec("yaml") else ())),
+    "init": ("F.moe",),
+    "lint": ("--read-only F.py",),
+    "memory": ("F.pickle", "F.pickle --run run.moe"),
+    "models add": ("F.json",),
+    "next": ("F.log=out/plan.json", "a.log=F.json", "a.log --run F.moe"),
+    "plan": ("F.moe",),
+    "profile": ("F.json", "F.sqlite", "F.nsys-rep"),
+    "rehearse": ("F.moe --dryrun",),
+    "report": ("F.moe", "run.moe --profile F.json", "run.moe --memory F.json"),
+    "results": ("F.log=out/plan.json", "a.log=F.json", "--baseline F.log a.log=out/plan.json"),
+    "run": ("F.moe --dryrun",),
+    "tune": ("F.moe --budget 1", "F.moe --budget 1 -o F"),
+    "verify": ("--read-only F.py", "--read-only F"),
+    "watch": ("--once F.log=out/plan.json", "--once a.log=F.json"),
+    "weights export": ("F.moe --to new",),
+    "weights import": ("F.moe --dryrun",),
+    "what-if": ("F.moe",),
+}
+"""What follows each command; F.x is the file, a.log a log, out a compiled folder."""
+CASES = [(name, words) for name, several in READ.items() for words in several]
+SIZE = (300 if rotation.ALL else 8) << 20
+WHOLE = (".json", ".jsonl", ".txt", ".yaml")
+"""The kinds of files that are read whole."""
+ANSWERED = {
+    "diagnose": "no known symptoms", "diff": "0 fields compared", "results": "no run has a measurement",
+    "watch": "no iteration line yet",
+}  # fmt: skip
+"""What the commands say that look for something in any text."""
+
+
+def _huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(SIZE)
+
+
+def _line(path: Path) -> None:
+    """One line of letters, which no reader takes for binary."""
+    with path.open("wb") as file:
+        for _ in range(SIZE >> 20 if path.suffix in WHOLE else 1):
+            file.write(b"a" * (1 << 20))
+
+
+def _binary(path: Path) -> None:
+    path.write_bytes(random.Random(17).randbytes(1 << 14))
+
+
+KINDS: Mapping[str, Callable[[Path], object]] = {
+    "a line of NUL": _huge,
+    "a line of letters": _line,
+    "binary": _binary,
+    "a pipe": os.mkfifo,
+    "endless": lambda path: path.symlink_to("/dev/zero"),
+    "unreadable": denied,
+    "a directory": Path.mkdir,
+    "gone": lambda path: path.symlink_to("gone"),
+    "a loop": lambda path: path.symlink_to(path.name),
+    "growing": lambda path: path.write_bytes(START.get(path.suffix, b"")),
+}
+START = {".json": b'{"traceEvents": [' + b'{"ph": "M"},\n' * 1000, ".log": b"a line of a log\n" * 1000}
+
+
+def _leaves(commands: Mapping[str, Command], before: str = "") -> Iterator[str]:
+    for name, command in commands.items():
+        if command.arguments and not (command.actions and not before and name in ("data", "weights")):
+            yield before + name
+        yield from _leaves(command.actions, f"{before}{name} ")
+
+
+def test_every_command_is_here() -> None:
+    assert {*_leaves(COMMANDS)} == {*READ, *NONE}
+
+
+@contextmanager
+def _grows(path: Path) -> Generator[None]:
+    """A writer that is faster than most readers."""
+    ended, more = threading.Event(), START.get(path.suffix, b"# a comment\n" * 1000) * 4
+
+    def write() -> None:
+        with path.open("ab") as file:
+            while not ended.wait(0.001):
+                file.write(more[-60_000:])
+                file.flush()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        writer.join()
+
+
+def _waits(*_: object) -> None:
+    raise TimeoutError("the command waits for its input")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The other files."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "run.moe").write_text(RUN)
+    (folder / "a.log").write_text("a line of a log\n")
+    assert main(["compile", str(folder / "run.moe"), "-o", str(folder / "out")]) == 0
+    return folder
+
+
+@pytest.fixture
+def files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The working directory; what waits longer than a minute fails."""
+    monkeypatch.chdir(folder)
+    before = signal.signal(signal.SIGALRM, _waits)
+    signal.alarm(60)
+    yield folder
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize(("name", "words"), CASES, ids=lambda text: text.replace(" ", "_"))
+def test_a_file_of_any_kind(
+    name: str, words: str, files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("moedsl.recipes.importing.is_installed", lambda: False)
+    for kind in rotation.some(f"{name} {words}", [*KINDS], 2):
+        monkeypatch.setattr(limits, "SECONDS", 0.3 if kind == "growing" else limits.SECONDS)
+        given = {w for part in words.split() for w in part.split("=") if w.partition(".")[0] == "F"}
+        for file in map(Path, given):
+            KINDS[kind](files / file)
+        capsys.readouterr()
+        if kind == "growing":
+            with _grows(files / next(iter(given))):
+                code = main([*name.split(), *words.split()])
+        else:
+            code = main([*name.split(), *words.split()])
+        out, said = capsys.readouterr()
+        assert "internal" not in said and "Traceback" not in said, (kind, said)
+        answered = name in ANSWERED and ANSWERED[name] in out
+        assert answered or (code == 1 and ("error" in said + out or "failed" in out)), (kind, code, out, said)
+        for file in given:
+            _remove(files / file)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
