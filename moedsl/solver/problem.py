@@ -136,7 +136,7 @@ class _Known:
     def __init__(self, p: Program, values: Mapping[str, Any]) -> None:
         self.env: Values = {**values}
         self._waiting: dict[str, list[Let]] = {}
-        """The lets that lack a name, by one name that each lacks."""
+        """The lets that cannot be computed yet, by one name that each needs."""
         for let in p.lets:
             self._bind(let)
 
@@ -147,11 +147,11 @@ class _Known:
                 self._bind(let)
 
     def _bind(self, let: Let) -> None:
-        lacks = _lacks(let, self.env)
-        if lacks is None:
+        missing = _missing(let, self.env)
+        if missing is None:
             self.add({let.rule.name: evaluate(let.rule.expr, self.env)})
         else:
-            self._waiting.setdefault(lacks, []).append(let)
+            self._waiting.setdefault(missing, []).append(let)
 
 
 def first_of(rules: Iterable[Rule], env: Mapping[str, Any]) -> Rule | None:
@@ -163,12 +163,12 @@ def with_lets(p: Program, values: Mapping[str, Any]) -> Values:
     """Add every `let` that can be computed from the values; one that calls an extern needs the extern in them."""
     env = dict(values)
     for let in p.lets:
-        if _lacks(let, env) is None:
+        if _missing(let, env) is None:
             env[let.rule.name] = evaluate(let.rule.expr, env)
     return env
 
 
-def _lacks(let: Let, env: Mapping[str, Any]) -> str | None:
+def _missing(let: Let, env: Mapping[str, Any]) -> str | None:
     """A name that a `let` reads and the values do not have; None if they suffice for it."""
     if let.has_layout and "has_layout" not in env:
         return "has_layout"
