@@ -145,7 +145,9 @@ def test_the_plan_is_placed_beside_the_front() -> None:
 
 def test_a_layout_that_ranks_equal_is_behind_by_no_key() -> None:
     """It needs less memory in the same time, which the ranking does not read."""
-    (chosen,) = compile_source(Source("run.moe", "deepseek_v2_lite; gb200 x 128; batch 64; throughput first"), "solve").chosen
+    (chosen,) = compile_source(
+        Source("run.moe", "deepseek_v2_lite; gb200 x 128; batch 64; throughput first"), "solve"
+    ).chosen
     plan, keys = chosen.solution.rows[0], len(chosen.compiled.ranks)
     ahead = [row for row in front(chosen) if beats(row, plan)]
     equal = [row for row in ahead if row.keys[:keys] == plan.keys[:keys]]
