@@ -20,8 +20,8 @@ def next_that_fits(c: Chosen) -> Chosen | None:
     """The problem on the next number of GPUs with a layout that fits, up to MOST_TIMES as many.
 
     If a layout of `c` is legal but none fits, the largest number is tried first: a layout needs no more memory on more
-    GPUs. Under a limit of the step time, numbers on which each GPU would have to be more than GAIN times as fast are
-    left out.
+    GPUs. Under a limit of the step time, numbers are left out on which each GPU would have to be more than GAIN times
+    as fast, or no mesh is fast enough.
     """
     p, gpus = c.problem.program, c.problem.gpus
     numbers = [n for n in counts(p.hardware, above=gpus) if n <= MOST_TIMES * gpus]
@@ -30,7 +30,10 @@ def next_that_fits(c: Chosen) -> Chosen | None:
     rate = GAIN * float(c.cost.tokens_per_second_per_gpu(c.search.least_seconds)) if timed else np.inf
 
     def on(gpus: int) -> Chosen | None:
-        return solve(p, gpus, keep=0) if not timed or fast_enough(p, gpus, rate) else None
+        if timed and not fast_enough(p, gpus, rate):
+            return None
+        more = solve(p, gpus, keep=0)
+        return more if not timed or more.search.could_be_fast else None
 
     if legal:
         tried = (more for more in map(on, reversed(numbers)) if more is not None)

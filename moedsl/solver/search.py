@@ -129,6 +129,11 @@ class Search:
         limits = [law for law in self.c.laws if law.capped == TIME]
         return obeyed(limits, self._meshes.with_columns(**{TIME: self._seconds * (1 - SLACK)}))
 
+    @property
+    def could_be_fast(self) -> bool:
+        """Whether the least seconds of some legal mesh obey the limits of the step time; false is certain."""
+        return bool(self.legal.rows) and bool(self._in_time.any())
+
     def could_fit(self) -> bool:
         """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""
         return self._some_fit(most_divided_first(self.legal))
