@@ -109,6 +109,14 @@ def until_they_run(slurm: Slurm, *numbers: str) -> None:
         time.sleep(0.2)
 
 
+def until_its_ranks_wait(id: str) -> None:
+    """Waits until the four ranks of a run have said so: a job runs before its ranks do."""
+    run = store.find(id)
+    assert isinstance(run, store.Experiment)
+    (job,) = run.jobs()
+    until(lambda: log_of(job).count("waits") == 4, run)
+
+
 def states(slurm: Slurm, *numbers: str) -> list[str]:
     """What accounting says of jobs, one word each."""
     said = slurm.ask("sacct", "-n", "-X", "-P", "-o", "State", "-j", ",".join(numbers))
@@ -220,7 +228,7 @@ def test_a_cancelled_job_ends(
     )
     id = capsys.readouterr().out.strip()
     (number,) = numbers_of(id, moedsl, capsys)
-    until_they_run(slurm, number)
+    until_its_ranks_wait(id)
     assert moedsl("cancel", id) == 0
     assert "CANCELLED" in capsys.readouterr().out
     assert states(slurm, number) == ["CANCELLED"]
@@ -369,6 +377,7 @@ def test_a_job_is_found_whose_launcher_was_killed_before_it_knew_the_number(
     process.kill()
     until_they_run(slurm, *queued(slurm))
     assert numbers_of(id, moedsl, capsys) == queued(slurm)
+    until_its_ranks_wait(id)
     assert moedsl("cancel", id) == 0
     assert "CANCELLED" in capsys.readouterr().out
     until(lambda: not queued(slurm))
