@@ -17,6 +17,8 @@ from moedsl.diagnostics.visible import HIDDEN, visible
 
 WINDOW = 100
 """The most columns of a source line, unless a terminal is narrower; a longer one is cut around the carets."""
+NEAR = 4
+"""How many windows of characters are looked at on each side of the carets: some are drawn on top of others."""
 MARGIN = len("   |  ......")
 """The columns that a source line does not have: those of its bar, and of the marks of what is cut."""
 TAB = 4
@@ -105,15 +107,17 @@ def _source(label: Mapping[str, Any], severity: str, colour: bool, window: int) 
 
 
 def _cut(line: str, start: int, end: int, window: int) -> tuple[str, int, int]:
-    """The line as shown, with the column and the number of its carets."""
-    cells = [_cell(c) for c in line]
+    """The line as shown, with the column and the number of its carets; only what is near the carets is looked at."""
+    near = max(0, start - NEAR * window)
+    cells = [_cell(c) for c in line[near : start + NEAR * window]]
     widths = [_width(c) for c in cells]
-    first, last = _window(widths, start, window)
-    before = "..." if first else ""
-    after = "..." if last < len(cells) else ""
-    left = len(before) + sum(widths[first:start])
-    marked = sum(widths[start : min(end, last)]) + max(0, end - len(cells) if start >= len(cells) else 0)
-    return before + "".join(cells[first:last]) + after, left, max(marked, 1)
+    first, last = _window(widths, start - near, window)
+    before = "..." if near + first else ""
+    after = "..." if near + last < len(line) else ""
+    left = len(before) + sum(widths[first : start - near])
+    marked = sum(widths[start - near : min(end - near, last)])
+    beyond = max(0, end - len(line)) if start >= len(line) else 0
+    return before + "".join(cells[first:last]) + after, left, max(marked + beyond, 1)
 
 
 def _window(widths: list[int], start: int, room: int) -> tuple[int, int]:

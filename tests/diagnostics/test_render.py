@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from moedsl.diagnostics import render as module
 from moedsl.diagnostics.model import Diagnostic, Label, error, to_json
 from moedsl.diagnostics.render import render, render_all
 from moedsl.diagnostics.source import Source, Span
@@ -93,6 +94,15 @@ def test_a_long_line_is_cut_around_the_carets() -> None:
     start = marks.index("^")
     assert source[start : start + 4] == "HERE"
     assert marks.count("^") == 4
+
+
+def test_only_what_is_near_the_carets_of_a_long_line_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(module, "_cell", lambda c: seen.append(c) or c)
+    line = "\u0301" * 100_000 + "x" * 1000 + "HERE" + "y" * 100_000
+    _, _, source, marks = at(line, "HERE").split("\n")
+    assert source[marks.index("^") :].startswith("HEREyyy")
+    assert len(seen) < 1000
 
 
 def test_a_place_without_its_source() -> None:
