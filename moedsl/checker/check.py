@@ -100,8 +100,10 @@ def _clusters(library: Library) -> tuple[Site, list[Diagnostic]]:
 def _unique(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Drop duplicates: several runs may inherit the same mistake."""
     out: list[Diagnostic] = []
+    alike: dict[str, list[Diagnostic]] = {}
     for d in diagnostics:
-        if d not in out:
+        if d not in (same := alike.setdefault(d.message, [])):
+            same.append(d)
             out.append(d)
     return out
 

@@ -65,7 +65,7 @@ def environment(r: Recipe, book: Book, phase: str) -> Environment:
     env |= words.words(r) | facts.computed(r) | _fields(r, book.scope) | _variables(r, book.scope)
     env["has_layout"] = facts.splits_evenly(r)
     for let in (*book.run_lets, *book.lets):
-        if all(n in env or n not in book.scope for n in names(let.expr)):
+        if all(n in env or n not in book.scope for n in let.expr_reads):
             env[let.name] = evaluate(let.expr, env)
     return env
 
@@ -96,7 +96,7 @@ def _number(value: Any) -> Any:
 
 
 def _is_known(rule: Rule, env: Environment, scope: Mapping[str, Type]) -> bool:
-    used = {*_in_order(rule.expr), *(_in_order(rule.when) if rule.when else ())}
+    used = rule.reads | ({"layers"} if rule.asks_layout else frozenset())
     return all(n in env or n not in scope for n in used)
 
 

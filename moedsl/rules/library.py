@@ -43,7 +43,7 @@ class Library:
     constants_known: Mapping[str, Constants] = field(factory=dict)
     """The stdlib's cached constants by architecture."""
     made: dict[tuple[str, str], tuple[Any, list[Diagnostic]]] = field(factory=dict, repr=False)
-    """The facts of used names, by kind and name, because several runs use the same."""
+    """What was made of the declarations, by kind and name, because several runs use the same."""
 
     @property
     def rules(self) -> Blocks:
@@ -98,19 +98,20 @@ class Library:
 
     def model(self, name: str) -> tuple[Model | None, list[Diagnostic]]:
         """The facts of a declared model."""
-        return self._made("model", name, lambda: declarations.model(self.models[name]))
+        return self.once("model", name, lambda: declarations.model(self.models[name]))
 
     def gpu(self, name: str) -> tuple[Hardware | None, list[Diagnostic]]:
         """The facts of a declared hardware."""
-        return self._made("hardware", name, lambda: declarations.hardware(self.hardware[name], self.constants))
+        return self.once("hardware", name, lambda: declarations.hardware(self.hardware[name], self.constants))
 
     def constants(self, arch: str) -> tuple[Constants | None, list[Diagnostic]]:
         """The constants that the estimates use for an architecture."""
         if arch in self.constants_known and not self.replaced.keys() & {calibrations.EVERY, arch}:
             return self.constants_known[arch], []
-        return self._made("calibration", arch, lambda: calibrations.constants(self.calibrations, arch, self.replaced))
+        return self.once("calibration", arch, lambda: calibrations.constants(self.calibrations, arch, self.replaced))
 
-    def _made(self, kind: str, name: str, make: Callable[[], tuple[Any, list[Diagnostic]]]) -> Any:
+    def once(self, kind: str, name: str, make: Callable[[], tuple[Any, list[Diagnostic]]]) -> Any:
+        """What `make` makes of the declarations, kept for the next that asks for it."""
         if (kind, name) not in self.made:
             self.made[kind, name] = make()
         return self.made[kind, name]

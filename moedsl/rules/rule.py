@@ -67,6 +67,11 @@ class Rule:
         return self.expr_reads | self.when_reads
 
     @cached_property
+    def asks_layout(self) -> bool:
+        """Whether it calls `has_layout`, which asks how the layers split."""
+        return calls(self.guarded, "has_layout")
+
+    @cached_property
     def guarded(self) -> ast.Expr:
         """Its expression under its condition."""
         return self.expr if self.when is None else ast.Binary("=>", self.when, self.expr, self.span)
@@ -104,7 +109,7 @@ class Rules(tuple[Rule, ...]):
     @cached_property
     def lets(self) -> tuple[Let, ...]:
         lets = {r.name: r for r in self.by_kind.get("let", ())}
-        return tuple(Let(r, _variables(r, lets), calls(r.expr, "has_layout")) for r in lets.values())
+        return tuple(Let(r, _variables(r, lets), r.asks_layout) for r in lets.values())
 
     @cached_property
     def compiler(self) -> Compiler:

@@ -48,6 +48,11 @@ class Book:
 
 def read(library: Library) -> tuple[Book, list[Diagnostic]]:
     """Read every block `of launch` of a library."""
+    book, found = library.once(SUBJECT, "rules", lambda: _read(library))
+    return book, [*found]
+
+
+def _read(library: Library) -> tuple[Book, list[Diagnostic]]:
     diagnostics: list[Diagnostic] = []
     read = [
         collect.read_rule(prefix, block, m, diagnostics)
