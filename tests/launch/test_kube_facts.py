@@ -60,7 +60,8 @@ def made(facts: str, gpus: int = 64) -> tuple[dict[str, Any], Cluster]:
     """The manifest of a job of those GPUs, as it is read back from its YAML."""
     on = cluster(facts)
     job = launch(plan(on.hardware, gpus, {"ep": 8}), on)
-    return yaml.safe_load(kubeflow.text(kubeflow.manifest(job, on, Payload({"recipe.py": "pass\n"})))), on
+    text = kubeflow.text(kubeflow.manifest(job, on, Payload({"recipe.py": "pass\n"})))
+    return yaml.load(text, yaml.CSafeLoader), on
 
 
 @pytest.mark.parametrize("trainer", RELEASES)

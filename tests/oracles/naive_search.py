@@ -67,6 +67,8 @@ class Naive:
         ranks = sorted(self.rules("rank"), key=lambda x: x[2].id.startswith("std."))
         keys = next(e for w, e, _ in ranks if holds(w, self.problem.values))
         self.keys = keys.items if isinstance(keys, ast.List) else (keys,)
+        self.reads: dict[str, list[str]] = {}
+        self.asked: dict[tuple[Any, ...], bool] = {}
 
     def rules(self, kind: str) -> list[Law]:
         p = self.problem.program
@@ -85,7 +87,20 @@ class Naive:
         yield from (dict(zip(names, values, strict=True)) for values in itertools.product(*domains))
 
     def broken(self, laws: list[Law], env: dict[str, Any]) -> bool:
-        return any(holds(w, env) and not holds(e, env) for w, e, _ in laws)
+        return any(self.breaks(law, env) for law in laws)
+
+    def breaks(self, law: Law, env: dict[str, Any]) -> bool:
+        """Asked once for the same values of what it reads, unless it reads a price."""
+        when, expr, rule = law
+        if rule.id not in self.reads:
+            self.reads[rule.id] = sorted((words_of(when) | words_of(expr)) & {*MESH, *POLICIES, *PRICES})
+        names = self.reads[rule.id]
+        if PRICES & {*names}:
+            return holds(when, env) and not holds(expr, env)
+        key = (rule.id, *(env[n] for n in names))
+        if key not in self.asked:
+            self.asked[key] = holds(when, env) and not holds(expr, env)
+        return self.asked[key]
 
     def meshes(self) -> list[dict[str, int]]:
         """The meshes that obey every law that speaks of nothing but meshes and what is fixed."""

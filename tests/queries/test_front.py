@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from itertools import product
 from typing import Any
 
@@ -47,7 +49,8 @@ def one_by_one(chosen: Chosen, prices: Any) -> Prices:
         if np.isfinite(b) and np.isfinite(t) and not naive.broken(caps, env):
             found.append((b, t))
     points = sorted(set(found))
-    return {p for p in points if not any(q != p and q[0] <= p[0] and q[1] <= p[1] for q in points)}
+    fastest = itertools.accumulate((t for _, t in points), min, initial=math.inf)
+    return {p for p, before in zip(points, fastest, strict=False) if p[1] < before}
 
 
 def compared(text: str, fake: bool) -> int:
@@ -81,7 +84,7 @@ SPACES = [
 
 @pytest.mark.parametrize(
     "text, fake",
-    rotation.one_of_each("fronts", [*product(rotation.some("spaces", SPACES, 5), (True, False))], lambda case: case[0]),
+    rotation.one_of_each("fronts", [*product(rotation.some("spaces", SPACES, 3), (True, False))], lambda case: case[0]),
 )
 def test_the_front_is_that_of_every_row(text: str, fake: bool) -> None:
     points = compared(text, fake)

@@ -119,7 +119,7 @@ def keeps_the_model(big: Model, small: Model) -> None:
     assert small.topk < small.experts and small.layers > small.dense_layers
 
 
-@pytest.mark.parametrize("file", rotation.some("shrunk", EXAMPLES, 4), ids=lambda p: p.stem)
+@pytest.mark.parametrize("file", rotation.some("shrunk", EXAMPLES, 2), ids=lambda p: p.stem)
 def test_an_example(file: Path) -> None:
     for case in cases(file.read_text(encoding="utf-8"), f"examples/{file.name}"):
         holds(case)
@@ -133,7 +133,7 @@ def test_a_cell_of_the_matrix(model: str, where: tuple[str, str]) -> None:
         holds(case)
 
 
-@pytest.mark.parametrize("text", PINNED)
+@pytest.mark.parametrize("text", rotation.some("many axes", PINNED, 2))
 def test_a_layout_with_many_axes(text: str) -> None:
     for case in cases(text):
         holds(case)

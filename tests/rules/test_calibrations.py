@@ -12,11 +12,13 @@ from moedsl.rules import stdlib
 from moedsl.rules.calibrations import EVERY
 from moedsl.schema import calibration
 from moedsl.support.resources import stdlib_dir
+from tests.helpers import rotation
 from tests.helpers.programs import solved
 
 KNOWN = stdlib.load().constants(EVERY)[0]
 assert KNOWN is not None
 ODD = ("nan", "inf", "-inf", "-0.5", "-1e300", "none", "true", '"x"', "[1]")
+FACTS = ("value", "low", "high", "spread")
 RUN = "qwen3_30b_a3b; h100 x 16; throughput first; seq 4096; batch 1024"
 
 
@@ -82,9 +84,9 @@ def declared(**facts: str) -> str:
 @pytest.mark.parametrize(
     "facts, id, says",
     [
-        *[({fact: odd}, "check.type", f"`{fact}`") for fact in ("value", "low", "high", "spread") for odd in ODD],
-        *[({fact: "1e400"}, "parse.number", "too large") for fact in ("value", "low", "high", "spread")],
-        *[({fact: "5 GB"}, "check.type", "without a unit") for fact in ("value", "low", "high", "spread")],
+        *[({fact: odd}, "check.type", f"`{fact}`") for fact in FACTS for odd in rotation.some(fact, ODD, 2)],
+        *[({fact: "1e400"}, "parse.number", "too large") for fact in rotation.some("1e400", FACTS, 1)],
+        *[({fact: "5 GB"}, "check.type", "without a unit") for fact in rotation.some("5 GB", FACTS, 1)],
         ({"low": "0.8", "high": "0.5"}, "check.calibration", "low 0.8 is above high 0.5"),
         ({"low": "0.5", "high": "0.5"}, "check.calibration", "value 0.62 is not between"),
         ({"value": "0"}, "check.calibration", "value 0 is not between"),

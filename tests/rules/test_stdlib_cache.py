@@ -59,6 +59,25 @@ def kept(parsed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     stdlib._blocks.cache_clear()
 
 
+@pytest.fixture(scope="module")
+def made_once(parsed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache directory with the stdlib too."""
+    folder = tmp_path_factory.mktemp("made") / "cache"
+    shutil.copytree(parsed, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        patch.setattr(stdlib, "_IN_MEMORY", {})
+        stdlib.load()
+    return folder
+
+
+@pytest.fixture
+def made(kept: Path, made_once: Path) -> None:
+    """Begin with the stdlib in the cache."""
+    shutil.copytree(made_once, kept / "cache", dirs_exist_ok=True)
+    assert is_kept()
+
+
 def names(found: Library) -> dict[str, list[str]]:
     known, _, wrong = collect.of_library(found)
     assert not wrong
@@ -88,6 +107,7 @@ def test_what_is_kept_is_what_is_read() -> None:
             assert getattr(found, table) == getattr(read, table), table
 
 
+@pytest.mark.usefixtures("made")
 def test_blocks_of_rules_are_read_once_and_again_when_a_file_changes(kept: Path) -> None:
     before, again = stdlib.load().rules, stdlib.load().rules
     assert before and all(a is b for a, b in zip(before, again, strict=True))
@@ -95,6 +115,7 @@ def test_blocks_of_rules_are_read_once_and_again_when_a_file_changes(kept: Path)
     assert {b.name.id for _, b in stdlib.load().rules} - {b.name.id for _, b in before} == {"added"}
 
 
+@pytest.mark.usefixtures("made")
 @pytest.mark.parametrize("name", rotation.some("own rules", [*MINE], 5))
 def test_a_users_rules_are_checked_as_beside_rules_read_anew(name: str) -> None:
     """Whatever the user's block says, the rules and the diagnostics are those of one check of everything."""
@@ -109,6 +130,7 @@ def test_a_users_rules_are_checked_as_beside_rules_read_anew(name: str) -> None:
     assert [to_json(d, mine.sources) for d in quick[2]] == [to_json(d, mine.sources) for d in all_of_it[2]]
 
 
+@pytest.mark.usefixtures("made")
 def test_a_changed_file_is_read(kept: Path) -> None:
     before = names(stdlib.load())
     changed = kept / "stdlib" / "rules" / "walls.moe"
@@ -127,6 +149,7 @@ def test_an_error_in_the_stdlib_is_told_at_every_start(kept: Path) -> None:
     assert not is_kept()
 
 
+@pytest.mark.usefixtures("made")
 def test_a_users_declaration_stays_in_its_own_library() -> None:
     """Two programs of one process do not see each other's hardware."""
     source = Source("mine.moe", (ROOT / "examples/own_hardware.moe").read_text(encoding="utf-8"))
@@ -138,12 +161,14 @@ def test_a_users_declaration_stays_in_its_own_library() -> None:
     assert names(stdlib.load()) == before
 
 
+@pytest.mark.usefixtures("made")
 def test_other_code_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     stdlib.load()
     monkeypatch.setattr(stdlib, "_code", lambda: b"the next version")
     assert not is_kept()
 
 
+@pytest.mark.usefixtures("made")
 def test_a_damaged_entry_and_a_directory_that_is_not_writable(kept: Path) -> None:
     expected = names(stdlib.load())
     disk_cache.save(stdlib.key(library.sources(resources.stdlib_files())), b"not a pickle")

@@ -111,7 +111,7 @@ LONG: dict[str, Callable[[int], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("name", rotation.some("long nonsense", [*LONG], 5))
 def test_long_nonsense_is_an_error(name: str) -> None:
     source, diagnostics = from_text(LONG[name](LIMIT), "a.moe")
     if source is not None:
@@ -159,7 +159,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_cache_answers_as_the_parser_does(home: Path) -> None:
-    for path in stdlib_files():
+    for path in rotation.some("cached files", stdlib_files(), 12):
         source = Source(path.name, path.read_text(encoding="utf-8"))
         fresh, kept = parse_cache.cached_parse(source), parse_cache.cached_parse(source)
         assert fresh == kept == parse(source)
