@@ -18,6 +18,7 @@ from moedsl.cli.main import main
 from moedsl.report.measured import Measured
 from moedsl.schema.units import GIB
 from moedsl.snapshot import plain_pickle, replay, stages
+from tests.helpers import rotation
 
 MIB = 1 << 20
 Json = dict[str, Any]
@@ -227,8 +228,15 @@ def test_keys_with_one_hash(
     assert "reading it takes over 1 s of a core" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("value", ["a", b"\xff", None, 1.5, float("inf"), float("nan"), -1, 2**200, [], {}], ids=str)
-@pytest.mark.parametrize("place", ["device", "total_size", "address", "blocks", "size", "state", "frames", "event"])
+VALUES = ("a", b"\xff", None, 1.5, float("inf"), float("nan"), -1, 2**200, [], {})
+PLACES = ("device", "total_size", "address", "blocks", "size", "state", "frames", "event")
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(place, value) for place in PLACES for value in rotation.some(f"value of {place}", VALUES, 3)],
+    ids=str,
+)
 def test_a_value_of_any_type(place: str, value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     block = {"size": 10, "state": "active_allocated", "address": 0}
     segment = {"device": 0, "address": 0, "total_size": 10, "blocks": [block]}
