@@ -79,10 +79,15 @@ def test_a_size_that_no_run_has_is_refused(field: str) -> None:
     assert ids(f"{RUN}set {field}\n") == ["check.size"]
 
 
-def test_a_vocabulary_heavier_than_all_layers_leaves_the_last_stage_none() -> None:
+def test_a_vocabulary_heavier_than_all_layers_leaves_the_last_stage_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the search for the layout takes steps by the layers, not by what the vocabulary weighs."""
     facts = load_stdlib().model("qwen3_30b_a3b")[0]
     assert facts is not None
+    given: list[int] = []
+    fullest = pipeline._fullest
+    monkeypatch.setattr(pipeline, "_fullest", lambda *words: given.append(1) or fullest(*words))
     text = pipeline.balanced(evolve(facts, vocab=2_000_000_000), 4, 2)
+    assert len(given) < 3 * facts.layers
     layout, _ = pipeline.parse_layout(str(text), facts, 4, 2)
     assert layout is not None
     assert [sum(c.layers for c in layout.stage(s)) for s in range(4)] == [15, 16, 16, 1]

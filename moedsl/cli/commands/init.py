@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -43,7 +44,7 @@ _ADAPTER = "adapter lora rank=8 alpha=16 targets=[linear_qkv, linear_proj]\n"
 
 def run(a: Namespace) -> int:
     path = Path(a.file)
-    if path.exists():
+    if os.path.lexists(path):  # a link to nothing would become a file elsewhere
         return talk.refused(
             a, [error("init.exists", f"{path} exists", help="name another file: moedsl init other.moe")]
         )
