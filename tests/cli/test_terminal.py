@@ -176,6 +176,16 @@ def test_a_line_of_progress_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "  solving main\n  planning main\n" in err.getvalue() and "\x1b" not in err.getvalue()
 
 
+def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(talk, "QUIET_FOR", -1.0)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys, "stderr", err := Terminal())
+    monkeypatch.setattr(sys, "stdout", out := Terminal())
+    assert main(["check", "-e", "olmoe_7b; h100 x 2"]) == 0
+    terminal.clear(out)
+    assert "  solving main\n" in err.getvalue() and "\x1b" not in err.getvalue() + out.getvalue()
+
+
 def test_a_library_prints_plain_text() -> None:
     """NeMo-Run prints through rich, which asks whether its stream is a terminal."""
     rich = pytest.importorskip("rich.console")
