@@ -457,8 +457,10 @@ COMMANDS: Mapping[str, Command] = {
     "serve": _command(
         "serve a page to plan on: an editor next to the plan, the report and what-if",
         _arg("--host ADDRESS", "where to listen (default: 127.0.0.1, this machine alone)", default="127.0.0.1"),
-        _arg("--port", "the port (default: 8642; 0 takes a free one)", type=int, default=8642),
+        _arg("--port", "the port (default: 8642; 0 takes a free one)", type=_amount("port"), default=8642),
         _arg("--name HOST", "a name under which others reach it; may be repeated", action="append", default=[]),
-        _arg("--processes", "programs planned at once (default: one for each core)", type=int, default=0),
+        _arg(
+            "--processes", "programs planned at once (default: one for each core)", type=_amount("processes"), default=0
+        ),
     ),
 }

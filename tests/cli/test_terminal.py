@@ -198,6 +198,31 @@ def test_a_library_prints_plain_text() -> None:
     assert "Entering it" in shown[0] and shown[1] == "Entering it" and "\\x1b" not in shown[0]
 
 
+@pytest.mark.parametrize("closed", ["stdin", "stdout", "stderr"])
+def test_a_stream_that_the_caller_has_closed(
+    closed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `moedsl ... >&-` does: Python has no stream then."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"olmoe_7b\nh100 x 2\n")))
+    monkeypatch.setattr(sys, closed, None)
+    assert main(["fmt", "-"]) == int(closed == "stdin")
+    assert getattr(sys, closed) is None
+    assert "internal" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["file", "terminal"])
+def test_a_stream_that_is_not_utf_8(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = 'olmoe_7b\nh100 x 2\ndata "é"\n'
+    out = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(out, "isatty", lambda: kind == "terminal")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8"))
+    monkeypatch.setattr(sys, "stdout", out)
+    assert main(["fmt", "-"]) == 0
+    out.flush()
+    said = out.buffer.getvalue()  # type: ignore[attr-defined]
+    assert said == (text.encode() if kind == "file" else text.replace("é", r"\xe9").encode())
+
+
 def test_streams_are_those_of_the_caller_again() -> None:
     before = sys.stdout, sys.stderr
     main(["schema"])
