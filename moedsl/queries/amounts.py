@@ -112,6 +112,16 @@ def port(text: str) -> int:
     return int(text)
 
 
+def gpus(text: str) -> int:
+    """Read the number of GPUs that a recipe is judged for."""
+    return _from_one(text, 1_000_000, "--world 8")
+
+
+def judges(text: str) -> int:
+    """Read the number of recipes that are checked at once."""
+    return _from_one(text, 64, "--jobs 2")
+
+
 def steps(text: str) -> int:
     """Read the number of iterations of a rehearsal."""
     return _from_one(text, 100, "--iterations 3")
