@@ -126,6 +126,14 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def bridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rehearsals begin, as they do where Bridge is installed."""
+    monkeypatch.setattr(rehearse, "Host", Trains)
+    monkeypatch.setattr(rehearse, "is_installed", lambda: True)
+    monkeypatch.setattr(rehearse.environments, "is_installed", lambda _: True)
+
+
 def _files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
@@ -138,8 +146,6 @@ def test_a_place_of_any_kind(
     for module in (talk, prepare):
         monkeypatch.setattr(module, "compile_source", lambda source, *_, **__: compiled_source(source))
     monkeypatch.setattr(import_, "imported", lambda *_: Imported(RUN))
-    monkeypatch.setattr(rehearse, "Host", Trains)
-    monkeypatch.setattr(rehearse, "is_installed", lambda: True)
     monkeypatch.setattr(tune, "tune", lambda *_: pytest.fail("a job was submitted"))
     for kind, make in KINDS.items():
         folder = tmp_path / "here"
@@ -167,10 +173,8 @@ def test_a_place_of_any_kind(
 
 
 def test_a_rehearsal_keeps_the_logs_of_other_runs(
-    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(rehearse, "Host", Trains)
-    monkeypatch.setattr(rehearse, "is_installed", lambda: True)
     words = ["rehearse", str(inputs / "run.moe"), "--cpu", "-o", str(tmp_path)]
     (tmp_path / "rank_0.log").write_text("mine")
     assert main(words) == 1
