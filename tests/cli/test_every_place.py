@@ -1,4 +1,4 @@
-"""Every command that writes where it is told ends with a diagnostic or in that place: nothing behind a link changes."""
+"""Every command that writes where it is told ends with a diagnostic or in that place: the target of a link does not change."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ READS = {
 IN_THE_JOB = {"weights export --from", "weights export --to"}
 """The other arguments that name files or folders: read, or used by a job."""
 THROUGH = {"fmt files"}
-"""What is meant to write through a link: the file behind it is the one to format."""
+"""What is meant to write through a link: its target is the file to format."""
 INSIDE = {"compile --output", "rehearse --output", "rehearse --profile"}
 """What writes into a folder that exists, where its files meet none."""
 CASES = [(name, words) for name, several in WRITES.items() for words in several]

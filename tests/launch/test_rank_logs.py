@@ -110,7 +110,7 @@ def test_the_last_line_is_not_lost(tmp_path: Path, end: str) -> None:
     assert said.count("unfinished") == said.count("moedsl: rank 5 on ") == 1
 
 
-def test_a_log_does_not_go_on_behind_a_link(tmp_path: Path) -> None:
+def test_a_log_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "rank-5.log").symlink_to("mine")
     rank(tmp_path, "print('runs')", tmp_path).communicate()
