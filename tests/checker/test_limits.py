@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
 
+from moedsl.checker import run_draft
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.cost import pipeline
 from moedsl.diagnostics.source import Source
@@ -129,7 +131,17 @@ def test_a_file_uses_a_file_that_uses_a_file(tmp_path: Path) -> None:
     assert len(result.library.sources) > 1500
 
 
-def test_a_run_from_a_run_from_a_run() -> None:
+def test_a_run_from_a_run_from_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run is read once, not again for each that inherits from it."""
+    read: list[int] = []
+    layer = run_draft.Gather.layer
+
+    def counted(self: run_draft.Gather, *words: Any) -> run_draft.Draft:
+        read.append(1)
+        assert len(read) < 2100
+        return layer(self, *words)
+
+    monkeypatch.setattr(run_draft.Gather, "layer", counted)
     runs = "".join(f"run r{i} from r{i - 1} {{ seq 8k }}\n" for i in range(1, 2000))
     result = compile_source(Source("t.moe", f"run r0 {{ {RUN} }}\n{runs}"), "check")
     assert len(result.programs) == 2000 and not result.failed
