@@ -94,7 +94,7 @@ _BUDGET = (
 )
 _RECIPE = (
     _arg("--gpu", "the hardware of a recipe without a plan"),
-    _arg("--world", "the number of GPUs of a recipe without a plan", type=int),
+    _arg("--world", "the number of GPUs of a recipe without a plan", type=_amount("gpus")),
 )
 _READ_ONLY = _flag(
     "--read-only", "run nothing: read what the source states, and say what it leaves open (default: Bridge runs it)"
@@ -162,7 +162,7 @@ COMMANDS: Mapping[str, Command] = {
         _flag(
             "--read-only", "run nothing: compare what the source states with the plan (default: Bridge runs the recipe)"
         ),
-        _arg("--jobs", "recipes checked at once (default: 2)", type=int, default=2),
+        _arg("--jobs", "recipes checked at once (default: 2)", type=_amount("judges"), default=2),
         _JSON,
     ),
     "rehearse": _command(
@@ -171,7 +171,7 @@ COMMANDS: Mapping[str, Command] = {
         _arg("--run NAME", "the run of a file that has several (default: every one)"),
         _arg("--ranks N", "processes at most (default: 8)", type=_amount("ranks"), default=8),
         _arg("--iterations N", "steps (default: 3)", type=_amount("steps"), default=3),
-        _arg("--timeout SECONDS", "limit for each run (default: 600)", type=float, default=600.0),
+        _arg("--timeout SECONDS", "limit for each run (default: 600)", type=_amount("seconds"), default=600.0),
         _flag("--cpu", "on the CPU even where there are GPUs"),
         _arg("--profile DIR", "write a trace of each rank there, for `moedsl profile`; it leaves out the first step"),
         _flag("--dryrun", "print what would run, and run nothing"),
@@ -183,7 +183,7 @@ COMMANDS: Mapping[str, Command] = {
         _arg("files FILE", "a recipe.py (FILE:function), or module:function; a recipe runs as you", nargs="+"),
         _READ_ONLY,
         _arg("--gpu", "the hardware, if the function's name does not give it"),
-        _arg("--world", "the number of GPUs, if the function's name does not give it", type=int),
+        _arg("--world", "the number of GPUs, if the function's name does not give it", type=_amount("gpus")),
         _arg("--phase", "phase whose advice to give", choices=("fit", "scale", "throughput"), default="throughput"),
         _JSON,
         _SARIF,
@@ -195,7 +195,7 @@ COMMANDS: Mapping[str, Command] = {
             "a recipe.py (FILE:function) or module:function, which run as you, or the run_config.yaml of a run",
         ),
         _arg("--gpu", "the hardware, if the recipe does not name it"),
-        _arg("--world", "the number of GPUs, if the recipe does not name it", type=int),
+        _arg("--world", "the number of GPUs, if the recipe does not name it", type=_amount("gpus")),
         _arg("-o --output FILE", "where to write it (default: standard output)"),
         _flag("--force", "overwrite the file"),
         _JSON,
@@ -457,8 +457,10 @@ COMMANDS: Mapping[str, Command] = {
     "serve": _command(
         "serve a page to plan on: an editor next to the plan, the report and what-if",
         _arg("--host ADDRESS", "where to listen (default: 127.0.0.1, this machine alone)", default="127.0.0.1"),
-        _arg("--port", "the port (default: 8642; 0 takes a free one)", type=int, default=8642),
+        _arg("--port", "the port (default: 8642; 0 takes a free one)", type=_amount("port"), default=8642),
         _arg("--name HOST", "a name under which others reach it; may be repeated", action="append", default=[]),
-        _arg("--processes", "programs planned at once (default: one for each core)", type=int, default=0),
+        _arg(
+            "--processes", "programs planned at once (default: one for each core)", type=_amount("processes"), default=0
+        ),
     ),
 }

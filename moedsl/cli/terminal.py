@@ -6,6 +6,7 @@ or hides text.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -101,10 +102,30 @@ def _told() -> Generator[None]:
 def shown() -> AbstractContextManager[Any]:
     """Show what is printed to standard output and standard error."""
     stack = ExitStack()
+    stack.enter_context(_all_open())
     stack.callback(erase)
     stack.enter_context(redirect_stdout(cast(TextIO, Shown(sys.stdout))))
     stack.enter_context(redirect_stderr(cast(TextIO, Shown(sys.stderr))))
     return stack
+
+
+@contextmanager
+def _all_open() -> Generator[None]:
+    """Open the null device in place of each standard stream that the caller has closed: the next file that is opened
+    would get its number. A stream that is not UTF-8 takes every character: a file gets UTF-8, a terminal codes."""
+    closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
+    for name in closed:
+        nowhere = open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8")  # noqa: SIM115, closed below
+        setattr(sys, name, nowhere)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() not in ("utf-8", "utf8"):
+            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
+    try:
+        yield
+    finally:
+        for name in closed:
+            getattr(sys, name).close()
+            setattr(sys, name, None)
 
 
 def coloured(stream: TextIO) -> bool:

@@ -31,6 +31,8 @@ def keep(folder: str, killed: Callable[[], str]) -> None:
     path = os.path.join(folder, "rank-{}.log".format(os.environ.get("RANK", "0")))
     try:
         os.makedirs(folder, exist_ok=True)
+        if os.path.islink(path):  # the log would be written to its target
+            os.unlink(path)
         log = RotatingFileHandler(path, maxBytes=LARGEST, backupCount=1, encoding="utf-8")
         log.terminator = ""
     except OSError as problem:

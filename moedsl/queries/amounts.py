@@ -100,6 +100,28 @@ def ranks(text: str) -> int:
     return _from_one(text, 64, "--ranks 8")
 
 
+def processes(text: str) -> int:
+    """Read the number of programs that are planned at once."""
+    return _from_one(text, 1_000, "--processes 4")
+
+
+def port(text: str) -> int:
+    """Read a port of this machine; a larger number would be cut to one."""
+    if not re.fullmatch(r"\d{1,5}", text, re.ASCII) or int(text) > 65_535:
+        raise ArgumentTypeError(f"`{text}` is not a port from 0 to 65535: write --port 8642")
+    return int(text)
+
+
+def gpus(text: str) -> int:
+    """Read the number of GPUs that a recipe is judged for."""
+    return _from_one(text, 1_000_000, "--world 8")
+
+
+def judges(text: str) -> int:
+    """Read the number of recipes that are checked at once."""
+    return _from_one(text, 64, "--jobs 2")
+
+
 def steps(text: str) -> int:
     """Read the number of iterations of a rehearsal."""
     return _from_one(text, 100, "--iterations 3")

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from attrs import frozen
 
-from moedsl.rehearse.prepare import TASK, Prepared
+from moedsl.rehearse.prepare import TASK, Prepared, rank_files
 from moedsl.support import child_python
 from moedsl.support.resources import stdlib_dir
 from moedsl.verify import hub
@@ -182,7 +182,7 @@ def _heard(news: re.Match[str], prepared: Prepared, progress: Progress) -> Failu
 
 def forget(prepared: Prepared) -> None:
     """Remove the output of an earlier rehearsal from this folder."""
-    for old in (*prepared.folder.glob("rank_[0-9]*.json"), *prepared.folder.glob("rank_[0-9]*.log")):
+    for old in rank_files(prepared.folder):
         old.unlink()
 
 

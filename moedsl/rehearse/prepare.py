@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from attrs import asdict, evolve, frozen
@@ -11,14 +12,14 @@ from moedsl.compiler import compile_source
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.parameters import stage as stage_parameters
 from moedsl.cost.pipeline import Layout, layout_for, parse_layout
-from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.diagnostics.source import Source
 from moedsl.emit.artifact import files_of
 from moedsl.emit.naming import function_name
 from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import hf, program
 from moedsl.rehearse.shrink import Rehearsal
-from moedsl.support.owned_files import write_all
+from moedsl.support.owned_files import write_all, written_as
 from moedsl.verify import gpu
 
 RUN, TASK, MODEL = "rehearsal.moe", "task.json", "model"
@@ -55,26 +56,34 @@ def prepare(
     template = hf.find(original[0], r.model.family)
     if isinstance(template, Diagnostic):
         return [template]
-    r = evolve(r, model=evolve(r.model, hf=str(folder.resolve() / MODEL)))
+    r = evolve(r, model=evolve(r.model, hf=str(folder.absolute() / MODEL)))
     source = Source(RUN, program.text(r))
     result = compile_source(source)
     if result.failed:
         return [d for d in result.diagnostics if d.is_error]
     (plan,) = result.plans
     task = {
-        "recipe": str(folder.resolve() / "recipe.py"),
+        "recipe": str(folder.absolute() / "recipe.py"),
         "function": function_name(plan),
         "step": STEP,
         "iterations": iterations,
-        "out": str(folder.resolve()),
+        "out": str(folder.absolute()),
         "device": asdict(device),
         "on_gpu": on_gpu,
         "traces": traces,
     }
     model = {f"{MODEL}/{name}": text for name, text in hf.files(template, r.model).items()}
+    if theirs := [*rank_files(folder)] if written_as(folder / TASK) is None else []:
+        text = f"{theirs[0]} is not of a rehearsal, and would be replaced"
+        return [error("emit.not_ours", text, help="name another folder with -o")]
     own = {RUN: source.text, TASK: json.dumps(task, indent=2) + "\n"}
     found = write_all(folder, {**files_of(plan, source, result.library), **model, **own})
     return found or Prepared(folder, r, plan, iterations, parameters(r))
+
+
+def rank_files(folder: Path) -> Iterator[Path]:
+    """What the ranks of an earlier rehearsal left in its folder."""
+    return (file for end in ("json", "log") for file in folder.glob(f"rank_[0-9]*.{end}"))
 
 
 def layout_of(r: Rehearsal) -> Layout:

@@ -115,6 +115,7 @@ def _traced(task: Task, rank: int) -> Generator[Callable[[], object]]:
 
     file = Path(task.traces, f"rank_{rank}.json.gz")
     file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)  # it may be a link
     with profile(
         activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * task.on_gpu],
         schedule=schedule(wait=0, warmup=1, active=max(task.iterations - 1, 1), repeat=1),

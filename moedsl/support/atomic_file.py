@@ -61,6 +61,9 @@ def _refusals(path: Path, by: str, sign: str, force: bool) -> Iterator[Diagnosti
     elif not folder.exists():
         help = (f"mkdir -p {path.parent}", "or name a file in a directory that exists with -o")
         yield error("emit.unwritable", f"cannot write {path}: there is no directory {path.parent}", help=help)
+    elif path.is_symlink() and not path.exists():  # it would become a file elsewhere
+        help = "remove the link, or name another file with -o"
+        yield error("emit.exists", f"{path} is a link to a file that is not there", help=help)
     elif path.exists() and not force:
         yield from _guarded(path, by, sign)
 

@@ -20,6 +20,7 @@ from moedsl.diagnostics.model import Diagnostic, error, warning
 
 _COMMENT = re.compile(r"\A(?:#|<!--) moedsl: sha256=([0-9a-f]{64})(?: -->)?\n")
 _KEY = re.compile(r'\A\{\n  "moedsl_sha256": "([0-9a-f]{64})",?')
+_ELSEWHERE = "move it away, or write elsewhere with -o"
 _FORCE = "write to another directory with -o, or give --force to replace it"
 
 
@@ -95,13 +96,15 @@ def _refusal(path: Path, force: bool) -> Iterator[Diagnostic]:
     if not os.path.lexists(path):
         return
     if path.is_dir() and not path.is_symlink():
-        yield error("emit.exists", f"{path} is a directory", help="move it away, or write elsewhere with -o")
+        yield error("emit.exists", f"{path} is a directory", help=_ELSEWHERE)
+    elif not path.is_symlink() and not path.is_file():
+        yield error("emit.exists", f"{path} is a device, a pipe or a socket", help=_ELSEWHERE)
     elif not force:
         yield from _guarded(path)
 
 
 def _guarded(path: Path) -> Iterator[Diagnostic]:
-    if path.is_symlink() or not path.is_file():
+    if path.is_symlink():
         yield error("emit.not_ours", f"{path} is not a file that moedsl wrote", help=_FORCE)
         return
     state = written_by_us(path.name, path.read_bytes().decode("utf-8", errors="replace"))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
 
+from moedsl.checker import run_draft
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.cost import pipeline
 from moedsl.diagnostics.source import Source
@@ -79,10 +81,15 @@ def test_a_size_that_no_run_has_is_refused(field: str) -> None:
     assert ids(f"{RUN}set {field}\n") == ["check.size"]
 
 
-def test_a_vocabulary_heavier_than_all_layers_leaves_the_last_stage_none() -> None:
+def test_a_vocabulary_heavier_than_all_layers_leaves_the_last_stage_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the search for the layout takes steps by the layers, not by what the vocabulary weighs."""
     facts = load_stdlib().model("qwen3_30b_a3b")[0]
     assert facts is not None
+    given: list[int] = []
+    fullest = pipeline._fullest
+    monkeypatch.setattr(pipeline, "_fullest", lambda *words: given.append(1) or fullest(*words))
     text = pipeline.balanced(evolve(facts, vocab=2_000_000_000), 4, 2)
+    assert len(given) < 3 * facts.layers
     layout, _ = pipeline.parse_layout(str(text), facts, 4, 2)
     assert layout is not None
     assert [sum(c.layers for c in layout.stage(s)) for s in range(4)] == [15, 16, 16, 1]
@@ -95,9 +102,13 @@ def test_a_chain_of_lets_is_answered_or_refused() -> None:
 
 
 def test_the_tree_of_lets_that_use_each_other_twice_does_not_double() -> None:
-    lets = {f"a{i}": ast.Binary("+", *(2 * (ast.Name(f"a{i - 1}", None),)), None) for i in range(1, 30)}  # type: ignore[arg-type]
-    env = {f"a{i}": 2**i for i in range(30)}
-    assert len(tree.lines(tree.tree(lets["a29"], env, lets))) < 100
+    lets = {f"a{i}": ast.Binary("+", *(2 * (ast.Name(f"a{i - 1}", None),)), None) for i in range(1, 17)}  # type: ignore[arg-type]
+    env = {f"a{i}": 2**i for i in range(17)}
+
+    def nodes(node: tree.Json) -> int:
+        return 1 + sum(map(nodes, node["parts"]))
+
+    assert nodes(tree.tree(lets["a16"], env, lets)) < 100
 
 
 def test_a_sum_that_leaves_64_bits_keeps_its_sign() -> None:
@@ -120,7 +131,17 @@ def test_a_file_uses_a_file_that_uses_a_file(tmp_path: Path) -> None:
     assert len(result.library.sources) > 1500
 
 
-def test_a_run_from_a_run_from_a_run() -> None:
+def test_a_run_from_a_run_from_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run is read once, not again for each that inherits from it."""
+    read: list[int] = []
+    layer = run_draft.Gather.layer
+
+    def counted(self: run_draft.Gather, *words: Any) -> run_draft.Draft:
+        read.append(1)
+        assert len(read) < 2100
+        return layer(self, *words)
+
+    monkeypatch.setattr(run_draft.Gather, "layer", counted)
     runs = "".join(f"run r{i} from r{i - 1} {{ seq 8k }}\n" for i in range(1, 2000))
     result = compile_source(Source("t.moe", f"run r0 {{ {RUN} }}\n{runs}"), "check")
     assert len(result.programs) == 2000 and not result.failed

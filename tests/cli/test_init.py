@@ -39,6 +39,12 @@ def test_the_folder_of_the_data(task: str, capsys: pytest.CaptureFixture[str]) -
     assert main(["check", "my run.moe"]) == 0
 
 
+@pytest.mark.parametrize("name", ["\udcff.moe", "a\nb.moe", "\x1b[31m.moe"], ids=["not UTF-8", "two lines", "colours"])
+def test_a_name_that_is_no_text_of_a_program(name: str) -> None:
+    assert main(["init", name, *GIVEN, "--task", "pretrain"]) == 0
+    assert main(["check", name]) == 0 and "\x1b" not in Path(name).read_text(encoding="utf-8")
+
+
 def test_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     answers = Terminal("deepseek_v3\ngb200 256\n\n")
     monkeypatch.setattr("sys.stdin", answers)

@@ -176,6 +176,16 @@ def test_a_line_of_progress_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "  solving main\n  planning main\n" in err.getvalue() and "\x1b" not in err.getvalue()
 
 
+def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(talk, "QUIET_FOR", -1.0)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys, "stderr", err := Terminal())
+    monkeypatch.setattr(sys, "stdout", out := Terminal())
+    assert main(["check", "-e", "olmoe_7b; h100 x 2"]) == 0
+    terminal.clear(out)
+    assert "  solving main\n" in err.getvalue() and "\x1b" not in err.getvalue() + out.getvalue()
+
+
 def test_a_library_prints_plain_text() -> None:
     """NeMo-Run prints through rich, which asks whether its stream is a terminal."""
     rich = pytest.importorskip("rich.console")
@@ -186,6 +196,31 @@ def test_a_library_prints_plain_text() -> None:
     coloured, shown = below.getvalue().split("\n")[:2], below.getvalue().split("\n")[2:]
     assert all("\x1b" in line for line in coloured)
     assert "Entering it" in shown[0] and shown[1] == "Entering it" and "\\x1b" not in shown[0]
+
+
+@pytest.mark.parametrize("closed", ["stdin", "stdout", "stderr"])
+def test_a_stream_that_the_caller_has_closed(
+    closed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `moedsl ... >&-` does: Python has no stream then."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"olmoe_7b\nh100 x 2\n")))
+    monkeypatch.setattr(sys, closed, None)
+    assert main(["fmt", "-"]) == int(closed == "stdin")
+    assert getattr(sys, closed) is None
+    assert "internal" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["file", "terminal"])
+def test_a_stream_that_is_not_utf_8(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = 'olmoe_7b\nh100 x 2\ndata "é"\n'
+    out = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(out, "isatty", lambda: kind == "terminal")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8"))
+    monkeypatch.setattr(sys, "stdout", out)
+    assert main(["fmt", "-"]) == 0
+    out.flush()
+    said = out.buffer.getvalue()  # type: ignore[attr-defined]
+    assert said == (text.encode() if kind == "file" else text.replace("é", r"\xe9").encode())
 
 
 def test_streams_are_those_of_the_caller_again() -> None:

@@ -108,6 +108,12 @@ def test_a_parameter_of_sbatch_that_is_derived_has_a_way_out(option: str) -> Non
     assert found.help == (arguments.DERIVED_SBATCH[option],)
 
 
+@pytest.mark.parametrize(("option", "instead"), [("dependency", "`moedsl run --sequential`"), ("array", "`sweep`")])
+def test_jobs_that_belong_together_have_a_way_out(option: str, instead: str) -> None:
+    _, (found,) = read(f'{SLURM}; sbatch {{ {option} "x" }}')
+    assert found.id == "check.cluster" and instead in found.help[0]
+
+
 @pytest.mark.parametrize(
     "fact",
     [

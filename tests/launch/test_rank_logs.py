@@ -110,6 +110,14 @@ def test_the_last_line_is_not_lost(tmp_path: Path, end: str) -> None:
     assert said.count("unfinished") == said.count("moedsl: rank 5 on ") == 1
 
 
+def test_a_log_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "rank-5.log").symlink_to("mine")
+    rank(tmp_path, "print('runs')", tmp_path).communicate()
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert (tmp_path / "rank-5.log").read_text() == "runs\n"
+
+
 def test_a_folder_that_takes_no_log_costs_the_log_alone(tmp_path: Path) -> None:
     process = rank(tmp_path, "print('runs')", Path("/proc/nowhere"))
     out, err = process.communicate()

@@ -316,7 +316,8 @@ def test_a_cancelled_job_leaves_no_files(slurm: Slurm, login_node: Path, tmp_pat
     (job,) = done.experiment.jobs()
     until(lambda: log_of(job).count("waits") == 4, done.experiment)
     assert [job.state for job in done.experiment.cancel()] == ["CANCELLED"]
-    until(lambda: [*(tmp_path / "tmp").glob("moedsl.*")] == [])
+    until(lambda: not slurm.ask("squeue", "-h", "-o", "%A").split())  # one that completes has processes
+    assert [*(tmp_path / "tmp").glob("moedsl.*")] == []
 
 
 def slow_slurm(tmp_path: Path) -> str:

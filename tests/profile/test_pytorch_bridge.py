@@ -97,7 +97,11 @@ def test_the_report_of_both_ranks(folder: Path, capsys: pytest.CaptureFixture[st
 def test_a_rehearsal_of_two_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Megatron's own training loop with gloo: four ranks, TP 2 x PP 2 with experts on four."""
     program = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first; pin tp=2 pp=2 ep=4"
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "traces" / "rank_0.json.gz").symlink_to(tmp_path / "mine")
     assert main(["rehearse", "-e", program, "--ranks", "4", "--cpu", "--profile", str(tmp_path / "traces")]) == 0
+    assert (tmp_path / "mine").read_text() == "mine"
     capsys.readouterr()
     traces = [str(tmp_path / "traces" / f"rank_{rank}.json.gz") for rank in range(4)]
     assert main(["profile", *traces, "--json"]) == 0

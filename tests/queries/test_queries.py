@@ -256,6 +256,8 @@ def test_budgets(text: str, tokens: int) -> None:
     "read, text",
     [
         *((amounts.tokens, t) for t in ("", "T", "10X", "128k", "-1T", "0", "nan", "inf", "1e99", "2000000T", "10 T T", "٣T")),
+        *((amounts.port, t) for t in ("", "x", "-1", "65536", "99999999")),
+        *((read, t) for read in (amounts.processes, amounts.judges, amounts.gpus) for t in ("0", "-5", "1000001")),
         *((amounts.price, t) for t in ("", "x", "-1", "nan", "inf", "$2", "1e9")),
         *((amounts.layouts, t) for t in ("", "0", "-1", "1.5", "x", "101", "²")),
     ],

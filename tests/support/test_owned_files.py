@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -83,8 +84,9 @@ def test_directory_that_is_a_file(tmp_path: Path) -> None:
     assert ids(write_all(tmp_path / "out" / "deeper", FILES)) == ["emit.unwritable"]
 
 
-def test_a_directory_in_a_files_place_stays_even_with_force(tmp_path: Path) -> None:
-    (tmp_path / "recipe.py").mkdir()
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_stays_even_with_force(make: Callable[[Path], object], tmp_path: Path) -> None:
+    make(tmp_path / "recipe.py")
     assert ids(write_all(tmp_path, FILES, force=True)) == ["emit.exists"]
     assert contents_names(tmp_path) == ["recipe.py"]
 

@@ -194,8 +194,9 @@ def test_another_gpu_is_no_spelling_of_a_known_one(statement: str) -> None:
     assert "the known hardware is a100_40gb, a100_80gb, " in found.help[0]
 
 
-def test_a_gpu_of_several_kinds_is_told_of_each() -> None:
-    (found,) = errors("qwen3_30b_a3b\na100 x 64\n")
+@pytest.mark.parametrize("machines", ["a100 x 64", "a100"])
+def test_a_gpu_of_several_kinds_is_told_of_each(machines: str) -> None:
+    (found,) = errors(f"qwen3_30b_a3b\n{machines}\n")
     assert [f.text for f in found.fixes] == ["a100_40gb", "a100_80gb", "a100_pcie"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -14,6 +15,7 @@ from moedsl.cli.terminal import folded
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnostics.model import error, suggest
 from moedsl.diagnostics.source import Source
+from moedsl.diagnostics.visible import visible
 from moedsl.schema.symbols import FINE_TUNES, TASKS
 from moedsl.syntax.formatter import format_source
 from moedsl.syntax.printer import quote
@@ -43,7 +45,7 @@ _ADAPTER = "adapter lora rank=8 alpha=16 targets=[linear_qkv, linear_proj]\n"
 
 def run(a: Namespace) -> int:
     path = Path(a.file)
-    if path.exists():
+    if os.path.lexists(path):  # a link to nothing would become a file elsewhere
         return talk.refused(
             a, [error("init.exists", f"{path} exists", help="name another file: moedsl init other.moe")]
         )
@@ -91,5 +93,6 @@ def _text(path: Path, model: str, machines: str, task: str, folder: str | None) 
     data = f"data {quote(folder)}" if folder else usual
     machines = _MACHINES.sub(r"\1 x \2", machines, count=1)
     more = _TUNING if tuning else _PRETRAINING
-    text = (_HEAD + more).format(file=path, model=model, machines=machines, task=task, data=data)
+    file = shlex.quote(visible(str(path).replace("\n", " ")))
+    text = (_HEAD + more).format(file=file, model=model, machines=machines, task=task, data=data)
     return text + _ADAPTER * (task == "peft")

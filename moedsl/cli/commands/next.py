@@ -18,6 +18,7 @@ from moedsl.results.measure import measure
 from moedsl.results.names import told_apart
 from moedsl.results.numbers import Given, Numbers, numbers
 from moedsl.results.rows import priced
+from moedsl.support.atomic_file import refusals
 from moedsl.syntax import reader
 from moedsl.tune import run_file
 from moedsl.tune.candidates import candidates
@@ -26,9 +27,8 @@ from moedsl.tune.report import report, text
 
 
 def run(a: Namespace) -> int:
-    if a.output and os.path.lexists(a.output):
-        help = "name another file with -o"
-        return talk.refused(a, [error("emit.exists", f"{a.output} exists, and `next` overwrites nothing", help=help)])
+    if a.output and (kept := _kept(a.output)):
+        return talk.refused(a, kept)
     gathered, found = gather(a.paths)
     runs = [r for r in told_apart(gathered) if r.plan]
     made = [] if found else [_tried(r) for r in runs]
@@ -40,6 +40,14 @@ def run(a: Namespace) -> int:
     if not isinstance(base, run_file.Base):
         return talk.refused(a, base)
     return _answer(a, base, done)
+
+
+def _kept(output: str) -> list[Diagnostic]:
+    """Say why the next run file cannot be written there."""
+    if not os.path.lexists(output):
+        return refusals(Path(output), "next")
+    text, help = f"{output} exists, and `next` overwrites nothing", "name another file with -o"
+    return [error("emit.exists", text, help=help)]
 
 
 def _answer(a: Namespace, base: run_file.Base, done: Sequence[tuple[Run, Tried]]) -> int:

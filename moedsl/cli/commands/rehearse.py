@@ -76,6 +76,16 @@ def _problem(a: Namespace, made: Compiled, wanted: list[Run]) -> Diagnostic | No
     if not a.dryrun and other is not None:
         text = f"the plan is for Megatron Bridge {other}, and a rehearsal trains with the installed one"
         return error("rehearse.no_bridge", text, help=f"state `target bridge {default().minor}`, or verify the plan")
+    return _unwritable(a.profile) if a.profile and not a.dryrun else None
+
+
+def _unwritable(folder: str) -> Diagnostic | None:
+    """Make the folder of the traces, or say why that is impossible, before anything is trained."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as refused:
+        text = f"cannot write {folder}: {refused.strerror}"
+        return error("emit.unwritable", text, help="name a directory that you may write to with --profile")
     return None
 
 
