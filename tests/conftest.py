@@ -61,6 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if run_folder.VARIABLE not in os.environ:  # else this is a worker of a run that has one
         lock = run_folder.make()
         config.add_cleanup(lambda: run_folder.remove(lock))
+        os.environ["XDG_STATE_HOME"] = str(run_folder.path() / "state")  # no test adds to the user's list of homes
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker and config.args == ["tests"] and not OLD:
         from tests.helpers import schedule

@@ -22,9 +22,9 @@ from moedsl.launch.nemo import HOME
 
 
 def known() -> list[Path]:
-    """NeMo-Run's own folder, and the folders of clusters with submitted jobs."""
+    """NeMo-Run's own folder, and those of the folders of clusters with submitted jobs that are there."""
     own = os.environ.get(HOME) or "~/.nemo_run"
-    return list(dict.fromkeys([Path(own).expanduser().absolute(), *_listed()]))
+    return list(dict.fromkeys([Path(own).expanduser().absolute(), *filter(Path.is_dir, _listed())]))
 
 
 def text() -> str:

@@ -93,6 +93,8 @@ def test_homes_of_clusters_are_found_again(home: Path, tmp_path: Path) -> None:
     assert (tmp_path / "state" / "moedsl" / "homes").read_text() == f"{tmp_path}/shared\n"
     assert store.known() == {"mine_0": home, "far_0": tmp_path / "shared"}
     assert homes.known() == [home, tmp_path / "shared"]
+    (tmp_path / "shared").rename(tmp_path / "moved")
+    assert homes.known() == [home], "what is gone is not looked through, and no sentence names it"
 
 
 def test_ids_with_a_mark_and_without_are_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
