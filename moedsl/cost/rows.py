@@ -100,14 +100,14 @@ class Levels:
         kept, inverse = _compact(codes, size)
         return Table(_decode(kept, {name: values for name, (values, _) in found.items()}), inverse)
 
-    def _level(self, name: str) -> tuple[Ints, Index]:
+    def _level(self, name: str) -> tuple[Ints, NDArray[np.int32]]:
         if name not in self._found:
             values, index = _levels(self.columns[name])
             self._found[name] = values, index.astype(np.int32)
         return self._found[name]
 
     @cached_property
-    def _found(self) -> dict[str, tuple[Ints, Index]]:
+    def _found(self) -> dict[str, tuple[Ints, NDArray[np.int32]]]:
         return {}
 
 
