@@ -17,7 +17,7 @@ from moedsl.cost import formats, mixers, sparse
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import routed_width
 from moedsl.cost.parameters import Parameters
-from moedsl.cost.rows import Floats, Ints, Table
+from moedsl.cost.rows import Floats, Ints, Table, picked
 from moedsl.schema.axes import BY_NAME
 from moedsl.schema.facts import Hardware, Model
 
@@ -56,8 +56,8 @@ def expert(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     near = np.where(once, np.minimum(m.topk, met(m, ep)) * (local - 1) / local, m.topk * (local - 1) / ep)
     far = np.where(once, met(m, domains) * (1 - 1 / domains), m.topk * (1 - local / ep))
     k = hw.constants
-    nvlink = k.dispatch * hw.nvlink * np.array(k.by("dispatch", DISPATCHER))[t["dispatcher"]]
-    network = hw.network * np.array(k.by("network", DISPATCHER))[t["dispatcher"]]
+    nvlink = k.dispatch * hw.nvlink * picked(k.by("dispatch", DISPATCHER), t["dispatcher"])
+    network = hw.network * picked(k.by("network", DISPATCHER), t["dispatcher"])
     network = np.where(once, network, np.minimum(network, k.network_ceiling))
     start = np.where(domains > 1, k.exchange_start_network, k.exchange_start * (ep > 1))
     seconds = np.maximum(near * payload / nvlink, far * payload / network) + start

@@ -18,7 +18,7 @@ from moedsl.cost import activations, adapters, formats, mixers, sparse
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import either, kinds, products, routed_width, with_experts, with_window, without_window
 from moedsl.cost.mixers import Mixer
-from moedsl.cost.rows import Floats, Ints, Table
+from moedsl.cost.rows import Floats, Ints, Table, picked
 from moedsl.schema.adapter import Adapter
 from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, PRECISION
 from moedsl.schema.calibration import Constants
@@ -133,7 +133,7 @@ class Work:
 
     def take(self, at: Ints) -> Work:
         """Select the rows `at`."""
-        return Work(*(seconds[at] for seconds in values(self)))
+        return Work(*(seconds[..., at] for seconds in values(self)))
 
 
 def clock(hw: Hardware) -> float:
@@ -149,7 +149,7 @@ def flops_rate(hw: Hardware, t: Table) -> Floats:
     """Return the FLOP/s of a large matrix product by row; a precision that the GPU does not support runs as BF16."""
     rates = [RATE[p] if RATE[p] in hw.tflops else "bf16" for p in PRECISION]
     each = [getattr(hw.constants, SHARE[r]) * hw.tflops[r] for r in rates]
-    return np.array(each)[t["precision"]] * 1e12 * clock(hw)
+    return picked(each, t["precision"]) * 1e12 * clock(hw)
 
 
 def fused(t: Table) -> NDArray[np.bool_]:
@@ -222,7 +222,7 @@ def work(
     attended = k.attention * (k.attention_mla if m.attention == "mla" else 1.0)
     exponential = k.softmax * 16 / hw.exponentials
     routed = split * m.topk * t["etp"] * skew
-    cast = np.array(k.by("cast", PRECISION, 0.0))[t["precision"]]
+    cast = picked(k.by("cast", PRECISION, 0.0), t["precision"])
     loose = np.where(fused(t), 1.0, k.unfused) * routed
     narrow = split_width(k, m.heads * m.value_dim / t["tp"])
     dense, shared = split_width(k, m.ffn_hidden / t["tp"]), split_width(k, max(m.shared_expert_hidden, 1) / t["tp"])
@@ -237,7 +237,7 @@ def work(
     turned, turned_back = rotary(m, rotates)
     scores = UNFUSED_SCORE * m.heads * seq * m.wide_heads
     return Work(
-        **{name: np.broadcast_to(seconds, split.shape) for name, seconds in mixed.items()},
+        **{name: np.broadcast_arrays(seconds, split)[0] for name, seconds in mixed.items()},
         **dict.fromkeys((f"window_{name}" for name in IN_WINDOW), np.zeros(t.rows)),
         **{f"adapt_{name}": _adapters(m, hw, t, seq, adapter, parts) for name, parts in _ADAPTED.items()},
         linear=2 * split * attention / rate * narrow + moved * attention / tp,
@@ -261,7 +261,7 @@ def work(
         quantise_back=split * (m.hidden + leaving) * cast / hbm,
         cast=loose * (routed_width(m) + m.expert_hidden / t["etp"]) * cast / hbm,
         cast_back=loose * (routed_width(m) + (products(m) - 1) * m.expert_hidden / t["etp"]) * cast / hbm,
-        permute=routed * routed_width(m) * 2 * np.array(k.by("permute", DISPATCHER))[t["dispatcher"]] / hbm,
+        permute=routed * routed_width(m) * 2 * picked(k.by("permute", DISPATCHER), t["dispatcher"]) / hbm,
         shared=split * m.shared_expert_hidden * (2 * block * shared / rate + (acted + cast) / hbm)
         + moved * block * m.shared_expert_hidden / tp,
         mtp=4 * split * m.hidden**2 / rate,
@@ -297,7 +297,7 @@ def _attended(m: Model, t: Table, seq: float, exponential: float) -> Floats:
         return sparse.attention(m, t["tp"] * 1.0, seq, exponential)
     width = m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else m.head_dim + m.value_dim
     keys = seq if m.wide_heads else context(m, seq)  # separate kernels do not skip what the mask hides
-    return np.full(t.rows, keys * m.heads * (width + exponential))
+    return np.zeros(t.rows) + keys * m.heads * (width + exponential)
 
 
 def _indexer(
@@ -548,7 +548,7 @@ def _collectives(a: Adapter, linear: adapters.Linear, t: Table) -> Floats:
 
 def _host(m: Model, hw: Hardware, t: Table) -> ByKind:
     k, free = hw.constants, {word: 1.0 - t.has("cuda_graph", i) for i, word in enumerate(CUDA_GRAPH)}
-    launches = np.array(k.by("launches", PRECISION))[t["precision"]]
+    launches = picked(k.by("launches", PRECISION), t["precision"])
     all_again = t.has("recompute", BIT["full"])
     once = slower(hw) * free["full_iteration"]
     repeated = once * (1 + k.host_again * all_again)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,7 +25,6 @@ from moedsl.cost import (
     step,
     tower,
 )  # fmt: skip
-from moedsl.cost.again import Afresh, Again
 from moedsl.cost.pipeline import Layout
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.cost.skew import Skew
@@ -39,17 +38,6 @@ FSDP = BY_NAME["sharding"].words.index("fsdp")
 _PIPE = ("pp", "vpp", "deep")
 DEEPEST = 3
 """More than DEEPEST x pp microbatches do not fill a pipeline further."""
-
-
-@frozen
-class Timed:
-    """Rows to time, with the unique ones by what each part of the time reads."""
-
-    full: dict[str, Ints]
-    shape: Table
-    layer: Table
-    once: Table
-    again: Again
 
 
 @frozen
@@ -145,7 +133,7 @@ class Cost:
         return rows.Levels.of(full, (*memory.COLUMNS, *_PIPE))
 
     def _memory(self, levels: rows.Levels, n: int, way: cases.Case) -> Floats:
-        pipes, t = levels.table(_PIPE, n), levels.table(memory.COLUMNS, n)
+        pipes, t = levels.kinds(_PIPE, n), levels.table(memory.COLUMNS, n)
         priced = memory.matrix(self.model, self._prices(t, way), t.rows)
         peak = rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
         peak = np.maximum(peak, self._stepping(levels, n, way))
@@ -157,37 +145,24 @@ class Cost:
         few = levels.table((*_PIPE, *at_step.COLUMNS), n)
         if not at_step.copied(few).any():
             return np.zeros(1)
-        pipes, t = few.narrow(_PIPE), few.narrow(at_step.COLUMNS)
+        pipes, t = few.kinds(_PIPE), few.narrow(at_step.COLUMNS)
         priced = memory.matrix(self.model, self._step_prices(t, way), t.rows)
         held = rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
         return held[few.inverse]
 
     def time(self, cols: Columns) -> Floats:
-        """Return the seconds of one step, by row, in whole nanoseconds."""
-        return self.time_of(self.timed(cols))
-
-    def timed(self, cols: Columns, again: Callable[[], Again] = Afresh) -> Iterator[Timed]:
-        """Yield the rows as `time_of` reads them, which do not depend on the machine's constants."""
+        """Return the seconds of one step, by row, in whole nanoseconds. A constant of the machine may be several,
+        (machines, 1); then by machine and row."""
         full = self._keyed(cols)
-        for part in rows.chunks(full, rows.length(full)):
-            n, levels = rows.length(part), rows.Levels.of(part, (*step.LAYER, *step.ONCE))
-            shape, layer, once = (levels.table(names, n) for names in (("pp", "vpp"), step.LAYER, step.ONCE))
-            yield Timed(part, shape, layer, once, again())
+        return np.concatenate([self._time(part) for part in rows.chunks(full, rows.length(full))], axis=-1)
 
-    def time_of(self, parts: Iterable[Timed]) -> Floats:
-        """Return the `time` of rows that are read already."""
-        return np.concatenate([self._time(part) for part in parts])
-
-    def _time(self, part: Timed) -> Floats:
-        return part.again.of("time", self.hardware, lambda hw: evolve(self, hardware=hw)._time_now(part))
-
-    def _time_now(self, part: Timed) -> Floats:
-        m, hw, again = self.model, self.hardware, part.again
-        priced = step.microbatch(m, hw, part.layer, self.seq, self._trained, self._skew, again)
-        slowest, alone = self._slowest(part.shape, priced, part.layer)
-        once = part.once.inverse
-        wire, adam = again.of("once", hw, lambda hw: evolve(self, hardware=hw)._once(part.once))
-        total = sum(self._outside(part.full, slowest, alone, wire[once]).values()) + adam[once]
+    def _time(self, full: dict[str, Ints]) -> Floats:
+        n, levels = rows.length(full), rows.Levels.of(full, (*step.LAYER, *step.ONCE))
+        layer, once = levels.table(step.LAYER, n), levels.table(step.ONCE, n)
+        priced = step.microbatch(self.model, self.hardware, layer, self.seq, self._trained, self._skew)
+        slowest, alone = self._slowest(levels.kinds(("pp", "vpp"), n), priced, layer)
+        wire, adam = (seconds[..., once.inverse] for seconds in self._once(once))
+        total = sum(self._outside(full, slowest, alone, wire).values()) + adam
         return np.where(slowest > 0, np.round(total, 9), np.inf)
 
     def peaks(self, row: Mapping[str, int], ways: Sequence[cases.Case]) -> list[float]:
@@ -368,10 +343,10 @@ class Cost:
     def _once(self, t: Table) -> tuple[Floats, Floats]:
         """Return (data parallelism, optimizer): seconds of the stage that spends most, by row of a table of
         `step.ONCE`."""
-        shape = t.narrow(("pp", "vpp"))
+        shape = t.kinds(("pp", "vpp"))
         priced = step.once(self.hardware, t, self.gpus, memory.counts(self.model, t, self._trained))
         each, stages = np.arange(t.rows), lambda i: self._timed(shape, i)
-        both = np.stack([step.matrix(self.model, priced, (part,), t.rows) for part in step.STEP])
+        both = np.stack(np.broadcast_arrays(*(step.matrix(self.model, priced, (p,), t.rows) for p in step.STEP)))
         wire, adam = rows.largest(shape.rows, stages, shape.inverse, both, each)
         return wire, adam
 
@@ -403,7 +378,7 @@ class Cost:
             "microbatches": mean * m,
             "pipeline_communication": step.between_stages(k, hop, mean, full["pp"], full["vpp"], m),
             "stragglers": self._stragglers(full, mean, m),
-            "step_overhead": np.full_like(mean, k.host_step),
+            "step_overhead": np.zeros_like(mean) + k.host_step,
             "bubble": step.bubble(slowest + alone, full["pp"], full["vpp"]),
             "data_communication": step.after_overlap(
                 k, wire, mean, sharded, m, communication.overlapped(full, *self.overlap)

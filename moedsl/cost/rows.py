@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from moedsl.classes.fields import frozen
 from moedsl.schema.axes import AXES
@@ -21,6 +21,8 @@ UNSAID = -1
 """What the column `fp8_weights` has if the run does not set whether parameters are kept in FP8."""
 CHUNK = 100_000
 """Rows priced at a time: more share the prices of what few axes decide, and need more memory."""
+FEW = 256
+"""Rows of which each is priced: finding the unique ones would take longer."""
 FLAGS, FLAGS_A_ROW = 4096, 16
 """The largest table of flags for finding values; for more values, sorting the rows is faster."""
 
@@ -49,11 +51,16 @@ class Table:
         return (self.columns[column] >> bit & 1).astype(bool)
 
     def narrow(self, names: Sequence[str]) -> Table:
-        """Return the unique combinations of fewer columns; its inverse leads from this table's rows."""
+        """Return the unique combinations of fewer columns, or of few rows all; its inverse leads from this table's
+        rows."""
         key = (*names,)
         if key not in self._narrowed:
             self._narrowed[key] = Levels.of(self.columns, names).table(names)
         return self._narrowed[key]
+
+    def kinds(self, names: Sequence[str]) -> Table:
+        """Return the unique combinations of fewer columns; its inverse leads from this table's rows."""
+        return Levels.of(self.columns, names).kinds(names)
 
     @cached_property
     def _narrowed(self) -> dict[tuple[str, ...], Table]:
@@ -62,32 +69,46 @@ class Table:
 
 @frozen
 class Levels:
-    """Each column as its distinct values and every row's index among them, found once and combined for any key."""
+    """Columns to combine for any key: each as its distinct values and every row's index among them, found once."""
 
-    values: Mapping[str, Ints]
-    index: Mapping[str, NDArray[np.int32]]
+    columns: Mapping[str, Ints]
     rows: int
 
     @classmethod
     def of(cls, cols: Mapping[str, Ints], names: Sequence[str]) -> Levels:
-        """Return the levels of the named columns; scalars (0-d) are one level."""
-        values, index = dict[str, Ints](), dict[str, NDArray[np.int32]]()
-        for name in names:
-            values[name], at = _levels(cols[name])
-            if len(values[name]) > 1:
-                index[name] = at.astype(np.int32)
-        return cls(values, index, length({n: cols[n] for n in names}))
+        """Take the named columns; scalars (0-d) are one level."""
+        columns = {name: cols[name] for name in names}
+        return cls(columns, length(columns))
 
     def table(self, names: Sequence[str], rows: int = 0) -> Table:
+        """Return the unique combinations of some of the columns, for `rows` rows if all of them are scalars; of few
+        rows all."""
+        n = max(self.rows, rows)
+        if n > FEW:
+            return self.kinds(names, rows)
+        return Table({name: c if (c := self.columns[name]).ndim else c.repeat(n) for name in names}, np.arange(n))
+
+    def kinds(self, names: Sequence[str], rows: int = 0) -> Table:
         """Return the unique combinations of some of the columns, for `rows` rows if all of them are scalars."""
         codes, size = np.zeros(max(self.rows, rows), np.int64), 1
-        for name in names:
-            if name in self.index:
-                codes *= len(self.values[name])
-                codes += self.index[name]
-                size *= len(self.values[name])
+        found = {name: self._level(name) for name in names}
+        for values, index in found.values():
+            if len(values) > 1:
+                codes *= len(values)
+                codes += index
+                size *= len(values)
         kept, inverse = _compact(codes, size)
-        return Table(_decode(kept, {n: self.values[n] for n in names}), inverse)
+        return Table(_decode(kept, {name: values for name, (values, _) in found.items()}), inverse)
+
+    def _level(self, name: str) -> tuple[Ints, NDArray[np.int32]]:
+        if name not in self._found:
+            values, index = _levels(self.columns[name])
+            self._found[name] = values, index.astype(np.int32)
+        return self._found[name]
+
+    @cached_property
+    def _found(self) -> dict[str, tuple[Ints, NDArray[np.int32]]]:
+        return {}
 
 
 def complete(cols: Mapping[str, object]) -> dict[str, Ints]:
@@ -143,6 +164,13 @@ def _decode(codes: Ints, values: Mapping[str, Ints]) -> dict[str, Ints]:
         codes, at = np.divmod(codes, len(values[name]))
         out[name] = values[name][at]
     return out
+
+
+def picked(values: Sequence[ArrayLike], at: Ints) -> Floats:
+    """Return one of some values for each row; a value of several machines is (machines, 1), and gives them all."""
+    if all(np.ndim(v) == 0 for v in values):
+        return np.asarray(values)[at]
+    return np.concatenate(np.broadcast_arrays(*map(np.atleast_2d, values)), axis=-1)[..., at]
 
 
 Profile = Callable[[int], Floats | None]

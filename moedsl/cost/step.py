@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from moedsl.classes.fields import evolve
 from moedsl.cost import activations, adapters, communication, compute, formats, sparse
 from moedsl.cost.activations import BIT
-from moedsl.cost.again import AFRESH, Again
 from moedsl.cost.blocks import ORDINARY, counted, either, kinds, with_experts, with_window
 from moedsl.cost.memory import Counts, Trained
 from moedsl.cost.parameters import Parameters
@@ -49,32 +48,21 @@ COVERS = (
 Prices = dict[str, Floats]
 
 
-def microbatch(
-    m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew: Skew, again: Again = AFRESH
-) -> dict[str, Prices]:
+def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew: Skew) -> dict[str, Prices]:
     """Return seconds by part of `MICROBATCH`, `ALONE` and feature of `profiles.of_time`, for each row of `LAYER`'s
     table."""
     shape = t.narrow(SHAPE)
     fullest = skew.fullest(m, shape)
-
-    def worked(hw: Hardware) -> tuple[compute.Work, Prices, Prices]:
-        w = compute.work(m, hw, shape, seq, fullest, learns.adapter, learns.span, learns.rotates)
-        return w, computed(m, hw.constants, shape, w, learns), _again(m, t, shape, w)
-
-    def wired(hw: Hardware) -> Wires:
-        return _wires(m, hw, shape, seq, w, fullest)
-
-    def hosted(hw: Hardware) -> Hosts:
-        return compute.host(m, hw, t, learns.adapter), compute.idle(m, hw, t)
-
-    w, busy, repeated = again.of(("work", skew), hw, worked)
+    w = compute.work(m, hw, shape, seq, fullest, learns.adapter, learns.span, learns.rotates)
+    busy, repeated = computed(m, hw.constants, shape, w, learns), _again(m, t, shape, w)
     out: dict[str, Prices] = {part: {} for part in (*MICROBATCH, ALONE)} | {"compute": dict(busy)}
-    moved, wires = _moved(m, hw, t, seq, learns, busy), again.of(("wires", skew), hw, wired, ("work", skew))
-    _layers(out, m, hw, t, shape, repeated, wires, moved, again.of("host", hw, hosted), learns.adapter)
+    moved, wires = _moved(m, hw, t, seq, learns, busy), _wires(m, hw, shape, seq, w, fullest)
+    host = compute.host(m, hw, t, learns.adapter), compute.idle(m, hw, t)
+    _layers(out, m, hw, t, shape, repeated, wires, moved, host, learns.adapter)
     passed, _ = learns.passed
     covered = 0.0 if m.vision is None else activations.again(m.vision, t)
-    out["recompute"]["vision"] = repeated_vision = passed * w.vision[shape.inverse] * covered
-    busy = (1 + learns.tower + passed) * w.vision[shape.inverse] + repeated_vision
+    out["recompute"]["vision"] = repeated_vision = passed * w.vision[..., shape.inverse] * covered
+    busy = (1 + learns.tower + passed) * w.vision[..., shape.inverse] + repeated_vision
     out["launch"]["vision"] = np.maximum(compute.host_tower(m, hw, t, passed) - busy, 0.0)
     return out
 
@@ -95,7 +83,7 @@ def computed(m: Model, k: Constants, shape: Table, w: compute.Work, learns: Trai
     vision = w.vision * (1 + tower + learns.tower) + w.merger * (1 + learns.projection + (merger or tower))
     extra = {"mtp": both * (w.mtp + w.loss), "loss": both * w.loss, "vision": vision}
     each = {**layers, **extra}
-    return {name: seconds[shape.inverse] for name, seconds in each.items()}
+    return {name: seconds[..., shape.inverse] for name, seconds in each.items()}
 
 
 def once(hw: Hardware, t: Table, gpus: int, n: Counts) -> dict[str, Prices]:
@@ -216,7 +204,7 @@ def _layers(
 ) -> None:
     at = shape.inverse
     full = t.has("recompute", BIT["full"])
-    transfer, block, normed = wires[0][at], wires[1][at], wires[2][at] * (1.0 + full)
+    transfer, block, normed = wires[0][..., at], wires[1][..., at], wires[2][..., at] * (1.0 + full)
     split, (launch, idle) = _split_blocks(m, adapter), host
     twice = _repeated_blocks(m, t, split)
     none = np.zeros(len(at))
@@ -224,7 +212,7 @@ def _layers(
         busy = out["compute"][name]
         sent, alone = communication.exposed(hw, t, transfer, busy) if name in with_experts(m) else (none, none)
         over_tp = block * (split[name] + 2 / 5 * twice[name]) + normed
-        others, copies = (over_tp, wires[3][name][at]), moved.get(name, none)
+        others, copies = (over_tp, wires[3][name][..., at]), moved.get(name, none)
         paired, single = (
             (busy, again[name], exposed, *others, np.maximum(copies - exposed, 0.0)) for exposed in (sent, alone)
         )
@@ -238,7 +226,7 @@ def _again(m: Model, t: Table, shape: Table, w: compute.Work) -> Prices:
     """Return the recomputed seconds by kind of layer, computed once for each shape and recompute set."""
     keyed = Table({"shape": shape.inverse, "recompute": t["recompute"]}, shape.inverse).narrow(("shape", "recompute"))
     parts = compute.recomputed(m, w.take(keyed["shape"]), keyed)
-    return {name: seconds[keyed.inverse] for name, seconds in parts.items()}
+    return {name: seconds[..., keyed.inverse] for name, seconds in parts.items()}
 
 
 def _optimizer(hw: Hardware, t: Table, gpus: int, n: Counts) -> Prices:
@@ -252,12 +240,12 @@ def _optimizer(hw: Hardware, t: Table, gpus: int, n: Counts) -> Prices:
 
 
 def matrix(m: Model, prices: Mapping[str, Prices], parts: tuple[str, ...], rows: int) -> Floats:
-    """Add the named parts: (features, rows)."""
-    names = of_time(m)
-    out = np.zeros((len(names), rows))
-    for part in parts:
-        for name, column in prices[part].items():
-            out[names.index(name)] += column
+    """Add the named parts: (features, rows), or (machines, features, rows) for several machines."""
+    names, columns = of_time(m), [pair for part in parts for pair in prices[part].items()]
+    machines = np.broadcast_shapes(*(np.shape(column)[:-1] for _, column in columns))
+    out = np.zeros((*machines, len(names), rows))
+    for name, column in columns:
+        out[..., names.index(name), :] += column
     return out
 
 

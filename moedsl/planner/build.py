@@ -116,7 +116,7 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
         allowed=tuple(Allowed(a.rule, a.because) for a in p.allows.values()),
         measured=tuple(_measured(r, env) for r in p.of("measured") if _resembles(r, env)),
         diagnostics=[to_json(d, sources) for d in diagnostics],
-        alternatives=tuple(_alternative(chosen, r, row, known.is_close(r.codes)) for r in chosen.solution.rows[1:]),
+        alternatives=_alternatives(chosen, chosen.solution.rows[1:], row, known),
         rebalanced=_rebalanced(chosen, row),
         shipped=recipe and recipe.replace(against_plan=_told(recipe, row, known)),
         steps=tuple(_step(chosen, g, r, row) for g, r in chosen.steps),
@@ -424,11 +424,20 @@ def _rebalanced(chosen: Chosen, row: Row) -> Alternative | None:
     if balanced is None:
         return None
     text, other = balanced
-    return _alternative(chosen, other, row).replace(changes={"pipeline_layout": text})
+    (alternative,) = _alternatives(chosen, [other], row, None)
+    return alternative.replace(changes={"pipeline_layout": text})
 
 
-def _alternative(chosen: Chosen, other: Row, row: Row, close: bool = False) -> Alternative:
-    both = chosen.compiled.table([{**r.codes, **r.prices} for r in (row, other)])
-    left = sorted(law.rule.id for law in chosen.compiled.advice if law.holds(both).tolist() == [True, False])
-    changes, rate, peak = _changes(chosen, other, row), useful.rate(chosen, other), other.peak_memory / GIB
-    return Alternative(changes, tuple(left), other.step_time, rate, peak, against(other, row, close))
+def _alternatives(
+    chosen: Chosen, others: Sequence[Row], row: Row, known: interval.Known | None
+) -> tuple[Alternative, ...]:
+    """Other layouts with the advice that they leave; without `known` the estimate can tell all steps."""
+    table = chosen.compiled.table([{**r.codes, **r.prices} for r in (row, *others)])
+    followed = [(law.rule.id, *law.holds(table).tolist()) for law in chosen.compiled.advice]
+    out = list[Alternative]()
+    for i, other in enumerate(others):
+        left = sorted(id for id, mine, *its in followed if mine and not its[i])
+        close, rate = known is not None and known.is_close(other.codes), useful.rate(chosen, other)
+        changes, peak = _changes(chosen, other, row), other.peak_memory / GIB
+        out.append(Alternative(changes, tuple(left), other.step_time, rate, peak, against(other, row, close)))
+    return tuple(out)

@@ -9,6 +9,7 @@ from moedsl.classes.fields import evolve
 from moedsl.megatron.recipes import LIKE
 from moedsl.rules.effects import EXPERIMENT, of_rules
 from moedsl.schema import axes
+from moedsl.solver.question import Question
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen, solve
 from moedsl.solver.table import Row
@@ -36,6 +37,6 @@ def _without(chosen: Chosen, row: Row, axis: str) -> Row | None:
     same = {n: problem.values[n] for n in ("seq", "global_batch")}
     free = evolve(p, pins={a: pin for a, pin in p.pins.items() if a != axis})
     other = solve(free, problem.gpus, keep=0, must_fit=chosen.must_fit, **same)
-    query = TopK(1, limit=row.keys)
-    Search(other.compiled, other.cost, 1).fill([query])
+    query = TopK(1, Question(but=row.codes), row.keys)
+    Search(other.compiled, other.cost, 1, near=chosen.search).fill([query])
     return next((r for r in query.rows if r.codes[axis] != row.codes[axis]), None)

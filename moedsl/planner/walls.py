@@ -14,7 +14,7 @@ import numpy as np
 
 from moedsl.classes.fields import frozen
 from moedsl.cost.compute import RATE
-from moedsl.planner.model.estimate import Estimate
+from moedsl.planner.model.estimate import Estimate, Stage
 from moedsl.planner.model.walls import (
     BoughtBack,
     CommunicationWall,
@@ -54,6 +54,7 @@ slowest expert group as dp, in whose reduction it shows."""
 HOST = ("launch", "step_overhead")
 BACK = tuple(n for n in axes.HELD if not axes.BY_NAME[n].is_format)
 """Axes that save memory."""
+GRAPHS = "cuda_graph"
 
 
 def walls(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Estimate) -> Walls:
@@ -88,9 +89,10 @@ def note(r: Rule, env: Mapping[str, Any]) -> Note:
 def _memory(chosen: Chosen, row: Row, estimate: Estimate) -> MemoryWall:
     """The share of capacity at the peak, the memory that policies save, and the time that they cost."""
     m = estimate.memory
-    bought = [*_without(chosen, row, BACK), *_distributed(chosen, row)]
+    each = _without(chosen, row, (*BACK, GRAPHS))
+    graphs = [b for b in each if b.by == GRAPHS]
+    bought = [*(b for b in each if b.by != GRAPHS), *_distributed(chosen, row, m.stages)]
     paid = sum(max(b.paid_s, 0.0) for b in bought)
-    graphs = _without(chosen, row, ("cuda_graph",))
     return MemoryWall(
         share=m.peak_gib / m.visible_gib,
         bought_back=tuple(bought),
@@ -120,17 +122,17 @@ def _without(chosen: Chosen, row: Row, names: Sequence[str]) -> list[BoughtBack]
     ]
 
 
-def _distributed(chosen: Chosen, row: Row) -> Iterator[BoughtBack]:
+def _distributed(chosen: Chosen, row: Row, stages: Sequence[Stage]) -> Iterator[BoughtBack]:
     """What the distributed optimizer saves on the most loaded stage; it moves as many bytes as an all-reduce."""
     if axes.BY_NAME["sharding"].decode(row.codes["sharding"]) != "optimizer":
         return
-    stage = max(chosen.cost.memory_report(row.codes), key=lambda s: s.total)
+    stage = max(stages, key=lambda s: s.total_gib)
     gpus, codes = chosen.problem.gpus, row.codes
     dense, expert = (codes[a] * codes["pp"] * b / gpus for a, b in (("tp", 1), ("etp", codes["ep"])))
-    held = stage.params * dense + stage.expert_params * expert
-    whole = stage.optimizer / held * (stage.params + stage.expert_params) if held else 0.0
-    if whole > stage.optimizer:
-        yield BoughtBack("sharding", "optimizer", (whole - stage.optimizer) / GIB, 0.0)
+    held = (stage.params - stage.expert_params) * dense + stage.expert_params * expert
+    whole = stage.optimizer_gib / held * stage.params if held else 0.0
+    if whole > stage.optimizer_gib:
+        yield BoughtBack("sharding", "optimizer", whole - stage.optimizer_gib, 0.0)
 
 
 def _communication(estimate: Estimate) -> CommunicationWall:

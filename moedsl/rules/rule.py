@@ -140,6 +140,11 @@ class Rules(tuple[Rule, ...]):
         return {}
 
     @cached_property
+    def compiled(self) -> list[tuple[Any, Any]]:
+        """What the solver makes of them for some facts, newest first."""
+        return []
+
+    @cached_property
     def _needs(self) -> dict[frozenset[str], frozenset[str]]:
         return {}
 

@@ -21,6 +21,8 @@ from moedsl.solver.table import Mask, Row, Table, as_mask
 from moedsl.syntax import ast
 
 TIME = "step_time"
+KEPT = 4
+"""The problems of a run whose laws are kept: its searches with other pins have the same facts."""
 
 
 @frozen
@@ -142,13 +144,22 @@ def compile_problem(problem: Problem, functions: Mapping[str, Callable[..., Colu
     """Compile every rule, except rules whose condition is never true and those that the user allows. `functions` are
     the typed functions of the problem."""
     p, lets = problem.program, _lets(problem.program, functions)
+    kept, facts = p.rules.compiled, (problem.codes, p.allows.keys(), p.pipeline_layout)
+    laws = next((laws for known, laws in kept if known == facts), None)
+    if laws is None:
+        laws = _laws(problem, lets)
+        kept[:] = [(facts, laws), *kept[: KEPT - 1]]
+    return Compiled(problem, lets, p.rules.let_needs, *laws)
+
+
+def _laws(problem: Problem, lets: Mapping[str, Evaluate]) -> tuple[tuple[Law, ...], ...]:
+    """The laws, the advice, the wishes, and the keys of the rank."""
+    p = problem.program
     make = _Maker(p.rules, Table({}, problem.codes, lets))
     requires = [r for r in p.of("require") if r.id not in p.allows]
     prefers = [r for r in p.of("prefer") if r.id not in p.allows]
-    return Compiled(
-        problem, lets, p.rules.let_needs, make.laws(requires), make.laws([r for r in prefers if not r.wish]),
-        make.laws([r for r in prefers if r.wish]), make.keys(p.of("rank")),
-    )  # fmt: skip
+    advice, wishes = (make.laws([r for r in prefers if r.wish == wish]) for wish in (False, True))
+    return make.laws(requires), advice, wishes, make.keys(p.of("rank"))
 
 
 def time_limits(problem: Problem, functions: Mapping[str, Callable[..., Column]]) -> list[Law]:

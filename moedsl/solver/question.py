@@ -15,12 +15,14 @@ from moedsl.solver.table import Mask, Row, Table, as_mask
 
 @frozen
 class Question:
-    """Ask for the best layout: `only` fixes axes or lets, `law` must hold, `dropped` advice does not count."""
+    """Ask for the best layout: `only` fixes axes or lets, `law` must hold, `dropped` advice does not count, and `but`
+    is no answer."""
 
     only: Mapping[str, int] = field(factory=dict)
     """Values of axes, or of lets that read only meshes."""
     law: Law | None = None
     dropped: str | None = None
+    but: Mapping[str, int] | None = None
 
     def rows(self, table: Table, known: frozenset[str] | None = None) -> Mask:
         """A mask of the rows that may answer it, judged by the `known` axes, or by all if None."""
@@ -31,6 +33,12 @@ class Question:
         if self.law is not None and (known is None or self.law.needs <= known):
             keep &= self.law.holds(table)
         return keep
+
+    def others(self, table: Table) -> Mask:
+        """A mask of the rows that are not `but`."""
+        if self.but is None:
+            return np.ones(table.rows, dtype=bool)
+        return np.logical_or.reduce([table.axes[name] != code for name, code in self.but.items()])
 
 
 @frozen

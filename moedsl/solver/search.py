@@ -79,16 +79,27 @@ class Search:
     keep: int
     like: Search | None = field(default=None, eq=False, repr=False)
     """A search of the same space under other laws on prices; its tables are used again."""
+    near: Search | None = field(default=None, eq=False, repr=False)
+    """A search under the same laws; its meshes or its policies are used again if their domains are equal."""
 
     @cached_property
     def legal(self) -> Table:
         """Every mesh that obeys the laws on meshes."""
-        return mesh_table(self.c) if self.like is None else self.like.legal
+        other = self.like or self._with_same(MESH)
+        return mesh_table(self.c) if other is None else other.legal
 
     @cached_property
     def policies(self) -> Table:
         """Every combination of policies that obeys the laws on policies."""
-        return policy_table(self.c, HELD + MOVED) if self.like is None else self.like.policies
+        other = self.like or self._with_same(HELD + MOVED)
+        return policy_table(self.c, HELD + MOVED) if other is None else other.policies
+
+    def _with_same(self, names: Iterable[str]) -> Search | None:
+        """The search nearby, if its domains of some axes are those of this one."""
+        if self.near is None or self.near.c.laws is not self.c.laws:
+            return None
+        mine, its = self.c.problem.domains, self.near.c.problem.domains
+        return self.near if all(np.array_equal(mine[n], its[n]) for n in names) else None
 
     @cached_property
     def _settled(self) -> dict[str, int]:
@@ -413,7 +424,7 @@ class Search:
         """Price the rows of `_held` with every other policy and add the best of each mesh to the top k."""
         if not held.rows:
             return 0
-        table = self._moved(held, policies, self._slowest(queries))
+        table = self._moved(held, policies, self._slowest(queries), queries)
         asked = [k.question.law for k in queries if k.question.law is not None]
         table = self._within_memory(table, [n for n in memory_of(asked) if n not in self.c.memory_read], [])
         if not table.rows:
@@ -449,10 +460,13 @@ class Search:
         held = part.with_columns(mesh=np.arange(part.rows)).times(combinations_of(policies, HELD))
         return self._allowed(held, self._between((*MESH, *self._settled), HELD))
 
-    def _moved(self, held: Table, policies: Table, slowest: float = np.inf) -> Table:
+    def _moved(self, held: Table, policies: Table, slowest: float = np.inf, queries: Sequence[TopK] = ()) -> Table:
         """Combine the rows of `_held` with every other policy, and price those that obey all laws in time."""
         table = held.times(combinations_of(policies, MOVED))
-        return self._priced(obeying(table, self._between((*MESH, *HELD, *self._settled), MOVED)), slowest)
+        table = obeying(table, self._between((*MESH, *HELD, *self._settled), MOVED))
+        if queries:
+            table = table.take(any_of([k.question.others(table) for k in queries]))
+        return self._priced(table, slowest)
 
     def _slowest(self, queries: Sequence[TopK]) -> float:
         """Seconds above which no row can enter a top k, if the first key is the time or the score."""
@@ -488,21 +502,27 @@ class Search:
         return [w for w in laws if not w.needs <= {*bound} and not w.needs <= {*grown}]
 
     def _priced(self, table: Table, slowest: float = np.inf) -> Table:
-        """Price rows by what rules read, and keep those that obey the laws on prices; memory first, because it refuses
-        most."""
+        """Price rows by what rules read, and keep those that obey the laws on prices; first what refuses most: a step
+        that is too long, else the memory."""
         laws = [w for w in self.c.laws if w.priced]
         by_memory = [w for w in laws if not w.needs & {"step_time", "score"}]
         judged = [n for n in self.c.memory_read if any(n in w.needs for w in by_memory)]
-        table = self._within_memory(table, judged, by_memory)
-        if not table.rows:
-            return table
-        time = self.prices.time(table)
-        keep = np.isfinite(time) & (time <= slowest)
-        table = table.take(keep).with_columns(step_time=time[keep])
+        if np.isfinite(slowest):
+            table = self._within_memory(self._in_seconds(table, slowest), judged, by_memory)
+        else:
+            table = self._in_seconds(self._within_memory(table, judged, by_memory), slowest)
         table = self._within_memory(table, [n for n in self.c.memory_read if n not in judged], [])
         if not table.rows:
             return table
         return obeying(self._scored(table), [w for w in laws if w.needs & {"step_time", "score"}])
+
+    def _in_seconds(self, table: Table, slowest: float) -> Table:
+        """Add the step time to the rows, and keep those that take at most so long."""
+        if not table.rows:
+            return table
+        time = self.prices.time(table)
+        keep = np.isfinite(time) & (time <= slowest)
+        return table.take(keep).with_columns(step_time=time[keep])
 
     def _within_memory(self, table: Table, names: Iterable[str], laws: Iterable[Law]) -> Table:
         """Add prices of memory to the rows, and keep those that obey some laws on them."""

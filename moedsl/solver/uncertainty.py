@@ -13,7 +13,7 @@ is known less well.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from math import exp
 from typing import Any
@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from moedsl.classes.fields import evolve, field, frozen
-from moedsl.cost.again import Again
 from moedsl.cost.estimate import Columns, Cost
 from moedsl.cost.rows import Floats
 from moedsl.schema.facts import Model
@@ -55,6 +54,7 @@ ADDED: Mapping[str, tuple[Mapping[str, float], str]] = {
     ),
 }  # fmt: skip
 """What differs from run to run: the constants of a step without it, and what it is."""
+WITHOUT = [without for without, _ in ADDED.values()]
 
 
 @frozen
@@ -148,22 +148,33 @@ def _seen(d: Mapping[str, Any]) -> Seen:
 
 def slopes(cost: Cost, cols: Columns, base: Floats, moves: Mapping[str, float]) -> Floats:
     """Return d log(step) / d log(constant) by row and constant, each moved so far; `base` are the steps."""
-    k, out, parts = cost.hardware.constants, np.empty((len(base), len(moves))), [*cost.timed(cols, Again)]
-    cost.time_of(parts)  # what each part reads
-    for i, (name, move) in enumerate(moves.items()):
-        out[:, i] = np.log(_with(cost, {name: getattr(k, name) * exp(move)}).time_of(parts) / base) / move
-    return out
+    return _slopes(_with_each(cost, cols, _moved(cost, moves)), base, moves)
+
+
+def _moved(cost: Cost, moves: Mapping[str, float]) -> list[Mapping[str, float]]:
+    return [{name: getattr(cost.hardware.constants, name) * exp(move)} for name, move in moves.items()]
+
+
+def _slopes(steps: Floats, base: Floats, moves: Mapping[str, float]) -> Floats:
+    return np.log(steps / base[:, None]) / [*moves.values()]
 
 
 def added(cost: Cost, cols: Columns, base: Floats) -> Floats:
     """Return the share of the step that each of `ADDED` adds, by row."""
-    parts = [*cost.timed(cols)]
-    return np.stack([1 - _with(cost, without).time_of(parts) / base for without, _ in ADDED.values()], axis=1)
+    return _added(_with_each(cost, cols, WITHOUT), base)
 
 
-def _with(cost: Cost, constants: Mapping[str, float]) -> Cost:
+def _added(without: Floats, base: Floats) -> Floats:
+    return 1 - without / base[:, None]
+
+
+def _with_each(cost: Cost, cols: Columns, changes: Sequence[Mapping[str, float]]) -> Floats:
+    """Return the steps with each change of the constants, by row and change; all changes are priced at once."""
     hardware = cost.hardware
-    return evolve(cost, hardware=evolve(hardware, constants=evolve(hardware.constants, **constants)))
+    names = dict.fromkeys(name for change in changes for name in change)
+    each = {n: np.array([[change.get(n, getattr(hardware.constants, n))] for change in changes]) for n in names}
+    machines = evolve(hardware, constants=evolve(hardware.constants, **each))
+    return evolve(cost, hardware=machines).time(cols).T
 
 
 def leaning(cost: Cost, cols: Columns, base: Floats) -> Floats:
@@ -174,7 +185,9 @@ def leaning(cost: Cost, cols: Columns, base: Floats) -> Floats:
     """
     seen = known()[0][cost.hardware.arch]
     moves = {name: -float(spread) for name, spread in zip(seen.names, seen.spread, strict=True)}
-    return np.hstack([slopes(cost, cols, base, moves), added(cost, cols, base)])
+    steps = _with_each(cost, cols, [*_moved(cost, moves), *WITHOUT])
+    moved, without = np.hsplit(steps, [len(moves)])
+    return np.ascontiguousarray(np.hstack([_slopes(moved, base, moves), _added(without, base)]))
 
 
 def loads(cost: Cost, slope: Floats) -> Floats:

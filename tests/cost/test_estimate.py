@@ -74,6 +74,32 @@ def test_columns_say_what_the_reports_say(key, gpu):
         assert min(report.values()) >= 0
 
 
+OF_EACH_KIND = {
+    "gqa": "qwen3_30b_a3b", "mla": "deepseek_v3", "sparse": "glm52_744b", "hybrid": "nemotron_3_nano",
+    "delta net": "qwen3_next_80b_a3b", "window": "mimo_v2_flash", "vision": "qwen3_vl_30b_a3b",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", [*OF_EACH_KIND.values()], ids=[*OF_EACH_KIND])
+def test_several_machines_at_once_are_each_of_them_alone(key):
+    """Each constant of a machine moved, few rows and many: what is many is made unique before it is priced."""
+    cost, (few, many) = Cost(model(key), hardware("gb200"), 512, 4096, 2048), (rows(n, seed=3) for n in (20, 400))
+    k = cost.hardware.constants
+    names = [c.name for c in k.known.values() if getattr(k, c.name) > 0]
+    moved = {n: np.array([[getattr(k, n) * (0.9 if n == other else 1.0)] for other in names]) for n in names}
+    at_once, many_at_once = (_on(cost, **moved).time(cols) for cols in (few, many))
+    assert many_at_once.shape == (len(names), 400)
+    for i, name in enumerate(names):
+        alone = _on(cost, **{name: getattr(k, name) * 0.9})
+        assert at_once[i].tolist() == alone.time(few).tolist(), name
+    assert many_at_once[-1].tolist() == alone.time(many).tolist()
+    assert (at_once != cost.time(few)).any(axis=1).sum() > 20
+
+
+def _on(cost, **constants):
+    return evolve(cost, hardware=evolve(cost.hardware, constants=evolve(cost.hardware.constants, **constants)))
+
+
 def raised(cols, **codes):
     return {**cols, **{k: np.full_like(cols["pp"], v) for k, v in codes.items()}}
 

@@ -41,7 +41,7 @@ REVIEWED = {
         0.6: "a weight by which layouts are balanced, which no estimate reads",
         20_000: "a limit of a text",
     },
-    "rows.py": {100_000: "rows of a chunk", 4096: "a size of a table"},
+    "rows.py": {100_000: "rows of a chunk", 256: "rows that are not made unique", 4096: "a size of a table"},
     "segments.py": {1e-9: "a tolerance"},
     "sharded.py": {1e9: "a default of Megatron FSDP"},
     "sparse.py": {64: "heads that FlashMLA works on", 30: "a power of two, of cuDNN's", 31: "the same"},

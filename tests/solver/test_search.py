@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import hypothesis.strategies as st
@@ -24,6 +25,7 @@ from moedsl.solver.question import Question
 from moedsl.solver.search import Search, Solution, memory_prices
 from moedsl.solver.solve import make_cost
 from moedsl.solver.space import mesh_table, policy_table
+from moedsl.solver.table import Mask, Table
 from moedsl.solver.top_k import TopK
 from tests.helpers import rotation
 from tests.helpers.fake_prices import FakePrices
@@ -81,7 +83,10 @@ FEW = (
 
 def _search(text: str) -> Search:
     p = program(text)
-    problem = lower(p, p.gpus or 8)
+    return _search_of(lower(p, p.gpus or 8))
+
+
+def _search_of(problem: Problem) -> Search:
     cost = make_cost(problem)
     return Search(compile_problem(problem, {"has_layout": cost.has_layout}), cost, KEEP)
 
@@ -105,6 +110,28 @@ def test_no_row_is_better_than_its_bound(text: str) -> None:
         assert np.all(more[np.isfinite(more)] <= 1), (name, _worst(rows, -more))
     for key, bound in zip(search._keys(rows), bounds, strict=True):
         assert np.all(key >= bound[rows["mesh"]] - 1e-12 * np.abs(key)), _worst(rows, key / bound[rows["mesh"]])
+
+
+@pytest.mark.parametrize("pin", ["tp=2", "recompute=full"])
+def test_a_search_without_a_pin_uses_the_tables_of_the_one_with_it(pin: str) -> None:
+    """A layout that is no answer is left out before it is priced; a law that refuses it alone does so afterwards."""
+    p = program(f"qwen3_30b_a3b\nh100 x 16\nthroughput first\npin {pin}\n")
+    pinned, free = (_search_of(lower(q, 16)) for q in (p, evolve(p, pins={})))
+    row = pinned.run().rows[0]
+    near = Search(free.c, free.prices, 1, near=pinned)
+    other = evolve(free.c.ranks[0], needs=frozenset(row.codes), value=lambda t: ~_is(t, row.codes))
+    asked, by_law = TopK(1, Question(but=row.codes), row.keys), TopK(1, Question(law=other), row.keys)
+    near.fill([asked])
+    free.fill([by_law])
+    assert [(r.codes, r.keys) for r in asked.rows] == [(r.codes, r.keys) for r in by_law.rows] != []
+    same = "policies" if pin.startswith("tp") else "legal"
+    assert getattr(near, same) is getattr(pinned, same)
+    changed = "legal" if same == "policies" else "policies"
+    assert getattr(near, changed).rows == getattr(free, changed).rows > getattr(pinned, changed).rows
+
+
+def _is(table: Table, codes: Mapping[str, int]) -> Mask:
+    return np.logical_and.reduce([np.equal(table[name], code) for name, code in codes.items()])
 
 
 @pytest.mark.parametrize("text", rotation.some("questions", WIDE[:5], 1))

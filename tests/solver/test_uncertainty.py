@@ -43,8 +43,7 @@ def test_the_file_is_of_the_constants_and_the_runs(published: list[Measured]) ->
 
 
 @pytest.mark.parametrize("id", ["m0000", "m0288"])
-def test_a_part_that_reads_no_moved_constant_is_not_priced_again(published: list[Measured], id: str) -> None:
-    """The slopes are those of a whole estimate with each constant moved."""
+def test_constants_that_are_moved_at_once_are_each_moved_alone(published: list[Measured], id: str) -> None:
     r = one(published, id)
     k, base = r.cost.hardware.constants, r.cost.time(r.row)
     names = [c.name for c in k.known.values() if getattr(k, c.name) > 0]

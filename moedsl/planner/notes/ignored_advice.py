@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import isnan
 
 from moedsl.cost.bounds import FITS, fits, verdict
 from moedsl.diagnostics.model import Diagnostic, note, warning
@@ -52,7 +53,8 @@ ROUNDING = 1e-9
 def idle_advice(chosen: Chosen) -> list[Diagnostic]:
     """Note each advice that led to a layout that may not fit, if another policy FITS and is as fast."""
     row = chosen.solution.rows[0]
-    if fits(chosen.cost, row.codes):
+    spare = row.prices["spare_memory"]
+    if fits(chosen.cost, row.codes) if isnan(spare) else spare >= 0:
         return []
     first: dict[str, tuple[Law, Neighbour]] = {}
     for n in _as_fast(chosen, row):
