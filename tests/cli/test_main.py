@@ -286,8 +286,10 @@ BYTES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("command", ["plan", "check", "compile"])
-@pytest.mark.parametrize("kind", BYTES)
+READ_AS = [(kind, command) for kind in BYTES for command in ("plan", "check", "compile")]
+
+
+@pytest.mark.parametrize(("kind", "command"), rotation.one_of_each("bytes", READ_AS, lambda case: case[0]))
 def test_bad_bytes(run: Any, tmp_path: Path, kind: str, command: str) -> None:
     file, out = tmp_path / "run.moe", tmp_path / "out"
     file.write_bytes(BYTES[kind])
