@@ -7,7 +7,6 @@ import pytest
 
 from tests.helpers import rotation
 
-
 PUBLISHED = {  # the long-context document's layouts
     "long_deepseek_v3_128k": ("h100", 131072, 256, {"tp": 1, "cp": 32, "ep": 32, "pp": 8, "vpp": 4, "edp": 1}),
     "long_deepseek_v3_256k": ("h100", 262144, 512, {"tp": 1, "cp": 64, "ep": 32, "pp": 8, "vpp": 4, "edp": 2}),
