@@ -66,7 +66,7 @@ def test_regenerating_leaves_no_difference(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(ROOT)
     texts = "".join(path.read_text(encoding="utf-8") for path in make_docs.documents())
     shown = {found["command"]: found["output"] for found in make_docs.BLOCK.finditer(texts)}
-    drawn, output_of = {*rotation.some("printed", [*shown], 8)}, make_docs.output_of
+    drawn, output_of = {*rotation.some("printed", [*shown], 5)}, make_docs.output_of
     monkeypatch.setattr(make_docs, "output_of", lambda word: output_of(word) if word in drawn else shown[word])
     for path, text in make_docs.regenerated():
         assert path.read_text(encoding="utf-8") == text, f"{path.name} is stale: run tools/make_docs.py"
