@@ -32,7 +32,7 @@ POLICY = ("dispatcher", "recompute", "offload", "cuda_graph", "ep_overlap")
 
 def block() -> str:
     """Write the table as Markdown."""
-    return "\n\n".join(_compared(name) for name in RUNS) + "\n"
+    return "\n\n".join(compared(name) for name in RUNS) + "\n"
 
 
 @cache
@@ -55,7 +55,8 @@ def _plan(p: Program) -> Plan:
     return make_plan(chosen, [], {})
 
 
-def _compared(name: str) -> str:
+def compared(name: str) -> str:
+    """Write the table of one example as Markdown."""
     theirs, ours = plans(name)
     lines = [f"### `examples/{name}.moe`", "", "| | document | chosen | |", "| --- | --- | --- | --- |"]
     lines += [f"| {n} | {a} | {b} | {why} |" for n, a, b, why in (*_layout(theirs, ours), *_prices(theirs, ours))]

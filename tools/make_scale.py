@@ -48,16 +48,20 @@ cluster large {{
 """
 
 
+def moedsl(folder: Path, *words: str) -> None:
+    """Run a command in a folder, in a process of its own."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-m", "moedsl", *words], cwd=folder, env=env, check=True, capture_output=True)
+
+
 @cache
 def written(gpus: int) -> tuple[dict[str, Any], dict[str, int], float]:
     """Compile the run with its launch: the plan, the bytes of each file, and the seconds of a core."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "run.moe").write_text(PROGRAM.format(gpus=gpus, batch=4 * gpus), encoding="utf-8")
-        command = [sys.executable, "-m", "moedsl", "compile", "run.moe", "-o", "out", "--emit", "launch"]
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        subprocess.run([*command, "--cluster", "large"], cwd=folder, env=env, check=True, capture_output=True)
+        moedsl(folder, "compile", "run.moe", "-o", "out", "--emit", "launch", "--cluster", "large")
         seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
         sizes = {f: (folder / "out" / f).stat().st_size for f in FILES}
         return json.loads((folder / "out/plan.json").read_text(encoding="utf-8")), sizes, seconds
@@ -116,29 +120,41 @@ def chained(plan: Mapping[str, Any], hours: float) -> float:
 
 def sections() -> dict[str, str]:
     """Each table by its heading; those of FIXED do not depend on the machine."""
-    runs = {gpus: written(gpus) for gpus in GPUS}
-    plans = {gpus: plan for gpus, (plan, _, _) in runs.items()}
-    made: list[Row] = [("GPUs", "ranks", "nodes", *FILES, "seconds of a core")]
-    kept: list[Row] = [
-        ("GPUs", "one checkpoint", "failures every", "saves every", "goodput", "on the clock", "best on the clock")
-    ]
-    chains: list[Row] = [("GPUs", "one job", "jobs of 24 h", "jobs of 4 h")]
-    for gpus, (plan, sizes, seconds) in runs.items():
-        c, nodes = plan["checkpoints"], gpus // plan["device"]["gpus_per_node"]
-        held, times = by_clock(plan)
-        files = [f"{sizes[f] / 1000:.1f} kB" for f in FILES]
+    made, kept, chains, ways = ([head] for head in HEADS.values())
+    for gpus in GPUS:
+        plan, sizes, seconds = written(gpus)
+        nodes, files = gpus // plan["device"]["gpus_per_node"], [f"{sizes[f] / 1000:.1f} kB" for f in FILES]
         made.append((f"{gpus:,}", f"{gpus:,}", f"{nodes:,}", *files, f"{seconds:.1f}"))
-        saves = f"{c['interval_steps']} steps, {duration(c['interval_s'])}"
-        shares = (f"{c['goodput']['trains']:.1%}", f"{held:.1%}", f"{times:g} times")
-        kept.append((f"{gpus:,}", size(c["size_gb"]), duration(c["failure_every_s"]), saves, *shares))
-        chains.append((f"{gpus:,}", f"{held:.1%}", *(f"{chained(plan, h):.1%}" for h in (24, 4))))
-    ways: list[Row] = [(f"{GPUS[-1]:,} GPUs", "goodput", "on the clock")]
-    for what, how in remedies(plans[GPUS[-1]]):
-        best = best_of(how)
-        ways.append((what, f"{formula(best):.1%}", f"{goodput(best, MONTHS, SEED):.1%}"))
-    return {n: table(rows) for n, rows in zip(("Launch", *FIXED), (made, kept, chains, ways), strict=True)}
+        for rows, row in zip((kept, chains), trains(gpus), strict=True):
+            rows.append(row)
+    ways += [helped(*way) for way in remedies(written(GPUS[-1])[0])]
+    return {n: table(rows) for n, rows in zip(HEADS, (made, kept, chains, ways), strict=True)}
 
 
+def trains(gpus: int) -> tuple[Row, Row]:
+    """The goodput of a run, and that of its chains of jobs."""
+    plan, _, _ = written(gpus)
+    c, (held, times) = plan["checkpoints"], by_clock(plan)
+    saves = f"{c['interval_steps']} steps, {duration(c['interval_s'])}"
+    shares = (f"{c['goodput']['trains']:.1%}", f"{held:.1%}", f"{times:g} times")
+    kept = (f"{gpus:,}", size(c["size_gb"]), duration(c["failure_every_s"]), saves, *shares)
+    return kept, (f"{gpus:,}", f"{held:.1%}", *(f"{chained(plan, h):.1%}" for h in (24, 4)))
+
+
+def helped(what: str, how: Training) -> Row:
+    """The goodput with a remedy and its best interval."""
+    best = best_of(how)
+    return what, f"{formula(best):.1%}", f"{goodput(best, MONTHS, SEED):.1%}"
+
+
+HEADS: Mapping[str, Row] = {
+    "Launch": ("GPUs", "ranks", "nodes", *FILES, "seconds of a core"),
+    "Goodput": (
+        "GPUs", "one checkpoint", "failures every", "saves every", "goodput", "on the clock", "best on the clock",
+    ),
+    "Chains of jobs": ("GPUs", "one job", "jobs of 24 h", "jobs of 4 h"),
+    "What helps": (f"{GPUS[-1]:,} GPUs", "goodput", "on the clock"),
+}  # fmt: skip
 FIXED = ("Goodput", "Chains of jobs", "What helps")
 """The sections whose tables do not depend on the machine."""
 

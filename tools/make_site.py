@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from shutil import copy, copytree, ignore_patterns
 
@@ -42,6 +43,11 @@ def _pages() -> list[tuple[Path, str]]:
     return [(path, _name(path)) for path in paths]
 
 
+@cache
+def _targets() -> dict[Path, str]:
+    return {path.resolve(): name for path, name in _pages()}
+
+
 def _name(path: Path) -> str:
     return PAGES.get(path.relative_to(ROOT).as_posix(), path.name)
 
@@ -57,8 +63,7 @@ def _on_site(path: Path) -> str:
 def _linked(link: re.Match[str], page: Path) -> str:
     """Return a link to a page or picture of the site; what the site does not have is named without a link."""
     target, docs = (page.parent / link["path"]).resolve(), ROOT / "docs"
-    pages = {path.resolve(): name for path, name in _pages()}
-    name = pages.get(target) or (target.relative_to(docs).as_posix() if target.is_relative_to(docs) else None)
+    name = _targets().get(target) or (target.relative_to(docs).as_posix() if target.is_relative_to(docs) else None)
     return f"[{link['text']}]({name}{link['anchor'] or ''})" if name else link["text"]
 
 

@@ -14,7 +14,8 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from moedsl.calibrate.runs import Measured, batches, predicted
+from moedsl.calibrate.runs import Measured, batches, predicted, pricing
+from moedsl.cost.again import Afresh, Again
 from moedsl.schema.calibration import Constant, Constants, fitted
 
 Floats = NDArray[np.float64]
@@ -103,16 +104,18 @@ def _search(
     spread = np.array([c.spread for c in known])
     asked, measured = batches(runs), np.log([r.tokens or np.nan for r in runs])
 
-    def off(x: Floats) -> Floats:
-        return measured - np.log(predicted(asked, _constants(start, x)))
+    def asking(again: Callable[[], Again] = Afresh) -> Callable[[Floats], Floats]:
+        predicted = pricing(asked, again)
+        return lambda x: measured - np.log(predicted(_constants(start, x)))
 
     def residuals(off: Floats, x: Floats) -> Floats:
         return np.concatenate([weights / EXACT * off, (x - x0) / spread])
 
+    off = asking()
     o, damping, new = off(x), 1e-2, False
     for _ in range(STEPS):
         if slope is None:
-            slope, new = _slope(off, x, o, high), True
+            slope, new = _slope(asking(Again), x, high), True
         f, rows = residuals(o, x), np.vstack([(weights / EXACT)[:, None] * slope, np.diag(1 / spread)])
         square = rows.T @ rows
         step = np.linalg.solve(square + damping * np.diag(np.diag(square)), -rows.T @ f)
@@ -133,8 +136,9 @@ def _search(
     return x, slope
 
 
-def _slope(off: Callable[[Floats], Floats], x: Floats, o: Floats, high: Floats) -> Floats:
+def _slope(off: Callable[[Floats], Floats], x: Floats, high: Floats) -> Floats:
     """The Jacobian by forward differences; backward at the end of a range."""
+    o = off(x)
     out = np.empty((len(o), len(x)))
     for i in range(len(x)):
         step = 1e-3 if x[i] + 1e-3 <= high[i] else -1e-3

@@ -28,6 +28,8 @@ DETERMINED = 0.7
 BETTER = 0.9
 """The share of the error before that runs kept back may have left."""
 STEPS = 12
+STILL = 1e-6
+"""The share of a term's unit below which a step ends the search."""
 
 
 @frozen
@@ -117,5 +119,7 @@ def _search(runs: Sequence[Measured], start: Constants, terms: Sequence[str]) ->
             y[i] += step
             slope[:, i] = (off - _errors(runs, at(y)) / EXACT) / (step / unit[i])
         square = slope.T @ slope + np.eye(len(terms))
-        x = np.clip(x + unit * np.linalg.solve(square, slope.T @ off - (x - first) / unit), low, high)
+        before, x = x, np.clip(x + unit * np.linalg.solve(square, slope.T @ off - (x - first) / unit), low, high)
+        if np.all(np.abs(x - before) <= STILL * unit):
+            break
     return at(x), np.sqrt(np.diag(np.linalg.inv(square)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from moedsl.checker.program import Program
 from moedsl.compiler import compile_source
 from moedsl.cost import Cost
+from moedsl.cost.again import Afresh, Again
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.diagnostics.source import Source, Span
 from moedsl.schema.calibration import Constants
@@ -22,6 +23,8 @@ from moedsl.solver.solve import make_cost, solve
 from moedsl.support import foreign_json
 from moedsl.support.regular_file import text_of
 from moedsl.syntax import reader
+
+Speeds = NDArray[np.float64]
 
 
 @frozen
@@ -89,13 +92,24 @@ def _columns(rows: Sequence[Mapping[str, int]]) -> dict[str, NDArray[np.int64]]:
     return {name: np.array([row[name] for row in rows], np.int64) for name in rows[0]}
 
 
-def predicted(asked: Sequence[Batch], constants: Constants | None = None) -> NDArray[np.float64]:
+def predicted(asked: Sequence[Batch], constants: Constants | None = None) -> Speeds:
     """Estimate the tokens/s of a GPU for every run, in order."""
-    out = np.empty(sum(len(b.at) for b in asked))
-    for b in asked:
-        gpu = b.cost.hardware if constants is None else evolve(b.cost.hardware, constants=constants)
-        out[list(b.at)] = b.cost.tokens_per_second_per_gpu(evolve(b.cost, hardware=gpu).time(b.columns))
-    return out
+    return pricing(asked)(constants)
+
+
+def pricing(asked: Sequence[Batch], again: Callable[[], Again] = Afresh) -> Callable[[Constants | None], Speeds]:
+    """Return `predicted` of these runs. With `Again`, a later call prices only the parts that read a constant which the
+    first call had otherwise."""
+    timed = [[*b.cost.timed(b.columns, again)] for b in asked]
+
+    def predicted(constants: Constants | None) -> Speeds:
+        out = np.empty(sum(len(b.at) for b in asked))
+        for b, parts in zip(asked, timed, strict=True):
+            gpu = b.cost.hardware if constants is None else evolve(b.cost.hardware, constants=constants)
+            out[list(b.at)] = b.cost.tokens_per_second_per_gpu(evolve(b.cost, hardware=gpu).time_of(parts))
+        return out
+
+    return predicted
 
 
 def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:

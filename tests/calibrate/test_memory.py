@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from attrs import evolve
 
-from moedsl.calibrate.memory import fit_memory
+from moedsl.calibrate.memory import MemoryFit, fit_memory
 from moedsl.calibrate.runs import Measured, of_line
+from moedsl.cli.commands import calibrate
 from moedsl.cli.main import main
 from moedsl.diagnostics.source import Span
+from moedsl.schema.calibration import Constants
 from tests.helpers.paths import ROOT
 
 LAYOUTS = [
@@ -46,24 +49,31 @@ def run(text: str) -> Measured:
     return made
 
 
-def test_constants_move_to_those_that_made_the_peaks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_constants_move_to_those_that_made_the_peaks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error of runs that were kept back falls with that of the fit."""
-    lines = [line(i) for i in range(len(LAYOUTS))]
-    runs = [run(text) for text in lines]
-    found = fit_memory(runs, runs[0].cost.hardware.constants)
+    fits: list[tuple[Constants, MemoryFit]] = []
+
+    def fit(runs: Sequence[Measured], start: Constants) -> MemoryFit:
+        fits.append((start, fit_memory(runs, start)))
+        return fits[-1][1]
+
+    monkeypatch.setattr(calibrate, "fit_memory", fit)
+    file = tmp_path / "runs.jsonl"
+    file.write_text("\n".join(line(i) for i in range(len(LAYOUTS))))
+    assert main(["calibrate", str(file), "-o", str(tmp_path / "mine.moe")]) == 0
+    assert "on runs kept back" in capsys.readouterr().err
+    ((start, found),) = fits
+    assert found.runs == len(LAYOUTS)
     assert set(TRUTH) <= set(found.terms)
     assert found.errors is not None and found.helps
     before, fitted, kept_back = found.errors
     assert kept_back < 0.6 * before and fitted < 0.01
     assert found.moved
-    start = runs[0].cost.hardware.constants
     assert "loss_te" in found.moved
     for name in {*found.moved} & {*TRUTH}:
         assert abs(found.constants.stated(name) - TRUTH[name]) < abs(start.stated(name) - TRUTH[name]), name
-    file = tmp_path / "runs.jsonl"
-    file.write_text("\n".join(lines))
-    assert main(["calibrate", str(file), "-o", str(tmp_path / "mine.moe")]) == 0
-    assert "on runs kept back" in capsys.readouterr().err
     assert f"  {found.moved[0]} " in (tmp_path / "mine.moe").read_text()
     use = tmp_path / "run.moe"
     use.write_text(f'use "mine.moe"\n{RUN.format(micro=1, tp=1, recompute="none", seq=4096)}\n'.replace("; ", "\n"))

@@ -152,9 +152,10 @@ def test_what_another_command_plans_is_bounded(
     )
 
 
-MANY_RUNS = "qwen3_30b_a3b; h100 x 16; fit first\nrun r0 { seq 1k }\n" + "".join(
-    f"run r{i} from r{i - 1} {{ seq {i % 8 + 1}k }}\n" for i in range(1, 200)
-)
+def runs(count: int) -> str:
+    """A file of so many runs, each from the one before."""
+    others = (f"run r{i} from r{i - 1} {{ seq {i % 8 + 1}k }}\n" for i in range(1, count))
+    return "qwen3_30b_a3b; h100 x 16; fit first\nrun r0 { seq 1k }\n" + "".join(others)
 
 
 SOLVE = ("plan --json", "check --json", "explain", "what-if", "compile", "verify")
@@ -169,7 +170,7 @@ def test_many_runs_have_the_seconds_of_one_command(
 ) -> None:
     """Each run takes 0.02 s and more: no run alone takes too long."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "many.moe").write_text(MANY_RUNS)
+    (tmp_path / "many.moe").write_text(runs(200))
     word, *options = command.split()
     (tmp_path / "warm.moe").write_text("qwen3_30b_a3b; h100 x 16; require pp > 99")
     run(word, "warm.moe", *options)
@@ -205,7 +206,7 @@ def test_many_files_have_the_seconds_of_one_command(
 
 
 def test_one_run_of_many_needs_no_other(run: Any, tmp_path: Path) -> None:
-    (tmp_path / "many.moe").write_text(MANY_RUNS + "run none from r0 { require pp > 99 }")
+    (tmp_path / "many.moe").write_text(runs(20) + "run none from r0 { require pp > 99 }")
     code, stdout, _ = run("plan", str(tmp_path / "many.moe"), "--run", "r7")
     assert code == 0 and stdout.startswith("r7: ")
     code, stdout, _ = run("plan", str(tmp_path / "many.moe"), "--run", "r9", "--top", "1", "--json")
@@ -286,8 +287,10 @@ BYTES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("command", ["plan", "check", "compile"])
-@pytest.mark.parametrize("kind", BYTES)
+READ_AS = [(kind, command) for kind in BYTES for command in ("plan", "check", "compile")]
+
+
+@pytest.mark.parametrize(("kind", "command"), rotation.one_of_each("bytes", READ_AS, lambda case: case[0]))
 def test_bad_bytes(run: Any, tmp_path: Path, kind: str, command: str) -> None:
     file, out = tmp_path / "run.moe", tmp_path / "out"
     file.write_bytes(BYTES[kind])

@@ -20,6 +20,7 @@ from moedsl.diagnostics.render import PAINT
 from moedsl.diagnostics.source import Source
 from moedsl.diagnostics.visible import HIDDEN, visible
 from moedsl.report.page import page
+from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
 EVIL = "\x1b]52;c;ZXZpbA==\x07 \x9d8;; \u202eemag\u2066 \x7f \u2028\u202f\u200b\U000e0041 \x1b[1;36mgood\x1b[0m"
@@ -57,8 +58,10 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+SHOWN = [(name, stream) for name in COMMANDS for stream in (io.StringIO, Terminal)]
+
+
+@pytest.mark.parametrize(("name", "stream"), rotation.one_of_each("shown", SHOWN, lambda case: case[0]))
 def test_no_string_of_a_program_reaches_the_terminal(
     name: str, stream: type[io.StringIO], file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from unittest.mock import patch
 
 import numpy as np
@@ -17,6 +18,7 @@ from moedsl.solver.legal import satisfiable
 from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
 from moedsl.syntax import reader
+from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
 FILES = ("qwen3_235b_gb200_128k.moe", "deepseek_v3_h100.moe", "vlm_bring_up.moe")
@@ -27,6 +29,7 @@ RUNS = [
 ]
 
 
+@cache
 def program(name: str, text: str) -> Program:
     found = analysis.analyse(Source(name, text), reader.read)
     return found.programs[0]
@@ -37,8 +40,10 @@ def gpus(p: Program) -> int:
     return p.gpus or 16
 
 
-def alone(p: Program, axis: str) -> dict[str, bool]:
+@cache
+def alone(name: str, text: str, axis: str) -> dict[str, bool]:
     """For each value whether a layout obeys all laws at once with it."""
+    p = program(name, text)
     problem = lower(evolve(p, pins={a: pin for a, pin in p.pins.items() if a != axis}), gpus(p))
     compiled = compile_problem(problem, {"has_layout": make_cost(problem).has_layout})
     laws = [w for w in compiled.laws if not w.priced]
@@ -51,11 +56,11 @@ def alone(p: Program, axis: str) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("wide", [2, legal.WIDE])
-@pytest.mark.parametrize(("name", "text"), RUNS)
+@pytest.mark.parametrize(("name", "text"), rotation.some("legal", RUNS, 2), ids=lambda text: text.partition("\n")[0])
 def test_values_are_those_of_a_search_for_each(name: str, text: str, wide: int) -> None:
     """Also where so few rows are followed that most values have to be searched alone."""
     p = program(name, text)
     with patch.object(legal, "WIDE", wide):
         for axis in axes.AXES:
             offered = {v.text: v.legal for v in legal.values(p, axis.name, gpus(p), {})}
-            assert offered == alone(p, axis.name), axis.name
+            assert offered == alone(name, text, axis.name), axis.name

@@ -125,7 +125,8 @@ def test_texts_of_odd_parts(parts: list[str], typed: list[tuple[int, int, str]])
 
 def test_as_it_is_typed() -> None:
     """A file grows key by key, with every half-written state in between, and shrinks again."""
-    text, typed = long_file(110), 'rules more {\n  require (a): tp in [1,\n 2] because "é"\n} # {\n'
+    text, typed = long_file(60, rules=8), 'rules more {\n  require (a): tp in [1,\n 2] because "é"\n} # {\n'
+    assert "rule_7" in text and text.index("\n}\nmodel ") - text.index("rules house") > pieces.LONG
     at = text.index("\nrun ") + 1
     for i in [*range(len(typed)), *range(len(typed), 0, -1)]:
         same(text[:at] + typed[:i] + text[at:])

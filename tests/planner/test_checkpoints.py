@@ -6,17 +6,24 @@ import pytest
 
 from moedsl.explainer.context import based
 from moedsl.explainer.value import explain
+from moedsl.planner.checkpoints import checkpoints
 from moedsl.planner.model.saving import Checkpoints
 from moedsl.queries.what_if import what_if
-from tests.helpers.programs import compiled, plan_of
+from tests.helpers.programs import compiled, plan_of, solved
 
 RUN = 'deepseek_v3; gb200 x 1024; seq 4k; batch 4096; throughput first; data "/data/text_document"\n'
 
 
 def saves(more: str = "", run: str = RUN) -> Checkpoints:
-    found = plan_of(run + more).checkpoints
-    assert found is not None
-    return found
+    """The checkpoints of a plan, without the other parts of it."""
+    (chosen,) = solved(run + more).chosen
+    row = chosen.solution.rows[0]
+    return checkpoints(chosen, row, chosen.environment(row.codes, row.prices), {})
+
+
+def test_they_are_those_of_the_plan() -> None:
+    whole = plan_of(RUN).checkpoints
+    assert whole.replace(kept=None, kept_gb=None) == saves()
 
 
 def cluster(facts: str) -> str:
@@ -80,7 +87,7 @@ def test_mock_data_is_not_saved() -> None:
 
 
 def test_more_gpus_train_a_smaller_share() -> None:
-    now = compiled("qwen3_30b_a3b; h100 x 64; seq 4k; batch 1024; throughput first")
+    now = solved("qwen3_30b_a3b; h100 x 64; seq 4k; batch 1024; throughput first")
     found = what_if(now.chosen[0], now.library)
     by_gpus = {f["gpus"]: f["goodput"] for f in [found["base"], *found["lines"]] if f.get("kind", "gpus") == "gpus"}
     assert [by_gpus[n] for n in sorted(by_gpus)] == sorted(by_gpus.values(), reverse=True)

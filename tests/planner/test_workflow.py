@@ -11,6 +11,7 @@ import pytest
 from moedsl.cli.main import main
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.settings import decided_fields
+from moedsl.planner import ladder
 from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.plan import Plan
 from moedsl.verify.client import Server
@@ -70,10 +71,10 @@ def test_what_is_pinned_holds_in_every_phase() -> None:
 
 
 def test_fit_settles_the_number_of_gpus() -> None:
-    result = compiled("model qwen3_30b_a3b; h100; workflow")
-    fit = plan_of("model qwen3_30b_a3b; h100; fit first")
-    assert {p.gpus for p in result.plans} == {fit.gpus}
-    assert len({p.batch.global_batch for p in result.plans}) == 1
+    phases = solved("model qwen3_30b_a3b; h100; workflow").chosen
+    (fit,) = solved("model qwen3_30b_a3b; h100; fit first").chosen
+    assert {c.problem.gpus for c in phases} == {fit.problem.gpus}
+    assert len({c.cost.global_batch for c in phases}) == 1 < len(phases)
 
 
 def test_auto_opens_low_precision_when_it_retunes() -> None:
@@ -82,7 +83,9 @@ def test_auto_opens_low_precision_when_it_retunes() -> None:
 
 
 def test_runs_of_a_file_have_workflows_of_their_own() -> None:
-    result = compiled(f"{RUN}\nrun short {{ workflow }}\nrun long from short {{ seq 16k }}\nrun one {{ fit first }}")
+    result = compiled(
+        "model qwen3_30b_a3b; h100 x 16\nrun short { workflow }\nrun long from short { seq 16k }\nrun one { fit first }"
+    )
     names = [p.name for p in result.plans]
     assert names == [f"{r}.{p}" for r in ("short", "long") for p in ("fit", "scale", "profile", "retune")] + ["one"]
     assert {p.batch.seq for p in result.plans if p.name.startswith("long.")} == {16384}
@@ -182,11 +185,13 @@ def test_fit_says_how_its_groups_are_checked(capsys: pytest.CaptureFixture[str])
 def test_one_shared_mesh_costs_what_a_require_of_it_costs() -> None:
     """Parallel folding on Qwen3-235B: the price of one mesh is that of the best layout that obeys it."""
     run = "model qwen3_235b_a22b; h100 x 64; throughput first"
-    result = compiled(run.replace("throughput first", "workflow"))
-    folding = result.plans[-1].ladder.folding
-    shared = plan_of(f"{run}; require etp == tp and dp % ep == 0")
-    assert folding.folded and shared.layout.dp % shared.layout.ep == 0
-    assert folding.shared_mesh.step_time_s == shared.estimate.step_time_s
+    phases = solved(run.replace("throughput first", "workflow")).chosen
+    folding = ladder.of_workflow(phases)["main.retune"].folding
+    (shared,) = solved(f"{run}; require etp == tp and dp % ep == 0").chosen
+    row = shared.solution.rows[0]
+    mesh = row.layout
+    assert folding.folded and 64 // (mesh["tp"] * mesh["cp"] * mesh["pp"]) % mesh["ep"] == 0
+    assert folding.shared_mesh is not None and folding.shared_mesh.step_time_s == row.step_time
     assert folding.shared_mesh.speedup < 1
 
 
@@ -211,8 +216,6 @@ def test_advice_is_marked(four: dict[str, Plan]) -> None:
     [("h100", "deepep", "fp8_blockwise"), ("b200", "deepep", "mxfp8"), ("gb200", "hybridep", "mxfp8")],
 )
 def test_defaults_by_platform(hardware: str, first: str, low: str) -> None:
-    from moedsl.planner import ladder
-
     result = solved(f"model qwen3_30b_a3b; {hardware} x 64; precision auto; throughput first")
     open_ = {e["axis"]: e for e in ladder.of_run(result.chosen[0]).to_json()["open"]}
     assert open_["dispatcher"]["values"][0] == first and open_["dispatcher"]["values"][-1] == "alltoall"
@@ -238,9 +241,9 @@ def test_the_ladder_says_how_to_measure(phase: str, four: dict[str, Plan]) -> No
         "profile": {"hidden_communication"},
         "retune": {"one_variable", "windows", "evidence"},
     }
-    ladder = four[f"main.{phase}"].ladder
-    assert ladder is not None
-    assert {f"std.ladder.{name}" for name in rules[phase]} <= {n.rule for n in ladder.notes}
+    rungs = four[f"main.{phase}"].ladder
+    assert rungs is not None
+    assert {f"std.ladder.{name}" for name in rules[phase]} <= {n.rule for n in rungs.notes}
 
 
 # ---------------------------------------------------------------- what is emitted

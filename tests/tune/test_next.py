@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.tune import run_file
 from moedsl.tune.candidates import candidates, expected
 from moedsl.tune.evidence import Tried
 from moedsl.tune.posterior import known
+from tests.helpers.programs import compiled, compiled_source
 from tests.helpers.simulated_cluster import Truth
 
 Json = dict[str, Any]
@@ -27,14 +27,16 @@ SLOW_ALLTOALL = Truth({})
 
 @pytest.fixture(scope="module")
 def base() -> run_file.Base:
-    made = run_file.base(Source("run.moe", RUN))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(run_file, "compile_source", compiled_source)
+        made = run_file.base(Source("run.moe", RUN))
     assert isinstance(made, run_file.Base)
     return made
 
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    (plan,) = compile_source(Source("run.moe", RUN + PINS)).plans
+    (plan,) = compiled(RUN + PINS).plans
     return SLOW_ALLTOALL.run(plan, tmp_path_factory.mktemp("runs") / "first")
 
 
@@ -53,8 +55,8 @@ def test_the_next_experiment_is_one_change(first: Path, tmp_path: Path, capsys: 
     assert [c["expected"] for c in found["candidates"]] == sorted(
         (c["expected"] for c in found["candidates"]), reverse=True
     )
-    (now,) = compile_source(Source("next.moe", path.read_text())).plans
-    (before,) = compile_source(Source("run.moe", RUN + PINS)).plans
+    (now,) = compiled(path.read_text(), "next.moe").plans
+    (before,) = compiled(RUN + PINS).plans
     assert now.experiment.fingerprint == before.experiment.fingerprint
     assert now.policy.dispatcher == "hybridep"
     assert now.layout == before.layout
@@ -115,7 +117,7 @@ def test_a_stop_is_said_with_its_reason(first: Path, tmp_path: Path, capsys: pyt
 
 
 def test_another_experiment_is_left_out(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (plan,) = compile_source(Source("run.moe", RUN.replace("batch 512", "batch 1024") + PINS)).plans
+    (plan,) = compiled(RUN.replace("batch 512", "batch 1024") + PINS).plans
     other = SLOW_ALLTOALL.run(plan.replace(name="other"), tmp_path / "other")
     run = tmp_path / "run.moe"
     run.write_text(RUN.replace("; ", "\n") + "\n")

@@ -114,7 +114,8 @@ def busy(ran: list[tuple[float, float]]) -> float:
 
 def _plain(bench: Bench, local: int, tokens: int) -> Step:
     """Make a step of a MoE layer of PyTorch's operators, with the products of each expert launched by themselves."""
-    hidden, width, topk = HIDDEN, WIDTH, min(TOPK, local)
+    hidden, width = (64, 32) if bench.quick else (HIDDEN, WIDTH)
+    topk = min(TOPK, local)
     x, router = bench.random(tokens, hidden, learned=True), bench.random(local, hidden, learned=True)
     up = [bench.random(2 * width, hidden, learned=True) for _ in range(local)]
     down = [bench.random(hidden, width, learned=True) for _ in range(local)]
