@@ -14,8 +14,7 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from moedsl.calibrate.runs import Measured, batches, predicted, pricing
-from moedsl.cost.again import Afresh, Again
+from moedsl.calibrate.runs import Measured, batches, predicted
 from moedsl.schema.calibration import Constant, Constants, fitted
 
 Floats = NDArray[np.float64]
@@ -75,7 +74,9 @@ def _kept(off: Floats) -> Floats:
 
 
 def _constants(start: Constants, x: Floats) -> Constants:
-    return evolve(start, **{name: float(np.exp(v)) for name, v in zip(fitted(start), x, strict=True)})
+    """Take the constants from their logs, of one machine or of several, (machines, constants)."""
+    values = map(float, np.exp(x)) if x.ndim == 1 else np.exp(x).T[..., None]
+    return evolve(start, **dict(zip(fitted(start), values, strict=True)))
 
 
 def _log(known: Sequence[Constant], read: Callable[[Constant], float]) -> Floats:
@@ -104,18 +105,16 @@ def _search(
     spread = np.array([c.spread for c in known])
     asked, measured = batches(runs), np.log([r.tokens or np.nan for r in runs])
 
-    def asking(again: Callable[[], Again] = Afresh) -> Callable[[Floats], Floats]:
-        predicted = pricing(asked, again)
-        return lambda x: measured - np.log(predicted(_constants(start, x)))
+    def off(x: Floats) -> Floats:
+        return measured - np.log(predicted(asked, _constants(start, x)))
 
     def residuals(off: Floats, x: Floats) -> Floats:
         return np.concatenate([weights / EXACT * off, (x - x0) / spread])
 
-    off = asking()
     o, damping, new = off(x), 1e-2, False
     for _ in range(STEPS):
         if slope is None:
-            slope, new = _slope(asking(Again), x, high), True
+            slope, new = _slope(off, x, high), True
         f, rows = residuals(o, x), np.vstack([(weights / EXACT)[:, None] * slope, np.diag(1 / spread)])
         square = rows.T @ rows
         step = np.linalg.solve(square + damping * np.diag(np.diag(square)), -rows.T @ f)
@@ -138,11 +137,6 @@ def _search(
 
 def _slope(off: Callable[[Floats], Floats], x: Floats, high: Floats) -> Floats:
     """The Jacobian by forward differences; backward at the end of a range."""
-    o = off(x)
-    out = np.empty((len(o), len(x)))
-    for i in range(len(x)):
-        step = 1e-3 if x[i] + 1e-3 <= high[i] else -1e-3
-        y = x.copy()
-        y[i] += step
-        out[:, i] = (off(y) - o) / step
-    return out
+    steps = np.where(x + 1e-3 <= high, 1e-3, -1e-3)
+    here, *moved = off(np.vstack([x, x + np.diag(steps)]))
+    return (np.array(moved) - here).T / steps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from moedsl.checker.program import Program
 from moedsl.compiler import compile_source
 from moedsl.cost import Cost
-from moedsl.cost.again import Afresh, Again
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.diagnostics.source import Source, Span
 from moedsl.schema.calibration import Constants
@@ -23,8 +22,6 @@ from moedsl.solver.solve import make_cost, solve
 from moedsl.support import foreign_json
 from moedsl.support.regular_file import text_of
 from moedsl.syntax import reader
-
-Speeds = NDArray[np.float64]
 
 
 @frozen
@@ -59,11 +56,7 @@ class Measured:
 
     def predicted(self, constants: Constants | None = None) -> float:
         """The estimated tokens/s of a GPU, with other constants if given."""
-        cost = self.cost if constants is None else evolve(self.cost, hardware=self._gpu(constants))
-        return float(cost.tokens_per_second_per_gpu(cost.time(self.row)[0]))
-
-    def _gpu(self, constants: Constants) -> Any:
-        return evolve(self.cost.hardware, constants=constants)
+        return float(self.cost.tokens_per_second_per_gpu(_with(self.cost, constants).time(self.row)[0]))
 
 
 @frozen
@@ -92,24 +85,19 @@ def _columns(rows: Sequence[Mapping[str, int]]) -> dict[str, NDArray[np.int64]]:
     return {name: np.array([row[name] for row in rows], np.int64) for name in rows[0]}
 
 
-def predicted(asked: Sequence[Batch], constants: Constants | None = None) -> Speeds:
-    """Estimate the tokens/s of a GPU for every run, in order."""
-    return pricing(asked)(constants)
+def predicted(asked: Sequence[Batch], constants: Constants | None = None) -> NDArray[np.float64]:
+    """Estimate the tokens/s of a GPU for every run, in order. A constant may be several, (machines, 1); then by machine
+    and run."""
+    speeds = [b.cost.tokens_per_second_per_gpu(_with(b.cost, constants).time(b.columns)) for b in asked]
+    machines = np.broadcast_shapes(*(s.shape[:-1] for s in speeds))
+    out = np.empty((*machines, sum(len(b.at) for b in asked)))
+    for b, speed in zip(asked, speeds, strict=True):
+        out[..., list(b.at)] = speed
+    return out
 
 
-def pricing(asked: Sequence[Batch], again: Callable[[], Again] = Afresh) -> Callable[[Constants | None], Speeds]:
-    """Return `predicted` of these runs. With `Again`, a later call prices only the parts that read a constant which the
-    first call had otherwise."""
-    timed = [[*b.cost.timed(b.columns, again)] for b in asked]
-
-    def predicted(constants: Constants | None) -> Speeds:
-        out = np.empty(sum(len(b.at) for b in asked))
-        for b, parts in zip(asked, timed, strict=True):
-            gpu = b.cost.hardware if constants is None else evolve(b.cost.hardware, constants=constants)
-            out[list(b.at)] = b.cost.tokens_per_second_per_gpu(evolve(b.cost, hardware=gpu).time_of(parts))
-        return out
-
-    return predicted
+def _with(cost: Cost, constants: Constants | None) -> Cost:
+    return cost if constants is None else evolve(cost, hardware=evolve(cost.hardware, constants=constants))
 
 
 def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
