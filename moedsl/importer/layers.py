@@ -317,11 +317,11 @@ def _letters(fields: Fields, key: str) -> str | None:
     if not isinstance(letters, str) or not letters:
         fields.refuse("import.wrong_type", key, f"expected a pattern of blocks, got {show(value)}")
         return ""
-    strange = sorted({v for v in value if v not in (LETTERS.values() if kinds is None else LETTERS)}, key=str)
+    known = [*(LETTERS.values() if kinds is None else LETTERS)]
+    strange = sorted({show(v) for v in value if v not in known})
     if strange:
-        known = ", ".join(LETTERS.values() if kinds is None else LETTERS)
-        said = ", ".join(show(v) for v in strange)
-        fields.refuse("import.unsupported_value", key, f"{said}: only blocks of {known} are supported")
+        text = f"{', '.join(strange)}: only blocks of {', '.join(known)} are supported"
+        fields.refuse("import.unsupported_value", key, text)
     return "" if strange else letters
 
 

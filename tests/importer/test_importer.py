@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+from copy import deepcopy
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +184,7 @@ GONE = object()
         (SUPER, "hybrid_override_pattern", GONE),
         (SUPER, "hybrid_override_pattern", ""),
         (SUPER, "hybrid_override_pattern", 88),
+        (SUPER, "hybrid_override_pattern", [[], {}, None, "mamba"]),
         (SUPER, "hybrid_override_pattern", "M+" * 44),
         (SUPER, "hybrid_override_pattern", "MGE*" * 22),
         (SUPER, "hybrid_override_pattern", "M*" * 44),
@@ -589,6 +593,26 @@ def test_any_damage_gives_a_declaration_or_an_error(base: str, data: st.DataObje
     inside[data.draw(st.sampled_from(sorted(inside)) | st.text(max_size=8))] = data.draw(json_values)
     text, found = declaration(config, None, "org/name")
     assert (text is None) == any(d.is_error for d in found)
+
+
+ODD: tuple[Any, ...] = (
+    None, True, 0, -1, 1, 2**70, math.inf, math.nan, "", "x", [], [1], [1.5], ["a"], [None], [[]], [{}], [[["a"]]], {},
+    {"a": {}}, {"x": [{}]},
+)  # fmt: skip
+"""Values that some reader of a field may not expect: of each type, and lists of what has no hash."""
+
+
+def test_an_odd_value_in_any_place_gives_a_declaration_or_an_error() -> None:
+    """In each field of each configuration, at the top and one level below; a part of them in a run."""
+    bases = {folder.name: shipped(folder.name) for folder in sorted(HF.iterdir()) if (folder / "config.json").exists()}
+    places = [(base, (key,)) for base, config in bases.items() for key in config]
+    places += [(base, (key, below)) for base, (key,) in places if isinstance(bases[base][key], dict)
+               for below in bases[base][key]]  # fmt: skip
+    for (base, path), value in rotation.some("odd fields", [*product(places, ODD)], 2000):
+        config = deepcopy(bases[base])
+        (config if len(path) == 1 else config[path[0]])[path[-1]] = value
+        text, found = declaration(config, None, "org/name")
+        assert (text is None) == any(d.is_error for d in found), (base, path, value)
 
 
 # ---------------------------------------------------------------- every published configuration at hand
