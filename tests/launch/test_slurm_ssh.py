@@ -45,7 +45,7 @@ os.write(1, f"rank {os.environ['RANK']} in {os.environ['SLURM_JOB_ACCOUNT']}\\n"
 
 SAVES = """
 if os.environ["RANK"] == "7":
-    print("  successfully saved checkpoint from iteration       4 to /ckpt [ t 1/1, p 1/1 ]")
+    os.write(1, b"  successfully saved checkpoint from iteration       4 to /ckpt [ t 1/1, p 1/1 ]\\n")
 """
 
 

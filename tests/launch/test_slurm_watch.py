@@ -36,6 +36,10 @@ def looked(more):
         time.sleep(0.1)
 
 
+def say(line):  # at once: print writes the end of a line by itself, and other ranks between
+    os.write(1, f"{{line}}\\n".encode())
+
+
 begin = int(tracker.read_text()) if tracker.exists() else 0
 if rank == 7 and not begin:
     looked(1)  # `watch` sees the run before its first step
@@ -43,13 +47,13 @@ meet(begin)  # all have read where they begin
 for step in range(begin + 1, 201):
     time.sleep(0.02)
     if rank == 7:
-        print(f" [{{datetime.now():%Y-%m-%d %H:%M:%S}}] iteration {{step:8d}}/     200 | consumed samples: {{64 * step:12d}} |"
-              " elapsed time per iteration (ms): 20.0 | learning rate: 3.000000E-04 | global batch size:    64 |"
-              " lm loss: 1.100000E+01 | loss scale: 1.0 | grad norm: 2.000 | number of skipped iterations:   0 |"
-              " number of nan iterations:   0 |", flush=True)
+        say(f" [{{datetime.now():%Y-%m-%d %H:%M:%S}}] iteration {{step:8d}}/     200 | consumed samples: {{64 * step:12d}} |"
+            " elapsed time per iteration (ms): 20.0 | learning rate: 3.000000E-04 | global batch size:    64 |"
+            " lm loss: 1.100000E+01 | loss scale: 1.0 | grad norm: 2.000 | number of skipped iterations:   0 |"
+            " number of nan iterations:   0 |")
     if rank == 0 and step % 20 == 0:
         tracker.write_text(f"{{step}}")
-        print(f"  successfully saved checkpoint from iteration {{step:7d}} to {{folder}} [ t 1/2, p 1/2 ]", flush=True)
+        say(f"  successfully saved checkpoint from iteration {{step:7d}} to {{folder}} [ t 1/2, p 1/2 ]")
     if step == 50:
         if rank == 7 and begin:
             looked(2)  # the second of them begins after this step
