@@ -53,9 +53,7 @@ def seconds(text: str) -> float:
 
 def layouts(text: str) -> int:
     """Read the number of layouts to list."""
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_LAYOUTS:
-        raise ArgumentTypeError(f"`{text}` is not a whole number from 1 to {MOST_LAYOUTS}: write --top 10")
-    return int(text)
+    return _from_one(text, MOST_LAYOUTS, "--top 10")
 
 
 def experiments(text: str) -> int:

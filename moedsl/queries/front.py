@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moedsl.solver.search import LARGEST_CHUNK, SLACK, Search
+from moedsl.solver.order import LARGEST_CHUNK
+from moedsl.solver.search import SLACK, Search
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row, Table
 

@@ -11,8 +11,9 @@ from moedsl.checker.program import Program
 from moedsl.solver.bounds import Prices
 from moedsl.solver.laws import TIME, Compiled, obeyed, time_limits
 from moedsl.solver.legal import legal_on
+from moedsl.solver.order import LARGEST_CHUNK, most_divided_first
 from moedsl.solver.problem import facts
-from moedsl.solver.search import LARGEST_CHUNK, LEAST_TIME, Search, most_divided_first
+from moedsl.solver.search import LEAST_TIME, Search
 from moedsl.solver.solve import Chosen, make_cost, of_same_space, solve
 from moedsl.solver.table import Table
 

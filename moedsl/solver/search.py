@@ -22,30 +22,25 @@ from numpy.typing import NDArray
 from moedsl.classes.fields import evolve, field, frozen
 from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
-from moedsl.schema.axes import HELD, MESH, MOVED, SIZES
+from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.schema.symbols import COSTS, SPARES
 from moedsl.solver.bounds import Prices, extremes, graph_strength, least_seconds
 from moedsl.solver.laws import TIME, Compiled, Law, memory_of, obeyed, obeying
+from moedsl.solver.order import FIRST_BLOCK, GROWTH, GUESSED, LARGEST_CHUNK, in_turns, most_divided_first, share_of
 from moedsl.solver.question import Answer, Question
 from moedsl.solver.space import combinations_of, mesh_table, policy_table
 from moedsl.solver.table import Mask, Row, Table
 from moedsl.solver.top_k import Floats, TopK, any_of, ignoring, least
 from moedsl.support import limits
 
-FIRST_BLOCK = 2048
-"""Meshes in the first block, whose memory is bounded first."""
-FIRST_CHUNK, LARGEST_CHUNK = 2048, 120_000
-"""Expanded rows in the first chunk, and the most meshes or rows at a time."""
+FIRST_CHUNK = 2048
+"""Expanded rows in the first chunk."""
 BATCH = 16_384
 """Rows of which memory is bounded at a time, each with another policy: of a small table, many policies at once."""
 SPREAD = 12
 """Meshes for each row of the first chunk in a large space, where more meshes have a bound below the best row."""
 FEW = 16_384
 """Combinations of meshes and policies that are all priced: their bounds would take longer than their prices."""
-GROWTH = 4
-"""Growth factor of blocks, and of each question's share of a chunk."""
-GUESSED, DIVIDED_GROWTH = 64, 8
-"""Meshes in the first part of those that are most divided, and the growth of the next ones."""
 MOST_VALUES = 64
 """Combinations of the policies that a wish reads besides the mesh, of which the best bounds the wish."""
 LEAST_TIME = "least_time"
@@ -155,7 +150,7 @@ class Search:
         if self.legal.rows <= FIRST_BLOCK:
             return False
         some = np.arange(0, self.legal.rows, self.legal.rows // FIRST_BLOCK)
-        return not self._some_fit([some[np.argsort(_share(self.legal.take(some)))[:GUESSED]]])
+        return not self._some_fit([some[np.argsort(share_of(self.legal.take(some)))[:GUESSED]]])
 
     def _some_fit(self, parts: Iterable[NDArray[np.intp]]) -> bool:
         """Whether a mesh at some positions fits in memory with the policies that use the least, in any time."""
@@ -260,7 +255,7 @@ class Search:
             return np.array([mask[at] & k.room(sharp[:, at]) for k, mask in zip(queries, able, strict=True)])
 
         share = np.full(len(queries), max(FIRST_CHUNK, meshes.rows // SPREAD) / policies.rows / len(queries))
-        for block in _in_turns(bounds, queries, able):
+        for block in in_turns(bounds, queries, able):
             left = block[open_(block).any(axis=0)]
             left = self._fitting(meshes, left) if len(left) else left
             if len(queries) > 1 and len(left):
@@ -548,20 +543,6 @@ class Search:
         return Row(codes, prices, keys=(*(float(k) for k in keys[:, i]), *codes.values()))
 
 
-def most_divided_first(meshes: Table) -> Iterator[NDArray[np.intp]]:
-    """Split the meshes into growing parts; those that probably need the least memory on a rank are first."""
-    left, size = np.argsort(_share(meshes), kind="stable"), GUESSED
-    while len(left):
-        yield left[:size]
-        left, size = left[size:], size * DIVIDED_GROWTH
-
-
-def _share(meshes: Table) -> NDArray[np.floating[Any]]:
-    """About the share of a step that each rank of a mesh holds."""
-    pieces = [meshes.axes[name] for name in SIZES]
-    return np.asarray(meshes.axes["micro_batch"] / np.prod(pieces, axis=0, dtype=np.float64))
-
-
 def memory_prices(prices: Prices, names: Iterable[str], table: Table) -> dict[str, NDArray[np.floating[Any]]]:
     """Prices of memory by name: the peak, or what remains in a case."""
     return {n: prices.memory(table) if n == "peak_memory" else prices.spare(table, SPARES[n]) for n in names}
@@ -576,44 +557,6 @@ def _batches(policies: Policies, rows: int) -> Iterator[Policies]:
     """Some policies at a time, so that with each of some rows they are not many rows to price."""
     size = max(1, BATCH // max(1, rows))
     return (policies[at : at + size] for at in range(0, len(policies), size))
-
-
-def _in_turns(bounds: Floats, queries: Sequence[TopK], able: Sequence[Mask]) -> Iterator[NDArray[np.intp]]:
-    """Blocks of positions in the order of their bounds, the next ones of each question that has room for them."""
-    new, size = np.ones(bounds.shape[1], dtype=bool), max(1, FIRST_BLOCK // len(queries))
-    alike: dict[tuple[bytes, int | None], list[TopK]] = {}
-    for k, mask in zip(queries, able, strict=True):
-        alike.setdefault((mask.tobytes(), k.ignored), []).append(k)
-    orders = [
-        _while_room(ks, bounds, _in_order(ignoring(bounds, ignored), np.frombuffer(mask, dtype=bool), size))
-        for (mask, ignored), ks in alike.items()
-    ]
-    while parts := [at for order in orders for at in itertools.islice(order, 1)]:
-        block = np.unique(np.concatenate(parts)) if len(parts) > 1 else parts[0]
-        block = block[new[block]]
-        new[block] = False
-        yield block[np.lexsort(bounds[::-1, block])] if len(parts) > 1 else block
-
-
-def _while_room(
-    queries: Sequence[TopK], bounds: Floats, blocks: Iterable[NDArray[np.intp]]
-) -> Iterator[NDArray[np.intp]]:
-    """The blocks, until no question has room for the first position of one."""
-    return itertools.takewhile(lambda at: any(k.room(bounds[:, at[:1]])[0] for k in queries), blocks)
-
-
-def _in_order(bounds: Floats, mask: Mask, size: int = FIRST_BLOCK) -> Iterator[NDArray[np.intp]]:
-    """Positions in a mask by their columns of bounds, in growing blocks; each block is sorted when it is needed."""
-    left = np.flatnonzero(mask)
-    while len(left):
-        first = bounds[0, left]
-        early = first <= np.partition(first, size - 1)[size - 1] if len(left) > size else np.ones(len(left), dtype=bool)
-        part, left = left[early], left[~early]
-        order = part[np.lexsort(bounds[::-1, part])]
-        while len(order):
-            block, order = order[:size], order[size:]
-            yield block
-            size = min(size * GROWTH, LARGEST_CHUNK)
 
 
 def _number(value: Column, rows: int, negate: bool) -> Floats:
