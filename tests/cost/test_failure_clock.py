@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from failure_clock import Clock, Training, goodput, jobs_of, trained
+from failure_clock import MONTH, Clock, Training, goodput, jobs_of, trained
 
 from moedsl.cost.goodput import Goodput, Local, best_interval
 from tests.helpers import rotation
@@ -36,12 +36,17 @@ def test_intervals_that_pass_at_once_end_as_one_by_one(how: Training, monkeypatc
     assert not how.limit or jobs == jobs_of(how, 100_000, seed=6)
 
 
+def months(how: Training) -> float:
+    """As many as have 40,000 failures, at most 120."""
+    return min(120, 40_000 * how.mtbf / MONTH)
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_the_formula_agrees_with_the_clock(name: str) -> None:
-    """Within half a point, over 120 months; each share of the time too."""
+    """Within half a point, over 120 months or 40,000 failures; each share of the time too."""
     how = RUNS[name]
     by_formula = Goodput(how.every * how.step, how.blocked, how.durable, how.mtbf, how.back)
-    clock = trained(how, 120, seed=3)
+    clock = trained(how, months(how), seed=3)
     assert clock.safe * how.step / clock.now == pytest.approx(by_formula.trains, abs=0.005)
     assert clock.spent["saves"] / clock.now == pytest.approx(by_formula.saves, abs=0.005)
     assert clock.spent["returns"] / clock.now == pytest.approx(by_formula.returns, abs=0.005)
@@ -59,7 +64,7 @@ def test_saves_on_the_nodes_agree_with_the_clock(share: float, mtbf: float, near
     how = Training(5, 144, 7, 300, mtbf, 8 * MINUTE, near=near, near_blocked=2, near_durable=5, in_place=share)
     local = Local(near, 2, 5, share)
     by_formula = Goodput(how.every * how.step, how.blocked, how.durable, mtbf, how.back, local)
-    clock = trained(how, 120, seed=4)
+    clock = trained(how, months(how), seed=4)
     assert clock.safe * how.step / clock.now == pytest.approx(by_formula.trains, abs=0.01)
     assert clock.spent["saves"] / clock.now == pytest.approx(by_formula.saves, abs=0.01)
     if not share:
@@ -72,7 +77,7 @@ def test_no_interval_is_better_on_the_clock(name: str) -> None:
     how = RUNS[name]
     best = best_interval(how.blocked, how.mtbf) / how.step
     kept = {
-        times: goodput(Training(how.step, max(1, round(times * best)), how.blocked, 0, how.mtbf, how.back), 120, 5)
+        times: goodput(Training(how.step, max(1, round(times * best)), how.blocked, 0, how.mtbf, how.back), months(how), 5)
         for times in (0.25, 0.5, 0.7, 1, 1.4, 2, 4)
     }
     assert kept[1] > max(kept.values()) - 0.003

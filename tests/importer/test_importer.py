@@ -23,7 +23,7 @@ from moedsl.rules import declarations
 from moedsl.schema.facts import Model
 from moedsl.syntax import ast
 from moedsl.syntax.parser import parse
-from tests.helpers import rotation
+from tests.helpers import bridge_process, rotation
 from tests.helpers.paths import ROOT
 from tests.oracles.count_parameters import language, vision
 
@@ -305,17 +305,31 @@ def test_position_embedding_is_as_bridge_reads_it(base: str, scaling: dict[str, 
     assert facts(declared).position_embedding_type == positions
 
 
+OF_HUGGING_FACE = """
+import importlib, json, sys
+module, _, name = sys.argv[1].rpartition(".")
+made = getattr(importlib.import_module(f"transformers.models.{module}"), name)(**json.load(sys.stdin))
+names = ("layers_block_type", "hybrid_override_pattern", "mtp_hybrid_override_pattern", "layer_types")
+print(json.dumps({n: getattr(made, n, None) for n in names}))
+"""
+
+
+def of_hugging_face(name: str, config: dict[str, Any]) -> dict[str, Any]:
+    """The layers that a class of transformers makes of a configuration."""
+    done = bridge_process.run("-c", OF_HUGGING_FACE, name, text=json.dumps(config))
+    assert done.returncode == 0, done.stderr[-4000:]
+    return dict(json.loads(done.stdout))
+
+
 @pytest.mark.bridge
 @pytest.mark.parametrize(
     ("base", "listed"), [(SUPER, "layers_block_type"), (ULTRA, "hybrid_override_pattern")], ids=["list", "letters"]
 )
 def test_a_pattern_is_letters_or_a_list_of_blocks(base: str, listed: str) -> None:
     """Hugging Face's own class turns one into the other."""
-    from transformers.models.nemotron_h.configuration_nemotron_h import NemotronHConfig
-
     published = shipped(base)
-    theirs = NemotronHConfig(**published)
-    keys = {"layers_block_type": theirs.layers_block_type, "hybrid_override_pattern": theirs.hybrid_override_pattern}
+    theirs = of_hugging_face("nemotron_h.configuration_nemotron_h.NemotronHConfig", published)
+    keys = {key: theirs[key] for key in ("layers_block_type", "hybrid_override_pattern")}
     without = {k: v for k, v in published.items() if k not in keys}
     text, found = declaration(without, "a_model", "org/model")
     assert text is None and all(any(key in d.message for d in found) for key in keys)
@@ -323,8 +337,8 @@ def test_a_pattern_is_letters_or_a_list_of_blocks(base: str, listed: str) -> Non
         text, found = declaration(config, "a_model", "org/model")
         assert text is not None and not found
         m = facts(text)
-        assert (m.layer_pattern, m.layers) == (theirs.hybrid_override_pattern, len(theirs.layers_block_type))
-        assert m.mtp_pattern == theirs.mtp_hybrid_override_pattern
+        assert (m.layer_pattern, m.layers) == (theirs["hybrid_override_pattern"], len(theirs["layers_block_type"]))
+        assert m.mtp_pattern == theirs["mtp_hybrid_override_pattern"]
     text, found = declaration(without | keys | {"hybrid_override_pattern": "ME" * 20}, "a_model", "org/model")
     assert text is None and "hybrid_override_pattern" in fields(found)
 
@@ -356,12 +370,10 @@ def test_full_attention_is_counted_or_listed(said: dict[str, Any], cited: str) -
 @pytest.mark.bridge
 @pytest.mark.parametrize("every", [2, 3, 4, 6])
 def test_a_list_means_the_interval_that_hugging_face_makes_it_of(every: int) -> None:
-    from transformers.models.qwen3_next.configuration_qwen3_next import Qwen3NextConfig
-
     config = shipped(NEXT) | {"full_attention_interval": every}
-    theirs = Qwen3NextConfig(**config)
+    theirs = of_hugging_face("qwen3_next.configuration_qwen3_next.Qwen3NextConfig", config)
     for said in ({"full_attention_interval": None}, {}):
-        text, _ = declaration(config | said | {"layer_types": theirs.layer_types}, "a_model", "org/model")
+        text, _ = declaration(config | said | {"layer_types": theirs["layer_types"]}, "a_model", "org/model")
         assert text is not None and facts(text).linear_every == every
 
 

@@ -17,7 +17,7 @@ from tests.helpers.small_programs import program
     "text",
     rotation.some(
         "other solver",
-        ["qwen3_30b_a3b; h100 x 24; scale first", "deepseek_v3; gb200 x 16; throughput first; seq 8k; batch 48"],
+        ["qwen3_30b_a3b; h100 x 24; scale first; batch 48", "deepseek_v3; gb200 x 8; throughput first; seq 8k; batch 24"],
         1,
     ),
 )
