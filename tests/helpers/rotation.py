@@ -78,9 +78,9 @@ def one_of_each(name: str, cases: Sequence[T], group: Callable[[T], Hashable]) -
     return out
 
 
-def quarter_of_each(names: Sequence[str]) -> set[str]:
-    """Of each test function the names of a quarter of its cases, at least four; every case where all are asked for."""
+def an_eighth_of_each(names: Sequence[str]) -> set[str]:
+    """Of each test function the names of an eighth of its cases, at least two; every case where all are asked for."""
     functions: dict[str, list[str]] = {}
     for name in names:
         functions.setdefault(name.partition("[")[0], []).append(name)
-    return {case for name, cases in functions.items() for case in some(name, cases, max(4, len(cases) // 4))}
+    return {case for name, cases in functions.items() for case in some(name, cases, max(2, len(cases) // 8))}

@@ -32,6 +32,8 @@ LONG = (
     "bridge",
     "slurm",
     "examples",
+    "tests/examples/test_examples_releases.py",
+    "tests/cli/test_large.py",
     "tests/soak/test_soak.py",
     "tests/launch/test_kubeflow_life.py",
     "rehearsals",
