@@ -59,7 +59,7 @@ lose() {  # stopped first: srun has a process that cancels its step when it sees
     uts=$(readlink "/proc/$(cat "$root/pid/slurmd.$1.pid")/ns/uts")
     for signal in STOP KILL; do
         for process in /proc/[0-9]*; do
-            [ "$(readlink "$process/ns/uts")" != "$uts" ] || kill -$signal "${process#/proc/}"
+            [ "$(readlink "$process/ns/uts")" != "$uts" ] || kill -$signal "${process#/proc/}" || true  # it may have ended
         done
     done
 }
