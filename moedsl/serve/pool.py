@@ -33,8 +33,9 @@ class Pool:
         self._executor = self._started()
 
     def _started(self) -> ProcessPoolExecutor:
-        spawn = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self._size, mp_context=spawn, initializer=work.begin)
+        forks = multiprocessing.get_context("forkserver")
+        forks.set_forkserver_preload([work.__name__])  # imported once for all, also for those that replace others
+        return ProcessPoolExecutor(self._size, mp_context=forks, initializer=work.begin)
 
     async def warm(self) -> None:
         """Start every process."""

@@ -56,16 +56,16 @@ def expanded(text: str, variables: dict[str, str]) -> str:
 class Pod:
     """One process that runs a container's command."""
 
-    def __init__(self, job: str, rank: int, container: Json, port: int, secrets: Json, packages: str) -> None:
+    def __init__(self, job: str, rank: int, container: Json, port: int, secrets: Json, image: Json) -> None:
         self.name, self.job, self.rank = f"{job}-node-0-{rank}-abcde", job, rank
         variables = {e["name"]: _value(e, secrets, rank) for e in container.get("env", [])}
         hosts = {f"{job}-node-0-0.{job}": "127.0.0.1"}
         variables["PET_MASTER_ADDR"] = hosts[variables["PET_MASTER_ADDR"]]
         variables["PET_MASTER_PORT"] = str(port)  # pods of a real cluster have ports of their own
         words = [expanded(word, variables) for word in container["command"]]
-        image = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")}
+        image |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")}
         self.folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
-        image |= {"TMPDIR": str(self.folder), "PYTHONPATH": packages}  # a container's /tmp goes with it
+        image |= {"TMPDIR": str(self.folder)}  # a container's /tmp goes with it
         self.log = self.folder / "log"
         self.words, self.environment = words, image | variables
         self.process: subprocess.Popen[bytes] | None = None
@@ -172,8 +172,8 @@ class Api:
         self.answers.set()
         self.forgets = False
         """Whether pods that have ended are removed."""
-        self.packages = ""
-        """A folder that goes before the packages of the container."""
+        self.image: dict[str, str] = {}
+        """Variables of the container's image."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
@@ -218,7 +218,7 @@ class Api:
         self.jobs[name] = body
         port = _free_port()
         count, container = _pods_of(body)
-        self.pods[name] = [Pod(name, rank, container, port, self.secrets, self.packages) for rank in range(count)]
+        self.pods[name] = [Pod(name, rank, container, port, self.secrets, {**self.image}) for rank in range(count)]
         for pod in self.pods[name]:
             pod.held = self.hold
         if not self.hold:

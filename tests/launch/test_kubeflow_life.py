@@ -23,7 +23,7 @@ from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import kubeflow, store, trainjobs
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload
-from tests.helpers import forks
+from tests.helpers import bridge_process, forks
 from tests.launch import kube_launch
 from tests.launch.kube_api import GROUP, Api, Pod
 from tests.launch.test_slurm_results import PRINTS
@@ -135,7 +135,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, Sh
         for package in ("torch", "torch/distributed"):
             (folder / package / "__init__.py").touch()
         (folder / "torch" / "distributed" / "run.py").write_text(TORCHRUN)
-        server.packages = str(folder)
+        server.image = {"PYTHONPATH": str(folder)}
         shell = Shell(folder)
         try:
             yield server, shell
@@ -160,12 +160,12 @@ Machines = tuple[Api, Shell]
 
 
 @pytest.fixture
-def torchrun(machines: Machines) -> Iterator[None]:
-    """The real one."""
+def torchrun(machines: Machines, tmp_path: Path) -> Iterator[None]:
+    """The real one, whose ranks are forks of a process that has imported torch."""
     api, _ = machines
-    kept, api.packages = api.packages, ""
+    kept, api.image = api.image, {"PYTHON_EXEC": str(bridge_process.python(tmp_path))}
     yield
-    api.packages = kept
+    api.image = kept
 
 
 @pytest.fixture
