@@ -1,7 +1,7 @@
 """Parse a Source to an ast.Module. The only module that imports Lark; `parse_cache.py` stores its results so that most
 starts do not.
 
-Lark's LALR parser is driven token by token. If a statement does not parse, one error is reported, the parser returns to
+`lalr.py` runs Lark's tables token by token. If a statement does not parse, one error is reported, the parser returns to
 the start of the statement, and reading continues after it; three wrong statements give three errors.
 """
 
@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 import lark
 from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
@@ -22,6 +22,7 @@ from moedsl.diagnostics.source import Source, Span
 from moedsl.support import disk_cache
 from moedsl.support.resources import grammar_file
 from moedsl.syntax import ast
+from moedsl.syntax.lalr import Machine, Word
 from moedsl.syntax.limits import MAX_HEIGHT, too_deep, too_tall
 from moedsl.syntax.parse_errors import DECLARATIONS, Stop, stray, unclosed, unexpected
 from moedsl.syntax.tokens import Brackets, brackets, lexeme_at, lexemes
@@ -64,6 +65,11 @@ def _lark() -> Lark:
 
 
 @cache
+def _machine() -> Machine:
+    return Machine(_lark())
+
+
+@cache
 def _patterns() -> dict[str, re.Pattern[str]]:
     """The other terminals that a keyword or a number may be."""
     return {t.name: re.compile(t.pattern.to_regexp()) for t in _lark().terminals if t.name in _OTHER_WORDS}
@@ -103,8 +109,10 @@ class _Parse:
         self.source, self.pairs = source, pairs
         self.open = set(pairs.unclosed)
         self.parser = _lark().parse_interactive(source.text)
+        self.machine = _machine()
+        self.states, self.values = self.parser.parser_state.state_stack, self.parser.parser_state.value_stack
         self.errors: list[Diagnostic] = []
-        self.last = self.statement = self.longest = self.words = 0
+        self.at = self.last = self.statement = self.longest = self.words = 0
         self.set_mark()
 
     def run(self) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
@@ -128,10 +136,8 @@ class _Parse:
 
     def feed_tokens(self) -> bool:
         """Read all tokens from the lexer's position on, without newlines inside ( ) and [ ]; False if too many."""
-        depth = 0
-        started = self.words
-        state = self.parser.parser_state
-        for token in self.parser.lexer_thread.lex(state):
+        depth, started = 0, self.words
+        while (token := self.next_token()) is not None:
             kind = token.type
             if kind == "NEWLINE" and depth:
                 continue
@@ -140,7 +146,7 @@ class _Parse:
             elif kind in ("RPAREN", "RBRACKET"):
                 depth -= depth > 0
             self.feed(token)
-            self.last = token.end_pos or 0
+            self.last = self.at
             self.words += 1
             if self.words > MAX_WORDS:
                 return False
@@ -151,17 +157,39 @@ class _Parse:
         self.longest = max(self.longest, self.words - started)
         return True
 
-    def feed(self, token: Token) -> None:
+    def next_token(self) -> Word | None:
+        """The token at the lexer's position or behind white space; None at the end of the text."""
+        text, match = self.source.text, self.machine.tokens[self.states[-1]]
+        start, end = self.at, len(text)
+        while start < end:
+            found = match(text, start)
+            if found is None:
+                self.unreadable(start)
+            at, kind = found.end(), found.lastgroup
+            if kind not in self.machine.ignored:
+                word = Word(found[0])
+                word.type, word.start_pos, word.end_pos = kind, start, at
+                self.at = at
+                return word
+            start = at
+        self.at = end
+        return None
+
+    def unreadable(self, at: int) -> NoReturn:
+        """Let Lark raise its error of the text at a position."""
+        lexer = self.parser.lexer_thread
+        assert lexer.state is not None
+        lexer.state.line_ctr.char_pos = at
+        raise AssertionError(next(lexer.lex(self.parser.parser_state)))
+
+    def feed(self, token: Word) -> None:
         """Read one token; a keyword that cannot be here (``seq`` in a model's facts) is a plain word."""
-        state = self.parser.parser_state
-        try:
-            state.feed_token(token)
-        except UnexpectedToken:
-            taken = state.parse_conf.states[state.position]
-            kind = next((k for k in _OTHER_WORDS if k in taken and self.is_word(k, str(token))), None)
-            if kind is None:
-                raise
-            state.feed_token(token.update(type=kind))
+        if self.machine.feed(self.states, self.values, token):
+            return
+        taken, kind = self.machine.table[self.states[-1]], token.type
+        token.type = next((k for k in _OTHER_WORDS if k in taken and self.is_word(k, token)), kind)
+        if token.type == kind or not self.machine.feed(self.states, self.values, token):
+            self.parser.feed_token(Token(token.type, token, token.start_pos, end_pos=token.end_pos))
 
     def is_word(self, kind: str, text: str) -> bool:
         return _patterns()[kind].fullmatch(text) is not None
@@ -192,10 +220,10 @@ class _Parse:
             self.errors.append(unclosed(self.source, opened, stop.statement))
             self.open.discard(opened)
             self.close_block()
-            self.last = self.move_to(stop.statement if stop.offset < len(self.source.text) else stop.offset)
+            self.last = self.at = stop.statement if stop.offset < len(self.source.text) else stop.offset
             return
         self.errors.append(self.diagnose(stop))
-        self.last = self.move_to(self.boundary(stop.offset))
+        self.last = self.at = self.boundary(stop.offset)
 
     def stop(self, e: UnexpectedInput) -> Stop:
         """The place of the parser; afterwards the parser is at the mark again."""
@@ -257,10 +285,3 @@ class _Parse:
             following = lexeme_at(self.source.text, word.start)
             return following is None or following.text not in CLAUSES
         return word.kind == "semicolon" or (word.text == "}" and word.start not in self.pairs.stray)
-
-    def move_to(self, offset: int) -> int:
-        """Make the lexer continue at an offset."""
-        state = self.parser.lexer_thread.state
-        assert state is not None
-        state.line_ctr.char_pos = offset
-        return offset

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -55,13 +56,13 @@ class Builder:
         builder = RULES.get(rule)
         if builder is None:
             raise AttributeError(rule)
-        return lambda children: builder(self, children)
+        return partial(builder, self)
 
     def span(self, children: Sequence[Any]) -> Span:
         """The span from the first child to the last."""
         first, last = children[0], children[-1]
-        start = first.span.start if hasattr(first, "span") else first.start_pos
-        return Span(self.file, start, last.span.end if hasattr(last, "span") else last.end_pos)
+        start = first.start_pos if isinstance(first, str) else first.span.start  # type: ignore[attr-defined]
+        return Span(self.file, start, last.end_pos if isinstance(last, str) else last.span.end)  # type: ignore[attr-defined]
 
     def problem(self, id: str, message: str, span: Span, help: str) -> None:
         """Note a mistake in a word; the tree is built anyway."""

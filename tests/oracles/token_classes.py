@@ -66,7 +66,7 @@ class _Recording(parser._Parse):
         super().__init__(source, brackets(source.text))
         self.taken: dict[int, str] = {}
 
-    def feed(self, token: parser.Token) -> None:
+    def feed(self, token: parser.Word) -> None:
         super().feed(token)
         taken = self.parser.parser_state.value_stack[-1]
         if str(taken).split():
