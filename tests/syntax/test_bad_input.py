@@ -201,6 +201,29 @@ def test_errors_are_not_kept(home: Path) -> None:
     assert disk_cache.load(parse_cache.key(source)) is None
 
 
+def test_files_in_one_entry_are_parsed_until_they_change(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    monkeypatch.setattr(parser, "parse", lambda s: (parsed.append(s.text), parse(s))[1])
+
+    def together(*texts: str) -> list[str]:
+        parsed.clear()
+        sources = [Source(f"{i}.moe", text) for i, text in enumerate(texts)]
+        with parse_cache.together() as read:
+            assert [read(s) for s in sources] == [parse(s) for s in sources]
+        return parsed
+
+    assert together("seq 4k", "seq", "seq 8k") == ["seq 4k", "seq", "seq 8k"]
+    assert together("seq 4k", "seq", "seq 8k") == ["seq"], "a text with an error is not kept"
+    assert together("seq 4k", "seq 16k") == ["seq 16k"]
+    assert together("seq 4k", "seq 16k", "seq 8k") == []
+    for foreign in (b"not a pickle", pickle.dumps(["another value"])):
+        disk_cache.save(parse_cache.TOGETHER, foreign)
+        assert together("seq 4k") == ["seq 4k"]
+    monkeypatch.setattr(parse_cache, "MOST_TOGETHER", 2)
+    assert together("seq 4k", "seq 16k", "seq 8k") == ["seq 16k", "seq 8k"]
+    assert together("seq 4k", "seq 16k", "seq 8k") == ["seq 4k"], "the oldest went"
+
+
 def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
