@@ -1,9 +1,9 @@
-"""Cache parsed modules on disk by the content of their source, so that most starts neither parse nor import Lark."""
+"""Cache parsed modules on disk by the content of their source, so that most starts do not parse."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from moedsl.diagnostics.model import Diagnostic
@@ -34,7 +34,7 @@ def cached_parse(source: Source) -> Parsed:
 
 
 @contextmanager
-def together() -> Iterator[Callable[[Source], Parsed]]:
+def together() -> Generator[Callable[[Source], Parsed]]:
     """Parse many files like `cached_parse`, but keep them in one entry, which is read and written once."""
     found = disk_cache.load_value(TOGETHER)
     kept: Packed[ast.Module] = found if isinstance(found, Packed) else Packed({})

@@ -68,7 +68,7 @@ class _Recording(parser._Parse):
 
     def feed(self, token: parser.Word) -> None:
         super().feed(token)
-        taken = self.parser.parser_state.value_stack[-1]
+        taken = self.values[-1]
         if str(taken).split():
             before = str(taken).rindex(taken.type.lower()) if taken.type.lower() in keywords().clauses else 0
             self.taken[taken.start_pos + before] = taken.type

@@ -1,50 +1,85 @@
-"""moedsl's own loop over Lark's tables makes what Lark's own lexer and driver make, errors and places included."""
+"""The tables of grammar/tables.json are Lark's, and moedsl's own loop over them makes what Lark's lexer and driver
+make."""
 
 from __future__ import annotations
 
 import re
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
-from lark import Token, UnexpectedToken
+import pytest
+from lark import Lark, Token, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from moedsl.diagnostics.source import Source, Span
-from moedsl.support.resources import example_files, stdlib_files
+from moedsl.support.resources import example_files, grammar_file, stdlib_files, tables_file
 from moedsl.syntax import ast, parser
 from moedsl.syntax.tokens import brackets
+from moedsl.syntax.tree_builder import RULES, Builder
 from tests.helpers import rotation
+from tools import make_grammar
 
 
-class _ByLark(parser._Parse):
-    """A parse whose tokens Lark's lexer reads and Lark's driver takes."""
-
-    def next_token(self) -> Any:
-        lexer = self.parser.lexer_thread
-        assert lexer.state is not None
-        lexer.state.line_ctr.char_pos = self.at
-        token = next(lexer.lex(self.parser.parser_state), None)
-        self.at = token.end_pos or 0 if token is not None else len(self.source.text)
-        return token
-
-    def feed(self, token: Any) -> None:
-        assert isinstance(token, Token)
-        try:
-            self.parser.feed_token(token)
-        except UnexpectedToken:
-            taken = self.parser.parser_state.parse_conf.states[self.parser.parser_state.position]
-            kinds = [k for k in ("NAME", "WORD", "VERSION") if k in taken and self.is_word(k, str(token))]
-            if not kinds:
-                raise
-            self.parser.feed_token(token.update(type=kinds[0]))
+def test_the_tables_are_those_of_the_grammar() -> None:
+    assert tables_file().read_text(encoding="utf-8") == make_grammar.made(), "run tools/make_grammar.py"
 
 
-def parsed(kind: type[parser._Parse], text: str) -> tuple[Any, ...]:
-    source = Source("t.moe", text)
+@pytest.fixture(scope="module")
+def lark() -> tuple[Lark, Builder]:
+    """Lark's parser of the grammar, which reads newlines in every state, with moedsl's builders of the tree."""
+    builder = Builder()
+    hooks = {
+        "transformer": SimpleNamespace(**{name: partial(make, builder) for name, make in RULES.items()}),
+        "postlex": SimpleNamespace(always_accept=("NEWLINE",), process=lambda stream: stream),
+    }
+    grammar = grammar_file().read_text(encoding="utf-8")
+    made = Lark(grammar, parser="lalr", start="module", keep_all_tokens=True, maybe_placeholders=False, **hooks)
+    return made, builder
+
+
+def by_lark(lark: tuple[Lark, Builder], text: str) -> tuple[Any, ...]:
+    """The module, or where the first error is and what Lark would take there."""
+    lark[1].start("t.moe")
+    parsing, depth = lark[0].parse_interactive(text), 0
+    words = {t.name: re.compile(t.pattern.to_regexp()) for t in lark[0].terminals if t.name in parser._OTHER_WORDS}
+    try:
+        for token in parsing.lexer_thread.lex(parsing.parser_state):
+            depth += (token.type in ("LPAREN", "LBRACKET")) - (token.type in ("RPAREN", "RBRACKET") and depth > 0)
+            if token.type != "NEWLINE" or not depth:
+                _feed(parsing, token, words)
+        return "module", parsing.feed_token(Token("$END", "", len(text), end_pos=len(text)))
+    except UnexpectedInput as e:
+        assert isinstance(e, UnexpectedToken | UnexpectedCharacters)
+        at = e.token.start_pos if isinstance(e, UnexpectedToken) else e.pos_in_stream
+        return "error", at, parsing.accepts()
+
+
+def _feed(parsing: Any, token: Token, words: dict[str, re.Pattern[str]]) -> None:
+    try:
+        parsing.feed_token(token)
+    except UnexpectedToken:
+        taken = parsing.parser_state.parse_conf.states[parsing.parser_state.position]
+        kinds = [k for k in parser._OTHER_WORDS if k in taken and words[k].fullmatch(token)]
+        if not kinds:
+            raise
+        parsing.feed_token(token.update(type=kinds[0]))
+
+
+def by_moedsl(text: str) -> tuple[Any, ...]:
     with parser._lock:
-        parser._builder.start(source.name)
-        parsing = kind(source, brackets(text))
-        module, found = parsing.run()
-    places: list[Span] = [n.span for n in ast.walk(module)]
-    return module, places, found, parsing.longest, parsing.words
+        parser._builder.start("t.moe")
+        parsing = parser._Parse(Source("t.moe", text), brackets(text))
+        parsing.open.clear()
+        try:
+            parsing.feed_tokens()
+            return "module", parsing.feed_end()
+        except parser.Unexpected as e:
+            return "error", e.offset, parsing.machine.accepts(parsing.states)
+
+
+def places(module: ast.Module) -> list[Span]:
+    """The span of each node below a module."""
+    return [n.span for item in module.items for n in ast.walk(item)]
 
 
 def damaged(text: str) -> str:
@@ -56,12 +91,13 @@ def damaged(text: str) -> str:
     return "".join(words)
 
 
-def test_as_lark_parses() -> None:
+def test_as_lark_parses(lark: tuple[Lark, Builder]) -> None:
     files = [*example_files(), *rotation.some("files read by Lark", stdlib_files(), 8)]
     texts = [path.read_text(encoding="utf-8") for path in files]
-    errors = 0
-    for text in (*texts, *map(damaged, texts)):
-        own = parsed(parser._Parse, text)
-        assert own == parsed(_ByLark, text), text
-        errors += len(own[2])
-    assert errors > len(texts)
+    for text in texts:
+        (_, own), (_, larks) = by_moedsl(text), by_lark(lark, text)
+        assert own == larks
+        assert places(own) == places(larks)
+    errors = [by_moedsl(text) for text in map(damaged, texts)]
+    assert errors == [by_lark(lark, text) for text in map(damaged, texts)]
+    assert sum(kind == "error" for kind, *_ in errors) > len(texts) // 4
