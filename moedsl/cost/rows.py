@@ -190,9 +190,16 @@ def largest(kinds: int, profile: Profile, which: Index, prices: Floats, at: Inde
     start = 0
     for kind, end in enumerate(ends):
         rows, stages = order[start:end], profile(kind)
-        out[..., rows] = 0.0 if stages is None else (stages @ prices[..., at[rows]]).max(axis=-2)
+        out[..., rows] = 0.0 if stages is None else _largest(stages, prices, at[rows])
         start = end
     return out
+
+
+def _largest(stages: Floats, prices: Floats, at: Index) -> Floats:
+    """Return the largest over stages for some columns of prices: of all columns first if rows share many of them."""
+    if prices.shape[-1] <= 2 * len(at):
+        return (stages @ prices).max(axis=-2).take(at, axis=-1)
+    return (stages @ prices.take(at, axis=-1)).max(axis=-2)
 
 
 def undominated(profile: Floats) -> Floats:

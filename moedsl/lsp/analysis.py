@@ -17,7 +17,7 @@ from moedsl.rules import library
 from moedsl.rules.library import Library
 from moedsl.support import resources
 from moedsl.syntax import ast, reader
-from moedsl.syntax.parse_cache import cached_parse
+from moedsl.syntax.parse_cache import together
 
 Read = Callable[[str], reader.Read]
 
@@ -35,7 +35,8 @@ def stdlib() -> Library:
 def without(name: str) -> Library:
     """The stdlib without one of its files, for editing that file."""
     others = [p for p in resources.stdlib_files() if str(p) != name]
-    return library.load(others, cached_parse)
+    with together() as parse:
+        return library.load(others, parse)
 
 
 def fresh(name: str) -> Library:

@@ -19,7 +19,7 @@ from moedsl.rules.library import Library
 from moedsl.schema.operators import FUNCTIONS
 from moedsl.support import resources
 from moedsl.syntax import ast
-from moedsl.syntax.parse_cache import cached_parse
+from moedsl.syntax.parse_cache import cached_parse, together
 from moedsl.syntax.parse_errors import DECLARATIONS
 from moedsl.syntax.tokens import Lexeme, lexemes
 
@@ -64,18 +64,19 @@ def _file(source: Source, scope: Scope) -> File:
 @cache
 def stdlib() -> Files:
     """Every file of the stdlib, except documents."""
-    return _kept(analysis.stdlib().sources.values())
+    with together() as parse:
+        return _kept(analysis.stdlib().sources.values(), parse)
 
 
 @cache
 def documents() -> Files:
     """The stdlib's documents, which list the rules for a document's claims."""
-    return _kept(library.sources(resources.document_files()))
+    return _kept(library.sources(resources.document_files()), cached_parse)
 
 
-def _kept(sources: Iterable[Source]) -> Files:
+def _kept(sources: Iterable[Source], parse: library.Parse) -> Files:
     scope = Scope.of(analysis.stdlib())
-    parsed = ((s, cached_parse(s)[0]) for s in sources)
+    parsed = ((s, parse(s)[0]) for s in sources)
     return {s.name: File(s, occurrences(s, m, scope)) for s, m in parsed if m is not None}
 
 

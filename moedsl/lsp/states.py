@@ -8,55 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any
-
-from attrs import frozen
 
 from moedsl.syntax import keywords
+from moedsl.syntax.lalr import END, Stack
 from moedsl.syntax.parse_errors import WORDS
-from moedsl.syntax.parser import tables
+from moedsl.syntax.parser import machine
 from moedsl.syntax.tokens import Lexeme, lexemes
 
-Stack = tuple[int, ...]
 AHEAD = 4
 """The number of words that must parse after a repair."""
 INSERTED = ("NAME", "NUMBER", "STRING", "EQUAL", "COLON", "COMMA", "RBRACKET", "RPAREN", "NEWLINE")
 """The terminals that a repair may insert, the likeliest first."""
 _SYMBOLS = {text.strip("`"): name for name, text in WORDS.items() if text.startswith("`")}
 _BLANK = ("space", "comment")
-
-
-@frozen
-class Table:
-    """The LALR table: for each state, the action of each terminal or rule."""
-
-    states: dict[int, dict[str, tuple[Any, Any]]]
-    start: int
-    shift: Any
-    """The table's action for a shift."""
-
-    def take(self, stack: Stack, terminal: str) -> Stack | None:
-        """The stack after a terminal, or None if it is not accepted."""
-        while True:
-            found = self.states[stack[-1]].get(terminal)
-            if found is None:
-                return None
-            action, argument = found
-            if action is self.shift:
-                return (*stack, argument)
-            size = len(argument.expansion)
-            stack = stack[: len(stack) - size] if size else stack
-            stack = (*stack, self.states[stack[-1]][argument.origin.name][1])
-
-    def accepts(self, stack: Stack) -> frozenset[str]:
-        """The terminals that are accepted next."""
-        return frozenset(t for t in self.states[stack[-1]] if t.isupper() and self.take(stack, t) is not None)
-
-
-@cache
-def table() -> Table:
-    """The tables of moedsl's grammar."""
-    return Table(*tables())
 
 
 @cache
@@ -85,14 +49,14 @@ def terminals(word: Lexeme) -> Iterator[str]:
 def accepted_after(prefix: str) -> frozenset[str]:
     """The terminals that may follow a text that ends with a whole word, in linear time."""
     found = list(_words(prefix))
-    stack: Stack = (table().start,)
+    stack: Stack = (0,)
     at = 0
     while at < len(found):
         after = _take(stack, found[at])
         if after is None:
             after, at = _repaired(stack, found, at)
         stack, at = after, at + 1
-    return table().accepts(stack)
+    return machine().accepts(stack) - {END}
 
 
 def _words(text: str) -> Iterator[Lexeme]:
@@ -114,7 +78,7 @@ def _words(text: str) -> Iterator[Lexeme]:
 
 
 def _take(stack: Stack, word: Lexeme) -> Stack | None:
-    taken = (table().take(stack, t) for t in terminals(word))
+    taken = (machine().after(stack, t) for t in terminals(word))
     return next((s for s in taken if s is not None), None)
 
 
@@ -122,7 +86,7 @@ def _repaired(stack: Stack, found: Sequence[Lexeme], at: int) -> tuple[Stack, in
     """The stack after an insertion before the word at `at`, or after dropping the word, and the next position."""
     best, reached = stack, 0
     for terminal in INSERTED:
-        inserted = table().take(stack, terminal)
+        inserted = machine().after(stack, terminal)
         after = _take(inserted, found[at]) if inserted else None
         if after is not None:
             length = 1 + _length(after, found[at + 1 : at + AHEAD])

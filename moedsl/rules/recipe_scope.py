@@ -77,7 +77,8 @@ def laws(library: Library) -> tuple[Rule, ...]:
 
 @lru_cache(maxsize=1)
 def _laws(sources: tuple[Source, ...]) -> tuple[Rule, ...]:
-    blocks = of_sources(sources, parse_cache.cached_parse).own_rules
+    with parse_cache.together() as parse:
+        blocks = of_sources(sources, parse).own_rules
     return tuple(collect.read_rule(prefix, b, m, []) for prefix, b in blocks for m in b.members)
 
 

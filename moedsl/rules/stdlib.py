@@ -74,7 +74,7 @@ def _loaded(sources: list[Source], name: str) -> Library:
 
 
 def _make(sources: Sequence[Source], name: str) -> Library:
-    found = library.of_sources(sources, parse_cache.cached_parse)
+    found = _read(sources)
     ids.require_known(found.own_rules)
     known, scope, wrong = collect.collect(found.rules)
     if wrong or found.diagnostics:
@@ -107,7 +107,12 @@ def _open(kept: Packed[V]) -> MutableMapping[str, V]:
 @functools.lru_cache(maxsize=1)
 def _blocks(sources: tuple[Source, ...]) -> list[tuple[str, ast.RulesDecl]]:
     """Read the stdlib's blocks of rules, once in a process unless a file changes."""
-    return library.of_sources(sources, parse_cache.cached_parse).own_rules
+    return _read(sources).own_rules
+
+
+def _read(sources: Sequence[Source]) -> Library:
+    with parse_cache.together() as parse:
+        return library.of_sources(sources, parse)
 
 
 def key(sources: Sequence[Source]) -> str:

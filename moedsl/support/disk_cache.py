@@ -41,7 +41,7 @@ def version() -> str:
     """Hash everything that a parsed module depends on besides its text: grammar, syntax tree, parser, Python."""
     digest = hashlib.sha256(repr(sys.version_info[:3]).encode())
     digest.update(resources.code(*PACKAGES))
-    digest.update(resources.grammar_file().read_bytes())
+    digest.update(resources.tables_file().read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -16,6 +16,12 @@ class Packed(Mapping[str, V]):
         self._packed = {name: pickle.dumps(value, pickle.HIGHEST_PROTOCOL) for name, value in values.items()}
         self._read: dict[str, V] = {}
 
+    def with_more(self, values: Mapping[str, V], most: int) -> Packed[V]:
+        """These and more values, the last `most` of them."""
+        made = Packed(values)
+        made._packed = dict([*self._packed.items(), *made._packed.items()][-most:])
+        return made
+
     def __getitem__(self, name: str) -> V:
         if name not in self._read:
             self._read[name] = pickle.loads(self._packed[name])

@@ -20,6 +20,11 @@ def grammar_file() -> Path:
     return data_dir("grammar") / "moe.lark"
 
 
+def tables_file() -> Path:
+    """The tables that `tools/make_grammar.py` makes of the grammar."""
+    return data_dir("grammar") / "tables.json"
+
+
 def stdlib_dir() -> Path:
     """The root of the stdlib; its files are named relative to the parent of this in diagnostics."""
     return data_dir("stdlib")

@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import islice, pairwise
 
-from attrs import frozen
-
+from moedsl.classes.fields import frozen
 from moedsl.diagnostics.model import REPLACE, Diagnostic, Fix, Instead, Label, error, suggest
 from moedsl.diagnostics.source import Source, Span
 from moedsl.schema import axes

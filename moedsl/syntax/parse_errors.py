@@ -6,8 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 
-from attrs import frozen
-
+from moedsl.classes.fields import frozen
 from moedsl.diagnostics.model import REPLACE, Diagnostic, Fix, Instead, Label, error
 from moedsl.diagnostics.source import Source, Span
 from moedsl.syntax.foreign_arguments import foreign_arguments

@@ -1,31 +1,24 @@
-"""Parse a Source to an ast.Module. The only module that imports Lark; `parse_cache.py` stores its results so that most
-starts do not.
+"""Parse a Source to an ast.Module.
 
-Lark's LALR parser is driven token by token. If a statement does not parse, one error is reported, the parser returns to
-the start of the statement, and reading continues after it; three wrong statements give three errors.
+`lalr.py` runs the grammar's tables token by token. If a statement does not parse, one error is reported, the parser
+returns to the start of the statement, and reading continues after it; three wrong statements give three errors.
 """
 
 from __future__ import annotations
 
-import io
 import re
 import threading
-from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
-
-import lark
-from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.diagnostics.source import Source, Span
-from moedsl.support import disk_cache
-from moedsl.support.resources import grammar_file
 from moedsl.syntax import ast
+from moedsl.syntax.lalr import END, Machine, Word, make_word
 from moedsl.syntax.limits import MAX_HEIGHT, too_deep, too_tall
 from moedsl.syntax.parse_errors import DECLARATIONS, Stop, stray, unclosed, unexpected
 from moedsl.syntax.tokens import Brackets, brackets, lexeme_at, lexemes
-from moedsl.syntax.tree_builder import Builder
+from moedsl.syntax.tree_builder import RULES, Builder
 
 MAX_ERRORS = 50
 """The most errors; the rest of a file is not read."""
@@ -38,45 +31,23 @@ _lock = threading.Lock()
 _builder = Builder()
 
 
-class _KeepNewlines:
-    """Lark's hook for a terminal that is lexed in every state."""
+class Unexpected(Exception):
+    """A text that cannot be here, at an offset."""
 
-    always_accept = ("NEWLINE",)
-
-    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
-        return stream
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
 
 
 @cache
-def _lark() -> Lark:
-    """Load the parser of grammar/moe.lark, from the cache if its tables are there."""
-    hooks: dict[str, Any] = {"transformer": _builder, "postlex": _KeepNewlines()}
-    name = f"{lark.__version__}.grammar"
-    tables = disk_cache.load(name)
-    if tables is not None:
-        return Lark.__new__(Lark)._load(io.BytesIO(tables), **hooks)  # pyright: ignore[reportPrivateUsage]
-    grammar = grammar_file().read_text(encoding="utf-8")
-    made = Lark(grammar, parser="lalr", start="module", keep_all_tokens=True, maybe_placeholders=False, **hooks)
-    body = io.BytesIO()
-    made.save(body, tuple(hooks))
-    disk_cache.save(name, body.getvalue())
-    return made
+def machine() -> Machine:
+    """The tables of the grammar, with the builders of the syntax tree."""
+    return Machine({name: partial(make, _builder) for name, make in RULES.items()})
 
 
 @cache
 def _patterns() -> dict[str, re.Pattern[str]]:
     """The other terminals that a keyword or a number may be."""
-    return {t.name: re.compile(t.pattern.to_regexp()) for t in _lark().terminals if t.name in _OTHER_WORDS}
-
-
-def tables() -> tuple[dict[int, dict[str, tuple[Any, Any]]], int, Any]:
-    """For each LALR state the action of each terminal or rule, the state of an empty text, and the action that shifts.
-
-    Used to find what may follow a text; an action is a pair of Lark's.
-    """
-    conf = _lark().parse_interactive("").parser_state.parse_conf
-    actions = (action for row in conf.states.values() for action, _ in row.values())
-    return conf.states, conf.start_state, next(a for a in actions if str(a) == "Shift")
+    return {name: re.compile(machine().terminals[name]) for name in _OTHER_WORDS}
 
 
 def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
@@ -102,9 +73,10 @@ class _Parse:
     def __init__(self, source: Source, pairs: Brackets) -> None:
         self.source, self.pairs = source, pairs
         self.open = set(pairs.unclosed)
-        self.parser = _lark().parse_interactive(source.text)
+        self.machine = machine()
+        self.states, self.values = [0], list[Any]()
         self.errors: list[Diagnostic] = []
-        self.last = self.statement = self.longest = self.words = 0
+        self.at = self.last = self.statement = self.longest = self.words = 0
         self.set_mark()
 
     def run(self) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
@@ -112,7 +84,7 @@ class _Parse:
         while module is None and len(self.errors) < MAX_ERRORS and self.words <= MAX_WORDS:
             try:
                 module = self.feed_end() if self.feed_tokens() else None
-            except UnexpectedInput as e:
+            except Unexpected as e:
                 self.recover(e)
         found = sorted(self.errors + _builder.problems, key=lambda d: d.labels[0].span.start)
         if module is None:
@@ -128,10 +100,8 @@ class _Parse:
 
     def feed_tokens(self) -> bool:
         """Read all tokens from the lexer's position on, without newlines inside ( ) and [ ]; False if too many."""
-        depth = 0
-        started = self.words
-        state = self.parser.parser_state
-        for token in self.parser.lexer_thread.lex(state):
+        depth, started = 0, self.words
+        while (token := self.next_token()) is not None:
             kind = token.type
             if kind == "NEWLINE" and depth:
                 continue
@@ -140,7 +110,7 @@ class _Parse:
             elif kind in ("RPAREN", "RBRACKET"):
                 depth -= depth > 0
             self.feed(token)
-            self.last = token.end_pos or 0
+            self.last = self.at
             self.words += 1
             if self.words > MAX_WORDS:
                 return False
@@ -151,39 +121,50 @@ class _Parse:
         self.longest = max(self.longest, self.words - started)
         return True
 
-    def feed(self, token: Token) -> None:
+    def next_token(self) -> Word | None:
+        """The token at the lexer's position or after white space; None at the end of the text."""
+        text, match = self.source.text, self.machine.matches[self.states[-1]]
+        start, end = self.at, len(text)
+        while start < end:
+            found = match(text, start)
+            if found is None:
+                raise Unexpected(start)
+            at, kind = found.end(), found.lastgroup
+            if kind not in self.machine.ignored:
+                self.at = at
+                return make_word(found[0], kind, start, at)
+            start = at
+        self.at = end
+        return None
+
+    def feed(self, token: Word) -> None:
         """Read one token; a keyword that cannot be here (``seq`` in a model's facts) is a plain word."""
-        state = self.parser.parser_state
-        try:
-            state.feed_token(token)
-        except UnexpectedToken:
-            taken = state.parse_conf.states[state.position]
-            kind = next((k for k in _OTHER_WORDS if k in taken and self.is_word(k, str(token))), None)
-            if kind is None:
-                raise
-            state.feed_token(token.update(type=kind))
+        if self.machine.feed(self.states, self.values, token):
+            return
+        taken, kind = self.machine.rows[self.states[-1]], token.type
+        token.type = next((k for k in _OTHER_WORDS if k in taken and self.is_word(k, token)), kind)
+        if token.type == kind or not self.machine.feed(self.states, self.values, token):
+            raise Unexpected(token.start_pos)
 
     def is_word(self, kind: str, text: str) -> bool:
         return _patterns()[kind].fullmatch(text) is not None
 
     def feed_end(self) -> ast.Module:
-        end = Token("$END", "", len(self.source.text), 1, 1, 1, 1, len(self.source.text))
-        module = self.parser.feed_token(end)
-        return ast.Module(module.items, Span(self.source.name, 0, len(self.source.text)))
+        end = len(self.source.text)
+        self.feed(make_word("", END, end, end))
+        return ast.Module(self.values[-2].items, Span(self.source.name, 0, end))
 
     def set_mark(self) -> None:
-        state = self.parser.parser_state
-        self.mark = (list(state.state_stack), list(state.value_stack))
-        self.sizes = [(v.children, len(v.children)) for v in state.value_stack if isinstance(v, Tree)]
+        self.mark = [*self.states], [*self.values]
+        self.sizes = [(v, len(v)) for v in self.values if isinstance(v, list)]
 
     def back_to_mark(self) -> None:
-        """Cut the end of a repeated rule's list, which Lark extends in place."""
-        state = self.parser.parser_state
-        state.state_stack[:], state.value_stack[:] = self.mark
+        """Cut the end of a repeated rule's list, which grows in place."""
+        self.states[:], self.values[:] = self.mark
         for children, size in self.sizes:
             del children[size:]
 
-    def recover(self, e: UnexpectedInput) -> None:
+    def recover(self, e: Unexpected) -> None:
         """Report the error of the present statement and move after it, or close a block that was never closed."""
         stop = self.stop(e)
         _builder.problems[:] = [p for p in _builder.problems if p.labels[0].span.start < self.statement]
@@ -192,24 +173,20 @@ class _Parse:
             self.errors.append(unclosed(self.source, opened, stop.statement))
             self.open.discard(opened)
             self.close_block()
-            self.last = self.move_to(stop.statement if stop.offset < len(self.source.text) else stop.offset)
+            self.last = self.at = stop.statement if stop.offset < len(self.source.text) else stop.offset
             return
         self.errors.append(self.diagnose(stop))
-        self.last = self.move_to(self.boundary(stop.offset))
+        self.last = self.at = self.boundary(stop.offset)
 
-    def stop(self, e: UnexpectedInput) -> Stop:
+    def stop(self, e: Unexpected) -> Stop:
         """The place of the parser; afterwards the parser is at the mark again."""
-        accepts = frozenset(self.parser.accepts())
+        accepts = self.machine.accepts(self.states)
         self.back_to_mark()
         text = self.source.text
         first = lexeme_at(text, self.statement)
-        offset = e.token.start_pos if isinstance(e, UnexpectedToken) else e.pos_in_stream
-        if isinstance(e, UnexpectedCharacters) or not text[offset or 0 :].startswith("\n"):
-            return self._stop(offset or 0, first.start if first else len(text), accepts)
-        return self._stop(self.clause_offset(offset or 0), first.start if first else len(text), accepts)
-
-    def _stop(self, offset: int, statement: int, accepts: frozenset[str]) -> Stop:
-        return Stop(self.source, statement, offset, self.last, accepts, frozenset(self.parser.accepts()))
+        offset = self.clause_offset(e.offset) if text.startswith("\n", e.offset) else e.offset
+        statement = first.start if first else len(text)
+        return Stop(self.source, statement, offset, self.last, accepts, self.machine.accepts(self.states))
 
     def clause_offset(self, offset: int) -> int:
         """Point at a wrong clause itself, not at the newline before it."""
@@ -229,7 +206,7 @@ class _Parse:
     def close_block(self) -> None:
         """Continue as if the block had been closed and its statement ended."""
         for kind, text in (("RBRACE", "}"), ("NEWLINE", "\n")):
-            self.parser.feed_token(Token(kind, text, self.last, 1, 1, 1, 1, self.last))
+            self.feed(make_word(text, kind, self.last, self.last))
         self.set_mark()
 
     def diagnose(self, stop: Stop) -> Diagnostic:
@@ -257,10 +234,3 @@ class _Parse:
             following = lexeme_at(self.source.text, word.start)
             return following is None or following.text not in CLAUSES
         return word.kind == "semicolon" or (word.text == "}" and word.start not in self.pairs.stray)
-
-    def move_to(self, offset: int) -> int:
-        """Make the lexer continue at an offset."""
-        state = self.parser.lexer_thread.state
-        assert state is not None
-        state.line_ctr.char_pos = offset
-        return offset

@@ -1,7 +1,7 @@
 """Build the class of `ast.py` with the name of a grammar rule from the rule's children.
 
-Each builder gets the children of one reduction, tokens included, and returns the node; `parser.py` passes them to Lark.
-A wrong number or string is noted in `Builder.problems`, and the node is built anyway.
+Each builder gets the children of one reduction, tokens included, and returns the node; `parser.py` passes them to
+`lalr.py`. A wrong number or string is noted in `Builder.problems`, and the node is built anyway.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import attrs
-from attrs import frozen
-
+from moedsl.classes.fields import evolve, frozen
 from moedsl.diagnostics.model import Diagnostic, Instead, error
 from moedsl.diagnostics.source import Span
 from moedsl.schema.units import SCALES
@@ -51,17 +49,11 @@ class Builder:
         self.file = file
         self.problems: list[Diagnostic] = []
 
-    def __getattr__(self, rule: str) -> Callable[[Sequence[Any]], Any]:
-        builder = RULES.get(rule)
-        if builder is None:
-            raise AttributeError(rule)
-        return lambda children: builder(self, children)
-
     def span(self, children: Sequence[Any]) -> Span:
         """The span from the first child to the last."""
         first, last = children[0], children[-1]
-        start = first.span.start if hasattr(first, "span") else first.start_pos
-        return Span(self.file, start, last.span.end if hasattr(last, "span") else last.end_pos)
+        start = first.start_pos if isinstance(first, str) else first.span.start  # type: ignore[attr-defined]
+        return Span(self.file, start, last.end_pos if isinstance(last, str) else last.span.end)  # type: ignore[attr-defined]
 
     def problem(self, id: str, message: str, span: Span, help: str) -> None:
         """Note a mistake in a word; the tree is built anyway."""
@@ -152,7 +144,7 @@ def _if_else(b: Builder, c: Sequence[Any]) -> ast.If:
 
 
 def _paren(b: Builder, c: Sequence[Any]) -> ast.Expr:
-    return attrs.evolve(c[1], span=b.span(c))
+    return evolve(c[1], span=b.span(c))
 
 
 def _list(b: Builder, c: Sequence[Any]) -> ast.List:
@@ -254,7 +246,7 @@ def _group_fact(b: Builder, c: Sequence[Any]) -> ast.FactEntry:
 def _fact_line(b: Builder, c: Sequence[Any]) -> tuple[ast.FactEntry, ...]:
     """Build the entries of one line, each with the citations of the line."""
     entries, _, cites = _split(c)
-    return tuple(attrs.evolve(e, cites=cites) if cites else e for e in entries)
+    return tuple(evolve(e, cites=cites) if cites else e for e in entries)
 
 
 def _module(b: Builder, c: Sequence[Any]) -> ast.Module:

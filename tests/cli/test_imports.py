@@ -10,7 +10,18 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = {"torch", "transformers", "megatron", "nemo_run", "pygls", "lsprotocol", "scipy", "pandas", "matplotlib"}
+HEAVY = {
+    "torch",
+    "transformers",
+    "megatron",
+    "nemo_run",
+    "pygls",
+    "lsprotocol",
+    "scipy",
+    "pandas",
+    "matplotlib",
+    "lark",
+}
 SAY = """
 import json, sys
 from moedsl.cli.main import main
@@ -36,7 +47,7 @@ GOOD = "qwen3_30b_a3b; gb200 x 8"
 @pytest.mark.parametrize(
     ("commands", "also"),
     [
-        ([["--help"], ["plan", "--help"]], {"numpy", "attrs", "lark", "jinja2"}),
+        ([["--help"], ["plan", "--help"]], {"numpy", "attrs", "jinja2"}),
         ([["check", "-e", GOOD], ["plan", "-e", GOOD]], {"jinja2", "re2"}),
         ([["plan", "-e", GOOD, "--json"], ["models"], ["explain", "vpp"]], {"jinja2"}),
     ],
@@ -55,10 +66,6 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[list[str]]]:
         patched.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         imported(*commands)
         yield commands
-
-
-def test_a_warm_stdlib_needs_no_parser_generator(warm: list[list[str]]) -> None:
-    assert "lark" not in imported(["hardware"])
 
 
 def test_a_warm_run_compiles_no_classes(warm: list[list[str]]) -> None:

@@ -66,9 +66,9 @@ class _Recording(parser._Parse):
         super().__init__(source, brackets(source.text))
         self.taken: dict[int, str] = {}
 
-    def feed(self, token: parser.Token) -> None:
+    def feed(self, token: parser.Word) -> None:
         super().feed(token)
-        taken = self.parser.parser_state.value_stack[-1]
+        taken = self.values[-1]
         if str(taken).split():
             before = str(taken).rindex(taken.type.lower()) if taken.type.lower() in keywords().clauses else 0
             self.taken[taken.start_pos + before] = taken.type

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, fields, frozen, has
+from attrs import evolve, fields, has
 from tree_sitter import Language, Node, Parser, Query
 
 from moedsl.diagnostics.source import Source, Span
@@ -25,18 +25,6 @@ from moedsl.syntax.tree_builder import RULES, Builder
 from tests.helpers.paths import ROOT
 
 SOURCES = ROOT / "editors" / "tree-sitter" / "src"
-
-
-@frozen
-class Word:
-    """A token as a builder sees it; str() of it is its text."""
-
-    text: str
-    start_pos: int
-    end_pos: int
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @cache
@@ -100,7 +88,7 @@ class _Convert:
 
     def word(self, node: Node) -> Any:
         start, end = self.offset(node.start_byte), self.offset(node.end_byte)
-        return own.Token("WORD", self.text[start:end], start_pos=start, end_pos=end)
+        return own.make_word(self.text[start:end], "WORD", start, end)
 
     def offset(self, at: int) -> int:
         return at if self.plain else len(self.bytes[:at].decode("utf-8"))

@@ -42,7 +42,7 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("parsed")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
-        library.load(resources.stdlib_files(), parse_cache.cached_parse)
+        parsed_stdlib()
     return folder
 
 
@@ -78,6 +78,11 @@ def made(kept: Path, made_once: Path) -> None:
     assert is_kept()
 
 
+def parsed_stdlib() -> Library:
+    with parse_cache.together() as parse:
+        return library.load(resources.stdlib_files(), parse)
+
+
 def names(found: Library) -> dict[str, list[str]]:
     known, _, wrong = collect.of_library(found)
     assert not wrong
@@ -95,7 +100,7 @@ def is_kept() -> bool:
 
 
 def test_what_is_kept_is_what_is_read() -> None:
-    read = library.load(resources.stdlib_files(), parse_cache.cached_parse)
+    read = parsed_stdlib()
     assert not is_kept()
     made, again = stdlib.load(), stdlib.load()
     assert is_kept()

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-import lark
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -168,12 +167,10 @@ def test_the_cache_answers_as_the_parser_does(home: Path) -> None:
         assert [i.span for i in kept[0].items] == [i.span for i in fresh[0].items]
 
 
-def test_a_warm_start_does_not_import_lark(home: Path) -> None:
-    source = Source("a.moe", "seq 4k")
-    parse_cache.cached_parse(source)
+def test_parsing_imports_no_lark(home: Path) -> None:
     code = (
         "import sys; from moedsl.syntax.parse_cache import cached_parse; from moedsl.diagnostics.source import Source\n"
-        "m, d = cached_parse(Source('a.moe', 'seq 4k')); assert m.items and not d; sys.exit('lark' in sys.modules)"
+        "m, d = cached_parse(Source('a.moe', 'seq 4k; seq')); assert m.items and d; sys.exit('lark' in sys.modules)"
     )
     root = resources.PACKAGE.parent
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=root).returncode == 0
@@ -199,6 +196,29 @@ def test_errors_are_not_kept(home: Path) -> None:
     source = Source("a.moe", "seq")
     assert parse_cache.cached_parse(source) == parse_cache.cached_parse(source)
     assert disk_cache.load(parse_cache.key(source)) is None
+
+
+def test_files_in_one_entry_are_parsed_until_they_change(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    monkeypatch.setattr(parser, "parse", lambda s: (parsed.append(s.text), parse(s))[1])
+
+    def together(*texts: str) -> list[str]:
+        parsed.clear()
+        sources = [Source(f"{i}.moe", text) for i, text in enumerate(texts)]
+        with parse_cache.together() as read:
+            assert [read(s) for s in sources] == [parse(s) for s in sources]
+        return parsed
+
+    assert together("seq 4k", "seq", "seq 8k") == ["seq 4k", "seq", "seq 8k"]
+    assert together("seq 4k", "seq", "seq 8k") == ["seq"], "a text with an error is not kept"
+    assert together("seq 4k", "seq 16k") == ["seq 16k"]
+    assert together("seq 4k", "seq 16k", "seq 8k") == []
+    for foreign in (b"not a pickle", pickle.dumps(["another value"])):
+        disk_cache.save(parse_cache.TOGETHER, foreign)
+        assert together("seq 4k") == ["seq 4k"]
+    monkeypatch.setattr(parse_cache, "MOST_TOGETHER", 2)
+    assert together("seq 4k", "seq 16k", "seq 8k") == ["seq 16k", "seq 8k"]
+    assert together("seq 4k", "seq 16k", "seq 8k") == ["seq 4k"], "the oldest went"
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,19 +248,17 @@ def test_an_entry_that_another_user_can_write_is_not_unpickled(
 ) -> None:
     source, payload = Source("a.moe", "seq 4k"), pickle.dumps(Payload(home / "ran"))
     parse_cache.cached_parse(source)
-    grammar = disk_cache.cache_dir() / disk_cache.version() / f"{lark.__version__}.grammar"
-    for name in (parse_cache.key(source), grammar.name):
-        assert disk_cache.save(name, payload)
-        (grammar.parent / name).chmod(0o666 if foreign == "file" else 0o644)
-    grammar.parent.chmod(0o777 if foreign == "directory" else 0o755)
-    grammar.parent.parent.chmod(0o777 if foreign == "directory above" else 0o755)
+    entry = disk_cache.cache_dir() / disk_cache.version() / parse_cache.key(source)
+    assert disk_cache.save(entry.name, payload)
+    entry.chmod(0o666 if foreign == "file" else 0o644)
+    entry.parent.chmod(0o777 if foreign == "directory" else 0o755)
+    entry.parent.parent.chmod(0o777 if foreign == "directory above" else 0o755)
     if foreign == "directory of a link":
         (home / "shared").mkdir()
         (home / "shared").chmod(0o777)
         (home / "shared" / "cache").symlink_to(home)
         monkeypatch.setenv("XDG_CACHE_HOME", str(home / "shared" / "cache"))
     assert parse_cache.cached_parse(source)[0] is not None
-    assert parser._lark.__wrapped__().parse_interactive("seq 4k\n")
     assert not (home / "ran").exists()
 
 
@@ -259,18 +277,6 @@ def test_an_entry_that_another_user_can_write_is_not_unpickled(
 )
 def test_who_can_replace_a_directory_below(mode: int, user: int, group: int, kept: bool) -> None:
     assert disk_cache._keeps(os.stat_result((mode, 1, 1, 1, user, group, 0, 0, 0, 0))) == kept
-
-
-def test_the_grammar_is_hashed_before_it_is_unpickled(home: Path) -> None:
-    """Lark's own cache reads a pickle first, and compares the hash in the file's first line afterwards."""
-    fresh = parser._lark.__wrapped__()
-    for entry in (disk_cache.cache_dir() / disk_cache.version()).iterdir():
-        assert "grammar" in entry.name
-        entry.write_bytes(b"no hash\n" + pickle.dumps(Payload(home / "ran")))
-    again = parser._lark.__wrapped__()
-    assert not (home / "ran").exists()
-    kept = parser._lark.__wrapped__()
-    assert [t.name for t in fresh.terminals] == [t.name for t in again.terminals] == [t.name for t in kept.terminals]
 
 
 def test_the_cache_stays_small(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
