@@ -77,7 +77,9 @@ def test_no_interval_is_better_on_the_clock(name: str) -> None:
     how = RUNS[name]
     best = best_interval(how.blocked, how.mtbf) / how.step
     kept = {
-        times: goodput(Training(how.step, max(1, round(times * best)), how.blocked, 0, how.mtbf, how.back), months(how), 5)
+        times: goodput(
+            Training(how.step, max(1, round(times * best)), how.blocked, 0, how.mtbf, how.back), months(how), 5
+        )
         for times in (0.25, 0.5, 0.7, 1, 1.4, 2, 4)
     }
     assert kept[1] > max(kept.values()) - 0.003

@@ -17,7 +17,10 @@ from tests.helpers.small_programs import program
     "text",
     rotation.some(
         "other solver",
-        ["qwen3_30b_a3b; h100 x 24; scale first; batch 48", "deepseek_v3; gb200 x 8; throughput first; seq 8k; batch 24"],
+        [
+            "qwen3_30b_a3b; h100 x 24; scale first; batch 48",
+            "deepseek_v3; gb200 x 8; throughput first; seq 8k; batch 24",
+        ],
         1,
     ),
 )
