@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -64,7 +64,7 @@ def least_seconds(c: Compiled, prices: Prices, meshes: Table, policies: Table) -
     for values in _open(policies):
         time = prices.time(table.assume(**values, **_usual(policies)))
         bound = {n: v for n, v in values.items() if v or n != "recompute"}  # without recompute no value is slower
-        least = np.minimum(least, np.where(_allowed(c, meshes, bound), time, np.inf))
+        least = np.minimum(least, np.where(may_have(c, meshes, bound), time, np.inf))
     return np.where(possible, least, np.inf)
 
 
@@ -74,7 +74,7 @@ def _fastest(c: Compiled, meshes: Table, policies: Table) -> tuple[dict[str, NDA
     for name in FASTER:
         column = np.full(meshes.rows, -1, dtype=np.int64)
         for value in _values(policies, name):
-            column = np.where(_allowed(c, meshes, {name: value}), value, column)
+            column = np.where(may_have(c, meshes, {name: value}), value, column)
         columns[name], possible = np.maximum(column, 0), possible & (column >= 0)
     return columns, possible
 
@@ -83,13 +83,14 @@ def _values(policies: Table, name: str) -> list[int]:
     return sorted({*policies.axes[name].tolist()})
 
 
-def _allowed(c: Compiled, meshes: Table, values: Mapping[str, int]) -> Mask:
+def may_have(c: Compiled, meshes: Table, values: Mapping[str, int]) -> Mask:
     """A mask of the meshes that may have these values, by the laws that read one of them and no other policy."""
-    judged = ((_reading(c, name), meshes.assume(**{name: value})) for name, value in values.items())
-    return np.logical_and.reduce([obeyed(laws, table) for laws, table in judged])
+    judged = ((reading(c, name), meshes.assume(**{name: value})) for name, value in values.items())
+    return np.logical_and.reduce([obeyed(laws, table) for laws, table in judged] or [np.ones(meshes.rows, dtype=bool)])
 
 
-def _reading(c: Compiled, name: str) -> Iterable[Law]:
+def reading(c: Compiled, name: str) -> list[Law]:
+    """The laws that read a policy, and besides it only the mesh."""
     return [w for w in c.laws if name in w.needs and w.needs & frozenset(MESH) and w.needs <= {*MESH, name}]
 
 

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -25,6 +24,7 @@ from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.schema.symbols import COSTS, SPARES
 from moedsl.solver.bounds import Prices, extremes, graph_strength, least_seconds
+from moedsl.solver.frugal import Policies, by_meshes, frugal, frugal_moves
 from moedsl.solver.laws import TIME, Compiled, Law, memory_of, obeyed, obeying
 from moedsl.solver.order import FIRST_BLOCK, GROWTH, GUESSED, LARGEST_CHUNK, in_turns, most_divided_first, share_of
 from moedsl.solver.question import Answer, Question
@@ -46,10 +46,6 @@ MOST_VALUES = 64
 LEAST_TIME = "least_time"
 """The column of meshes whose least seconds are known."""
 POLICIES = frozenset(HELD + MOVED)
-Policies = Sequence[Mapping[str, int]]
-"""Values of some policies."""
-
-FSDP = axes.BY_NAME["sharding"].encode("fsdp")
 SLACK = 1e-9
 """Largest share by which rounding lifts a bound above its price."""
 
@@ -155,7 +151,7 @@ class Search:
     def _some_fit(self, parts: Iterable[NDArray[np.intp]]) -> bool:
         """Whether a mesh at some positions fits in memory with the policies that use the least, in any time."""
         in_any_time = evolve(self.c, laws=tuple(w for w in self.c.laws if w.capped != TIME))
-        space, policies = Search(in_any_time, self.prices, 1, self), [*self._frugal()]
+        space, policies = Search(in_any_time, self.prices, 1, self), self._frugal
         return any(space._capped(self.legal.take(at), policies, ()).rows for at in parts)
 
     def run(self) -> Solution:
@@ -237,7 +233,7 @@ class Search:
         seen = {n: np.unique(column[policies]) for n, column in self.policies.axes.items()}
         problem = evolve(self.c.problem, domains={**self.c.problem.domains, **seen})
         lean = Search(evolve(self.c, problem=problem), self.prices, 1)
-        left = lean._most_frugal(self.c.spare, self.legal.take(mine), [*lean._frugal()])
+        left = lean._most_frugal(self.c.spare, self.legal.take(mine), lean._frugal)
         return Answer(None, legal, self.c.problem.program.hardware.shown - float(left.max()))
 
     def _promising(
@@ -285,7 +281,7 @@ class Search:
     def _could_fit(self, meshes: Table, *prices: str) -> Table:
         """The meshes that the laws allow with the settled policies, and that fit with those that use the least memory;
         bounds of `prices` become columns."""
-        return self._capped(self._allowed(meshes, self._between(MESH, self._settled)), [*self._frugal()], prices)
+        return self._capped(self._allowed(meshes, self._between(MESH, self._settled)), self._frugal, prices)
 
     def _capped(self, table: Table, policies: Policies, prices: Iterable[str]) -> Table:
         """The rows whose bounds of memory with any of some policies, and of time, obey the laws that cap them."""
@@ -304,21 +300,32 @@ class Search:
 
     def _within_caps(self, caps: Sequence[Law], price: str, table: Table, policies: Policies) -> Mask:
         """A mask of the rows that obey laws on a price of memory with any of some policies."""
-        kept, left = np.zeros(table.rows, dtype=bool), np.arange(table.rows)
-        for some in _batches(policies, table.rows):
-            rest = table.take(left)
-            good = obeyed(caps, rest.with_columns(**{price: self._most_frugal(price, rest, some)}))
-            kept[left[good]] = True
-            left = left[~good]
-            if not len(left):
-                break
+        kept = np.zeros(table.rows, dtype=bool)
+        for may, group in by_meshes(self.c, table, policies):
+            left = np.flatnonzero(may & ~kept)
+            for some in _batches(group, len(left)):
+                rest = table.take(left)
+                good = obeyed(caps, rest.with_columns(**{price: self._best_with(price, rest, some)}))
+                kept[left[good]] = True
+                left = left[~good]
+                if not len(left):
+                    break
         return kept
 
     def _most_frugal(self, price: str, table: Table, policies: Policies) -> Floats:
-        """The least peak, or the most spare memory, of each row with any of some policies."""
+        """The least peak, or the most spare memory, of each row with any of some policies that it may have."""
+        least = price == "peak_memory"
+        best, out = np.minimum if least else np.maximum, np.full(table.rows, np.inf if least else -np.inf)
+        for may, group in by_meshes(self.c, table, policies):
+            at = np.flatnonzero(may)
+            for some in _batches(group, len(at)):
+                out[at] = best(out[at], self._best_with(price, table.take(at), some))
+        return out
+
+    def _best_with(self, price: str, table: Table, policies: Policies) -> Floats:
+        """The least peak, or the most spare memory, of each row with any of a batch of policies."""
         best = np.minimum if price == "peak_memory" else np.maximum
-        parts = (self._priced_with(price, table, some) for some in _batches(policies, table.rows))
-        return functools.reduce(best, (best.reduce(part, axis=1) for part in parts))
+        return best.reduce(self._priced_with(price, table, policies), axis=1)
 
     def _priced_with(self, price: str, table: Table, policies: Policies) -> NDArray[np.floating[Any]]:
         """A price of memory of each row, by policy."""
@@ -338,35 +345,10 @@ class Search:
         priced = (self.prices.time(meshes.assume(**values)) for values in self._fastest(HELD + MOVED))
         return functools.reduce(np.minimum, priced)
 
-    def _frugal(self) -> Iterable[dict[str, int]]:
-        """Policies that can use the least memory: one value if it always does, else every value."""
-        for some in extremes(self.c.problem.domains, "least_memory", HELD, but="recompute"):
-            if some["sharding"] != FSDP and some["offload_modules"] not in self._frugal_offloads:
-                continue
-            for low, recompute in itertools.product(self._frugal_moves(), self._frugal_recompute(some)):
-                yield {**low, **some, "recompute": int(recompute)}
-
     @cached_property
-    def _frugal_offloads(self) -> list[int]:
-        """The sets of offloaded modules that no other set contains: with more, less is held, except with FSDP."""
-        sets = self.c.problem.domains["offload_modules"].tolist()
-        return [a for a in sets if not any(a != b and a & b == a for b in sets)]
-
-    def _frugal_recompute(self, some: Mapping[str, int]) -> Iterable[int]:
-        """The values of recompute that can use the least memory with some other policies: `full`, except with FSDP,
-        whose gradients in flight use the memory of the activations that a layer's backward frees, and with offloaded
-        modules, which may leave less than one layer that is recomputed."""
-        domain, full = self.c.problem.domains["recompute"], axes.BY_NAME["recompute"].encode("full")
-        alone = full in domain and some["sharding"] != FSDP and not some["offload_modules"]
-        return [full] if alone else domain.tolist()
-
-    def _frugal_moves(self) -> list[dict[str, int]]:
-        """Other policies that can use the least memory. Without `none`, any set of graphs can: masks of attention
-        depend on the sequence."""
-        d = self.c.problem.domains
-        graphs = [0] if 0 in d["cuda_graph"] else d["cuda_graph"].tolist()
-        moves = extremes(d, "least_memory", MOVED, but="cuda_graph")
-        return [{**some, "cuda_graph": graph} for some in moves for graph in graphs]
+    def _frugal(self) -> Policies:
+        """Policies that can use the least memory."""
+        return frugal(self.policies, self.c.problem.domains) if self.policies.rows else []
 
     def _fastest(self, names: Sequence[str]) -> Iterable[dict[str, int]]:
         """Values of some policies that can be the fastest; for graphs, the strongest set."""
@@ -472,7 +454,7 @@ class Search:
 
     def _could_hold(self, table: Table, *prices: str) -> Table:
         """The rows that fit with the least memory for communication and graphs; bounds of `prices` become columns."""
-        return self._capped(table, self._frugal_moves(), prices)
+        return self._capped(table, frugal_moves(self.c.problem.domains), prices)
 
     def _could_enter(self, held: Table, policies: Table, queries: Sequence[TopK]) -> Table:
         """The rows that could enter a top k with some policy of communication or launches."""
