@@ -38,6 +38,8 @@ FSDP = BY_NAME["sharding"].words.index("fsdp")
 _PIPE = ("pp", "vpp", "deep")
 DEEPEST = 3
 """More than DEEPEST x pp microbatches do not fill a pipeline further."""
+ROUNDING = 1e-9
+"""The largest share by which sums in another order differ."""
 
 
 @frozen
@@ -108,6 +110,18 @@ class Cost:
         full, way = self._keyed(cols), way or self.uncertain.best
         parts = ((self._memory_levels(part), rows.length(part)) for part in rows.chunks(full, rows.length(full)))
         return np.concatenate([self._memory(levels, n, way) for levels, n in parts])
+
+    def held(self, cols: Columns) -> Floats:
+        """Return what is held on the most loaded rank at any time of a step, by row: a lower bound of `memory` in any
+        case. It does not depend on CP, the micro batch and the policies of activations."""
+        full = self._keyed(cols)
+        n, levels = rows.length(full), rows.Levels.of(full, (*at_step.COLUMNS, "pp", "vpp"))
+        pipes, t = levels.kinds(("pp", "vpp"), n), levels.table(at_step.COLUMNS, n)
+        at = evolve(self.uncertain.least, accumulates=self.accumulates)
+        held = memory.always_held(self.model, self.hardware, t, self.gpus, self._trained, at)
+        priced = memory.matrix(self.model, held, t.rows)
+        most = rows.largest(pipes.rows, lambda i: self._heaviest(pipes, i), pipes.inverse, priced, t.inverse)
+        return np.floor(most * (1 - ROUNDING))
 
     def spare(self, cols: Columns, case: str = "high", dispatchers: Sequence[int] = ()) -> Floats:
         """Return the bytes that remain on the most loaded rank in a case (high, best or low), by row, in whole bytes:
@@ -335,6 +349,10 @@ class Cost:
         """Return the stages that can be the most loaded."""
         layout = self.layout_for(int(pipes["pp"][i]), int(pipes["vpp"][i]))
         return None if layout is None else profiles.fullest(self.model, layout, int(pipes["deep"][i]))
+
+    def _heaviest(self, shape: Table, i: int) -> Floats | None:
+        layout = self.layout_for(int(shape["pp"][i]), int(shape["vpp"][i]))
+        return None if layout is None else profiles.heaviest(self.model, layout)
 
     def _timed(self, shape: Table, i: int) -> Floats | None:
         layout = self.layout_for(int(shape["pp"][i]), int(shape["vpp"][i]))

@@ -30,6 +30,8 @@ class Prices(Protocol):
 
     def memory(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
 
+    def held(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+
     def spare(
         self, cols: Mapping[str, Column], case: str = "high", dispatchers: Sequence[int] = ()
     ) -> NDArray[np.floating[Any]]: ...
@@ -85,13 +87,13 @@ def _values(policies: Table, name: str) -> list[int]:
 
 def may_have(c: Compiled, meshes: Table, values: Mapping[str, int]) -> Mask:
     """A mask of the meshes that may have these values, by the laws that read one of them and no other policy."""
-    judged = ((reading(c, name), meshes.assume(**{name: value})) for name, value in values.items())
+    judged = ((reading(c, name, meshes), meshes.assume(**{name: value})) for name, value in values.items())
     return np.logical_and.reduce([obeyed(laws, table) for laws, table in judged] or [np.ones(meshes.rows, dtype=bool)])
 
 
-def reading(c: Compiled, name: str) -> list[Law]:
-    """The laws that read a policy, and besides it only the mesh."""
-    return [w for w in c.laws if name in w.needs and w.needs & frozenset(MESH) and w.needs <= {*MESH, name}]
+def reading(c: Compiled, name: str, meshes: Table) -> list[Law]:
+    """The laws that read a policy, and besides it only axes of the meshes."""
+    return [w for w in c.laws if name in w.needs and 1 < len(w.needs) and w.needs <= {*meshes.axes, name}]
 
 
 def _open(policies: Table) -> Iterator[dict[str, int]]:

@@ -58,9 +58,15 @@ def frugal_moves(domains: Domains) -> list[dict[str, int]]:
     return [{**some, "cuda_graph": graph} for some in moves for graph in graphs]
 
 
+def of_weights(policies: Policies) -> list[dict[str, int]]:
+    """The policies of weights, gradients and optimizer state among some, each once."""
+    names = [n for n in HELD if n not in ("recompute", "offload_modules")]
+    return [*{tuple(some[n] for n in names): {n: some[n] for n in names} for some in policies}.values()]
+
+
 def by_meshes(c: Compiled, meshes: Table, policies: Policies) -> Iterator[tuple[Mask, Policies]]:
     """Group policies by the meshes that may have them, by the laws that read one policy and the mesh."""
-    limited = [name for name in (policies[0] if policies else ()) if name in HELD and reading(c, name)]
+    limited = [name for name in (policies[0] if policies else ()) if name in HELD and reading(c, name, meshes)]
     key = lambda some: [some[name] for name in limited]  # noqa: E731
     for values, group in itertools.groupby(sorted(policies, key=key), key):
         yield may_have(c, meshes, dict(zip(limited, values, strict=True))), [*group]

@@ -24,11 +24,11 @@ from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.schema.symbols import COSTS, SPARES
 from moedsl.solver.bounds import Prices, extremes, graph_strength, least_seconds
-from moedsl.solver.frugal import Policies, by_meshes, frugal, frugal_moves
+from moedsl.solver.frugal import Policies, by_meshes, frugal, frugal_moves, of_weights
 from moedsl.solver.laws import TIME, Compiled, Law, memory_of, obeyed, obeying
 from moedsl.solver.order import FIRST_BLOCK, GROWTH, GUESSED, LARGEST_CHUNK, in_turns, most_divided_first, share_of
 from moedsl.solver.question import Answer, Question
-from moedsl.solver.space import combinations_of, mesh_table, policy_table
+from moedsl.solver.space import combinations_of, mesh_table, meshes_of, policy_table, weights_table
 from moedsl.solver.table import Mask, Row, Table
 from moedsl.solver.top_k import Floats, TopK, any_of, ignoring, least
 from moedsl.support import limits
@@ -43,6 +43,9 @@ FEW = 16_384
 """Combinations of meshes and policies that are all priced: their bounds would take longer than their prices."""
 MOST_VALUES = 64
 """Combinations of the policies that a wish reads besides the mesh, of which the best bounds the wish."""
+READ_TIME = frozenset({TIME, "score"})
+MOST_KEPT = 0.5
+"""The largest share of weights for which only their meshes are enumerated, not all."""
 LEAST_TIME = "least_time"
 """The column of meshes whose least seconds are known."""
 POLICIES = frozenset(HELD + MOVED)
@@ -93,6 +96,32 @@ class Search:
         return self.near if all(np.array_equal(mine[n], its[n]) for n in names) else None
 
     @cached_property
+    def able(self) -> Table:
+        """The legal meshes whose weights, gradients and optimizer state are within what the laws on memory allow."""
+        weights, kept = self._weights
+        return self.legal if kept.mean() > MOST_KEPT else meshes_of(self.c, weights.take(kept))
+
+    @property
+    def could_hold(self) -> bool:
+        """Whether some mesh may be able to hold its weights, gradients and optimizer state; false is certain."""
+        return bool(self._weights[1].any())
+
+    @cached_property
+    def _weights(self) -> tuple[Table, Mask]:
+        """What decides the weights of a rank in every legal mesh, with a mask of the rows that may be held."""
+        caps = [law for law in self.c.laws if law.capped not in (None, TIME)]
+        if not caps:
+            return self.c.empty(), np.ones(1, dtype=bool)
+        weights, shown = weights_table(self.c), self.c.problem.program.hardware.shown
+        kept = np.zeros(weights.rows, dtype=bool)
+        for may, group in by_meshes(self.c, weights, of_weights(self._frugal)):
+            for some in group:
+                held = self.prices.held(weights.assume(**some))
+                bounds = {"peak_memory": held, **dict.fromkeys(SPARES, shown - held)}
+                kept |= may & obeyed(caps, weights.with_columns(**bounds))
+        return weights, kept
+
+    @cached_property
     def _settled(self) -> dict[str, int]:
         """The policies that have one value in the whole space."""
         return {n: int(v[0]) for n, v in self.policies.axes.items() if len(v) and (v == v[0]).all()}
@@ -108,7 +137,9 @@ class Search:
 
     @cached_property
     def _seconds(self) -> NDArray[np.floating[Any]]:
-        """The least seconds of each mesh to search with any policy."""
+        """The least seconds of each mesh to search with any policy; 0 if nothing reads them."""
+        if not self._reads_time:
+            return np.zeros(self._meshes.rows)
         timed = self._timed
         return timed._seconds if timed is not None and self._meshes is self.legal else self._least_time(self._meshes)
 
@@ -116,7 +147,13 @@ class Search:
     def _timed(self) -> Search | None:
         """Of this search and those like it, the first that has computed the least seconds of all legal meshes."""
         earlier = None if self.like is None else self.like._timed
-        return earlier or (self if "_seconds" in vars(self) and self._meshes is self.legal else None)
+        mine = "_seconds" in vars(self) and self._reads_time and self._meshes is self.legal
+        return earlier or (self if mine else None)
+
+    @cached_property
+    def _reads_time(self) -> bool:
+        """Whether a law or the ranking reads the time of a step."""
+        return any(w.needs & READ_TIME for w in (*self.c.laws, *self.c.wishes, *self.c.ranks))
 
     @property
     def least_seconds(self) -> float:
@@ -138,7 +175,7 @@ class Search:
 
     def could_fit(self) -> bool:
         """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""
-        return self._some_fit(most_divided_first(self.legal))
+        return self._some_fit(self.able, most_divided_first(self.able))
 
     @property
     def seems_full(self) -> bool:
@@ -146,13 +183,14 @@ class Search:
         if self.legal.rows <= FIRST_BLOCK:
             return False
         some = np.arange(0, self.legal.rows, self.legal.rows // FIRST_BLOCK)
-        return not self._some_fit([some[np.argsort(share_of(self.legal.take(some)))[:GUESSED]]])
+        return not self._some_fit(self.legal, [some[np.argsort(share_of(self.legal.take(some)))[:GUESSED]]])
 
-    def _some_fit(self, parts: Iterable[NDArray[np.intp]]) -> bool:
-        """Whether a mesh at some positions fits in memory with the policies that use the least, in any time."""
+    def _some_fit(self, meshes: Table, parts: Iterable[NDArray[np.intp]]) -> bool:
+        """Whether one of some meshes at some positions fits in memory with the policies that use the least, in any
+        time."""
         in_any_time = evolve(self.c, laws=tuple(w for w in self.c.laws if w.capped != TIME))
         space, policies = Search(in_any_time, self.prices, 1, self), self._frugal
-        return any(space._capped(self.legal.take(at), policies, ()).rows for at in parts)
+        return any(space._capped(meshes.take(at), policies, ()).rows for at in parts)
 
     def run(self) -> Solution:
         """Find the best rows of different meshes, best first."""

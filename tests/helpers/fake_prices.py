@@ -29,15 +29,21 @@ class FakePrices:
     shown: float
     """Bytes of the GPU."""
 
+    def held(self, c: Columns) -> NDArray[np.float64]:
+        return 0.95 * self._state(c)
+
     def memory(self, c: Columns) -> NDArray[np.float64]:
+        m = self.model
+        kept = 1 - 0.1 * np.minimum(_members(c["recompute"]), 5) - 0.6 * (np.asarray(c["recompute"]) >> 7 & 1)
+        activations = self.seq * c["micro_batch"] / c["tp"] / c["cp"] * m.hidden * m.layers * 40 * kept
+        return np.asarray(self._state(c) + activations, float)
+
+    def _state(self, c: Columns) -> NDArray[np.float64]:
         m = self.model
         experts = 3 * m.layers * m.hidden * m.expert_hidden * m.experts / (c["ep"] * c["etp"] * c["pp"])
         dense = 4 * m.layers * m.hidden**2 / (c["tp"] * c["pp"])
         edp = self.gpus / (c["ep"] * c["etp"] * c["pp"])
-        kept = 1 - 0.1 * np.minimum(_members(c["recompute"]), 5) - 0.6 * (np.asarray(c["recompute"]) >> 7 & 1)
-        activations = self.seq * c["micro_batch"] / c["tp"] / c["cp"] * m.hidden * m.layers * 40 * kept
-        state = (experts + dense) * (6 + np.where(np.equal(c["offload"], 1), 0, 12) / edp)
-        return np.asarray(state + activations, float)
+        return np.asarray((experts + dense) * (6 + np.where(np.equal(c["offload"], 1), 0, 12) / edp), float)
 
     def spare(self, c: Columns, case: str = "high", dispatchers: Sequence[int] = ()) -> NDArray[np.float64]:
         share = {"low": 0.95, "best": 1.05, "high": 1.15}[case]
