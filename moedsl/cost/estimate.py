@@ -179,6 +179,19 @@ class Cost:
         total = sum(self._outside(full, slowest, alone, wire).values()) + adam
         return np.where(slowest > 0, np.round(total, 9), np.inf)
 
+    def work(self, cols: Columns) -> Floats:
+        """Return the seconds of all microbatches if each stage took the mean of the stages, by row: a lower bound of
+        `time` with the VPP of the row or a smaller one."""
+        full, layout = self._keyed(cols), self.layout_for(1, 1)
+        n = rows.length(full)
+        if layout is None:  # a pinned layout has other chunks
+            return np.zeros(n)
+        t = rows.Levels.of(full, step.LAYER).table(step.LAYER, n)
+        priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
+        whole = profiles.time(self.model, layout).sum(axis=0) @ step.matrix(self.model, priced, step.MICROBATCH, t.rows)
+        pp = full["pp"]
+        return whole[t.inverse] / pp * (full["microbatches"] + (pp - 1) / full["vpp"])
+
     def peaks(self, row: Mapping[str, int], ways: Sequence[cases.Case]) -> list[float]:
         """Return the peak bytes of one row for each value of the uncertain terms. ValueError as in `memory_report`."""
         full = self._keyed(row)

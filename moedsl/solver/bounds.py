@@ -38,6 +38,8 @@ class Prices(Protocol):
 
     def time(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
 
+    def work(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+
 
 def extremes(domains: Domains, price: Price, names: Sequence[str], but: str) -> Iterator[dict[str, int]]:
     """Combinations of policies, one of which is best by a price: the end that the axis names, or every value."""

@@ -55,7 +55,7 @@ class _Any(Search):
     """A search that stops at its first row."""
 
     def found(self) -> bool:
-        if not self.able.rows or not self.policies.rows:
+        if not self.could_work or not self.able.rows or not self.policies.rows:
             return False
         meshes = self.able.with_columns(**self._known)
         return any(self._some(meshes.take(part), self.policies) for part in most_divided_first(meshes))

@@ -28,7 +28,7 @@ from moedsl.solver.frugal import Policies, by_meshes, frugal, frugal_moves, of_w
 from moedsl.solver.laws import TIME, Compiled, Law, memory_of, obeyed, obeying
 from moedsl.solver.order import FIRST_BLOCK, GROWTH, GUESSED, LARGEST_CHUNK, in_turns, most_divided_first, share_of
 from moedsl.solver.question import Answer, Question
-from moedsl.solver.space import combinations_of, mesh_table, meshes_of, policy_table, weights_table
+from moedsl.solver.space import combinations_of, mesh_table, meshes_of, pipelines_table, policy_table, weights_table
 from moedsl.solver.table import Mask, Row, Table
 from moedsl.solver.top_k import Floats, TopK, any_of, ignoring, least
 from moedsl.support import limits
@@ -171,7 +171,19 @@ class Search:
     @property
     def could_be_fast(self) -> bool:
         """Whether the least seconds of some legal mesh obey the limits of the step time; false is certain."""
-        return bool(self.legal.rows) and bool(self._in_time.any())
+        return self.could_work and bool(self.legal.rows) and bool(self._in_time.any())
+
+    @property
+    def could_work(self) -> bool:
+        """Whether the work of some mesh obeys the limits of the step time, whatever its VPP; false is certain."""
+        caps = [law for law in self.c.laws if law.capped == TIME]
+        if not caps or self._timed is not None:
+            return True
+        meshes = pipelines_table(self.c).assume(vpp=int(self.c.problem.domains["vpp"].max()))
+        seconds = functools.reduce(
+            np.minimum, (self.prices.work(meshes.assume(**some)) for some in self._fastest(HELD + MOVED))
+        )
+        return bool(obeyed(caps, meshes.with_columns(**{TIME: seconds * (1 - SLACK) - SLACK})).any())
 
     def could_fit(self) -> bool:
         """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""

@@ -31,6 +31,11 @@ def weights_table(c: Compiled) -> Table:
     return _table(c.empty(), _domains(c, WEIGHTS), _unpriced(c))
 
 
+def pipelines_table(c: Compiled) -> Table:
+    """Enumerate what decides the microbatches and the work of a rank: the legal meshes without VPP."""
+    return _table(c.empty(), _domains(c, [name for name in MESH if name != "vpp"]), _unpriced(c))
+
+
 def meshes_of(c: Compiled, weights: Table) -> Table:
     """Enumerate the legal meshes of some rows of `weights_table`."""
     left = [law for law in _unpriced(c) if not law.needs <= {*WEIGHTS}]

@@ -50,6 +50,9 @@ class FakePrices:
         least = min(dispatchers) if dispatchers else np.asarray(c["dispatcher"], float)
         return self.shown - share * self.memory(c) - 1e9 * least
 
+    def work(self, c: Columns) -> NDArray[np.float64]:
+        return self.time(c)
+
     def time(self, c: Columns) -> NDArray[np.float64]:
         m = self.model
         dp = self.gpus / (c["tp"] * c["cp"] * c["pp"])
