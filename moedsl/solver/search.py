@@ -26,7 +26,7 @@ from moedsl.schema.symbols import COSTS, SPARES
 from moedsl.solver.bounds import Prices, extremes, graph_strength, least_seconds
 from moedsl.solver.frugal import Policies, by_meshes, frugal, frugal_moves, of_weights
 from moedsl.solver.laws import TIME, Compiled, Law, memory_of, obeyed, obeying
-from moedsl.solver.order import FIRST_BLOCK, GROWTH, GUESSED, LARGEST_CHUNK, in_turns, most_divided_first, share_of
+from moedsl.solver.order import FIRST_BLOCK, GROWTH, GUESSED, LARGEST_CHUNK, growing, in_turns, most_divided_first, share_of
 from moedsl.solver.question import Answer, Question
 from moedsl.solver.space import combinations_of, mesh_table, meshes_of, pipelines_table, policy_table, weights_table
 from moedsl.solver.table import Mask, Row, Table
@@ -171,19 +171,36 @@ class Search:
     @property
     def could_be_fast(self) -> bool:
         """Whether the least seconds of some legal mesh obey the limits of the step time; false is certain."""
-        return self.could_work and bool(self.legal.rows) and bool(self._in_time.any())
+        if not self._time_limits or self._timed is not None:
+            return bool(self.legal.rows) and bool(self._in_time.any())
+        return any(self._some_in_time(meshes_of(self.c, part)) for part in self._worked)
+
+    def _some_in_time(self, meshes: Table) -> bool:
+        if not meshes.rows:
+            return False
+        seconds = self._least_time(meshes) * (1 - SLACK)
+        return bool(obeyed(self._time_limits, meshes.with_columns(**{TIME: seconds})).any())
 
     @property
     def could_work(self) -> bool:
         """Whether the work of some mesh obeys the limits of the step time, whatever its VPP; false is certain."""
-        caps = [law for law in self.c.laws if law.capped == TIME]
-        if not caps or self._timed is not None:
-            return True
-        meshes = pipelines_table(self.c).assume(vpp=int(self.c.problem.domains["vpp"].max()))
-        seconds = functools.reduce(
-            np.minimum, (self.prices.work(meshes.assume(**some)) for some in self._fastest(HELD + MOVED))
-        )
-        return bool(obeyed(caps, meshes.with_columns(**{TIME: seconds * (1 - SLACK) - SLACK})).any())
+        return not self._time_limits or self._timed is not None or bool(self._worked)
+
+    @cached_property
+    def _time_limits(self) -> list[Law]:
+        return [law for law in self.c.laws if law.capped == TIME]
+
+    @cached_property
+    def _worked(self) -> list[Table]:
+        """The legal meshes without VPP whose work obeys the limits of the step time, in growing parts, the least work
+        first."""
+        meshes = pipelines_table(self.c)
+        if not meshes.rows:
+            return []
+        most = meshes.assume(vpp=int(self.c.problem.domains["vpp"].max()))
+        seconds = functools.reduce(np.minimum, (self.prices.work(most.assume(**v)) for v in self._fastest(HELD + MOVED)))
+        left = np.flatnonzero(obeyed(self._time_limits, meshes.with_columns(**{TIME: seconds * (1 - SLACK) - SLACK})))
+        return [meshes.take(at) for at in growing(left[np.argsort(seconds[left], kind="stable")])]
 
     def could_fit(self) -> bool:
         """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""

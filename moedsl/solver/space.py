@@ -36,10 +36,10 @@ def pipelines_table(c: Compiled) -> Table:
     return _table(c.empty(), _domains(c, [name for name in MESH if name != "vpp"]), _unpriced(c))
 
 
-def meshes_of(c: Compiled, weights: Table) -> Table:
-    """Enumerate the legal meshes of some rows of `weights_table`."""
-    left = [law for law in _unpriced(c) if not law.needs <= {*WEIGHTS}]
-    return _table(weights, _domains(c, [name for name in MESH if name not in WEIGHTS]), left)
+def meshes_of(c: Compiled, some: Table) -> Table:
+    """Enumerate the legal meshes of some rows of a table of fewer axes."""
+    left = [law for law in _unpriced(c) if not law.needs <= some.axes.keys()]
+    return _table(some, _domains(c, [name for name in MESH if name not in some.axes]), left)
 
 
 def _domains(c: Compiled, names: Iterable[str]) -> dict[str, NDArray[np.int64]]:
