@@ -16,6 +16,8 @@ from moedsl.solver.laws import Compiled, Law, obeyed
 from moedsl.solver.table import Mask, Table
 
 Domains = Mapping[str, NDArray[np.int64]]
+Policies = Sequence[Mapping[str, int]]
+"""Values of some policies."""
 Price = Literal["least_memory", "least_time"]
 FASTER = tuple(n for n in axes.MOVED if axes.BY_NAME[n].least_time == "high")
 """Policies of communication whose larger value is never slower; laws limit each."""
@@ -28,12 +30,12 @@ SETTLED = tuple(n for n in axes.POLICY if n not in (*FASTER, *OPEN, "cuda_graph"
 class Prices(Protocol):
     """A cost model as the search uses it: bytes and seconds for whole columns."""
 
-    def memory(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+    def memory(self, cols: Mapping[str, Column], *, policies: Policies = ()) -> NDArray[np.floating[Any]]: ...
 
     def held(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
 
     def spare(
-        self, cols: Mapping[str, Column], case: str = "high", dispatchers: Sequence[int] = ()
+        self, cols: Mapping[str, Column], case: str = "high", dispatchers: Sequence[int] = (), policies: Policies = ()
     ) -> NDArray[np.floating[Any]]: ...
 
     def time(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...

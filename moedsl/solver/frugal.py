@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
-from moedsl.solver.bounds import extremes, may_have, reading
+from moedsl.solver.bounds import Policies, extremes, may_have, reading
 from moedsl.solver.laws import Compiled
 from moedsl.solver.table import Mask, Table
 
-Policies = Sequence[Mapping[str, int]]
-"""Values of some policies."""
 Domains = Mapping[str, NDArray[np.int64]]
 
 FSDP = axes.BY_NAME["sharding"].encode("fsdp")

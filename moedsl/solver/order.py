@@ -19,7 +19,7 @@ LARGEST_CHUNK = 120_000
 """The most meshes or rows at a time."""
 GROWTH = 4
 """Growth factor of blocks, and of each question's share of a chunk."""
-GUESSED, DIVIDED_GROWTH = 64, 8
+GUESSED, DIVIDED_GROWTH = 64, 64
 """Meshes in the first of several growing parts, and the growth of the next ones."""
 
 

@@ -23,10 +23,19 @@ from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.schema.symbols import COSTS, SPARES
-from moedsl.solver.bounds import Prices, extremes, graph_strength, least_seconds
-from moedsl.solver.frugal import Policies, by_meshes, frugal, frugal_moves, of_weights
+from moedsl.solver.bounds import Policies, Prices, extremes, graph_strength, least_seconds
+from moedsl.solver.frugal import by_meshes, frugal, frugal_moves, of_weights
 from moedsl.solver.laws import TIME, Compiled, Law, memory_of, obeyed, obeying
-from moedsl.solver.order import FIRST_BLOCK, GROWTH, GUESSED, LARGEST_CHUNK, growing, in_turns, most_divided_first, share_of
+from moedsl.solver.order import (
+    FIRST_BLOCK,
+    GROWTH,
+    GUESSED,
+    LARGEST_CHUNK,
+    growing,
+    in_turns,
+    most_divided_first,
+    share_of,
+)
 from moedsl.solver.question import Answer, Question
 from moedsl.solver.space import combinations_of, mesh_table, meshes_of, pipelines_table, policy_table, weights_table
 from moedsl.solver.table import Mask, Row, Table
@@ -39,6 +48,8 @@ BATCH = 16_384
 """Rows of which memory is bounded at a time, each with another policy: of a small table, many policies at once."""
 SPREAD = 12
 """Meshes for each row of the first chunk in a large space, where more meshes have a bound below the best row."""
+SEVERAL, SEVERAL_ROWS = 4, 1024
+"""The least policies and rows for which one bound of all policies refuses most rows before each is priced."""
 FEW = 16_384
 """Combinations of meshes and policies that are all priced: their bounds would take longer than their prices."""
 MOST_VALUES = 64
@@ -198,7 +209,9 @@ class Search:
         if not meshes.rows:
             return []
         most = meshes.assume(vpp=int(self.c.problem.domains["vpp"].max()))
-        seconds = functools.reduce(np.minimum, (self.prices.work(most.assume(**v)) for v in self._fastest(HELD + MOVED)))
+        seconds = functools.reduce(
+            np.minimum, (self.prices.work(most.assume(**v)) for v in self._fastest(HELD + MOVED))
+        )
         left = np.flatnonzero(obeyed(self._time_limits, meshes.with_columns(**{TIME: seconds * (1 - SLACK) - SLACK})))
         return [meshes.take(at) for at in growing(left[np.argsort(seconds[left], kind="stable")])]
 
@@ -370,6 +383,9 @@ class Search:
         kept = np.zeros(table.rows, dtype=bool)
         for may, group in by_meshes(self.c, table, policies):
             left = np.flatnonzero(may & ~kept)
+            if len(group) >= SEVERAL and len(left) >= SEVERAL_ROWS:
+                rest = table.take(left)
+                left = left[obeyed(caps, rest.with_columns(**{price: self._memory_price(price, rest, group)}))]
             for some in _batches(group, len(left)):
                 rest = table.take(left)
                 good = obeyed(caps, rest.with_columns(**{price: self._best_with(price, rest, some)}))
@@ -400,10 +416,14 @@ class Search:
             return np.empty((0, len(policies)))
         columns = {n: np.array([some[n] for some in policies]) for n in policies[0]}
         rows = table.assume(**policies[0]) if len(policies) == 1 else table.times(columns)
-        dispatchers = self.c.problem.domains["dispatcher"].tolist()
+        return self._memory_price(price, rows).reshape(table.rows, len(policies))
+
+    def _memory_price(self, price: str, rows: Table, policies: Policies = ()) -> NDArray[np.floating[Any]]:
+        """A price of memory of each row with the best dispatcher; with some policies, a bound of it with any."""
         if price == "peak_memory":
-            return self.prices.memory(rows).reshape(table.rows, len(policies))
-        return self.prices.spare(rows, SPARES[price], dispatchers).reshape(table.rows, len(policies))
+            return self.prices.memory(rows, policies=policies)
+        dispatchers = self.c.problem.domains["dispatcher"].tolist()
+        return self.prices.spare(rows, SPARES[price], dispatchers, policies)
 
     def _least_time(self, meshes: Table) -> NDArray[np.floating[Any]]:
         """The least seconds of each mesh with any policy."""
