@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
-from moedsl.schema.axes import MESH
 from moedsl.solver.laws import Compiled, Law, obeyed
 from moedsl.solver.table import Mask, Table
 
 Domains = Mapping[str, NDArray[np.int64]]
 Policies = Sequence[Mapping[str, int]]
 """Values of some policies."""
+SLACK = 1e-9
+"""Largest share by which rounding lifts a bound above its price."""
 Price = Literal["least_memory", "least_time"]
 FASTER = tuple(n for n in axes.MOVED if axes.BY_NAME[n].least_time == "high")
 """Policies of communication whose larger value is never slower; laws limit each."""
@@ -97,7 +98,7 @@ def may_have(c: Compiled, meshes: Table, values: Mapping[str, int]) -> Mask:
 
 def reading(c: Compiled, name: str, meshes: Table) -> list[Law]:
     """The laws that read a policy, and besides it only axes of the meshes."""
-    return [w for w in c.laws if name in w.needs and 1 < len(w.needs) and w.needs <= {*meshes.axes, name}]
+    return [w for w in c.laws if name in w.needs and len(w.needs) > 1 and w.needs <= {*meshes.axes, name}]
 
 
 def _open(policies: Table) -> Iterator[dict[str, int]]:

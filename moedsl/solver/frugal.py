@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moedsl.schema import axes
-from moedsl.schema.axes import HELD, MESH, MOVED
+from moedsl.schema.axes import HELD, MOVED
 from moedsl.solver.bounds import Policies, extremes, may_have, reading
 from moedsl.solver.laws import Compiled
 from moedsl.solver.table import Mask, Table

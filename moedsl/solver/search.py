@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -23,21 +23,13 @@ from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.schema.symbols import COSTS, SPARES
-from moedsl.solver.bounds import Policies, Prices, extremes, graph_strength, least_seconds
-from moedsl.solver.frugal import by_meshes, frugal, frugal_moves, of_weights
+from moedsl.solver import screen
+from moedsl.solver.bounds import SLACK, Policies, Prices, extremes, graph_strength, least_seconds
+from moedsl.solver.frugal import by_meshes, frugal, frugal_moves
 from moedsl.solver.laws import TIME, Compiled, Law, memory_of, obeyed, obeying
-from moedsl.solver.order import (
-    FIRST_BLOCK,
-    GROWTH,
-    GUESSED,
-    LARGEST_CHUNK,
-    growing,
-    in_turns,
-    most_divided_first,
-    share_of,
-)
+from moedsl.solver.order import FIRST_BLOCK, GROWTH, GUESSED, LARGEST_CHUNK, in_turns, most_divided_first, share_of
 from moedsl.solver.question import Answer, Question
-from moedsl.solver.space import combinations_of, mesh_table, meshes_of, pipelines_table, policy_table, weights_table
+from moedsl.solver.space import combinations_of, mesh_table, meshes_of, policy_table
 from moedsl.solver.table import Mask, Row, Table
 from moedsl.solver.top_k import Floats, TopK, any_of, ignoring, least
 from moedsl.support import limits
@@ -60,8 +52,6 @@ MOST_KEPT = 0.5
 LEAST_TIME = "least_time"
 """The column of meshes whose least seconds are known."""
 POLICIES = frozenset(HELD + MOVED)
-SLACK = 1e-9
-"""Largest share by which rounding lifts a bound above its price."""
 
 
 @frozen
@@ -108,29 +98,19 @@ class Search:
 
     @cached_property
     def able(self) -> Table:
-        """The legal meshes whose weights, gradients and optimizer state are within what the laws on memory allow."""
-        weights, kept = self._weights
-        return self.legal if kept.mean() > MOST_KEPT else meshes_of(self.c, weights.take(kept))
+        """The legal meshes whose ranks may hold their weights and optimizer state; if most do, all of them."""
+        weights, held = self._weights
+        few = np.count_nonzero(held) <= MOST_KEPT * len(held)
+        return meshes_of(self.c, weights.take(held)) if few else self.legal
 
     @property
     def could_hold(self) -> bool:
-        """Whether some mesh may be able to hold its weights, gradients and optimizer state; false is certain."""
+        """Whether a rank of some mesh may hold its weights, gradients and optimizer state; false is certain."""
         return bool(self._weights[1].any())
 
     @cached_property
     def _weights(self) -> tuple[Table, Mask]:
-        """What decides the weights of a rank in every legal mesh, with a mask of the rows that may be held."""
-        caps = [law for law in self.c.laws if law.capped not in (None, TIME)]
-        if not caps:
-            return self.c.empty(), np.ones(1, dtype=bool)
-        weights, shown = weights_table(self.c), self.c.problem.program.hardware.shown
-        kept = np.zeros(weights.rows, dtype=bool)
-        for may, group in by_meshes(self.c, weights, of_weights(self._frugal)):
-            for some in group:
-                held = self.prices.held(weights.assume(**some))
-                bounds = {"peak_memory": held, **dict.fromkeys(SPARES, shown - held)}
-                kept |= may & obeyed(caps, weights.with_columns(**bounds))
-        return weights, kept
+        return screen.weights(self.c, self.prices, self._frugal)
 
     @cached_property
     def _settled(self) -> dict[str, int]:
@@ -169,15 +149,14 @@ class Search:
     @property
     def least_seconds(self) -> float:
         """A lower bound of a step's seconds in any legal layout, whether it fits or not."""
-        timed = self if self._meshes is self.legal else self._timed
+        timed = self if self._reads_time and self._meshes is self.legal else self._timed
         seconds = self._least_time(self.legal) if timed is None else timed._seconds
         return float(seconds.min())
 
     @cached_property
     def _in_time(self) -> Mask:
         """A mask of the meshes to search whose least seconds obey the limits of the step time."""
-        limits = [law for law in self.c.laws if law.capped == TIME]
-        return obeyed(limits, self._meshes.with_columns(**{TIME: self._seconds * (1 - SLACK)}))
+        return obeyed(self._time_limits, self._meshes.with_columns(**{TIME: self._seconds * (1 - SLACK)}))
 
     @property
     def could_be_fast(self) -> bool:
@@ -203,17 +182,7 @@ class Search:
 
     @cached_property
     def _worked(self) -> list[Table]:
-        """The legal meshes without VPP whose work obeys the limits of the step time, in growing parts, the least work
-        first."""
-        meshes = pipelines_table(self.c)
-        if not meshes.rows:
-            return []
-        most = meshes.assume(vpp=int(self.c.problem.domains["vpp"].max()))
-        seconds = functools.reduce(
-            np.minimum, (self.prices.work(most.assume(**v)) for v in self._fastest(HELD + MOVED))
-        )
-        left = np.flatnonzero(obeyed(self._time_limits, meshes.with_columns(**{TIME: seconds * (1 - SLACK) - SLACK})))
-        return [meshes.take(at) for at in growing(left[np.argsort(seconds[left], kind="stable")])]
+        return screen.in_time(self.c, self.prices, self._fastest(HELD + MOVED), self._time_limits)
 
     def could_fit(self) -> bool:
         """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""
