@@ -71,6 +71,20 @@ COMBINED = [
 ]
 
 
+SLOWEST = [
+    *(text for text, _ in CASES + COMBINED),
+    "kimi_k25; b200 x 1024; throughput first; batch 512; require spare_memory > 150 GiB",
+    "glm45_355b; b200 x 4096; throughput first; require step_time < 1",
+    "minimax_m3; h20 x 240; throughput first; require peak_memory < 1 GB",
+    "qwen3_vl_235b_a22b; gb300 x 2048; throughput first; require peak_memory < 3 GB",
+    "qwen3_30b_a3b; h800 x 1000; throughput first; seq 64k; batch 1024; precision auto; require step_time < 0.2",
+    "qwen3_coder_480b_a35b; h100 x 72; throughput first; seq 64k; require spare_memory > 20 GiB\n"
+    f"rules r {{ candidates recompute = [none, [layernorm], [core_attn], [moe_act], [mlp]] {WHY}\n"
+    f" candidates offload_modules = [none, [mlp_norm], [attn_norm], [moe_act], [core_attn]] {WHY} }}",
+]
+"""Refusals that took longest before what they looked at was cut."""
+
+
 def refused(text: str, methods: Sequence[str], patch: pytest.MonkeyPatch) -> int:
     """The rows that some methods of a table make while a program is refused."""
     rows = 0
