@@ -34,10 +34,14 @@ from moedsl.schema.facts import Hardware, Model
 
 Columns = Mapping[str, ArrayLike]
 """Axis name to a column of codes (`moedsl.schema.axes`) or one number; what is missing takes its default."""
+Policies = Sequence[Mapping[str, int]]
+"""Codes of the same axes in each."""
 FSDP = BY_NAME["sharding"].words.index("fsdp")
 _PIPE = ("pp", "vpp", "deep")
 DEEPEST = 3
 """More than DEEPEST x pp microbatches do not fill a pipeline further."""
+ROUNDING = 1e-9
+"""The largest share by which sums in another order differ."""
 
 
 @frozen
@@ -103,26 +107,41 @@ class Cost:
         found = [self.layout_for(int(k) >> 20, int(k) & 0xFFFFF) is not None for k in pairs]
         return np.array(found, bool)[index].reshape(p.shape)
 
-    def memory(self, cols: Columns, way: cases.Case | None = None) -> Floats:
-        """Return the peak bytes on the most loaded rank, by row, in whole bytes, in the best case or another one."""
+    def memory(self, cols: Columns, way: cases.Case | None = None, policies: Policies = ()) -> Floats:
+        """Return the peak bytes on the most loaded rank, by row, in whole bytes, in the best case or another one; with
+        some policies, a lower bound of it with any of them."""
         full, way = self._keyed(cols), way or self.uncertain.best
         parts = ((self._memory_levels(part), rows.length(part)) for part in rows.chunks(full, rows.length(full)))
-        return np.concatenate([self._memory(levels, n, way) for levels, n in parts])
+        return np.concatenate([self._memory(levels, n, way, policies) for levels, n in parts])
 
-    def spare(self, cols: Columns, case: str = "high", dispatchers: Sequence[int] = ()) -> Floats:
+    def held(self, cols: Columns) -> Floats:
+        """Return what is held on the most loaded rank at any time of a step, by row: a lower bound of `memory` in any
+        case. It does not depend on CP, the micro batch and the policies of activations."""
+        full = self._keyed(cols)
+        n, levels = rows.length(full), rows.Levels.of(full, (*at_step.COLUMNS, "pp", "vpp"))
+        pipes, t = levels.kinds(("pp", "vpp"), n), levels.table(at_step.COLUMNS, n)
+        at = evolve(self.uncertain.least, accumulates=self.accumulates)
+        held = memory.always_held(self.model, self.hardware, t, self.gpus, self._trained, at)
+        priced = memory.matrix(self.model, held, t.rows)
+        most = rows.largest(pipes.rows, lambda i: self._heaviest(pipes, i), pipes.inverse, priced, t.inverse)
+        return np.floor(most * (1 - ROUNDING))
+
+    def spare(
+        self, cols: Columns, case: str = "high", dispatchers: Sequence[int] = (), policies: Policies = ()
+    ) -> Floats:
         """Return the bytes that remain on the most loaded rank in a case (high, best or low), by row, in whole bytes:
         the visible memory, less what torch has reserved and the memory outside torch. Of some dispatchers, the one with
-        the least memory outside torch counts."""
-        full = self._keyed(cols)
-        return np.concatenate([self._spare(part, case, dispatchers) for part in rows.chunks(full, rows.length(full))])
+        the least memory outside torch counts. With some policies, it is an upper bound with any of them."""
+        parts = rows.chunks(full := self._keyed(cols), rows.length(full))
+        return np.concatenate([self._spare(part, case, dispatchers, policies) for part in parts])
 
-    def _spare(self, full: dict[str, Ints], case: str, dispatchers: Sequence[int]) -> Floats:
+    def _spare(self, full: dict[str, Ints], case: str, dispatchers: Sequence[int], policies: Policies) -> Floats:
         n, levels = rows.length(full), self._memory_levels(full)
         t = levels.table(outside.COLUMNS, n)
         ways = [{**t.columns, "dispatcher": np.full(t.rows, d)} for d in dispatchers] or [t.columns]
         least = functools.reduce(np.minimum, (self._beyond(way, case) for way in ways))
         held = self.hardware.constants.ends("torch_unused")[case]
-        reserved = self._memory(levels, n, self.uncertain.of(case)) * (1 + held)
+        reserved = self._memory(levels, n, self.uncertain.of(case), policies) * (1 + held)
         return np.rint(self.hardware.shown - reserved - least[t.inverse])
 
     def _beyond(self, cols: Mapping[str, Ints], case: str) -> Floats:
@@ -132,12 +151,29 @@ class Cost:
     def _memory_levels(self, full: dict[str, Ints]) -> rows.Levels:
         return rows.Levels.of(full, (*memory.COLUMNS, *_PIPE))
 
-    def _memory(self, levels: rows.Levels, n: int, way: cases.Case) -> Floats:
+    def _memory(self, levels: rows.Levels, n: int, way: cases.Case, policies: Policies = ()) -> Floats:
         pipes, t = levels.kinds(_PIPE, n), levels.table(memory.COLUMNS, n)
+        if policies:
+            return self._least_memory(pipes, t, way, policies)
         priced = memory.matrix(self.model, self._prices(t, way), t.rows)
         peak = rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
         peak = np.maximum(peak, self._stepping(levels, n, way))
         return np.where(peak > 0, np.rint(peak), np.inf)
+
+    def _least_memory(self, pipes: Table, t: Table, way: cases.Case, policies: Policies) -> Floats:
+        """Bound the peak bytes with any of some policies: each feature has its least price. With FSDP other features
+        have one, so those policies are bounded apart."""
+        least = dict[int, Floats]()
+        for policy in policies:
+            of = Table({**t.columns, **{name: np.full(t.rows, code) for name, code in policy.items()}}, t.inverse)
+            priced, kind = memory.matrix(self.model, self._prices(of, way), t.rows), policy.get("sharding", 0)
+            least[kind] = np.minimum(least[kind], priced) if kind in least else priced
+        peaks = [
+            rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
+            for priced in least.values()
+        ]
+        peak = functools.reduce(np.minimum, peaks)
+        return np.where(peak > 0, np.floor(peak * (1 - ROUNDING)), np.inf)
 
     def _stepping(self, levels: rows.Levels, n: int, way: cases.Case) -> Floats:
         """Return the bytes on the most loaded rank while the optimizer steps, by row; 0 for all if none copies
@@ -164,6 +200,19 @@ class Cost:
         wire, adam = (seconds[..., once.inverse] for seconds in self._once(once))
         total = sum(self._outside(full, slowest, alone, wire).values()) + adam
         return np.where(slowest > 0, np.round(total, 9), np.inf)
+
+    def work(self, cols: Columns) -> Floats:
+        """Return the seconds of all microbatches if each stage took the mean of the stages, by row: a lower bound of
+        `time` with the VPP of the row or a smaller one."""
+        full, layout = self._keyed(cols), self.layout_for(1, 1)
+        n = rows.length(full)
+        if layout is None:  # a pinned layout has other chunks
+            return np.zeros(n)
+        t = rows.Levels.of(full, step.LAYER).table(step.LAYER, n)
+        priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
+        whole = profiles.time(self.model, layout).sum(axis=0) @ step.matrix(self.model, priced, step.MICROBATCH, t.rows)
+        pp = full["pp"]
+        return whole[t.inverse] / pp * (full["microbatches"] + (pp - 1) / full["vpp"])
 
     def peaks(self, row: Mapping[str, int], ways: Sequence[cases.Case]) -> list[float]:
         """Return the peak bytes of one row for each value of the uncertain terms. ValueError as in `memory_report`."""
@@ -335,6 +384,10 @@ class Cost:
         """Return the stages that can be the most loaded."""
         layout = self.layout_for(int(pipes["pp"][i]), int(pipes["vpp"][i]))
         return None if layout is None else profiles.fullest(self.model, layout, int(pipes["deep"][i]))
+
+    def _heaviest(self, shape: Table, i: int) -> Floats | None:
+        layout = self.layout_for(int(shape["pp"][i]), int(shape["vpp"][i]))
+        return None if layout is None else profiles.heaviest(self.model, layout)
 
     def _timed(self, shape: Table, i: int) -> Floats | None:
         layout = self.layout_for(int(shape["pp"][i]), int(shape["vpp"][i]))

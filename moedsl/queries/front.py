@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from moedsl.solver.bounds import SLACK
 from moedsl.solver.order import LARGEST_CHUNK
-from moedsl.solver.search import SLACK, Search
+from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row, Table
 

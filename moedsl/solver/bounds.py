@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 
 from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
-from moedsl.schema.axes import MESH
 from moedsl.solver.laws import Compiled, Law, obeyed
 from moedsl.solver.table import Mask, Table
 
 Domains = Mapping[str, NDArray[np.int64]]
+Policies = Sequence[Mapping[str, int]]
+"""Values of some policies."""
+SLACK = 1e-9
+"""Largest share by which rounding lifts a bound above its price."""
 Price = Literal["least_memory", "least_time"]
 FASTER = tuple(n for n in axes.MOVED if axes.BY_NAME[n].least_time == "high")
 """Policies of communication whose larger value is never slower; laws limit each."""
@@ -28,13 +31,17 @@ SETTLED = tuple(n for n in axes.POLICY if n not in (*FASTER, *OPEN, "cuda_graph"
 class Prices(Protocol):
     """A cost model as the search uses it: bytes and seconds for whole columns."""
 
-    def memory(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+    def memory(self, cols: Mapping[str, Column], *, policies: Policies = ()) -> NDArray[np.floating[Any]]: ...
+
+    def held(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
 
     def spare(
-        self, cols: Mapping[str, Column], case: str = "high", dispatchers: Sequence[int] = ()
+        self, cols: Mapping[str, Column], case: str = "high", dispatchers: Sequence[int] = (), policies: Policies = ()
     ) -> NDArray[np.floating[Any]]: ...
 
     def time(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+
+    def work(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
 
 
 def extremes(domains: Domains, price: Price, names: Sequence[str], but: str) -> Iterator[dict[str, int]]:
@@ -64,7 +71,7 @@ def least_seconds(c: Compiled, prices: Prices, meshes: Table, policies: Table) -
     for values in _open(policies):
         time = prices.time(table.assume(**values, **_usual(policies)))
         bound = {n: v for n, v in values.items() if v or n != "recompute"}  # without recompute no value is slower
-        least = np.minimum(least, np.where(_allowed(c, meshes, bound), time, np.inf))
+        least = np.minimum(least, np.where(may_have(c, meshes, bound), time, np.inf))
     return np.where(possible, least, np.inf)
 
 
@@ -74,7 +81,7 @@ def _fastest(c: Compiled, meshes: Table, policies: Table) -> tuple[dict[str, NDA
     for name in FASTER:
         column = np.full(meshes.rows, -1, dtype=np.int64)
         for value in _values(policies, name):
-            column = np.where(_allowed(c, meshes, {name: value}), value, column)
+            column = np.where(may_have(c, meshes, {name: value}), value, column)
         columns[name], possible = np.maximum(column, 0), possible & (column >= 0)
     return columns, possible
 
@@ -83,14 +90,15 @@ def _values(policies: Table, name: str) -> list[int]:
     return sorted({*policies.axes[name].tolist()})
 
 
-def _allowed(c: Compiled, meshes: Table, values: Mapping[str, int]) -> Mask:
+def may_have(c: Compiled, meshes: Table, values: Mapping[str, int]) -> Mask:
     """A mask of the meshes that may have these values, by the laws that read one of them and no other policy."""
-    judged = ((_reading(c, name), meshes.assume(**{name: value})) for name, value in values.items())
-    return np.logical_and.reduce([obeyed(laws, table) for laws, table in judged])
+    judged = ((reading(c, name, meshes), meshes.assume(**{name: value})) for name, value in values.items())
+    return np.logical_and.reduce([obeyed(laws, table) for laws, table in judged] or [np.ones(meshes.rows, dtype=bool)])
 
 
-def _reading(c: Compiled, name: str) -> Iterable[Law]:
-    return [w for w in c.laws if name in w.needs and w.needs & frozenset(MESH) and w.needs <= {*MESH, name}]
+def reading(c: Compiled, name: str, meshes: Table) -> list[Law]:
+    """The laws that read a policy, and besides it only axes of the meshes."""
+    return [w for w in c.laws if name in w.needs and len(w.needs) > 1 and w.needs <= {*meshes.axes, name}]
 
 
 def _open(policies: Table) -> Iterator[dict[str, int]]:

@@ -29,7 +29,7 @@ def fits(p: Program, gpus: int) -> bool:
 def layouts(c: Chosen, like: Search | None = None) -> int:
     """The number of legal meshes of a compiled problem; 0 if no layout fits."""
     search = _Any(c.compiled, c.cost, 1, of_same_space(like, c.compiled, c.cost))
-    return search.legal.rows if legal_on(c.compiled) and search.found() else 0
+    return search.legal.rows if legal_on(c.compiled) and search.could_hold and search.found() else 0
 
 
 def fits_where_legal(c: Compiled, prices: Prices, like: Search) -> bool:
@@ -55,9 +55,9 @@ class _Any(Search):
     """A search that stops at its first row."""
 
     def found(self) -> bool:
-        if not self.legal.rows or not self.policies.rows:
+        if not self.could_work or not self.able.rows or not self.policies.rows:
             return False
-        meshes = self.legal.with_columns(**self._known)
+        meshes = self.able.with_columns(**self._known)
         return any(self._some(meshes.take(part), self.policies) for part in most_divided_first(meshes))
 
     @property
@@ -65,7 +65,7 @@ class _Any(Search):
         """The least seconds of each mesh, if they are limited and a search of the same space has them."""
         timed = None if self.like is None else self.like._timed
         limited = any(law.capped == TIME for law in self.c.laws)
-        return {LEAST_TIME: timed._seconds} if timed is not None and limited else {}
+        return {LEAST_TIME: timed._seconds} if timed is not None and limited and self.able is self.legal else {}
 
     def _some(self, meshes: Table, policies: Table) -> bool:
         """Whether any row of some meshes fits; meshes with the least memory are tried first."""

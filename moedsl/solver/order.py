@@ -19,13 +19,18 @@ LARGEST_CHUNK = 120_000
 """The most meshes or rows at a time."""
 GROWTH = 4
 """Growth factor of blocks, and of each question's share of a chunk."""
-GUESSED, DIVIDED_GROWTH = 64, 8
-"""Meshes in the first part of those that are most divided, and the growth of the next ones."""
+GUESSED, DIVIDED_GROWTH = 64, 64
+"""Meshes in the first of several growing parts, and the growth of the next ones."""
 
 
 def most_divided_first(meshes: Table) -> Iterator[NDArray[np.intp]]:
     """Split the meshes into growing parts; those that probably need the least memory on a rank are first."""
-    left, size = np.argsort(share_of(meshes), kind="stable"), GUESSED
+    return growing(np.argsort(share_of(meshes), kind="stable"))
+
+
+def growing(left: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+    """Split positions into growing parts."""
+    size = GUESSED
     while len(left):
         yield left[:size]
         left, size = left[size:], size * DIVIDED_GROWTH

@@ -10,9 +10,8 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -24,11 +23,13 @@ from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.schema.symbols import COSTS, SPARES
-from moedsl.solver.bounds import Prices, extremes, graph_strength, least_seconds
+from moedsl.solver import screen
+from moedsl.solver.bounds import SLACK, Policies, Prices, extremes, graph_strength, least_seconds
+from moedsl.solver.frugal import by_meshes, frugal, frugal_moves
 from moedsl.solver.laws import TIME, Compiled, Law, memory_of, obeyed, obeying
 from moedsl.solver.order import FIRST_BLOCK, GROWTH, GUESSED, LARGEST_CHUNK, in_turns, most_divided_first, share_of
 from moedsl.solver.question import Answer, Question
-from moedsl.solver.space import combinations_of, mesh_table, policy_table
+from moedsl.solver.space import combinations_of, mesh_table, meshes_of, policy_table
 from moedsl.solver.table import Mask, Row, Table
 from moedsl.solver.top_k import Floats, TopK, any_of, ignoring, least
 from moedsl.support import limits
@@ -39,19 +40,18 @@ BATCH = 16_384
 """Rows of which memory is bounded at a time, each with another policy: of a small table, many policies at once."""
 SPREAD = 12
 """Meshes for each row of the first chunk in a large space, where more meshes have a bound below the best row."""
+SEVERAL, SEVERAL_ROWS = 4, 1024
+"""The least policies and rows for which one bound of all policies refuses most rows before each is priced."""
 FEW = 16_384
 """Combinations of meshes and policies that are all priced: their bounds would take longer than their prices."""
 MOST_VALUES = 64
 """Combinations of the policies that a wish reads besides the mesh, of which the best bounds the wish."""
+READ_TIME = frozenset({TIME, "score"})
+MOST_KEPT = 0.5
+"""The largest share of weights for which only their meshes are enumerated, not all."""
 LEAST_TIME = "least_time"
 """The column of meshes whose least seconds are known."""
 POLICIES = frozenset(HELD + MOVED)
-Policies = Sequence[Mapping[str, int]]
-"""Values of some policies."""
-
-FSDP = axes.BY_NAME["sharding"].encode("fsdp")
-SLACK = 1e-9
-"""Largest share by which rounding lifts a bound above its price."""
 
 
 @frozen
@@ -97,6 +97,22 @@ class Search:
         return self.near if all(np.array_equal(mine[n], its[n]) for n in names) else None
 
     @cached_property
+    def able(self) -> Table:
+        """The legal meshes whose ranks may hold their weights and optimizer state; if most do, all of them."""
+        weights, held = self._weights
+        few = np.count_nonzero(held) <= MOST_KEPT * len(held)
+        return meshes_of(self.c, weights.take(held)) if few else self.legal
+
+    @property
+    def could_hold(self) -> bool:
+        """Whether a rank of some mesh may hold its weights, gradients and optimizer state; false is certain."""
+        return bool(self._weights[1].any())
+
+    @cached_property
+    def _weights(self) -> tuple[Table, Mask]:
+        return screen.weights(self.c, self.prices, self._frugal)
+
+    @cached_property
     def _settled(self) -> dict[str, int]:
         """The policies that have one value in the whole space."""
         return {n: int(v[0]) for n, v in self.policies.axes.items() if len(v) and (v == v[0]).all()}
@@ -112,7 +128,9 @@ class Search:
 
     @cached_property
     def _seconds(self) -> NDArray[np.floating[Any]]:
-        """The least seconds of each mesh to search with any policy."""
+        """The least seconds of each mesh to search with any policy; 0 if nothing reads them."""
+        if not self._reads_time:
+            return np.zeros(self._meshes.rows)
         timed = self._timed
         return timed._seconds if timed is not None and self._meshes is self.legal else self._least_time(self._meshes)
 
@@ -120,29 +138,55 @@ class Search:
     def _timed(self) -> Search | None:
         """Of this search and those like it, the first that has computed the least seconds of all legal meshes."""
         earlier = None if self.like is None else self.like._timed
-        return earlier or (self if "_seconds" in vars(self) and self._meshes is self.legal else None)
+        mine = "_seconds" in vars(self) and self._reads_time and self._meshes is self.legal
+        return earlier or (self if mine else None)
+
+    @cached_property
+    def _reads_time(self) -> bool:
+        """Whether a law or the ranking reads the time of a step."""
+        return any(w.needs & READ_TIME for w in (*self.c.laws, *self.c.wishes, *self.c.ranks))
 
     @property
     def least_seconds(self) -> float:
         """A lower bound of a step's seconds in any legal layout, whether it fits or not."""
-        timed = self if self._meshes is self.legal else self._timed
+        timed = self if self._reads_time and self._meshes is self.legal else self._timed
         seconds = self._least_time(self.legal) if timed is None else timed._seconds
         return float(seconds.min())
 
     @cached_property
     def _in_time(self) -> Mask:
         """A mask of the meshes to search whose least seconds obey the limits of the step time."""
-        limits = [law for law in self.c.laws if law.capped == TIME]
-        return obeyed(limits, self._meshes.with_columns(**{TIME: self._seconds * (1 - SLACK)}))
+        return obeyed(self._time_limits, self._meshes.with_columns(**{TIME: self._seconds * (1 - SLACK)}))
 
     @property
     def could_be_fast(self) -> bool:
         """Whether the least seconds of some legal mesh obey the limits of the step time; false is certain."""
-        return bool(self.legal.rows) and bool(self._in_time.any())
+        if not self._time_limits or self._timed is not None:
+            return bool(self.legal.rows) and bool(self._in_time.any())
+        return any(self._some_in_time(meshes_of(self.c, part)) for part in self._worked)
+
+    def _some_in_time(self, meshes: Table) -> bool:
+        if not meshes.rows:
+            return False
+        seconds = self._least_time(meshes) * (1 - SLACK)
+        return bool(obeyed(self._time_limits, meshes.with_columns(**{TIME: seconds})).any())
+
+    @property
+    def could_work(self) -> bool:
+        """Whether the work of some mesh obeys the limits of the step time, whatever its VPP; false is certain."""
+        return not self._time_limits or self._timed is not None or bool(self._worked)
+
+    @cached_property
+    def _time_limits(self) -> list[Law]:
+        return [law for law in self.c.laws if law.capped == TIME]
+
+    @cached_property
+    def _worked(self) -> list[Table]:
+        return screen.in_time(self.c, self.prices, self._fastest(HELD + MOVED), self._time_limits)
 
     def could_fit(self) -> bool:
         """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""
-        return self._some_fit(most_divided_first(self.legal))
+        return self._some_fit(self.able, most_divided_first(self.able))
 
     @property
     def seems_full(self) -> bool:
@@ -150,13 +194,14 @@ class Search:
         if self.legal.rows <= FIRST_BLOCK:
             return False
         some = np.arange(0, self.legal.rows, self.legal.rows // FIRST_BLOCK)
-        return not self._some_fit([some[np.argsort(share_of(self.legal.take(some)))[:GUESSED]]])
+        return not self._some_fit(self.legal, [some[np.argsort(share_of(self.legal.take(some)))[:GUESSED]]])
 
-    def _some_fit(self, parts: Iterable[NDArray[np.intp]]) -> bool:
-        """Whether a mesh at some positions fits in memory with the policies that use the least, in any time."""
+    def _some_fit(self, meshes: Table, parts: Iterable[NDArray[np.intp]]) -> bool:
+        """Whether one of some meshes at some positions fits in memory with the policies that use the least, in any
+        time."""
         in_any_time = evolve(self.c, laws=tuple(w for w in self.c.laws if w.capped != TIME))
-        space, policies = Search(in_any_time, self.prices, 1, self), [*self._frugal()]
-        return any(space._capped(self.legal.take(at), policies, ()).rows for at in parts)
+        space, policies = Search(in_any_time, self.prices, 1, self), self._frugal
+        return any(space._capped(meshes.take(at), policies, ()).rows for at in parts)
 
     def run(self) -> Solution:
         """Find the best rows of different meshes, best first."""
@@ -237,7 +282,7 @@ class Search:
         seen = {n: np.unique(column[policies]) for n, column in self.policies.axes.items()}
         problem = evolve(self.c.problem, domains={**self.c.problem.domains, **seen})
         lean = Search(evolve(self.c, problem=problem), self.prices, 1)
-        left = lean._most_frugal(self.c.spare, self.legal.take(mine), [*lean._frugal()])
+        left = lean._most_frugal(self.c.spare, self.legal.take(mine), lean._frugal)
         return Answer(None, legal, self.c.problem.program.hardware.shown - float(left.max()))
 
     def _promising(
@@ -285,7 +330,7 @@ class Search:
     def _could_fit(self, meshes: Table, *prices: str) -> Table:
         """The meshes that the laws allow with the settled policies, and that fit with those that use the least memory;
         bounds of `prices` become columns."""
-        return self._capped(self._allowed(meshes, self._between(MESH, self._settled)), [*self._frugal()], prices)
+        return self._capped(self._allowed(meshes, self._between(MESH, self._settled)), self._frugal, prices)
 
     def _capped(self, table: Table, policies: Policies, prices: Iterable[str]) -> Table:
         """The rows whose bounds of memory with any of some policies, and of time, obey the laws that cap them."""
@@ -304,21 +349,35 @@ class Search:
 
     def _within_caps(self, caps: Sequence[Law], price: str, table: Table, policies: Policies) -> Mask:
         """A mask of the rows that obey laws on a price of memory with any of some policies."""
-        kept, left = np.zeros(table.rows, dtype=bool), np.arange(table.rows)
-        for some in _batches(policies, table.rows):
-            rest = table.take(left)
-            good = obeyed(caps, rest.with_columns(**{price: self._most_frugal(price, rest, some)}))
-            kept[left[good]] = True
-            left = left[~good]
-            if not len(left):
-                break
+        kept = np.zeros(table.rows, dtype=bool)
+        for may, group in by_meshes(self.c, table, policies):
+            left = np.flatnonzero(may & ~kept)
+            if len(group) >= SEVERAL and len(left) >= SEVERAL_ROWS:
+                rest = table.take(left)
+                left = left[obeyed(caps, rest.with_columns(**{price: self._memory_price(price, rest, group)}))]
+            for some in _batches(group, len(left)):
+                rest = table.take(left)
+                good = obeyed(caps, rest.with_columns(**{price: self._best_with(price, rest, some)}))
+                kept[left[good]] = True
+                left = left[~good]
+                if not len(left):
+                    break
         return kept
 
     def _most_frugal(self, price: str, table: Table, policies: Policies) -> Floats:
-        """The least peak, or the most spare memory, of each row with any of some policies."""
+        """The least peak, or the most spare memory, of each row with any of some policies that it may have."""
+        least = price == "peak_memory"
+        best, out = np.minimum if least else np.maximum, np.full(table.rows, np.inf if least else -np.inf)
+        for may, group in by_meshes(self.c, table, policies):
+            at = np.flatnonzero(may)
+            for some in _batches(group, len(at)):
+                out[at] = best(out[at], self._best_with(price, table.take(at), some))
+        return out
+
+    def _best_with(self, price: str, table: Table, policies: Policies) -> Floats:
+        """The least peak, or the most spare memory, of each row with any of a batch of policies."""
         best = np.minimum if price == "peak_memory" else np.maximum
-        parts = (self._priced_with(price, table, some) for some in _batches(policies, table.rows))
-        return functools.reduce(best, (best.reduce(part, axis=1) for part in parts))
+        return best.reduce(self._priced_with(price, table, policies), axis=1)
 
     def _priced_with(self, price: str, table: Table, policies: Policies) -> NDArray[np.floating[Any]]:
         """A price of memory of each row, by policy."""
@@ -326,10 +385,14 @@ class Search:
             return np.empty((0, len(policies)))
         columns = {n: np.array([some[n] for some in policies]) for n in policies[0]}
         rows = table.assume(**policies[0]) if len(policies) == 1 else table.times(columns)
-        dispatchers = self.c.problem.domains["dispatcher"].tolist()
+        return self._memory_price(price, rows).reshape(table.rows, len(policies))
+
+    def _memory_price(self, price: str, rows: Table, policies: Policies = ()) -> NDArray[np.floating[Any]]:
+        """A price of memory of each row with the best dispatcher; with some policies, a bound of it with any."""
         if price == "peak_memory":
-            return self.prices.memory(rows).reshape(table.rows, len(policies))
-        return self.prices.spare(rows, SPARES[price], dispatchers).reshape(table.rows, len(policies))
+            return self.prices.memory(rows, policies=policies)
+        dispatchers = self.c.problem.domains["dispatcher"].tolist()
+        return self.prices.spare(rows, SPARES[price], dispatchers, policies)
 
     def _least_time(self, meshes: Table) -> NDArray[np.floating[Any]]:
         """The least seconds of each mesh with any policy."""
@@ -338,35 +401,10 @@ class Search:
         priced = (self.prices.time(meshes.assume(**values)) for values in self._fastest(HELD + MOVED))
         return functools.reduce(np.minimum, priced)
 
-    def _frugal(self) -> Iterable[dict[str, int]]:
-        """Policies that can use the least memory: one value if it always does, else every value."""
-        for some in extremes(self.c.problem.domains, "least_memory", HELD, but="recompute"):
-            if some["sharding"] != FSDP and some["offload_modules"] not in self._frugal_offloads:
-                continue
-            for low, recompute in itertools.product(self._frugal_moves(), self._frugal_recompute(some)):
-                yield {**low, **some, "recompute": int(recompute)}
-
     @cached_property
-    def _frugal_offloads(self) -> list[int]:
-        """The sets of offloaded modules that no other set contains: with more, less is held, except with FSDP."""
-        sets = self.c.problem.domains["offload_modules"].tolist()
-        return [a for a in sets if not any(a != b and a & b == a for b in sets)]
-
-    def _frugal_recompute(self, some: Mapping[str, int]) -> Iterable[int]:
-        """The values of recompute that can use the least memory with some other policies: `full`, except with FSDP,
-        whose gradients in flight use the memory of the activations that a layer's backward frees, and with offloaded
-        modules, which may leave less than one layer that is recomputed."""
-        domain, full = self.c.problem.domains["recompute"], axes.BY_NAME["recompute"].encode("full")
-        alone = full in domain and some["sharding"] != FSDP and not some["offload_modules"]
-        return [full] if alone else domain.tolist()
-
-    def _frugal_moves(self) -> list[dict[str, int]]:
-        """Other policies that can use the least memory. Without `none`, any set of graphs can: masks of attention
-        depend on the sequence."""
-        d = self.c.problem.domains
-        graphs = [0] if 0 in d["cuda_graph"] else d["cuda_graph"].tolist()
-        moves = extremes(d, "least_memory", MOVED, but="cuda_graph")
-        return [{**some, "cuda_graph": graph} for some in moves for graph in graphs]
+    def _frugal(self) -> Policies:
+        """Policies that can use the least memory."""
+        return frugal(self.policies, self.c.problem.domains) if self.policies.rows else []
 
     def _fastest(self, names: Sequence[str]) -> Iterable[dict[str, int]]:
         """Values of some policies that can be the fastest; for graphs, the strongest set."""
@@ -472,7 +510,7 @@ class Search:
 
     def _could_hold(self, table: Table, *prices: str) -> Table:
         """The rows that fit with the least memory for communication and graphs; bounds of `prices` become columns."""
-        return self._capped(table, self._frugal_moves(), prices)
+        return self._capped(table, frugal_moves(self.c.problem.domains), prices)
 
     def _could_enter(self, held: Table, policies: Table, queries: Sequence[TopK]) -> Table:
         """The rows that could enter a top k with some policy of communication or launches."""

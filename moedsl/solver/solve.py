@@ -111,8 +111,10 @@ def solve(p: Program, gpus: int, keep: int = KEEP, like: Search | None = None, *
     for case in others:
         chosen = on(case, like)
         like = chosen.search
-        if case == others[0] and like.seems_full and not fit_is_read(p) and not on(last, like).search.could_fit():
-            break  # a layout needs the least memory in the last case
+        if case == others[0] and like.seems_full and not fit_is_read(p):
+            least = on(last, like)  # a layout needs the least memory in the last case
+            if not least.search.could_fit():
+                return evolve(least, solution=evolve(least.solution, legal=least.search.legal.rows))
         chosen = _run(chosen)
         if chosen.solution.rows or not chosen.solution.legal:  # without a legal mesh, no case has a layout
             return chosen

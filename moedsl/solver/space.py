@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ from moedsl.solver.laws import Compiled, Law, allowed, obeying
 from moedsl.solver.table import Table
 from moedsl.support import limits
 
+WEIGHTS = ("pp", "vpp", "tp", "etp", "ep")
+"""The axes of the mesh that decide the weights of a rank."""
 MOST = 1_000_000
 """The most rows that a table grows to before laws take some away: a row with its lets takes some 60 bytes."""
 MOST_POLICIES = 1_000_000
@@ -21,18 +23,44 @@ MOST_POLICIES = 1_000_000
 
 def mesh_table(c: Compiled) -> Table:
     """Enumerate all legal meshes."""
-    domains = {name: np.sort(c.problem.domains[name]) for name in MESH}
-    return _table(c, domains, [law for law in c.laws if not law.priced])
+    return _table(c.empty(), _domains(c, MESH), _unpriced(c))
 
 
-def _table(c: Compiled, domains: Mapping[str, NDArray[np.int64]], laws: Sequence[Law], most: float = math.inf) -> Table:
-    """Enumerate the combinations of some axes that obey laws on them, each as soon as its axes are bound."""
-    table, bound, pending = c.empty(), frozenset[str](), laws
+def weights_table(c: Compiled) -> Table:
+    """Enumerate what decides the weights of a rank: the legal combinations of `WEIGHTS`."""
+    return _table(c.empty(), _domains(c, WEIGHTS), _unpriced(c))
+
+
+def pipelines_table(c: Compiled) -> Table:
+    """Enumerate what decides the microbatches and the work of a rank: the legal meshes without VPP."""
+    return _table(c.empty(), _domains(c, [name for name in MESH if name != "vpp"]), _unpriced(c))
+
+
+def meshes_of(c: Compiled, some: Table) -> Table:
+    """Enumerate the legal meshes of some rows of a table of fewer axes."""
+    left = [law for law in _unpriced(c) if not law.needs <= some.axes.keys()]
+    return _table(some, _domains(c, [name for name in MESH if name not in some.axes]), left)
+
+
+def _domains(c: Compiled, names: Iterable[str]) -> dict[str, NDArray[np.int64]]:
+    return {name: np.sort(c.problem.domains[name]) for name in names}
+
+
+def _unpriced(c: Compiled) -> list[Law]:
+    return [law for law in c.laws if not law.priced]
+
+
+def _table(
+    table: Table, domains: Mapping[str, NDArray[np.int64]], laws: Sequence[Law], most: float = math.inf
+) -> Table:
+    """Combine the rows of a table with the combinations of more axes that obey laws on all of them, each law as soon as
+    its axes are bound."""
+    alone, bound, pending = table.without_axes(), frozenset(table.axes), laws
     for name, domain in domains.items():
         bound |= {name}
         ready = [law for law in pending if law.needs <= bound]
         pending = [law for law in pending if not law.needs <= bound]
-        values = allowed(c.empty(), name, domain, [law for law in ready if law.needs <= {name}])
+        values = allowed(alone, name, domain, [law for law in ready if law.needs <= {name}])
         ready = [law for law in ready if not law.needs <= {name}]
         parts, rows = list[Table](), 0
         for part in table.parts(max(1, MOST // max(1, len(values)))):
@@ -58,4 +86,5 @@ def combinations_of(policies: Table, names: tuple[str, ...]) -> dict[str, NDArra
 def policy_table(c: Compiled, names: tuple[str, ...]) -> Table:
     """Enumerate the combinations of policies that obey the laws on policies alone."""
     domains = {name: c.problem.domains[name] for name in names}
-    return _table(c, domains, [law for law in c.laws if law.needs and law.needs <= frozenset(names)], MOST_POLICIES)
+    laws = [law for law in c.laws if law.needs and law.needs <= frozenset(names)]
+    return _table(c.empty(), domains, laws, MOST_POLICIES)

@@ -44,6 +44,10 @@ class Table(dict[str, Column]):
         columns = {k: np.repeat(v, m) for k, v in self.axes.items()}
         return Table({**columns, name: np.tile(domain, n)}, self._fixed, self._lets)
 
+    def without_axes(self) -> Table:
+        """A table of one row and no axis, with the same facts and lets."""
+        return Table({}, self._fixed, self._lets)
+
     def each(self) -> Iterator[dict[str, int]]:
         """The values of each row."""
         return (dict(zip(self.axes, row, strict=True)) for row in zip(*self.axes.values(), strict=True))
@@ -75,7 +79,7 @@ class Table(dict[str, Column]):
         if len(columns) == len(self.axes) or not self.rows:
             return self
         if not columns:
-            return Table({}, self._fixed, self._lets)
+            return self.without_axes()
         return Table(columns, self._fixed, self._lets).take(np.sort(_first_of_each([*columns.values()])))
 
     def times(self, other: Mapping[str, NDArray[np.int64]]) -> Table:

@@ -211,3 +211,26 @@ def test_explain(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(subprocess.run(command, check=True, capture_output=True, cwd=ROOT, text=True).stdout)
     for model, (seconds, kind) in found.items():
         report(capsys, name, seconds, f"  (goal 0.3 s)  {model}, {kind}")
+
+
+REFUSE = """
+import sys, time
+from moedsl.compiler import compile_source
+from moedsl.diagnostics.source import Source
+from tests.explainer.test_refusals import SLOWEST
+times = []
+for text in SLOWEST:
+    compile_source(Source("run.moe", text), "check")
+    start = time.process_time()
+    assert compile_source(Source("run.moe", text), "solve").failed
+    times.append((time.process_time() - start, text.splitlines()[0]))
+seconds, text = max(times)
+print(seconds, text, "of", len(times))
+"""
+
+
+def test_refusals(capsys: pytest.CaptureFixture[str]) -> None:
+    """The slowest of the refusals that once took longest, in seconds of the processor; a second is the goal."""
+    done = subprocess.run([sys.executable, "-c", REFUSE], check=True, capture_output=True, cwd=ROOT, text=True)
+    seconds, text = done.stdout.split(maxsplit=1)
+    report(capsys, "the slowest refusal known", float(seconds), f"  (goal 1 s)  {text.strip()}")

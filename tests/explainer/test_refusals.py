@@ -71,6 +71,20 @@ COMBINED = [
 ]
 
 
+SLOWEST = [
+    *(text for text, _ in CASES + COMBINED),
+    "kimi_k25; b200 x 1024; throughput first; batch 512; require spare_memory > 150 GiB",
+    "glm45_355b; b200 x 4096; throughput first; require step_time < 1",
+    "minimax_m3; h20 x 240; throughput first; require peak_memory < 1 GB",
+    "qwen3_vl_235b_a22b; gb300 x 2048; throughput first; require peak_memory < 3 GB",
+    "qwen3_30b_a3b; h800 x 1000; throughput first; seq 64k; batch 1024; precision auto; require step_time < 0.2",
+    "qwen3_coder_480b_a35b; h100 x 72; throughput first; seq 64k; require spare_memory > 20 GiB\n"
+    f"rules r {{ candidates recompute = [none, [layernorm], [core_attn], [moe_act], [mlp]] {WHY}\n"
+    f" candidates offload_modules = [none, [mlp_norm], [attn_norm], [moe_act], [core_attn]] {WHY} }}",
+]
+"""Refusals that took longest before what they looked at was cut."""
+
+
 def refused(text: str, methods: Sequence[str], patch: pytest.MonkeyPatch) -> int:
     """The rows that some methods of a table make while a program is refused."""
     rows = 0
@@ -103,7 +117,15 @@ def test_layouts_that_a_refusal_prices(text: str, most: int, monkeypatch: pytest
     assert rows < most, f"{rows:,}"
 
 
-@pytest.mark.parametrize(("text", "most"), [(CASES[1][0], 0), (CASES[3][0], 1_000_000)], ids=[NAMES[1], NAMES[3]])
+BATCH_OF_MORE_GPUS = "glm45_355b; b200 x 4096; throughput first; require step_time < 1"
+"""The batch grows with the GPUs, so that each number of them is tried."""
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [(CASES[1][0], 0), (CASES[3][0], 1_000_000), (BATCH_OF_MORE_GPUS, 1_000_000)],
+    ids=[NAMES[1], NAMES[3], "batch of more GPUs"],
+)
 def test_meshes_that_a_refusal_times(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A space that fits in no case of the memory estimate is not timed, and searches of the same space time it once."""
     rows, time = 0, Search._least_time
@@ -116,6 +138,32 @@ def test_meshes_that_a_refusal_times(text: str, most: int, monkeypatch: pytest.M
     monkeypatch.setattr(Search, "_least_time", counted)
     assert compile_source(Source("run.moe", text), "solve").failed
     assert rows <= most, f"{rows:,}"
+
+
+BOUNDED = [
+    ("minimax_m3; h20 x 240; throughput first; require peak_memory < 1 GB", 3_000_000),
+    (
+        "deepseek_v3; gh200 x 10080; fit first; precision fp8; require spare_memory > 150 GiB\n"
+        f"rules r {{ candidates micro_batch = [1, 2, 3, 4, 5, 6, 7, 8] {WHY}\n"
+        f" candidates offload_modules = [none, [mlp_norm], [attn_norm], [moe_act], [core_attn]] {WHY} }}",
+        2_000_000,
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "most"), BOUNDED, ids=["peak", "spare memory"])
+def test_memory_that_a_refusal_bounds(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meshes with policies: those that cannot hold their weights, or have no such policy, are not bounded."""
+    rows, priced = 0, Search._priced_with
+
+    def counted(search: Search, price: str, table: Table, policies: Any) -> Any:
+        nonlocal rows
+        rows += table.rows * len(policies)
+        return priced(search, price, table, policies)
+
+    monkeypatch.setattr(Search, "_priced_with", counted)
+    assert compile_source(Source("run.moe", text), "solve").failed
+    assert rows < most, f"{rows:,}"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MOVED
 from moedsl.schema.symbols import CASES, SPARES
-from moedsl.solver.laws import Law, compile_problem
+from moedsl.solver.laws import Law, compile_problem, obeying
 from moedsl.solver.problem import Problem, lower
 from moedsl.solver.question import Question
 from moedsl.solver.search import Search, Solution, memory_prices
@@ -98,9 +98,10 @@ def test_no_row_is_better_than_its_bound(text: str) -> None:
     meshes, policies = mesh_table(search.c), policy_table(search.c, HELD + MOVED)
     sample = meshes.take(np.random.default_rng(0).permutation(meshes.rows)[:150])
     prices = ("peak_memory", *SPARES)
-    ends = {f"end_of_{n}": search._most_frugal(n, sample, [*search._frugal()]) for n in prices}
+    ends = {f"end_of_{n}": search._most_frugal(n, sample, search._frugal) for n in prices}
     bounds = search._bounds(sample, policies)
     rows = sample.with_columns(**ends, mesh=np.arange(sample.rows)).times(policies.axes)
+    rows = obeying(rows, [w for w in search.c.laws if not w.priced])
     rows = rows.with_columns(**memory_prices(search.prices, prices, rows), step_time=search.prices.time(rows))
     rows = rows.with_columns(score=rows["step_time"] * math.prod(search._factors(rows).values()))
     least, worst = rows["end_of_peak_memory"], rows["peak_memory"] / rows["end_of_peak_memory"]
@@ -108,6 +109,11 @@ def test_no_row_is_better_than_its_bound(text: str) -> None:
     for name in SPARES:
         more = rows[name] - rows[f"end_of_{name}"]
         assert np.all(more[np.isfinite(more)] <= 1), (name, _worst(rows, -more))
+    assert np.all(search.prices.held(rows) <= rows["peak_memory"] * np.where(rows["peak_memory"] < np.inf, 1, np.inf))
+    shown = search.c.problem.program.hardware.shown
+    assert all(np.all(shown - search.prices.held(rows) >= rows[name]) for name in SPARES)
+    most = rows.with_columns(vpp=np.full(rows.rows, meshes.axes["vpp"].max()))
+    assert np.all(search.prices.work(most) <= rows["step_time"] * (1 + 1e-12))
     for key, bound in zip(search._keys(rows), bounds, strict=True):
         assert np.all(key >= bound[rows["mesh"]] - 1e-12 * np.abs(key)), _worst(rows, key / bound[rows["mesh"]])
 
