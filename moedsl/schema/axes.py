@@ -51,6 +51,8 @@ class Axis:
     """The end that never uses more memory than another value, for the search's bounds; "" if that depends."""
     least_time: End = field(kw_only=True, default="")
     """The end that is never slower than another value."""
+    splits_activations: bool = field(kw_only=True, default=False)
+    """Whether it divides activations alone: weights, gradients and optimizer state of a rank do not depend on it."""
 
     @property
     def off(self) -> int:
@@ -94,14 +96,16 @@ class Axis:
 AXES: tuple[Axis, ...] = (
     Axis("pp", "int", "pipeline parallel size, shared by both meshes", role="parallel", mesh="pipeline", place=4),
     Axis("tp", "int", "tensor parallel size of attention and dense layers", role="parallel", mesh="attention", place=1),
-    Axis("cp", "int", "context parallel size", role="parallel", mesh="attention", place=2),
+    Axis(
+        "cp", "int", "context parallel size", role="parallel", mesh="attention", place=2, splits_activations=True,
+    ),
     Axis("etp", "int", "expert tensor parallel size", role="parallel", mesh="experts", place=7, quiet=True),
     Axis("ep", "int", "expert parallel size", role="parallel", mesh="experts", place=6),
     Axis(
         "vpp", "int", "virtual pipeline stages on a rank; 1 is none", role="shape", mesh="pipeline", place=5,
         quiet=True,
     ),
-    Axis("micro_batch", "int", "sequences in a microbatch", role="shape", quiet=True),
+    Axis("micro_batch", "int", "sequences in a microbatch", role="shape", quiet=True, splits_activations=True),
     Axis(
         "recompute", "set", "modules recomputed in backward; full is whole layers", RECOMPUTE, role="held",
         place=3, least_time="low",
@@ -182,6 +186,8 @@ SIZES = _names("parallel")
 """The sizes that divide the GPUs."""
 MESH = tuple(sorted(_names("parallel", "shape"), key=lambda n: BY_NAME[n].mesh != "pipeline"))
 """The axes of a mesh in the order of the search: only few pairs of pipeline sizes have a layout, so they come first."""
+WEIGHTS = tuple(n for n in MESH if not BY_NAME[n].splits_activations)
+"""The axes of a mesh that decide the weights of a rank."""
 HELD = _names("held")
 """Policies that decide what is held in memory."""
 MOVED = _names("moved")

@@ -8,13 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from moedsl.schema.axes import MESH
+from moedsl.schema.axes import MESH, WEIGHTS
 from moedsl.solver.laws import Compiled, Law, allowed, obeying
 from moedsl.solver.table import Table
 from moedsl.support import limits
 
-WEIGHTS = ("pp", "vpp", "tp", "etp", "ep")
-"""The axes of the mesh that decide the weights of a rank."""
 MOST = 1_000_000
 """The most rows that a table grows to before laws take some away: a row with its lets takes some 60 bytes."""
 MOST_POLICIES = 1_000_000

@@ -294,9 +294,9 @@ def test_a_clock_that_is_wrong_and_a_slow_node(network: None, nodes: Callable[..
         codes, said = nodes("n[1-4]", [0, 1, 2, 3], on, **SHAPED, LATE="n2")
     assert codes == [79] * 4 and said.count("is bad") == 2, said
     assert "node n2 is bad: its clock is +30.0 s" in said
-    assert 0.4 * SLOW < 2 * measured("node n4 is bad: it exchanges", said) < 1.3 * SLOW, (
+    assert 0.4 * SLOW < 2 * measured("node n4 is bad: it exchanges", said) < 2 * SLOW, (
         said
-    )  # with two bursts of 32 kB
+    )  # with two bursts of 32 kB; of what a node sends last, a part may still be in its buffers
     assert 0.4 * FAST < 2 * measured("neighbours, most nodes", said) < 1.3 * FAST, said
 
 
