@@ -290,7 +290,7 @@ def _of_windows(m: Model) -> list[str]:
         (m.window and m.window_every > 1, f"{', '.join(own)}: needs window, and window_every of 2 or more"),
         (m.attention == "gqa", f"{', '.join(own)}: needs attention gqa"),
         *(
-            (heads % count == 0, f"{heads} heads do not divide evenly into {count} {name}")
+            (count and heads % count == 0, f"{heads} heads do not divide evenly into {count} {name}")
             for name, heads, count in groups
         ),
         (not m.mtp_layers, "MTP of a model whose windows have another shape is not supported"),

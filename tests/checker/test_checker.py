@@ -204,6 +204,14 @@ def test_did_you_mean(text: str, word: str) -> None:
     assert any(word in h for d in checked(text).diagnostics for h in d.help) or not word
 
 
+def test_windows_of_another_shape_without_query_groups_are_refused() -> None:
+    """A number that is too large is read as 0."""
+    text = (stdlib_dir() / "models/mimo_v2_flash.moe").read_text()
+    shape = re.sub(r" query_groups \d+", " query_groups 1e308", text.replace("model mimo_v2_flash", "model own"))
+    made = compile_source(Source("run.moe", f"{shape}\nmodel own; h100 x 64\n"), "check")
+    assert {d.id for d in made.diagnostics} == {"parse.number", "check.model"}
+
+
 ODD_HYBRIDS = [
     ('"MEM*EM-E"', '"MEM*EMGE"', "G is not a letter of a pattern: M Mamba-2, * attention, E experts, - dense MLP"),
     ('"MEM*EM-E"', '"MEM*|M-E"', "| is not a letter of a pattern"),
