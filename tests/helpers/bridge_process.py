@@ -111,10 +111,10 @@ class Process:
         return self._status
 
 
-def python(folder: Path) -> Path:
+def python(folder: Path, stage: Stage = "bridge", name: str = "warm_python") -> Path:
     """A program in this folder that does as Python does, by a fork of the process: for what starts it by its name."""
-    made = folder / "warm_python"
-    made.write_text(_CLIENT.format(python=sys.executable, address=str(_started("bridge"))))
+    made = folder / name
+    made.write_text(_CLIENT.format(python=sys.executable, address=str(_started(stage))))
     made.chmod(0o755)
     return made
 
