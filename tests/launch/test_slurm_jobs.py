@@ -92,7 +92,8 @@ def test_a_containers_options_reach_the_rank(login_node: Path, tmp_path: Path) -
 
 def test_the_process_groups_on_the_jobs_world_are_the_plans_meshes(login_node: Path, tmp_path: Path) -> None:
     """torchrun and its ranks are forks of a process that has imported torch."""
-    made = planned(8, f'launcher torchrun; python "{bridge_process.python(tmp_path, "torch")}"')
+    made = planned(8, "launcher torchrun")
+    made = evolve(made, cluster=evolve(made.cluster, python=str(bridge_process.python(tmp_path, "torch"))))
     layout = made.plan.layout.to_json()
     asked = json.dumps({"layout": layout, "meshes": rank_groups.groups(layout)})
     experiment = finished([made.task(login_node, payload("groups.py", asked))], login_node)
