@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from hypothesis import core, settings

@@ -33,8 +33,8 @@ def _angles_when_read(embedding: Any) -> None:
 
 
 def _levels_that_change(logger: Any) -> None:
-    """Set a logger's level only to another one: each attention of Transformer Engine sets it, and each time the caches of
-    a thousand loggers are emptied."""
+    """Set a logger's level only to another one: each attention of Transformer Engine sets it, which empties the caches
+    of a thousand loggers."""
     change = logger.setLevel
 
     def set_level(self: Any, level: Any) -> None:
