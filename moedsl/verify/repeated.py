@@ -10,6 +10,7 @@ from typing import Any
 _YARN = "megatron.core.models.common.embeddings.yarn_rotary_pos_embedding"
 
 
+@functools.cache
 def spare() -> None:
     """For the rest of the process."""
     utils: Any = importlib.import_module("megatron.core.utils")
