@@ -7,20 +7,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import core, settings
 
 from moedsl.cli.commands import rehearse
-from moedsl.megatron.releases import Release
 from moedsl.rehearse.launch import Host, Outcome
 from moedsl.rehearse.prepare import Prepared
-from moedsl.verify import client
 from moedsl.verify.client import Server
 from moedsl.verify.report import Report
-from tests.helpers import bridge_process, law_recipes, rotation, run_folder
+from tests.helpers import law_recipes, rotation, run_folder, warm
 from tests.helpers.rule_cases import ASKED, EVERY
 
 settings.register_profile("drawn", max_examples=rotation.examples(100), print_blob=True)
@@ -119,20 +115,10 @@ def no_collector_callbacks() -> Iterator[None]:
     gc.callbacks[:] = kept
 
 
-class Forked(Server):
-    """The server of `moedsl verify` in a fork of the process that has imported Bridge, as a server of its own does."""
-
-    def _start(self, jobs: int, home: Path, release: Release | None) -> Any:
-        serve = "from moedsl.verify import server; server.main()"
-        theirs = bridge_process.home()
-        words = ["-c", serve, str(jobs), str(theirs / "hub")]
-        return bridge_process.Process(words, self._log, client._environment(theirs, release))
-
-
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """The real Megatron Bridge, imported once for all tests; without it every test that asks fails."""
-    with (Server if rotation.ALL else Forked)(jobs=2) as process:
+    with warm.server(jobs=2) as process:
         assert process.first["ready"], process.first["error"]
         yield process
 
@@ -148,7 +134,7 @@ def law_reports(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dic
 @pytest.fixture(scope="session")
 def host() -> Iterator[Host]:
     """Bridge imported once for all rehearsals."""
-    with Host() as process:
+    with warm.host() as process:
         yield process
 
 

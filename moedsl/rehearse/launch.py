@@ -78,6 +78,8 @@ class Host:
         start = time.monotonic()
         forget(prepared)
         if self._process is None:
+            self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed in end()
+            self._unread = bytearray()
             self._process = self._start()
             progress("starting the real Megatron Bridge (about ten seconds)")
         job = {"task": str(prepared.folder.resolve() / TASK), "ranks": prepared.rehearsal.ranks}
@@ -87,17 +89,12 @@ class Host:
         return Outcome(answers(prepared), failure, round(time.monotonic() - start, 1))
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed in end()
-        self._unread = bytearray()
-        environment = child_python.environment() | hub.environment(self._home_path) | _QUIET
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
         return subprocess.Popen(
             [sys.executable, "-m", "moedsl.rehearse.host", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=environment,
+            env=_environment(self._home_path),
             start_new_session=True,  # Ctrl-C reaches the parent alone, which ends the whole group
         )
 
@@ -166,6 +163,11 @@ class Host:
         done = {a["rank"] for a in answers(prepared)}
         rank = next((r for r in range(prepared.rehearsal.ranks) if r not in done), 0)
         return Failure("timeout", rank, None, tail(prepared, rank))
+
+
+def _environment(home: Path) -> dict[str, str]:
+    own = child_python.environment() | hub.environment(home) | _QUIET | {"CUDA_VISIBLE_DEVICES": ""}
+    return {"GLOO_SOCKET_IFNAME": "lo"} | own
 
 
 def _heard(news: re.Match[str], prepared: Prepared, progress: Progress) -> Failure | None:

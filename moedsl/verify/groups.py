@@ -78,10 +78,10 @@ def _recorded(made: Made, alone: bool) -> Generator[None]:
     real, me = dist.new_group, dist.get_rank()
 
     def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if alone and me not in (ranks or [me]):
+            return dist.GroupMember.NON_GROUP_MEMBER
         if kwargs.get("group_desc"):
             made.setdefault(kwargs["group_desc"], []).append(sorted(ranks))
-        if alone and ranks is not None and me not in ranks:
-            return dist.GroupMember.NON_GROUP_MEMBER
         return real(ranks, *args, **kwargs | {"pg_options": None})
 
     dist.new_group = new_group

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from moedsl.planner.model.plan import Plan
-from moedsl.verify import mamba
+from moedsl.verify import mamba, repeated
 from moedsl.verify.case import Case
 from moedsl.verify.groups import initialise
 from moedsl.verify.meta import meta_device
@@ -32,6 +32,7 @@ def count(config: Any, case: Case, pp_ranks: list[int], look: Look) -> tuple[lis
 def prepare(model: Any) -> None:
     """Build shapes only: no initialisation, quantised copies, fused gradient buffers or kernel packages."""
     _stand_in_for_kernels()
+    repeated.spare()
     mamba.leave_random_states()
     model.init_model_with_meta_device, model.perform_initialization = True, False
     model.gradient_accumulation_fusion = False

@@ -8,8 +8,6 @@ attention are replaced by ones that save what fused kernels do.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from functools import cache
 
 import numpy as np
@@ -19,6 +17,7 @@ from attrs import evolve, fields
 from moedsl.cost import activations, compute, rows
 from moedsl.schema.axes import BY_NAME
 from moedsl.schema.facts import Model
+from tests.helpers import bridge_process
 from tests.helpers.cost_models import hardware, model
 from tests.helpers.paths import ROOT
 
@@ -94,8 +93,7 @@ LOCAL = {
 @cache
 def answered() -> dict[str, dict[str, dict[str, int]]]:
     """What the script prints."""
-    script = ROOT / "tests/oracles/count_saved.py"
-    done = subprocess.run([sys.executable, "-W", "ignore", str(script)], capture_output=True, text=True, check=False)
+    done = bridge_process.run(str(ROOT / "tests/oracles/count_saved.py"), stage="torch")
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 

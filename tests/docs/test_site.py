@@ -7,11 +7,13 @@ import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 from pathlib import Path
 
 import make_site
 import pytest
 
+from tests.helpers import rotation
 from tests.helpers.browser import Page, browser
 
 
@@ -74,8 +76,10 @@ def test_programs_are_coloured_and_errors_have_anchors(site: Path) -> None:
     assert "solve.does_not_fit" in _Links(site / "errors.html").anchors
 
 
-@pytest.mark.parametrize("width", (360, 1280))
-@pytest.mark.parametrize("name", ("index", "tutorial_pretrain", "language", "rules", "errors"))
+SEEN = [*product(("index", "tutorial_pretrain", "language", "rules", "errors"), (360, 1280))]
+
+
+@pytest.mark.parametrize(("name", "width"), rotation.one_of_each("site", SEEN, lambda seen: seen[0]))
 def test_a_page_fits_its_window_and_asks_no_other_host(tab: Page, url: str, name: str, width: int) -> None:
     tab.errors.clear()
     tab.asked.clear()

@@ -12,7 +12,7 @@ from moedsl.compiler import load_stdlib
 from moedsl.megatron import unbuilt
 from moedsl.megatron.releases import Release
 from moedsl.verify.client import Server
-from tests.helpers import rotation, targets
+from tests.helpers import rotation, targets, warm
 from tests.helpers.cost_models import enough_gpus, model
 from tests.helpers.paths import EXAMPLES
 from tests.helpers.programs import compiled, judged, written
@@ -67,7 +67,7 @@ def test_the_release_accepts_the_example(
 def started(release: Release, servers: dict[str, Server]) -> Server:
     available(release)
     if release.bridge not in servers:
-        servers[release.bridge] = Server(2, release)
+        servers[release.bridge] = warm.server(2, release)
     return servers[release.bridge]
 
 

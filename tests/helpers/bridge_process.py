@@ -2,7 +2,8 @@
 
 Importing torch and Bridge costs 10 to 15 s of a core. `run` gives a script a process of its own without it: the same
 code, in a fork of a process that has only imported, with Transformer Engine and Mamba's kernels stood in for as in
-`moedsl verify`. A script that needs an import without one of them starts Python itself.
+`moedsl verify`. What needs another Megatron, or one without Transformer Engine, is a fork of what the process was before
+it imported NVIDIA's code: of a `Stage`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import array
 import ctypes
 import fcntl
 import gc
+import importlib
 import json
 import os
 import select
@@ -25,11 +27,22 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
+from moedsl.verify import hub
 from tests.helpers import forks, run_folder
 from tests.helpers.paths import ROOT
 
+Stage = Literal["torch", "transformers", "bridge"]
+"""What a fork has imported: torch and packages that know no Transformer Engine, Hugging Face's too, and all of it."""
+OTHERS: Mapping[Stage, Sequence[str]] = {
+    "torch": (
+        "torch", "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.run", "scipy.stats", "pandas", "datasets",
+        "onnx_ir", "tensorboard",
+    ),
+    "transformers": ("transformers.models.auto.modeling_auto", "diffusers"),
+}  # fmt: skip
+"""The packages that are not NVIDIA's and take the longest; an older release of Bridge has a `transformers` of its own."""
 IMPORTED = (
     "megatron.bridge",
     "megatron.bridge.recipes",
@@ -46,13 +59,13 @@ START = 300
 """Seconds after which a process that is not ready has failed."""
 
 
-def run(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+def run(*words: str, text: str = "", stage: Stage = "bridge") -> subprocess.CompletedProcess[str]:
     """As `subprocess.run([sys.executable, *words], input=text)` with its output captured."""
     given, out, err = (tempfile.TemporaryFile("w+") for _ in range(3))  # noqa: SIM115, closed below
     with given, out, err:
         given.write(text)
         given.seek(0)
-        _, answer = _forked(words, (given, out, err), os.environ)
+        _, answer = _forked(words, (given, out, err), os.environ, stage)
         status = _status(answer)
         out.seek(0)
         err.seek(0)
@@ -60,32 +73,48 @@ def run(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
 
 
 class Process:
-    """As `subprocess.Popen([sys.executable, *words], stdin=PIPE, stdout=PIPE, stderr=log, text=True, env=environment)`."""
+    """As `subprocess.Popen([sys.executable, *words], stdin=PIPE, stdout=PIPE, stderr=log, text=text, env=environment)`."""
 
-    def __init__(self, words: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        log: IO[bytes],
+        environment: Mapping[str, str],
+        stage: Stage = "bridge",
+        text: bool = True,
+    ) -> None:
         read, write = os.pipe(), os.pipe()
         theirs = os.fdopen(read[0]), os.fdopen(write[1], "w")
-        self.stdin, self.stdout = os.fdopen(read[1], "w"), os.fdopen(write[0])
-        self._pid, self._answer = _forked(words, (theirs[0], theirs[1], log), environment)
+        self.stdin: IO[Any] = os.fdopen(read[1], "w" if text else "wb")
+        self.stdout: IO[Any] = os.fdopen(write[0], "r" if text else "rb")
+        self.pid, self._answer = _forked(words, (theirs[0], theirs[1], log), environment, stage)
+        self._status: int | None = None
         for file in theirs:
             file.close()
 
     def terminate(self) -> None:
         with suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGTERM)
+            os.kill(self.pid, signal.SIGTERM)
+
+    def poll(self) -> int | None:
+        """Its status if it has ended."""
+        if self._status is None and select.select([self._answer], [], [], 0)[0]:
+            self._status = _status(self._answer)
+        return self._status
 
     def wait(self) -> int:
         """Its status, once it has ended."""
-        status = _status(self._answer)
+        if self._status is None:
+            self._status = _status(self._answer)
         self.stdin.close()
         self.stdout.close()
-        return status
+        return self._status
 
 
-def python(folder: Path) -> Path:
+def python(folder: Path, stage: Stage = "bridge", name: str = "warm_python") -> Path:
     """A program in this folder that does as Python does, by a fork of the process: for what starts it by its name."""
-    made = folder / "warm_python"
-    made.write_text(_CLIENT.format(python=sys.executable, address=str(_started())))
+    made = folder / name
+    made.write_text(_CLIENT.format(python=sys.executable, address=str(_started(stage))))
     made.chmod(0o755)
     return made
 
@@ -114,11 +143,13 @@ def home() -> Path:
     return run_folder.path() / "hf"
 
 
-def _forked(words: Sequence[str], files: Sequence[IO[Any]], environment: Mapping[str, str]) -> tuple[int, IO[str]]:
+def _forked(
+    words: Sequence[str], files: Sequence[IO[Any]], environment: Mapping[str, str], stage: Stage
+) -> tuple[int, IO[str]]:
     """A fork that runs the words, with these files as its input, output and errors: its number, and where its status will
     be read."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    line.connect(str(_started()))
+    line.connect(str(_started(stage)))
     job = {"words": words, "cwd": os.getcwd(), "environment": {**environment}}
     numbers = array.array("i", [file.fileno() for file in files])
     line.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)])
@@ -139,41 +170,76 @@ def _number(answer: IO[str]) -> int:
     return int(text)
 
 
-def _started() -> Path:
-    """The socket of the process; the first worker that needs it starts it."""
+def _started(stage: Stage) -> Path:
+    """The socket of a stage of the process; the first worker that needs it starts the process."""
     folder = run_folder.path()
-    address = folder / "bridge"
-    with (folder / "bridge.lock").open("w") as lock:
+    address, log = folder / stage, folder / "bridge.log"
+    with (folder / "bridge.lock").open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not address.exists():
-            with (folder / "bridge.log").open("w") as log:
-                words = [sys.executable, "-m", "tests.helpers.bridge_process", str(address)]
+        if not log.exists():
+            with log.open("w") as out:
+                words = [sys.executable, "-m", "tests.helpers.bridge_process", str(folder)]
                 quiet = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
                 process = subprocess.Popen(
-                    words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | quiet, cwd=ROOT,
+                    words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=os.environ | quiet, cwd=ROOT,
                     start_new_session=True,
                 )  # fmt: skip
-            end = time.monotonic() + START
-            while not address.exists():
-                assert process.poll() is None and time.monotonic() < end, (folder / "bridge.log").read_text()[-3000:]
-                time.sleep(0.05)
+            lock.write(str(process.pid))
+            lock.flush()
+        lock.seek(0)
+        pid = int(lock.read())
+    end = time.monotonic() + START
+    while not address.exists():
+        assert _lives(pid) and time.monotonic() < end, log.read_text()[-3000:]
+        time.sleep(0.05)
     return address
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process has not ended, even if nobody has asked for its status yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 # ---------------------------------------------------------------- the process
 
 
-def serve(address: Path) -> None:
-    """Imports, then forks for each script that it is asked to run."""
-    folder = address.parent
+def serve(folder: Path) -> None:
+    """Imports, and then forks for each script that it is asked to run; a fork of it does so at each stage before."""
+    warnings.filterwarnings("ignore")
+    hub.build(folder / "hf", ROOT / "stdlib" / "hf", folder / "hf" / "none")
+    os.environ.update(hub.environment(folder / "hf"))  # read while transformers is imported
+    for stage, names in OTHERS.items():
+        for name in names:
+            importlib.import_module(name)
+        gc.freeze()
+        if not os.fork():
+            ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+            _answer(folder / stage)
+            return
     _load(folder / "hf")
+    _answer(folder / "bridge")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _answer(address: Path) -> None:
     waiting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     waiting.bind(f"{address}.new")
     waiting.listen()
     Path(f"{address}.new").rename(address)
+    ended, wake = socket.socketpair()
+    for end in (ended, wake):
+        end.setblocking(False)
+    signal.set_wakeup_fd(wake.fileno())
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
     lines: dict[int, socket.socket] = {}
-    while not run_folder.is_left(folder):
-        if select.select([waiting], [], [], 0.05)[0]:
+    while not run_folder.is_left(address.parent):
+        ready = select.select([waiting, ended], [], [], 1)[0]
+        if ended in ready:
+            ended.recv(1 << 12)
+        if waiting in ready:
             line, _ = waiting.accept()
             lines[_fork(line, waiting)] = line
         for pid in [*lines]:
@@ -181,19 +247,13 @@ def serve(address: Path) -> None:
             if done:
                 with suppress(BrokenPipeError), lines.pop(pid) as line:
                     line.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _load(home: Path) -> None:
-    from moedsl.verify import hub, sparse, te
+    from moedsl.verify import sparse, te
 
-    warnings.filterwarnings("ignore")
-    hub.build(home, ROOT / "stdlib" / "hf", home / "none")
-    os.environ.update(hub.environment(home))  # read while transformers is imported
     engine = te.install()
     te.install = lambda: engine  # a second stand-in would be another module than the one that is imported
-    import importlib
-
     from moedsl.verify import server
 
     assert server.warm(str(home / "hub"))["ready"]
@@ -208,10 +268,13 @@ def _fork(line: socket.socket, waiting: socket.socket) -> int:
     pid = os.fork()
     if not pid:
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)  # it ends with the process that it is a copy of
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         waiting.close()
         for number, file in enumerate(files):
             os.dup2(file, number)
         forks.end(job["words"], job["cwd"], job["environment"])
+    os.setpgid(pid, pid)  # who asked may end the whole group
     for file in files:
         os.close(file)
     with suppress(BrokenPipeError):

@@ -65,6 +65,8 @@ def _script(words: Sequence[str], cwd: str, environment: Mapping[str, str]) -> i
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
+    first = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [folder for folder in first if folder and folder not in sys.path]
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", closefd=False)

@@ -60,17 +60,30 @@ def _plan(case: Case) -> Plan:
     ranks = w["tp"] * w["cp"] * w["pp"] * w["ep"] * w["etp"]
     made = plan(
         w["model"], w["hardware"], ranks, {**sizes, "pipeline_layout": w["pipeline_layout"] or _layout(w)}, policy,
-        (w["global_batch"], w["micro_batch"], w["seq"]), set={f"model.{_FIELDS[k]}": v for k, v in case.facts.items()},
+        (w["global_batch"], w["micro_batch"], w["seq"]), set=_set(case),
     )  # fmt: skip
+    weights = {**made.set, "checkpoint.pretrained_checkpoint": "/weights"}
     if w["adapter"]:
-        made = changed(made, task="peft", adapter=_adapter(w), set={"checkpoint.pretrained_checkpoint": "/weights"})
+        made = changed(made, task="peft", adapter=_adapter(w), set=weights)
     if w["data"]:
         reads = {"task": w["task"], "policy": {"data": "/data/chats"}, "samples": _samples(w)}
-        made = changed(made, **reads, set={"checkpoint.pretrained_checkpoint": "/weights"})
+        made = changed(made, **reads, set=weights)
     more = _OFFLOADING if w["offload_modules"] else _GRAPHS if w["cuda_graph"] else {}
     more = _WITHOUT_MTP if w["model"] == "step35_196b_a11b" else more
     replicas = max(1, w["gpus"] // (w["tp"] * w["cp"] * w["pp"]))
     return changed(made, gpus=w["gpus"], layout={"dp": replicas}, **more)
+
+
+def _set(case: Case) -> dict[str, Any]:
+    """The fields of Megatron for the facts that a case changes; lists of layers have as many as there are then."""
+    made = {f"model.{_FIELDS[fact]}": value for fact, value in case.facts.items()}
+    model, _ = load_stdlib().model(case.layout["model"])
+    assert model is not None
+    if "layers" in case.facts and model.linear_every:
+        made["model.linear_attention_freq"] = model.linear_every
+    if "layers" in case.facts and model.dense_layers:
+        made["model.moe_layer_freq"] = [int(at >= model.dense_layers) for at in range(case.facts["layers"])]
+    return made
 
 
 def _adapter(w: dict[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,8 @@ _K25 = {"model": "kimi_k25", "hardware": "gb300", "gpus": 128, "pp": 2, "ep": 64
 _GEMMA = {"model": "gemma4_26b_a4b", "hardware": "h100", "gpus": 16, "ep": 8}
 _NEXT = {"model": "qwen3_next_80b_a3b", "hardware": "h100", "gpus": 32, "ep": 16}
 _VL35 = {"model": "qwen35_vl_35b_a3b", "hardware": "h100", "gpus": 16, "ep": 8}
+_FEW = (_BASE, _VL, _NEXT, _VL35, _GLM5)
+"""Models whose first four layers have all kinds: Megatron builds no more of them on one stage."""
 _OVERLAP = {"ep_overlap": True}
 _WHOLE = {"hardware": "gb200", "precision": "mxfp8", "dispatcher": "hybridep", "cuda_graph": ["full_iteration"]}
 _WGRAD = {"ep_overlap": True, "delay_wgrad": True}
@@ -48,16 +50,15 @@ def _case(
     facts: dict[str, int] | None = None,
     **layout: Any,
 ) -> Case:
-    return Case({**DEFAULTS, **base, **layout}, law, facts or {}, build)
+    few = {"layers": 4} if build and base in _FEW and "pp" not in layout else {}
+    return Case({**DEFAULTS, **base, **layout}, law, few | (facts or {}), build)
 
 
 def _adapted(
     law: str | None, adapter: str, base: dict[str, Any] = _BASE, rules: str = "adapters", **layout: Any
 ) -> Case:
-    """A run that trains an adapter, which only building the model shows; one of equal layers needs few of them."""
-    name = law and f"{rules}.{law}"
-    few = {"layers": 4} if base is _BASE and "pp" not in layout else None
-    return _case(name, base, build=True, facts=few, task="peft", adapter=adapter, **layout)
+    """A run that trains an adapter, which only building the model shows."""
+    return _case(law and f"{rules}.{law}", base, build=True, task="peft", adapter=adapter, **layout)
 
 
 CASES: dict[str, Case] = {

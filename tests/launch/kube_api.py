@@ -63,7 +63,8 @@ class Pod:
         variables["PET_MASTER_ADDR"] = hosts[variables["PET_MASTER_ADDR"]]
         variables["PET_MASTER_PORT"] = str(port)  # pods of a real cluster have ports of their own
         words = [expanded(word, variables) for word in container["command"]]
-        image |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")}
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        image = {"PATH": path, "HOME": os.environ.get("HOME", "/")} | image
         self.folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
         image |= {"TMPDIR": str(self.folder)}  # a container's /tmp goes with it
         self.log = self.folder / "log"

@@ -161,9 +161,10 @@ Machines = tuple[Api, Shell]
 
 @pytest.fixture
 def torchrun(machines: Machines, tmp_path: Path) -> Iterator[None]:
-    """The real one, whose ranks are forks of a process that has imported torch."""
+    """The real one; it and its ranks are forks of a process that has imported torch."""
     api, _ = machines
-    kept, api.image = api.image, {"PYTHON_EXEC": str(bridge_process.python(tmp_path))}
+    bridge_process.python(tmp_path, "torch", "python3")
+    kept, api.image = api.image, {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     yield
     api.image = kept
 

@@ -13,6 +13,7 @@ import pytest
 from attrs import evolve, field, frozen
 
 from moedsl.launch.script import Payload, script
+from tests.helpers import bridge_process
 from tests.launch.launches import STEP, launch, plan, slurm
 
 NUMACTL = """#!/bin/bash
@@ -65,11 +66,12 @@ class Machine:
             (self.folder / "bin" / name).write_text(body)
             (self.folder / "bin" / name).chmod(0o755)
 
-    def run(self, facts: str, **step: str) -> tuple[list[tuple[int, str | None]], str]:
-        """What each rank of the script says, and what stands on stderr."""
+    def run(self, facts: str, warm: Path | None = None, **step: str) -> tuple[list[tuple[int, str | None]], str]:
+        """What each rank of the script says, and what stands on stderr; torchrun runs in a warm Python."""
         on = evolve(slurm(self.hardware, facts), python=sys.executable)
         text = script(launch(plan(self.hardware, 8, {"ep": 8}), on), on, Payload({"p.py": PROBE}, "p.py"))
         own = text.replace('SYS = "/sys"', f'SYS = "{self.folder}/sys"')
+        own = own.replace(f"{sys.executable} -P", f"{warm or sys.executable} -P")
         of_job = {"PATH": f"{self.folder}/bin", "TMPDIR": f"{self.folder}/tmp", "NODES": " ".join(map(str, self.nodes))}
         cuda = {"LD_LIBRARY_PATH": str(self.driver), "STANDIN_PCI": ";".join(ADDRESSES)} if self.driver else {}
         environment = {**STEP, **of_job, **cuda, "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1", **step}
@@ -100,7 +102,7 @@ def test_a_rank_is_next_to_its_gpu(tmp_path: Path, driver: Path) -> None:
 def test_torchrun_binds_the_same_way(tmp_path: Path, driver: Path) -> None:
     machine = Machine(tmp_path, driver, [3, 3, 1, 1, 2, 2, 0, 0], [0, 1, 2, 3])
     machine.make()
-    said, _ = machine.run("launcher torchrun", OMP_NUM_THREADS="1")
+    said, _ = machine.run("launcher torchrun", bridge_process.python(tmp_path, "torch"), OMP_NUM_THREADS="1")
     assert said == [*enumerate(to(3, 3, 1, 1, 2, 2, 0, 0))]
 
 

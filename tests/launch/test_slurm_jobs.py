@@ -12,6 +12,7 @@ from moedsl.launch import follow
 from moedsl.launch.store import Experiment
 from moedsl.launch.submit import Task, submit
 from moedsl.schema import rank_groups
+from tests.helpers import bridge_process
 from tests.launch.slurm_launch import Planned, answers, payload, planned
 
 ODD = {
@@ -89,8 +90,10 @@ def test_a_containers_options_reach_the_rank(login_node: Path, tmp_path: Path) -
     assert list(inside.iterdir()) == []  # mounted for the job alone
 
 
-def test_the_process_groups_on_the_jobs_world_are_the_plans_meshes(login_node: Path) -> None:
+def test_the_process_groups_on_the_jobs_world_are_the_plans_meshes(login_node: Path, tmp_path: Path) -> None:
+    """torchrun and its ranks are forks of a process that has imported torch."""
     made = planned(8, "launcher torchrun")
+    made = evolve(made, cluster=evolve(made.cluster, python=str(bridge_process.python(tmp_path, "torch"))))
     layout = made.plan.layout.to_json()
     asked = json.dumps({"layout": layout, "meshes": rank_groups.groups(layout)})
     experiment = finished([made.task(login_node, payload("groups.py", asked))], login_node)

@@ -24,7 +24,7 @@ from moedsl.rehearse.launch import Host
 from moedsl.rehearse.prepare import Prepared, prepare
 from moedsl.rehearse.shrink import Rehearsal, shrink
 from moedsl.verify.gpu import from_plan
-from tests.helpers import rotation
+from tests.helpers import rotation, warm
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled
 
@@ -245,7 +245,8 @@ raise SystemExit("the norm is right, and more experts are more launches")
 
 def test_the_norm_and_the_layers_that_are_measured_are_megatrons_own(host: Host, tmp_path: Path) -> None:
     """In a rank, as the recipe finds them."""
-    outcome = host.run(edited(prepared(QWEN, tmp_path), f"exec({NORM!r}); exec({MEASURED!r}, {{}})"), 300)
+    made = prepared(QWEN, tmp_path, 1)  # other ranks would do the same
+    outcome = host.run(edited(made, f"exec({NORM!r}); exec({MEASURED!r}, {{}})"), 300)
     said = "SystemExit: the norm is right, and more experts are more launches"
     assert outcome.failure is not None and outcome.failure.lines[-1] == said
 
@@ -264,7 +265,7 @@ def _open(process: psutil.Process) -> list[Any]:
 
 def test_a_deadline_ends_every_rank(tmp_path: Path) -> None:
     made = prepared(QWEN, tmp_path)
-    with Host() as own:
+    with warm.host() as own:
         outcome = own.run(made, 0.2)
         assert outcome.failure is not None and outcome.failure.kind == "timeout"
     assert ranks_alive(made) == []

@@ -28,7 +28,7 @@ RUNS = {
 
 
 CAUTION = "yarn"
-TAKEN = [CAUTION, *rotation.some("built", [name for name in RUNS if name != CAUTION], 3)]
+TAKEN = [CAUTION, *rotation.some("built", [name for name in RUNS if name != CAUTION], 2)]
 
 
 @pytest.fixture(scope="module")

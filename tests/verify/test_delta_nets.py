@@ -116,7 +116,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("recipe", REFUSED)
+@pytest.mark.parametrize("recipe", rotation.some("refused delta nets", [*REFUSED], 2))
 def test_nvidias_own_recipe_is_refused_once_the_model_is_built(recipe: str, server: Server) -> None:
     """Bridge's update lets them pass; the layers do not fall on the stages, or the model plans no overlap."""
     case = cases.read(f"megatron.bridge.{recipe}")
@@ -125,7 +125,10 @@ def test_nvidias_own_recipe_is_refused_once_the_model_is_built(recipe: str, serv
     assert any(REFUSED[recipe] in r.message for r in report.refusals), report.to_json()
 
 
-@pytest.mark.parametrize("layout", ["Et*16|t*16|t*16|mL", "Et*16|t*16|t*16m|L", "E|t*16|t*16|t*16mL"])
+EMPTY = ["Et*16|t*16|t*16|mL", "Et*16|t*16|t*16m|L", "E|t*16|t*16|t*16mL"]
+
+
+@pytest.mark.parametrize("layout", rotation.some("chunks without a layer", EMPTY, 1))
 def test_a_chunk_without_a_layer_is_refused_beside_mtp(layout: str, server: Server, tmp_path: Path) -> None:
     """Whichever chunk it is: Bridge asks for MTP's layer in each (bridge models/gpt_provider.py:343)."""
     plan = changed(plan_of("qwen3_next_80b_a3b; h100 x 64; pin pp=4 vpp=1 ep=8"), layout={"pipeline_layout": layout})

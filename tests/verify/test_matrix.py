@@ -1,7 +1,7 @@
 """Models x hardware x phases x sequences: every plan goes to the real Megatron Bridge, every refusal is explained.
 
-A run takes each model on one kind of hardware, in one of the nine cases of phase and sequence; `make test-all` takes
-them all.
+A run takes each model on one kind of hardware, in one of the nine cases of phase and sequence, and Bridge builds the
+stages of half of them; `make test-all` takes them all.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ CELLS = rotation.one_of_each(
     "matrix", [(*m, phase, seq) for m in machines() for phase in PHASES for seq in SEQUENCES], lambda cell: cell[:2]
 )
 
+BUILT = rotation.some("built cells", CELLS, len(CELLS) // 2)
+
 
 def text_of(cell: Cell) -> str:
     model, hardware, phase, seq = cell
@@ -67,9 +69,9 @@ def outcomes(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[C
     built: set[str] = set()
     for cell, result in results.items():
         for case in written(result, folder / "_".join(cell)):
-            known = stages_key(case.plan) in built
-            built.add(stages_key(case.plan))
-            jobs.append((cell, evolve(case, stages=False) if known else case))
+            new = cell in BUILT and stages_key(case.plan) not in built
+            built |= {stages_key(case.plan)} if new else set()
+            jobs.append((cell, evolve(case, stages=new)))
     reports: dict[Cell, Report] = {}
     for at in range(0, len(jobs), BATCH):
         part = jobs[at : at + BATCH]
@@ -89,7 +91,8 @@ def test_bridge_accepts_what_is_planned(cell: Cell, outcomes: dict[Cell, Outcome
 
 def test_every_distinct_stage_was_built(outcomes: dict[Cell, Outcome]) -> None:
     built = {stages_key(r.plans[0]) for r, report in outcomes.values() if report is not None and report.stages}
-    assert built == {stages_key(r.plans[0]) for r, report in outcomes.values() if report is not None}
+    drawn = [outcomes[cell] for cell in BUILT]
+    assert built == {stages_key(r.plans[0]) for r, report in drawn if report is not None}
 
 
 def explained(result: Result) -> None:

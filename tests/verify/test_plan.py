@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from moedsl.emit.bridge import recipe_text
 from moedsl.planner.model.plan import Plan
@@ -16,21 +17,21 @@ from moedsl.verify import case as cases
 from tests.helpers.plans import PLANS, changed
 
 pytestmark = pytest.mark.bridge
-Judge = Callable[[Plan, Plan], Report]
+Judge = Callable[..., Report]
 BASE = PLANS["qwen3_30b_h100_bf16"]
 STAGES = [{"stage": 0, "params": 1_541_093_376 + 1_811_939_328, "expert_params": 1_811_939_328}]
 
 
 @pytest.fixture
 def judge(server: Server, tmp_path: Path) -> Judge:
-    """Judges the recipe of one plan against another."""
+    """Judges the recipe of one plan against another, and builds its stages if they are compared too."""
 
-    def answer(emitted: Plan, plan: Plan) -> Report:
+    def answer(emitted: Plan, plan: Plan, stages: bool = False) -> Report:
         (tmp_path / "recipe.py").write_text(recipe_text(emitted))
         (tmp_path / "plan.json").write_text(json.dumps(plan.to_json()))
         case = cases.read(str(tmp_path))
         assert isinstance(case, cases.Case)
-        return server.judge([case])[0]
+        return server.judge([evolve(case, stages=stages)])[0]
 
     return answer
 
@@ -42,13 +43,13 @@ def with_stages(stages: list[dict[str, Any]]) -> Plan:
 
 
 def test_the_plan_comes_through(judge: Judge) -> None:
-    report = judge(BASE, with_stages(STAGES))
+    report = judge(BASE, with_stages(STAGES), True)
     assert report.ok, render(report)
     assert "equal to the plan" in render(report)
 
 
 def test_one_parameter_off_is_found(judge: Judge) -> None:
-    report = judge(BASE, with_stages([{**STAGES[0], "expert_params": STAGES[0]["expert_params"] + 1}]))
+    report = judge(BASE, with_stages([{**STAGES[0], "expert_params": STAGES[0]["expert_params"] + 1}]), True)
     assert [m.field for m in report.mismatches] == ["stages[0].expert_params"]
 
 
