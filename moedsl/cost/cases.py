@@ -141,7 +141,7 @@ class Cases:
 
     def of(self, word: str) -> Case:
         """Return the case of a word of `must_fit`."""
-        return {"high": self.most, "best": self.best, "low": self.least}[word]
+        return getattr(self, {"high": "most", "best": "best", "low": "least"}[word])
 
 
 def changed(base: Case, *changes: Change) -> Case:
