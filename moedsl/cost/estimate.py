@@ -89,7 +89,7 @@ class Cost:
         """Describe what each estimate includes and leaves out."""
         return {"memory": memory.COVERS, "time": step.COVERS}
 
-    @property
+    @cached_property
     def uncertain(self) -> cases.Cases:
         """Return the cases of the memory estimate."""
         return cases.Cases(self.hardware.constants, self.routing, self.loss)
@@ -369,11 +369,11 @@ class Cost:
     ) -> dict[str, memory.Prices]:
         return at_step.prices(self.model, self.hardware, t, self.gpus, self._trained, at, before)
 
-    @property
+    @cached_property
     def _trained(self) -> memory.Trained:
         return memory.trained(self.freeze, self.adapter, self.span, self.fused_rotary)
 
-    @property
+    @cached_property
     def _skew(self) -> Skew:
         k, free = self.hardware.constants, not self.model.router_balanced
         if self.routing == "balanced":
