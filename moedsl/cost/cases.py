@@ -7,6 +7,7 @@ those of the calibration: `value` is the best case, `low` and `high` are the oth
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,7 @@ class Cases:
     loss: str
     """One of `LOSSES`."""
 
-    @property
+    @cached_property
     def best(self) -> Case:
         """Return the best case."""
         c = self.constants
@@ -129,19 +130,19 @@ class Cases:
             Unknown("graph pools", {"captured": 0.0}, {"captured": 1.0}, POOLS),
         )
 
-    @property
+    @cached_property
     def least(self) -> Case:
         """Return the low case of everything."""
         return changed(self.best, *(u.least for u in self.unknowns))
 
-    @property
+    @cached_property
     def most(self) -> Case:
         """Return the high case of everything."""
         return changed(self.best, *(u.most for u in self.unknowns))
 
     def of(self, word: str) -> Case:
         """Return the case of a word of `must_fit`."""
-        return {"high": self.most, "best": self.best, "low": self.least}[word]
+        return getattr(self, {"high": "most", "best": "best", "low": "least"}[word])
 
 
 def changed(base: Case, *changes: Change) -> Case:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +26,7 @@ from moedsl.cost import (
     step,
     tower,
 )  # fmt: skip
+from moedsl.cost.known import Known
 from moedsl.cost.pipeline import Layout
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.cost.skew import Skew
@@ -87,7 +89,7 @@ class Cost:
         """Describe what each estimate includes and leaves out."""
         return {"memory": memory.COVERS, "time": step.COVERS}
 
-    @property
+    @cached_property
     def uncertain(self) -> cases.Cases:
         """Return the cases of the memory estimate."""
         return cases.Cases(self.hardware.constants, self.routing, self.loss)
@@ -155,7 +157,7 @@ class Cost:
         pipes, t = levels.kinds(_PIPE, n), levels.table(memory.COLUMNS, n)
         if policies:
             return self._least_memory(pipes, t, way, policies)
-        priced = memory.matrix(self.model, self._prices(t, way), t.rows)
+        priced = self._memory_prices(t, way)
         peak = rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
         peak = np.maximum(peak, self._stepping(levels, n, way))
         return np.where(peak > 0, np.rint(peak), np.inf)
@@ -166,7 +168,7 @@ class Cost:
         least = dict[int, Floats]()
         for policy in policies:
             of = Table({**t.columns, **{name: np.full(t.rows, code) for name, code in policy.items()}}, t.inverse)
-            priced, kind = memory.matrix(self.model, self._prices(of, way), t.rows), policy.get("sharding", 0)
+            priced, kind = self._memory_prices(of, way), policy.get("sharding", 0)
             least[kind] = np.minimum(least[kind], priced) if kind in least else priced
         peaks = [
             rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
@@ -182,7 +184,9 @@ class Cost:
         if not at_step.copied(few).any():
             return np.zeros(1)
         pipes, t = few.kinds(_PIPE), few.narrow(at_step.COLUMNS)
-        priced = memory.matrix(self.model, self._step_prices(t, way), t.rows)
+        priced = self._kept("stepping", way).prices(
+            t, at_step.COLUMNS, lambda new: memory.matrix(self.model, self._step_prices(new, way), new.rows)
+        )
         held = rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
         return held[few.inverse]
 
@@ -195,9 +199,8 @@ class Cost:
     def _time(self, full: dict[str, Ints]) -> Floats:
         n, levels = rows.length(full), rows.Levels.of(full, (*step.LAYER, *step.ONCE))
         layer, once = levels.table(step.LAYER, n), levels.table(step.ONCE, n)
-        priced = step.microbatch(self.model, self.hardware, layer, self.seq, self._trained, self._skew)
-        slowest, alone = self._slowest(levels.kinds(("pp", "vpp"), n), priced, layer)
-        wire, adam = (seconds[..., once.inverse] for seconds in self._once(once))
+        slowest, alone = self._slowest(levels.kinds(("pp", "vpp"), n), layer)
+        wire, adam = self._kept("once").prices(once, step.ONCE, self._once)[..., once.inverse]
         total = sum(self._outside(full, slowest, alone, wire).values()) + adam
         return np.where(slowest > 0, np.round(total, 9), np.inf)
 
@@ -341,6 +344,19 @@ class Cost:
         of_step = flops.of_step(self.model, self.seq, self.global_batch, tp, self.span)
         return of_step / (self.gpus * 1e12 * np.asarray(seconds, float))
 
+    def _kept(self, *of: object) -> Known:
+        return self._known.setdefault(of, Known())
+
+    @cached_property
+    def _known(self) -> dict[tuple[object, ...], Known]:
+        return {}
+
+    def _memory_prices(self, t: Table, way: cases.Case) -> Floats:
+        """Return the bytes by feature of `profiles.of_memory`, for every row of `t`."""
+        return self._kept("memory", way).prices(
+            t, memory.COLUMNS, lambda new: memory.matrix(self.model, self._prices(new, way), new.rows)
+        )
+
     def _prices(self, t: Table, at: cases.Case) -> dict[str, memory.Prices]:
         at = evolve(
             at, unfused=not self.fused_activation, stash=self.stash, capacity=self.capacity, scores=self.scores,
@@ -353,11 +369,11 @@ class Cost:
     ) -> dict[str, memory.Prices]:
         return at_step.prices(self.model, self.hardware, t, self.gpus, self._trained, at, before)
 
-    @property
+    @cached_property
     def _trained(self) -> memory.Trained:
         return memory.trained(self.freeze, self.adapter, self.span, self.fused_rotary)
 
-    @property
+    @cached_property
     def _skew(self) -> Skew:
         k, free = self.hardware.constants, not self.model.router_balanced
         if self.routing == "balanced":
@@ -393,15 +409,14 @@ class Cost:
         layout = self.layout_for(int(shape["pp"][i]), int(shape["vpp"][i]))
         return None if layout is None else profiles.slowest(self.model, layout)
 
-    def _once(self, t: Table) -> tuple[Floats, Floats]:
+    def _once(self, t: Table) -> Floats:
         """Return (data parallelism, optimizer): seconds of the stage that spends most, by row of a table of
         `step.ONCE`."""
         shape = t.kinds(("pp", "vpp"))
         priced = step.once(self.hardware, t, self.gpus, memory.counts(self.model, t, self._trained))
         each, stages = np.arange(t.rows), lambda i: self._timed(shape, i)
         both = np.stack(np.broadcast_arrays(*(step.matrix(self.model, priced, (p,), t.rows) for p in step.STEP)))
-        wire, adam = rows.largest(shape.rows, stages, shape.inverse, both, each)
-        return wire, adam
+        return rows.largest(shape.rows, stages, shape.inverse, both, each)
 
     def _stragglers(self, full: Mapping[str, Ints], microbatch: Floats, m: Floats) -> Floats:
         """Return the seconds that a step waits for the slowest expert group."""
@@ -411,15 +426,21 @@ class Cost:
         tokens = full["micro_batch"] * self.seq * ranks / (full["tp"] * full["cp"])
         return step.stragglers(self.hardware, microbatch, tokens, self.gpus / (ranks * full["pp"]), m)
 
-    def _slowest(self, shape: Table, priced: Mapping[str, step.Prices], t: Table) -> tuple[Floats, Floats]:
+    def _slowest(self, shape: Table, t: Table) -> tuple[Floats, Floats]:
         """Return a microbatch's seconds on the slowest stage, and the additional seconds if it runs alone."""
-        each, stages = step.matrix(self.model, priced, step.MICROBATCH, t.rows), lambda i: self._timed(shape, i)
+        both, stages = self._kept("layer").prices(t, step.LAYER, self._microbatch), lambda i: self._timed(shape, i)
         if not t["ep_overlap"].any():
-            slowest = rows.largest(shape.rows, stages, shape.inverse, each, t.inverse)
+            slowest = rows.largest(shape.rows, stages, shape.inverse, both[0], t.inverse)
             return slowest, np.zeros_like(slowest)
-        both = np.stack([each, each + step.matrix(self.model, priced, (step.ALONE,), t.rows)])
         slowest, unpaired = rows.largest(shape.rows, stages, shape.inverse, both, t.inverse)
         return slowest, unpaired - slowest
+
+    def _microbatch(self, t: Table) -> Floats:
+        """Return a microbatch's seconds by feature of `profiles.of_time`, and those if it runs alone, for every row of
+        `t`."""
+        priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
+        each = step.matrix(self.model, priced, step.MICROBATCH, t.rows)
+        return np.stack([each, each + step.matrix(self.model, priced, (step.ALONE,), t.rows)])
 
     def _outside(self, full: Mapping[str, Ints], slowest: Floats, alone: Floats, wire: Floats) -> dict[str, Floats]:
         """Return the seconds of all microbatches, of the bubble, and of the transfers between stages and replicas."""

@@ -42,6 +42,10 @@ class Table:
         """Unique rows."""
         return len(next(iter(self.columns.values())))
 
+    def take(self, at: Sequence[int]) -> Table:
+        """Return some of the unique rows, as rows of their own."""
+        return Table({name: c[at] for name, c in self.columns.items()}, np.arange(len(at)))
+
     def times(self, n: int) -> Table:
         """Return each unique row so many times, as rows of their own."""
         return Table({name: np.repeat(c, n) for name, c in self.columns.items()}, np.arange(self.rows * n))

@@ -71,7 +71,10 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
     peaks = bounds(chosen.cost, row.codes)
     tight = peaks.verdict == TIGHT
     answered, rank = answers(chosen, row, env, tight), chosen.compiled.ranks[0].rule
-    near = neighbours.neighbours(chosen.compiled, chosen.cost, row)
+    own, fixes = neighbours.around(chosen.compiled, row), walls.tried(chosen, env)
+    judged = neighbours.judged(chosen.compiled, chosen.cost, row, dict.fromkeys([*own, *fixes]))
+    each = {(n.axis, n.code): n for n in judged}
+    near, tried = ([each[a.name, v] for a, v in pairs if (a.name, v) in each] for pairs in (own, fixes))
     layout = _layout(chosen, env)
     recipe = _shipped(chosen, row, layout)
     free = unpinned.free_choices(chosen, row)
@@ -110,7 +113,7 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
         estimate=estimate,
         checkpoints=checkpoints.checkpoints(chosen, row, env, derived),
         racks=racks.racks(layout.to_json(), chosen.problem.gpus, p.hardware, p.site),
-        walls=walls.walls(chosen, row, env, estimate),
+        walls=walls.walls(chosen, row, env, estimate, tried),
         decisions=decisions,
         advice=answered.advice,
         allowed=tuple(Allowed(a.rule, a.because) for a in p.allows.values()),

@@ -57,8 +57,9 @@ BACK = tuple(n for n in axes.HELD if not axes.BY_NAME[n].is_format)
 GRAPHS = "cuda_graph"
 
 
-def walls(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Estimate) -> Walls:
-    """The four walls of a plan, the dominant one, the usual one on this hardware, and the fixes."""
+def walls(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Estimate, near: Sequence[Neighbour]) -> Walls:
+    """The four walls of a plan, the dominant one, the usual one on this hardware, and the fixes; `near` are the
+    layouts with the values of `tried`."""
     memory, communication = _memory(chosen, row, estimate), _communication(estimate)
     host = HostWall(sum(estimate.breakdown[part] for part in HOST) / estimate.step_time_s)
     lost = {"memory": memory.paid, "communication": communication.share, "host": host.share}
@@ -70,7 +71,7 @@ def walls(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Estimate) 
         compute=_compute(chosen, row, estimate),
         dominant=_dominant(lost, float(env[LetName.WALL_FLOOR])),
         usual=next((n for n in notes if n.says in WALLS), None),
-        fixes=_fixes(chosen, row, env),
+        fixes=_fixes(chosen, row, near),
         notes=tuple(n for n in notes if n.says not in WALLS),
         mfu=_mfu(chosen, env, estimate),
     )
@@ -184,11 +185,8 @@ def table(rules: Sequence[Rule]) -> list[Fix]:
     ]
 
 
-def _fixes(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> dict[str, WallFix]:
+def _fixes(chosen: Chosen, row: Row, near: Sequence[Neighbour]) -> dict[str, WallFix]:
     """For each wall: how to recognise it, what helps, and the effect of each fix on this layout."""
-    fixes = table(chosen.problem.program.rules)
-    tried = _tried(chosen, env, tuple(dict.fromkeys(a for f in fixes for a in f.axes)))
-    near = neighbours.judged(chosen.compiled, chosen.cost, row, tried)
     effects = {r.name: evaluate(r.expr, {}) for r in chosen.problem.program.of("effect")}
     return {
         f.wall: WallFix(
@@ -199,7 +197,7 @@ def _fixes(chosen: Chosen, row: Row, env: Mapping[str, Any]) -> dict[str, WallFi
             cite=f.rule.cites,
             here=tuple(_here(a, near, row, f.wall, effects) for a in f.axes if any(n.axis == a for n in near)),
         )
-        for f in fixes
+        for f in table(chosen.problem.program.rules)
     }
 
 
@@ -223,9 +221,11 @@ def _frugality(n: Neighbour, row: Row) -> float:
     return (row.peak_memory - n.peak_memory) / max(n.step_time - row.step_time, 1e-3 * row.step_time)
 
 
-def _tried(chosen: Chosen, env: Mapping[str, Any], names: Sequence[str]) -> list[tuple[axes.Axis, int]]:
-    """Every value of the axes that some phase may choose; mesh sizes are the divisors of the number of GPUs."""
+def tried(chosen: Chosen, env: Mapping[str, Any]) -> list[tuple[axes.Axis, int]]:
+    """Every value that some phase may choose of the axes of fixes; mesh sizes are the divisors of the number of
+    GPUs."""
     p = chosen.problem.program
+    names = dict.fromkeys(a for f in table(p.rules) for a in f.axes)
     lets = [with_lets(p, {**chosen.problem.values, "phase": phase}) for phase in axes.PHASES]
     out: list[tuple[axes.Axis, int]] = []
     for name in names:

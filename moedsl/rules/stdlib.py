@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 from collections import ChainMap
 from collections.abc import MutableMapping, Sequence
+from pathlib import Path
 from typing import TypeVar, cast
 
 from moedsl.classes.fields import frozen
@@ -60,10 +62,10 @@ _last: _Read | None = None
 def load() -> Library:
     """Load the whole stdlib; one with an error is not cached, and one without an id that Python names raises."""
     global _last
-    files = resources.stdlib_files()
-    stamps = tuple((str(f), s.st_mtime_ns, s.st_size, s.st_ino) for f, s in ((f, f.stat()) for f in files))
+    files = resources.stdlib_paths()
+    stamps = tuple((f, s.st_mtime_ns, s.st_size, s.st_ino) for f, s in ((f, os.stat(f)) for f in files))
     if _last is None or _last.stamps != stamps:
-        sources = library.sources(files)
+        sources = library.sources(map(Path, files))
         _last = _Read(stamps, sources, key(sources))
     return _loaded(_last.sources, _last.name)
 

@@ -45,7 +45,12 @@ class Neighbour:
 
 def neighbours(c: Compiled, prices: Prices, row: Row) -> list[Neighbour]:
     """Price all rows that differ in one value, in one batch."""
-    return judged(c, prices, row, [(a, v) for a in axes.AXES for v in _values(c, a, row.codes[a.name])])
+    return judged(c, prices, row, around(c, row))
+
+
+def around(c: Compiled, row: Row) -> list[tuple[axes.Axis, int]]:
+    """The values that the solver chose from."""
+    return [(a, v) for a in axes.AXES for v in _values(c, a, row.codes[a.name])]
 
 
 def judged(c: Compiled, prices: Prices, row: Row, tried: Iterable[tuple[axes.Axis, int]]) -> list[Neighbour]:

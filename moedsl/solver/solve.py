@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -164,14 +165,22 @@ def environment(
     return env if math.isnan(step_time) else {**env, **saving(problem, cost, env, step_time).names}
 
 
+_RECENT = deque[Cost](maxlen=8)
+"""The cost models of the last problems: one that is made again has priced rows already."""
+
+
 def make_cost(problem: Problem) -> Cost:
     """Make the cost model of a problem."""
     p = problem.program
     seq, batch, kernels = problem.values["seq"], problem.global_batch, _kernels(problem)
-    return Cost(
+    cost = Cost(
         _trained_model(p), p.hardware, problem.gpus, seq, batch, p.task, p.vlm, p.adapter, p.pipeline_layout, p.routing,
         span=_span(problem), **kernels,
     )  # fmt: skip
+    known = next((c for c in _RECENT if c == cost), None)
+    if known is None:
+        _RECENT.appendleft(cost)
+    return known or cost
 
 
 def _trained_model(p: Program) -> Model:

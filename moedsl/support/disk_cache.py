@@ -12,6 +12,7 @@ import os
 import pickle
 import stat
 import sys
+from collections.abc import Iterator
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -72,8 +73,16 @@ def load(name: str) -> bytes | None:
 
 def is_private(directory: Path) -> bool:
     """Whether only this user may write to a directory, and nobody else but root may replace it or one above it."""
-    above = Path(os.path.abspath(directory)).parents, directory.resolve().parents
-    return _only_ours(directory.stat()) and all(_keeps(p.lstat()) for p in {p for path in above for p in path})
+    path = os.path.abspath(directory)
+    above = {*_above(path), *_above(os.path.realpath(path))}
+    return _only_ours(os.stat(path)) and all(_keeps(os.lstat(p)) for p in above)
+
+
+def _above(path: str) -> Iterator[str]:
+    """The directories that a path is in; as texts, since each read and write of an entry asks."""
+    while (parent := os.path.dirname(path)) != path:
+        yield parent
+        path = parent
 
 
 def _keeps(found: os.stat_result) -> bool:

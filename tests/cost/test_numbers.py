@@ -37,6 +37,7 @@ REVIEWED = {
         2048: "the GPUs for which `restart` is stated",
     },
     "mixers.py": {128: "the chunk of Megatron's scan", 64: "the chunk of fla's kernels"},
+    "known.py": {50_000: "rows whose prices are kept"},
     "pipeline.py": {
         0.6: "a weight by which layouts are balanced, which no estimate reads",
         20_000: "a limit of a text",

@@ -1,0 +1,45 @@
+"""Prices that are kept: each row is priced once, and has the price that it has alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from attrs import evolve
+
+from moedsl.cost import Cost
+from moedsl.cost.known import Known
+from moedsl.cost.rows import FEW, Table
+from tests.cost.test_estimate import OF_EACH_KIND, rows
+from tests.helpers.cost_models import hardware, model
+
+
+def table(*values: int) -> Table:
+    return Table({"tp": np.array(values), "cp": np.ones(len(values), np.int64)}, np.arange(len(values)))
+
+
+def test_only_new_rows_are_priced() -> None:
+    priced, known = list[int](), Known()
+
+    def price(t: Table) -> np.ndarray:
+        priced.extend(t["tp"].tolist())
+        return np.stack([t["tp"] * 2.0, t["cp"] * 3.0])
+
+    assert known.prices(table(4, 2, 4), ("tp", "cp"), price).tolist() == [[8, 4, 8], [3, 3, 3]]
+    assert known.prices(table(8, 2), ("tp", "cp"), price).tolist() == [[16, 4], [3, 3]]
+    assert sorted(priced) == [2, 4, 8]
+    many = table(*range(FEW + 1))
+    assert known.prices(many, ("tp", "cp"), price).tolist() == known.prices(many, ("tp", "cp"), price).tolist()
+    assert len(priced) == 3 + 2 * (FEW + 1), "a large table is priced as one"
+
+
+@pytest.mark.parametrize("key", OF_EACH_KIND.values(), ids=OF_EACH_KIND)
+def test_a_row_that_was_priced_with_others_has_its_own_price(key: str) -> None:
+    cost, cols, pick = Cost(model(key), hardware("gb200"), 512, 4096, 2048), rows(60, seed=11), np.random.default_rng(5)
+    for _ in range(3):
+        at = pick.permutation(60)[:30]
+        some = {name: column[at] for name, column in cols.items()}
+        fresh = evolve(cost)
+        assert cost.time(some).tolist() == fresh.time(some).tolist()
+        assert cost.memory(some).tolist() == fresh.memory(some).tolist()
+        for case in ("low", "high"):
+            assert cost.spare(some, case).tolist() == fresh.spare(some, case).tolist()
