@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from argparse import Namespace
+from typing import BinaryIO, cast
 
 from moedsl.cli.own_version import own_version
 
@@ -26,7 +27,7 @@ def run(_: Namespace) -> int:
     sys.setswitchinterval(solving.SHORT)
     serving = server.make(own_version())
     try:
-        serving.start_io(bounded.Bounded(sys.stdin.buffer), wire)
+        serving.start_io(cast(BinaryIO, bounded.Bounded(sys.stdin.buffer)), wire)  # it reads lines and bodies
     except bounded.TooLargeError as problem:
         serving.window_show_message(types.ShowMessageParams(types.MessageType.Error, str(problem)))
         print(problem, file=sys.stderr)
