@@ -36,7 +36,7 @@ def none_holds(problems: Sequence[Problem]) -> bool:
 
 def least_seconds(problems: Sequence[Problem]) -> list[float]:
     """Bounds of a step's seconds for each problem: the work of its microbatches, spread evenly over the GPUs that share
-    it, and the bubble of so many stages that no replica lacks a microbatch; 0 if nothing bounds it."""
+    it, and the bubble of so many stages that each replica has a microbatch; 0 if nothing bounds it."""
     joined = _joined(problems) if problems else None
     if joined is None or RuleId.BATCH in joined.c.problem.program.allows:  # else microbatches can be fewer
         return [0.0] * len(problems)
