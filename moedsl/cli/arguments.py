@@ -51,6 +51,28 @@ class _Named(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
+class _Place(argparse.Action):
+    """Store where to write: neither an empty text, which is the working directory, nor -, which would be a name."""
+
+    printed = False
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        what = "file" if self.metavar == "FILE" else "directory"
+        if not values:
+            raise argparse.ArgumentError(self, f"the text is empty: name a {what}, or leave it out")
+        if values == "-" and not self.printed:
+            raise argparse.ArgumentError(
+                self, f"- is not standard output here: name a {what}, such as ./- for this name"
+            )
+        setattr(namespace, self.dest, None if values == "-" else values)
+
+
+class _Printed(_Place):
+    """Store where to write: - is standard output, which is the default."""
+
+    printed = True
+
+
 _JSON = _flag("--json", "print JSON")
 _SARIF = _flag("--sarif", "print SARIF 2.1.0, which code hosts show at the line")
 _FILE = "a .moe file, or - for standard input"
@@ -108,7 +130,13 @@ _FOREIGN = _flag("--force", "overwrite a file that moedsl did not write, or that
 COMMANDS: Mapping[str, Command] = {
     "init": _command(
         "write a first run file: asks for model, GPUs and task",
-        _arg("file FILE", "where to write it (default: run.moe); an existing file stays", nargs="?", default="run.moe"),
+        _arg(
+            "file FILE",
+            "where to write it (default: run.moe); an existing file stays",
+            nargs="?",
+            default="run.moe",
+            action=_Place,
+        ),
         _arg("--model", "the model, as `moedsl models` lists them"),
         _arg("--machines 'GPU x N'", "the GPUs, as `moedsl hardware` lists them, and their number"),
         _arg("--task", "pretrain, sft or peft", choices=("pretrain", "sft", "peft")),
@@ -120,7 +148,7 @@ COMMANDS: Mapping[str, Command] = {
         *_PROGRAM,
         _TARGET,
         *_PRINTED,
-        _arg("-o --output DIR", "where to write (default: out)", default="out"),
+        _arg("-o --output DIR", "where to write (default: out)", default="out", action=_Place),
         _flag("--force", "overwrite files that moedsl did not write, or that were edited"),
         _arg(
             "--emit", "launch: also write launch.py and job.sh, a NeMo-Run script to keep and edit", choices=("launch",)
@@ -173,9 +201,13 @@ COMMANDS: Mapping[str, Command] = {
         _arg("--iterations N", "steps (default: 3)", type=_amount("steps"), default=3),
         _arg("--timeout SECONDS", "limit for each run (default: 600)", type=_amount("seconds"), default=600.0),
         _flag("--cpu", "on the CPU even where there are GPUs"),
-        _arg("--profile DIR", "write a trace of each rank there, for `moedsl profile`; it leaves out the first step"),
+        _arg(
+            "--profile DIR",
+            "write a trace of each rank there, for `moedsl profile`; it leaves out the first step",
+            action=_Place,
+        ),
         _flag("--dryrun", "print what would run, and run nothing"),
-        _arg("-o --output DIR", "keep recipe, model, answers and logs there"),
+        _arg("-o --output DIR", "keep recipe, model, answers and logs there", action=_Place),
         _JSON,
     ),
     "lint": _command(
@@ -196,7 +228,7 @@ COMMANDS: Mapping[str, Command] = {
         ),
         _arg("--gpu", "the hardware, if the recipe does not name it"),
         _arg("--world", "the number of GPUs, if the recipe does not name it", type=_amount("gpus")),
-        _arg("-o --output FILE", "where to write it (default: standard output)"),
+        _arg("-o --output FILE", "where to write it (default: standard output)", action=_Printed),
         _flag("--force", "overwrite the file"),
         _JSON,
     ),
@@ -265,7 +297,7 @@ COMMANDS: Mapping[str, Command] = {
             type=_amount("share"),
             default=0.02,
         ),
-        _arg("--measured FILE", "also write lines that `moedsl calibrate` reads"),
+        _arg("--measured FILE", "also write lines that `moedsl calibrate` reads", action=_Place),
         _flag("--force", "overwrite that file"),
         _JSON,
     ),
@@ -284,7 +316,7 @@ COMMANDS: Mapping[str, Command] = {
             nargs="+",
         ),
         _arg("--run FILE", "the run file that is varied (default: the program of the fastest run's plan)"),
-        _arg("-o --output FILE", "write the run file of the next experiment; it must not exist"),
+        _arg("-o --output FILE", "write the run file of the next experiment; it must not exist", action=_Place),
         _STOP,
         _JSON,
     ),
@@ -299,7 +331,11 @@ COMMANDS: Mapping[str, Command] = {
             const="",
         ),
         _arg("--budget N", "the most jobs in all", type=_amount("jobs"), required=True),
-        _arg("-o --output DIR", "where the way is kept, and gone on from (default: FILE's name with _tune)"),
+        _arg(
+            "-o --output DIR",
+            "where the way is kept, and gone on from (default: FILE's name with _tune)",
+            action=_Place,
+        ),
         _flag("--no-preflight", "submit without the checks"),
         _STOP,
         _JSON,
@@ -325,7 +361,7 @@ COMMANDS: Mapping[str, Command] = {
                     action="append",
                     default=[],
                 ),
-                _arg("-o --output FILE", "where to write it (default: standard output)"),
+                _arg("-o --output FILE", "where to write it (default: standard output)", action=_Printed),
                 _flag("--force", "overwrite the file"),
                 _JSON,
             )
@@ -346,7 +382,7 @@ COMMANDS: Mapping[str, Command] = {
     "calibrate": _command(
         "fit the constants of the estimates to measured runs",
         _arg("files RUNS", 'JSON lines: {"run": "...", "tokens_per_s_per_gpu": 12440, "peak_gb": 66.3}', nargs="+"),
-        _arg("-o --output FILE", "the .moe file to write (default: standard output)"),
+        _arg("-o --output FILE", "the .moe file to write (default: standard output)", action=_Printed),
         _FOREIGN,
         _flag("--from-scratch", "start from the initial values, not from the stdlib's constants"),
         _JSON,
@@ -354,7 +390,7 @@ COMMANDS: Mapping[str, Command] = {
     "report": _command(
         "write the plan as one HTML file",
         *_PROGRAM,
-        _arg("-o --output FILE", "default: report.html", default="report.html"),
+        _arg("-o --output FILE", "default: report.html", default="report.html", action=_Place),
         _flag("--pareto", "draw memory against speed and GPUs against time too"),
         _arg("--profile FILE", "draw a measured step too: what `moedsl profile --run FILE --json` printed"),
         _arg("--memory FILE", "draw memory over time too: what `moedsl memory --json` printed"),
@@ -412,7 +448,11 @@ COMMANDS: Mapping[str, Command] = {
         _arg("target ID", "an experiment's id, a log in the folder of its plan.json, LOG=PLAN, or a folder of runs"),
         _flag("--once", "answer once (default: until the run ends, if the output is a terminal)"),
         _arg("--every SECONDS", "how often to answer (default: 15)", type=_amount("seconds")),
-        _arg("--page FILE", "also write an HTML page with the curves, which the browser loads again by itself"),
+        _arg(
+            "--page FILE",
+            "also write an HTML page with the curves, which the browser loads again by itself",
+            action=_Place,
+        ),
         _FOREIGN,
         _JSON,
     ),

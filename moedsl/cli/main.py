@@ -49,6 +49,9 @@ def _run(words: Sequence[str]) -> int:
     try:
         named = any(word in COMMANDS for word in words)
         arguments = parser_for(words[0] if words else "", whole=named).parse_args(words)
+        if _is_nowhere():
+            print("error: the working directory was deleted: `cd` to one that exists", file=sys.stderr)
+            return 1
         with _one_blas_thread(), _no_collections():
             from moedsl.cli import too_large  # `--help` runs nothing
 
@@ -77,6 +80,15 @@ def _run(words: Sequence[str]) -> int:
         return 1
     except Exception:  # a mistake of the user's is a diagnostic, so whatever arrives here is ours
         return _bug()
+
+
+def _is_nowhere() -> bool:
+    """Whether the working directory was deleted. MKL and processes of ours would end in it, with an error of theirs."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 @contextmanager

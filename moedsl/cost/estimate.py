@@ -42,6 +42,8 @@ FSDP = BY_NAME["sharding"].words.index("fsdp")
 _PIPE = ("pp", "vpp", "deep")
 DEEPEST = 3
 """More than DEEPEST x pp microbatches do not fill a pipeline further."""
+TOGETHER = 4096
+"""Rows that are priced at once, each with another policy: of few rows, many policies."""
 ROUNDING = 1e-9
 """The largest share by which sums in another order differ."""
 
@@ -83,6 +85,8 @@ class Cost:
     """`moe_expert_rank_capacity_factor` of a captured iteration."""
     span: float = 0
     """Tokens of the packed sample that a token attends to, in the mean; 0 is the whole sequence."""
+    gathers: bool = True
+    """Whether `held` counts what FSDP gathers; without it, no mesh holds more on more GPUs."""
 
     @property
     def covers(self) -> dict[str, str]:
@@ -123,7 +127,7 @@ class Cost:
         n, levels = rows.length(full), rows.Levels.of(full, (*at_step.COLUMNS, "pp", "vpp"))
         pipes, t = levels.kinds(("pp", "vpp"), n), levels.table(at_step.COLUMNS, n)
         at = evolve(self.uncertain.least, accumulates=self.accumulates)
-        held = memory.always_held(self.model, self.hardware, t, self.gpus, self._trained, at)
+        held = memory.always_held(self.model, self.hardware, t, self.gpus, self._trained, at, self.gathers)
         priced = memory.matrix(self.model, held, t.rows)
         most = rows.largest(pipes.rows, lambda i: self._heaviest(pipes, i), pipes.inverse, priced, t.inverse)
         return np.floor(most * (1 - ROUNDING))
@@ -165,17 +169,22 @@ class Cost:
     def _least_memory(self, pipes: Table, t: Table, way: cases.Case, policies: Policies) -> Floats:
         """Bound the peak bytes with any of some policies: each feature has its least price. With FSDP other features
         have one, so those policies are bounded apart."""
-        least = dict[int, Floats]()
-        for policy in policies:
-            of = Table({**t.columns, **{name: np.full(t.rows, code) for name, code in policy.items()}}, t.inverse)
-            priced, kind = self._memory_prices(of, way), policy.get("sharding", 0)
-            least[kind] = np.minimum(least[kind], priced) if kind in least else priced
-        peaks = [
-            rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
-            for priced in least.values()
-        ]
+        size = max(1, TOGETHER // max(1, t.rows))
+        peaks = list[Floats]()
+        for kind in {policy.get("sharding", 0) for policy in policies}:
+            alike = [policy for policy in policies if policy.get("sharding", 0) == kind]
+            parts = (alike[at : at + size] for at in range(0, len(alike), size))
+            priced = functools.reduce(np.minimum, (self._least_prices(t, part, way) for part in parts))
+            peaks.append(rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse))
         peak = functools.reduce(np.minimum, peaks)
         return np.where(peak > 0, np.floor(peak * (1 - ROUNDING)), np.inf)
+
+    def _least_prices(self, t: Table, policies: Policies, way: cases.Case) -> Floats:
+        """Return the least bytes of each feature with any of some policies: (features, rows)."""
+        columns = {name: np.tile([policy[name] for policy in policies], t.rows) for name in policies[0]}
+        of = t.times(len(policies))
+        each = memory.matrix(self.model, self._prices(Table({**of.columns, **columns}, of.inverse), way), of.rows)
+        return each.reshape(len(each), t.rows, len(policies)).min(axis=2)
 
     def _stepping(self, levels: rows.Levels, n: int, way: cases.Case) -> Floats:
         """Return the bytes on the most loaded rank while the optimizer steps, by row; 0 for all if none copies

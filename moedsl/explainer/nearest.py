@@ -15,6 +15,7 @@ from moedsl.schema import axes
 from moedsl.schema.axes import named_value
 from moedsl.schema.symbols import CASES, COSTS, SPARES
 from moedsl.schema.units import GIB
+from moedsl.solver.least_memory import least_memory
 from moedsl.solver.members import Member, without, written
 from moedsl.solver.reads import reads
 from moedsl.solver.search import Search
@@ -105,10 +106,10 @@ def _json(p: Program, codes: Mapping[str, int], row: Row | None, r: Rule, env: J
 
 def too_large(p: Program, gpus: int, like: Search) -> Nearest:
     """Find the layout that needs the least memory, and compare it with the memory that the GPU has."""
-    chosen = solve(_ranked_by(p, "peak_memory", (*MEMORY, "step_time")), gpus, 1, like, must_fit=CASES[-1])
-    if not chosen.solution.rows:
+    chosen = solve(_ranked_by(p, "peak_memory", (*MEMORY, "step_time")), gpus, 0, like, must_fit=CASES[-1])
+    row, shown = least_memory(chosen), p.hardware.shown
+    if row is None:
         return Nearest()
-    row, shown = chosen.solution.rows[0], p.hardware.shown
     left = {name: float(chosen.cost.spare(row.codes, case)[0]) for name, case in SPARES.items()}
     env = chosen.environment(row.codes, {**row.prices, **left})
     least, best = ((shown - left[case]) / GIB for case in ("spare_at_low", "spare_at_best"))

@@ -17,7 +17,7 @@ from moedsl.solver.laws import Compiled
 from moedsl.solver.legal import legal_on, relaxed
 from moedsl.solver.members import Member, shown, wish_text, without
 from moedsl.solver.problem import cases
-from moedsl.solver.search import Solution
+from moedsl.solver.search import Search, Solution
 from moedsl.solver.sizes import Size, nearby, read_by, sizes
 from moedsl.solver.solve import Chosen, solve
 from moedsl.solver.table import Row
@@ -85,7 +85,7 @@ def _drop(c: Chosen, m: Member, legal: bool) -> Iterator[Relaxation]:
         return solve(left, gpus, 3, c.search, **same).solution
 
     if m.kind == "wish" or m.own:
-        opens = layouts(solve(left, gpus, keep=0, must_fit=cases(left)[-1], **same), c.search)
+        opens = layouts(solve(left, gpus, keep=0, must_fit=cases(left)[-1], **same), c.search, legal=True)
         rows, best = (), lambda: solved().rows[0]
     else:
         solution = solved()
@@ -136,7 +136,7 @@ def _more_gpus(c: Chosen) -> list[Relaxation]:
         return []
     p, n = more.problem.program, more.problem.gpus
     need = _need(p, n, c.problem.values["seq"])
-    return [evolve(r, text=r.text + need) for r in _try(p, n, "hardware", f"{p.hardware.name} x {n}")]
+    return [evolve(r, text=r.text + need) for r in _opened(p, n, "hardware", f"{p.hardware.name} x {n}", more.search)]
 
 
 def _need(p: Program, gpus: int, seq: int) -> str:
@@ -145,9 +145,15 @@ def _need(p: Program, gpus: int, seq: int) -> str:
 
 
 def _try(p: Program, gpus: int, key: str, what: str, **overrides: Any) -> Iterator[Relaxation]:
-    if not legal_on(solve(p, gpus, keep=0, **overrides).compiled):
-        return
-    solution = solve(p, gpus, keep=1, **overrides).solution
+    if legal_on(solve(p, gpus, keep=0, **overrides).compiled):
+        yield from _opened(p, gpus, key, what, **overrides)
+
+
+def _opened(
+    p: Program, gpus: int, key: str, what: str, like: Search | None = None, **overrides: Any
+) -> Iterator[Relaxation]:
+    """The change `what`, if a layout fits with it."""
+    solution = solve(p, gpus, 1, like, **overrides).solution
     if solution.rows:
         best = solution.rows[0].codes
         layout = " ".join(f"{n}={best[n]}" for n in _NAMED if best[n] > 1) or "no model parallelism"

@@ -14,6 +14,7 @@ class RuleId(StrEnum):
     FITS = "std.memory.fits"
     FITS_AT_BEST = "std.memory_at_best.fits"
     FITS_AT_LOW = "std.memory_at_low.fits"
+    BATCH = "std.batch.batch_over_dp"
     MOCK_DATA = "std.vlm_measured.mock_data_twice_as_fast"
     FROZEN_ENCODER = "std.vlm_frozen.vision_encoder"
     """Advice for a vision encoder that takes a large share of the step."""

@@ -12,7 +12,7 @@ from moedsl.solver.bounds import Prices
 from moedsl.solver.laws import TIME, Compiled, obeyed, time_limits
 from moedsl.solver.legal import legal_on
 from moedsl.solver.order import LARGEST_CHUNK, most_divided_first
-from moedsl.solver.problem import facts
+from moedsl.solver.problem import Problem
 from moedsl.solver.search import LEAST_TIME, Search
 from moedsl.solver.solve import Chosen, make_cost, of_same_space, solve
 from moedsl.solver.table import Table
@@ -26,10 +26,11 @@ def fits(p: Program, gpus: int) -> bool:
     return bool(layouts(solve(p, gpus, keep=0)))
 
 
-def layouts(c: Chosen, like: Search | None = None) -> int:
-    """The number of legal meshes of a compiled problem; 0 if no layout fits."""
-    search = _Any(c.compiled, c.cost, 1, of_same_space(like, c.compiled, c.cost))
-    return search.legal.rows if legal_on(c.compiled) and search.could_hold and search.found() else 0
+def layouts(c: Chosen, like: Search | None = None, legal: bool = False) -> int:
+    """The number of legal meshes of a compiled problem; 0 if no layout fits. `legal` if some layout is probably legal:
+    else that is found out first."""
+    search = _Any(c.compiled, c.cost, 1, of_same_space(like, c.compiled, c.cost) or c.search)
+    return search.legal.rows if (legal or legal_on(c.compiled)) and search.could_hold and search.found() else 0
 
 
 def fits_where_legal(c: Compiled, prices: Prices, like: Search) -> bool:
@@ -42,11 +43,8 @@ def could_fit(c: Chosen) -> bool:
     return legal_on(c.compiled) and c.search.could_fit()
 
 
-def fast_enough(p: Program, gpus: int, rate: float) -> bool:
-    """Whether a step on a number of GPUs obeys the limits of its time if each GPU trains so many tokens/s."""
-    problem = facts(p, gpus)
-    with np.errstate(divide="ignore"):
-        seconds = problem.global_batch * problem.values["seq"] / (gpus * np.float64(rate))
+def fast_enough(problem: Problem, seconds: float) -> bool:
+    """Whether a step of so many seconds obeys the limits of its time."""
     limits = time_limits(problem, {"has_layout": lambda pp, vpp: make_cost(problem).has_layout(pp, vpp)})
     return bool(obeyed(limits, Table({TIME: np.array([seconds])}, problem.codes, {})).all())
 

@@ -99,6 +99,8 @@ class Search:
     @cached_property
     def able(self) -> Table:
         """The legal meshes whose ranks may hold their weights and optimizer state; if most do, all of them."""
+        if self._same is not None:
+            return self._same.able
         weights, held = self._weights
         few = np.count_nonzero(held) <= MOST_KEPT * len(held)
         return meshes_of(self.c, weights.take(held)) if few else self.legal
@@ -110,7 +112,17 @@ class Search:
 
     @cached_property
     def _weights(self) -> tuple[Table, Mask]:
-        return screen.weights(self.c, self.prices, self._frugal)
+        return screen.weights(self.c, self.prices, self._frugal) if self._same is None else self._same._weights
+
+    @property
+    def _same(self) -> Search | None:
+        """A search of the same space under the same laws."""
+        return self.like if self.like is not None and self.like.c.laws is self.c.laws else None
+
+    @property
+    def _screened(self) -> bool:
+        """Whether it is known which meshes can hold their weights: this search or one like it has looked."""
+        return "_weights" in vars(self) or (self._same is not None and self._same._screened)
 
     @cached_property
     def _settled(self) -> dict[str, int]:
@@ -120,11 +132,12 @@ class Search:
     @cached_property
     def _meshes(self) -> Table:
         """The legal meshes to search; if the rank reads the memory, with their least memory as its bound."""
-        if not self.legal.rows or not any("peak_memory" in law.needs for law, _ in self._laws()):
-            return self.legal
+        meshes = self.able if self._screened else self.legal
+        if not meshes.rows or not any("peak_memory" in law.needs for law, _ in self._laws()):
+            return meshes
         timed = None if self.like is None else self.like._timed
-        known = {} if timed is None else {LEAST_TIME: timed._seconds}
-        return self._could_fit(self.legal.with_columns(**known), "peak_memory")
+        known = {LEAST_TIME: timed._seconds} if timed is not None and meshes is self.legal else {}
+        return self._could_fit(meshes.with_columns(**known), "peak_memory")
 
     @cached_property
     def _seconds(self) -> NDArray[np.floating[Any]]:
@@ -182,7 +195,7 @@ class Search:
 
     @cached_property
     def _worked(self) -> list[Table]:
-        return screen.in_time(self.c, self.prices, self._fastest(HELD + MOVED), self._time_limits)
+        return screen.in_time(self.c, self.prices, self.fastest(HELD + MOVED), self._time_limits)
 
     def could_fit(self) -> bool:
         """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""
@@ -333,10 +346,13 @@ class Search:
         return self._capped(self._allowed(meshes, self._between(MESH, self._settled)), self._frugal, prices)
 
     def _capped(self, table: Table, policies: Policies, prices: Iterable[str]) -> Table:
-        """The rows whose bounds of memory with any of some policies, and of time, obey the laws that cap them."""
+        """The rows whose bounds of memory with any of some policies, and of time, obey the laws that cap them: what is
+        known first, then the limits that the run states."""
         limits.go_on()
         capped = dict.fromkeys(law.capped for law in self.c.laws if law.capped)
-        for name in sorted(capped, key=lambda name: name != TIME or LEAST_TIME not in table.axes):
+        stated = {law.capped for law in self.c.laws if not law.rule.is_std} - {TIME}
+        known = {TIME} if LEAST_TIME in table.axes else set[str]()
+        for name in sorted(capped, key=lambda name: (name not in known, name not in stated)):
             caps = [law for law in self.c.laws if law.capped == name]
             if not table.rows:
                 break
@@ -398,15 +414,24 @@ class Search:
         """The least seconds of each mesh with any policy."""
         if LEAST_TIME in meshes.axes:
             return np.asarray(meshes.axes[LEAST_TIME])
-        priced = (self.prices.time(meshes.assume(**values)) for values in self._fastest(HELD + MOVED))
+        priced = (self.prices.time(meshes.assume(**values)) for values in self.fastest(HELD + MOVED))
         return functools.reduce(np.minimum, priced)
+
+    def least_peak(self, meshes: Table) -> float:
+        """The least memory of some legal meshes with the policies that should use the least; infinite if none may have
+        them."""
+        columns = self.policies.axes
+        mine = any_of([np.logical_and.reduce([columns[n] == v for n, v in some.items()]) for some in self._frugal])
+        lean = self.policies.take(np.flatnonzero(mine)[: BATCH // meshes.rows])
+        rows = self._moved(self._held(meshes, lean), lean)
+        return float(rows["peak_memory"].min()) if rows.rows else np.inf
 
     @cached_property
     def _frugal(self) -> Policies:
         """Policies that can use the least memory."""
         return frugal(self.policies, self.c.problem.domains) if self.policies.rows else []
 
-    def _fastest(self, names: Sequence[str]) -> Iterable[dict[str, int]]:
+    def fastest(self, names: Sequence[str]) -> Iterable[dict[str, int]]:
         """Values of some policies that can be the fastest; for graphs, the strongest set."""
         d = self.c.problem.domains
         graph = max((int(v) for v in d["cuda_graph"]), key=graph_strength)
@@ -523,7 +548,7 @@ class Search:
 
     def _least_times(self, held: Table) -> NDArray[np.floating[Any]]:
         """The least seconds of each row with any policy of communication or launches."""
-        return functools.reduce(np.minimum, (self.prices.time(held.assume(**some)) for some in self._fastest(MOVED)))
+        return functools.reduce(np.minimum, (self.prices.time(held.assume(**some)) for some in self.fastest(MOVED)))
 
     def _allowed(self, table: Table, laws: Iterable[Law]) -> Table:
         """The rows that obey some laws with the settled policies."""

@@ -30,6 +30,13 @@ from moedsl.solver.search import Search, Solution
 from moedsl.solver.table import Row
 
 KEEP = 6
+KERNELS: Mapping[str, Any] = {
+    "cross_entropy_loss_fusion": False,
+    "cross_entropy_fusion_impl": "native",
+    "bias_activation_fusion": False,
+    "apply_rope_fusion": False,
+}
+"""The fields that choose kernels, with Megatron's own choices."""
 Progress = Callable[[str], None]
 """Receives the progress of long work, a line at a time."""
 
@@ -206,15 +213,9 @@ def _span(problem: Problem) -> float:
 def _kernels(problem: Problem) -> dict[str, Any]:
     """The kernels that the recipe asks for: what the run sets, else what the rules derive; Megatron's own choice where
     neither does (core transformer/transformer_config.py:482, 499, model_parallel_config.py:320, 325)."""
-    decided = {
-        "cross_entropy_loss_fusion": False,
-        "cross_entropy_fusion_impl": "native",
-        "bias_activation_fusion": False,
-        "apply_rope_fusion": False,
-    }
-    p = problem.program
+    decided, p = {**KERNELS}, problem.program
     env = with_lets(p, problem.values)
-    for name, default in decided.items():
+    for name, default in KERNELS.items():
         rule = first_of(p.named("derive", name), env)
         derived = default if rule is None else evaluate(rule.expr, env)
         decided[name] = p.sets.get(f"model.{name}", derived)

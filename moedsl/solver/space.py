@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from moedsl.schema.axes import MESH, WEIGHTS
+from moedsl.schema.axes import BY_NAME, MESH, WEIGHTS
 from moedsl.solver.laws import Compiled, Law, allowed, obeying
 from moedsl.solver.table import Table
 from moedsl.support import limits
@@ -32,6 +32,14 @@ def weights_table(c: Compiled) -> Table:
 def pipelines_table(c: Compiled) -> Table:
     """Enumerate what decides the microbatches and the work of a rank: the legal meshes without VPP."""
     return _table(c.empty(), _domains(c, [name for name in MESH if name != "vpp"]), _unpriced(c))
+
+
+def halves(c: Compiled) -> tuple[Table, Table]:
+    """Enumerate the legal pipelines, and what decides the work of a layer: the legal meshes without them."""
+    pipes = [name for name in MESH if BY_NAME[name].mesh == "pipeline"]
+    rest = [name for name in MESH if name not in pipes]
+    first, second = (_table(c.empty(), _domains(c, names), _unpriced(c)) for names in (pipes, rest))
+    return first, second
 
 
 def meshes_of(c: Compiled, some: Table) -> Table:

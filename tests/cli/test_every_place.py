@@ -72,6 +72,41 @@ def test_every_argument_is_here() -> None:
     assert {*_paths(COMMANDS)} == {*WRITES, *READS, *IN_THE_JOB}
 
 
+@pytest.mark.parametrize("place", ["", "-"])
+def test_a_place_without_a_name(
+    place: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would be the working directory, or a file called `-`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(import_, "imported", lambda *_: Imported(RUN))
+    for name, (words, *_) in WRITES.items():
+        if name in THROUGH:  # it reads there
+            continue
+        given = [*name.split()[: 2 if "add" in name else 1], *(place if w == "P" else w for w in words.split())]
+        if (place, name) in (("-", "import --output"), ("-", "models add --output")):
+            assert main(given) == 0 and capsys.readouterr().out.startswith((RUN, "#", "model")), name
+        elif (place, name) == ("-", "calibrate --output"):
+            assert main(["calibrate", str(inputs / "a.jsonl"), "-o", "-"]) == 0 and capsys.readouterr().out
+        else:
+            with pytest.raises(SystemExit, match="1"):
+                main(given)
+            assert "name a " in capsys.readouterr().err, name
+    assert not _files(tmp_path)
+
+
+@pytest.mark.parametrize("words", ["jobs", "models", "verify x", "rehearse -e olmoe_7b --cpu"])
+def test_a_working_directory_that_was_deleted(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Torch's MKL would end the process there."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(words.split()) == 1
+    said = capsys.readouterr()
+    assert said == ("", "error: the working directory was deleted: `cd` to one that exists\n")
+
+
 def _link(target: str) -> Callable[[Path], Path]:
     def make(folder: Path) -> Path:
         (folder / "P").symlink_to(target)

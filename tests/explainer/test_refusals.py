@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
+from moedsl.explainer import more_gpus
 from moedsl.explainer.more_gpus import GAIN
 from moedsl.schema.gpu_counts import counts
 from moedsl.solver.fits import fast_enough
 from moedsl.solver.legal import legal_on
+from moedsl.solver.problem import facts
 from moedsl.solver.search import LEAST_TIME, Search
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Table
@@ -167,6 +170,30 @@ def test_memory_that_a_refusal_bounds(text: str, most: int, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("qwen3_30b_a3b; h800 x 1000; throughput first; seq 64k; batch 1024; precision auto; require step_time < 0.2", 0),
+        ("kimi_k25; a800 x 2520; throughput first; seq 128; batch 512; require spare_memory > 100 GiB", 0),
+        (BOUNDED[0][0], 5),
+    ],
+    ids=["time", "memory of none", "memory of few"],
+)  # fmt: skip
+def test_numbers_of_gpus_that_a_refusal_solves_one_by_one(
+    text: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those on which no GPU can be fast enough, or no rank can hold its weights, are refused together."""
+    solved, solve_ = [], more_gpus.solve
+
+    def counted(p: Any, gpus: int, **more: Any) -> Any:
+        solved.append(gpus)
+        return solve_(p, gpus, **more)
+
+    monkeypatch.setattr(more_gpus, "solve", counted)
+    assert compile_source(Source("run.moe", text), "solve").failed
+    assert len(solved) <= most, solved
+
+
+@pytest.mark.parametrize(
     "text",
     rotation.some(
         "on more GPUs", ["qwen3_30b_a3b; h100 x 72; batch 720", "moonlight_16b; gb200 x 56; throughput first"], 1
@@ -183,7 +210,7 @@ def test_a_gpu_is_not_much_faster_in_a_run_on_more(text: str) -> None:
     assert max(map(rate, counts(p.hardware, above=p.gpus))) < GAIN * rate(p.gpus)
 
 
-def test_gpus_without_any_speed_are_too_slow_for_a_limit_alone() -> None:
+def test_a_step_without_an_end_is_too_slow_for_a_limit_alone() -> None:
     run = "qwen3_30b_a3b; h100 x 8"
-    assert fast_enough(program(run), 8, 0.0)
-    assert not fast_enough(program(f"{run}; require step_time < 60"), 8, 0.0)
+    assert fast_enough(facts(program(run), 8), math.inf)
+    assert not fast_enough(facts(program(f"{run}; require step_time < 60"), 8), math.inf)

@@ -1,0 +1,85 @@
+"""Rule out several numbers of GPUs at once: their problems become one, whose space has the meshes of all of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from moedsl.classes.fields import evolve
+from moedsl.rules.ids import RuleId
+from moedsl.schema.axes import HELD, MOVED
+from moedsl.solver.bounds import SLACK
+from moedsl.solver.laws import Law, compile_problem
+from moedsl.solver.problem import Problem
+from moedsl.solver.reads import closure, reads
+from moedsl.solver.search import Search
+from moedsl.solver.solve import KERNELS, make_cost
+from moedsl.solver.space import halves
+from moedsl.solver.table import Table
+from moedsl.solver.top_k import Floats
+
+DIFFER = frozenset({"gpus", "global_batch"})
+"""The facts that may differ between the problems."""
+
+
+def none_holds(problems: Sequence[Problem]) -> bool:
+    """Whether on no number of GPUs a rank can hold its weights, gradients and optimizer state; true is certain.
+
+    With more GPUs a rank of the same mesh holds no more of them, but for what FSDP gathers.
+    """
+    joined = _joined(problems)
+    return joined is not None and not joined.could_hold
+
+
+def least_seconds(problems: Sequence[Problem]) -> list[float]:
+    """Bounds of a step's seconds for each problem: the work of its microbatches, spread evenly over the GPUs that share
+    it, and the bubble of so many stages that each replica has a microbatch; 0 if nothing bounds it."""
+    joined = _joined(problems) if problems else None
+    if joined is None or RuleId.BATCH in joined.c.problem.program.allows:  # else microbatches can be fewer
+        return [0.0] * len(problems)
+    pipes, meshes = halves(joined.c)
+    if not pipes.rows or not meshes.rows:
+        return [np.inf] * len(problems)
+    alone = evolve(joined.prices, gpus=1, global_batch=1)  # one microbatch, on one stage
+    each = (alone.work(meshes.assume(pp=1, vpp=1, **some)) for some in joined.fastest(HELD + MOVED))
+    work, idle = functools.reduce(np.minimum, each) * (1 - SLACK), _idle(pipes)
+    batches = meshes["tp"] * meshes["cp"] / meshes["micro_batch"]  # of one stage, for a sequence on each GPU
+
+    def least(x: Problem) -> float:
+        on_one_stage = batches * (x.global_batch / x.gpus)
+        return float(np.min(work * (on_one_stage + idle(1 / on_one_stage)))) - SLACK  # a price is in whole nanoseconds
+
+    return [least(x) for x in problems]
+
+
+def _idle(pipes: Table) -> Callable[[Floats], Floats]:
+    """The least bubble of a pipeline of at least so many stages, in microbatches; infinite if there is none."""
+    each = (1 - 1 / pipes["pp"]) / pipes["vpp"]
+    order = np.argsort(pipes["pp"], kind="stable")
+    stages, least = pipes["pp"][order], np.minimum.accumulate(each[order][::-1])[::-1]
+    ends = np.append(least, np.inf)
+    return lambda some: ends[np.searchsorted(stages, some * (1 - SLACK))]
+
+
+def _joined(problems: Sequence[Problem]) -> Search | None:
+    """A space with the meshes of every problem, in which each law is that of any of them; None if more differs. It
+    has the most GPUs and the smallest batch, with which a mesh holds least and has the fewest microbatches."""
+    most = max(problems, key=lambda x: x.gpus)
+    p, differ = most.program, {n for n, v in most.codes.items() if any(x.codes[n] != v for x in problems)} | {"gpus"}
+    kernels = (r for name in KERNELS for r in p.named("derive", name))
+    if not differ <= DIFFER or any(reads(p, r) & differ for r in kernels):
+        return None
+    domains = {n: np.unique(np.concatenate([x.domains[n] for x in problems])) for n in most.domains}
+    cost = evolve(make_cost(most), global_batch=min(x.global_batch for x in problems), gathers=False)
+    c = compile_problem(evolve(most, domains=domains), {"has_layout": cost.has_layout})
+    facts = [{n: x.codes[n] for n in DIFFER} for x in problems]
+    laws = (w for w in c.laws if not closure(w.rule.when_reads, p.of("let")) & differ)  # else on one number
+    return Search(evolve(c, laws=tuple(_of_any(w, facts) if reads(p, w.rule) & differ else w for w in laws)), cost, 1)
+
+
+def _of_any(law: Law, facts: Sequence[Mapping[str, Any]]) -> Law:
+    """A law that holds where it does with some of the facts."""
+    return evolve(law, value=lambda table: np.logical_or.reduce([law.holds(table.assume(**each)) for each in facts]))

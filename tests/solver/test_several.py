@@ -1,0 +1,89 @@
+"""What is said of several numbers of GPUs at once holds on each of them, for every legal row of a sample."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from moedsl.explainer.nearest import MEMORY, _ranked_by
+from moedsl.schema.axes import HELD, MOVED
+from moedsl.schema.gpu_counts import counts
+from moedsl.solver.laws import obeyed, obeying
+from moedsl.solver.least_memory import least_memory
+from moedsl.solver.problem import lower
+from moedsl.solver.several import _joined, least_seconds, none_holds
+from moedsl.solver.solve import solve
+from moedsl.solver.space import halves, mesh_table, policy_table, weights_table
+from tests.helpers import rotation
+from tests.helpers.small_programs import WHY, WIDE, program
+
+FROM_100 = f"qwen3_30b_a3b; h100 x 48; throughput first; rules r when gpus > 100 {{ require few: tp * pp == 1 {WHY} }}"
+
+
+@pytest.mark.parametrize("text", [*rotation.some("numbers of GPUs", WIDE, 1), FROM_100])
+def test_no_row_of_any_number_is_better_than_their_bound(text: str) -> None:
+    p = program(text)
+    problems = [lower(p, n) for n in islice(counts(p.hardware, above=p.gpus or 8), 1, 24, 6)]
+    joined, seconds = _joined(problems), least_seconds(problems)
+    assert joined is not None and min(seconds) > 0
+    policies, rows = policy_table(joined.c, HELD + MOVED), 0
+    for n, least in zip((x.gpus for x in problems), seconds, strict=True):
+        c = solve(p, n, keep=0)
+        for table in (weights_table(c.compiled), *halves(c.compiled)):
+            laws = [w for w in joined.c.laws if not w.priced and w.needs <= {*table.axes}]
+            assert obeyed(laws, table.without_axes().with_columns(**table.axes)).all()
+        meshes = mesh_table(c.compiled)
+        some = meshes.take(np.random.default_rng(n).permutation(meshes.rows)[:60]).times(policies.axes)
+        some = obeying(some, [w for w in c.compiled.laws if not w.priced])
+        held = joined.prices.held(some)
+        assert np.all(held <= c.cost.held(some)) and np.all(held <= c.cost.memory(some))
+        assert np.all(c.cost.time(some) >= least)
+        rows += some.rows
+    assert rows
+
+
+def test_numbers_that_cannot_hold_the_weights_are_refused_together() -> None:
+    p = program("minimax_m3; h20 x 240; throughput first; require peak_memory < 1 GB")
+    numbers = list(islice(counts(p.hardware, above=4096), 8))
+    each = [solve(p, n, keep=0).search.could_hold for n in numbers]
+    together = [none_holds([lower(p, n) for n in numbers[: i + 1]]) for i in range(len(numbers))]
+    assert each == sorted(each) and together == sorted(together, reverse=True)
+    assert 4 <= sum(together) <= each.index(True)
+
+
+TIGHT = [
+    "qwen3_vl_235b_a22b; gb300 x 512; throughput first; require peak_memory < 12 GB",
+    "deepseek_v3; h100 x 128; throughput first; risk oom",
+    "qwen3_30b_a3b; h100 x 16; throughput first; require peak_memory < 30 GB",
+]
+
+
+@pytest.mark.parametrize("text", TIGHT)
+def test_a_search_without_meshes_that_hold_too_much_finds_the_same(text: str) -> None:
+    p = program(text)
+    assert p.gpus
+    whole, screened = solve(p, p.gpus), solve(p, p.gpus, keep=0)
+    like = screened.search
+    assert like.could_hold
+    found = solve(p, p.gpus, like=like)
+    assert found.solution.rows == whole.solution.rows != ()
+    assert found.search._meshes.rows < found.search.legal.rows == whole.search._meshes.rows
+
+
+LEAST = [
+    *TIGHT[1:],
+    "qwen3_30b_a3b; h100 x 64; throughput first; prefer tp * pp == 1",
+    "deepseek_v3; h100_pcie x 8; throughput first; batch 512; pin delay_wgrad=true",
+]
+
+
+@pytest.mark.parametrize("text", LEAST)
+def test_the_least_memory_is_that_of_a_search_of_all_meshes(text: str) -> None:
+    p = program(text)
+    assert p.gpus
+    ranked = _ranked_by(p, "peak_memory", (*MEMORY, "step_time"))
+    whole = solve(ranked, p.gpus, 1, must_fit="low").solution.rows[0]
+    found = least_memory(solve(ranked, p.gpus, 0, must_fit="low"))
+    assert found is not None and (found.codes, found.keys) == (whole.codes, whole.keys)
