@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from moedsl.checker.program import Program
 from moedsl.schema.gpu_counts import counts
 from moedsl.solver.fits import could_fit, fast_enough, layouts
@@ -53,7 +55,8 @@ def _fast_enough(c: Chosen, numbers: Sequence[int], legal: bool) -> list[int]:
     if legal:
         rate = GAIN * c.cost.tokens_per_second_per_gpu(c.search.least_seconds)
         each = (facts(p, n) for n in numbers)
-        numbers = [x.gpus for x in each if fast_enough(x, x.global_batch * x.values["seq"] / (x.gpus * rate))]
+        with np.errstate(divide="ignore"):  # a layout that takes forever
+            numbers = [x.gpus for x in each if fast_enough(x, x.global_batch * x.values["seq"] / (x.gpus * rate))]
     problems = [lower(p, n) for n in numbers]
     return [x.gpus for x, least in zip(problems, least_seconds(problems), strict=True) if fast_enough(x, least)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from moedsl.checker.program import Program
+from moedsl.classes.fields import values
 from moedsl.compiler import compile_source
 from moedsl.cost import Cost
 from moedsl.diagnostics.source import Source
@@ -40,7 +41,7 @@ def test_a_peak_that_no_rule_reads_is_priced_for_the_kept_rows() -> None:
 
     p = _program("qwen3_30b_a3b; h100 x 16")
     plain = solve(p, 16, keep=3)
-    cost = Counted(**{f: plain.cost.__dict__[f] for f in plain.cost.__dict__ if not f.startswith("_")})
+    cost = Counted(*values(plain.cost))
     found = Search(plain.compiled, cost, 3)
     rows = found.run().rows
     (answer,) = found.answers([Question({"tp": rows[0].codes["tp"]})])
