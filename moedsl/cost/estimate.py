@@ -437,18 +437,18 @@ class Cost:
 
     def _slowest(self, shape: Table, t: Table) -> tuple[Floats, Floats]:
         """Return a microbatch's seconds on the slowest stage, and the additional seconds if it runs alone."""
-        both, stages = self._kept("layer").prices(t, step.LAYER, self._microbatch), lambda i: self._timed(shape, i)
-        if not t["ep_overlap"].any():
-            slowest = rows.largest(shape.rows, stages, shape.inverse, both[0], t.inverse)
-            return slowest, np.zeros_like(slowest)
-        slowest, unpaired = rows.largest(shape.rows, stages, shape.inverse, both, t.inverse)
-        return slowest, unpaired - slowest
+        pairs = bool(t["ep_overlap"].any())
+        each = self._kept("layer", pairs).prices(t, step.LAYER, lambda new: self._microbatch(new, pairs))
+        slowest = rows.largest(shape.rows, lambda i: self._timed(shape, i), shape.inverse, each, t.inverse)
+        return (slowest[0], slowest[1] - slowest[0]) if pairs else (slowest, np.zeros_like(slowest))
 
-    def _microbatch(self, t: Table) -> Floats:
-        """Return a microbatch's seconds by feature of `profiles.of_time`, and those if it runs alone, for every row of
-        `t`."""
+    def _microbatch(self, t: Table, pairs: bool) -> Floats:
+        """Return a microbatch's seconds by feature of `profiles.of_time`, for every row of `t`; where microbatches run
+        in pairs, also those of one that runs alone, (2, features, rows)."""
         priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
         each = step.matrix(self.model, priced, step.MICROBATCH, t.rows)
+        if not pairs:
+            return each
         return np.stack([each, each + step.matrix(self.model, priced, (step.ALONE,), t.rows)])
 
     def _outside(self, full: Mapping[str, Ints], slowest: Floats, alone: Floats, wire: Floats) -> dict[str, Floats]:
