@@ -142,7 +142,7 @@ class Cases:
 
     def of(self, word: str) -> Case:
         """Return the case of a word of `must_fit`."""
-        return getattr(self, {"high": "most", "best": "best", "low": "least"}[word])
+        return {"high": self.most, "best": self.best, "low": self.least}[word]
 
 
 def changed(base: Case, *changes: Change) -> Case:

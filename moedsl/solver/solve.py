@@ -184,7 +184,7 @@ def make_cost(problem: Problem) -> Cost:
         _trained_model(p), p.hardware, problem.gpus, seq, batch, p.task, p.vlm, p.adapter, p.pipeline_layout, p.routing,
         span=_span(problem), **kernels,
     )  # fmt: skip
-    known = next((c for c in _RECENT if c == cost), None)
+    known = next((c for c in tuple(_RECENT) if c == cost), None)  # another thread may add one meanwhile
     if known is None:
         _RECENT.appendleft(cost)
     return known or cost

@@ -74,7 +74,8 @@ Made = dict[str, list[list[int]]]
 @contextmanager
 def _recorded(made: Made, alone: bool) -> Generator[None]:
     """Record the groups that Megatron-Core makes. Each rank makes the groups of all ranks and names each family; NCCL's
-    options (streams of a higher priority) do not exist without NCCL. With `alone`, torch checks only its own."""
+    options (streams of a higher priority) do not exist without NCCL. With `alone`, only its own are made and
+    recorded."""
     real, me = dist.new_group, dist.get_rank()
 
     def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:

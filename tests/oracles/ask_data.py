@@ -19,7 +19,7 @@ from moedsl.verify import te
 
 CORPUS = 200
 """Documents of the corpus."""
-PATIENCE = 2
+PATIENCE = 5
 """Seconds of a core for a build that takes a fraction of one."""
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import deque
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -14,6 +16,7 @@ from moedsl.diagnostics.source import Source
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.solver.problem import Problem, divisors, lower
+from moedsl.solver.solve import make_cost
 
 
 def problem(text: str, gpus: int = 64) -> Problem:
@@ -115,3 +118,17 @@ def test_codes_go_there_and_back(axis: axes.Axis) -> None:
         else range({"flag": 2, "enum": len(axis.words), "set": 2 ** len(axis.words)}[axis.kind])
     )
     assert [axis.encode(axis.decode(c)) for c in codes] == list(codes)  # type: ignore[arg-type]
+
+
+def test_cost_models_are_made_while_other_threads_make_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Compared:
+        def __eq__(self, other: object) -> bool:
+            recent.append(made)  # as another thread can while two models are compared
+            return False
+
+        __hash__ = None  # type: ignore[assignment]
+
+    made = make_cost(problem("qwen3_30b_a3b; h100 x 16; fit first", 16))
+    recent = deque[Any]([Compared(), made], maxlen=8)
+    monkeypatch.setattr("moedsl.solver.solve._RECENT", recent)
+    assert make_cost(problem("qwen3_30b_a3b; h100 x 16; fit first", 16)) is made
