@@ -104,7 +104,7 @@ class Window:
         script = self.build.folder / "dist-test" / "drive.js"
         command = [program("node", "nodejs"), str(script), what, self.server.url, str(self.server.folder)]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}\nsettings: {self.server.settings.read_text()}"
 
 
 @pytest.fixture(scope="module")

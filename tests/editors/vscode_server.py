@@ -44,6 +44,8 @@ class Server:
     url: str
     folder: Path
     """The opened folder."""
+    settings: Path
+    """The user's, which tests in the window change."""
 
 
 @contextmanager
@@ -51,7 +53,8 @@ def serving(vsix: Path, data: Path, program_path: Path, environment: Mapping[str
     """Installs the extension, starts the server and ends it. `data` holds all that it writes."""
     folder = data / "runs"
     folder.mkdir()
-    _settings(data / "user" / "User" / "settings.json", {"moedsl.path": str(program_path)})
+    settings = data / "user" / "User" / "settings.json"
+    _settings(settings, {"moedsl.path": str(program_path)})
     main = [program("node", "nodejs"), str(npm.code_server() / "out" / "server-main.js")]
     places = [f"--server-data-dir={data}/server", f"--extensions-dir={data}/extensions", f"--user-data-dir={data}/user"]
     install = [*main, *places, "--accept-server-license-terms", "--install-extension", str(vsix)]
@@ -63,7 +66,7 @@ def serving(vsix: Path, data: Path, program_path: Path, environment: Mapping[str
     with (data / "server.log").open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=everything)
     try:
-        yield Server(f"http://127.0.0.1:{_port(process)}", folder)
+        yield Server(f"http://127.0.0.1:{_port(process)}", folder, settings)
     finally:
         process.terminate()
         process.wait()

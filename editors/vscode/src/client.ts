@@ -59,6 +59,7 @@ export class Session implements vscode.Disposable {
       }
     } catch {
       this.client = undefined;
+      run.kill(); // one that still runs would never end
       await run.ended;
       this.report(explain(run.how()));
     }
@@ -107,9 +108,9 @@ export class Session implements vscode.Disposable {
     };
   }
 
-  /** An end that nobody asked for, after the server had started; start() tells of those before. */
+  /** An end that nobody asked for, after this server had started; start() tells of those before. */
   private closed(run: Run): { action: CloseAction; handled: boolean } {
-    if (this.client !== undefined && this.client.isRunning()) {
+    if (run === this.run && this.client !== undefined && this.client.isRunning()) {
       void run.ended.then(() => this.report(explain(run.how())));
       this.client = undefined;
     }

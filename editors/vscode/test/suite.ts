@@ -175,16 +175,26 @@ test("pin everything", async () => {
   await document.save();
 });
 
+function programSet(): string {
+  return vscode.workspace.getConfiguration("moedsl").get("path", "");
+}
+
+/** The setting before any test changed it: between two changes VS Code may read an older file once more. */
+const usual = programSet();
+
+async function setProgram(path: string): Promise<void> {
+  await vscode.workspace.getConfiguration("moedsl").update("path", path, vscode.ConfigurationTarget.Global);
+  await eventually("the setting", programSet, (set) => set === path);
+}
+
 /** The last message of the extension when its program is another. */
 async function messageWith(path: string, expected: RegExp): Promise<void> {
   const { messages } = await api();
-  const settings = vscode.workspace.getConfiguration("moedsl");
-  const before = settings.get<string>("path");
-  await settings.update("path", path, vscode.ConfigurationTarget.Global);
+  await setProgram(path);
   try {
     await eventually("the message", () => messages.at(-1) ?? "", (message) => expected.test(message));
   } finally {
-    await settings.update("path", before, vscode.ConfigurationTarget.Global);
+    await setProgram(usual);
   }
 }
 
@@ -199,7 +209,12 @@ test("a missing pygls has a suggested fix", async () => {
 test("restart brings it back", async () => {
   await vscode.commands.executeCommand("moedsl.restartServer");
   const document = await opened("again.moe", MISSPELT);
-  await eventually("a diagnostic", () => vscode.languages.getDiagnostics(document.uri), (d) => d.length > 0);
+  const { messages } = await api();
+  await eventually(
+    "a diagnostic",
+    () => ({ found: vscode.languages.getDiagnostics(document.uri), program: programSet(), said: messages.at(-1) }),
+    ({ found }) => found.length > 0,
+  );
 });
 
 /** VS Code calls this; the results go where the environment says. */
