@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -92,13 +92,13 @@ def _values(policies: Table, name: str) -> list[int]:
 
 def may_have(c: Compiled, meshes: Table, values: Mapping[str, int]) -> Mask:
     """A mask of the meshes that may have these values, by the laws that read one of them and no other policy."""
-    judged = ((reading(c, name, meshes), meshes.assume(**{name: value})) for name, value in values.items())
+    judged = ((reading(c, name, meshes.axes), meshes.assume(**{name: value})) for name, value in values.items())
     return np.logical_and.reduce([obeyed(laws, table) for laws, table in judged] or [np.ones(meshes.rows, dtype=bool)])
 
 
-def reading(c: Compiled, name: str, meshes: Table) -> list[Law]:
-    """The laws that read a policy, and besides it only axes of the meshes."""
-    return [w for w in c.laws if name in w.needs and len(w.needs) > 1 and w.needs <= {*meshes.axes, name}]
+def reading(c: Compiled, name: str, mesh: Iterable[str]) -> list[Law]:
+    """The laws that read a policy, and besides it only some axes of the mesh."""
+    return [w for w in c.laws if name in w.needs and len(w.needs) > 1 and w.needs <= {*mesh, name}]
 
 
 def _open(policies: Table) -> Iterator[dict[str, int]]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moedsl.schema import axes
-from moedsl.schema.axes import HELD, MOVED
+from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.solver.bounds import Policies, extremes, may_have, reading
 from moedsl.solver.laws import Compiled
 from moedsl.solver.table import Mask, Table
@@ -20,31 +20,32 @@ FSDP = axes.BY_NAME["sharding"].encode("fsdp")
 FULL = axes.BY_NAME["recompute"].encode("full")
 
 
-def frugal(policies: Table, domains: Domains) -> list[dict[str, int]]:
+def frugal(c: Compiled, policies: Table) -> list[dict[str, int]]:
     """The policies that can use the least memory: of those of what memory holds, each for which no other is known to
-    use less, with the moves that use the least."""
+    use less on every mesh that may have it, with the moves that use the least."""
     held = policies.distinct(HELD)
     legal = {tuple(some.values()) for some in held.each()}
-    values = {name: np.unique(held.axes[name]).tolist() for name in held.axes}
-    least = [s for s in held.each() if not any(tuple({**s, **c}.values()) in legal for c in _cheaper(s, values))]
-    return [{**low, **some} for some in least for low in frugal_moves(domains)]
+    values = {name: np.unique(held.axes[name]).tolist() for name in held.axes if not reading(c, name, MESH)}
+    least = [s for s in held.each() if not any(tuple({**s, **v}.values()) in legal for v in _cheaper(s, values))]
+    return [{**low, **some} for some in least for low in frugal_moves(c.problem.domains)]
 
 
 def _cheaper(some: Mapping[str, int], values: Mapping[str, list[int]]) -> Iterator[dict[str, int]]:
-    """Changes of one policy of memory that never use more.
+    """Changes of one policy of memory to some values that never use more.
 
     `full` recompute holds the least, except with FSDP, whose gradients in flight use the memory of the activations that
     a layer's backward frees, and with offloaded modules, which may leave less than one layer that is recomputed. With
     more modules offloaded less is held, except with FSDP.
     """
-    for name, end in ((n, axes.BY_NAME[n].least_memory) for n in some):
+    for name, end in ((n, axes.BY_NAME[n].least_memory) for n in values):
         if end:
             yield from ({name: v} for v in values[name] if v != some[name] and (v > some[name]) == (end == "high"))
     if some["sharding"] == FSDP:
         return
     modules = some["offload_modules"]
-    yield from ({"offload_modules": more} for more in values["offload_modules"] if more != modules == more & modules)
-    if not modules and some["recompute"] != FULL:
+    more = (v for v in values.get("offload_modules", ()) if v != modules == v & modules)
+    yield from ({"offload_modules": v} for v in more)
+    if not modules and some["recompute"] != FULL and FULL in values.get("recompute", ()):
         yield {"recompute": FULL}
 
 
@@ -64,7 +65,7 @@ def of_weights(policies: Policies) -> list[dict[str, int]]:
 
 def by_meshes(c: Compiled, meshes: Table, policies: Policies) -> Iterator[tuple[Mask, Policies]]:
     """Group policies by the meshes that may have them, by the laws that read one policy and the mesh."""
-    limited = [name for name in (policies[0] if policies else ()) if name in HELD and reading(c, name, meshes)]
+    limited = [name for name in (policies[0] if policies else ()) if name in HELD and reading(c, name, meshes.axes)]
     key = lambda some: [some[name] for name in limited]  # noqa: E731
     for values, group in itertools.groupby(sorted(policies, key=key), key):
         yield may_have(c, meshes, dict(zip(limited, values, strict=True))), [*group]

@@ -429,7 +429,7 @@ class Search:
     @cached_property
     def _frugal(self) -> Policies:
         """Policies that can use the least memory."""
-        return frugal(self.policies, self.c.problem.domains) if self.policies.rows else []
+        return frugal(self.c, self.policies) if self.policies.rows else []
 
     def fastest(self, names: Sequence[str]) -> Iterable[dict[str, int]]:
         """Values of some policies that can be the fastest; for graphs, the strongest set."""

@@ -29,6 +29,10 @@ EXTRAS = [
     "pin offload=optimizer", "pin ep_overlap=true", "pin dp=2", "require dp >= 2", "require tp * cp <= 2", "require full not in recompute",
     "require peak_memory < 70 GB", "require spare_memory > 5 GB", "prefer spare_memory > 20 GB", "require offload == none and ep > 1", "require step_time < 60", "prefer cp <= 1", "prefer tp > 1", "prefer moe_act in recompute",
     "prefer big: dispatcher != alltoall and tp == 2", "allow memory.fits", "risk oom", "require spare_at_best > 5 GB", "prefer spare_at_low > 20 GB", "allow dispatch_advice", "seq 16k", "batch 64", "precision auto", "vlm",
+    "require full not in recompute or pp > 1", "require offload == none or tp > 1", "require moe_router not in cuda_graph or tp == 1", "require not ep_overlap or ep > 2",
+    "require dispatcher == alltoall or full in recompute and tp > 1", "prefer offload == none and full in recompute and pp > 1",
+    f"rules mine {{ candidates moments = [fp32, bf16] {WHY}\n require m: moments == fp32 or tp > 1 {WHY} }}",
+    f"rules mine {{ candidates grad_reduce = [fp32, bf16] {WHY}\n candidates sharding = [optimizer, fsdp] {WHY}\n require m: grad_reduce == fp32 and sharding == fsdp or cp > 1 {WHY} }}",
     f"rules mine {{ let r = recompute\n require m: moe_act in r or count(r) == 0 {WHY} }}", f"rules mine {{ rank r: [cp, -step_time, peak_memory] {WHY} }}",
     f"rules mine {{ prefer p: count(recompute) == 0 worth 30% {WHY}\n prefer q: tp == 1 worth 0% {WHY} }}", f"rules mine {{ require x: score < 90 {WHY} }}",
 ]  # fmt: skip

@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
+from unittest import mock
 
 import hypothesis.strategies as st
 import numpy as np
@@ -23,7 +25,7 @@ from moedsl.solver.laws import Law, compile_problem, obeying
 from moedsl.solver.problem import Problem, lower
 from moedsl.solver.question import Question
 from moedsl.solver.search import Search, Solution, memory_prices
-from moedsl.solver.solve import make_cost
+from moedsl.solver.solve import make_cost, solve
 from moedsl.solver.space import mesh_table, policy_table
 from moedsl.solver.table import Mask, Table
 from moedsl.solver.top_k import TopK
@@ -34,8 +36,19 @@ from tests.oracles.naive_search import KEEP, POLICIES, Naive
 from tests.oracles.some_layout import some_layout
 
 
+def by_bounds() -> AbstractContextManager[Any]:
+    """Else a space of few rows is searched without bounds."""
+    return mock.patch("moedsl.solver.search.FEW", 0)
+
+
 def searched(problem: Problem, prices: Any, functions: Any) -> Solution:
-    return Search(compile_problem(problem, {"has_layout": functions}), prices, KEEP).run()
+    """By bounds, and without."""
+    compiled = compile_problem(problem, {"has_layout": functions})
+    every = Search(compiled, prices, KEEP).run()
+    with by_bounds():
+        found = Search(compiled, prices, KEEP).run()
+    assert [(r.codes, r.keys) for r in found.rows] == [(r.codes, r.keys) for r in every.rows]
+    return found
 
 
 def compare(text: str, case: str, fake: bool) -> None:
@@ -116,6 +129,25 @@ def test_no_row_is_better_than_its_bound(text: str) -> None:
     assert np.all(search.prices.work(most) <= rows["step_time"] * (1 + 1e-12))
     for key, bound in zip(search._keys(rows), bounds, strict=True):
         assert np.all(key >= bound[rows["mesh"]] - 1e-12 * np.abs(key)), _worst(rows, key / bound[rows["mesh"]])
+
+
+SETS = [
+    ("recompute", "[none, full]"), ("offload", "[none, optimizer]"), ("offload_modules", "[none, [moe_act]]"), ("precision", "[bf16, fp8_blockwise]"),
+    ("sharding", "[optimizer, fsdp]"), ("moments", "[fp32, bf16]"), ("grad_reduce", "[fp32, bf16]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("policy", "values"), SETS)
+def test_a_law_on_a_policy_and_the_mesh_refuses_as_a_pin_and_a_law_on_the_mesh(policy: str, values: str) -> None:
+    """A policy that uses less memory is no reason to leave out another one, if no mesh may have it."""
+    usual = values[1:].split(",")[0]
+    rules = f"rules r {{ candidates {policy} = {values} {WHY} }}"
+    laws = f"require {policy} == {usual} and ep > 1", f"pin {policy}={usual}\nrequire ep > 1"
+    with by_bounds():
+        together, apart = (
+            solve(program(f"qwen3_30b_a3b\nh100 x 64\nfit first\n{law}\n{rules}"), 64, keep=1) for law in laws
+        )
+    assert together.solution.rows == apart.solution.rows != ()
 
 
 @pytest.mark.parametrize("pin", ["tp=2", "recompute=full"])
