@@ -203,15 +203,27 @@ class Cost:
         """Return the seconds of one step, by row, in whole nanoseconds. A constant of the machine may be several,
         (machines, 1); then by machine and row."""
         full = self._keyed(cols)
-        return np.concatenate([self._time(part) for part in rows.chunks(full, rows.length(full))], axis=-1)
+        n = rows.length(full)
+        pipes, layer, once = self._time_tables(full, n)
+        pairs = bool(layer["ep_overlap"].any())
+        each = self._kept("layer", pairs).prices(layer, step.LAYER, lambda new: self._microbatch(new, pairs))
+        shared = self._kept("once").prices(once, step.ONCE, self._once)
 
-    def _time(self, full: dict[str, Ints]) -> Floats:
-        n, levels = rows.length(full), rows.Levels.of(full, (*step.LAYER, *step.ONCE))
-        layer, once = levels.table(step.LAYER, n), levels.table(step.ONCE, n)
-        slowest, alone = self._slowest(levels.kinds(("pp", "vpp"), n), layer)
-        wire, adam = self._kept("once").prices(once, step.ONCE, self._once)[..., once.inverse]
-        total = sum(self._outside(full, slowest, alone, wire).values()) + adam
-        return np.where(slowest > 0, np.round(total, 9), np.inf)
+        def seconds(at: slice) -> Floats:
+            slowest = rows.largest(
+                pipes.rows, lambda i: self._timed(pipes, i), pipes.inverse[at], each, layer.inverse[at]
+            )
+            slowest, alone = (slowest[0], slowest[1] - slowest[0]) if pairs else (slowest, np.zeros_like(slowest))
+            wire, adam = shared[..., once.inverse[at]]
+            total = sum(self._outside(rows.part(full, at), slowest, alone, wire).values()) + adam
+            return np.where(slowest > 0, np.round(total, 9), np.inf)
+
+        return np.concatenate([seconds(at) for at in rows.slices(n)], axis=-1)
+
+    def _time_tables(self, full: dict[str, Ints], n: int) -> tuple[Table, Table, Table]:
+        """Return the pipelines of n rows, and what a layer and what happens once a step depend on."""
+        levels = rows.Levels.of(full, (*step.LAYER, *step.ONCE))
+        return levels.kinds(("pp", "vpp"), n), levels.table(step.LAYER, n), levels.table(step.ONCE, n)
 
     def work(self, cols: Columns) -> Floats:
         """Return the seconds of all microbatches if each stage took the mean of the stages, by row: a lower bound of
@@ -434,13 +446,6 @@ class Cost:
         ranks = full["etp"] * full["ep"]
         tokens = full["micro_batch"] * self.seq * ranks / (full["tp"] * full["cp"])
         return step.stragglers(self.hardware, microbatch, tokens, self.gpus / (ranks * full["pp"]), m)
-
-    def _slowest(self, shape: Table, t: Table) -> tuple[Floats, Floats]:
-        """Return a microbatch's seconds on the slowest stage, and the additional seconds if it runs alone."""
-        pairs = bool(t["ep_overlap"].any())
-        each = self._kept("layer", pairs).prices(t, step.LAYER, lambda new: self._microbatch(new, pairs))
-        slowest = rows.largest(shape.rows, lambda i: self._timed(shape, i), shape.inverse, each, t.inverse)
-        return (slowest[0], slowest[1] - slowest[0]) if pairs else (slowest, np.zeros_like(slowest))
 
     def _microbatch(self, t: Table, pairs: bool) -> Floats:
         """Return a microbatch's seconds by feature of `profiles.of_time`, for every row of `t`; where microbatches run

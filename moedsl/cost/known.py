@@ -21,7 +21,7 @@ class Known:
     def prices(self, t: Table, names: Sequence[str], price: Callable[[Table], Floats]) -> Floats:
         """Return `price(t)`, (..., rows), which depends on the named columns; of few rows, only new ones are priced."""
         if t.rows > FEW:
-            return price(t)
+            return np.concatenate([price(part) for part in t.parts()], axis=-1)
         if len(self._kept) > MOST:
             self._kept = {}
         kept, keys = self._kept, _keys(t, names)

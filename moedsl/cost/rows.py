@@ -46,6 +46,12 @@ class Table:
         """Return some of the unique rows, as rows of their own."""
         return Table({name: c[at] for name, c in self.columns.items()}, np.arange(len(at)))
 
+    def parts(self) -> Iterator[Table]:
+        """Yield the unique rows in pieces of at most CHUNK, as rows of their own."""
+        for at in slices(self.rows):
+            columns = part(self.columns, at)
+            yield Table(columns, np.arange(length(columns)))
+
     def times(self, n: int) -> Table:
         """Return each unique row so many times, as rows of their own."""
         return Table({name: np.repeat(c, n) for name, c in self.columns.items()}, np.arange(self.rows * n))
@@ -121,10 +127,20 @@ def complete(cols: Mapping[str, object]) -> dict[str, Ints]:
     return {name: np.asarray(cols.get(name, default), np.int64) for name, default in every.items()}
 
 
-def chunks(cols: Mapping[str, Ints], rows: int) -> Iterator[dict[str, Ints]]:
-    """Yield the columns in pieces of at most CHUNK rows, which bounds the memory of a price."""
+def slices(rows: int) -> Iterator[slice]:
+    """Yield pieces of at most CHUNK rows, which bounds the memory of a price."""
     for start in range(0, rows, CHUNK):
-        yield {name: c[start : start + CHUNK] if c.ndim else c for name, c in cols.items()}
+        yield slice(start, start + CHUNK)
+
+
+def part(cols: Mapping[str, Ints], at: slice) -> dict[str, Ints]:
+    """Return some rows of the columns; scalars stay scalars."""
+    return {name: c[at] if c.ndim else c for name, c in cols.items()}
+
+
+def chunks(cols: Mapping[str, Ints], rows: int) -> Iterator[dict[str, Ints]]:
+    """Yield the columns in pieces of at most CHUNK rows."""
+    return (part(cols, at) for at in slices(rows))
 
 
 def length(cols: Mapping[str, Ints]) -> int:
@@ -189,13 +205,13 @@ def largest(kinds: int, profile: Profile, which: Index, prices: Floats, at: Inde
     features, unique rows), give (prices, rows).
     """
     order = np.argsort(which.astype(np.int16) if kinds < 1 << 15 else which, kind="stable")
-    ends = np.cumsum(np.bincount(which, minlength=kinds))
     out = np.empty((*prices.shape[:-2], len(which)))
     start = 0
-    for kind, end in enumerate(ends):
-        rows, stages = order[start:end], profile(kind)
-        out[..., rows] = 0.0 if stages is None else _largest(stages, prices, at[rows])
-        start = end
+    for kind, count in enumerate(np.bincount(which, minlength=kinds).tolist()):
+        if count:
+            rows, stages = order[start : start + count], profile(kind)
+            out[..., rows] = 0.0 if stages is None else _largest(stages, prices, at[rows])
+            start += count
     return out
 
 

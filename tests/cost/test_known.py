@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from moedsl.cost import Cost
+from moedsl.cost import Cost, step
 from moedsl.cost.known import Known
 from moedsl.cost.rows import FEW, Table
 from tests.cost.test_estimate import OF_EACH_KIND, rows
@@ -43,3 +43,20 @@ def test_a_row_that_was_priced_with_others_has_its_own_price(key: str) -> None:
         assert cost.memory(some).tolist() == fresh.memory(some).tolist()
         for case in ("low", "high"):
             assert cost.spare(some, case).tolist() == fresh.spare(some, case).tolist()
+
+
+def test_the_layers_of_many_rows_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows repeat them for each pipeline; and in whatever pieces, a row has its price."""
+    cost, some, priced = (
+        Cost(model("qwen3_30b_a3b"), hardware("gb200"), 512, 4096, 2048),
+        rows(600, seed=3),
+        list[int](),
+    )
+    cols = {name: np.tile(column, 4) for name, column in some.items()} | {"pp": np.repeat([1, 2, 4, 8], 600)}
+    price = step.microbatch
+    monkeypatch.setattr(step, "microbatch", lambda m, hw, t, *more: priced.append(t.rows) or price(m, hw, t, *more))
+    whole = cost.time(cols).tolist()
+    assert sum(priced) <= 600
+    monkeypatch.setattr("moedsl.cost.rows.CHUNK", 500)
+    assert cost.time(cols).tolist() == whole
+    assert max(priced[1:]) <= 500 and sum(priced[1:]) == priced[0]
