@@ -13,13 +13,14 @@ from moedsl.explainer.nearest import NOTHING, Nearest, Values, anywhere, breakin
 from moedsl.explainer.relax import Relaxation, relaxations, whatever_the_gpus
 from moedsl.explainer.together import Together, further, together
 from moedsl.rules.rule import Rule
-from moedsl.rules.vectorizer import names
 from moedsl.schema.gpu_counts import counts
 from moedsl.schema.symbols import CASES
 from moedsl.solver.fits import fits, fits_where_legal
+from moedsl.solver.laws import SECONDS
 from moedsl.solver.legal import Legality, legal_on, relaxed
 from moedsl.solver.members import Member, inactive, members, without
 from moedsl.solver.quickxplain import minimal
+from moedsl.solver.reads import reads_price
 from moedsl.solver.solve import Chosen, NoLayout, solve
 
 LAST = CASES[-1]
@@ -76,8 +77,9 @@ class Infeasible:
 
     @property
     def too_slow(self) -> bool:
-        """Whether the conflict has a wish that limits the step time."""
-        return any(m.rule is not None and "step_time" in names(m.rule.expr) for m in self.core if m.kind == "wish")
+        """Whether the conflict has a rule of the user that limits the step time."""
+        needs = self.chosen.problem.program.rules.needs
+        return any(m.rule is not None and SECONDS & needs(m.rule.reads) for m in self.core if m.gives_way)
 
 
 def laws_of(core: Sequence[Member]) -> list[Rule]:
@@ -130,9 +132,12 @@ def _smallest_telling(p: Program) -> int:
 
 
 def _priced_core(c: Chosen, all_: list[Member]) -> list[Member]:
-    """Find a minimal set of wishes under which no legal layout meets the limits of memory and time; laws stay."""
-    background = [m for m in all_ if not m.stated and m.kind != "candidates"]
-    soft = [m for m in all_ if m not in background]
+    """Find a minimal set of wishes, and of the user's laws on prices, under which no legal layout meets the limits of
+    memory and time; other laws stay."""
+    p = c.problem.program
+    limits = [m for m in all_ if m.own and m.rule is not None and reads_price(m.rule, p.of("let"))]
+    soft = [m for m in all_ if m.stated or m.kind == "candidates" or m in limits]
+    background = [m for m in all_ if m not in soft]
 
     def test(active: list[Member]) -> bool:
         return fits_where_legal(relaxed(c.compiled, inactive(all_, background + active)), c.cost, c.search)

@@ -93,8 +93,7 @@ def _labels(x: Infeasible) -> list[Label]:
     if x.legal or x.too_large or reads_hardware(p, all_) or not labels:
         gpus = "" if p.gpus is None else f"{p.gpus} "
         labels.insert(1 if labels else 0, Label(p.spans["hardware"], f"{gpus}{p.hardware.name}"))
-    if not x.legal:
-        labels += [Label(r.span, "required here") for r in laws]
+    labels += [Label(r.span, "required here") for r in laws]
     labels += [Label(m.span, m.text) for m in all_ if m.kind == "candidates"]
     return [*dict.fromkeys(labels)]  # a law may be a part of several conflicts
 
@@ -106,7 +105,8 @@ def _where(x: Infeasible) -> str:
 
 
 def _wishes(x: Infeasible) -> list[str]:
-    return [wish_text(x.chosen.problem.program, m) for m in x.core if m.stated]
+    p = x.chosen.problem.program
+    return [wish_text(p, m) if m.stated else f"rule `{m.key}`" for m in x.core if m.gives_way]
 
 
 def explanation(c: Chosen, sources: Mapping[str, Source]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def next_that_fits(c: Chosen) -> Chosen | None:
     p, gpus = c.problem.program, c.problem.gpus
     numbers = [n for n in counts(p.hardware, above=gpus) if n <= MOST_TIMES * gpus]
     legal = legal_on(c.compiled)
-    timed = any(w.capped == TIME for w in c.compiled.laws)
+    timed = any(TIME in w.bounded for w in c.compiled.laws)
     if timed and numbers:
         numbers = _fast_enough(c, numbers, legal)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -15,6 +15,7 @@ from moedsl.schema import axes
 from moedsl.schema.axes import named_value
 from moedsl.schema.symbols import CASES, COSTS, SPARES
 from moedsl.schema.units import GIB
+from moedsl.solver.laws import SECONDS
 from moedsl.solver.least_memory import least_memory
 from moedsl.solver.members import Member, without, written
 from moedsl.solver.reads import reads
@@ -106,7 +107,7 @@ def _json(p: Program, codes: Mapping[str, int], row: Row | None, r: Rule, env: J
 
 def too_large(p: Program, gpus: int, like: Search) -> Nearest:
     """Find the layout that needs the least memory, and compare it with the memory that the GPU has."""
-    chosen = solve(_ranked_by(p, "peak_memory", (*MEMORY, "step_time")), gpus, 0, like, must_fit=CASES[-1])
+    chosen = solve(_ranked_by(p, "peak_memory", (*MEMORY, *SECONDS)), gpus, 0, like, must_fit=CASES[-1])
     row, shown = least_memory(chosen), p.hardware.shown
     if row is None:
         return Nearest()
@@ -121,25 +122,26 @@ def too_large(p: Program, gpus: int, like: Search) -> Nearest:
 
 def too_slow(p: Program, gpus: int, like: Search) -> Nearest:
     """Find the fastest layout that fits."""
-    chosen = solve(_ranked_by(p, "step_time", ("step_time",)), gpus, 1, like)
+    chosen = solve(_ranked_by(p, "step_time", SECONDS), gpus, 1, like)
     if not chosen.solution.rows:
         return Nearest()
     row = chosen.solution.rows[0]
     env = chosen.environment(row.codes, row.prices)
-    json = _first_broken(p, row, env, ("step_time",))
+    json = _first_broken(p, row, env, SECONDS)
     summary = f"the fastest takes {row.step_time:.2f} s a step"
     return Nearest(Values(summary, {"step_time_s": round(row.step_time, 3)}), json)
 
 
-def _first_broken(p: Program, row: Row, env: Json, prices: Sequence[str]) -> Json | None:
+def _first_broken(p: Program, row: Row, env: Json, prices: Iterable[str]) -> Json | None:
     """The first law on some prices that the layout breaks, if any."""
-    laws = (r for r in p.of("require") if r.id not in p.allows and names(r.expr) & {*prices})
+    laws = (r for r in p.of("require") if r.id not in p.allows and p.rules.needs(r.reads) & {*prices})
     law = next((r for r in laws if not r.holds(env)), None)
     return None if law is None else _json(p, row.codes, row, law, env)
 
 
-def _ranked_by(p: Program, price: str, dropped: tuple[str, ...]) -> Program:
+def _ranked_by(p: Program, price: str, dropped: Iterable[str]) -> Program:
     """Rank the layouts of a program by one price, without the laws on the dropped prices."""
-    rules = [r for r in p.rules if not (r.kind == "require" and names(r.expr) & set(dropped))]
+    dropped = {*dropped}
+    rules = [r for r in p.rules if not (r.kind == "require" and p.rules.needs(r.reads) & dropped)]
     by_price = [evolve(r, expr=ast.List((ast.Name(price, r.span),), r.span)) if r.kind == "rank" else r for r in rules]
     return evolve(p, rules=tuple(by_price))

@@ -134,6 +134,12 @@ class Rules(tuple[Rule, ...]):
             self._needs[used] = _needed(used, self.let_needs)
         return self._needs[used]
 
+    def needs_of(self, e: ast.Expr) -> frozenset[str]:
+        """The axes and prices that an expression reads, directly or through lets."""
+        if id(e) not in self._needs_of:
+            self._needs_of[id(e)] = e, self.needs(names(e))
+        return self._needs_of[id(e)][1]
+
     @cached_property
     def kept(self) -> dict[tuple[int, int], Any]:
         """What the solver makes of a rule, by the identities of the rule and of an expression of it."""
@@ -146,6 +152,11 @@ class Rules(tuple[Rule, ...]):
 
     @cached_property
     def _needs(self) -> dict[frozenset[str], frozenset[str]]:
+        return {}
+
+    @cached_property
+    def _needs_of(self) -> dict[int, tuple[ast.Expr, frozenset[str]]]:
+        """By the identity of the expression, which is kept so that no other takes its place."""
         return {}
 
     def __reduce__(self) -> tuple[type[Rules], tuple[tuple[Rule, ...]]]:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from moedsl.checker.program import Program
 from moedsl.solver.bounds import Prices
-from moedsl.solver.laws import TIME, Compiled, obeyed, time_limits
+from moedsl.solver.could import could_obey
+from moedsl.solver.laws import SECONDS, TIME, Compiled, time_limits
 from moedsl.solver.legal import legal_on
 from moedsl.solver.order import LARGEST_CHUNK, most_divided_first
 from moedsl.solver.problem import Problem
@@ -46,7 +47,7 @@ def could_fit(c: Chosen) -> bool:
 def fast_enough(problem: Problem, seconds: float) -> bool:
     """Whether a step of so many seconds obeys the limits of its time."""
     limits = time_limits(problem, {"has_layout": lambda pp, vpp: make_cost(problem).has_layout(pp, vpp)})
-    return bool(obeyed(limits, Table({TIME: np.array([seconds])}, problem.codes, {})).all())
+    return bool(could_obey(problem, limits, Table({}, problem.codes, {}), {TIME: seconds}).all())
 
 
 class _Any(Search):
@@ -62,7 +63,7 @@ class _Any(Search):
     def _known(self) -> dict[str, NDArray[np.floating[Any]]]:
         """The least seconds of each mesh, if they are limited and a search of the same space has them."""
         timed = None if self.like is None else self.like._timed
-        limited = any(law.capped == TIME for law in self.c.laws)
+        limited = any(TIME in law.bounded for law in self.c.laws)
         return {LEAST_TIME: timed._seconds} if timed is not None and limited and self.able is self.legal else {}
 
     def _some(self, meshes: Table, policies: Table) -> bool:
@@ -80,7 +81,7 @@ class _Any(Search):
     def _priced(self, table: Table, slowest: float = np.inf) -> Table:
         """Price rows; seconds only if a law limits them."""
         laws = [w for w in self.c.laws if w.priced]
-        if any(w.needs & {"step_time", "score"} for w in laws):
+        if any(w.needs & SECONDS for w in laws):
             return super()._priced(table, slowest)
         judged = [n for n in self.c.memory_read if any(n in w.needs for w in laws)]
         return self._within_memory(table, judged, laws)

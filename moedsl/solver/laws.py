@@ -21,6 +21,8 @@ from moedsl.solver.table import Mask, Row, Table, as_mask
 from moedsl.syntax import ast
 
 TIME = "step_time"
+SECONDS = frozenset({TIME, "score"})
+"""The prices that are seconds; a score is never less than the step time."""
 KEPT = 4
 """The problems of a run whose laws are kept: its searches with other pins have the same facts."""
 
@@ -49,14 +51,9 @@ class Law:
         return isinstance(self.expr, ast.Name) and self.expr.id in COSTS
 
     @cached_property
-    def capped(self) -> str | None:
-        """The price, of memory or the step time, that is all it limits, so that a bound of it can refuse a row."""
-        e = self.rule.expr
-        if not (isinstance(e, ast.Binary) and isinstance(e.left, ast.Name)):
-            return None
-        name, priced = e.left.id, (names(e.right) | self.rule.when_reads) & COSTS.keys()
-        limits = e.op in ("<", "<=") if name in ("peak_memory", TIME) else e.op in (">", ">=") and name in SPARES
-        return name if limits and not priced and not self.needs - {name} else None
+    def bounded(self) -> frozenset[str]:
+        """The prices whose bounds can refuse a row; that of a score is the step time's."""
+        return frozenset(TIME if name in SECONDS else name for name in self.needs & COSTS.keys())
 
 
 @frozen
@@ -163,11 +160,10 @@ def _laws(problem: Problem, lets: Mapping[str, Evaluate]) -> tuple[tuple[Law, ..
 
 
 def time_limits(problem: Problem, functions: Mapping[str, Callable[..., Column]]) -> list[Law]:
-    """The laws of `compile_problem` that limit the step time and read nothing else; the domains need not be known."""
+    """The laws of `compile_problem` that read the step time; the domains need not be known."""
     p = problem.program
-    limits = [r for r in p.of("require") if r.id not in p.allows and TIME in r.expr_reads]
-    laws = _Maker(p.rules, Table({}, problem.codes, _lets(p, functions))).laws(limits)
-    return [law for law in laws if law.capped == TIME]
+    limits = [r for r in p.of("require") if r.id not in p.allows and p.rules.needs(r.reads) & SECONDS]
+    return [*_Maker(p.rules, Table({}, problem.codes, _lets(p, functions))).laws(limits)]
 
 
 def _lets(p: Program, functions: Mapping[str, Callable[..., Column]]) -> dict[str, Evaluate]:

@@ -9,8 +9,9 @@ import numpy as np
 
 from moedsl.schema.symbols import SPARES
 from moedsl.solver.bounds import SLACK, Policies, Prices
+from moedsl.solver.could import could_obey
 from moedsl.solver.frugal import by_meshes, of_weights
-from moedsl.solver.laws import TIME, Compiled, Law, obeyed
+from moedsl.solver.laws import TIME, Compiled, Law
 from moedsl.solver.order import growing
 from moedsl.solver.space import pipelines_table, weights_table
 from moedsl.solver.table import Mask, Table
@@ -19,7 +20,7 @@ from moedsl.solver.table import Mask, Table
 def weights(c: Compiled, prices: Prices, policies: Policies) -> tuple[Table, Mask]:
     """What decides the weights of a rank in every legal mesh, with a mask of the rows that a rank may hold with any of
     some policies under the laws on memory; one row that it may hold if there are none."""
-    caps = [law for law in c.laws if law.capped not in (None, TIME)]
+    caps = [law for law in c.laws if law.bounded - {TIME}]
     if not caps:
         return c.empty(), np.ones(1, dtype=bool)
     table, shown = weights_table(c), c.problem.program.hardware.shown
@@ -28,7 +29,7 @@ def weights(c: Compiled, prices: Prices, policies: Policies) -> tuple[Table, Mas
         for some in group:
             held = prices.held(table.assume(**some))
             bounds = {"peak_memory": held, **dict.fromkeys(SPARES, shown - held)}
-            kept |= may & obeyed(caps, table.with_columns(**bounds))
+            kept |= may & could_obey(c.problem, caps, table, bounds)
     return table, kept
 
 
@@ -40,5 +41,5 @@ def in_time(c: Compiled, prices: Prices, policies: Iterable[dict[str, int]], lim
         return []
     most = meshes.assume(vpp=int(c.problem.domains["vpp"].max()))
     seconds = functools.reduce(np.minimum, (prices.work(most.assume(**some)) for some in policies))
-    left = np.flatnonzero(obeyed(limits, meshes.with_columns(**{TIME: seconds * (1 - SLACK) - SLACK})))
+    left = np.flatnonzero(could_obey(c.problem, limits, meshes, {TIME: seconds * (1 - SLACK) - SLACK}))
     return [meshes.take(at) for at in growing(left[np.argsort(seconds[left], kind="stable")])]

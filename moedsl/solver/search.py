@@ -25,8 +25,9 @@ from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.schema.symbols import COSTS, SPARES
 from moedsl.solver import screen
 from moedsl.solver.bounds import SLACK, Policies, Prices, extremes, graph_strength, least_seconds
+from moedsl.solver.could import could_obey
 from moedsl.solver.frugal import by_meshes, frugal, frugal_moves
-from moedsl.solver.laws import TIME, Compiled, Law, memory_of, obeyed, obeying
+from moedsl.solver.laws import SECONDS, TIME, Compiled, Law, memory_of, obeyed, obeying
 from moedsl.solver.order import FIRST_BLOCK, GROWTH, GUESSED, LARGEST_CHUNK, in_turns, most_divided_first, share_of
 from moedsl.solver.question import Answer, Question
 from moedsl.solver.space import combinations_of, mesh_table, meshes_of, policy_table
@@ -46,7 +47,6 @@ FEW = 16_384
 """Combinations of meshes and policies that are all priced: their bounds would take longer than their prices."""
 MOST_VALUES = 64
 """Combinations of the policies that a wish reads besides the mesh, of which the best bounds the wish."""
-READ_TIME = frozenset({TIME, "score"})
 MOST_KEPT = 0.5
 """The largest share of weights for which only their meshes are enumerated, not all."""
 LEAST_TIME = "least_time"
@@ -157,7 +157,7 @@ class Search:
     @cached_property
     def _reads_time(self) -> bool:
         """Whether a law or the ranking reads the time of a step."""
-        return any(w.needs & READ_TIME for w in (*self.c.laws, *self.c.wishes, *self.c.ranks))
+        return any(w.needs & SECONDS for w in (*self.c.laws, *self.c.wishes, *self.c.ranks))
 
     @property
     def least_seconds(self) -> float:
@@ -169,7 +169,7 @@ class Search:
     @cached_property
     def _in_time(self) -> Mask:
         """A mask of the meshes to search whose least seconds obey the limits of the step time."""
-        return obeyed(self._time_limits, self._meshes.with_columns(**{TIME: self._seconds * (1 - SLACK)}))
+        return self._could_obey(self._time_limits, self._meshes, TIME, self._seconds * (1 - SLACK))
 
     @property
     def could_be_fast(self) -> bool:
@@ -182,7 +182,7 @@ class Search:
         if not meshes.rows:
             return False
         seconds = self._least_time(meshes) * (1 - SLACK)
-        return bool(obeyed(self._time_limits, meshes.with_columns(**{TIME: seconds})).any())
+        return bool(self._could_obey(self._time_limits, meshes, TIME, seconds).any())
 
     @property
     def could_work(self) -> bool:
@@ -191,7 +191,7 @@ class Search:
 
     @cached_property
     def _time_limits(self) -> list[Law]:
-        return [law for law in self.c.laws if law.capped == TIME]
+        return [law for law in self.c.laws if TIME in law.bounded]
 
     @cached_property
     def _worked(self) -> list[Table]:
@@ -212,7 +212,7 @@ class Search:
     def _some_fit(self, meshes: Table, parts: Iterable[NDArray[np.intp]]) -> bool:
         """Whether one of some meshes at some positions fits in memory with the policies that use the least, in any
         time."""
-        in_any_time = evolve(self.c, laws=tuple(w for w in self.c.laws if w.capped != TIME))
+        in_any_time = evolve(self.c, laws=tuple(w for w in self.c.laws if TIME not in w.bounded))
         space, policies = Search(in_any_time, self.prices, 1, self), self._frugal
         return any(space._capped(meshes.take(at), policies, ()).rows for at in parts)
 
@@ -349,16 +349,16 @@ class Search:
         """The rows whose bounds of memory with any of some policies, and of time, obey the laws that cap them: what is
         known first, then the limits that the run states."""
         limits.go_on()
-        capped = dict.fromkeys(law.capped for law in self.c.laws if law.capped)
-        stated = {law.capped for law in self.c.laws if not law.rule.is_std} - {TIME}
+        bounded = {name for law in self.c.laws for name in law.bounded}
+        stated = {name for law in self.c.laws if not law.rule.is_std for name in law.bounded} - {TIME}
         known = {TIME} if LEAST_TIME in table.axes else set[str]()
-        for name in sorted(capped, key=lambda name: (name not in known, name not in stated)):
-            caps = [law for law in self.c.laws if law.capped == name]
+        for name in sorted(bounded, key=lambda name: (name not in known, name not in stated, name)):
+            caps = [law for law in self.c.laws if name in law.bounded]
             if not table.rows:
                 break
             if name == TIME:
                 least = self._least_times if HELD[0] in table.axes else self._least_time
-                table = table.take(obeyed(caps, table.with_columns(**{TIME: least(table) * (1 - SLACK)})))
+                table = table.take(self._could_obey(caps, table, TIME, least(table) * (1 - SLACK)))
             else:
                 table = table.take(self._within_caps(caps, name, table, policies))
         return table.with_columns(**{n: self._most_frugal(n, table, policies) for n in prices})
@@ -370,15 +370,19 @@ class Search:
             left = np.flatnonzero(may & ~kept)
             if len(group) >= SEVERAL and len(left) >= SEVERAL_ROWS:
                 rest = table.take(left)
-                left = left[obeyed(caps, rest.with_columns(**{price: self._memory_price(price, rest, group)}))]
+                left = left[self._could_obey(caps, rest, price, self._memory_price(price, rest, group))]
             for some in _batches(group, len(left)):
                 rest = table.take(left)
-                good = obeyed(caps, rest.with_columns(**{price: self._best_with(price, rest, some)}))
+                good = self._could_obey(caps, rest, price, self._best_with(price, rest, some))
                 kept[left[good]] = True
                 left = left[~good]
                 if not len(left):
                     break
         return kept
+
+    def _could_obey(self, laws: Iterable[Law], table: Table, price: str, bound: NDArray[np.floating[Any]]) -> Mask:
+        """A mask of the rows that could obey some laws, by a bound of one price."""
+        return could_obey(self.c.problem, laws, table, {price: bound})
 
     def _most_frugal(self, price: str, table: Table, policies: Policies) -> Floats:
         """The least peak, or the most spare memory, of each row with any of some policies that it may have."""
@@ -529,7 +533,7 @@ class Search:
     def _slowest(self, queries: Sequence[TopK]) -> float:
         """Seconds above which no row can enter a top k, if the first key is the time or the score."""
         for law, negate in self._laws()[:1]:
-            if not negate and law.is_price and law.needs <= {"score", "step_time"}:
+            if not negate and law.is_price and law.needs <= SECONDS:
                 return max(np.inf if k.worst is None else k.worst[0] for k in queries)
         return np.inf
 
@@ -563,7 +567,7 @@ class Search:
         """Price rows by what rules read, and keep those that obey the laws on prices; first what refuses most: a step
         that is too long, else the memory."""
         laws = [w for w in self.c.laws if w.priced]
-        by_memory = [w for w in laws if not w.needs & {"step_time", "score"}]
+        by_memory = [w for w in laws if not w.needs & SECONDS]
         judged = [n for n in self.c.memory_read if any(n in w.needs for w in by_memory)]
         if np.isfinite(slowest):
             table = self._within_memory(self._in_seconds(table, slowest), judged, by_memory)
@@ -572,7 +576,7 @@ class Search:
         table = self._within_memory(table, [n for n in self.c.memory_read if n not in judged], [])
         if not table.rows:
             return table
-        return obeying(self._scored(table), [w for w in laws if w.needs & {"step_time", "score"}])
+        return obeying(self._scored(table), [w for w in laws if w.needs & SECONDS])
 
     def _in_seconds(self, table: Table, slowest: float) -> Table:
         """Add the step time to the rows, and keep those that take at most so long."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from moedsl.checker.program import Program
 from moedsl.classes.fields import evolve
 from moedsl.rules.ids import RuleId
 from moedsl.schema.axes import HELD, MOVED
@@ -76,8 +77,14 @@ def _joined(problems: Sequence[Problem]) -> Search | None:
     cost = evolve(make_cost(most), global_batch=min(x.global_batch for x in problems), gathers=False)
     c = compile_problem(evolve(most, domains=domains), {"has_layout": cost.has_layout})
     facts = [{n: x.codes[n] for n in DIFFER} for x in problems]
-    laws = (w for w in c.laws if not closure(w.rule.when_reads, p.of("let")) & differ)  # else on one number
-    return Search(evolve(c, laws=tuple(_of_any(w, facts) if reads(p, w.rule) & differ else w for w in laws)), cost, 1)
+    laws = (_of_any(w, facts) if reads(p, w.rule) & differ else w for w in c.laws if not _on_one(p, w) & differ)
+    return Search(evolve(c, laws=tuple(laws)), cost, 1)
+
+
+def _on_one(p: Program, law: Law) -> frozenset[str]:
+    """The names for which a law is asked on one number alone: a condition's, and those beside a price, which is only
+    bounded."""
+    return reads(p, law.rule) if law.priced else closure(law.rule.when_reads, p.of("let"))
 
 
 def _of_any(law: Law, facts: Sequence[Mapping[str, Any]]) -> Law:

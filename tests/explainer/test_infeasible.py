@@ -152,6 +152,23 @@ OWN_TWO = (
 )
 
 
+LIMITS = [
+    ("2 * step_time < 1", r"solve\.too_slow", "is as fast as required with rule `run.house.x`"),
+    ("tp > 0 => score < 0.5 and step_time < 0.5", r"solve\.too_slow", "is as fast as required with rule `run.house.x`"),
+    ("peak_memory < 5 GB", r"solve\.does_not_fit", "fits with rule `run.house.x`"),
+    ("not spare_memory < 100 GB", r"solve\.does_not_fit", "fits with rule `run.house.x`"),
+]
+
+
+@pytest.mark.parametrize(("limit", "id", "said"), LIMITS)
+def test_a_limit_of_a_law_is_named(limit: str, id: str, said: str) -> None:
+    """It refuses the run, not the memory of its GPUs."""
+    rules = f'rules house {{\n require x: {limit} because "a test" cite ours "here"\n}}'
+    error, spans = only_error(f"qwen3_30b_a3b; h100 x 16; throughput first\n{rules}")
+    assert re.fullmatch(id, error.id) and said in error.message and spans == ["x"]
+    assert 'drop rule `run.house.x`, or write `allow house.x because "..."` (6824 layouts open)' in error.help
+
+
 def test_rules_of_the_run_file_give_way() -> None:
     """Dropped or allowed; and no value is shown of a layout that breaks one of the two at will."""
     error, _ = only_error(OWN_TWO)

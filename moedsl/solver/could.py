@@ -1,0 +1,191 @@
+"""Tell which rows could obey a law where a price is only bounded, and an axis may not be known: by intervals."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from moedsl.classes.fields import frozen
+from moedsl.schema.operators import BINARY, FUNCTIONS, Column
+from moedsl.schema.symbols import ALIASES, COSTS, FLAG, NUMBER, SPARES
+from moedsl.solver.laws import SECONDS, TIME, Law
+from moedsl.solver.problem import Problem
+from moedsl.solver.reads import closure
+from moedsl.solver.table import Mask, Table, as_mask
+from moedsl.syntax import ast
+
+Interval = tuple[Column, Column]
+"""The least and the largest value; of a condition, whether it must hold and whether it can."""
+EITHER: Interval = (False, True)
+ANY: Interval = (-np.inf, np.inf)
+MONOTONE = ("min", "max", "ceil", "floor", "log2", "sqrt")
+"""Functions that never fall when an argument grows."""
+
+
+def could_obey(problem: Problem, laws: Iterable[Law], table: Table, bounds: Mapping[str, Column]) -> Mask:
+    """The rows that could obey every law. A bound is the least peak or step time, or the most spare memory; no score is
+    less than the step time."""
+    prices = {name: (-np.inf, end) if name in SPARES else (end, np.inf) for name, end in bounds.items()}
+    if TIME in prices:
+        prices |= dict.fromkeys(SECONDS, prices[TIME])
+    of, keep = _Bounds(problem, table, prices).of, np.ones(table.rows, dtype=bool)
+    with np.errstate(all="ignore"):
+        for law in laws:
+            keep &= as_mask((of(law.expr) or EITHER)[1], table.rows)
+    return keep
+
+
+@frozen
+class _Bounds:
+    problem: Problem
+    table: Table
+    prices: Mapping[str, Interval]
+
+    def of(self, e: ast.Expr) -> Interval | None:
+        """Return the interval of a number or a condition; None for words and sets."""
+        rules = self.problem.program.rules
+        needs = rules.needs_of(e)
+        if needs.isdisjoint(COSTS) and needs <= self.table.keys() and not _is_word(e, rules.compiler.types):
+            value = rules.compiler.compile(e)(self.table)
+            return value, value
+        match e:
+            case ast.Name():
+                return self._name(ALIASES.get(e.id, e.id))
+            case ast.Unary():
+                return _unary(e.op, self.of(e.value))
+            case ast.If():
+                return _if(*(self.of(part) for part in (e.test, e.then, e.otherwise)))
+            case ast.Binary():
+                return _binary(e.op, self.of(e.left), self.of(e.right))
+            case ast.Call():
+                return _call(e.func.id, [self.of(a) for a in e.args])
+            case _:
+                return None
+
+    def _name(self, name: str) -> Interval | None:
+        p = self.problem.program
+        if name in COSTS:
+            return self.prices.get(name, ANY if name in SPARES else (0.0, np.inf))
+        if p.named("let", name):
+            return self._let(name)
+        kind, domain = p.rules.compiler.types.get(name), self.problem.domains.get(name)
+        if kind not in (NUMBER, FLAG):
+            return None
+        if domain is None or not len(domain):
+            return ANY if kind == NUMBER else EITHER
+        return domain.min(), domain.max()
+
+    def _let(self, name: str) -> Interval | None:
+        """Bound a let after those that it reads, each once: there may be long chains of them."""
+        if name not in self._lets:
+            lets = self.problem.program.of("let")
+            read = closure([name], lets) - self._lets.keys()
+            for r in lets:
+                if r.name in read:
+                    self._lets[r.name] = self.of(r.expr)
+        return self._lets[name]
+
+    @cached_property
+    def _lets(self) -> dict[str, Interval | None]:
+        return {}
+
+
+def _is_word(e: ast.Expr, types: Mapping[str, Any]) -> bool:
+    """Whether it is a word, a set or a text, which have no order."""
+    if isinstance(e, ast.Name):
+        return types.get(ALIASES.get(e.id, e.id)) not in (NUMBER, FLAG)
+    if isinstance(e, ast.If):
+        return _is_word(e.then, types) or _is_word(e.otherwise, types)
+    return isinstance(e, ast.List | ast.String) or (
+        isinstance(e, ast.Call) and FUNCTIONS[e.func.id].result not in (NUMBER, FLAG)
+    )
+
+
+def _unary(op: str, x: Interval | None) -> Interval | None:
+    if x is None:
+        return EITHER if op == "not" else ANY
+    least, most = x
+    return (np.logical_not(most), np.logical_not(least)) if op == "not" else (np.negative(most), np.negative(least))
+
+
+def _if(test: Interval | None, then: Interval | None, otherwise: Interval | None) -> Interval | None:
+    if then is None or otherwise is None:
+        return None
+    must, can = test or EITHER
+    both = np.minimum(then[0], otherwise[0]), np.maximum(then[1], otherwise[1])
+    least, most = (np.where(must, a, np.where(can, x, b)) for a, x, b in zip(then, both, otherwise, strict=True))
+    return least, most
+
+
+def _binary(op: str, a: Interval | None, b: Interval | None) -> Interval:
+    compute = _OF.get(op)
+    if compute is None or a is None or b is None:
+        return EITHER if BINARY[op].result == FLAG else ANY
+    return compute(a, b)
+
+
+def _call(name: str, args: list[Interval | None]) -> Interval | None:
+    f = FUNCTIONS[name]
+    if f.result not in (NUMBER, FLAG):
+        return None
+    if any(a is None for a in args) or f.column is None or name not in MONOTONE:
+        return EITHER if f.result == FLAG else ANY
+    least, most = (f.column(*ends) for ends in zip(*(a for a in args if a is not None), strict=True))
+    return least, most
+
+
+def _equal(a: Interval, b: Interval) -> Interval:
+    one = (a[0] == a[1]) & (b[0] == b[1]) & (a[0] == b[0])
+    return one, (a[0] <= b[1]) & (b[0] <= a[1])
+
+
+def _not(x: Interval) -> Interval:
+    return np.logical_not(x[1]), np.logical_not(x[0])
+
+
+def _ends(compute: Callable[[Column, Column], Column]) -> Callable[[Interval, Interval], Interval]:
+    """Of a function that is monotone in each side: its values at the ends. Of 0 times infinity, any value."""
+
+    def of(a: Interval, b: Interval) -> Interval:
+        values = np.broadcast_arrays(*(compute(x, y) for x in a for y in b))
+        unknown = functools.reduce(np.logical_or, (np.isnan(v) for v in values))
+        least, most = functools.reduce(np.minimum, values), functools.reduce(np.maximum, values)
+        return np.where(unknown, -np.inf, least), np.where(unknown, np.inf, most)
+
+    return of
+
+
+def _quotient(a: Interval, b: Interval) -> Interval:
+    """A quotient by what cannot be 0; else any value."""
+    zero = (np.asarray(b[0]) <= 0) & (np.asarray(b[1]) >= 0)
+    least, most = _ends(np.true_divide)(a, (np.where(zero, 1, b[0]), np.where(zero, 1, b[1])))
+    return np.where(zero, -np.inf, least), np.where(zero, np.inf, most)
+
+
+def _whole_quotient(a: Interval, b: Interval) -> Interval:
+    """The quotient may have been rounded up."""
+    least, most = _quotient(a, b)
+    return np.floor(least) - 1, np.floor(most)
+
+
+_OF: Mapping[str, Callable[[Interval, Interval], Interval]] = {
+    "and": lambda a, b: (np.logical_and(a[0], b[0]), np.logical_and(a[1], b[1])),
+    "or": lambda a, b: (np.logical_or(a[0], b[0]), np.logical_or(a[1], b[1])),
+    "=>": lambda a, b: (np.logical_or(np.logical_not(a[1]), b[0]), np.logical_or(np.logical_not(a[0]), b[1])),
+    "==": _equal,
+    "!=": lambda a, b: _not(_equal(a, b)),
+    "<": lambda a, b: (a[1] < b[0], a[0] < b[1]),
+    "<=": lambda a, b: (a[1] <= b[0], a[0] <= b[1]),
+    ">": lambda a, b: (a[0] > b[1], a[1] > b[0]),
+    ">=": lambda a, b: (a[0] >= b[1], a[1] >= b[0]),
+    "+": _ends(np.add),
+    "-": _ends(np.subtract),
+    "*": _ends(np.multiply),
+    "/": _quotient,
+    "//": _whole_quotient,
+}
+"""The interval of each operator whose value follows from those of its sides."""

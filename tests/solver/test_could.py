@@ -1,0 +1,163 @@
+"""Bounds of laws: no row that obeys a law is refused, whatever the law says and whatever is known of the row."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from attrs import evolve
+from hypothesis import HealthCheck, assume, given, settings
+
+from moedsl.compiler import compile_source
+from moedsl.cost import Cost
+from moedsl.diagnostics.source import Source
+from moedsl.rules.rule import Rule
+from moedsl.rules.types import Inference
+from moedsl.schema.axes import HELD, MESH
+from moedsl.schema.symbols import COSTS, FLAG, SPARES
+from moedsl.solver.could import could_obey
+from moedsl.solver.laws import Compiled, Law, compile_problem
+from moedsl.solver.problem import lower
+from moedsl.solver.table import Table
+from moedsl.syntax import ast
+from moedsl.syntax.printer import print_expr
+from tests.helpers import rotation
+from tests.helpers.small_programs import WHY, program
+from tests.rules.test_evaluators import FIRST, SCOPE, TABLE, expression, name
+
+PRICED = evolve(FIRST, numbers=FIRST.numbers | st.sampled_from([*COSTS]).map(name)).next()
+PRICES = {
+    "peak_memory": [5e9, 60e9, 70e9, 0.0], "spare_memory": [-3e9, 0.0, 8e9], "spare_at_best": [-1.0, 2e9], "spare_at_low": [0.5, 9e9],
+    "step_time": [0.25, 2.0, 40.0, 5000.0], "score": [0.25, 3.0, 41.0, 6000.0],
+}  # fmt: skip
+
+
+@functools.cache
+def compiled() -> Compiled:
+    p = program(
+        f"qwen3_30b_a3b\nh100 x 24\nrules r {{ let twice = 2 * step_time\n require x: twice > 0 or tp > 0 {WHY} }}"
+    )
+    problem = lower(p, 24)
+    domains = {n: np.unique([row[n] for row in TABLE]) for n in problem.domains}
+    return compile_problem(
+        evolve(problem, domains=domains), {"has_layout": lambda pp, vpp: np.equal((pp + vpp) % 2, 0)}
+    )
+
+
+def law(e: ast.Expr) -> Law:
+    c = compiled()
+    rules = c.problem.program.rules
+    rule = Rule("run.main.x", "require", "x", e, None, None, (), e.span)
+    return Law(rule, e, rules.needs_of(e), rules.compiler.compile(e))
+
+
+def rows(seed: int) -> dict[str, np.ndarray]:
+    pick = np.random.default_rng(seed)
+    prices = {n: pick.choice(values, len(TABLE)) for n, values in PRICES.items()}
+    prices["score"] = np.maximum(prices["score"], prices["step_time"])
+    return {n: np.array([row[n] for row in TABLE]) for n in compiled().problem.domains} | prices
+
+
+def never_refused(e: ast.Expr, known: tuple[str, ...], bounded: frozenset[str], seed: int) -> None:
+    """A bound is half of a price and the half more of what is spare, or the price itself."""
+    c, one, every = compiled(), law(e), rows(seed)
+    holds = one.holds(Table(every, c.problem.codes, c.lets))
+    for share in (1.0, 0.5):
+        bounds = {n: every[n] * share if n not in SPARES else every[n] + (1 - share) * 1e9 for n in sorted(bounded)}
+        axes = {n: every[n] for n in known} or {"tp": every["tp"]}
+        could = could_obey(c.problem, [one], Table(axes, c.problem.codes, c.lets), bounds)
+        assert not np.any(holds & ~could), print_expr(e)
+        if one.needs <= axes.keys():
+            assert np.array_equal(holds, could)
+
+
+@settings(max_examples=rotation.examples(400), deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.one_of(PRICED.flags, PRICED.next().flags),
+    st.sampled_from([(), MESH, MESH + HELD]),
+    st.frozensets(st.sampled_from([n for n in COSTS if n != "score"])),
+    st.integers(0, 9),
+)
+def test_no_row_that_obeys_is_refused(e: ast.Expr, known: tuple[str, ...], bounded: frozenset[str], seed: int) -> None:
+    inference = Inference(SCOPE | COSTS)
+    assume(inference.of(e) == FLAG and not inference.diagnostics)
+    never_refused(e, known, bounded, seed)
+
+
+FORMS = [
+    "step_time < 0.1", "0.1 > step_time", "score <= 0.1", "step_time * 2 < 0.1", "twice < 0.1", "step_time < 0.1 and tp > 1", "not step_time > 0.1",
+    "if tp > 1 then step_time < 0.1 else step_time < 0.05", "min(step_time, 3) < 0.1", "step_time + tp < 4.1", "tp - step_time > 3.5",
+    "step_time < 0.1 or tp == 7", "recompute == none and step_time < 0.1", "step_time == 0.1", "1 / (1 + step_time) > 0.9", "tp > 1 => step_time // 10 < 1",
+    "step_time < 0.1 or full in recompute and step_time < 1", "ceil(step_time / dp) < 2", "(if ep_overlap then 2 else 3) * step_time < 1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_a_limit_refuses_in_any_form(text: str) -> None:
+    """Where the least seconds are 40, and nothing else is known but the mesh."""
+    c, one = compiled(), law(expression(text))
+    meshes = Table({n: np.array([2, 4]) for n in MESH}, c.problem.codes, c.lets)
+    assert could_obey(c.problem, [one], meshes, {"step_time": np.array([40.0, 0.01])}).tolist() == [False, True]
+    assert one.bounded == {"step_time"}
+
+
+OPEN = [
+    "step_time > 0.1",
+    "step_time < 0.1 or recompute == full",
+    "full in recompute => step_time < 0.1",
+    "step_time < 0.1 or peak_memory > 1",
+]
+
+
+@pytest.mark.parametrize("text", OPEN)
+def test_what_may_still_hold_is_not_refused(text: str) -> None:
+    c, one = compiled(), law(expression(text))
+    meshes = Table({n: np.array([2]) for n in MESH}, c.problem.codes, c.lets)
+    assert could_obey(c.problem, [one], meshes, {"step_time": np.array([40.0])}).all()
+
+
+def test_lets_of_lets_are_bounded_once() -> None:
+    """Their tree has more leaves than can be counted."""
+    lets = "\n".join(f"let a{i} = a{i - 1} + a{i - 1}" for i in range(1, 140))
+    text = f"qwen3_30b_a3b\nh100 x 16\nrules r {{ let a0 = step_time\n{lets}\n require x: a139 < 1 {WHY} }}"
+    (found,) = [
+        d for d in compile_source(Source("run.moe", text), "solve", asks="diagnostics").diagnostics if d.is_error
+    ]
+    assert found.id == "solve.too_slow"
+
+
+LIMITS = [
+    "score < 0.1",
+    "step_time * 2 < 0.1 and tp > 1",
+    "peak_memory * 2 < 10 GB",
+    "spare_memory > 100 GB or tp == 7",
+]
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_what_cannot_be_is_refused_by_bounds(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a price for each layout: the space has millions of them."""
+    priced = list[int]()
+
+    def counted(price: str) -> Callable[..., Any]:
+        whole = getattr(Cost, price)
+
+        def of(*args: Any, **more: Any) -> Any:
+            found = whole(*args, **more)
+            priced.append(found.shape[-1])
+            return found
+
+        return of
+
+    for price in ("time", "memory", "spare"):
+        monkeypatch.setattr(Cost, price, counted(price))
+    text = f"qwen3_30b_a3b; h100 x 16; throughput first; require {limit}"
+    (found,) = [
+        d for d in compile_source(Source("run.moe", text), "solve", asks="diagnostics").diagnostics if d.is_error
+    ]
+    assert found.id == ("solve.too_slow" if "time" in limit or "score" in limit else "solve.does_not_fit")
+    assert sum(priced) < 40_000
