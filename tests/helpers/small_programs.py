@@ -31,6 +31,8 @@ EXTRAS = [
     "prefer big: dispatcher != alltoall and tp == 2", "allow memory.fits", "risk oom", "require spare_at_best > 5 GB", "prefer spare_at_low > 20 GB", "allow dispatch_advice", "seq 16k", "batch 64", "precision auto", "vlm",
     "require full not in recompute or pp > 1", "require offload == none or tp > 1", "require moe_router not in cuda_graph or tp == 1", "require not ep_overlap or ep > 2",
     "require dispatcher == alltoall or full in recompute and tp > 1", "prefer offload == none and full in recompute and pp > 1",
+    "require 60 > step_time", "require step_time < 60 and tp > 1", "require score * 2 < 90", "require peak_memory < 70 GB or full in recompute", "require step_time * dp < 200",
+    "require full in recompute => step_time < 40 and spare_memory > 5 GB", "prefer step_time + peak_memory / 1 GB < 100", f"rules mine {{ let long = step_time > 50\n require m: not long or moe_act in recompute {WHY} }}",
     f"rules mine {{ candidates moments = [fp32, bf16] {WHY}\n require m: moments == fp32 or tp > 1 {WHY} }}",
     f"rules mine {{ candidates grad_reduce = [fp32, bf16] {WHY}\n candidates sharding = [optimizer, fsdp] {WHY}\n require m: grad_reduce == fp32 and sharding == fsdp or cp > 1 {WHY} }}",
     f"rules mine {{ let r = recompute\n require m: moe_act in r or count(r) == 0 {WHY} }}", f"rules mine {{ rank r: [cp, -step_time, peak_memory] {WHY} }}",
