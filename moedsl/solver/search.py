@@ -52,6 +52,8 @@ MOST_KEPT = 0.5
 LEAST_TIME = "least_time"
 """The column of meshes whose least seconds are known."""
 POLICIES = frozenset(HELD + MOVED)
+MEMORY = ("peak_memory", *SPARES)
+"""The prices of memory."""
 
 
 @frozen
@@ -316,6 +318,8 @@ class Search:
         for block in in_turns(bounds, queries, able):
             left = block[open_(block).any(axis=0)]
             left = self._fitting(meshes, left) if len(left) else left
+            if len(left):
+                self._sharpen_spare(sharp, meshes, left)
             if len(queries) > 1 and len(left):
                 self._sharpen(sharp, meshes, left, policies)
             while (mine := open_(left)).any():
@@ -334,6 +338,14 @@ class Search:
         for i, (law, _) in enumerate(self._laws()):
             if law.is_price and not law.needs & {"peak_memory", *SPARES}:
                 bounds[i, at] = _number(law.value(ideal), len(at), False)
+
+    def _sharpen_spare(self, bounds: Floats, meshes: Table, at: NDArray[np.intp]) -> None:
+        """Raise the bounds of some meshes for wishes of spare memory, whose bound is not known for all meshes."""
+        for i, (law, negate) in enumerate(self._laws()):
+            if negate and (read := law.needs & SPARES.keys()):
+                table = meshes.take(at).assume(step_time=self._seconds[at] * (1 - SLACK))
+                spare = {n: self._most_frugal(n, table, self._frugal) for n in read}
+                bounds[i, at] = np.maximum(bounds[i, at], self._missed(law, table.with_columns(**spare)))
 
     def _fitting(self, meshes: Table, at: NDArray[np.intp]) -> NDArray[np.intp]:
         """Filter positions of meshes by the bounds of memory and time."""
@@ -471,7 +483,12 @@ class Search:
             return _number(law.value(ideal), rows, False)
         if not law.priced and (free := policies.distinct(law.needs - known)).rows <= MOST_VALUES:
             return np.minimum.reduce([_number(law.value(ideal.assume(**some)), rows, negate) for some in free.each()])
-        return np.full(rows, 0.0 if negate else -np.inf)
+        return self._missed(law, ideal) if negate else np.full(rows, -np.inf)
+
+    def _missed(self, wish: Law, ideal: Table) -> Floats:
+        """1 where a row cannot follow a wish, by the bounds of prices among its columns."""
+        bounds = {n: ideal[n] for n in (TIME, *MEMORY) if n in ideal}
+        return np.where(could_obey(self.c.problem, [wish], ideal, bounds), 0.0, 1.0)
 
     def _expand(self, part: Table, policies: Table, queries: Sequence[TopK]) -> int:
         """Add the best row of each mesh of a chunk to the top k; returns the number of priced rows."""

@@ -22,6 +22,7 @@ from moedsl.schema.symbols import COSTS, FLAG, SPARES
 from moedsl.solver.could import could_obey
 from moedsl.solver.laws import Compiled, Law, compile_problem
 from moedsl.solver.problem import lower
+from moedsl.solver.solve import solve
 from moedsl.solver.table import Table
 from moedsl.syntax import ast
 from moedsl.syntax.printer import print_expr
@@ -161,3 +162,18 @@ def test_what_cannot_be_is_refused_by_bounds(limit: str, monkeypatch: pytest.Mon
     ]
     assert found.id == ("solve.too_slow" if "time" in limit or "score" in limit else "solve.does_not_fit")
     assert sum(priced) < 40_000
+
+
+WISHES = [
+    "prefer step_time < 0.1", "prefer 0.1 > score and tp > 1", "prefer peak_memory * 2 < 1 GB", "prefer spare_memory > 185 GB", "prefer spare_at_best > 185 GB or step_time < 0.1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wish", WISHES)
+def test_a_wish_that_no_layout_follows_leaves_the_best_as_it_is(wish: str) -> None:
+    """And the search short: each mesh is known not to follow it, and most are never expanded."""
+    plain, wished = (
+        solve(program(f"deepseek_v3\ngb200 x 256\nthroughput first\n{more}"), 256).solution for more in ("", wish)
+    )
+    assert [row.codes for row in wished.rows] == [row.codes for row in plain.rows]
+    assert wished.priced < wished.legal
