@@ -232,20 +232,25 @@ def _layout(model: Model, pp: int, vpp: int, counts: Sequence[int], explicit: bo
 
 def _chunks(model: Model, rows: Sequence[tuple[bool, int, int, bool]]) -> tuple[Chunk, ...]:
     """Build chunks from (embedding, layers, mtp, loss); a model's leading layers are dense, delta nets repeat."""
-    out, done = list[Chunk](), 0
+    out, done, made = list[Chunk](), 0, dict[tuple[int, ...], Chunk]()
+    alike = not (model.linear or model.windowed or model.indexer_every > 1)
     for embedding, layers, mtp, loss in rows:
         dense = max(0, min(model.dense_layers - done, layers))
-        dense_window = blocks.windows(model, done, done + dense)
-        others = {
-            "delta": blocks.deltas(model, done, done + layers),
-            "reuse": blocks.sharing(model, done, done + layers),
-            "window": blocks.windows(model, done + dense, done + layers),
-        }
+        dense_window = delta = reuse = window = 0
+        if not alike:
+            dense_window = blocks.windows(model, done, done + dense)
+            delta = blocks.deltas(model, done, done + layers)
+            reuse = blocks.sharing(model, done, done + layers)
+            window = blocks.windows(model, done + dense, done + layers)
         done += layers
         final = layers > 0 and done == model.layers
-        moe = layers - dense - sum(others.values())
-        full = dense - dense_window
-        out.append(Chunk(full, moe, embedding, mtp, loss, final, dense_window=dense_window, **others))
+        of = dense_window, delta, reuse, window
+        key = embedding, layers, mtp, loss, final, dense, *of
+        if key not in made:
+            moe, full = layers - dense - delta - reuse - window, dense - dense_window
+            others = {"dense_window": dense_window, "delta": delta, "reuse": reuse, "window": window}
+            made[key] = Chunk(full, moe, embedding, mtp, loss, final, **others)
+        out.append(made[key])
     return tuple(out)
 
 

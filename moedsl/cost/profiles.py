@@ -8,7 +8,7 @@ import numpy as np
 
 from moedsl.cost.blocks import in_mtp, kinds, with_experts
 from moedsl.cost.parameters import built
-from moedsl.cost.pipeline import Chunk, Layout
+from moedsl.cost.pipeline import Layout
 from moedsl.cost.rows import Floats, Ints, undominated
 from moedsl.schema.facts import Model
 
@@ -43,23 +43,6 @@ def of_time(model: Model) -> tuple[str, ...]:
     return (*held(model), "loss")
 
 
-def _blocks(model: Model, chunks: tuple[Chunk, ...], depths: int) -> tuple[int, ...]:
-    """Count the layers of each kind of one stage, and its MTP layers, if so many of them count."""
-    ahead = in_mtp(model)
-    return (*(sum(c.of(kind) for c in chunks) + depths * ahead[kind] for kind in kinds(model)), depths)
-
-
-def _ends(model: Model, chunks: tuple[Chunk, ...]) -> tuple[int, ...]:
-    """Count the tables, final norms and vision towers of one stage."""
-    embedded = [c.embedding or c.mtp > 0 for c in chunks]
-    words = sum(embedded) + sum(
-        c.loss and not (model.tied_embeddings and e) for c, e in zip(chunks, embedded, strict=True)
-    )
-    norm = sum(c.last_layer if model.mtp_layers else c.loss for c in chunks)
-    tower = sum(c.embedding for c in chunks) if model.vision else 0
-    return words, norm, tower
-
-
 def live(pp: int, vpp: int, microbatches: int, stage: int) -> tuple[int, ...]:
     """Count the microbatches whose activations each chunk of a stage keeps at the maximum.
 
@@ -92,17 +75,24 @@ def memory(model: Model, layout: Layout, microbatches: int) -> Floats:
 @lru_cache(maxsize=65536)
 def _counts(model: Model, layout: Layout) -> tuple[Ints, Ints, Ints, Ints]:
     """Count what does not depend on microbatches: held parts by stage; layers, towers and losses by stage and chunk."""
-    stages = [layout.stage(s) for s in range(layout.pp)]
-    depths = [sum(c.mtp for c in chunks) for chunks in stages]
-    ends = [_ends(model, chunks) for chunks in stages]
-    counts, passed = (
-        np.array([(*_blocks(model, chunks, n), *end) for chunks, n, end in zip(stages, number, ends, strict=True)])
-        for number in ([built(model, n) for n in depths], depths)
+    ahead = np.array([in_mtp(model)[kind] for kind in kinds(model)])
+    each = _by_chunk(layout, [[c.of(kind) for kind in kinds(model)] for c in layout.chunks])
+    mtp, embedding, loss, final = np.moveaxis(
+        _by_chunk(layout, [[c.mtp, c.embedding, c.loss, c.last_layer] for c in layout.chunks]), 2, 0
     )
-    tower = model.vision is not None
-    each = [[(*_blocks(model, (c,), c.mtp)[:-1], c.embedding and tower) for c in chunks] for chunks in stages]
-    loss = np.array([sum(c.loss for c in chunks) for chunks in stages])
-    return counts, passed, np.moveaxis(np.array(each, np.int64), 2, 0), loss
+    embedded, tower = (embedding > 0) | (mtp > 0), embedding * (model.vision is not None)
+    words = embedded + loss * ~(embedded & model.tied_embeddings)
+    ends = [column.sum(axis=1) for column in (words, final if model.mtp_layers else loss, tower)]
+    depths = mtp.sum(axis=1)
+    whole = np.array([built(model, int(n)) for n in depths])
+    counts, passed = (np.column_stack([each.sum(axis=1) + np.outer(n, ahead), n, *ends]) for n in (whole, depths))
+    layers = [*np.moveaxis(each + mtp[:, :, np.newaxis] * ahead, 2, 0), tower]
+    return counts, passed, np.array(layers), loss.sum(axis=1)
+
+
+def _by_chunk(layout: Layout, rows: list[list[int]]) -> Ints:
+    """Arrange rows of chunks as (stage, chunk, column)."""
+    return np.array(rows, np.int64).reshape(layout.vpp, layout.pp, -1).swapaxes(0, 1)
 
 
 @lru_cache(maxsize=65536)
