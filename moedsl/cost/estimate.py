@@ -226,8 +226,8 @@ class Cost:
         return levels.kinds(("pp", "vpp"), n), levels.table(step.LAYER, n), levels.table(step.ONCE, n)
 
     def work(self, cols: Columns) -> Floats:
-        """Return the seconds of all microbatches if each stage took the mean of the stages, by row: a lower bound of
-        `time` with the VPP of the row or a smaller one."""
+        """Return the seconds of all microbatches if each stage took the mean of the stages, by row: with `overhead` a
+        lower bound of `time` with the VPP of the row or a smaller one."""
         full, layout = self._keyed(cols), self.layout_for(1, 1)
         n = rows.length(full)
         if layout is None:  # a pinned layout has other chunks
@@ -237,6 +237,11 @@ class Cost:
         whole = profiles.time(self.model, layout).sum(axis=0) @ step.matrix(self.model, priced, step.MICROBATCH, t.rows)
         pp = full["pp"]
         return whole[t.inverse] / pp * (full["microbatches"] + (pp - 1) / full["vpp"])
+
+    @property
+    def overhead(self) -> float:
+        """The seconds of a step that no layout changes."""
+        return self.hardware.constants.host_step
 
     def peaks(self, row: Mapping[str, int], ways: Sequence[cases.Case]) -> list[float]:
         """Return the peak bytes of one row for each value of the uncertain terms. ValueError as in `memory_report`."""

@@ -43,6 +43,9 @@ class Prices(Protocol):
 
     def work(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
 
+    @property
+    def overhead(self) -> float: ...
+
 
 def extremes(domains: Domains, price: Price, names: Sequence[str], but: str) -> Iterator[dict[str, int]]:
     """Combinations of policies, one of which is best by a price: the end that the axis names, or every value."""

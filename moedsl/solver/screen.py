@@ -41,5 +41,6 @@ def in_time(c: Compiled, prices: Prices, policies: Iterable[dict[str, int]], lim
         return []
     most = meshes.assume(vpp=int(c.problem.domains["vpp"].max()))
     seconds = functools.reduce(np.minimum, (prices.work(most.assume(**some)) for some in policies))
-    left = np.flatnonzero(could_obey(c.problem, limits, meshes, {TIME: seconds * (1 - SLACK) - SLACK}))
+    least = (seconds + prices.overhead) * (1 - SLACK) - SLACK  # a price is in whole nanoseconds
+    left = np.flatnonzero(could_obey(c.problem, limits, meshes, {TIME: least}))
     return [meshes.take(at) for at in growing(left[np.argsort(seconds[left], kind="stable")])]

@@ -13,17 +13,18 @@ from moedsl.classes.fields import evolve
 from moedsl.rules.ids import RuleId
 from moedsl.schema.axes import HELD, MOVED
 from moedsl.solver.bounds import SLACK
-from moedsl.solver.laws import Law, compile_problem
+from moedsl.solver.laws import Compiled, Law, compile_problem, obeyed
 from moedsl.solver.problem import Problem
 from moedsl.solver.reads import closure, reads
 from moedsl.solver.search import Search
 from moedsl.solver.solve import KERNELS, make_cost
 from moedsl.solver.space import halves
-from moedsl.solver.table import Table
+from moedsl.solver.table import Mask, Table
 from moedsl.solver.top_k import Floats
 
 DIFFER = frozenset({"gpus", "global_batch"})
 """The facts that may differ between the problems."""
+MICROBATCHES = "num_microbatches"
 
 
 def none_holds(problems: Sequence[Problem]) -> bool:
@@ -37,7 +38,8 @@ def none_holds(problems: Sequence[Problem]) -> bool:
 
 def least_seconds(problems: Sequence[Problem]) -> list[float]:
     """Bounds of a step's seconds for each problem: the work of its microbatches, spread evenly over the GPUs that share
-    it, and the bubble of so many stages that each replica has a microbatch; 0 if nothing bounds it."""
+    it, and the bubble of so many stages that each replica has a microbatch, with a VPP that the laws allow for fewer
+    microbatches than stages where it has fewer; 0 if nothing bounds it."""
     joined = _joined(problems) if problems else None
     if joined is None or RuleId.BATCH in joined.c.problem.program.allows:  # else microbatches can be fewer
         return [0.0] * len(problems)
@@ -46,12 +48,16 @@ def least_seconds(problems: Sequence[Problem]) -> list[float]:
         return [np.inf] * len(problems)
     alone = evolve(joined.prices, gpus=1, global_batch=1)  # one microbatch, on one stage
     each = (alone.work(meshes.assume(pp=1, vpp=1, **some)) for some in joined.fastest(HELD + MOVED))
-    work, idle = functools.reduce(np.minimum, each) * (1 - SLACK), _idle(pipes)
+    work, idle = functools.reduce(np.minimum, each), _idle(pipes)
+    idle_of_few = _idle(pipes.take(_with_few_microbatches(joined.c, pipes)))
     batches = meshes["tp"] * meshes["cp"] / meshes["micro_batch"]  # of one stage, for a sequence on each GPU
 
     def least(x: Problem) -> float:
         on_one_stage = batches * (x.global_batch / x.gpus)
-        return float(np.min(work * (on_one_stage + idle(1 / on_one_stage)))) - SLACK  # a price is in whole nanoseconds
+        stages = 1 / on_one_stage
+        idles = np.where(on_one_stage < 1 - SLACK, idle_of_few(stages), idle(stages))
+        least = float(np.min(work * (on_one_stage + idles))) + joined.prices.overhead
+        return least * (1 - SLACK) - SLACK  # a price is in whole nanoseconds
 
     return [least(x) for x in problems]
 
@@ -63,6 +69,15 @@ def _idle(pipes: Table) -> Callable[[Floats], Floats]:
     stages, least = pipes["pp"][order], np.minimum.accumulate(each[order][::-1])[::-1]
     ends = np.append(least, np.inf)
     return lambda some: ends[np.searchsorted(stages, some * (1 - SLACK))]
+
+
+def _with_few_microbatches(c: Compiled, pipes: Table) -> Mask:
+    """A mask of the pipelines that may have fewer microbatches than stages, by the laws that read nothing else."""
+    laws = [w for w in c.laws if MICROBATCHES in w.rule.reads <= {*pipes.axes, MICROBATCHES}]
+    numbers = np.arange(1, max(2, int(pipes.axes["pp"].max())))
+    rows = pipes.times({MICROBATCHES: numbers})
+    some = (rows[MICROBATCHES] < rows["pp"]) & obeyed(laws, rows)
+    return some.reshape(pipes.rows, len(numbers)).any(axis=1)
 
 
 def _joined(problems: Sequence[Problem]) -> Search | None:

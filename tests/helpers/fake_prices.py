@@ -63,6 +63,10 @@ class FakePrices:
     def work(self, c: Columns) -> NDArray[np.float64]:
         return self.time(c)
 
+    @property
+    def overhead(self) -> float:
+        return 0.0
+
     def time(self, c: Columns) -> NDArray[np.float64]:
         m = self.model
         dp = self.gpus / (c["tp"] * c["cp"] * c["pp"])

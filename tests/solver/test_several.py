@@ -19,10 +19,11 @@ from moedsl.solver.space import halves, mesh_table, policy_table, weights_table
 from tests.helpers import rotation
 from tests.helpers.small_programs import WHY, WIDE, program
 
+ONE = "glm5_744b; vr200 x 512; scale first; batch 1"
 FROM_100 = f"qwen3_30b_a3b; h100 x 48; throughput first; rules r when gpus > 100 {{ require few: tp * pp == 1 {WHY} }}"
 
 
-@pytest.mark.parametrize("text", [*rotation.some("numbers of GPUs", WIDE, 1), FROM_100])
+@pytest.mark.parametrize("text", [*rotation.some("numbers of GPUs", WIDE, 1), FROM_100, ONE])
 def test_no_row_of_any_number_is_better_than_their_bound(text: str) -> None:
     p = program(text)
     problems = [lower(p, n) for n in islice(counts(p.hardware, above=p.gpus or 8), 1, 24, 6)]
@@ -42,6 +43,19 @@ def test_no_row_of_any_number_is_better_than_their_bound(text: str) -> None:
         assert np.all(c.cost.time(some) >= least)
         rows += some.rows
     assert rows
+
+
+def test_with_fewer_microbatches_than_stages_the_bubble_is_that_without_vpp() -> None:
+    """The bound of all numbers together is then as sharp as that of the work of each number's own meshes."""
+    p = program(f"{ONE}; require step_time < 0.1")
+    problems = [lower(p, n) for n in islice(counts(p.hardware, above=512), 0, 32, 8)]
+    for x, least in zip(problems, least_seconds(problems), strict=True):
+        search = solve(p, x.gpus, keep=0).search
+        some = next(iter(search.fastest(HELD + MOVED)))
+        work = search.prices.work(search.legal.assume(**some)).min() + search.prices.overhead
+        assert 0.1 < least <= work < least * 1.001
+    allowed = program(f'{ONE}; allow batch.interleaved_microbatches because "a test"')
+    assert least_seconds([lower(allowed, 1152)])[0] < least_seconds([lower(p, 1152)])[0] / 2
 
 
 def test_numbers_that_cannot_hold_the_weights_are_refused_together() -> None:
