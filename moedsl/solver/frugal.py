@@ -34,18 +34,14 @@ def _cheaper(some: Mapping[str, int], values: Mapping[str, list[int]]) -> Iterat
     """Changes of one policy of memory to some values that never use more.
 
     `full` recompute holds the least, except with FSDP, whose gradients in flight use the memory of the activations that
-    a layer's backward frees, and with offloaded modules, which may leave less than one layer that is recomputed. With
-    more modules offloaded less is held, except with FSDP.
+    a layer's backward frees, and with offloaded modules, which may leave less than one layer that is recomputed.
+    Offloaded modules may need more than they free: two layers of them are on their way to the host or back.
     """
     for name, end in ((n, axes.BY_NAME[n].least_memory) for n in values):
         if end:
             yield from ({name: v} for v in values[name] if v != some[name] and (v > some[name]) == (end == "high"))
-    if some["sharding"] == FSDP:
-        return
-    modules = some["offload_modules"]
-    more = (v for v in values.get("offload_modules", ()) if v != modules == v & modules)
-    yield from ({"offload_modules": v} for v in more)
-    if not modules and some["recompute"] != FULL and FULL in values.get("recompute", ()):
+    alone = some["sharding"] != FSDP and not some["offload_modules"]
+    if alone and some["recompute"] != FULL and FULL in values.get("recompute", ()):
         yield {"recompute": FULL}
 
 

@@ -104,7 +104,11 @@ def _search_of(problem: Problem) -> Search:
     return Search(compile_problem(problem, {"has_layout": cost.has_layout}), cost, KEEP)
 
 
-@pytest.mark.parametrize("text", rotation.some("bounds of rows", WIDE, 6))
+SHORT_STAGES = f"gemma4_26b_a4b; h100 x 256; throughput first; batch 256; rules r {{ candidates recompute = [none, [moe_act]] {WHY}\n candidates offload_modules = [none, [moe_act], [attn_norm, core_attn, moe_act]] {WHY} }}"
+"""Some hold less than two layers, and two layers of offloaded modules are on their way."""
+
+
+@pytest.mark.parametrize("text", [*rotation.some("bounds of rows", WIDE, 5), SHORT_STAGES])
 def test_no_row_is_better_than_its_bound(text: str) -> None:
     """Ideal policies are never slower and the least policies never hold more, in every row of a sample of meshes."""
     search = _search(text)
