@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,13 @@ from tests.launch import slurm_cluster
 from tests.launch.launch_needs import unable
 from tests.launch.slurm_cluster import Slurm
 
-collect_ignore_glob = ["test_*.py"] if sys.version_info < (3, 12) else []
+if sys.version_info < (3, 12):
+    collect_ignore_glob = ["test_*.py"]
+else:
+    import importlib_metadata
+
+    importlib_metadata.entry_points = cache(importlib_metadata.entry_points)
+    """torchx asks for them at each look at an experiment, and each time the files of all installed packages are read."""
 
 
 @pytest.fixture(autouse=True)
