@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +20,7 @@ ROOTS = {
 }
 _FIELD = re.compile(r"\{(:[^{}]*)?\}")
 """A field of `str.format` without a name."""
+_PIECE = 4 << 20
 REACH = 12
 """Lines of a message around the one that is cited."""
 
@@ -33,6 +34,18 @@ def packages() -> Path:
 
 def path_of(whose: str, file: str) -> Path:
     return packages() / ROOTS[whose] / file
+
+
+def words_in(path: Path, words: Iterable[bytes]) -> set[bytes]:
+    """Of some words those that a file of any size holds."""
+    found, rest, end = set[bytes](), {*words}, b""
+    longest = max(map(len, rest), default=0)
+    with path.open("rb") as file:
+        while rest and (piece := file.read(_PIECE)):
+            text = end + piece
+            here = {word for word in rest if word in text}
+            found, rest, end = found | here, rest - here, text[-longest:]
+    return found
 
 
 @cache
