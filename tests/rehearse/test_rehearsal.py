@@ -30,6 +30,8 @@ from tests.helpers.programs import compiled
 
 ITERATIONS = 2
 QWEN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; pin pp=2 vpp=2 ep=8 recompute=[layernorm, moe_act]; fit first"
+TWO = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; pin pp=1 ep=8 recompute=[layernorm, moe_act]; fit first"
+"""Where two ranks are enough: its experts are on both."""
 
 pytestmark = pytest.mark.bridge
 
@@ -201,7 +203,7 @@ NOT_FINITE = (
 
 
 def test_other_parameters_than_counted_and_a_loss_that_is_not_finite_are_found(host: Host, tmp_path: Path) -> None:
-    found = trained(host, edited(prepared(QWEN, tmp_path), f"cfg.model.moe_ffn_hidden_size = 64; {NOT_FINITE}"))
+    found = trained(host, edited(prepared(TWO, tmp_path, 2), f"cfg.model.moe_ffn_hidden_size = 64; {NOT_FINITE}"))
     assert found["groups"].ok and not found["parameters"].ok and not found["loss"].ok
     assert "rank 0: 196,608 expert parameters, counted 98,304" in found["parameters"].wrong
 
@@ -288,9 +290,9 @@ def test_the_command_fails_where_a_check_does(
     """A recipe that has every expert on every rank trains well, and in other groups."""
     real = command.prepare
     monkeypatch.setattr(command, "prepare", lambda *words: edited(real(*words), NO_EP))
-    assert main(["rehearse", "-e", QWEN, "--ranks", "4", "--iterations", "1"]) == 1
+    assert main(["rehearse", "-e", TWO, "--ranks", "2", "--iterations", "1"]) == 1
     out = capsys.readouterr().out
-    assert out.startswith("main: FAILED on 4 processes") and "  ok     loss" in out
+    assert out.startswith("main: FAILED on 2 processes") and "  ok     loss" in out
     assert "WRONG  groups" in out and "rank 0: EP is [0], planned [0, 1]" in out
 
 
