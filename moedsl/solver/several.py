@@ -97,7 +97,7 @@ def _joined(problems: Sequence[Problem]) -> Search | None:
 
 
 def _on_one(p: Program, law: Law) -> frozenset[str]:
-    """The names for which a law is asked on one number alone: a condition's, and those beside a price, which is only
+    """The names for which a law is asked on one number alone: a condition's, and those next to a price, which is only
     bounded."""
     return reads(p, law.rule) if law.priced else closure(law.rule.when_reads, p.of("let"))
 
