@@ -92,13 +92,20 @@ def copy(session: Any, source: str, target: str) -> None:
     """Copy a folder into a folder of the login node; OSError with the node's message on failure."""
     folder = shlex.quote(target)
     channel = session.transport.open_session()
+    lost: OSError | None = None
     with channel:
         channel.exec_command(f"mkdir -p {folder} && tar -xzf - -C {folder}")
-        with channel.makefile_stdin("wb") as stdin:
-            stdin.write(_archive(Path(source)))
+        try:
+            with channel.makefile_stdin("wb") as stdin:
+                stdin.write(_archive(Path(source)))
+        except OSError as problem:  # the connection is lost, or the command has ended, and says why
+            lost = problem
         said = channel.makefile_stderr("rb").read().decode(errors="replace").strip()
-        if channel.recv_exit_status():
-            raise OSError(f"{target} on {session.host} is not writable: {said}")
+        status = channel.recv_exit_status()  # -1 where none came
+    if lost is not None and status <= 0:
+        raise lost
+    if status:
+        raise OSError(f"{target} on {session.host} is not writable: {said}")
 
 
 def _archive(folder: Path) -> bytes:

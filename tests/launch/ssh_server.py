@@ -57,15 +57,13 @@ def why_not() -> str:
 
 @contextmanager
 def started(root: Path, environment: Mapping[str, str]) -> Iterator[Server]:
-    """A server whose sessions have `environment`, and a home without the start files of this machine's user; RuntimeError
-    with its log where it does not start."""
+    """A server whose sessions have `environment`; RuntimeError with its log where it does not start."""
     root.mkdir()
-    (root / "home").mkdir()
     Path("/run/sshd").mkdir(exist_ok=True)  # sshd's own, for separated privileges
     for name in ("host", "person"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", root / name], check=True)
     port = _free_port()
-    (root / "sshd_config").write_text(_configuration(root, port, {**environment, "HOME": str(root / "home")}))
+    (root / "sshd_config").write_text(_configuration(root, port, environment))
     server = Server(port, getpass.getuser(), root / "person", root / "bin")
     _ssh(server, root)
     server.start()

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fabric import Connection
 
 from moedsl.cli import main
 from moedsl.cli.commands import run as run_command
@@ -118,6 +119,17 @@ def test_a_folder_that_takes_no_files_is_said(
     assert "error[launch.refused]" in said and "Not a directory" in said
     assert main.main(["jobs"]) == 0
     assert "no experiments" in capsys.readouterr().out
+
+
+def test_a_login_node_that_refuses_before_all_is_sent_says_why(laptop: ssh_server.Server, tmp_path: Path) -> None:
+    """Its command ends while the archive is still on its way."""
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "large").write_bytes(os.urandom(30_000_000))
+    (tmp_path / "file").touch()
+    with Connection("127.0.0.1", laptop.user, laptop.port, connect_kwargs={"key_filename": str(laptop.identity)}) as on:
+        on.open()
+        with pytest.raises(OSError, match=r"is not writable: .*Not a directory"):
+            connections.copy(on, str(tmp_path / "scripts"), str(tmp_path / "file/far"))
 
 
 def test_two_laptops_that_share_a_folder_do_not_meet(
