@@ -1,4 +1,5 @@
-"""Compile the rules of a problem to laws over tables, and judge laws; no other module judges them."""
+"""Compile the rules of a problem to laws over tables, and judge laws; `could` alone bounds them, and nothing else
+judges them."""
 
 from __future__ import annotations
 

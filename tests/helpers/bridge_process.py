@@ -245,8 +245,6 @@ def _answer(address: Path) -> None:
         for pid in [*lines]:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
-                with suppress(ProcessLookupError):
-                    os.killpg(pid, signal.SIGKILL)  # a checkpoint's writer outlives who started it
                 with suppress(BrokenPipeError), lines.pop(pid) as line:
                     line.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
