@@ -13,7 +13,7 @@ from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
 from moedsl.schema import axes
 from moedsl.schema.axes import named_value
-from moedsl.schema.symbols import CASES, COSTS, SPARES
+from moedsl.schema.symbols import CASES, COSTS, MEMORY, SPARES
 from moedsl.schema.units import GIB
 from moedsl.solver.laws import SECONDS
 from moedsl.solver.least_memory import least_memory
@@ -25,8 +25,6 @@ from moedsl.solver.table import Row
 from moedsl.syntax import ast
 
 Json = dict[str, Any]
-MEMORY = ("peak_memory", *SPARES)
-"""The prices of memory."""
 
 
 @frozen

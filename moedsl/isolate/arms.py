@@ -12,7 +12,7 @@ from moedsl.checker.program import Isolation, Pin, Program, Variant
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.schema.operators import Column
-from moedsl.schema.symbols import COSTS, SPARES
+from moedsl.schema.symbols import COSTS, MEMORY
 from moedsl.solver.laws import Compiled, Law, first_broken
 from moedsl.solver.problem import Problem
 from moedsl.solver.search import Search, Solution, memory_prices
@@ -104,7 +104,7 @@ def _priced(arm: Arm, law: Law) -> Law:
 def priced_table(arm: Arm, t: Table, needs: frozenset[str]) -> Table:
     """The rows of another arm with this one's prices: its peak, and what else a law needs."""
     here, cost = arm.table(t), arm.chosen.cost
-    memory = memory_prices(cost, [n for n in ("peak_memory", *SPARES) if n in needs], here)
+    memory = memory_prices(cost, [n for n in MEMORY if n in needs], here)
     return here.with_columns(**memory, **({"step_time": cost.time(here)} if "step_time" in needs else {}))
 
 

@@ -156,7 +156,9 @@ AXES: dict[str, Type] = {a.name: _AXIS_KINDS.get(a.kind) or Type(a.kind, a.words
 
 SPARES = {"spare_memory": "high", "spare_at_best": "best", "spare_at_low": "low"}
 """The prices of the memory that remains, with the case of the estimate in which it remains."""
-COSTS: dict[str, Type] = dict.fromkeys(("peak_memory", *SPARES, "step_time", "score"), NUMBER)
+MEMORY = ("peak_memory", *SPARES)
+"""The prices of memory."""
+COSTS: dict[str, Type] = dict.fromkeys((*MEMORY, "step_time", "score"), NUMBER)
 """Prices of a layout: peak bytes, bytes left in each case, seconds, and seconds with the worth of every advice that is
 not followed."""
 

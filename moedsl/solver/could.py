@@ -109,7 +109,7 @@ def _unary(op: str, x: Interval | None) -> Interval | None:
     if x is None:
         return EITHER if op == "not" else ANY
     least, most = x
-    return (np.logical_not(most), np.logical_not(least)) if op == "not" else (np.negative(most), np.negative(least))
+    return _not(x) if op == "not" else (np.negative(most), np.negative(least))
 
 
 def _if(test: Interval | None, then: Interval | None, otherwise: Interval | None) -> Interval | None:

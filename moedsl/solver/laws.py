@@ -16,7 +16,7 @@ from moedsl.rules.rule import Rule, Rules
 from moedsl.rules.types import WORD
 from moedsl.rules.vectorizer import LARGEST, Evaluate, names
 from moedsl.schema.operators import Column
-from moedsl.schema.symbols import COSTS, SPARES
+from moedsl.schema.symbols import COSTS, MEMORY, SPARES
 from moedsl.solver.problem import Problem
 from moedsl.solver.table import Mask, Row, Table, as_mask
 from moedsl.syntax import ast
@@ -103,7 +103,7 @@ class Compiled:
 def memory_of(laws: Iterable[Law]) -> tuple[str, ...]:
     """The prices of memory that laws read."""
     needs = frozenset[str]().union(*(law.needs for law in laws))
-    return tuple(n for n in ("peak_memory", *SPARES) if n in needs)
+    return tuple(n for n in MEMORY if n in needs)
 
 
 def obeyed(laws: Iterable[Law], table: Table) -> Mask:

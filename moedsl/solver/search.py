@@ -22,7 +22,7 @@ from moedsl.classes.fields import evolve, field, frozen
 from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
-from moedsl.schema.symbols import COSTS, SPARES
+from moedsl.schema.symbols import COSTS, MEMORY, SPARES
 from moedsl.solver import screen
 from moedsl.solver.bounds import SLACK, Policies, Prices, extremes, graph_strength, least_seconds
 from moedsl.solver.could import could_obey
@@ -52,8 +52,6 @@ MOST_KEPT = 0.5
 LEAST_TIME = "least_time"
 """The column of meshes whose least seconds are known."""
 POLICIES = frozenset(HELD + MOVED)
-MEMORY = ("peak_memory", *SPARES)
-"""The prices of memory."""
 
 
 @frozen
@@ -336,7 +334,7 @@ class Search:
         seconds = least_seconds(self.c, self.prices, table, policies) * (1 - SLACK)
         ideal = table.assume(step_time=seconds, score=seconds)
         for i, (law, _) in enumerate(self._laws()):
-            if law.is_price and not law.needs & {"peak_memory", *SPARES}:
+            if law.is_price and not law.needs & {*MEMORY}:
                 bounds[i, at] = _number(law.value(ideal), len(at), False)
 
     def _sharpen_spare(self, bounds: Floats, meshes: Table, at: NDArray[np.intp]) -> None:
