@@ -17,14 +17,14 @@ from moedsl.rehearse.launch import Failure, Outcome, Progress, answers, forget, 
 from moedsl.rehearse.prepare import TASK, Prepared
 from moedsl.support import child_python
 from moedsl.support.resources import stdlib_dir
-from moedsl.verify import hub
+from moedsl.verify import hub, te
 
 _ITERATION = re.compile(r"rank (\d+) iteration (\d+)")
 
 
 def available() -> int:
     """Count this machine's GPUs for a rehearsal: 0 without Transformer Engine's extension or without CUDA."""
-    if find_spec("transformer_engine_torch") is None or find_spec("torch") is None:
+    if te.compiled() is None or find_spec("torch") is None:
         return 0
     import torch
 

@@ -10,8 +10,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import sysconfig
 from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -63,7 +66,7 @@ def install() -> str:
     """Install the replacement if needed; returns "real", "stood in" or "absent". Call before megatron is imported."""
     if not installed("transformer_engine"):
         return "absent"
-    if installed(EXTENSION):
+    if compiled() is not None:
         return "real"
     os.environ["NVTE_PROJECT_BUILDING"] = "1"
     os.environ["NVTE_FRAMEWORK"] = "none"
@@ -71,6 +74,17 @@ def install() -> str:
     common: Any = importlib.import_module("transformer_engine.common")
     common.load_framework_extension = lambda framework: None
     return "stood in"
+
+
+def compiled() -> Path | None:
+    """The file of the compiled extension, where Transformer Engine looks for it: next to its package in an editable
+    install, in the package in a container, in `wheel_lib` from PyPI (transformer_engine/common/__init__.py:101)."""
+    spec = find_spec("transformer_engine")
+    if spec is None or spec.origin is None:
+        return None
+    roots = (Path(spec.origin).parents[1], Path(sysconfig.get_paths()["purelib"]))
+    folders = (root / inner for root in roots for inner in ("", "transformer_engine", "transformer_engine/wheel_lib"))
+    return next((file for folder in folders for file in folder.glob(f"{EXTENSION}*.so")), None)
 
 
 def installed(name: str) -> bool:
