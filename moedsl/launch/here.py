@@ -24,20 +24,28 @@ from moedsl.support import child_python
 from moedsl.support.text import counted
 
 PACKAGES = ("torch", "megatron.bridge")
+"""Packages that a recipe imports."""
+TRAINING = ("nvidia_resiliency_ext", "transformer_engine")
+"""Packages that training imports in addition, on GPUs (bridge training/pretrain.py:19)."""
 
 
 def refusals(launches: Sequence[Launch]) -> list[Diagnostic]:
     """Refuse runs that cannot start here: too few GPUs, or packages that are not installed."""
     missing = [p for p in PACKAGES if not _has(p)]
     if missing:
-        text = f"packages missing on this machine that a recipe imports: {', '.join(missing)}"
-        return [error("launch.no_packages", text, help=_ELSEWHERE)]
+        return [_missing(missing, "a recipe imports")]
     have = gpus()
     wanted = max(launch.world for launch in launches)
-    if have >= wanted:
-        return []
-    text = f"the plan is for {counted(wanted, 'GPU')}, and this machine has {have or 'none'}"
-    return [error("launch.no_gpus", text, help=_ELSEWHERE, values={"wanted": wanted, "have": have})]
+    if have < wanted:
+        text = f"the plan is for {counted(wanted, 'GPU')}, and this machine has {have or 'none'}"
+        return [error("launch.no_gpus", text, help=_ELSEWHERE, values={"wanted": wanted, "have": have})]
+    missing = [p for p in TRAINING if not _has(p)]
+    return [_missing(missing, "Bridge's training imports")] if missing else []
+
+
+def _missing(packages: Sequence[str], why: str) -> Diagnostic:
+    text = f"packages missing on this machine that {why}: {', '.join(packages)}"
+    return error("launch.no_packages", text, help=_ELSEWHERE)
 
 
 _ELSEWHERE = (

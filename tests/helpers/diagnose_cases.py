@@ -13,6 +13,7 @@ SEEN = {
     "host_memory": "slurmstepd: error: Detected 1 oom_kill event in StepId=4711.0. Some of the step tasks have been OOM Killed.",
     "deepep_missing": "ModuleNotFoundError: No module named 'deep_ep'",
     "hybridep_missing": "ImportError: cannot import name 'HybridEPBuffer' from 'deep_ep'",
+    "nvrx_missing": "ModuleNotFoundError: No module named 'nvidia_resiliency_ext'",
     "nan_iterations": "iteration 5/ 100 | lm loss: nan | grad norm: nan | number of nan iterations:   0 |",
     "nsys_communication": "  54.2  23,561,000,000  6,144  3,834,798.0  ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
     "nsys_host": "     61.3    9,123,456,789    1,204,112     7,576.9  cudaLaunchKernel",

@@ -308,6 +308,18 @@ def test_this_machine_lacks_the_gpus(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "the plan is for 1 GPU, and this machine has none" in said and "moedsl rehearse" in said
 
 
+def test_this_machine_lacks_what_training_imports(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first run on a real GPU ended in this import a minute after its start."""
+    from moedsl.launch import here
+
+    monkeypatch.setattr(here, "gpus", lambda: 16)
+    monkeypatch.setattr(here, "_has", lambda package: package != "nvidia_resiliency_ext")
+    assert main(["run", "-e", ROW]) == 1
+    assert "that Bridge's training imports: nvidia_resiliency_ext" in capsys.readouterr().err
+
+
 def test_a_run_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "-e", ROW, "--run", "mian", "--dryrun"]) == 1
     assert "did you mean `main`?" in capsys.readouterr().err
