@@ -47,12 +47,29 @@ def out(folder: Path, *lines: dict[str, Any]) -> list[str]:
 
 def test_every_stored_measurement_agrees_with_the_estimate() -> None:
     files = sorted(measure_gpu.MEASURED.glob("*.jsonl"))
+    found = against.compared(files)
     wrong = [
         f"{c.line['device']} {c.line['what']} {c.line['shape']} {c.line['precision']}: {c.ratio:.2f}"
-        for c in against.compared(files)
-        if not c.agrees
+        for c in found
+        if not c.agrees and not c.few
     ]
+    assert len(found) > 60
     assert not wrong
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8_current", "fp8_blockwise"])
+def test_products_of_few_tokens_are_still_too_fast_in_the_estimate(precision: str) -> None:
+    found = against.compared(sorted(measure_gpu.MEASURED.glob("*.jsonl")))
+    few = [c for c in found if c.few and c.line["precision"] == precision]
+    assert sum(not c.agrees for c in few) > len(few) / 3, "the exception is no longer needed"
+    assert all(c.ratio < 1 + against.WITHIN["products"] for c in few)
+
+
+def test_the_longest_name_of_a_gpu_counts() -> None:
+    """torch.cuda's name of an H200 begins with that of an H20, which has a seventh of its rate."""
+    assert against.hardware("NVIDIA H200").name == "h200"
+    assert against.hardware("NVIDIA H20").name == "h20"
+    assert against.hardware("NVIDIA H200 NVL").name == "h200_nvl"
 
 
 @pytest.mark.parametrize("what", SHAPES)
