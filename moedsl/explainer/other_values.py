@@ -17,6 +17,7 @@ from moedsl.solver.problem import Problem, divisors, lower
 from moedsl.solver.question import Answer, Question
 from moedsl.solver.reads import reads
 from moedsl.solver.search import Search
+from moedsl.solver.table import different
 
 MOST = 12
 """The most alternatives of a size, the nearest first."""
@@ -42,7 +43,7 @@ def of_let(b: Context, name: str) -> list[int]:
     """The values of a let over the legal meshes that are nearest to the plan's; none if policies decide it."""
     if not b.compiled.needs.get(name, frozenset({""})) <= frozenset(MESH):
         return []
-    values = [int(v) for v in np.unique(np.asarray(b.search.legal[name])) if float(v).is_integer()]
+    values = [int(v) for v in different(np.asarray(b.search.legal[name])) if float(v).is_integer()]
     at = max(1, int(b.env[name]))
     return sorted(sorted(values, key=lambda v: abs(log2(max(v, 1) / at)))[:MOST])
 

@@ -12,7 +12,7 @@ from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.solver.bounds import Policies, extremes, may_have, reading
 from moedsl.solver.laws import Compiled
-from moedsl.solver.table import Mask, Table
+from moedsl.solver.table import Mask, Table, different
 
 Domains = Mapping[str, NDArray[np.int64]]
 
@@ -25,7 +25,7 @@ def frugal(c: Compiled, policies: Table) -> list[dict[str, int]]:
     use less on every mesh that may have it, with the moves that use the least."""
     held = policies.distinct(HELD)
     legal = {tuple(some.values()) for some in held.each()}
-    values = {name: np.unique(held.axes[name]).tolist() for name in held.axes if not reading(c, name, MESH)}
+    values = {name: different(held.axes[name]).tolist() for name in held.axes if not reading(c, name, MESH)}
     least = [s for s in held.each() if not any(tuple({**s, **v}.values()) in legal for v in _cheaper(s, values))]
     return [{**low, **some} for some in least for low in frugal_moves(c.problem.domains)]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moedsl.schema.axes import SIZES
-from moedsl.solver.table import Mask, Table
+from moedsl.solver.table import Mask, Table, different
 from moedsl.solver.top_k import Floats, TopK, ignoring
 
 FIRST_BLOCK = 2048
@@ -53,7 +53,7 @@ def in_turns(bounds: Floats, queries: Sequence[TopK], able: Sequence[Mask]) -> I
         for (mask, ignored), ks in alike.items()
     ]
     while parts := [at for order in orders for at in itertools.islice(order, 1)]:
-        block = np.unique(np.concatenate(parts)) if len(parts) > 1 else parts[0]
+        block = different(np.concatenate(parts)) if len(parts) > 1 else parts[0]
         block = block[new[block]]
         new[block] = False
         yield block[np.lexsort(bounds[::-1, block])] if len(parts) > 1 else block

@@ -31,7 +31,7 @@ from moedsl.solver.laws import SECONDS, TIME, Compiled, Law, memory_of, obeyed, 
 from moedsl.solver.order import FIRST_BLOCK, GROWTH, GUESSED, LARGEST_CHUNK, in_turns, most_divided_first, share_of
 from moedsl.solver.question import Answer, Question
 from moedsl.solver.space import combinations_of, mesh_table, meshes_of, policy_table
-from moedsl.solver.table import Mask, Row, Table
+from moedsl.solver.table import Mask, Row, Table, different
 from moedsl.solver.top_k import Floats, TopK, any_of, ignoring, least
 from moedsl.support import limits
 
@@ -292,7 +292,7 @@ class Search:
         legal = int(mine.sum())
         if k.rows or not legal or not policies.any():
             return Answer(k.rows[0] if k.rows else None, legal, np.inf)
-        seen = {n: np.unique(column[policies]) for n, column in self.policies.axes.items()}
+        seen = {n: different(column[policies]) for n, column in self.policies.axes.items()}
         problem = evolve(self.c.problem, domains={**self.c.problem.domains, **seen})
         lean = Search(evolve(self.c, problem=problem), self.prices, 1)
         left = lean._most_frugal(self.c.spare, self.legal.take(mine), lean._frugal)

@@ -19,7 +19,7 @@ from moedsl.solver.reads import closure, reads
 from moedsl.solver.search import Search
 from moedsl.solver.solve import KERNELS, make_cost
 from moedsl.solver.space import halves
-from moedsl.solver.table import Mask, Table
+from moedsl.solver.table import Mask, Table, different
 from moedsl.solver.top_k import Floats
 
 DIFFER = frozenset({"gpus", "global_batch"})
@@ -88,7 +88,7 @@ def _joined(problems: Sequence[Problem]) -> Search | None:
     kernels = (r for name in KERNELS for r in p.named("derive", name))
     if not differ <= DIFFER or any(reads(p, r) & differ for r in kernels):
         return None
-    domains = {n: np.unique(np.concatenate([x.domains[n] for x in problems])) for n in most.domains}
+    domains = {n: different(np.concatenate([x.domains[n] for x in problems])) for n in most.domains}
     cost = evolve(make_cost(most), global_batch=min(x.global_batch for x in problems), gathers=False)
     c = compile_problem(evolve(most, domains=domains), {"has_layout": cost.has_layout})
     facts = [{n: x.codes[n] for n in DIFFER} for x in problems]
