@@ -220,7 +220,9 @@ def _plan(r: Result, progress: Progress) -> None:
 
         progress(f"planning {c.problem.program.name}")
         with limits.of_part(c.problem.program, i, len(planned), "planned"):
-            r.plans = (*r.plans, make_plan(c, notes, r.library.sources))
+            plan = make_plan(c, notes, r.library.sources)
+            declared = r.library.declared(plan.model, plan.hardware)
+            r.plans = (*r.plans, plan.replace(declared=declared) if declared else plan)
     programs = [c.problem.program for c in planned]
     judged = [(p, d) for p, c, plan in zip(programs, planned, r.plans, strict=True) for d in _set(c, plan, r.library)]
     judged += [(p, d) for p, plan in zip(programs, r.plans, strict=True) for d in _lacking(p, plan)]

@@ -34,7 +34,7 @@ def _line(plan: Plan, r: Json) -> dict[str, Any]:
 
 
 def run_text(plan: Plan) -> str:
-    """Write the run file that states and pins everything that the plan decided."""
+    """Write the run file that declares, states and pins everything that the plan decided."""
     values = settings(plan.layout, plan.policy)
     pins = "pin " + " ".join(f"{k}={written(values[k])}" for k in _PINNED)
     stages = plan.layout.pipeline_layout
@@ -45,10 +45,11 @@ def run_text(plan: Plan) -> str:
 
 
 def experiment(plan: Plan) -> list[str]:
-    """Write the statements of a plan without its layout and its policies."""
+    """Write the declarations and statements of a plan without its layout and its policies."""
     batch, policy = plan.batch, plan.policy
     frozen = [w for w in ("vision", "projection", "language") if getattr(policy, f"freeze_{w}")]
     return [
+        *([plan.declared] if plan.declared else []),
         f"model {plan.model}",
         f"{plan.hardware} x {plan.gpus}",
         f"{plan.phase} first",

@@ -96,6 +96,12 @@ class Library:
         """Report a profile with the name of a model, which is looked up first."""
         return (table, self.models, self.hardware) if isinstance(item, ast.ProfileDecl) else (table,)
 
+    def declared(self, model: str, hardware: str) -> str:
+        """The text of the declarations that a run of this model and hardware needs and the stdlib does not have."""
+        needed = [self.models[model], self.hardware[hardware], *self.calibrations.values()]
+        own = [item.span for item in needed if not item.span.file.startswith("stdlib/")]
+        return "\n".join(self.sources[at.file].text[at.start : at.end] for at in own)
+
     def model(self, name: str) -> tuple[Model | None, list[Diagnostic]]:
         """The facts of a declared model."""
         return self.once("model", name, lambda: declarations.model(self.models[name]))

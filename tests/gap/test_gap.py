@@ -17,6 +17,7 @@ from moedsl.diagnostics.source import Source, Span
 from moedsl.gap import log_shows, measured, published
 from moedsl.gap.settings import State, differing, priced
 from tests.helpers import bridge_process
+from tests.helpers.one_gpu import MOONLIGHT
 from tests.helpers.paths import ROOT
 
 Json = dict[str, Any]
@@ -200,3 +201,30 @@ def test_wrong_input_is_answered(folder: Path, tmp_path: Path, capsys: pytest.Ca
     assert "has not one run" in capsys.readouterr().err
     assert main(["gap", str(tmp_path / "no.log")]) == 1
     assert "neither a file" in capsys.readouterr().err
+
+
+H200_LOG = Path(__file__).parent / "moonlight_h200.log"
+"""The lines of Bridge's log about steps and memory, from five layers of Moonlight on one H200."""
+OURS = """
+hardware ours {
+  arch hopper device "NVIDIA H200" capability 9.0 memory 141 GB nvlink_domain 8 gpus_per_node 8 sms 132
+  tflops bf16=989 fp8=1979
+  hbm 4.8 TB/s nvlink 450 GB/s network 50 GB/s
+}
+"""
+
+
+def test_a_plan_knows_the_model_that_its_run_file_declares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What reads a plan.json later does not have the run file."""
+    (tmp_path / "run.moe").write_text(MOONLIGHT.replace("h200 x 1", "ours x 1") + OURS)
+    assert main(["compile", str(tmp_path / "run.moe"), "-o", str(tmp_path)]) == 0
+    measured = [f"{H200_LOG}={tmp_path / 'plan.json'}"]
+    found = gap(*measured, capsys=capsys)["measured"]
+    assert found["step_s"] == pytest.approx(1.38, abs=0.01), found
+    assert main(["next", *measured]) == 0
+    assert "1 tried" in capsys.readouterr().out
+    assert main(["results", *measured, "--measured", str(tmp_path / "runs.jsonl")]) == 0
+    (row,) = (tmp_path / "runs.jsonl").read_text().splitlines()
+    again = of_line(row, 1, tmp_path, Span("runs.jsonl", 0, 0))
+    assert isinstance(again, Measured) and (again.model, again.gpu) == ("five_layers", "ours")
+    assert again.peak == pytest.approx(67.6, abs=0.1)

@@ -236,6 +236,8 @@ class Plan(Record, kw_only=True):
     """Environment variables of the job."""
     set: Mapping[str, Any]
     """Bridge fields that the run file sets."""
+    declared: str | None = None
+    """The model, hardware and calibrations that the run file declares and the plan needs, as their text."""
     hub_weights: str | None = None
     """The model of Hugging Face whose weights are imported before the run."""
     estimate: Estimate
