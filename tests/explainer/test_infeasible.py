@@ -160,7 +160,7 @@ LIMITS = [
 ]
 
 
-@pytest.mark.parametrize(("limit", "id", "said"), LIMITS)
+@pytest.mark.parametrize(("limit", "id", "said"), rotation.one_of_each("limits", LIMITS, lambda case: case[1]))
 def test_a_limit_of_a_law_is_named(limit: str, id: str, said: str) -> None:
     """It refuses the run, not the memory of its GPUs."""
     rules = f'rules house {{\n require x: {limit} because "a test" cite ours "here"\n}}'
