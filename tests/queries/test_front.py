@@ -91,7 +91,7 @@ def test_the_front_is_that_of_every_row(text: str, fake: bool) -> None:
     assert points > 1 or "deepseek_v3" in text
 
 
-@settings(max_examples=rotation.examples(6), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6 if rotation.ALL else 3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(texts())
 def test_the_front_of_any_small_space(text: str) -> None:
     compared(text, fake=False)
