@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import core, settings
@@ -59,29 +60,52 @@ def pytest_configure(config: pytest.Config) -> None:
         lock = run_folder.make()
         config.add_cleanup(lambda: run_folder.remove(lock))
         os.environ["XDG_STATE_HOME"] = str(run_folder.path() / "state")  # no test adds to the user's list of homes
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if worker and config.args == ["tests"] and not OLD:
-        from tests.helpers import schedule
-
-        config.args = schedule.folders(worker)
     if core.global_force_seed is None:  # else --hypothesis-seed says it
         core.global_force_seed = rotation.hypothesis_seed()
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        return
+        return None
     from tests.helpers import schedule
 
+    if schedule.at_once(module_path, parent.config):
+        return None
+    return schedule.TestFile.from_parent(parent, path=module_path)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return (yield)
+    from tests.helpers import schedule
+
+    files = [item for item in items if isinstance(item, schedule.Tests)]
+    items[:] = [item for item in items if item not in files]  # what selects tests looks at them when they are collected
     if OLD:  # `make test`; a run of one process takes every case that it is asked for
-        taken = rotation.an_eighth_of_each([item.nodeid for item in items])
+        taken = rotation.a_sixteenth_of_each([item.nodeid for item in items])
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in taken])
         items[:] = [item for item in items if item.nodeid in taken]
-    schedule.longest_first(items)
+    yield
+    if files:
+        items += files
+        schedule.longest_first(items)
 
 
-def pytest_collection_finish() -> None:
-    gc.freeze()  # thousands of tests and their modules: no collection has to walk them again
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return None
+    from tests.helpers import schedule
+
+    if not isinstance(item, schedule.Tests):
+        return None
+    item.run(nextitem)
+    return True
+
+
+def pytest_runtestloop() -> None:
+    gc.freeze()  # what all tests import: no collection has to walk it again
     gc.set_threshold(50_000)
 
 

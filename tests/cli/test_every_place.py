@@ -17,6 +17,7 @@ from moedsl.cli.main import main
 from moedsl.recipes.importing import Imported
 from moedsl.rehearse import prepare
 from moedsl.rehearse.launch import Failure, Outcome
+from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled_source
 
@@ -182,7 +183,7 @@ def test_a_place_of_any_kind(
         monkeypatch.setattr(module, "compile_source", lambda source, *_, **__: compiled_source(source))
     monkeypatch.setattr(import_, "imported", lambda *_: Imported(RUN))
     monkeypatch.setattr(tune, "tune", lambda *_: pytest.fail("a job was submitted"))
-    for kind, make in KINDS.items():
+    for kind, make in rotation.some(f"places of {words}", [*KINDS.items()], 4):
         folder = tmp_path / "here"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(inputs, folder)

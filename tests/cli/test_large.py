@@ -30,7 +30,7 @@ def _many_candidates() -> str:
     return f"qwen3_235b_a22b\nh100 x 8192\nthroughput first\nseq 4k\nrules many {{\n{rules}\n}}\n"
 
 
-CASES = {
+PROGRAMS = {
     "a front of 55,440 GPUs": ("plan --pareto", MANY_GPUS.format(batch=55_440), 0),
     "no front of 55,440 GPUs": ("plan --pareto", MANY_GPUS.format(batch=1), 1),
     "many candidates": ("plan", _many_candidates(), 0),
@@ -38,9 +38,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", rotation.some("large programs", [*PROGRAMS], 2))
 def test_a_large_program_is_answered_within_the_limits(name: str, tmp_path: Path) -> None:
-    words, text, code = CASES[name]
+    words, text, code = PROGRAMS[name]
     (tmp_path / "run.moe").write_text(text)
     command, *options = words.split()
     ended = Running([command, "run.moe", *options], tmp_path).wait()

@@ -121,8 +121,11 @@ def test_interrupted(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 LARGE = "kimi_k2; h100 x 64; require step_time < 1; sweep batch in 64, 128"
 
 
+LIMITED = ["plan", "check", "explain", "what-if", "compile", "report"]
+
+
 @pytest.mark.usefixtures("no_collector_callbacks")
-@pytest.mark.parametrize("command", ["plan", "check", "explain", "what-if", "compile", "report"])
+@pytest.mark.parametrize("command", rotation.some("limited commands", LIMITED, 3))
 def test_a_command_that_takes_too_long(
     run: Any, command: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,8 +142,11 @@ def test_a_command_that_takes_too_long(
     assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
 
 
+PLANNING = [["run", "--dryrun"], ["rehearse", "--dryrun"], ["verify"], ["diff", "-e", GOOD]]
+
+
 @pytest.mark.usefixtures("no_collector_callbacks")
-@pytest.mark.parametrize("words", [["run", "--dryrun"], ["rehearse", "--dryrun"], ["verify"], ["diff", "-e", GOOD]])
+@pytest.mark.parametrize("words", rotation.some("planning commands", PLANNING, 2))
 def test_what_another_command_plans_is_bounded(
     run: Any, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from moedsl.cli.main import main
 from moedsl.compiler import Result, load_stdlib
 from moedsl.diagnose import edit, scan
 from moedsl.diagnostics.source import Source
+from tests.helpers import rotation
 from tests.helpers.diagnose_cases import SEEN
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled_source
@@ -248,7 +249,10 @@ def peak_of(unit: bytes, megabytes: int) -> tuple[scan.Report, int]:
     return report, peak
 
 
-@pytest.mark.parametrize("unit", [b"a", b"\x1b]", b"\x1b[", b"Error ChildFailedError ", b"NCCL error in: "])
+UNITS = [b"a", b"\x1b]", b"\x1b[", b"Error ChildFailedError ", b"NCCL error in: "]
+
+
+@pytest.mark.parametrize("unit", rotation.some("long lines", UNITS, 2))
 def test_one_line_of_any_length(unit: bytes) -> None:
     """It is read in pieces, and each piece once, however it is filled."""
     report, peak = peak_of(unit, 10)

@@ -16,6 +16,7 @@ from moedsl.emit.bridge import recipe_text
 from moedsl.emit.dataset import dataset, tokenizer
 from moedsl.emit.overrides import overrides
 from moedsl.emit.settings import decided_fields, sections
+from moedsl.launch import here
 from moedsl.megatron.values import Call
 from moedsl.planner.model.plan import Plan
 from tests.helpers import bridge_process
@@ -100,8 +101,9 @@ def test_a_rule_may_name_the_weights() -> None:
     assert checked(SFT + rule) == []
 
 
-def test_it_is_not_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """On this machine; tests/launch/test_weights.py asks for a cluster."""
+    monkeypatch.setattr(here, "gpus", lambda: 0)  # tests/support/test_child_python.py asks torch
     file = tmp_path / "run.moe"
     file.write_text(SFT)
     assert main(["run", str(file), "--no-preflight"]) == 1

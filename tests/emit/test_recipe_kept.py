@@ -32,7 +32,7 @@ def plans(example: Path) -> tuple[Plan, ...]:
     return tuple(result.plans)
 
 
-every = pytest.mark.parametrize("example", rotation.some("kept recipes", EXAMPLES, 8), ids=lambda p: p.stem)
+every = pytest.mark.parametrize("example", rotation.some("kept recipes", EXAMPLES, 5), ids=lambda p: p.stem)
 
 
 def comments(text: str) -> str:
@@ -96,7 +96,7 @@ def test_another_batch_changes_one_line() -> None:
 
 
 def test_another_batch_of_an_example_changes_one_line_where_the_layout_stays() -> None:
-    same, asked = 0, rotation.some("twice the batch", [*doubled()], 3)
+    same, asked = 0, rotation.some("twice the batch", [*doubled()], 2)
     for name, before, after in asked:
         pairs = zip(programs.compiled(before, name).plans, programs.compiled(after, name).plans, strict=True)
         for few, many in pairs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import pytest
 
@@ -10,6 +11,7 @@ from moedsl.emit.bridge import recipe_text
 from moedsl.emit.overrides import overrides, overrides_text
 from moedsl.megatron import fields
 from moedsl.planner.model.plan import Plan
+from tests.helpers import rotation
 from tests.helpers.programs import compiled, plan_of
 
 OLDER = fields.versions()[:-1]
@@ -31,8 +33,9 @@ def _plan(text: str, bridge: str) -> Plan:
     return plan_of(f"{text}\ntarget bridge {bridge}\n")
 
 
-@pytest.mark.parametrize("bridge", OLDER)
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize(
+    ("name", "bridge"), rotation.one_of_each("older recipes", [*product(TEXTS, OLDER)], lambda case: case[0])
+)
 def test_a_recipe_and_its_overrides_name_fields_that_the_release_has(name: str, bridge: str) -> None:
     plan = _plan(TEXTS[name], bridge)
     assigned = _ASSIGNED.findall(recipe_text(plan))

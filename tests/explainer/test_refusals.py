@@ -107,13 +107,20 @@ def refused(text: str, methods: Sequence[str], patch: pytest.MonkeyPatch) -> int
     return rows
 
 
-@pytest.mark.parametrize(("text", "most"), CASES, ids=NAMES)
+@pytest.mark.parametrize(
+    ("text", "most"), [pytest.param(*CASES[i], id=NAMES[i]) for i in rotation.some("rows", range(len(CASES)), 2)]
+)
 def test_rows_of_a_refusal(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = refused(text, ["grow", "times"], monkeypatch)
     assert rows < most, f"{rows:,}"
 
 
-@pytest.mark.parametrize(("text", "most"), COMBINED, ids=["pinned policy", "wish on mesh and policy", "time first"])
+PRICED = ("pinned policy", "wish on mesh and policy", "time first")
+
+
+@pytest.mark.parametrize(
+    ("text", "most"), [pytest.param(*COMBINED[i], id=PRICED[i]) for i in rotation.some("priced", range(len(PRICED)), 1)]
+)
 def test_layouts_that_a_refusal_prices(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows of meshes with policies: those that a bound, a wish or a law with a pinned value refuses are no rows."""
     rows = refused(text, ["times"], monkeypatch)
@@ -124,11 +131,10 @@ BATCH_OF_MORE_GPUS = "glm45_355b; b200 x 4096; throughput first; require step_ti
 """The batch grows with the GPUs, so that each number of them is tried."""
 
 
-@pytest.mark.parametrize(
-    ("text", "most"),
-    [(CASES[1][0], 0), (CASES[3][0], 1_000_000), (BATCH_OF_MORE_GPUS, 1_000_000)],
-    ids=[NAMES[1], NAMES[3], "batch of more GPUs"],
-)
+TIMED_ONCE = [(CASES[3][0], 1_000_000), (BATCH_OF_MORE_GPUS, 1_000_000)]
+
+
+@pytest.mark.parametrize(("text", "most"), [(CASES[1][0], 0), *rotation.some("timed once", TIMED_ONCE, 1)])
 def test_meshes_that_a_refusal_times(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A space that fits in no case of the memory estimate is not timed, and searches of the same space time it once."""
     rows, time = 0, Search._least_time
@@ -169,15 +175,14 @@ def test_memory_that_a_refusal_bounds(text: str, most: int, monkeypatch: pytest.
     assert rows < most, f"{rows:,}"
 
 
-@pytest.mark.parametrize(
-    ("text", "most"),
-    [
-        ("qwen3_30b_a3b; h800 x 1000; throughput first; seq 64k; batch 1024; precision auto; require step_time < 0.2", 0),
-        ("kimi_k25; a800 x 2520; throughput first; seq 128; batch 512; require spare_memory > 100 GiB", 0),
-        (BOUNDED[0][0], 5),
-    ],
-    ids=["time", "memory of none", "memory of few"],
-)  # fmt: skip
+ONE_BY_ONE = [
+    ("kimi_k25; a800 x 2520; throughput first; seq 128; batch 512; require spare_memory > 100 GiB", 0),
+    (BOUNDED[0][0], 5),
+]
+TOO_SLOW = "qwen3_30b_a3b; h800 x 1000; throughput first; seq 64k; batch 1024; precision auto; require step_time < 0.2"
+
+
+@pytest.mark.parametrize(("text", "most"), [(TOO_SLOW, 0), *rotation.some("one by one", ONE_BY_ONE, 1)])
 def test_numbers_of_gpus_that_a_refusal_solves_one_by_one(
     text: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

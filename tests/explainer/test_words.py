@@ -9,10 +9,11 @@ import pytest
 from moedsl.cli.main import main
 from moedsl.cost import bounds
 from moedsl.reference.words import words
+from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
 
-@pytest.mark.parametrize("word", words())
+@pytest.mark.parametrize("word", rotation.some("words of plans", [*words()], 12))
 def test_a_word_has_an_entry(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", word.upper()]) == 0
     assert f"{word.upper()} in a plan" in capsys.readouterr().out

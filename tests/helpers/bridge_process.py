@@ -29,6 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from moedsl.megatron.releases import Release
 from moedsl.verify import hub
 from tests.helpers import forks, run_folder
 from tests.helpers.paths import ROOT
@@ -59,13 +60,15 @@ START = 300
 """Seconds after which a process that is not ready has failed."""
 
 
-def run(*words: str, text: str = "", stage: Stage = "bridge") -> subprocess.CompletedProcess[str]:
-    """As `subprocess.run([sys.executable, *words], input=text)` with its output captured."""
+def run(
+    *words: str, text: str = "", stage: Stage = "bridge", environment: Mapping[str, str] = os.environ
+) -> subprocess.CompletedProcess[str]:
+    """As `subprocess.run([sys.executable, *words], input=text, env=environment)` with its output captured."""
     given, out, err = (tempfile.TemporaryFile("w+") for _ in range(3))  # noqa: SIM115, closed below
     with given, out, err:
         given.write(text)
         given.seek(0)
-        _, answer = _forked(words, (given, out, err), os.environ, stage)
+        _, answer = _forked(words, (given, out, err), environment, stage)
         status = _status(answer)
         out.seek(0)
         err.seek(0)
@@ -109,6 +112,11 @@ class Process:
         self.stdin.close()
         self.stdout.close()
         return self._status
+
+
+def stage_of(release: Release | None) -> Stage:
+    """What a process of a release of Bridge may have imported before."""
+    return "bridge" if release is None else "torch" if release.own else "transformers"
 
 
 def python(folder: Path, stage: Stage = "bridge", name: str = "warm_python") -> Path:

@@ -1,17 +1,19 @@
 """Which worker of pytest-xdist takes which test file: the longest first, and the third and later ones for what waits.
 
-A worker takes whole files, so that what a file computes once is computed once. The files that ask the real Megatron
-Bridge are one piece of work, as are those of Slurm: there is one server, and one Slurm, not one for each worker. Jobs,
-pods and editors are waited for, and most of that time no core works; those workers take them, beside the others.
+A worker takes whole files, so that what a file computes once is computed once, and imports no file that another one
+takes: what each worker collects is the names of the files. The files that ask the real Megatron Bridge are one piece of
+work, as are those of Slurm: there is one server, and one Slurm, not one for each worker. Jobs, pods and editors are waited
+for, and most of that time no core works; those workers take them, beside the others.
 """
 
 from __future__ import annotations
 
-import os
-from collections import Counter
+from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
+import syrupy
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
@@ -45,7 +47,44 @@ LONG = (
     "tests/calibrate/test_calibrate.py",
     "tests/diagnose/test_diagnose.py",
 )
-"""Begun first, in this order; then by the number of tests."""
+"""Begun first, in this order; then by the length of their files."""
+
+
+class TestFile(pytest.File):
+    """A file that is not imported where tests are collected."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        yield Tests.from_parent(self, name="its tests")
+
+
+class Tests(pytest.Item):
+    """The tests of a file, collected by the worker that runs them."""
+
+    def runtest(self) -> None:
+        raise NotImplementedError("`run` takes its place")
+
+    def run(self, nextitem: pytest.Item | None) -> None:
+        """Import the file and run what pytest finds and selects in it, as the items of a session."""
+        assert self.parent is not None
+        session, files = self.session, self.session.items
+        at = files.index(self)
+        module = pytest.Module.from_parent(self.parent.parent, path=self.path)
+        tests = [*session.genitems(module)]
+        hook = self.config.pluginmanager.subset_hook_caller("pytest_collection_modifyitems", [syrupy])
+        hook(session=session, config=self.config, items=tests)
+        for test, after in zip(tests, [*tests[1:], nextitem], strict=False):  # no test, no pair
+            files[at] = test  # a report is of the item at the place that the controller has named
+            self.ihook.pytest_runtest_protocol(item=test, nextitem=after)
+            if session.shouldstop or session.shouldfail:
+                break
+        files[at] = self
+
+
+def at_once(file: Path, config: pytest.Config) -> bool:
+    """Whether every worker collects the tests of a file: single tests of it were asked for, or syrupy has to know of all
+    that have a snapshot, to find those that have no test."""
+    named = (ROOT / name for name, colons, _ in (a.partition("::") for a in config.args) if colons)
+    return file in named or "SnapshotAssertion" in file.read_text(encoding="utf-8")
 
 
 class ByFile(LoadScopeScheduling):
@@ -62,25 +101,29 @@ class ByFile(LoadScopeScheduling):
             self.workqueue.move_to_end(wanted, last=False)
         super()._assign_work_unit(node)
 
+    def _reschedule(self, node: WorkerController) -> None:
+        """A worker has to know one file more than it runs; another one may take the next."""
+        if self._pending_of(self.assigned_work[node]) < 2 or not self.workqueue:
+            super()._reschedule(node)
+
+
+@cache
+def text_of(file: str) -> str:
+    return (ROOT / file).read_text(encoding="utf-8")
+
 
 @cache
 def piece(file: str) -> str:
     """The name of the piece of work that a file belongs to."""
-    text = (ROOT / file).read_text(encoding="utf-8")
-    return next((name for name, words in SHARED.items() if any(w in text for w in words)), file)
+    return next((name for name, words in SHARED.items() if any(w in text_of(file) for w in words)), file)
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Sorts tests in place, whole pieces of work together, whatever the order in which they were collected."""
-    files = [item.nodeid.partition("::")[0] for item in items]
-    size, place = Counter(map(piece, files)), {name: at for at, name in enumerate(LONG)}
+    """Sorts files in place, whole pieces of work together, whatever the order in which they were collected."""
+    files = {item.nodeid.partition("::")[0] for item in items}
+    size, place = dict.fromkeys(map(piece, files), 0), {name: at for at, name in enumerate(LONG)}
+    for file in files:
+        size[piece(file)] += len(text_of(file))
     order = {name: (place.get(name, len(LONG)), -size[name], name) for name in size}
     keys = {file: (order[piece(file)], file) for file in files}
     items.sort(key=lambda item: keys[item.nodeid.partition("::")[0]])
-
-
-def folders(worker: str) -> list[str]:
-    """The folders of the tests, in an order of this worker's own: each compiles others first, and finds the rest."""
-    found = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests").iterdir() if any(p.glob("test_*.py")))
-    first = int(worker.removeprefix("gw")) * len(found) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    return found[first:] + found[:first]

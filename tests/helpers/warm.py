@@ -31,7 +31,7 @@ def host() -> Host:
 class _Server(Server):
     def _start(self, jobs: int, home: Path, release: Release | None) -> Any:
         theirs = bridge_process.home()
-        stage = "bridge" if release is None else "torch" if release.own else "transformers"
+        stage = bridge_process.stage_of(release)
         words = ["-c", _SERVE, str(jobs), str(theirs / "hub")]
         return bridge_process.Process(words, self._log, client._environment(theirs, release), stage)
 

@@ -18,6 +18,7 @@ from moedsl.isolate.table import comparisons
 from moedsl.queries.explain_run import answer
 from moedsl.schema import axes
 from moedsl.verify.client import Server
+from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled, solved, written
 
@@ -124,21 +125,23 @@ def test_the_common_layout_is_the_best_of_all_common_ones() -> None:
     assert isolated.solution.rows[0].score == min(scores)
 
 
+AXES = [
+    ("isolate micro_batch in 1, 2, 4", ["1", "2", "4"], {"num_microbatches"}),
+    ("isolate batch in 512, 1024", ["512", "1024"], {"num_microbatches"}),
+    ("isolate pp in 1, 2", ["1", "2"], {"dp", "edp", "num_microbatches"}),
+    ("isolate cuda_graph in none, [attn]; pin delay_wgrad=off", ["none", "attn"], set()),
+    (
+        "isolate cuda_graph in none, [attn]; pin delay_wgrad=on ep_overlap=on",
+        ["none", "attn"],
+        {"gradient_accumulation_fusion"},
+    ),
+    ("isolate precision in bf16, fp8_blockwise", ["bf16", "fp8_blockwise"], set()),
+    ("isolate ep_overlap in on, off", ["on", "off"], set()),
+]
+
+
 @pytest.mark.parametrize(
-    ("text", "values", "follows"),
-    [
-        ("isolate micro_batch in 1, 2, 4", ["1", "2", "4"], {"num_microbatches"}),
-        ("isolate batch in 512, 1024", ["512", "1024"], {"num_microbatches"}),
-        ("isolate pp in 1, 2", ["1", "2"], {"dp", "edp", "num_microbatches"}),
-        ("isolate cuda_graph in none, [attn]; pin delay_wgrad=off", ["none", "attn"], set()),
-        (
-            "isolate cuda_graph in none, [attn]; pin delay_wgrad=on ep_overlap=on",
-            ["none", "attn"],
-            {"gradient_accumulation_fusion"},
-        ),
-        ("isolate precision in bf16, fp8_blockwise", ["bf16", "fp8_blockwise"], set()),
-        ("isolate ep_overlap in on, off", ["on", "off"], set()),
-    ],
+    ("text", "values", "follows"), rotation.one_of_each("isolated axes", AXES, lambda case: frozenset(case[2]))
 )
 def test_any_axis(text: str, values: list[str], follows: set[str]) -> None:
     one = table(text)
@@ -223,7 +226,7 @@ def test_an_explanation_of_a_variant_keeps_the_others_legal() -> None:
     assert not found.failed and len(found.explanations) == 2
     alternatives = found.explanations[0]["alternatives"]
     assert len(alternatives) > 1
-    for a in alternatives:
+    for a in rotation.some("alternatives of a variant", alternatives, 2):
         pinned = solved(f"{text}; pin micro_batch={a['value']}").chosen
         best = a["best"]["step_time_s"] if a["best"]["layout"] else None
         assert best == (pinned[0].solution.rows[0].step_time if pinned else None)

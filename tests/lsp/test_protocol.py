@@ -17,6 +17,7 @@ from moedsl.lsp.positions import Lines
 from moedsl.syntax.formatter import layout
 from tests.lsp.lsp_client import PROFILES, Session, config
 
+pytest_plugins = ["pytest_lsp"]
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.filterwarnings("error::pytest_lsp.LspSpecificationWarning"),  # an answer that the client cannot take

@@ -20,6 +20,7 @@ from moedsl.diagnostics.source import Source
 from tests.helpers.paths import ROOT
 from tests.lsp.lsp_client import ENVIRONMENT, PROFILES, Session, config, server_command
 
+pytest_plugins = ["pytest_lsp"]
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.filterwarnings("error::pytest_lsp.LspSpecificationWarning"),  # an answer that the client cannot take

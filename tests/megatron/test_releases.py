@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from moedsl.megatron import differences, fields, releases
 from moedsl.support import child_python
 from moedsl.verify import environments
-from tests.helpers import rotation, targets
+from tests.helpers import bridge_process, rotation, targets
 from tests.helpers.paths import ROOT
 from tests.helpers.targets import OLDER, available
 
@@ -65,8 +63,8 @@ def test_generating_a_table_again_leaves_no_difference(release: releases.Release
     available(release)
     made = tmp_path / "fields.json"
     path = os.pathsep.join([*environments.folders(release), str(ROOT)])
-    words = [sys.executable, str(ROOT / "tools/bridge_fields.py"), str(made)]
+    words = (str(ROOT / "tools/bridge_fields.py"), str(made))
     own = child_python.environment() | {"PYTHONPATH": path}
-    ran = subprocess.run(words, env=own, capture_output=True, text=True, check=False)
+    ran = bridge_process.run(*words, stage=bridge_process.stage_of(release), environment=own)
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert made.read_text() == (fields.DATA / f"bridge_fields_{release.bridge}.json").read_text()

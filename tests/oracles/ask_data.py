@@ -19,7 +19,7 @@ from moedsl.verify import te
 
 CORPUS = 200
 """Documents of the corpus."""
-PATIENCE = 5
+PATIENCE = 3
 """Seconds of a core for a build that takes a fraction of one."""
 
 

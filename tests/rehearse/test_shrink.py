@@ -36,7 +36,7 @@ from tests.helpers.programs import compiled
 
 GPUS = {name: enough_gpus(model(name)) for name in sorted(load_stdlib().models)}
 WHERE = (("h100", "throughput 4k"), ("gb200", "fit 128k"), ("gb300", "throughput 32k"))
-CELLS = rotation.some("rehearsed", rotation.one_of_each("rehearsals", [*product(GPUS, WHERE)], lambda c: c[0]), 5)
+CELLS = rotation.some("rehearsed", rotation.one_of_each("rehearsals", [*product(GPUS, WHERE)], lambda c: c[0]), 3)
 PINNED = (
     "qwen3_30b_a3b; h100 x 64; seq 4k; batch 256; pin tp=2 pp=2 cp=2 etp=2 ep=2; fit first",
     "moonlight_16b; h100 x 64; seq 4k; batch 256; pin tp=4 etp=4 ep=4 recompute=[full]; fit first",
@@ -241,7 +241,7 @@ def test_an_even_layout_stays_even() -> None:
     assert {c.layers for c in shapes.shortened(layout, 2, 2, 0)} == {1}
 
 
-@pytest.mark.parametrize("name", rotation.some("small configurations", [*GPUS], 4))
+@pytest.mark.parametrize("name", rotation.some("small configurations", [*GPUS], 3))
 def test_the_small_configuration_is_the_small_model(name: str) -> None:
     """The importer reads from the written config.json what the rehearsal plans with."""
     (case,) = cases(f"{name}; gb200 x {GPUS[name]}; fit first")

@@ -183,16 +183,10 @@ def fingerprints(text: str) -> list[str]:
     return [p.experiment.fingerprint for p in run(text).plans]
 
 
-@pytest.mark.parametrize(
-    "sweep",
-    [
-        "gpus in 16, 64, 512",
-        "micro_batch in 1, 2",
-        "recompute in none, full",
-        "dispatcher in alltoall, deepep",
-        "ep in 8, 16",
-    ],
-)
+OF_EXECUTION = ["gpus in 16, 64, 512", "micro_batch in 1, 2", "recompute in none, full", "dispatcher in alltoall, deepep", "ep in 8, 16"]  # fmt: skip
+
+
+@pytest.mark.parametrize("sweep", rotation.some("sweeps of execution", OF_EXECUTION, 2))
 def test_a_sweep_of_execution_is_one_experiment(sweep: str) -> None:
     assert len(set(fingerprints(f"qwen3_30b_a3b; h100 x 16; throughput first; sweep {sweep}"))) == 1
 
@@ -203,14 +197,17 @@ def test_a_held_batch_is_said() -> None:
     assert [d.id for d in result.diagnostics] == ["plan.batch_held"]
 
 
-@pytest.mark.parametrize("sweep", ["seq in 4k, 8k", "batch in 256, 512", "precision in bf16, fp8_blockwise"])
+OF_THE_EXPERIMENT = ["seq in 4k, 8k", "batch in 256, 512", "precision in bf16, fp8_blockwise"]
+
+
+@pytest.mark.parametrize("sweep", rotation.some("sweeps of the experiment", OF_THE_EXPERIMENT, 1))
 def test_a_sweep_of_the_experiment_says_so(sweep: str) -> None:
     result = run(f"qwen3_30b_a3b; h100 x 16; throughput first; sweep {sweep}")
     assert len({p.experiment.fingerprint for p in result.plans}) == 2
     assert "plan.sweep_experiment" in [d.id for d in result.diagnostics]
 
 
-@pytest.mark.parametrize("hardware", ["h200", "gb200", "h100"])
+@pytest.mark.parametrize("hardware", rotation.some("smallest clusters", ["h200", "gb200", "h100"], 1))
 def test_the_smallest_cluster_has_the_batch_of_any_other(hardware: str) -> None:
     """The search for the fewest GPUs does not change the batch, whatever it finds."""
     batches = {
@@ -225,12 +222,13 @@ def test_the_smallest_cluster_has_the_batch_of_any_other(hardware: str) -> None:
 
 def test_the_fingerprint_is_of_the_experiment_alone() -> None:
     base = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 512"
-    same = [base, base + "; pin ep=8 recompute=full", base.replace("h100 x 16", "gb200 x 32"), base + "; throughput first",
+    same = [base + "; pin ep=8 recompute=full", base.replace("h100 x 16", "gb200 x 32"), base + "; throughput first",
             base + "; set checkpoint.save_interval = 10"]  # fmt: skip
     other = [base.replace("512", "256"), base.replace("4k", "8k"), base + "; precision fp8", base + "; pin moments=bf16",
              base + "; pin grad_reduce=bf16", base + "; routing balanced", base + "; task sft", base + '; data "corpus"',
              base + "; set model.moe_z_loss_coeff = 0.001", base.replace("qwen3_30b_a3b", "moonlight_16b")]  # fmt: skip
-    assert len({f for text in same for f in fingerprints(text)}) == 1
+    same, other = rotation.some("same experiment", same, 2), rotation.some("other experiments", other, 4)
+    assert len({f for text in (base, *same) for f in fingerprints(text)}) == 1
     assert len({f for text in (base, *other) for f in fingerprints(text)}) == 1 + len(other)
 
 

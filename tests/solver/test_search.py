@@ -108,7 +108,7 @@ SHORT_STAGES = f"gemma4_26b_a4b; h100 x 256; throughput first; batch 256; rules 
 """Some hold less than two layers, and two layers of offloaded modules are on their way."""
 
 
-@pytest.mark.parametrize("text", [*rotation.some("bounds of rows", WIDE, 5), SHORT_STAGES])
+@pytest.mark.parametrize("text", [*rotation.some("bounds of rows", WIDE, 3), SHORT_STAGES])
 def test_no_row_is_better_than_its_bound(text: str) -> None:
     """Ideal policies are never slower and the least policies never hold more, in every row of a sample of meshes."""
     search = _search(text)
@@ -199,7 +199,7 @@ WISHES = "; ".join(f"prefer {wish}" for wish in ("tp == 2", "pp >= 4", "cp == 1"
 def test_questions_that_drop_advice_are_searches_without_it(text: str) -> None:
     """Asked together, and again with the answers of the first time as a start."""
     search = _search(f"{text}; {WISHES}")
-    laws = search.c.advice + search.c.wishes
+    laws = [*rotation.some("dropped advice", search.c.advice, 4), *search.c.wishes]
     assert search.c.wishes
 
     def without(kept: tuple[Law, ...], law: Law) -> tuple[Law, ...]:

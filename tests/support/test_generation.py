@@ -40,11 +40,11 @@ def test_each_moment_between_two_compiles(compiles: tuple[Path, Path], new: int,
 
 
 def test_the_files_are_written_in_this_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    renamed: list[str] = []
-    replace = os.replace
-    monkeypatch.setattr(os, "replace", lambda a, b: (renamed.append(Path(b).name), replace(a, b)))
-    assert main(["compile", "-e", RUN.format("4k"), "-o", str(tmp_path / "out")]) == 0
-    assert tuple(renamed) == FILES
+    renamed: list[Path] = []
+    replace, out = os.replace, tmp_path / "out"
+    monkeypatch.setattr(os, "replace", lambda a, b: (renamed.append(Path(b)), replace(a, b)))
+    assert main(["compile", "-e", RUN.format("4k"), "-o", str(out)]) == 0
+    assert tuple(path.name for path in renamed if path.parent == out) == FILES  # the cache on disk has others
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from moedsl.tune import run_file, way
 from moedsl.tune.candidates import candidates
 from moedsl.tune.loop import LOST, Ends, Launcher, evidence, tune
 from moedsl.tune.report import report
+from tests.helpers import rotation
 from tests.helpers.programs import compiled, compiled_source
 from tests.helpers.simulated_cluster import Truth
 
@@ -186,13 +187,16 @@ ROW = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("value", ["a", None, -1, 2**80, float("nan"), [], {}, [{}], True], ids=str)
-@pytest.mark.parametrize(
-    "place", ["experiment", "tries", "tries.0", "tries.0.codes", "tries.0.codes.tp", "tries.0.codes.recompute",
+ODD = ["a", None, -1, 2**80, float("nan"), [], {}, [{}], True]
+PLACES = ["experiment", "tries", "tries.0", "tries.0.codes", "tries.0.codes.tp", "tries.0.codes.recompute",
               "tries.0.change", "tries.0.change.axis", "tries.0.change.gain", "tries.0.id", "tries.0.row",
               "tries.0.row.status", "tries.0.row.symptoms", "tries.0.row.useful_share",
-              "tries.0.row.useful_tokens_per_s_per_gpu", "tries.0.row.useful_tokens_per_s_per_gpu.median"],
-)  # fmt: skip
+              "tries.0.row.useful_tokens_per_s_per_gpu", "tries.0.row.useful_tokens_per_s_per_gpu.median"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [(place, value) for place in PLACES for value in rotation.some(f"odd {place}", ODD, 3)], ids=str
+)
 def test_a_forged_way_has_values_of_any_type(base: run_file.Base, tmp_path: Path, place: str, value: Any) -> None:
     """It is refused, or what reads it can: its hash is right."""
     mine = way.Way(tmp_path / "tune", base.plan.experiment.fingerprint)

@@ -28,7 +28,7 @@ RUNS = {
 
 
 CAUTION = "yarn"
-TAKEN = [CAUTION, *rotation.some("built", [name for name in RUNS if name != CAUTION], 2)]
+TAKEN = [CAUTION, *rotation.some("built", [name for name in RUNS if name != CAUTION], 1)]
 
 
 @pytest.fixture(scope="module")

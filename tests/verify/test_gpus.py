@@ -15,7 +15,7 @@ from tests.helpers.programs import compiled, written
 pytestmark = pytest.mark.bridge
 LIBRARY = load_stdlib()
 DICE = rotation.dice("gpus")
-GPUS = rotation.some("gpus", [*devices()], 3)
+GPUS = rotation.some("gpus", [*devices()], 2)
 RUNS = {
     gpu: f"{DICE.choice(('moonlight_16b', 'qwen3_30b_a3b', 'gpt_oss_120b'))}; {gpu} x {DICE.choice((32, 64))}; "
     f"{DICE.choice(('fit', 'scale', 'throughput'))} first; seq {DICE.choice(('4k', '16k'))}"
@@ -51,7 +51,7 @@ def test_what_a_gpu_does_not_have_is_refused(gpu: str, word: str, law: str) -> N
     assert found.id == f"std.{law}" and any("drop" in h for h in found.help), found
 
 
-@pytest.mark.parametrize("gpu", rotation.some("planned gpus", sorted(LIBRARY.hardware), 6))
+@pytest.mark.parametrize("gpu", rotation.some("planned gpus", sorted(LIBRARY.hardware), 4))
 def test_a_plan_keeps_to_its_gpu(gpu: str) -> None:
     """The queue of a GPU before Blackwell, no format that it does not have, and its NVLink domain."""
     (plan,) = compiled(f"moonlight_16b; {gpu} x 32; throughput first; precision auto").plans

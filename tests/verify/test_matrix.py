@@ -52,7 +52,7 @@ CELLS = rotation.one_of_each(
     "matrix", [(*m, phase, seq) for m in machines() for phase in PHASES for seq in SEQUENCES], lambda cell: cell[:2]
 )
 
-BUILT = rotation.some("built cells", CELLS, len(CELLS) // 2)
+BUILT = rotation.some("built cells", CELLS, len(CELLS) // 3)
 
 
 def text_of(cell: Cell) -> str:
