@@ -161,12 +161,13 @@ def _laws(problem: Problem, lets: Mapping[str, Evaluate]) -> tuple[tuple[Law, ..
     return make.laws(requires), advice, wishes, make.keys(p.of("rank"))
 
 
-def time_limits(problem: Problem, functions: Mapping[str, Callable[..., Column]]) -> list[Law]:
-    """The laws of `compile_problem` that read the step time; the domains need not be known."""
+def time_limits(problem: Problem, functions: Mapping[str, Callable[..., Column]]) -> tuple[list[Law], Table]:
+    """The laws of `compile_problem` that read the step time, and a table without an axis; the domains need not be
+    known."""
     p = problem.program
     table = Table({}, problem.codes, _lets(p, functions))
     limits = [r for r in p.of("require") if r.id not in p.allows and p.rules.needs(r.reads) & SECONDS]
-    return [*_Maker(p.rules, table, p.pipeline_layout).laws(limits)]
+    return [*_Maker(p.rules, table, p.pipeline_layout).laws(limits)], table
 
 
 def _lets(p: Program, functions: Mapping[str, Callable[..., Column]]) -> dict[str, Evaluate]:

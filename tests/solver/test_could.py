@@ -20,8 +20,9 @@ from moedsl.rules.types import Inference
 from moedsl.schema.axes import HELD, MESH
 from moedsl.schema.symbols import COSTS, FLAG, SPARES
 from moedsl.solver.could import could_obey
+from moedsl.solver.fits import fast_enough
 from moedsl.solver.laws import Compiled, Law, compile_problem
-from moedsl.solver.problem import lower
+from moedsl.solver.problem import facts, lower
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Table
 from moedsl.syntax import ast
@@ -162,6 +163,13 @@ def test_what_cannot_be_is_refused_by_bounds(limit: str, monkeypatch: pytest.Mon
     ]
     assert found.id == ("solve.too_slow" if "time" in limit or "score" in limit else "solve.does_not_fit")
     assert sum(priced) < 40_000
+
+
+def test_a_limit_may_be_a_let() -> None:
+    """It is bounded without an axis, before the layouts on more GPUs are known."""
+    mine = f"rules mine {{ let most = 2 / 100\n require x: step_time < most {WHY} }}"
+    p = program(f"qwen3_30b_a3b; h100 x 16; throughput first\n{mine}")
+    assert fast_enough(facts(p, 16), 0.01) and not fast_enough(facts(p, 16), 0.03)
 
 
 WISHES = [
