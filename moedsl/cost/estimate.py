@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -169,18 +170,39 @@ class Cost:
     def _least_memory(self, pipes: Table, t: Table, way: cases.Case, policies: Policies) -> Floats:
         """Bound the peak bytes with any of some policies: each feature has its least price. With FSDP other features
         have one, so those policies are bounded apart."""
-        size = max(1, TOGETHER // max(1, t.rows))
         peaks = list[Floats]()
         for kind in {policy.get("sharding", 0) for policy in policies}:
             alike = [policy for policy in policies if policy.get("sharding", 0) == kind]
-            parts = (alike[at : at + size] for at in range(0, len(alike), size))
-            priced = functools.reduce(np.minimum, (self._least_prices(t, part, way) for part in parts))
+            priced = self._of_any(t, alike, way) if kind == FSDP else self._sharded(t, alike, way)
             peaks.append(rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse))
         peak = functools.reduce(np.minimum, peaks)
         return np.where(peak > 0, np.floor(peak * (1 - ROUNDING)), np.inf)
 
-    def _least_prices(self, t: Table, policies: Policies, way: cases.Case) -> Floats:
+    def _sharded(self, t: Table, policies: Policies, way: cases.Case) -> Floats:
+        """Return the least bytes of each feature without FSDP: shards are those of one GPU, divided. What one GPU needs
+        is kept for all numbers of GPUs."""
+        one = self._alone
+        kept = one._kept("least", way, tuple(tuple(policy.items()) for policy in policies))
+        least = kept.prices(t, memory.COLUMNS, lambda new: one._of_any(new, policies, way), many=True)
+        return least / np.where(profiles.is_shard(self.model), self.gpus, 1)[:, np.newaxis]
+
+    @cached_property
+    def _alone(self) -> Cost:
+        """The same on one GPU."""
+        one = evolve(self, gpus=1, global_batch=1)
+        known = next((c for c in tuple(_ALONE) if c == one), None)  # another thread may add one meanwhile
+        if known is None:
+            _ALONE.appendleft(one)
+        return known or one
+
+    def _of_any(self, t: Table, policies: Policies, way: cases.Case) -> Floats:
         """Return the least bytes of each feature with any of some policies: (features, rows)."""
+        size = max(1, TOGETHER // max(1, t.rows))
+        parts = (policies[at : at + size] for at in range(0, len(policies), size))
+        return functools.reduce(np.minimum, (self._least_prices(t, part, way) for part in parts))
+
+    def _least_prices(self, t: Table, policies: Policies, way: cases.Case) -> Floats:
+        """Return `_of_any` of policies that are priced at once."""
         columns = {name: np.tile([policy[name] for policy in policies], t.rows) for name in policies[0]}
         of = t.times(len(policies))
         each = memory.matrix(self.model, self._prices(Table({**of.columns, **columns}, of.inverse), way), of.rows)
@@ -477,3 +499,7 @@ class Cost:
                 k, wire, mean, sharded, m, communication.overlapped(full, *self.overlap)
             ),
         }
+
+
+_ALONE = deque[Cost](maxlen=8)
+"""The costs on one GPU of the last runs."""

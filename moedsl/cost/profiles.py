@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from moedsl.cost.blocks import in_mtp, kinds, with_experts
 from moedsl.cost.parameters import built
@@ -35,6 +36,12 @@ def of_memory(model: Model) -> tuple[str, ...]:
         "one",
     )
     return (*held(model), *(f"{name}_shard" for name in held(model)), *alive)
+
+
+@lru_cache(maxsize=256)
+def is_shard(model: Model) -> NDArray[np.bool_]:
+    """Tell which features of memory are shards, of which a rank of twice the GPUs holds half as much."""
+    return np.array([name.endswith("_shard") for name in of_memory(model)])
 
 
 @lru_cache(maxsize=256)

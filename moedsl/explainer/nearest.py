@@ -142,4 +142,4 @@ def _ranked_by(p: Program, price: str, dropped: Iterable[str]) -> Program:
     dropped = {*dropped}
     rules = [r for r in p.rules if not (r.kind == "require" and p.rules.needs(r.reads) & dropped)]
     by_price = [evolve(r, expr=ast.List((ast.Name(price, r.span),), r.span)) if r.kind == "rank" else r for r in rules]
-    return evolve(p, rules=tuple(by_price))
+    return evolve(p, rules=p.rules.with_same_lets(by_price))

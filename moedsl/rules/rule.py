@@ -76,7 +76,7 @@ class Rule:
         """Its expression under its condition."""
         return self.expr if self.when is None else ast.Binary("=>", self.when, self.expr, self.span)
 
-    @property
+    @cached_property
     def is_std(self) -> bool:
         return self.id.startswith("std.")
 
@@ -158,6 +158,13 @@ class Rules(tuple[Rule, ...]):
     def _needs_of(self) -> dict[int, tuple[ast.Expr, frozenset[str]]]:
         """By the identity of the expression, which is kept so that no other takes its place."""
         return {}
+
+    def with_same_lets(self, rules: Iterable[Rule]) -> Rules:
+        """Other rules with the same lets, which share what is known of these lets and of each rule alone."""
+        others = Rules(rules)
+        shared = ("lets", "compiler", "let_needs", "kept", "_needs", "_needs_of")
+        vars(others).update({name: getattr(self, name) for name in shared})
+        return others
 
     def __reduce__(self) -> tuple[type[Rules], tuple[tuple[Rule, ...]]]:
         """Pickle the rules without their lookups."""

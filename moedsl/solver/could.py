@@ -12,7 +12,7 @@ import numpy as np
 from moedsl.classes.fields import frozen
 from moedsl.schema.operators import BINARY, FUNCTIONS, Column
 from moedsl.schema.symbols import ALIASES, COSTS, FLAG, NUMBER, SPARES
-from moedsl.solver.laws import SECONDS, TIME, Law
+from moedsl.solver.laws import SECONDS, TIME, Compiled, Law
 from moedsl.solver.problem import Problem
 from moedsl.solver.reads import closure
 from moedsl.solver.table import Mask, Table, as_mask
@@ -24,19 +24,33 @@ EITHER: Interval = (False, True)
 ANY: Interval = (-np.inf, np.inf)
 MONOTONE = ("min", "max", "ceil", "floor", "log2", "sqrt")
 """Functions that never fall when an argument grows."""
+_AT_LEAST_BEST = ("spare_memory", "spare_at_best")
+"""The spare memory of cases that need at least the peak of the best one."""
 
 
-def could_obey(problem: Problem, laws: Iterable[Law], table: Table, bounds: Mapping[str, Column]) -> Mask:
+def could_obey(
+    problem: Problem, laws: Iterable[Law], table: Table, bounds: Mapping[str, Column], required: Iterable[str] = ()
+) -> Mask:
     """The rows that could obey every law. A bound is the least peak or step time, or the most spare memory; no score is
-    less than the step time."""
-    prices = {name: (-np.inf, end) if name in SPARES else (end, np.inf) for name, end in bounds.items()}
-    if TIME in prices:
-        prices |= dict.fromkeys(SECONDS, prices[TIME])
+    less than the step time. Of the `required` cases no spare memory is negative."""
+    prices: dict[str, Interval] = dict.fromkeys(required, (0.0, np.inf))
+    shown = problem.program.hardware.shown if any(name in _AT_LEAST_BEST for name in prices) else np.inf
+    prices["peak_memory"] = bounds.get("peak_memory", 0.0), shown
+    for name in bounds.keys() & SPARES.keys():
+        prices[name] = prices.get(name, ANY)[0], bounds[name]
+    if TIME in bounds:
+        prices |= dict.fromkeys((TIME, *SECONDS), (bounds[TIME], np.inf))
     of, keep = _Bounds(problem, table, prices).of, np.ones(table.rows, dtype=bool)
     with np.errstate(all="ignore"):
         for law in laws:
             keep &= as_mask((of(law.expr) or EITHER)[1], table.rows)
     return keep
+
+
+def required(c: Compiled) -> list[str]:
+    """The cases whose spare memory a law does not let be negative, whatever the layout: it is in whole bytes."""
+    read = [(name, law) for law in c.laws for name in law.needs & SPARES.keys() if law.needs <= SPARES.keys()]
+    return [name for name, law in read if not could_obey(c.problem, [law], c.empty(), {name: -1.0}).any()]
 
 
 @frozen

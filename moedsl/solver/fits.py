@@ -46,8 +46,8 @@ def could_fit(c: Chosen) -> bool:
 
 def fast_enough(problem: Problem, seconds: float) -> bool:
     """Whether a step of so many seconds obeys the limits of its time."""
-    limits = time_limits(problem, {"has_layout": lambda pp, vpp: make_cost(problem).has_layout(pp, vpp)})
-    return bool(could_obey(problem, limits, Table({}, problem.codes, {}), {TIME: seconds}).all())
+    limits, table = time_limits(problem, {"has_layout": lambda pp, vpp: make_cost(problem).has_layout(pp, vpp)})
+    return bool(could_obey(problem, limits, table, {TIME: seconds}).all())
 
 
 class _Any(Search):

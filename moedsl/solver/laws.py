@@ -18,6 +18,7 @@ from moedsl.rules.vectorizer import LARGEST, Evaluate, names
 from moedsl.schema.operators import Column
 from moedsl.schema.symbols import COSTS, MEMORY, SPARES
 from moedsl.solver.problem import Problem
+from moedsl.solver.reads import closure
 from moedsl.solver.table import Mask, Row, Table, as_mask
 from moedsl.syntax import ast
 
@@ -153,18 +154,20 @@ def compile_problem(problem: Problem, functions: Mapping[str, Callable[..., Colu
 def _laws(problem: Problem, lets: Mapping[str, Evaluate]) -> tuple[tuple[Law, ...], ...]:
     """The laws, the advice, the wishes, and the keys of the rank."""
     p = problem.program
-    make = _Maker(p.rules, Table({}, problem.codes, lets))
+    make = _Maker(p.rules, Table({}, problem.codes, lets), p.pipeline_layout)
     requires = [r for r in p.of("require") if r.id not in p.allows]
     prefers = [r for r in p.of("prefer") if r.id not in p.allows]
     advice, wishes = (make.laws([r for r in prefers if r.wish == wish]) for wish in (False, True))
     return make.laws(requires), advice, wishes, make.keys(p.of("rank"))
 
 
-def time_limits(problem: Problem, functions: Mapping[str, Callable[..., Column]]) -> list[Law]:
-    """The laws of `compile_problem` that read the step time; the domains need not be known."""
+def time_limits(problem: Problem, functions: Mapping[str, Callable[..., Column]]) -> tuple[list[Law], Table]:
+    """The laws of `compile_problem` that read the step time, and a table without an axis; the domains need not be
+    known."""
     p = problem.program
+    table = Table({}, problem.codes, _lets(p, functions))
     limits = [r for r in p.of("require") if r.id not in p.allows and p.rules.needs(r.reads) & SECONDS]
-    return [*_Maker(p.rules, Table({}, problem.codes, _lets(p, functions))).laws(limits)]
+    return [*_Maker(p.rules, table, p.pipeline_layout).laws(limits)], table
 
 
 def _lets(p: Program, functions: Mapping[str, Callable[..., Column]]) -> dict[str, Evaluate]:
@@ -196,6 +199,8 @@ def _always(value: Any) -> Evaluate:
 class _Maker:
     rules: Rules
     fixed: Table
+    layout: str | None
+    """The pinned pipeline layout."""
 
     def laws(self, rules: list[Rule]) -> tuple[Law, ...]:
         return tuple(law for r in rules if (law := self._law(r)) is not None)
@@ -204,7 +209,7 @@ class _Maker:
         expr = r.expr
         if r.when is not None:
             when_needs = self.rules.needs(r.when_reads)
-            if not when_needs and not self._holds(r.when):
+            if not when_needs and not self._holds(r, r.when):
                 return None
             expr = r.guarded if when_needs else expr
         kept, key = self.rules.kept, (id(r), id(expr))
@@ -212,14 +217,22 @@ class _Maker:
             kept[key] = Law(r, expr, self.rules.needs(r.reads), self.rules.compiler.compile(expr))
         return kept[key]
 
-    def _holds(self, when: ast.Expr) -> bool:
-        """Whether a condition that reads no axis holds."""
-        return bool(np.asarray(self.rules.compiler.compile(when)(self.fixed)).all())
+    def _holds(self, r: Rule, when: ast.Expr) -> bool:
+        """Whether the condition of a rule, which reads no axis, holds: evaluated once for the facts that it reads."""
+        key = id(r), id(when)
+        if key not in self.rules.kept:
+            read = closure(r.when_reads, self.rules.by_kind.get("let", ())) & self.fixed.keys()
+            self.rules.kept[key] = r, sorted({*read, "model"} - self.rules.let_needs.keys()), {}
+        _, read, known = self.rules.kept[key]
+        facts = (self.layout, *(self.fixed[name] for name in read))
+        if facts not in known:
+            known[facts] = bool(np.asarray(self.rules.compiler.compile(when)(self.fixed)).all())
+        return known[facts]
 
     def keys(self, ranks: tuple[Rule, ...]) -> tuple[Law, ...]:
         """The keys of the first rank whose condition holds, one law each."""
         for r in sorted(ranks, key=lambda r: r.id.startswith("std.")):
-            if r.when is None or self._holds(r.when):
+            if r.when is None or self._holds(r, r.when):
                 items = r.expr.items if isinstance(r.expr, ast.List) else (r.expr,)
                 return tuple(Law(r, i, self.rules.needs(names(i)), self.rules.compiler.compile(i)) for i in items)
         return ()

@@ -6,7 +6,7 @@ axes. The laws are compiled once; a subset only selects laws and widens domains.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from attrs import evolve
@@ -59,11 +59,12 @@ def satisfiable(c: Compiled, domains: Domains, laws: Sequence[Law]) -> bool:
     single = {a: int(d[0]) for a, d in domains.items() if len(d) == 1}
     table = Table({}, {**c.problem.codes, **single}, c.lets)
     opened = [(law, law.needs - single.keys()) for law in laws]
-    return all(
-        _some(table, domains, sorted(open_, key=_ORDER.index), group)
-        for part in ([(law, needs) for law, needs in opened if needs.isdisjoint(MESH)], opened)
-        for open_, group in _groups(part)
-    )
+    alone = [(law, needs) for law, needs in opened if needs.isdisjoint(MESH)]
+
+    def some(groups: Iterable[Group]) -> bool:
+        return all(_some(table, domains, sorted(open_, key=_ORDER.index), group) for open_, group in groups)
+
+    return some(_groups(alone)) and some(g for g in _groups(opened) if not g[0].isdisjoint(MESH))
 
 
 _ORDER = (*sorted(MESH, key=lambda a: BY_NAME[a].mesh == "experts"), *HELD, *MOVED)
@@ -72,11 +73,13 @@ _ORDER = (*sorted(MESH, key=lambda a: BY_NAME[a].mesh == "experts"), *HELD, *MOV
 
 Open = tuple[Law, frozenset[str]]
 """A law, and the axes with several values that it reads."""
+Group = tuple[frozenset[str], list[Open]]
+"""Laws that share open axes, and those axes."""
 
 
-def _groups(laws: Sequence[Open]) -> list[tuple[frozenset[str], list[Open]]]:
+def _groups(laws: Sequence[Open]) -> list[Group]:
     """Group laws that share open axes."""
-    out: list[tuple[frozenset[str], list[Open]]] = []
+    out: list[Group] = []
     for law in laws:
         joined = [g for g in out if g[0] & law[1]]
         out = [g for g in out if not g[0] & law[1]]

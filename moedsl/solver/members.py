@@ -81,7 +81,8 @@ def without(p: Program, dropped: Sequence[Member]) -> Program:
     """Remove some members from a program."""
     pins = {a: pin for a, pin in p.pins.items() if a not in {m.key for m in dropped if m.kind == "pin"}}
     ids = {m.rule.id for m in dropped if m.rule is not None}
-    rules = [r for r in p.rules if r.id not in ids or r.kind not in ("require", "candidates")] if ids else p.rules
+    kept = (r for r in p.rules if r.id not in ids or r.kind not in ("require", "candidates"))
+    rules = p.rules.with_same_lets(kept) if ids else p.rules
     precision = "" if any(m.kind == "pin" and m.key == "precision" for m in dropped) else p.precision
     return evolve(p, pins=pins, rules=rules, precision=precision)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from moedsl.schema.symbols import SPARES
 from moedsl.solver.bounds import SLACK, Policies, Prices
-from moedsl.solver.could import could_obey
+from moedsl.solver.could import could_obey, required
 from moedsl.solver.frugal import by_meshes, of_weights
 from moedsl.solver.laws import TIME, Compiled, Law
 from moedsl.solver.order import growing
@@ -23,13 +23,13 @@ def weights(c: Compiled, prices: Prices, policies: Policies) -> tuple[Table, Mas
     caps = [law for law in c.laws if law.bounded - {TIME}]
     if not caps:
         return c.empty(), np.ones(1, dtype=bool)
-    table, shown = weights_table(c), c.problem.program.hardware.shown
+    table, shown, fitting = weights_table(c), c.problem.program.hardware.shown, required(c)
     kept = np.zeros(table.rows, dtype=bool)
     for may, group in by_meshes(c, table, of_weights(policies)):
         for some in group:
             held = prices.held(table.assume(**some))
             bounds = {"peak_memory": held, **dict.fromkeys(SPARES, shown - held)}
-            kept |= may & could_obey(c.problem, caps, table, bounds)
+            kept |= may & could_obey(c.problem, caps, table, bounds, fitting)
     return table, kept
 
 

@@ -25,7 +25,7 @@ from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.schema.symbols import COSTS, MEMORY, SPARES
 from moedsl.solver import screen
 from moedsl.solver.bounds import SLACK, Policies, Prices, extremes, graph_strength, least_seconds
-from moedsl.solver.could import could_obey
+from moedsl.solver.could import could_obey, required
 from moedsl.solver.frugal import by_meshes, frugal, frugal_moves
 from moedsl.solver.laws import SECONDS, TIME, Compiled, Law, memory_of, obeyed, obeying
 from moedsl.solver.order import FIRST_BLOCK, GROWTH, GUESSED, LARGEST_CHUNK, in_turns, most_divided_first, share_of
@@ -361,14 +361,16 @@ class Search:
         limits.go_on()
         bounded = {name for law in self.c.laws for name in law.bounded}
         stated = {name for law in self.c.laws if not law.rule.is_std for name in law.bounded} - {TIME}
-        known = {TIME} if LEAST_TIME in table.axes else set[str]()
+        joint = any({TIME} < law.bounded for law in self.c.laws)  # then the seconds are a part of each other bound
+        known = {TIME} if joint or LEAST_TIME in table.axes else set[str]()
         for name in sorted(bounded, key=lambda name: (name not in known, name not in stated, name)):
             caps = [law for law in self.c.laws if name in law.bounded]
             if not table.rows:
                 break
             if name == TIME:
-                least = self._least_times if HELD[0] in table.axes else self._least_time
-                table = table.take(self._could_obey(caps, table, TIME, least(table) * (1 - SLACK)))
+                seconds = (self._least_times if HELD[0] in table.axes else self._least_time)(table)
+                table = table.with_columns(**{LEAST_TIME: seconds}) if joint else table
+                table = table.take(self._could_obey(caps, table, TIME, seconds * (1 - SLACK)))
             else:
                 table = table.take(self._within_caps(caps, name, table, policies))
         return table.with_columns(**{n: self._most_frugal(n, table, policies) for n in prices})
@@ -391,8 +393,14 @@ class Search:
         return kept
 
     def _could_obey(self, laws: Iterable[Law], table: Table, price: str, bound: NDArray[np.floating[Any]]) -> Mask:
-        """A mask of the rows that could obey some laws, by a bound of one price."""
-        return could_obey(self.c.problem, laws, table, {price: bound})
+        """A mask of the rows that could obey some laws, by a bound of one price, and the least seconds if known."""
+        known = {TIME: table.axes[LEAST_TIME] * (1 - SLACK)} if LEAST_TIME in table.axes else {}
+        return could_obey(self.c.problem, laws, table, {**known, price: bound}, self._required)
+
+    @cached_property
+    def _required(self) -> list[str]:
+        """The cases in which a layout must fit."""
+        return required(self.c)
 
     def _most_frugal(self, price: str, table: Table, policies: Policies) -> Floats:
         """The least peak, or the most spare memory, of each row with any of some policies that it may have."""

@@ -32,6 +32,7 @@ EXTRAS = [
     "require full not in recompute or pp > 1", "require offload == none or tp > 1", "require moe_router not in cuda_graph or tp == 1", "require not ep_overlap or ep > 2",
     "require dispatcher == alltoall or full in recompute and tp > 1", "prefer offload == none and full in recompute and pp > 1",
     "require 60 > step_time", "require step_time < 60 and tp > 1", "require score * 2 < 90", "require peak_memory < 70 GB or full in recompute", "require step_time * dp < 200",
+    "require step_time < 30 or peak_memory < 40 GB", "require step_time + peak_memory / 1 GB < 90", "require spare_memory > 20 GB or step_time < 25 and tp > 1", "require peak_memory > 60 GB", "require spare_memory < 10 GB", "require step_time > 40 and spare_at_best < 15 GB",
     "require full in recompute => step_time < 40 and spare_memory > 5 GB", "prefer step_time + peak_memory / 1 GB < 100", f"rules mine {{ let long = step_time > 50\n require m: not long or moe_act in recompute {WHY} }}",
     f"rules mine {{ candidates moments = [fp32, bf16] {WHY}\n require m: moments == fp32 or tp > 1 {WHY} }}",
     f"rules mine {{ candidates grad_reduce = [fp32, bf16] {WHY}\n candidates sharding = [optimizer, fsdp] {WHY}\n require m: grad_reduce == fp32 and sharding == fsdp or cp > 1 {WHY} }}",

@@ -20,15 +20,16 @@ from moedsl.rules.types import Inference
 from moedsl.schema.axes import HELD, MESH
 from moedsl.schema.symbols import COSTS, FLAG, SPARES
 from moedsl.solver.could import could_obey
+from moedsl.solver.fits import fast_enough
 from moedsl.solver.laws import Compiled, Law, compile_problem
-from moedsl.solver.problem import lower
+from moedsl.solver.problem import facts, lower
 from moedsl.solver.search import Solution
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Table
 from moedsl.syntax import ast
 from moedsl.syntax.printer import print_expr
 from tests.helpers import rotation
-from tests.helpers.small_programs import WHY, program
+from tests.helpers.small_programs import WHY, WIDE, program
 from tests.rules.test_evaluators import FIRST, SCOPE, TABLE, expression, name
 
 PRICED = evolve(FIRST, numbers=FIRST.numbers | st.sampled_from([*COSTS]).map(name)).next()
@@ -140,29 +141,73 @@ LIMITS = [
 ]
 
 
-@pytest.mark.parametrize("limit", LIMITS)
-def test_what_cannot_be_is_refused_by_bounds(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a price for each layout: the space has millions of them."""
-    priced = list[int]()
+@pytest.fixture
+def priced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of each call that prices some."""
+    rows = list[int]()
 
     def counted(price: str) -> Callable[..., Any]:
         whole = getattr(Cost, price)
 
         def of(*args: Any, **more: Any) -> Any:
             found = whole(*args, **more)
-            priced.append(found.shape[-1])
+            rows.append(found.shape[-1])
             return found
 
         return of
 
     for price in ("time", "memory", "spare"):
         monkeypatch.setattr(Cost, price, counted(price))
+    return rows
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_what_cannot_be_is_refused_by_bounds(limit: str, priced: list[int]) -> None:
+    """Without a price for each layout: the space has millions of them."""
     text = f"qwen3_30b_a3b; h100 x 16; throughput first; require {limit}"
     (found,) = [
         d for d in compile_source(Source("run.moe", text), "solve", asks="diagnostics").diagnostics if d.is_error
     ]
     assert found.id == ("solve.too_slow" if "time" in limit or "score" in limit else "solve.does_not_fit")
     assert sum(priced) < 40_000
+
+
+JOINT = [
+    ("step_time < 0.01 or peak_memory < 1 GB", "high"),
+    ("step_time * peak_memory < 1 GB", "low"),
+    ("peak_memory > 300 GB", "high"),
+    ("peak_memory > 300 GB", "best"),
+    ("spare_memory < 0 and tp > 1", "high"),
+    ("spare_at_low < -1 GB", "low"),
+]
+
+
+@pytest.mark.parametrize(("limit", "case"), JOINT)
+def test_bounds_that_refuse_nothing_alone_refuse_each_mesh_together(limit: str, case: str, priced: list[int]) -> None:
+    """Bounds of the time and of memory, or the memory that a layout must have to spare."""
+    c = solve(program(f"qwen3_30b_a3b; h100 x 16; throughput first; require {limit}"), 16, must_fit=case)
+    assert c.solution.legal and not c.solution.rows
+    assert sum(priced) < 20_000
+
+
+@pytest.mark.parametrize("text", rotation.some("peak and spare memory", WIDE, 2))
+def test_what_a_layout_has_to_spare_bounds_its_peak(text: str) -> None:
+    """At the best estimate and at the high end; the low end needs less than the peak."""
+    p = program(text)
+    c = solve(p, p.gpus or 8, keep=0)
+    pick = np.random.default_rng(3)
+    some = c.search.legal.take(pick.permutation(c.search.legal.rows)[:200])
+    rows = some.times(c.search.policies.take(pick.permutation(c.search.policies.rows)[:50]).axes)
+    peak = c.cost.memory(rows)
+    for case in ("high", "best"):
+        assert np.all(peak <= p.hardware.shown - c.cost.spare(rows, case))
+
+
+def test_a_limit_may_be_a_let() -> None:
+    """It is bounded without an axis, before the layouts on more GPUs are known."""
+    mine = f"rules mine {{ let most = 2 / 100\n require x: step_time < most {WHY} }}"
+    p = program(f"qwen3_30b_a3b; h100 x 16; throughput first\n{mine}")
+    assert fast_enough(facts(p, 16), 0.01) and not fast_enough(facts(p, 16), 0.03)
 
 
 WISHES = [
