@@ -236,9 +236,10 @@ def pairs(values: Mapping[str, object]) -> str:
 
 
 def json_value(value: Any) -> Any:
-    """Convert a value to JSON: a set to a list in the order of `MEMBERS`, a whole float to an integer."""
+    """Convert a value to JSON: a set to a list in the order of `MEMBERS`, then of the alphabet, a whole float to an
+    integer."""
     if isinstance(value, frozenset):
-        return sorted(value, key=lambda w: MEMBERS.index(w) if w in MEMBERS else len(MEMBERS))
+        return sorted(value, key=lambda w: (MEMBERS.index(w) if w in MEMBERS else len(MEMBERS), w))
     if isinstance(value, tuple):
         return [json_value(x) for x in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
