@@ -198,9 +198,9 @@ def _evenly(model: Model, pp: int, chunks: int) -> list[int]:
     """Return the transformer layers by chunk: the lightest possible heaviest chunk, then stages as even as possible."""
     tail, tops = _tops(model)
     least = tail + (not may_be_empty(model))
-    top, beside = next((t, n) for t, n in tops if t >= least and int(t) * (chunks - 1) + n >= model.layers)
+    top, last = next((t, n) for t, n in tops if t >= least and int(t) * (chunks - 1) + n >= model.layers)
     most = -(-model.layers // max(chunks - chunks // pp, 1)) + 1  # more of them would only be given away again
-    counts = [min(int(top), most)] * (chunks - 1) + [min(beside, most if pp > 1 else model.layers)]
+    counts = [min(int(top), most)] * (chunks - 1) + [min(last, most if pp > 1 else model.layers)]
     load = [sum(counts[s::pp]) + (tail if s == pp - 1 else 0.0) for s in range(pp)]
     full = len(counts) - may_be_empty(model)
     stages = [_fullest(counts, load[s], s, pp, full) for s in range(pp)]
@@ -215,8 +215,8 @@ def _evenly(model: Model, pp: int, chunks: int) -> list[int]:
 
 @lru_cache(maxsize=256)
 def _tops(model: Model) -> tuple[float, tuple[tuple[float, int], ...]]:
-    """Return the weight of what ends the last chunk, and each weight that a chunk may have, with the layers beside that
-    end."""
+    """Return the weight of what ends the last chunk, and each weight that a chunk may have, with the layers of a last
+    chunk of that weight."""
     mtp, loss = weights(model)
     tail = loss + mtp * model.mtp_layers
     tops = sorted({float(n) for n in range(1, model.layers + 1)} | {n + tail for n in range(model.layers + 1)})
