@@ -92,13 +92,11 @@ def compared(files: Sequence[Path]) -> list[Compared]:
 
 
 def hardware(device: str) -> Hardware:
-    """Return the facts of the GPU with this name of torch.cuda; the longest that it begins with: an H200 is no H20."""
-    library = load_stdlib()
-    known = [found for found, _ in map(library.gpu, library.hardware) if found is not None]
-    alike = [hw for hw in known if hw.device and device.startswith(hw.device)]
-    if not alike:
+    """Return the facts of the GPU with this name of torch.cuda."""
+    found = load_stdlib().gpu_called(device)
+    if found is None:
         raise SystemExit(f"no hardware of the standard library has the device {device!r}")
-    return max(alike, key=lambda hw: len(hw.device))
+    return found
 
 
 def estimated(line: Mapping[str, Any], hw: Hardware) -> float:

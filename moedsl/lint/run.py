@@ -21,7 +21,6 @@ from moedsl.support import limits
 from moedsl.verify import case as cases
 from moedsl.verify.case import Case
 from moedsl.verify.devices import choices
-from moedsl.verify.gpu import Device
 from moedsl.verify.report import Report, failed
 from moedsl.verify.resolve import Resolved
 
@@ -121,14 +120,7 @@ def from_bridge(c: Case, resolved: Resolved, hardware: Hardware, library: Librar
 
 def machine(c: Case, library: Library) -> Hardware | None:
     """The stdlib's facts of a case's GPU, by its device name."""
-    return _facts(c.device, library)
-
-
-def _facts(device: Device, library: Library) -> Hardware | None:
-    """Find the facts with the longest device name that starts the GPU's: drivers append the board."""
-    known = (library.gpu(name)[0] for name in library.hardware)
-    named = [f for f in known if f is not None and f.device and device.name.startswith(f.device)]
-    return max(named, key=lambda f: len(f.device), default=None)
+    return library.gpu_called(c.device.name)
 
 
 def _failed(file: str, id: str, message: str, help: str | tuple[str, ...] = (), *labels: Label) -> Lint:

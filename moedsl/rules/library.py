@@ -110,6 +110,13 @@ class Library:
         """The facts of a declared hardware."""
         return self.once("hardware", name, lambda: declarations.hardware(self.hardware[name], self.constants))
 
+    def gpu_called(self, device: str) -> Hardware | None:
+        """The facts with the longest device name that starts this name of torch.cuda: drivers append the board, and an
+        H200 is no H20."""
+        known = (self.gpu(name)[0] for name in self.hardware)
+        named = [f for f in known if f is not None and f.device and device.startswith(f.device)]
+        return max(named, key=lambda f: len(f.device), default=None)
+
     def constants(self, arch: str) -> tuple[Constants | None, list[Diagnostic]]:
         """The constants that the estimates use for an architecture."""
         if arch in self.constants_known and not self.replaced.keys() & {calibrations.EVERY, arch}:
