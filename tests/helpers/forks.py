@@ -3,6 +3,7 @@ seconds of imports."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import runpy
 import subprocess
@@ -49,7 +50,7 @@ _FLAGS = ("-P", "-u")
 
 def end(words: Sequence[str], cwd: str, environment: Mapping[str, str]) -> NoReturn:
     """Run the words as Python runs its arguments, `-c CODE`, `-m MODULE` or FILE, and end this process, without what it
-    would do at its exit: it is a copy of another."""
+    would do at its exit: it is a copy of another. Processes of multiprocessing end with it."""
     status = 1
     try:
         status = _script(words, cwd, environment)
@@ -58,6 +59,9 @@ def end(words: Sequence[str], cwd: str, environment: Mapping[str, str]) -> NoRet
     with suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
+    for child in multiprocessing.active_children():
+        if child._parent_pid == os.getpid():  # type: ignore[attr-defined]  # else it is a child of what this is a copy of
+            child.kill()
     os._exit(status)
 
 
