@@ -9,7 +9,7 @@ from moedsl.classes.fields import field, frozen
 from moedsl.diagnostics.model import Diagnostic, Instead, error, suggest
 from moedsl.diagnostics.source import Span
 from moedsl.schema.operators import BINARY, FUNCTIONS, MEMBER, SAME, SET, UNARY, VERSION
-from moedsl.schema.symbols import ALIASES, FLAG, LIST, NUMBER, TEXT, WORD_ELSEWHERE, Type
+from moedsl.schema.symbols import ALIASES, COSTS, FLAG, LIST, NUMBER, TEXT, WORD_ELSEWHERE, Type
 from moedsl.schema.versions import is_version
 from moedsl.syntax import ast
 
@@ -18,6 +18,7 @@ WORD = Type("word")
 """A bare word whose meaning depends on the other side."""
 UNTYPED = (WORD, LIST)
 """Expressions that have a type only together with a typed one."""
+_OPERATORS = {**BINARY, **UNARY}
 LARGEST = 2**53
 """The largest number that may be written: the two evaluators agree up to it."""
 
@@ -142,6 +143,9 @@ class Inference:
         if a in UNTYPED and b in UNTYPED:
             self._meaningless(e.left)
             self._meaningless(e.right)
+        if price := _price(e.left) or _price(e.right):
+            text = f"`{price}` is an estimate: whether a layout has exactly this number says nothing"
+            self._complain("check.exact_price", text, e.span, f"write a limit: `{price} <= NUMBER`")
 
     def _pair(self, left: ast.Expr, a: Type | None, right: ast.Expr, b: Type | None) -> None:
         """Check two expressions of one type; a word or a list gets the type of the other side."""
@@ -223,6 +227,15 @@ class Inference:
             return NUMBER
         self._complain("check.size", f"`{e.text}` is more than 2**53, where whole numbers stop being exact", e.span)
         return None
+
+
+def _price(e: ast.Expr) -> str:
+    """The first price in an expression that is exact only if the price is: in sums and products, not in a function."""
+    if isinstance(e, ast.Name):
+        return e.id if ALIASES.get(e.id, e.id) in COSTS else ""
+    if isinstance(e, ast.Unary | ast.Binary):
+        return next(filter(None, map(_price, ast.operands(e))), "") if _OPERATORS[e.op].result == NUMBER else ""
+    return ""
 
 
 def _said(t: Type) -> str:

@@ -78,6 +78,8 @@ ONE = [
     ("check.unknown_word", GPU.replace("bf16=1000", "bf16=1000 fp7=2") + RUN.replace("gb200", "mine"), "fp7"),
     ("check.no_model", "gb200 x 8", "gb200 x 8"),
     ("check.no_hardware", "qwen3_30b_a3b", "qwen3_30b_a3b"),
+    ("check.exact_price", RUN + "require step_time == 3", "step_time == 3"),
+    ("check.exact_price", RUN + "prefer tp > 1 or 2 * peak_memory != 5 GB", "2 * peak_memory != 5 GB"),
     ("check.not_a_condition", RUN + "require tp + 1", "tp + 1"),
     ("check.not_a_condition", RUN + "rules a when tp { let x = 1 }", "tp"),
     ("check.not_a_set", RUN + "require moe in tp", "tp"),
