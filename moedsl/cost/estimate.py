@@ -86,8 +86,6 @@ class Cost:
     """`moe_expert_rank_capacity_factor` of a captured iteration."""
     span: float = 0
     """Tokens of the packed sample that a token attends to, in the mean; 0 is the whole sequence."""
-    gathers: bool = True
-    """Whether `held` counts what FSDP gathers; without it, no mesh holds more on more GPUs."""
 
     @property
     def covers(self) -> dict[str, str]:
@@ -128,7 +126,7 @@ class Cost:
         n, levels = rows.length(full), rows.Levels.of(full, (*at_step.COLUMNS, "pp", "vpp"))
         pipes, t = levels.kinds(("pp", "vpp"), n), levels.table(at_step.COLUMNS, n)
         at = evolve(self.uncertain.least, accumulates=self.accumulates)
-        held = memory.always_held(self.model, self.hardware, t, self.gpus, self._trained, at, self.gathers)
+        held = memory.always_held(self.model, self.hardware, t, self.gpus, self._trained, at)
         priced = memory.matrix(self.model, held, t.rows)
         most = rows.largest(pipes.rows, lambda i: self._heaviest(pipes, i), pipes.inverse, priced, t.inverse)
         return np.floor(most * (1 - ROUNDING))

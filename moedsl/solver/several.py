@@ -1,4 +1,4 @@
-"""Rule out several numbers of GPUs at once: their problems become one, whose space has the meshes of all of them."""
+"""Bound the step on several numbers of GPUs at once: their problems become one, whose space has the meshes of all."""
 
 from __future__ import annotations
 
@@ -25,15 +25,6 @@ from moedsl.solver.top_k import Floats
 DIFFER = frozenset({"gpus", "global_batch"})
 """The facts that may differ between the problems."""
 MICROBATCHES = "num_microbatches"
-
-
-def none_holds(problems: Sequence[Problem]) -> bool:
-    """Whether on no number of GPUs a rank can hold its weights, gradients and optimizer state; true is certain.
-
-    With more GPUs a rank of the same mesh holds no more of them, but for what FSDP gathers.
-    """
-    joined = _joined(problems)
-    return joined is not None and not joined.could_hold
 
 
 def least_seconds(problems: Sequence[Problem]) -> list[float]:
@@ -82,14 +73,14 @@ def _with_few_microbatches(c: Compiled, pipes: Table) -> Mask:
 
 def _joined(problems: Sequence[Problem]) -> Search | None:
     """A space with the meshes of every problem, in which each law is that of any of them; None if more differs. It
-    has the most GPUs and the smallest batch, with which a mesh holds least and has the fewest microbatches."""
+    has the most GPUs and the smallest batch, with which a mesh has the fewest microbatches."""
     most = max(problems, key=lambda x: x.gpus)
     p, differ = most.program, {n for n, v in most.codes.items() if any(x.codes[n] != v for x in problems)} | {"gpus"}
     kernels = (r for name in KERNELS for r in p.named("derive", name))
     if not differ <= DIFFER or any(reads(p, r) & differ for r in kernels):
         return None
     domains = {n: different(np.concatenate([x.domains[n] for x in problems])) for n in most.domains}
-    cost = evolve(make_cost(most), global_batch=min(x.global_batch for x in problems), gathers=False)
+    cost = evolve(make_cost(most), global_batch=min(x.global_batch for x in problems))
     c = compile_problem(evolve(most, domains=domains), {"has_layout": cost.has_layout})
     facts = [{n: x.codes[n] for n in DIFFER} for x in problems]
     laws = (_of_any(w, facts) if reads(p, w.rule) & differ else w for w in c.laws if not _on_one(p, w) & differ)

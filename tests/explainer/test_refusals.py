@@ -13,7 +13,7 @@ from moedsl.diagnostics.source import Source
 from moedsl.explainer import more_gpus
 from moedsl.explainer.more_gpus import GAIN
 from moedsl.schema.gpu_counts import counts
-from moedsl.solver.fits import fast_enough
+from moedsl.solver.fits import fast_enough, layouts
 from moedsl.solver.legal import legal_on
 from moedsl.solver.problem import facts
 from moedsl.solver.search import LEAST_TIME, Search
@@ -175,27 +175,62 @@ def test_memory_that_a_refusal_bounds(text: str, most: int, monkeypatch: pytest.
     assert rows < most, f"{rows:,}"
 
 
+OCTAVES = round(math.log2(more_gpus.MOST_TIMES))
 ONE_BY_ONE = [
-    ("kimi_k25; a800 x 2520; throughput first; seq 128; batch 512; require spare_memory > 100 GiB", 0),
-    (BOUNDED[0][0], 5),
+    ("kimi_k25; a800 x 2520; throughput first; seq 128; batch 512; require spare_memory > 100 GiB", OCTAVES),
+    (BOUNDED[0][0], OCTAVES + 8),
+    (
+        "qwen3_vl_235b_a22b; gb200 x 8; throughput first; require step_time < 0.5 or peak_memory < 2 GB; pin recompute=full",
+        OCTAVES + 8,
+    ),
 ]
+"""The second fits in the last octave, and the third on another number without its limit."""
 TOO_SLOW = "qwen3_30b_a3b; h800 x 1000; throughput first; seq 64k; batch 1024; precision auto; require step_time < 0.2"
 
 
-@pytest.mark.parametrize(("text", "most"), [(TOO_SLOW, 0), *rotation.some("one by one", ONE_BY_ONE, 1)])
-def test_numbers_of_gpus_that_a_refusal_solves_one_by_one(
-    text: str, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those on which no GPU can be fast enough, or no rank can hold its weights, are refused together."""
-    solved, solve_ = [], more_gpus.solve
+def solved_one_by_one(text: str, patch: pytest.MonkeyPatch) -> set[int]:
+    solved, solve_ = set[int](), more_gpus.solve
 
     def counted(p: Any, gpus: int, **more: Any) -> Any:
-        solved.append(gpus)
+        solved.add(gpus)
         return solve_(p, gpus, **more)
 
-    monkeypatch.setattr(more_gpus, "solve", counted)
+    patch.setattr(more_gpus, "solve", counted)
     assert compile_source(Source("run.moe", text), "solve").failed
-    assert len(solved) <= most, solved
+    return solved
+
+
+def test_numbers_of_gpus_that_cannot_be_fast_enough_are_refused_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not solved_one_by_one(TOO_SLOW, monkeypatch)
+
+
+@pytest.mark.parametrize(("text", "most"), rotation.some("one by one", ONE_BY_ONE, 1))
+def test_one_number_of_gpus_speaks_for_its_octave(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other numbers of an octave, eight at most, are tried only where a layout fits on that one."""
+    assert len(solved_one_by_one(text, monkeypatch)) <= most
+
+
+NEXT = [
+    "qwen3_235b_a22b; h100 x 16; seq 16k; fit first",
+    "deepseek_v3; h100 x 64; seq 4k; throughput first",
+    "qwen3_30b_a3b; h100 x 8; throughput first; require step_time < 2",
+    "kimi_k2; gb200 x 16; fit first",
+    "gpt_oss_120b; h200 x 8; seq 32k; throughput first; require spare_memory > 60 GB",
+    "moonlight_16b; h100 x 8; seq 128k; throughput first; pin pp=5",
+    "glm45_355b; b200 x 24; throughput first; batch 4096; require step_time < 8",
+]
+
+
+@pytest.mark.parametrize("text", rotation.some("next number", NEXT, 2))
+def test_the_next_number_of_gpus_is_that_of_a_look_at_each(text: str) -> None:
+    p = program(text)
+    assert p.gpus
+    c = solve(p, p.gpus, keep=0)
+    assert not layouts(c)
+    found = more_gpus.next_that_fits(c)
+    numbers = (n for n in counts(p.hardware, above=p.gpus) if n <= more_gpus.MOST_TIMES * p.gpus)
+    first = next((n for n in numbers if layouts(solve(p, n, keep=0))), None)
+    assert (found and found.problem.gpus) == first
 
 
 @pytest.mark.parametrize(
