@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
@@ -58,6 +60,24 @@ def ends(axis: axes.Axis, end: str, domain: NDArray[np.int64]) -> list[int]:
     if end == "low":
         return [axis.off if axis.kind == "set" else int(domain.min())]
     return [int(domain.max())] if end == "high" else [int(v) for v in domain]
+
+
+def slowest(domains: Domains, names: Sequence[str]) -> Iterator[dict[str, int]]:
+    """Combinations of policies, one of which no layout is slower than: the other end of each axis with an end that is
+    never slower; of sets, nothing captured or a whole iteration, and all that is recomputed or copied at once."""
+    chosen = {n: _slow(axes.BY_NAME[n], domains[n].tolist()) for n in names}
+    return (dict(zip(chosen, values, strict=True)) for values in itertools.product(*chosen.values()))
+
+
+def _slow(axis: axes.Axis, domain: list[int]) -> list[int]:
+    if axis.name == "cuda_graph":
+        return [0, *(mask for mask in domain if graph_strength(mask)[0])]
+    if axis.kind == "set":
+        whole = axis.encode("full") if "full" in axis.words else 0
+        return [functools.reduce(operator.or_, (mask for mask in domain if mask != whole), 0), *({whole} & {*domain})]
+    if axis.least_time and len(domain) == 2:
+        return [min(domain) if axis.least_time == "high" else max(domain)]
+    return domain
 
 
 def graph_strength(mask: int) -> tuple[bool, int]:

@@ -29,17 +29,22 @@ _AT_LEAST_BEST = ("spare_memory", "spare_at_best")
 
 
 def could_obey(
-    problem: Problem, laws: Iterable[Law], table: Table, bounds: Mapping[str, Column], required: Iterable[str] = ()
+    problem: Problem,
+    laws: Iterable[Law],
+    table: Table,
+    bounds: Mapping[str, Column],
+    required: Iterable[str] = (),
+    most: Column = np.inf,
 ) -> Mask:
     """The rows that could obey every law. A bound is the least peak or step time, or the most spare memory; no score is
-    less than the step time. Of the `required` cases no spare memory is negative."""
+    less than the step time, and both are at most `most`. Of the `required` cases no spare memory is negative."""
     prices: dict[str, Interval] = dict.fromkeys(required, (0.0, np.inf))
     shown = problem.program.hardware.shown if any(name in _AT_LEAST_BEST for name in prices) else np.inf
     prices["peak_memory"] = bounds.get("peak_memory", 0.0), shown
     for name in bounds.keys() & SPARES.keys():
         prices[name] = prices.get(name, ANY)[0], bounds[name]
     if TIME in bounds:
-        prices |= dict.fromkeys((TIME, *SECONDS), (bounds[TIME], np.inf))
+        prices |= dict.fromkeys((TIME, *SECONDS), (bounds[TIME], most))
     of, keep = _Bounds(problem, table, prices).of, np.ones(table.rows, dtype=bool)
     with np.errstate(all="ignore"):
         for law in laws:

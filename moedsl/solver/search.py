@@ -24,7 +24,7 @@ from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.schema.symbols import COSTS, MEMORY, SPARES
 from moedsl.solver import screen
-from moedsl.solver.bounds import SLACK, Policies, Prices, extremes, graph_strength, least_seconds
+from moedsl.solver.bounds import SLACK, Policies, Prices, extremes, graph_strength, least_seconds, slowest
 from moedsl.solver.could import could_obey, required
 from moedsl.solver.frugal import by_meshes, frugal, frugal_moves
 from moedsl.solver.laws import SECONDS, TIME, Compiled, Law, memory_of, obeyed, obeying
@@ -169,7 +169,7 @@ class Search:
     @cached_property
     def _in_time(self) -> Mask:
         """A mask of the meshes to search whose least seconds obey the limits of the step time."""
-        return self._could_obey(self._time_limits, self._meshes, TIME, self._seconds * (1 - SLACK))
+        return self._within_time(self._time_limits, self._meshes, self._seconds * (1 - SLACK))
 
     @property
     def could_be_fast(self) -> bool:
@@ -182,7 +182,7 @@ class Search:
         if not meshes.rows:
             return False
         seconds = self._least_time(meshes) * (1 - SLACK)
-        return bool(self._could_obey(self._time_limits, meshes, TIME, seconds).any())
+        return bool(self._within_time(self._time_limits, meshes, seconds).any())
 
     @property
     def could_work(self) -> bool:
@@ -370,7 +370,7 @@ class Search:
             if name == TIME:
                 seconds = (self._least_times if HELD[0] in table.axes else self._least_time)(table)
                 table = table.with_columns(**{LEAST_TIME: seconds}) if joint else table
-                table = table.take(self._could_obey(caps, table, TIME, seconds * (1 - SLACK)))
+                table = table.take(self._within_time(caps, table, seconds * (1 - SLACK)))
             else:
                 table = table.take(self._within_caps(caps, name, table, policies))
         return table.with_columns(**{n: self._most_frugal(n, table, policies) for n in prices})
@@ -392,10 +392,21 @@ class Search:
                     break
         return kept
 
-    def _could_obey(self, laws: Iterable[Law], table: Table, price: str, bound: NDArray[np.floating[Any]]) -> Mask:
-        """A mask of the rows that could obey some laws, by a bound of one price, and the least seconds if known."""
+    def _within_time(self, laws: Sequence[Law], table: Table, seconds: NDArray[np.floating[Any]]) -> Mask:
+        """A mask of the rows of at least so many seconds that could obey some laws: if they refuse a row for too few
+        seconds, by the most that it could take too."""
+        keep = self._could_obey(laws, table, TIME, seconds)
+        if not self._could_obey(laws, table, TIME, seconds, seconds)[keep].all():
+            some = table.take(keep)
+            keep[keep] = self._could_obey(laws, some, TIME, seconds[keep], self._most_score(some) * (1 + SLACK) + SLACK)
+        return keep
+
+    def _could_obey(
+        self, laws: Iterable[Law], table: Table, price: str, bound: NDArray[np.floating[Any]], most: Column = np.inf
+    ) -> Mask:
+        """A mask of the rows that could obey some laws, by a bound of one price, and the seconds as far as known."""
         known = {TIME: table.axes[LEAST_TIME] * (1 - SLACK)} if LEAST_TIME in table.axes else {}
-        return could_obey(self.c.problem, laws, table, {**known, price: bound}, self._required)
+        return could_obey(self.c.problem, laws, table, {**known, price: bound}, self._required, most)
 
     @cached_property
     def _required(self) -> list[str]:
@@ -438,6 +449,12 @@ class Search:
             return np.asarray(meshes.axes[LEAST_TIME])
         priced = (self.prices.time(meshes.assume(**values)) for values in self.fastest(HELD + MOVED))
         return functools.reduce(np.minimum, priced)
+
+    def _most_score(self, table: Table) -> NDArray[np.floating[Any]]:
+        """The most seconds of each row with any policy that it leaves open, with all advice not followed."""
+        names = MOVED if HELD[0] in table.axes else HELD + MOVED
+        each = (self.prices.time(table.assume(**some)) for some in slowest(self.c.problem.domains, names))
+        return functools.reduce(np.maximum, each) * math.prod(1 + (law.rule.worth) for law in self.c.advice)
 
     def least_peak(self, meshes: Table) -> float:
         """The least memory of some legal meshes with the policies that should use the least; infinite if none may have

@@ -131,6 +131,9 @@ def test_no_row_is_better_than_its_bound(text: str) -> None:
     assert all(np.all(shown - search.prices.held(rows) >= rows[name]) for name in SPARES)
     most = rows.with_columns(vpp=np.full(rows.rows, meshes.axes["vpp"].max()))
     assert np.all(search.prices.work(most) + search.prices.overhead <= rows["step_time"] * (1 + 1e-12))
+    of_mesh, of_held = search._most_score(sample)[rows["mesh"]], search._most_score(rows)
+    assert np.all(rows["score"] <= of_held * (1 + 1e-12)), _worst(rows, rows["score"] / of_held)
+    assert np.all(of_held <= of_mesh * (1 + 1e-12))
     for key, bound in zip(search._keys(rows), bounds, strict=True):
         assert np.all(key >= bound[rows["mesh"]] - 1e-12 * np.abs(key)), _worst(rows, key / bound[rows["mesh"]])
 
