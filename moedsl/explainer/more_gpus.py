@@ -27,8 +27,8 @@ GAIN = 2.0
 def next_that_fits(c: Chosen) -> Chosen | None:
     """The problem on the next number of GPUs with a layout that fits, up to MOST_TIMES as many.
 
-    With more GPUs a layout needs no more memory, and with fewer sequences for each no more time: if none fits on the
-    largest number with a legal one, no number is tried; else an octave of them at a time. Where the step time is
+    A layout needs no more memory on more GPUs: if none fits on the largest number with a legal one, no number is tried.
+    Else an octave of them at a time is left out if none fits on those that divide well. Where the step time is
     limited, numbers are left out on which each GPU would have to be more than GAIN times as fast, or no mesh is fast
     enough.
     """
@@ -42,7 +42,7 @@ def next_that_fits(c: Chosen) -> Chosen | None:
         largest = next(filter(_legal, (solve(p, n, keep=0) for n in reversed(numbers))), None)
         if largest is None or not largest.search.could_fit():
             return None
-    found = (_first(p, [*octave], timed) for _, octave in itertools.groupby(numbers, lambda n: _octave(n, gpus)))
+    found = (_first(p, [*octave]) for _, octave in itertools.groupby(numbers, lambda n: _octave(n, gpus)))
     return next((more for more in found if more is not None), None)
 
 
@@ -51,13 +51,14 @@ def _octave(n: int, gpus: int) -> int:
     return math.ceil(n / gpus - 1).bit_length()
 
 
-def _first(p: Program, numbers: Sequence[int], timed: bool) -> Chosen | None:
-    """The problem on the first of some numbers of GPUs with a layout that fits, if there is one on the legal number
-    with the fewest sequences for each GPU (if the time is limited), or the most GPUs."""
+def _first(p: Program, numbers: Sequence[int]) -> Chosen | None:
+    """The problem on the first of some numbers of GPUs with a layout that fits, if one fits on the largest number or on
+    one that divides well; if none of those has a legal layout, on the largest that has one."""
     compiled = functools.cache(lambda n: solve(p, n, keep=0))
-    order = lambda n: (facts(p, n).global_batch / n if timed else 0, -n)  # noqa: E731
-    best = next((n for n in sorted(numbers, key=order) if _legal(compiled(n))), None)
-    if best is None or not layouts(compiled(best), legal=True):
+    divide_well = {max(numbers, key=lambda n: (n % odd == 0, n & -n, n)) for odd in (1, 3)}
+    tried = [n for n in sorted({numbers[-1], *divide_well}, reverse=True) if _legal(compiled(n))]
+    tried = tried or [next((n for n in reversed(numbers) if _legal(compiled(n))), numbers[-1])]
+    if not any(layouts(compiled(n)) for n in tried):
         return None
     return next(more for more in map(compiled, numbers) if layouts(more))
 

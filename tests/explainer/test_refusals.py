@@ -13,7 +13,7 @@ from moedsl.diagnostics.source import Source
 from moedsl.explainer import more_gpus
 from moedsl.explainer.more_gpus import GAIN
 from moedsl.schema.gpu_counts import counts
-from moedsl.solver.fits import fast_enough, layouts
+from moedsl.solver.fits import fast_enough, fits, layouts
 from moedsl.solver.legal import legal_on
 from moedsl.solver.problem import facts
 from moedsl.solver.search import LEAST_TIME, Search
@@ -177,11 +177,11 @@ def test_memory_that_a_refusal_bounds(text: str, most: int, monkeypatch: pytest.
 
 OCTAVES = round(math.log2(more_gpus.MOST_TIMES))
 ONE_BY_ONE = [
-    ("kimi_k25; a800 x 2520; throughput first; seq 128; batch 512; require spare_memory > 100 GiB", OCTAVES),
-    (BOUNDED[0][0], OCTAVES + 8),
+    ("kimi_k25; a800 x 2520; throughput first; seq 128; batch 512; require spare_memory > 100 GiB", 3 * OCTAVES),
+    (BOUNDED[0][0], 3 * OCTAVES + 5),
     (
         "qwen3_vl_235b_a22b; gb200 x 8; throughput first; require step_time < 0.5 or peak_memory < 2 GB; pin recompute=full",
-        OCTAVES + 8,
+        3 * OCTAVES + 5,
     ),
 ]
 """The second fits in the last octave, and the third on another number without its limit."""
@@ -205,8 +205,8 @@ def test_numbers_of_gpus_that_cannot_be_fast_enough_are_refused_together(monkeyp
 
 
 @pytest.mark.parametrize(("text", "most"), rotation.some("one by one", ONE_BY_ONE, 1))
-def test_one_number_of_gpus_speaks_for_its_octave(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other numbers of an octave, eight at most, are tried only where a layout fits on that one."""
+def test_three_numbers_of_gpus_speak_for_their_octave(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other five of an octave are tried only where a layout fits on one of those."""
     assert len(solved_one_by_one(text, monkeypatch)) <= most
 
 
@@ -218,6 +218,9 @@ NEXT = [
     "gpt_oss_120b; h200 x 8; seq 32k; throughput first; require spare_memory > 60 GB",
     "moonlight_16b; h100 x 8; seq 128k; throughput first; pin pp=5",
     "glm45_355b; b200 x 24; throughput first; batch 4096; require step_time < 8",
+    f"step35_196b_a11b; h100_pcie x 64; fit first; seq 55440; batch 720; pin ep_overlap=true\nrules r {{ candidates tp = [16, 1] {WHY} }}",
+    "qwen35_vl_397b_a17b; gh200_nvl2 x 240; throughput first; seq 4k; batch 27720; require peak_memory < 8 GiB",
+    f"exaone_moe_236b_a23b; gh200_nvl2 x 240; scale first; seq 1M; batch 720\nrules r {{ candidates micro_batch = [3, 8] {WHY} }}",
 ]
 
 
@@ -226,7 +229,7 @@ def test_the_next_number_of_gpus_is_that_of_a_look_at_each(text: str) -> None:
     p = program(text)
     assert p.gpus
     c = solve(p, p.gpus, keep=0)
-    assert not layouts(c)
+    assert not fits(p, p.gpus)
     found = more_gpus.next_that_fits(c)
     numbers = (n for n in counts(p.hardware, above=p.gpus) if n <= more_gpus.MOST_TIMES * p.gpus)
     first = next((n for n in numbers if layouts(solve(p, n, keep=0))), None)
