@@ -112,7 +112,7 @@ def place(recipe: Mapping[str, Any]) -> Place | None:
     row = pinned_row(lower(pinned, recipe["gpus"]))
     chosen = solve(_program(text(recipe, HELD)), recipe["gpus"], keep=TOP)
     likewise = solve(_program(text(recipe, (*HELD, *WAYS))), recipe["gpus"], keep=1).solution.rows[0]
-    search = Search(chosen.compiled, chosen.cost, 1)
+    search = Search(chosen.compiled, chosen.cost)
     beyond, best = outside(search, row), chosen.solution.rows[0]
     spent, less = chosen.cost.time_report(row), chosen.cost.time_report(best.codes)
     saves = {part: seconds - less[part] for part, seconds in spent.items()}

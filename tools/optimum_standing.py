@@ -52,7 +52,7 @@ def outside(search: Search, row: Mapping[str, int]) -> dict[str, str]:
 
 def standing(search: Search, row: Mapping[str, int]) -> Standing | None:
     """Where a row of the space stands; None where it is not feasible."""
-    return _Field(search.c, search.prices, search.keep).standing(row)
+    return _Field(search.c, search.prices, keep=search.keep).standing(row)
 
 
 class _Field(Search):

@@ -75,7 +75,7 @@ def _search(b: Context, problem: Problem, axis: str, values: list[int]) -> Searc
     if others and {*values} <= {*own[axis].tolist()}:
         return b.search
     domains = {**problem.domains, axis: np.array(values, dtype=np.int64)}
-    return Search(evolve(b.compiled, problem=evolve(problem, domains=domains)), b.chosen.cost, 1)
+    return Search(evolve(b.compiled, problem=evolve(problem, domains=domains)), b.chosen.cost)
 
 
 def _problems(

@@ -75,7 +75,7 @@ def _like(chosen: Chosen, v: Variant, base: Problem) -> Chosen:
 def search(arms: Sequence[Arm], keep: int = KEEP) -> Solution:
     """Search the best layouts of the first arm that are legal for the others too."""
     first = arms[0].chosen
-    return Search(with_laws(first.compiled, arms[1:]), first.cost, keep).run()
+    return Search(with_laws(first.compiled, arms[1:]), first.cost, keep=keep).run()
 
 
 def with_laws(c: Compiled, others: Sequence[Arm]) -> Compiled:
@@ -113,7 +113,7 @@ def price(arm: Arm, row: Row) -> Row:
     codes = {**row.codes, **{a: c for a, c in arm.variant.codes.items() if a in axes.BY_NAME}}
     compiled = arm.chosen.compiled
     problem = evolve(compiled.problem, domains={a: np.array([c]) for a, c in codes.items()})
-    return Search(evolve(compiled, problem=problem), arm.chosen.cost, 1).run().rows[0]
+    return Search(evolve(compiled, problem=problem), arm.chosen.cost).run().rows[0]
 
 
 def broken(arm: Arm, row: Row) -> Rule | None:

@@ -21,5 +21,5 @@ def faster(chosen: Chosen, row: Row) -> Row | None:
     same = {n: problem.values[n] for n in ("seq", "global_batch")}
     risky = solve(problem.program, problem.gpus, keep=0, must_fit="best", **same)
     query = TopK(1, Question(but=row.codes), row.keys)
-    Search(risky.compiled, risky.cost, 1, None if fit_is_read(problem.program) else chosen.search).fill([query])
+    Search(risky.compiled, risky.cost, None if fit_is_read(problem.program) else chosen.search).fill([query])
     return next((r for r in query.rows if r.step_time < row.step_time * (1 - LEAST)), None)

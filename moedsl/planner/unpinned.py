@@ -38,5 +38,5 @@ def _without(chosen: Chosen, row: Row, axis: str) -> Row | None:
     free = evolve(p, pins={a: pin for a, pin in p.pins.items() if a != axis})
     other = solve(free, problem.gpus, keep=0, must_fit=chosen.must_fit, **same)
     query = TopK(1, Question(but=row.codes), row.keys)
-    Search(other.compiled, other.cost, 1, near=chosen.search).fill([query])
+    Search(other.compiled, other.cost, near=chosen.search).fill([query])
     return next((r for r in query.rows if r.codes[axis] != row.codes[axis]), None)

@@ -28,7 +28,7 @@ def front(chosen: Chosen) -> tuple[Row, ...]:
 
     Of layouts with the same memory and time, only the one that the run ranks highest is included.
     """
-    return tuple(_Front(chosen.compiled, chosen.cost, 1).front())
+    return tuple(_Front(chosen.compiled, chosen.cost).front())
 
 
 class _Front(Search):

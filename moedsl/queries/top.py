@@ -25,7 +25,7 @@ def best(chosen: Chosen, k: int) -> Sequence[Row]:
     """The best rows; for a layout shared with other runs (`isolate`, profiling in a `workflow`), the stored ones."""
     if k <= len(chosen.solution.rows) or shared(chosen):
         return chosen.solution.rows[:k]
-    return Search(chosen.compiled, chosen.cost, k).run().rows
+    return Search(chosen.compiled, chosen.cost, keep=k).run().rows
 
 
 def shared(chosen: Chosen) -> bool:

@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moedsl.checker.program import Program
+from moedsl.solver.bounded_space import LEAST_TIME
 from moedsl.solver.bounds import Prices
 from moedsl.solver.could import could_obey
 from moedsl.solver.laws import SECONDS, TIME, Compiled, time_limits
 from moedsl.solver.legal import legal_on
 from moedsl.solver.order import LARGEST_CHUNK, most_divided_first
 from moedsl.solver.problem import Problem
-from moedsl.solver.search import LEAST_TIME, Search
+from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen, make_cost, of_same_space, solve
 from moedsl.solver.table import Table
 
@@ -30,13 +31,13 @@ def fits(p: Program, gpus: int) -> bool:
 def layouts(c: Chosen, like: Search | None = None, legal: bool = False) -> int:
     """The number of legal meshes of a compiled problem; 0 if no layout fits. `legal` if some layout is probably legal:
     else that is found out first."""
-    search = _Any(c.compiled, c.cost, 1, of_same_space(like, c.compiled, c.cost) or c.search)
+    search = _Any(c.compiled, c.cost, of_same_space(like, c.compiled, c.cost) or c.search)
     return search.legal.rows if (legal or legal_on(c.compiled)) and search.could_hold and search.found() else 0
 
 
 def fits_where_legal(c: Compiled, prices: Prices, like: Search) -> bool:
     """Whether a layout fits in a problem that has a legal one."""
-    return _Any(c, prices, 1, of_same_space(like, c, prices)).found()
+    return _Any(c, prices, of_same_space(like, c, prices)).found()
 
 
 def could_fit(c: Chosen) -> bool:

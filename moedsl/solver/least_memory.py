@@ -18,7 +18,7 @@ def least_memory(c: Chosen) -> Row | None:
     search = c.search
     first = not c.compiled.wishes  # a layout that follows them comes before one that needs less
     if first and search.legal.rows > FIRST_BLOCK and np.isfinite(most := _of_a_few(search)):
-        search = Search(evolve(c.compiled, laws=(*c.compiled.laws, _at_most(c, most))), c.cost, 1, search)
+        search = Search(evolve(c.compiled, laws=(*c.compiled.laws, _at_most(c, most))), c.cost, search)
     return next(iter(search.run().rows), None) if search.could_hold else None
 
 

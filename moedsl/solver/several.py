@@ -84,7 +84,7 @@ def _joined(problems: Sequence[Problem]) -> Search | None:
     c = compile_problem(evolve(most, domains=domains), {"has_layout": cost.has_layout})
     facts = [{n: x.codes[n] for n in DIFFER} for x in problems]
     laws = (_of_any(w, facts) if reads(p, w.rule) & differ else w for w in c.laws if not _on_one(p, w) & differ)
-    return Search(evolve(c, laws=tuple(laws)), cost, 1)
+    return Search(evolve(c, laws=tuple(laws)), cost)
 
 
 def _on_one(p: Program, law: Law) -> frozenset[str]:

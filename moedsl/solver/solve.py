@@ -58,7 +58,7 @@ class Chosen:
         """The search that answers questions about the problem: the one that found the solution, if it has this
         problem."""
         known = self.solution.search
-        return known if known is not None and known.c is self.compiled else Search(self.compiled, self.cost, 1)
+        return known if known is not None and known.c is self.compiled else Search(self.compiled, self.cost)
 
     @property
     def must_fit(self) -> str:
@@ -153,7 +153,7 @@ def _compiled(p: Program, gpus: int, keep: int, overrides: Mapping[str, Any], li
     problem = lower(p, gpus, overrides)
     cost = make_cost(problem)
     compiled = compile_problem(problem, {"has_layout": cost.has_layout})
-    search = Search(compiled, cost, keep or 1, of_same_space(like, compiled, cost))
+    search = Search(compiled, cost, of_same_space(like, compiled, cost), keep=keep or 1)
     return Chosen(problem, compiled, cost, Solution((), 0, 0, search))
 
 

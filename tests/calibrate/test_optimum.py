@@ -59,7 +59,7 @@ def _chosen(keep: int) -> Any:
 
 def test_a_rank_is_the_place_in_the_list() -> None:
     chosen = _chosen(8)
-    search = Search(chosen.compiled, chosen.cost, 8)
+    search = Search(chosen.compiled, chosen.cost, keep=8)
     rows = chosen.solution.rows
     assert len({tuple(r.codes[n] for n in MESH) for r in rows}) == 8
     for place, row in enumerate(rows, 1):
@@ -72,13 +72,13 @@ def test_a_rank_is_the_place_in_the_list() -> None:
 def test_a_layout_that_does_not_fit_has_no_rank() -> None:
     chosen = _chosen(1)
     row = {**chosen.solution.rows[0].codes, "ep": 1, "micro_batch": 8}
-    assert standing(Search(chosen.compiled, chosen.cost, 1), row) is None
+    assert standing(Search(chosen.compiled, chosen.cost), row) is None
 
 
 def test_values_outside_the_space_are_named() -> None:
     chosen = _chosen(1)
     row = {**chosen.solution.rows[0].codes, "micro_batch": 16}
-    assert outside(Search(chosen.compiled, chosen.cost, 1), row) == {"micro_batch": "16"}
+    assert outside(Search(chosen.compiled, chosen.cost), row) == {"micro_batch": "16"}
 
 
 @pytest.mark.parametrize("groups, allowed", [(1, 1), (8, 4), (8, 8)])

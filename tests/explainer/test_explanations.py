@@ -230,7 +230,7 @@ def test_variants_agree_with_searches_of_their_own() -> None:
     p = program("qwen3_30b_a3b; h100 x 32; throughput first")
     c = solve(p, 32, keep=0)
     asked = [("ep", v) for v in (1, 4, 8)] + [("recompute", v) for v in (0, 128)] + [("offload", 1)]
-    found = Search(c.compiled, c.cost, 1).answers([Question({a: v}) for a, v in asked])
+    found = Search(c.compiled, c.cost).answers([Question({a: v}) for a, v in asked])
     for (axis, v), f in zip(asked, found, strict=True):
         q = evolve(p, pins={axis: Pin(axis, v, p.spans["hardware"])})
         rows = solve(q, 32, keep=1).solution.rows

@@ -102,7 +102,7 @@ def test_no_row_is_faster_than_its_bound(text: str) -> None:
     """With what is held fixed, no policy of communication or launches is faster than the ideal one."""
     p = program(text)
     chosen = solve(p, p.gpus or 8, keep=0)
-    search = _Front(chosen.compiled, chosen.cost, 1)
+    search = _Front(chosen.compiled, chosen.cost)
     meshes, policies = mesh_table(search.c), policy_table(search.c, HELD + MOVED)
     held = search._held(meshes.take(np.random.default_rng(1).permutation(meshes.rows)[:60]), policies)
     bounded = held.with_columns(least=search._least_times(held))

@@ -57,7 +57,7 @@ def test_the_plan_says_what_it_is_nearest_to() -> None:
 def test_the_ranking_alone_decides(text: str) -> None:
     found = chosen(text)
     assert found.preference is None
-    assert found.solution.rows == Search(found.compiled, found.cost, solve.KEEP).run().rows
+    assert found.solution.rows == Search(found.compiled, found.cost, keep=solve.KEEP).run().rows
 
 
 def test_one_row_is_the_first_of_many() -> None:

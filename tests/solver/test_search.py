@@ -44,9 +44,9 @@ def by_bounds() -> AbstractContextManager[Any]:
 def searched(problem: Problem, prices: Any, functions: Any) -> Solution:
     """By bounds, and without."""
     compiled = compile_problem(problem, {"has_layout": functions})
-    every = Search(compiled, prices, KEEP).run()
+    every = Search(compiled, prices, keep=KEEP).run()
     with by_bounds():
-        found = Search(compiled, prices, KEEP).run()
+        found = Search(compiled, prices, keep=KEEP).run()
     assert [(r.codes, r.keys) for r in found.rows] == [(r.codes, r.keys) for r in every.rows]
     return found
 
@@ -101,7 +101,7 @@ def _search(text: str) -> Search:
 
 def _search_of(problem: Problem) -> Search:
     cost = make_cost(problem)
-    return Search(compile_problem(problem, {"has_layout": cost.has_layout}), cost, KEEP)
+    return Search(compile_problem(problem, {"has_layout": cost.has_layout}), cost, keep=KEEP)
 
 
 SHORT_STAGES = f"gemma4_26b_a4b; h100 x 256; throughput first; batch 256; rules r {{ candidates recompute = [none, [moe_act]] {WHY}\n candidates offload_modules = [none, [moe_act], [attn_norm, core_attn, moe_act]] {WHY} }}"
@@ -163,7 +163,7 @@ def test_a_search_without_a_pin_uses_the_tables_of_the_one_with_it(pin: str) -> 
     p = program(f"qwen3_30b_a3b\nh100 x 16\nthroughput first\npin {pin}\n")
     pinned, free = (_search_of(lower(q, 16)) for q in (p, evolve(p, pins={})))
     row = pinned.run().rows[0]
-    near = Search(free.c, free.prices, 1, near=pinned)
+    near = Search(free.c, free.prices, near=pinned)
     other = evolve(free.c.ranks[0], needs=frozenset(row.codes), value=lambda t: ~_is(t, row.codes))
     asked, by_law = TopK(1, Question(but=row.codes), row.keys), TopK(1, Question(law=other), row.keys)
     near.fill([asked])

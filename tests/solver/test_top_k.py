@@ -42,7 +42,7 @@ def test_a_peak_that_no_rule_reads_is_priced_for_the_kept_rows() -> None:
     p = _program("qwen3_30b_a3b; h100 x 16")
     plain = solve(p, 16, keep=3)
     cost = Counted(*values(plain.cost))
-    found = Search(plain.compiled, cost, 3)
+    found = Search(plain.compiled, cost, keep=3)
     rows = found.run().rows
     (answer,) = found.answers([Question({"tp": rows[0].codes["tp"]})])
     assert [r.peak_memory for r in rows] == [float(plain.cost.memory(r.codes)[0]) for r in rows]

@@ -1,0 +1,377 @@
+"""The meshes and policies of a problem, and what bounds the prices of their layouts.
+
+The mesh table grows one axis at a time; each law applies as soon as its axes are bound. Every mesh has a lower bound of
+its rank, from prices with the best policies and other keys at their least. Bounds of prices also tell which meshes
+cannot obey the laws on them. No bound is above the true key.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moedsl.classes.fields import evolve, field, frozen
+from moedsl.rules.vectorizer import Column
+from moedsl.schema.axes import HELD, MESH, MOVED
+from moedsl.schema.symbols import MEMORY, SPARES
+from moedsl.solver import screen
+from moedsl.solver.bounds import SLACK, Policies, Prices, extremes, graph_strength, slowest
+from moedsl.solver.could import could_obey, required
+from moedsl.solver.frugal import by_meshes, frugal, frugal_moves
+from moedsl.solver.laws import SECONDS, TIME, Compiled, Law, obeyed
+from moedsl.solver.order import FIRST_BLOCK, GUESSED, most_divided_first, share_of
+from moedsl.solver.space import mesh_table, meshes_of, policy_table
+from moedsl.solver.table import Mask, Table
+from moedsl.solver.top_k import Floats
+from moedsl.support import limits
+
+BATCH = 16_384
+"""Rows of which memory is bounded at a time, each with another policy: of a small table, many policies at once."""
+SEVERAL, SEVERAL_ROWS = 4, 1024
+"""The least policies and rows for which one bound of all policies refuses most rows before each is priced."""
+MOST_VALUES = 64
+"""Combinations of the policies that a wish reads besides the mesh, of which the best bounds the wish."""
+MOST_KEPT = 0.5
+"""The largest share of weights for which only their meshes are enumerated, not all."""
+LEAST_TIME = "least_time"
+"""The column of meshes whose least seconds are known."""
+
+
+@frozen
+class BoundedSpace:
+    """The space of a problem, with its prices."""
+
+    c: Compiled
+    prices: Prices
+    like: BoundedSpace | None = field(default=None, eq=False, repr=False)
+    """The same space under other laws on prices; its tables are used again."""
+    near: BoundedSpace | None = field(default=None, eq=False, repr=False)
+    """A space under the same laws; its meshes or its policies are used again if their domains are equal."""
+
+    @cached_property
+    def legal(self) -> Table:
+        """Every mesh that obeys the laws on meshes."""
+        other = self.like or self._with_same(MESH)
+        return mesh_table(self.c) if other is None else other.legal
+
+    @cached_property
+    def policies(self) -> Table:
+        """Every combination of policies that obeys the laws on policies."""
+        other = self.like or self._with_same(HELD + MOVED)
+        return policy_table(self.c, HELD + MOVED) if other is None else other.policies
+
+    def _with_same(self, names: Iterable[str]) -> BoundedSpace | None:
+        """The search nearby, if its domains of some axes are those of this one."""
+        if self.near is None or self.near.c.laws is not self.c.laws:
+            return None
+        mine, its = self.c.problem.domains, self.near.c.problem.domains
+        return self.near if all(np.array_equal(mine[n], its[n]) for n in names) else None
+
+    @cached_property
+    def able(self) -> Table:
+        """The legal meshes whose ranks may hold their weights and optimizer state; if most do, all of them."""
+        if self._same is not None:
+            return self._same.able
+        weights, held = self._weights
+        few = np.count_nonzero(held) <= MOST_KEPT * len(held)
+        return meshes_of(self.c, weights.take(held)) if few else self.legal
+
+    @property
+    def could_hold(self) -> bool:
+        """Whether a rank of some mesh may hold its weights, gradients and optimizer state; false is certain."""
+        return bool(self._weights[1].any())
+
+    @cached_property
+    def _weights(self) -> tuple[Table, Mask]:
+        return screen.weights(self.c, self.prices, self._frugal) if self._same is None else self._same._weights
+
+    @property
+    def _same(self) -> BoundedSpace | None:
+        """A search of the same space under the same laws."""
+        return self.like if self.like is not None and self.like.c.laws is self.c.laws else None
+
+    @property
+    def _screened(self) -> bool:
+        """Whether it is known which meshes can hold their weights: this search or one like it has looked."""
+        return "_weights" in vars(self) or (self._same is not None and self._same._screened)
+
+    @cached_property
+    def _settled(self) -> dict[str, int]:
+        """The policies that have one value in the whole space."""
+        return {n: int(v[0]) for n, v in self.policies.axes.items() if len(v) and (v == v[0]).all()}
+
+    @cached_property
+    def _meshes(self) -> Table:
+        """The legal meshes to search; if the rank reads the memory, with their least memory as its bound."""
+        meshes = self.able if self._screened else self.legal
+        if not meshes.rows or not any("peak_memory" in law.needs for law, _ in self._laws()):
+            return meshes
+        timed = None if self.like is None else self.like._timed
+        known = {LEAST_TIME: timed._seconds} if timed is not None and meshes is self.legal else {}
+        return self._could_fit(meshes.with_columns(**known), "peak_memory")
+
+    @cached_property
+    def _seconds(self) -> NDArray[np.floating[Any]]:
+        """The least seconds of each mesh to search with any policy; 0 if nothing reads them."""
+        if not self._reads_time:
+            return np.zeros(self._meshes.rows)
+        timed = self._timed
+        return timed._seconds if timed is not None and self._meshes is self.legal else self._least_time(self._meshes)
+
+    @property
+    def _timed(self) -> BoundedSpace | None:
+        """Of this search and those like it, the first that has computed the least seconds of all legal meshes."""
+        earlier = None if self.like is None else self.like._timed
+        mine = "_seconds" in vars(self) and self._reads_time and self._meshes is self.legal
+        return earlier or (self if mine else None)
+
+    @cached_property
+    def _reads_time(self) -> bool:
+        """Whether a law or the ranking reads the time of a step."""
+        return any(w.needs & SECONDS for w in (*self.c.laws, *self.c.wishes, *self.c.ranks))
+
+    @property
+    def least_seconds(self) -> float:
+        """A lower bound of a step's seconds in any legal layout, whether it fits or not."""
+        timed = self if self._reads_time and self._meshes is self.legal else self._timed
+        seconds = self._least_time(self.legal) if timed is None else timed._seconds
+        return float(seconds.min())
+
+    @cached_property
+    def _in_time(self) -> Mask:
+        """A mask of the meshes to search whose least seconds obey the limits of the step time."""
+        return self._within_time(self._time_limits, self._meshes, self._seconds * (1 - SLACK))
+
+    @property
+    def could_be_fast(self) -> bool:
+        """Whether the least seconds of some legal mesh obey the limits of the step time; false is certain."""
+        if not self._time_limits or self._timed is not None:
+            return bool(self.legal.rows) and bool(self._in_time.any())
+        return any(self._some_in_time(meshes_of(self.c, part)) for part in self._worked)
+
+    def _some_in_time(self, meshes: Table) -> bool:
+        if not meshes.rows:
+            return False
+        seconds = self._least_time(meshes) * (1 - SLACK)
+        return bool(self._within_time(self._time_limits, meshes, seconds).any())
+
+    @property
+    def could_work(self) -> bool:
+        """Whether the work of some mesh obeys the limits of the step time, whatever its VPP; false is certain."""
+        return not self._time_limits or self._timed is not None or bool(self._worked)
+
+    @cached_property
+    def _time_limits(self) -> list[Law]:
+        return [law for law in self.c.laws if TIME in law.bounded]
+
+    @cached_property
+    def _worked(self) -> list[Table]:
+        return screen.in_time(self.c, self.prices, self.fastest(HELD + MOVED), self._time_limits)
+
+    def could_fit(self) -> bool:
+        """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""
+        return self._some_fit(self.able, most_divided_first(self.able))
+
+    @property
+    def seems_full(self) -> bool:
+        """Whether the space is large, and of some of its meshes not even the most divided fit in memory."""
+        if self.legal.rows <= FIRST_BLOCK:
+            return False
+        some = np.arange(0, self.legal.rows, self.legal.rows // FIRST_BLOCK)
+        return not self._some_fit(self.legal, [some[np.argsort(share_of(self.legal.take(some)))[:GUESSED]]])
+
+    def _some_fit(self, meshes: Table, parts: Iterable[NDArray[np.intp]]) -> bool:
+        """Whether one of some meshes at some positions fits in memory with the policies that use the least, in any
+        time."""
+        in_any_time = evolve(self.c, laws=tuple(w for w in self.c.laws if TIME not in w.bounded))
+        space, policies = BoundedSpace(in_any_time, self.prices, self), self._frugal
+        return any(space._capped(meshes.take(at), policies, ()).rows for at in parts)
+
+    def _could_fit(self, meshes: Table, *prices: str) -> Table:
+        """The meshes that the laws allow with the settled policies, and that fit with those that use the least memory;
+        bounds of `prices` become columns."""
+        return self._capped(self._allowed(meshes, self._between(MESH, self._settled)), self._frugal, prices)
+
+    def _capped(self, table: Table, policies: Policies, prices: Iterable[str]) -> Table:
+        """The rows whose bounds of memory with any of some policies, and of time, obey the laws that cap them: what is
+        known first, then the limits that the run states."""
+        limits.go_on()
+        bounded = {name for law in self.c.laws for name in law.bounded}
+        stated = {name for law in self.c.laws if not law.rule.is_std for name in law.bounded} - {TIME}
+        joint = any({TIME} < law.bounded for law in self.c.laws)  # then the seconds are a part of each other bound
+        known = {TIME} if joint or LEAST_TIME in table.axes else set[str]()
+        for name in sorted(bounded, key=lambda name: (name not in known, name not in stated, name)):
+            caps = [law for law in self.c.laws if name in law.bounded]
+            if not table.rows:
+                break
+            if name == TIME:
+                seconds = (self._least_times if HELD[0] in table.axes else self._least_time)(table)
+                table = table.with_columns(**{LEAST_TIME: seconds}) if joint else table
+                table = table.take(self._within_time(caps, table, seconds * (1 - SLACK)))
+            else:
+                table = table.take(self._within_caps(caps, name, table, policies))
+        return table.with_columns(**{n: self._most_frugal(n, table, policies) for n in prices})
+
+    def _within_caps(self, caps: Sequence[Law], price: str, table: Table, policies: Policies) -> Mask:
+        """A mask of the rows that obey laws on a price of memory with any of some policies."""
+        kept = np.zeros(table.rows, dtype=bool)
+        for may, group in by_meshes(self.c, table, policies):
+            left = np.flatnonzero(may & ~kept)
+            if len(group) >= SEVERAL and len(left) >= SEVERAL_ROWS:
+                rest = table.take(left)
+                left = left[self._could_obey(caps, rest, price, self._memory_price(price, rest, group))]
+            for some in _batches(group, len(left)):
+                rest = table.take(left)
+                good = self._could_obey(caps, rest, price, self._best_with(price, rest, some))
+                kept[left[good]] = True
+                left = left[~good]
+                if not len(left):
+                    break
+        return kept
+
+    def _within_time(self, laws: Sequence[Law], table: Table, seconds: NDArray[np.floating[Any]]) -> Mask:
+        """A mask of the rows of at least so many seconds that could obey some laws: if they refuse a row for too few
+        seconds, by the most that it could take too."""
+        keep = self._could_obey(laws, table, TIME, seconds)
+        if not self._could_obey(laws, table, TIME, seconds, seconds)[keep].all():
+            some = table.take(keep)
+            keep[keep] = self._could_obey(laws, some, TIME, seconds[keep], self._most_score(some) * (1 + SLACK) + SLACK)
+        return keep
+
+    def _could_obey(
+        self, laws: Iterable[Law], table: Table, price: str, bound: NDArray[np.floating[Any]], most: Column = np.inf
+    ) -> Mask:
+        """A mask of the rows that could obey some laws, by a bound of one price, and the seconds as far as known."""
+        known = {TIME: table.axes[LEAST_TIME] * (1 - SLACK)} if LEAST_TIME in table.axes else {}
+        return could_obey(self.c.problem, laws, table, {**known, price: bound}, self._required, most)
+
+    @cached_property
+    def _required(self) -> list[str]:
+        """The cases in which a layout must fit."""
+        return required(self.c)
+
+    def _most_frugal(self, price: str, table: Table, policies: Policies) -> Floats:
+        """The least peak, or the most spare memory, of each row with any of some policies that it may have."""
+        least = price == "peak_memory"
+        best, out = np.minimum if least else np.maximum, np.full(table.rows, np.inf if least else -np.inf)
+        for may, group in by_meshes(self.c, table, policies):
+            at = np.flatnonzero(may)
+            for some in _batches(group, len(at)):
+                out[at] = best(out[at], self._best_with(price, table.take(at), some))
+        return out
+
+    def _best_with(self, price: str, table: Table, policies: Policies) -> Floats:
+        """The least peak, or the most spare memory, of each row with any of a batch of policies."""
+        best = np.minimum if price == "peak_memory" else np.maximum
+        return best.reduce(self._priced_with(price, table, policies), axis=1)
+
+    def _priced_with(self, price: str, table: Table, policies: Policies) -> NDArray[np.floating[Any]]:
+        """A price of memory of each row, by policy."""
+        if not table.rows:
+            return np.empty((0, len(policies)))
+        columns = {n: np.array([some[n] for some in policies]) for n in policies[0]}
+        rows = table.assume(**policies[0]) if len(policies) == 1 else table.times(columns)
+        return self._memory_price(price, rows).reshape(table.rows, len(policies))
+
+    def _memory_price(self, price: str, rows: Table, policies: Policies = ()) -> NDArray[np.floating[Any]]:
+        """A price of memory of each row with the best dispatcher; with some policies, a bound of it with any."""
+        if price == "peak_memory":
+            return self.prices.memory(rows, policies=policies)
+        dispatchers = self.c.problem.domains["dispatcher"].tolist()
+        return self.prices.spare(rows, SPARES[price], dispatchers, policies)
+
+    def _least_time(self, meshes: Table) -> NDArray[np.floating[Any]]:
+        """The least seconds of each mesh with any policy."""
+        if LEAST_TIME in meshes.axes:
+            return np.asarray(meshes.axes[LEAST_TIME])
+        priced = (self.prices.time(meshes.assume(**values)) for values in self.fastest(HELD + MOVED))
+        return functools.reduce(np.minimum, priced)
+
+    def _most_score(self, table: Table) -> NDArray[np.floating[Any]]:
+        """The most seconds of each row with any policy that it leaves open, with all advice not followed."""
+        names = MOVED if HELD[0] in table.axes else HELD + MOVED
+        each = (self.prices.time(table.assume(**some)) for some in slowest(self.c.problem.domains, names))
+        return functools.reduce(np.maximum, each) * math.prod(1 + (law.rule.worth) for law in self.c.advice)
+
+    @cached_property
+    def _frugal(self) -> Policies:
+        """Policies that can use the least memory."""
+        return frugal(self.c, self.policies) if self.policies.rows else []
+
+    def fastest(self, names: Sequence[str]) -> Iterable[dict[str, int]]:
+        """Values of some policies that can be the fastest; for graphs, the strongest set."""
+        d = self.c.problem.domains
+        graph = max((int(v) for v in d["cuda_graph"]), key=graph_strength)
+        return ({**some, "cuda_graph": graph} for some in extremes(d, "least_time", names, but="cuda_graph"))
+
+    def _bounds(self, meshes: Table, policies: Table) -> Floats:
+        """Lower bounds of the keys: a row for each key, a column for each mesh."""
+        return self._bounds_from(self._least_time(meshes), meshes, policies)
+
+    def _bounds_from(self, time: NDArray[np.floating[Any]], meshes: Table, policies: Table) -> Floats:
+        """`_bounds` with known least times."""
+        return self._least_keys(meshes, frozenset(MESH), time, policies)
+
+    def _least_keys(
+        self, table: Table, known: frozenset[str], time: NDArray[np.floating[Any]], policies: Table
+    ) -> Floats:
+        """Lower bounds of the keys for a table with the axes `known` whose rows take at least `time`."""
+        ideal = table.assume(step_time=time, score=time)
+        keys = [self._bound(law, negate, ideal, known, policies) for law, negate in self._laws()]
+        return np.array(keys).reshape(len(keys), table.rows)
+
+    def _laws(self) -> list[tuple[Law, bool]]:
+        """The ranking: the user's preferences first (1 if violated), then the keys of the phase."""
+        return [(w, True) for w in self.c.wishes] + [(k, False) for k in self.c.ranks]
+
+    def _bound(self, law: Law, negate: bool, ideal: Table, known: frozenset[str], policies: Table) -> Floats:
+        rows = ideal.rows
+        if law.needs <= known:
+            return number(law.value(ideal), rows, negate)
+        if law.needs.isdisjoint(MESH) and not law.priced:
+            return np.full(rows, number(law.value(policies), policies.rows, negate).min())
+        if law.is_price and not law.needs & SPARES.keys():
+            return number(law.value(ideal), rows, False)
+        if not law.priced and (free := policies.distinct(law.needs - known)).rows <= MOST_VALUES:
+            return np.minimum.reduce([number(law.value(ideal.assume(**some)), rows, negate) for some in free.each()])
+        return self._missed(law, ideal) if negate else np.full(rows, -np.inf)
+
+    def _missed(self, wish: Law, ideal: Table) -> Floats:
+        """1 where a row cannot follow a wish, by the bounds of prices among its columns."""
+        bounds = {n: ideal[n] for n in (TIME, *MEMORY) if n in ideal}
+        return np.where(could_obey(self.c.problem, [wish], ideal, bounds), 0.0, 1.0)
+
+    def _could_hold(self, table: Table, *prices: str) -> Table:
+        """The rows that fit with the least memory for communication and graphs; bounds of `prices` become columns."""
+        return self._capped(table, frugal_moves(self.c.problem.domains), prices)
+
+    def _least_times(self, held: Table) -> NDArray[np.floating[Any]]:
+        """The least seconds of each row with any policy of communication or launches."""
+        return functools.reduce(np.minimum, (self.prices.time(held.assume(**some)) for some in self.fastest(MOVED)))
+
+    def _allowed(self, table: Table, laws: Iterable[Law]) -> Table:
+        """The rows that obey some laws with the settled policies."""
+        return table.take(obeyed(laws, table.assume(**self._settled)))
+
+    def _between(self, bound: Collection[str], grown: Collection[str]) -> list[Law]:
+        """The laws that rows may break after growing by axes of which every value obeys the laws on them alone."""
+        laws = [w for w in self.c.laws if not w.priced and w.needs <= {*bound, *grown}]
+        return [w for w in laws if not w.needs <= {*bound} and not w.needs <= {*grown}]
+
+
+def _batches(policies: Policies, rows: int) -> Iterator[Policies]:
+    """Some policies at a time, so that with each of some rows they are not many rows to price."""
+    size = max(1, BATCH // max(1, rows))
+    return (policies[at : at + size] for at in range(0, len(policies), size))
+
+
+def number(value: Column, rows: int, negate: bool) -> Floats:
+    """A value as a column; of a condition that should hold, 1 where it does not."""
+    out = np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,))
+    return 1.0 - out if negate else out
