@@ -188,6 +188,7 @@ def _started(stage: Stage) -> Path:
             with log.open("w") as out:
                 words = [sys.executable, "-m", "tests.helpers.bridge_process", str(folder)]
                 quiet = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
+                quiet["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"  # huge pages: a fork copies half of the tables
                 process = subprocess.Popen(
                     words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=os.environ | quiet, cwd=ROOT,
                     start_new_session=True,
