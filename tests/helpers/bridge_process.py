@@ -218,6 +218,7 @@ def _lives(pid: int) -> bool:
 def serve(folder: Path) -> None:
     """Imports, and then forks for each script that it is asked to run; a fork of it does so at each stage before."""
     warnings.filterwarnings("ignore")
+    gc.set_threshold(20_000)  # imports make hardly any garbage
     hub.build(folder / "hf", ROOT / "stdlib" / "hf", folder / "hf" / "none")
     os.environ.update(hub.environment(folder / "hf"))  # read while transformers is imported
     for stage, names in OTHERS.items():
