@@ -220,7 +220,7 @@ def at_256_gpus(wish: str) -> Solution:
     return solve(program(f"deepseek_v3\ngb200 x 256\nthroughput first\n{wish}"), 256).solution
 
 
-@pytest.mark.parametrize("wish", WISHES)
+@pytest.mark.parametrize("wish", rotation.some("wishes", WISHES, 2))
 def test_a_wish_that_no_layout_follows_leaves_the_best_as_it_is(wish: str) -> None:
     """And the search short: each mesh is known not to follow it, and most are never expanded."""
     plain, wished = at_256_gpus(""), at_256_gpus(wish)
