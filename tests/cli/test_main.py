@@ -166,7 +166,7 @@ def runs(count: int) -> str:
 
 SOLVE = ("plan --json", "check --json", "explain", "what-if", "compile", "verify")
 READ = ("check", "fmt --check", "lint --read-only", "verify --read-only")
-"""Commands in pairs that are alike: a run of the tests takes one of each."""
+"""A run of the tests takes one of each half of the first, and one of the second."""
 
 
 @pytest.mark.usefixtures("no_collector_callbacks")
