@@ -104,9 +104,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return True
 
 
+@pytest.hookimpl(tryfirst=True)  # the loop of a worker of pytest-xdist takes the place of those after it
 def pytest_runtestloop() -> None:
     gc.freeze()  # what all tests import: no collection has to walk it again
-    gc.set_threshold(50_000)
+    gc.set_threshold(20_000)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -10,6 +10,7 @@ import gpu_against_estimate as against
 import measure_gpu
 import pytest
 
+from tests.helpers import rotation
 from tests.helpers.cost_models import hardware
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -57,7 +58,7 @@ def test_every_stored_measurement_agrees_with_the_estimate() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp8_current", "fp8_blockwise"])
+@pytest.mark.parametrize("precision", rotation.some("few tokens", ["bf16", "fp8_current", "fp8_blockwise"], 1))
 def test_products_of_few_tokens_are_still_too_fast_in_the_estimate(precision: str) -> None:
     found = against.compared(sorted(measure_gpu.MEASURED.glob("*.jsonl")))
     few = [c for c in found if c.few and c.line["precision"] == precision]

@@ -82,7 +82,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     ("words", "name", "make"),
-    [pytest.param(*READ[i], id=READ[i][0].split()[0]) for i in rotation.some("readers", range(len(READ)), 4)],
+    [pytest.param(*READ[i], id=READ[i][0].split()[0]) for i in rotation.some("readers", range(len(READ)), 2)],
 )
 def test_a_file_that_takes_too_long(
     words: str, name: str, make: Make, alone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -176,10 +176,9 @@ HOSTILE: Mapping[str, tuple[str, str, Sequence[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "text", "commands"), HOSTILE.values(), ids=HOSTILE)
-def test_a_file_made_to_break_a_reader(
-    name: str, text: str, commands: Sequence[str], alone: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("made", rotation.some("made to break", [*HOSTILE], 6))
+def test_a_file_made_to_break_a_reader(made: str, alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, text, commands = HOSTILE[made]
     for other, content in (("plan.json", "{}"), ("recipe.py", _recipe(1)), ("a.log", _log(1))):
         (alone / other).write_text(content)
     (alone / name).write_text(text)

@@ -128,9 +128,10 @@ LONG = "qwen3_30b_a3b; gb200 x 64; seq 4k; throughput first; routing balanced; r
 
 @pytest.mark.parametrize(
     "words",
+    rotation.some("no word broken",
     [["models"], ["hardware"], ["explain", "TIGHT", "std.dispatch.deepep_gpu"], ["what-if", "-e", "olmoe_7b; h100 x 2"],
      ["plan", "--full", "-e", "olmoe_7b; h100 x 2"], ["plan", "--top", "2", "-e", "olmoe_7b; h100 x 2"],
-     ["check", "-e", LONG]],
+     ["check", "-e", LONG]], 3),
     ids=lambda words: words[0],
 )  # fmt: skip
 def test_a_terminal_breaks_no_word(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from moedsl.cost import Cost, compute
 from moedsl.cost.rows import Levels, complete
 from moedsl.schema.axes import BY_NAME
 from moedsl.schema.facts import Model
+from tests.helpers import bridge_process
 from tests.helpers.cost_models import hardware, model
 
 ROW = {"ep": 8, "dispatcher": 2}
@@ -26,13 +29,35 @@ def passes(precision: str, **more: int) -> float:
     return cost().work_report(row)["passes"]
 
 
-def linears(m: Model) -> dict[str, tuple[int, int]]:
-    """(in, out) of attention's linears as Hugging Face builds them, on the meta device."""
-    import torch
-    from transformers import DeepseekV3Config, Qwen3MoeConfig
-    from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
-    from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeAttention
+LINEARS = """
+import json, sys, torch
+from transformers import DeepseekV3Config, Qwen3MoeConfig
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeAttention
 
+found = {}
+for name, (is_mla, sizes) in json.load(sys.stdin).items():
+    with torch.device("meta"):
+        layer = DeepseekV3Attention(DeepseekV3Config(**sizes), 0) if is_mla else Qwen3MoeAttention(Qwen3MoeConfig(**sizes), 0)
+    parts = ((name, part) for name, part in layer.named_modules() if isinstance(part, torch.nn.Linear))
+    found[name] = {name: (part.in_features, part.out_features) for name, part in parts}
+print(json.dumps(found))
+"""
+MODELS = ("qwen3_30b_a3b", "qwen3_235b_a22b", "deepseek_v3")
+
+
+@cache
+def linears() -> dict[str, dict[str, tuple[int, int]]]:
+    """(in, out) of attention's linears as Hugging Face builds them, on the meta device."""
+    ran = bridge_process.run(
+        "-c", LINEARS, text=json.dumps({name: sizes(model(name)) for name in MODELS}), stage="transformers"
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+def sizes(m: Model) -> tuple[bool, dict[str, Any]]:
+    """Whether a model has MLA, and its configuration of Hugging Face."""
     shape: dict[str, Any] = {
         "hidden_size": m.hidden,
         "num_attention_heads": m.heads,
@@ -45,22 +70,17 @@ def linears(m: Model) -> dict[str, tuple[int, int]]:
         "qk_rope_head_dim": m.qk_rope_dim,
         "v_head_dim": m.v_head_dim,
     }
-    with torch.device("meta"):
-        if m.attention == "mla":
-            layer = DeepseekV3Attention(DeepseekV3Config(**shape, **mla), 0)
-        else:
-            layer = Qwen3MoeAttention(Qwen3MoeConfig(**shape, head_dim=m.head_dim), 0)
-    found = ((name, part) for name, part in layer.named_modules() if isinstance(part, torch.nn.Linear))
-    return {name: (part.in_features, part.out_features) for name, part in found}
+    is_mla = m.attention == "mla"
+    return is_mla, shape | (mla if is_mla else {"head_dim": m.head_dim})
 
 
 @pytest.mark.bridge
-@pytest.mark.parametrize("name", ["qwen3_30b_a3b", "qwen3_235b_a22b", "deepseek_v3"])
+@pytest.mark.parametrize("name", MODELS)
 def test_each_input_and_each_gradient_is_quantised_once(name: str) -> None:
     """Linears that read the hidden state share its copy; the last one's gradient is the hidden state's."""
     m = model(name)
     entering, leaving = compute.quantised(m)
-    found = linears(m)
+    found = linears()[name]
     assert entering == sum(n for n, _ in found.values() if n != m.hidden)
     assert leaving == sum(n for part, (_, n) in found.items() if part != "o_proj")
 

@@ -17,7 +17,7 @@ from attrs import evolve, fields
 from moedsl.cost import activations, compute, rows
 from moedsl.schema.axes import BY_NAME
 from moedsl.schema.facts import Model
-from tests.helpers import bridge_process
+from tests.helpers import bridge_process, rotation
 from tests.helpers.cost_models import hardware, model
 from tests.helpers.paths import ROOT
 
@@ -88,12 +88,17 @@ LOCAL = {
     "mla moe offload core_attn attn_proj": ROUTER - 2 * 16 - LSE,
 }
 """Bytes a token that a case saves above the estimate, norms and rotary tables aside."""
+TAKEN = rotation.one_of_each("saved layers", [*LOCAL], lambda case: (case.split()[0], "offload" in case))
+FULL = ["gqa moe full", "mla moe full"]
 
 
 @cache
 def answered() -> dict[str, dict[str, dict[str, int]]]:
     """What the script prints."""
-    done = bridge_process.run(str(ROOT / "tests/oracles/count_saved.py"), stage="torch")
+    alone = {case.partition(" offload ")[0] for case in TAKEN}  # without what a case offloads
+    done = bridge_process.run(
+        str(ROOT / "tests/oracles/count_saved.py"), *sorted({*TAKEN, *FULL, *alone}), stage="torch"
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -116,7 +121,7 @@ def estimated(case: str) -> float:
 
 
 @pytest.mark.bridge
-@pytest.mark.parametrize("case", LOCAL)
+@pytest.mark.parametrize("case", TAKEN)
 def test_a_layer_saves_what_the_estimate_says(case: str) -> None:
     attention = case.split()[0]
     known = SEQ * (LOCAL[case] + NORMS[attention] + ROPE[attention])
@@ -124,7 +129,7 @@ def test_a_layer_saves_what_the_estimate_says(case: str) -> None:
 
 
 @pytest.mark.bridge
-@pytest.mark.parametrize("case", ["gqa moe full", "mla moe full"])
+@pytest.mark.parametrize("case", FULL)
 def test_full_recompute_saves_the_layers_input_alone(case: str) -> None:
     assert counted()[case]["float"] == estimated(case) == SEQ * HIDDEN * 2
 

@@ -252,7 +252,7 @@ def peak_of(unit: bytes, megabytes: int) -> tuple[scan.Report, int]:
 UNITS = [b"a", b"\x1b]", b"\x1b[", b"Error ChildFailedError ", b"NCCL error in: "]
 
 
-@pytest.mark.parametrize("unit", rotation.some("long lines", UNITS, 2))
+@pytest.mark.parametrize("unit", rotation.some("long lines", UNITS, 1))
 def test_one_line_of_any_length(unit: bytes) -> None:
     """It is read in pieces, and each piece once, however it is filled."""
     report, peak = peak_of(unit, 10)
@@ -373,7 +373,7 @@ def test_memory_goes_down_where_memory_was_short(run: Any, tmp_path: Path) -> No
     assert made["after"]["peak_gib"] < made["before"]["peak_gib"]
 
 
-@pytest.mark.parametrize("name", ["offload_activations", "vlm_gb200_3d"])
+@pytest.mark.parametrize("name", rotation.some("no more memory", ["offload_activations", "vlm_gb200_3d"], 1))
 def test_no_edit_of_a_lack_of_memory_needs_more(run: Any, name: str) -> None:
     """Another recomputation may hold more, or go with another layout: then it is no way out, and that is said."""
     _, out, _ = run(OOM, "--run", str(ROOT / "examples" / f"{name}.moe"), "--json")
@@ -460,7 +460,9 @@ def test_every_run_of_a_file_is_compiled(run: Any, monkeypatch: pytest.MonkeyPat
     assert asked[0] is None and {*asked[1:]} == {"fixed"}
 
 
-@pytest.mark.parametrize("several", ["sweep micro_batch in 2, 1", "isolate micro_batch in 2, 1"])
+@pytest.mark.parametrize(
+    "several", rotation.some("several", ["sweep micro_batch in 2, 1", "isolate micro_batch in 2, 1"], 1)
+)
 def test_a_run_of_several_plans_takes_an_edit(run: Any, tmp_path: Path, several: str) -> None:
     file = moe(tmp_path, f"qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; {several}")
     made = compiled(run("number of nan iterations:   1 |", "--run", file, "--json")[1])

@@ -22,20 +22,21 @@ MAKERS = {"error": error, "warning": warning, "note": note}
 
 
 @cache
-def trees() -> list[ast.Module]:
-    return [ast.parse(p.read_text(encoding="utf-8")) for p in SOURCE.rglob("*.py")]
+def nodes() -> list[ast.AST]:
+    return [n for p in SOURCE.rglob("*.py") for n in ast.walk(ast.parse(p.read_text(encoding="utf-8")))]
 
 
 def strings_in_source() -> set[str]:
     """The strings that look like an id; a part of an f-string is none, so ids are written out."""
-    nodes = [n for tree in trees() for n in ast.walk(tree)]
-    parts = {id(v) for n in nodes if isinstance(n, ast.JoinedStr) for v in n.values}
-    texts = {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in parts}
+    parts = {id(v) for n in nodes() if isinstance(n, ast.JoinedStr) for v in n.values}
+    texts = {
+        n.value for n in nodes() if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in parts
+    }
     return {t for t in texts if re.fullmatch(rf"(?:{STAGES})\.[a-z_]+", t)} - NOT_IDS
 
 
 def test_no_id_is_put_together_from_parts() -> None:
-    parts = [n.values[0] for tree in trees() for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) and n.values]
+    parts = [n.values[0] for n in nodes() if isinstance(n, ast.JoinedStr) and n.values]
     texts = [p.value for p in parts if isinstance(p, ast.Constant)]
     assert [t for t in texts if re.fullmatch(rf"(?:{STAGES})\.[a-z_]*", str(t))] == []
 
@@ -45,7 +46,7 @@ def test_every_id_in_the_source_is_declared_and_every_declared_id_is_used() -> N
 
 
 def test_every_call_makes_a_declared_severity() -> None:
-    calls = [n for tree in trees() for n in ast.walk(tree) if isinstance(n, ast.Call) and n.args]
+    calls = [n for n in nodes() if isinstance(n, ast.Call) and n.args]
     made = [
         (c.args[0].value, c.func.id)
         for c in calls

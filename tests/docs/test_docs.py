@@ -45,7 +45,7 @@ def test_a_program_in_the_documents_checks(text: str, monkeypatch: pytest.Monkey
     assert not [d for d in compile_source(Source("docs.moe", text), "check").diagnostics if d.is_error]
 
 
-@pytest.mark.parametrize("text", rotation.some("documents", PROGRAMS, 6))
+@pytest.mark.parametrize("text", rotation.some("documents", PROGRAMS, 4))
 def test_a_program_in_the_documents_has_a_plan(
     text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

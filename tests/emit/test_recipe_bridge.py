@@ -18,7 +18,7 @@ from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS
 
 pytestmark = pytest.mark.bridge
-TAKEN = rotation.some("resolved plans", [*PLANS], 4)
+TAKEN = rotation.some("resolved plans", [*PLANS], 2)
 ORACLE = ROOT / "tests/oracles/emit_oracle.py"
 
 

@@ -32,7 +32,7 @@ def plans(example: Path) -> tuple[Plan, ...]:
     return tuple(result.plans)
 
 
-every = pytest.mark.parametrize("example", rotation.some("kept recipes", EXAMPLES, 5), ids=lambda p: p.stem)
+every = pytest.mark.parametrize("example", rotation.some("kept recipes", EXAMPLES, 3), ids=lambda p: p.stem)
 
 
 def comments(text: str) -> str:

@@ -34,7 +34,7 @@ BUILT = [
     for r in rotation.some("release", OLDER, 1)
     for name in rotation.some("models of releases", sorted(load_stdlib().models), 2)
 ]
-CASES = [(e, r) for r in rotation.some("release", OLDER, 1) for e in rotation.some("releases", EXAMPLES, 3)]
+CASES = [(e, r) for r in rotation.some("release", OLDER, 1) for e in rotation.some("releases", EXAMPLES, 2)]
 
 
 @pytest.fixture(scope="module")

@@ -109,7 +109,7 @@ def refused(text: str, methods: Sequence[str], patch: pytest.MonkeyPatch) -> int
 
 
 @pytest.mark.parametrize(
-    ("text", "most"), [pytest.param(*CASES[i], id=NAMES[i]) for i in rotation.some("rows", range(len(CASES)), 2)]
+    ("text", "most"), [pytest.param(*CASES[i], id=NAMES[i]) for i in rotation.some("rows", range(len(CASES)), 1)]
 )
 def test_rows_of_a_refusal(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = refused(text, ["grow", "times"], monkeypatch)
@@ -161,7 +161,7 @@ BOUNDED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "most"), BOUNDED, ids=["peak", "spare memory"])
+@pytest.mark.parametrize(("text", "most"), rotation.some("bounded", BOUNDED, 1))
 def test_memory_that_a_refusal_bounds(text: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Meshes with policies: those that cannot hold their weights, or have no such policy, are not bounded."""
     rows, priced = 0, Search._priced_with

@@ -188,6 +188,7 @@ def _started(stage: Stage) -> Path:
             with log.open("w") as out:
                 words = [sys.executable, "-m", "tests.helpers.bridge_process", str(folder)]
                 quiet = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
+                quiet["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"  # huge pages: a fork copies half of the tables
                 process = subprocess.Popen(
                     words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=os.environ | quiet, cwd=ROOT,
                     start_new_session=True,
@@ -217,6 +218,7 @@ def _lives(pid: int) -> bool:
 def serve(folder: Path) -> None:
     """Imports, and then forks for each script that it is asked to run; a fork of it does so at each stage before."""
     warnings.filterwarnings("ignore")
+    gc.set_threshold(20_000)  # imports make hardly any garbage
     hub.build(folder / "hf", ROOT / "stdlib" / "hf", folder / "hf" / "none")
     os.environ.update(hub.environment(folder / "hf"))  # read while transformers is imported
     for stage, names in OTHERS.items():

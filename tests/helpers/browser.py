@@ -74,7 +74,7 @@ class Page:
         end = time.monotonic() + PATIENCE_S
         while not holds(value := self.js(expression)):
             assert time.monotonic() < end, (expression, value, self.errors)
-            time.sleep(0.02)
+            time.sleep(0.1)
         return value
 
     def type(self, text: str) -> None:

@@ -623,7 +623,7 @@ STRICTER: dict[str, tuple[Case, str]] = {
 
 EVERY = CASES | {n: c for n, (c, _) in (LATER | STRICTER).items()}
 
-_NEIGHBOURS = rotation.some("neighbours", [n for n, c in EVERY.items() if c.law is None], 8)
+_NEIGHBOURS = rotation.some("neighbours", [n for n, c in EVERY.items() if c.law is None], 4)
 _BROKEN = rotation.one_of_each("broken", [n for n, c in EVERY.items() if c.law], lambda n: EVERY[n].law)
 ASKED = [n for n in EVERY if n in _BROKEN or n in _NEIGHBOURS]
 """What a run asks of Bridge: a case that breaks each law, and some of those that break none."""

@@ -101,8 +101,8 @@ def test_compile_writes_every_variant(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_the_layout_suits_every_variant() -> None:
     """What the fastest layout without overlap may not be: here with VPP, since `on` needs it, and memory for four."""
     text = "pin pp=2; isolate overlap in off, on"
-    for plan in compiled(RUN + text).plans:
-        assert plan.layout.vpp > 1
+    for chosen in solved(RUN + text).chosen:
+        assert chosen.solution.rows[0].layout["vpp"] > 1
     largest = compiled(RUN + "isolate micro_batch in 1, 4").plans
     alone = compiled(RUN + "pin micro_batch=1").plans[0]
     assert largest[0].layout == largest[1].layout.replace(dp=largest[0].layout.dp)

@@ -412,13 +412,13 @@ def test_launches_at_once_are_all_on_nemo_runs_list(tmp_path: Path, monkeypatch:
     listed, executor = trainjobs.scheduler(), store.nemo_run().LocalExecutor()
 
     def launch(first: int) -> None:
-        for number in range(first, first + 20):
+        for number in range(first, first + 8):
             listed._save_job_dir(f"run_{number}", "Created", executor, "name")
         os._exit(0)  # no fixture of the process that this one is a copy of ends here
 
-    launches = [get_context("fork").Process(target=launch, args=(100 * n,)) for n in range(6)]
+    launches = [get_context("fork").Process(target=launch, args=(100 * n,)) for n in range(4)]
     for process in launches:
         process.start()
     for process in launches:
         process.join()
-    assert len(listed._get_job_dirs()) == 20 * len(launches)
+    assert len(listed._get_job_dirs()) == 8 * len(launches)

@@ -41,7 +41,7 @@ def test_a_bad_node_is_named_and_left_out(run_file: Path, capsys: pytest.Capture
 
 
 def test_without_the_word_the_job_ends(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_file.write_text(run_text(8, "node_check on"))
+    run_file.write_text(run_text(8, "node_check on; launcher torchrun"))
     assert main(["run", str(run_file), "--cluster"]) == 1
     said = capsys.readouterr()
     assert "node n2 is bad" in said.err and len(said.out.split()) == 1

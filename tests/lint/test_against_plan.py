@@ -19,7 +19,7 @@ def folder(tmp_path: Path) -> Path:
     return Path(case.file)
 
 
-@pytest.mark.parametrize("file", rotation.some("read only", EXAMPLES, 5), ids=lambda e: e.stem)
+@pytest.mark.parametrize("file", rotation.some("read only", EXAMPLES, 3), ids=lambda e: e.stem)
 def test_our_own_recipes_state_what_their_plans_decide(file: Path, tmp_path: Path) -> None:
     for case in written(example(file), tmp_path):
         report = against_plan(case.file)

@@ -121,7 +121,7 @@ class Session:
             found = [p for p in self.published if p.uri == self.uri(name) and p.version == version]
             if found:
                 return found[-1].diagnostics
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.02)
 
     async def ids(self, name: str, solved: bool = False) -> list[str]:
         return [str(d.code) for d in await self.diagnostics(name, solved)]

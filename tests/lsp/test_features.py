@@ -81,7 +81,7 @@ def test_every_keyword_of_the_grammar_is_explained() -> None:
     assert all(form.startswith("`") and meaning for form, meaning in describe.keywords().values())
 
 
-@pytest.mark.parametrize("path", rotation.some("hints", EXAMPLES, 4), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", rotation.some("hints", EXAMPLES, 2), ids=lambda p: p.stem)
 def test_hints_are_of_the_plan(path: Path) -> None:
     """Every example: one line of figures for each plan, and what accepting writes is what the plan has."""
     text = path.read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ from pytest_lsp import LanguageClient
 
 from moedsl.lsp.positions import Lines
 from moedsl.syntax.formatter import layout
+from tests.helpers import rotation
 from tests.lsp.lsp_client import PROFILES, Session, config
 
 pytest_plugins = ["pytest_lsp"]
@@ -208,7 +209,9 @@ async def test_unusable_parameters_are_answered(session: Session, method: str, p
         await asyncio.wait_for(asyncio.wrap_future(answer), 20)
 
 
-@pytest.mark.parametrize("method", ["workspace/executeCommand", "textDocument/inlayHint"])
+@pytest.mark.parametrize(
+    "method", rotation.some("cancelled", ["workspace/executeCommand", "textDocument/inlayHint"], 1)
+)
 async def test_a_cancelled_request_ends(session: Session, method: str) -> None:
     """While the solver works; the server goes on answering."""
     session.open("large.moe", "deepseek_v3\nh100 x 2048\nseq 4k\nthroughput first\n")

@@ -17,6 +17,7 @@ from pytest_lsp import LanguageClient
 from moedsl.cli.commands import lsp
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
+from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.lsp.lsp_client import ENVIRONMENT, PROFILES, Session, config, server_command
 
@@ -296,7 +297,7 @@ async def test_a_crash_of_one_request_ends_nothing(crashing: LanguageClient) -> 
     assert await session.complete("crash.moe", 2, 0)
 
 
-@pytest.mark.parametrize("goodbye", ["", "half"])
+@pytest.mark.parametrize("goodbye", rotation.some("goodbye", ["", "half"], 1))
 async def test_a_client_that_goes_away_ends_the_server(goodbye: str) -> None:
     """Whatever is being solved; a message that was cut off counts for nothing."""
     process = await asyncio.create_subprocess_exec(

@@ -1,5 +1,5 @@
 """Bytes that Megatron-Core's own modules save for backward on a CPU, for one more layer of each kind, and how often
-nested checkpoints compute what they hold. Prints JSON.
+nested checkpoints compute what they hold. Its arguments are names of cases; it prints JSON.
 
 One process, BF16, the local layer spec with PyTorch's flash attention in place of the one that keeps scores, so that
 attention saves what a fused kernel does: q, k, v, the output and the log-sum-exp.
@@ -423,4 +423,4 @@ if __name__ == "__main__":
         "moe_act": activation_forwards(False),
         "moe moe_act": activation_forwards(True),
     }
-    print(json.dumps({"saved": {name: one_layer(*case) for name, case in CASES.items()}, "forwards": forwards}))
+    print(json.dumps({"saved": {name: one_layer(*CASES[name]) for name in sys.argv[1:]}, "forwards": forwards}))

@@ -16,7 +16,7 @@ from moedsl.syntax.tokens import Lexeme, brackets, lexemes
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
-FILES = rotation.some("files", sorted([*(ROOT / "examples").glob("*.moe"), *(ROOT / "stdlib").rglob("*.moe")]), 30)
+FILES = rotation.some("files", sorted([*(ROOT / "examples").glob("*.moe"), *(ROOT / "stdlib").rglob("*.moe")]), 12)
 """Run files, models, machines, rules and documents: those of this run, of all that there are."""
 TRICKY = """\
 model hardware

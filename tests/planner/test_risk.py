@@ -38,7 +38,7 @@ def warned(text: str) -> list[Diagnostic]:
     return [d for d in compiled(text).diagnostics if d.id == "plan.tight"]
 
 
-@pytest.mark.parametrize("text", [*rotation.some("risks", RUNS, 2), NOTHING_FASTER])
+@pytest.mark.parametrize("text", [*rotation.some("risks", RUNS, 1), NOTHING_FASTER])
 def test_the_faster_layout_that_is_shown_is_the_one_that_risk_chooses(text: str) -> None:
     safe, risky = plan(text), plan(f"{text}; risk oom")
     shown = safe.estimate.memory.faster

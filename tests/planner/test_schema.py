@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator
 
 from moedsl.cli.main import main
 from moedsl.planner.model.plan import Plan
+from tests.helpers import rotation
 from tests.helpers.plans import PLANS
 from tests.helpers.programs import compiled
 from tools import make_plan_schema
@@ -44,7 +45,7 @@ def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == make_plan_schema.schema()
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", rotation.some("kept by plans", [*RUNS], 3))
 def test_plans_keep_it_and_come_back_from_json(run: str, validator: Draft202012Validator) -> None:
     plans = compiled(RUNS[run]).plans
     assert plans

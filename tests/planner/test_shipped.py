@@ -42,7 +42,7 @@ def pinned(plan: Plan, target: str) -> Plan:
     return plan_of(run_text({**row, **own}))
 
 
-@pytest.mark.parametrize("run", rotation.some("shipped", [*PRICED], 2))
+@pytest.mark.parametrize("run", rotation.some("shipped", [*PRICED], 1))
 def test_its_prices_are_those_of_a_run_with_its_layout(run: str) -> None:
     plan = plan_of(run)
     found = plan.shipped

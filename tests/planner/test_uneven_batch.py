@@ -7,6 +7,7 @@ import re
 import pytest
 
 from moedsl.diagnostics.model import Diagnostic
+from tests.helpers import rotation
 from tests.helpers.programs import compiled, diagnosed
 
 RUN = "qwen3_30b_a3b; h100 x 64; seq 4k; "
@@ -22,7 +23,7 @@ def figures(text: str) -> tuple[int, float]:
     return plan.layout.dp, plan.estimate.tokens_per_s_per_gpu
 
 
-@pytest.mark.parametrize("batch", [7, 63, 100])
+@pytest.mark.parametrize("batch", rotation.some("near batches", [7, 63, 100], 1))
 def test_near_batches_are_compiles_of_their_own(batch: int) -> None:
     (found,) = warned(f"batch {batch}")
     dp, speed = figures(f"batch {batch}")

@@ -7,6 +7,7 @@ import pytest
 from moedsl.planner.text.page import page_text
 from moedsl.report.page import page
 from moedsl.schema.axes import show
+from tests.helpers import rotation
 from tests.helpers.programs import compiled, solved
 
 PROGRAMS = {
@@ -17,7 +18,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("head", PROGRAMS)
+@pytest.mark.parametrize("head", rotation.some("pinned", [*PROGRAMS], 2))
 def test_a_pin_has_the_price_of_its_absence(head: str) -> None:
     pins = PROGRAMS[head]
     (plan,) = compiled(f"{head}; pin {' '.join(pins)}").plans

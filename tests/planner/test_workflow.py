@@ -84,7 +84,7 @@ def test_auto_opens_low_precision_when_it_retunes() -> None:
 
 def test_runs_of_a_file_have_workflows_of_their_own() -> None:
     result = compiled(
-        "model qwen3_30b_a3b; h100 x 16\nrun short { workflow }\nrun long from short { seq 16k }\nrun one { fit first }"
+        "model olmoe_7b; h100 x 8\nrun short { workflow }\nrun long from short { seq 16k }\nrun one { fit first }"
     )
     names = [p.name for p in result.plans]
     assert names == [f"{r}.{p}" for r in ("short", "long") for p in ("fit", "scale", "profile", "retune")] + ["one"]

@@ -100,7 +100,7 @@ def test_a_column_that_computes_long_texts(tmp_path: Path) -> None:
     export(path)
     with closing(sqlite3.connect(path)) as base, base:
         base.execute(f"ALTER TABLE {STRINGS} RENAME TO old")
-        long = "hex(zeroblob(1 << 28))"
+        long = "hex(zeroblob(1 << 25))"
         base.execute(f"CREATE TABLE {STRINGS} (id INTEGER, value TEXT AS ({long}) VIRTUAL)")
         base.execute(f"INSERT INTO {STRINGS} SELECT id FROM old")
     assert isinstance(traces(path, lambda _: False, lambda _: None), Diagnostic)

@@ -91,13 +91,13 @@ def test_the_front_is_that_of_every_row(text: str, fake: bool) -> None:
     assert points > 1 or "deepseek_v3" in text
 
 
-@settings(max_examples=6 if rotation.ALL else 3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6 if rotation.ALL else 2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(texts())
 def test_the_front_of_any_small_space(text: str) -> None:
     compared(text, fake=False)
 
 
-@pytest.mark.parametrize("text", rotation.some("bounds of times", WIDE, 3))
+@pytest.mark.parametrize("text", rotation.some("bounds of times", WIDE, 2))
 def test_no_row_is_faster_than_its_bound(text: str) -> None:
     """With what is held fixed, no policy of communication or launches is faster than the ideal one."""
     p = program(text)

@@ -140,7 +140,8 @@ def test_a_layout_with_many_axes(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "ranks"), rotation.one_of_each("ranks", [*product(PINNED, (1, 2, 3, 6, 16))], lambda case: case[0])
+    ("text", "ranks"),
+    rotation.some("numbered", rotation.one_of_each("ranks", [*product(PINNED, (1, 2, 3, 6, 16))], lambda c: c[0]), 3),
 )
 def test_any_number_of_ranks_makes_a_legal_run(text: str, ranks: int) -> None:
     ((_, _, r),) = cases(text, ranks=ranks)

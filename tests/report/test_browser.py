@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from moedsl.cli.main import main
+from tests.helpers import rotation
 from tests.helpers.browser import UNLIKE, Page, browser, unlike
 from tests.helpers.nsight_export import write
 from tests.helpers.paths import ROOT
@@ -111,7 +112,7 @@ def test_each_mark_has_its_value_under_the_pointer(tab: Page, url: str) -> None:
     assert page.js("[...document.querySelectorAll('rect, circle')].filter(e => !e.querySelector('title')).length") == 0
 
 
-@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize("width", rotation.some("charts", [360, 1200], 1))
 def test_charts_have_ticks_and_the_worst_case(tab: Page, url: str, width: int) -> None:
     page = opened(tab, url, width)
     assert page.js("document.querySelector('.bar i.worst').getBoundingClientRect().width") > 1

@@ -121,7 +121,7 @@ def test_blocks_of_rules_are_read_once_and_again_when_a_file_changes(kept: Path)
 
 
 @pytest.mark.usefixtures("made")
-@pytest.mark.parametrize("name", rotation.some("own rules", [*MINE], 5))
+@pytest.mark.parametrize("name", rotation.some("own rules", [*MINE], 3))
 def test_a_users_rules_are_checked_as_beside_rules_read_anew(name: str) -> None:
     """Whatever the user's block says, the rules and the diagnostics are those of one check of everything."""
     source = Source("mine.moe", f"qwen3_30b_a3b; h100 x 16\nrules mine {{\n {MINE[name]}\n}}")

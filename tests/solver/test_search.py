@@ -185,7 +185,7 @@ def test_many_questions_in_one_pass_are_many_searches(text: str) -> None:
     search = _search(f"{text}; {FEW}")
     every = search.c.advice + search.c.wishes
     ours = [law for law in every if ".few." in law.rule.id]
-    laws = ours + rotation.some("asked", [law for law in every if law not in ours], 10)
+    laws = ours + rotation.some("asked", [law for law in every if law not in ours], 5)
     assert len(ours) == 4
     assert any(not law.needs & frozenset(HELD + MOVED) for law in laws)
     alone = [evolve(search, c=evolve(search.c, laws=(*search.c.laws, law))).run().rows for law in laws]
@@ -240,7 +240,7 @@ def test_the_same_bytes_whatever_the_hash_seed() -> None:
             capture_output=True,
             check=True,
         ).stdout
-        for seed in ("0", "1", "77")
+        for seed in ("0", "77")
     ]
     assert len(json.loads(out[0])) == 1
-    assert out[0] == out[1] == out[2]
+    assert out[0] == out[1]

@@ -31,7 +31,7 @@ with limits.turned_on(), limits.bounded():
 """
 
 
-@pytest.mark.parametrize("name", rotation.some("dearest", [*DEAREST], 2))
+@pytest.mark.parametrize("name", rotation.some("dearest", [*DEAREST], 1))
 def test_the_largest_file_is_parsed_within_the_limits(name: str) -> None:
     piece = DEAREST[name]
     text = piece * (foreign_python.MOST // len(piece))

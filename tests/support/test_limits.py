@@ -22,7 +22,7 @@ class Run:
     name: str
 
 
-BELOW, ABOVE = 0.2, 30.0
+BELOW, ABOVE = 0.1, 30.0
 """Seconds below the limit, and so many that a kernel that counts by ticks reaches it too."""
 
 
@@ -34,7 +34,7 @@ def burn(seconds: float) -> None:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, no_collector_callbacks: None) -> Iterator[None]:
-    monkeypatch.setattr(limits, "SECONDS", 0.4)
+    monkeypatch.setattr(limits, "SECONDS", 0.2)
     with limits.turned_on():
         yield
     assert signal.getitimer(signal.ITIMER_PROF)[0] == 0

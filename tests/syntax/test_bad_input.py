@@ -110,7 +110,7 @@ LONG: dict[str, Callable[[int], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", rotation.some("long nonsense", [*LONG], 5))
+@pytest.mark.parametrize("name", rotation.some("long nonsense", [*LONG], 3))
 def test_long_nonsense_is_an_error(name: str) -> None:
     source, diagnostics = from_text(LONG[name](LIMIT), "a.moe")
     if source is not None:

@@ -131,7 +131,7 @@ NVIDIAS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", NVIDIAS)
+@pytest.mark.parametrize("what", rotation.some("NVIDIA's hybrids", [*NVIDIAS], 1))
 def test_nvidias_own_recipe_is_accepted(what: str, server: Server) -> None:
     """With the parameters that moedsl counts for the model, whatever its layout."""
     case = cases.read(f"megatron.bridge.{NVIDIAS[what]}")
