@@ -150,10 +150,12 @@ class BoundedSpace:
 
     @property
     def could_be_fast(self) -> bool:
-        """Whether the least seconds of some legal mesh obey the limits of the step time; false is certain."""
+        """Whether the least seconds of some legal mesh obey the limits of the step time; false is certain. True where
+        the seconds of all meshes are known already."""
         if not self._time_limits or self._timed is not None:
-            return bool(self.legal.rows) and bool(self._in_time.any())
-        return any(self._some_in_time(meshes_of(self.c, part)) for part in self._worked)
+            return True
+        worked = screen.in_time(self.c, self.prices, self.fastest(HELD + MOVED), self._time_limits)
+        return any(self._some_in_time(meshes_of(self.c, part)) for part in worked)
 
     def _some_in_time(self, meshes: Table) -> bool:
         if not meshes.rows:
@@ -161,18 +163,9 @@ class BoundedSpace:
         seconds = self._least_time(meshes) * (1 - SLACK)
         return bool(self._within_time(self._time_limits, meshes, seconds).any())
 
-    @property
-    def could_work(self) -> bool:
-        """Whether the work of some mesh obeys the limits of the step time, whatever its VPP; false is certain."""
-        return not self._time_limits or self._timed is not None or bool(self._worked)
-
     @cached_property
     def _time_limits(self) -> list[Law]:
         return [law for law in self.c.laws if TIME in law.bounded]
-
-    @cached_property
-    def _worked(self) -> list[Table]:
-        return screen.in_time(self.c, self.prices, self.fastest(HELD + MOVED), self._time_limits)
 
     def could_fit(self) -> bool:
         """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""

@@ -40,11 +40,6 @@ def fits_where_legal(c: Compiled, prices: Prices, like: Search) -> bool:
     return _Any(c, prices, of_same_space(like, c, prices)).found()
 
 
-def could_fit(c: Chosen) -> bool:
-    """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""
-    return legal_on(c.compiled) and c.search.could_fit()
-
-
 def fast_enough(problem: Problem, seconds: float) -> bool:
     """Whether a step of so many seconds obeys the limits of its time."""
     limits, table = time_limits(problem, {"has_layout": lambda pp, vpp: make_cost(problem).has_layout(pp, vpp)})
@@ -55,7 +50,7 @@ class _Any(Search):
     """A search that stops at its first row."""
 
     def found(self) -> bool:
-        if not self.could_work or not self.able.rows or not self.policies.rows:
+        if not self.could_be_fast or not self.able.rows or not self.policies.rows:
             return False
         meshes = self.able.with_columns(**self._known)
         return any(self._some(meshes.take(part), self.policies) for part in most_divided_first(meshes))

@@ -85,7 +85,7 @@ def test_what_does_not_fit_by_the_best_estimate_needs_the_least_memory() -> None
 
 
 def test_only_what_even_the_low_end_does_not_allow_is_refused() -> None:
-    """Published runs, which ran, pinned in full; a run of the tests takes a third of them."""
+    """Published runs, which ran, pinned in full; a run of the tests takes a quarter of them."""
     lines = (stdlib_dir() / "calibration/published.jsonl").read_text(encoding="utf-8").splitlines()
     refused = set[str]()
     for r in map(json.loads, rotation.some("published", lines, len(lines) // 4)):
