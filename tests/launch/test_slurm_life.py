@@ -254,7 +254,7 @@ def test_two_launches_do_not_meet_and_their_jobs_outlive_them(
     for process in (killed, interrupted):  # waiting by now: both have said that their jobs run
         stderr = process.stderr
         assert stderr is not None
-        until(lambda stderr=stderr: "RUNNING" in stderr.readline(), process)
+        until(lambda stderr=stderr: not stderr.closed and "RUNNING" in stderr.readline(), process)
 
     killed.kill()
     os.killpg(interrupted.pid, signal.SIGINT)
