@@ -72,12 +72,10 @@ def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> N
 
 def load_for_cpu() -> None:
     """Import everything that a rank imports, with the replacements of a GPU, for this process and its forks."""
-    import torch
-
-    from moedsl.rehearse.cpu import collectives, cuda, packages
+    from moedsl.rehearse.cpu import collectives, cuda, packages, threads
 
     warnings.filterwarnings("ignore")
-    torch.set_num_threads(1)
+    threads.keep_one()
     cuda.stand_in()
     cuda.keep_tensors()
     collectives.adapt()
