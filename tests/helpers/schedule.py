@@ -2,8 +2,9 @@
 
 A worker takes whole files, so that what a file computes once is computed once, and imports no file that another one
 takes: what each worker collects is the names of the files. The files that ask the real Megatron Bridge are one piece of
-work, as are those of Slurm: there is one server, and one Slurm, not one for each worker. Jobs, pods and editors are waited
-for, and most of that time no core works; those workers take them, beside the others.
+work: there is one server, not one for each worker. Those of Slurm are two, with a Slurm each, of which one waits for jobs
+that start again. Jobs, pods and editors are waited for, and most of that time no core works; those workers take them,
+beside the others.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ SHARED = {
     "bridge": ("server: Server", "law_reports:"),
     "rehearsals": ("host: Host,", 'usefixtures("shared")'),
     "examples": ("programs.example(", "import example,"),
+    "slurm chains": ("chained(task", 'run_text(8, "chain on")'),
     "slurm": ("slurm: Slurm", "login_node", "from tests.launch.slurm_launch import"),
 }
-"""A name of each process, or of the compiled examples, that several files share, and the words of a file that asks for it."""
+"""A name of each process, or of the compiled examples, that several files share, and the words of a file that asks for it;
+the first that fits is the file's."""
 CORES = 2
 """So many workers take what computes."""
 WAITING = ("slurm", "tests/launch/", "tests/editors/")
@@ -33,6 +36,7 @@ WAITING = ("slurm", "tests/launch/", "tests/editors/")
 LONG = (
     "bridge",
     "slurm",
+    "slurm chains",
     "examples",
     "tests/examples/test_examples_releases.py",
     "tests/cli/test_large.py",
