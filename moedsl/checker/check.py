@@ -337,10 +337,15 @@ class _Reader:
     def _unbuilt(self, model: Model, target: str) -> None:
         """Refuse a model that the release of Bridge does not know."""
         words = unbuilt.why(model, target)
-        if words is not None:
-            newest = next(v for v in reversed(fields.versions()) if unbuilt.why(model, v) is None)
+        if words is None:
+            return
+        newest = next((v for v in reversed(fields.versions()) if unbuilt.why(model, v) is None), "")
+        if newest:
             text = f"Bridge {target} cannot build {model.name}: {words}"
             self._error("check.target", text, self._anywhere(), f"write `target bridge {newest}`, which can")
+        else:
+            text = f'no release of Bridge can build {model.name} with hf "{model.hf}": {words}'
+            self._error("check.model", text, self._anywhere(), "name the repository of a model with such layers")
 
     def _versions(self) -> dict[str, int]:
         """The versions that the run states besides Bridge's, by their name in an expression."""

@@ -18,7 +18,7 @@ from moedsl.schema.symbols import CASES
 from moedsl.solver.fits import fits, fits_where_legal
 from moedsl.solver.laws import SECONDS
 from moedsl.solver.legal import Legality, legal_on, relaxed
-from moedsl.solver.members import Member, inactive, members, without
+from moedsl.solver.members import Member, inactive, members, wish_text, without
 from moedsl.solver.quickxplain import minimal
 from moedsl.solver.reads import reads_price
 from moedsl.solver.solve import Chosen, NoLayout, solve
@@ -68,18 +68,30 @@ class Infeasible:
         return self.core, *self.others
 
     @property
-    def too_large(self) -> str:
-        """Note that even without the conflicts the GPUs have too little memory; empty if they have enough."""
+    def limits(self) -> list[Member]:
+        """The requirements and laws of the user that limit a price."""
+        return _price_limits(self.chosen.problem.program, members(self.chosen.compiled))
+
+    @property
+    def still_none(self) -> str:
+        """Note that even without the conflicts no layout meets the limits of memory and prices; empty if one does."""
         c, t = self.chosen.problem, self.together
         if self.legal or t is None or t.gpus == c.gpus or not any(m.gives_way for m in self.conflicts[-1]):
             return ""
-        return f"without these, still no layout fits in the memory of {c.gpus} {c.program.hardware.name}"
+        limits = " and ".join(named(c.program, m) for m in self.limits)
+        one, obeys = ("layout that fits", f" obeys {limits}") if limits else ("layout fits", "")
+        return f"without these, still no {one} in the memory of {c.gpus} {c.program.hardware.name}{obeys}"
 
     @property
     def too_slow(self) -> bool:
         """Whether the conflict has a rule of the user that limits the step time."""
         needs = self.chosen.problem.program.rules.needs
         return any(m.rule is not None and SECONDS & needs(m.rule.reads) for m in self.core if m.gives_way)
+
+
+def named(p: Program, m: Member) -> str:
+    """Name a wish or a rule of the user's."""
+    return wish_text(p, m) if m.stated else f"rule `{m.key}`"
 
 
 def laws_of(core: Sequence[Member]) -> list[Rule]:
@@ -134,8 +146,7 @@ def _smallest_telling(p: Program) -> int:
 def _priced_core(c: Chosen, all_: list[Member]) -> list[Member]:
     """Find a minimal set of wishes, and of the user's laws on prices, under which no legal layout meets the limits of
     memory and time; other laws stay."""
-    p = c.problem.program
-    limits = [m for m in all_ if m.own and m.rule is not None and reads_price(m.rule, p.of("let"))]
+    limits = _price_limits(c.problem.program, all_)
     soft = [m for m in all_ if m.stated or m.kind == "candidates" or m in limits]
     background = [m for m in all_ if m not in soft]
 
@@ -143,3 +154,7 @@ def _priced_core(c: Chosen, all_: list[Member]) -> list[Member]:
         return fits_where_legal(relaxed(c.compiled, inactive(all_, background + active)), c.cost, c.search)
 
     return minimal(soft, test)
+
+
+def _price_limits(p: Program, all_: Sequence[Member]) -> list[Member]:
+    return [m for m in all_ if m.gives_way and m.rule is not None and reads_price(m.rule, p.of("let"))]

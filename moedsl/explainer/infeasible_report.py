@@ -7,7 +7,7 @@ from typing import Any
 
 from moedsl.diagnostics.model import Diagnostic, Label, error
 from moedsl.diagnostics.source import Source
-from moedsl.explainer.infeasible import Infeasible, analyse, laws_of
+from moedsl.explainer.infeasible import Infeasible, analyse, laws_of, named
 from moedsl.explainer.more_gpus import MOST_TIMES
 from moedsl.explainer.relax import as_json as relaxation_json
 from moedsl.explainer.relax import opened
@@ -39,7 +39,7 @@ def message(x: Infeasible) -> str:
     """Name the conflict in one line."""
     wishes = _wishes(x)
     if not x.legal:
-        more = "".join(f"; {collision(x, core)}" for core in x.others) + (f"; {x.too_large}" if x.too_large else "")
+        more = "".join(f"; {collision(x, core)}" for core in x.others) + (f"; {x.still_none}" if x.still_none else "")
         return f"no layout of {_where(x)} is legal: {collision(x, x.core)}{x.values.summary}{more}"
     within = f" with {', '.join(wishes)}" if wishes else ""
     if x.too_slow:
@@ -57,7 +57,7 @@ def collision(x: Infeasible, core: Sequence[Member]) -> str:
 
 def no_single_change(x: Infeasible) -> Iterator[str]:
     """Advise if no single change is enough: changes that are enough together, and the reason for each conflict."""
-    count = len(x.conflicts) + bool(x.too_large)
+    count = len(x.conflicts) + bool(x.still_none)
     several = count > 1
     what = f"these {count} conflicts must be resolved together" if several else "several are needed"
     p = x.chosen.problem.program
@@ -77,8 +77,8 @@ def no_single_change(x: Infeasible) -> Iterator[str]:
     for core in x.conflicts if several else ():
         why = "; ".join(f"{r.because} ({', '.join(r.cites)})" for r in laws_of(core) if r.because)
         yield f"{collision(x, core)}: {why}" if why else collision(x, core)
-    if x.too_large:
-        yield x.too_large
+    if x.still_none:
+        yield x.still_none
 
 
 def _labels(x: Infeasible) -> list[Label]:
@@ -90,9 +90,10 @@ def _labels(x: Infeasible) -> list[Label]:
     laws = laws_of(all_)
     if "pipeline_layout" in p.spans and any("has_layout" in print_expr(r.expr) for r in laws):
         labels.insert(0, Label(p.spans["pipeline_layout"], "the pipeline layout pinned here"))
-    if x.legal or x.too_large or reads_hardware(p, all_) or not labels:
+    if x.legal or x.still_none or reads_hardware(p, all_) or not labels:
         gpus = "" if p.gpus is None else f"{p.gpus} "
         labels.insert(1 if labels else 0, Label(p.spans["hardware"], f"{gpus}{p.hardware.name}"))
+    labels += [Label(m.span, "required here") for m in (x.limits if x.still_none else ())]
     labels += [Label(r.span, "required here") for r in laws]
     labels += [Label(m.span, m.text) for m in all_ if m.kind == "candidates"]
     return [*dict.fromkeys(labels)]  # a law may be a part of several conflicts
@@ -106,7 +107,7 @@ def _where(x: Infeasible) -> str:
 
 def _wishes(x: Infeasible) -> list[str]:
     p = x.chosen.problem.program
-    return [wish_text(p, m) if m.stated else f"rule `{m.key}`" for m in x.core if m.gives_way]
+    return [named(p, m) for m in x.core if m.gives_way]
 
 
 def explanation(c: Chosen, sources: Mapping[str, Source]) -> dict[str, Any]:

@@ -70,6 +70,8 @@ ONE = [
     ("check.model", MODEL.replace("layers 4", "layers 99999999") + "tiny; gb200 x 4", "tiny"),
     ("check.model", MODEL.replace("layers 4", 'revision "main" layers 4') + "tiny; gb200 x 4", "tiny"),
     ("check.model", HYBRID.replace("MEM*EM-E", "MEM*EMGE") + "tiny; gb200 x 4", "tiny"),
+    ("check.model", MODEL.replace("a/b", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16").replace("256", "256; qk_norm true")
+     + "tiny; gb200 x 4", "tiny"),
     ("check.hardware", GPU.replace("gpus_per_node 8", "gpus_per_node 0") + RUN.replace("gb200", "mine"), "mine"),
     ("check.calibration", (stdlib_dir() / "calibration/hopper.moe").read_text().replace("gemm 0.", "gemm 9.") + RUN.replace("gb200", "h100"), "hopper"),
     ("check.hardware", GPU.replace("hbm 8", "hbm 0") + RUN.replace("gb200", "mine"), "mine"),

@@ -122,6 +122,16 @@ def test_conflicts_that_have_to_be_solved_together_are_all_named(text: str, laws
         assert solved(changed).chosen, changed
 
 
+def test_what_no_layout_obeys_without_the_conflict_is_named() -> None:
+    text = "qwen3_30b_a3b; h100 x 8; seq 100; batch 64; require step_time < 0.3; pin tp=8"
+    error, spans = only_error(text)
+    still = "without these, still no layout that fits in the memory of 8 h100 obeys `step_time < 0.3`"
+    assert error.message.endswith(still) and error.help[-1] == still
+    assert any("step_time < 0.3" in s for s in spans)
+    for changed in applied(text, error.help[0]):
+        assert solved(changed).chosen, changed
+
+
 def test_more_gpus_and_a_pin_less_where_memory_lacks() -> None:
     """No pin alone and no number of GPUs alone leads out; both do."""
     text = "deepseek_v3; h100 x 8; seq 128k; pin tp=1 pp=1 cp=1 ep=1"
