@@ -77,6 +77,15 @@ _PAIRS: dict[str, Pair] = {
         _adapter("dora targets=[linear_kv_down_proj]", base="moonlight"),
         _adapter("dora targets=[linear_kv_down_proj]", base="moonlight", tp=2, ep=4),
     ),
+    "std.adapters.no_ep_overlap": (_adapter("lora"), _adapter("lora", ep_overlap=True)),  # the first step refuses
+    "std.adapters.recompute_after_adapters": (  # a step trains less, and says nothing
+        _adapter("lora", recompute=["moe"]),
+        _adapter("lora targets=[linear_fc1, linear_fc2]", recompute=["moe"]),
+    ),
+    "std.packed_samples.no_ep_overlap": (  # attention crosses the ends of samples, and nothing is said
+        run(task="sft", also=_TEXT),
+        run(task="sft", also=_TEXT, ep_overlap=True),
+    ),
     "std.adapters.one_for_all_experts": (_adapter("lora experts=each"), _adapter("lora")),
     "std.adapters.qkv_exists": (_adapter("lora"), _adapter("lora", base="moonlight")),
     "std.adapters.recipe_runs": (_adapter("lora"), _adapter("lora", base="next")),
@@ -150,7 +159,10 @@ _PAIRS: dict[str, Pair] = {
         run("deepseek", also=_TEXT, precision="mxfp8"),
     ),
     # data
-    "std.mtp.mtp_loss_scaling_factor": (run("deepseek", task="sft", also=_TEXT), run("deepseek", task="sft")),
+    "std.mtp.mtp_loss_scaling_factor": (
+        run("deepseek", task="sft", also=_TEXT),
+        run("deepseek", task="sft", also=_TEXT, ep_overlap=True),
+    ),
     "std.tokenizer.tokenizer.trust_remote_code": (run("moonlight", also=_TEXT), run(also=_TEXT)),
     # long context
     "std.long_context.tp_for_cp": (run("gb200", seq=65536, tp=2, cp=8), run("gb200", seq=65536, cp=16)),
