@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, suggest
+from moedsl.classes.fields import evolve
+from moedsl.cost import adapters as counts
+from moedsl.cost import pipeline
+from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, suggest, warning
+from moedsl.diagnostics.source import Span
 from moedsl.megatron import adapters
 from moedsl.rules.interpreter import evaluate
 from moedsl.schema.adapter import EXPERTS, METHODS, PARTS, TARGETS, Adapter
+from moedsl.schema.facts import Model
 from moedsl.syntax import ast
 
+OF_HUGGING_FACE = {
+    "q_proj": "linear_qkv", "k_proj": "linear_qkv", "v_proj": "linear_qkv", "o_proj": "linear_proj",
+    "gate_proj": "linear_fc1", "up_proj": "linear_fc1", "down_proj": "linear_fc2", "gate": "router",
+    "q_a_proj": "linear_q_down_proj", "q_b_proj": "linear_q_up_proj",
+    "kv_a_proj_with_mqa": "linear_kv_down_proj", "kv_b_proj": "linear_kv_up_proj",
+}  # fmt: skip
+"""The names that Hugging Face's models and its PEFT have for the targets."""
 MOST_RANK = 8192
 _FLAGS = {"on": True, "off": False}
 _FUSED = tuple(PARTS)
@@ -72,13 +84,41 @@ def _targets(value: ast.Expr, method: str) -> Iterator[Diagnostic]:
         assert isinstance(item, ast.Name)
         if item.id not in TARGETS:
             text = f"no module that takes an adapter is called `{item.id}`"
-            help = suggest(item.id, [*TARGETS]) or (f"one of {', '.join(TARGETS)}",)
-            yield error("check.unknown_word", text, item.span, help=help)
+            yield error("check.unknown_word", text, item.span, help=_meant(item.id, refused))
         elif item.id in refused:
             right = ", ".join(PARTS.get(item.id) or [w for w, parts in PARTS.items() if item.id in parts])
             text = f"{method} does not know `{item.id}`"
             cites = ("bridge peft/canonical_lora.py:277",)
             yield error("check.adapter", text, item.span, help=Instead(f"write `{right}`", right), cites=cites)
+
+
+def _meant(word: str, refused: tuple[str, ...]) -> tuple[str, ...]:
+    """What an unknown module may be, as the method names it."""
+    target = OF_HUGGING_FACE.get(word)
+    if target is not None and target in refused:
+        target = next(p for p in PARTS[target] if p.endswith("_" + word.removesuffix("_proj")))
+    if target is not None:
+        return (Instead(f"in Megatron `{word}` of Hugging Face is in `{target}`", target),)
+    return suggest(word, [*TARGETS]) or (f"one of {', '.join(TARGETS)}",)
+
+
+def unbuilt(stmt: ast.AdapterStmt | None, a: Adapter, m: Model, anywhere: Span) -> Iterator[Diagnostic]:
+    """Report targets that a model does not have: Bridge only warns of them, and trains nothing if it has none."""
+    whole = pipeline.layout_for(m, 1, 1)
+    if whole is None:
+        return
+    has = {t for t in TARGETS if counts.stage(m, evolve(a, targets=frozenset({t})), whole, 0, 1, 1, 1).total}
+    cites = ("bridge peft/module_matcher.py:195",)
+    if has.isdisjoint(a.targets):
+        text = f"this adapter trains nothing of {m.name}: it has no {' and no '.join(sorted(a.targets))} that it adapts"
+        known = [t for t in TARGETS if t in has and t not in (_FUSED if a.method == "canonical_lora" else _SPLIT)]
+        help = f"`targets=[...]` takes {', '.join(known)}"
+        yield error("check.adapter", text, stmt.span if stmt else anywhere, help=help, cites=cites)
+    elif stmt is not None:
+        values = (b.value for b in stmt.bindings if b.name.id == "targets" and isinstance(b.value, ast.List))
+        for item in (i for v in values for i in v.items if isinstance(i, ast.Name) and i.id not in has):
+            text = f"{m.name} has no `{item.id}` that this adapter adapts, so Bridge leaves it out"
+            yield warning("check.adapter_target", text, item.span, help="drop it", cites=cites)
 
 
 def _whole(value: ast.Expr) -> int | None:

@@ -184,6 +184,10 @@ class _Reader:
         self._stages(parts["pipeline_layout"], pins, model)
         self._ahead(sets, model)
         self._unbuilt(model, target)
+        if parts["adapter"] is not None:
+            stmt = self.draft.fixed.get("adapter")
+            stated = stmt if isinstance(stmt, ast.AdapterStmt) else None
+            self.diagnostics.extend(adapter_options.unbuilt(stated, parts["adapter"], model, spans["task"]))
         if sum(d.is_error for d in self.diagnostics) > before:
             return None
         return Program(

@@ -55,6 +55,10 @@ MISTAKES = {
     "adapter lora targets=linear_qkv": "check.type: `targets` is a list of modules",
     "adapter lora targets=[]": "check.type: `targets` is a list of modules",
     "adapter lora targets=[linear_qkv, attn]": "check.unknown_word: no module that takes an adapter is called `attn`",
+    "adapter lora targets=[in_proj]": "check.adapter: this adapter trains nothing of qwen3_30b_a3b: it has no in_proj that "
+    "it adapts",
+    "adapter lora targets=[linear_fc1] experts=none": "check.adapter: this adapter trains nothing of qwen3_30b_a3b: it has no "
+    "linear_fc1 that it adapts",
     "adapter lora targets=[linear_q]": "check.adapter: lora does not know `linear_q`",
     "adapter canonical_lora targets=[linear_qkv]": "check.adapter: canonical_lora does not know `linear_qkv`",
     "adapter lora experts=all": "check.type: `experts` is one of shared, each, outer, none",
@@ -67,6 +71,25 @@ MISTAKES = {
 @pytest.mark.parametrize("text", MISTAKES)
 def test_a_mistake_has_one_message(text: str) -> None:
     assert checked(BASE + text)[1] == [MISTAKES[text]]
+
+
+@pytest.mark.parametrize(
+    ("method", "word", "target"),
+    [("lora", "v_proj", "linear_qkv"), ("dora", "o_proj", "linear_proj"), ("lora", "up_proj", "linear_fc1"),
+     ("canonical_lora", "gate_proj", "linear_fc1_gate"), ("canonical_lora", "q_proj", "linear_q")],
+)  # fmt: skip
+def test_a_name_of_hugging_face_is_answered_with_megatrons(method: str, word: str, target: str) -> None:
+    text = BASE + f"adapter {method} targets=[{word}]"
+    (found,) = compile_source(Source("run.moe", text), "check").diagnostics
+    assert found.help == (f"in Megatron `{word}` of Hugging Face is in `{target}`",)
+    made, _ = checked(text.replace(word, target))
+    assert made is not None and made.targets == {target}
+
+
+def test_a_target_that_the_model_lacks_is_said() -> None:
+    text = BASE + 'data "/d"; weights "/w"; adapter lora targets=[linear_qkv, in_proj]'
+    (found,) = compile_source(Source("run.moe", text), "check").diagnostics
+    assert found.id == "check.adapter_target" and "has no `in_proj`" in found.message
 
 
 def test_an_adapter_needs_its_task() -> None:
