@@ -43,10 +43,10 @@ def plain(text: str) -> str:
 
 
 def _reason(d: Decision | None) -> str:
-    """The reason of a decision; of a chosen value the ranking, because the plan has the alternatives."""
-    if d is None:
+    """The reason of a decision; of a chosen value the first part of it, because the plan has the alternatives."""
+    if d is None or not d.because:
         return ""
-    return f"best by {d.rule.rpartition('.')[2]}" if d.origin == "chosen" and d.rule else d.because or ""
+    return d.because.partition("; ")[0] if d.origin == "chosen" else d.because
 
 
 def _named(because: str, settings: Iterable[Setting]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from attrs import evolve
@@ -14,7 +14,7 @@ from moedsl.explainer.relax import Relaxation, relaxations, whatever_the_gpus
 from moedsl.explainer.together import Together, further, together
 from moedsl.rules.rule import Rule
 from moedsl.schema.gpu_counts import counts
-from moedsl.schema.symbols import CASES
+from moedsl.schema.symbols import CASES, MEMORY
 from moedsl.solver.fits import fits, fits_where_legal
 from moedsl.solver.laws import SECONDS
 from moedsl.solver.legal import Legality, legal_on, relaxed
@@ -46,7 +46,9 @@ class Infeasible:
         """The nearest layout, which takes a search."""
         p, gpus = self.chosen.problem.program, self.chosen.problem.gpus
         if self.legal:
-            return (too_slow if self.too_slow else too_large)(p, gpus, self.chosen.search)
+            if self.too_slow:
+                return too_slow(p, gpus, self.chosen.search)
+            return too_large(p, gpus, self.chosen.search, self.above_limit)
         return breaking(p, gpus, self.core)
 
     @property
@@ -85,8 +87,16 @@ class Infeasible:
     @property
     def too_slow(self) -> bool:
         """Whether the conflict has a rule of the user that limits the step time."""
+        return self._limits_one_of(SECONDS)
+
+    @property
+    def above_limit(self) -> bool:
+        """Whether the conflict has a rule of the user that limits the memory."""
+        return self._limits_one_of(MEMORY)
+
+    def _limits_one_of(self, prices: Collection[str]) -> bool:
         needs = self.chosen.problem.program.rules.needs
-        return any(m.rule is not None and SECONDS & needs(m.rule.reads) for m in self.core if m.gives_way)
+        return any(m.rule is not None and not needs(m.rule.reads).isdisjoint(prices) for m in self.core if m.gives_way)
 
 
 def named(p: Program, m: Member) -> str:

@@ -27,7 +27,8 @@ def diagnostic(x: Infeasible) -> Diagnostic:
     fixes = tuple(f for r in x.relaxations for f in r.fixes)
     laws = x.laws
     if x.legal:
-        id, because = ("solve.too_slow", None) if x.too_slow else ("solve.does_not_fit", TOO_LARGE)
+        id = "solve.too_slow" if x.too_slow else "solve.does_not_fit"
+        because = None if x.too_slow or x.above_limit else TOO_LARGE
         return error(id, message(x), *_labels(x), help=help, because=because, values=x.values.by_name, fixes=fixes)
     because, cites = (laws[0].because, laws[0].cites) if laws else (None, ())
     id = laws[0].id if laws else "solve.conflict"

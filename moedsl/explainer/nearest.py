@@ -103,8 +103,11 @@ def _json(p: Program, codes: Mapping[str, int], row: Row | None, r: Rule, env: J
     }
 
 
-def too_large(p: Program, gpus: int, like: Search) -> Nearest:
-    """Find the layout that needs the least memory, and compare it with the memory that the GPU has."""
+def too_large(p: Program, gpus: int, like: Search, above_limit: bool) -> Nearest:
+    """Find the layout that needs the least memory, and compare it with the memory that the GPU has.
+
+    If a limit of the user's is the reason, its memory is in the units of a limit too.
+    """
     chosen = solve(_ranked_by(p, "peak_memory", (*MEMORY, *SECONDS)), gpus, 0, like, must_fit=CASES[-1])
     row, shown = least_memory(chosen), p.hardware.shown
     if row is None:
@@ -115,6 +118,8 @@ def too_large(p: Program, gpus: int, like: Search) -> Nearest:
     values = {"least_gib": round(least, 1), "best_gib": round(best, 1), "visible_gib": round(shown / GIB, 1)}
     json = _first_broken(p, row, env, MEMORY)
     summary = f"the nearest needs at least {least:.1f} GiB, {best:.1f} by the best estimate"
+    if above_limit:
+        summary = f"the nearest has a `peak_memory` of {row.peak_memory / 1e9:.1f} GB, {row.peak_memory / GIB:.1f} GiB"
     return Nearest(Values(f"{summary}; the GPU has {shown / GIB:.1f}", values), json)
 
 

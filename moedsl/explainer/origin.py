@@ -17,8 +17,10 @@ def of_axis(b: Context, axis: axes.Axis) -> Json:
     if isinstance(source, Pin):
         return stated(b, source.span)
     if len(domain) > 1:
-        among = [axis.decode(int(v)) for v in domain]
-        return {**_by(b, source), "kind": "chosen", "among": among, "rank": b.compiled.ranks[0].rule.id}
+        among, rank, known = [axis.decode(int(v)) for v in domain], b.compiled.ranks[0].rule, b.chosen.preference
+        near = known.reason(axis, b.chosen.solution.rows[0].codes[axis.name], rank.name) if known else ""
+        said = {"near": near} if near else {}
+        return {**_by(b, source), "kind": "chosen", "among": among, "rank": rank.id, **said}
     return {**_by(b, source), "kind": "defaulted"}
 
 

@@ -43,6 +43,7 @@ def _origin(o: Json) -> list[str]:
         out = [f"  pinned at {at}: {o['at']['text']}"]
     elif o["kind"] == "chosen":
         out = [f"  chosen by {o['rank']} among {', '.join(word(v) for v in o['among'])}"]
+        out += [paragraph(o["near"], "    ")] if "near" in o else []
     else:
         by = f" by {o['rule']}, {at}" if o.get("rule") else ""
         out = [f"  {o['kind']}{by}"]

@@ -342,11 +342,8 @@ def _why_chosen(
 def _best(chosen: Chosen, axis: axes.Axis) -> str:
     """The first reason of a choice: the ranking, or what has run with this layout where the ranking cannot tell."""
     rank, preference = chosen.compiled.ranks[0].rule.name, chosen.preference
-    code = chosen.solution.rows[0].codes[axis.name]
-    if preference is None or preference.fastest.codes[axis.name] == code:
-        return f"best by {rank}"
-    other = show(axis.decode(preference.fastest.codes[axis.name]))
-    return f"nearest to {preference.near.name}; {other} is best by {rank}, by less than the estimate can tell"
+    near = preference.reason(axis, chosen.solution.rows[0].codes[axis.name], rank) if preference else ""
+    return near or f"best by {rank}"
 
 
 def _entry(

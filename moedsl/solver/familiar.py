@@ -45,6 +45,14 @@ class Preference:
     near: Ran
     fastest: Row
 
+    def reason(self, axis: axes.Axis, code: int, rank: str) -> str:
+        """Why a value is not the one that the estimate alone would choose; empty if it is that one."""
+        other = self.fastest.codes[axis.name]
+        if other == code:
+            return ""
+        best = axes.show(axis.decode(other))
+        return f"nearest to {self.near.name}; {best} is best by {rank}, by less than the estimate can tell"
+
 
 def has_run(p: Program, gpus: int) -> bool:
     """Tell whether anything has run with the model on the GPU."""

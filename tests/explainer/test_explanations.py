@@ -15,6 +15,7 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from moedsl.checker.program import Pin, Program
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
+from moedsl.emit.bridge import recipe_text
 from moedsl.explainer.context import Context, based
 from moedsl.explainer.text import text_of
 from moedsl.queries.explain_run import answer
@@ -25,6 +26,7 @@ from moedsl.solver.question import Question
 from moedsl.solver.search import Search
 from moedsl.solver.solve import plan_for, solve
 from tests.helpers import rotation
+from tests.helpers.programs import plan_of
 from tests.oracles.some_layout import some_layout
 
 
@@ -77,6 +79,18 @@ def test_reads(case: str, snapshot: SnapshotAssertion) -> None:
     text, name = CASES[case]
     e = explained(text, *([name] if name else []))
     assert text_of(e) == snapshot(extension_class=Explanation, name="")
+
+
+def test_a_value_that_has_run_is_explained_as_in_the_plan_and_the_recipe() -> None:
+    text = "deepseek_v3; h100 x 1024; precision fp8; throughput first"
+    plan = plan_of(text)
+    near = {d.name: d.because.partition("; ") for d in plan.decisions if (d.because or "").startswith("nearest to ")}
+    assert near
+    for axis, (first, _, others) in near.items():
+        said = explained(text, axis)
+        assert f"{first}; {others}".startswith(said["origin"]["near"])
+        assert said["origin"]["near"] in " ".join(text_of(said).split())
+        assert first in recipe_text(plan)
 
 
 def test_a_sentence_keeps_its_capitals() -> None:

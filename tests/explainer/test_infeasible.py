@@ -132,6 +132,15 @@ def test_what_no_layout_obeys_without_the_conflict_is_named() -> None:
         assert solved(changed).chosen, changed
 
 
+def test_a_limit_of_the_memory_is_its_own_reason() -> None:
+    text = "qwen3_30b_a3b; h100 x 8; require peak_memory < {:.1f} GB"
+    error, _ = only_error(text.format(10))
+    found = re.search(r"the nearest has a `peak_memory` of ([\d.]+) GB", error.message)
+    assert found and error.because is None and "the GPU has 79.6" in error.message
+    least = float(found[1])
+    assert not solved(text.format(least - 0.1)).chosen and solved(text.format(least + 0.1)).chosen
+
+
 def test_more_gpus_and_a_pin_less_where_memory_lacks() -> None:
     """No pin alone and no number of GPUs alone leads out; both do."""
     text = "deepseek_v3; h100 x 8; seq 128k; pin tp=1 pp=1 cp=1 ep=1"
