@@ -150,7 +150,7 @@ class Scan:
             self.found[s.rule.id] = Sighting(
                 s.rule,
                 self._number(block, start),
-                text[:SHOWN],
+                _shown(text, match.group()),
                 1,
                 of_line,
                 _named(match),
@@ -217,6 +217,14 @@ def _float(text: bytes) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def _shown(text: str, matched: str) -> str:
+    """Cut a line to what a report shows, with what a symptom matched."""
+    at = text.find(matched)
+    if at + len(matched) <= SHOWN or at <= SHOWN // 2:
+        return text[:SHOWN]
+    return f"{text[: SHOWN // 2].rstrip()} ... {text[at : at + SHOWN // 2]}"
 
 
 def _without_rank(text: str) -> tuple[int | None, str]:

@@ -472,6 +472,14 @@ def test_a_run_of_several_plans_takes_an_edit(run: Any, tmp_path: Path, several:
     assert made is not None and made["edit"] == "set optimizer.lr = 0.0001"
 
 
+def test_a_long_line_is_cut_around_what_matched(run: Any, tmp_path: Path) -> None:
+    times = " | ".join(f"timer {i} (ms): 8123.4" for i in range(40))
+    line = f"iteration 38/ 100 | {times} | number of nan iterations:   1 | {times}"
+    (found,) = json.loads(run(log(tmp_path, f"[rank3]: {line}"), "--json")[1])["symptoms"]
+    assert found["text"].startswith("iteration 38/ 100 | timer 0 (ms)") and len(found["text"]) <= scan.SHOWN + 5
+    assert " ... number of nan iterations:   1 | timer 0" in found["text"]
+
+
 @pytest.mark.parametrize(
     "given, shown, edit",
     [
