@@ -11,7 +11,7 @@ from moedsl.planner.model.plan import Plan
 from moedsl.queries.changes import KINDS
 from moedsl.queries.figures import COVERS
 from moedsl.schema.axes import SUMMARY, pairs
-from moedsl.support.text import short, table, tokens, wrapped
+from moedsl.support.text import counted, duration, short, table, tokens, wrapped
 
 Json = Mapping[str, Any]
 NUMBERS = ("s a step", "tokens/s/GPU", "peak GiB", "")
@@ -66,9 +66,11 @@ def budget_note(f: Priced) -> list[str]:
 
 def budget_text(p: Plan, b: answers.TokenCost) -> str:
     """Print steps, days and cost of a plan's budget."""
-    head = f"{p.name}: {amount(b.tokens)} tokens are {b.steps:,} steps, {b.days:,.1f} days on {p.gpus} GPUs"
+    head = f"{p.name}: {amount(b.tokens)} tokens take {counted(b.steps, 'step', ',')}"
+    time = f"{b.days:,.1f} days" if b.days >= 2 else duration(b.days * 86400)
+    hours = f"{b.gpu_hours:,.0f}" if b.gpu_hours >= 10 else f"{b.gpu_hours:.2g}"
     money = "" if b.cost is None else f", {b.cost:,.0f} at {b.price_per_gpu_hour:g} a GPU-hour"
-    return f"{head}, {b.gpu_hours:,.0f} GPU-hours{money}\n{wrapped(COVERS)}\n"
+    return f"{head}, {time} on {counted(p.gpus, 'GPU')}, {hours} GPU-hours{money}\n{wrapped(COVERS)}\n"
 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"

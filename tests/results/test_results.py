@@ -296,6 +296,12 @@ def test_options_that_contradict_the_plan_are_refused(plans: Path, tmp_path: Pat
     assert main(["results", str(folder / "train.log"), "--seq", "4k"]) == 0
 
 
+def test_a_plan_without_a_log(plans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plan.json").write_text((plans / "main.micro_batch_1" / "plan.json").read_text())
+    assert main(["results", str(tmp_path)]) == 1
+    assert ": no log, no job of the run has written one yet" in capsys.readouterr().out
+
+
 def test_a_folder_without_its_numbers_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.log").write_text("nothing\n")
     for words, text in (
