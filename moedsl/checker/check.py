@@ -332,9 +332,11 @@ class _Reader:
         found = releases.named(stated)
         if found is None:
             text = f"Bridge {stated} is not supported; supported: {', '.join(fields.versions())}"
-            help = Instead(f"write `target bridge {releases.NEWEST.minor}`", releases.NEWEST.minor)
-            at = stmt.version.span if isinstance(stmt, ast.TargetStmt) else self._anywhere()
-            self._error("check.target", text, at, help)
+            if self.target:
+                self.diagnostics.append(error("check.target", text, help=f"give `--target {releases.NEWEST.minor}`"))
+            elif isinstance(stmt, ast.TargetStmt):
+                help = Instead(f"write `target bridge {releases.NEWEST.minor}`", releases.NEWEST.minor)
+                self._error("check.target", text, stmt.version.span, help)
             return releases.NEWEST.bridge
         return found.bridge
 

@@ -1,6 +1,7 @@
 """Find the edits that a symptom's `fix` names, apply each and plan again: the first that compiles is worth a run.
 
-An edit is text between backticks that is a statement of the language. It is tried with everything else as the plan had
+An edit is text between backticks that is a statement of the language. A fix that asks for a smaller `optimizer.lr`
+means half of what the run file sets, else of what the log shows. An edit is tried with everything else as the plan had
 it, then with everything else free. It must compile and change the plan; if memory ran out, it must also lower the
 predicted peak. Whether it cures the run, only the run shows.
 """
@@ -25,6 +26,7 @@ from moedsl.syntax.printer import print_expr
 
 _QUOTED = re.compile(r"`([^`]+)`")
 _NOT_HELD = ("precision",)
+_SMALLER_RATE = "a smaller `optimizer.lr`"
 
 
 Judge = Callable[[Plan, Plan], "str | None"]
@@ -73,6 +75,16 @@ def edits(fix: str | None) -> list[str]:
     return [text for text in _QUOTED.findall(fix or "") if _statements(text)]
 
 
+def _lower_rates(fix: str | None, before: Plan | None, shown: float | None) -> list[str]:
+    """The statements for a smaller learning rate, if a fix asks for one and the present one is known; the last also
+    lowers the rate at the end, which must not be above it."""
+    present = before.set.get("optimizer.lr", shown) if before is not None else None
+    if _SMALLER_RATE not in (fix or "") or not isinstance(present, int | float) or present <= 0:
+        return []
+    lower = f"set optimizer.lr = {present / 2:g}"
+    return [lower, f"{lower}; set optimizer.min_lr = {present / 20:g}"]
+
+
 def _statements(text: str) -> tuple[ast.Item, ...]:
     """The statements of a text; none if it is something else: a bare name is a word of the prose."""
     module, found = cached_parse(Source("<fix>", text))
@@ -81,13 +93,16 @@ def _statements(text: str) -> tuple[ast.Item, ...]:
     return module.items
 
 
-def compile_edits(source: Source, rule: Rule) -> list[Attempt]:
+def compile_edits(source: Source, rule: Rule, learning_rate: float | None = None) -> list[Attempt]:
     """For each run of a file, find the first edit of a symptom that compiles, changes its plan and passes its judge.
+    `learning_rate` is the one that the log shows.
     For a sweep or an isolation, the first plan counts for all."""
     result = compile_source(source)
     runs = [(run, _first(result, run or "main")) for run in _runs(result)]
     alone = all(p.isolate is None and "." not in p.name for p in result.programs)
-    return [_foreign(result, run, rule) or _attempt(source, run, before, rule, alone) for run, before in runs]
+    return [
+        _foreign(result, run, rule) or _attempt(source, run, before, rule, alone, learning_rate) for run, before in runs
+    ]
 
 
 def _foreign(result: Result, run: str | None, rule: Rule) -> Attempt | None:
@@ -116,9 +131,11 @@ def _runs(result: Result) -> list[str | None]:
     return [i.name.id for i in items if isinstance(i, ast.RunDecl)] or [None]
 
 
-def _attempt(source: Source, run: str | None, before: Plan | None, rule: Rule, alone: bool) -> Attempt:
+def _attempt(
+    source: Source, run: str | None, before: Plan | None, rule: Rule, alone: bool, rate: float | None
+) -> Attempt:
     failures: dict[str, str] = {}
-    for edit in edits(rule.fix):
+    for edit in [*edits(rule.fix), *_lower_rates(rule.fix, before, rate)]:
         for held in (True, False) if before is not None and "." not in before.name else (False,):
             after = _planned(source, run, edit, _held(before, edit) if held and before else "", alone)
             if isinstance(after, str):

@@ -25,6 +25,8 @@ SHOWN = 300
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)")
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)(\d+)\]:?|(\d+):|moedsl: rank (\d+) on \S+ failed at \S+:)\s*")
 _NOISE = re.compile(rb"ChildFailedError|SignalException|errors\.py|Traceback \(most recent|number of nan iterations")
+_RATE = re.compile(rb"learning rate: +([0-9.]{1,15}(?:[eE][-+]?[0-9]{1,3})?) ")
+"""A part of the iteration line (bridge training/utils/train_utils.py:1201)."""
 _BINARY = bytes(b for b in range(32) if b not in b"\t\n\r\x1b\f\b") + b"\x7f"
 
 
@@ -49,6 +51,8 @@ class Sighting:
     """The ranks of its lines, if lines name theirs."""
     details: Mapping[str, str] = field(factory=dict)
     """What the named groups of the pattern caught in the first line."""
+    learning_rate: float | None = None
+    """The last that the log shows at the first line, if it is above zero."""
 
 
 @frozen
@@ -114,6 +118,8 @@ class Scan:
     found: dict[str, Sighting] = field(factory=dict)
     last_error: tuple[int, str] | None = None
     first_failure: Failure | None = None
+    learning_rate: float | None = None
+    """The last that the blocks so far show."""
 
     def block(self, block: bytes) -> None:
         """Read a block of whole lines."""
@@ -123,6 +129,7 @@ class Scan:
                 self._try(s, block, start)
         self._note_error(block)
         self.first_failure = ranks.first([*filter(None, [self.first_failure]), *ranks.failures(block)])
+        self.learning_rate = self._rate(block, len(block))
         self.lines += block.count(b"\n")
         self.unfinished = not block.endswith(b"\n")
 
@@ -141,10 +148,26 @@ class Scan:
         of_line = () if rank is None else (rank,)
         if seen is None:
             self.found[s.rule.id] = Sighting(
-                s.rule, self._number(block, start), text[:SHOWN], 1, of_line, _named(match)
+                s.rule,
+                self._number(block, start),
+                _shown(text, match.group()),
+                1,
+                of_line,
+                _named(match),
+                self._rate(block, _end(block, start)),
             )
         else:
             self.found[s.rule.id] = evolve(seen, count=seen.count + 1, ranks=_joined(seen.ranks, rank))
+
+    def _rate(self, block: bytes, end: int) -> float | None:
+        """The last learning rate above zero before a place in a block, or in the blocks before it."""
+        at = block.rfind(b"learning rate: ", 0, end)
+        while at >= 0:
+            found = _RATE.match(block, at, end)
+            if found is not None and (rate := _float(found[1])):
+                return rate
+            at = block.rfind(b"learning rate: ", 0, at)
+        return self.learning_rate
 
     def _number(self, block: bytes, start: int) -> int:
         return self.lines + block.count(b"\n", 0, start) + 1
@@ -180,8 +203,28 @@ def _holding(block: bytes, word: bytes) -> Iterator[int]:
 
 
 def _line(block: bytes, start: int) -> str:
+    return block[start : _end(block, start)].decode("utf-8", errors="replace").strip("\r\x00 ")
+
+
+def _end(block: bytes, start: int) -> int:
     end = block.find(b"\n", start)
-    return block[start : end if end >= 0 else len(block)].decode("utf-8", errors="replace").strip("\r\x00 ")
+    return end if end >= 0 else len(block)
+
+
+def _float(text: bytes) -> float | None:
+    """Read a number that a damaged log may have spoilt."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _shown(text: str, matched: str) -> str:
+    """Cut a line to what a report shows, with what a symptom matched."""
+    at = text.find(matched)
+    if at + len(matched) <= SHOWN or at <= SHOWN // 2:
+        return text[:SHOWN]
+    return f"{text[: SHOWN // 2].rstrip()} ... {text[at : at + SHOWN // 2]}"
 
 
 def _without_rank(text: str) -> tuple[int | None, str]:

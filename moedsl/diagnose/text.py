@@ -120,7 +120,10 @@ def _failures(failures: Mapping[str, str]) -> str:
 def _became(p: Json) -> str:
     a, b = p["after"], p["before"]
     was = (lambda k, f: f" (was {b[k]:{f}})") if b else (lambda k, f: "")
-    changed = ", ".join(f"{k} {show(v['before'])} -> {show(v['after'])}" for k, v in p["changes"].items())
+    changed = ", ".join(
+        f"{k} {'not set' if v['before'] is None else show(v['before'])} -> {show(v['after'])}"
+        for k, v in p["changes"].items()
+    )
     new = " ".join(f"{k}={p['layout'][k]}" for k in LAYOUT if k != "edp")
     estimate = f"{a['step_time_s']:.2f} s a step{was('step_time_s', '.2f')}, {a['peak_gib']:.1f} GiB"
     return f"{changed or new}; {estimate}{was('peak_gib', '.1f')}"

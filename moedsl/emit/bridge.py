@@ -17,6 +17,7 @@ from moedsl.megatron.families import family
 from moedsl.megatron.releases import BY_VERSION
 from moedsl.megatron.values import Call, Dtype, Member, parts, python
 from moedsl.planner.model.plan import Plan
+from moedsl.schema import weights
 from moedsl.schema.symbols import FINE_TUNES
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def recipe_text(plan: Plan) -> str:
         common=common.COMMON[plan.task].function,
         model=_model(plan),
         sections=[
-            *([("Weights", _weights(plan))] if plan.task in FINE_TUNES else []),
+            *([("Weights", told)] if (told := _weights(plan)) else []),
             *((title, list(_lines(plan, settings))) for title, settings in sections),
             ("Environment: defaults, which the launcher and the shell override", list(_environment(plan))),
         ],
@@ -125,8 +126,12 @@ _CONVERTED = (
 
 
 def _weights(plan: Plan) -> list[str]:
-    """Where a fine-tuning run gets its weights."""
-    return [*comment(_IMPORTED), *(comment(_CONVERTED) if plan.policy.sharding == "fsdp" else [])]
+    """Where a fine-tuning run gets its weights, as far as the run does not say it."""
+    if plan.task not in FINE_TUNES:
+        return []
+    named = {**plan.derived, **plan.set}.get(weights.FIELD) is not None
+    fsdp = plan.policy.sharding == "fsdp"
+    return [*(() if named else comment(_IMPORTED)), *(comment(_CONVERTED) if fsdp else ())]
 
 
 def _lines(plan: Plan, settings: Iterable[Setting]) -> Iterator[str]:

@@ -46,8 +46,8 @@ def _speeds(r: Json) -> Iterator[tuple[str, ...]]:
 
 def _predicted(r: Json) -> Iterator[str]:
     p = r["predicted"]
-    where = "inside" if p["inside"] else "outside"
-    yield _line(f"the measured step is {where} of {p['lower_s']:.2f} to {p['upper_s']:.2f} s, in which nine of ten are")
+    where, interval = "inside" if p["inside"] else "outside", f"{p['lower_s']:.2f} to {p['upper_s']:.2f} s"
+    yield _line(f"the measured step is {where} the interval of nine in ten runs, {interval}")
 
 
 def _published(p: Json) -> Iterator[str]:

@@ -29,29 +29,30 @@ TRAINING = ("nvidia_resiliency_ext", "transformer_engine")
 """Packages that training imports in addition, on GPUs (bridge training/pretrain.py:19)."""
 
 
-def refusals(launches: Sequence[Launch]) -> list[Diagnostic]:
-    """Refuse runs that cannot start here: too few GPUs, or packages that are not installed."""
+def refusals(launches: Sequence[Launch], converts: str = "") -> list[Diagnostic]:
+    """Refuse runs that cannot start here: too few GPUs, or packages that are not installed. `converts` says what the
+    jobs do with weights if they do not train."""
+    help = _ELSEWHERE if converts else f"{_ELSEWHERE}; {_REHEARSE}"
     missing = [p for p in PACKAGES if not _has(p)]
     if missing:
-        return [_missing(missing, "a recipe imports")]
+        return [_missing(missing, f"{converts} needs" if converts else "a recipe imports", help)]
     have = gpus()
     wanted = max(launch.world for launch in launches)
     if have < wanted:
-        text = f"the plan is for {counted(wanted, 'GPU')}, and this machine has {have or 'none'}"
-        return [error("launch.no_gpus", text, help=_ELSEWHERE, values={"wanted": wanted, "have": have})]
+        needs = f"{converts} needs" if converts else "the plan is for"
+        text = f"{needs} {counted(wanted, 'GPU')}, and this machine has {have or 'none'}"
+        return [error("launch.no_gpus", text, help=help, values={"wanted": wanted, "have": have})]
     missing = [p for p in TRAINING if not _has(p)]
-    return [_missing(missing, "Bridge's training imports")] if missing else []
+    return [_missing(missing, "Bridge's training imports", help)] if missing else []
 
 
-def _missing(packages: Sequence[str], why: str) -> Diagnostic:
+def _missing(packages: Sequence[str], why: str, help: str) -> Diagnostic:
     text = f"packages missing on this machine that {why}: {', '.join(packages)}"
-    return error("launch.no_packages", text, help=_ELSEWHERE)
+    return error("launch.no_packages", text, help=help)
 
 
-_ELSEWHERE = (
-    "submit it with `--cluster NAME`, or show it with `--dryrun`; `moedsl rehearse` runs a small version on CPUs, "
-    "but no Mamba layers"
-)
+_ELSEWHERE = "submit it with `--cluster NAME`, or show it with `--dryrun`"
+_REHEARSE = "`moedsl rehearse` runs a small version on CPUs, but no Mamba layers"
 
 
 def _has(package: str) -> bool:

@@ -11,7 +11,7 @@ from moedsl.planner.model.plan import Plan
 from moedsl.queries.changes import KINDS
 from moedsl.queries.figures import COVERS
 from moedsl.schema.axes import SUMMARY, pairs
-from moedsl.support.text import short, table, tokens, wrapped
+from moedsl.support.text import counted, duration, short, table, tokens, wrapped
 
 Json = Mapping[str, Any]
 NUMBERS = ("s a step", "tokens/s/GPU", "peak GiB", "")
@@ -23,9 +23,10 @@ def figures_table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
     return table(rows, "l" * left + "r" * (len(rows[0]) - 1 - left) + "l")
 
 
-def whole(layout: Mapping[str, Any]) -> str:
-    """Write a layout with its most important axes."""
-    return pairs({n: layout[n] for n in SUMMARY if layout[n] != 1})
+def whole(layout: Mapping[str, Any], also: Iterable[str] = ()) -> str:
+    """Write a layout with its most important axes, and `also` others."""
+    others = {n: layout[n] for n in also if n in layout and n not in SUMMARY}
+    return pairs({n: layout[n] for n in SUMMARY if layout[n] != 1} | others)
 
 
 def numbers(f: Priced) -> tuple[str, ...]:
@@ -66,9 +67,11 @@ def budget_note(f: Priced) -> list[str]:
 
 def budget_text(p: Plan, b: answers.TokenCost) -> str:
     """Print steps, days and cost of a plan's budget."""
-    head = f"{p.name}: {amount(b.tokens)} tokens are {b.steps:,} steps, {b.days:,.1f} days on {p.gpus} GPUs"
+    head = f"{p.name}: {amount(b.tokens)} tokens take {counted(b.steps, 'step', ',')}"
+    time = f"{b.days:,.1f} days" if b.days >= 2 else duration(b.days * 86400)
+    hours = f"{b.gpu_hours:,.0f}" if b.gpu_hours >= 10 else f"{b.gpu_hours:.2g}"
     money = "" if b.cost is None else f", {b.cost:,.0f} at {b.price_per_gpu_hour:g} a GPU-hour"
-    return f"{head}, {b.gpu_hours:,.0f} GPU-hours{money}\n{wrapped(COVERS)}\n"
+    return f"{head}, {time} on {counted(p.gpus, 'GPU')}, {hours} GPU-hours{money}\n{wrapped(COVERS)}\n"
 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -184,7 +187,7 @@ def what_if_text(a: Json) -> str:
     step = f"{s['tokens']:,} tokens a step (now {s['global_batch']} sequences of {tokens(s['seq'])})"
     figures = Priced.from_json(base)
     title = ("", "", *NUMBERS, "goodput", "speedup", *cost_head(figures), "layout")
-    head, now, *lines = figures_table([title, _now(base, figures), *map(_line, solved)], left=2)
+    head, now, *lines = figures_table([title, _now(a, figures), *map(_line, solved)], left=2)
     body = _grouped(a, dict(zip((f["change"] for f in solved), lines, strict=True)))
     names = dict.fromkeys(n for f in solved for n in f["another_experiment"])
     mark = [wrapped(ELSEWHERE + ", ".join(names))] if names else []
@@ -198,9 +201,12 @@ def _ranked(a: Json) -> str:
     return wrapped(ranking + (BY_SPEED if a["by_speed"] else NOT_BY_SPEED))
 
 
-def _now(base: Json, f: Priced) -> tuple[str, ...]:
+def _now(a: Json, f: Priced) -> tuple[str, ...]:
+    """The base, with what each line changes."""
+    base = a["base"]
+    layout = whole(base["layout"], sorted({name for line in a["lines"] for name in line.get("changes", ())}))
     what = f"now: {base['gpus']} {base['hardware']}, {tokens(base['seq'])}"
-    return (what, "", *numbers(f), f"{base['goodput']:.1%}", "1.00x", *cost(f), whole(base["layout"]))
+    return (what, "", *numbers(f), f"{base['goodput']:.1%}", "1.00x", *cost(f), layout)
 
 
 def _line(f: Json) -> tuple[str, ...]:

@@ -116,7 +116,7 @@ def _ending(log: Log, measured: bool) -> Json:
     if not finished and (symptoms or log.broken):
         return {"status": FAILED, "cause": _cause(log, symptoms), **at}
     if not log.files:
-        return {"status": NOTHING, "cause": "it has no log yet", **at}
+        return {"status": NOTHING, "cause": "no job of the run has written one yet", **at}
     if not measured:
         return {"status": SHORT, "cause": "no iteration line after the warm-up", **at}
     if not finished and last is not None:

@@ -15,7 +15,7 @@ from moedsl.results.gather import Run
 
 @frozen
 class Given:
-    """Numbers that the command line states; each overrides the plan's or recipe's."""
+    """Numbers that the command line states, of runs whose plan or recipe does not give them."""
 
     seq: int | None = None
     gpus: int | None = None
@@ -56,6 +56,9 @@ def _one(run: Run, given: Given, recipes: Mapping[str, Mapping[str, Any] | Diagn
         if isinstance(read, Diagnostic):
             return read
         known = read
+    against = _contradiction(run, given, known)
+    if against is not None:
+        return against
     seq, gpus = given.seq or known.get("seq"), given.gpus or known.get("gpus")
     if seq is None or gpus is None:
         missing = " and ".join(w for w, v in (("length", seq), ("number of GPUs", gpus)) if v is None)
@@ -64,6 +67,18 @@ def _one(run: Run, given: Given, recipes: Mapping[str, Mapping[str, Any] | Diagn
     batch = given.global_batch or known.get("global_batch")
     source = "plan" if run.plan else "recipe" if run.recipe else "given"
     return Numbers(int(seq), int(gpus), batch, known.get("useful_share", 1.0), source)
+
+
+def _contradiction(run: Run, given: Given, known: Mapping[str, Any]) -> Diagnostic | None:
+    """Refuse numbers of the command line that the plan or recipe contradicts: the log cannot be of both."""
+    pairs = {"--seq": (given.seq, known.get("seq")), "--gpus": (given.gpus, known.get("gpus")),
+             "--global-batch": (given.global_batch, known.get("global_batch"))}  # fmt: skip
+    apart = {flag: (own, of) for flag, (own, of) in pairs.items() if own is not None and of is not None and own != of}
+    if not apart:
+        return None
+    flags = ", ".join(f"{flag} {own} (it has {of})" for flag, (own, of) in apart.items())
+    help = "leave out what the plan or recipe gives; if the log is of another run, give LOG=PLAN"
+    return error("results.numbers", f"{run.name}: {run.plan_file or run.recipe} contradicts {flags}", help=help)
 
 
 def _of_plan(p: Plan) -> dict[str, Any]:

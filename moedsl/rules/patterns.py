@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from typing import Any, Protocol
 
 import re2
 
@@ -13,6 +13,10 @@ OPTIONS.log_errors = False
 
 class Match(Protocol):
     """Where an expression matched."""
+
+    def group(self, *groups: int) -> Any:
+        """What matched, or what a group caught."""
+        ...
 
     def groupdict(self) -> dict[str, str | None]:
         """What each named group caught."""

@@ -27,6 +27,7 @@ def test_options(task: str) -> None:
     text = Path("run.moe").read_text(encoding="utf-8")
     assert "h100 x 16 " in text and text.count("# moedsl ") == 3
     assert main(["check", "run.moe"]) == 0 and main(["fmt", "--check", "run.moe"]) == 0
+    assert ('\nweights hf "Qwen/Qwen3-30B-A3B"' in text) == (task != "pretrain") and "/checkpoints" not in text
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -316,7 +316,10 @@ def test_edits_that_do_not_help_say_why(run: Any, tmp_path: Path) -> None:
 
 
 def test_no_number_format_is_a_cure_of_a_run_in_bf16(run: Any, tmp_path: Path) -> None:
-    nan, fp8 = "number of nan iterations:   1 |", "Device compute capability 10.0 or higher required for MXFP8"
+    nan, fp8 = (
+        "learning rate: 2.0E-04 | number of nan iterations:   1 |",
+        "Device compute capability 10.0 or higher required for MXFP8",
+    )
     text = "qwen3_30b_a3b; b200 x 16; seq 4k; batch 1024"
     assert compiled(run(nan, "--run", moe(tmp_path, text), "--json")[1])["edit"] == "set optimizer.lr = 0.0001"
     assert "precision != bf16: the log is of another run" in run(fp8, "--run", moe(tmp_path, text))[1].replace(
@@ -465,8 +468,38 @@ def test_every_run_of_a_file_is_compiled(run: Any, monkeypatch: pytest.MonkeyPat
 )
 def test_a_run_of_several_plans_takes_an_edit(run: Any, tmp_path: Path, several: str) -> None:
     file = moe(tmp_path, f"qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; {several}")
-    made = compiled(run("number of nan iterations:   1 |", "--run", file, "--json")[1])
+    made = compiled(run("learning rate: 2.0E-04 | number of nan iterations:   1 |", "--run", file, "--json")[1])
     assert made is not None and made["edit"] == "set optimizer.lr = 0.0001"
+
+
+def test_a_long_line_is_cut_around_what_matched(run: Any, tmp_path: Path) -> None:
+    times = " | ".join(f"timer {i} (ms): 8123.4" for i in range(40))
+    line = f"iteration 38/ 100 | {times} | number of nan iterations:   1 | {times}"
+    (found,) = json.loads(run(log(tmp_path, f"[rank3]: {line}"), "--json")[1])["symptoms"]
+    assert found["text"].startswith("iteration 38/ 100 | timer 0 (ms)") and len(found["text"]) <= scan.SHOWN + 5
+    assert " ... number of nan iterations:   1 | timer 0" in found["text"]
+
+
+@pytest.mark.parametrize(
+    "given, shown, edit",
+    [
+        ("set optimizer.lr = 1e-5; set optimizer.min_lr = 1e-6", "3.0E-04", "set optimizer.lr = 5e-06"),
+        ("", "3.000000E-04", "set optimizer.lr = 0.00015"),
+        ("", "1.000000E-05", "set optimizer.lr = 5e-06; set optimizer.min_lr = 5e-07"),
+        ("", None, None),
+        ("", "0.000000E+00", None),
+    ],
+)
+def test_a_smaller_learning_rate_is_below_the_present_one(
+    run: Any, tmp_path: Path, given: str, shown: str | None, edit: str | None
+) -> None:
+    """That of the run file, else the last that the log shows; without either there is no edit."""
+    file = moe(tmp_path, f"qwen3_30b_a3b; b200 x 16; seq 4k; batch 1024; {given}")
+    rate = f"learning rate: {shown} | " if shown else ""
+    lines = [f"iteration {i}/ 100 | {rate}number of nan iterations:   0 |" for i in (1, 2)]
+    nan = "AssertionError: Rank 3: found NaN in local grad norm for bucket #0"
+    made = compiled(run(log(tmp_path, *lines, nan), "--run", file, "--json")[1])
+    assert (made and made["edit"]) == edit
 
 
 def test_a_run_file_may_declare_symptoms(run: Any, tmp_path: Path) -> None:

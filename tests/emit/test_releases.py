@@ -7,6 +7,8 @@ from itertools import product
 
 import pytest
 
+from moedsl.compiler import compile_source
+from moedsl.diagnostics.source import Source
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.overrides import overrides, overrides_text
 from moedsl.megatron import fields
@@ -108,3 +110,6 @@ def test_a_model_that_a_release_cannot_build_is_refused_with_the_release_that_ca
 def test_an_unknown_release_is_refused_with_the_known_ones() -> None:
     (found,) = [d for d in compiled("qwen3_30b_a3b; h100 x 16; target bridge 0.7").diagnostics if d.is_error]
     assert found.id == "check.target" and "0.4.2, 0.5.1, 0.6.2" in found.message
+    source = Source("run.moe", "qwen3_30b_a3b; h100 x 16")
+    (found,) = [d for d in compile_source(source, "check", target="0.7").diagnostics if d.is_error]
+    assert (found.id, found.labels, found.help) == ("check.target", (), ("give `--target 0.6`",))

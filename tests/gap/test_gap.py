@@ -46,6 +46,11 @@ def gap(*words: str, capsys: pytest.CaptureFixture[str]) -> Json:
     return found
 
 
+def test_the_interval_of_the_step_in_words(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gap", str(folder / "train.log")]) == 0
+    assert "the measured step is inside the interval of nine in ten runs, " in capsys.readouterr().out
+
+
 def test_each_setting_has_a_price_and_the_rest_is_a_number(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = gap(str(folder / "train.log"), capsys=capsys)
     there = found["published"]

@@ -224,7 +224,7 @@ def test_each_variable_has_its_source() -> None:
     assert of["PYTORCH_CUDA_ALLOC_CONF"].origin == "plan" and of["MINE"].origin == "cluster"
     assert of["TOKENIZERS_PARALLELISM"].rule == "std.process.TOKENIZERS_PARALLELISM"
     assert [s.name for s in made.environment] == sorted(of)
-    assert (of["HF_HUB_OFFLINE"].text, of["TRANSFORMERS_OFFLINE"].text) == ("0", "1")
+    assert of["HF_HUB_OFFLINE"].text == "0" and "TRANSFORMERS_OFFLINE" not in of
     off = launch(plan("h100", 16, {"ep": 8}), slurm("h100", "offline on"))
     assert off.variables["HF_HUB_OFFLINE"] == "1"
 

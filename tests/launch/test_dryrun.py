@@ -241,6 +241,16 @@ def test_an_edited_recipe_is_what_the_kept_script_submits(home: Path, tmp_path: 
     assert "<<'MOEDSL_END_OF_FILE_'\nprint('mine: \\xe4')\nMOEDSL_END_OF_FILE\nMOEDSL_END_OF_FILE_\n" in done.stdout
 
 
+def test_what_comes_after_the_kept_script_is_to_run_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.moe").write_text(f"{ROW}\ncluster lab {{ executor slurm; hardware h100 }}\n")
+    words = ["compile", str(tmp_path / "run.moe"), "-o", str(tmp_path / "out"), "--force"]
+    assert main([*words, "--emit", "launch"]) == 0
+    said = capsys.readouterr().out
+    assert f"python {tmp_path / 'out' / 'launch.py'}" in said and "torchrun" not in said
+    assert main(words) == 0
+    assert "torchrun" in capsys.readouterr().out
+
+
 def test_a_dependency_is_an_argument_of_the_kept_script(home: Path, tmp_path: Path) -> None:
     """What the refusal of `sbatch { dependency ... }` says to write."""
     lab = f'cluster lab {{ executor slurm; hardware h100; job_dir "{home}" }}'

@@ -310,7 +310,6 @@ CASES: dict[str, Judged | Derived] = {
     "std.process.NCCL_GRAPH_REGISTER": Derived(USER_BUFFERS, "", H100),
     "std.process.NVTE_CPU_OFFLOAD_V1": Derived(OFFLOAD, 1, H100),
     "std.process.TOKENIZERS_PARALLELISM": Derived(H100, "False", job(facts="env { TOKENIZERS_PARALLELISM true }")),
-    "std.process.TRANSFORMERS_OFFLINE": Derived(H100, 1, LOCAL),
     "std.process.HF_HUB_OFFLINE": Derived(job(facts="offline on"), 1, H100, 0),
 }
 

@@ -13,7 +13,7 @@ import pytest
 from attrs import evolve
 
 from moedsl.cli.main import main
-from moedsl.launch import hub, places, preflight
+from moedsl.launch import here, hub, places, preflight
 from moedsl.launch.submit import Task, following, sequential
 from tests.launch import launches
 
@@ -83,6 +83,20 @@ def test_an_export(file: Path, task: str, capsys: pytest.CaptureFixture[str]) ->
     file.write_text(RUN + WEIGHTS + 'set checkpoint.save = "/runs/2"\n')
     sent = dryrun(words, capsys)
     assert any('"checkpoint": "/runs/2"' in text for text in sent["files"].values())
+
+
+@pytest.mark.parametrize("words", [["import"], ["export", "--from", "/runs/1", "--to", "/shared/mine"]])
+def test_this_machine_lacks_the_gpu(
+    words: list[str], file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No rehearsal converts weights, so none is offered."""
+    monkeypatch.setattr(here, "gpus", lambda: 0)
+    monkeypatch.setattr(here, "_has", lambda _: True)
+    file.write_text(RUN + WEIGHTS)
+    assert main(["weights", words[0], str(file), *words[1:]]) == 1
+    said = capsys.readouterr().err
+    assert f"the {words[0]} of weights needs 1 GPU, and this machine has none" in said
+    assert "--cluster" in said and "rehearse" not in said
 
 
 def test_a_cluster_without_a_folder_for_weights(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

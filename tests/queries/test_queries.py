@@ -23,6 +23,7 @@ from moedsl.queries.figures import Budget, priced
 from moedsl.queries.gpus import numbers, scaling
 from moedsl.queries.top import top
 from moedsl.queries.what_if import what_if
+from moedsl.schema.axes import SUMMARY
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
@@ -295,7 +296,7 @@ def test_json_has_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None
 def test_tables_stand_instead_of_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = said(capsys, "plan", "-e", RUN, "--top", "3", "--tokens", "1T")
     assert code == 0 and "Decisions" not in out
-    assert out.count("\n  1  ") == 1 and "days" in out and "main: 1T tokens are" in out
+    assert out.count("\n  1  ") == 1 and "days" in out and "main: 1T tokens take" in out
     code, out, _ = said(capsys, "plan", "-e", RUN, "--pareto")
     assert code == 0 and out.count("peak GiB") == 2
     code, out, _ = said(capsys, "plan", "-e", RUN, "--tokens", "1T")
@@ -310,6 +311,19 @@ def test_every_run_of_a_file_is_answered(capsys: pytest.CaptureFixture[str]) -> 
     assert len(runs) == 2 and all(1 <= len(r["top"]) <= 4 for r in runs)
     assert {tuple(r["top"][0]["layout"]["recompute"]) for r in runs} == {(), ("full",)}
     assert json.loads(said(capsys, "what-if", "-e", text, "--json")[1])["runs"][0]["name"] == runs[0]["name"]
+
+
+def test_little_that_tokens_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    out = said(capsys, "plan", "-e", "olmoe_7b; h100 x 4", "--tokens", "15")[1]
+    assert re.search(r"main: 15 tokens take 1 step, [0-9.]+ s on 4 GPUs, 0\.[0-9]+ GPU-hours\n", out)
+
+
+def test_the_base_of_what_if_names_what_a_line_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "olmoe_7b; h100 x 4; throughput first"
+    (run,) = json.loads(said(capsys, "what-if", "-e", text, "--json")[1])["runs"]
+    changed = {n for line in run["lines"] for n in line.get("changes", ())} - {"tp", "cp", "pp", "vpp", "ep", "etp"}
+    base = next(s for s in said(capsys, "what-if", "-e", text)[1].splitlines() if s.startswith("  now: "))
+    assert changed - set(SUMMARY) and changed <= set(re.findall(r" (\w+)=", base)) | {"micro_batch"}
 
 
 def test_what_if_of_a_workflow_leaves_profiling_out(capsys: pytest.CaptureFixture[str]) -> None:

@@ -284,6 +284,24 @@ def test_values_of_two_sweeps_of_one_name(plans: Path, tmp_path: Path, capsys: p
     assert "micro_batch=2 (first/main.micro_batch_2) leads" in capsys.readouterr().out
 
 
+def test_options_that_contradict_the_plan_are_refused(plans: Path, tmp_path: Path, capsys: Any) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "plan.json").write_text((plans / "main.micro_batch_1" / "plan.json").read_text())
+    (folder / "train.log").write_text(logged(30, 100.0))
+    plan = json.loads((folder / "plan.json").read_text())
+    assert main(["results", str(folder / "train.log"), "--seq", "8k", "--gpus", str(plan["gpus"])]) == 1
+    told = capsys.readouterr().err
+    assert "plan.json contradicts --seq 8192 (it has 4096)" in told and "--gpus" not in told.splitlines()[0]
+    assert main(["results", str(folder / "train.log"), "--seq", "4k"]) == 0
+
+
+def test_a_plan_without_a_log(plans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plan.json").write_text((plans / "main.micro_batch_1" / "plan.json").read_text())
+    assert main(["results", str(tmp_path)]) == 1
+    assert ": no log, no job of the run has written one yet" in capsys.readouterr().out
+
+
 def test_a_folder_without_its_numbers_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.log").write_text("nothing\n")
     for words, text in (

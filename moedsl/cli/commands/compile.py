@@ -35,10 +35,10 @@ def _next(a: Namespace, result: Result) -> list[Command]:
     plan = result.plans[0]
     recipe = Path(a.output) / (plan.name if len(result.plans) > 1 else "") / "recipe.py"
     ranks = min(plan.gpus, plan.device.gpus_per_node)
-    return [
-        (f"moedsl verify {quote(a.output)}", "ask the real Megatron Bridge"),
-        (f"torchrun --nproc-per-node {ranks} {quote(str(recipe))}", "train, on every node"),
-    ]
+    verify = (f"moedsl verify {quote(a.output)}", "ask the real Megatron Bridge")
+    if a.emit == "launch":
+        return [verify, (f"python {quote(str(recipe.with_name('launch.py')))}", "submit it to the cluster")]
+    return [verify, (f"torchrun --nproc-per-node {ranks} {quote(str(recipe))}", "train, on every node")]
 
 
 def _launches(a: Namespace, result: Result) -> tuple[dict[str, dict[str, str]], list[Diagnostic]]:

@@ -38,7 +38,7 @@ _TUNING = """\
 task {task}
 {data}   # a folder with training.jsonl and validation.jsonl
 set dataset.preprocessing = "chat"
-set checkpoint.pretrained_checkpoint = "/checkpoints/{model}"   # what AutoBridge.import_ckpt wrote
+weights hf {hf}   # `moedsl run` imports them first; or `weights "PATH"` of a checkpoint of Megatron
 """
 _ADAPTER = "adapter lora rank=8 alpha=16 targets=[linear_qkv, linear_proj]\n"
 
@@ -60,7 +60,8 @@ def run(a: Namespace) -> int:
         text = f"there is no terminal to ask for {', '.join(missing)}"
         return talk.refused(a, [error("init.unanswered", text, help="give them as options")])
     model, machines, task = (given or _ask(question, known, usual) for _, given, question, known, usual in asked)
-    source = Source(str(path), _text(path, model, machines, task, a.data))
+    made, _ = library.model(model) if model in library.models else (None, [])
+    source = Source(str(path), _text(path, model, machines, task, a.data, made.hf if made else "ORG/NAME"))
     result = compile_source(source, "check")
     if result.failed:
         return talk.refused(a, result.diagnostics, {**result.library.sources, source.name: source})
@@ -86,7 +87,7 @@ def _ask(question: str, known: Sequence[str], usual: str) -> str:
         print(f"`{answer}` is not among them; {near[0]}", file=sys.stderr)
 
 
-def _text(path: Path, model: str, machines: str, task: str, folder: str | None) -> str:
+def _text(path: Path, model: str, machines: str, task: str, folder: str | None, hf: str) -> str:
     """Write the run file."""
     tuning = task in FINE_TUNES
     usual = 'data "/data/conversations"' if tuning else '# data "/data/tokens"'
@@ -94,5 +95,5 @@ def _text(path: Path, model: str, machines: str, task: str, folder: str | None) 
     machines = _MACHINES.sub(r"\1 x \2", machines, count=1)
     more = _TUNING if tuning else _PRETRAINING
     file = shlex.quote(visible(str(path).replace("\n", " ")))
-    text = (_HEAD + more).format(file=file, model=model, machines=machines, task=task, data=data)
+    text = (_HEAD + more).format(file=file, model=model, machines=machines, task=task, data=data, hf=quote(hf))
     return text + _ADAPTER * (task == "peft")

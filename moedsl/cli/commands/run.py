@@ -155,8 +155,8 @@ def jobs(result: Result, cluster: Cluster, only: str | None) -> tuple[list[Job],
     return jobs, found
 
 
-def refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagnostic]:
-    """Report why these jobs cannot start from here."""
+def refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool, converts: str = "") -> list[Diagnostic]:
+    """Report why these jobs cannot start from here; `converts` says what they do with weights if they do not train."""
     if cluster.executor != "local" and (missing := store.has_nemo_run()):
         return [missing]
     if cluster.executor != "local" and (wrong := homes.refusal(executors.home(cluster))):
@@ -167,7 +167,7 @@ def refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagno
         for p in (j.plan for j in jobs):
             found += training_inputs.refused(p.name, p.task, {**p.derived, **p.set})
     if cluster.executor == "local" and not dryrun:
-        found += here.refusals([j.launch for j in jobs])
+        found += here.refusals([j.launch for j in jobs], converts)
     if cluster.executor != "local" and not dryrun:
         found += here.missing_secrets(cluster)
     if cluster.executor == "kubeflow":

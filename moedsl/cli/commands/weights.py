@@ -28,7 +28,8 @@ def run(a: Namespace) -> int:
         planned, more = of_runs.jobs(result, cluster, a.run)
         jobs, wrong = (_imports if a.action == "import" else _exports)(a, cluster, planned)
         found = [*found, *more, *wrong]
-        found = found if any(d.is_error for d in found) else [*found, *of_runs.refusals(cluster, jobs, a.dryrun)]
+        if not any(d.is_error for d in found):
+            found = [*found, *of_runs.refusals(cluster, jobs, a.dryrun, f"the {a.action} of weights")]
     talk.say(found, result.library.sources)
     if cluster is None or any(d.is_error for d in found):
         return 1
