@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from typing import Any
 
@@ -151,6 +152,39 @@ def test_a_decided_field_that_bridge_copies_is_set_in_its_section() -> None:
 def test_a_field_of_a_section_that_the_recipe_builds_is_no_second_line() -> None:
     text = recipe_text(plan_of(RUN + "set comm_overlap.tp_comm_overlap = true"))
     assert text.count("tp_comm_overlap") == 1 and "CommOverlapConfig(tp_comm_overlap=True)" in text
+
+
+STATED: dict[str, tuple[str, ...]] = {
+    "model.tensor_model_parallel_size = 4": ("pin tp=4",),
+    "model.context_parallel_size = 2": ("pin cp=2",),
+    "model.recompute_granularity = full": ("pin recompute=full",),
+    "model.recompute_modules = [layernorm, core_attn]": ("pin recompute=[layernorm, core_attn]",),
+    "model.moe_token_dispatcher_type = flex": ("pin dispatcher=deepep", "pin dispatcher=hybridep"),
+    "model.moe_router_force_load_balancing = true": ("routing balanced",),
+    "train.global_batch_size = 64": ("batch 64",),
+    "train.micro_batch_size = 2": ("micro_batch 2",),
+    "model.seq_length = 8192": ("seq 8192",),
+    "mixed_precision.fp8 = hybrid": ("precision fp8_blockwise", "precision fp8_current"),
+    "ddp.use_megatron_fsdp = true": ("pin sharding=fsdp",),
+    'optimizer.main_grads_dtype = "torch.bfloat16"': (
+        "pin grad_reduce=bf16 offload=optimizer",
+        "pin grad_reduce=bf16 moments=bf16",
+    ),
+    "model.recompute_num_layers = 2": (),
+    "model.num_layers_in_first_pipeline_stage = 8": (),
+}
+"""Fields that a plan decides, with the statements that decide them so."""
+
+
+@pytest.mark.parametrize("line", STATED)
+def test_a_decided_field_has_the_statement_that_gives_it_the_value(line: str) -> None:
+    run = RUN.replace("16", "8")
+    (d,) = found(f"{run}set {line}")
+    assert d.id == "plan.set_decided"
+    said = tuple(re.findall(r"`([^`]*)`", d.help[0].partition(";")[0]))
+    assert said == STATED[line] or (not STATED[line] and d.help[0].startswith("drop this `set`"))
+    for statement in STATED[line]:
+        assert [x for x in found(run + statement) if x.severity == "error"] == []
 
 
 def test_packing_is_said_with_the_data() -> None:
