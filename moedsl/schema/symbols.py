@@ -38,6 +38,7 @@ _RECOMPUTED = "the search chooses what is recomputed; for whole layers write `pi
 _SHARDED = "remove it: the optimizer is always sharded; `pin sharding=fsdp` shards weights and gradients too"
 _SEQUENCE = "remove it: sequence parallelism follows from `tp`"
 _EPOCHS = "state the tokens of the run: `for 100B tokens`"
+_ACCUMULATED = "state the sequences of a step, as in `batch 256`: how many microbatches accumulate follows"
 _KERNEL = "remove it: Bridge chooses the kernel of attention"
 _FACT = "this is a fact of the model, which a run does not change: `moedsl models add config.json` declares another"
 _WISH = "say what comes first: `throughput first`, `fit first` or `scale first`"
@@ -49,6 +50,9 @@ ABSENT_HERE: dict[str, str] = {
     **dict.fromkeys(("distributed_optimizer", "use_distributed_optimizer", "distributed"), _SHARDED),
     **dict.fromkeys(("sequence_parallel", "sequence_parallelism", "sp"), _SEQUENCE),
     **dict.fromkeys(("epoch", "epochs", "num_epochs", "num_train_epochs"), _EPOCHS),
+    **dict.fromkeys(
+        ("gradient_accumulation", "gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches"), _ACCUMULATED
+    ),
     **dict.fromkeys(("flash_attention", "flash_attn", "use_flash_attn", "flash", "sdpa"), _KERNEL),
     **dict.fromkeys(
         (

@@ -16,6 +16,7 @@ from moedsl.emit.bridge import recipe_text
 from moedsl.emit.settings import decided_fields
 from moedsl.megatron import architecture, fields
 from moedsl.megatron.families import CHOICES
+from moedsl.megatron.field_suggestions import OTHER_TOOLS, last_name
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, plan_of
 
@@ -185,6 +186,39 @@ def test_a_decided_field_has_the_statement_that_gives_it_the_value(line: str) ->
     assert said == STATED[line] or (not STATED[line] and d.help[0].startswith("drop this `set`"))
     for statement in STATED[line]:
         assert [x for x in found(run + statement) if x.severity == "error"] == []
+
+
+ELSEWHERE = {
+    "optimizer.learning_rate = 1e-4": "set optimizer.lr",
+    "optimizer.beta1 = 0.9": "set optimizer.adam_beta1",
+    "optimizer.wd = 0.1": "set optimizer.weight_decay",
+    "checkpoint.save_every = 100": "set checkpoint.save_interval",
+    'checkpoint.dir = "/x"': "set checkpoint.save",
+    "logger.log_every = 10": "set logger.log_interval",
+    "scheduler.warmup = 10": "set scheduler.lr_warmup_iters",
+    "train.max_steps = 100": "set train.train_iters",
+    "validation.eval_steps = 10": "set validation.eval_interval",
+    "train.gradient_accumulation = 8": "batch 256",
+    "train.batch_size = 64": "batch 64",
+    "train.tensor_model_parallel_size = 4": "pin tp=4",
+    "optimizer.main_grads_dtype = 1e-4": 'set optimizer.main_grads_dtype = "torch.bfloat16"',
+}
+"""Names and values of other tools, with what the help says."""
+
+
+@pytest.mark.parametrize("line", ELSEWHERE)
+def test_a_name_of_another_tool_has_the_right_field_or_statement(line: str) -> None:
+    right = ELSEWHERE[line]
+    (d,) = found(f"{RUN}set {line}")
+    assert f"`{right.removeprefix('set ')}`" in d.help[0] or f"`{right}`" in d.help[0]
+    value = "" if "=" in right or not right.startswith("set") else f" ={line.partition('=')[2]}"
+    assert {x.id for x in found(RUN + right + value)} <= {"plan.set_decided", "std.recipe_schedule.warmup"}
+
+
+@pytest.mark.parametrize("name", OTHER_TOOLS)
+def test_a_name_of_another_tool_is_no_field_but_means_one(name: str) -> None:
+    assert any(p.endswith(f".{last_name(name)}") for p in fields.field_names())
+    assert name not in fields.field_names()
 
 
 def test_packing_is_said_with_the_data() -> None:

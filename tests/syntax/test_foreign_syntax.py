@@ -170,8 +170,8 @@ def test_one_error_says_what_to_write(line: str) -> None:
 
 def test_more_arguments_than_a_person_types_are_not_translated(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    ours = foreign_arguments._ours
-    monkeypatch.setattr(foreign_arguments, "_ours", lambda *words: calls.append(words[0]) or ours(*words))
+    ours = foreign_arguments.ours
+    monkeypatch.setattr(foreign_arguments, "ours", lambda *words: calls.append(words[0]) or ours(*words))
     assert errors(HEAD + "--a" * 20_000) and errors(HEAD + "--ab " * 20_000)
     assert len(calls) <= foreign_arguments.MOST
 
