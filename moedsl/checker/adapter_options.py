@@ -13,6 +13,7 @@ from moedsl.syntax import ast
 
 MOST_RANK = 8192
 _FLAGS = {"on": True, "off": False}
+TEXT = "a text"
 _FUSED = tuple(PARTS)
 _SPLIT = tuple(name for parts in PARTS.values() for name in parts)
 
@@ -55,7 +56,7 @@ def _mistakes(b: ast.Binding, method: str, own: Mapping[str, Any]) -> Iterator[D
         fixes = (Fix("Drop this one", DROP, b.span),)
         yield error("check.twice", f"`{name}` is stated twice", b.span, help="keep one of them", fixes=fixes)
     elif _OPTIONS[name][0](b.value) is None:
-        yield error("check.type", f"`{name}` is {_OPTIONS[name][1]}", b.value.span, help=f"write `{_OPTIONS[name][2]}`")
+        yield mistyped(b, *_OPTIONS[name][1:])
     elif not adapters.has(method, name):
         yield error("check.adapter", f"{method} has no `{name}` in Bridge", b.span, help="use `adapter lora`")
     elif name == "experts" and not adapters.has_experts(method, _experts(b.value)):
@@ -79,6 +80,15 @@ def _targets(value: ast.Expr, method: str) -> Iterator[Diagnostic]:
             text = f"{method} does not know `{item.id}`"
             cites = ("bridge peft/canonical_lora.py:277",)
             yield error("check.adapter", text, item.span, help=Instead(f"write `{right}`", right), cites=cites)
+
+
+def mistyped(b: ast.Binding, takes: str, example: str) -> Diagnostic:
+    """Report a value that an option does not take; a text without quotes keeps its word."""
+    help = f"write `{example}`"
+    if takes == TEXT and isinstance(b.value, ast.Name):
+        right = f'"{b.value.id}"'
+        help = Instead(f"write `{b.name.id}={right}`", right)
+    return error("check.type", f"`{b.name.id}` is {takes}", b.value.span, help=help)
 
 
 def _whole(value: ast.Expr) -> int | None:

@@ -75,6 +75,7 @@ FIXED = {
     HEAD + "task sft; data hf squad": HEAD + 'task sft; data hf "squad"',
     HEAD + 'task sft; data hf org/my-set.v2 split="a"': HEAD + 'task sft; data hf "org/my-set.v2" split="a"',
     HEAD + "task sft; weights hf Qwen/Qwen3-30B-A3B": HEAD + 'task sft; weights hf "Qwen/Qwen3-30B-A3B"',
+    HEAD + 'task sft; data hf "a/b" split=train_sft': HEAD + 'task sft; data hf "a/b" split="train_sft"',
     HEAD + "data /data/corpus": HEAD + 'data "/data/corpus"',
     HEAD + "data my/corpus_text_document # ours": HEAD + 'data "my/corpus_text_document" # ours',
     HEAD + "set modle.moe_z_loss_coeff = 0.1": HEAD + "set model.moe_z_loss_coeff = 0.1",
