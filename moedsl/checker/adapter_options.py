@@ -13,7 +13,7 @@ from moedsl.syntax import ast
 
 MOST_RANK = 8192
 _FLAGS = {"on": True, "off": False}
-TEXT = "a text"
+TEXT, SWITCH = "a text", "on or off"
 _FUSED = tuple(PARTS)
 _SPLIT = tuple(name for parts in PARTS.values() for name in parts)
 
@@ -84,10 +84,12 @@ def _targets(value: ast.Expr, method: str) -> Iterator[Diagnostic]:
 
 def mistyped(b: ast.Binding, takes: str, example: str) -> Diagnostic:
     """Report a value that an option does not take; a text without quotes keeps its word."""
-    help = f"write `{example}`"
+    help: str = f"write `{example}`"
     if takes == TEXT and isinstance(b.value, ast.Name):
         right = f'"{b.value.id}"'
         help = Instead(f"write `{b.name.id}={right}`", right)
+    elif takes == SWITCH and (on := _said(b.value)):
+        help = Instead(f"write `{b.name.id}={on}`", on)
     return error("check.type", f"`{b.name.id}` is {takes}", b.value.span, help=help)
 
 
@@ -99,6 +101,12 @@ def _whole(value: ast.Expr) -> int | None:
 def _share(value: ast.Expr) -> float | None:
     number = evaluate(value, {}) if isinstance(value, ast.Number) and value.unit in (None, "%") else None
     return float(number) if number is not None and 0 <= number < 1 else None
+
+
+def _said(value: ast.Expr) -> str:
+    """`on` or `off` for another word of it; "" for no such word."""
+    word = value.id.lower() if isinstance(value, ast.Name) else value.value if isinstance(value, ast.Bool) else ""
+    return {True: "on", "true": "on", "yes": "on", False: "off", "false": "off", "no": "off"}.get(word, "")
 
 
 def flag(value: ast.Expr) -> bool | None:
@@ -121,8 +129,8 @@ _OPTIONS: Mapping[str, tuple[Callable[[ast.Expr], Any], str, str]] = {
     "dropout": (_share, "a share below 1", "dropout=0.1"),
     "targets": (_names, "a list of modules", "targets=[linear_qkv, linear_proj]"),
     "experts": (_experts, f"one of {', '.join(EXPERTS)}", "experts=each"),
-    "normalized": (flag, "on or off", "normalized=on"),
-    "regather": (flag, "on or off", "regather=on"),
+    "normalized": (flag, SWITCH, "normalized=on"),
+    "regather": (flag, SWITCH, "regather=on"),
 }
 """Each option with its reader, and what it takes."""
 OPTIONS = tuple(_OPTIONS)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from moedsl.checker import overrides
-from moedsl.checker.adapter_options import TEXT, flag, mistyped
+from moedsl.checker.adapter_options import SWITCH, TEXT, flag, mistyped
 from moedsl.classes.fields import evolve
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, suggest
 from moedsl.megatron.families import PRESETS
@@ -101,7 +101,7 @@ def _text(value: ast.Expr) -> str | None:
 
 
 _OPTIONS: Mapping[str, tuple[Callable[[ast.Expr], Any], str, str]] = {
-    "pack": (flag, "on or off", "pack=off"),
+    "pack": (flag, SWITCH, "pack=off"),
     "lengths": (_lengths, f"a list of at most {MOST_LENGTHS} numbers of tokens", "lengths=[120, 350, 900]"),
     "split": (_text, TEXT, 'split="train"'),
     "subset": (_text, TEXT, 'subset="main"'),
