@@ -25,6 +25,7 @@ OF_HUGGING_FACE = {
 """The names that Hugging Face's models and its PEFT have for the targets."""
 MOST_RANK = 8192
 _FLAGS = {"on": True, "off": False}
+TEXT, SWITCH = "a text", "on or off"
 _FUSED = tuple(PARTS)
 _SPLIT = tuple(name for parts in PARTS.values() for name in parts)
 
@@ -67,7 +68,7 @@ def _mistakes(b: ast.Binding, method: str, own: Mapping[str, Any]) -> Iterator[D
         fixes = (Fix("Drop this one", DROP, b.span),)
         yield error("check.twice", f"`{name}` is stated twice", b.span, help="keep one of them", fixes=fixes)
     elif _OPTIONS[name][0](b.value) is None:
-        yield error("check.type", f"`{name}` is {_OPTIONS[name][1]}", b.value.span, help=f"write `{_OPTIONS[name][2]}`")
+        yield mistyped(b, *_OPTIONS[name][1:])
     elif not adapters.has(method, name):
         yield error("check.adapter", f"{method} has no `{name}` in Bridge", b.span, help="use `adapter lora`")
     elif name == "experts" and not adapters.has_experts(method, _experts(b.value)):
@@ -121,6 +122,17 @@ def unbuilt(stmt: ast.AdapterStmt | None, a: Adapter, m: Model, anywhere: Span) 
             yield warning("check.adapter_target", text, item.span, help="drop it", cites=cites)
 
 
+def mistyped(b: ast.Binding, takes: str, example: str) -> Diagnostic:
+    """Report a value that an option does not take; a text without quotes keeps its word."""
+    help: str = f"write `{example}`"
+    if takes == TEXT and isinstance(b.value, ast.Name):
+        right = f'"{b.value.id}"'
+        help = Instead(f"write `{b.name.id}={right}`", right)
+    elif takes == SWITCH and (on := _said(b.value)):
+        help = Instead(f"write `{b.name.id}={on}`", on)
+    return error("check.type", f"`{b.name.id}` is {takes}", b.value.span, help=help)
+
+
 def _whole(value: ast.Expr) -> int | None:
     number = evaluate(value, {}) if isinstance(value, ast.Number) and value.unit is None else None
     return number if isinstance(number, int) and 0 < number <= MOST_RANK else None
@@ -129,6 +141,12 @@ def _whole(value: ast.Expr) -> int | None:
 def _share(value: ast.Expr) -> float | None:
     number = evaluate(value, {}) if isinstance(value, ast.Number) and value.unit in (None, "%") else None
     return float(number) if number is not None and 0 <= number < 1 else None
+
+
+def _said(value: ast.Expr) -> str:
+    """`on` or `off` for another word of it; "" for no such word."""
+    word = value.id.lower() if isinstance(value, ast.Name) else value.value if isinstance(value, ast.Bool) else ""
+    return {True: "on", "true": "on", "yes": "on", False: "off", "false": "off", "no": "off"}.get(word, "")
 
 
 def flag(value: ast.Expr) -> bool | None:
@@ -151,8 +169,8 @@ _OPTIONS: Mapping[str, tuple[Callable[[ast.Expr], Any], str, str]] = {
     "dropout": (_share, "a share below 1", "dropout=0.1"),
     "targets": (_names, "a list of modules", "targets=[linear_qkv, linear_proj]"),
     "experts": (_experts, f"one of {', '.join(EXPERTS)}", "experts=each"),
-    "normalized": (flag, "on or off", "normalized=on"),
-    "regather": (flag, "on or off", "regather=on"),
+    "normalized": (flag, SWITCH, "normalized=on"),
+    "regather": (flag, SWITCH, "regather=on"),
 }
 """Each option with its reader, and what it takes."""
 OPTIONS = tuple(_OPTIONS)

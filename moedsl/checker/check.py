@@ -32,11 +32,22 @@ from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
 from moedsl.schema import axes, weights
-from moedsl.schema.adapter import Adapter
+from moedsl.schema.adapter import METHODS, Adapter
 from moedsl.schema.facts import Hardware, Model
 from moedsl.schema.samples import Samples
 from moedsl.schema.site import Site
-from moedsl.schema.symbols import AXES, FINE_TUNES, PRECISIONS, RISKS, ROUTINGS, RUN, TASKS, Type
+from moedsl.schema.symbols import (
+    ABSENT_HERE,
+    AXES,
+    FINE_TUNES,
+    PRECISIONS,
+    RISKS,
+    ROUTINGS,
+    RUN,
+    TASKS,
+    WORD_ELSEWHERE,
+    Type,
+)
 from moedsl.schema.versions import PRODUCTS, as_number, is_version
 from moedsl.syntax import ast
 
@@ -123,6 +134,16 @@ def _at(p: Program, axis: str, code: int) -> Program:
         return evolve(p, name=f"{p.name}.{axis}_{code}", **{axis: code}, spans={**p.spans, axis: span})
     label = axes.label(axes.BY_NAME[axis].decode(code))
     return evolve(p, name=f"{p.name}.{axis}_{label}", pins={**p.pins, axis: Pin(axis, code, span)})
+
+
+def _ours(key: str, word: str, words: tuple[str, ...]) -> tuple[str, ...]:
+    """What to write for a word of other tools in a statement of one word."""
+    low = word.lower()
+    if key == "task" and low in METHODS:
+        return (Instead(f"write `task peft; adapter {low}`", f"peft; adapter {low}"),)
+    ours, _ = WORD_ELSEWHERE.get(low, ((), ""))
+    found = tuple(Instead(f"write `{key} {w}`", w) for w in ours if w in words)
+    return found or ((ABSENT_HERE[low],) if key == "task" and low in ABSENT_HERE else ())
 
 
 def _axis_like(name: str) -> tuple[str, ...]:
@@ -280,7 +301,7 @@ class _Reader:
             return default
         name: ast.Name = stmt.value  # type: ignore[union-attr, assignment]
         if name.id not in words:
-            help = suggest(name.id, list(words))
+            help = _ours(key, name.id, words) or suggest(name.id, list(words))
             self._error("check.unknown_word", f"`{key}` is one of {', '.join(words)}, not `{name.id}`", name.span, help)
         return name.id
 

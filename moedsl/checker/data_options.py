@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from moedsl.checker import overrides
-from moedsl.checker.adapter_options import flag
+from moedsl.checker.adapter_options import SWITCH, TEXT, flag, mistyped
 from moedsl.classes.fields import evolve
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, suggest
 from moedsl.megatron.families import PRESETS
@@ -75,7 +75,7 @@ def _mistakes(b: ast.Binding, stmt: ast.DataStmt, reads_samples: bool) -> Iterat
     elif next(o for o in stmt.bindings if o.name.id == name) is not b:
         yield error("check.twice", f"`{name}` is stated twice", b.span, help="keep one of them", fixes=fixes)
     elif _OPTIONS[name][0](b.value) is None:
-        yield error("check.type", f"`{name}` is {_OPTIONS[name][1]}", b.value.span, help=f"write `{_OPTIONS[name][2]}`")
+        yield mistyped(b, *_OPTIONS[name][1:])
     elif not reads_samples or stmt.value is None:
         text = f"`{name}` is for samples, which only fine-tuning on text reads"
         help = 'write `task sft` and `data "FOLDER"`, or drop it'
@@ -101,10 +101,10 @@ def _text(value: ast.Expr) -> str | None:
 
 
 _OPTIONS: Mapping[str, tuple[Callable[[ast.Expr], Any], str, str]] = {
-    "pack": (flag, "on or off", "pack=off"),
+    "pack": (flag, SWITCH, "pack=off"),
     "lengths": (_lengths, f"a list of at most {MOST_LENGTHS} numbers of tokens", "lengths=[120, 350, 900]"),
-    "split": (_text, "a text", 'split="train"'),
-    "subset": (_text, "a text", 'subset="main"'),
+    "split": (_text, TEXT, 'split="train"'),
+    "subset": (_text, TEXT, 'subset="main"'),
 }
 """Each option with its reader, and what it takes."""
 OPTIONS = tuple(_OPTIONS)

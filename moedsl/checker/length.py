@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from moedsl.diagnostics.model import Diagnostic, error, suggest
+from moedsl.diagnostics.model import REPLACE, Diagnostic, Fix, error, suggest
+from moedsl.megatron.field_suggestions import last_name
 from moedsl.syntax import ast
 
 FIELDS = ("train.train_iters", "train.train_samples", "train.num_epochs")
@@ -17,6 +18,7 @@ UNITS: Mapping[str, tuple[str, int]] = {
 }
 """The name that rules read, and how much one is of it."""
 MOST = 10**18
+_EXAMPLE = "write `for 2T tokens` or `for 14 days`"
 _SCALES = {"": 1, "M": 10**6, "B": 10**9, "T": 10**12}
 _AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)([MBT]?)")
 
@@ -26,13 +28,16 @@ def read(stmt: ast.ForStmt, diagnostics: list[Diagnostic]) -> Mapping[str, int]:
     unit, amount = stmt.unit.id, _AMOUNT.fullmatch(stmt.amount.id)
     if unit not in UNITS:
         text = f"`for` counts {', '.join(UNITS)}, not `{unit}`"
-        help = suggest(unit, [*UNITS]) or ("write `for 2T tokens` or `for 14 days`",)
-        diagnostics.append(error("check.unknown_word", text, stmt.unit.span, help=help))
+        field = f"train.{last_name(unit.lower())}"
+        right = f"set {field} = {stmt.amount.id}" if field in FIELDS and stmt.amount.id.isdecimal() else ""
+        fixes = (Fix(f"Write `{right}`", REPLACE, stmt.span, right),) if right else ()
+        help = (f"write `{right}`",) if right else suggest(unit, [*UNITS]) or (_EXAMPLE,)
+        diagnostics.append(error("check.unknown_word", text, stmt.unit.span, help=help, fixes=fixes))
         return {}
     name, one = UNITS[unit]
     value = round(float(amount[1]) * _SCALES[amount[2]] * one) if amount else 0
     if not 0 < value <= MOST or (amount and amount[2] and name != "run_tokens"):
         text = f"`{stmt.amount.id}` is not a number of {unit}"
-        diagnostics.append(error("check.size", text, stmt.amount.span, help="write `for 2T tokens` or `for 14 days`"))
+        diagnostics.append(error("check.size", text, stmt.amount.span, help=_EXAMPLE))
         return {}
     return {name: value}

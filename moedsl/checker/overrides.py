@@ -16,7 +16,9 @@ from moedsl.rules.declarations import LARGEST, MOST_MTP
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.types import LARGEST as EXACT
 from moedsl.schema.facts import Model
+from moedsl.schema.symbols import ABSENT_HERE
 from moedsl.syntax import ast
+from moedsl.syntax.printer import print_expr
 
 
 def read(
@@ -45,10 +47,21 @@ def _unknown(path: str, s: ast.SetStmt, target: str) -> Diagnostic:
     """Report a field that the release does not have, with the releases that do, or with what may be meant."""
     having = [v for v in fields.versions() if fields.lookup(path, v)]
     if not having:
-        help = meant(path) or (all_sections(),)
+        help = _stated(path, s.value) or meant(path) or (all_sections(),)
         return error("check.unknown_field", f"Bridge has no field `{path}`", s.path.span, help=help)
     text = f"Bridge {target} has no field `{path}`; {', '.join(having)} {'have' if having[1:] else 'has'} it"
     return error("check.unknown_field", text, s.path.span, help=f"write `target bridge {having[-1]}`", fixes=_drop(s))
+
+
+def _stated(path: str, value: ast.Expr) -> tuple[str, ...]:
+    """The statement of ours for a name of another tool; empty if there is none."""
+    from moedsl.syntax.foreign_arguments import ours  # imported only after a mistake
+    from moedsl.syntax.unknown_statement import OTHER_NAMES
+
+    if path.rpartition(".")[2] not in (*OTHER_NAMES, *ABSENT_HERE):
+        return ()
+    right = ours(path, print_expr(value))
+    return (right.removeprefix("# ") if right.startswith("#") else f"write `{right}`",)
 
 
 def _mistakes(field: fields.Field, s: ast.SetStmt, model: Model | None) -> Iterator[Diagnostic]:

@@ -230,8 +230,8 @@ def _near_hardware(word: str, library: Library) -> tuple[str, ...]:
 def _stating(word: str) -> Iterator[str]:
     """The statements whose value a word is, or our words for it."""
     lists = {"precision": PRECISIONS, "task": TASKS, "routing": ROUTINGS}
-    yield from (f"{keyword} {word}" for keyword, words in lists.items() if word in words)
     ours, _ = WORD_ELSEWHERE.get(word, ((word,), ""))
+    yield from (f"{keyword} {w}" for keyword, words in lists.items() for w in ours if w in words)
     yield from (f"pin {a.name}={w}" for a in axes.AXES if a.name not in lists for w in ours if w in a.words)
 
 

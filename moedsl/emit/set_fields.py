@@ -34,27 +34,36 @@ _WRITERS = {
 def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) -> Iterator[Diagnostic]:
     """Report each `set` that the plan, Bridge or a rule contradicts. `layout` has the names of a run in this layout."""
     leading = {n: value for n, value in p.sets.items() if n in GATHERS.values()}
-    decided = resets(p.target) | decided_fields(plan.replace(set=leading, derived={}), every=True)
+    asked = plan.replace(set=leading, derived={})
+    decided = resets(p.target) | decided_fields(asked, every=True)
     others = [n for n, value in p.sets.items() if n in decided and decided[n] != value]
     against = [n for n in others if not is_free(n, plan)]
-    yield from (_decided(p, plan, path, decided[path]) for path in against)
+    yield from (_decided(p, plan, path, decided[path], asked) for path in against)
     yield from (_unpriced(p, path, decided[path]) for path in others if path in UNPRICED and path not in against)
     values = base.values(plan, p.model)
     rest = evolve(p, sets={path: value for path, value in p.sets.items() if path not in against})
-    yield from _overwritten(rest, values, decided)
+    yield from _overwritten(rest, asked, values, decided)
     yield from _broken(rest, laws(library), _environment(plan, values, layout))
 
 
-def _decided(p: Program, plan: Plan, path: str, value: Any) -> Diagnostic:
-    """Refuse a `set` of a field that the plan decides: the recipe would contradict its estimate."""
+def _decided(p: Program, plan: Plan, path: str, value: Any, asked: Plan) -> Diagnostic:
+    """Refuse a `set` of a field that the plan decides: the recipe would contradict its estimate.
+
+    `asked` is the plan without the fields that the run sets.
+    """
     text = f"`{path}` follows from the plan, which makes it {value}"
-    help: str = "pin the axis instead, as in `pin tp=2`; `set` is for fields that the plan does not decide"
-    if "offline_packing" in path:
-        help = "write `pack=on` or `pack=off` after the folder or name of `data`"
     owner = COPIED.get(path)
     if owner is not None and is_free(owner, plan):
         help = Instead(f"set `{owner}` instead, which Bridge writes over it", owner)
+    else:
+        help = _instead(asked, path, p.sets[path])
     return error("plan.set_decided", text, p.spans[path], help=help, fixes=_drop(p, path))
+
+
+def _instead(asked: Plan, path: str, value: Any) -> str:
+    from moedsl.emit.deciding import instead  # only a mistake has need of it
+
+    return instead(asked, path, value)
 
 
 def _unpriced(p: Program, path: str, value: Any) -> Diagnostic:
@@ -67,7 +76,9 @@ def _drop(p: Program, path: str) -> tuple[Fix, ...]:
     return (Fix(f"Drop the `set` of `{path}`", DROP, p.spans[path]),)
 
 
-def _overwritten(p: Program, values: Mapping[str, Any], decided: Mapping[str, Any]) -> Iterator[Diagnostic]:
+def _overwritten(
+    p: Program, asked: Plan, values: Mapping[str, Any], decided: Mapping[str, Any]
+) -> Iterator[Diagnostic]:
     """Warn of each `set` of a field whose value Bridge copies from another section.
 
     Overlap is copied for the distributed optimizer alone (bridge training/comm_overlap.py:651).
@@ -81,7 +92,7 @@ def _overwritten(p: Program, values: Mapping[str, Any], decided: Mapping[str, An
         text = f"Bridge writes `{owner}` over `{path}`: the value does not arrive"
         help: str = Instead(f"set `{owner}` instead", owner)
         if owner in decided:
-            help = f"the plan decides `{owner}`: pin the axis, as in `pin tp=2`"
+            help = _instead(asked, owner, value)
         cites = (_WRITERS[owner.partition(".")[0]],)
         yield warning("plan.set_overwritten", text, p.spans[path], help=help, cites=cites, fixes=_drop(p, path))
 

@@ -60,6 +60,8 @@ def _read(target: str, gpu: str | None, world: int | None) -> Case | Report:
     if path.endswith(".moe"):
         help = f"`moedsl check {path}` judges it, and `moedsl verify {path}` asks Bridge about its recipe"
         return failed(target, "verify.input", "a run file is not a recipe", help)
+    if path.endswith(".json"):
+        return failed(target, "verify.input", "JSON is not a recipe", "name the recipe.py, or the folder that has it")
     return cases.read(target, gpu, world)
 
 

@@ -31,6 +31,32 @@ ELSEWHERE = {
     "scheduler.max_lr": Meant("optimizer.lr", "bridge diffusion/recipes/nemotron_labs_diffusion/ar_to_dlm.py:363"),
 }
 """Names that recipes use for fields with another name."""
+OTHER_TOOLS = {
+    **dict.fromkeys(("max_lr", "learning_rate", "base_lr", "peak_lr"), "lr"),
+    **dict.fromkeys(("min_learning_rate", "lr_min", "warmup_min_lr"), "min_lr"),
+    **dict.fromkeys(("clip", "max_grad_norm", "grad_clip", "gradient_clip", "gradient_clipping", "gradient_clip_val"),
+                    "clip_grad"),
+    **dict.fromkeys(("wd", "decay"), "weight_decay"),
+    **dict.fromkeys(("beta1", "beta_1"), "adam_beta1"),
+    **dict.fromkeys(("beta2", "beta_2"), "adam_beta2"),
+    **dict.fromkeys(("eps", "epsilon", "adam_epsilon"), "adam_eps"),
+    **dict.fromkeys(("iters", "iterations", "steps", "max_steps", "max_iters", "train_steps", "max_train_steps",
+                     "num_steps", "num_training_steps", "total_steps", "total_num_steps"), "train_iters"),
+    **dict.fromkeys(("warmup", "warmup_steps", "warmup_iters", "num_warmup_steps", "warmup_num_steps"),
+                    "lr_warmup_iters"),
+    **dict.fromkeys(("warmup_ratio", "warmup_fraction"), "lr_warmup_fraction"),
+    **dict.fromkeys(("lr_scheduler", "lr_scheduler_type", "lr_schedule", "decay_style"), "lr_decay_style"),
+    **dict.fromkeys(("save_every", "save_steps", "save_freq", "every_n_train_steps"), "save_interval"),
+    **dict.fromkeys(("checkpoint.dir", "checkpoint.path", "output_dir", "save_dir", "checkpoint_dir"), "save"),
+    **dict.fromkeys(("resume_from", "resume_from_checkpoint"), "load"),
+    **dict.fromkeys(("save_total_limit", "save_top_k", "keep_last"), "most_recent_k"),
+    **dict.fromkeys(("log_every", "log_steps", "log_freq", "logging_steps", "log_every_n_steps", "steps_per_print"),
+                    "log_interval"),
+    **dict.fromkeys(("logger.dir", "logging_dir"), "tensorboard_dir"),
+    **dict.fromkeys(("eval_every", "eval_steps", "eval_freq", "val_check_interval"), "eval_interval"),
+}  # fmt: skip
+"""Names of fields in other trainers (Hugging Face, DeepSpeed, PyTorch), whole or the last part, with the last part of
+Bridge's name."""
 
 
 def meant(path: str) -> tuple[str, ...]:
@@ -39,6 +65,8 @@ def meant(path: str) -> tuple[str, ...]:
     if path in ELSEWHERE:
         known = ELSEWHERE[path]
         return (Instead(f"the field is `{known.field}` ({known.cite})", known.field),)
+    if other := _of_another_tool(path):
+        return tuple(Instead(f"the field is `{p}`", p) for p in other)
     section, _, name = path.partition(".")
     right = _section(section) if name else None
     if right is not None:
@@ -48,6 +76,20 @@ def meant(path: str) -> tuple[str, ...]:
         return tuple(Instead(f"did you mean `{p}`?", p) for p in same[:SHOWN])
     inside = suggest(path, [p for p in field_names() if p.startswith(f"{section}.")])
     return inside or suggest(path, field_names())
+
+
+def last_name(path: str) -> str:
+    """The last part of the name of Bridge's field that is called so in another trainer; else the path's own."""
+    last = path.rpartition(".")[2]
+    return OTHER_TOOLS.get(path) or OTHER_TOOLS.get(last, last)
+
+
+def _of_another_tool(path: str) -> list[str]:
+    """The fields that a name of another trainer may mean: that of its section, if it has one."""
+    last = last_name(path)
+    named = [p for p in field_names() if p.rpartition(".")[2] == last] if last != path.rpartition(".")[2] else []
+    same = f"{path.partition('.')[0]}.{last}"
+    return [same] if same in named else named[:SHOWN]
 
 
 def _section(typed: str) -> str | None:

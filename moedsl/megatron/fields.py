@@ -128,7 +128,9 @@ _SPLIT = re.compile(r"^(?:Optional|Union)\[(.*)\]$")
 _LIST = re.compile(r"^(list|List|tuple|Tuple|set)(?:\[(.*)\])?$")
 _NONE = ("None", "NoneType")
 WORDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text", "list": "a list"}
-EXAMPLES = dict(zip(WORDS.values(), ("true", "100", "3e-4", '"text"', "[1, 2]"), strict=True))
+EXAMPLES: dict[str, str] = dict(zip(WORDS.values(), ("true", "100", "3e-4", '"text"', "[1, 2]"), strict=True)) | {
+    "a dtype": '"torch.bfloat16"'
+}
 _TEXTS = ("str", "Path")
 
 

@@ -20,6 +20,7 @@ from moedsl.support.record import Record
 LIKE = "--like "
 """The start of the name of a source whose statements are the pins of a recipe."""
 _KEY = ("hf", "hardware", "gpus", "task")
+_NAMES = "without `--like`, `moedsl plan` names NVIDIA's recipe for the model and GPUs of a run, if there is one"
 
 
 class Shipped(Record):
@@ -87,8 +88,8 @@ def like(name: str) -> Source | tuple[Diagnostic, ...]:
     if recipe is not None:
         return Source(f"{LIKE}{name}", recipe.pins)
     known = [_read(line).name for line in _lines()]
-    text = f"Megatron Bridge {LATEST} ships no recipe `{name}` for a model of the stdlib"
-    help = suggest(name.rpartition(":")[2], known) or ("the plan names the recipe for its model and GPUs",)
+    text = f"Megatron Bridge {LATEST} has no recipe called `{name}` for the models that `moedsl models` lists"
+    help = suggest(name.rpartition(":")[2], known) or (_NAMES,)
     own = f"`moedsl import {name}` writes the pins of a recipe of your own" if "." in name else ""
     return (error("check.unknown_recipe", text, help=(*help, *([own] if own else []))),)
 

@@ -9,7 +9,7 @@ from moedsl.classes.fields import field, frozen
 from moedsl.diagnostics.model import Diagnostic, Instead, error, suggest
 from moedsl.diagnostics.source import Span
 from moedsl.schema.operators import BINARY, FUNCTIONS, MEMBER, SAME, SET, UNARY, VERSION
-from moedsl.schema.symbols import ALIASES, COSTS, FLAG, LIST, NUMBER, TEXT, WORD_ELSEWHERE, Type
+from moedsl.schema.symbols import ABSENT_HERE, ALIASES, COSTS, FLAG, LIST, NUMBER, TEXT, WORD_ELSEWHERE, Type
 from moedsl.schema.versions import is_version
 from moedsl.syntax import ast
 
@@ -208,7 +208,8 @@ class Inference:
             self._unknown(e)
 
     def _unknown(self, e: ast.Name) -> None:
-        self._complain("check.unknown_name", f"no such name: `{e.id}`", e.span, suggest(e.id, list(self.scope)))
+        help = ABSENT_HERE.get(e.id) or suggest(e.id, list(self.scope))
+        self._complain("check.unknown_name", f"no such name: `{e.id}`", e.span, help)
 
     def _meaningless(self, e: ast.Expr) -> None:
         """Report a word or a list whose type the other side does not determine."""

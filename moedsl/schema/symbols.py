@@ -27,9 +27,11 @@ WORD_ELSEWHERE = {
     "norm": (("layernorm",), "the norms before attention and before the experts"),
     "selective": (("[layernorm, moe_act]",), "selective recomputation names its modules"),
     "flex": (("deepep", "hybridep"), "Megatron's flex dispatcher has these backends"),
+    **dict.fromkeys(("finetune", "fine_tune", "finetuning", "fine_tuning"), (("sft",), "fine-tuning of all weights")),
+    **dict.fromkeys(("pretraining", "pre_train", "train"), (("pretrain",), "training from the start")),
 }
-"""NVIDIA's other words for values of an axis: ours, and their meaning (core transformer/transformer_config.py:518, 1736
-and transformer/moe/token_dispatcher.py:1769)."""
+"""Other words for values of an axis or a statement: ours, and their meaning; NVIDIA's are in core
+transformer/transformer_config.py:518, 1736 and transformer/moe/token_dispatcher.py:1769."""
 
 _ZERO = "data parallelism shards the optimizer, as with ZeRO 1; with `pin sharding=fsdp` it shards all, as with ZeRO 3"
 _ADAPTERS = "write `task peft`, and `adapter lora rank=8` for another adapter than Bridge's default"
@@ -38,6 +40,8 @@ _RECOMPUTED = "the search chooses what is recomputed; for whole layers write `pi
 _SHARDED = "remove it: the optimizer is always sharded; `pin sharding=fsdp` shards weights and gradients too"
 _SEQUENCE = "remove it: sequence parallelism follows from `tp`"
 _EPOCHS = "state the tokens of the run: `for 100B tokens`"
+_ACCUMULATED = "state the sequences of a step, as in `batch 256`: how many microbatches accumulate follows"
+_SPEED = "limit the seconds of a step, as in `require step_time < 10`; `moedsl plan` shows the tokens per second"
 _KERNEL = "remove it: Bridge chooses the kernel of attention"
 _FACT = "this is a fact of the model, which a run does not change: `moedsl models add config.json` declares another"
 _WISH = "say what comes first: `throughput first`, `fit first` or `scale first`"
@@ -49,6 +53,10 @@ ABSENT_HERE: dict[str, str] = {
     **dict.fromkeys(("distributed_optimizer", "use_distributed_optimizer", "distributed"), _SHARDED),
     **dict.fromkeys(("sequence_parallel", "sequence_parallelism", "sp"), _SEQUENCE),
     **dict.fromkeys(("epoch", "epochs", "num_epochs", "num_train_epochs"), _EPOCHS),
+    **dict.fromkeys(
+        ("gradient_accumulation", "gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches"), _ACCUMULATED
+    ),
+    **dict.fromkeys(("tokens_per_second", "tokens_per_sec", "tokens_per_second_per_gpu"), _SPEED),
     **dict.fromkeys(("flash_attention", "flash_attn", "use_flash_attn", "flash", "sdpa"), _KERNEL),
     **dict.fromkeys(
         (

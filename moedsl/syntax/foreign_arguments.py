@@ -30,7 +30,7 @@ def foreign_arguments(source: Source, statement: int) -> Diagnostic | None:
     if not found or source.text[found[-1].end() :][:1] not in ("", "\n", ";", "#"):
         return None
     end = found[-1].start() + len(found[-1][0].rstrip())
-    right = [_ours(m["name"], m["value"]) for m in found]
+    right = [ours(m["name"], m["value"]) for m in found]
     span = Span(source.name, statement, end)
     said = source.text[statement:end]
     text = f"`{said if len(said) < 60 else said[:57] + '...'}` is an argument of another tool"
@@ -52,7 +52,7 @@ def _arguments(text: str, at: int) -> Iterator[re.Match[str]]:
         at = found.end()
 
 
-def _ours(name: str, value: str | None) -> str:
+def ours(name: str, value: str | None) -> str:
     """Write an argument as a statement, or after `#` why there is none."""
     known = fields.fields(fields.versions()[-1])
     low = name.replace("-", "_").lower()

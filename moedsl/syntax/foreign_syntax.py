@@ -12,6 +12,7 @@ from moedsl.diagnostics.source import Source, Span
 from moedsl.schema import axes
 from moedsl.support.resources import stdlib_dir
 from moedsl.syntax.tokens import Lexeme, lexemes
+from moedsl.syntax.tree_builder import number_value
 
 STATEMENTS = (
     "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "adapter", "routing", "risk", "vlm",
@@ -27,6 +28,7 @@ _UNITS = {
     "batch": ("sequence", "sequences", "sample", "samples"),
     "micro_batch": ("sequence", "sequences", "sample", "samples"),
 }
+_SEQ = re.compile(r"(?<![\w.#])seq[ \t]+([0-9]+[kM]?)(?![\w.])")
 _NAMED = re.compile(r"(?:[\w.-]+/)?[\w.-]*\w")
 _LISTED = re.compile(r"(\w+)\s*=\s*(\w+(?:\s*,\s*\w+(?!\w|\s*=))+)")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?![\w.])")
@@ -251,11 +253,27 @@ def _scale_apart(line: Line) -> Diagnostic | None:
 def _unit(line: Line) -> Diagnostic | None:
     """``seq 4096 tokens``, ``batch 64 samples``"""
     keyword, number = line.words[0], line.words[line.at - 1]
+    if line.at == 2 and keyword.text == "batch" and line.found.text.lower() in _UNITS["seq"]:
+        return _batch_of_tokens(line, number)
     if line.at != 2 or line.found.text.lower() not in _UNITS.get(keyword.text, ()) or number.kind != "number":
         return None
     what = "tokens" if keyword.text == "seq" else "sequences"
     text = f"the number of `{keyword.text}` already counts {what}"
     return line.wrong(text, number, line.found, f"write `{number.text}`", number.text)
+
+
+def _batch_of_tokens(line: Line, number: Lexeme) -> Diagnostic:
+    """``batch 4M tokens``: its sequences are told if the file states one sequence length."""
+    text = "`batch` counts sequences, not tokens"
+    amounts = [number_value(n) for n in (number.text, *{*_SEQ.findall(line.source.text)})]
+    tokens, *lengths = (a[0] for a in amounts if not isinstance(a, str))
+    if len(amounts) == 2 and lengths and 0 < lengths[0] <= tokens:
+        right = str(int(tokens // lengths[0]))
+        return line.wrong(
+            text, number, line.found, f"write `batch {right}`: {right} of {int(lengths[0])} tokens", right
+        )
+    help = "divide the tokens by the sequence length: in sequences of 4096, 4M tokens are `batch 1024`"
+    return error("parse.unexpected", text, line.span(number, line.found), help=help)
 
 
 def _equals(line: Line) -> Diagnostic | None:

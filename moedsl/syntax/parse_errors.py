@@ -30,6 +30,7 @@ WORDS = {
     "RBRACKET": "`]`", "LBRACE": "`{`", "RBRACE": "`}`",
 }  # fmt: skip
 """Terminals that are not keywords, as messages name them."""
+_LENGTH = re.compile(r"for[ \t]+([0-9]{1,15}(?:\.[0-9]{1,15})?)([MBT]?)")
 _TYPED = {"&&": "and", "||": "or", "!": "not", "&": "and", "|": "or"} | dict.fromkeys("'\u2018\u2019\u201c\u201d", '"')
 """Characters of a word or a sign of the language."""
 
@@ -84,7 +85,19 @@ def _unfinished(stop: Stop) -> Diagnostic:
     at_end = stop.offset >= len(stop.source.text)
     span = Span(stop.source.name, stop.last, stop.last)
     message = f"the {'text' if at_end else 'line'} ends too early: expected {expected(stop.accepts)}"
-    return error("parse.unexpected", message, Label(span, "something is missing here"), help=tuple(_hints(stop, None)))
+    return error(
+        "parse.unexpected",
+        message,
+        Label(span, "something is missing here"),
+        help=(*_length(stop), *_hints(stop, None)),
+    )
+
+
+def _length(stop: Stop) -> Iterator[str]:
+    """Suggest the unit of ``for 2T``."""
+    if amount := _LENGTH.fullmatch(stop.source.text[stop.statement : stop.last]):
+        unit = "tokens" if amount[2] else "days"
+        yield Instead(f"write `{amount[0]} {unit}`", f" {unit}")
 
 
 def _mistyped(stop: Stop, found: Lexeme) -> Diagnostic | None:

@@ -84,7 +84,10 @@ def _shown(name: str) -> str:
 
 
 def from_bytes(data: bytes, name: str) -> Read:
-    """Decode UTF-8, with or without byte-order mark. Ids: parse.too_large, parse.encoding, and those of `from_text`."""
+    """Decode UTF-8, with or without byte-order mark. Ids: parse.too_large, parse.encoding, read.other_kind, and
+    those of `from_text`."""
+    if other := _other_kind(data, name):
+        return _failed(name, "read.other_kind", *other)
     if len(data) > LIMIT:
         return _failed(
             name,
@@ -104,6 +107,24 @@ def from_bytes(data: bytes, name: str) -> Read:
     except UnicodeDecodeError as e:
         return _not_utf8(data, name, e)
     return from_text(text, name)
+
+
+def _other_kind(data: bytes, name: str) -> tuple[str, str] | None:
+    """What a file of Python or JSON is, and which command reads it; None for any other file."""
+    if name.endswith(".py"):
+        file = _shown(name)
+        help = f"`moedsl lint {file}` judges a recipe, and `moedsl import {file}` writes its layout as a run file"
+        return "is Python, not a run file", help
+    if not name.endswith(".json") or not data.lstrip().startswith((b"{", b"[")):
+        return None
+    if b'"model_type"' in data:
+        return (
+            "is the configuration of a model, not a run file",
+            f"`moedsl models add {_shown(name)}` declares the model",
+        )
+    if name.endswith("plan.json"):
+        return "is a plan, which moedsl writes", "name the .moe file that it was made from"
+    return "is JSON, not a run file", "name a .moe file; `moedsl models add` reads the config.json of Hugging Face"
 
 
 def _not_utf8(data: bytes, name: str, e: UnicodeDecodeError) -> Read:

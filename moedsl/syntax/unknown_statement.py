@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from moedsl.diagnostics.model import Diagnostic, Instead, error
 from moedsl.diagnostics.source import Source
 from moedsl.megatron import fields
+from moedsl.megatron.field_suggestions import last_name
 from moedsl.schema import axes
 from moedsl.schema.symbols import ABSENT_HERE, WORD_ELSEWHERE
 from moedsl.syntax.foreign_syntax import HARDWARE, STATEMENTS, Line, line_of
@@ -25,10 +26,6 @@ OTHER_NAMES = {
     "virtual_pipeline_model_parallel_size": "vpp", "recompute_granularity": "recompute",
 }  # fmt: skip
 """Names of our statements and axes in other tools."""
-_FIELDS = {"max_lr": "lr", "learning_rate": "lr", "clip": "clip_grad", "wd": "weight_decay", "iters": "train_iters",
-           "max_steps": "train_iters", "steps": "train_iters", "warmup": "lr_warmup_iters",
-           "warmup_steps": "lr_warmup_iters"}  # fmt: skip
-"""Last names of Bridge's fields in other tools."""
 _COMPARED = {"memory": "peak_memory", "mem": "peak_memory", "vram": "peak_memory", "step": "step_time"}
 _COMPARISONS = ("<", "<=", ">", ">=", "==")
 _GLUED = re.compile(r"([a-z_]+?)=?([0-9]+)")
@@ -138,7 +135,7 @@ def fields_like(word: str, value: str) -> list[str]:
     number = number_value(value)
     known = {p: f for p, f in known.items() if not p.startswith("peft.")}  # options of `adapter`
     fit = [p for p, f in known.items() if isinstance(number, str) or fields.refused(f.type, number[0]) is None]
-    last = _FIELDS.get(word.lower(), word.lower())
+    last = last_name(word.lower())
     exact = [p for p in fit if p.split(".")[-1] == last]
     ends = [p for p in fit if p.endswith(f"_{last}")]
     return exact[:MOST_FIELDS] or (ends if len(ends) < MOST_FIELDS else [])

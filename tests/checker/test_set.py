@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from typing import Any
 
@@ -15,6 +16,7 @@ from moedsl.emit.bridge import recipe_text
 from moedsl.emit.settings import decided_fields
 from moedsl.megatron import architecture, fields
 from moedsl.megatron.families import CHOICES
+from moedsl.megatron.field_suggestions import OTHER_TOOLS, last_name
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, plan_of
 
@@ -151,6 +153,72 @@ def test_a_decided_field_that_bridge_copies_is_set_in_its_section() -> None:
 def test_a_field_of_a_section_that_the_recipe_builds_is_no_second_line() -> None:
     text = recipe_text(plan_of(RUN + "set comm_overlap.tp_comm_overlap = true"))
     assert text.count("tp_comm_overlap") == 1 and "CommOverlapConfig(tp_comm_overlap=True)" in text
+
+
+STATED: dict[str, tuple[str, ...]] = {
+    "model.tensor_model_parallel_size = 4": ("pin tp=4",),
+    "model.context_parallel_size = 2": ("pin cp=2",),
+    "model.recompute_granularity = full": ("pin recompute=full",),
+    "model.recompute_modules = [layernorm, core_attn]": ("pin recompute=[layernorm, core_attn]",),
+    "model.moe_token_dispatcher_type = flex": ("pin dispatcher=deepep", "pin dispatcher=hybridep"),
+    "model.moe_router_force_load_balancing = true": ("routing balanced",),
+    "train.global_batch_size = 64": ("batch 64",),
+    "train.micro_batch_size = 2": ("micro_batch 2",),
+    "model.seq_length = 8192": ("seq 8192",),
+    "mixed_precision.fp8 = hybrid": ("precision fp8_blockwise", "precision fp8_current"),
+    "ddp.use_megatron_fsdp = true": ("pin sharding=fsdp",),
+    'optimizer.main_grads_dtype = "torch.bfloat16"': (
+        "pin grad_reduce=bf16 offload=optimizer",
+        "pin grad_reduce=bf16 moments=bf16",
+    ),
+    "model.recompute_num_layers = 2": (),
+    "model.num_layers_in_first_pipeline_stage = 8": (),
+}
+"""Fields that a plan decides, with the statements that decide them so."""
+
+
+@pytest.mark.parametrize("line", STATED)
+def test_a_decided_field_has_the_statement_that_gives_it_the_value(line: str) -> None:
+    run = RUN.replace("16", "8")
+    (d,) = found(f"{run}set {line}")
+    assert d.id == "plan.set_decided"
+    said = tuple(re.findall(r"`([^`]*)`", d.help[0].partition(";")[0]))
+    assert said == STATED[line] or (not STATED[line] and d.help[0].startswith("drop this `set`"))
+    for statement in STATED[line]:
+        assert [x for x in found(run + statement) if x.severity == "error"] == []
+
+
+ELSEWHERE = {
+    "optimizer.learning_rate = 1e-4": "set optimizer.lr",
+    "optimizer.beta1 = 0.9": "set optimizer.adam_beta1",
+    "optimizer.wd = 0.1": "set optimizer.weight_decay",
+    "checkpoint.save_every = 100": "set checkpoint.save_interval",
+    'checkpoint.dir = "/x"': "set checkpoint.save",
+    "logger.log_every = 10": "set logger.log_interval",
+    "scheduler.warmup = 10": "set scheduler.lr_warmup_iters",
+    "train.max_steps = 100": "set train.train_iters",
+    "validation.eval_steps = 10": "set validation.eval_interval",
+    "train.gradient_accumulation = 8": "batch 256",
+    "train.batch_size = 64": "batch 64",
+    "train.tensor_model_parallel_size = 4": "pin tp=4",
+    "optimizer.main_grads_dtype = 1e-4": 'set optimizer.main_grads_dtype = "torch.bfloat16"',
+}
+"""Names and values of other tools, with what the help says."""
+
+
+@pytest.mark.parametrize("line", ELSEWHERE)
+def test_a_name_of_another_tool_has_the_right_field_or_statement(line: str) -> None:
+    right = ELSEWHERE[line]
+    (d,) = found(f"{RUN}set {line}")
+    assert f"`{right.removeprefix('set ')}`" in d.help[0] or f"`{right}`" in d.help[0]
+    value = "" if "=" in right or not right.startswith("set") else f" ={line.partition('=')[2]}"
+    assert {x.id for x in found(RUN + right + value)} <= {"plan.set_decided", "std.recipe_schedule.warmup"}
+
+
+@pytest.mark.parametrize("name", OTHER_TOOLS)
+def test_a_name_of_another_tool_is_no_field_but_means_one(name: str) -> None:
+    assert any(p.endswith(f".{last_name(name)}") for p in fields.field_names())
+    assert name not in fields.field_names()
 
 
 def test_packing_is_said_with_the_data() -> None:

@@ -172,6 +172,8 @@ def test_the_cited_line_sets_the_field(name: str) -> None:
         ("recipe.py", "v100", "`v100` is not a supported GPU", "--gpu a100_40gb|"),
         ("recipe.py", None, "does not name its GPU", "--gpu a100_40gb|"),
         ("mine.moe", None, "a run file is not a recipe", "moedsl check"),
+        ("plan.json", None, "JSON is not a recipe", "recipe.py"),
+        ("plan.json:f", None, "JSON is not a recipe", "recipe.py"),
         ("many.py", "h100", "one public function", "many.py:FUNCTION"),
     ],
 )

@@ -149,7 +149,10 @@ def test_every_run_of_a_file_has_it() -> None:
     ("name", "help"),
     [
         ("qwen3_235b_a22b_64gpu_gb200_bf16_config", "did you mean `qwen3_235b_a22b_pretrain_64gpu_gb200_bf16_config`?"),
-        ("mine", "the plan names the recipe for its model and GPUs"),
+        (
+            "mine",
+            "without `--like`, `moedsl plan` names NVIDIA's recipe for the model and GPUs of a run, if there is one",
+        ),
         ("my_recipe.py", "`moedsl import my_recipe.py` writes the pins of a recipe of your own"),
     ],
 )

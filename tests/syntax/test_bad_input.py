@@ -92,6 +92,21 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
     assert "near.moe" in read(tmp_path / "far.moe")[1][0].help[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "help"),
+    [
+        ("recipe.py", '"""Ours."""\ncfg = 1\n', "moedsl import recipe.py"),
+        ("plan.json", '{"layout": {}}', "the .moe file"),
+        ("config.json", '{"model_type": "qwen3_moe"}', "moedsl models add config.json"),
+        ("other.json", "[" + " " * LIMIT + "]", "a .moe file"),
+    ],
+)
+def test_a_file_of_another_kind_is_one_error(name: str, text: str, help: str) -> None:
+    source, (diagnostic,) = from_bytes(text.encode(), name)
+    assert source is None and diagnostic.id == "read.other_kind"
+    assert help in diagnostic.help[0]
+
+
 LONG: dict[str, Callable[[int], str]] = {
     "minus": lambda size: "require " + "-" * (size - 9) + "1",
     "sum": lambda size: "require " + "a+" * (size // 2 - 10) + "1",

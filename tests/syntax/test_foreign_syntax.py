@@ -75,6 +75,17 @@ FIXED = {
     HEAD + "task sft; data hf squad": HEAD + 'task sft; data hf "squad"',
     HEAD + 'task sft; data hf org/my-set.v2 split="a"': HEAD + 'task sft; data hf "org/my-set.v2" split="a"',
     HEAD + "task sft; weights hf Qwen/Qwen3-30B-A3B": HEAD + 'task sft; weights hf "Qwen/Qwen3-30B-A3B"',
+    HEAD + 'task sft; data hf "a/b" split=train_sft': HEAD + 'task sft; data hf "a/b" split="train_sft"',
+    HEAD + 'task sft; data hf "a/b" pack=true': HEAD + 'task sft; data hf "a/b" pack=on',
+    HEAD + 'task sft; data hf "a/b" pack=no': HEAD + 'task sft; data hf "a/b" pack=off',
+    HEAD + "task peft; adapter lora normalized=True": HEAD + "task peft; adapter lora normalized=on",
+    HEAD + "task lora": HEAD + "task peft; adapter lora",
+    HEAD + "task finetune": HEAD + "task sft",
+    HEAD + "finetune": HEAD + "task sft",
+    HEAD + "batch 4M tokens": HEAD + "batch 1024",
+    HEAD + "for 2T": HEAD + "for 2T tokens",
+    HEAD + "for 14 # days": HEAD + "for 14 days # days",
+    HEAD + "for 1000 steps": HEAD + "set train.train_iters = 1000",
     HEAD + "data /data/corpus": HEAD + 'data "/data/corpus"',
     HEAD + "data my/corpus_text_document # ours": HEAD + 'data "my/corpus_text_document" # ours',
     HEAD + "set modle.moe_z_loss_coeff = 0.1": HEAD + "set model.moe_z_loss_coeff = 0.1",
@@ -115,6 +126,9 @@ HELPED = {
     "tokens 15T": ("tokens", "the statements are model, hardware, seq"),
     "learning_rate = 3": ("learning_rate", "`set optimizer.lr = 3`"),
     "warmup_steps 100": ("warmup_steps", "`set scheduler.lr_warmup_iters = 100`"),
+    "require tokens_per_second > 1000": ("tokens_per_second", "`require step_time < 10`"),
+    "task qlora": ("qlora", "`task peft`"),
+    "batch 4 tokens": ("4 tokens", "divide the tokens"),
     "epochs 3": ("epochs", "`for 100B tokens`"),
     "save /ckpt": ("save", '`set checkpoint.save = "/ckpt"`'),
     "num_experts 64": ("num_experts", "a fact of the model"),
@@ -170,8 +184,8 @@ def test_one_error_says_what_to_write(line: str) -> None:
 
 def test_more_arguments_than_a_person_types_are_not_translated(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    ours = foreign_arguments._ours
-    monkeypatch.setattr(foreign_arguments, "_ours", lambda *words: calls.append(words[0]) or ours(*words))
+    ours = foreign_arguments.ours
+    monkeypatch.setattr(foreign_arguments, "ours", lambda *words: calls.append(words[0]) or ours(*words))
     assert errors(HEAD + "--a" * 20_000) and errors(HEAD + "--ab " * 20_000)
     assert len(calls) <= foreign_arguments.MOST
 
