@@ -101,7 +101,7 @@ def test_a_run_goes_on_from_where_it_saves() -> None:
 
 def test_reasons_and_warnings_stand_beside_what_they_explain() -> None:
     text = recipe_text(PLANS["qwen3_235b_gb200_mxfp8_overlap"])
-    assert "# tp: best by mesh\n    cfg.model.tensor_model_parallel_size = 1\n" in text
+    assert "# tp: the smallest that fits\n    cfg.model.tensor_model_parallel_size = 1\n" in text
     assert "benchmarks only" in text and "benchmarks only" not in recipe_text(BASE)
     assert max(map(len, text.splitlines())) <= 120
 
