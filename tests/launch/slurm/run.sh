@@ -39,9 +39,11 @@ database() {
          grant all on slurm_acct_db.* to slurm@'127.0.0.1', slurm@localhost;"
 }
 
-accounting() {
-    /usr/sbin/slurmdbd -s
-    until_true 60 timeout 3 sacctmgr -n -i list cluster
+accounting() {  # slurmdbd ends if a first answer of MariaDB is empty, as once on a busy machine: it is started again
+    for _ in 1 2 3; do
+        /usr/sbin/slurmdbd -s
+        ! until_true 20 timeout 3 sacctmgr -n -i list cluster || break
+    done
     sacctmgr -n -i add cluster moedsl >/dev/null
     sacctmgr -n -i add account acct cluster=moedsl >/dev/null
     sacctmgr -n -i add user "$user" account=acct >/dev/null
