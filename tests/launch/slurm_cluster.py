@@ -208,5 +208,5 @@ def _daemons(root: Path, port: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def _logs(root: Path) -> str:
-    tails = ("\n".join([f"--- {path.name}", *path.read_text().splitlines()[-10:]]) for path in root.glob("log/*.log"))
+    tails = ("\n".join([f"--- {path.name}", *path.read_text().splitlines()[-40:]]) for path in root.glob("log/*.log"))
     return "\n".join(tails)

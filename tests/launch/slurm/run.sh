@@ -28,9 +28,10 @@ munge() {
 sql() { mariadb --no-defaults --socket="$root/db.sock" -u root -e "$1"; }
 
 database() {
-    mariadb-install-db --no-defaults --datadir="$root/db" --user="$user" --auth-root-authentication-method=normal \
-        --skip-test-db >"$root/log/install-db.log" 2>&1
-    mariadbd --no-defaults --user="$user" --datadir="$root/db" --socket="$root/db.sock" --bind-address=127.0.0.1 \
+    local paths=(--no-defaults --user="$user" --datadir="$root/db" --tmpdir="$root/dbtmp")
+    mkdir "$root/dbtmp"  # as it starts, MariaDB deletes the temporary tables there, those of another MariaDB too
+    mariadb-install-db "${paths[@]}" --auth-root-authentication-method=normal --skip-test-db >"$root/log/install-db.log" 2>&1
+    mariadbd "${paths[@]}" --socket="$root/db.sock" --bind-address=127.0.0.1 \
         --port="$sql_port" --innodb-buffer-pool-size=64M --innodb-log-file-size=16M --skip-log-bin \
         --innodb-flush-log-at-trx-commit=0 --innodb-lock-wait-timeout=900 --performance-schema=OFF \
         >"$root/log/mariadbd.log" 2>&1 </dev/null &
@@ -39,11 +40,9 @@ database() {
          grant all on slurm_acct_db.* to slurm@'127.0.0.1', slurm@localhost;"
 }
 
-accounting() {  # slurmdbd ends if a first answer of MariaDB is empty, as once on a busy machine: it is started again
-    for _ in 1 2 3; do
-        /usr/sbin/slurmdbd -s
-        ! until_true 20 timeout 3 sacctmgr -n -i list cluster || break
-    done
+accounting() {
+    /usr/sbin/slurmdbd -s
+    until_true 60 timeout 3 sacctmgr -n -i list cluster
     sacctmgr -n -i add cluster moedsl >/dev/null
     sacctmgr -n -i add account acct cluster=moedsl >/dev/null
     sacctmgr -n -i add user "$user" account=acct >/dev/null
