@@ -74,7 +74,7 @@ def check(
     diagnostics = [*library.diagnostics, *diagnostics, *more, *_subjects(library), *of_clusters, *hidden(library)]
     programs: list[Program] = []
     for name, draft in drafts:
-        reader = _Reader(name, draft, library, known, scope, diagnostics, target)
+        reader = _Reader(name, draft, library, known, scope, diagnostics, target, module.span.file)
         program = reader.program()
         if program is not None:
             diagnostics.extend(training_inputs.without_weights(program))
@@ -167,6 +167,7 @@ class _Reader:
     scope: dict[str, Type]
     diagnostics: list[Diagnostic]
     target: str
+    file: str
 
     def program(self) -> Program | None:
         before = sum(d.is_error for d in self.diagnostics)
@@ -259,7 +260,8 @@ class _Reader:
     def _absent(self, id: str, message: str, help: str) -> None:
         """Report a missing model or hardware, unless an unknown name may have been meant as it."""
         if not any(d.id in ("check.unknown_name", "check.circular") for d in self.diagnostics):
-            self._error(id, message, self._anywhere(), help)
+            unused = [Label(s, "`use` reads declarations, not a run's statements") for s in self.library.unused[:1]]
+            self.diagnostics.append(error(id, message, self._anywhere(), *unused, help=help))
 
     def _look_up(self, name: ast.Name, kind: str) -> Any | None:
         table = self.library.models if kind == "model" else self.library.hardware
@@ -274,7 +276,7 @@ class _Reader:
 
     def _anywhere(self) -> Span:
         spans = [s.span for s in self.draft.fixed.values()] or [b.span for b in self.draft.pins.values()]
-        return spans[0] if spans else Span(next(reversed(self.library.sources)), 0, 0)
+        return spans[0] if spans else Span(self.file, 0, 0)
 
     def _count(self) -> int | None:
         stmt = self.draft.fixed.get("hardware")

@@ -88,5 +88,4 @@ def analyse(source: Source, read: Read) -> Analysis:
 
 def declares_only(module: ast.Module | None) -> bool:
     """Whether a file is only for `use`: it declares something and has no statement of a run."""
-    statements: tuple[type, ...] = (*ast.Stmt.__args__, ast.RunDecl)  # type: ignore[attr-defined]
-    return module is not None and bool(module.items) and not any(isinstance(i, statements) for i in module.items)
+    return module is not None and bool(module.items) and module.run is None

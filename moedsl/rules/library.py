@@ -34,6 +34,8 @@ class Library:
     own_rules: list[tuple[str, ast.RulesDecl]] = field(factory=list)
     """The blocks of the added files, each with the prefix of its rules' names: ``std`` or ``run``."""
     sources: dict[str, Source] = field(factory=dict)
+    unused: list[Span] = field(factory=list)
+    """The first statement of a run in each file that the program uses: `use` reads declarations only."""
     diagnostics: list[Diagnostic] = field(factory=list)
     collected: Collected | None = None
     """The stdlib's cached and checked rules, if any; its blocks are then in `blocks` and not in `own_rules`."""
@@ -170,6 +172,7 @@ def use(library: Library, source: Source, module: ast.Module, parse: Parse, read
         library.diagnostics.extend(found)
         if inner is not None:
             library.add(used, inner, "run")
+            library.unused.extend([inner.run.span] if inner.run else ())
             waiting += _uses(used, inner)
 
 

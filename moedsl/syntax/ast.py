@@ -521,7 +521,15 @@ Item = Union[
 ]
 
 
+_OF_RUN: tuple[type, ...] = (*Stmt.__args__, RunDecl)  # type: ignore[attr-defined]
+
+
 @frozen
 class Module(Node):
     items: tuple[Item, ...]
     span: Span = field(eq=False, repr=False)
+
+    @property
+    def run(self) -> Item | None:
+        """The first statement of a run, or the first run; None in a file that only declares, for `use`."""
+        return next((i for i in self.items if isinstance(i, _OF_RUN)), None)

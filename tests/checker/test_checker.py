@@ -348,6 +348,15 @@ def test_a_broken_used_file_is_shown_where_it_breaks(tmp_path: Path) -> None:
     assert {d.labels[0].span.file for d in result.diagnostics} == {str(tmp_path / "a.moe")}
 
 
+def test_a_run_in_a_used_file_is_said_to_be_unread(tmp_path: Path) -> None:
+    """The mistake is shown in the program, which names no model, and not where its user wrote one."""
+    (tmp_path / "base.moe").write_text(f"profile long {{ seq 8k }}\n{RUN}", encoding="utf-8")
+    result = checked('use "base.moe"', str(tmp_path / "run.moe"))
+    found = next(d for d in result.diagnostics if d.id == "check.no_model")
+    assert [Path(label.span.file).name for label in found.labels] == ["run.moe", "base.moe"]
+    assert "`use` reads declarations" in found.labels[1].text
+
+
 @pytest.mark.parametrize("used", ["secret", "link.moe", "fifo"])
 def test_a_used_file_of_another_kind_is_not_quoted(used: str, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("root:hunter2:0:0\n", encoding="utf-8")
