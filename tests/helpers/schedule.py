@@ -76,7 +76,9 @@ class Tests(pytest.Item):
         tests = [*session.genitems(module)]
         hook = self.config.pluginmanager.subset_hook_caller("pytest_collection_modifyitems", [syrupy])
         hook(session=session, config=self.config, items=tests)
-        for test, after in zip(tests, [*tests[1:], nextitem], strict=False):  # no test, no pair
+        if not tests:  # all were deselected; the file before left up what this one would have shared with it
+            session._setupstate.teardown_exact(nextitem)  # pyright: ignore[reportPrivateUsage]
+        for test, after in zip(tests, [*tests[1:], nextitem], strict=False):
             files[at] = test  # a report is of the item at the place that the controller has named
             self.ihook.pytest_runtest_protocol(item=test, nextitem=after)
             if session.shouldstop or session.shouldfail:
