@@ -44,7 +44,7 @@ def message(x: Infeasible) -> str:
         return f"no layout of {_where(x)} is legal: {collision(x, x.core)}{x.values.summary}{more}"
     within = f" with {', '.join(wishes)}" if wishes else ""
     if x.too_slow:
-        return f"no layout of {_where(x)} is as fast as required{within}: {x.values.summary}"
+        return f"no layout of {_where(x)} takes the required time{within}: {x.values.summary}"
     return f"no layout of {_where(x)} fits{within or ' in memory'}: {x.values.summary}"
 
 

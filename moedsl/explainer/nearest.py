@@ -119,7 +119,7 @@ def too_large(p: Program, gpus: int, like: Search, above_limit: bool) -> Nearest
     json = _first_broken(p, row, env, MEMORY)
     summary = f"the nearest needs at least {least:.1f} GiB, {best:.1f} by the best estimate"
     if above_limit:
-        summary = f"the nearest has a `peak_memory` of {row.peak_memory / 1e9:.1f} GB, {row.peak_memory / GIB:.1f} GiB"
+        summary = f"the least is a `peak_memory` of {row.peak_memory / 1e9:.1f} GB, {row.peak_memory / GIB:.1f} GiB"
     return Nearest(Values(f"{summary}; the GPU has {shown / GIB:.1f}", values), json)
 
 

@@ -135,7 +135,7 @@ def test_what_no_layout_obeys_without_the_conflict_is_named() -> None:
 def test_a_limit_of_the_memory_is_its_own_reason() -> None:
     text = "qwen3_30b_a3b; h100 x 8; require peak_memory < {:.1f} GB"
     error, _ = only_error(text.format(10))
-    found = re.search(r"the nearest has a `peak_memory` of ([\d.]+) GB", error.message)
+    found = re.search(r"the least is a `peak_memory` of ([\d.]+) GB", error.message)
     assert found and error.because is None and "the GPU has 79.6" in error.message
     least = float(found[1])
     assert not solved(text.format(least - 0.1)).chosen and solved(text.format(least + 0.1)).chosen
@@ -172,8 +172,8 @@ OWN_TWO = (
 
 
 LIMITS = [
-    ("2 * step_time < 1", r"solve\.too_slow", "is as fast as required with rule `run.house.x`"),
-    ("tp > 0 => score < 0.5 and step_time < 0.5", r"solve\.too_slow", "is as fast as required with rule `run.house.x`"),
+    ("2 * step_time < 1", r"solve\.too_slow", "takes the required time with rule `run.house.x`"),
+    ("tp > 0 => score < 0.5 and step_time < 0.5", r"solve\.too_slow", "takes the required time with rule `run.house.x`"),
     ("peak_memory < 5 GB", r"solve\.does_not_fit", "fits with rule `run.house.x`"),
     ("not spare_memory < 100 GB", r"solve\.does_not_fit", "fits with rule `run.house.x`"),
 ]
