@@ -20,6 +20,7 @@ _SUPER = {"model": "nemotron_3_super", "hardware": "gb200", "gpus": 64, "ep": 64
 _GLM5 = {"model": "glm51_744b", "hardware": "gb200", "gpus": 64, "ep": 64}
 _GLM52 = {**_GLM5, "model": "glm52_744b", "pp": 2, "ep": 32}
 _EXAONE = {"model": "exaone_moe_236b_a23b", "hardware": "gb300", "gpus": 64, "pp": 2, "ep": 32}
+_AIR = {"model": "glm45_air_106b", "hardware": "h100", "gpus": 16, "ep": 8}
 _STEP = {"model": "step35_196b_a11b", "hardware": "gb300", "gpus": 64, "ep": 32}
 _MIMO = {"model": "mimo_v2_flash", "hardware": "gb300", "gpus": 64, "ep": 32}
 _K25 = {"model": "kimi_k25", "hardware": "gb300", "gpus": 128, "pp": 2, "ep": 64}
@@ -461,6 +462,22 @@ LATER: dict[str, tuple[Case, str]] = {
     "mxfp8 experts of 48": (
         _case("precision.quantised_widths", hardware="b200", precision="mxfp8", etp=16, ep=1),
         "Transformer Engine asks when it quantises",
+    ),
+    "blockwise FP8 of a dense layer of 10,944 over tp 8": (
+        _case("precision.quantised_dense", _AIR, tp=8, precision="fp8_blockwise"),
+        "te/pytorch/module/linear.py:472 raises in the first forward pass",
+    ),
+    "blockwise FP8 of a dense layer of 10,944 over tp 4": (
+        _case(None, _AIR, tp=4, precision="fp8_blockwise"),
+        "nothing is broken: the neighbour of the one before",
+    ),
+    "mxfp8 of a dense layer of 10,944 over tp 4": (
+        _case("precision.quantised_dense", _AIR, hardware="gb200", tp=4, precision="mxfp8"),
+        "Transformer Engine asks when it quantises",
+    ),
+    "a dense layer of 10,944 over tp 8, the first in BF16": (
+        _case(None, _AIR, tp=8, precision="fp8_current"),
+        "nothing is broken: current scaling keeps the first layer in BF16",
     ),
     "vision with captured attention": (
         _case("vision.no_captured_attention", _VL, cuda_graph=["attn"]),

@@ -22,6 +22,8 @@ TOKENS = (16, 32, 48, 64, 96, 128, 192, 256, 3000, 25000)
 """Of a microbatch on a tensor-parallel group."""
 SIZES = (1, 2, 4, 8)
 WIDTH = 256
+DENSE = (10944, 11264, 12288)
+"""Widths of the dense layers of GLM-4.5-Air and DeepSeek-V2-Lite, of Moonlight, and of GLM-4.5."""
 BLOCKS = ("mxfp8", "nvfp4")
 
 
@@ -54,24 +56,30 @@ def _blocks(quantizer: Any) -> Any:
 
 
 def linear() -> dict[str, str]:
-    """Layers of a tensor-parallel group with their input's shard, by mode, format, tokens and ranks."""
+    """Layers of a tensor-parallel group with their input's shard, by mode, format, tokens and ranks; a layer whose input
+    is split over the ranks (row), by format, width and ranks."""
     import torch
 
     module: Any = importlib.import_module("transformer_engine.pytorch.module.linear")
 
-    def run(mode: str | None, quantizer: Any, rows: int) -> None:
+    def run(mode: str | None, quantizer: Any, rows: int, width: int) -> None:
         args = SimpleNamespace(**dict.fromkeys(module.LinearFwdArgs.__slots__, None))
-        args.inp, args.weight = torch.empty(rows, 1, WIDTH), torch.empty(WIDTH, WIDTH)
+        args.inp, args.weight = torch.empty(rows, 1, width), torch.empty(WIDTH, width)
         args.input_quantizer, args.fp8, args.sequence_parallel, args.parallel_mode = quantizer, True, True, mode
         args.is_grad_enabled = args.weight_requires_grad = True
         module._linear_forward_impl(args)
 
     with patch.object(module, "nvtx_range_pop", _passed), patch.object(module, "gather_along_first_dim", _passed):
         return {
-            f"{mode} {name} {tokens} {ranks}": _told(lambda m=mode, q=q, r=tokens // ranks: run(m, q, r))
+            f"{mode} {name} {tokens} {ranks}": _told(lambda m=mode, q=q, r=tokens // ranks: run(m, q, r, WIDTH))
             for mode in ("column", None)
             for name, q in _made().items()
             for tokens in TOKENS
+            for ranks in SIZES
+        } | {
+            f"row {name} {width} {ranks}": _told(lambda q=q, w=width // ranks: run("row", q, WIDTH, w))
+            for name, q in _made().items()
+            for width in DENSE
             for ranks in SIZES
         }
 
