@@ -93,6 +93,15 @@ def test_a_value_that_has_run_is_explained_as_in_the_plan_and_the_recipe() -> No
         assert first in recipe_text(plan)
 
 
+def test_a_value_that_is_on_or_off_is_written_as_plans_write_it() -> None:
+    """A condition stays true or false."""
+    shown = text_of(explained(CASES["overview"][0]))
+    assert re.search(r"^  ep_overlap +off ", shown, re.M) and not re.search(r"^  \S+ +(true|false) ", shown, re.M)
+    text, name = CASES["derived_environment"]
+    shown = text_of(explained(text, str(name)))
+    assert "  not ep_overlap = true\n" in shown and "  ep_overlap = off\n" in shown
+
+
 def test_a_sentence_keeps_its_capitals() -> None:
     """As the diagnostic has them, but for the first letter."""
     text, _ = CASES["wishes_collide"]
