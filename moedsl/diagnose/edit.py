@@ -1,9 +1,9 @@
 """Find the edits that a symptom's `fix` names, apply each and plan again: the first that compiles is worth a run.
 
-An edit is text between backticks that is a statement of the language. A fix that asks for a smaller `optimizer.lr`
-means half of what the run file sets, else of what the log shows. An edit is tried with everything else as the plan had
-it, then with everything else free. It must compile and change the plan; if memory ran out, it must also lower the
-predicted peak. Whether it cures the run, only the run shows.
+An edit is text between backticks that is a statement of the language. A `set` may compute its value from fields of the
+run, as in ``set optimizer.lr = optimizer.lr / 2``. An edit is tried with everything else as the plan had it, then with
+everything else free. It must compile and change the plan; if memory ran out, it must also lower the predicted peak.
+Whether it cures the run, only the run shows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from moedsl.compiler import Result, compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.planner import experiment
 from moedsl.planner.model.plan import Plan
+from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Rule
+from moedsl.rules.vectorizer import names
 from moedsl.schema import axes
 from moedsl.syntax import ast
 from moedsl.syntax.parse_cache import cached_parse
@@ -26,7 +28,7 @@ from moedsl.syntax.printer import print_expr
 
 _QUOTED = re.compile(r"`([^`]+)`")
 _NOT_HELD = ("precision",)
-_SMALLER_RATE = "a smaller `optimizer.lr`"
+_RATE = "optimizer.lr"
 
 
 Judge = Callable[[Plan, Plan], "str | None"]
@@ -71,18 +73,40 @@ def lower_peak(before: Plan, after: Plan) -> str | None:
 
 
 def edits(fix: str | None) -> list[str]:
+    """The statements that a fix names and a run file takes as they stand, in order."""
+    return [text for text in _named(fix) if not _computed(text)]
+
+
+def _named(fix: str | None) -> list[str]:
     """The statements that a fix names, in order."""
     return [text for text in _QUOTED.findall(fix or "") if _statements(text)]
 
 
-def _lower_rates(fix: str | None, before: Plan | None, shown: float | None) -> list[str]:
-    """The statements for a smaller learning rate, if a fix asks for one and the present one is known; the last also
-    lowers the rate at the end, which must not be above it."""
-    present = before.set.get("optimizer.lr", shown) if before is not None else None
-    if _SMALLER_RATE not in (fix or "") or not isinstance(present, int | float) or present <= 0:
-        return []
-    lower = f"set optimizer.lr = {present / 2:g}"
-    return [lower, f"{lower}; set optimizer.min_lr = {present / 20:g}"]
+def _computed(edit: str) -> dict[str, ast.Expr]:
+    """The fields that an edit sets to a value which it computes from fields of the run."""
+    sets = (s for s in _statements(edit) if isinstance(s, ast.SetStmt))
+    return {s.path.id: s.value for s in sets if isinstance(s.value, ast.Binary)}
+
+
+def _settled(edit: str, present: Mapping[str, Any]) -> str | None:
+    """An edit with its values computed from the `present` fields of a run; None if one is not known there, or a value
+    stays as it is."""
+    computed = _computed(edit)
+    read = {n for e in computed.values() for n in names(e)}
+    if not all(isinstance(present.get(n), int | float) for n in read):
+        return None
+    values = {path: evaluate(e, present) for path, e in computed.items()}
+    if any(value == present.get(path) for path, value in values.items()):
+        return None
+    for s in reversed(_statements(edit)):
+        if isinstance(s, ast.SetStmt) and s.path.id in values:
+            edit = f"{edit[: s.span.start]}set {s.path.id} = {values[s.path.id]:g}{edit[s.span.end :]}"
+    return edit
+
+
+def _present(before: Plan | None, rate: float | None) -> Mapping[str, Any]:
+    """The fields that a run file sets, else the learning rate that the log shows."""
+    return {} if before is None else {_RATE: rate, **before.set}
 
 
 def _statements(text: str) -> tuple[ast.Item, ...]:
@@ -135,7 +159,8 @@ def _attempt(
     source: Source, run: str | None, before: Plan | None, rule: Rule, alone: bool, rate: float | None
 ) -> Attempt:
     failures: dict[str, str] = {}
-    for edit in [*edits(rule.fix), *_lower_rates(rule.fix, before, rate)]:
+    present = _present(before, rate)
+    for edit in filter(None, (_settled(e, present) for e in _named(rule.fix))):
         for held in (True, False) if before is not None and "." not in before.name else (False,):
             after = _planned(source, run, edit, _held(before, edit) if held and before else "", alone)
             if isinstance(after, str):

@@ -98,10 +98,13 @@ OTHER_GPUS = {
 
 
 def library_recipe(plan: Plan) -> str | None:
-    """The library recipe that the overrides change; None if none is known for this model, task and release."""
+    """The library recipe that the overrides change: the one that the plan is compared with, unless that is a benchmark;
+    None if none is known for this model, task and release."""
     model, task = plan.model, plan.task
     if plan.target.bridge != LATEST:
         return None
+    if plan.shipped and not plan.shipped.is_benchmark:
+        return plan.shipped.name
     return OTHER_GPUS.get((model, task, plan.hardware)) or LIBRARY.get((model, task))
 
 
@@ -209,20 +212,27 @@ def _usage(plan: Plan) -> list[str]:
         ]
     return [
         f"The plan as overrides of Megatron Bridge's recipe {recipe}.",
-        *_other_gpu(plan, recipe),
+        *_why_not_another(plan, recipe),
         "Fields that the plan does not decide (checkpoints, logging, initialisation) keep that recipe's values.",
         "recipe.py in this folder needs no other recipe. MEGATRON_BRIDGE is a checkout of Megatron Bridge:",
         command(plan, recipe),
     ]
 
 
-def _other_gpu(plan: Plan, recipe: str) -> list[str]:
-    """Explain why the recipe is for another GPU, if it is."""
-    if recipe in OTHER_GPUS.values() or plan.hardware == _LIBRARY_GPU:
+def _why_not_another(plan: Plan, recipe: str) -> list[str]:
+    """Explain why the recipe is for another GPU, or not the one that the plan is compared with, if it is so."""
+    if plan.shipped and plan.shipped.name == recipe:
         return []
+    other = (
+        f"{plan.shipped.name}, which the plan is compared with, is a benchmark: it would add settings of its own."
+        if plan.shipped
+        else "Bridge's benchmarks and functional tests for it, if any, would add settings of their own."
+    )
+    if recipe in OTHER_GPUS.values() or plan.hardware == _LIBRARY_GPU:
+        return [other] if plan.shipped else []
     return [
         f"That recipe is for {_LIBRARY_GPU}: Bridge {plan.target.bridge} has no recipe to train this model on "
         f"{plan.hardware}.",
-        "Bridge's benchmarks and functional tests for it, if any, would add settings of their own.",
+        other,
         f"Parallelism, batch, precision, dispatcher, recompute and environment below are for {plan.hardware}.",
     ]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from moedsl.rules.interpreter import evaluate
-from moedsl.schema.axes import named_value
+from moedsl.schema.axes import named_value, show
 from moedsl.schema.units import GIB
 from moedsl.syntax import ast
 from moedsl.syntax.printer import print_expr
 
 Json = dict[str, Any]
+_NAME = re.compile(r"[\w.]+")
 
 
 def tree(expr: ast.Expr, env: Mapping[str, Any], lets: Mapping[str, ast.Expr]) -> Json:
@@ -44,7 +46,7 @@ def _words(e: ast.Expr, env: Mapping[str, Any]) -> bool:
 
 def lines(node: Mapping[str, Any], indent: str = "") -> list[str]:
     """Print the tree, one part a line; a repeated part is printed once."""
-    out = [f"{indent}{node['text']} = {word(node['value'])}"]
+    out = [f"{indent}{node['text']} = {of_expression(node['text'], node['value'])}"]
     seen = set[str]()
     for part in node["parts"]:
         if part["text"] not in seen:
@@ -53,12 +55,15 @@ def lines(node: Mapping[str, Any], indent: str = "") -> list[str]:
     return out
 
 
+def of_expression(text: str, value: Any) -> str:
+    """Write the value of an expression: a condition is true or false, and a name has its value as plans write it."""
+    is_condition = isinstance(value, bool) and not _NAME.fullmatch(text)
+    return str(value).lower() if is_condition else word(value)
+
+
 def word(value: Any) -> str:
-    """Write a value as a person does."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return "+".join(map(str, value)) or "none"
+    """Write a value as plans do, but short."""
     if isinstance(value, float):
         return f"{value:.4g}"
-    return f"{value / GIB:.1f} GiB" if isinstance(value, int) and abs(value) >= GIB else str(value)
+    is_bytes = isinstance(value, int) and abs(value) >= GIB
+    return f"{value / GIB:.1f} GiB" if is_bytes else show(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl.explainer.tree import lines, word
+from moedsl.explainer.tree import lines, of_expression, word
 from moedsl.rules.ids import NEEDS
 from moedsl.schema.axes import pairs
 from moedsl.support.text import change, short, table, tokens, wrapped
@@ -125,7 +125,7 @@ def _none(b: Json) -> str:
 def key(d: Json) -> str:
     """Write the first key of the ranking that differs."""
     if isinstance(d["plan"], bool):
-        return f"`{d['key']}` is {word(d['other'])}, here {word(d['plan'])}"
+        return f"`{d['key']}` is {of_expression(d['key'], d['other'])}, here {of_expression(d['key'], d['plan'])}"
     return f"{d['key']} {word(d['other'])} against {word(d['plan'])}"
 
 
@@ -196,7 +196,7 @@ def why(r: Json) -> str:
 
 
 def _ranking(r: Json) -> str:
-    keys = ", ".join(f"{k['text']} = {word(k['value'])}" for k in r["keys"] if k["bears"])
+    keys = ", ".join(f"{k['text']} = {of_expression(k['text'], k['value'])}" for k in r["keys"] if k["bears"])
     return f"  ranked by {r['rule']}: {keys}\n{paragraph(r['because'], '      ')}"
 
 

@@ -29,10 +29,10 @@ TRAINING = ("nvidia_resiliency_ext", "transformer_engine")
 """Packages that training imports in addition, on GPUs (bridge training/pretrain.py:19)."""
 
 
-def refusals(launches: Sequence[Launch], converts: str = "") -> list[Diagnostic]:
+def refusals(launches: Sequence[Launch], converts: str = "", rehearses: bool = True) -> list[Diagnostic]:
     """Refuse runs that cannot start here: too few GPUs, or packages that are not installed. `converts` says what the
-    jobs do with weights if they do not train."""
-    help = _ELSEWHERE if converts else f"{_ELSEWHERE}; {_REHEARSE}"
+    jobs do with weights if they do not train; `rehearses` whether CPUs can run a small version."""
+    help = f"{_ELSEWHERE}; {_REHEARSE}" if rehearses and not converts else _ELSEWHERE
     missing = [p for p in PACKAGES if not _has(p)]
     if missing:
         return [_missing(missing, f"{converts} needs" if converts else "a recipe imports", help)]
@@ -52,7 +52,7 @@ def _missing(packages: Sequence[str], why: str, help: str) -> Diagnostic:
 
 
 _ELSEWHERE = "submit it with `--cluster NAME`, or show it with `--dryrun`"
-_REHEARSE = "`moedsl rehearse` runs a small version on CPUs, but no Mamba layers"
+_REHEARSE = "`moedsl rehearse` runs a small version on CPUs"
 
 
 def _has(package: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from moedsl.classes.fields import frozen
 from moedsl.diagnostics.model import Instead, suggest
-from moedsl.megatron.fields import field_names, sections
+from moedsl.megatron.fields import called, field_names, sections
 
 SHOWN = 3
 """The most fields of one name to list."""
@@ -71,7 +71,7 @@ def meant(path: str) -> tuple[str, ...]:
     right = _section(section) if name else None
     if right is not None:
         return _in_section(right, name, sections()[right])
-    same = [p for p in field_names() if p.rpartition(".")[2] == path.rpartition(".")[2]]
+    same = called(path.rpartition(".")[2])
     if same:
         return tuple(Instead(f"did you mean `{p}`?", p) for p in same[:SHOWN])
     inside = suggest(path, [p for p in field_names() if p.startswith(f"{section}.")])
@@ -87,7 +87,7 @@ def last_name(path: str) -> str:
 def _of_another_tool(path: str) -> list[str]:
     """The fields that a name of another trainer may mean: that of its section, if it has one."""
     last = last_name(path)
-    named = [p for p in field_names() if p.rpartition(".")[2] == last] if last != path.rpartition(".")[2] else []
+    named = called(last) if last != path.rpartition(".")[2] else []
     same = f"{path.partition('.')[0]}.{last}"
     return [same] if same in named else named[:SHOWN]
 

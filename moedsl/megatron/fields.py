@@ -112,6 +112,13 @@ def field_names(version: str = LATEST) -> list[str]:
     return sorted(fields(version))
 
 
+def called(name: str) -> list[str]:
+    """The fields whose last part is a name, without those of `train` that Bridge replaces by `validation` (bridge
+    training/config.py:1517)."""
+    found = [p for p in field_names() if p.rpartition(".")[2] == name]
+    return [p for p in found if not (p.startswith("train.") and f"validation.{name}" in found)]
+
+
 def lookup(path: str, version: str = LATEST) -> Field | None:
     """The field at a dotted path such as ``model.moe_router_dtype``, or None."""
     return fields(version).get(path)

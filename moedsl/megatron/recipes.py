@@ -47,12 +47,17 @@ class Shipped(Record):
     @property
     def tuned(self) -> bool:
         """Whether it is one of the recipes of NVIDIA's benchmarks."""
-        return ".perf_recipes." in self.module
+        return of_benchmark(self.module)
 
     @property
     def pins(self) -> str:
         """The layout as statements."""
         return pins({a.name: a.decode(a.off) for a in axes.AXES if not a.is_format} | dict(self.layout))
+
+
+def of_benchmark(module: str) -> bool:
+    """Whether a module has recipes of NVIDIA's benchmarks."""
+    return ".perf_recipes." in module
 
 
 def pins(layout: Mapping[str, Any]) -> str:

@@ -99,8 +99,8 @@ def benchmarks(values: Mapping[str, Any], effects: Effects) -> tuple[Benchmark, 
 
 def _origin(name: str, p: Program, decided: Mapping[str, str]) -> str:
     """The origin of a value: pinned, defaulted, derived or chosen."""
-    if name in p.sets:
-        return "pinned"
+    if name in p.sets or (name == "precision" and p.precision not in ("", "auto")):
+        return "pinned"  # `precision fp8` names a format for each GPU, and rules choose the one of this GPU
     stated = "pinned" if name in {*p.spans, *p.vlm} else "defaulted"
     return decided.get(name) or decided.get(name.removeprefix("model.")) or stated
 

@@ -24,9 +24,10 @@ def figures_table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
 
 
 def whole(layout: Mapping[str, Any], also: Iterable[str] = ()) -> str:
-    """Write a layout with its most important axes, and `also` others."""
-    others = {n: layout[n] for n in also if n in layout and n not in SUMMARY}
-    return pairs({n: layout[n] for n in SUMMARY if layout[n] != 1} | others)
+    """Write a layout with its most important axes, of which sizes of 1 are left out, and `also` others."""
+    also = {*also}
+    shown = [n for n in SUMMARY if layout[n] != 1 or n in also]
+    return pairs({n: layout[n] for n in (*shown, *(n for n in layout if n in also and n not in SUMMARY))})
 
 
 def numbers(f: Priced) -> tuple[str, ...]:
@@ -82,7 +83,8 @@ def top_text(p: Plan, layouts: Sequence[Ranked], because: Mapping[str, str]) -> 
     letters = _lettered(layouts)
     head = ("", *NUMBERS, *cost_head(layouts[0]), "ignores", "layout")
     ignored = [" ".join(letters[i] for i in f.against_advice) or "-" for f in layouts]
-    differs = [whole(layouts[0].layout), *(pairs(f.changes) for f in layouts[1:])]
+    changed = dict.fromkeys(name for f in layouts for name in f.changes)
+    differs = [whole(layouts[0].layout, changed), *(pairs(f.changes) for f in layouts[1:])]
     rows = [(str(f.rank), *numbers(f), *cost(f), a, b) for f, a, b in zip(layouts, ignored, differs, strict=True)]
     lines = [f"{p.name}: the {len(layouts)} best meshes on {p.gpus} {p.hardware}, each with its best policies"]
     lines += [*figures_table([head, *rows]), *budget_note(layouts[0])]

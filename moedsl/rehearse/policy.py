@@ -65,9 +65,20 @@ def notes(plan: Plan, here: Mapping[str, Any], on_gpus: bool = False) -> list[No
     out.append(Note("routing", KEPT, policy["routing"], policy["routing"]))
     if plan.task != "pretrain":
         out.append(Note("task", LEFT_OUT, plan.task, "pretrain", "fine-tuning starts from weights of the real sizes"))
+    if plan.adapter:
+        on = f"{plan.adapter.method} of rank {plan.adapter.rank} on {', '.join(plan.adapter.targets)}"
+        out.append(Note("adapter", LEFT_OUT, on, "none", "Bridge adds it to weights of a checkpoint"))
     if policy["data"] != "mock":
         out.append(Note("data", LEFT_OUT, policy["data"], "mock", "the data and its tokenizer are on the cluster"))
     return [*out, *(ON_GPUS if on_gpus else ALWAYS)]
+
+
+def in_place_of(task: str) -> str:
+    """What runs in the place of a task, in a sentence; empty for pretraining."""
+    what = {"sft": "the weights that it starts from", "peft": "its adapters and the weights that they are added to"}
+    without = what.get(task)
+    trains = "a rehearsal trains every weight of the small model, from random values"
+    return f"{trains}: `task {task}`, with {without}, is not rehearsed" if without else ""
 
 
 def _note(name: str, value: Any, here: Any, because: str) -> Note:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from moedsl.rehearse.policy import in_place_of
 from moedsl.schema.axes import ATTENTION, EXPERTS, show
 from moedsl.support.text import counted, wrapped
 
@@ -19,6 +20,15 @@ def text(r: Json) -> str:
 
 
 def _head(r: Json) -> str:
+    return "\n".join([_done(r), *(_paragraph("  ", in_place_of(n["plan"]), "  ") for n in _task(r))])
+
+
+def _task(r: Json) -> list[Json]:
+    """What is noted of a task that is not rehearsed."""
+    return [n for n in r["not_rehearsed"] if n["what"] == "task"]
+
+
+def _done(r: Json) -> str:
     where = f"{counted(r['ranks'], 'process')} of this machine's {r['device'].upper()}"
     done = r["trained"]
     if done is None:

@@ -13,6 +13,7 @@ from moedsl.cost.checkpoints import Size
 from moedsl.cost.goodput import Goodput, Local, best_interval
 from moedsl.cost.memory import trained
 from moedsl.rules.ids import LetName
+from moedsl.schema.facts import Hardware
 from moedsl.solver.problem import Problem
 
 PAYS = 0.005
@@ -79,7 +80,7 @@ def saving(problem: Problem, cost: Cost, env: Mapping[str, Any], step_time: floa
     shared = Goodput(steps * step_time, blocked, durable, mtbf, back + load)
     near, local_steps = shared, 0
     if share and p.site.local_disk and is_async:
-        near, local_steps = _local(shared, cost, size.total, share, step_time, load)
+        near, local_steps = _local(shared, h, gpus, size.total, share, step_time, load)
     return Saving(
         size, is_async, blocked + durable, load, steps, best_steps, best, limit, near, local_steps, p.site.local_disk
     )
@@ -91,10 +92,9 @@ def _in_job(p: Program) -> bool:
 
 
 def _local(
-    shared: Goodput, cost: Cost, nbytes: float, share: float, step_time: float, load: float
+    shared: Goodput, h: Hardware, gpus: int, nbytes: float, share: float, step_time: float, load: float
 ) -> tuple[Goodput, int]:
     """Add saves on the nodes' own disks, if they add enough; a run loads from them in the time that they take."""
-    h, gpus = cost.hardware, cost.gpus
     write = checkpoints.local_write(h, gpus, nbytes)
     blocked = checkpoints.blocked(h, gpus, nbytes, write, True, h.constants.local_start)
     wanted = max(best_interval(blocked, shared.mtbf / share), write, step_time)

@@ -68,7 +68,8 @@ def ours(name: str, value: str | None) -> str:
         return f"precision {last}"
     if last in ABSENT_HERE:
         return f"# {ABSENT_HERE[last]}"
-    paths = [low] if low in known else fields_like(last, value or "true")
+    whole = (p for p in (low, low.partition(".")[2]) if p in known)  # a recipe calls itself `cfg`
+    paths = [*whole] or fields_like(last, value or "true")
     if paths:
         return f"set {paths[0]} = {_literal(value)}"
     return "# no field of Bridge has this name; others are set by their path, as in `set optimizer.lr = 1e-4`"

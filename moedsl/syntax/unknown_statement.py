@@ -136,6 +136,6 @@ def fields_like(word: str, value: str) -> list[str]:
     known = {p: f for p, f in known.items() if not p.startswith("peft.")}  # options of `adapter`
     fit = [p for p, f in known.items() if isinstance(number, str) or fields.refused(f.type, number[0]) is None]
     last = last_name(word.lower())
-    exact = [p for p in fit if p.split(".")[-1] == last]
+    exact = [p for p in fields.called(last) if p in fit]
     ends = [p for p in fit if p.endswith(f"_{last}")]
     return exact[:MOST_FIELDS] or (ends if len(ends) < MOST_FIELDS else [])

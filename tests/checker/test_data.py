@@ -11,6 +11,7 @@ from moedsl.diagnostics.source import Source
 from moedsl.emit.dataset import dataset
 from moedsl.launch.head import paths
 from moedsl.megatron.families import PRESETS
+from moedsl.planner.text.plan import samples
 from moedsl.schema.samples import Samples
 from tests.helpers import bridge_process
 from tests.helpers.programs import plan_of
@@ -104,6 +105,13 @@ def test_lengths_are_useful_tokens() -> None:
     whole = plan_of(BASE + 'data "/d"\n').estimate
     assert e.model_tflops_per_gpu * e.step_time_s < whole.model_tflops_per_gpu * whole.step_time_s
     assert e.step_time_s < whole.step_time_s == padded.estimate.step_time_s
+
+
+def test_what_measures_lengths_exists() -> None:
+    """The file of a folder; of a data set of Hugging Face the one that Bridge makes (bridge data/builders/gpt_sft.py)."""
+    folder, hub = (samples(plan_of(f"{BASE}data {data}\n"))[-1] for data in ('"/d/"', 'hf "squad"'))
+    assert "`moedsl data stats /d/training.jsonl` measures them" in folder
+    assert "its log names the path; `moedsl data stats` measures that file" in hub and "FILE" not in hub
 
 
 def test_a_data_set_by_name_is_no_path() -> None:

@@ -14,6 +14,9 @@ import pytest
 
 from moedsl.emit.overrides import LIBRARY, OTHER_GPUS, hydra, library_recipe, overrides, overrides_text
 from moedsl.emit.settings import RESETS, decided_fields
+from moedsl.megatron.fields import DATA, LATEST
+from moedsl.megatron.recipes import of_benchmark
+from moedsl.planner.model.plan import Plan
 from moedsl.support.owned_files import stamp
 from tests.emit.test_recipe_bridge import oracle
 from tests.helpers import bridge_process, rotation
@@ -70,6 +73,31 @@ def test_a_recipe_for_this_gpu_has_nothing_to_explain(name: str) -> None:
     assert "no recipe to train this model" not in overrides_text(PLANS[name])
 
 
+NAMED = [
+    "moonlight_16b; h100 x 8",
+    'moonlight_16b; h100 x 8; task sft; data "/d"; set checkpoint.pretrained_checkpoint = "/"',
+    "deepseek_v3; h100 x 256",
+    'minimax_m3; h100 x 128; task sft; data "/d"; set checkpoint.pretrained_checkpoint = "/"',
+    "nemotron_3_super; gb200 x 64",
+]
+"""Runs for whose model and GPUs Bridge has a recipe to train with; Bridge looks for the folder of the weights."""
+
+
+@pytest.mark.parametrize("text", NAMED)
+def test_the_recipe_is_the_one_that_the_plan_is_compared_with(text: str) -> None:
+    plan = plan_of(text)
+    assert plan.shipped is not None and library_recipe(plan) == plan.shipped.name
+    assert f"recipe {plan.shipped.name}.\n# Fields that the plan does not decide" in overrides_text(plan)
+
+
+@pytest.mark.parametrize("text", ["qwen3_235b_a22b; gb200 x 256", "deepseek_v3; h100 x 1024; precision fp8"])
+def test_a_benchmark_is_no_recipe_to_train_with(text: str) -> None:
+    """And the file says so, because the plan names it."""
+    plan = plan_of(text)
+    assert plan.shipped is not None and library_recipe(plan) in LIBRARY.values()
+    assert f"# {plan.shipped.name}, which the plan is compared with, is a benchmark" in overrides_text(plan)
+
+
 NAMES = """
 from moedsl.verify import te
 te.install()
@@ -109,6 +137,8 @@ def test_bridge_has_no_recipe_to_train_with_for_another_gpu() -> None:
     found = {n for n in names if other.fullmatch(n) and "_functional_" not in n}
     assert found == {n for n in OTHER_GPUS.values() if other.fullmatch(n)}
     assert {*LIBRARY.values(), *OTHER_GPUS.values()} <= names
+    table = (DATA / f"bridge_recipes_{LATEST}.jsonl").read_text("utf-8").splitlines()
+    assert {r["name"] for r in map(json.loads, table) if not of_benchmark(r["module"])} <= names
 
 
 WHERE = """
@@ -157,26 +187,35 @@ def test_values_survive_the_command(tmp_path: Path) -> None:
     assert answer.get("built") == wanted, answer
 
 
+APPLIED = [*TAKEN, *rotation.some("named recipes", NAMED, 1)]
+
+
+def plan_named(name: str) -> Plan:
+    """A plan by its name, or that of a run."""
+    return PLANS[name] if name in PLANS else plan_of(name)
+
+
 @pytest.fixture(scope="module")
 def answers() -> dict[str, dict[str, Any]]:
-    names = [n for n in TAKEN if library_recipe(PLANS[n])]
+    plans = {n: p for n in APPLIED if library_recipe(p := plan_named(n))}
     jobs = [
         {
-            "library": library_recipe(PLANS[n]),
-            "overrides": overrides(PLANS[n]),
-            "gpu": PLANS[n].hardware,
-            "world": PLANS[n].gpus,
-            "fields": [*decided_fields(PLANS[n]), *RESETS],
+            "library": library_recipe(p),
+            "overrides": overrides(p),
+            "gpu": p.hardware,
+            "world": p.gpus,
+            "fields": [*decided_fields(p), *RESETS],
         }
-        for n in names
+        for p in plans.values()
     ]
-    return dict(zip(names, oracle(jobs), strict=True))
+    return dict(zip(plans, oracle(jobs), strict=True))
 
 
 @pytest.mark.bridge
-@pytest.mark.parametrize("name", TAKEN)
+@pytest.mark.parametrize("name", APPLIED)
 def test_bridge_applies_them_to_its_own_recipe(name: str, answers: dict[str, dict[str, Any]]) -> None:
-    answer, decided = answers[name], {**RESETS, **decided_fields(PLANS[name])}
+    plan = plan_named(name)
+    answer, decided = answers[name], {**RESETS, **decided_fields(plan)}
     assert "error" not in answer, answer["error"]
     assert {k: v for k, v in answer["fields"].items() if v != decided[k]} == {}
-    assert {k: answer["env"].get(k) for k in PLANS[name].env} == {k: str(v) for k, v in PLANS[name].env.items()}
+    assert {k: answer["env"].get(k) for k in plan.env} == {k: str(v) for k, v in plan.env.items()}

@@ -93,6 +93,27 @@ def test_a_value_that_has_run_is_explained_as_in_the_plan_and_the_recipe() -> No
         assert first in recipe_text(plan)
 
 
+def test_a_value_that_is_on_or_off_is_written_as_plans_write_it() -> None:
+    """A condition stays true or false."""
+    shown = text_of(explained(CASES["overview"][0]))
+    assert re.search(r"^  ep_overlap +off ", shown, re.M) and not re.search(r"^  \S+ +(true|false) ", shown, re.M)
+    text, name = CASES["derived_environment"]
+    shown = text_of(explained(text, str(name)))
+    assert "  not ep_overlap = true\n" in shown and "  ep_overlap = off\n" in shown
+
+
+def test_a_score_is_not_called_the_step_time() -> None:
+    """It is longer by the worth of advice that is not followed."""
+    text = "deepseek_v3; gb200 x 64; throughput first"
+    e = explained(text, "ep")
+    (rank,) = (r for r in e["rules"] if r["kind"] == "rank")
+    ((key),) = rank["keys"]
+    assert key["text"] == "score" and key["value"] > e["plan"]["step_time_s"]
+    said = {r.id: r.because or "" for r in program(text).of("rank")}
+    assert "worth of each advice" in said[rank["rule"]]
+    assert all("worth of each advice" in because for because in said.values() if " step " in because)
+
+
 def test_a_sentence_keeps_its_capitals() -> None:
     """As the diagnostic has them, but for the first letter."""
     text, _ = CASES["wishes_collide"]

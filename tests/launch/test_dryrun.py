@@ -315,7 +315,10 @@ def test_this_machine_lacks_the_gpus(monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.setattr(here, "gpus", lambda: 0)
     assert main(["run", str(ROOT / "examples" / "smoke.moe")]) == 1
     said = capsys.readouterr().err
-    assert "the plan is for 1 GPU, and this machine has none" in said and "moedsl rehearse" in said
+    assert "the plan is for 1 GPU, and this machine has none" in said
+    assert "`moedsl rehearse` runs a small version on CPUs\n" in said
+    assert main(["run", "-e", "nemotron_3_nano; h100 x 16; seq 8k"]) == 1
+    assert "rehearse" not in capsys.readouterr().err  # its Mamba layers need a GPU
 
 
 def test_this_machine_lacks_what_training_imports(

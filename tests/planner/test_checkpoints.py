@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from moedsl.diagnostics.model import Diagnostic
 from moedsl.explainer.context import based
 from moedsl.explainer.value import explain
 from moedsl.planner.checkpoints import checkpoints
 from moedsl.planner.model.saving import Checkpoints
+from moedsl.planner.notes.goodput import LEAST
 from moedsl.queries.what_if import what_if
 from tests.helpers.programs import compiled, plan_of, solved
 
@@ -109,3 +111,40 @@ def test_goodput_is_explained_by_published_numbers() -> None:
 def test_no_law_can_read_what_the_layout_decides() -> None:
     result = compiled(RUN + 'rules own { require few: save_steps > 5 because "x" cite ours "y" }')
     assert [d.id for d in result.diagnostics if d.is_error] == ["check.too_late"]
+
+
+def share(help: str) -> float:
+    """The goodput that a line of the help promises."""
+    return float(help.partition("% would train")[0].rpartition(" ")[2]) / 100
+
+
+def warned(more: str) -> Diagnostic | None:
+    return next((d for d in solved(RUN + more).diagnostics if d.id == "plan.goodput"), None)
+
+
+def test_little_time_to_train_is_a_warning() -> None:
+    """A page that prints a goodput of 0.0% says so, and each change of the help gives what it promises."""
+    bad = cluster("gpu_mtbf_days 30")
+    d = warned(f"set checkpoint.save_interval = 5000\n{bad}")
+    assert d is not None and d.severity == "warning" and "only 0.0% of the time trains" in d.message
+    assert [f.kind for f in d.fixes] == ["drop"] and len(d.labels) == 2
+    interval, in_job, calibrated, fewer = d.help
+    assert share(interval) == pytest.approx(saves(bad).goodput.trains, abs=6e-4)
+    assert share(in_job) == pytest.approx(saves(f"resilience ft\n{bad}").goodput.trains, abs=6e-4)
+    assert share(calibrated) == pytest.approx(saves().goodput.trains, abs=6e-4)
+    assert fewer.startswith("use 512 GPUs") and share(fewer) >= LEAST
+    assert warned(bad) is warned("") is None
+
+
+def test_saves_on_the_nodes_are_a_way_out_of_little_time() -> None:
+    d = warned(cluster("storage_write 0.05 GB/s"))
+    assert d is not None and not d.fixes and len(d.labels) == 1
+    (on_nodes,) = (h for h in d.help if "local_disk" in h)
+    disk = cluster('storage_write 0.05 GB/s; local_disk "/raid"')
+    assert share(on_nodes) == pytest.approx(saves(f"resilience ft\n{disk}").goodput.trains, abs=6e-4)
+
+
+def test_where_each_life_is_shorter_than_a_return_fewer_gpus_are_left() -> None:
+    d = warned(cluster("gpu_mtbf_days 1"))
+    assert d is not None and "100.0% returns from failures" in d.message
+    assert d.help[-1].startswith("use 1 GPU,") and LEAST <= share(d.help[-1]) < 1

@@ -323,7 +323,17 @@ def test_the_base_of_what_if_names_what_a_line_changes(capsys: pytest.CaptureFix
     (run,) = json.loads(said(capsys, "what-if", "-e", text, "--json")[1])["runs"]
     changed = {n for line in run["lines"] for n in line.get("changes", ())} - {"tp", "cp", "pp", "vpp", "ep", "etp"}
     base = next(s for s in said(capsys, "what-if", "-e", text)[1].splitlines() if s.startswith("  now: "))
-    assert changed - set(SUMMARY) and changed <= set(re.findall(r" (\w+)=", base)) | {"micro_batch"}
+    assert changed - set(SUMMARY) and changed <= set(re.findall(r" (\w+)=", base))
+
+
+def test_the_first_of_the_best_names_what_another_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Sizes of 1 and policies that a layout does not show by itself, so that each line can be read against it."""
+    text = "qwen3_235b_a22b; h100 x 256; throughput first"
+    top = json.loads(said(capsys, "plan", "-e", text, "--top", "6", "--json")[1])["top"]
+    changed = {n for line in top for n in line["changes"]}
+    assert changed - set(SUMMARY) and any(top[0]["layout"][n] == 1 for n in changed)
+    first = next(s for s in said(capsys, "plan", "-e", text, "--top", "6")[1].splitlines() if s.startswith("  1  "))
+    assert changed <= set(re.findall(r" (\w+)=", first))
 
 
 def test_what_if_of_a_workflow_leaves_profiling_out(capsys: pytest.CaptureFixture[str]) -> None:

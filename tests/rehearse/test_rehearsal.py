@@ -33,6 +33,8 @@ QWEN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; pin pp=2 vpp=2 ep=8 recompu
 TWO = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; pin pp=1 ep=8 recompute=[layernorm, moe_act]; fit first"
 """Where two ranks are enough: its experts are on both."""
 
+PEFT = 'task peft; data "/data/chats"; set checkpoint.pretrained_checkpoint = "/checkpoints/base"'
+
 pytestmark = pytest.mark.bridge
 
 
@@ -287,11 +289,14 @@ def test_the_command_and_its_folder(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_the_command_fails_where_a_check_does(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A recipe that has every expert on every rank trains well, and in other groups."""
+    """A recipe that has every expert on every rank trains well, and in other groups. That adapters are not rehearsed is
+    said before the training and with its result."""
     real = command.prepare
     monkeypatch.setattr(command, "prepare", lambda *words: edited(real(*words), NO_EP))
-    assert main(["rehearse", "-e", TWO, "--ranks", "2", "--iterations", "1"]) == 1
-    out = capsys.readouterr().out
+    assert main(["rehearse", "-e", f"{TWO}; {PEFT}", "--ranks", "2", "--iterations", "1"]) == 1
+    out, err = capsys.readouterr()
+    assert err.index("`task peft`") < err.index("iteration 1 of 1")
+    assert "its adapters and the weights that they are added to, is not rehearsed" in " ".join(out.split())
     assert out.startswith("main: FAILED on 2 processes") and "  ok     loss" in out
     assert "WRONG  groups" in out and "rank 0: EP is [0], planned [0, 1]" in out
 

@@ -150,10 +150,21 @@ def check_said(plan: Plan) -> None:
         key = d.name if d.name in e.values else experiment.path_of(d.name)
         assert e.values[key] == d.value or key in plan.set
         if d.origin == "defaulted":
-            assert d.name in experiment.unstated(e)
+            assert d.name in experiment.unstated(e) or (d.name, e.origins[key]) == ("precision", "pinned")
         if d.origin == "chosen":
             id = "plan.precision_auto" if d.name == "precision" else "plan.experiment_chosen"
             assert any(n["id"] == id and d.name in n["message"] for n in plan.diagnostics)
+
+
+@pytest.mark.parametrize(
+    "said, origin",
+    [("precision fp8", "pinned"), ("precision mxfp8", "pinned"), ("precision auto", "chosen"), ("", "defaulted")],
+)
+def test_a_stated_precision_is_not_a_default(said: str, origin: str) -> None:
+    """Also where the run names FP8 and a rule the format of it for this GPU."""
+    e = programs.plan_of(f"qwen3_30b_a3b; b200 x 16; throughput first; {said}").experiment
+    assert e.origins["precision"] == origin
+    assert ("precision" in experiment.unstated(e)) == (origin == "defaulted")
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)

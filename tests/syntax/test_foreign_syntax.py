@@ -163,6 +163,8 @@ HELPED = {
     "tp=auto": ("tp", "the search chooses `tp`"),
     "recompute=selective": ("recompute", "`pin recompute=[layernorm, moe_act]`"),
     "pin gbs=64": ("gbs", "`batch` is a statement"),
+    "cfg.validation.eval_iters = 5": ("cfg.validation.eval_iters = 5", "`set validation.eval_iters = 5`"),
+    "--eval-iters 5": ("--eval-iters 5", "`set validation.eval_iters = 5`"),
     "set modle.x = 3": ("modle.x", "the section `model`"),
     "set nothing.of_the_kind = 3": ("nothing.of_the_kind", "the sections are"),
     'set optimizer.lr = "fast"': ('"fast"', "`set optimizer.lr = 3e-4`"),

@@ -23,6 +23,7 @@ from moedsl.rehearse.checks import checks
 from moedsl.rehearse.gpus import Gpus, available
 from moedsl.rehearse.kernels import lacking
 from moedsl.rehearse.launch import Host
+from moedsl.rehearse.policy import in_place_of
 from moedsl.rehearse.prepare import Prepared, prepare
 from moedsl.rehearse.result import Result, diagnosis, to_json
 from moedsl.rehearse.shrink import Rehearsal, shrink
@@ -57,6 +58,8 @@ def run(a: Namespace) -> int:
         prepared, found = _prepared(a, wanted, small, base, gpus > 0)
         if found:
             return talk.refused(a, found)
+        for other in dict.fromkeys(in_place_of(plan.task) for _, plan in wanted):
+            print(other, file=sys.stderr, flush=True) if other else None
         host = stack.enter_context(Gpus() if gpus else Host())
         results = {key: _one(a, one, host) for key, one in prepared.items()}
     each = zip(wanted, small, strict=True)

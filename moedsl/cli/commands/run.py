@@ -20,6 +20,7 @@ from moedsl.emit.bridge import recipe_text
 from moedsl.launch import executors, head, here, homes, nodes, quote, show, store, weights
 from moedsl.launch.derive import Launch, derive, to_json
 from moedsl.launch.script import Payload
+from moedsl.megatron.families import family
 from moedsl.planner.model.plan import Plan
 
 
@@ -167,7 +168,8 @@ def refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool, converts: str 
         for p in (j.plan for j in jobs):
             found += training_inputs.refused(p.name, p.task, {**p.derived, **p.set})
     if cluster.executor == "local" and not dryrun:
-        found += here.refusals([j.launch for j in jobs], converts)
+        hybrid = any(family(j.plan.family).hybrid for j in jobs)  # Mamba layers cannot run on a CPU
+        found += here.refusals([j.launch for j in jobs], converts, rehearses=not hybrid)
     if cluster.executor != "local" and not dryrun:
         found += here.missing_secrets(cluster)
     if cluster.executor == "kubeflow":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from moedsl.megatron import recipes
 from moedsl.support.record import Record
 
 
@@ -35,3 +36,8 @@ class ShippedRecipe(Record):
     """The difference from the plan in words."""
     others: tuple[str, ...]
     """Further recipes for the same model, GPU, number of GPUs and task."""
+
+    @property
+    def is_benchmark(self) -> bool:
+        """Whether it is one of the recipes of NVIDIA's benchmarks, which are not made to train with."""
+        return recipes.of_benchmark(self.target)

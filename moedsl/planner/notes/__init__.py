@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.planner.notes import run
+from moedsl.planner.notes.goodput import low_goodput
 from moedsl.planner.notes.ignored_advice import idle_advice, unheeded
 from moedsl.planner.notes.run import no_proxy, uneven_batch
 from moedsl.planner.notes.tight import tight
@@ -11,8 +12,9 @@ from moedsl.solver.solve import Chosen
 
 
 def notes(c: Chosen) -> list[Diagnostic]:
-    """Note a doubtful fit, the number of GPUs, the batch, mock data and advice that the chosen layout ignores."""
+    """Note a doubtful fit, the number of GPUs, mock data, little time to train, the batch, and advice that the chosen
+    layout ignores."""
     p = c.problem.program
     gpus = [run.smallest(p, c.problem.gpus)] if p.gpus is None else run.whole_nodes(p, p.gpus)
-    about_run = [*tight(c), *gpus, *no_proxy(c.problem)]
+    about_run = [*tight(c), *gpus, *no_proxy(c.problem), *low_goodput(c)]
     return [*about_run, *unheeded(c.compiled, c.solution.rows[0]), *uneven_batch(c), *idle_advice(c)]

@@ -9,7 +9,7 @@ from moedsl.planner.experiment import summary, unstated
 from moedsl.planner.memory_verdict import bounds_text
 from moedsl.planner.model.decisions import Alternative
 from moedsl.planner.model.estimate import Interval, Stage
-from moedsl.planner.model.plan import Layout, Need, Plan
+from moedsl.planner.model.plan import Layout, Need, Plan, SamplesPlan
 from moedsl.planner.model.racks import Racks
 from moedsl.planner.model.saving import Checkpoints
 from moedsl.schema.adapter import OF_MLP
@@ -130,14 +130,22 @@ def samples(p: Plan) -> list[str]:
     packed = f"packed: as many in a sequence of {seq:,} tokens as fit{padded}"
     lines = [packed if s.pack else f"one in a sequence, padded to {seq:,} tokens"]
     if s.per_sequence is None:
-        file = "FILE.jsonl" if s.source == "hf" else f"{p.policy.data.rstrip('/')}/training.jsonl"
-        text = f"their lengths are not stated, so the speed counts padding: `moedsl data stats {file}` measures them"
-        return [*lines, text]
+        return [*lines, f"their lengths are not stated, so the speed counts padding: {_measures(p, s)}"]
     held = f"{s.per_sequence:.1f} in a sequence, {s.per_sequence * p.batch.global_batch:,.0f} in a step"
     share = f"{e.useful_share:.0%} of the tokens are theirs, {e.useful_tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
     cut = sum(n > seq for n in s.lengths) / len(s.lengths)
     lost = [f"{cut:.0%} of them are longer than a sequence, and Bridge cuts their ends"] if cut else []
     return [*lines, f"{held}; {share}", *lost]
+
+
+def _measures(p: Plan, s: SamplesPlan) -> str:
+    """What measures the lengths of the samples."""
+    if s.source == "hf":  # bridge data/builders/gpt_sft.py:325
+        return (
+            "Bridge makes a `training.jsonl` of the data set when training starts, and its log names the path; "
+            "`moedsl data stats` measures that file"
+        )
+    return f"`moedsl data stats {p.policy.data.rstrip('/')}/training.jsonl` measures them"
 
 
 _OF_EXPERTS = {
