@@ -87,7 +87,7 @@ LIBRARY = {
     ("qwen3_vl_235b_a22b", "sft"): "qwen3_vl_235b_a22b_sft_32gpu_h100_bf16_config",
     ("qwen3_vl_235b_a22b", "peft"): "qwen3_vl_235b_a22b_peft_16gpu_h100_bf16_config",
 }
-"""Bridge's recipe of a model and task for h100 (0.6.2, megatron.bridge.recipes), with any layout."""
+"""Bridge's recipe of a model and task for h100 (0.6.2, megatron.bridge.recipes), with any layout; of adapters, LoRA."""
 OTHER_GPUS = {
     ("nemotron_3_nano", "pretrain", "gb200"): "nemotron_3_nano_pretrain_8gpu_gb200_bf16_config",
     ("nemotron_3_super", "pretrain", "gb200"): "nemotron_3_super_pretrain_64gpu_gb200_bf16_config",
@@ -99,9 +99,9 @@ OTHER_GPUS = {
 
 def library_recipe(plan: Plan) -> str | None:
     """The library recipe that the overrides change: the one that the plan is compared with, unless that is a benchmark;
-    None if none is known for this model, task and release."""
+    None if none is known for this model, task and release, or none has this kind of adapter."""
     model, task = plan.model, plan.task
-    if plan.target.bridge != LATEST:
+    if plan.target.bridge != LATEST or _of_another_kind(plan):
         return None
     if plan.shipped and not plan.shipped.is_benchmark:
         return plan.shipped.name
@@ -113,9 +113,21 @@ def overrides(plan: Plan) -> list[str]:
     out = [f"{path}={hydra(value)}" for path, value in settings.resets(plan.target.bridge).items()]
     plain = [s for _, group in settings.sections(plan) for s in group]
     for setting in plain:
-        out += _override(setting.path, setting.value)
+        out += _override(setting.path, setting.value) if _can_be_set(setting.path, plan) else ()
     sets = BY_VERSION[plan.target.bridge].env_vars
     return out + [f"++env_vars.{name}={hydra(value)}" for name, value in plan.env.items() if sets]
+
+
+def _can_be_set(path: str, plan: Plan) -> bool:
+    """Whether an override sets a field. None replaces a recipe's adapter, which can be called (bridge
+    training/utils/omegaconf_utils.py:213); of an adapter of the plan's kind it sets the fields."""
+    section, _, name = path.partition(".")
+    return section != "peft" or (name != "" and not _of_another_kind(plan))
+
+
+def _of_another_kind(plan: Plan) -> bool:
+    """Whether the plan has adapters of a kind that no library recipe has."""
+    return plan.adapter is not None and plan.adapter.method != "lora"
 
 
 def overrides_text(plan: Plan) -> str:
@@ -203,10 +215,13 @@ def _usage(plan: Plan) -> list[str]:
     if recipe is None:
         of = f"of this model for {plan.task}"
         known = f"has no recipe {of}:" if bridge == LATEST else f"may have a recipe {of}, which moedsl does not know:"
+        own = "of your own"
+        if _of_another_kind(plan):
+            known, own = "has no override for the kind of an adapter:", "that has the plan's adapter"
         shell = [] if BY_VERSION[bridge].env_vars else ["It sets no environment, so export these variables first:"]
         return [
             f"Megatron Bridge {bridge} {known} use these overrides with",
-            "run_recipe.py and a recipe of your own, or run recipe.py in this folder.",
+            f"run_recipe.py and a recipe {own}, or run recipe.py in this folder.",
             *shell,
             *(f"export {name}={shlex.quote(str(value))}" for name, value in plan.env.items() if shell),
         ]

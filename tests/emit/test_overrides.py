@@ -219,3 +219,19 @@ def test_bridge_applies_them_to_its_own_recipe(name: str, answers: dict[str, dic
     assert "error" not in answer, answer["error"]
     assert {k: v for k, v in answer["fields"].items() if v != decided[k]} == {}
     assert {k: answer["env"].get(k) for k in plan.env} == {k: str(v) for k, v in plan.env.items()}
+
+
+TUNED = 'qwen3_30b_a3b; h100 x 8; task peft; data "/d"; set checkpoint.pretrained_checkpoint = "/"; adapter '
+
+
+@pytest.mark.bridge
+def test_bridge_takes_the_adapter_of_a_plan_where_the_recipe_has_its_kind() -> None:
+    """It keeps the object, and sets its fields; of another kind the file has no command and no field."""
+    plan, other = plan_of(f"{TUNED}lora rank=16 targets=[linear_qkv]"), plan_of(f"{TUNED}dora rank=16 experts=none")
+    library, decided = library_recipe(plan), decided_fields(plan)
+    job = {"library": library, "overrides": overrides(plan), "gpu": plan.hardware, "world": plan.gpus}
+    (answer,) = oracle([{**job, "fields": [*decided]}])
+    assert {k: v for k, v in answer["fields"].items() if v != decided[k]} == {}
+    assert decided["peft.dim"] == 16 and library is not None and "_peft_" in library
+    assert library_recipe(other) is None and not any("peft" in line for line in overrides(other))
+    assert "a recipe that has the plan's adapter" in overrides_text(other)
