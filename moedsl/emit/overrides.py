@@ -69,6 +69,13 @@ LIBRARY = {
     ("nemotron_3_5_lightning", "pretrain"): "nemotron_3_5_lightning_pretrain_config",
     ("nemotron_3_5_lightning", "sft"): "nemotron_3_5_lightning_sft_config",
     ("nemotron_3_5_lightning", "peft"): "nemotron_3_5_lightning_peft_config",
+    ("minimax_m3", "pretrain"): "minimax_m3_pretrain_256gpu_h100_bf16_config",
+    ("minimax_m3", "sft"): "minimax_m3_sft_128gpu_h100_bf16_config",
+    ("step35_196b_a11b", "pretrain"): "step35_196b_a11b_pretrain_512gpu_h100_bf16_config",
+    ("glm52_744b", "peft"): "glm52_peft_208gpu_h100_bf16_config",
+    ("kimi_k25", "sft"): "kimi_k25_vl_sft_512gpu_h100_bf16_config",
+    ("gemma4_26b_a4b_it", "sft"): "gemma4_vl_26b_sft_8gpu_h100_bf16_config",
+    ("gemma4_26b_a4b_it", "peft"): "gemma4_vl_26b_peft_4gpu_h100_bf16_config",
     ("qwen3_next_80b_a3b", "pretrain"): "qwen3_next_80b_a3b_pretrain_32gpu_h100_bf16_config",
     ("qwen3_next_80b_a3b", "sft"): "qwen3_next_80b_a3b_sft_16gpu_h100_bf16_config",
     ("qwen35_vl_35b_a3b", "pretrain"): "qwen35_vl_35b_a3b_pretrain_8gpu_h100_bf16_mock_config",
@@ -89,6 +96,9 @@ LIBRARY = {
 }
 """Bridge's recipe of a model and task for h100 (0.6.2, megatron.bridge.recipes), with any layout; of adapters, LoRA."""
 OTHER_GPUS = {
+    ("glm52_744b", "pretrain", "gb200"): "glm52_pretrain_192gpu_gb200_bf16_config",
+    ("glm52_744b", "sft", "gb200"): "glm52_sft_192gpu_gb200_bf16_config",
+    ("glm52_744b", "peft", "gb200"): "glm52_peft_192gpu_gb200_bf16_config",
     ("nemotron_3_nano", "pretrain", "gb200"): "nemotron_3_nano_pretrain_8gpu_gb200_bf16_config",
     ("nemotron_3_super", "pretrain", "gb200"): "nemotron_3_super_pretrain_64gpu_gb200_bf16_config",
     ("nemotron_3_5_lightning", "pretrain", "gb200"): "nemotron_3_5_lightning_pretrain_8k_config",
