@@ -173,7 +173,11 @@ OWN_TWO = (
 
 LIMITS = [
     ("2 * step_time < 1", r"solve\.too_slow", "takes the required time with rule `run.house.x`"),
-    ("tp > 0 => score < 0.5 and step_time < 0.5", r"solve\.too_slow", "takes the required time with rule `run.house.x`"),
+    (
+        "tp > 0 => score < 0.5 and step_time < 0.5",
+        r"solve\.too_slow",
+        "takes the required time with rule `run.house.x`",
+    ),
     ("peak_memory < 5 GB", r"solve\.does_not_fit", "fits with rule `run.house.x`"),
     ("not spare_memory < 100 GB", r"solve\.does_not_fit", "fits with rule `run.house.x`"),
 ]

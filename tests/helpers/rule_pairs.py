@@ -82,6 +82,19 @@ _PAIRS: dict[str, Pair] = {
         _adapter("lora", recompute=["moe"]),
         _adapter("lora targets=[linear_fc1, linear_fc2]", recompute=["moe"]),
     ),
+    "std.adapters.norms_after_adapters": (  # the first backward pass ends
+        _adapter("lora", recompute=["layernorm"]),
+        _adapter("lora targets=[linear_proj]", base="moonlight", recompute=["layernorm"]),
+    ),
+    "std.adapters.activation_after_adapters": (  # as does this one
+        _adapter("lora targets=[linear_qkv, linear_fc2]", recompute=["moe_act"]),
+        _adapter("lora targets=[linear_fc2]", recompute=["moe_act"]),
+    ),
+    "std.adapters.recompute": (_adapter("lora", base="moonlight"), _adapter("lora")),
+    "std.adapters.latents_after_adapters": (  # a step trains less, and says nothing
+        _adapter("lora targets=[linear_kv_up_proj, linear_kv_down_proj]", base="moonlight", recompute=["mla_up_proj"]),
+        _adapter("lora targets=[linear_kv_up_proj]", base="moonlight", recompute=["mla_up_proj"]),
+    ),
     "std.packed_samples.no_ep_overlap": (  # attention crosses the ends of samples, and nothing is said
         run(task="sft", also=_TEXT),
         run(task="sft", also=_TEXT, ep_overlap=True),

@@ -2,14 +2,15 @@
 
 Prints JSON: `packed` and `loss_mask` say whether the model is told the boundaries of samples and the mask of the loss, by
 "overlapped" and "plain" schedule; `embedding` whether the overlapped schedule's backward pass ends, by whether it is
-frozen; `recomputed` whether an adapter inside a recomputed module has a gradient, by whether the input needs one.
+frozen; `recomputed` whether an adapter inside a recomputed module has a gradient, and `norm` how the backward pass through
+an adapter after a recomputed norm ends, by whether the input needs one.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, patch
@@ -79,6 +80,28 @@ def has_gradient(needs: bool) -> bool:
     return adapter.weight.grad is not None
 
 
+def after_norm(needs: bool) -> str:
+    """How the backward pass of an adapter ends whose input, the output of a recomputed norm, is not kept."""
+    norm, adapter = torch.nn.LayerNorm(4).requires_grad_(False), torch.nn.Linear(4, 4)
+    doubles = {n: MagicMock(return_value=()) for n in ("_get_all_rng_states", "_set_all_rng_states")}
+    doubles |= {"_fork_rng": nullcontext, "_get_share_storage": lambda: restore}
+    with patch.multiple(random, **doubles):
+        kept = random.CheckpointWithoutOutput(fp8=None)
+        out = adapter(kept.checkpoint(norm, torch.randn(2, 4, requires_grad=needs)))
+        kept.discard_output_and_register_recompute(out)
+        try:
+            out.sum().backward()
+        except TypeError as e:
+            return str(e)
+    return "ok" if adapter.weight.grad is not None else "no gradient"
+
+
+def restore(kept: torch.Tensor, again: torch.Tensor) -> None:
+    """Give a tensor its values again, as Megatron's compiled function does."""
+    kept.untyped_storage().resize_(again.untyped_storage().nbytes())
+    kept.data.copy_(again.detach())
+
+
 if __name__ == "__main__":
     torch.Tensor.record_stream = lambda *_: None  # type: ignore[method-assign]
     names = {"overlapped": told(True), "plain": told(False)}
@@ -87,5 +110,6 @@ if __name__ == "__main__":
         "loss_mask": {n: "loss_mask" in found for n, found in names.items()},
         "embedding": {"frozen": ends(True), "trained": ends(False)},
         "recomputed": {"needs a gradient": has_gradient(True), "needs none": has_gradient(False)},
+        "norm": {"needs a gradient": after_norm(True), "needs none": after_norm(False)},
     }
     print(json.dumps(said))

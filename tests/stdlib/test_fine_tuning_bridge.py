@@ -51,6 +51,35 @@ def test_a_recomputed_module_trains_no_adapter_before_the_first_one(said: dict[s
     assert solved(mlps + "pin recompute=full").chosen and solved(PEFT + "pin recompute=[moe]").chosen
 
 
+MLA = f"moonlight_16b; h100 x 8; task peft; {BASE}"
+
+
+@pytest.mark.bridge
+def test_a_recomputed_norm_before_the_first_adapter_ends_the_first_step(said: dict[str, Any]) -> None:
+    """The norm before latent attention, by default too; that before the experts, if only they have adapters."""
+    assert said["norm"]["needs a gradient"] == "ok"
+    assert "missing 1 required positional argument" in said["norm"]["needs none"]
+    norms = "pin recompute=[layernorm]"
+    assert refused_by(MLA + norms) == "std.adapters.norms_after_adapters"
+    assert refused_by(f"{PEFT}adapter lora targets=[linear_fc1]; {norms}") == "std.adapters.norms_after_adapters"
+    assert solved(PEFT + norms).chosen
+    assert "layernorm" not in plan_of(MLA.replace("; task", "; seq 64k; task")).policy.recompute
+
+
+def test_what_is_recomputed_needs_an_adapter_before_it() -> None:
+    """The activation of the experts, and the up projections of latents, whose own adapters would not be trained."""
+    only = "adapter lora targets=[{}]; pin recompute=[{}]"
+    assert refused_by(PEFT + only.format("linear_fc2", "moe_act")) == "std.adapters.activation_after_adapters"
+    assert solved(PEFT + only.format("linear_fc1, linear_fc2", "moe_act")).chosen
+    up, both = "linear_kv_up_proj", "linear_kv_up_proj, linear_kv_down_proj"
+    assert refused_by(MLA + only.format(up, "mla_up_proj")) == "std.adapters.latents_after_adapters"
+    assert solved(MLA + only.format(both, "mla_up_proj")).chosen
+    shared = f"glm45_air_106b; h100 x 16; task peft; {BASE}" + only.format("router, linear_fc1", "shared_experts")
+    assert solved(shared).chosen  # the dense first layer has an adapter
+    shared = shared.replace("glm45_air_106b", "qwen3_next_80b_a3b")
+    assert refused_by(shared) == "std.adapters.recompute_after_adapters"
+
+
 MIXERS = ("linear_qkv, linear_proj", "in_proj, out_proj")
 
 
