@@ -47,6 +47,7 @@ def test_the_recipe_and_the_plan_have_the_length() -> None:
     plan = plan_of(RUN + "for 14 days")
     assert f"cfg.train.train_iters = {steps(plan)}\n" in recipe_text(plan)
     assert text.length(plan).startswith(f"{steps(plan):,d} steps: 14 days (")
+    assert text.length(plan).endswith("with validation, saves and failures")
     assert text.length(plan_of(RUN)) == ""
 
 

@@ -16,6 +16,8 @@ class Shares(Record):
     """Steps that a failure takes back."""
     returns: float
     """From failures until training goes on."""
+    validates: float = 0.0
+    """Validation, which trains nothing."""
 
 
 class LocalCheckpoints(Record):

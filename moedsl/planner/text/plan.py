@@ -218,24 +218,28 @@ def _interval(i: Interval) -> str:
 def goodput(c: Checkpoints) -> str:
     """Write the share of time that trains, in one line."""
     saves = f"{size(c.size_gb)} saved every {counted(c.interval_steps, 'step', ',d')}"
-    return f"{c.goodput.trains:.1%}: {saves}, failures every {duration(c.failure_every_s)}"
+    validates = f"validation takes {c.goodput.validates:.1%}, " if c.goodput.validates else ""
+    return f"{c.goodput.trains:.1%}: {validates}{saves}, failures every {duration(c.failure_every_s)}"
 
 
 def length(p: Plan) -> str:
-    """Write how long the steps take that the run states, with what saves and failures cost; empty if it states none."""
+    """Write how long the steps take that the run states, with all that stops training; empty if it states none."""
     if not p.train_steps:
         return ""
     e, share = p.estimate, p.checkpoints.goodput.trains if p.checkpoints else 1.0
     needs = p.train_steps / share
     known = f" ({duration(needs * i.lower_s)} to {duration(needs * i.upper_s)})" if (i := e.interval) else ""
-    return f"{counted(p.train_steps, 'step', ',d')}: {duration(needs * e.step_time_s)}{known} with saves and failures"
+    validates = "validation, " if p.checkpoints and p.checkpoints.goodput.validates else ""
+    takes = f"{duration(needs * e.step_time_s)}{known} with {validates}saves and failures"
+    return f"{counted(p.train_steps, 'step', ',d')}: {takes}"
 
 
 def shares(c: Checkpoints) -> str:
     """Write what a month is spent on."""
     g = c.goodput
+    validates = f"{g.validates:.1%} validates, " if g.validates else ""
     lost = f"{g.saves:.1%} waits for saves, {g.repeats:.1%} repeats lost steps, {g.returns:.1%} returns from failures"
-    return f"of a month, {g.trains:.1%} trains, {lost}"
+    return f"of a month, {g.trains:.1%} trains, {validates}{lost}"
 
 
 def _local(c: Checkpoints) -> list[str]:
