@@ -47,6 +47,7 @@ def checkpoints(chosen: Chosen, row: Row, env: Mapping[str, Any], derived: Mappi
         return_s=g.back,
         goodput=Shares(g.trains, g.saves, g.repeats, g.returns, g.validates),
         local=_local(chosen, s, size),
+        chain=p.site.chain,
     )
 
 

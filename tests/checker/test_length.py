@@ -51,6 +51,12 @@ def test_the_recipe_and_the_plan_have_the_length() -> None:
     assert text.length(plan_of(RUN)) == ""
 
 
+def test_the_length_says_that_it_leaves_out_the_jobs_of_a_chain() -> None:
+    cluster = 'cluster here {{ executor slurm; hardware gb200; time "04:00:00"; chain {} }}\n'
+    said = [text.length(plan_of(f"{RUN}for 14 days\n{cluster.format(chain)}")) for chain in ("on", "off")]
+    assert said[0] == f"{said[1]}, without the starts and ends of the jobs of its chain"
+
+
 def test_a_profile_keeps_its_few_steps() -> None:
     assert steps(plan_of(f"{RUN}for 2T tokens; profile first")) == 20
 

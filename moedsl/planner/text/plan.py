@@ -231,7 +231,8 @@ def length(p: Plan) -> str:
     known = f" ({duration(needs * i.lower_s)} to {duration(needs * i.upper_s)})" if (i := e.interval) else ""
     validates = "validation, " if p.checkpoints and p.checkpoints.goodput.validates else ""
     takes = f"{duration(needs * e.step_time_s)}{known} with {validates}saves and failures"
-    return f"{counted(p.train_steps, 'step', ',d')}: {takes}"
+    jobs = ", without the starts and ends of the jobs of its chain" if p.checkpoints and p.checkpoints.chain else ""
+    return f"{counted(p.train_steps, 'step', ',d')}: {takes}{jobs}"
 
 
 def shares(c: Checkpoints) -> str:
