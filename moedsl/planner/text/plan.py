@@ -217,22 +217,32 @@ def _interval(i: Interval) -> str:
 
 def goodput(c: Checkpoints) -> str:
     """Write the share of time that trains, in one line."""
-    saves = f"{size(c.size_gb)} saved every {counted(c.interval_steps, 'step', ',d')}"
+    every = f"every {counted(c.interval_steps, 'step', ',d')}"
     validates = f"validation takes {c.goodput.validates:.1%}, " if c.goodput.validates else ""
-    return f"{c.goodput.trains:.1%}: {validates}{saves}, failures every {duration(c.failure_every_s)}"
+    fails = f"failures every {duration(c.failure_every_s)}"
+    if not c.saved:
+        return f"nothing is saved; {c.goodput.trains:.1%} with {size(c.size_gb)} {every}, {validates}{fails}"
+    return f"{c.goodput.trains:.1%}: {validates}{size(c.size_gb)} saved {every}, {fails}"
 
 
 def length(p: Plan) -> str:
     """Write how long the steps take that the run states, with all that stops training; empty if it states none."""
     if not p.train_steps:
         return ""
-    e, share = p.estimate, p.checkpoints.goodput.trains if p.checkpoints else 1.0
+    e, (share, counts) = p.estimate, _counted(p.checkpoints) if p.checkpoints else (1.0, "")
     needs = p.train_steps / share
     known = f" ({duration(needs * i.lower_s)} to {duration(needs * i.upper_s)})" if (i := e.interval) else ""
-    validates = "validation, " if p.checkpoints and p.checkpoints.goodput.validates else ""
-    takes = f"{duration(needs * e.step_time_s)}{known} with {validates}saves and failures"
-    jobs = ", without the starts and ends of the jobs of its chain" if p.checkpoints and p.checkpoints.chain else ""
-    return f"{counted(p.train_steps, 'step', ',d')}: {takes}{jobs}"
+    return f"{counted(p.train_steps, 'step', ',d')}: {duration(needs * e.step_time_s)}{known} {counts}".rstrip()
+
+
+def _counted(c: Checkpoints) -> tuple[float, str]:
+    """The share of a length that trains, and what the rest of it is."""
+    g = c.goodput
+    jobs = ", without the starts and ends of the jobs of its chain" if c.chain else ""
+    if c.saved:
+        return g.trains, f"with {'validation, ' if g.validates else ''}saves and failures{jobs}"
+    share, validates = (g.trains / (g.trains + g.validates), "with validation, ") if g.validates else (1.0, "")
+    return share, f"{validates}without a failure: nothing is saved"
 
 
 def shares(c: Checkpoints) -> str:
