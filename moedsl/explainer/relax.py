@@ -109,7 +109,8 @@ def _dropped(p: Program, m: Member, opens: int, rows: Sequence[Row]) -> str:
         statement, pin = (f"{m.key} {first}", "it") if m.key in p.spans else (f"pin {m.key}={first}", "the pin")
         return f"write `{statement}`{others}, or drop {pin} ({opened(opens)})"
     axis = m.key.rsplit(".", 1)[1]
-    return f"pin {axis}={shown(axis, rows[0].codes[axis])}, which the phase does not try"
+    narrows = "the phase" if m.rule is None or m.rule.is_std else f"rule `{m.rule.id}`"
+    return f"pin {axis}={shown(axis, rows[0].codes[axis])}, which {narrows} does not try"
 
 
 def _swept(p: Program, m: Member) -> str | None:

@@ -84,7 +84,7 @@ def applied(text: str, line: str) -> list[str]:
     if found := re.match(r"drop `([^`]*)`", line):
         name, _, value = found[1].partition(" == ")
         return [text.replace(f"require {found[1]}", "").replace(f" {name}={value}", "")]
-    if found := re.match(r"pin (\w+=\S+?),? which the phase does not try", line):
+    if found := re.match(r"pin (\w+=\S+?),? which (?:the phase|rule `\S+`) does not try", line):
         return [f"{text}\npin {found[1]}"]
     if found := re.match(r"drop rule `run\.\w+\.(\w+)`, or write `(allow [^`]*)`", line):
         return [f"{text}\n{found[2]}", re.sub(rf"require {found[1]}: .*?(?=;|\n|\}})", "", text)]
@@ -175,7 +175,11 @@ OWN_TWO = (
 
 LIMITS = [
     ("2 * step_time < 1", r"solve\.too_slow", "takes the required time with rule `run.house.x`"),
-    ("tp > 0 => score < 0.5 and step_time < 0.5", r"solve\.too_slow", "takes the required time with rule `run.house.x`"),
+    (
+        "tp > 0 => score < 0.5 and step_time < 0.5",
+        r"solve\.too_slow",
+        "takes the required time with rule `run.house.x`",
+    ),
     ("peak_memory < 5 GB", r"solve\.does_not_fit", "fits with rule `run.house.x`"),
     ("not spare_memory < 100 GB", r"solve\.does_not_fit", "fits with rule `run.house.x`"),
 ]
@@ -333,3 +337,9 @@ def test_the_way_out_of_a_sweep_is_without_its_value(sweep: str, help: str, fix:
     left = text_edits.applied(source.text, text_edits.edits(error.fixes[0], source, parse(source)[0]))
     assert left.rstrip("; ") == (head + fix).rstrip("; ")
     assert not solved(left).failed
+
+
+def test_the_candidates_of_a_user_are_not_those_of_the_phase() -> None:
+    rules = 'rules mine { candidates tp = [3] because "x" cite ours "y" }'
+    (error, _) = only_error(f"qwen3_30b_a3b; h100 x 16\n{rules}")
+    assert error.help[0] == "pin tp=1, which rule `run.mine.tp` does not try"
