@@ -39,6 +39,7 @@ gb200 x {gpus}
 seq 4k
 batch {batch}
 data "/lustre/corpus/text_document"
+set validation.eval_iters = 0
 throughput first
 cluster large {{
   executor slurm

@@ -77,10 +77,11 @@ def check(
         reader = _Reader(name, draft, library, known, scope, diagnostics, target, module.span.file)
         program = reader.program()
         if program is not None:
-            diagnostics.extend(training_inputs.without_weights(program))
+            diagnostics.extend((*training_inputs.without_weights(program), *training_inputs.frozen_at_random(program)))
             diagnostics.extend(training_inputs.of_another_model(program, library))
             diagnostics.extend((*training_inputs.wrong_file(program), *overrides.misplaced(program)))
             diagnostics.extend((*units.batch_of_tokens(program), *units.memory_in_bytes(program)))
+            diagnostics.extend(units.bandwidth_of_no_gpu(program, library))
             programs.extend(q for p in phases.phases(evolve(program, site=site)) for q in _sweep(p))
     return tuple(programs), _unique(diagnostics)
 

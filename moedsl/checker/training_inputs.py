@@ -11,6 +11,7 @@ from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.megatron.families import dataset_class
 from moedsl.rules.ids import LetName
 from moedsl.rules.library import Library
+from moedsl.schema.symbols import FINE_TUNES, VLM_WORDS
 
 _ID = "plan.sft_without_weights"
 _TEXT = "`task {}` names no checkpoint, and Bridge fine-tunes only from a checkpoint"
@@ -30,11 +31,29 @@ _SOURCES = {"sft": (_PRETRAINED, "checkpoint.load"), "peft": (_PRETRAINED,)}
 
 def without_weights(p: Program) -> Iterator[Diagnostic]:
     """Warn if a run fine-tunes, and neither its file nor its rules name the weights."""
-    named = {path for path, value in p.sets.items() if value is not None} | {r.name for r in p.of("derive")}
-    if _needs_weights(p.task, named):
+    if _needs_weights(p.task, _named(p)):
         yield warning(_ID, _TEXT.format(p.task), p.spans["task"], help=_help(p.task), cites=_CITES)
 
 
+def frozen_at_random(p: Program) -> Iterator[Diagnostic]:
+    """Warn if a run pretrains a VLM on real images with frozen parts, and names no weights for them."""
+    frozen = [word for word in VLM_WORDS if word in p.vlm]
+    if not frozen or p.data == "mock" or p.task in FINE_TUNES or not _named(p).isdisjoint(_SOURCES["sft"]):
+        return
+    text = f"`vlm {' '.join(frozen)}` freezes what no checkpoint fills: it keeps its random weights"
+    cites = ("bridge training/setup.py:174", "bridge training/checkpointing.py:2292")
+    yield warning("check.frozen_at_random", text, p.spans["vlm"], help=_FILLED, cites=cites)
+
+
+def _named(p: Program) -> frozenset[str]:
+    """The fields that a run or its rules state."""
+    return frozenset({path for path, value in p.sets.items() if value is not None} | {r.name for r in p.of("derive")})
+
+
+_FILLED = (
+    f'write `set {_PRETRAINED} = "PATH"` with a checkpoint of Megatron, or a folder with the Hugging Face model',
+    "or train these parts too",
+)
 _SHAPE = ("layers", "hidden", "heads", "query_groups", "head_dim", "experts", "expert_hidden")
 """Facts without which no checkpoint of a model is one of another."""
 

@@ -1,12 +1,14 @@
-"""Warn of numbers whose unit is probably another: a batch in tokens, memory in GB."""
+"""Warn of numbers whose unit is probably another: a batch in tokens, memory in GB, a bandwidth of no GPU."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, Instead, warning
 from moedsl.rules.interpreter import number
+from moedsl.rules.library import Library
 from moedsl.schema.symbols import BYTES
 from moedsl.syntax import ast
 
@@ -45,3 +47,20 @@ def _amount(name: str, amount: ast.Number) -> Iterator[Diagnostic]:
         text = f"`{name}` is in bytes, and {amount.text} has no unit"
         help = Instead(f"write `{amount.text} GB`", f"{amount.text} GB")
         yield warning("check.bytes", text, amount.span, help=help)
+
+
+BANDWIDTHS = {"hbm": (1e11, 1e14), "nvlink": (1e9, 1e13), "network": (1e8, 1e13)}
+"""Bytes/s of a GPU, from a tenth of the slowest that trains to more than four times the fastest that is announced."""
+_OTHER = {"GB/s": "TB/s", "TB/s": "GB/s"}
+
+
+def bandwidth_of_no_gpu(p: Program, library: Library) -> Iterator[Diagnostic]:
+    """Warn of a bandwidth of the run's own hardware that is probably in another unit."""
+    for fact in library.hardware[p.hardware.name].facts:
+        least, most = BANDWIDTHS.get(fact.name.id, (0.0, math.inf))
+        value = fact.value
+        if isinstance(value, ast.Number) and value.unit in _OTHER and not least <= number(value) <= most:
+            right = f"{value.text.removesuffix(value.unit).strip()} {_OTHER[value.unit]}"
+            text = f"`{fact.name.id}` of {p.hardware.name} is far from that of any GPU"
+            help = Instead(f"if the unit is wrong, write `{right}`", right)
+            yield warning("check.bandwidth", text, value.span, help=help)

@@ -38,7 +38,7 @@ class Goodput:
     """Shares of all time, for a run that goes on long enough; times in seconds."""
 
     interval: float
-    """Training between two checkpoints."""
+    """Steps and validation between two checkpoints."""
     blocked: float
     """How long each checkpoint stops training."""
     durable: float
@@ -48,11 +48,23 @@ class Goodput:
     back: float
     """From a failure until training goes on."""
     local: Local | None = None
+    validation: float = 0.0
+    """The share of the interval that validates."""
 
     @property
     def trains(self) -> float:
-        """The share that trains and is kept: a life between two failures has a mean of `mtbf`, and keeps as many
-        intervals as were written whole."""
+        """The share that trains and is kept."""
+        return self._kept * (1 - self.validation)
+
+    @property
+    def validates(self) -> float:
+        """The share that validates and is not repeated."""
+        return self._kept * self.validation
+
+    @property
+    def _kept(self) -> float:
+        """The share that trains or validates, and is kept: a life between two failures has a mean of `mtbf`, and keeps
+        as many intervals as were written whole."""
         if self.local is not None:
             return self.interval / self._passed(self.local)
         cycle = (self.interval + self.blocked) / self.mtbf
@@ -82,7 +94,7 @@ class Goodput:
     def saves(self) -> float:
         """The share that checkpoints block."""
         near = (self.local.intervals - 1) * self.local.blocked if self.local else 0.0
-        return self.trains * (self.blocked + near) / self.interval
+        return self._kept * (self.blocked + near) / self.interval
 
     @property
     def returns(self) -> float:
@@ -92,7 +104,7 @@ class Goodput:
     @property
     def repeats(self) -> float:
         """The share that trains what a failure then takes back."""
-        return 1 - self.trains - self.saves - self.returns
+        return 1 - self._kept - self.saves - self.returns
 
 
 def best_interval(blocked: float, mtbf: float) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 
 from moedsl.classes.fields import frozen
 from moedsl.emit.dataset import BY_FUNCTION
+from moedsl.megatron import validation
 from moedsl.megatron.fields import has
 from moedsl.megatron.values import Call, Dtype, Member
 from moedsl.planner.model.plan import Batch, Layout, Policy
@@ -256,10 +257,7 @@ def _packs(w: Words) -> bool:
 
 
 def _validation_batch(w: Words) -> int:
-    """One microbatch for each replica (bridge training/config.py:1335, training/eval.py:145); PP of them with virtual
-    stages (core pipeline_parallel/schedules.py:1134).
-    """
-    return w.batch.micro_batch * w.layout.dp * (w.layout.pp if w.layout.vpp > 1 else 1)
+    return validation.smallest_batch(w.batch.micro_batch, w.layout.dp, w.layout.pp, w.layout.vpp)
 
 
 def _hybrid(w: Words) -> bool:
@@ -535,9 +533,9 @@ SECTIONS = (
         (
             Row(None, "train.train_iters", lambda w: 50 if w.mock else 1000 if w.task in FINE_TUNES else 300000),
             Row(None, "scheduler.lr_warmup_iters", lambda w: 10 if w.mock else 50 if w.task in FINE_TUNES else 500),
-            Row(None, "validation.eval_iters", lambda w: 0 if w.mock else 32),
-            Row(None, "validation.eval_interval", lambda w: 100 if w.task in FINE_TUNES else 500),
-            Row(None, "validation.eval_global_batch_size", _validation_batch, _from_jsonl, _WHOLE_BATCH),
+            Row(None, validation.ITERATIONS, lambda w: validation.iterations(w.task, w.mock)),
+            Row(None, validation.INTERVAL, lambda w: validation.interval(w.task)),
+            Row(None, validation.BATCH, _validation_batch, _from_jsonl, _WHOLE_BATCH),
         ),
     ),
 )

@@ -10,7 +10,7 @@ from moedsl.classes.fields import evolve
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, note, warning
 from moedsl.emit import base
 from moedsl.emit.fields import GATHERS
-from moedsl.emit.free_fields import UNPRICED, is_free
+from moedsl.emit.free_fields import MUON, UNPRICED, is_free
 from moedsl.emit.settings import decided_fields, resets
 from moedsl.megatron.common import COPIED
 from moedsl.megatron.fields import overwritten
@@ -55,6 +55,8 @@ def _decided(p: Program, plan: Plan, path: str, value: Any, asked: Plan) -> Diag
     owner = COPIED.get(path)
     if owner is not None and is_free(owner, plan):
         help = Instead(f"set `{owner}` instead, which Bridge writes over it", owner)
+    elif path == "optimizer.optimizer" and p.sets[path] == MUON.removeprefix("dist_"):
+        help = f'write `set {path} = "{MUON}"`: without the prefix each replica holds the whole optimizer state'
     else:
         help = _instead(asked, path, p.sets[path])
     return error("plan.set_decided", text, p.spans[path], help=help, fixes=_drop(p, path))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from moedsl.explainer.alternatives import prices
 from moedsl.explainer.context import Context, Json
+from moedsl.planner.notes.advice import unanswered
 from moedsl.rules.interpreter import evaluate
 from moedsl.solver.laws import Law
 from moedsl.solver.question import Answer, Question
@@ -51,5 +52,5 @@ def _entry(b: Context, law: Law, state: str, f: Answer | None) -> Json:
     if f is None:
         return {**entry, "price": None}
     if f.row is None:
-        return {**entry, "price": {"layout": None}}
+        return {**entry, "price": {"layout": None, "because": unanswered(law, b.program)}}
     return {**entry, "price": {"changes": f.row.changes(b.row.codes), **prices(b, f.row.step_time, f.row.peak_memory)}}

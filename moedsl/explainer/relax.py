@@ -99,6 +99,9 @@ def _dropped(p: Program, m: Member, opens: int, rows: Sequence[Row]) -> str:
         return f"drop rule `{m.key}`, or write `{_allow(m)}` ({opened(opens)})"
     if m.kind == "wish":
         return f"drop {wish_text(p, m)} ({opened(opens)})"
+    rest = _swept(p, m)
+    if rest is not None:
+        return f"drop {shown(m.key, p.pins[m.key].code)} from the sweep" if rest else "drop the sweep"
     if m.kind == "pin":
         values = dict.fromkeys(shown(m.key, r.codes[m.key]) for r in rows)
         others = f", or {', '.join([*values][1:])}" if len(values) > 1 else ""
@@ -106,7 +109,16 @@ def _dropped(p: Program, m: Member, opens: int, rows: Sequence[Row]) -> str:
         statement, pin = (f"{m.key} {first}", "it") if m.key in p.spans else (f"pin {m.key}={first}", "the pin")
         return f"write `{statement}`{others}, or drop {pin} ({opened(opens)})"
     axis = m.key.rsplit(".", 1)[1]
-    return f"pin {axis}={shown(axis, rows[0].codes[axis])}, which the phase does not try"
+    narrows = "the phase" if m.rule is None or m.rule.is_std else f"rule `{m.rule.id}`"
+    return f"pin {axis}={shown(axis, rows[0].codes[axis])}, which {narrows} does not try"
+
+
+def _swept(p: Program, m: Member) -> str | None:
+    """The sweep without the value that it pins, empty if it has no other; None of a member that no sweep pins."""
+    if m.kind != "pin" or p.sweep is None or p.sweep[0] != m.key:
+        return None
+    rest = [shown(m.key, code) for code in p.sweep[1] if code != p.pins[m.key].code]
+    return f"sweep {m.key} in {', '.join(rest)}" if rest else ""
 
 
 def _allow(m: Member) -> str:
@@ -121,7 +133,11 @@ def _fixes(p: Program, m: Member, rows: Sequence[Row]) -> Iterator[Fix]:
         pin = f"pin {axis}={shown(axis, rows[0].codes[axis])}"
         yield Fix(f"Write `{pin}`", ADD, p.spans["hardware"], pin, p.name)
         return
-    if m.kind == "pin":
+    rest = _swept(p, m)
+    if rest:
+        yield Fix(f"Write `{rest}`", REPLACE, m.span, rest)
+        return
+    if m.kind == "pin" and rest is None:
         for value in dict.fromkeys(shown(m.key, r.codes[m.key]) for r in rows):
             yield Fix(f"Write `{m.key}={value}`", VALUE, m.span, value)
     if m.own:

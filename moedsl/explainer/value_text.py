@@ -153,7 +153,7 @@ def price(a: Json) -> str:
     if p is None:
         return ""
     if p.get("layout", 0) is None:
-        return "; following it: no layout fits"
+        return f"; following it: {p['because']}"
     with_ = f" with {pairs(p['changes'])}" if p["changes"] else ""
     if a["state"] == "not followed":
         return f"; following it: {cost(p)}{with_}"

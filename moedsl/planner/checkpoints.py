@@ -45,8 +45,9 @@ def checkpoints(chosen: Chosen, row: Row, env: Mapping[str, Any], derived: Mappi
         kept_gb=None if kept is None else (kept + 1) * size,
         failure_every_s=g.mtbf,
         return_s=g.back,
-        goodput=Shares(g.trains, g.saves, g.repeats, g.returns),
+        goodput=Shares(g.trains, g.saves, g.repeats, g.returns, g.validates),
         local=_local(chosen, s, size),
+        chain=p.site.chain,
     )
 
 

@@ -21,3 +21,5 @@ class Site:
     """Nodes below the same leaf switches."""
     rails: int = 0
     """Network adapters of a node, each with a leaf switch of its own."""
+    chain: bool = False
+    """Whether a long run is a chain of jobs."""

@@ -12,6 +12,7 @@ from moedsl.cost import Cost, checkpoints, goodput
 from moedsl.cost.checkpoints import Size
 from moedsl.cost.goodput import Goodput, Local, best_interval
 from moedsl.cost.memory import trained
+from moedsl.megatron import validation
 from moedsl.rules.ids import LetName
 from moedsl.schema.facts import Hardware
 from moedsl.solver.problem import Problem
@@ -21,6 +22,10 @@ PAYS = 0.005
 INTERVAL = "checkpoint.save_interval"
 MONTH = 30 * 86400.0
 """The interval of a run that saves only at its end."""
+FORWARD = 1 / 3
+"""The forward pass of a step, whose backward pass computes two gradients for each matrix product."""
+FORWARD_FROZEN = 1 / 2
+"""The same where the weights are frozen: the backward pass computes the gradient of the input alone."""
 _RESTARTS_IN_JOB = ("ft.enable_ft_package", "inprocess_restart.enabled")
 
 
@@ -61,6 +66,8 @@ def saving(problem: Problem, cost: Cost, env: Mapping[str, Any], step_time: floa
     """Price the checkpoints of a layout with the step time `step_time`."""
     p, h, gpus = problem.program, cost.hardware, problem.gpus
     sets, c = p.sets, h.constants
+    validates = _validates(p, env)
+    step = step_time * (1 + validates)  # with its part of the next validation
     is_async = bool(sets.get("checkpoint.async_save", env[LetName.SAVES_ASYNC]))
     size = checkpoints.size(
         p.model, trained(p.vlm, p.adapter), sets.get("optimizer.optimizer", "adam"), env["sharding"] == "fsdp",
@@ -72,18 +79,32 @@ def saving(problem: Problem, cost: Cost, env: Mapping[str, Any], step_time: floa
     mtbf = goodput.mtbf(gpus, p.site.gpu_mtbf or c.gpu_mtbf)
     best = best_interval(blocked, mtbf)
     lost = p.site.most_lost or 60.0 * float(env[LetName.MOST_LOST_MINUTES])
-    wanted, limit = _bounded(best, lost - durable, durable, step_time)
-    best_steps = max(1, (math.ceil if limit == "write" else round)(wanted / step_time))
-    steps = sets.get(INTERVAL, best_steps) or max(1, round(MONTH / step_time))
+    wanted, limit = _bounded(best, lost - durable, durable, step)
+    best_steps = max(1, (math.ceil if limit == "write" else round)(wanted / step))
+    steps = sets.get(INTERVAL, best_steps) or max(1, round(MONTH / step))
     share = c.in_place if _in_job(p) else 0.0
     back = share * goodput.back_in_job(c) + (1 - share) * goodput.back(c, gpus)
-    shared = Goodput(steps * step_time, blocked, durable, mtbf, back + load)
+    shared = Goodput(steps * step, blocked, durable, mtbf, back + load, validation=validates / (1 + validates))
     near, local_steps = shared, 0
     if share and p.site.local_disk and is_async:
-        near, local_steps = _local(shared, h, gpus, size.total, share, step_time, load)
+        near, local_steps = _local(shared, h, gpus, size.total, share, step, load)
     return Saving(
         size, is_async, blocked + durable, load, steps, best_steps, best, limit, near, local_steps, p.site.local_disk
     )
+
+
+def _validates(p: Program, env: Mapping[str, Any]) -> float:
+    """The time of validation, as a share of that of the steps: forward passes through the same pipeline."""
+    batches = p.sets.get(validation.ITERATIONS, validation.iterations(p.task, p.data == "mock"))
+    every = p.sets.get(validation.INTERVAL, validation.interval(p.task))
+    if not batches or not every:
+        return 0.0
+    micro, dp, pp, vpp = (int(env[n]) for n in ("micro_batch", "dp", "pp", "vpp"))
+    usual = validation.smallest_batch(micro, dp, pp, vpp) if p.samples else env["global_batch"]
+    filling = (pp - 1) / vpp  # microbatches that pass while the pipeline fills and empties
+    passes = (p.sets.get(validation.BATCH) or usual) / (micro * dp) + filling
+    forward = FORWARD_FROZEN if p.adapter else FORWARD
+    return forward * batches / every * passes / (env["num_microbatches"] + filling)
 
 
 def _in_job(p: Program) -> bool:

@@ -35,6 +35,10 @@ _GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?![\w.])")
 _HUB_NAME = re.compile(
     r"(?:data|weights)[ \t]+hf[ \t]+(?P<name>[A-Za-z0-9][\w.-]{0,95}(?:/[\w.-]{1,96})?)(?![\w./-])(?![ \t]{0,99}=)"
 )
+_BITS = re.compile(
+    r"\w+[ \t]+(?P<rate>(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?)[ \t]*"
+    r"(?P<scale>[GT])b(?:ps|its?)?(?:[ \t]*/[ \t]*s)?)(?![\w/])"
+)
 _PATH = re.compile(r"[^\s;#\"]+")
 _LONGEST_MACHINES = 80
 """The longest text of machines that is read, in characters."""
@@ -100,6 +104,16 @@ def bare_hub_name(source: Source, statement: int) -> Diagnostic | None:
         return None
     right, span = f'"{found["name"]}"', Span(source.name, *found.span("name"))
     text = "write a name of Hugging Face in double quotes"
+    return error("parse.unexpected", text, span, help=Instead(f"write `{right}`", right))
+
+
+def bits(source: Source, fact: int) -> Diagnostic | None:
+    """Explain ``network 200 Gb/s`` at an offset, the fact of a block; None for another one."""
+    found = _BITS.match(source.text, fact)
+    if found is None:
+        return None
+    right, span = f"{float(found['number']) / 8:g} {found['scale']}B/s", Span(source.name, *found.span("rate"))
+    text = "a bandwidth is in bytes a second, and a byte has 8 bits"
     return error("parse.unexpected", text, span, help=Instead(f"write `{right}`", right))
 
 

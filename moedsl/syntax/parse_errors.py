@@ -10,7 +10,7 @@ from moedsl.classes.fields import frozen
 from moedsl.diagnostics.model import REPLACE, Diagnostic, Fix, Instead, Label, error
 from moedsl.diagnostics.source import Source, Span
 from moedsl.syntax.foreign_arguments import foreign_arguments
-from moedsl.syntax.foreign_syntax import bare_hub_name, foreign_syntax
+from moedsl.syntax.foreign_syntax import bare_hub_name, bits, foreign_syntax
 from moedsl.syntax.tokens import Lexeme, lexeme_at
 from moedsl.syntax.unknown_statement import DECLARATIONS, unknown_statement
 
@@ -61,9 +61,9 @@ class Stop:
 def unexpected(stop: Stop) -> Diagnostic:
     """Make the one error for a statement that does not parse."""
     found, in_run = _found(stop), "PIN" in stop.starters
-    hub = bare_hub_name(stop.source, stop.statement) if in_run else None
+    known = (bare_hub_name if in_run else bits)(stop.source, stop.statement)
     if found is None:
-        return hub or _unfinished(stop)
+        return known or _unfinished(stop)
     if found.kind == "badstring":
         span = Span(stop.source.name, found.start, found.end)
         help = Instead('end it with " on the same line', found.text.rstrip() + '"')
@@ -72,7 +72,7 @@ def unexpected(stop: Stop) -> Diagnostic:
     foreign = foreign_syntax(*place) if in_run else None
     argument = foreign_arguments(stop.source, stop.statement) if in_run else None
     unknown = unknown_statement if in_run else lambda *_: None
-    return hub or argument or foreign or _mistyped(stop, found) or unknown(*place) or _unknown(stop, found)
+    return known or argument or foreign or _mistyped(stop, found) or unknown(*place) or _unknown(stop, found)
 
 
 def _found(stop: Stop) -> Lexeme | None:

@@ -9,7 +9,7 @@ from moedsl.diagnostics.source import Source
 from moedsl.emit.bridge import recipe_text
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text import plan as text
-from tests.helpers.programs import plan_of
+from tests.helpers.programs import diagnosed, plan_of
 
 RUN = 'qwen3_30b_a3b; gb200 x 64; seq 4k; batch 512; data "/data/corpus"\n'
 WRONG = {
@@ -47,7 +47,36 @@ def test_the_recipe_and_the_plan_have_the_length() -> None:
     plan = plan_of(RUN + "for 14 days")
     assert f"cfg.train.train_iters = {steps(plan)}\n" in recipe_text(plan)
     assert text.length(plan).startswith(f"{steps(plan):,d} steps: 14 days (")
+    assert text.length(plan).endswith("with validation, saves and failures")
     assert text.length(plan_of(RUN)) == ""
+
+
+MOCK = RUN.partition("; data")[0] + "\n"
+
+
+@pytest.mark.parametrize(("more", "warns"), [
+    ("for 14 days", True), ("for 2T tokens", True), ("set train.train_iters = 1000000", True),
+    ("for 2 hours", False), ("for 1B tokens", False), ("set train.train_iters = 100", False), ("", False),
+    ('for 14 days; set checkpoint.save = "/c"', False), ('for 14 days; data "/data/corpus"', False),
+])  # fmt: skip
+def test_a_run_of_days_that_saves_nothing_is_a_warning(more: str, warns: bool) -> None:
+    found = [d for d in diagnosed(MOCK + more) if d.id == "plan.unsaved"]
+    assert len(found) == warns and all(d.severity == "warning" for d in found)
+
+
+def test_a_run_that_saves_nothing_has_no_saves_in_its_length() -> None:
+    plan = plan_of(MOCK + "for 2T tokens")
+    assert text.length(plan).endswith(" without a failure: nothing is saved")
+    assert plan.checkpoints and text.goodput(plan.checkpoints).startswith("nothing is saved; 9")
+    saved = plan_of(MOCK + 'for 2T tokens; set checkpoint.save = "/c"')
+    assert text.length(saved).endswith(" with saves and failures")
+    assert saved.checkpoints and " saved every " in text.goodput(saved.checkpoints)
+
+
+def test_the_length_says_that_it_leaves_out_the_jobs_of_a_chain() -> None:
+    cluster = 'cluster here {{ executor slurm; hardware gb200; time "04:00:00"; chain {} }}\n'
+    said = [text.length(plan_of(f"{RUN}for 14 days\n{cluster.format(chain)}")) for chain in ("on", "off")]
+    assert said[0] == f"{said[1]}, without the starts and ends of the jobs of its chain"
 
 
 def test_a_profile_keeps_its_few_steps() -> None:

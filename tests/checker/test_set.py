@@ -18,7 +18,7 @@ from moedsl.megatron import architecture, fields
 from moedsl.megatron.families import CHOICES
 from moedsl.megatron.field_suggestions import OTHER_TOOLS, last_name
 from tests.helpers import rotation
-from tests.helpers.programs import compiled, plan_of
+from tests.helpers.programs import compiled, diagnosed, plan_of
 
 RUN = "qwen3_30b_a3b; h100 x 16\n"
 SFT = 'qwen3_30b_a3b; h100 x 16; task sft; data "/d"\nset checkpoint.pretrained_checkpoint = "/c"\n'
@@ -280,3 +280,8 @@ def test_the_facts_of_the_architecture_are_fields_and_facts() -> None:
     assert model is not None
     for path, word in architecture.facts().items():
         assert hasattr(model, word), path
+
+
+def test_muon_is_told_by_the_name_of_bridge() -> None:
+    found = [d for d in diagnosed('qwen3_30b_a3b; h100 x 16; set optimizer.optimizer = "muon"') if d.is_error]
+    assert [d.help[0].partition(":")[0] for d in found] == ['write `set optimizer.optimizer = "dist_muon"`']

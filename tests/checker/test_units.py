@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from moedsl.compiler import compile_source
+from moedsl.checker.units import BANDWIDTHS
+from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
+from tests.helpers.paths import ROOT
 
 HEAD = "qwen3_30b_a3b; gb200 x 64\n"
 
@@ -44,3 +46,25 @@ def test_a_batch_of_tokens_without_a_length() -> None:
     (found,) = warnings("batch 4M")
     assert "4,194,304" in found.message or "4,000,000" in found.message
     assert found.help == ("divide tokens by the sequence length",)
+
+
+OWN = (ROOT / "examples/own_hardware.moe").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("fact", "wrong", "right"), [
+    ("hbm 3.35 TB/s", "hbm 3.35 GB/s", "3.35 TB/s"), ("nvlink 450 GB/s", "nvlink 450 TB/s", "450 GB/s"),
+    ("network 25 GB/s", "network 25 TB/s", "25 GB/s"), ("hbm 3.35 TB/s", "hbm 3350 TB/s", "3350 GB/s"),
+])  # fmt: skip
+def test_a_bandwidth_of_no_gpu(fact: str, wrong: str, right: str) -> None:
+    result = compile_source(Source("run.moe", OWN.replace(fact, wrong)), "check")
+    (found,) = [d for d in result.diagnostics if d.severity == "warning"]
+    assert found.id == "check.bandwidth" and [fix.text for fix in found.fixes] == [right]
+
+
+@pytest.mark.parametrize("name", [*load_stdlib().hardware])
+def test_a_bandwidth_of_a_gpu(name: str) -> None:
+    """Each of the library is in the range, with a factor of four to its ends."""
+    made, _ = load_stdlib().gpu(name)
+    assert made is not None
+    for fact, (least, most) in BANDWIDTHS.items():
+        assert 4 * least <= getattr(made, fact) <= most / 4

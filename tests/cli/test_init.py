@@ -67,7 +67,7 @@ def test_a_wrong_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch, capsys: 
         "did you mean `qwen3_30b_a3b`?", "write it as `h100 x 16`", "did you mean `h100`?", "write it as `pretrain`",
     ]  # fmt: skip
     text = Path("run.moe").read_text(encoding="utf-8")
-    assert "model qwen3_30b_a3b\nh100 x 8 " in text and "\ntask peft\n" in text
+    assert "model qwen3_30b_a3b\nh100 x 8 " in text and "\n# batch 32 " in text and "\ntask peft\n" in text
 
 
 def test_a_file_stays(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,8 @@ from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.explainer import infeasible
 from moedsl.schema import axes
+from moedsl.syntax import text_edits
+from moedsl.syntax.parser import parse
 from tests.helpers import rotation
 
 
@@ -82,7 +84,7 @@ def applied(text: str, line: str) -> list[str]:
     if found := re.match(r"drop `([^`]*)`", line):
         name, _, value = found[1].partition(" == ")
         return [text.replace(f"require {found[1]}", "").replace(f" {name}={value}", "")]
-    if found := re.match(r"pin (\w+=\S+?),? which the phase does not try", line):
+    if found := re.match(r"pin (\w+=\S+?),? which (?:the phase|rule `\S+`) does not try", line):
         return [f"{text}\npin {found[1]}"]
     if found := re.match(r"drop rule `run\.\w+\.(\w+)`, or write `(allow [^`]*)`", line):
         return [f"{text}\n{found[2]}", re.sub(rf"require {found[1]}: .*?(?=;|\n|\}})", "", text)]
@@ -319,3 +321,25 @@ def test_a_core_is_minimal(cores: list[tuple[Any, Any, Any]], text: str) -> None
     assert not test(core), (text, core)
     for member in core:
         assert test([m for m in core if m is not member]), (text, member.key, [m.key for m in core])
+
+
+@pytest.mark.parametrize(("sweep", "help", "fix"), [
+    ("sweep tp in 1, 2, 3", "drop 3 from the sweep", "sweep tp in 1, 2"),
+    ("sweep recompute in none, [full, moe], full", "drop [moe, full] from the sweep", "sweep recompute in none, full"),
+    ("sweep tp in 3", "drop the sweep", ""),
+])  # fmt: skip
+def test_the_way_out_of_a_sweep_is_without_its_value(sweep: str, help: str, fix: str) -> None:
+    """A pin of another value would state the axis twice."""
+    head = "qwen3_30b_a3b; h100 x 16; "
+    (error,) = [d for d in solved(head + sweep).diagnostics if d.is_error]
+    assert error.help[0] == help
+    source = Source("run.moe", head + sweep)
+    left = text_edits.applied(source.text, text_edits.edits(error.fixes[0], source, parse(source)[0]))
+    assert left.rstrip("; ") == (head + fix).rstrip("; ")
+    assert not solved(left).failed
+
+
+def test_the_candidates_of_a_user_are_not_those_of_the_phase() -> None:
+    rules = 'rules mine { candidates tp = [3] because "x" cite ours "y" }'
+    (error, _) = only_error(f"qwen3_30b_a3b; h100 x 16\n{rules}")
+    assert error.help[0] == "pin tp=1, which rule `run.mine.tp` does not try"

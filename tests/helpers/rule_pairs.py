@@ -341,6 +341,8 @@ _PAIRS: dict[str, Pair] = {
     "std.batch.seq": (run(), own("default seq = 8192")),
     "std.batch.global_batch/1": (run(), run(gpus=24)),
     "std.batch.global_batch/2": (run(gpus=24), run()),
+    "std.batch.global_batch/3": (run(task="peft"), run()),
+    "std.batch.global_batch/4": (run(task="peft", gpus=24), run(task="peft")),
     # environment
     "std.environment.CUDA_DEVICE_MAX_CONNECTIONS/1": (run("gb200"), run()),
     "std.environment.CUDA_DEVICE_MAX_CONNECTIONS/2": (run(tp=2), run(tp=2, sharding="fsdp")),

@@ -34,8 +34,29 @@ def cluster(facts: str) -> str:
 
 def test_the_shares_of_a_month_are_one() -> None:
     g = saves().goodput
-    assert g.trains + g.saves + g.repeats + g.returns == pytest.approx(1)
-    assert min(g.trains, g.saves, g.repeats, g.returns) > 0
+    assert g.trains + g.validates + g.saves + g.repeats + g.returns == pytest.approx(1)
+    assert min(g.trains, g.validates, g.saves, g.repeats, g.returns) > 0
+
+
+def test_validation_is_forward_passes_of_the_recipe_s_own_number() -> None:
+    """Bridge gives pretraining 32 batches of the global batch in each 500 steps (bridge recipes/common.py:73)."""
+    none = saves("set validation.eval_iters = 0").goodput
+    assert none.validates == 0
+    usual = saves().goodput
+    assert usual.validates / usual.trains == pytest.approx(32 / 500 / 3)
+    assert usual.trains == pytest.approx(none.trains / (1 + 32 / 1500), rel=1e-3)
+    often = saves("set validation.eval_interval = 100").goodput
+    assert often.validates / often.trains == pytest.approx(32 / 100 / 3)
+    small = saves("set validation.eval_global_batch_size = 2048").goodput
+    assert 0.5 <= small.validates / usual.validates < 0.7  # more than half where a pipeline fills for each batch
+    assert saves(run=RUN.partition("; data")[0] + "\n").goodput.validates == 0
+
+
+def test_fine_tuning_validates_one_microbatch_for_each_replica() -> None:
+    run = 'qwen3_30b_a3b; h100 x 16; batch 64; data "/data/chats"; pin pp=1 tp=1 cp=1\n'
+    sft, peft = (saves(run=f"{run}task {task}\n").goodput for task in ("sft", "peft"))
+    assert sft.validates / sft.trains == pytest.approx(32 / 100 / 3 / 4)  # of four microbatches of a step
+    assert peft.validates / peft.trains == pytest.approx(32 / 100 / 2 / 4)
 
 
 def test_a_cluster_states_its_own_numbers() -> None:
@@ -85,7 +106,7 @@ def test_saves_on_the_nodes_come_only_where_they_pay() -> None:
 
 def test_mock_data_is_not_saved() -> None:
     mock = saves(run=RUN.partition("; data")[0] + "\n")
-    assert not mock.saved and saves().saved and mock.goodput == saves().goodput
+    assert not mock.saved and saves().saved and mock.goodput == saves("set validation.eval_iters = 0").goodput
 
 
 def test_more_gpus_train_a_smaller_share() -> None:

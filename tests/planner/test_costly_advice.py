@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moedsl.diagnostics.model import Diagnostic
-from tests.helpers.programs import compiled, diagnosed, solved
+from tests.helpers.programs import compiled, diagnosed, plan_of, solved
 
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; throughput first; risk oom; pin ep=16"
 ADVICE = "std.cuda_graph_advice.narrow_first"
@@ -48,3 +48,11 @@ def test_verdicts_agree() -> None:
         for chosen in solved(f"qwen3_30b_a3b; h100 x 16; seq 4k; {phase} first").chosen:
             for row in chosen.solution.rows:
                 assert fits(chosen.cost, row.codes) == (bounds(chosen.cost, row.codes).verdict == FITS)
+
+
+def test_advice_that_the_run_s_own_pins_exclude_names_them() -> None:
+    text = "qwen3_30b_a3b; h100 x 64; seq 32k; throughput first; pin pp=2 vpp=1 cp=1 dispatcher=alltoall"
+    costs = {a.rule: a.cost for a in plan_of(text).advice}
+    assert costs["std.dispatch_advice.deepep_on_nvl8"] == "the run excludes it by dispatcher=alltoall"
+    assert costs["std.layout_advice.cp_from_4k_shard"] == "the run excludes it by cp=1"
+    assert set(str(costs["std.layout_advice.vpp_with_pp"]).partition(" by ")[2].split(", ")) == {"pp=2", "vpp=1"}

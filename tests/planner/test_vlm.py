@@ -233,6 +233,19 @@ def test_what_was_measured_of_fsdp(hardware: str, rule: str) -> None:
     assert {"fsdp_gb200_mfu", "fsdp_b200_sensitive"} & said(p) == {rule}
 
 
+@pytest.mark.parametrize(("more", "warns"), [
+    ("", True), ("vlm freeze_vision freeze_language; ", True),
+    ('set checkpoint.pretrained_checkpoint = "/c"; ', False), ('set checkpoint.load = "/c"; ', False),
+    ("data mock; ", False), ("vlm 3d; ", False), ("task sft; ", False),
+])  # fmt: skip
+def test_a_part_that_is_frozen_at_random_weights_is_a_warning(more: str, warns: bool) -> None:
+    """A run that fine-tunes has the warning of missing weights."""
+    rest = ("" if "vlm" in more else "vlm freeze_vision; ") + ("" if "data" in more else 'data "/images"; ')
+    found = {d.id for d in programs.diagnosed(f"{BASE}fit first; {rest}{more}") if d.severity == "warning"}
+    assert ("check.frozen_at_random" in found) == warns
+    assert ("plan.sft_without_weights" in found) == ("sft" in more)
+
+
 def test_a_run_in_which_nothing_learns_is_a_warning() -> None:
     frozen = "vlm freeze_vision freeze_projection freeze_language"
     result = compile_source(Source("run.moe", BASE + f"fit first; {frozen}"), "check")

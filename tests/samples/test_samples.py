@@ -16,8 +16,10 @@ import pytest
 from moedsl.cli.main import main
 from moedsl.emit.dataset import dataset
 from moedsl.samples import measure as measuring
+from moedsl.samples import report as reporting
 from moedsl.samples import tokens
 from moedsl.samples.measure import BadLine, measure
+from moedsl.samples.report import report, text
 from tests.emit.test_data import CHAT, PADDED, WEIGHTS, ask, plain
 from tests.helpers import bridge_process
 from tests.helpers.programs import compiled, plan_of
@@ -136,12 +138,27 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert fit["sequences"] - 1 < 60 / fit["samples"] <= fit["sequences"]
     run = compiled(f"qwen3_30b_a3b; h100 x 16; task sft; {made['statement']}\n{WEIGHTS}")
     assert not run.failed and run.plans[0].samples is not None
+    assert made["batch"] == 1 and "\nbatch 1   # " in out
     assert main(["data", "stats", str(tmp_path / "none.jsonl")]) == 1
     assert "read.missing" in capsys.readouterr().err
     (tmp_path / "bad.jsonl").write_text('{"a": 1}\n')
     assert main(["data", "stats", str(tmp_path / "bad.jsonl")]) == 1
     assert "error[data.line]: line 1 of" in capsys.readouterr().err
     assert main(["data"]) == 1
+
+
+@pytest.mark.parametrize(("samples", "batch"), [(20, 16), (31, 16), (32, None), (100, None)])
+def test_a_file_that_does_not_fill_the_default_batch_has_a_smaller_one(samples: int, batch: int | None) -> None:
+    """A sample of 4,000 tokens fills a sequence of the default length."""
+    file = lines(*[{"input": "", "output": "x" * 15_990}] * samples)
+    made = report(measure(file, tokens.estimated, 60, lambda _: None), "data", None)
+    assert made["batch"] == batch
+    assert ("\nbatch " in text(made, "data")) == (batch is not None)
+
+
+def test_the_default_of_a_file_is_that_of_the_rules() -> None:
+    batch = plan_of("qwen3_30b_a3b; h100 x 16; task sft").batch
+    assert (batch.seq, batch.global_batch) == (reporting._SEQ, reporting._BATCH)
 
 
 @pytest.mark.bridge

@@ -105,6 +105,15 @@ def test_the_default_batch_can_be_split(gpus: int) -> None:
     assert math.gcd(p.global_batch, gpus) > 1 or gpus == 1
 
 
+@pytest.mark.parametrize(("gpus", "seq", "batch"), [
+    (1, "4k", 32), (8, "4k", 32), (24, "4k", 48), (64, "4k", 64), (512, "4k", 512), (16, "256k", 16), (12, "256k", 24),
+])  # fmt: skip
+def test_the_default_batch_of_fine_tuning_is_that_of_few_samples(gpus: int, seq: str, batch: int) -> None:
+    """The 32 sequences of NVIDIA's recipes, divided by any data parallelism, and at most the batch of pretraining."""
+    p = problem(f"qwen3_30b_a3b; h100 x {gpus}; seq {seq}; task peft", gpus)
+    assert p.global_batch == batch
+
+
 def test_overrides_replace_what_is_fixed() -> None:
     result = compile_source(Source("run.moe", "qwen3_30b_a3b; h100 x 64; seq 16k"), "check")
     assert lower(result.programs[0], 64, {"seq": 4096}).values["seq"] == 4096

@@ -9,6 +9,7 @@ from moedsl.diagnostics.model import Diagnostic
 from moedsl.diagnostics.source import Source
 from moedsl.syntax import foreign_arguments, text_edits
 from moedsl.syntax.parser import parse
+from tests.helpers.paths import ROOT
 
 HEAD = "qwen3_30b_a3b\nh100 x 16\nseq 4k\nfit first\n"
 
@@ -222,3 +223,12 @@ def test_a_model_that_does_not_exist_is_known_after_one_correction(text: str) ->
     (fix,) = found.fixes
     (then,) = errors("model x\nh100 x 8\n")
     assert fix.text in ("model x", "x") and "`moedsl models` lists them" in then.help
+
+
+@pytest.mark.parametrize("unit", ["Gb/s", "Gbps", "Gbit/s", "Gbits / s"])
+def test_a_bandwidth_in_bits_is_told_in_bytes(unit: str) -> None:
+    right = (ROOT / "examples/own_hardware.moe").read_text(encoding="utf-8")
+    wrong = right.replace("network 25 GB/s", f"network 200 {unit}")
+    found = errors(wrong)[0]
+    assert found.id == "parse.unexpected" and "8 bits" in found.message
+    assert text_edits.applied(wrong, text_edits.edits(found.fixes[0], Source("run.moe", wrong), None)) == right

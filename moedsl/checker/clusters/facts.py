@@ -183,7 +183,7 @@ class Cluster:
     def site(self) -> Site:
         """What a plan reads of it."""
         times = 86400.0 * self.gpu_mtbf_days, 60.0 * self.most_lost_minutes
-        return Site(self.storage_write, *times, self.local_disk, self.nodes_per_rack, self.rails)
+        return Site(self.storage_write, *times, self.local_disk, self.nodes_per_rack, self.rails, self.chain)
 
 
 def kinds() -> dict[str, Kind]:

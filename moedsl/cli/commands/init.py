@@ -28,7 +28,7 @@ _HEAD = """\
 model {model}
 {machines}   # without a number: the fewest GPUs that work
 seq 4k   # tokens of a sequence
-# batch 1024   # sequences of a step; without it a rule chooses
+# batch {batch}   # sequences of a step; without it a rule chooses
 fit first   # get it running; then `scale first`, then `throughput first`
 """
 _PRETRAINING = """\
@@ -90,10 +90,13 @@ def _ask(question: str, known: Sequence[str], usual: str) -> str:
 def _text(path: Path, model: str, machines: str, task: str, folder: str | None, hf: str) -> str:
     """Write the run file."""
     tuning = task in FINE_TUNES
+    batch = 32 if tuning else 1024
     usual = 'data "/data/conversations"' if tuning else '# data "/data/tokens"'
     data = f"data {quote(folder)}" if folder else usual
     machines = _MACHINES.sub(r"\1 x \2", machines, count=1)
     more = _TUNING if tuning else _PRETRAINING
     file = shlex.quote(visible(str(path).replace("\n", " ")))
-    text = (_HEAD + more).format(file=file, model=model, machines=machines, task=task, data=data, hf=quote(hf))
+    text = (_HEAD + more).format(
+        file=file, model=model, machines=machines, batch=batch, task=task, data=data, hf=quote(hf)
+    )
     return text + _ADAPTER * (task == "peft")

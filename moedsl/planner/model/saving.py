@@ -16,6 +16,8 @@ class Shares(Record):
     """Steps that a failure takes back."""
     returns: float
     """From failures until training goes on."""
+    validates: float = 0.0
+    """Validation, which trains nothing."""
 
 
 class LocalCheckpoints(Record):
@@ -63,3 +65,5 @@ class Checkpoints(Record):
     goodput: Shares
     local: LocalCheckpoints | None = None
     """Only where the cluster has `local_disk`, ranks restart within the job, and it adds goodput."""
+    chain: bool = False
+    """Whether the cluster runs it as a chain of jobs, whose starts and ends come on top."""

@@ -6,7 +6,7 @@ from moedsl.diagnostics.model import Diagnostic
 from moedsl.planner.notes import run
 from moedsl.planner.notes.goodput import low_goodput
 from moedsl.planner.notes.ignored_advice import idle_advice, unheeded
-from moedsl.planner.notes.run import no_proxy, uneven_batch
+from moedsl.planner.notes.run import no_proxy, uneven_batch, unsaved
 from moedsl.planner.notes.tight import tight
 from moedsl.solver.solve import Chosen
 
@@ -17,4 +17,4 @@ def notes(c: Chosen) -> list[Diagnostic]:
     p = c.problem.program
     gpus = [run.smallest(p, c.problem.gpus)] if p.gpus is None else run.whole_nodes(p, p.gpus)
     about_run = [*tight(c), *gpus, *no_proxy(c.problem), *low_goodput(c)]
-    return [*about_run, *unheeded(c.compiled, c.solution.rows[0]), *uneven_batch(c), *idle_advice(c)]
+    return [*about_run, *unheeded(c.compiled, c.solution.rows[0]), *uneven_batch(c), *unsaved(c), *idle_advice(c)]

@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from moedsl.checker.program import Program
 from moedsl.classes.fields import evolve, frozen
 from moedsl.planner.model.decisions import Advice
 from moedsl.schema import axes
 from moedsl.schema.units import GIB
 from moedsl.solver.laws import Law
+from moedsl.solver.members import shown
 from moedsl.solver.question import Question
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
@@ -41,20 +43,29 @@ def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool) -> An
     # a law on prices needs a limit: if no layout obeys it, only pricing all of them would show that
     open_ = {n: TopK(1, Question(law=law), limit if law.priced else None) for n, law in unfollowed.items() if law.needs}
     chosen.search.fill([*open_.values(), *([sure] if sure else [])])
-    costs = {n: _cost(open_.get(n), row) for n in unfollowed}
+    p = chosen.problem.program
+    costs = {n: _cost(open_.get(n), row, law, p) for n, law in unfollowed.items()}
     rules = [law.rule for law in laws]
     entries = [Advice(r.id, r.id not in costs, r.because, r.cites, r.worth, costs.get(r.id)) for r in rules]
     within = None if limit is None or chosen.fell_back else NEAR
     return Answers(tuple(entries), next(iter(sure.rows), None) if sure else None, within)
 
 
-def _cost(query: TopK | None, row: Row) -> str:
+def unanswered(law: Law, p: Program, within: str = "") -> str:
+    """Say why no layout follows an advice: the run states what it reads, or no layout that does fits."""
+    stated = {n: f"{n}={shown(n, pin.code)}" for n, pin in p.pins.items() if n in law.needs}
+    if not stated:
+        return f"no layout fits{within}"
+    values = ", ".join(stated.values())
+    return f"the run excludes it by {values}" if law.needs <= stated.keys() else f"no layout fits with {values}{within}"
+
+
+def _cost(query: TopK | None, row: Row, law: Law, p: Program) -> str:
     if query is None:
         return "takes a change of the run, not of the layout"
     if query.rows:
         return against(query.rows[0], row)
-    within = "" if query.limit is None else f" with a step at most {NEAR:.0%} longer"
-    return f"no layout fits{within}"
+    return unanswered(law, p, "" if query.limit is None else f" with a step at most {NEAR:.0%} longer")
 
 
 def _limit(chosen: Chosen, row: Row) -> tuple[float, ...] | None:

@@ -25,10 +25,10 @@ def low_goodput(c: Chosen) -> list[Diagnostic]:
     g = now.goodput
     if g.trains >= LEAST:
         return []
-    text = (
-        f"only {g.trains:.1%} of the time trains steps that are kept, with a failure every {duration(g.mtbf)}: "
-        f"{g.saves:.1%} waits for saves, {g.repeats:.1%} repeats lost steps, {g.returns:.1%} returns from failures"
-    )
+    validates = f"{g.validates:.1%} validates, " if g.validates else ""
+    lost = f"{g.saves:.1%} waits for saves, {g.repeats:.1%} repeats lost steps, {g.returns:.1%} returns from failures"
+    trains = f"only {g.trains:.1%} of the time trains steps that are kept"
+    text = f"{trains}, with a failure every {duration(g.mtbf)}: {validates}{lost}"
     places = (p.spans["hardware"], *([Label(own, "the interval of the saves")] if own else []))
     fixes = (Fix(f"Drop the `set` of `{INTERVAL}`", DROP, own),) if own and now.steps != now.best_steps else ()
     return [warning("plan.goodput", text, *places, help=tuple(_helps(c, now)), fixes=fixes)]

@@ -1,4 +1,5 @@
-"""Note properties of the run itself: the number of GPUs, mock data, a batch with few divisors."""
+"""Note properties of the run itself: the number of GPUs, mock data, a long run that saves nothing, a batch with few
+divisors."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 
 from moedsl.checker.program import Program
+from moedsl.cost import goodput
 from moedsl.diagnostics.model import Diagnostic, Instead, note, warning
 from moedsl.rules.ids import RuleId
 from moedsl.rules.interpreter import holds
@@ -14,6 +16,7 @@ from moedsl.solver.laws import Compiled, Law
 from moedsl.solver.problem import Problem
 from moedsl.solver.sizes import Size, nearby
 from moedsl.solver.solve import Chosen, solve
+from moedsl.support.text import counted, duration
 from moedsl.syntax import ast
 
 
@@ -49,6 +52,25 @@ def no_proxy(problem: Problem) -> list[Diagnostic]:
         for r in rules
         if isinstance(r.expr, ast.String)
     ]
+
+
+DAY = 86400.0
+"""Seconds; a run that trains for longer should save."""
+
+
+def unsaved(c: Chosen) -> list[Diagnostic]:
+    """Warn of a run that states a length of more than a day, and saves no checkpoint."""
+    p, known = c.problem.program, c.problem.values
+    steps = p.sets.get("train.train_iters") or known["run_tokens"] / (c.problem.global_batch * known["seq"])
+    seconds = known["run_seconds"] or steps * c.solution.rows[0].step_time
+    if known["saves"] or seconds <= DAY or p.phase == "profile":
+        return []
+    mtbf = goodput.mtbf(c.problem.gpus, p.site.gpu_mtbf or c.cost.hardware.constants.gpu_mtbf)
+    takes = f"a failure, expected every {duration(mtbf)} on {counted(c.problem.gpus, 'GPU')}, takes all of it"
+    text = f"the run trains for {duration(seconds)} and saves no checkpoint: {takes}"
+    where = p.spans.get("for") or p.spans.get("train.train_iters") or p.spans["hardware"]
+    ways = ('write `set checkpoint.save = "FOLDER"`', 'or `data "PATH"`: a recipe on a corpus saves')
+    return [warning("plan.unsaved", text, where, help=ways if p.data == "mock" else ways[:1])]
 
 
 AROUND = 1.0

@@ -225,25 +225,40 @@ def _interval(i: Interval) -> str:
 
 def goodput(c: Checkpoints) -> str:
     """Write the share of time that trains, in one line."""
-    saves = f"{size(c.size_gb)} saved every {counted(c.interval_steps, 'step', ',d')}"
-    return f"{c.goodput.trains:.1%}: {saves}, failures every {duration(c.failure_every_s)}"
+    every = f"every {counted(c.interval_steps, 'step', ',d')}"
+    validates = f"validation takes {c.goodput.validates:.1%}, " if c.goodput.validates else ""
+    fails = f"failures every {duration(c.failure_every_s)}"
+    if not c.saved:
+        return f"nothing is saved; {c.goodput.trains:.1%} with {size(c.size_gb)} {every}, {validates}{fails}"
+    return f"{c.goodput.trains:.1%}: {validates}{size(c.size_gb)} saved {every}, {fails}"
 
 
 def length(p: Plan) -> str:
-    """Write how long the steps take that the run states, with what saves and failures cost; empty if it states none."""
+    """Write how long the steps take that the run states, with all that stops training; empty if it states none."""
     if not p.train_steps:
         return ""
-    e, share = p.estimate, p.checkpoints.goodput.trains if p.checkpoints else 1.0
+    e, (share, counts) = p.estimate, _counted(p.checkpoints) if p.checkpoints else (1.0, "")
     needs = p.train_steps / share
     known = f" ({duration(needs * i.lower_s)} to {duration(needs * i.upper_s)})" if (i := e.interval) else ""
-    return f"{counted(p.train_steps, 'step', ',d')}: {duration(needs * e.step_time_s)}{known} with saves and failures"
+    return f"{counted(p.train_steps, 'step', ',d')}: {duration(needs * e.step_time_s)}{known} {counts}".rstrip()
+
+
+def _counted(c: Checkpoints) -> tuple[float, str]:
+    """The share of a length that trains, and what the rest of it is."""
+    g = c.goodput
+    jobs = ", without the starts and ends of the jobs of its chain" if c.chain else ""
+    if c.saved:
+        return g.trains, f"with {'validation, ' if g.validates else ''}saves and failures{jobs}"
+    share, validates = (g.trains / (g.trains + g.validates), "with validation, ") if g.validates else (1.0, "")
+    return share, f"{validates}without a failure: nothing is saved"
 
 
 def shares(c: Checkpoints) -> str:
     """Write what a month is spent on."""
     g = c.goodput
+    validates = f"{g.validates:.1%} validates, " if g.validates else ""
     lost = f"{g.saves:.1%} waits for saves, {g.repeats:.1%} repeats lost steps, {g.returns:.1%} returns from failures"
-    return f"of a month, {g.trains:.1%} trains, {lost}"
+    return f"of a month, {g.trains:.1%} trains, {validates}{lost}"
 
 
 def _local(c: Checkpoints) -> list[str]:
