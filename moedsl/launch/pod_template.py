@@ -66,6 +66,7 @@ def _template(launch: Launch, cluster: Cluster) -> Json:
         "containers": [{"name": JOB, **container}] if container else [],
         "nodeSelector": dict(cluster.node_selector),
         "serviceAccountName": cluster.service_account,
+        "terminationGracePeriodSeconds": int(_pod(launch).get("grace_period", 0)),
     }
     parts = {"metadata": metadata, "spec": spec}
     return {part: {name: value for name, value in fields.items() if value} for part, fields in parts.items()}

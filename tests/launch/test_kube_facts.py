@@ -18,6 +18,7 @@ from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import kubeflow
 from moedsl.launch.script import Payload
 from tests.helpers.paths import ROOT
+from tests.helpers.plans import changed
 from tests.launch.launches import cluster, ids, launch, plan
 
 PODS = 'executor kubeflow; hardware {}; container "nvcr.io/nvidia/nemo:26.06"'
@@ -154,6 +155,18 @@ def test_a_jobset_has_a_pod_for_each_node_and_says_where_they_meet() -> None:
     assert (env["PET_NNODES"], env["PET_NPROC_PER_NODE"]) == ("8", "8")
     trainjob, _ = made(FACTS["eks"])
     assert container["command"] == trainjob["spec"]["trainer"]["command"]
+
+
+def test_a_pod_that_saves_at_a_signal_has_the_time() -> None:
+    """torchrun kills its ranks and the kubelet the pod after the same seconds; both take 30 by default."""
+    on = cluster(f"{FACTS['none']}; trainer none")
+    given = changed(plan("h100", 16, {"ep": 8}), set={"train.exit_signal_handler": True})
+    body = kubeflow.manifest(launch(given, on), on, Payload({"recipe.py": "pass\n"}))
+    assert all(wrong(body, release) == [] for release in RELEASES["none"])
+    pod = pod_of(body)["spec"]
+    assert pod["terminationGracePeriodSeconds"] == 62
+    assert "export PET_SHUTDOWN_TIMEOUT=62" in pod["containers"][0]["command"][2]
+    assert "terminationGracePeriodSeconds" not in pod_of(made(f"{FACTS['none']}; trainer none")[0])["spec"]
 
 
 def test_efa_gets_its_devices_and_the_cluster_may_state_their_number() -> None:

@@ -58,6 +58,12 @@ def pods(on: str, facts: str, **policy: Any) -> Job:
     return plan(on, 16, {"ep": 8}, **policy), cluster(f"executor kubeflow; hardware {on}; container image; {facts}")
 
 
+def told(facts: str) -> Job:
+    """A job on a Kubernetes cluster with those facts that saves when a signal tells it to end."""
+    given, on = pods("h100", facts)
+    return changed(given, set={"train.exit_signal_handler": True}), on
+
+
 def fabric(name: str, facts: str = "", on: str = "h100", **policy: Any) -> Job:
     """A job of 16 GPUs on a Slurm cluster with that fabric and an image."""
     return plan(on, 16, {"ep": 8}, **policy), slurm(on, f"container image; fabric {name}; {facts}")
@@ -304,6 +310,8 @@ CASES: dict[str, Judged | Derived] = {
     "std.torchrun.PET_SHUTDOWN_TIMEOUT": Derived(
         job(facts="launcher torchrun", field="train.exit_signal_handler"), 62, HANDLER
     ),
+    "std.grace_period.pod.grace_period": Derived(told("trainer none"), 62, told("trainer 2.2")),
+    "std.grace_period.has_a_field": Judged(told("trainer none"), told("trainer 2.2")),
     "std.process.NCCL_NVLS_ENABLE": Derived(USER_BUFFERS, 1, H100),
     "std.process.NCCL_CTA_POLICY": Derived(USER_BUFFERS, 1, H100),
     "std.process.PYTORCH_CUDA_ALLOC_CONF": Derived(USER_BUFFERS, "", H100),
