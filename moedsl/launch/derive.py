@@ -15,6 +15,7 @@ from moedsl.checker.clusters.facts import Cluster
 from moedsl.checker.clusters.rules import Book
 from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.emit.naming import function_name
+from moedsl.launch import places
 from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.ids import RuleId
@@ -41,6 +42,7 @@ def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | Non
         return None, found
     launch = _launch(plan, cluster, applied)
     wrong = [*arguments.of_this_machine(launch.environment)] if cluster.executor == "local" else []
+    wrong += places.unkept(plan, cluster)
     return None if wrong else launch, found + wrong
 
 
