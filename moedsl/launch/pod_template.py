@@ -132,7 +132,7 @@ def _volumes(launch: Launch, cluster: Cluster) -> list[tuple[Json, Json]]:
         pairs.append((volume, {"name": "shared", "mountPath": cluster.pvc_path}))
     if folder := _pod(launch).get("device_folder"):
         pairs.append(({"name": "devices", "hostPath": {"path": folder}}, {"name": "devices", "mountPath": folder}))
-    if cluster.shm or "shm" in _pod(launch):
+    if cluster.shm or _pod(launch).get("shm") == "1":
         limit = {"sizeLimit": cluster.shm} if cluster.shm else {}
         volume = {"name": "shm", "emptyDir": {"medium": "Memory", **limit}}
         pairs.append((volume, {"name": "shm", "mountPath": "/dev/shm"}))
