@@ -127,6 +127,10 @@ _HELP: Mapping[str, str] = {
     RuleId.LAUNCH_WHOLE_NODES: "ask for a multiple of a node's GPUs",
     RuleId.LAUNCH_ENOUGH_NODES: "plan with fewer GPUs, or raise `nodes` of the cluster if it allows more",
     RuleId.CHECKPOINTS_OUTLIVE: 'write `set checkpoint.save = "/a/folder"`; the recipe loads from there too',
+    RuleId.PODS_THAT_FAIL: (
+        "submit the run again after each failure: it goes on from the last checkpoint. The runtime of a TrainJob may "
+        "state restarts, and so may `jobset.py` of `compile --emit launch`"
+    ),
     RuleId.SEGMENT_HYBRIDEP: "pin a smaller ep, use another number of nodes, or pin dispatcher=alltoall",
     RuleId.SEGMENT_EXPERT_GROUPS: "pin a smaller ep, or use another number of nodes",
 }

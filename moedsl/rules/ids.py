@@ -26,6 +26,7 @@ class RuleId(StrEnum):
     LAUNCH_WHOLE_NODES = "std.launch.whole_nodes"
     LAUNCH_ENOUGH_NODES = "std.launch.enough_nodes"
     CHECKPOINTS_OUTLIVE = "std.checkpoints.checkpoints_outlive"
+    PODS_THAT_FAIL = "std.pods_that_fail.none_expected"
     SEGMENT_HYBRIDEP = "std.segment.hybridep_holds"
     SEGMENT_EXPERT_GROUPS = "std.segment.expert_groups_hold"
 

@@ -18,6 +18,7 @@ from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.launch.derive import derive
 from moedsl.planner.model.plan import Plan
+from moedsl.planner.model.saving import Checkpoints, Shares
 from moedsl.rules.rule import Rule
 from tests.helpers.plans import changed
 from tests.launch.launches import cluster, launch, library, plan, slurm
@@ -114,6 +115,18 @@ def chain(time: str = "", without: str = "", chain: str = "on") -> Job:
     given, on = job(facts=f"chain {chain}; {time}")
     fields = {"train.train_iters": 5000, "checkpoint.save": "/shared/run", "train.exit_signal_handler": True}
     return changed(given, set={n: v for n, v in fields.items() if n != without}), on
+
+
+def hourly(steps: int) -> Job:
+    """A job of steps of one second on a Kubernetes cluster, with a failure every hour."""
+    given, on = pods("h100", "")
+    shares = Shares(trains=1.0, saves=0.0, repeats=0.0, returns=0.0)
+    saves = Checkpoints(
+        saved=True, size_gb=1.0, bytes_per_parameter=14.0, async_save=True, blocked_s=0.0, write_s=1.0, load_s=1.0,
+        interval_steps=60, interval_s=60.0, best_interval_s=60.0, because="", kept=None, kept_gb=None,
+        failure_every_s=3600.0, return_s=0.0, goodput=shares,
+    )  # fmt: skip
+    return changed(given, set={"train.train_iters": steps}).replace(checkpoints=saves), on
 
 
 def under_ft(facts: str = "") -> Job:
@@ -271,6 +284,7 @@ CASES: dict[str, Judged | Derived] = {
     "std.chain.time_to_train": Judged(chain(), chain('time "00:16:00"')),
     "std.chain.jobs": Derived(chain('time "00:20:00"'), 22, job(field="train.exit_signal_handler")),
     "std.one_job.within_its_limit": Judged(chain(chain="off"), chain('time "01:00:00"', chain="off")),
+    "std.pods_that_fail.none_expected": Judged(hourly(3000), hourly(5000)),
     "std.inprocess_restart.started_by_srun": Judged(RESTARTS, restarts("launcher torchrun")),
     "std.inprocess_restart.no_user_buffers": Judged(RESTARTS, restarts(field="ddp.nccl_ub")),
     "std.inprocess_restart.srun.kill_on_bad_exit": Derived(RESTARTS, "0", H100),
