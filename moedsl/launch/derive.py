@@ -233,6 +233,10 @@ class Chain:
     folder: str
     """Where the run saves its checkpoints."""
 
+    def names(self, launch: str) -> list[str]:
+        """The names of the jobs, whose numbers chain.py reads."""
+        return [f"{launch}.{number}" for number in range(1, self.jobs + 1)]
+
 
 @frozen
 class Launch:

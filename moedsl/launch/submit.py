@@ -62,7 +62,7 @@ def chained(task: Task, chain: Chain | None) -> list[Task]:
     """Make the jobs of a task's chain, each of which starts when the one before it has ended, however it did."""
     if chain is None:
         return [task]
-    return sequential([evolve(task, name=f"{task.name}.{number}") for number in range(1, chain.jobs + 1)])
+    return sequential([evolve(task, name=name) for name in chain.names(task.name)])
 
 
 def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str], None]) -> Submitted:
