@@ -258,6 +258,22 @@ users: [{name: u, user: {}}]
 """
 
 
+@pytest.mark.parametrize("trainer", ["2.1", "none"])
+def test_an_api_server_that_cannot_be_reached_is_said(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], trainer: str
+) -> None:
+    """Without the preflight too, and before anything is written."""
+    from kubernetes.config import kube_config
+
+    lab = f"cluster lab {{ executor kubeflow; hardware h100; container img; trainer {trainer} }}"
+    (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+    assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--no-preflight", "--detach"]) == 1
+    assert "error[launch.refused]: not submitted: the API server cannot be reached" in capsys.readouterr().err
+    assert not (home / "experiments").exists()
+
+
 def test_an_edited_recipe_is_what_the_kept_script_submits(home: Path, tmp_path: Path) -> None:
     lab = f'cluster lab {{ executor slurm; hardware h100; job_dir "{home}" }}'
     (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
