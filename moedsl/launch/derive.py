@@ -122,6 +122,7 @@ class _Applied:
                                help=_HELP.get(rule.id, ())))  # fmt: skip
 
 
+_ALLTOALL = "pin dispatcher=alltoall, which uses NCCL, or an ep that keeps an expert group on NVLink"
 _HELP: Mapping[str, str] = {
     RuleId.LAUNCH_HARDWARE: "run on another cluster, or plan for its GPUs: layout, precision and memory change",
     RuleId.LAUNCH_WHOLE_NODES: "ask for a multiple of a node's GPUs",
@@ -131,6 +132,8 @@ _HELP: Mapping[str, str] = {
         "submit the run again after each failure: it goes on from the last checkpoint. The runtime of a TrainJob may "
         "state restarts, and so may `jobset.py` of `compile --emit launch`"
     ),
+    RuleId.EXPERTS_BY_RDMA: _ALLTOALL,
+    RuleId.EXPERTS_ON_EFA: f"{_ALLTOALL}; or try it in a short run first",
     RuleId.SEGMENT_HYBRIDEP: "pin a smaller ep, use another number of nodes, or pin dispatcher=alltoall",
     RuleId.SEGMENT_EXPERT_GROUPS: "pin a smaller ep, or use another number of nodes",
 }

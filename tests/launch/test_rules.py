@@ -49,6 +49,11 @@ def job(gpus: int = 16, facts: str = "", ep: int = 8, on: str = "h100", field: s
     return changed(plan(on, gpus, {"ep": ep}), set={field: True} if field else {}), slurm(on, facts)
 
 
+def spread(name: str, dispatcher: str, ep: int = 16) -> Job:
+    """A job of 16 H100s on that fabric, whose expert groups are on two nodes."""
+    return plan("h100", 16, {"ep": ep}, dispatcher=dispatcher), slurm("h100", f"container image; fabric {name}")
+
+
 def elsewhere(hardware: str) -> Job:
     """An H100 job on a Slurm cluster of that hardware."""
     return job()[0], slurm(hardware)
@@ -204,6 +209,8 @@ CASES: dict[str, Judged | Derived] = {
     "std.tcpxo_pods.NCCL_FASTRAK_CTRL_DEV": Derived(PODS_TCPXO, "eth0", TCPXO),
     "std.tcpxo_pods.NCCL_FASTRAK_IFNAME": Derived(PODS_TCPXO, "eth1,eth2,eth3,eth4,eth5,eth6,eth7,eth8", TCPXO),
     "std.tcpxo_pods.NCCL_SOCKET_IFNAME": Derived(PODS_TCPXO, "eth0", TCPXO),
+    "std.experts_between_nodes.reached_by_rdma": Judged(spread("tcpxo", "alltoall"), spread("tcpxo", "hybridep")),
+    "std.experts_between_nodes.hybridep_has_verbs": Judged(spread("efa", "deepep"), spread("efa", "hybridep")),
     "std.gke.pod.mounts/1": Derived(
         PODS_GIB, "/home/kubernetes/bin/nvidia:/usr/local/nvidia,/home/kubernetes/bin/gib:/usr/local/gib", PODS_TCPX
     ),
