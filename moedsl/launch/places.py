@@ -44,10 +44,13 @@ def _way_in(path: str, cluster: Cluster) -> str:
     if cluster.pvc:
         there = PurePosixPath(cluster.pvc_path, path.lstrip("/"))
         return f"name a folder of the claim {cluster.pvc}, which is mounted at {cluster.pvc_path}: {there}"
-    of_nodes = f'mounts ["{path}:{path}"]'
     if cluster.executor != "kubeflow":
-        return f"add it to the cluster: {of_nodes}"
-    return f'add it to the cluster: pvc "CLAIM"; pvc_path "{path}", or {of_nodes} if all nodes share that folder'
+        return f'add it to the cluster: mounts ["{path}:{path}"]'
+    top = "/" + path.lstrip("/").partition("/")[0]
+    return (
+        f'add the claim that has it to the cluster: pvc "CLAIM"; pvc_path "{top}". '
+        f'If all nodes share that folder: mounts ["{top}:{top}"]'
+    )
 
 
 def unkept(plan: Plan, cluster: Cluster) -> list[Diagnostic]:
