@@ -15,6 +15,7 @@ from moedsl.checker.clusters.facts import Cluster
 from moedsl.checker.clusters.rules import Book
 from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.emit.naming import function_name
+from moedsl.launch import places
 from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.ids import RuleId
@@ -41,6 +42,7 @@ def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | Non
         return None, found
     launch = _launch(plan, cluster, applied)
     wrong = [*arguments.of_this_machine(launch.environment)] if cluster.executor == "local" else []
+    wrong += places.unkept(plan, cluster)
     return None if wrong else launch, found + wrong
 
 
@@ -120,11 +122,18 @@ class _Applied:
                                help=_HELP.get(rule.id, ())))  # fmt: skip
 
 
+_ALLTOALL = "pin dispatcher=alltoall, which uses NCCL, or an ep that keeps an expert group on NVLink"
 _HELP: Mapping[str, str] = {
     RuleId.LAUNCH_HARDWARE: "run on another cluster, or plan for its GPUs: layout, precision and memory change",
     RuleId.LAUNCH_WHOLE_NODES: "ask for a multiple of a node's GPUs",
     RuleId.LAUNCH_ENOUGH_NODES: "plan with fewer GPUs, or raise `nodes` of the cluster if it allows more",
     RuleId.CHECKPOINTS_OUTLIVE: 'write `set checkpoint.save = "/a/folder"`; the recipe loads from there too',
+    RuleId.PODS_THAT_FAIL: (
+        "submit the run again after each failure: it goes on from the last checkpoint. The runtime of a TrainJob may "
+        "state restarts, and so may `jobset.py` of `compile --emit launch`"
+    ),
+    RuleId.EXPERTS_BY_RDMA: _ALLTOALL,
+    RuleId.EXPERTS_ON_EFA: f"{_ALLTOALL}; or try it in a short run first",
     RuleId.SEGMENT_HYBRIDEP: "pin a smaller ep, use another number of nodes, or pin dispatcher=alltoall",
     RuleId.SEGMENT_EXPERT_GROUPS: "pin a smaller ep, or use another number of nodes",
 }
@@ -226,6 +235,10 @@ class Chain:
     steps: int
     folder: str
     """Where the run saves its checkpoints."""
+
+    def names(self, launch: str) -> list[str]:
+        """The names of the jobs, whose numbers chain.py reads."""
+        return [f"{launch}.{number}" for number in range(1, self.jobs + 1)]
 
 
 @frozen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -26,6 +26,8 @@ class Sent:
     folder: str
     """The folder of the files, as the cluster sees it."""
     files: dict[str, str]
+    more: tuple[str, ...] = ()
+    """The further jobs of each chain, whose files are those of the first but for their names."""
 
 
 def dryrun(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
@@ -46,8 +48,21 @@ def dryrun_all(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, source:
         own = Path(temporary)
         _prepare(jobs, cluster, base, own, title, id)
         for launch, _ in jobs:
-            files |= _read(own / "experiments" / title / id, launch.name)
-    return Sent(id, f"{executors.remote_dir(cluster, base)}/{title}/{id}", files)
+            files |= _read(own / "experiments" / title / id, _first(launch))
+    return Sent(id, f"{executors.remote_dir(cluster, base)}/{title}/{id}", files, tuple(_more(j for j, _ in jobs)))
+
+
+def _first(launch: Launch) -> str:
+    """The name of a launch's first job."""
+    return launch.chain.names(launch.name)[0] if launch.chain else launch.name
+
+
+def _more(launches: Iterable[Launch]) -> Iterator[str]:
+    for launch in launches:
+        if launch.chain:
+            _, second, *rest = launch.chain.names(launch.name)
+            last = f" to {rest[-1]}" if rest else ""
+            yield f"{second}{last}: the same, each with --dependency=afterany: and the number of the job before it"
 
 
 def _joined(sent: Sequence[Sent]) -> Sent:
@@ -72,7 +87,7 @@ def _prepare(
     with redirect_stdout(sys.stderr), no_input(), experiment:
         for launch, payload in jobs:
             task = executors.task(launch, cluster, payload)
-            experiment.add(task, executors.executor(launch, cluster, base), name=launch.name)
+            experiment.add(task, executors.executor(launch, cluster, base), name=_first(launch))
         experiment.dryrun(log=False, delete_exp_dir=False)
 
 

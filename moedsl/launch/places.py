@@ -9,6 +9,7 @@ from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch.head_check import MARKS
 from moedsl.launch.quote import word
+from moedsl.planner.model.plan import Plan
 
 
 def outside(path: str, cluster: Cluster) -> str | None:
@@ -33,9 +34,34 @@ def in_claim(path: str, cluster: Cluster) -> bool:
 
 
 def _unmounted(path: str, cluster: Cluster) -> Diagnostic:
-    targets = ", ".join(m.split(":")[1] for m in cluster.mounts) or "nothing"
-    text = f"{path} is in no mount of cluster {cluster.name}; its container mounts {targets}"
-    return error("preflight.path", text, help=f'add it to the cluster: mounts ["{path}:{path}"]')
+    targets = [*(m.split(":")[1] for m in cluster.mounts), *([cluster.pvc_path] if cluster.pvc else [])]
+    text = f"{path} is in no mount of cluster {cluster.name}; its container mounts {', '.join(targets) or 'nothing'}"
+    return error("preflight.path", text, help=_way_in(path, cluster))
+
+
+def _way_in(path: str, cluster: Cluster) -> str:
+    """Write how the container sees a folder."""
+    if cluster.pvc:
+        there = PurePosixPath(cluster.pvc_path, path.lstrip("/"))
+        return f"name a folder of the claim {cluster.pvc}, which is mounted at {cluster.pvc_path}: {there}"
+    if cluster.executor != "kubeflow":
+        return f'add it to the cluster: mounts ["{path}:{path}"]'
+    top = "/" + path.lstrip("/").partition("/")[0]
+    return (
+        f'add the claim that has it to the cluster: pvc "CLAIM"; pvc_path "{top}". '
+        f'If all nodes share that folder: mounts ["{top}:{top}"]'
+    )
+
+
+def unkept(plan: Plan, cluster: Cluster) -> list[Diagnostic]:
+    """Refuse checkpoints in a pod's own file system."""
+    folder = plan.set.get("checkpoint.save", None if plan.policy.data == "mock" else "")
+    if cluster.executor != "kubeflow" or not isinstance(folder, str) or folder.startswith("/") or "://" in folder:
+        return []
+    said = f"checkpoint.save is {folder}" if folder else "checkpoint.save is not set"
+    text = f"{said}: pods would save into their own file systems, which no other pod sees and which go with the pod"
+    help = (_way_in("/checkpoints", cluster), "write it as `set checkpoint.save`; `none` there saves nothing")
+    return [error("launch.checkpoints", text, help=help)]
 
 
 def command(

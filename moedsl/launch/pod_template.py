@@ -66,6 +66,7 @@ def _template(launch: Launch, cluster: Cluster) -> Json:
         "containers": [{"name": JOB, **container}] if container else [],
         "nodeSelector": dict(cluster.node_selector),
         "serviceAccountName": cluster.service_account,
+        "terminationGracePeriodSeconds": int(_pod(launch).get("grace_period", 0)),
     }
     parts = {"metadata": metadata, "spec": spec}
     return {part: {name: value for name, value in fields.items() if value} for part, fields in parts.items()}
@@ -131,7 +132,7 @@ def _volumes(launch: Launch, cluster: Cluster) -> list[tuple[Json, Json]]:
         pairs.append((volume, {"name": "shared", "mountPath": cluster.pvc_path}))
     if folder := _pod(launch).get("device_folder"):
         pairs.append(({"name": "devices", "hostPath": {"path": folder}}, {"name": "devices", "mountPath": folder}))
-    if cluster.shm or "shm" in _pod(launch):
+    if cluster.shm or _pod(launch).get("shm") == "1":
         limit = {"sizeLimit": cluster.shm} if cluster.shm else {}
         volume = {"name": "shm", "emptyDir": {"medium": "Memory", **limit}}
         pairs.append((volume, {"name": "shm", "mountPath": "/dev/shm"}))

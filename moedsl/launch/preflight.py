@@ -43,11 +43,17 @@ def before(
     if cluster.executor == "local":
         said = _local(places.command(paths, cluster, written, checkpoints))
         return found + places.missing(said, paths, cluster, written)
-    found += places.unmounted([*paths, *imported, *(p for p in written if p not in paths)], cluster)
+    found += unmounted([j.plan for j in jobs], cluster)
     progress(f"asking cluster {cluster.name} for its nodes")
     if cluster.executor == "kubeflow":
         return found + kubernetes(jobs, cluster)
     return found + slurm(jobs, cluster, paths, written, checkpoints)
+
+
+def unmounted(plans: Sequence[Plan], cluster: Cluster) -> list[Diagnostic]:
+    """Report paths of runs that their container cannot see."""
+    paths = (p for plan in plans for p in (*head.paths(plan), *weights.folders(plan), *saved(plan)))
+    return places.unmounted([*dict.fromkeys(paths)], cluster)
 
 
 def absent(folders: Sequence[str], cluster: Cluster) -> list[str]:

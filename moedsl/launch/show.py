@@ -54,7 +54,8 @@ def _said(s: Setting) -> str:
 
 
 def sent(s: Sent) -> str:
-    """Write every file after a line with its name."""
+    """Write every file after a line with its name, and then a line for the further jobs of each chain."""
     below = f"{s.folder}/" if s.folder else ""
     head = [f"experiment {s.experiment}\n"] if s.experiment else []
-    return "\n".join([*head, *(f"==> {below}{name}\n{text}" for name, text in s.files.items())])
+    files = (f"==> {below}{name}\n{text}" for name, text in s.files.items())
+    return "\n".join([*head, *files, *(f"==> {line}\n" for line in s.more)])

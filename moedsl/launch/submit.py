@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ def chained(task: Task, chain: Chain | None) -> list[Task]:
     """Make the jobs of a task's chain, each of which starts when the one before it has ended, however it did."""
     if chain is None:
         return [task]
-    return sequential([evolve(task, name=f"{task.name}.{number}") for number in range(1, chain.jobs + 1)])
+    return sequential([evolve(task, name=name) for name in chain.names(task.name)])
 
 
 def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str], None]) -> Submitted:
@@ -74,6 +74,7 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
     store.use_home(home)
     try:
         tunnels = _open_tunnels(tasks)
+        _ask_for_an_answer(tasks)
     except _refusals() as problem:
         return Submitted("", why_not=_unreached(tasks, problem))
     with ExitStack() as stack:
@@ -105,8 +106,9 @@ def _refusals() -> tuple[type[BaseException], ...]:
     from invoke.exceptions import UnexpectedExit
     from kubernetes.client import ApiException
     from paramiko import SSHException
+    from urllib3.exceptions import HTTPError
 
-    return UnexpectedExit, SSHException, ApiException, RuntimeError, OSError, SystemExit
+    return UnexpectedExit, SSHException, ApiException, HTTPError, RuntimeError, OSError, SystemExit
 
 
 @contextmanager
@@ -147,6 +149,15 @@ def _open_tunnels(tasks: Sequence[Task]) -> dict[str, Any]:
             connections.connect(tunnel)
             tunnels[tunnel.key] = tunnel
     return tunnels
+
+
+def _ask_for_an_answer(tasks: Sequence[Task]) -> None:
+    """Ask the API server of the kubeconfig, if jobs are posted to one; an answer that refuses is an answer too."""
+    from kubernetes import client
+
+    if any(isinstance(task.executor, store.nemo_run().KubeflowExecutor) for task in tasks):
+        with suppress(client.ApiException):
+            client.VersionApi().get_code()
 
 
 def _elsewhere(tunnels: Mapping[str, Any]) -> bool:
@@ -230,6 +241,9 @@ def _uncancelled(id: str, problem: BaseException) -> Diagnostic:
 
 def _unreached(tasks: Sequence[Task], problem: BaseException) -> Diagnostic:
     """Report why no connection was opened."""
+    if isinstance(tasks[0].executor, store.nemo_run().KubeflowExecutor):
+        text = f"not submitted: the API server cannot be reached: {getattr(problem, 'reason', problem)}"
+        return error("launch.refused", text, help="try `kubectl get nodes`")
     tunnel = tasks[0].executor.tunnel
     text = f"not submitted: no connection to {tunnel.host}: {connections.why_not(problem)}"
     return error("launch.refused", text, help=connections.try_it(tunnel.user, tunnel.host))

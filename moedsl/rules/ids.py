@@ -26,6 +26,9 @@ class RuleId(StrEnum):
     LAUNCH_WHOLE_NODES = "std.launch.whole_nodes"
     LAUNCH_ENOUGH_NODES = "std.launch.enough_nodes"
     CHECKPOINTS_OUTLIVE = "std.checkpoints.checkpoints_outlive"
+    PODS_THAT_FAIL = "std.pods_that_fail.none_expected"
+    EXPERTS_BY_RDMA = "std.experts_between_nodes.reached_by_rdma"
+    EXPERTS_ON_EFA = "std.experts_between_nodes.hybridep_has_verbs"
     SEGMENT_HYBRIDEP = "std.segment.hybridep_holds"
     SEGMENT_EXPERT_GROUPS = "std.segment.expert_groups_hold"
 

@@ -196,6 +196,32 @@ def test_the_script_that_is_kept_submits_the_chain(home: Path, tmp_path: Path, m
     assert sent[0].replace("_0/", "_1/") == sent[1]
 
 
+def test_a_dry_run_of_a_chain_is_its_first_job(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each job reads its number from its name; `sbatch` gets the bytes that the dry run of both launchers prints."""
+    (tmp_path / "sbatch").write_text(COUNTS)
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("TAKEN", str(tmp_path))
+    run = str(tmp_path / "run.moe")
+    (tmp_path / "run.moe").write_text(CHAIN.format(home=home, limit=200))
+    assert main(["compile", run, "--emit", "launch", "-o", str(tmp_path / "out")]) == 0
+    capsys.readouterr()
+    assert main(["run", run, "--cluster", "--dryrun"]) == 0
+    here = capsys.readouterr().out.partition("==> ")[2]
+    there = forks.run(str(tmp_path / "out" / "launch.py"), "--dryrun").stdout.partition("==> ")[2]
+    assert here == there
+    sbatch, _, line = here.split("==> ")
+    assert main(["run", run, "--cluster", "--no-preflight", "--detach"]) == 0
+    jobs = [line.split() for line in (tmp_path / "jobs").read_text().splitlines()]
+    names = [Path(words[-1]).name.removesuffix("_sbatch.sh") for words in jobs]
+    assert (tmp_path / "texts").read_text().startswith(sbatch.partition("\n")[2].rstrip("\n"))
+    assert f"#SBATCH --job-name=moedsl.{names[0]}\n" in sbatch and names[0].endswith(".1")
+    assert line.startswith(f"{names[1]} to {names[-1]}: ") and "--dependency=afterany:" in line
+    assert "--dependency=afterany:1" in jobs[1]
+
+
 @pytest.mark.parametrize("trainer", rotation.some("kept script of Kubernetes", ["2.1", "none"], 1))
 def test_the_script_that_is_kept_posts_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], trainer: str
@@ -230,6 +256,22 @@ contexts: [{name: c, context: {cluster: c, user: u}}]
 clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
 users: [{name: u, user: {}}]
 """
+
+
+@pytest.mark.parametrize("trainer", ["2.1", "none"])
+def test_an_api_server_that_cannot_be_reached_is_said(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], trainer: str
+) -> None:
+    """Without the preflight too, and before anything is written."""
+    from kubernetes.config import kube_config
+
+    lab = f"cluster lab {{ executor kubeflow; hardware h100; container img; trainer {trainer} }}"
+    (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+    assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--no-preflight", "--detach"]) == 1
+    assert "error[launch.refused]: not submitted: the API server cannot be reached" in capsys.readouterr().err
+    assert not (home / "experiments").exists()
 
 
 def test_an_edited_recipe_is_what_the_kept_script_submits(home: Path, tmp_path: Path) -> None:

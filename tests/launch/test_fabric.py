@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from moedsl.launch.derive import derive
 from moedsl.launch.script import Payload, script
 from moedsl.rules.rule import Rule
-from tests.launch.launches import STEP, cluster, launch, plan, slurm
+from tests.launch.launches import STEP, cluster, ids, launch, library, plan, slurm
 from tests.launch.test_rules import KNOWN
 
 BLOCKS = ("std.fabric.", "std.verbs.", "std.efa.", "std.gib.", "std.tcpxo.")
@@ -42,6 +43,19 @@ def of_fabric(hardware: str, facts: str) -> dict[str, str]:
 def test_a_job_gets_what_nvidias_launcher_sets(hardware: str, facts: str, expected: dict[str, str]) -> None:
     """Bare Slurm, EKS and GKE; Kubernetes jobs get no variable of Slurm's (executors.py, csp_plugins.py)."""
     assert of_fabric(hardware, facts) == expected
+
+
+@pytest.mark.parametrize("fabric", ["infiniband", "roce", "efa", "gib", "tcpx", "tcpxo"])
+@pytest.mark.parametrize("dispatcher", ["alltoall", "deepep", "hybridep"])
+def test_a_flex_dispatcher_between_nodes_needs_rdma(fabric: str, dispatcher: str) -> None:
+    """NCCL's plugins reach what NCCL sends; within a node nothing does."""
+    known = {("tcpx", "deepep"), ("tcpx", "hybridep"), ("tcpxo", "deepep"), ("tcpxo", "hybridep"), ("efa", "hybridep")}
+    made = {ep: plan("h100", 16, {"ep": ep}, dispatcher=dispatcher) for ep in (8, 16)}
+    on = slurm("h100", f"container image; fabric {fabric}")
+    assert ids(made[8], on) == []
+    found = derive(made[16], on, library())[1]
+    assert [d.severity for d in found] == (["warning"] if (fabric, dispatcher) in known else [])
+    assert all("pin dispatcher=alltoall" in help for d in found for help in d.help)
 
 
 def test_a_stated_variable_wins_and_says_what_it_replaces() -> None:

@@ -15,9 +15,13 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from moedsl.checker.clusters.facts import Cluster
+from moedsl.compiler import compile_source
+from moedsl.diagnostics.source import Source
 from moedsl.launch import kubeflow
+from moedsl.launch.derive import derive
 from moedsl.launch.script import Payload
 from tests.helpers.paths import ROOT
+from tests.helpers.plans import changed
 from tests.launch.launches import cluster, ids, launch, plan
 
 PODS = 'executor kubeflow; hardware {}; container "nvcr.io/nvidia/nemo:26.06"'
@@ -156,12 +160,46 @@ def test_a_jobset_has_a_pod_for_each_node_and_says_where_they_meet() -> None:
     assert container["command"] == trainjob["spec"]["trainer"]["command"]
 
 
+def test_a_pod_that_saves_at_a_signal_has_the_time() -> None:
+    """torchrun kills its ranks and the kubelet the pod after the same seconds; both take 30 by default."""
+    on = cluster(f"{FACTS['none']}; trainer none")
+    given = changed(plan("h100", 16, {"ep": 8}), set={"train.exit_signal_handler": True})
+    body = kubeflow.manifest(launch(given, on), on, Payload({"recipe.py": "pass\n"}))
+    assert all(wrong(body, release) == [] for release in RELEASES["none"])
+    pod = pod_of(body)["spec"]
+    assert pod["terminationGracePeriodSeconds"] == 62
+    assert "export PET_SHUTDOWN_TIMEOUT=62" in pod["containers"][0]["command"][2]
+    assert "terminationGracePeriodSeconds" not in pod_of(made(f"{FACTS['none']}; trainer none")[0])["spec"]
+
+
+@pytest.mark.parametrize("trainer", RELEASES)
+@pytest.mark.parametrize("facts", FACTS)
+def test_shared_memory_is_the_nodes(facts: str, trainer: str) -> None:
+    """A container's own /dev/shm has 64 MiB."""
+    body, on = made(f"{FACTS[facts]}; trainer {trainer}")
+    spec = pod_of(body)["spec"]
+    (name,) = (m["name"] for m in spec["containers"][0]["volumeMounts"] if m["mountPath"] == "/dev/shm")
+    (volume,) = (v for v in spec["volumes"] if v["name"] == name)
+    assert volume["emptyDir"] == {"medium": "Memory", **({"sizeLimit": on.shm} if on.shm else {})}
+
+
+def test_a_rule_of_the_run_leaves_shared_memory_to_the_runtime() -> None:
+    text = """rules ours of launch { derive pod.shm = false because "the runtime mounts it" cite ours "page 1" }
+    qwen3_30b_a3b; h100 x 16; seq 4k"""
+    own = compile_source(Source("run.moe", text), stop_after="check").library
+    on = cluster(FACTS["eks"])
+    job, _ = derive(plan("h100", 16, {"ep": 8}), on, own)
+    assert job is not None
+    spec = pod_of(kubeflow.manifest(job, on, Payload({"recipe.py": "pass\n"})))["spec"]
+    assert [v["name"] for v in spec["volumes"]] == ["devices"]
+
+
 def test_efa_gets_its_devices_and_the_cluster_may_state_their_number() -> None:
     body, _ = made(f"{FACTS['eks']}; trainer 2.2")
     spec = pod_of(body)["spec"]
     assert body["spec"]["trainer"]["resourcesPerNode"]["requests"]["vpc.amazonaws.com/efa"] == "32"
     assert spec["containers"][0]["securityContext"] == {"privileged": True}
-    assert spec["volumes"] == [{"name": "devices", "hostPath": {"path": "/dev/infiniband"}}]
+    assert {"name": "devices", "hostPath": {"path": "/dev/infiniband"}} in spec["volumes"]
     fewer, _ = made(f'{FACTS["eks"]}; trainer 2.2; resources ["vpc.amazonaws.com/efa=16"]')
     assert fewer["spec"]["trainer"]["resourcesPerNode"]["requests"]["vpc.amazonaws.com/efa"] == "16"
 

@@ -194,7 +194,48 @@ def test_without_a_container_a_path_is_the_nodes() -> None:
 
 def test_a_claim_holds_its_paths() -> None:
     cluster = Cluster("k", "kubeflow", container="image", pvc="shared", pvc_path="/workspace")
-    assert ids(places.unmounted(["/workspace/data", "/elsewhere"], cluster)) == ["preflight.path"]
+    (found,) = places.unmounted(["/workspace/data", "/elsewhere"], cluster)
+    assert found.id == "preflight.path" and found.message.endswith("its container mounts /workspace")
+    assert found.help == ("name a folder of the claim shared, which is mounted at /workspace: /workspace/elsewhere",)
+
+
+CLAIM = """qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; pin tp=1 pp=1 ep=8 cp=1 etp=1; data "/data/corpus"
+cluster k {{ executor kubeflow; hardware h100; container img; pvc shared; pvc_path "/data" }}
+{}
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "id"),
+    [
+        ("", "launch.checkpoints"),
+        ('set checkpoint.save = "runs/a"', "launch.checkpoints"),
+        ('set checkpoint.save = "/ckpt/a"', "preflight.path"),
+        ('set checkpoint.save = "/data/a"', None),
+        ('set checkpoint.save = "msc://bucket/a"', None),
+        ("set checkpoint.save = none", None),
+    ],
+)
+def test_checkpoints_of_pods_outlive_them(
+    said: str, id: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dry run says so too; a kept launcher may have its folder from elsewhere, so its path is a warning."""
+    file = tmp_path / "run.moe"
+    file.write_text(CLAIM.format(said))
+    assert main(["run", str(file), "--cluster", "--dryrun"]) == int(id is not None)
+    found = capsys.readouterr().err
+    code = main(["compile", str(file), "--emit", "launch", "-o", str(tmp_path / "out")])
+    kept = capsys.readouterr().err
+    assert [line.partition(":")[0] for line in found.splitlines() if "[" in line] == ([f"error[{id}]"] if id else [])
+    assert code == int(id == "launch.checkpoints")
+    assert (f"warning[{id}]" in kept) == (id == "preflight.path")
+    assert "/data/" in found if id else "error" not in kept
+
+
+def test_mock_data_leaves_no_checkpoints_in_a_pod(tmp_path: Path) -> None:
+    file = tmp_path / "run.moe"
+    file.write_text(CLAIM.format("").replace('; data "/data/corpus"', ""))
+    assert main(["run", str(file), "--cluster", "--dryrun"]) == 0
 
 
 def test_an_indexed_dataset_is_its_prefix(tmp_path: Path) -> None:

@@ -219,8 +219,8 @@ def test_nothing_in_a_run_file_runs_here(
     hit = "$(touch HIT)`touch HIT`'; touch HIT; '"
     (tmp_path / "run.moe").write_text(f"""
       qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; pin tp=1 pp=1 ep=8 cp=1 etp=1
-      data "{hit}"
-      set checkpoint.save = "{hit}"
+      data "/data/{hit}"
+      set checkpoint.save = "/data/{hit}"
       cluster lab {{
         executor slurm; hardware h100; job_dir "{tmp_path}/runs"
         container "{hit}"; mounts ["{hit}:/data"]; env {{ A "{hit}" }}
@@ -250,7 +250,7 @@ def test_a_reserved_path_is_refused_without_a_container(tmp_path: Path, capsys: 
     """NeMo-Run would put another path in the place of /nemo_run in the recipe."""
     run = 'qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; pin tp=1 pp=1 ep=8 cp=1 etp=1; data "/nemo_run/data"\n'
     lab = 'cluster lab {{ executor slurm; hardware h100; job_dir "{0}"{1} }}'
-    for more, code in (("", 1), ("; container img", 0)):
+    for more, code in (("", 1), ('; container img; mounts ["/lustre:/nemo_run"]', 0)):
         (tmp_path / "run.moe").write_text(run + lab.format(tmp_path, more))
         assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--dryrun"]) == code
     assert "launch.reserved_path" in capsys.readouterr().err

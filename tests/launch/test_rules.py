@@ -18,6 +18,7 @@ from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.launch.derive import derive
 from moedsl.planner.model.plan import Plan
+from moedsl.planner.model.saving import Checkpoints, Shares
 from moedsl.rules.rule import Rule
 from tests.helpers.plans import changed
 from tests.launch.launches import cluster, launch, library, plan, slurm
@@ -48,6 +49,11 @@ def job(gpus: int = 16, facts: str = "", ep: int = 8, on: str = "h100", field: s
     return changed(plan(on, gpus, {"ep": ep}), set={field: True} if field else {}), slurm(on, facts)
 
 
+def spread(name: str, dispatcher: str, ep: int = 16) -> Job:
+    """A job of 16 H100s on that fabric, whose expert groups are on two nodes."""
+    return plan("h100", 16, {"ep": ep}, dispatcher=dispatcher), slurm("h100", f"container image; fabric {name}")
+
+
 def elsewhere(hardware: str) -> Job:
     """An H100 job on a Slurm cluster of that hardware."""
     return job()[0], slurm(hardware)
@@ -56,6 +62,12 @@ def elsewhere(hardware: str) -> Job:
 def pods(on: str, facts: str, **policy: Any) -> Job:
     """A job of 16 GPUs on a Kubernetes cluster with those facts."""
     return plan(on, 16, {"ep": 8}, **policy), cluster(f"executor kubeflow; hardware {on}; container image; {facts}")
+
+
+def told(facts: str) -> Job:
+    """A job on a Kubernetes cluster with those facts that saves when a signal tells it to end."""
+    given, on = pods("h100", facts)
+    return changed(given, set={"train.exit_signal_handler": True}), on
 
 
 def fabric(name: str, facts: str = "", on: str = "h100", **policy: Any) -> Job:
@@ -108,6 +120,18 @@ def chain(time: str = "", without: str = "", chain: str = "on") -> Job:
     given, on = job(facts=f"chain {chain}; {time}")
     fields = {"train.train_iters": 5000, "checkpoint.save": "/shared/run", "train.exit_signal_handler": True}
     return changed(given, set={n: v for n, v in fields.items() if n != without}), on
+
+
+def hourly(steps: int) -> Job:
+    """A job of steps of one second on a Kubernetes cluster, with a failure every hour."""
+    given, on = pods("h100", "")
+    shares = Shares(trains=1.0, saves=0.0, repeats=0.0, returns=0.0)
+    saves = Checkpoints(
+        saved=True, size_gb=1.0, bytes_per_parameter=14.0, async_save=True, blocked_s=0.0, write_s=1.0, load_s=1.0,
+        interval_steps=60, interval_s=60.0, best_interval_s=60.0, because="", kept=None, kept_gb=None,
+        failure_every_s=3600.0, return_s=0.0, goodput=shares,
+    )  # fmt: skip
+    return changed(given, set={"train.train_iters": steps}).replace(checkpoints=saves), on
 
 
 def under_ft(facts: str = "") -> Job:
@@ -185,6 +209,8 @@ CASES: dict[str, Judged | Derived] = {
     "std.tcpxo_pods.NCCL_FASTRAK_CTRL_DEV": Derived(PODS_TCPXO, "eth0", TCPXO),
     "std.tcpxo_pods.NCCL_FASTRAK_IFNAME": Derived(PODS_TCPXO, "eth1,eth2,eth3,eth4,eth5,eth6,eth7,eth8", TCPXO),
     "std.tcpxo_pods.NCCL_SOCKET_IFNAME": Derived(PODS_TCPXO, "eth0", TCPXO),
+    "std.experts_between_nodes.reached_by_rdma": Judged(spread("tcpxo", "alltoall"), spread("tcpxo", "hybridep")),
+    "std.experts_between_nodes.hybridep_has_verbs": Judged(spread("efa", "deepep"), spread("efa", "hybridep")),
     "std.gke.pod.mounts/1": Derived(
         PODS_GIB, "/home/kubernetes/bin/nvidia:/usr/local/nvidia,/home/kubernetes/bin/gib:/usr/local/gib", PODS_TCPX
     ),
@@ -195,7 +221,6 @@ CASES: dict[str, Judged | Derived] = {
     ),
     "std.gke.pod.mounts/3": Derived(PODS_TCPX, "/home/kubernetes/bin/nvidia/lib64:/usr/local/nvidia/lib64", PODS_EFA),
     "std.gke.LD_LIBRARY_PATH": Derived(PODS_GIB, "/usr/local/nvidia/lib64", PODS_EFA),
-    "std.gke.pod.shm": Derived(PODS_GIB, True, pods("h200", 'fabric gib; shm "64Gi"')),
     "std.gke.networks_are_named": Judged(PODS_TCPX, pods("h100", "trainer none; fabric tcpx")),
     "std.daemon.daemon_has_a_field": Judged(PODS_TCPX, pods("h100", 'interfaces ["eth1=vpc1"]; fabric tcpx')),
     "std.tcpx_daemon.pod.daemon": Derived(PODS_TCPX, "tcpx-daemon", PODS_GIB),
@@ -266,6 +291,7 @@ CASES: dict[str, Judged | Derived] = {
     "std.chain.time_to_train": Judged(chain(), chain('time "00:16:00"')),
     "std.chain.jobs": Derived(chain('time "00:20:00"'), 22, job(field="train.exit_signal_handler")),
     "std.one_job.within_its_limit": Judged(chain(chain="off"), chain('time "01:00:00"', chain="off")),
+    "std.pods_that_fail.none_expected": Judged(hourly(3000), hourly(5000)),
     "std.inprocess_restart.started_by_srun": Judged(RESTARTS, restarts("launcher torchrun")),
     "std.inprocess_restart.no_user_buffers": Judged(RESTARTS, restarts(field="ddp.nccl_ub")),
     "std.inprocess_restart.srun.kill_on_bad_exit": Derived(RESTARTS, "0", H100),
@@ -275,6 +301,7 @@ CASES: dict[str, Judged | Derived] = {
     "std.inprocess_restart.NCCL_NVLS_ENABLE": Derived(RESTARTS, 0, H100),
     "std.pods.pod.efa_devices": Derived(PODS_EFA, 32, pods("h100", "fabric gib")),
     "std.pods.pod.device_folder": Derived(PODS_EFA, "/dev/infiniband", pods("h100", "fabric gib")),
+    "std.pods.pod.shm": Derived(PODS_EFA, True, pods("h100", 'fabric efa; shm "64Gi"')),
     "std.pods.pod.privileged": Derived(pods("h100", "trainer 2.2; privileged on"), True, pods("h100", "fabric gib")),
     "std.pods.privileged_has_a_field": Judged(PODS_EFA, pods("h100", "privileged on")),
     "std.pods.queue_for_priority": Judged(pods("h100", "priority high; queue moe"), pods("h100", "priority high")),
@@ -304,6 +331,8 @@ CASES: dict[str, Judged | Derived] = {
     "std.torchrun.PET_SHUTDOWN_TIMEOUT": Derived(
         job(facts="launcher torchrun", field="train.exit_signal_handler"), 62, HANDLER
     ),
+    "std.grace_period.pod.grace_period": Derived(told("trainer none"), 62, told("trainer 2.2")),
+    "std.grace_period.has_a_field": Judged(told("trainer none"), told("trainer 2.2")),
     "std.process.NCCL_NVLS_ENABLE": Derived(USER_BUFFERS, 1, H100),
     "std.process.NCCL_CTA_POLICY": Derived(USER_BUFFERS, 1, H100),
     "std.process.PYTORCH_CUDA_ALLOC_CONF": Derived(USER_BUFFERS, "", H100),

@@ -113,7 +113,11 @@ def test_fsdp_does_not_load_them(file: Path, capsys: pytest.CaptureFixture[str])
 
 def test_kubernetes_orders_no_jobs(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(
-        RUN.replace('slurm; hardware h100; job_dir "/r"', 'kubeflow; hardware h100; container "c"') + WEIGHTS
+        RUN.replace(
+            'slurm; hardware h100; job_dir "/r"', 'kubeflow; hardware h100; container "c"; pvc all; pvc_path "/"'
+        )
+        + WEIGHTS
+        + 'set checkpoint.save = "/shared/run"\n'
     )
     sent = dryrun(["run", str(file)], capsys)
     assert [*sent["files"]] == ["trainjob.yaml"]

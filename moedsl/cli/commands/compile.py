@@ -7,6 +7,8 @@ from argparse import Namespace
 from pathlib import Path
 from shlex import quote
 
+from attrs import evolve
+
 from moedsl.cli import talk
 from moedsl.cli.printing import prints_notes, show
 from moedsl.cli.talk import compiled
@@ -46,7 +48,7 @@ def _launches(a: Namespace, result: Result) -> tuple[dict[str, dict[str, str]], 
     if a.emit != "launch":
         return {}, []
     from moedsl.checker.clusters import known
-    from moedsl.launch import emit
+    from moedsl.launch import emit, preflight
     from moedsl.launch.derive import derive
 
     cluster, diagnostics = known.choose(result.library, a.cluster or "")
@@ -54,6 +56,7 @@ def _launches(a: Namespace, result: Result) -> tuple[dict[str, dict[str, str]], 
         return {}, diagnostics
     derived = [(p, *derive(p, cluster, result.library)) for p in result.plans]
     diagnostics += [d for _, _, more in derived for d in more if d not in diagnostics]
+    diagnostics += [evolve(d, severity="warning") for d in preflight.unmounted(result.plans, cluster)]
     return {p.name: emit.files(made, cluster, p) for p, made, _ in derived if made is not None}, diagnostics
 
 

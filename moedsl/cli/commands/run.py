@@ -85,7 +85,7 @@ def _run(
         found = [*found, *refusals(cluster, made, a.dryrun), *_unordered(cluster, made, a.sequential)]
     if cluster is not None and not any(d.is_error for d in found):
         before, more = _before(a, cluster, made)
-        found = [*found, *more, *([] if a.dryrun else _preflight(a, result, cluster, made))]
+        found = [*found, *more, *_preflight(a, result, cluster, made)]
     talk.say(found, result.library.sources)
     if cluster is None or any(d.is_error for d in found):
         return 1
@@ -121,11 +121,13 @@ def _headed(job: Job, cluster: Cluster) -> Job:
 
 
 def _preflight(a: Namespace, result: Result, cluster: Cluster, jobs: Sequence[Job]) -> list[Diagnostic]:
-    """Run the checks before a submission."""
+    """Run the checks before a submission; a dry run asks neither Bridge nor the cluster."""
     from moedsl.launch import preflight
 
     if a.no_preflight:
-        return [preflight.SKIPPED]
+        return [] if a.dryrun else [preflight.SKIPPED]
+    if a.dryrun:
+        return preflight.unmounted([j.plan for j in jobs], cluster)
     checked = [preflight.Checked(j.plan, j.launch) for j in jobs]
     return preflight.before(checked, cluster, result.source, result.library, _say)
 
