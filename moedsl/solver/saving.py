@@ -99,10 +99,10 @@ def _validates(p: Program, env: Mapping[str, Any]) -> float:
     every = p.sets.get(validation.INTERVAL, validation.interval(p.task))
     if not batches or not every:
         return 0.0
-    micro, dp, pp, vpp = (int(env[n]) for n in ("micro_batch", "dp", "pp", "vpp"))
-    usual = validation.smallest_batch(micro, dp, pp, vpp) if p.samples else env["global_batch"]
-    filling = (pp - 1) / vpp  # microbatches that pass while the pipeline fills and empties
-    passes = (p.sets.get(validation.BATCH) or usual) / (micro * dp) + filling
+    smallest = validation.smallest_batch(env["micro_batch"], env["dp"], env["pp"], env["vpp"])
+    batch = p.sets.get(validation.BATCH) or (smallest if p.samples else env["global_batch"])
+    filling = (env["pp"] - 1) / env["vpp"]  # microbatches that pass while the pipeline fills and empties
+    passes = batch / (env["micro_batch"] * env["dp"]) + filling
     forward = FORWARD_FROZEN if p.adapter else FORWARD
     return forward * batches / every * passes / (env["num_microbatches"] + filling)
 

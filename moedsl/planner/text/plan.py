@@ -226,10 +226,10 @@ def _interval(i: Interval) -> str:
 def goodput(c: Checkpoints) -> str:
     """Write the share of time that trains, in one line."""
     every = f"every {counted(c.interval_steps, 'step', ',d')}"
+    if not c.saved:
+        return f"nothing is saved; {c.goodput.trains:.1%} with {size(c.size_gb)} {every}"
     validates = f"validation takes {c.goodput.validates:.1%}, " if c.goodput.validates else ""
     fails = f"failures every {duration(c.failure_every_s)}"
-    if not c.saved:
-        return f"nothing is saved; {c.goodput.trains:.1%} with {size(c.size_gb)} {every}, {validates}{fails}"
     return f"{c.goodput.trains:.1%}: {validates}{size(c.size_gb)} saved {every}, {fails}"
 
 
