@@ -58,6 +58,7 @@ _MODELS = {
     "qwen3_235b_a22b": ("Qwen/Qwen3-235B-A22B", "qwen3_moe"),
     "deepseek_v3": ("deepseek-ai/DeepSeek-V3", "deepseek_v3"),
     "moonlight_16b": ("moonshotai/Moonlight-16B-A3B", "deepseek_v3"),
+    "glm45_air_106b": ("zai-org/GLM-4.5-Air", "glm4_moe"),
     "kimi_k2": ("moonshotai/Kimi-K2-Instruct", "kimi_k2"),
     "step35_196b_a11b": ("stepfun-ai/Step-3.5-Flash", "step3p5"),
     "mimo_v2_flash": ("XiaomiMiMo/MiMo-V2-Flash", "mimo_v2_flash"),
