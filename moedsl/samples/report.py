@@ -15,7 +15,7 @@ from moedsl.syntax.printer import quote
 _SHARES = (0.5, 0.9, 0.99)
 _SEQUENCES = tuple(1 << n for n in range(11, 18))
 _BAR = 40
-_SEQ, _BATCH = 4096, 32
+SEQ, BATCH = 4096, 32
 """The defaults of a run that fine-tunes on few GPUs (stdlib/rules/batch.moe)."""
 _COLUMNS = (
     "in one: the samples of a packed sequence",
@@ -40,7 +40,7 @@ def report(m: Measured, folder: str, tokenizer: str | None) -> dict[str, Any]:
         "histogram": _histogram(m.counts),
         "sequences": [_sequence(lengths, m, seq) for seq in _useful(m.counts)],
         "lengths": lengths,
-        "batch": _batch(_sequence(lengths, m, _SEQ)["sequences"]),
+        "batch": _batch(_sequence(lengths, m, SEQ)["sequences"]),
         "statement": f"data {quote(folder)} lengths=[{', '.join(map(str, lengths))}]",
     }
 
@@ -82,19 +82,19 @@ def text(r: dict[str, Any], name: str) -> str:
             "",
             "For the run file:",
             r["statement"],
-            *(
-                [f"batch {r['batch']}   # the samples do not fill the default batch at {tokens(_SEQ)}"]
-                if r["batch"]
-                else []
-            ),
+            *([_statement(r["batch"])] if r["batch"] else []),
             *(['set dataset.preprocessing = "chat"'] if chat else []),
         ]
     )
 
 
+def _statement(batch: int) -> str:
+    return f"batch {batch}   # the samples do not fill the default batch at {tokens(SEQ)}"
+
+
 def _batch(sequences: int) -> int | None:
     """The largest batch that any common number of GPUs divides, of samples that do not fill the default batch."""
-    return 1 << sequences.bit_length() - 1 if sequences < _BATCH else None
+    return 1 << sequences.bit_length() - 1 if sequences < BATCH else None
 
 
 def _percentile(counts: Counter[int], share: float) -> int:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from moedsl.cli.main import main
+from moedsl.samples import report as reporting
 from moedsl.schema.symbols import TASKS
 from tests.cli.test_terminal import Terminal
+from tests.helpers.programs import plan_of
 
 GIVEN = ["--model", "qwen3_30b_a3b", "--machines", "h100 x 16"]
 
@@ -19,6 +21,16 @@ GIVEN = ["--model", "qwen3_30b_a3b", "--machines", "h100 x 16"]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_batch_that_it_names_is_the_default(task: str) -> None:
+    """That of the rules, which `moedsl data stats` compares samples with too."""
+    assert main(["init", *GIVEN, "--task", task]) == 0
+    text = Path("run.moe").read_text(encoding="utf-8")
+    batch = plan_of(text).batch
+    assert f"\n# batch {batch.global_batch}  " in text
+    assert task == "pretrain" or (batch.seq, batch.global_batch) == (reporting.SEQ, reporting.BATCH)
 
 
 @pytest.mark.parametrize("task", TASKS)
