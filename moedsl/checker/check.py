@@ -268,7 +268,9 @@ class _Reader:
         table = self.library.models if kind == "model" else self.library.hardware
         if name.id not in table:
             id = "check.unknown_model" if kind == "model" else "check.unknown_hardware"
-            near = suggest(name.id, list(table)) or ("`moedsl models` lists them",)
+            near = suggest(name.id, list(table)) or (
+                "`moedsl models` lists them; `moedsl models add config.json` declares another one",
+            )
             help = near if kind == "model" else hardware_like(name.id, self.library)
             return self._error(id, f"no {kind} is called `{name.id}`", name.span, help)
         made, more = self.library.model(name.id) if kind == "model" else self.library.gpu(name.id)

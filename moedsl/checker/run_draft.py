@@ -135,7 +135,10 @@ class Gather:
             help = hardware_like(s.name.id, self.library)
         else:
             text = f"no model, hardware or profile is called `{s.name.id}`"
-            help = self._meant(s.name.id) or ("`moedsl models` and `moedsl hardware` list the known names",)
+            help = self._meant(s.name.id) or (
+                "`moedsl models` and `moedsl hardware` list the known names; "
+                "`moedsl models add config.json` declares another model",
+            )
         self.diagnostics.append(error("check.unknown_name", text, s.name.span, help=help))
         return None
 

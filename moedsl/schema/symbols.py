@@ -39,6 +39,7 @@ _QUANTISED = "Bridge trains adapters on weights in BF16 or FP8, not in 4 bits: w
 _RECOMPUTED = "the search chooses what is recomputed; for whole layers write `pin recompute=full`"
 _SHARDED = "remove it: the optimizer is always sharded; `pin sharding=fsdp` shards weights and gradients too"
 _SEQUENCE = "remove it: sequence parallelism follows from `tp`"
+_LENGTH = "write how long it trains as `for 2T tokens` or `for 14 days`"
 _EPOCHS = "state the tokens of the run: `for 100B tokens`"
 _ACCUMULATED = "state the sequences of a step, as in `batch 256`: how many microbatches accumulate follows"
 _SPEED = "limit the seconds of a step, as in `require step_time < 10`; `moedsl plan` shows the tokens per second"
@@ -52,6 +53,7 @@ ABSENT_HERE: dict[str, str] = {
     ),
     **dict.fromkeys(("distributed_optimizer", "use_distributed_optimizer", "distributed"), _SHARDED),
     **dict.fromkeys(("sequence_parallel", "sequence_parallelism", "sp"), _SEQUENCE),
+    **dict.fromkeys(("tokens", "train_tokens", "total_tokens", "num_tokens", "days", "hours"), _LENGTH),
     **dict.fromkeys(("epoch", "epochs", "num_epochs", "num_train_epochs"), _EPOCHS),
     **dict.fromkeys(
         ("gradient_accumulation", "gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches"), _ACCUMULATED
