@@ -3,15 +3,13 @@
 `--cores=N` pins it to the first N of the 16 cores that NVIDIA's launcher gives a rank, if the GPU's NUMA node has them.
 Jobs whose ranks are bound include this file unchanged; it needs no package, and nothing newer than Python 3.8. CUDA
 names the PCI address of the local rank's GPU, and the kernel the NUMA node of that address. A rank that cannot be
-bound starts unbound and says why: no binding is worth a rank.
+bound starts unbound and says why: no binding is worth a rank. What only some nodes need is imported there: all ranks
+read their modules from one file system at once.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
-import shutil
-import subprocess
 import sys
 
 SYS = "/sys"
@@ -40,6 +38,8 @@ def read(path: str) -> str:
 
 def address(number: int) -> str:
     """The PCI address of a GPU by CUDA's number, which follows CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER."""
+    import ctypes
+
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as problem:
@@ -83,6 +83,9 @@ def binding(local_rank: int, count: int) -> list[str]:
     """The command that binds a rank, tried out; empty on a machine with one NUMA node."""
     if domains() == "0":
         return []
+    import shutil
+    import subprocess
+
     if shutil.which("numactl") is None:
         raise Unbound("numactl is not installed here")
     number = node(local_rank)
