@@ -23,9 +23,9 @@ ID = "solve.isolation"
 def conflict(p: Program, arms: Sequence[Arm]) -> list[Diagnostic]:
     """Make one error for each variant without a layout of its own, else one for the smallest set that has none."""
     own = [(arm, search([arm], keep=1).rows) for arm in arms]
-    alone = [_alone(p, arm) for arm, rows in own if not rows]
+    alone = [arm for arm, rows in own if not rows]
     if alone:
-        return alone
+        return [_alone(p, arm, alone) for arm in alone]
     best = {arm.variant.label: rows[0] for arm, rows in own}
     for pair in combinations(arms, 2):
         if not search(pair, keep=1).rows:
@@ -33,10 +33,11 @@ def conflict(p: Program, arms: Sequence[Arm]) -> list[Diagnostic]:
     return [_apart(p, arms, best)]
 
 
-def _alone(p: Program, arm: Arm) -> Diagnostic:
-    """Explain the conflict in one variant as for a run of its own."""
+def _alone(p: Program, arm: Arm, others: Sequence[Arm]) -> Diagnostic:
+    """Explain the conflict in one of the variants without a layout, as for a run of its own."""
     found = diagnostic(analyse(arm.chosen))
-    help = (*_drop(p, arm), *(h for h in found.help if not _of_the_pins(h, arm)))
+    other = f"write another value in place of `{arm.variant.label}`, or drop the isolation"
+    help = (*(_drop(p, others) or (other,)), *(h for h in found.help if not _of_the_pins(h, arm)))
     return evolve(found, message=f"{_named(p, arm)}: {found.message}", help=help)
 
 
@@ -54,7 +55,7 @@ def _apart(p: Program, arms: Sequence[Arm], best: dict[str, Row]) -> Diagnostic:
     labels = [Label(p.isolate.span, "one layout for all of these")] if p.isolate else []
     labels += [Label(r.span, "required here") for r in dict.fromkeys(rule for *_, rule in said)]
     help = tuple(_reason(a, b, best[a.variant.label], rule) for a, b, rule in said)
-    drop = tuple(line for arm in arms[1:] for line in _drop(p, arm))
+    drop = tuple(line for arm in arms[1:] for line in _drop(p, [arm]))
     because = "an isolation changes one thing: every variant must be legal and fit with all else the same"
     return error(ID, text, *labels, help=(*help, *drop), because=because)
 
@@ -66,11 +67,13 @@ def _reason(a: Arm, b: Arm, row: Row, rule: Rule) -> str:
     )
 
 
-def _drop(p: Program, arm: Arm) -> tuple[str, ...]:
-    """Write the statement without a variant, if two or more remain."""
+def _drop(p: Program, arms: Sequence[Arm]) -> tuple[str, ...]:
+    """Write the statement without some variants, if two or more remain."""
     assert p.isolate is not None
-    left = [v.label for v in p.isolate.variants if v.label != arm.variant.label]
-    return (f"leave `{arm.variant.label}` out: `isolate {p.isolate.axis} in {', '.join(left)}`",) if left[1:] else ()
+    out = [arm.variant.label for arm in arms]
+    left = [v.label for v in p.isolate.variants if v.label not in out]
+    words = " and ".join(f"`{label}`" for label in out)
+    return (f"leave {words} out: `isolate {p.isolate.axis} in {', '.join(left)}`",) if left[1:] else ()
 
 
 def _named(p: Program, arm: Arm) -> str:

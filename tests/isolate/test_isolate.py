@@ -188,8 +188,15 @@ def test_a_variant_that_no_layout_suits() -> None:
     assert other.message.startswith("with overlap delayed: ")
     assert found.id == "std.ep_overlap.no_full_recompute"
     assert found.message.startswith("with overlap on: ")
-    assert found.help[0] == "leave `on` out: `isolate overlap in off, delayed`"
+    assert found.help[0] == "write another value in place of `on`, or drop the isolation"
     assert not any("ep_overlap" in h for h in found.help)
+
+
+def test_variants_that_no_layout_suits_are_left_out_at_once() -> None:
+    found = compiled(RUN + "isolate precision in bf16, mxfp8, fp8_blockwise, nvfp4").diagnostics
+    way = "isolate precision in bf16, fp8_blockwise"
+    assert [d.help[0] for d in found] == [f"leave `mxfp8` and `nvfp4` out: `{way}`"] * 2
+    assert not any(d.is_error for d in compiled(RUN + way).diagnostics)
 
 
 def test_variants_that_share_no_layout() -> None:
