@@ -349,6 +349,8 @@ CASES: dict[str, Case] = {
     "windows of another shape: pp 2": _case(None, _MIMO, pp=2, build=True),
     "windows with more heads: vpp 2": _case("window_heads.no_vpp", _STEP, pp=2, vpp=2, build=True),
     "windows with more heads: pp 2": _case(None, _STEP, pp=2, build=True),
+    "windows with more heads: 96 heads over tp 64": _case("window_heads.heads_over_tp", _STEP, tp=64, build=True),
+    "windows with more heads: 96 heads over tp 32": _case(None, _STEP, tp=32, build=True),
     "Gemma 4: vpp 5": _case("gemma4.no_vpp", _GEMMA, pp=2, vpp=5, ep=4, build=True),
     "Gemma 4: pp 2": _case(None, _GEMMA, pp=2, ep=4, build=True),
     "Gemma 4: 2 query groups over tp 4": _case(None, _GEMMA, tp=4, build=True),
