@@ -23,6 +23,7 @@ from moedsl.megatron.fields import DATA, LATEST
 from moedsl.megatron.recipes import Shipped
 from moedsl.recipes.stated import Stated, model_of, stated
 from moedsl.rules.library import Library
+from moedsl.schema.facts import Model
 from moedsl.verify import case as cases
 from moedsl.verify.case import Case
 from moedsl.verify.client import Server
@@ -62,15 +63,20 @@ def shipped(c: Case, resolved: Resolved, library: Library) -> Shipped | None:
     if s is None or s.unknown or refused_layout(s):
         return None
     return Shipped(
-        s.model.hf, s.hardware, s.gpus, s.task, c.source, c.function, s.seq, s.batch, s.formats, s.layout
+        s.model.hf, s.hardware, s.gpus, s.task, c.source, c.function, s.seq, s.batch, trained(s).mtp_layers, s.formats,
+        s.layout,
     )  # fmt: skip
+
+
+def trained(s: Stated) -> Model:
+    """The model with the depth of multi-token prediction that a recipe trains."""
+    return s.model if s.mtp is None else evolve(s.model, mtp_layers=s.mtp)
 
 
 def refused_layout(s: Stated) -> tuple[str, ...]:
     """Why Megatron refuses the pipeline layout of a recipe, as NVIDIA's of GLM-5.2 on 416 H100."""
     text = s.layout.get("pipeline_layout")
-    model = s.model if s.mtp is None else evolve(s.model, mtp_layers=s.mtp)
-    return pipeline.parse_layout(text, model, s.layout.get("pp", 1), s.layout.get("vpp", 1))[1] if text else ()
+    return pipeline.parse_layout(text, trained(s), s.layout.get("pp", 1), s.layout.get("vpp", 1))[1] if text else ()
 
 
 def lines(found: Sequence[Case], resolved: Sequence[Resolved]) -> list[str]:

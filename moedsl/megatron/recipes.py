@@ -20,6 +20,7 @@ from moedsl.support.record import Record
 LIKE = "--like "
 """The start of the name of a source whose statements are the pins of a recipe."""
 _KEY = ("hf", "hardware", "gpus", "task")
+_REST = ("module", "name", "seq", "batch", "mtp_layers")
 _NAMES = "without `--like`, `moedsl plan` names NVIDIA's recipe for the model and GPUs of a run, if there is one"
 
 
@@ -36,6 +37,8 @@ class Shipped(Record):
     """The function."""
     seq: int
     batch: int
+    mtp_layers: int
+    """The depth of multi-token prediction that it trains, which may not be the model's own."""
     formats: Mapping[str, str]
     layout: Mapping[str, Any]
 
@@ -102,7 +105,7 @@ def like(name: str) -> Source | tuple[Diagnostic, ...]:
 def line(recipe: Shipped) -> str:
     """Write a recipe as a line of the table."""
     key = {n: getattr(recipe, n) for n in _KEY}
-    rest = {n: getattr(recipe, n) for n in ("module", "name", "seq", "batch")}
+    rest = {n: getattr(recipe, n) for n in _REST}
     return json.dumps({**key, **rest, **recipe.formats, **recipe.layout}, ensure_ascii=False)
 
 
@@ -113,7 +116,7 @@ def ordered(recipes: Iterable[Shipped]) -> Sequence[Shipped]:
 
 def _read(line: str) -> Shipped:
     data = json.loads(line)
-    own = {n: data.pop(n) for n in (*_KEY, "module", "name", "seq", "batch")}
+    own = {n: data.pop(n) for n in (*_KEY, *_REST)}
     formats = {n: v for n, v in data.items() if n in axes.BY_NAME and axes.BY_NAME[n].is_format}
     return Shipped(**own, formats=formats, layout={n: v for n, v in data.items() if n not in formats})
 

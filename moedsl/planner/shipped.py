@@ -35,7 +35,7 @@ def nearest(found: Sequence[Shipped], chosen: Chosen, row: Row, pipeline: str | 
     """
     run = _experiment(chosen, row)
     best, *others = sorted(found, key=lambda r: _distance(r, run))
-    own = {"seq": best.seq, "global_batch": best.batch, **best.formats}
+    own = {"seq": best.seq, "global_batch": best.batch, "mtp_layers": best.mtp_layers, **best.formats}
     return ShippedRecipe(
         name=best.name,
         target=best.target,
@@ -49,7 +49,9 @@ def nearest(found: Sequence[Shipped], chosen: Chosen, row: Row, pipeline: str | 
 def _experiment(chosen: Chosen, row: Row) -> Values:
     """What a recipe was written for, as this run has it."""
     formats = {a.name: a.decode(row.codes[a.name]) for a in axes.AXES if a.is_format}
-    return {"seq": chosen.problem.values["seq"], "global_batch": chosen.problem.global_batch, **formats}
+    c = chosen.problem
+    own = {"seq": c.values["seq"], "global_batch": c.global_batch, "mtp_layers": c.program.model.mtp_layers}
+    return {**own, **formats}
 
 
 def _distance(r: Shipped, run: Values) -> tuple[Any, ...]:

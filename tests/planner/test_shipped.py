@@ -94,6 +94,14 @@ def test_no_recipe_of_another_run_is_shown(run: str) -> None:
     assert plan.shipped is None or "_sft_" in plan.shipped.name
 
 
+def test_a_recipe_that_trains_more_predictions_says_so() -> None:
+    """NVIDIA's sets `mtp_num_layers = 2` (recipes/nemotronh/h100/nemotron_3_super.py:98); the published model has one."""
+    run = "nemotron_3_super; h100 x 64; throughput first"
+    own, two = plan_of(run).shipped, plan_of(f"{run}; set model.mtp_num_layers = 2").shipped
+    assert own is not None and own.written_for["mtp_layers"] == 2
+    assert two is not None and "mtp_layers" not in two.written_for
+
+
 def test_a_run_of_the_same_layout_says_so() -> None:
     plan = compiled_like(RUN, NAME)
     assert plan.shipped is not None and plan.shipped.changes == {}
