@@ -14,9 +14,8 @@ import pytest
 from moedsl.support.folder_lock import STAGE
 from moedsl.support.generation import mixed
 from moedsl.support.resources import stdlib_dir
-from tests.helpers import damage, rotation
+from tests.helpers import damage, random_plans, rotation
 from tests.helpers.paths import EXAMPLES
-from tests.soak import random_plans
 from tests.soak.commands import Ended, Running
 
 SECONDS = float(os.environ.get("MOEDSL_SOAK", "600" if rotation.ALL else "6")) / 3

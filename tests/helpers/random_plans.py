@@ -37,11 +37,15 @@ def _axis(axis: Axis) -> Gene:
         if how < 0.7:
             return ""
         if how < 0.75:
-            return f"pin {axis.name}={_value(axis, rng)}"
+            return pin(axis, rng)
         values = dict.fromkeys(_value(axis, rng) for _ in range(rng.randint(1, 30)))
         return f"rules of_{axis.name} {{ candidates {axis.name} = [{', '.join(values)}] {WHY} }}"
 
     return gene
+
+
+def pin(axis: Axis, rng: random.Random) -> str:
+    return f"pin {axis.name}={_value(axis, rng)}"
 
 
 def _value(axis: Axis, rng: random.Random) -> str:
