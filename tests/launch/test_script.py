@@ -33,6 +33,14 @@ while len(heard) < int(sys.argv[1]):
 sys.exit(int(sys.argv[2]))
 """
 FAILED = r"moedsl: rank 3 on \S+ failed at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00"
+HAS_WORKER = """
+import signal, subprocess, sys
+signal.signal(signal.SIGTERM, lambda *_: None)
+worker = subprocess.Popen([sys.executable, "-c", "print('ready', flush=True); input()"], stdin=subprocess.PIPE)
+signal.pause()
+worker.communicate(b"the last save\\n")
+print(f"worker: {worker.returncode}", flush=True)
+"""
 SLEEPS = "import signal\nprint('ready', flush=True)\nsignal.pause()\n"
 
 
@@ -86,6 +94,15 @@ def test_each_signal_reaches_the_process_once(tmp_path: Path) -> None:
     assert re.fullmatch(f"{FAILED}: exit code 7", of_rank)
     assert process.returncode == 7
     assert left(tmp_path) == []
+
+
+def test_the_processes_that_a_rank_started_outlive_the_signal_to_save(tmp_path: Path) -> None:
+    """PyTorch's data loaders and Bridge's writer of checkpoints end by SIGTERM, and a rank without them saves nothing."""
+    process = started(tmp_path, HAS_WORKER)
+    until(process, "ready")
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=30)
+    assert (said, process.returncode) == ("worker: 0\n", 0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
