@@ -24,6 +24,8 @@ _FILES = (".jsonl", ".json", ".jsonl.gz", ".parquet")
 _INDEXED = (".bin", ".idx")
 _FOLDER = "bridge data/builders/gpt_sft.py:799"
 _PREFIX = "core datasets/indexed_dataset.py:601"
+_CORPUS = ("dataset.data_path", "dataset.blend", "dataset.blend_per_split")
+_BLEND = "core datasets/utils.py:49"
 _PRETRAINED = "checkpoint.pretrained_checkpoint"
 _SOURCES = {"sft": (_PRETRAINED, "checkpoint.load"), "peft": (_PRETRAINED,)}
 """The fields that name the weights, by task; adapters need those below them (bridge training/config.py:1488)."""
@@ -73,7 +75,8 @@ def of_another_model(p: Program, library: Library) -> Iterator[Diagnostic]:
 
 
 def wrong_file(p: Program) -> Iterator[Diagnostic]:
-    """Warn if the data of a text model looks like a file that Bridge does not read."""
+    """Warn if the data of a text model is not what Bridge reads: a file, several corpora, or none."""
+    yield from _mock_with_corpus(p)
     dataset = dataset_class(p.model.vision is not None, p.task, p.data == "mock")
     if dataset == "GPTSFTDatasetConfig":
         yield from _not_a_folder(p)
@@ -81,8 +84,26 @@ def wrong_file(p: Program) -> Iterator[Diagnostic]:
         yield from _not_a_prefix(p)
 
 
+def _mock_with_corpus(p: Program) -> Iterator[Diagnostic]:
+    """Warn if a run without `data` sets the path of a corpus: the recipe is that of a run on mock data."""
+    path = next((path for path in _CORPUS if p.sets.get(path)), None)
+    if p.data == "mock" and path is not None:
+        text = (
+            f"`{path}` names a corpus, and without `data` the run is for mock data: 50 steps, no validation, no saves"
+        )
+        help = f'add `data "PATH"` with one of its prefixes; `{path}` then replaces that path'
+        yield warning("plan.mock_with_corpus", text, p.spans[path], help=help, cites=(_BLEND,))
+
+
 def _not_a_prefix(p: Program) -> Iterator[Diagnostic]:
-    """Warn if a run pretrains on one file: Megatron adds two endings to what the run names."""
+    """Warn if a run pretrains on one file, because Megatron adds two endings to what the run names, or on several."""
+    paths = [word for word in p.data.split() if word.startswith("/")]
+    if len(paths) > 1:
+        text = f"`{p.data}` looks like several corpora, and `data` names one"
+        words = ", ".join(f'"{word}"' for word in p.data.split())
+        help = f'write `data "{paths[0]}"`, and `set {_CORPUS[0]} = [{words}]`'
+        yield warning("plan.not_a_prefix", text, p.spans["data"], help=help, cites=(_BLEND,))
+        return
     text = f"`{p.data}` looks like a file, and Megatron pretrains on the prefix of a `.bin` and an `.idx` file"
     help = None
     if p.data.endswith(_INDEXED):

@@ -17,6 +17,7 @@ from moedsl.planner.model.plan import Plan
 
 PROGRAM, EXPECTED = "preflight.py", "preflight.json"
 NODES, NODES_EXPECTED = "node_check.py", "node_check.json"
+_WEIGHT = re.compile(r"[0-9.eE+-]+")
 _BUFFERS = {"deepep": "Buffer", "hybridep": "HybridEPBuffer"}
 """The name that Megatron-Core imports from deep_ep for each backend (core transformer/moe/fused_a2a.py:11, :271)."""
 
@@ -83,8 +84,15 @@ def paths(plan: Plan) -> list[str]:
     A run that loads from the folder where it saves may start without it.
     """
     named = plan.samples is not None and plan.samples.source == "hf"
-    data = [] if plan.policy.data == "mock" or named else [plan.policy.data]
+    data = [] if plan.policy.data == "mock" or named else _corpora(plan) or [plan.policy.data]
     return list(dict.fromkeys([*data, *checkpoints(plan)]))
+
+
+def _corpora(plan: Plan) -> list[str]:
+    """The prefixes of a mixture without their weights (core datasets/utils.py:49); empty if there is none."""
+    stated = plan.set.get("dataset.data_path") or ()
+    words = stated.split() if isinstance(stated, str) else map(str, stated)
+    return [word for word in words if not _WEIGHT.fullmatch(word)]
 
 
 def checkpoints(plan: Plan) -> list[str]:

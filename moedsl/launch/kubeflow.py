@@ -120,14 +120,14 @@ def refusal(launch: Launch, cluster: Cluster, payload: Payload) -> Diagnostic | 
 
 def manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Json:
     """Make the job that NeMo-Run posts, except for the six digits of its name. It needs no kubeconfig."""
-    with _offline():
+    with offline():
         made = executor(launch, cluster)
     name = made._trainjob_name(launch.name)[: -len(DIGITS)] + DIGITS  # pyright: ignore[reportPrivateUsage]
     return made.get_job_body(name, command(launch, cluster, payload))
 
 
 @contextmanager
-def _offline() -> Generator[None]:
+def offline() -> Generator[None]:
     """Keep NeMo-Run's executor from reading a kubeconfig, which a manifest does not need."""
     KubeflowExecutor = nemo.nemo_run().KubeflowExecutor  # noqa: N806
     with patch.object(KubeflowExecutor, "_load_kube_clients", lambda self: None):
@@ -160,14 +160,26 @@ def context_refusal(cluster: Cluster) -> Diagnostic | None:
         return None
     try:
         _, current = config.list_kube_config_contexts()
-    except config.ConfigException as problem:
-        text = f"the kubeconfig of cluster {cluster.name} cannot be read: {problem}"
-        return error("launch.kube_context", text, help="set KUBECONFIG to its file, or keep it in ~/.kube/config")
+    except no_kubeconfig() as problem:
+        return unread(f"cluster {cluster.name}", problem)
     if cluster.context in ("", current["name"]):
         return None
     has = f"the current context of the kubeconfig is {current['name']}"
     message = f"cluster {cluster.name} uses context {cluster.context}; {has}"
     return error("launch.kube_context", message, help=f"kubectl config use-context {cluster.context}")
+
+
+def no_kubeconfig() -> tuple[type[Exception], ...]:
+    """The exceptions of a kubeconfig that is missing or cannot be read."""
+    from kubernetes.config import ConfigException
+
+    return (ConfigException,)
+
+
+def unread(whose: str, problem: Exception) -> Diagnostic:
+    """Report that the kubeconfig of a cluster or an experiment cannot be read."""
+    text = f"the kubeconfig of {whose} cannot be read: {str(problem).splitlines()[0]}"
+    return error("launch.kube_context", text, help="set KUBECONFIG to its file, or keep it in ~/.kube/config")
 
 
 def job_name(handle: str) -> str:

@@ -54,7 +54,18 @@ def record(problem: BaseException) -> None:
         get_error_handler().record_exception(problem)
 
 
+def number() -> None:
+    """Write the number of this process next to this file, for the script that signals ranks of torchrun."""
+    path = os.path.join(
+        os.path.dirname(os.path.abspath(__file__)), ".rank.{}".format(os.environ.get("LOCAL_RANK", "0"))
+    )
+    with open(path, "w") as file:
+        file.write(f"{os.getpid()}\n")
+
+
 if __name__ == "__main__":
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        number()
     if os.environ.get("MOEDSL_RANK_LOGS"):
         keep = importlib.import_module("moedsl_rank_log").keep
         keep(os.environ["MOEDSL_RANK_LOGS"], lambda: line("killed, or ended without an exit of Python"))

@@ -83,7 +83,7 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
         yield "# The chain: its last job fails if the run is not complete."
         judge = f"{_chain(launch.chain, cluster)} {launch.chain.jobs}"
         yield f'[ "$code" -ne 0 ] || [ "$SLURM_PROCID" -ne 0 ] || {judge} || code="$?"'
-    if launch.executor == "slurm":
+    if launch.executor == "slurm" or _signals_ranks(launch):
         yield 'exit "$code"'
 
 
@@ -159,7 +159,7 @@ def _start(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     """Start the ranks: this task is one rank, or torchrun or ft_launcher starts those of the node."""
     python = _python(cluster)
     if launch.starts_ranks:
-        yield from _watched(_rank(launch, python, payload) + "".join(f" {word(a)}" for a in payload.arguments), _GROUP)
+        yield from _watched(_rank(launch, python, payload) + "".join(f" {word(a)}" for a in payload.arguments))
     else:
         yield from _torchrun(launch, python, payload)
 
@@ -185,8 +185,14 @@ def _torchrun(launch: Launch, python: str, payload: Payload) -> Iterator[str]:
     options = "".join(f" {option}" for option in _fault_tolerance(launch))
     module = FT_LAUNCHER if options else "torch.distributed.run"
     command = f"{python} -P -m {module} {_meeting(launch)}{options} \\\n  {run}{doubled}"
-    told = _LAUNCHER if options else _GROUP
-    yield from _watched(command, told) if launch.executor == "slurm" else [f"exec {command}"]
+    if launch.executor == "slurm" or _signals_ranks(launch):
+        yield from _watched(command, _RANKS if _signals_ranks(launch) else _CHILDREN)
+    else:
+        yield f"exec {command}"
+
+
+def _signals_ranks(launch: Launch) -> bool:
+    return any(s.name == "signal_ranks" and s.value for s in launch.settings)
 
 
 def _fault_tolerance(launch: Launch) -> list[str]:
@@ -197,26 +203,31 @@ def _fault_tolerance(launch: Launch) -> list[str]:
     return [word(f"--{name}={value}") for name, value in said.items()]
 
 
-_GROUP = "-- -$group"
-"""The processes of a rank or of torchrun, in the words of `kill`."""
-_LAUNCHER = r"\$(cat /proc/$group/task/$group/children)"
-"""ft_launcher alone: it tells its ranks. Its monitors would end by the signal, and ranks without them fail."""
+_CHILDREN = "cat /proc/$group/task/$group/children"
+"""Print the number of the rank, of torchrun or of ft_launcher.
+
+The signal would end the processes that a rank started: PyTorch's data loaders, whose end fails the rank, and the writer
+of checkpoints, for which it then waits without end. The monitors of ft_launcher would end too, and fail their ranks.
+"""
+_RANKS = rf"cat \"\$MOEDSL_FILES\"/.rank.* 2> /dev/null || {_CHILDREN}"
+"""Print the numbers of the ranks of torchrun or ft_launcher, which rank.py writes; those of their launcher before."""
 
 
-def _watched(command: str, told: str) -> Iterator[str]:
+def _watched(command: str, told: str = _CHILDREN) -> Iterator[str]:
     """Run the command, forward its signals, report its end, and then remove the files.
 
     Slurm sends a signal to the process that it started, which is this shell. If it tracks processes by their parents,
-    it also sends it to the command, which then gets it twice. The shell forwards it to the processes that are `told`.
-    In a container of Kubernetes, the files go with the container; on this machine, TMPDIR is removed afterwards. Both
-    start the command in place of this shell.
+    it also sends it to the command, which then gets it twice. The shell forwards it to the processes whose numbers
+    `told` prints. In a container of Kubernetes, the files go with the container, so a command that hears them all
+    takes the place of this shell; so it does on this machine, where TMPDIR is removed afterwards.
     """
     yield "# The process has the signals that this shell gets, and its end is this shell's, which removes the files."
     yield f'signals="{SIGNALS}"'
     yield "set -m"
     yield f"""(trap : $signals; code=0; {command} || code="$?"; echo "$code" > "$MOEDSL_FILES/.end") &"""
     yield 'group="$!"'
-    yield f'for signal in $signals; do trap "kill -s $signal {told} 2> /dev/null || true" "$signal"; done'
+    to = rf"\$({told} 2> /dev/null || echo -- -$group)"  # the whole group where the kernel lists no children
+    yield f'for signal in $signals; do trap "kill -s $signal {to} 2> /dev/null || true" "$signal"; done'
     yield _WATCH.rstrip("\n")
 
 

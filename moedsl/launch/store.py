@@ -225,6 +225,8 @@ def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
     except (ValueError, zlib.error) as problem:
         text = f"NeMo-Run's files of {id} cannot be read: {str(problem) or type(problem).__name__}"
         return error("launch.no_experiment", text, help="ask the scheduler whether one of its jobs still runs")
+    except kubeflow.no_kubeconfig() as problem:
+        return kubeflow.unread(id, problem)
     made.clean_mode = True
     for tunnel in _tunnels(made):
         without_input(tunnel)

@@ -21,6 +21,9 @@ from moedsl.syntax import ast
 from moedsl.syntax.parse_cache import cached_parse
 from moedsl.tune.evidence import Codes
 
+_LENGTH = "train.train_iters"
+"""`for` derives it from the whole file: the steps of a time follow from the goodput, and that from the cluster."""
+
 
 @frozen
 class Base:
@@ -47,7 +50,10 @@ class RunFile:
 
 def of_plan(plan: Plan) -> Source:
     """Write the program of a plan, with the layout left open."""
-    lines = [*experiment(plan), *(f"set {n} = {literal(v)}" for n, v in plan.set.items())]
+    p, held = plan.policy, {n: v for n, v in plan.derived.items() if n == _LENGTH} | dict(plan.set)
+    data = [] if p.data == "mock" or plan.samples else [f"data {literal(p.data)}"]
+    formats = f"pin moments={p.moments} grad_reduce={p.grad_reduce}"
+    lines = [*experiment(plan), *data, formats, *(f"set {n} = {literal(v)}" for n, v in held.items())]
     return Source(plan.name, "\n".join(lines) + "\n")
 
 

@@ -386,6 +386,20 @@ def test_no_edit_of_a_lack_of_memory_needs_more(run: Any, name: str) -> None:
     assert made is not None or any("not below" in why for why in attempt["failures"].values())
 
 
+@pytest.mark.parametrize("name", ["host_oom", "shm_full", "worker_killed"])
+def test_a_lack_of_the_hosts_memory_asks_for_no_smaller_peak_of_the_gpu(run: Any, tmp_path: Path, name: str) -> None:
+    file = moe(tmp_path, "qwen3_30b_a3b; h100 x 16; fit first\n")
+    (attempt,) = json.loads(run(SEEN[name], "--run", file, "--json")[1])["symptoms"][0]["runs"]
+    assert attempt["compiled"]["edit"] == "set dataset.num_workers = 1"
+
+
+def test_the_ways_out_of_a_lost_job_compile(run: Any, tmp_path: Path) -> None:
+    text = 'qwen3_30b_a3b; h100 x 16; fit first; data "/d"; set checkpoint.save = "/c"\n'
+    for name in ("time_limit", "preempted"):
+        (attempt,) = json.loads(run(SEEN[name], "--run", moe(tmp_path, text), "--json")[1])["symptoms"][0]["runs"]
+        assert attempt["compiled"]["edit"] == "resilience preemption"
+
+
 def test_a_symptom_of_ones_own_may_be_a_lack_of_memory(run: Any, tmp_path: Path) -> None:
     """By its name; a symptom of another name takes the edit whatever its peak."""
     text = (

@@ -85,7 +85,7 @@ def test_a_library_holds_the_format_of_a_message(whose: str, file: str, format_:
 
 
 PUBLISHED = (
-    "xid", "deepep_timeout", "time_limit", "host_memory", "graph_memory", "nsys_communication", "nsys_host",
+    "xid", "deepep_timeout", "time_limit", "node_failure", "preempted", "host_oom", "disk_full", "graph_memory", "nsys_communication", "nsys_host",
     "memory", "communication", "host", "compute", "vision_encoder",
 )  # fmt: skip
 """Words of published texts, which no installed file holds; docs/diagnose.md lists them."""

@@ -16,7 +16,7 @@ from moedsl.emit.bridge import recipe_text
 from moedsl.emit.dataset import dataset, tokenizer
 from moedsl.emit.overrides import overrides
 from moedsl.emit.settings import decided_fields, sections
-from moedsl.launch import here
+from moedsl.launch import head, here
 from moedsl.megatron.values import Call
 from moedsl.planner.model.plan import Plan
 from tests.helpers import bridge_process
@@ -85,6 +85,28 @@ def test_a_file_is_no_prefix(data: str, way: str | None) -> None:
     found = checked(f'qwen3_30b_a3b; h100 x 16; data "{data}"')
     assert [d.id for d in found] == ["plan.not_a_prefix"] * (way is not None)
     assert all(way in d.help[0] for d in found if way)
+
+
+MIXTURE = 'set dataset.data_path = ["0.3", "/d/a", "0.7", "/d/b"]'
+
+
+def test_a_corpus_without_data_is_not_taken_for_mock_data_in_silence() -> None:
+    """Its recipe would train 50 steps, and its plan would be that of a run that saves nothing."""
+    (found,) = checked(f"qwen3_30b_a3b; h100 x 16; {MIXTURE}")
+    assert found.id == "plan.mock_with_corpus" and found.severity == "warning"
+    assert checked(f'qwen3_30b_a3b; h100 x 16; data "/d/a"; {MIXTURE}') == []
+
+
+def test_several_corpora_in_one_word_have_a_way_out() -> None:
+    (found,) = checked('qwen3_30b_a3b; h100 x 16; data "0.3 /d/a 0.7 /d/b"')
+    assert found.id == "plan.not_a_prefix"
+    assert f'`data "/d/a"`, and `{MIXTURE}`' in found.help[0]
+    assert checked('qwen3_30b_a3b; h100 x 16; data "/my data/c"') == []
+
+
+def test_the_preflight_looks_for_each_corpus_of_a_mixture() -> None:
+    plan = plan_of(f'qwen3_30b_a3b; h100 x 16; data "/d/a"; {MIXTURE}')
+    assert head.paths(plan) == ["/d/a", "/d/b"]
 
 
 def test_fine_tuning_without_weights_is_a_warning() -> None:

@@ -98,7 +98,7 @@ _LINES = {
     "std.graph_failures.graph_segments": "AssertionError: Setting NCCL_GRAPH_REGISTER=0 to avoid illegal memory access",
     "std.graph_failures.graph_packed": SEEN["graph_packed"],
     **{f"std.hardware_failures.{n}": SEEN[n] for n in ("xid", "ecc", "illegal_access")},
-    **{f"std.input_failures.{n}": SEEN[n] for n in ("gated_repository", "learning_rates")},
+    **{f"std.input_failures.{n}": SEEN[n] for n in ("gated_repository", "hub_limit", "learning_rates")},
     "std.input_failures.data_missing": "AssertionError: One or both of the .idx and .bin files cannot be found at the path prefix /data/corpus_text_document",
     "std.input_failures.checkpoint_keys": "RuntimeError: Missing key in checkpoint state_dict: optimizer.state.exp_avg.embedding.word_embeddings.weight.",
     "std.input_failures.state_dict_keys": "RuntimeError: Error(s) in loading state_dict for GPTModel:",
@@ -111,7 +111,12 @@ _LINES = {
     "std.fp8_failures.fp8_gpu": "AssertionError: Device compute capability 10.0 or higher required for",
     "std.fp8_failures.fp8_delayed_recompute": "AssertionError: Delayed scaling does not support moe_act and layernorm recompute",
     "std.job_failures.time_limit": SEEN["time_limit"],
-    "std.job_failures.host_memory": SEEN["host_memory"],
+    "std.job_failures.node_failure": SEEN["node_failure"],
+    "std.job_failures.preempted": SEEN["preempted"],
+    "std.job_failures.disk_full": SEEN["disk_full"],
+    "std.job_failures.worker_killed": SEEN["worker_killed"],
+    "std.job_failures.shm_full": SEEN["shm_full"],
+    "std.job_failures.host_oom": SEEN["host_oom"],
     "std.fp8_failures.mxfp8_buffer": "AssertionError: reuse_grad_buf_for_mxfp8_param_ag must be set to True",
 }
 SYMPTOMS: dict[str, Pair] = {name: (line, "\n".join(HEALTHY)) for name, line in _LINES.items()}

@@ -331,6 +331,9 @@ CASES: dict[str, Judged | Derived] = {
     "std.torchrun.PET_SHUTDOWN_TIMEOUT": Derived(
         job(facts="launcher torchrun", field="train.exit_signal_handler"), 62, HANDLER
     ),
+    "std.ranks_alone.signal_ranks": Derived(
+        job(facts="launcher torchrun", field="train.exit_signal_handler"), True, HANDLER
+    ),
     "std.grace_period.pod.grace_period": Derived(told("trainer none"), 62, told("trainer 2.2")),
     "std.grace_period.has_a_field": Judged(told("trainer none"), told("trainer 2.2")),
     "std.process.NCCL_NVLS_ENABLE": Derived(USER_BUFFERS, 1, H100),

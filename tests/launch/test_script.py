@@ -17,7 +17,7 @@ from attrs import evolve
 
 from moedsl.launch.script import FT_LAUNCHER, Payload, script
 from tests.helpers.plans import changed
-from tests.launch.launches import STEP, launch, plan, slurm
+from tests.launch.launches import STEP, cluster, launch, plan, slurm
 
 LISTENS = """
 import signal, sys, time
@@ -33,6 +33,15 @@ while len(heard) < int(sys.argv[1]):
 sys.exit(int(sys.argv[2]))
 """
 FAILED = r"moedsl: rank 3 on \S+ failed at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00"
+HAS_WORKER = """
+import signal, subprocess, sys
+signal.signal(signal.SIGTERM, lambda *_: None)
+worker = subprocess.Popen([sys.executable, "-c", "print('ready', flush=True); input()"], stdin=subprocess.PIPE)
+signal.pause()
+worker.communicate(b"the last save\\n")
+print(f"worker: {worker.returncode}", flush=True)
+"""
+POD = 'executor kubeflow; hardware h100; container "image"; numa off'
 SLEEPS = "import signal\nprint('ready', flush=True)\nsignal.pause()\n"
 
 
@@ -86,6 +95,37 @@ def test_each_signal_reaches_the_process_once(tmp_path: Path) -> None:
     assert re.fullmatch(f"{FAILED}: exit code 7", of_rank)
     assert process.returncode == 7
     assert left(tmp_path) == []
+
+
+def test_the_processes_that_a_rank_started_outlive_the_signal_to_save(tmp_path: Path) -> None:
+    """PyTorch's data loaders and Bridge's writer of checkpoints end by SIGTERM, and a rank without them saves nothing."""
+    process = started(tmp_path, HAS_WORKER)
+    until(process, "ready")
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=30)
+    assert (said, process.returncode) == ("worker: 0\n", 0)
+
+
+@pytest.mark.parametrize("executor", ["slurm", "kubeflow"])
+def test_torchrun_passes_the_signal_to_save_to_its_ranks_alone(executor: str, tmp_path: Path) -> None:
+    """By itself it signals the process group of each rank. A pod that is told to end is told by its first process."""
+    of = {"train.exit_signal_handler": True, "checkpoint.save": "/saves"}
+    made = changed(plan("h100", 16, {"ep": 8}), set=of)
+    on = slurm("h100", "launcher torchrun") if executor == "slurm" else cluster(POD)
+    node = evolve(launch(made, on), nodes=1, ranks_per_node=2)
+    (tmp_path / "job.sh").write_text(
+        script(node, evolve(on, python=sys.executable), Payload({"p.py": HAS_WORKER}, "p.py"))
+    )
+    own = {"SLURM_NODEID": "0", "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1", "SLURM_JOB_ID": str(os.getpid())}
+    own |= {"PET_NODE_RANK": "0", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(20000 + os.getpid() % 12000)}
+    environment, pipe = {**os.environ, **own, "TMPDIR": str(tmp_path)}, subprocess.PIPE
+    both: Any = {"stdout": pipe, "stderr": subprocess.STDOUT, "start_new_session": True}
+    process = subprocess.Popen(["bash", str(tmp_path / "job.sh")], env=environment, text=True, **both)
+    until(process, "ready")
+    until(process, "ready")
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=60)
+    assert (said.count("worker: 0"), process.returncode) == (2, 0), said
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])

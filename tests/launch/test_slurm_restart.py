@@ -152,9 +152,10 @@ def test_a_run_under_ft_launcher(
     RUNS[what](slurm, login_node)
 
 
-def test_the_signal_before_the_limit_makes_ranks_save(tmp_path: Path, short: Path) -> None:
+@pytest.mark.parametrize("more", ["", "resilience preemption\n"], ids=["by the launcher", "by the script"])
+def test_the_signal_before_the_limit_makes_ranks_save(more: str, tmp_path: Path, short: Path) -> None:
     """The script of a node gets it alone, as proctrack/cgroup sends it; the launcher's monitors must stay until the end."""
-    text = FT.format(folder=tmp_path, steps=1000) + run_text(8, f'env {{ PYTHONPATH "{PACKAGE}" }}')
+    text = FT.format(folder=tmp_path, steps=1000) + more + run_text(8, f'env {{ PYTHONPATH "{PACKAGE}" }}')
     made = Planned(*run_files.launched(text, "here"))
     node = evolve(made.launch, nodes=1, ranks_per_node=2)
     (tmp_path / "job.sh").write_text(script(node, made.cluster, payload("restarts.py", str(tmp_path), "1000", "train")))

@@ -15,7 +15,7 @@ import pytest
 
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli import main
-from moedsl.launch import executors, homes, shield, store, submit
+from moedsl.launch import executors, homes, kubeflow, shield, store, submit
 from tests.launch import slurm_launch
 
 
@@ -53,6 +53,26 @@ def test_a_file_that_is_not_whole_is_said(home: Path, capsys: pytest.CaptureFixt
     (home / "experiments" / "run" / "run_0" / "_CONFIG").write_text(text)
     assert main.main(["jobs"]) == 0
     assert "NeMo-Run's files of run_0 cannot be read: " in capsys.readouterr().err
+
+
+def test_an_experiment_whose_kubeconfig_is_missing_is_said(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of Kubernetes: NeMo-Run reads the kubeconfig when it reads the experiment. The others are listed."""
+    monkeypatch.setenv("KUBECONFIG", str(home / "none"))
+    of_nemo = store.nemo_run()
+    with kubeflow.offline():
+        made = of_nemo.Experiment("run", id="run_0", base_dir=str(home), executor=of_nemo.KubeflowExecutor())
+        made._save_experiment()
+    other = of_nemo.Experiment("run", id="run_1", base_dir=str(home))
+    other._save_experiment()
+    other._save_jobs()
+    assert main.main(["jobs"]) == 0
+    said = capsys.readouterr()
+    assert re.match("run_1 .*\n$", said.out)
+    assert "the kubeconfig of run_0 cannot be read: " in said.err
+    assert main.main(["logs", "run_0"]) == 1
+    assert "the kubeconfig of run_0 cannot be read: " in capsys.readouterr().err
 
 
 def test_results_of_what_never_ran_are_not_empty(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

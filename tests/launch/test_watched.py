@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.launch.script import _GROUP, _watched
+from moedsl.launch.script import _watched
 
 ENDS = """
 import os, signal, sys
@@ -29,7 +29,7 @@ WAITS = 'import os, time; os.write(1, b"listens\\n"); time.sleep(600)'
 def ended(program: str, folder: Path, gap: float) -> int:
     """The end of a watched program after four SIGTERM, `gap` seconds apart, to the shell and to what it started."""
     (folder / "rank.py").write_text(program)
-    start = _watched(f'"{sys.executable}" "$MOEDSL_FILES/rank.py"', _GROUP)
+    start = _watched(f'"{sys.executable}" "$MOEDSL_FILES/rank.py"')
     lines = ["set -euo pipefail", f'MOEDSL_FILES="{folder}"', *start, 'exit "$code"']
     shell = subprocess.Popen(
         ["bash", "-c", "\n".join(lines)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True

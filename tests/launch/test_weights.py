@@ -61,6 +61,23 @@ def test_a_job_imports_them_into_the_folder_of_the_cluster(file: Path, capsys: p
     assert "#SBATCH --nodes=1" in sent["files"][f"{name}.import_sbatch.sh"]
 
 
+def test_the_script_to_keep_starts_from_the_folder_of_the_cluster(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the job that `run` sends; without such a folder it says so."""
+    file.write_text(RUN + WEIGHTS)
+    out = file.with_name("out")
+    assert main(["compile", str(file), "--emit", "launch", "-o", str(out)]) == 0
+    assert "launch.weights" not in capsys.readouterr().err
+    line = 'cfg.checkpoint.pretrained_checkpoint = "/shared/weights/Qwen--Qwen3-30B-A3B"'
+    assert line in (out / "recipe.py").read_text()
+    (sent,) = (text for name, text in dryrun(["run", str(file)], capsys)["files"].items() if name.endswith("bf16.sh"))
+    assert line in sent and "/shared/weights/Qwen--Qwen3-30B-A3B" in (out / "job.sh").read_text()
+    file.write_text(RUN.replace('; weights_dir "/shared/weights"', "") + WEIGHTS)
+    assert main(["compile", str(file), "--emit", "launch", "-o", str(out)]) == 0
+    assert "warning[launch.weights]: cluster lab names no folder" in capsys.readouterr().err
+
+
 def test_an_import_by_itself(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(RUN + WEIGHTS)
     assert next(iter(dryrun(["weights", "import", str(file)], capsys)["files"])).endswith(".import_sbatch.sh")

@@ -10,6 +10,7 @@ from moedsl.explainer.value import explain
 from moedsl.planner.checkpoints import checkpoints
 from moedsl.planner.model.saving import Checkpoints
 from moedsl.planner.notes.goodput import LEAST
+from moedsl.planner.text.plan import plan_text
 from moedsl.queries.what_if import what_if
 from tests.helpers.programs import compiled, plan_of, solved
 
@@ -102,6 +103,20 @@ def test_saves_on_the_nodes_come_only_where_they_pay() -> None:
     assert saves(cluster(disk), run).local is None  # a new job may have other nodes
     assert saves(restarts + cluster(disk), RUN.replace("1024", "64").replace("4096", "256")).local is None
     assert without.return_s < saves(cluster(disk), run).return_s
+
+
+def test_a_load_is_part_of_each_return_only_without_saves_on_the_nodes() -> None:
+    """With them a return is a mean, which may be shorter than a load from the shared file system."""
+    run = RUN.replace("1024", "8192").replace("4096", "32768") + "set ft.enable_ft_package = true\n"
+    shared, near = (
+        plan_of(run + cluster(facts)) for facts in ("storage_write 5 GB/s", 'storage_write 5 GB/s; local_disk "/raid"')
+    )
+    assert shared.checkpoints is not None and near.checkpoints is not None
+    assert near.checkpoints.return_s < near.checkpoints.load_s < shared.checkpoints.return_s
+    assert " of that to load" in " ".join(plan_text(shared).split())
+    said = " ".join(plan_text(near).split())
+    assert "to return on average; a load from the shared file system takes " in said
+    assert "of that to load" not in said
 
 
 def test_mock_data_is_not_saved() -> None:

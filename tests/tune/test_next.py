@@ -46,6 +46,33 @@ def following(*words: str, capsys: pytest.CaptureFixture[str]) -> Json:
     return json.loads(capsys.readouterr().out)
 
 
+def test_the_next_experiment_of_a_run_on_real_data_is_of_that_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its plan.json holds the data, the formats, and the steps that a time and the file system of a cluster gave."""
+    more = '\ndata "/d/text_document"; pin moments=bf16; for 3 days; set checkpoint.save = "/c"\n'
+    text = RUN.replace("routing balanced; ", "") + PINS + more
+    (plan,) = compiled(text + "cluster c { executor slurm; hardware gb200; storage_write 2 GB/s }").plans
+    path = tmp_path / "next.moe"
+    found = following(str(SLOW_ALLTOALL.run(plan, tmp_path / "first")), "-o", str(path), capsys=capsys)
+    assert found["other_experiments"] == [] and len(found["tried"]) == 1
+    (now,) = compiled(path.read_text(), "next.moe").plans
+    assert now.experiment.fingerprint == plan.experiment.fingerprint
+    assert now.policy.data == "/d/text_document"
+
+
+def test_a_run_that_its_plan_does_not_hold_asks_for_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = 'qwen3_30b_a3b; h100 x 16; task sft; data "/d"; set checkpoint.pretrained_checkpoint = "/w"\n'
+    (plan,) = compiled(text).plans
+    folder = SLOW_ALLTOALL.run(plan, tmp_path / "first")
+    assert main(["next", str(folder)]) == 1
+    assert "help: give its run file, as in `--run run.moe`" in capsys.readouterr().err
+    (tmp_path / "run.moe").write_text(text)
+    assert main(["next", str(folder), "--run", str(tmp_path / "run.moe")]) == 0
+
+
 def test_the_next_experiment_is_one_change(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "next.moe"
     found = following(str(first), "-o", str(path), capsys=capsys)

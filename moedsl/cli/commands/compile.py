@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from moedsl.cli import talk
 from moedsl.cli.printing import prints_notes, show
@@ -15,6 +16,7 @@ from moedsl.cli.talk import compiled
 from moedsl.compiler import Result
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.emit.artifact import files_of_runs
+from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.page import Command
 from moedsl.support import foreign_json
 from moedsl.support.owned_files import left_over, write_all
@@ -43,28 +45,44 @@ def _next(a: Namespace, result: Result) -> list[Command]:
     return [verify, (f"torchrun --nproc-per-node {ranks} {quote(str(recipe))}", "train, on every node")]
 
 
-def _launches(a: Namespace, result: Result) -> tuple[dict[str, dict[str, str]], list[Diagnostic]]:
-    """launch.py and job.sh of each run by its name, if requested."""
+@frozen
+class _Launches:
+    """What is written for a launch."""
+
+    plans: tuple[Plan, ...]
+    """The plans, with their weights where the cluster has them."""
+    files: Mapping[str, Mapping[str, str]]
+    """launch.py and job.sh of each run by its name."""
+    diagnostics: list[Diagnostic]
+
+
+def _launches(a: Namespace, result: Result) -> _Launches:
+    """Make the files of a launch, if requested."""
     if a.emit != "launch":
-        return {}, []
+        return _Launches(result.plans, {}, [])
     from moedsl.checker.clusters import known
-    from moedsl.launch import emit, preflight
+    from moedsl.launch import emit, preflight, weights
     from moedsl.launch.derive import derive
 
     cluster, diagnostics = known.choose(result.library, a.cluster or "")
     if cluster is None:
-        return {}, diagnostics
-    derived = [(p, *derive(p, cluster, result.library)) for p in result.plans]
+        return _Launches(result.plans, {}, diagnostics)
+    plans = tuple(weights.placed(p, cluster) for p in result.plans)
+    derived = [(p, *derive(p, cluster, result.library)) for p in plans]
     diagnostics += [d for _, _, more in derived for d in more if d not in diagnostics]
-    diagnostics += [evolve(d, severity="warning") for d in preflight.unmounted(result.plans, cluster)]
-    return {p.name: emit.files(made, cluster, p) for p, made, _ in derived if made is not None}, diagnostics
+    for refused in (preflight.unmounted(plans, cluster), *(weights.refusals(p, cluster) for p in plans)):
+        warnings = [evolve(d, severity="warning") for d in refused]
+        diagnostics += [d for d in warnings if d not in diagnostics]
+    files = {p.name: emit.files(made, cluster, p) for p, made, _ in derived if made is not None}
+    return _Launches(plans, files, diagnostics)
 
 
 def _write(a: Namespace, result: Result) -> int:
     """Write one folder, or a folder below it for each of several runs: all or none."""
     folder = Path(a.output)
-    launches, diagnostics = _launches(a, result)
-    files = files_of_runs(result.plans, result.source, result.library, launches)
+    launches = _launches(a, result)
+    diagnostics = launches.diagnostics
+    files = files_of_runs(launches.plans, result.source, result.library, launches.files)
     if any(d.is_error for d in diagnostics):
         return talk.refused(a, diagnostics, result.library.sources)
     talk.say(diagnostics, result.library.sources)

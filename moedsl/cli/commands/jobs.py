@@ -24,7 +24,7 @@ def run(a: Namespace) -> int:
         talk.print_json({"version": 1, "experiments": [_json(one) for one in experiments]})
     elif a.id:
         _each(experiments)
-    else:
+    elif experiments or not found:
         _table(experiments)
     talk.say(found, {})
     return 0

@@ -80,7 +80,11 @@ def _base(file: str | None, done: Sequence[tuple[Run, Tried]]) -> run_file.Base 
     fastest = best([t for _, t in done])
     plans = [r.plan for r, t in done if fastest is None or t is fastest]
     assert plans[0] is not None  # runs without a plan are left out
-    return run_file.base(run_file.of_plan(plans[0]))
+    made = run_file.base(run_file.of_plan(plans[0]))
+    if not isinstance(made, run_file.Base) or made.plan.experiment.fingerprint != plans[0].experiment.fingerprint:
+        text = f"the program of {plans[0].name} cannot be made from its plan.json, which does not hold all of it"
+        return [error("tune.experiment", text, help="give its run file, as in `--run run.moe`")]
+    return made
 
 
 def _tried(r: Run) -> Tried | list[Diagnostic] | None:

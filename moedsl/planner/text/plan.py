@@ -269,6 +269,13 @@ def _local(c: Checkpoints) -> list[str]:
     return [f"{every}: training waits {duration(n.blocked_s)}, and {n.share:.0%} of failures return there"]
 
 
+def _load(c: Checkpoints) -> str:
+    """Write the time of a load; with saves on the nodes, most returns do not load from the shared file system."""
+    if c.local is None:
+        return f", {duration(c.load_s)} of that to load"
+    return f" on average; a load from the shared file system takes {duration(c.load_s)}"
+
+
 def _checkpoints(p: Plan) -> str:
     c = p.checkpoints
     if c is None:
@@ -280,8 +287,7 @@ def _checkpoints(p: Plan) -> str:
         f"one is {size(c.size_gb)}, {c.bytes_per_parameter:.1f} bytes a parameter, written {how}: {waits}",
         f"every {counted(c.interval_steps, 'step', ',d')}, {duration(c.interval_s)}: {c.because}; {disk}",
         *_local(c),
-        f"a failure every {duration(c.failure_every_s)} on {p.gpus} GPUs, {duration(c.return_s)} to return, "
-        f"{duration(c.load_s)} of that to load",
+        f"a failure every {duration(c.failure_every_s)} on {p.gpus} GPUs, {duration(c.return_s)} to return{_load(c)}",
         shares(c),
     ]
     lines += [] if c.saved else ["the recipe saves none: mock data needs no checkpoints, and a run may set none"]
