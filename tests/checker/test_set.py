@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import moedsl
 from moedsl.checker.overrides import as_set
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnostics.model import Diagnostic
@@ -115,6 +116,18 @@ def test_a_value_without_a_price_is_a_warning_with_what_the_estimate_has(lines: 
     every = found(f"{RUN}set {lines}")
     assert {(d.id, d.severity) for d in every} == {("plan.set_unpriced", "warning")}
     assert f"at {UNPRICED[lines]}: " in every[0].message.replace("torch.", "")
+
+
+def test_a_plan_shows_a_set_instead_of_the_rule_below_it() -> None:
+    """The estimate, the recipe and the decisions have one value, and `explain` has it by either name."""
+    p = plan_of(f'{RUN}set model.cross_entropy_fusion_impl = "native"')
+    (shown,) = [d for d in p.decisions if d.name == "cross_entropy_fusion_impl"]
+    assert (shown.value, shown.origin, shown.rule) == ("native", "pinned", None)
+    for name in ("cross_entropy_fusion_impl", "model.cross_entropy_fusion_impl"):
+        (told,) = moedsl.explain(f'{RUN}set model.cross_entropy_fusion_impl = "native"', name).explanations
+        assert (told["value"], told["origin"]["kind"]) == ("native", "pinned")
+    (whole,) = moedsl.explain(f'{RUN}set model.cross_entropy_fusion_impl = "native"').explanations
+    assert [v["value"] for v in whole["decisions"] if "fusion_impl" in v["name"]] == ["native"]
 
 
 BLACKWELL = "qwen3_30b_a3b; gb200 x 16; pin tp=1 pp=1 ep=8 micro_batch=1 recompute=none cuda_graph=none\n"
