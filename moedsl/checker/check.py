@@ -472,10 +472,13 @@ class _Reader:
         )
 
     def _ahead(self, sets: Mapping[str, Any], model: Model) -> None:
-        """Report MTP layers set for a hybrid model that has no pattern for them: Bridge would build none."""
-        if sets.get("model.mtp_num_layers") and model.hybrid and not model.mtp_pattern:
+        """Report MTP layers set for a model of which Bridge would build none: a hybrid without a pattern for them, or a
+        Qwen3-VL, whose language model gets no block of them (bridge models/qwen_vl/qwen3_vl_provider.py:322)."""
+        never = model.family == "qwen3_vl_moe"
+        if sets.get("model.mtp_num_layers") and (never or (model.hybrid and not model.mtp_pattern)):
             text = f"{model.name} has no multi-token prediction, so Bridge would build none"
             help = 'declare the model with `mtp_layers 1 mtp_pattern "*E"`; its checkpoint has no weights for them'
+            help = "drop this `set`" if never else help
             self._error("check.model", text, self.draft.sets["model.mtp_num_layers"].path.span, help)
 
     def _wishes(self) -> Iterable[Rule]:

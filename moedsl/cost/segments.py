@@ -75,7 +75,8 @@ def reasons(text: str, m: Model, pp: int, vpp: int) -> tuple[str, ...]:
         letters = "M Mamba, * attention, E experts, - MLP, | between stages; MTP is not written"
         return (f"{odd[0]!r} is not a letter of a hybrid's layers: {letters}",)
     whole = "".join(parts)
-    at = next((i for i, (a, b) in enumerate(zip(whole, m.layer_pattern, strict=False)) if a != b), len(whole))
+    pairs = enumerate(zip(whole, m.layer_pattern, strict=False))
+    at = next((i for i, (a, b) in pairs if a != b), min(len(whole), m.layers))
     differs = f"its {len(whole)} layers differ from the {m.layers} of {m.name} from layer {at + 1} on"
     asked = (
         (len(parts) == pp * vpp, f"{len(parts)} segments, and pp x vpp is {pp} x {vpp} = {pp * vpp}"),

@@ -6,6 +6,7 @@ A field is not free where NVIDIA's code refuses the other value, or where a pin 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from moedsl.emit.dataset import is_mock, masks_tokens
 from moedsl.emit.fields import GATHERS, GRANULARITY
@@ -91,6 +92,55 @@ UNPRICED: Mapping[str, tuple[Condition, str]] = {
     ),
 }
 """Free fields without a word or a price, each with its condition and how the estimate is wrong."""
+OLDER: Mapping[str, str] = {
+    # core transformer/transformer_config.py:2365 and :1835: both change what the plan decides
+    "model.enable_cuda_graph": "`pin cuda_graph`, such as `pin cuda_graph=[moe_router, moe_preprocess]`",
+    "model.external_cuda_graph": "`pin cuda_graph`, such as `pin cuda_graph=[moe_router, moe_preprocess]`",
+    "model.moe_layer_recompute": "`pin recompute=moe`",
+}
+"""Switches of older releases that Megatron-Core turns into decided fields, each with the statement for it."""
+
+UNFOLLOWED: Mapping[str, tuple[Any, Condition, str]] = {
+    "model.moe_grouped_gemm": (True, _always, "each expert is then a product of its own, with its own launches"),
+    "model.moe_pad_expert_input_to_capacity": (
+        False,
+        _always,
+        "experts then compute and hold their whole capacity, padding included",
+    ),
+    "model.attention_backend": (
+        "fused",
+        lambda p: p.set.get("model.attention_backend") == "local",
+        "Megatron's own attention keeps the scores of all heads, and its step is longer",
+    ),
+    "model.fp32_residual_connection": (False, _always, "the residual then takes twice the memory and the bandwidth"),
+    "model.cpu_offloading": (False, _always, "what goes to host memory still counts"),
+    "model.activation_offload_fraction": (
+        1.0,
+        lambda p: bool(p.policy.offload_modules),
+        "what stays on the GPU needs memory too",
+    ),
+    "model.mtp_num_layers": (
+        "the model's last layer",
+        lambda p: p.family in OTHER_MTP and bool(p.set.get("model.mtp_num_layers")),
+        "Bridge builds another kind of layer for the prediction of this family",
+    ),
+    "mixed_precision.fp8_dot_product_attention": (
+        False,
+        lambda p: p.policy.precision != "bf16",
+        "attention in FP8 has other kernels, with other rates",
+    ),
+    "ddp.num_distributed_optimizer_instances": (
+        1,
+        _always,
+        "each instance shards the optimizer's state over its own replicas alone, so a rank holds more",
+    ),
+    "dist.use_torch_fsdp2": (False, _always, "PyTorch then shards the parameters too, and gathers them in each layer"),
+}
+"""Undecided fields with a cost: what the estimate has, where another value matters, and how the estimate is wrong."""
+
+OTHER_MTP = ("gemma4", "mimo_v2_flash", "step3p5")
+"""Families whose provider builds other layers for multi-token prediction than the last of the model (bridge
+models/mimo_v2_flash/mimo_v2_flash_provider.py:93, models/stepfun/step35_bridge.py:390)."""
 _CONDITIONS = _FREE | {path: holds for path, (holds, _) in UNPRICED.items()}
 
 

@@ -10,7 +10,7 @@ from moedsl.classes.fields import evolve
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, note, warning
 from moedsl.emit import base
 from moedsl.emit.fields import GATHERS
-from moedsl.emit.free_fields import MUON, UNPRICED, is_free
+from moedsl.emit.free_fields import MUON, OLDER, UNFOLLOWED, UNPRICED, is_free
 from moedsl.emit.settings import decided_fields, resets
 from moedsl.megatron.common import COPIED
 from moedsl.megatron.fields import overwritten
@@ -39,7 +39,13 @@ def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) 
     others = [n for n, value in p.sets.items() if n in decided and decided[n] != value]
     against = [n for n in others if not is_free(n, plan)]
     yield from (_decided(p, plan, path, decided[path], asked) for path in against)
-    yield from (_unpriced(p, path, decided[path]) for path in others if path in UNPRICED and path not in against)
+    yield from (
+        _unpriced(p, path, decided[path], UNPRICED[path][1])
+        for path in others
+        if path in UNPRICED and path not in against
+    )
+    yield from _unfollowed(p, plan)
+    yield from (_older(p, path, statement) for path, statement in OLDER.items() if p.sets.get(path))
     values = base.values(plan, p.model)
     rest = evolve(p, sets={path: value for path, value in p.sets.items() if path not in against})
     yield from _overwritten(rest, asked, values, decided)
@@ -68,9 +74,22 @@ def _instead(asked: Plan, path: str, value: Any) -> str:
     return instead(asked, path, value)
 
 
-def _unpriced(p: Program, path: str, value: Any) -> Diagnostic:
+def _older(p: Program, path: str, statement: str) -> Diagnostic:
+    """Refuse a `set` of an older switch that Megatron-Core turns into a field which the plan decides."""
+    text = f"`{path}` is an older name for what the plan decides: the recipe would contradict its estimate"
+    return error("plan.set_decided", text, p.spans[path], help=f"write {statement}", fixes=_drop(p, path))
+
+
+def _unfollowed(p: Program, plan: Plan) -> Iterator[Diagnostic]:
+    """Warn of each `set` of an undecided field that costs memory or time which the estimate does not count."""
+    for path, (value, holds, why) in UNFOLLOWED.items():
+        if path in p.sets and p.sets[path] != value and holds(plan):
+            yield _unpriced(p, path, value, why)
+
+
+def _unpriced(p: Program, path: str, value: Any, why: str) -> Diagnostic:
     """Warn of a `set` that the estimate does not follow."""
-    text = f"the estimate has `{path}` at {value}: {UNPRICED[path][1]}"
+    text = f"the estimate has `{path}` at {value}: {why}"
     return warning("plan.set_unpriced", text, p.spans[path], help="measure memory and speed in a short run")
 
 

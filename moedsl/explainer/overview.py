@@ -5,6 +5,7 @@ from __future__ import annotations
 from moedsl.explainer import advice, origin
 from moedsl.explainer.bearing import values
 from moedsl.explainer.context import Context, Json
+from moedsl.planner.experiment import path_of
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
@@ -52,7 +53,7 @@ def _settings(b: Context) -> list[Json]:
     for kind in ("derive", "env"):
         for name in dict.fromkeys(r.name for r in b.program.of(kind)):
             rule = first_of(b.program.named(kind, name), b.env)
-            if rule is not None:
+            if rule is not None and (kind == "env" or path_of(name) not in b.program.sets):
                 out.append(_line(name, evaluate(rule.expr, b.env), {**b.cited(rule), "kind": "derived"}))
     sets = ((n, v, b.program.spans[n]) for n, v in b.program.sets.items())
     return [*out, *(_line(n, v, {"kind": "pinned", "at": b.where(span)}) for n, v, span in sets)]

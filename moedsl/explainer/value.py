@@ -12,6 +12,7 @@ from moedsl.explainer.other_values import best_with, of_axis, of_let
 from moedsl.explainer.tree import tree
 from moedsl.planner.build import make_plan
 from moedsl.planner.checkpoints import checkpoints
+from moedsl.planner.experiment import path_of
 from moedsl.planner.text.plan import shares
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Rule
@@ -42,7 +43,7 @@ def explain(b: Context, name: str) -> Json | None:
         (name in b.lets, _let),
         (name in SAVES, _saving),
         (name in b.env.keys() & BUILTIN.keys(), _fixed),
-        (name in b.program.sets, _set),
+        (path_of(name) in b.program.sets, _set),
         (name == "pipeline_layout", _layout),
     ):
         if known:
@@ -167,6 +168,7 @@ def _resized(b: Context, name: str, value: int) -> Json:
 
 
 def _set(b: Context, name: str) -> Json:
+    name = path_of(name)
     value = b.program.sets[name]
     where = {"kind": "pinned", "at": b.where(b.program.spans[name])}
     head = _head(b, name, value, "a field of the recipe that the run file sets; this overrides rules that derive it")

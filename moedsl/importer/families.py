@@ -63,8 +63,8 @@ _SILU = Only("hidden_act", ("silu",), "the expert and dense MLPs are SwiGLU")
 _UNTIED = Only("tie_word_embeddings", (False,), "Megatron Bridge always unties the embeddings of this family")
 _NO_BIAS = Only("attention_bias", (False,), "Megatron Bridge builds this family without attention biases")
 _EVERY = (
-    Only("decoder_sparse_step", (1,), "only leading layers can be dense"),
-    Only("mlp_only_layers", ([], None), "only leading layers can be dense"),
+    Only("decoder_sparse_step", (1,), "Megatron Bridge builds experts in every layer of this family"),
+    Only("mlp_only_layers", ([], None), "Megatron Bridge builds experts in every layer of this family"),
 )
 _NO_WINDOW = (Only("use_sliding_window", (False, None), "Megatron Bridge builds this family with full attention"),)
 _QWEN_ONLY = (_SILU, _NO_BIAS, *_EVERY, *_NO_WINDOW)

@@ -274,8 +274,7 @@ def _decisions(
     out += [_derived(p, n, env) for n in axes.DERIVED]
     fixed = ("seq", "global_batch", *(["pack"] if p.samples else []))
     out += [_fixed(chosen, n, env) for n in fixed]
-    rules = [r for kind in ("derive", "env") for r in _applying(p, kind, env)]
-    out += [_from_rule(r, json_value(evaluate(r.expr, env)), "derived") for r in rules]
+    out += [_field(p, r, env) for kind in ("derive", "env") for r in _applying(p, kind, env)]
     return tuple(d.replace(effect=experiment.decision_effect(d.name, d.value, p, effects)) for d in out)
 
 
@@ -363,6 +362,14 @@ def _derived(p: Program, name: str, env: Mapping[str, Any]) -> Decision:
     if wish is not None:
         return _entry(name, json_value(env[name]), "pinned", None, "pinned by the run file")
     return _from_rule(rule, json_value(env[name]), "derived")
+
+
+def _field(p: Program, rule: Rule, env: Mapping[str, Any]) -> Decision:
+    """A field or a variable that a rule derives; a `set` of the run stands above the rule."""
+    path = experiment.path_of(rule.name)
+    if rule.kind == "derive" and path in p.sets:
+        return _entry(rule.name, json_value(p.sets[path]), "pinned", None, "set by the run file")
+    return _from_rule(rule, json_value(evaluate(rule.expr, env)), "derived")
 
 
 def _fixed(chosen: Chosen, name: str, env: Mapping[str, Any]) -> Decision:

@@ -34,7 +34,7 @@ def prepare(model: Any) -> None:
     _stand_in_for_kernels()
     repeated.spare()
     mamba.leave_random_states()
-    model.init_model_with_meta_device, model.perform_initialization = True, False
+    model.init_model_with_meta_device = True
     model.gradient_accumulation_fusion = False
     model.fp8_param = model.fp4_param = False
 
@@ -59,6 +59,7 @@ def _stage(config: Any, world: int, stage: int, rank: int, whole: dict[str, int]
     provider: Any = importlib.import_module("megatron.bridge.models.model_provider")
     groups, _ = initialise(config, world, rank, alone=True)
     config.model._pg_collection = groups
+    config.model.perform_initialization = False  # the adapters of a stage before this one switch it on
     with meta_device():
         chunks = provider._create_model(config.model, ModelType.encoder_or_decoder, groups)
         chunks = chunks if isinstance(chunks, list) else [chunks]

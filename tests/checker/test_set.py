@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import moedsl
 from moedsl.checker.overrides import as_set
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnostics.model import Diagnostic
@@ -32,6 +33,8 @@ REFUSED = {
     "model.num_query_groups = 8": "check.architecture",
     "model.moe_layer_freq = 2": "check.architecture",
     "model.num_layers_in_first_pipeline_stage = 8": "plan.set_decided",
+    "model.external_cuda_graph = true": "plan.set_decided",
+    "model.moe_layer_recompute = true\npin recompute=none": "plan.set_decided",
     "model.mtp_num_layers = two": "check.type",
     "model.mtp_num_layers = -3": "std.recipe_kernels.depths",
     "model.moe_token_dispatcher_type = flexible": "check.unknown_word",
@@ -69,6 +72,9 @@ ACCEPTED = (
     'optimizer.exp_avg_dtype = "torch.float32"',
     "model.attention_backend = flash",
     "train.train_iters = 1e3",
+    "model.moe_grouped_gemm = true",
+    "model.activation_offload_fraction = 0.5",
+    "model.moe_layer_recompute = false",
     "model.mtp_num_layers = none",
     "comm_overlap.overlap_param_gather = false",
     "tokenizer.use_tokenizer_vocab_size = true",
@@ -77,6 +83,12 @@ UNPRICED = {
     "optimizer.optimizer = dist_muon": "adam",
     "optimizer.optimizer = dist_muon\nset ddp.use_distributed_optimizer = false": "adam",
     'optimizer.main_params_dtype = "torch.float16"\npin moments=bf16': "float32",
+    "model.moe_grouped_gemm = false": "True",
+    "model.moe_expert_capacity_factor = 3.0\nset model.moe_pad_expert_input_to_capacity = true": "False",
+    "model.attention_backend = local": "fused",
+    "model.fp32_residual_connection = true": "False",
+    "model.activation_offload_fraction = 0.5\npin offload_modules=moe_act": "1.0",
+    "ddp.num_distributed_optimizer_instances = 2": "1",
     "model.moe_flex_dispatcher_backend = ncclep\npin dispatcher=hybridep\nset model.moe_expert_rank_capacity_factor = 2.0": "hybridep",
 }
 """Values without a price, with what the estimate has."""
@@ -115,6 +127,32 @@ def test_a_value_without_a_price_is_a_warning_with_what_the_estimate_has(lines: 
     every = found(f"{RUN}set {lines}")
     assert {(d.id, d.severity) for d in every} == {("plan.set_unpriced", "warning")}
     assert f"at {UNPRICED[lines]}: " in every[0].message.replace("torch.", "")
+
+
+@pytest.mark.parametrize("model", ["step35_196b_a11b", "mimo_v2_flash"])
+def test_prediction_by_another_layer_has_no_price(model: str) -> None:
+    (d,) = found(f"{model}; gb300 x 64; set model.mtp_num_layers = 1")
+    assert (d.id, d.severity) == ("plan.set_unpriced", "warning")
+    assert found(f"{model}; gb300 x 64; set model.mtp_num_layers = none") == []
+
+
+def test_prediction_that_bridge_does_not_build_is_refused() -> None:
+    """Bridge takes the field and builds no layer for it, so the plan counted one that does not train."""
+    (d,) = found("qwen3_vl_30b_a3b; gb200 x 16; set model.mtp_num_layers = 1")
+    assert (d.id, d.severity) == ("check.model", "error") and "drop this" in "".join(d.help)
+    assert not [e for e in found("qwen35_vl_35b_a3b; gb200 x 16; set model.mtp_num_layers = 1") if e.is_error]
+
+
+def test_a_plan_shows_a_set_instead_of_the_rule_below_it() -> None:
+    """The estimate, the recipe and the decisions have one value, and `explain` has it by either name."""
+    p = plan_of(f'{RUN}set model.cross_entropy_fusion_impl = "native"')
+    (shown,) = [d for d in p.decisions if d.name == "cross_entropy_fusion_impl"]
+    assert (shown.value, shown.origin, shown.rule) == ("native", "pinned", None)
+    for name in ("cross_entropy_fusion_impl", "model.cross_entropy_fusion_impl"):
+        told: Any = moedsl.explain(f'{RUN}set model.cross_entropy_fusion_impl = "native"', name).explanations[0]
+        assert (told["value"], told["origin"]["kind"]) == ("native", "pinned")
+    whole: Any = moedsl.explain(f'{RUN}set model.cross_entropy_fusion_impl = "native"').explanations[0]
+    assert [v["value"] for v in whole["decisions"] if "fusion_impl" in v["name"]] == ["native"]
 
 
 BLACKWELL = "qwen3_30b_a3b; gb200 x 16; pin tp=1 pp=1 ep=8 micro_batch=1 recompute=none cuda_graph=none\n"

@@ -55,6 +55,8 @@ def test_every_layer_is_on_one_stage(name: str) -> None:
         ("MEM*E|", "without a layer"),
         ("MEx|*EM", "not a letter"),
         ("MEM|*EE", "from layer 6 on"),
+        ("MEM|*EMM", "from layer 7 on"),
+        ("MEM|*E", "from layer 6 on"),
     ],
 )
 def test_what_is_wrong_with_a_users_stages_is_said(text: str, why: str) -> None:

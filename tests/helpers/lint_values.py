@@ -209,6 +209,18 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
         ("cfg.dist.use_tp_pp_dp_mapping = True", _FSDP),
         ("cfg.dist.use_tp_pp_dp_mapping = False", _FSDP),
     ),
+    "recipe_attention.kernels_left": (
+        ('m.multi_latent_attention, m.attention_backend = True, "local"',),
+        ('m.attention_backend = "local"',),
+    ),
+    "recipe_attention.fused_with_sinks": (
+        ('m.softmax_type, m.attention_backend = "learnable", "flash"',),
+        ('m.softmax_type, m.attention_backend = "learnable", "fused"',),
+    ),
+    "recipe_attention.unfused_without_cp": (
+        ('m.context_parallel_size, m.attention_backend = 2, "unfused"',),
+        ('m.context_parallel_size, m.attention_backend = 2, "fused"',),
+    ),
     "recipe_kernels.depths": (("m.mtp_num_layers = -3", _NO_OVERLAP), ("m.mtp_num_layers = None",)),
     "recipe_kernels.vocabulary": (("m.vocab_size = 0",), ("m.vocab_size = 1000",)),
     "recipe_kernels.attention_dropout": (("m.attention_dropout = 7.0",), ("m.attention_dropout = 1.0",)),

@@ -465,6 +465,26 @@ LATER: dict[str, tuple[Case, str]] = {
         _case("precision.quantised_widths", hardware="b200", precision="mxfp8", etp=16, ep=1),
         "Transformer Engine asks when it quantises",
     ),
+    "blockwise FP8 of a hidden state of 2,056": (
+        _case("precision.quantised_attention", precision="fp8_blockwise", facts={"hidden": 2056}),
+        "te/pytorch/module/layernorm_linear.py:184 raises in the first forward pass",
+    ),
+    "blockwise FP8 of a hidden state of 2,064": (
+        _case(None, precision="fp8_blockwise", facts={"hidden": 2064}),
+        "nothing is broken: the neighbour of the one before",
+    ),
+    "blockwise FP8 of 32 heads of 66 over tp 8": (
+        _case("precision.quantised_attention", tp=8, precision="fp8_blockwise", facts={"head_dim": 66}),
+        "te/pytorch/module/linear.py:472 raises in the first forward pass",
+    ),
+    "mxfp8 latents of 1,520": (
+        _case("precision.quantised_latents", {**_DEEPSEEK, "precision": "mxfp8"}, facts={"q_lora_rank": 1520}),
+        "Transformer Engine asks when it quantises",
+    ),
+    "mxfp8 latents of 1,504": (
+        _case(None, {**_DEEPSEEK, "precision": "mxfp8"}, facts={"q_lora_rank": 1504}),
+        "nothing is broken: the neighbour of the one before",
+    ),
     "blockwise FP8 of a dense layer of 10,944 over tp 8": (
         _case("precision.quantised_dense", _AIR, tp=8, precision="fp8_blockwise"),
         "te/pytorch/module/linear.py:472 raises in the first forward pass",

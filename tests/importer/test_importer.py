@@ -126,6 +126,12 @@ def test_an_architecture_beyond_the_facts_is_refused_by_name(config: dict[str, A
     assert fields(found) == named
 
 
+def test_leading_dense_layers_are_refused_for_what_bridge_builds() -> None:
+    """Bridge reads no list of dense layers for this family: leading ones are no better than others."""
+    text, found = declaration(shipped(QWEN) | {"mlp_only_layers": [0]}, None, "org/name")
+    assert text is None and "experts in every layer" in found[0].message
+
+
 GONE = object()
 
 

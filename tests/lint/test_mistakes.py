@@ -60,6 +60,9 @@ def test_its_neighbour_is_not(name: str, linted: Mapping[str, Lint]) -> None:
 
 
 LATE = {
+    "recipe_attention.kernels_left": "te pytorch/attention/dot_product_attention/dot_product_attention.py:2900",
+    "recipe_attention.fused_with_sinks": "te pytorch/attention/dot_product_attention/dot_product_attention.py:2900",
+    "recipe_attention.unfused_without_cp": "te pytorch/attention/dot_product_attention/dot_product_attention.py:2900",
     "recipe_schedule.rate_order": "core optimizer_param_scheduler.py:151",
     "recipe_schedule.rate_sign": "core optimizer_param_scheduler.py:150",
     "recipe_schedule.warmup_start": "core optimizer_param_scheduler.py:152",

@@ -32,6 +32,7 @@ RUNS = {
     "next, fsdp": "qwen3_next_80b_a3b; gb200 x 64; pin sharding=fsdp",
     "next, no MTP": "qwen3_next_80b_a3b; h100 x 64; pin pp=2 ep=32; set model.mtp_num_layers = 0",
     "next, sft": 'qwen3_next_80b_a3b; h100 x 32; task sft; data "/data/sft"',
+    "next, adapters on 2 stages": 'qwen3_next_80b_a3b; b200 x 32; pin pp=2; task peft; data "/d"; weights "/c"',
     "35b": "qwen35_vl_35b_a3b; h100 x 16",
     "35b, gb200": "qwen35_vl_35b_a3b; gb200 x 8; throughput first",
     "35b, frozen language": "qwen35_vl_35b_a3b; h100 x 16; vlm freeze_language freeze_projection",
