@@ -477,8 +477,8 @@ class _Reader:
         never = model.family == "qwen3_vl_moe"
         if sets.get("model.mtp_num_layers") and (never or (model.hybrid and not model.mtp_pattern)):
             text = f"{model.name} has no multi-token prediction, so Bridge would build none"
-            help = 'declare the model with `mtp_layers 1 mtp_pattern "*E"`; its checkpoint has no weights for them'
-            help = "drop this `set`" if never else help
+            declared = 'declare the model with `mtp_layers 1 mtp_pattern "*E"`; its checkpoint has no weights for them'
+            help = "drop this `set`" if never else declared
             self._error("check.model", text, self.draft.sets["model.mtp_num_layers"].path.span, help)
 
     def _wishes(self) -> Iterable[Rule]:
