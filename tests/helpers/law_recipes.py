@@ -23,7 +23,7 @@ _POLICY = (
     "moments", "grad_reduce",
 )  # fmt: skip
 _FIELDS = {
-    "layers": "num_layers",
+    "layers": "num_layers", "hidden": "hidden_size", "head_dim": "kv_channels", "q_lora_rank": "q_lora_rank",
     "heads": "num_attention_heads", "query_groups": "num_query_groups", "ffn_hidden": "ffn_hidden_size",
     "shared_expert_hidden": "moe_shared_expert_intermediate_size", "expert_hidden": "moe_ffn_hidden_size",
     "vocab": "vocab_size", "experts": "num_moe_experts", "mtp_layers": "mtp_num_layers", "mamba_heads": "mamba_num_heads",
