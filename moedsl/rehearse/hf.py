@@ -76,8 +76,15 @@ def files(folder: Path, small: Model) -> dict[str, str]:
     """The files for the small model's folder: its config.json, and the family's own code if it has any."""
     config = _of(folder, small.family)
     assert config is not None, "find has seen it"
-    code = {p.name: p.read_text(encoding="utf-8") for p in sorted(folder.glob("*.py"))}
+    code = {p.name: p.read_text(encoding="utf-8") for p in [*_shipped_code(config), *sorted(folder.glob("*.py"))]}
     return {"config.json": json.dumps(resized(config, small), indent=2) + "\n", **code}
+
+
+def _shipped_code(config: Mapping[str, Any]) -> Iterator[Path]:
+    """The stdlib's files of the modules that a configuration names: that of a language model inside another model, as
+    in Kimi-K2.5, names code that only the language model's own repository has."""
+    named = {f"{word.partition('.')[0]}.py" for word in config.get("auto_map", {}).values() if isinstance(word, str)}
+    return (p for p in sorted((stdlib_dir() / "hf").glob("*--*/*.py")) if p.name in named)
 
 
 def resized(config: Mapping[str, Any], m: Model) -> dict[str, Any]:

@@ -120,6 +120,9 @@ REHEARSED = {
         "step35_196b_a11b; h100 x 512; seq 4k; batch 1024; pin tp=2 pp=4 ep=8; fit first",
         {"tp": 2, "pp": 2, "ep": 2},
     ),
+    "the_language_model_of_kimi_k25": (
+        "kimi_k25; gb200 x 256; seq 4k; batch 512; pin tp=1 pp=4 ep=32; fit first", {"pp": 2, "ep": 2, "dp": 2},
+    ),
     "the_language_model_of_qwen3_vl": (
         "qwen3_vl_30b_a3b; h100 x 16; seq 4k; batch 64; pin ep=16; fit first", {"ep": 2, "dp": 2},
     ),

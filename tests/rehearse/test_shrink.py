@@ -322,11 +322,16 @@ def test_the_runs_of_a_file_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert "rehearse.no_run" in capsys.readouterr().err
 
 
-def test_shipped_code_travels_with_its_configuration() -> None:
-    """A family whose configuration class lives in the model's repository brings it along."""
-    folder = stdlib_dir() / "hf" / "moonshotai--Kimi-K2-Instruct"
-    (case,) = cases("kimi_k2; h200 x 512; fit first")
-    assert "configuration_deepseek.py" in hf.files(folder, case[2].model)
+@pytest.mark.parametrize("name", GPUS)
+def test_the_code_of_a_configuration_travels_with_it(name: str) -> None:
+    """Where Hugging Face's package has no class for it: also that of Kimi-K2.5's language model, which is Kimi-K2's."""
+    (case,) = cases(f"{name}; gb200 x {GPUS[name]}; fit first")
+    folder = hf.find(case[0].problem.program.model.hf, case[2].model.family)
+    assert isinstance(folder, Path)
+    made = hf.files(folder, case[2].model)
+    module = json.loads(made["config.json"]).get("auto_map", {}).get("AutoConfig", "").partition(".")[0]
+    shipped = [*(stdlib_dir() / "hf").glob(f"*--*/{module}.py")] if module else []
+    assert (f"{module}.py" in made) == bool(shipped)
 
 
 def test_each_architecture_has_a_gpu_to_rehearse_for() -> None:
