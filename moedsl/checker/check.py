@@ -25,6 +25,7 @@ from moedsl.cost import pipeline
 from moedsl.diagnostics.model import ADD, Diagnostic, Fix, Instead, Label, error, note, suggest
 from moedsl.diagnostics.source import Span
 from moedsl.megatron import fields, releases, unbuilt
+from moedsl.megatron.families import family
 from moedsl.rules import collect
 from moedsl.rules.declarations import cite_text
 from moedsl.rules.interpreter import evaluate, number
@@ -472,9 +473,9 @@ class _Reader:
         )
 
     def _ahead(self, sets: Mapping[str, Any], model: Model) -> None:
-        """Report MTP layers set for a model of which Bridge would build none: a hybrid without a pattern for them, or a
-        Qwen3-VL, whose language model gets no block of them (bridge models/qwen_vl/qwen3_vl_provider.py:322)."""
-        never = model.family == "qwen3_vl_moe"
+        """Report MTP layers set for a model of which Bridge would build none: a hybrid without a pattern for them, or
+        one of a family that has none."""
+        never = family(model.family).mtp == "none"
         if sets.get("model.mtp_num_layers") and (never or (model.hybrid and not model.mtp_pattern)):
             text = f"{model.name} has no multi-token prediction, so Bridge would build none"
             declared = 'declare the model with `mtp_layers 1 mtp_pattern "*E"`; its checkpoint has no weights for them'

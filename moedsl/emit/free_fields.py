@@ -121,7 +121,7 @@ UNFOLLOWED: Mapping[str, tuple[Any, Condition, str]] = {
     ),
     "model.mtp_num_layers": (
         "the model's last layer",
-        lambda p: p.family in OTHER_MTP and bool(p.set.get("model.mtp_num_layers")),
+        lambda p: family(p.family).mtp == "other" and bool(p.set.get("model.mtp_num_layers")),
         "Bridge builds another kind of layer for the prediction of this family",
     ),
     "mixed_precision.fp8_dot_product_attention": (
@@ -137,10 +137,6 @@ UNFOLLOWED: Mapping[str, tuple[Any, Condition, str]] = {
     "dist.use_torch_fsdp2": (False, _always, "PyTorch then shards the parameters too, and gathers them in each layer"),
 }
 """Undecided fields with a cost: what the estimate has, where another value matters, and how the estimate is wrong."""
-
-OTHER_MTP = ("gemma4", "mimo_v2_flash", "step3p5")
-"""Families whose provider builds other layers for multi-token prediction than the last of the model (bridge
-models/mimo_v2_flash/mimo_v2_flash_provider.py:93, models/stepfun/step35_bridge.py:390)."""
 _CONDITIONS = _FREE | {path: holds for path, (holds, _) in UNPRICED.items()}
 
 

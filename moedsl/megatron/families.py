@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
-from moedsl.classes.fields import frozen
+from moedsl.classes.fields import evolve, frozen
 from moedsl.megatron.values import Call
 from moedsl.schema.facts import Model
 from moedsl.schema.symbols import FINE_TUNES
@@ -26,6 +27,8 @@ class Family:
     """Bridge's Energon task encoder; a family that has one reads images."""
     language: str | None = None
     """The method of the provider that gives the one of the language model alone, which Bridge's recipes train."""
+    mtp: Literal["last", "none", "other"] = "last"
+    """The layers that Bridge builds where a run sets multi-token prediction: like the model's last, none, or others."""
     hybrid: bool = False
     """Whether each layer is one block, named by a letter of the model's pattern: Mamba-2, attention, experts or MLP."""
 
@@ -47,14 +50,16 @@ _OWN_PROCESSOR = "HFEnergonTaskEncoderConfig"
 """The encoder of images by the model's own processor."""
 
 _FAMILIES = {
-    "qwen3_vl_moe": _QWEN3_VL,
+    "qwen3_vl_moe": evolve(_QWEN3_VL, mtp="none"),  # bridge models/qwen_vl/qwen3_vl_provider.py:322
     "qwen3_5_moe": _QWEN3_VL,
     # bridge recipes/kimi_vl/h100/kimi_k25_vl.py:68
     "kimi_k25": Family("megatron.bridge.training.vlm_step", remote_code=True, encoder=_OWN_PROCESSOR),
-    "gemma4": Family("megatron.bridge.training.vlm_step", encoder=_OWN_PROCESSOR),
+    "gemma4": Family("megatron.bridge.training.vlm_step", encoder=_OWN_PROCESSOR, mtp="other"),
     "nemotron_h": Family(hybrid=True),  # transformers has its own code; the code of the checkpoint is not used
     # its bridge lists the checkpoint's tensors (bridge models/mimo_v2_flash/mimo_v2_flash_bridge.py:182)
-    "mimo_v2_flash": Family(remote_code=True, config_only=True),
+    # and its layers of MTP are others (bridge models/mimo_v2_flash/mimo_v2_flash_provider.py:93)
+    "mimo_v2_flash": Family(remote_code=True, config_only=True, mtp="other"),
+    "step3p5": Family(mtp="other"),  # bridge models/stepfun/step35_bridge.py:390
     "minimax_m3_vl": Family(language="to_text_provider"),  # bridge recipes/minimax/h100/minimax_m3.py:43
     "kimi_k2": Family(remote_code=True),  # bridge recipes/kimi/h100/kimi_k2.py:99
 }
