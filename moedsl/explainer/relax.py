@@ -89,9 +89,25 @@ def _drop(c: Chosen, m: Member, legal: bool) -> Iterator[Relaxation]:
         rows, best = (), lambda: solved().rows[0]
     else:
         solution = solved()
-        opens, rows, best = (solution.legal if solution.rows else 0), solution.rows, lambda: solution.rows[0]
+        opens, best = (solution.legal if solution.rows else 0), lambda: solution.rows[0]
+        rows = (*solution.rows, *_other_words(c, m, solution))
     if opens:
         yield Relaxation(_dropped(p, m, opens, rows), opens, best, tuple(_fixes(p, m, rows)))
+
+
+def _other_words(c: Chosen, m: Member, without: Solution) -> Iterator[Row]:
+    """The best layout with each other word of a pin that fits, where without the pin only one word is tried: a number
+    format, for instance."""
+    axis, p = axes.BY_NAME.get(m.key), c.problem.program
+    if m.kind != "pin" or axis is None or axis.kind != "enum" or without.search is None:
+        return
+    tried = without.search.c.problem.domains[axis.name]
+    if len(tried) == 1:
+        same = {n: c.problem.values[n] for n in ("seq", "global_batch")}
+        for code in {*range(len(axis.words))} - {int(tried[0]), p.pins[axis.name].code}:
+            pins = {**p.pins, axis.name: evolve(p.pins[axis.name], code=code)}
+            if legal_on((other := solve(evolve(p, pins=pins), c.problem.gpus, keep=0, **same)).compiled):
+                yield from solve(other.problem.program, c.problem.gpus, 1, **same).solution.rows
 
 
 def _dropped(p: Program, m: Member, opens: int, rows: Sequence[Row]) -> str:
