@@ -390,13 +390,17 @@ def cited(e: ast.FactEntry) -> str:
 
 
 def _consistent_hardware(h: Hardware, decl: ast.HardwareDecl) -> list[Diagnostic]:
-    """Rates and sizes that are divisors."""
+    """Check rates, sizes that are divisors, and that NVLink domains are whole nodes, or nodes whole domains."""
     sizes = {n: getattr(h, n) for n in ("memory", "nvlink_domain", "gpus_per_node", "sms", "hbm", "nvlink", "network")}
     sizes |= {f"tflops {k}": v for k, v in h.tflops.items()}
     zero = [n for n, v in sizes.items() if v <= 0]
-    if not zero:
+    if zero:
+        return [error("check.hardware", f"hardware {h.name}: {', '.join(zero)} must be more than 0", decl.name.span)]
+    node, domain = h.gpus_per_node, h.nvlink_domain
+    if max(node, domain) % min(node, domain) == 0:
         return []
-    return [error("check.hardware", f"hardware {h.name}: {', '.join(zero)} must be more than 0", decl.name.span)]
+    text = f"hardware {h.name}: {node} GPUs a node, {domain} in an NVLink domain: one must be a multiple of the other"
+    return [error("check.hardware", text, decl.name.span)]
 
 
 def cite_text(cite: ast.Cite) -> str:

@@ -74,6 +74,7 @@ ONE = [
      + "tiny; gb200 x 4", "tiny"),
     ("check.hardware", GPU.replace("gpus_per_node 8", "gpus_per_node 0") + RUN.replace("gb200", "mine"), "mine"),
     ("check.calibration", (stdlib_dir() / "calibration/hopper.moe").read_text().replace("gemm 0.", "gemm 9.") + RUN.replace("gb200", "h100"), "hopper"),
+    ("check.hardware", GPU.replace("gpus_per_node 8", "gpus_per_node 6") + RUN.replace("gb200", "mine"), "mine"),
     ("check.hardware", GPU.replace("hbm 8", "hbm 0") + RUN.replace("gb200", "mine"), "mine"),
     ("check.hardware", GPU.replace("bf16=1000", "bf16=0") + RUN.replace("gb200", "mine"), "mine"),
     ("check.type", GPU.replace("bf16=1000", "bf16=1000 fp8=fast") + RUN.replace("gb200", "mine"), "fast"),
