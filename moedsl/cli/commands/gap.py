@@ -77,7 +77,7 @@ _FOLLOWING = ("dp", "num_microbatches", "pipeline_layout")
 
 
 def _another(run: Run, stated: Plan, file: str) -> Iterator[Diagnostic]:
-    """Report that the plan beside the log, which ran, decides otherwise than that of `--run`."""
+    """Report what the plan in the folder of the log, which ran, decides unlike that of `--run`."""
     if run.plan is None:
         return
     ran, said = _decided(run.plan), _decided(stated)
