@@ -153,6 +153,35 @@ def test_another_experiment_is_left_out(first: Path, tmp_path: Path, capsys: pyt
     assert found["other_experiments"] == ["other"]
 
 
+def test_runs_on_other_machines_are_left_out(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A step on twice the GPUs, or on another type, says nothing of these, though the experiment is the same."""
+    for text in (RUN.replace("x 64", "x 128"), RUN.replace("gb200", "gb300")):
+        (plan,) = compiled(text + PINS).plans
+        name = f"{plan.hardware}_{plan.gpus}"
+        other = SLOW_ALLTOALL.run(plan.replace(name=name), tmp_path / name)
+        run = tmp_path / f"{name}.moe"
+        run.write_text(RUN.replace("; ", "\n") + "\n")
+        found = following(str(first), str(other), "--run", str(run), capsys=capsys)
+        assert [t["name"] for t in found["tried"]] == ["main"]
+        assert (found["other_experiments"], found["other_machines"]) == ([], [name])
+        assert main(["next", str(first), str(other), "--run", str(run)]) == 0
+        assert f"left out, ran on {plan.gpus} {plan.hardware}, not on 64 gb200: {name}" in capsys.readouterr().out
+        assert main(["next", str(other), "--run", str(run), "-o", str(tmp_path / "next.moe")]) == 1
+        said = capsys.readouterr().err
+        assert f"on 64 gb200 has measured or failed ({name}: ran on {plan.gpus} {plan.hardware}" in said
+        assert not (tmp_path / "next.moe").exists()
+
+
+def test_runs_of_other_experiments_alone_are_no_start(
+    first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run.moe"
+    run.write_text(RUN.replace("; ", "\n") + "\nset optimizer.lr = 0.0002\n")
+    assert main(["next", str(first), "--run", str(run), "-o", str(tmp_path / "next.moe")]) == 1
+    assert "(main: another experiment)" in capsys.readouterr().err
+    assert not (tmp_path / "next.moe").exists()
+
+
 def test_wrong_input_is_answered(tmp_path: Path, first: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.log").write_text("nothing\n")
     assert main(["next", str(tmp_path)]) == 1
