@@ -17,7 +17,7 @@ from moedsl.schema import axes
 from moedsl.support import atomic_file, foreign_json
 from moedsl.support.owned_files import stamp, write_all, written_by_us
 from moedsl.support.regular_file import text_of
-from moedsl.tune.evidence import Codes
+from moedsl.tune.evidence import REFUSED, Codes
 
 FILE, RUN = "way.json", "run.moe"
 
@@ -123,10 +123,12 @@ def _try(name: Any, codes: Any, change: Any, id: Any, row: Any) -> Try:
         raise ValueError("no layout")
     if change is not None and not (change["axis"] in axes.BY_NAME and {"from", "to"} <= {*change}):
         raise ValueError("no change")
-    numbers = [change[n] for n in ("gain", "low", "high")] if change is not None else []
+    numbers = [change[n] for n in ("step_s", "peak_gib")] if change is not None else []
+    if change is not None and change["gain"] is not None:
+        numbers += [change[n] for n in ("gain", "low", "high")]
     if row is not None:
         rate = row[RATE]
-        numbers += [row["useful_share"], *([rate["median"], rate["error"] or 1.0] if rate else [])]
+        numbers += [row["useful_share"], row[REFUSED], *([rate["median"], rate["error"] or 1.0] if rate else [])]
         texts = [row["status"], row["cause"] or "", *(s["id"] for s in row["symptoms"])]
         if not all(isinstance(t, str) for t in texts) or row["useful_share"] <= 0 or (rate and rate["median"] <= 0):
             raise ValueError("no measurement")

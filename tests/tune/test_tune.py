@@ -137,6 +137,10 @@ def test_what_runs_out_of_memory_costs_a_job_and_no_more(base: run_file.Base, tm
     first, *others = evidence(base, done)
     assert first.out_of_memory
     assert others and not any(t.out_of_memory for t in others)
+    changes = [t.change for t in opened(done.folder, base).tries]
+    assert changes[1] and changes[1]["gain"] is None and changes[1]["peak_gib"] < truth.fits_gib
+    assert all(c and c["gain"] is not None for c in changes[2:])
+    assert "out of memory" in (done.folder / "table.txt").read_text()
 
 
 def test_a_first_job_that_fails_ends_it(base: run_file.Base, tmp_path: Path) -> None:
@@ -186,17 +190,20 @@ def test_jobs_of_another_name_are_refused(base: run_file.Base, tmp_path: Path, n
     assert [*tmp_path.rglob("*")] == [mine.folder, file]
 
 
-CHANGE = {"axis": "tp", "from": 1, "to": 2, "gain": 0.1, "low": 0.0, "high": 0.2}
+CHANGE = {
+    "axis": "tp", "from": 1, "to": 2, "gain": 0.1, "low": 0.0, "high": 0.2, "expected": 0.1, "step_s": 9.0,
+    "peak_gib": 50.0,
+}  # fmt: skip
 ROW = {
-    "status": "ok", "cause": None, "symptoms": [], "useful_share": 1.0,
+    "status": "ok", "cause": None, "symptoms": [], "useful_share": 1.0, "refused_gib": 0.0,
     "useful_tokens_per_s_per_gpu": {"median": 9000.0, "error": 10.0},
 }  # fmt: skip
 
 
 ODD = ["a", None, -1, 2**80, float("nan"), [], {}, [{}], True]
 PLACES = ["experiment", "machines", "tries", "tries.0", "tries.0.codes", "tries.0.codes.tp", "tries.0.codes.recompute",
-              "tries.0.change", "tries.0.change.axis", "tries.0.change.gain", "tries.0.id", "tries.0.row",
-              "tries.0.row.status", "tries.0.row.symptoms", "tries.0.row.useful_share",
+              "tries.0.change", "tries.0.change.axis", "tries.0.change.gain", "tries.0.change.step_s", "tries.0.id", "tries.0.row",
+              "tries.0.row.status", "tries.0.row.symptoms", "tries.0.row.useful_share", "tries.0.row.refused_gib",
               "tries.0.row.useful_tokens_per_s_per_gpu", "tries.0.row.useful_tokens_per_s_per_gpu.median"]  # fmt: skip
 
 

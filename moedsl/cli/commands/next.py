@@ -10,20 +10,16 @@ from pathlib import Path
 from moedsl.calibrate.runs import Measured
 from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
-from moedsl.diagnose.scan import symptoms
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.planner.model.plan import Plan
 from moedsl.results.gather import Run, gather
-from moedsl.results.log import read_all
-from moedsl.results.measure import measure
 from moedsl.results.names import told_apart
-from moedsl.results.numbers import Given, Numbers, numbers
 from moedsl.results.rows import priced
 from moedsl.support.atomic_file import refusals
 from moedsl.syntax import reader
 from moedsl.tune import run_file
 from moedsl.tune.candidates import candidates
-from moedsl.tune.evidence import Tried, best, tried
+from moedsl.tune.evidence import Tried, best, row, tried
 from moedsl.tune.report import report, text
 
 EXPERIMENT = "another experiment"
@@ -114,10 +110,7 @@ def _tried(r: Run) -> Tried | list[Diagnostic] | None:
     made = priced(r.plan)
     if not isinstance(made, Measured):
         return [*made]
-    (sizes,) = numbers([r], Given())
-    assert isinstance(sizes, Numbers)  # a plan has them
-    row = measure(r, read_all(r.logs, symptoms(load_stdlib())), sizes, None)
-    return tried(r.name, made.row, made.cost, row)
+    return tried(r.name, made.row, made.cost, row(r, load_stdlib()))
 
 
 def _nothing(paths: Sequence[str]) -> Diagnostic:
