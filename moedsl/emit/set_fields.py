@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from moedsl.checker.program import Program
@@ -133,10 +133,12 @@ def _environment(plan: Plan, values: Mapping[str, Any], layout: Mapping[str, Any
     return {**layout, **computed, **env, **{path: value for path, value in each.items() if path not in unknown}}
 
 
-def _broken(p: Program, rules: Iterable[Rule], env: dict[str, Any]) -> Iterator[Diagnostic]:
+def _broken(p: Program, rules: Sequence[Rule], env: dict[str, Any]) -> Iterator[Diagnostic]:
     """Report each rule that a `set` breaks, at the `set`; a rule that reads an unknown value is left out."""
     lets = {r.name: r for r in rules if r.kind == "let"}
     reads = {r.name: names(r.expr) for r in lets.values()}
+    variables = {n for r in rules for n in names(r.expr) | names(r.when) if n.startswith("env.")}
+    env = {**dict.fromkeys(variables, UNSET), **env}  # what the recipe does not set
     for rule in lets.values():
         if _is_known(names(rule.expr), env, lets):
             env[rule.name] = evaluate(rule.expr, env)

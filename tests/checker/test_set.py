@@ -129,6 +129,14 @@ def test_a_list_of_several_is_unknown_to_a_law_that_reads_a_number() -> None:
     assert found(f"{RUN}set model.no_rope_freq = 6") == found(f"{RUN}set model.no_rope_freq = [1, 0]") == []
 
 
+def test_fused_experts_need_their_variable() -> None:
+    """A variable that the recipe does not set is none, and no rule of it is left out."""
+    run = "qwen3_30b_a3b; gb200 x 16\nset model.use_transformer_engine_op_fuser = true"
+    assert [d.id for d in found(run)] == ["std.recipe_kernels.fused_experts"]
+    variable = 'env NVTE_CUTEDSL_FUSED_GROUPED_MLP = 1 because "fused experts" cite ours "notes"'
+    assert found(f"{run}\nrules mine {{ {variable} }}") == []
+
+
 def test_fsdp_has_its_own_buffers() -> None:
     """It averages by itself where it registers them, and gathers no MXFP8 parameters into gradients that are BF16."""
     run = "qwen3_30b_a3b; h100 x 16; pin sharding=fsdp\nset "

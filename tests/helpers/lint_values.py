@@ -290,6 +290,10 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
         ("m.moe_enable_deepep = False",),
     ),
     "recipe_kernels.single_weight": (("m.moe_single_grouped_weight = True",), ("m.moe_single_grouped_weight = False",)),
+    "recipe_kernels.fused_experts": (
+        ("m.use_transformer_engine_op_fuser = True",),
+        ("m.use_transformer_engine_op_fuser = True", 'cfg.env_vars["NVTE_CUTEDSL_FUSED_GROUPED_MLP"] = 1'),
+    ),
     "recipe_kernels.single_bias": (("m.moe_single_grouped_bias = True",), ("m.moe_single_grouped_bias = False",)),
     "recipe_kernels.quantised_padding": (
         ("m.moe_router_padding_for_quantization = True",),

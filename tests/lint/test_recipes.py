@@ -39,6 +39,7 @@ LATE = {
     "std.cuda_graph.whole_graph_activation": "te pytorch/ops/basic/swiglu.py:474",
     "std.recipe_ncclep.budget": "core transformer/moe/token_dispatcher.py:1564",
     "std.precision.mxfp8_gpu": "te pytorch/quantization.py:168",
+    "std.recipe_kernels.fused_experts": "core transformer/moe/experts.py:287",
 }
 """Laws broken by recipes that `runtime_config_update` accepts, and the line that refuses them behind it, or trains
 something else."""
