@@ -245,6 +245,14 @@ _PAIRS: dict[str, Pair] = {
         run("gb200", also="target bridge 0.5\n", precision="mxfp8", sharding="fsdp"),
         run("gb200", also="target bridge 0.4\n", precision="mxfp8", sharding="fsdp"),
     ),
+    "std.releases.sparse_shards": (
+        run("glm5", also="target bridge 0.6\n", cp=2),
+        run("glm5", also="target bridge 0.5\n", cp=2),
+    ),
+    "std.releases.delta_shards": (
+        run("next", also="target bridge 0.5\n", cp=2),
+        run("next", also="target bridge 0.4\n", cp=2),
+    ),
     "std.ep_overlap.torch": (
         run(also="target torch 2.6.0\n", ep_overlap=True),
         run(also="target torch 2.5.1\n", ep_overlap=True),

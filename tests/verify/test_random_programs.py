@@ -1,4 +1,5 @@
-"""Programs drawn at random, of any model, machine, task, format and pins: the real Megatron Bridge builds what is planned."""
+"""Programs drawn at random, of any model, machine, task, format and pins: the real Megatron Bridge, of each release, builds
+what is planned."""
 
 from __future__ import annotations
 
@@ -8,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from moedsl.megatron.releases import Release
 from moedsl.schema.axes import AXES
 from moedsl.verify.client import Server
-from tests.helpers import random_plans, rotation
+from tests.helpers import random_plans, rotation, warm
 from tests.helpers.programs import compiled, judged
 from tests.helpers.random_plans import MACHINES, Gene
+from tests.helpers.targets import OLDER, available
 
 pytestmark = pytest.mark.bridge
 PLANNED = 80 if rotation.ALL else 2
@@ -39,11 +42,11 @@ GENES: Mapping[str, Gene] = {
 }
 
 
-def runs() -> dict[str, str]:
-    """So many programs that have a plan, by name."""
-    dice, out = rotation.dice("random programs"), dict[str, str]()
-    while len(out) < PLANNED:
-        text = random_plans.text({name: gene(dice) for name, gene in GENES.items()})
+def runs(planned: int, also: str = "") -> dict[str, str]:
+    """So many programs that have a plan, by name; `also` is a statement of each."""
+    dice, out = rotation.dice(f"random programs {also}"), dict[str, str]()
+    while len(out) < planned:
+        text = "\n".join([random_plans.text({name: gene(dice) for name, gene in GENES.items()}), also])
         result = compiled(text)
         if not result.failed and not any(d.id == WITHOUT_WEIGHTS for d in result.diagnostics):
             out[f"program{len(out)}"] = text
@@ -52,6 +55,20 @@ def runs() -> dict[str, str]:
 
 @pytest.mark.timeout(3000)
 def test_bridge_builds_what_is_planned(server: Server, tmp_path: Path) -> None:
-    drawn = runs()
+    drawn = runs(PLANNED)
     for name, report in judged(server, drawn, tmp_path).items():
         assert report.ok, (drawn[name], report.to_json())
+
+
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("release", OLDER if rotation.ALL else [], ids=lambda r: r.bridge)
+def test_an_older_release_builds_what_is_planned_for_it(release: Release, tmp_path: Path) -> None:
+    """Only in `make test-all`, because each release starts a Bridge of its own."""
+    available(release)
+    drawn = runs(PLANNED // 2, f"target bridge {release.minor}")
+    older = warm.server(2, release)
+    try:
+        for name, report in judged(older, drawn, tmp_path).items():
+            assert report.ok, (drawn[name], report.to_json())
+    finally:
+        older.close()
