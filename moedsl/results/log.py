@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from moedsl.diagnose import scan
 from moedsl.diagnose.scan import Report, Symptom
-from moedsl.results.line import WORDS, Line, Memory, Step, StepTime, read
+from moedsl.results.line import WORDS, Line, Memory, Step, StepTime, parts, read
 from moedsl.support import limits
 
 _BROKEN = re.compile(rb"Traceback \(most recent call last|ChildFailedError|srun: error|slurmstepd: error")
@@ -85,8 +85,8 @@ def _one(path: Path, known: Sequence[Symptom]) -> Log:
 def lines(block: bytes) -> Iterator[Line]:
     """Read the lines of a block, in order."""
     for line in block.splitlines():
-        if any(w in line for w in WORDS) and (said := read(line.decode("utf-8", errors="replace"))):
-            yield said
+        if any(w in line for w in WORDS):
+            yield from filter(None, map(read, parts(line.decode("utf-8", errors="replace"))))
 
 
 def _attempts(steps: Iterable[Step]) -> Iterator[Attempt]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from moedsl.planner.model.plan import Plan
 from moedsl.results.gather import Run
-from moedsl.results.line import Step, is_number
+from moedsl.results.line import NanSearch, Step, is_number
 from moedsl.results.log import Attempt, Log, Sample, iterations, samples
 from moedsl.results.noise import error_of
 from moedsl.results.numbers import Numbers
@@ -132,13 +132,13 @@ def _cause(log: Log, symptoms: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _not_a_number(log: Log) -> str | None:
-    """Find the first line with NaN or infinity; a loss that earlier lines had and later lines do not is NaN too."""
+    """Find the first line with NaN or infinity."""
     for attempt in log.attempts:
-        had = False
+        search = NanSearch()
         for s in attempt:
-            if not is_number(s) or (had and s.loss is None):
-                return f"loss or gradient is NaN at iteration {s.iteration}"
-            had |= s.loss is not None
+            search.add(s)
+        if search.found is not None:
+            return f"loss or gradient is NaN at iteration {search.found}"
     return None
 
 
