@@ -19,6 +19,7 @@ from moedsl.planner.model.plan import Plan
 from moedsl.planner.shipped import codes_of
 from moedsl.results.compare import RATE
 from moedsl.results.log import Log, samples
+from moedsl.results.measure import remarks
 from moedsl.solver import uncertainty
 from moedsl.solver.table import Row
 
@@ -29,9 +30,12 @@ def report(row: Mapping[str, Any], log_: Log, plan: Plan, here: State) -> Json:
     """Return the report of a measured run; `row` is its row of `moedsl results`."""
     measured = row[RATE]["median"] / row["useful_share"]
     step = row["step_time_s"]["median"]
+    if len(row["batches"]) > 1:  # a ramp-up: the step of a whole batch at this speed
+        step = here.cost.global_batch * here.cost.seq / (measured * here.cost.gpus)
     seen = shown([*map(Path, log_.files)], _seconds(log_, row["warmup"]))
     return {
         "name": row["name"],
+        "remarks": remarks(row),
         "measured": _speed(here, step, measured, row["tflops_per_gpu"]),
         "predicted": _predicted(here, step),
         "published": _published(here, measured, plan, seen),

@@ -26,7 +26,7 @@ def text(r: Json) -> str:
     """Print the speeds, then each comparison, then what the log shows."""
     published, recipe = r["published"], r["recipe"]
     parts = [
-        [r["name"], *table([_HEAD, *_speeds(r)], "lr"), *_predicted(r)],
+        [r["name"], *table([_HEAD, *_speeds(r)], "lr"), *_predicted(r), *map(_line, r["remarks"])],
         [*_published(published)] if published else ["No published run is of this model and GPU."],
         [*_recipe(recipe)] if recipe else ["Bridge ships no recipe for this model, GPU and number of GPUs."],
         ["The log shows", *(_line(s) for s in _shown(r["log"]))] if r["log"] else [],

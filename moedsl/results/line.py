@@ -20,6 +20,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 
 from attrs import define, frozen
 
@@ -182,6 +183,14 @@ def _amount(fields: Mapping[str, float], name: str) -> float | None:
 def _number(text: str) -> float | None:
     try:
         return float(text)
+    except ValueError:
+        return None
+
+
+def time_of(stamp: str) -> float | None:
+    """Read the time of a line, in seconds of the node's clock; None if it is none."""
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
     except ValueError:
         return None
 

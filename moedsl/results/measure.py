@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from moedsl.planner.model.plan import Plan
+from moedsl.results.batches import batches, last_settings
+from moedsl.results.contradictions import BATCH, Timed, contradictions
 from moedsl.results.gather import Run
 from moedsl.results.line import NanSearch, Step, is_number
 from moedsl.results.log import Attempt, Log, Sample, iterations, samples
@@ -23,12 +25,16 @@ OK, FAILED, UNFINISHED, SHORT, NOTHING = "ok", "failed", "unfinished", "too shor
 
 def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
     """Make one row: how the run ended, what it measured, and what its plan predicted."""
-    kept = [s for a in log.attempts for s in samples(a, _warmup(a, warmup))]
-    rows = [(s, _batch(s.step, n)) for s in kept if is_number(s.step)]
+    log = last_settings(log, n.global_batch)
+    starts = [samples(a, _warmup(a, warmup)) for a in log.attempts]
+    rows = [(s, _batch(s.step, n)) for start in starts for s in start if is_number(s.step)]
     rates = [n.useful_rate(s.step.seconds, batch, _trained(s)) for s, batch in rows if batch]
     seconds = [s.step.seconds for s, _ in rows]
     if not log.attempts:
         seconds, rates = _from_step_times(log, n, warmup)
+    stated = batches(log.attempts)
+    found = contradictions(n, stated, [[t for s in start for t in _timed(s.step, n)] for start in starts], log.earlier)
+    is_other = any(w["id"] == BATCH for w in found)
     return {
         "name": run.name,
         **({"place": run.place} if run.place else {}),
@@ -37,17 +43,19 @@ def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
         "seq": n.seq,
         "gpus": n.gpus,
         "global_batch": rows[-1][1] if rows else n.global_batch,
+        "batches": stated,
         "useful_share": n.useful_share,
         "numbers": n.source,
         "warmup": _warmup(log.attempts[0], warmup) if log.attempts else warmup or 0,
         "samples": len(rates),
         "step_time_s": spread_of(seconds),
         "useful_tokens_per_s_per_gpu": spread_of(rates),
-        "tflops_per_gpu": _tflops(log, [s.step for s in kept]),
+        "tflops_per_gpu": _tflops(log, [s.step for start in starts for s in start]),
         "loss": _loss(log),
         "skipped_iterations": sum(s.skipped for a in log.attempts for s in a),
         "peak_gib": None if log.peak is None else log.peak / GIB,
-        "predicted": predicted(run.plan),
+        "predicted": None if is_other else predicted(run.plan),
+        "warnings": found,
         **_belongs(run.plan),
     }
 
@@ -59,6 +67,12 @@ def _warmup(attempt: Attempt, asked: int | None) -> int:
 def _batch(step: Step, n: Numbers) -> int:
     """Sequences of the step: the log's number, which follows a batch that ramps up."""
     return step.global_batch or n.global_batch or 0
+
+
+def _timed(step: Step, n: Numbers) -> Iterator[Timed]:
+    batch = _batch(step, n)
+    if batch and is_number(step):
+        yield Timed(step.seconds, batch, step.tflops)
 
 
 def _trained(s: Sample) -> float:
@@ -140,6 +154,12 @@ def _not_a_number(log: Log) -> str | None:
         if search.found is not None:
             return f"loss or gradient is NaN at iteration {search.found}"
     return None
+
+
+def remarks(row: Mapping[str, Any]) -> list[str]:
+    """Return what whoever reads the figures of a row must know: that the run failed, and what its log contradicts."""
+    failed = [f"{FAILED}, {row['cause']}"] if row["status"] == FAILED else []
+    return failed + [w["text"] for w in row["warnings"]]
 
 
 def predicted(plan: Plan | None) -> Json | None:

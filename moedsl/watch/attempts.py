@@ -10,12 +10,11 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from itertools import pairwise
 
 from attrs import define, field, frozen
 
-from moedsl.results.line import NanSearch, Step
+from moedsl.results.line import NanSearch, Step, time_of
 
 RECENT = 100
 """The lines that the present speed follows from."""
@@ -87,14 +86,6 @@ class Attempt:
         if one is None or other is None or not steps or other <= one:
             return sorted(s.seconds for s in self.recent)[len(self.recent) // 2]
         return (other - one) / steps
-
-
-def time_of(stamp: str) -> float | None:
-    """Read the time of a line, in seconds of the node's clock; None if it is none."""
-    try:
-        return datetime.fromisoformat(stamp).timestamp()
-    except ValueError:
-        return None
 
 
 def merged(each: Iterable[Attempt]) -> list[Attempt]:

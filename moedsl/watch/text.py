@@ -24,6 +24,7 @@ def _run(r: Json) -> Iterator[str]:
     yield from (f"  {line}" for line in table(_figures(r), "lr")) if r["step_time_s"] else ()
     yield from (_row("goodput", line) for line in _goodput(r))
     yield from (_row("straggler", straggler(s)) for s in r["stragglers"])
+    yield from (_row("warning", w["text"]) for w in r["warnings"])
     for alarm in r["alarms"]:
         yield from _alarm(alarm)
 

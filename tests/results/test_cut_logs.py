@@ -10,17 +10,15 @@ from attrs import fields
 
 from moedsl.cli.main import main
 from moedsl.results import line, log
+from tests.helpers.logs import iteration_line
 
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first"
 OF = 40
-END = "number of skipped iterations:   0 | number of nan iterations:   0 |"
+END = " number of skipped iterations:   0 | number of nan iterations:   0 |"
 
 
-def whole(i: int, loss: str = " lm loss: 6.857143E+00 |") -> str:
-    """An iteration line of Bridge."""
-    return (f" [2026-11-26 22:04:{i:02}] iteration {i:8d}/{OF:8d} | consumed samples: {64 * i:12d} | elapsed time per"
-            f" iteration (ms): 14390.8 | throughput per GPU (TFLOP/s/GPU): 209.6 | learning rate: 1.500000E-04 |"
-            f" global batch size:    64 |{loss} loss scale: 1.0 | grad norm: 4.798 | {END}\n")  # fmt: skip
+def whole(i: int, loss: bool = True) -> str:
+    return iteration_line(i, OF, 14.3908, 64, 209.6, at=i, loss=loss)
 
 
 LINE = whole(5).rstrip("\n")
@@ -54,10 +52,10 @@ def test_a_line_that_was_cut_is_not_nan(at: int) -> None:
     assert search.found is None
 
 
-@pytest.mark.parametrize("end", [f" {END}", ""], ids=["as Bridge", "without an end"])
+@pytest.mark.parametrize("end", [END, ""], ids=["as Bridge", "without an end"])
 def test_a_whole_line_without_its_loss_is_nan(end: str) -> None:
     search = line.NanSearch()
-    for step in steps("".join((whole(i) if i < 5 else whole(i, "")).replace(f" {END}", end) for i in range(1, 6))):
+    for step in steps("".join(whole(i, loss=i < 5).replace(END, end) for i in range(1, 6))):
         search.add(step)
     assert search.found == 5
 
@@ -80,3 +78,18 @@ def test_a_killed_run_is_unfinished(
     assert main(["watch", "train.log", "--once", "--json"]) == 0
     (seen,) = json.loads(capsys.readouterr().out)["runs"]
     assert seen["attempts"] == 1 + after and not [a for a in seen["alarms"] if a["id"] == "nan"]
+
+
+def test_a_run_with_a_nan_is_said_to_have_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has a speed, which `gap` explains, and a layout, which `next` does not try again."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["compile", "-e", RUN, "-o", "."]) == 0
+    Path("train.log").write_text("".join(whole(i, loss=i < 30) for i in range(1, 31)))
+    for command in ("gap", "next"):
+        capsys.readouterr()
+        assert main([command, "train.log"]) == 0
+        assert "failed, loss or gradient is NaN at iteration 30" in capsys.readouterr().out
+        assert main([command, "train.log", "--json"]) == 0
+        assert "failed, loss or gradient is NaN at iteration 30" in capsys.readouterr().out

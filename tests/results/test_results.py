@@ -353,7 +353,7 @@ def measured(name: str, rate: float) -> Json:
     """A whole row, as `measure` makes it."""
     spread = {"min": rate, "q1": rate, "median": rate, "q3": rate, "max": rate, "spread": 0.0}
     figures = {"useful_tokens_per_s_per_gpu": spread, "step_time_s": spread, "samples": 3, "tflops_per_gpu": None}
-    ending = {"status": "ok", "cause": None, "symptoms": [], "skipped_iterations": 0}
+    ending = {"status": "ok", "cause": None, "symptoms": [], "skipped_iterations": 0, "warnings": []}
     return {"name": name, **figures, **ending, "predicted": None, "peak_gib": None}
 
 

@@ -17,13 +17,15 @@ from moedsl.gap.report import report
 from moedsl.gap.settings import State
 from moedsl.gap.text import text
 from moedsl.planner.model.plan import Plan
+from moedsl.results.batches import last_settings
 from moedsl.results.compare import RATE
+from moedsl.results.contradictions import BATCH, said
 from moedsl.results.gather import Run, gather
 from moedsl.results.log import read_all
 from moedsl.results.measure import measure
 from moedsl.results.names import told_apart
 from moedsl.results.numbers import Given, Numbers, numbers
-from moedsl.results.rows import priced
+from moedsl.results.program import priced
 
 
 def run(a: Namespace) -> int:
@@ -85,4 +87,6 @@ def _one(run: Run, state: State | None, warmup: int | None) -> dict[str, object]
         return [
             error("gap.nothing", f"{run.name}: {row['status']}, {row['cause']}", help="`moedsl diagnose` reads why")
         ]
-    return report(row, log, run.plan, state)
+    if other := said(row, (BATCH,)):
+        return [error("results.batch", f"{run.name}: {other[0]}")]
+    return report(row, last_settings(log, sizes.global_batch), run.plan, state)

@@ -15,6 +15,7 @@ from moedsl.diagnose.scan import symptoms
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.results import regressions_text
 from moedsl.results.compare import comparisons
+from moedsl.results.contradictions import UNFIT, said
 from moedsl.results.gather import Run, gather
 from moedsl.results.log import read_all
 from moedsl.results.measure import measure
@@ -71,9 +72,12 @@ def _keep(a: Namespace, runs: Sequence[Run], rows: Sequence[dict[str, Any]]) -> 
     """Write the lines for `moedsl calibrate`, if requested."""
     if a.measured is None:
         return 0
-    said = lines([(r.plan, row) for r, row in zip(runs, rows, strict=True)])
-    if not said:
+    written = lines([(r.plan, row) for r, row in zip(runs, rows, strict=True)])
+    for row in rows:
+        for why in said(row, UNFIT):
+            print(f"{row['name']}: no line for `moedsl calibrate`: {why}", file=sys.stderr)
+    if not written:
         print("no run has both a plan and figures: nothing to calibrate with", file=sys.stderr)
         return 1
     path = Path(a.measured)
-    return talk.written(path, said, f": {said.count(chr(10))} runs for `moedsl calibrate {path}`")
+    return talk.written(path, written, f": {written.count(chr(10))} runs for `moedsl calibrate {path}`")
