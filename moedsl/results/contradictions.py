@@ -1,4 +1,14 @@
-"""Find where a log contradicts the plan of its run: another global batch, or starts of different speeds."""
+"""Find where a log contradicts the plan of its run: another global batch, starts of different speeds, TFLOPS of another
+model or number of GPUs, or a speed that the GPU does not have.
+
+TFLOPS over tokens/s are the FLOPs of a token, which Bridge counts as `moedsl.cost.flops` does: MoE, MTP and windows
+have their own terms, and recomputation has none. Of 167 runs of text that NVIDIA published with both, the count is 0.99
+to 1.01 of ours in 133 and 0.83 to 1.05 in all: older releases count each layer of GPT-OSS as windowed, and a mean of
+TFLOPS is above those of the mean step. Five layers of Moonlight on one H200 log 1.00. `APART` is wider than all of
+these, and half or twice the GPUs are beyond it; another length, which changes only attention's share, may be within.
+Fine-tuning and images are not judged: there Bridge counts the tokens and patches of the samples that it meets
+(training/utils/flop_utils.py:425), which no plan knows.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +18,17 @@ from typing import Any
 
 from attrs import frozen
 
+from moedsl.calibrate.runs import Measured, above_peak
+from moedsl.planner.model.plan import Plan
 from moedsl.results.numbers import Numbers
+from moedsl.results.program import priced
 
 Json = dict[str, Any]
-BATCH, RESTART, STARTS = "batch", "restart", "starts"
-UNFIT = (BATCH, STARTS)
+BATCH, RESTART, STARTS, FLOPS, PEAK = "batch", "restart", "starts", "flops", "peak"
+UNFIT = (BATCH, STARTS, FLOPS, PEAK)
 """What makes the figures those of no one run, or of another one."""
+APART = 1.3
+"""The ratio of two counts of FLOPs of a token from which on they are not of one run."""
 SPEEDS = 1.1
 """The ratio of the speeds of two starts from which on one median misstates both."""
 
@@ -28,11 +43,18 @@ class Timed:
 
 
 def contradictions(
-    n: Numbers, batches: Sequence[int], starts: Sequence[Sequence[Timed]], earlier: Sequence[int] = ()
+    plan: Plan | None,
+    n: Numbers,
+    batches: Sequence[int],
+    starts: Sequence[Sequence[Timed]],
+    earlier: Sequence[int] = (),
 ) -> list[Json]:
     """Return what contradicts, as `id` and `text`: `batches` are those that the log states, in order, `starts` the
     measured lines of each attempt, and `earlier` the batches of starts that do not count."""
     found = {BATCH: _batch(n, batches), RESTART: _restart(batches, earlier), STARTS: _starts(starts)}
+    each = [t for start in starts for t in start]
+    if plan is not None and each:
+        found |= {FLOPS: _flops(plan, n, each), PEAK: _peak(plan, n, each)}
     return [{"id": id, "text": text} for id, text in found.items() if text]
 
 
@@ -71,3 +93,27 @@ def _starts(starts: Sequence[Sequence[Timed]]) -> str | None:
         return None
     times = " and ".join(f"{statistics.median(t.seconds for t in a):.2f}" for a in known)
     return f"its {len(known)} starts differ in speed, {times} s a step, and the figures mix them: look at the machines"
+
+
+def _flops(plan: Plan, n: Numbers, each: Sequence[Timed]) -> str | None:
+    """Compare the FLOPs of a token that the log counts with the plan's."""
+    logged = [t.tflops * 1e12 * t.seconds * n.gpus / (t.global_batch * n.seq) for t in each if t.tflops]
+    e = plan.estimate
+    if not logged or plan.task != "pretrain" or e.parts:
+        return None
+    counted, own = statistics.median(logged), e.model_tflops_per_gpu * 1e12 / e.tokens_per_s_per_gpu
+    if 1 / APART <= counted / own <= APART:
+        return None
+    return (
+        f"its log counts {counted / 1e9:.3g} GFLOPs a token, {counted / own:.3g} times the {own / 1e9:.3g} of its plan:"
+        " another model, length or number of GPUs ran, or its times are of another unit; give LOG=PLAN with the plan of"
+        " what ran"
+    )
+
+
+def _peak(plan: Plan, n: Numbers, each: Sequence[Timed]) -> str | None:
+    """Compare the speed with the peak of the GPU. What is not above the plan's speed is below the peak, and a program
+    that does not compile here has none."""
+    rate = statistics.median(t.global_batch * n.seq / t.seconds for t in each) / n.gpus
+    made = priced(plan) if rate > plan.estimate.tokens_per_s_per_gpu else None
+    return above_peak(made, rate) if isinstance(made, Measured) else None

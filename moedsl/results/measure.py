@@ -11,7 +11,7 @@ from moedsl.planner.model.plan import Plan
 from moedsl.results.batches import batches, last_settings
 from moedsl.results.contradictions import BATCH, Timed, contradictions
 from moedsl.results.gather import Run
-from moedsl.results.line import NanSearch, Step, is_number
+from moedsl.results.line import NanSearch, Step, StepTime, is_number
 from moedsl.results.log import Attempt, Log, Sample, iterations, samples
 from moedsl.results.noise import error_of
 from moedsl.results.numbers import Numbers
@@ -30,10 +30,14 @@ def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
     rows = [(s, _batch(s.step, n)) for start in starts for s in start if is_number(s.step)]
     rates = [n.useful_rate(s.step.seconds, batch, _trained(s)) for s, batch in rows if batch]
     seconds = [s.step.seconds for s, _ in rows]
+    timed = [[t for s in start for t in _timed(s.step, n)] for start in starts]
     if not log.attempts:
-        seconds, rates = _from_step_times(log, n, warmup)
+        times = _of_rank_0(log, warmup)
+        seconds = [t.seconds for t in times]
+        timed = [[Timed(t.seconds, n.global_batch, t.tflops) for t in times if n.global_batch]]
+        rates = [n.useful_rate(t.seconds, t.global_batch) for start in timed for t in start]
     stated = batches(log.attempts)
-    found = contradictions(n, stated, [[t for s in start for t in _timed(s.step, n)] for start in starts], log.earlier)
+    found = contradictions(run.plan, n, stated, timed, log.earlier)
     is_other = any(w["id"] == BATCH for w in found)
     return {
         "name": run.name,
@@ -81,11 +85,10 @@ def _trained(s: Sample) -> float:
     return max(0.0, (covered - s.step.skipped) / covered)
 
 
-def _from_step_times(log: Log, n: Numbers, warmup: int | None) -> tuple[list[float], list[float]]:
-    """Use the lines of rank 0 if no log has the last rank's."""
+def _of_rank_0(log: Log, warmup: int | None) -> list[StepTime]:
+    """The lines of rank 0 after the warm-up, which count if no log has the last rank's."""
     skip = min(WARMUP, len(log.step_times) // 3) if warmup is None else warmup
-    seconds = [t.seconds for t in log.step_times[skip:] if t.seconds > 0]
-    return seconds, [n.useful_rate(s, n.global_batch) for s in seconds] if n.global_batch else []
+    return [t for t in log.step_times[skip:] if t.seconds > 0]
 
 
 def spread_of(values: Sequence[float]) -> Json | None:

@@ -67,7 +67,7 @@ def view(run: Watched) -> Json:
     quiet = max(0.0, time.time() - run.changed) if run.changed else 0.0
     state = _state(run, now, quiet)
     n, recent = _numbers(run.plan), _recent(now)
-    warnings = contradictions(n, _batches(attempts), [_timed(recent, n)]) if n else []
+    warnings = contradictions(run.plan, n, _batches(attempts), [_timed(recent, n)]) if n else []
     expected = None if said({"warnings": warnings}, (BATCH,)) else run.plan
     return {
         "name": run.name,

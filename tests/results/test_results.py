@@ -112,7 +112,7 @@ def test_every_line_of_bridge_is_read(bridge_logs: dict[str, str]) -> None:
     for s, job in zip(read, JOBS["2"]["steps"], strict=True):
         assert s.seconds == pytest.approx(job["seconds"], abs=1e-4)
         assert s.loss == pytest.approx(job["loss"])
-        assert (s.global_batch, s.grad_norm, s.of, s.tflops) == (1024, 2.0, STEPS, 400.0)
+        assert (s.global_batch, s.grad_norm, s.of, s.tflops) == (1024, 2.0, STEPS, 240.0)
     assert [m.peak for m in said if isinstance(m, line.Memory)] == [70_000_000_000] * 2
     assert len([t for t in said if isinstance(t, line.StepTime)]) == STEPS
 
