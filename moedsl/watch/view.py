@@ -10,6 +10,7 @@ from typing import Any
 from attrs import define, field
 
 from moedsl.diagnose import ranks
+from moedsl.diagnostics.model import Diagnostic
 from moedsl.launch.store import Job
 from moedsl.planner.model.plan import Plan
 from moedsl.results.batches import batches
@@ -40,6 +41,8 @@ class Watched:
 
     name: str
     plan: Plan | None
+    damaged: Diagnostic | None = None
+    """Why its plan.json cannot be read."""
     logs: dict[str, Reading] = field(factory=dict)
     jobs: list[Job] | None = None
     """None if no scheduler is asked."""
@@ -68,6 +71,8 @@ def view(run: Watched) -> Json:
     state = _state(run, now, quiet)
     n, recent = _numbers(run.plan), _recent(now)
     warnings = contradictions(run.plan, n, _batches(attempts), [_timed(recent, n)]) if n else []
+    if run.damaged:
+        warnings = [{"id": "plan", "text": "; ".join([run.damaged.message, *run.damaged.help])}]
     expected = None if said({"warnings": warnings}, (BATCH,)) else run.plan
     return {
         "name": run.name,

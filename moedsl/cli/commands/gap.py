@@ -20,7 +20,7 @@ from moedsl.planner.model.plan import Plan
 from moedsl.results.batches import last_settings
 from moedsl.results.compare import RATE
 from moedsl.results.contradictions import BATCH, said
-from moedsl.results.gather import Run, gather
+from moedsl.results.gather import DAMAGED, Run, gather
 from moedsl.results.log import read_all
 from moedsl.results.measure import measure
 from moedsl.results.names import told_apart
@@ -33,6 +33,7 @@ def run(a: Namespace) -> int:
     if isinstance(stated, int):
         return stated
     gathered, found = gather([a.target])
+    found = [d for d in found if stated is None or d.id != DAMAGED]
     runs = told_apart(gathered)
     pairs = [(evolve(r, plan=stated[0]) if stated else r, stated[1] if stated else None) for r in runs]
     each = [] if found else [_one(r, s, a.warmup) for r, s in pairs]

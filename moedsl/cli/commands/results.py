@@ -54,6 +54,8 @@ def _measured(a: Namespace, paths: Sequence[str]) -> tuple[list[Run], list[dict[
     """Find and measure the runs of some paths."""
     gathered, found = gather(paths)
     runs = told_apart(gathered)
+    if found:
+        return runs, [], found
     each = numbers(runs, Given(a.seq, a.gpus, a.global_batch))
     found += [n for n in each if isinstance(n, Diagnostic)]
     return runs, [] if found else _rows(runs, [n for n in each if isinstance(n, Numbers)], a.warmup), found
