@@ -58,7 +58,7 @@ def _figures(r: Json) -> list[tuple[str, ...]]:
     rows = [("", "now", "planned")]
     rows.append(("s a step", _seconds(times["median"]), _figure(plan.get("step_time_s"), _seconds) + wide))
     for name, key, form in (
-        ("tokens/s/GPU", "useful_tokens_per_s_per_gpu", ",.0f"), ("TFLOPS/GPU", "tflops_per_gpu", ",.0f"),
+        ("useful tokens/s/GPU", "useful_tokens_per_s_per_gpu", ",.0f"), ("TFLOPS/GPU", "tflops_per_gpu", ",.0f"),
         ("peak GiB", "peak_gib", ".1f"),
     ):  # fmt: skip
         if r[key] is not None:
