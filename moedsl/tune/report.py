@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from moedsl.planner import useful
+from moedsl.results.compare import RATE
 from moedsl.schema import axes
 from moedsl.schema.axes import show
 from moedsl.solver.solve import Chosen
@@ -35,13 +37,13 @@ def report(chosen: Chosen, start: Codes, done: Sequence[Tried], found: Sequence[
 
 
 def _tried(t: Tried, base: Codes, predicted: float, chosen: Chosen) -> Json:
-    rate = chosen.cost.tokens_per_second_per_gpu(t.step) if t.step else None
+    rate = useful.rate(chosen, t.codes, t.step) if t.step else None
     return {
         "name": t.name,
         "changes": {n: axes.json_value(axes.BY_NAME[n].decode(c)) for n, c in t.codes.items() if c != base[n]},
         "step_s": t.step,
         "predicted_step_s": predicted,
-        "tokens_per_s_per_gpu": None if rate is None else float(rate),
+        RATE: rate,
         "out_of_memory": t.out_of_memory,
     }
 
@@ -63,7 +65,7 @@ def text(r: Mapping[str, Any]) -> str:
     """Print a report from its JSON."""
     lines = [f"{r['run']}: {len(r['tried'])} tried"]
     if r["tried"]:
-        head = ("", "s a step", "predicted", "tokens/s/GPU", "compared with the fastest")
+        head = ("", "s a step", "predicted", "useful tokens/s/GPU", "compared with the fastest")
         lines += table([head, *(_row(t, r["fastest"]) for t in r["tried"])], "lrrrl")
     if r["candidates"]:
         head = ("one change", "", "gain", "nine of ten", "expected")
@@ -82,7 +84,7 @@ def _row(t: Json, fastest: str | None) -> tuple[str, ...]:
         why = "out of memory" if t["out_of_memory"] else "failed"
         return t["name"], why, f"{t['predicted_step_s']:.2f}", "", changes
     said = "fastest" if t["name"] == fastest else changes
-    return (t["name"], f"{t['step_s']:.2f}", f"{t['predicted_step_s']:.2f}", f"{t['tokens_per_s_per_gpu']:,.0f}", said)
+    return (t["name"], f"{t['step_s']:.2f}", f"{t['predicted_step_s']:.2f}", f"{t[RATE]:,.0f}", said)
 
 
 def _cells(c: Json) -> tuple[str, ...]:
