@@ -29,6 +29,8 @@ UNFIT = (BATCH, STARTS, FLOPS, PEAK)
 """What makes the figures those of no one run, or of another one."""
 APART = 1.3
 """The ratio of two counts of FLOPs of a token from which on they are not of one run."""
+LINES = 10
+"""The lines after the warm-up from which on the speed of a start is known."""
 SPEEDS = 1.1
 """The ratio of the speeds of two starts from which on one median misstates both."""
 
@@ -48,14 +50,26 @@ def contradictions(
     batches: Sequence[int],
     starts: Sequence[Sequence[Timed]],
     earlier: Sequence[int] = (),
+    rank_0: Sequence[Timed] = (),
 ) -> list[Json]:
     """Return what contradicts, as `id` and `text`: `batches` are those that the log states, in order, `starts` the
-    measured lines of each attempt, and `earlier` the batches of starts that do not count."""
-    found = {BATCH: _batch(n, batches), RESTART: _restart(batches, earlier), STARTS: _starts(starts)}
+    measured lines of each attempt, and `earlier` the batches of starts that do not count. The lines of `rank_0` have
+    TFLOPS where the others have none."""
+    found = {BATCH: _batch(n, batches), RESTART: _restart(batches, earlier)}
     each = [t for start in starts for t in start]
+    if len(batches) < 2:  # a ramp-up has steps of several speeds
+        found[STARTS] = _starts(starts)
     if plan is not None and each:
-        found |= {FLOPS: _flops(plan, n, each), PEAK: _peak(plan, n, each)}
+        found |= {FLOPS: _flops(plan, n, each) or _flops(plan, n, rank_0), PEAK: _peak(plan, n, each)}
     return [{"id": id, "text": text} for id, text in found.items() if text]
+
+
+def unfit(plan: Plan, row: Mapping[str, Any]) -> list[str]:
+    """Return why the figures of a row are not those of its plan."""
+    found = said(row, UNFIT)
+    if not found and (len(row["batches"]) > 1 or row["global_batch"] != plan.batch.global_batch):
+        found = [f"its batch ramps up to {plan.batch.global_batch:,}, and a line has one batch"]
+    return found
 
 
 def said(row: Mapping[str, Any], ids: Sequence[str]) -> list[str]:
@@ -87,7 +101,7 @@ def _restart(batches: Sequence[int], earlier: Sequence[int]) -> str | None:
 
 def _starts(starts: Sequence[Sequence[Timed]]) -> str | None:
     """Compare the starts that have enough lines."""
-    known = [a for a in starts if len(a) >= 3]
+    known = [a for a in starts if len(a) >= LINES]
     rates = [statistics.median(t.global_batch / t.seconds for t in a) for a in known]
     if len(rates) < 2 or max(rates) < SPEEDS * min(rates):
         return None

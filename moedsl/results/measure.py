@@ -32,12 +32,11 @@ def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
     seconds = [s.step.seconds for s, _ in rows]
     timed = [[t for s in start for t in _timed(s.step, n)] for start in starts]
     if not log.attempts:
-        times = _of_rank_0(log, warmup)
-        seconds = [t.seconds for t in times]
-        timed = [[Timed(t.seconds, n.global_batch, t.tflops) for t in times if n.global_batch]]
+        seconds = [t.seconds for t in _of_rank_0(log, warmup)]
+        timed = [_with_rank_0(log, n, (), warmup)]
         rates = [n.useful_rate(t.seconds, t.global_batch) for start in timed for t in start]
     stated = batches(log.attempts)
-    found = contradictions(run.plan, n, stated, timed, log.earlier)
+    found = contradictions(run.plan, n, stated, timed, log.earlier, _with_rank_0(log, n, stated, warmup))
     is_other = any(w["id"] == BATCH for w in found)
     return {
         "name": run.name,
@@ -89,6 +88,14 @@ def _of_rank_0(log: Log, warmup: int | None) -> list[StepTime]:
     """The lines of rank 0 after the warm-up, which count if no log has the last rank's."""
     skip = min(WARMUP, len(log.step_times) // 3) if warmup is None else warmup
     return [t for t in log.step_times[skip:] if t.seconds > 0]
+
+
+def _with_rank_0(log: Log, n: Numbers, stated: Sequence[int], warmup: int | None) -> list[Timed]:
+    """The lines of rank 0 with their batch, if all have one."""
+    batch = stated[0] if stated else n.global_batch
+    if not batch or len(stated) > 1 or log.earlier:
+        return []
+    return [Timed(t.seconds, batch, t.tflops) for t in _of_rank_0(log, warmup)]
 
 
 def spread_of(values: Sequence[float]) -> Json | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from moedsl.planner.model.plan import Plan
 from moedsl.results.compare import RATE
-from moedsl.results.contradictions import UNFIT, said
+from moedsl.results.contradictions import unfit
 from moedsl.results.measure import OK, UNFINISHED
 from moedsl.results.program import run_text
 from moedsl.schema.units import GIB
@@ -19,8 +19,8 @@ Json = Mapping[str, Any]
 def lines(pairs: Sequence[tuple[Plan | None, Json]]) -> str:
     """Write JSON lines of the plans with their results; runs without a plan or without figures have none, nor has one
     whose log contradicts its plan."""
-    fit = [(plan, r) for plan, r in pairs if r[RATE] and r["status"] in (OK, UNFINISHED) and not said(r, UNFIT)]
-    rows = [_line(plan, r) for plan, r in fit if plan]
+    figures = [(plan, r) for plan, r in pairs if plan and r[RATE] and r["status"] in (OK, UNFINISHED)]
+    rows = [_line(plan, r) for plan, r in figures if not unfit(plan, r)]
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 

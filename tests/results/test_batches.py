@@ -123,6 +123,8 @@ def test_a_batch_that_ramps_up(grows: bool, folder: Path, capsys: pytest.Capture
     assert (ids(row), row["batches"]) == ([], [16, 32, 64] if grows else [16, 32])
     assert row["useful_tokens_per_s_per_gpu"]["spread"] == pytest.approx(0, abs=1e-3)
     assert row["useful_tokens_per_s_per_gpu"]["median"] == pytest.approx(64 * 4096 / seconds_of() / 16, rel=1e-3)
+    assert main(["results", "run", "--measured", "x.jsonl"]) == 1
+    assert "its batch ramps up to 64" in capsys.readouterr().err
     assert main(["gap", "run", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["runs"]
     assert found["measured"]["step_s"] == pytest.approx(seconds_of(), rel=1e-3) and found["predicted"]["inside"]

@@ -68,12 +68,14 @@ def test_what_contradicts_is_named_in_each_command(
     assert "main: no line for `moedsl calibrate`: " in capsys.readouterr().err and not Path("runs.jsonl").exists()
 
 
-def test_rank_0_alone_says_the_same(ran: Callable[..., Plan], capsys: pytest.CaptureFixture[str]) -> None:
+def test_rank_0_says_the_same(ran: Callable[..., Plan], capsys: pytest.CaptureFixture[str]) -> None:
     e = ran(TEXT).estimate
     line = "Step Time : {:.2f}s GPU utilization: {:.1f}MODEL_TFLOP/s/GPU\n"
-    for factor, ids in ((1.0, []), (2.0, [FLOPS])):
-        Path("train.log").write_text(line.format(e.step_time_s, factor * e.model_tflops_per_gpu) * 30)
-        assert [w["id"] for w in results("train.log", capsys=capsys)["runs"][0]["warnings"]] == ids
+    for lines in ("", iteration_lines(1, 80, e.step_time_s, 64)):
+        for factor, ids in ((1.0, []), (2.0, [FLOPS])):
+            own = line.format(e.step_time_s, factor * e.model_tflops_per_gpu) * 30
+            Path("train.log").write_text(lines + own)
+            assert [w["id"] for w in results("train.log", capsys=capsys)["runs"][0]["warnings"]] == ids
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from moedsl.diagnose.scan import symptoms
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.results import regressions_text
 from moedsl.results.compare import comparisons
-from moedsl.results.contradictions import UNFIT, said
+from moedsl.results.contradictions import unfit
 from moedsl.results.gather import Run, gather
 from moedsl.results.log import read_all
 from moedsl.results.measure import measure
@@ -75,8 +75,8 @@ def _keep(a: Namespace, runs: Sequence[Run], rows: Sequence[dict[str, Any]]) -> 
     if a.measured is None:
         return 0
     written = lines([(r.plan, row) for r, row in zip(runs, rows, strict=True)])
-    for row in rows:
-        for why in said(row, UNFIT):
+    for r, row in zip(runs, rows, strict=True):
+        for why in unfit(r.plan, row) if r.plan else ():
             print(f"{row['name']}: no line for `moedsl calibrate`: {why}", file=sys.stderr)
     if not written:
         print("no run has both a plan and figures: nothing to calibrate with", file=sys.stderr)
