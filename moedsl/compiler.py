@@ -52,7 +52,8 @@ class Result:
     run: str | None = None
     """The run that is asked about; None for all of the file."""
     asks: str = "plans"
-    """plans, or diagnostics: then only the plans on which a diagnostic depends are made."""
+    """plans; page: plans without what a page does not print; or diagnostics: then only the plans on which a diagnostic
+    depends are made."""
 
     @property
     def failed(self) -> bool:
@@ -214,20 +215,20 @@ def _plan(r: Result, progress: Progress) -> None:
     ]
     r.diagnostics.extend(merged(short, r.programs))
     notes = [d for d in r.diagnostics if not d.is_error]
-    planned = [c for c in r.chosen if r.asks == "plans" or _is_judged(c.problem.program)]
+    planned = [c for c in r.chosen if r.asks != "diagnostics" or _is_judged(c.problem.program)]
     for i, c in enumerate(planned):
         from moedsl.planner.build import make_plan  # most checks make no plan
 
         progress(f"planning {c.problem.program.name}")
         with limits.of_part(c.problem.program, i, len(planned), "planned"):
-            plan = make_plan(c, notes, r.library.sources)
+            plan = make_plan(c, notes, r.library.sources, whole=r.asks != "page")
             declared = r.library.declared(plan.model, plan.hardware)
             r.plans = (*r.plans, plan.replace(declared=declared) if declared else plan)
     programs = [c.problem.program for c in planned]
     judged = [(p, d) for p, c, plan in zip(programs, planned, r.plans, strict=True) for d in _set(c, plan, r.library)]
     judged += [(p, d) for p, plan in zip(programs, r.plans, strict=True) for d in _lacking(p, plan)]
     r.diagnostics.extend(merged(judged, [c.problem.program for c in r.chosen]))
-    if r.asks == "plans" and any(p.workflow for p in programs):
+    if r.asks != "diagnostics" and any(p.workflow for p in programs):
         from moedsl.planner import ladder
 
         rungs = ladder.of_workflow(r.chosen)

@@ -102,13 +102,15 @@ class Progress:
             pass_by(f"  {text}", sys.stderr)
 
 
-def compiled(a: Namespace, stop_after: str, notes: bool = True, run: str | None = None) -> tuple[Result | None, int]:
-    """Run the stages, of one `run` if it is named, and print diagnostics, without `notes` only if there is an error;
-    returns the result and the exit code so far."""
+def compiled(
+    a: Namespace, stop_after: str, notes: bool = True, run: str | None = None, asks: str = "plans"
+) -> tuple[Result | None, int]:
+    """Run the stages for what the command `asks`, of one `run` if it is named, and print diagnostics, without `notes`
+    only if there is an error; returns the result and the exit code so far."""
     source, diagnostics = source_of(a)
     if source is None:
         return None, refused(a, diagnostics)
-    result = compile_source(source, stop_after, Progress(), a.like, getattr(a, "target", ""), run=run)
+    result = compile_source(source, stop_after, Progress(), a.like, getattr(a, "target", ""), asks, run)
     if a.json and result.failed:
         print_json(failed_json(result.diagnostics, result.library.sources))
     if notes or result.failed:

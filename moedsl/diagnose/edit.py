@@ -2,7 +2,8 @@
 
 An edit is text between backticks that is a statement of the language. A `set` may compute its value from fields of the
 run, as in ``set optimizer.lr = optimizer.lr / 2``. An edit is tried with everything else as the plan had it, then with
-everything else free. It must compile and change the plan; if memory ran out, it must also lower the predicted peak.
+everything else free. It must compile and change the plan; if memory ran out, it must also lower the predicted peak, by
+as much as the run asked for and did not get.
 Whether it cures the run, only the run shows.
 """
 
@@ -10,11 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from attrs import evolve, field, frozen
 
 from moedsl.compiler import Result, compile_source
+from moedsl.diagnose.scan import Sighting
+from moedsl.diagnose.shortage import ran_out, refused_gib, saves
 from moedsl.diagnostics.source import Source
 from moedsl.planner import experiment
 from moedsl.planner.model.plan import Plan
@@ -33,8 +37,6 @@ _RATE = "optimizer.lr"
 
 Judge = Callable[[Plan, Plan], "str | None"]
 """Explains why a plan does not solve the problem of the one before it; None if it may."""
-MEMORY = "memory"
-"""Symptoms with this name, or a name that ends in ``_memory``, mean insufficient memory."""
 
 
 @frozen
@@ -57,19 +59,22 @@ class Attempt:
     failures: Mapping[str, str] = field(factory=dict)
 
 
-def judge(rule: Rule) -> Judge:
+def judge(s: Sighting) -> Judge:
     """Choose the judge for the edits of a symptom."""
-    return lower_peak if rule.name == MEMORY or rule.name.endswith(f"_{MEMORY}") else anything
+    return partial(lower_peak, refused=refused_gib([s])) if ran_out(s.rule.id) else anything
 
 
 def anything(_: Plan, __: Plan) -> None:
     """Accept any change of the plan."""
 
 
-def lower_peak(before: Plan, after: Plan) -> str | None:
-    """Require a lower predicted peak in `after` than in `before`."""
+def lower_peak(before: Plan, after: Plan, refused: float) -> str | None:
+    """Require a predicted peak in `after` that is enough below the one in `before`."""
     was, now = (p.estimate.memory.peak_gib for p in (before, after))
-    return None if now < was else f"the predicted peak is {now:.1f} GiB, not below {was:.1f}"
+    if saves(was, now, refused):
+        return None
+    why = f"enough below {was:.1f}, and the run asked for {refused:.1f} more" if now < was else f"below {was:.1f}"
+    return f"the predicted peak is {now:.1f} GiB, not {why}"
 
 
 def edits(fix: str | None) -> list[str]:
@@ -117,16 +122,13 @@ def _statements(text: str) -> tuple[ast.Item, ...]:
     return module.items
 
 
-def compile_edits(source: Source, rule: Rule, learning_rate: float | None = None) -> list[Attempt]:
+def compile_edits(source: Source, s: Sighting) -> list[Attempt]:
     """For each run of a file, find the first edit of a symptom that compiles, changes its plan and passes its judge.
-    `learning_rate` is the one that the log shows.
     For a sweep or an isolation, the first plan counts for all."""
     result = compile_source(source)
     runs = [(run, _first(result, run or "main")) for run in _runs(result)]
     alone = all(p.isolate is None and "." not in p.name for p in result.programs)
-    return [
-        _foreign(result, run, rule) or _attempt(source, run, before, rule, alone, learning_rate) for run, before in runs
-    ]
+    return [_foreign(result, run, s.rule) or _attempt(source, run, before, s, alone) for run, before in runs]
 
 
 def _foreign(result: Result, run: str | None, rule: Rule) -> Attempt | None:
@@ -155,12 +157,10 @@ def _runs(result: Result) -> list[str | None]:
     return [i.name.id for i in items if isinstance(i, ast.RunDecl)] or [None]
 
 
-def _attempt(
-    source: Source, run: str | None, before: Plan | None, rule: Rule, alone: bool, rate: float | None
-) -> Attempt:
+def _attempt(source: Source, run: str | None, before: Plan | None, s: Sighting, alone: bool) -> Attempt:
     failures: dict[str, str] = {}
-    present = _present(before, rate)
-    for edit in filter(None, (_settled(e, present) for e in _named(rule.fix))):
+    present = _present(before, s.learning_rate)
+    for edit in filter(None, (_settled(e, present) for e in _named(s.rule.fix))):
         for held in (True, False) if before is not None and "." not in before.name else (False,):
             after = _planned(source, run, edit, _held(before, edit) if held and before else "", alone)
             if isinstance(after, str):
@@ -168,7 +168,7 @@ def _attempt(
             elif before is not None and not changes(before, after):
                 failures[edit] = "the plan already has it"
                 break
-            elif before is not None and (why := judge(rule)(before, after)) is not None:
+            elif before is not None and (why := judge(s)(before, after)) is not None:
                 failures[edit] = why
             else:
                 compiled = Compiled(run or "main", edit, held, before, after)

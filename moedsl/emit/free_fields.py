@@ -62,7 +62,10 @@ _FREE: dict[str, Condition] = {
     # Bridge turns it off under FSDP (bridge training/config.py:1091); else it follows the gathered format
     "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag": lambda p: _fsdp(p) and p.set.get(GATHERS["fp8"], True),
     "model.calculate_per_token_loss": lambda p: not _reduces_tokens(p),
-    "ddp.average_in_collective": lambda p: not _reduces_tokens(p),
+    # FSDP turns it off where it registers buffers for symmetric memory (bridge training/config.py:1086)
+    "ddp.average_in_collective": lambda p: (
+        not _reduces_tokens(p) and (not _fsdp(p) or bool(p.set.get("ddp.disable_symmetric_registration")))
+    ),
     # FSDP turns both on (core distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py:330)
     "comm_overlap.overlap_grad_reduce": lambda p: not _fsdp(p),
     "comm_overlap.overlap_param_gather": lambda p: not _fsdp(p),

@@ -13,11 +13,11 @@ from moedsl.emit.fields import GATHERS
 from moedsl.emit.free_fields import MUON, OLDER, UNFOLLOWED, UNPRICED, is_free
 from moedsl.emit.settings import decided_fields, resets
 from moedsl.megatron.common import COPIED
-from moedsl.megatron.fields import overwritten
+from moedsl.megatron.fields import lookup, overwritten
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.library import Library
-from moedsl.rules.recipe_scope import COMPUTED, UNSET, known, laws
+from moedsl.rules.recipe_scope import COMPUTED, UNSET, field_type, is_several, known, laws
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
 from moedsl.schema.symbols import BUILTIN
@@ -127,7 +127,10 @@ def _environment(plan: Plan, values: Mapping[str, Any], layout: Mapping[str, Any
         "graphs": bool(plan.policy.cuda_graph),
     }
     env = {f"env.{name}": value for name, value in plan.env.items()}
-    return {**layout, **computed, **env, **{path: known(value) for path, value in values.items()}}
+    each = {path: known(value) for path, value in values.items()}
+    lists = [path for path, value in each.items() if isinstance(value, list)]
+    unknown = {path for path in lists if (f := lookup(path)) and is_several(each[path], field_type(f.type))}
+    return {**layout, **computed, **env, **{path: value for path, value in each.items() if path not in unknown}}
 
 
 def _broken(p: Program, rules: Iterable[Rule], env: dict[str, Any]) -> Iterator[Diagnostic]:

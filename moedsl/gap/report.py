@@ -107,13 +107,14 @@ def _recipe(here: State, plan: Plan) -> Json | None:
         return None
     codes = codes_of(known.layout, Row(here.codes, {}, ()))
     there = State(evolve(here.cost, layout=known.layout.get("pipeline_layout")), codes)
-    if shipped.refused_by is not None:
+    if shipped.step_time_s is None:
         return {"name": shipped.name, "refused_by": shipped.refused_by, "because": shipped.because}
     settings = _largest_first(priced(here, there))
     return {
         "name": shipped.name,
         "predicted_step_s": there.step,
         "speed": exp(sum(log(s["speed"]) for s in settings)),
+        "verdict": shipped.verdict,
         "settings": settings,
         "written_for": dict(shipped.written_for),
         "tells": tells(here, there),

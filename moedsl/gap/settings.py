@@ -93,12 +93,15 @@ def priced(here: State, there: State) -> list[Json]:
     """Return each setting that differs with both values and its price: the factor of the estimated speed."""
     settings = differing(here, there)
     ways = [_along(here, there, order) for order in (settings, settings[::-1])]
-    return [
-        {"setting": s.name, "here": _changed(s.values(here), s.values(there)),
-         "there": _changed(s.values(there), s.values(here)),
-         "speed": exp((ways[0][s.name] + ways[1][s.name]) / 2)}
-        for s in settings
-    ]  # fmt: skip
+    return [_told(s, here, there, exp((ways[0][s.name] + ways[1][s.name]) / 2)) for s in settings]
+
+
+def _told(s: Setting, here: State, there: State, speed: float) -> Json:
+    """What a setting changes, named by the one axis that differs where several belong together."""
+    values, others = s.values(here), s.values(there)
+    ours, theirs = _changed(values, others), _changed(others, values)
+    alone = s.axes in _TOGETHER and len(ours) == 1
+    return {"setting": next(iter(ours)) if alone else s.name, "here": ours, "there": theirs, "speed": speed}
 
 
 def _along(here: State, there: State, order: Sequence[Setting]) -> dict[str, float]:

@@ -77,7 +77,7 @@ def _recipe(r: Json) -> Iterator[str]:
     if "refused_by" in r:
         yield _line(f"refused here by {r['refused_by']}: {r['because']}")
         return
-    yield _line(f"predicted {r['predicted_step_s']:.2f} s a step, {r['speed'] - 1:+.1%} speed")
+    yield _line(f"predicted {r['predicted_step_s']:.2f} s a step, {r['speed'] - 1:+.1%} speed, {r['verdict']}")
     yield from _settings(r["settings"])
     if r["written_for"]:
         yield _line("written for " + ", ".join(f"{n} {show(v)}" for n, v in r["written_for"].items()))

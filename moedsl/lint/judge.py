@@ -11,10 +11,10 @@ from moedsl.lint import facts, words
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.rules import Book
 from moedsl.rules.interpreter import evaluate
-from moedsl.rules.recipe_scope import COMPUTED, SECTIONS, UNSET, known
+from moedsl.rules.recipe_scope import COMPUTED, SECTIONS, UNSET, is_several, known
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
-from moedsl.schema.symbols import TEXT, Type
+from moedsl.schema.symbols import Type
 from moedsl.syntax import ast
 
 Environment = dict[str, Any]
@@ -77,7 +77,7 @@ def _fields(r: Recipe, scope: Mapping[str, Type]) -> Environment:
         out = {n: known(r.get(n, r.classes.get(n))) for n in dotted}
     else:
         out = {n: known(r.fields[n]) for n in dotted if n in r.fields}
-    return {n: v for n, v in out.items() if scope[n] != TEXT or not isinstance(v, list)}
+    return {n: v for n, v in out.items() if not is_several(v, scope[n])}
 
 
 def _is_field(name: str) -> bool:

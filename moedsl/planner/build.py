@@ -64,13 +64,16 @@ from moedsl.solver.table import Row
 from moedsl.support.text import CLOSE
 
 
-def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mapping[str, Source]) -> Plan:
-    """Build the whole plan of one run."""
+def make_plan(
+    chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mapping[str, Source], whole: bool = True
+) -> Plan:
+    """Build the plan of one run; one that is not `whole` lacks what a page does not print and takes a search: the
+    advice, and the twin at 4K."""
     p, row = chosen.problem.program, chosen.solution.rows[0]
     env = chosen.environment(row.codes, row.prices)
     peaks = bounds(chosen.cost, row.codes)
     tight = peaks.verdict == TIGHT
-    answered, rank = answers(chosen, row, env, tight), chosen.compiled.ranks[0].rule
+    answered, rank = answers(chosen, row, env, tight, whole), chosen.compiled.ranks[0].rule
     own, fixes = neighbours.around(chosen.compiled, row), walls.tried(chosen, env)
     judged = neighbours.judged(chosen.compiled, chosen.cost, row, dict.fromkeys([*own, *fixes]))
     each = {(n.axis, n.code): n for n in judged}
@@ -86,7 +89,7 @@ def make_plan(chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mappin
     others = {a.name: _others(chosen, a, row, near) for a in axes.AXES}
     others |= {name: (_freed(chosen, name, other, row, known),) for name, other in free.items()}
     decisions = _decisions(chosen, env, others)
-    twin = compare_4k.long_twin(chosen, batch)
+    twin = compare_4k.long_twin(chosen, batch) if whole else None
     return Plan(
         version=VERSION,
         name=p.name,

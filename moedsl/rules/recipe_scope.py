@@ -47,7 +47,7 @@ def field_types(version: str = LATEST) -> dict[str, Type]:
 
 
 def field_type(annotation: str) -> Type:
-    """The type of an annotation: bool, a number, words of a Literal, text, a text or a list of it; else an object."""
+    """The type of an annotation: bool, a number, words of a Literal, text, one of them or a list; else an object."""
     enum = words_of(annotation)
     if enum is not None and enum.type != "dtype":
         return Type("enum", tuple(w for w in enum.names if w != "none"))
@@ -56,8 +56,9 @@ def field_type(annotation: str) -> Type:
         words = python.literal_eval(bare.removeprefix("Literal"))
         text = all(isinstance(w, str) for w in words)
         return Type("enum", tuple(w for w in words if w != "none")) if text else NUMBER
-    if {*alternatives(annotation)} - {"None", "NoneType"} == {"str", "List[str]"}:
-        return TEXT
+    said = {*alternatives(annotation)} - {"None", "NoneType"}
+    if said in ({"str", "List[str]"}, {"int", "List[int]"}):
+        return TEXT if "str" in said else NUMBER
     return {"bool": FLAG, "int": NUMBER, "float": NUMBER, "str": TEXT, "str | Path": TEXT}.get(bare, OBJECT)
 
 
@@ -143,3 +144,8 @@ def known(value: Any) -> Any:
     if isinstance(value, list) and len({*map(str, value)}) == 1:
         value = value[0]
     return UNSET if value is None or value == [] else value
+
+
+def is_several(value: Any, type: Type) -> bool:
+    """Whether a field has a list where rules read one text or number: they do not know it."""
+    return isinstance(value, list) and type in (TEXT, NUMBER)

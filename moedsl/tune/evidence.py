@@ -10,11 +10,17 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from moedsl.cost import Cost
+from moedsl.diagnose.scan import symptoms
+from moedsl.diagnose.shortage import ran_out, refused_gib
 from moedsl.results.compare import RATE
-from moedsl.results.measure import FAILED, OK, UNFINISHED
+from moedsl.results.gather import Run
+from moedsl.results.log import read_all
+from moedsl.results.measure import FAILED, OK, UNFINISHED, measure
+from moedsl.results.numbers import Given, Numbers, numbers
+from moedsl.rules.library import Library
 
-OUT_OF_MEMORY = "std.memory_failures."
-"""The block of symptoms that mean that memory ran out."""
+REFUSED = "refused_gib"
+"""The key of a row with the GiB that a run asked for and did not get."""
 ERROR = 0.01
 """The error of a run's median, as a log, if it has too few steps to know it."""
 Codes = Mapping[str, int]
@@ -30,6 +36,17 @@ class Tried:
     error: float = ERROR
     """The standard error of the log of the step."""
     out_of_memory: bool = False
+    refused_gib: float = 0.0
+    """What it asked for and did not get, if memory ran out."""
+
+
+def row(run: Run, library: Library) -> dict[str, Any]:
+    """Measure a run that has a plan: its row of `moedsl results`, and `REFUSED`."""
+    (sizes,) = numbers([run], Given())
+    assert isinstance(sizes, Numbers)  # a plan has them
+    log = read_all(run.logs, symptoms(library))
+    refused = refused_gib(s for r in log.reports for s in r.sightings)
+    return {**measure(run, log, sizes, None), REFUSED: refused}
 
 
 def tried(name: str, codes: Codes, cost: Cost, row: Mapping[str, Any]) -> Tried | None:
@@ -41,8 +58,8 @@ def tried(name: str, codes: Codes, cost: Cost, row: Mapping[str, Any]) -> Tried 
         return Tried(name, codes, tokens / (rate["median"] * cost.gpus), max(error, 1e-4))
     if row["status"] != FAILED:
         return None
-    memory = any(s["id"].startswith(OUT_OF_MEMORY) for s in row["symptoms"])
-    return Tried(name, codes, None, out_of_memory=memory)
+    memory = any(ran_out(s["id"]) for s in row["symptoms"])
+    return Tried(name, codes, None, out_of_memory=memory, refused_gib=row[REFUSED])
 
 
 def best(every: Sequence[Tried]) -> Tried | None:

@@ -10,16 +10,12 @@ from typing import Any, Protocol
 from attrs import frozen
 
 from moedsl.compiler import load_stdlib
-from moedsl.diagnose.scan import symptoms
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.results.gather import Run
-from moedsl.results.log import read_all
-from moedsl.results.measure import measure
-from moedsl.results.numbers import Given, Numbers, numbers
 from moedsl.support import limits
 from moedsl.tune import picture, run_file
 from moedsl.tune.candidates import candidates
-from moedsl.tune.evidence import Tried, tried
+from moedsl.tune.evidence import Tried, row, tried
 from moedsl.tune.report import candidate, report, text
 from moedsl.tune.way import RUN, Try, Way, write
 
@@ -131,11 +127,8 @@ def _named(way: Way, t: Try, id: str) -> None:
 
 
 def _measured(base: run_file.Base, t: Try, logs: Sequence[Path]) -> dict[str, Any]:
-    run = Run(t.name, tuple(logs), base.plan)
-    (sizes,) = numbers([run], Given())
-    assert isinstance(sizes, Numbers)  # a plan has them
     with limits.bounded():
-        return measure(run, read_all(logs, symptoms(load_stdlib())), sizes, None)
+        return row(Run(t.name, tuple(logs), base.plan), load_stdlib())
 
 
 def _keep(way: Way, said: dict[str, Any]) -> Diagnostic | None:

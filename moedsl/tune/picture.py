@@ -53,7 +53,9 @@ def _fastest(rates: Sequence[float | None]) -> list[float]:
 
 def _span(change: Json | None, before: float) -> tuple[float, float] | None:
     """The rates that were expected of a change to the fastest before it."""
-    return (before * (1 + change["low"]), before * (1 + change["high"])) if change and before else None
+    if not change or not before or change["gain"] is None:
+        return None
+    return before * (1 + change["low"]), before * (1 + change["high"])
 
 
 def _axis(top: float, y: Any) -> Iterator[str]:

@@ -48,6 +48,11 @@ class RunFile:
     plan: Plan
 
 
+def machines(plan: Plan) -> str:
+    """Name the GPUs of a plan: a step of other ones, or of another number, says nothing of these."""
+    return f"{plan.gpus} {plan.hardware}"
+
+
 def of_plan(plan: Plan) -> Source:
     """Write the program of a plan, with the layout left open."""
     p, held = plan.policy, {n: v for n, v in plan.derived.items() if n == _LENGTH} | dict(plan.set)

@@ -17,7 +17,7 @@ from moedsl.schema import axes
 from moedsl.support import atomic_file, foreign_json
 from moedsl.support.owned_files import stamp, write_all, written_by_us
 from moedsl.support.regular_file import text_of
-from moedsl.tune.evidence import Codes
+from moedsl.tune.evidence import REFUSED, Codes
 
 FILE, RUN = "way.json", "run.moe"
 
@@ -43,6 +43,8 @@ class Way:
     folder: Path
     experiment: str
     """The fingerprint, which all share."""
+    machines: str
+    """The number and type of the GPUs, which all share."""
     tries: list[Try] = field(factory=list)
     stop: str | None = None
     """Why it ended."""
@@ -51,7 +53,8 @@ class Way:
 
     def save(self) -> None:
         """Write everything in one step, so that a kill leaves the state before or after."""
-        data = {"version": 1, "experiment": self.experiment, "stop": self.stop, "tries": [_json(t) for t in self.tries]}
+        shared = {"experiment": self.experiment, "machines": self.machines}
+        data = {"version": 1, **shared, "stop": self.stop, "tries": [_json(t) for t in self.tries]}
         atomic_file.replace(self.folder / FILE, stamp(FILE, json.dumps(data, indent=2, ensure_ascii=False) + "\n"))
 
     @property
@@ -72,41 +75,45 @@ def _json(t: Try) -> dict[str, Any]:
     return {"name": t.name, "codes": dict(t.codes), "change": t.change, "id": t.id, "row": t.row}
 
 
-def opened(folder: Path, experiment: str) -> Way | Diagnostic:
-    """Open the way in a folder, or begin one; the folder must be new, or hold one of the same experiment."""
+def opened(folder: Path, experiment: str, machines: str) -> Way | Diagnostic:
+    """Open the way in a folder, or begin one; the folder must be new, or hold one of the same experiment on the same
+    machines."""
     file = folder / FILE
     try:
         if not os.path.lexists(file):
             if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
                 return _wrong(f"{folder} exists and holds no tuning", _ANOTHER)
             folder.mkdir(parents=True, exist_ok=True)
-            return Way(folder, experiment)
+            return Way(folder, experiment, machines)
         if file.is_symlink() or not file.is_file():
             return _wrong(f"{file} is not a file that `moedsl tune` wrote", _ANOTHER)
         text = text_of(file)
     except (OSError, ValueError) as problem:
         return _wrong(f"{file} cannot be read: {problem}", _ANOTHER)
-    return _continued(folder, text, experiment)
+    return _continued(folder, text, experiment, machines)
 
 
 _ANOTHER = "name a new folder with -o"
+_BEGAN = "name another folder with -o, or give the file that it began with"
 
 
-def _continued(folder: Path, text: str, experiment: str) -> Way | Diagnostic:
+def _continued(folder: Path, text: str, experiment: str, machines: str) -> Way | Diagnostic:
     """Read a way, whose entries are trusted only as `save` wrote them: they name the folders of the jobs."""
     file = folder / FILE
     if written_by_us(FILE, text) != "ours":
         return _wrong(f"{file} was not written by `moedsl tune`, or was edited since", _ANOTHER)
     try:
         data = foreign_json.loads(text)
-        way = Way(folder, data["experiment"], [_try(**t) for t in data["tries"]])
+        way = Way(folder, data["experiment"], data["machines"], [_try(**t) for t in data["tries"]])
     except (ValueError, TypeError, LookupError):
         return _wrong(f"{file} is not as `moedsl tune` writes it", _ANOTHER)
     if [t.name for t in way.tries] != [_name(i) for i in range(len(way.tries))]:
         return _wrong(f"{file} names jobs that `moedsl tune` does not", _ANOTHER)
     if way.experiment != experiment:
         text = f"{folder} tunes experiment {way.experiment}, and the file is experiment {experiment}"
-        return _wrong(text, "name another folder with -o, or give the file that it began with")
+        return _wrong(text, _BEGAN)
+    if way.machines != machines:
+        return _wrong(f"{folder} measures steps on {way.machines}, and the file is for {machines}", _BEGAN)
     return way
 
 
@@ -116,10 +123,12 @@ def _try(name: Any, codes: Any, change: Any, id: Any, row: Any) -> Try:
         raise ValueError("no layout")
     if change is not None and not (change["axis"] in axes.BY_NAME and {"from", "to"} <= {*change}):
         raise ValueError("no change")
-    numbers = [change[n] for n in ("gain", "low", "high")] if change is not None else []
+    numbers = [change[n] for n in ("step_s", "peak_gib")] if change is not None else []
+    if change is not None and change["gain"] is not None:
+        numbers += [change[n] for n in ("gain", "low", "high")]
     if row is not None:
         rate = row[RATE]
-        numbers += [row["useful_share"], *([rate["median"], rate["error"] or 1.0] if rate else [])]
+        numbers += [row["useful_share"], row[REFUSED], *([rate["median"], rate["error"] or 1.0] if rate else [])]
         texts = [row["status"], row["cause"] or "", *(s["id"] for s in row["symptoms"])]
         if not all(isinstance(t, str) for t in texts) or row["useful_share"] <= 0 or (rate and rate["median"] <= 0):
             raise ValueError("no measurement")

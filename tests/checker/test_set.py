@@ -122,6 +122,22 @@ def test_what_is_right_is_accepted(line: str) -> None:
     assert found(f"{RUN}set {line}") == []
 
 
+def test_a_list_of_several_is_unknown_to_a_law_that_reads_a_number() -> None:
+    """One layer in so many, or a number for each layer: the law is about the first."""
+    (refused,) = found(f"{RUN}set model.no_rope_freq = 7")
+    assert refused.id == "std.recipe_kernels.layers_without_rope"
+    assert found(f"{RUN}set model.no_rope_freq = 6") == found(f"{RUN}set model.no_rope_freq = [1, 0]") == []
+
+
+def test_fsdp_has_its_own_buffers() -> None:
+    """It averages by itself where it registers them, and gathers no MXFP8 parameters into gradients that are BF16."""
+    run = "qwen3_30b_a3b; h100 x 16; pin sharding=fsdp\nset "
+    average, gather = "ddp.average_in_collective = true", "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag = true"
+    assert [d.id for d in found(run + average)] == ["plan.set_decided"]
+    assert found(f"{run}{average}\nset ddp.disable_symmetric_registration = true") == []
+    assert [d.id for d in found(run + gather)] == ["std.recipe_formats.reused_buffer"]
+
+
 @pytest.mark.parametrize("lines", rotation.some("unpriced", [*UNPRICED], 2))
 def test_a_value_without_a_price_is_a_warning_with_what_the_estimate_has(lines: str) -> None:
     every = found(f"{RUN}set {lines}")

@@ -266,7 +266,7 @@ def test_the_input_of_the_newest_commands(command: str, given: str, capsys: pyte
 @pytest.mark.usefixtures("newest")
 @pytest.mark.parametrize("folder", ["piped", "broken", "half"])
 def test_a_folder_that_holds_no_tuning(folder: str) -> None:
-    assert isinstance(way.opened(Path(folder), "an experiment"), Diagnostic)
+    assert isinstance(way.opened(Path(folder), "an experiment", "16 h100"), Diagnostic)
 
 
 @pytest.mark.parametrize("command", ["diagnose", "results --seq 4k --gpus 16 --global-batch 64", "lint --read-only"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -86,7 +87,7 @@ def program_of(field: Field) -> str:
 
 
 def every() -> Iterator[SetCase]:
-    """Each field with its own default, and with each word that its annotation lists."""
+    """Each field with its own default, with each word that its annotation lists, and with other values."""
     for field in fields.fields().values():
         program = program_of(field)
         if not program or field.path in (*CHOICES, *COUNTED):
@@ -96,7 +97,18 @@ def every() -> Iterator[SetCase]:
         own = [field.default] if plain and field.default not in ("required", "factory") else []
         if fields.is_writable(field.type) or own == [None]:
             listed = [v for v in fields.choices(field.type) if not any(v is o or v == o for o in own)]
-            yield from (SetCase(program, field, v) for v in [*own, *listed])
+            others = [] if listed else _others(field)
+            yield from (SetCase(program, field, v) for v in [*own, *listed, *others])
+
+
+def _others(field: Field) -> list[Any]:
+    """Values of the field's type that are not its default: a flag turned, a number that is 0, small or large."""
+    if isinstance(field.default, bool):
+        return [not field.default]
+    numbers = {"int": [0, 1, 8, 1000], "float": [0.0, 0.5, 2.0]}
+    kind = next((k for k in ("int", "float") if k in (field.type, type(field.default).__name__)), "")
+    optional = next((k for k in numbers if re.search(rf"\b{k}\b", field.type)), "") if field.default is None else ""
+    return [v for v in numbers.get(kind or optional, ()) if v != field.default]
 
 
 CASES = list(every())
@@ -177,8 +189,15 @@ def ask(name: str, cases: list[dict[str, Any]], folder: Path) -> list[dict[str, 
     return json.loads(ran.stdout)
 
 
-IDS = ("check.architecture", "check.other_class", "check.type", "check.unknown_field", "plan.set_decided")
-"""The errors that a field's own default, or a word of its annotation, may meet; laws are others."""
+IDS = (
+    "check.architecture",
+    "check.model",
+    "check.other_class",
+    "check.type",
+    "check.unknown_field",
+    "plan.set_decided",
+)
+"""The errors that these values may meet; laws are others."""
 
 
 @pytest.mark.parametrize("case", DRAWN, ids=lambda c: c.id)
@@ -198,7 +217,19 @@ def test_a_set_arrives_or_is_reported(case: SetCase, answers: Mapping[str, Answe
     assert not words or case.field.default == case.value or kind == words.type, kind
 
 
-COMPUTED = {"dataset.mock": "true without data", "dataset.split": "mock data is split into equal parts"}
+_ABSENT = (
+    "linear_key_head_dim", "linear_num_key_heads", "linear_num_value_heads", "linear_value_head_dim",
+    "mamba_head_dim", "mamba_num_groups", "mamba_state_dim",
+)  # fmt: skip
+COMPUTED = {
+    "dataset.mock": "true without data",
+    "dataset.split": "mock data is split into equal parts",
+    "model.no_rope_freq": "one number becomes a list for the layers",
+    **dict.fromkeys(
+        (f"model.{name}" for name in _ABSENT),
+        "0 is the fact of a model without such layers, which is no line of its recipe",
+    ),
+}
 """Values that Bridge replaces without a warning of the plan, with the reason."""
 
 

@@ -209,6 +209,44 @@ def test_wrong_input_is_answered(folder: Path, tmp_path: Path, capsys: pytest.Ca
     assert "neither a file" in capsys.readouterr().err
 
 
+def test_a_run_file_of_another_layout_is_not_what_ran(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    """The folder's plan ran; a run file that plans something else would predict a step that nobody measured."""
+    run = tmp_path / "run.moe"
+    for other, said in (("pp=4", "pp=4"), ("x 128", "gpus=128"), ("gb300", "hardware=gb300")):
+        text = (RUN + PINS).replace({"pp=4": "pp=8", "x 128": "x 64", "gb300": "gb200"}[other], other)
+        run.write_text(text.replace("; ", "\n"))
+        assert main(["gap", str(folder / "train.log"), "--run", str(run)]) == 1
+        error = " ".join(capsys.readouterr().err.split())
+        assert "error[gap.other_run]" in error and said in error and str(folder / "plan.json") in error
+
+
+def test_of_axes_that_belong_together_only_the_one_that_differs_is_named() -> None:
+    """Overlap runs in both; only the weight gradients differ."""
+    base = "deepseek_v3; gb200 x 256; seq 4k; batch 2048; precision mxfp8; throughput first; pin ep_overlap=on vpp=4 "
+    here, there = (
+        State(m.cost, m.row)
+        for m in (_measured(json.dumps({"run": f"{base}pp=4 delay_wgrad={w}"})) for w in ("off", "on"))
+    )
+    assert [(s["setting"], s["here"], s["there"]) for s in priced(here, there)] == [
+        ("delay_wgrad", {"delay_wgrad": False}, {"delay_wgrad": True})
+    ]
+
+
+def test_a_recipe_that_may_not_fit_has_a_price(tmp_path: Path, capsys: Any) -> None:
+    """As on the page of the plan, which says that it is tight."""
+    text = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; throughput first"
+    assert main(["compile", "-e", text, "-o", str(tmp_path)]) == 0
+    recipe = json.loads((tmp_path / "plan.json").read_text())["shipped"]
+    assert recipe["refused_by"] == "std.memory.fits" and recipe["verdict"] == "TIGHT"
+    (tmp_path / "train.log").write_text("".join(
+        f" [t] iteration {n:8d}/ {30:8d} | elapsed time per iteration (ms): 14500.0 | global batch size: 512 |"
+        " lm loss: 1.1E+01 | grad norm: 2.0 |\n" for n in range(1, 31)
+    ))  # fmt: skip
+    found = gap(str(tmp_path / "train.log"), capsys=capsys)["recipe"]
+    assert found["verdict"] == "TIGHT" and "refused_by" not in found
+    assert found["predicted_step_s"] == pytest.approx(recipe["step_time_s"])
+
+
 H200_LOG = Path(__file__).parent / "moonlight_h200.log"
 """The lines of Bridge's log about steps and memory, from five layers of Moonlight on one H200."""
 OURS = """

@@ -5,10 +5,11 @@ The first line breaks the rule; the others lead to it. `lint_cases.py` makes mis
 
 from __future__ import annotations
 
-from tests.helpers.bridge_recipes import QWEN_30B
+from tests.helpers.bridge_recipes import DEEPSEEK, QWEN_30B
 
 SFT = "megatron.bridge.recipes.qwen.h100.qwen3_moe:qwen3_30b_a3b_sft_16gpu_h100_bf16_config"
 VL = "megatron.bridge.recipes.qwen_vl.h100.qwen3_vl:qwen3_vl_30b_a3b_pretrain_8gpu_h100_bf16_mock_config"
+HYBRID = "megatron.bridge.recipes.nemotronh.h100.nemotron_3_nano:nemotron_3_nano_pretrain_8gpu_h100_bf16_config"
 _SPECS = "from megatron.bridge.data.packing.config import PackedSequenceSpecs"
 _NVRX = "from megatron.bridge.training.config import NVRxStragglerDetectionConfig"
 _ON = "cfg.nvrx_straggler = NVRxStragglerDetectionConfig(enabled=True"
@@ -34,8 +35,20 @@ _HASH = "cfg.train.check_weight_hash_across_dp_replicas_interval"
 _PACKED = "cfg.dataset.enable_offline_packing, cfg.dataset.offline_packing_specs ="
 _FORMATS = "cfg.mixed_precision"
 
-_OF_A_FOLDER = ("recipe_packing.", "recipe_data.text_source", "recipe_data.hub_settings")
+_OF_A_FOLDER = ("recipe_packing.", "recipe_data.text_source", "recipe_data.hub_")
 """Rules on the JSONL folder of fine-tuning."""
+_BASES = {
+    "recipe_data.image_processor": VL,
+    "recipe_data.some_examples": VL,
+    "recipe_data.padded": VL,
+    "recipe_router.one_group_limit": DEEPSEEK,
+    "recipe_kernels.latent_rotary": DEEPSEEK,
+    "recipe_kernels.fused_activation": HYBRID,
+    "recipe_kernels.te_activation": HYBRID,
+    "recipe_kernels.fp8_activation": HYBRID,
+    "recipe_kernels.mamba_chunks": HYBRID,
+}
+"""The recipe of a rule that is about another model or data set."""
 
 Lines = tuple[str, ...]
 VALUES: dict[str, tuple[Lines, Lines]] = {
@@ -147,9 +160,23 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
         ("cfg.dataset.hf_rewrite = True", 'cfg.dataset.hf_dataset, cfg.dataset.dataset_root = None, "/x"'),
         ("cfg.dataset.hf_rewrite = True",),
     ),
+    "recipe_data.hub_share": (
+        ("cfg.dataset.hf_validation_proportion = 1.5",),
+        ("cfg.dataset.hf_validation_proportion = 0.5",),
+    ),
+    "recipe_data.padded": (("cfg.dataset.pad_to_multiple_of = 0",), ("cfg.dataset.pad_to_multiple_of = 1",)),
     "recipe_data.image_folder": (
         ("cfg.dataset.path = None", _IMPORT, _ENCODER, _ENERGON),
         (_IMPORT, _ENCODER, _ENERGON),
+    ),
+    "recipe_data.some_examples": (("cfg.dataset.num_base_examples = 0",), ("cfg.dataset.num_base_examples = 1",)),
+    "recipe_data.shuffled": (
+        ("cfg.dataset.shuffle_buffer_size = 0", _IMPORT, _ENCODER, _ENERGON),
+        ("cfg.dataset.shuffle_buffer_size = 1", _IMPORT, _ENCODER, _ENERGON),
+    ),
+    "recipe_data.evaluated_batch": (
+        ("cfg.validation.eval_micro_batch_size = 3", _IMPORT, _ENCODER, _ENERGON),
+        ("cfg.validation.eval_micro_batch_size = cfg.train.micro_batch_size", _IMPORT, _ENCODER, _ENERGON),
     ),
     "recipe_data.image_processor": (
         ("cfg.dataset.hf_processor_path = None",),
@@ -276,6 +303,23 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
         ("m.use_te_activation_func = True", "m.bias_activation_fusion = True"),
         ("m.use_te_activation_func = True", "m.bias_activation_fusion = False"),
     ),
+    "recipe_router.one_group_limit": (
+        ("m.moe_router_topk_limited_devices = 4",),
+        ("m.moe_router_topk_limited_devices = None",),
+    ),
+    "recipe_kernels.latent_rotary": (("m.rotary_interleaved = True",), ("m.rotary_interleaved = False",)),
+    "recipe_kernels.fused_activation": (("m.bias_activation_fusion = True",), ("m.bias_activation_fusion = False",)),
+    "recipe_kernels.te_activation": (("m.use_te_activation_func = True",), ("m.use_te_activation_func = False",)),
+    "recipe_kernels.fp8_activation": (
+        ("m.activation_func_fp8_input_store = True",),
+        ("m.activation_func_fp8_input_store = False",),
+    ),
+    "recipe_kernels.linear_offset": (
+        ("m.glu_linear_offset = 1.0",),
+        ("m.glu_linear_offset = 1.0", "m.bias_activation_fusion = False"),
+    ),
+    "recipe_kernels.layers_without_rope": (("m.no_rope_freq = 7",), ("m.no_rope_freq = 6",)),
+    "recipe_kernels.mamba_chunks": (("m.mamba_chunk_size = 0",), ("m.mamba_chunk_size = 64",)),
     "recipe_kernels.offloaded_layers": (
         ("m.cpu_offloading = True", 'm.recompute_granularity = "selective"'),
         ("m.cpu_offloading = False",),
@@ -306,6 +350,10 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
         (f"{_FORMATS}.fp8, {_FORMATS}.fp4 = None, None",),
     ),
     "recipe_formats.fp8_parameters": ((f"{_FORMATS}.fp8_param = True",), (f"{_FORMATS}.fp8_param = False",)),
+    "recipe_formats.reused_buffer": (
+        (f"{_FORMATS}.reuse_grad_buf_for_mxfp8_param_ag = True",),
+        (f"{_FORMATS}.reuse_grad_buf_for_mxfp8_param_ag = False",),
+    ),
     "recipe_formats.fp4_parameters": ((f"{_FORMATS}.fp4_param = True",), (f"{_FORMATS}.fp4_param = False",)),
     "recipe_computed.decay_steps": (("cfg.scheduler.lr_decay_steps = 10",), ("cfg.scheduler.lr_decay_steps = None",)),
     "recipe_computed.warmup_steps": (
@@ -344,7 +392,5 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
 
 
 def base(rule: str) -> str:
-    """NVIDIA's recipe with the dataset that the rule is about."""
-    if rule == "recipe_data.image_processor":
-        return VL
-    return SFT if rule.startswith(_OF_A_FOLDER) else QWEN_30B
+    """NVIDIA's recipe of what the rule is about."""
+    return SFT if rule.startswith(_OF_A_FOLDER) else _BASES.get(rule, QWEN_30B)

@@ -15,6 +15,8 @@ from moedsl.cli import talk
 from moedsl.cli.arguments import SECTIONS
 from moedsl.cli.main import main
 from moedsl.cli.printing import after_plan
+from moedsl.compiler import compile_source
+from moedsl.diagnostics.source import Source
 from moedsl.planner.text import plan
 from moedsl.queries.pages import page
 from tests.cli.test_terminal import Terminal
@@ -74,6 +76,16 @@ def test_a_page_is_short_and_narrow_and_loses_no_number(example: Path) -> None:
     assert NUMBER.findall(COMMAND.sub("", wide)) == NUMBER.findall(COMMAND.sub("", narrow))
     if not any(p.isolation for p in result.plans):  # whose comparison is a paragraph of 100 columns
         assert max(map(len, COMMAND.sub("", narrow).splitlines())) <= 80
+
+
+@pytest.mark.parametrize("example", rotation.some("brief pages", EXAMPLES, 4), ids=lambda p: p.stem)
+def test_what_a_page_does_not_print_is_not_searched_for(example: Path, said: Said) -> None:
+    """The command makes a plan without the prices of advice and without the twin at 4K; the page is the same."""
+    name = example.relative_to(ROOT).as_posix()
+    source = Source(name, example.read_text(encoding="utf-8"))
+    brief = compile_source(source, asks="page")
+    assert said(name) == of(example, 100) == page(brief, after_plan(name, brief.plans), 100)
+    assert not any(p.advice or p.against_4k for p in brief.plans)
 
 
 def test_a_faster_recipe_of_nvidia_that_fits_has_ways_to_it(said: Said) -> None:

@@ -64,10 +64,11 @@ def test_the_batch_of_the_log_is_not_its_plans(folder: Path, capsys: pytest.Capt
     assert "warning    its log states" in capsys.readouterr().out
 
 
-def test_a_run_file_with_the_batch_of_the_log_stands_for_the_plan(folder: Path, capsys: Any) -> None:
+def test_a_plan_with_the_batch_of_the_log_is_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(iteration_lines(1, 40, seconds_of() * 2, 2 * BATCH))
-    Path("run.moe").write_text(RUN.replace(f"batch {BATCH}", f"batch {2 * BATCH}").replace("; ", "\n"))
-    assert main(["gap", "run", "--run", "run.moe", "--json"]) == 0
+    assert main(["compile", "-e", RUN.replace(f"batch {BATCH}", f"batch {2 * BATCH}"), "-o", "again"]) == 0
+    capsys.readouterr()
+    assert main(["gap", "run/train.log=again", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][0]["remarks"] == []
 
 

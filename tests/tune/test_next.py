@@ -128,6 +128,94 @@ def test_what_was_measured_moves_what_is_expected(base: run_file.Base) -> None:
     assert (np.linalg.eigvalsh(after.covariance) > -1e-12).all()
 
 
+SMALL = "model qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; throughput first"
+REFUSED = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {}. GPU 3 has 79.11 GiB\n"
+
+
+def ended(folder: Path, log: str) -> Path:
+    """A run of `SMALL` with that log."""
+    (plan,) = compiled(SMALL).plans
+    SLOW_ALLTOALL.run(plan, folder)
+    (folder / "train.log").write_text(log)
+    return folder
+
+
+def test_after_a_run_out_of_memory_enough_is_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`next` and `diagnose` judge alike what is enough: 2.28 GiB less are not, where 2.37 were missing."""
+    log, path, run = REFUSED.format("2.37 GiB"), tmp_path / "next.moe", tmp_path / "run.moe"
+    folder = ended(tmp_path / "first", log)
+    found = following(str(folder), "-o", str(path), capsys=capsys)
+    (tried,) = found["tried"]
+    assert (tried["out_of_memory"], tried["refused_gib"], found["fastest"]) == (True, 2.37, None)
+    peaks = {(c["axis"], str(c["to"])): c["peak_gib"] for c in found["candidates"]}
+    assert peaks and max(peaks.values()) <= tried["predicted_peak_gib"] - 2.37
+    assert ("recompute", "['moe_act']") not in peaks
+    assert all(c[n] is None for c in found["candidates"] for n in ("gain", "low", "high", "expected"))
+    steps = [c["step_s"] for c in found["candidates"]]
+    assert steps == sorted(steps) and found["next"] == found["candidates"][0]
+    run.write_text(SMALL.replace("; ", "\n") + "\n")
+    assert main(["diagnose", str(folder / "train.log"), "--run", str(run), "--json"]) == 0
+    (made,) = json.loads(capsys.readouterr().out)["symptoms"][0]["runs"]
+    assert made["compiled"]["changes"]["recompute"]["after"] == found["next"]["to"]
+    assert made["compiled"]["after"]["peak_gib"] == pytest.approx(found["next"]["peak_gib"], abs=0.001)
+    (now,) = compiled(path.read_text(), "next.moe").plans
+    assert now.estimate.memory.peak_gib == pytest.approx(found["next"]["peak_gib"], abs=0.001)
+    assert main(["next", str(folder)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "need 2.4 GiB less, which it asked for and did not get" in said
+    assert "s a step and 61.4 GiB predicted" in said and "gain" not in said
+
+
+@pytest.mark.parametrize(("said", "least"), [("512.00 MiB", 0.5), ("20.00 GiB", 20.0), ("all of it", 0.0), ("1.2.3 GiB", 0.0)])  # fmt: skip
+def test_what_was_asked_for_is_read_in_each_unit(
+    tmp_path: Path, said: str, least: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = following(str(ended(tmp_path / "first", REFUSED.format(said))), capsys=capsys)
+    (tried,) = found["tried"]
+    assert tried["refused_gib"] == least
+    peaks = [c["peak_gib"] for c in found["candidates"]]
+    assert peaks and max(peaks) < tried["predicted_peak_gib"] - least + 1e-9
+
+
+def test_diagnose_names_what_an_edit_does_not_save(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.moe").write_text(SMALL.replace("; ", "\n") + "\n")
+    log = ended(tmp_path / "first", REFUSED.format("20.00 GiB")) / "train.log"
+    main(["diagnose", str(log), "--run", str(tmp_path / "run.moe"), "--json"])
+    (made,) = json.loads(capsys.readouterr().out)["symptoms"][0]["runs"]
+    assert (
+        "not enough below 64.5, and the run asked for 20.0 more"
+        in made["failures"]["pin recompute=[layernorm, moe_act]"]
+    )
+    assert made["compiled"] is None or made["compiled"]["after"]["peak_gib"] <= 44.5
+
+
+@pytest.mark.parametrize(
+    "line", ["RuntimeError: boom", "AssertionError: NVTE_CPU_OFFLOAD_V1 environment variable should be set to 1"]
+)
+def test_after_a_run_that_failed_otherwise_nothing_is_next(
+    tmp_path: Path, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another layout is no cure for it, and a failed run is nothing to gain over."""
+    folder = ended(tmp_path / "first", f"Traceback (most recent call last):\n{line}\n")
+    found = following(str(folder), "-o", str(tmp_path / "next.moe"), capsys=capsys)
+    assert found["next"] is None and found["candidates"] == [] and "memory ran out in none" in found["stop"]
+    assert not (tmp_path / "next.moe").exists()
+
+
+def test_a_step_outside_of_the_interval_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (plan,) = compiled(SMALL).plans
+    for factor, outside in ((1.0, False), (0.4, True)):
+        slow = Truth(dict.fromkeys(("gemm", "stream", "attention"), factor))
+        folder = str(slow.run(plan, tmp_path / str(factor)))
+        (tried,) = following(folder, capsys=capsys)["tried"]
+        assert (tried["lower_s"] <= tried["step_s"] <= tried["upper_s"]) != outside
+        interval = plan.estimate.interval
+        assert interval is not None
+        assert (tried["lower_s"], tried["upper_s"]) == pytest.approx((interval.lower_s, interval.upper_s), rel=1e-6)
+        assert main(["next", folder]) == 0
+        assert ("outside the interval of nine in ten runs" in capsys.readouterr().out) == outside
+
+
 def test_expected_gains() -> None:
     assert expected(0.1, 0.0) == 0.1
     assert expected(-0.1, 0.0) == 0.0
@@ -151,6 +239,35 @@ def test_another_experiment_is_left_out(first: Path, tmp_path: Path, capsys: pyt
     found = following(str(first), str(other), "--run", str(run), capsys=capsys)
     assert [t["name"] for t in found["tried"]] == ["main"]
     assert found["other_experiments"] == ["other"]
+
+
+def test_runs_on_other_machines_are_left_out(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A step on twice the GPUs, or on another type, says nothing of these, though the experiment is the same."""
+    for text in (RUN.replace("x 64", "x 128"), RUN.replace("gb200", "gb300")):
+        (plan,) = compiled(text + PINS).plans
+        name = f"{plan.hardware}_{plan.gpus}"
+        other = SLOW_ALLTOALL.run(plan.replace(name=name), tmp_path / name)
+        run = tmp_path / f"{name}.moe"
+        run.write_text(RUN.replace("; ", "\n") + "\n")
+        found = following(str(first), str(other), "--run", str(run), capsys=capsys)
+        assert [t["name"] for t in found["tried"]] == ["main"]
+        assert (found["other_experiments"], found["other_machines"]) == ([], [name])
+        assert main(["next", str(first), str(other), "--run", str(run)]) == 0
+        assert f"left out, ran on {plan.gpus} {plan.hardware}, not on 64 gb200: {name}" in capsys.readouterr().out
+        assert main(["next", str(other), "--run", str(run), "-o", str(tmp_path / "next.moe")]) == 1
+        said = capsys.readouterr().err
+        assert f"on 64 gb200 has measured or failed ({name}: ran on {plan.gpus} {plan.hardware}" in said
+        assert not (tmp_path / "next.moe").exists()
+
+
+def test_runs_of_other_experiments_alone_are_no_start(
+    first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run.moe"
+    run.write_text(RUN.replace("; ", "\n") + "\nset optimizer.lr = 0.0002\n")
+    assert main(["next", str(first), "--run", str(run), "-o", str(tmp_path / "next.moe")]) == 1
+    assert "(main: another experiment)" in capsys.readouterr().err
+    assert not (tmp_path / "next.moe").exists()
 
 
 def test_wrong_input_is_answered(tmp_path: Path, first: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,7 @@ def base(once: None) -> run_file.Base:
 
 
 def opened(folder: Path, base: run_file.Base) -> way.Way:
-    made = way.opened(folder, base.plan.experiment.fingerprint)
+    made = way.opened(folder, base.plan.experiment.fingerprint, run_file.machines(base.plan))
     assert isinstance(made, way.Way)
     return made
 
@@ -137,6 +137,10 @@ def test_what_runs_out_of_memory_costs_a_job_and_no_more(base: run_file.Base, tm
     first, *others = evidence(base, done)
     assert first.out_of_memory
     assert others and not any(t.out_of_memory for t in others)
+    changes = [t.change for t in opened(done.folder, base).tries]
+    assert changes[1] and changes[1]["gain"] is None and changes[1]["peak_gib"] < truth.fits_gib
+    assert all(c and c["gain"] is not None for c in changes[2:])
+    assert "out of memory" in (done.folder / "table.txt").read_text()
 
 
 def test_a_first_job_that_fails_ends_it(base: run_file.Base, tmp_path: Path) -> None:
@@ -153,13 +157,19 @@ def test_a_first_job_that_fails_ends_it(base: run_file.Base, tmp_path: Path) -> 
 
 def test_a_folder_of_something_else_is_refused(base: run_file.Base, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine\n")
-    found = way.opened(tmp_path, "abc")
+    found = way.opened(tmp_path, "abc", "16 h100")
     assert isinstance(found, Diagnostic) and "holds no tuning" in found.message
     go(base, tmp_path / "tune", Simulated(Truth({}), tmp_path / "jobs"), budget=1)
-    other = way.opened(tmp_path / "tune", "another")
+    mark = base.plan.experiment.fingerprint
+    other = way.opened(tmp_path / "tune", "another", "16 h100")
     assert isinstance(other, Diagnostic) and "tunes experiment" in other.message
+    for machines in ("32 h100", "16 h200"):
+        other = way.opened(tmp_path / "tune", mark, machines)
+        assert isinstance(other, Diagnostic) and other.id == "tune.folder"
+        assert f"measures steps on 16 h100, and the file is for {machines}" in other.message
+    assert isinstance(way.opened(tmp_path / "tune", mark, "16 h100"), way.Way)
     (tmp_path / "tune" / "way.json").write_text("{")
-    assert isinstance(way.opened(tmp_path / "tune", "abc"), Diagnostic)
+    assert isinstance(way.opened(tmp_path / "tune", "abc", "16 h100"), Diagnostic)
 
 
 FOREIGN = ["../../etc/x", "/etc/x", "", "1", "02", 1, None, ["01"], {"01": 1}]
@@ -169,28 +179,31 @@ FOREIGN = ["../../etc/x", "/etc/x", "", "1", "02", 1, None, ["01"], {"01": 1}]
 @pytest.mark.parametrize("name", FOREIGN, ids=str)
 def test_jobs_of_another_name_are_refused(base: run_file.Base, tmp_path: Path, name: Any, signed: bool) -> None:
     """A way of somebody else names no file outside of its folder, whether its hash is right or not."""
-    mine = way.Way(tmp_path / "tune", base.plan.experiment.fingerprint, [way.Try(name, base.start, None)])
+    mine = way.Way(tmp_path / "tune", base.plan.experiment.fingerprint, "16 h100", [way.Try(name, base.start, None)])
     mine.folder.mkdir()
     mine.save()
     file = mine.folder / "way.json"
     text = file.read_text() if signed else file.read_text().replace('"stop": null', '"stop": 1')
     file.write_text(text)
-    found = way.opened(mine.folder, mine.experiment)
+    found = way.opened(mine.folder, mine.experiment, mine.machines)
     assert isinstance(found, Diagnostic) and found.id == "tune.folder"
     assert [*tmp_path.rglob("*")] == [mine.folder, file]
 
 
-CHANGE = {"axis": "tp", "from": 1, "to": 2, "gain": 0.1, "low": 0.0, "high": 0.2}
+CHANGE = {
+    "axis": "tp", "from": 1, "to": 2, "gain": 0.1, "low": 0.0, "high": 0.2, "expected": 0.1, "step_s": 9.0,
+    "peak_gib": 50.0,
+}  # fmt: skip
 ROW = {
-    "status": "ok", "cause": None, "symptoms": [], "useful_share": 1.0,
+    "status": "ok", "cause": None, "symptoms": [], "useful_share": 1.0, "refused_gib": 0.0,
     "useful_tokens_per_s_per_gpu": {"median": 9000.0, "error": 10.0},
 }  # fmt: skip
 
 
 ODD = ["a", None, -1, 2**80, float("nan"), [], {}, [{}], True]
-PLACES = ["experiment", "tries", "tries.0", "tries.0.codes", "tries.0.codes.tp", "tries.0.codes.recompute",
-              "tries.0.change", "tries.0.change.axis", "tries.0.change.gain", "tries.0.id", "tries.0.row",
-              "tries.0.row.status", "tries.0.row.symptoms", "tries.0.row.useful_share",
+PLACES = ["experiment", "machines", "tries", "tries.0", "tries.0.codes", "tries.0.codes.tp", "tries.0.codes.recompute",
+              "tries.0.change", "tries.0.change.axis", "tries.0.change.gain", "tries.0.change.step_s", "tries.0.id", "tries.0.row",
+              "tries.0.row.status", "tries.0.row.symptoms", "tries.0.row.useful_share", "tries.0.row.refused_gib",
               "tries.0.row.useful_tokens_per_s_per_gpu", "tries.0.row.useful_tokens_per_s_per_gpu.median"]  # fmt: skip
 
 
@@ -199,9 +212,9 @@ PLACES = ["experiment", "tries", "tries.0", "tries.0.codes", "tries.0.codes.tp",
 )
 def test_a_forged_way_has_values_of_any_type(base: run_file.Base, tmp_path: Path, place: str, value: Any) -> None:
     """It is refused, or what reads it can: its hash is right."""
-    mine = way.Way(tmp_path / "tune", base.plan.experiment.fingerprint)
+    mine = way.Way(tmp_path / "tune", base.plan.experiment.fingerprint, "16 h100")
     mine.folder.mkdir()
-    data: Any = {"version": 1, "experiment": mine.experiment, "stop": None}
+    data: Any = {"version": 1, "experiment": mine.experiment, "machines": mine.machines, "stop": None}
     data["tries"] = [{"name": "01", "codes": dict(base.start), "change": CHANGE, "id": "a", "row": ROW}]
     data = json.loads(json.dumps(data))
     *above, last = [int(part) if part.isdecimal() else part for part in place.split(".")]
@@ -211,7 +224,7 @@ def test_a_forged_way_has_values_of_any_type(base: run_file.Base, tmp_path: Path
     inner[last] = value
     file = mine.folder / way.FILE
     file.write_text(stamp(way.FILE, json.dumps(data, indent=2) + "\n"))
-    found = way.opened(mine.folder, mine.experiment)
+    found = way.opened(mine.folder, mine.experiment, mine.machines)
     if isinstance(found, Diagnostic):
         assert found.id == "tune.folder"
         return
@@ -241,7 +254,7 @@ def test_links_in_place_of_the_folder(base: run_file.Base, tmp_path: Path) -> No
     (tmp_path / "mine" / "way.json").symlink_to(tmp_path / "theirs" / "way.json")
     (tmp_path / "nowhere").symlink_to(tmp_path / "none")
     for folder in ("mine", "nowhere"):
-        found = way.opened(tmp_path / folder, base.plan.experiment.fingerprint)
+        found = way.opened(tmp_path / folder, base.plan.experiment.fingerprint, "16 h100")
         assert isinstance(found, Diagnostic) and found.id == "tune.folder"
     assert not (tmp_path / "none").exists()
 

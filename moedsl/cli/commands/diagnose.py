@@ -47,7 +47,7 @@ def run(a: Namespace) -> int:
 
 
 def _to_json(report: scan.Report, source: Source | None, library: Library) -> dict[str, Any]:
-    attempts = {s.rule.id: compile_edits(source, s.rule, s.learning_rate) for s in report.sightings} if source else {}
+    attempts = {s.rule.id: compile_edits(source, s) for s in report.sightings} if source else {}
     return to_json(report, attempts, remarks(report, source, library) if source else {})
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 from argparse import Namespace
+from collections.abc import Iterator
+from typing import Any
 
 from attrs import evolve
 
@@ -16,6 +18,7 @@ from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.gap.report import report
 from moedsl.gap.settings import State
 from moedsl.gap.text import text
+from moedsl.planner.experiment import settings
 from moedsl.planner.model.plan import Plan
 from moedsl.results.batches import last_settings
 from moedsl.results.compare import RATE
@@ -26,6 +29,7 @@ from moedsl.results.measure import measure
 from moedsl.results.names import told_apart
 from moedsl.results.numbers import Given, Numbers, numbers
 from moedsl.results.program import priced
+from moedsl.schema.axes import pairs
 
 
 def run(a: Namespace) -> int:
@@ -35,9 +39,10 @@ def run(a: Namespace) -> int:
     gathered, found = gather([a.target])
     found = [d for d in found if stated is None or d.id != DAMAGED]
     runs = told_apart(gathered)
-    pairs = [(evolve(r, plan=stated[0]) if stated else r, stated[1] if stated else None) for r in runs]
-    each = [] if found else [_one(r, s, a.warmup) for r, s in pairs]
-    wrong = [*found, *(d for one in each if isinstance(one, list) for d in one)]
+    others = [d for r in runs for d in _another(r, stated[0], a.run)] if stated else []
+    stated_runs = [(evolve(r, plan=stated[0]) if stated else r, stated[1] if stated else None) for r in runs]
+    each = [] if found or others else [_one(r, s, a.warmup) for r, s in stated_runs]
+    wrong = [*found, *others, *(d for one in each if isinstance(one, list) for d in one)]
     if wrong:
         return talk.refused(a, wrong)
     reports = [one for one in each if isinstance(one, dict)]
@@ -68,6 +73,29 @@ def _stated(a: Namespace) -> tuple[Plan, State] | int | None:
         return None
     chosen = result.chosen[0]
     return result.plans[0], State(chosen.cost, chosen.solution.rows[0].codes)
+
+
+_FOLLOWING = ("dp", "num_microbatches", "pipeline_layout")
+"""What mostly follows from what else differs."""
+
+
+def _another(run: Run, stated: Plan, file: str) -> Iterator[Diagnostic]:
+    """Report what the plan in the folder of the log, which ran, decides unlike that of `--run`."""
+    if run.plan is None:
+        return
+    ran, said = _decided(run.plan), _decided(stated)
+    different = [n for n in ran if ran[n] != said.get(n)]
+    other = [n for n in different if n not in _FOLLOWING] or different
+    if other:
+        theirs, ours = (pairs({n: v.get(n) for n in other}) for v in (said, ran))
+        text = f"{file} plans {theirs}, but {run.plan_file}, whose log this is, has {ours}"
+        yield error("gap.other_run", text, help=f"leave out --run to compare what ran, or pin that in {file}")
+
+
+def _decided(plan: Plan) -> dict[str, Any]:
+    """The machines of a plan with its sizes and policies."""
+    machines = {"model": plan.model, "hardware": plan.hardware, "gpus": plan.gpus}
+    return {**machines, **settings(plan.layout, plan.batch, plan.policy)}
 
 
 def _one(run: Run, state: State | None, warmup: int | None) -> dict[str, object] | list[Diagnostic]:

@@ -12,22 +12,23 @@ from attrs import frozen
 from moedsl.calibrate.runs import Measured
 from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
-from moedsl.diagnose.scan import symptoms
 from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.planner.model.plan import Plan
 from moedsl.results.contradictions import BATCH, said
 from moedsl.results.gather import Run, gather
-from moedsl.results.log import read_all
-from moedsl.results.measure import measure, remarks
+from moedsl.results.measure import remarks
 from moedsl.results.names import told_apart
-from moedsl.results.numbers import Given, Numbers, numbers
 from moedsl.results.program import priced
 from moedsl.support.atomic_file import refusals
 from moedsl.support.text import wrapped
 from moedsl.syntax import reader
 from moedsl.tune import run_file
 from moedsl.tune.candidates import candidates
-from moedsl.tune.evidence import Tried, best, tried
+from moedsl.tune.evidence import Tried, best, row, tried
 from moedsl.tune.report import report, text
+
+EXPERIMENT = "another experiment"
+"""Why a run is left out that has other values of what the loss depends on."""
 
 
 @frozen
@@ -65,20 +66,36 @@ def _kept(output: str) -> list[Diagnostic]:
 
 
 def _answer(a: Namespace, base: run_file.Base, done: Sequence[tuple[Run, Tried]], notes: Sequence[str]) -> int:
-    mark = base.plan.experiment.fingerprint
-    same = [t for r, t in done if r.plan and r.plan.experiment.fingerprint == mark]
-    left = [t.name for r, t in done if r.plan and r.plan.experiment.fingerprint != mark]
+    each = [(t, _other(r.plan, base.plan) if r.plan else None) for r, t in done]
+    same, left = [t for t, why in each if why is None], [(t.name, why) for t, why in each if why]
+    if not same:
+        return talk.refused(a, [_all_other(base, left)])
     found = candidates(base.chosen, base.start, same)
-    data = {"version": 1, **report(base.chosen, base.start, same, found, a.stop), "other_experiments": left}
-    data["remarks"] = [*notes]
+    others = {
+        "other_experiments": [name for name, why in left if why == EXPERIMENT],
+        "other_machines": [name for name, why in left if why != EXPERIMENT],
+    }
+    data = {"version": 1, **report(base.chosen, base.start, same, found, a.stop), **others, "remarks": [*notes]}
     if a.json:
         talk.print_json(data)
     else:
-        talk.print_text(
-            lambda: text(data) + "".join(f"left out, another experiment: {name}\n" for name in left), end=""
-        )
+        talk.print_text(lambda: text(data) + "".join(f"left out, {why}: {name}\n" for name, why in left), end="")
         talk.print_text(lambda: "".join(f"{wrapped(note, '', '  ', width=110)}\n" for note in notes), end="")
     return _write(a, base, found[0].codes) if a.output and data["next"] else 0
+
+
+def _other(plan: Plan, base: Plan) -> str | None:
+    """Say why the step of a run says nothing of the layouts of another plan, if so."""
+    if plan.experiment.fingerprint != base.experiment.fingerprint:
+        return EXPERIMENT
+    there, here = run_file.machines(plan), run_file.machines(base)
+    return f"ran on {there}, not on {here}" if there != here else None
+
+
+def _all_other(base: run_file.Base, left: Sequence[tuple[str, str]]) -> Diagnostic:
+    text = f"no run of the experiment of {base.source.name} on {run_file.machines(base.plan)} has measured or failed"
+    each = "; ".join(f"{name}: {why}" for name, why in left)
+    return error("tune.nothing", f"{text} ({each})", help="`moedsl diff` of both files says what changes")
 
 
 def _write(a: Namespace, base: run_file.Base, codes: run_file.Codes) -> int:
@@ -109,11 +126,9 @@ def _tried(r: Run) -> _Seen | list[Diagnostic]:
     made = priced(r.plan)
     if not isinstance(made, Measured):
         return [*made]
-    (sizes,) = numbers([r], Given())
-    assert isinstance(sizes, Numbers)  # a plan has them
-    row = measure(r, read_all(r.logs, symptoms(load_stdlib())), sizes, None)
-    seen = None if said(row, (BATCH,)) else tried(r.name, made.row, made.cost, row)
-    return _Seen(seen, remarks(row))
+    measured = row(r, load_stdlib())
+    seen = None if said(measured, (BATCH,)) else tried(r.name, made.row, made.cost, measured)
+    return _Seen(seen, remarks(measured))
 
 
 def _nothing(paths: Sequence[str], notes: Sequence[str]) -> Diagnostic:

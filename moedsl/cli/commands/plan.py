@@ -21,7 +21,8 @@ def run(a: Namespace) -> int:
     if a.lengths:
         return _lengths(a)
     stop = a.stop_after or "plan"
-    result, code = compiled(a, stop, prints_notes(a), a.run)
+    asks = "plans" if prints_notes(a) or a.section else "page"
+    result, code = compiled(a, stop, prints_notes(a), a.run, asks)
     if result is None or code:
         return code
     only(result, a.run)

@@ -28,7 +28,8 @@ def run(a: Namespace) -> int:
     if not isinstance(base, run_file.Base):
         return talk.refused(a, base, {source.name: source} if source else {})
     wrong = _refused(a, base)
-    opened = wrong or way.opened(Path(a.output or f"{Path(a.file).stem}_tune"), base.plan.experiment.fingerprint)
+    folder = Path(a.output or f"{Path(a.file).stem}_tune")
+    opened = wrong or way.opened(folder, base.plan.experiment.fingerprint, run_file.machines(base.plan))
     if isinstance(opened, Diagnostic):
         return talk.refused(a, [opened])
     try:

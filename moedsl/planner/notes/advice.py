@@ -35,9 +35,10 @@ class Answers:
     """How much longer its step may be than the plan's, as a share; None if every layout was tried."""
 
 
-def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool) -> Answers:
-    """Judge each advice and price it, and for a plan that is TIGHT find the best layout that FITS."""
-    laws, limit = chosen.compiled.advice + chosen.compiled.wishes, _limit(chosen, row)
+def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool, judged: bool = True) -> Answers:
+    """Judge each advice and price it, if it is to be `judged`, and for a plan that is TIGHT find the best layout that
+    FITS."""
+    laws, limit = chosen.compiled.advice + chosen.compiled.wishes if judged else (), _limit(chosen, row)
     unfollowed = {law.rule.id: law for law in laws if not law.rule.holds(env)}
     sure = TopK(1, Question(law=_certain(chosen)), limit) if tight and not chosen.fell_back else None
     # a law on prices needs a limit: if no layout obeys it, only pricing all of them would show that
