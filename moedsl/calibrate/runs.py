@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from moedsl.checker.program import Program
 from moedsl.compiler import compile_source
-from moedsl.cost import Cost
+from moedsl.cost import Cost, flops
+from moedsl.cost.compute import RATE
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.diagnostics.source import Source, Span
 from moedsl.schema.calibration import Constants
@@ -100,6 +101,20 @@ def _with(cost: Cost, constants: Constants | None) -> Cost:
     return cost if constants is None else evolve(cost, hardware=evolve(cost.hardware, constants=constants))
 
 
+def above_peak(run: Measured, tokens: float) -> str | None:
+    """Say that a GPU cannot train so many tokens a second, if so. Attention is not counted, because short samples have
+    less of it. The fastest run that NVIDIA published reaches 38% of the peak by this count."""
+    hw, most = run.cost.hardware, run.cost.hardware.tflops[RATE[run.precision]]
+    alone = evolve(run.cost.model, window=0, window_every=0)
+    needed = tokens * flops.of_token(alone, 0, run.row["tp"]) / 1e12
+    if needed <= most:
+        return None
+    return (
+        f"{tokens:,.0f} tokens/s/GPU need at least {needed:,.0f} TFLOPS, and {hw.name} has {most:,.0f} in"
+        f" {run.precision}: the times are of another unit, or of another run"
+    )
+
+
 def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
     """Read a JSON-lines file: its runs, and a diagnostic with its line for each unreadable one.
 
@@ -166,7 +181,9 @@ def _measured(data: dict[str, Any], p: Program, id: str, span: Span) -> Measured
     tokens = data.get("tokens_per_s_per_gpu")
     if tokens is None and data.get("step_time_s"):
         tokens = float(cost.tokens_per_second_per_gpu(data["step_time_s"]))
-    return Measured(id, str(data.get("release", "")), p, cost, row, tokens, data.get("peak_gb"))
+    run = Measured(id, str(data.get("release", "")), p, cost, row, tokens, data.get("peak_gb"))
+    above = None if tokens is None else above_peak(run, tokens)
+    return run if above is None else [_wrong(span, above)]
 
 
 _MEASURED = ("tokens_per_s_per_gpu", "step_time_s", "peak_gb")

@@ -22,7 +22,7 @@ from moedsl.gap.settings import State
 from moedsl.megatron.releases import NEWEST
 from moedsl.planner.build import variables
 from moedsl.planner.model.plan import Plan
-from moedsl.results.rows import run_text
+from moedsl.results.program import run_text
 from moedsl.support.resources import stdlib_dir
 
 Json = dict[str, Any]

@@ -19,6 +19,7 @@ from moedsl.planner.model.plan import Plan
 from moedsl.planner.shipped import codes_of
 from moedsl.results.compare import RATE
 from moedsl.results.log import Log, samples
+from moedsl.results.measure import remarks
 from moedsl.solver import uncertainty
 from moedsl.solver.table import Row
 
@@ -29,12 +30,16 @@ def report(row: Mapping[str, Any], log_: Log, plan: Plan, here: State) -> Json:
     """Return the report of a measured run; `row` is its row of `moedsl results`."""
     measured = row[RATE]["median"] / row["useful_share"]
     step = row["step_time_s"]["median"]
+    if len(row["batches"]) > 1:  # a ramp-up: the step of a whole batch at this speed
+        step = here.cost.global_batch * here.cost.seq / (measured * here.cost.gpus)
     seen = shown([*map(Path, log_.files)], _seconds(log_, row["warmup"]))
+    share = row["useful_share"]
     return {
         "name": row["name"],
-        "measured": _speed(here, step, measured, row["tflops_per_gpu"]),
-        "predicted": _predicted(here, step),
-        "published": _published(here, measured, plan, seen),
+        "remarks": remarks(row),
+        "measured": _speed(here, step, measured, share, row["tflops_per_gpu"]),
+        "predicted": _predicted(here, step, share),
+        "published": _published(here, measured, share, plan, seen),
         "recipe": _recipe(here, plan),
         "log": seen,
     }
@@ -44,19 +49,21 @@ def _seconds(log_: Log, warmup: int) -> list[float]:
     return [s.step.seconds for a in log_.attempts for s in samples(a, warmup)]
 
 
-def _speed(here: State, step: float, rate: float, logged: float | None) -> Json:
+def _speed(here: State, step: float, rate: float, share: float, logged: float | None) -> Json:
+    """Return a speed; `share` of its tokens are useful."""
     tp = here.codes["tp"]
     flops = float(here.cost.model_tflops_per_gpu(step, tp)) if logged is None else logged
-    return {"step_s": step, "tokens_per_s_per_gpu": rate, "tflops_per_gpu": flops}
+    rates = {"tokens_per_s_per_gpu": rate, "useful_tokens_per_s_per_gpu": rate * share}
+    return {"step_s": step, **rates, "tflops_per_gpu": flops}
 
 
-def _predicted(here: State, step: float) -> Json:
+def _predicted(here: State, step: float, share: float) -> Json:
     """The estimate of this run, its interval, and how far the measured step is from it."""
     guess = here.step
     cols = {n: np.array([c]) for n, c in here.codes.items()}
     doubt = uncertainty.doubt(here.cost, uncertainty.leaning(here.cost, cols, np.array([guess]))[0])
     return {
-        **_speed(here, guess, here.rate, None),
+        **_speed(here, guess, here.rate, share, None),
         "lower_s": guess / doubt.factor,
         "upper_s": guess * doubt.factor,
         "speed": guess / step,
@@ -64,8 +71,9 @@ def _predicted(here: State, step: float) -> Json:
     }
 
 
-def _published(here: State, measured: float, plan: Plan, log_: Sequence[Json]) -> Json | None:
-    """The nearest published run: what differs with its price, what no price explains, and what the log may."""
+def _published(here: State, measured: float, share: float, plan: Plan, log_: Sequence[Json]) -> Json | None:
+    """The nearest published run: what differs with its price, what no price explains, and what the log may. Of its
+    tokens the same `share` is useful as of this run's."""
     found = nearest(here)
     if found is None:
         return None
@@ -79,7 +87,7 @@ def _published(here: State, measured: float, plan: Plan, log_: Sequence[Json]) -
     return {
         "id": found.line["id"],
         "source": found.line["source"],
-        **_speed(there, step, theirs, None),
+        **_speed(there, step, theirs, share, None),
         "speed": theirs / measured,
         "settings": settings,
         "explained": explained,

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from moedsl.gap.measured import AFFINITY
+from moedsl.results.compare import RATE
 from moedsl.schema.axes import show
 from moedsl.support.text import table, wrapped
 
 Json = Mapping[str, Any]
-_HEAD = ("", "s a step", "tokens/s/GPU", "TFLOPS/GPU", "against measured")
+_HEAD = ("", "s a step", "useful tokens/s/GPU", "TFLOPS/GPU", "against measured")
 
 _SHOWN = {
     "slow steps": "slow steps: {steps} of {of_steps} steps, {share:.1%} of the time; the median step is none of them",
@@ -26,7 +27,7 @@ def text(r: Json) -> str:
     """Print the speeds, then each comparison, then what the log shows."""
     published, recipe = r["published"], r["recipe"]
     parts = [
-        [r["name"], *table([_HEAD, *_speeds(r)], "lr"), *_predicted(r)],
+        [r["name"], *table([_HEAD, *_speeds(r)], "lr"), *_predicted(r), *map(_line, r["remarks"])],
         [*_published(published)] if published else ["No published run is of this model and GPU."],
         [*_recipe(recipe)] if recipe else ["Bridge ships no recipe for this model, GPU and number of GPUs."],
         ["The log shows", *(_line(s) for s in _shown(r["log"]))] if r["log"] else [],
@@ -35,12 +36,12 @@ def text(r: Json) -> str:
 
 
 def _speeds(r: Json) -> Iterator[tuple[str, ...]]:
-    measured = r["measured"]["tokens_per_s_per_gpu"]
+    measured = r["measured"][RATE]
     for name in ("measured", "predicted", "published"):
         one = r[name]
         if one:
-            against = "" if name == "measured" else f"{one['tokens_per_s_per_gpu'] / measured - 1:+.1%}"
-            yield (name, f"{one['step_s']:.2f}", f"{one['tokens_per_s_per_gpu']:,.0f}",
+            against = "" if name == "measured" else f"{one[RATE] / measured - 1:+.1%}"
+            yield (name, f"{one['step_s']:.2f}", f"{one[RATE]:,.0f}",
                    f"{one['tflops_per_gpu']:.0f}", against)  # fmt: skip
 
 

@@ -264,7 +264,7 @@ def _estimate(
         breakdown={k: float(v) for k, v in cost.time_report(row.codes).items()},
         covers=Covers(cost.covers["time"]),
         useful_share=useful.share(chosen.problem.program, env),
-        useful_tokens_per_s_per_gpu=useful.rate(chosen, row),
+        useful_tokens_per_s_per_gpu=useful.rate(chosen, row.codes, row.step_time),
     )
     return vlm_parts.with_parts(estimate, chosen, row, float(env[LetName.VISION_SHARE_FLOOR]))
 
@@ -447,7 +447,10 @@ def _alternatives(
     out = list[Alternative]()
     for i, other in enumerate(others):
         left = sorted(id for id, mine, *its in followed if mine and not its[i])
-        close, rate = known is not None and known.is_close(other.codes), useful.rate(chosen, other)
+        close, rate = (
+            known is not None and known.is_close(other.codes),
+            useful.rate(chosen, other.codes, other.step_time),
+        )
         changes, peak = _changes(chosen, other, row), other.peak_memory / GIB
         out.append(Alternative(changes, tuple(left), other.step_time, rate, peak, against(other, row, close)))
     return tuple(out)

@@ -9,7 +9,6 @@ from moedsl.checker.program import Program
 from moedsl.rules.ids import LetName
 from moedsl.schema.samples import Filled, filled
 from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Row
 
 
 def share(p: Program, env: Mapping[str, Any]) -> float:
@@ -20,11 +19,11 @@ def share(p: Program, env: Mapping[str, Any]) -> float:
     return held.useful if held else max(seq - image, 0) / seq
 
 
-def rate(chosen: Chosen, row: Row) -> float:
-    """Tokens that train per second and GPU in one layout."""
+def rate(chosen: Chosen, codes: Mapping[str, int], step: float) -> float:
+    """Tokens that train per second and GPU in one layout, of a step that takes so long."""
     p = chosen.problem.program
-    env = chosen.environment(row.codes) if p.samples and p.samples.lengths else chosen.problem.values
-    return share(p, env) * float(chosen.cost.tokens_per_second_per_gpu(row.step_time))
+    env = chosen.environment(codes) if p.samples and p.samples.lengths else chosen.problem.values
+    return share(p, env) * float(chosen.cost.tokens_per_second_per_gpu(step))
 
 
 def held_by(p: Program, env: Mapping[str, Any]) -> Filled | None:

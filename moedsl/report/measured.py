@@ -54,11 +54,19 @@ def read(profile: str | None, memory: str | None) -> Measured | Diagnostic:
         try:
             each.append(None if path is None else foreign_json.loads(text_of(Path(path))))
             Measured(*each).view("")
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as problem:
-            said = problem.strerror if isinstance(problem, OSError) else f"{type(problem).__name__} {problem}"
-            help = f"write it with `moedsl {command} ... --run run.moe --json > {command}.json`"
-            return error("profile.printed", f"{path} is not what `moedsl {command} --json` prints: {said}", help=help)
+        except FileNotFoundError:
+            return _wrong(command, f"{path} does not exist")
+        except OSError as problem:
+            return _wrong(command, f"{path} cannot be read: {problem.strerror or problem}")
+        except (ValueError, LookupError, TypeError, AttributeError) as problem:
+            said = f"{type(problem).__name__} {problem}"
+            return _wrong(command, f"{path} is not what `moedsl {command} --json` prints: {said}")
     return Measured(*each)
+
+
+def _wrong(command: str, text: str) -> Diagnostic:
+    help = f"write it with `moedsl {command} ... --run run.moe --json > {command}.json`"
+    return error("profile.printed", text, help=help)
 
 
 def _drawn(profile: Json | None) -> Sequence[Json]:

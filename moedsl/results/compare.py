@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
+from moedsl.results.contradictions import BATCH, said
 from moedsl.results.measure import OK, UNFINISHED
 
 Json = Mapping[str, Any]
@@ -38,7 +39,7 @@ def comparisons(rows: Sequence[Json]) -> list[dict[str, Any]]:
 
 def _comparison(of: str, axis: str, rows: Sequence[Json]) -> dict[str, Any]:
     ranked = sorted(candidates(rows), key=lambda c: -c.rate)
-    prints = {r["experiment"] for r in rows if "experiment" in r}
+    prints = {(r["experiment"], r["global_batch"] if said(r, (BATCH,)) else None) for r in rows if "experiment" in r}
     return {
         "of": of or None,
         "axis": axis or None,

@@ -34,6 +34,8 @@ class Run:
     plan_file: Path | None = None
     recipe: str | None = None
     """A recipe in place of the plan, as `verify` accepts it."""
+    damaged: Diagnostic | None = None
+    """Why its plan.json cannot be read."""
     place: str = ""
     """Where its plan is, if another plan has the same name (names.py)."""
 
@@ -53,6 +55,7 @@ def gather(targets: Iterable[str]) -> tuple[list[Run], list[Diagnostic]]:
             found.append(made)
         else:
             runs += made
+    found += {r.damaged.message: r.damaged for r in runs if r.damaged}.values()
     return runs, [*found, *(d for r in runs for log in r.logs for d in _unreadable(log))]
 
 
@@ -98,7 +101,14 @@ def _paired(log: Path, stands: str) -> list[Run] | Diagnostic:
     if file.suffix != ".json" or not os.path.isfile(file):
         return [Run(str(log), logs, recipe=stands)] if _is_read(stands.partition(":")[0]) else _wrong_run(stands)
     plan = read_plan(file)
-    return _wrong_run(stands) if plan is None else [Run(plan.name, logs, plan, file)]
+    return _wrong_run(stands) if plan is None else [_run(str(log), logs, file, plan)]
+
+
+def _run(name: str, logs: tuple[Path, ...], file: Path | None, plan: Plan | Diagnostic | None) -> Run:
+    """Make a run of what `read_plan` found in a file."""
+    if isinstance(plan, Plan):
+        return Run(plan.name, logs, plan, file)
+    return Run(name, logs, damaged=plan)
 
 
 def _wrong_run(stands: str) -> Diagnostic:
@@ -110,7 +120,7 @@ def _of_log(path: Path) -> Run:
     here = path.resolve().parent
     files = (folder / PLAN for folder in (here, here / CODE, *here.parents[:2]))
     file, plan = next(((file, plan) for file in files if (plan := read_plan(file))), (None, None))
-    return Run(plan.name if plan else str(path), (path,), plan, file)
+    return _run(str(path), (path,), file, plan)
 
 
 def _below(folder: Path) -> Iterator[Run]:
@@ -122,23 +132,39 @@ def _below(folder: Path) -> Iterator[Run]:
         groups.setdefault(root, []).append(log)
     for root, logs in groups.items():
         plan = read_plan(roots[root]) if root in roots else None
-        yield Run(plan.name if plan else str(root), tuple(logs), plan, roots.get(root))
+        yield _run(str(root), tuple(logs), roots.get(root), plan)
 
 
 def _root(plan: Path) -> Path:
     return plan.parent.parent if plan.parent.name == CODE else plan.parent
 
 
-def read_plan(path: Path) -> Plan | None:
-    """Read the plan of one run; None if the file does not exist or is not a plan."""
+def read_plan(path: Path) -> Plan | Diagnostic | None:
+    """Read the plan of one run, or say that it is damaged; None if the file does not exist or is JSON of somebody
+    else."""
     if not os.path.isfile(path):
         return None
     try:
-        return Plan.from_json(foreign_json.loads(text_of(path)))
-    except (OSError, ValueError):
-        return None
+        text = text_of(path)
+    except (OSError, UnicodeDecodeError) as problem:
+        return _damaged(path, f"cannot be read: {getattr(problem, 'strerror', None) or problem}")
+    try:
+        data = foreign_json.loads(text)
+    except ValueError as problem:
+        return _damaged(path, f"is cut or damaged: {problem}")
+    try:
+        return Plan.from_json(data)
+    except ValueError as problem:
+        return None if written_by_us(path.name, text) == "foreign" else _damaged(path, f"is not a plan: {problem}")
 
 
+def _damaged(path: Path, text: str) -> Diagnostic:
+    help = f"compile its program again, with `-o {path.parent} --force`, as the job did"
+    return error(DAMAGED, f"{path} {text}", Span(str(path), 0, 0), help=help)
+
+
+DAMAGED = "results.plan"
+"""The diagnostic of a plan.json that cannot be read."""
 SUFFIXES = (".log", ".out", ".err", ".txt")
 
 

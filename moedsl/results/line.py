@@ -2,8 +2,9 @@
 
 The iteration line is `training_log`'s: bridge training/utils/train_utils.py:1173-1225, which the last rank prints, and
 core's megatron/training/training.py:2844. A value is printed only if it is at least zero (train_utils.py:1208), so a
-line with a NaN loss has no loss. Rank 0 also prints `Step Time` (train_utils.py:1135), and the first rank of each
-data-parallel group its memory for two iterations (train_utils.py:1231), in GB; Megatron-LM in MiB
+line with a NaN loss has no loss. The line ends with `number of nan iterations: N |`; a killed job may have cut it
+anywhere, even with the next job's text after it. Rank 0 also prints `Step Time` (train_utils.py:1135), and the first
+rank of each data-parallel group its memory for two iterations (train_utils.py:1231), in GB; Megatron-LM in MiB
 (megatron/training/utils/common_utils.py:323). Rank 0 prints when a checkpoint is written whole
 (training/checkpointing.py:1441, 1480), and the time before the first step (`barrier_and_log`, core
 megatron/training/utils/log_utils.py:147).
@@ -15,15 +16,20 @@ megatron/core/utils.py:1772).
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 
-from attrs import frozen
+from attrs import define, frozen
 
 COUNT, DECIMAL = r"[0-9]{1,15}", r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
 """Numbers that a run can have; Python refuses longer ones, and a log may be damaged."""
 _ITERATION = re.compile(rf"(?:\[([\d :.-]+)\] +)?iteration +({COUNT})/ *({COUNT}) \|(.*)")
+_BEGINS = [re.compile(p) for p in (rf"iteration +{COUNT}/ *{COUNT} \|", rf"\[Rank {COUNT}\] \(after ", "Step Time :")]
+_STAMP = re.compile(r"\[[\d :.-]{1,40}\] +$")
+_END = "number of nan iterations"
 _MEMORY = re.compile(rf"\[Rank ({COUNT})\][^\[\]]* memory \((GB|MB)\) \|(.*)")
 _STEP = re.compile(rf"Step Time : ({DECIMAL})s GPU utilization: ({DECIMAL})MODEL_TFLOP/s/GPU")
 _SAVED = re.compile(rf"successfully saved (?:local )?checkpoint from iteration +({COUNT})")
@@ -60,6 +66,8 @@ class Step:
     """Iterations whose update was skipped, among those of the line."""
     nan: int
     """Skipped iterations with a NaN loss."""
+    has_end: bool
+    """Whether it has the field that ends a line."""
 
 
 @frozen
@@ -104,6 +112,14 @@ class Slow:
 Line = Step | Memory | StepTime | Saved | Clock | Slow
 
 
+def parts(text: str) -> Iterator[str]:
+    """Split a line of text where another one begins: one that was cut has no newline before the next job's."""
+    starts = sorted(found.start() for begins in _BEGINS for found in begins.finditer(text))[1:]
+    stamps = [_STAMP.search(text, max(0, at - 60), at) for at in starts]
+    cuts = [stamp.start() if stamp else at for stamp, at in zip(stamps, starts, strict=True)]
+    yield from (text[a:b] for a, b in itertools.pairwise([0, *cuts, len(text)]))
+
+
 def read(text: str) -> Line | None:
     """Read a line; None for a line of another kind."""
     if found := _ITERATION.search(text):
@@ -140,7 +156,8 @@ def _step(found: re.Match[str]) -> Step | None:
         grad_norm=fields.get("grad norm"),
         tflops=_amount(fields, "throughput per GPU (TFLOP/s/GPU)"),
         skipped=int(_amount(fields, "number of skipped iterations") or 0),
-        nan=int(_amount(fields, "number of nan iterations") or 0),
+        nan=int(_amount(fields, _END) or 0),
+        has_end=_END in fields,
     )
 
 
@@ -151,9 +168,10 @@ def _memory(found: re.Match[str]) -> Memory | None:
 
 
 def _fields(text: str) -> Mapping[str, float]:
-    """Read `name: value` between bars; values that are not numeric are left out."""
-    parts = (part.rpartition(":") for part in text.split("|"))
-    return {name.strip(): number for name, _, value in parts if (number := _number(value)) is not None}
+    """Read `name: value` before a bar; values that are not numeric are left out, and so is one that no bar ends: a line
+    that was cut may have only its first digits."""
+    each = (part.rpartition(":") for part in text.split("|")[:-1])
+    return {name.strip(): number for name, _, value in each if (number := _number(value)) is not None}
 
 
 def _amount(fields: Mapping[str, float], name: str) -> float | None:
@@ -169,7 +187,37 @@ def _number(text: str) -> float | None:
         return None
 
 
+def time_of(stamp: str) -> float | None:
+    """Read the time of a line, in seconds of the node's clock; None if it is none."""
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except ValueError:
+        return None
+
+
 def is_number(step: Step) -> bool:
     """Whether all values of the line are finite."""
     said = (step.loss, step.grad_norm)
     return step.nan == 0 and all(x is None or math.isfinite(x) for x in said)
+
+
+@define
+class NanSearch:
+    """Find the first line of an attempt whose loss or gradient is NaN, line by line.
+
+    A loss that earlier lines had is NaN if a later line has none, unless that line was cut: it then has no end either.
+    """
+
+    found: int | None = None
+    """The iteration of that line."""
+    _had_loss: bool = False
+    _had_end: bool = False
+
+    def add(self, step: Step) -> None:
+        """Add the next line."""
+        is_cut = self._had_end and not step.has_end
+        is_lost = self._had_loss and step.loss is None and not is_cut
+        if self.found is None and (is_lost or not is_number(step)):
+            self.found = step.iteration
+        self._had_loss |= step.loss is not None
+        self._had_end |= step.has_end

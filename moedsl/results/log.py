@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from moedsl.diagnose import scan
 from moedsl.diagnose.scan import Report, Symptom
-from moedsl.results.line import WORDS, Line, Memory, Step, StepTime, read
+from moedsl.results.line import WORDS, Line, Memory, Step, StepTime, parts, read, time_of
 from moedsl.support import limits
 
 _BROKEN = re.compile(rb"Traceback \(most recent call last|ChildFailedError|srun: error|slurmstepd: error")
@@ -28,6 +28,8 @@ class Log:
     memory: tuple[Memory, ...] = ()
     reports: tuple[Report, ...] = field(factory=tuple)
     """The report of `diagnose` on each file."""
+    earlier: tuple[int, ...] = ()
+    """The batches of attempts that do not count (batches.py)."""
     broken: bool = False
     """Whether the log has a traceback or a launcher's error."""
 
@@ -45,18 +47,20 @@ class Log:
 def read_all(paths: Sequence[Path], known: Sequence[Symptom]) -> Log:
     """Read the logs of one run together.
 
-    A line in several files, such as a rank's and the job's, counts once. Raises OSError if a file cannot be read.
+    A line in several files, such as a rank's and the job's, counts once. The attempts are in the order of their times;
+    without times, of the files. Raises OSError if a file cannot be read.
     """
     each: list[Log] = []
     for i, path in enumerate(paths):
         with limits.of_part(limits.File(str(path)), i, len(paths)):
             each.append(_one(path, known))
     seen: set[Step] = set()
-    attempts: list[Attempt] = []
-    for log in sorted(each, key=lambda g: -sum(map(len, g.attempts))):
-        fresh = [tuple(s for s in a if s not in seen) for a in log.attempts]
-        attempts += [a for a in fresh if a]
+    found: list[tuple[float, int, Attempt]] = []
+    for i, log in sorted(enumerate(each), key=lambda g: -sum(map(len, g[1].attempts))):
+        fresh = [a for a in (tuple(s for s in a if s not in seen) for a in log.attempts) if a]
+        found += [(time_of(a[0].stamp) or 0.0, i, a) for a in fresh]
         seen.update(s for a in fresh for s in a)
+    attempts = [a for _, _, a in sorted(found, key=lambda f: f[:2])]
     times = max((g.step_times for g in each), key=len, default=())
     return Log(
         tuple(map(str, paths)),
@@ -64,7 +68,7 @@ def read_all(paths: Sequence[Path], known: Sequence[Symptom]) -> Log:
         times,
         tuple(m for g in each for m in g.memory),
         tuple(r for g in each for r in g.reports),
-        any(g.broken for g in each),
+        broken=any(g.broken for g in each),
     )
 
 
@@ -79,14 +83,14 @@ def _one(path: Path, known: Sequence[Symptom]) -> Log:
     attempts = tuple(_attempts(s for s in said if isinstance(s, Step)))
     times = tuple(s for s in said if isinstance(s, StepTime))
     memory = tuple(s for s in said if isinstance(s, Memory))
-    return Log((str(path),), attempts, times, memory, (report,), broken)
+    return Log((str(path),), attempts, times, memory, (report,), broken=broken)
 
 
 def lines(block: bytes) -> Iterator[Line]:
     """Read the lines of a block, in order."""
     for line in block.splitlines():
-        if any(w in line for w in WORDS) and (said := read(line.decode("utf-8", errors="replace"))):
-            yield said
+        if any(w in line for w in WORDS):
+            yield from filter(None, map(read, parts(line.decode("utf-8", errors="replace"))))
 
 
 def _attempts(steps: Iterable[Step]) -> Iterator[Attempt]:

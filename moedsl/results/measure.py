@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from moedsl.planner.model.plan import Plan
+from moedsl.results.batches import batches, last_settings
+from moedsl.results.contradictions import BATCH, Timed, contradictions
 from moedsl.results.gather import Run
-from moedsl.results.line import Step, is_number
+from moedsl.results.line import NanSearch, Step, StepTime, is_number
 from moedsl.results.log import Attempt, Log, Sample, iterations, samples
 from moedsl.results.noise import error_of
 from moedsl.results.numbers import Numbers
@@ -23,12 +25,19 @@ OK, FAILED, UNFINISHED, SHORT, NOTHING = "ok", "failed", "unfinished", "too shor
 
 def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
     """Make one row: how the run ended, what it measured, and what its plan predicted."""
-    kept = [s for a in log.attempts for s in samples(a, _warmup(a, warmup))]
-    rows = [(s, _batch(s.step, n)) for s in kept if is_number(s.step)]
+    log = last_settings(log, n.global_batch)
+    starts = [samples(a, _warmup(a, warmup)) for a in log.attempts]
+    rows = [(s, _batch(s.step, n)) for start in starts for s in start if is_number(s.step)]
     rates = [n.useful_rate(s.step.seconds, batch, _trained(s)) for s, batch in rows if batch]
     seconds = [s.step.seconds for s, _ in rows]
+    timed = [[t for s in start for t in _timed(s.step, n)] for start in starts]
     if not log.attempts:
-        seconds, rates = _from_step_times(log, n, warmup)
+        seconds = [t.seconds for t in _of_rank_0(log, warmup)]
+        timed = [_with_rank_0(log, n, (), warmup)]
+        rates = [n.useful_rate(t.seconds, t.global_batch) for start in timed for t in start]
+    stated = batches(log.attempts)
+    found = contradictions(run.plan, n, stated, timed, log.earlier, _with_rank_0(log, n, stated, warmup))
+    is_other = any(w["id"] == BATCH for w in found)
     return {
         "name": run.name,
         **({"place": run.place} if run.place else {}),
@@ -37,17 +46,19 @@ def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
         "seq": n.seq,
         "gpus": n.gpus,
         "global_batch": rows[-1][1] if rows else n.global_batch,
+        "batches": stated,
         "useful_share": n.useful_share,
         "numbers": n.source,
         "warmup": _warmup(log.attempts[0], warmup) if log.attempts else warmup or 0,
         "samples": len(rates),
         "step_time_s": spread_of(seconds),
         "useful_tokens_per_s_per_gpu": spread_of(rates),
-        "tflops_per_gpu": _tflops(log, [s.step for s in kept]),
+        "tflops_per_gpu": _tflops(log, [s.step for start in starts for s in start]),
         "loss": _loss(log),
         "skipped_iterations": sum(s.skipped for a in log.attempts for s in a),
         "peak_gib": None if log.peak is None else log.peak / GIB,
-        "predicted": predicted(run.plan),
+        "predicted": None if is_other else predicted(run.plan),
+        "warnings": found,
         **_belongs(run.plan),
     }
 
@@ -61,17 +72,30 @@ def _batch(step: Step, n: Numbers) -> int:
     return step.global_batch or n.global_batch or 0
 
 
+def _timed(step: Step, n: Numbers) -> Iterator[Timed]:
+    batch = _batch(step, n)
+    if batch and is_number(step):
+        yield Timed(step.seconds, batch, step.tflops)
+
+
 def _trained(s: Sample) -> float:
     """The share of a line's iterations whose update was applied."""
     covered = s.step.iteration - s.start
     return max(0.0, (covered - s.step.skipped) / covered)
 
 
-def _from_step_times(log: Log, n: Numbers, warmup: int | None) -> tuple[list[float], list[float]]:
-    """Use the lines of rank 0 if no log has the last rank's."""
+def _of_rank_0(log: Log, warmup: int | None) -> list[StepTime]:
+    """The lines of rank 0 after the warm-up, which count if no log has the last rank's."""
     skip = min(WARMUP, len(log.step_times) // 3) if warmup is None else warmup
-    seconds = [t.seconds for t in log.step_times[skip:] if t.seconds > 0]
-    return seconds, [n.useful_rate(s, n.global_batch) for s in seconds] if n.global_batch else []
+    return [t for t in log.step_times[skip:] if t.seconds > 0]
+
+
+def _with_rank_0(log: Log, n: Numbers, stated: Sequence[int], warmup: int | None) -> list[Timed]:
+    """The lines of rank 0 with their batch, if all have one."""
+    batch = stated[0] if stated else n.global_batch
+    if not batch or len(stated) > 1 or log.earlier:
+        return []
+    return [Timed(t.seconds, batch, t.tflops) for t in _of_rank_0(log, warmup)]
 
 
 def spread_of(values: Sequence[float]) -> Json | None:
@@ -132,14 +156,20 @@ def _cause(log: Log, symptoms: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _not_a_number(log: Log) -> str | None:
-    """Find the first line with NaN or infinity; a loss that earlier lines had and later lines do not is NaN too."""
+    """Find the first line with NaN or infinity."""
     for attempt in log.attempts:
-        had = False
+        search = NanSearch()
         for s in attempt:
-            if not is_number(s) or (had and s.loss is None):
-                return f"loss or gradient is NaN at iteration {s.iteration}"
-            had |= s.loss is not None
+            search.add(s)
+        if search.found is not None:
+            return f"loss or gradient is NaN at iteration {search.found}"
     return None
+
+
+def remarks(row: Mapping[str, Any]) -> list[str]:
+    """Return what whoever reads the figures of a row must know: that the run failed, and what its log contradicts."""
+    failed = [f"{FAILED}, {row['cause']}"] if row["status"] == FAILED else []
+    return failed + [w["text"] for w in row["warnings"]]
 
 
 def predicted(plan: Plan | None) -> Json | None:

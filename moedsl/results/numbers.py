@@ -12,6 +12,8 @@ from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.planner.model.plan import Plan
 from moedsl.results.gather import Run
 
+_RAMP = "train.rampup_batch_size"
+
 
 @frozen
 class Given:
@@ -35,6 +37,8 @@ class Numbers:
     """The share of tokens that train the model (`useful.share`); 1 without a plan."""
     source: str
     """plan, recipe or given."""
+    ramps_up: bool = False
+    """Whether the first steps have smaller batches (`rampup_batch_size`)."""
 
     def useful_rate(self, seconds: float, global_batch: int, trained: float = 1.0) -> float:
         """Useful tokens a second and GPU of a step; `trained` is the share of iterations that were not skipped."""
@@ -66,7 +70,7 @@ def _one(run: Run, given: Given, recipes: Mapping[str, Mapping[str, Any] | Diagn
         return error("results.numbers", text, help="give --seq, --gpus and --global-batch, or LOG=PLAN")
     batch = given.global_batch or known.get("global_batch")
     source = "plan" if run.plan else "recipe" if run.recipe else "given"
-    return Numbers(int(seq), int(gpus), batch, known.get("useful_share", 1.0), source)
+    return Numbers(int(seq), int(gpus), batch, known.get("useful_share", 1.0), source, bool(known.get(_RAMP)))
 
 
 def _contradiction(run: Run, given: Given, known: Mapping[str, Any]) -> Diagnostic | None:
@@ -83,7 +87,7 @@ def _contradiction(run: Run, given: Given, known: Mapping[str, Any]) -> Diagnost
 
 def _of_plan(p: Plan) -> dict[str, Any]:
     sizes = {"seq": p.batch.seq, "gpus": p.gpus, "global_batch": p.batch.global_batch}
-    return {**sizes, "useful_share": p.estimate.useful_share}
+    return {**sizes, "useful_share": p.estimate.useful_share, _RAMP: p.set.get(_RAMP)}
 
 
 def _recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any] | Diagnostic]:
@@ -99,7 +103,8 @@ def _recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any
         if isinstance(side, Side) and isinstance(read, case.Case):
             f = side.fields
             seq = f.get("model.seq_length", f.get("dataset.seq_length"))
-            made[target] = {"seq": seq, "gpus": read.world, "global_batch": f.get("train.global_batch_size")}
+            sizes = {"seq": seq, "gpus": read.world, "global_batch": f.get("train.global_batch_size")}
+            made[target] = {**sizes, _RAMP: f.get(_RAMP)}
         else:
             made[target] = _unread(target, side)
     return made

@@ -12,10 +12,11 @@ from attrs import frozen
 from moedsl.diff.compare import compare
 from moedsl.diff.sources import Side, sides
 from moedsl.results.compare import RATE
+from moedsl.results.contradictions import BATCH, said
 from moedsl.results.gather import Run
 from moedsl.results.measure import OK, UNFINISHED
 from moedsl.results.noise import of_repeats
-from moedsl.rules.effects import EXECUTION
+from moedsl.rules.effects import EXECUTION, EXPERIMENT
 
 Row = Mapping[str, Any]
 Json = dict[str, Any]
@@ -85,7 +86,8 @@ def _pair(name: str, new: Told | None, old: Told | None, tolerance: float) -> Js
         "noise": noise,
         "runs": [len(t.counted) if t else 0 for t in (old, new)],
         "peak_gib": [t.peak if t else None for t in (old, new)],
-        **(_changed(old.run, new.run) if new and old else _UNKNOWN),
+        "warnings": [w["text"] for r in (old.rows if old else ()) for w in r["warnings"]],
+        **(_changed(old, new) if new and old else _UNKNOWN),
     }
 
 
@@ -113,8 +115,10 @@ def _verdict(new: Told | None, old: Told | None, change: float | None, noise: fl
 _UNKNOWN: Json = {"same_experiment": None, "changes": None, "predicted_change": None}
 
 
-def _changed(old: Run, new: Run) -> Json:
-    """What differs between the plans or recipes of two runs, the experiment first, and the predicted change."""
+def _changed(one: Told, other: Told) -> Json:
+    """What differs between the plans or recipes of two runs, the experiment first, and the predicted change; a plan
+    predicts nothing for a log with another batch."""
+    old, new = one.run, other.run
     targets = [str(r.plan_file or r.recipe or "") for r in (old, new)]
     read = sides(targets) if all(targets) else []
     both = [s for s in read if isinstance(s, Side)]
@@ -122,10 +126,23 @@ def _changed(old: Run, new: Run) -> Json:
         return _UNKNOWN
     found = compare(*both)
     rates = [r.plan.estimate.useful_tokens_per_s_per_gpu for r in (old, new) if r.plan]
-    lines = [line for group in found["changes"].values() for line in group]
+    lines = [*_batches(one, other), *(line for group in found["changes"].values() for line in group)]
     keys = ("name", "a", "b", "effect", "alone")
     return {
         "same_experiment": all(line["effect"] == EXECUTION for line in lines),
         "changes": [{k: line.get(k) for k in keys} for line in lines],
-        "predicted_change": rates[1] / rates[0] - 1 if len(rates) == 2 else None,
+        "predicted_change": rates[1] / rates[0] - 1 if len(rates) == 2 and not _is_other(one, other) else None,
     }
+
+
+def _batches(old: Told, new: Told) -> list[Json]:
+    """The change of the batches that the logs state, if one of them is not its plan's."""
+    each = [sorted({r["global_batch"] for r in told.rows if r["global_batch"]}) for told in (old, new)]
+    a, b = (values[0] if len(values) == 1 else values for values in each)
+    if a == b or not _is_other(old, new):
+        return []
+    return [{"name": "global batch of the log", "a": a, "b": b, "effect": EXPERIMENT}]
+
+
+def _is_other(old: Told, new: Told) -> bool:
+    return any(said(r, (BATCH,)) for r in (*old.rows, *new.rows))

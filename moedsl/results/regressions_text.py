@@ -45,6 +45,7 @@ def _said(r: Json) -> Iterator[str]:
     if r["verdict"] == UNKNOWN:
         yield f"{name}: too few steps after the warm-up to know the noise"
     yield from (f"{name}: {line}" for line in _changes(r))
+    yield from (f"{name}, baseline: {text}" for text in r["warnings"])
 
 
 def _changes(r: Json) -> Iterator[str]:

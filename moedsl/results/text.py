@@ -69,11 +69,11 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _remark(r: Json) -> str:
-    """Return the remarks of a run that counts."""
+    """Return the remarks of a run that counts, and what its log contradicts."""
     said = [f"{r['skipped_iterations']} iterations were skipped and train nothing"] if r["skipped_iterations"] else []
     if r["status"] == OK and r["symptoms"]:
         said.append("finished, with these symptoms in its log: " + "; ".join(s["because"] for s in r["symptoms"]))
-    return "; ".join(said)
+    return "; ".join([*said, *(w["text"] for w in r["warnings"])])
 
 
 def verdict(c: Json, rows: Sequence[Json]) -> str:

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from moedsl.report.ticks import shares
+from moedsl.results.compare import RATE
 from moedsl.schema.axes import show
 
 Json = Mapping[str, Any]
@@ -17,7 +18,7 @@ BLUE, GREY, RED = "#3b6fb6", "#999", "#c0504d"
 
 def of_way(tried: Sequence[Json], changes: Sequence[Json | None]) -> str:
     """Draw the jobs from left to right; a bar is the interval in which nine of ten were expected."""
-    rates = [t["tokens_per_s_per_gpu"] for t in tried]
+    rates = [t[RATE] for t in tried]
     best = _fastest(rates)
     spans = [_span(changes[i], best[i - 1]) if i else None for i in range(len(tried))]
     values = [*(r for r in rates if r), *(v for s in spans if s for v in s)]

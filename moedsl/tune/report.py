@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from moedsl.planner import useful
+from moedsl.results.compare import RATE
 from moedsl.schema import axes
 from moedsl.schema.axes import show
 from moedsl.schema.units import GIB
@@ -36,12 +38,12 @@ def report(chosen: Chosen, start: Codes, done: Sequence[Tried], found: Sequence[
 
 
 def _tried(t: Tried, base: Codes, chosen: Chosen) -> Json:
-    rate = chosen.cost.tokens_per_second_per_gpu(t.step) if t.step else None
+    rate = useful.rate(chosen, t.codes, t.step) if t.step else None
     return {
         "name": t.name,
         "changes": {n: axes.json_value(axes.BY_NAME[n].decode(c)) for n, c in t.codes.items() if c != base[n]},
         "step_s": t.step,
-        "tokens_per_s_per_gpu": None if rate is None else float(rate),
+        RATE: rate,
         "out_of_memory": t.out_of_memory,
         "refused_gib": t.refused_gib if t.out_of_memory else None,
     }
@@ -73,7 +75,7 @@ def text(r: Mapping[str, Any]) -> str:
     lines = [f"{r['run']}: {len(r['tried'])} tried"]
     if r["tried"]:
         compared = "compared with the fastest" if r["fastest"] else "compared with the plan"
-        head = ("", "s a step", "predicted", "GiB", "tokens/s/GPU", compared)
+        head = ("", "s a step", "predicted", "GiB", "useful tokens/s/GPU", compared)
         lines += table([head, *(_row(t, r["fastest"]) for t in r["tried"])], "lrrrrl")
     if r["candidates"]:
         gains = ("gain", "nine of ten", "expected") if r["fastest"] else ()
@@ -108,7 +110,7 @@ def _row(t: Json, fastest: str | None) -> tuple[str, ...]:
     if t["step_s"] is None:
         return t["name"], "out of memory" if t["out_of_memory"] else "failed", *predicted, "", changes
     said = "fastest" if t["name"] == fastest else changes
-    return (t["name"], f"{t['step_s']:.2f}", *predicted, f"{t['tokens_per_s_per_gpu']:,.0f}", said)
+    return (t["name"], f"{t['step_s']:.2f}", *predicted, f"{t[RATE]:,.0f}", said)
 
 
 def _cells(c: Json) -> tuple[str, ...]:

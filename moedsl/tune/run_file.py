@@ -13,7 +13,7 @@ from moedsl.emit.stated import checkpoint_folder
 from moedsl.megatron import recipes
 from moedsl.planner.model.plan import Plan
 from moedsl.recipes.program import literal
-from moedsl.results.rows import experiment
+from moedsl.results.program import experiment
 from moedsl.rules.library import Library, used_name
 from moedsl.schema import axes
 from moedsl.solver.solve import Chosen

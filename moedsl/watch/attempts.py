@@ -10,12 +10,11 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from itertools import pairwise
 
 from attrs import define, field, frozen
 
-from moedsl.results.line import Step, is_number
+from moedsl.results.line import NanSearch, Step, time_of
 
 RECENT = 100
 """The lines that the present speed follows from."""
@@ -35,8 +34,7 @@ class Attempt:
     trained: array[float] = field(factory=lambda: array("d"))
     """The seconds of the steps from the first line until each line."""
     losses: array[float] = field(factory=lambda: array("d"))
-    nan: int | None = None
-    """The first iteration whose loss or gradient is NaN."""
+    search: NanSearch = field(factory=NanSearch)
 
     def __attrs_post_init__(self) -> None:
         self.add(self.first)
@@ -45,14 +43,17 @@ class Attempt:
         """Add the next line."""
         steps = step.iteration - self.ends[-1] if self.ends else 0
         before = self.trained[-1] if self.trained else 0.0
-        had = any(not math.isnan(s.loss) for s in self.recent if s.loss is not None)
-        if self.nan is None and (not is_number(step) or (had and step.loss is None)):
-            self.nan = step.iteration
+        self.search.add(step)
         self.last = step
         self.recent.append(step)
         self.ends.append(step.iteration)
         self.trained.append(before + step.seconds * steps)
         self.losses.append(math.nan if step.loss is None else step.loss)
+
+    @property
+    def nan(self) -> int | None:
+        """The first iteration whose loss or gradient is NaN."""
+        return self.search.found
 
     @property
     def origin(self) -> int:
@@ -85,14 +86,6 @@ class Attempt:
         if one is None or other is None or not steps or other <= one:
             return sorted(s.seconds for s in self.recent)[len(self.recent) // 2]
         return (other - one) / steps
-
-
-def time_of(stamp: str) -> float | None:
-    """Read the time of a line, in seconds of the node's clock; None if it is none."""
-    try:
-        return datetime.fromisoformat(stamp).timestamp()
-    except ValueError:
-        return None
 
 
 def merged(each: Iterable[Attempt]) -> list[Attempt]:

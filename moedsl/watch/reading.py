@@ -5,9 +5,9 @@ from __future__ import annotations
 from attrs import define, field
 
 from moedsl.diagnose.scan import Scan
-from moedsl.results.line import Clock, Memory, Saved, Slow, Step
+from moedsl.results.line import Clock, Memory, Saved, Slow, Step, time_of
 from moedsl.results.log import lines
-from moedsl.watch.attempts import Attempt, time_of
+from moedsl.watch.attempts import Attempt
 from moedsl.watch.feeds import Feed
 from moedsl.watch.slow import Found
 

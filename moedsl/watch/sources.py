@@ -13,7 +13,7 @@ from moedsl.diagnose.scan import Scan, Symptom
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.launch import logs, store
 from moedsl.planner.model.plan import Plan
-from moedsl.results.gather import PLAN, gather, job_logs, read_plan
+from moedsl.results.gather import DAMAGED, PLAN, gather, job_logs, read_plan
 from moedsl.results.names import told_apart
 from moedsl.watch.feeds import Feed, File, Pods, Tunnel
 from moedsl.watch.reading import Reading
@@ -35,9 +35,10 @@ class _Runs:
     known: Sequence[Symptom]
     runs: dict[str, Watched] = field(factory=dict)
 
-    def add(self, name: str, plan: Plan | None, feeds: Iterable[Feed]) -> Watched:
+    def add(self, name: str, plan: Plan | Diagnostic | None, feeds: Iterable[Feed]) -> Watched:
         """Add the logs of a run that are new."""
-        run = self.runs.setdefault(name, Watched(name, plan))
+        damaged = plan if isinstance(plan, Diagnostic) else None
+        run = self.runs.setdefault(name, Watched(name, plan if isinstance(plan, Plan) else None, damaged))
         for feed in feeds:
             run.logs.setdefault(feed.name, Reading(feed, Scan(self.known)))
         return run
@@ -52,7 +53,7 @@ class Paths:
 
     def more(self) -> list[Watched]:
         for run in told_apart(gather([self.target])[0]):
-            self.found.add(run.name, run.plan, map(File, run.logs))
+            self.found.add(run.name, run.plan or run.damaged, map(File, run.logs))
         for run in self.found.runs.values():
             for log in run.logs.values():
                 log.more(whole=False)
@@ -72,7 +73,7 @@ class Jobs:
         for job in self.experiment.jobs():
             plan = read_plan(Path(job.folder) / PLAN)
             feeds = list(self._feeds(job))
-            run = self.found.add(plan.name if plan else job.name, plan, feeds)
+            run = self.found.add(plan.name if isinstance(plan, Plan) else job.name, plan, feeds)
             run.jobs = [*(run.jobs or ()), job]
             for feed in feeds:
                 run.logs[feed.name].more(job.ended)
@@ -97,5 +98,5 @@ def source(target: str, known: Sequence[Symptom]) -> Source | Diagnostic:
     if not os.path.exists(target) and "/" not in target and target in store.known():
         opened = store.has_nemo_run() or store.find(target)
         return opened if isinstance(opened, Diagnostic) else Jobs(opened, _Runs(known))
-    _, found = gather([target])
+    found = [d for d in gather([target])[1] if d.id != DAMAGED]  # the run is shown, with a warning
     return found[0] if found else Paths(target, _Runs(known))

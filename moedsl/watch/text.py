@@ -24,6 +24,7 @@ def _run(r: Json) -> Iterator[str]:
     yield from (f"  {line}" for line in table(_figures(r), "lr")) if r["step_time_s"] else ()
     yield from (_row("goodput", line) for line in _goodput(r))
     yield from (_row("straggler", straggler(s)) for s in r["stragglers"])
+    yield from (_row("warning", w["text"]) for w in r["warnings"])
     for alarm in r["alarms"]:
         yield from _alarm(alarm)
 
@@ -57,7 +58,7 @@ def _figures(r: Json) -> list[tuple[str, ...]]:
     rows = [("", "now", "planned")]
     rows.append(("s a step", _seconds(times["median"]), _figure(plan.get("step_time_s"), _seconds) + wide))
     for name, key, form in (
-        ("tokens/s/GPU", "useful_tokens_per_s_per_gpu", ",.0f"), ("TFLOPS/GPU", "tflops_per_gpu", ",.0f"),
+        ("useful tokens/s/GPU", "useful_tokens_per_s_per_gpu", ",.0f"), ("TFLOPS/GPU", "tflops_per_gpu", ",.0f"),
         ("peak GiB", "peak_gib", ".1f"),
     ):  # fmt: skip
         if r[key] is not None:

@@ -10,9 +10,13 @@ from typing import Any
 from attrs import define, field
 
 from moedsl.diagnose import ranks
+from moedsl.diagnostics.model import Diagnostic
 from moedsl.launch.store import Job
 from moedsl.planner.model.plan import Plan
+from moedsl.results.batches import batches
+from moedsl.results.contradictions import BATCH, Timed, contradictions, said
 from moedsl.results.gather import Run
+from moedsl.results.line import Step
 from moedsl.results.measure import predicted, spread_of
 from moedsl.results.numbers import Given, Numbers, numbers
 from moedsl.schema.units import GIB
@@ -37,6 +41,8 @@ class Watched:
 
     name: str
     plan: Plan | None
+    damaged: Diagnostic | None = None
+    """Why its plan.json cannot be read."""
     logs: dict[str, Reading] = field(factory=dict)
     jobs: list[Job] | None = None
     """None if no scheduler is asked."""
@@ -63,6 +69,11 @@ def view(run: Watched) -> Json:
     now = attempts[-1] if attempts else None
     quiet = max(0.0, time.time() - run.changed) if run.changed else 0.0
     state = _state(run, now, quiet)
+    n, recent = _numbers(run.plan), _recent(now)
+    warnings = contradictions(run.plan, n, _batches(attempts), [_timed(recent, n)]) if n else []
+    if run.damaged:
+        warnings = [{"id": "plan", "text": "; ".join([run.damaged.message, *run.damaged.help])}]
+    expected = None if said({"warnings": warnings}, (BATCH,)) else run.plan
     return {
         "name": run.name,
         "state": state,
@@ -71,15 +82,16 @@ def view(run: Watched) -> Json:
         "silent_s": quiet if now else None,
         "attempts": len(attempts),
         **_progress(now, state),
-        **_speed(run, now),
+        **_speed(recent, n),
         "peak_gib": max((log.peak / GIB for log in run.logs.values() if log.peak), default=None),
-        "predicted": _predicted(run.plan),
+        "predicted": _predicted(expected),
         "goodput": _goodput(attempts, quiet if _is_running(run) else 0.0),
         "saves": sorted({i for log in run.logs.values() for i in log.saves}),
         "stragglers": stragglers(
             [f for log in run.logs.values() for f in log.slow], run.plan.device.gpus_per_node if run.plan else None
         ),
-        "alarms": list(_alarms(run, now, state, quiet)),
+        "warnings": warnings,
+        "alarms": list(_alarms(run, expected, now, state, quiet)),
     }
 
 
@@ -121,21 +133,41 @@ def _progress(now: Attempt | None, state: str) -> Json:
     }
 
 
-def _speed(run: Watched, now: Attempt | None) -> Json:
+def _numbers(plan: Plan | None) -> Numbers | None:
+    n = numbers([Run("", (), plan)], Given())[0] if plan else None
+    return n if isinstance(n, Numbers) else None
+
+
+def _batches(attempts: Sequence[Attempt]) -> list[int]:
+    """The batches that are known without every line, the last one at the end: where each attempt began, and the recent
+    ones."""
+    steps = [*(a.first for a in attempts), *(s for a in attempts[-1:] for s in a.recent)]
+    return batches([steps[::-1]])[::-1]
+
+
+def _recent(now: Attempt | None) -> tuple[Step, ...]:
+    """The recent lines with the batch of the last one: steps of another batch are other steps."""
+    if now is None:
+        return ()
+    stated = batches([reversed(now.recent)])[:1]
+    return tuple(s for s in now.recent if s.global_batch in (None, *stated))
+
+
+def _timed(recent: Sequence[Step], n: Numbers) -> list[Timed]:
+    batch = next((s.global_batch for s in recent if s.global_batch), n.global_batch)
+    return [Timed(s.seconds, batch, s.tflops) for s in recent] if batch else []
+
+
+def _speed(recent: Sequence[Step], n: Numbers | None) -> Json:
     """The recent lines: the middle and the ends of their step times, and the rates that follow."""
-    recent = now.recent if now else ()
-    known = numbers([Run(run.name, (), run.plan)], Given())[0] if run.plan else None
-    rate = None
-    if recent and isinstance(known, Numbers):
-        batch = recent[-1].global_batch or known.global_batch
-        middle = statistics.median(s.seconds for s in recent)
-        rate = known.useful_rate(middle, batch) if batch else None
+    timed = _timed(recent, n) if n else []
+    rate = n.useful_rate(statistics.median(t.seconds for t in timed), timed[-1].global_batch) if n and timed else None
     tflops = [s.tflops for s in recent if s.tflops]
     return {
         "step_time_s": spread_of([s.seconds for s in recent]),
         "last_step_time_s": recent[-1].seconds if recent else None,
         "useful_tokens_per_s_per_gpu": rate,
-        "useful_tokens_per_s": rate * known.gpus if rate and isinstance(known, Numbers) else None,
+        "useful_tokens_per_s": rate * n.gpus if rate and n else None,
         "tflops_per_gpu": statistics.median(tflops) if tflops else None,
     }
 
@@ -161,15 +193,15 @@ def _goodput(attempts: Sequence[Attempt], quiet: float) -> Json | None:
     return {"elapsed_s": s.elapsed, **{name: value / s.elapsed for name, value in seconds.items()}}
 
 
-def _alarms(run: Watched, now: Attempt | None, state: str, quiet: float) -> Iterator[Json]:
+def _alarms(run: Watched, expected: Plan | None, now: Attempt | None, state: str, quiet: float) -> Iterator[Json]:
     """List what is wrong: of the run itself, and what `diagnose` knows of its logs; the newest log first."""
     if state == SILENT:
         yield _alarm("silent", f"no new line for {duration(quiet)}")
     if now is not None and now.nan is not None:
         yield _alarm("nan", f"loss or gradient is NaN at iteration {now.nan}")
-    interval = run.plan.estimate.interval if run.plan else None
-    if now is not None and interval and len(now.recent) >= SLOW_LINES:
-        middle = statistics.median(s.seconds for s in now.recent)
+    interval, recent = expected.estimate.interval if expected else None, _recent(now)
+    if interval and len(recent) >= SLOW_LINES:
+        middle = statistics.median(s.seconds for s in recent)
         if middle > interval.upper_s:
             yield _alarm("slow", f"{middle:.2f} s a step; the plan has at most {interval.upper_s:.2f}")
     for log in sorted(run.logs.values(), key=lambda log: -(log.feed.changed or 0.0)):

@@ -26,7 +26,7 @@ CLUSTER = 'cluster c { executor slurm; hardware h100; account a; partition p; co
 CONFIG = ROOT / "stdlib" / "hf" / "allenai--OLMoE-1B-7B-0125" / "config.json"
 MEASURED = {"run": "qwen3_30b_a3b; h100 x 16; fit first", "peak_gb": 60}
 STEPS = "".join(
-    f" [t] iteration {n:8d}/      40 | elapsed time per iteration (ms): {9000 + n % 3:.1f} | global batch size: 1024 |"
+    f" [t] iteration {n:8d}/      40 | elapsed time per iteration (ms): {90000 + n % 3:.1f} | global batch size: 1024 |"
     " lm loss: 1.1E+01 | grad norm: 2.0 |\n" for n in range(1, 41)
 )  # fmt: skip
 WRITES: Mapping[str, tuple[str, ...]] = {

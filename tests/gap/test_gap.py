@@ -17,6 +17,7 @@ from moedsl.diagnostics.source import Source, Span
 from moedsl.gap import log_shows, measured, published
 from moedsl.gap.settings import State, differing, priced
 from tests.helpers import bridge_process
+from tests.helpers.logs import iteration_lines
 from tests.helpers.one_gpu import MOONLIGHT
 from tests.helpers.paths import ROOT
 
@@ -271,3 +272,19 @@ def test_a_plan_knows_the_model_that_its_run_file_declares(tmp_path: Path, capsy
     again = of_line(row, 1, tmp_path, Span("runs.jsonl", 0, 0))
     assert isinstance(again, Measured) and (again.model, again.gpu) == ("five_layers", "ours")
     assert again.peak == pytest.approx(67.6, abs=0.1)
+
+
+def test_a_vlms_images_are_no_useful_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """results, gap and watch print one figure under one name."""
+    run = "qwen3_vl_30b_a3b; h100 x 16; seq 4k; batch 256; throughput first"
+    assert main(["compile", "-e", run, "-o", str(tmp_path)]) == 0
+    (tmp_path / "train.log").write_text(iteration_lines(1, 60, 9.0, 256))
+    tokens = 256 * 4096 / 9.0 / 16
+    speed = gap(str(tmp_path), capsys=capsys)["measured"]
+    share = json.loads((tmp_path / "plan.json").read_text())["estimate"]["useful_share"]
+    assert share < 0.8 and speed["tokens_per_s_per_gpu"] == pytest.approx(tokens)
+    assert speed["useful_tokens_per_s_per_gpu"] == pytest.approx(tokens * share)
+    for command in ("results", "gap", "watch"):
+        assert main([command, str(tmp_path), *(["--once"] if command == "watch" else [])]) == 0
+        said = capsys.readouterr().out
+        assert "useful tokens/s/GPU" in said and f"{tokens * share:,.0f}" in said and f"{tokens:,.0f}" not in said

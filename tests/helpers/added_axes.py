@@ -73,7 +73,7 @@ def answers(folder: Path) -> dict[str, Any]:
     from moedsl.diagnostics.source import Source
     from moedsl.queries import changes, top
     from moedsl.reference import page
-    from moedsl.results.rows import run_text
+    from moedsl.results.program import run_text
     from moedsl.syntax.keywords import keywords
     from tests.helpers import axis_places
 

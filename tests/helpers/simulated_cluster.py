@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 
 from moedsl.calibrate.runs import Measured
 from moedsl.planner.model.plan import Plan
-from moedsl.results.rows import priced
+from moedsl.results.program import priced
 from moedsl.tune.evidence import columns
 
 STEPS = 40

@@ -68,7 +68,7 @@ def log(job: dict[str, Any], utils: Any, torch: Any) -> str:
         for step in job["steps"]:
             state.step += 1
             state.consumed_train_samples += job["global_batch"]
-            state.floating_point_operations_so_far += step["seconds"] * 4e14
+            state.floating_point_operations_so_far += step["seconds"] * 2.4e14
             timers.seconds += step["seconds"]
             loss = {"lm loss": torch.tensor([float(step["loss"])])}
             report = utils.training_log(

@@ -90,3 +90,9 @@ def test_other_files_are_refused(run: Path, tmp_path: Path, text: str, capsys: p
         assert main(["report", str(run), *words]) == 1
         assert f"is not what `moedsl {option[2:]} --json` prints" in capsys.readouterr().err
     assert not (tmp_path / "page.html").exists()
+
+
+def test_a_missing_file_is_said_to_be_missing(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "missing.json")
+    assert main(["report", str(run), "--profile", path, "-o", str(tmp_path / "page.html")]) == 1
+    assert f"error[profile.printed]: {path} does not exist" in capsys.readouterr().err

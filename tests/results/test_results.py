@@ -112,7 +112,7 @@ def test_every_line_of_bridge_is_read(bridge_logs: dict[str, str]) -> None:
     for s, job in zip(read, JOBS["2"]["steps"], strict=True):
         assert s.seconds == pytest.approx(job["seconds"], abs=1e-4)
         assert s.loss == pytest.approx(job["loss"])
-        assert (s.global_batch, s.grad_norm, s.of, s.tflops) == (1024, 2.0, STEPS, 400.0)
+        assert (s.global_batch, s.grad_norm, s.of, s.tflops) == (1024, 2.0, STEPS, 240.0)
     assert [m.peak for m in said if isinstance(m, line.Memory)] == [70_000_000_000] * 2
     assert len([t for t in said if isinstance(t, line.StepTime)]) == STEPS
 
@@ -353,7 +353,7 @@ def measured(name: str, rate: float) -> Json:
     """A whole row, as `measure` makes it."""
     spread = {"min": rate, "q1": rate, "median": rate, "q3": rate, "max": rate, "spread": 0.0}
     figures = {"useful_tokens_per_s_per_gpu": spread, "step_time_s": spread, "samples": 3, "tflops_per_gpu": None}
-    ending = {"status": "ok", "cause": None, "symptoms": [], "skipped_iterations": 0}
+    ending = {"status": "ok", "cause": None, "symptoms": [], "skipped_iterations": 0, "warnings": []}
     return {"name": name, **figures, **ending, "predicted": None, "peak_gib": None}
 
 
@@ -377,3 +377,50 @@ def test_attempts_split_where_the_number_does_not_grow(tmp_path: Path) -> None:
     file.write_text("".join([*lines, lines[-1]]))  # the last line twice, as where two ranks print it
     read = log.read_all([file], symptoms(load_stdlib()))
     assert [[s.iteration for s in a] for a in read.attempts] == [[1, 2, 3], [2, 3, 4]]
+
+
+# ---------------------------------------------------------------- a damaged plan.json
+
+DAMAGE = {
+    "cut": (lambda text: text[:3000], "is cut or damaged"),
+    "empty": (lambda text: "", "is cut or damaged"),
+    "other bytes": (lambda text: text.encode("utf-16"), "cannot be read"),
+    "without its layout": (lambda text: text.replace('"layout"', '"layouts"'), "is not a plan"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_plan_is_named(damage: str, plans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change, text = DAMAGE[damage]
+    made = change((plans / "main.micro_batch_1" / "plan.json").read_text())
+    file, log_file = tmp_path / "plan.json", tmp_path / "train.log"
+    file.write_bytes(made if isinstance(made, bytes) else made.encode())
+    log_file.write_text(logged(STEPS, 26000.0))
+    for command in ("results", "gap", "next"):
+        for target in (str(tmp_path), str(log_file), f"{log_file}={tmp_path}"):
+            assert main([command, target]) == 1
+            said = capsys.readouterr().err
+            assert said.count("error[") == 1 and f"error[results.plan]: {file} {text}" in said, (command, said)
+            assert f"-o {tmp_path} --force" in said
+    assert main(["watch", str(log_file), "--once", "--json"]) == 0
+    (seen,) = json.loads(capsys.readouterr().out)["runs"]
+    assert seen["iteration"] == STEPS and text in seen["warnings"][0]["text"]
+
+
+def test_json_of_somebody_else_is_no_damaged_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plan.json").write_text('{"terraform_version": "1.9"}')
+    (tmp_path / "train.log").write_text(logged(STEPS, 26000.0))
+    assert main(["results", str(tmp_path), "--seq", "4k", "--gpus", "16"]) == 0
+
+
+def test_a_run_file_needs_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A compiled folder is also mended as the help says."""
+    run = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; fit first"
+    assert main(["compile", "-e", run, "-o", str(tmp_path)]) == 0
+    (tmp_path / "plan.json").write_text((tmp_path / "plan.json").read_text()[:3000])
+    (tmp_path / "run.moe").write_text(run.replace("; ", "\n"))
+    (tmp_path / "train.log").write_text(logged(STEPS, 26000.0))
+    assert main(["gap", str(tmp_path / "train.log"), "--run", str(tmp_path / "run.moe")]) == 0
+    assert main(["gap", str(tmp_path / "train.log")]) == 1
+    assert main(["compile", "-e", run, "-o", str(tmp_path), "--force"]) == 0
+    assert main(["gap", str(tmp_path / "train.log")]) == 0

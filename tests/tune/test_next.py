@@ -277,3 +277,16 @@ def test_wrong_input_is_answered(tmp_path: Path, first: Path, capsys: pytest.Cap
     (tmp_path / "two.moe").write_text(RUN.replace("; ", "\n") + "\nsweep micro_batch in 1, 2\n")
     assert main(["next", str(first), "--run", str(tmp_path / "two.moe")]) == 1
     assert "has 2 runs" in capsys.readouterr().err
+
+
+def test_a_vlms_images_are_no_useful_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The figure that `results` prints, under the same name."""
+    (plan,) = compiled("qwen3_vl_30b_a3b; h100 x 16; seq 4k; batch 256; throughput first").plans
+    folder = str(Truth({}, noise=0.0).run(plan, tmp_path / "vl"))
+    assert plan.estimate.useful_share < 0.8
+    rate = pytest.approx(plan.estimate.useful_tokens_per_s_per_gpu, rel=1e-3)
+    assert following(folder, capsys=capsys)["tried"][0]["useful_tokens_per_s_per_gpu"] == rate
+    assert main(["results", folder, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["useful_tokens_per_s_per_gpu"]["median"] == rate
+    assert main(["next", folder]) == 0
+    assert "useful tokens/s/GPU" in capsys.readouterr().out

@@ -20,13 +20,15 @@ from moedsl.gap.settings import State
 from moedsl.gap.text import text
 from moedsl.planner.experiment import settings
 from moedsl.planner.model.plan import Plan
+from moedsl.results.batches import last_settings
 from moedsl.results.compare import RATE
-from moedsl.results.gather import Run, gather
+from moedsl.results.contradictions import BATCH, said
+from moedsl.results.gather import DAMAGED, Run, gather
 from moedsl.results.log import read_all
 from moedsl.results.measure import measure
 from moedsl.results.names import told_apart
 from moedsl.results.numbers import Given, Numbers, numbers
-from moedsl.results.rows import priced
+from moedsl.results.program import priced
 from moedsl.schema.axes import pairs
 
 
@@ -35,6 +37,7 @@ def run(a: Namespace) -> int:
     if isinstance(stated, int):
         return stated
     gathered, found = gather([a.target])
+    found = [d for d in found if stated is None or d.id != DAMAGED]
     runs = told_apart(gathered)
     others = [d for r in runs for d in _another(r, stated[0], a.run)] if stated else []
     stated_runs = [(evolve(r, plan=stated[0]) if stated else r, stated[1] if stated else None) for r in runs]
@@ -113,4 +116,6 @@ def _one(run: Run, state: State | None, warmup: int | None) -> dict[str, object]
         return [
             error("gap.nothing", f"{run.name}: {row['status']}, {row['cause']}", help="`moedsl diagnose` reads why")
         ]
-    return report(row, log, run.plan, state)
+    if other := said(row, (BATCH,)):
+        return [error("results.batch", f"{run.name}: {other[0]}")]
+    return report(row, last_settings(log, sizes.global_batch), run.plan, state)

@@ -7,15 +7,20 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from attrs import frozen
+
 from moedsl.calibrate.runs import Measured
 from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.planner.model.plan import Plan
+from moedsl.results.contradictions import BATCH, said
 from moedsl.results.gather import Run, gather
+from moedsl.results.measure import remarks
 from moedsl.results.names import told_apart
-from moedsl.results.rows import priced
+from moedsl.results.program import priced
 from moedsl.support.atomic_file import refusals
+from moedsl.support.text import wrapped
 from moedsl.syntax import reader
 from moedsl.tune import run_file
 from moedsl.tune.candidates import candidates
@@ -26,6 +31,14 @@ EXPERIMENT = "another experiment"
 """Why a run is left out that has other values of what the loss depends on."""
 
 
+@frozen
+class _Seen:
+    """A run that was measured: what it says of its layout, if anything, and what must be known of it."""
+
+    tried: Tried | None
+    remarks: Sequence[str]
+
+
 def run(a: Namespace) -> int:
     if a.output and (kept := _kept(a.output)):
         return talk.refused(a, kept)
@@ -33,13 +46,15 @@ def run(a: Namespace) -> int:
     runs = [r for r in told_apart(gathered) if r.plan]
     made = [] if found else [_tried(r) for r in runs]
     wrong = [*found, *(d for m in made if isinstance(m, list) for d in m)]
-    done = [(r, m) for r, m in zip(runs, made, strict=False) if isinstance(m, Tried)]
+    seen = [(r, m) for r, m in zip(runs, made, strict=False) if isinstance(m, _Seen)]
+    done = [(r, m.tried) for r, m in seen if m.tried]
+    notes = [f"{r.name}: {text}" for r, m in seen for text in m.remarks]
     if wrong or not done:
-        return talk.refused(a, wrong or [_nothing(a.paths)])
+        return talk.refused(a, wrong or [_nothing(a.paths, notes)])
     base = _base(a.run, done)
     if not isinstance(base, run_file.Base):
         return talk.refused(a, base)
-    return _answer(a, base, done)
+    return _answer(a, base, done, notes)
 
 
 def _kept(output: str) -> list[Diagnostic]:
@@ -50,7 +65,7 @@ def _kept(output: str) -> list[Diagnostic]:
     return [error("emit.exists", text, help=help)]
 
 
-def _answer(a: Namespace, base: run_file.Base, done: Sequence[tuple[Run, Tried]]) -> int:
+def _answer(a: Namespace, base: run_file.Base, done: Sequence[tuple[Run, Tried]], notes: Sequence[str]) -> int:
     each = [(t, _other(r.plan, base.plan) if r.plan else None) for r, t in done]
     same, left = [t for t, why in each if why is None], [(t.name, why) for t, why in each if why]
     if not same:
@@ -60,11 +75,12 @@ def _answer(a: Namespace, base: run_file.Base, done: Sequence[tuple[Run, Tried]]
         "other_experiments": [name for name, why in left if why == EXPERIMENT],
         "other_machines": [name for name, why in left if why != EXPERIMENT],
     }
-    data = {"version": 1, **report(base.chosen, base.start, same, found, a.stop), **others}
+    data = {"version": 1, **report(base.chosen, base.start, same, found, a.stop), **others, "remarks": [*notes]}
     if a.json:
         talk.print_json(data)
     else:
         talk.print_text(lambda: text(data) + "".join(f"left out, {why}: {name}\n" for name, why in left), end="")
+        talk.print_text(lambda: "".join(f"{wrapped(note, '', '  ', width=110)}\n" for note in notes), end="")
     return _write(a, base, found[0].codes) if a.output and data["next"] else 0
 
 
@@ -104,15 +120,18 @@ def _base(file: str | None, done: Sequence[tuple[Run, Tried]]) -> run_file.Base 
     return made
 
 
-def _tried(r: Run) -> Tried | list[Diagnostic] | None:
-    """Measure one run."""
+def _tried(r: Run) -> _Seen | list[Diagnostic]:
+    """Measure one run. With another batch than its plan's it is of another experiment."""
     assert r.plan is not None
     made = priced(r.plan)
     if not isinstance(made, Measured):
         return [*made]
-    return tried(r.name, made.row, made.cost, row(r, load_stdlib()))
+    measured = row(r, load_stdlib())
+    seen = None if said(measured, (BATCH,)) else tried(r.name, made.row, made.cost, measured)
+    return _Seen(seen, remarks(measured))
 
 
-def _nothing(paths: Sequence[str]) -> Diagnostic:
+def _nothing(paths: Sequence[str], notes: Sequence[str]) -> Diagnostic:
     help = "`moedsl run` writes a plan.json for each job; `moedsl plan run.moe` is the first experiment"
-    return error("tune.nothing", f"no run with a plan has measured or failed in {' '.join(paths)}", help=help)
+    text = f"no run with a plan has measured or failed in {' '.join(paths)}"
+    return error("tune.nothing", "; ".join([text, *notes]), help=help)

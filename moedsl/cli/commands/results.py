@@ -15,6 +15,7 @@ from moedsl.diagnose.scan import symptoms
 from moedsl.diagnostics.model import Diagnostic
 from moedsl.results import regressions_text
 from moedsl.results.compare import comparisons
+from moedsl.results.contradictions import unfit
 from moedsl.results.gather import Run, gather
 from moedsl.results.log import read_all
 from moedsl.results.measure import measure
@@ -53,6 +54,8 @@ def _measured(a: Namespace, paths: Sequence[str]) -> tuple[list[Run], list[dict[
     """Find and measure the runs of some paths."""
     gathered, found = gather(paths)
     runs = told_apart(gathered)
+    if found:
+        return runs, [], found
     each = numbers(runs, Given(a.seq, a.gpus, a.global_batch))
     found += [n for n in each if isinstance(n, Diagnostic)]
     return runs, [] if found else _rows(runs, [n for n in each if isinstance(n, Numbers)], a.warmup), found
@@ -71,9 +74,12 @@ def _keep(a: Namespace, runs: Sequence[Run], rows: Sequence[dict[str, Any]]) -> 
     """Write the lines for `moedsl calibrate`, if requested."""
     if a.measured is None:
         return 0
-    said = lines([(r.plan, row) for r, row in zip(runs, rows, strict=True)])
-    if not said:
+    written = lines([(r.plan, row) for r, row in zip(runs, rows, strict=True)])
+    for r, row in zip(runs, rows, strict=True):
+        for why in unfit(r.plan, row) if r.plan else ():
+            print(f"{row['name']}: no line for `moedsl calibrate`: {why}", file=sys.stderr)
+    if not written:
         print("no run has both a plan and figures: nothing to calibrate with", file=sys.stderr)
         return 1
     path = Path(a.measured)
-    return talk.written(path, said, f": {said.count(chr(10))} runs for `moedsl calibrate {path}`")
+    return talk.written(path, written, f": {written.count(chr(10))} runs for `moedsl calibrate {path}`")
