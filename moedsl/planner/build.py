@@ -67,7 +67,7 @@ from moedsl.support.text import CLOSE
 def make_plan(
     chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mapping[str, Source], whole: bool = True
 ) -> Plan:
-    """Build the plan of one run; one that is not `whole` lacks what a page does not print and takes a search: the
+    """Build the plan of one run; one that is not `whole` is without what a page does not print and takes a search: the
     advice, and the twin at 4K."""
     p, row = chosen.problem.program, chosen.solution.rows[0]
     env = chosen.environment(row.codes, row.prices)
