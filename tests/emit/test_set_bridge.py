@@ -191,6 +191,7 @@ IDS = (
     "check.architecture",
     "check.model",
     "check.other_class",
+    "check.size",
     "check.type",
     "check.unknown_field",
     "plan.set_decided",

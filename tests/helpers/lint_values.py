@@ -170,7 +170,7 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
         (_IMPORT, _ENCODER, _ENERGON),
     ),
     "recipe_data.some_examples": (("cfg.dataset.num_base_examples = 0",), ("cfg.dataset.num_base_examples = 1",)),
-    "recipe_data.shuffled": (
+    "recipe_data.buffers": (
         ("cfg.dataset.shuffle_buffer_size = 0", _IMPORT, _ENCODER, _ENERGON),
         ("cfg.dataset.shuffle_buffer_size = 1", _IMPORT, _ENCODER, _ENERGON),
     ),
@@ -335,6 +335,14 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
     "recipe_kernels.weight_shards": (
         ("m.tensor_parallel_num_weight_shards = 0",),
         ("m.tensor_parallel_num_weight_shards = m.tensor_model_parallel_size",),
+    ),
+    "recipe_kernels.expert_weight_shards": (
+        ("m.expert_tensor_parallel_num_weight_shards = 0",),
+        ("m.expert_tensor_parallel_num_weight_shards = 1",),
+    ),
+    "recipe_batch.evaluated_shards": (
+        ("cfg.dist.eval_context_parallel_size = 3",),
+        ("cfg.dist.eval_context_parallel_size = 2",),
     ),
     "recipe_kernels.early_release": (
         ("m.ep_overlap_early_attn_memory_release = True", _NO_OVERLAP),

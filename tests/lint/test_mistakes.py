@@ -67,6 +67,7 @@ LATE = {
     "recipe_schedule.rate_sign": "core optimizer_param_scheduler.py:150",
     "recipe_schedule.warmup_start": "core optimizer_param_scheduler.py:152",
     "recipe_schedule.constant_weight_decay": "core optimizer_param_scheduler.py:201",
+    "recipe_kernels.fused_experts": "core transformer/moe/experts.py:287",
     "recipe_kernels.depths": "core models/gpt/gpt_model.py:687",
     "recipe_kernels.vocabulary": "bridge models/gpt_provider.py:266",
     "recipe_kernels.attention_dropout": "torch nn/modules/dropout.py",
