@@ -41,10 +41,6 @@ def refusals(plan: Plan, cluster: Cluster) -> list[Diagnostic]:
     if cluster.executor != "local" and not cluster.weights_dir:
         text = f"cluster {cluster.name} names no folder for the weights of {plan.hub_weights}"
         return [error("launch.weights", text, help='write `weights_dir "/a/shared/folder"` into the cluster')]
-    if plan.policy.sharding == "fsdp":
-        text = "FSDP does not load imported weights: they are torch_dist, and it reads fsdp_dtensor"
-        help = 'convert them with checkpoint_inspector.py, and write `weights "PATH"`; or `pin sharding=optimizer`'
-        return [error("launch.weights", text, help=help, cites=("bridge training/checkpointing.py:3633",))]
     return []
 
 

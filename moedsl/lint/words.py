@@ -211,6 +211,7 @@ _READERS: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
     "pack": (lambda r: bool(r.get("dataset.enable_offline_packing")), ()),
     "shapes": (lambda r: shapes(r.fields), tuple(field for field, _, _ in BY_FIELD)),
     "saves": (lambda r: r.get("checkpoint.save") is not None, ("checkpoint.save",)),
+    "imports_weights": (lambda r: False, ()),  # a recipe names a folder
     **{
         word: (_switch(field, unset), (_MIXING if _MIXING in field else field,))
         for word, (field, unset) in SWITCHES.items()

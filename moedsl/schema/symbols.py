@@ -132,6 +132,7 @@ RUN: dict[str, Type] = {
     "pack": FLAG,
     "shapes": Type("enum", SHAPES),
     "saves": FLAG,
+    "imports_weights": FLAG,
     "bridge_version": NUMBER,
     "torch_version": NUMBER,
     "te_version": NUMBER,

@@ -85,6 +85,7 @@ def _fixed(p: Program, gpus: int, overrides: Mapping[str, Any]) -> Values:
     values |= {"must_fit": overrides.get("must_fit", cases(p)[0])}
     values |= {word: bool(p.sets.get(field, unset)) for word, (field, unset) in SWITCHES.items()}
     values |= {"saves": bool(p.sets.get("checkpoint.save", p.data != "mock"))}
+    values |= {"imports_weights": p.hub_weights is not None}
     return values | {"data": "mock" if p.data == "mock" else "real", "shapes": shapes(p.sets)}
 
 

@@ -240,6 +240,10 @@ _PAIRS: dict[str, Pair] = {
         run(hardware="a100_80gb", dispatcher="deepep", ep=16),
     ),
     "std.captured_attention.with_positions": (run("oss"), run("oss", cuda_graph=PARTIAL)),
+    "std.fsdp.no_imported_weights": (
+        run(also='weights "/weights"\n', task="sft", sharding="fsdp"),
+        run(also='weights hf "Qwen/Qwen3-30B-A3B"\n', task="sft", sharding="fsdp"),
+    ),
     "std.releases.paged_stash": (run(also="target bridge 0.5\n", **WHOLE), run(also="target bridge 0.4\n", **WHOLE)),
     "std.releases.mxfp8_shards": (
         run("gb200", also="target bridge 0.5\n", precision="mxfp8", sharding="fsdp"),

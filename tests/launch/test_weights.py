@@ -125,7 +125,7 @@ def test_a_cluster_without_a_folder_for_weights(file: Path, capsys: pytest.Captu
 def test_fsdp_does_not_load_them(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(RUN + WEIGHTS + "pin sharding=fsdp\n")
     assert main(["run", str(file), "--cluster", "--dryrun"]) == 1
-    assert "error[launch.weights]: FSDP does not load imported weights" in capsys.readouterr().err
+    assert "error[std.fsdp.no_imported_weights]: no layout" in capsys.readouterr().err
 
 
 def test_kubernetes_orders_no_jobs(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
