@@ -56,12 +56,13 @@ _FILLED = (
     f'write `set {_PRETRAINED} = "PATH"` with a checkpoint of Megatron, or a folder with the Hugging Face model',
     "or train these parts too",
 )
+_CONFIGURED = "bridge models/conversion/model_bridge.py:457"
 _SHAPE = ("layers", "hidden", "heads", "query_groups", "head_dim", "experts", "expert_hidden")
 """Facts without which no checkpoint of a model is one of another."""
 
 
 def of_another_model(p: Program, library: Library) -> Iterator[Diagnostic]:
-    """Refuse weights of a model of the library whose shape is not that of the run's model."""
+    """Refuse weights of a model of the library whose shape is not that of the run's model, and warn of any others."""
     if p.hub_weights in (None, p.model.hf):
         return
     models = (library.model(name)[0] for name in library.models)
@@ -72,6 +73,13 @@ def of_another_model(p: Program, library: Library) -> Iterator[Diagnostic]:
         text = f"`{theirs.hf}` has another shape than {p.model.name}: {has}, not {wants}"
         help = f'write `weights hf "{p.model.hf}"`, or `model {theirs.name}`'
         yield error("check.weights", text, p.spans["weights"], help=help)
+        return
+    text = f"the recipe builds `{p.model.hf}`, with its tokenizer and rotary base, and not that of `{p.hub_weights}`"
+    help = (
+        f"if the two config.json differ, `moedsl models add config.json --name NAME --hf {p.hub_weights}` declares the "
+        "other: its recipe builds it"
+    )
+    yield warning("check.other_weights", text, p.spans["weights"], help=help, cites=(_CONFIGURED,))
 
 
 def wrong_file(p: Program) -> Iterator[Diagnostic]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -41,7 +42,10 @@ def _mistakes(stmt: ast.WeightsStmt, tunes: bool, sets: Mapping[str, Any]) -> It
     elif not value.value:
         yield error("check.weights", "the path of the weights is empty", value.span, help='write `weights "PATH"`')
     if not tunes:
-        text, help = "only fine-tuning starts from weights", "write `task sft` or `task peft`, or drop `weights`"
+        text = "only fine-tuning starts from weights"
+        help = "write `task sft` or `task peft`, or drop `weights`"
+        if not word:
+            help += f"; to pretrain further, `set {weights.FIELD} = {json.dumps(value.value)}`"
         yield error("check.weights", text, stmt.span, help=help, fixes=(Fix("Drop `weights`", DROP, stmt.span),))
     elif weights.FIELD in sets:
         fixes = (Fix("Drop this one", DROP, stmt.span),)

@@ -74,7 +74,8 @@ def _loading(plan: Plan) -> Mapping[str, Any]:
     effect (bridge training/config.py:1277, training/tokenizers/config.py:98).
     """
     trusts = {**plan.derived, **plan.set}.get("tokenizer.trust_remote_code")
-    commit = {"revision": plan.revision} if plan.revision else {}
+    own = plan.set.get("tokenizer.tokenizer_model", plan.hf) == plan.hf
+    commit = {"revision": plan.revision} if plan.revision and own else {}
     return commit | ({"trust_remote_code": trusts} if trusts is not None else {})
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from moedsl.emit.dataset import is_mock, masks_tokens
+from moedsl.emit.dataset import is_mock, masks_tokens, tokenizer
 from moedsl.emit.fields import GATHERS, GRANULARITY
 from moedsl.megatron.families import family
 from moedsl.planner.model.plan import Plan
@@ -79,7 +79,8 @@ _FREE: dict[str, Condition] = {
     "checkpoint.ckpt_format": lambda p: is_mock(p) and not {"checkpoint.save", "checkpoint.load"} & p.set.keys(),
     # mock data needs no tokenizer
     "tokenizer.tokenizer_type": is_mock,
-    "tokenizer.tokenizer_model": is_mock,
+    # a corpus may have another tokenizer than the model's repository, or that repository none
+    "tokenizer.tokenizer_model": lambda p: is_mock(p) or tokenizer(p)["tokenizer_type"] != "NullTokenizer",
     "tokenizer.use_tokenizer_vocab_size": is_mock,
 }
 UNPRICED: Mapping[str, tuple[Condition, str]] = {

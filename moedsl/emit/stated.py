@@ -14,6 +14,7 @@ from moedsl.megatron.common import COMMON, COPIED, VARIABLES
 from moedsl.megatron.releases import BY_VERSION
 from moedsl.megatron.values import Call, normalise
 from moedsl.planner.model.plan import Plan
+from moedsl.schema import weights
 from moedsl.schema.symbols import FINE_TUNES
 
 _VARIABLE = "env_vars."
@@ -130,7 +131,8 @@ def checkpoint_folder(plan: Plan) -> str | None:
 def _output(plan: Plan) -> Iterator[Setting]:
     """Where a run saves its checkpoints and goes on from them, and what it logs."""
     folder = checkpoint_folder(plan)
-    start = "the imported weights" if plan.task in FINE_TUNES else "scratch"
+    named = plan.task in FINE_TUNES or weights.FIELD in plan.set
+    start = "the imported weights" if named else "scratch"
     goes_on = f"a run goes on from the last checkpoint that it saved; without one, it starts from {start}"
     why = goes_on if folder else "mock data needs no checkpoints"
     yield from (Setting(f"checkpoint.{name}", folder, None, why) for name in ("save", "load"))

@@ -129,6 +129,15 @@ def test_a_list_of_several_is_unknown_to_a_law_that_reads_a_number() -> None:
     assert found(f"{RUN}set model.no_rope_freq = 6") == found(f"{RUN}set model.no_rope_freq = [1, 0]") == []
 
 
+def test_a_corpus_may_have_a_tokenizer_of_its_own() -> None:
+    """The commit of the model's repository is not one of the tokenizer's."""
+    text = 'qwen3_30b_a3b; h100 x 16; data "/corpus"\nset tokenizer.tokenizer_model = "org/other"'
+    assert found(text) == []
+    recipe = recipe_text(compiled(text).plans[0])
+    assert recipe.count("tokenizer.tokenizer_model") == 1 and "hf_tokenizer_kwargs" not in recipe
+    assert [d.id for d in found(text.replace("30b", "vl_30b"))] == ["plan.set_decided"]
+
+
 def test_fused_experts_need_their_variable() -> None:
     """A variable that the recipe does not set is none, and no rule of it is left out."""
     run = "qwen3_30b_a3b; gb200 x 16\nset model.use_transformer_engine_op_fuser = true"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from moedsl.compiler import compile_source
@@ -40,3 +42,19 @@ def test_a_path_is_the_field_of_bridge() -> None:
 def test_mistakes(text: str, id: str) -> None:
     found = [d.id for d in compile_source(Source("run.moe", text), "check").diagnostics if d.is_error]
     assert found == [id]
+
+
+def test_weights_of_a_sibling_are_a_warning_with_the_way_to_declare_it() -> None:
+    """Nothing compares the rotary base or the tokenizer of another repository."""
+    other = "Qwen/Qwen3-30B-A3B-Instruct-2507"
+    (d,) = compile_source(Source("run.moe", f'{RUN}weights hf "{other}"'), "check").diagnostics
+    assert (d.id, d.severity) == ("check.other_weights", "warning")
+    assert other in d.message and f"--hf {other}" in " ".join(d.help)
+    assert not compile_source(Source("run.moe", RUN + 'weights hf "Qwen/Qwen3-30B-A3B"'), "check").diagnostics
+
+
+def test_pretraining_from_weights_is_told_the_field() -> None:
+    (d,) = compile_source(Source("run.moe", 'qwen3_30b_a3b; h100 x 16; weights "/c"'), "check").diagnostics
+    field = re.search(r"`(set \S+ = \S+)`", " ".join(d.help))
+    assert field
+    assert not compile_source(Source("run.moe", f"qwen3_30b_a3b; h100 x 16; {field[1]}"), "check").diagnostics
