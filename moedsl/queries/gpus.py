@@ -10,7 +10,7 @@ from moedsl.checker.program import Program
 from moedsl.planner.model.answers import GpusPoint, GpusTime
 from moedsl.queries.figures import Budget, priced
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
-from moedsl.solver.solve import Chosen, solve
+from moedsl.solver.solve import Chosen, plan_for
 
 DOUBLINGS = 6
 Progress = Callable[[str], None]
@@ -35,7 +35,7 @@ def scaling(chosen: Chosen, budget: Budget | None, progress: Progress) -> GpusTi
     for gpus in wanted:
         progress(f"pricing {gpus} GPUs")
         at = evolve(p, gpus=gpus)
-        solved.append(start if gpus == start.problem.gpus else solve(at, gpus, keep=1, must_fit=chosen.must_fit))
+        solved.append(start if gpus == start.problem.gpus else plan_for(at, gpus, keep=1, must_fit=chosen.must_fit))
     without = tuple(c.problem.gpus for c in solved if not c.solution.rows)
     return GpusTime(wanted[0], tuple(_points(chosen, solved, budget)), without)
 
@@ -51,7 +51,7 @@ def _fewest(p: Program, must_fit: str, progress: Progress) -> Chosen | None:
     """Solve on the smallest number of GPUs that works with the same step."""
     for gpus in counts(p.hardware):
         progress(f"trying {gpus} GPUs")
-        solved = solve(evolve(p, gpus=gpus), gpus, keep=1, must_fit=must_fit)
+        solved = plan_for(evolve(p, gpus=gpus), gpus, keep=1, must_fit=must_fit)
         if solved.solution.rows:
             return solved
     return None

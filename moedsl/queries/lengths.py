@@ -12,7 +12,7 @@ from moedsl.schema import axes
 from moedsl.schema.gpu_counts import MOST_GPUS, counts
 from moedsl.schema.units import GIB
 from moedsl.solver.problem import cases
-from moedsl.solver.solve import solve
+from moedsl.solver.solve import plan_for, solve
 from moedsl.solver.table import Row
 from moedsl.support.text import tokens
 
@@ -57,7 +57,7 @@ def lengths(p: Program, seq: int, progress: Progress = lambda _: None) -> list[L
 def fewest(p: Program, seq: int, least: int = 1) -> Length:
     """The smallest number of GPUs, from `least` on, with a layout that fits."""
     for gpus in counts(p.hardware, above=least - 1):
-        rows = solve(p, gpus, keep=1, seq=seq, must_fit=cases(p)[0]).solution.rows
+        rows = plan_for(p, gpus, keep=1, seq=seq, must_fit=cases(p)[0]).solution.rows
         if rows:
             return Length(seq, gpus, rows[0])
     return Length(seq, MOST_GPUS, None)
@@ -75,7 +75,7 @@ def longest(p: Program, gpus: int, seq: int) -> Length | None:
 
 
 def _on(p: Program, gpus: int, seq: int) -> Length:
-    rows = solve(p, gpus, keep=1, seq=seq, must_fit=cases(p)[0]).solution.rows
+    rows = plan_for(p, gpus, keep=1, seq=seq, must_fit=cases(p)[0]).solution.rows
     return Length(seq, gpus, rows[0] if rows else None)
 
 

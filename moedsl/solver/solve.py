@@ -93,11 +93,11 @@ def choose(p: Program, progress: Progress) -> Chosen | NoLayout:
     return chosen if chosen.solution.rows else NoLayout(p, chosen)
 
 
-def plan_for(p: Program, gpus: int, keep: int = KEEP) -> Chosen:
+def plan_for(p: Program, gpus: int, keep: int = KEEP, **overrides: Any) -> Chosen:
     """Solve, and put the layout first that is nearest to what has run, as a plan does."""
     if not familiar.has_run(p, gpus):
-        return solve(p, gpus, keep)
-    found = solve(p, gpus, max(keep, KEEP))
+        return solve(p, gpus, keep, **overrides)
+    found = solve(p, gpus, max(keep, KEEP), **overrides)
     solution, preference = familiar.prefer(found.compiled, found.solution)
     return evolve(found, solution=evolve(solution, rows=solution.rows[:keep]), preference=preference)
 

@@ -187,6 +187,14 @@ def test_points_are_compiles_at_the_same_batch() -> None:
     assert found.points[-1].gpus == 64 * found.fewest
 
 
+def test_a_point_is_the_layout_that_a_plan_prefers() -> None:
+    """On 16 GPUs a plan takes the layout of NVIDIA's recipe, which the estimate cannot tell from its best by advice."""
+    text = "qwen3_30b_a3b; h100 x {}; seq 4k; batch 1024; throughput first"
+    now = compiled(text.format(32), "solve")
+    found = scaling(now.chosen[0], None, lambda _: None)
+    says_the_same(next(p for p in found.points if p.gpus == 16), plan_of(text.format(16)))
+
+
 def test_numbers_of_gpus() -> None:
     assert numbers(2, 24, 8) == [2, 4, 8, 16, 24, 32, 64, 128]
     assert numbers(104, 256, 8)[:6] == [104, 128, 208, 256, 416, 512]
