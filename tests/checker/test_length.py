@@ -107,6 +107,20 @@ def test_a_profile_keeps_its_few_steps() -> None:
     assert steps(plan_of(f"{RUN}for 2T tokens; profile first")) == 20
 
 
+TUNING = 'qwen3_30b_a3b; h100 x 16; task sft; weights "/w"; data "/data/samples" lengths=[100, 300]\n'
+
+
+def test_epochs_are_bridges_own() -> None:
+    recipe = recipe_text(plan_of(TUNING + "set train.num_epochs = 3"))
+    assert "cfg.train.num_epochs = 3\n" in recipe and "cfg.train.train_iters = None\n" in recipe
+
+
+@pytest.mark.parametrize("statement", ["for 3 epochs", "epochs 3", "set train.epochs = 3"])
+def test_epochs_that_are_no_statement_have_the_field_that_counts_them(statement: str) -> None:
+    found = diagnosed(TUNING + statement)
+    assert "`set train.num_epochs = 3`" in "".join(map(str, found[0].help))
+
+
 @pytest.mark.parametrize("statement", WRONG)
 def test_a_mistake_is_reported(statement: str) -> None:
     result = compile_source(Source("run.moe", RUN + statement), "check")
