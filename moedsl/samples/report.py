@@ -28,6 +28,8 @@ _COLUMNS = (
 def report(m: Measured, folder: str, tokenizer: str | None, also: Sequence[str] = ()) -> dict[str, Any]:
     """Everything that is known of the samples, as JSON; `also` are notes on their files."""
     total, lengths = m.counts.total(), groups(m.counts)
+    sequences = _sequence(lengths, m, SEQ)["sequences"]
+    batch = _batch(sequences)
     return {
         "version": 1,
         "samples": total,
@@ -42,7 +44,8 @@ def report(m: Measured, folder: str, tokenizer: str | None, also: Sequence[str] 
         "sequences": [_sequence(lengths, m, seq) for seq in _useful(m.counts)],
         "lengths": lengths,
         "notes": [*_notes(m), *also],
-        "batch": _batch(_sequence(lengths, m, SEQ)["sequences"]),
+        "batch": batch,
+        "epoch": math.ceil(sequences / (batch or BATCH)),
         "statement": f"data {quote(folder)} lengths=[{', '.join(map(str, lengths))}]",
     }
 
@@ -82,8 +85,15 @@ def text(r: dict[str, Any], name: str) -> str:
             r["statement"],
             *([_statement(r["batch"])] if r["batch"] else []),
             *(['set dataset.preprocessing = "chat"'] if chat else []),
+            _epoch(r["epoch"], r["batch"] or BATCH),
         ]
     )
+
+
+def _epoch(steps: int, batch: int) -> str:
+    """Show how a run states its length in epochs, with the steps of one."""
+    said = f"{counted(steps, 'step', ',')} of {counted(batch, 'sequence', ',')} at {tokens(SEQ)}"
+    return f"# set train.num_epochs = 1   # {said}"
 
 
 def _notes(m: Measured) -> Iterator[str]:

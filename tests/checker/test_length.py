@@ -115,6 +115,24 @@ def test_epochs_are_bridges_own() -> None:
     assert "cfg.train.num_epochs = 3\n" in recipe and "cfg.train.train_iters = None\n" in recipe
 
 
+def test_fine_tuning_says_what_the_steps_of_the_recipe_train() -> None:
+    plan = plan_of(TUNING)
+    assert plan.samples and plan.samples.per_sequence and plan.checkpoints
+    said, read = text.length(plan), 1000 * 32 * plan.samples.per_sequence
+    assert said.startswith("1,000 steps, Bridge's default: ") and said.endswith(f"; {read:,.0f} samples")
+    own = text.length(plan_of(TUNING + "for 1M tokens"))
+    assert own.startswith("8 steps: ") and own.endswith(f"; {read * 8 / 1000:,.0f} samples")
+    assert "samples" not in text.length(plan_of(TUNING.partition(" lengths")[0]))
+    assert text.length(plan_of(TUNING + "set train.num_epochs = 3")) == ""
+
+
+def test_a_run_that_is_shorter_than_the_interval_saves_at_its_end() -> None:
+    c = plan_of(TUNING).checkpoints
+    assert c is not None
+    said = [text.goodput(c, steps) for steps in (1, c.interval_steps, c.interval_steps + 1, 0)]
+    assert [" saved once, at the end, " in s for s in said] == [True, True, False, False]
+
+
 @pytest.mark.parametrize("statement", ["for 3 epochs", "epochs 3", "set train.epochs = 3"])
 def test_epochs_that_are_no_statement_have_the_field_that_counts_them(statement: str) -> None:
     found = diagnosed(TUNING + statement)

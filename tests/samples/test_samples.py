@@ -201,6 +201,15 @@ def test_a_file_that_does_not_fill_the_default_batch_has_a_smaller_one(samples: 
     assert ("\nbatch " in text(made, "data")) == (batch is not None)
 
 
+@pytest.mark.parametrize(("samples", "steps"), [(20, 2), (32, 1), (33, 2), (100, 4)])
+def test_an_epoch_has_the_steps_that_bridge_makes_of_it(samples: int, steps: int) -> None:
+    """It counts a last step that is not full (bridge training/config.py:1597)."""
+    file = lines(*[FULL] * samples)
+    made = report(measure(file, tokens.estimated, 60, lambda _: None), "data", None)
+    assert made["epoch"] == steps
+    assert f"\n# set train.num_epochs = 1   # {steps} step" in text(made, "data")
+
+
 def test_the_default_of_a_file_is_that_of_the_rules() -> None:
     batch = plan_of("qwen3_30b_a3b; h100 x 16; task sft").batch
     assert (batch.seq, batch.global_batch) == (reporting.SEQ, reporting.BATCH)
