@@ -84,7 +84,7 @@ def record(question: Question) -> list[str]:
 def _fill(folder: Path) -> None:
     """Write the samples of the user who fine-tunes."""
     folder.mkdir()
-    for name, times in (("training", 400), ("validation", 20)):
+    for name, times in (("training", 400), ("validation", 400)):
         lines = [json.dumps({"messages": _turns(*SAMPLES[i % len(SAMPLES)])}) for i in range(times)]
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -256,6 +256,13 @@ def _packs(w: Words) -> bool:
     return "offline_packing_specs" in w.dataset.kwargs
 
 
+def _steps(w: Words) -> int | None:
+    """The steps of a run that states none; Bridge counts those of epochs itself."""
+    if w.own.get("train.num_epochs") is not None:
+        return None
+    return 50 if w.mock else 1000 if w.task in FINE_TUNES else 300000
+
+
 def _validation_batch(w: Words) -> int:
     return validation.smallest_batch(w.batch.micro_batch, w.layout.dp, w.layout.pp, w.layout.vpp)
 
@@ -531,7 +538,7 @@ SECTIONS = (
     Section(
         "Length of the run: short on mock data, else Bridge's defaults; change these freely",
         (
-            Row(None, "train.train_iters", lambda w: 50 if w.mock else 1000 if w.task in FINE_TUNES else 300000),
+            Row(None, "train.train_iters", _steps),
             Row(None, "scheduler.lr_warmup_iters", lambda w: 10 if w.mock else 50 if w.task in FINE_TUNES else 500),
             Row(None, validation.ITERATIONS, lambda w: validation.iterations(w.task, w.mock)),
             Row(None, validation.INTERVAL, lambda w: validation.interval(w.task)),

@@ -44,6 +44,8 @@ def _way_in(path: str, cluster: Cluster) -> str:
     if cluster.pvc:
         there = PurePosixPath(cluster.pvc_path, path.lstrip("/"))
         return f"name a folder of the claim {cluster.pvc}, which is mounted at {cluster.pvc_path}: {there}"
+    if not path.startswith("/"):
+        return f"a job runs in another folder: write the absolute path of {path}"
     if cluster.executor != "kubeflow":
         return f'add it to the cluster: mounts ["{path}:{path}"]'
     top = "/" + path.lstrip("/").partition("/")[0]

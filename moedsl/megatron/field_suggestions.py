@@ -44,6 +44,7 @@ OTHER_TOOLS = {
                      "num_steps", "num_training_steps", "total_steps", "total_num_steps"), "train_iters"),
     **dict.fromkeys(("warmup", "warmup_steps", "warmup_iters", "num_warmup_steps", "warmup_num_steps"),
                     "lr_warmup_iters"),
+    **dict.fromkeys(("epoch", "epochs", "num_train_epochs"), "num_epochs"),
     **dict.fromkeys(("warmup_ratio", "warmup_fraction"), "lr_warmup_fraction"),
     **dict.fromkeys(("lr_scheduler", "lr_scheduler_type", "lr_schedule", "decay_style"), "lr_decay_style"),
     **dict.fromkeys(("save_every", "save_steps", "save_freq", "every_n_train_steps"), "save_interval"),

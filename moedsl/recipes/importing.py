@@ -23,6 +23,7 @@ from moedsl.lint.facts import model_facts
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.run import from_bridge, machine
 from moedsl.megatron import fields
+from moedsl.megatron.families import CHOICES, PREPROCESSING, dataset_class
 from moedsl.recipes import program, run_config
 from moedsl.recipes.program import Below
 from moedsl.recipes.settings import Answer, as_written, differing, planned, settled, variables
@@ -123,10 +124,22 @@ def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
     if model is None:
         return _no_model(r, library)
     s = stated(r, model)
-    sets = {"model.mtp_num_layers": s.mtp, _SAVE: as_written(_SAVE, r.settled.get(_SAVE))}
+    sets = {
+        "model.mtp_num_layers": s.mtp,
+        PREPROCESSING: _preprocessing(r, s),
+        _SAVE: as_written(_SAVE, r.settled.get(_SAVE)),
+    }
     below = Below({p: v for p, v in sets.items() if v is not None})
     below, result = planned(lambda more: program.text(s, r.target, more), below)
     return Draft(r, s, below, result)
+
+
+def _preprocessing(r: Recipe, s: Stated) -> str | None:
+    """The word for how the recipe reads its samples, if it is not the default."""
+    made = dataset_class(s.model.vision is not None, s.task, s.data is None)
+    _, *others = CHOICES[PREPROCESSING].items()
+    words = (word for word, call in others if r.settled.get(PREPROCESSING) == f"<{call.name}>")
+    return next(words, None) if made == r.classes.get("dataset") else None
 
 
 def _no_model(r: Recipe, library: Library) -> Diagnostic:

@@ -14,6 +14,7 @@ from moedsl.diagnostics.source import Source
 from moedsl.lint.recipe import Recipe
 from moedsl.megatron import fields
 from moedsl.megatron.common import COPIED
+from moedsl.megatron.families import CHOICES, PREPROCESSING
 from moedsl.recipes.program import Below, is_literal, is_secret, shown
 from moedsl.recipes.stated import PATTERN
 from moedsl.rules.ids import RuleId
@@ -67,6 +68,7 @@ UNREAD: Mapping[str, Callable[[Recipe], bool]] = {
     "mixed_precision": _always,
     "mixed_precision.fp?_param": _always,
     "dataset": _always,
+    PREPROCESSING: _is(PREPROCESSING, None),
     "*.timers": _always,
     "env_vars": _always,
     "model.recompute_modules": _is("model.recompute_granularity", None, "full"),
@@ -98,7 +100,8 @@ def differing(r: Recipe, ours: Answer, decided: Fields) -> Iterator[tuple[str, A
     of_data = r.classes.get("dataset") == ours.classes.get("dataset")
     for path, theirs in sorted(r.settled.items()):
         moved = _moved(path, r.fields, r.settled) or _moved(path, ours.built, ours.resolved)
-        if same(theirs, ours.resolved.get(path)) or (moved and path not in decided) or _needs_none(path, r):
+        alike = _equal if path in CHOICES else same
+        if alike(theirs, ours.resolved.get(path)) or (moved and path not in decided) or _needs_none(path, r):
             continue
         if of_data or not path.startswith("dataset."):
             yield _owner(path, r), as_written(path, theirs)

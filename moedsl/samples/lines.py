@@ -14,6 +14,12 @@ PAIRS = (("input", "output"), ("prompt", "completion"))
 """The keys of a prompt and its answer; a recipe reads the first pair (bridge data/builders/gpt_sft.py:71)."""
 
 
+INSTRUCTION = "instruction"
+"""What a line of Alpaca asks of its `input`; a recipe does not read it."""
+_ANSWERS = ("assistant", "gpt")
+"""The roles whose turns a model learns (bridge data/conversation_processing.py:35)."""
+
+
 class NotASample(ValueError):
     """A line that is no sample, with the reason."""
 
@@ -26,6 +32,11 @@ class Sample:
     text: str = ""
     turns: tuple[Mapping[str, str], ...] = ()
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether it has text that a model learns."""
+        return not self.turns or any(t["role"] in _ANSWERS for t in self.turns)
+
 
 def read(line: bytes) -> Sample:
     """Read one line; raises NotASample."""
@@ -37,9 +48,12 @@ def read(line: bytes) -> Sample:
         raise NotASample("is not a JSON object")
     for keys in PAIRS:
         if all(isinstance(row.get(k), str) for k in keys):
-            return Sample(keys, " ".join(row[k] for k in keys))
+            beside = (INSTRUCTION,) if row.get(INSTRUCTION) else ()
+            return Sample((*beside, *keys), " ".join(row[k] for k in keys))
     for key in TURNS:
         if isinstance(row.get(key), list):
+            if not row[key]:
+                raise NotASample(f"has no turn in `{key}`")
             return Sample((key,), turns=tuple(_turn(t) for t in row[key]))
     raise NotASample(f"is no sample: its keys are {', '.join(map(str, row)) or 'none'}")
 

@@ -46,13 +46,15 @@ class Measured:
     """The number of samples by the keys that were read."""
     share: float
     """The part of the file that was read."""
+    unanswered: int = 0
+    """The conversations without a turn of the assistant."""
 
 
 def measure(file: BinaryIO, tokens: Tokens, seconds: float, progress: Callable[[str], None]) -> Measured:
     """Count the tokens of each sample; of a file that takes longer, of as many as the time allows. Raises BadLine."""
     size = file.seek(0, os.SEEK_END)
     ends = _blocks(size)
-    counts, keys, done = Counter[int](), Counter[tuple[str, ...]](), 0
+    counts, keys, done, unanswered = Counter[int](), Counter[tuple[str, ...]](), 0, 0
     start = told = time.monotonic()
     for begin, end in ends:
         at = begin
@@ -64,14 +66,15 @@ def measure(file: BinaryIO, tokens: Tokens, seconds: float, progress: Callable[[
             n = tokens(sample)
             counts[n if n <= EXACT else round(n / _STEP) * _STEP] += 1
             keys[sample.keys] += 1
+            unanswered += not sample.is_answered
             now = time.monotonic() if i % _OFTEN == 0 else told
             if now - told > 1:
                 told = now
                 progress(f"{counts.total():,} samples, {(done + at - begin) / size:.0%} of the file")
             if now - start > seconds:
-                return Measured(counts, keys, (done + at - begin) / size)
+                return Measured(counts, keys, (done + at - begin) / size, unanswered)
         done += end - begin
-    return Measured(counts, keys, 1.0)
+    return Measured(counts, keys, 1.0, unanswered)
 
 
 def _blocks(size: int) -> list[tuple[int, int]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from moedsl.samples.lines import PAIRS
+from moedsl.samples.lines import INSTRUCTION, PAIRS, TURNS
 from moedsl.samples.measure import Measured
 from moedsl.schema.samples import filled, groups
 from moedsl.support.text import counted, table, tokens, wrapped
@@ -24,9 +25,11 @@ _COLUMNS = (
 )
 
 
-def report(m: Measured, folder: str, tokenizer: str | None) -> dict[str, Any]:
-    """Everything that is known of the samples, as JSON."""
+def report(m: Measured, folder: str, tokenizer: str | None, also: Sequence[str] = ()) -> dict[str, Any]:
+    """Everything that is known of the samples, as JSON; `also` are notes on their files."""
     total, lengths = m.counts.total(), groups(m.counts)
+    sequences = _sequence(lengths, m, SEQ)["sequences"]
+    batch = _batch(sequences)
     return {
         "version": 1,
         "samples": total,
@@ -40,7 +43,9 @@ def report(m: Measured, folder: str, tokenizer: str | None) -> dict[str, Any]:
         "histogram": _histogram(m.counts),
         "sequences": [_sequence(lengths, m, seq) for seq in _useful(m.counts)],
         "lengths": lengths,
-        "batch": _batch(_sequence(lengths, m, SEQ)["sequences"]),
+        "notes": [*_notes(m), *also],
+        "batch": batch,
+        "epoch": math.ceil(sequences / (batch or BATCH)),
         "statement": f"data {quote(folder)} lengths=[{', '.join(map(str, lengths))}]",
     }
 
@@ -63,10 +68,6 @@ def text(r: dict[str, Any], name: str) -> str:
         )
         for s in r["sequences"]
     ]
-    odd = [k for k in r["keys"] if k == "+".join(PAIRS[1])]
-    renamed = (
-        ["", f"A recipe reads `input` and `output`: rename the keys of {odd[0].replace('+', ' and ')}."] if odd else []
-    )
     chat = any("+" not in k for k in r["keys"])
     return "\n".join(
         [
@@ -78,13 +79,53 @@ def text(r: dict[str, Any], name: str) -> str:
             *table([("seq", "in one", "in all", "packed", "padded", "cut"), *held]),
             "",
             *(wrapped(line, "", "  ") for line in _COLUMNS),
-            *renamed,
+            *(line for note in r["notes"] for line in ("", wrapped(note, "", "  "))),
             "",
             "For the run file:",
             r["statement"],
             *([_statement(r["batch"])] if r["batch"] else []),
             *(['set dataset.preprocessing = "chat"'] if chat else []),
+            _epoch(r["epoch"], r["batch"] or BATCH),
         ]
+    )
+
+
+def _epoch(steps: int, batch: int) -> str:
+    """Show how a run states its length in epochs, with the steps of one."""
+    said = f"{counted(steps, 'step', ',')} of {counted(batch, 'sequence', ',')} at {tokens(SEQ)}"
+    return f"# set train.num_epochs = 1   # {said}"
+
+
+def _notes(m: Measured) -> Iterator[str]:
+    """What a recipe does not read of the samples as they are."""
+    if n := sum(c for k, c in m.keys.items() if INSTRUCTION in k):
+        yield (
+            f"{counted(n, 'sample', ',')} with `{INSTRUCTION}`: a recipe reads `input` and `output` alone, and so does "
+            f"this page. Write `{INSTRUCTION}` and `input` into one text, `input`."
+        )
+    if any(k[-2:] == PAIRS[1] for k in m.keys):
+        yield f"A recipe reads `input` and `output`: rename the keys of {' and '.join(PAIRS[1])}."
+    talks = sum(c for k, c in m.keys.items() if k[0] in TURNS)
+    if pairs := talks and m.counts.total() - talks:
+        yield (
+            f"{counted(talks, 'conversation', ',')} and {counted(pairs, 'pair', ',')} of texts: a run reads "
+            "conversations or pairs, and fails at the first line of the other kind. Write all in one form."
+        )
+    if m.unanswered:
+        yield (
+            f"{counted(m.unanswered, 'conversation', ',')} without a turn of the assistant: a model learns nothing of "
+            "them."
+        )
+
+
+def validation_note(training: Measured, m: Measured) -> str | None:
+    """Say that the samples for validation may not fill a batch: no run has more replicas than sequences of a step."""
+    n, most = (_sequence(groups(x.counts), x, SEQ)["sequences"] for x in (m, training))
+    if n >= (_batch(most) or BATCH):
+        return None
+    return (
+        f"validation.jsonl fills {counted(n, 'sequence', ',')} of {tokens(SEQ)}: it must fill a batch of validation, "
+        "which is at least one sequence on each data-parallel replica."
     )
 
 

@@ -40,7 +40,7 @@ _RECOMPUTED = "the search chooses what is recomputed; for whole layers write `pi
 _SHARDED = "remove it: the optimizer is always sharded; `pin sharding=fsdp` shards weights and gradients too"
 _SEQUENCE = "remove it: sequence parallelism follows from `tp`"
 _LENGTH = "write how long it trains as `for 2T tokens` or `for 14 days`"
-_EPOCHS = "state the tokens of the run: `for 100B tokens`"
+_EPOCHS = "state the tokens of the run: `for 100B tokens`; a folder of samples has epochs: `set train.num_epochs = 3`"
 _ACCUMULATED = "state the sequences of a step, as in `batch 256`: how many microbatches accumulate follows"
 _SPEED = "limit the seconds of a step, as in `require step_time < 10`; `moedsl plan` shows the tokens per second"
 _KERNEL = "remove it: Bridge chooses the kernel of attention"

@@ -7,11 +7,13 @@ import pytest
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.emit.bridge import recipe_text
+from moedsl.emit.settings import sections
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text import plan as text
 from tests.helpers.programs import diagnosed, plan_of
 
 RUN = 'qwen3_30b_a3b; gb200 x 64; seq 4k; batch 512; data "/data/corpus"\n'
+MOCK = RUN.partition("; data")[0] + "\n"
 WRONG = {
     "for 14 dyas": "check.unknown_word",
     "for many days": "check.size",
@@ -34,6 +36,31 @@ def test_tokens_are_the_fewest_steps_that_train_them(amount: str, tokens: float)
     assert (n - 1) * 512 * 4096 < tokens <= n * 512 * 4096
 
 
+@pytest.mark.parametrize(("more", "recipe"), [
+    ("", 500), ("; task sft", 50), ("; task peft; adapter lora", 50), ("; data mock", 10),
+])  # fmt: skip
+def test_the_warmup_of_a_short_run_is_a_tenth_of_it(more: str, recipe: int) -> None:
+    run = (MOCK if "mock" in more else RUN) + "for {} tokens" + more
+
+    def warmup(steps: int) -> int:
+        plan = plan_of(run.format(f"{steps * 512 * 4096 / 10**6:.6f}M"))
+        return next(s.value for _, part in sections(plan) for s in part if s.path == "scheduler.lr_warmup_iters")
+
+    assert [warmup(n) for n in (1, 29, 10 * recipe - 1, 10 * recipe)] == [1, 2, recipe - 1, recipe]
+
+
+def test_the_warmup_of_a_short_time_is_a_tenth_of_its_steps() -> None:
+    plan = plan_of(RUN + "for 0.5 hours")
+    assert 20 < steps(plan) < 5000
+    assert plan.derived["scheduler.lr_warmup_iters"] == steps(plan) // 10
+    assert "scheduler.lr_warmup_iters" not in plan_of(RUN + "for 14 days").derived
+
+
+def test_a_set_warmup_stays() -> None:
+    plan = plan_of(RUN + "for 1B tokens; set scheduler.lr_warmup_iters = 7")
+    assert "cfg.scheduler.lr_warmup_iters = 7\n" in recipe_text(plan)
+
+
 @pytest.mark.parametrize(("length", "seconds"), [("14 days", 14 * 86400), ("36 hours", 36 * 3600), ("0.5 days", 43200)])
 def test_a_time_holds_the_steps_with_saves_and_failures(length: str, seconds: float) -> None:
     plan = plan_of(f"{RUN}for {length}")
@@ -49,9 +76,6 @@ def test_the_recipe_and_the_plan_have_the_length() -> None:
     assert text.length(plan).startswith(f"{steps(plan):,d} steps: 14 days (")
     assert text.length(plan).endswith("with validation, saves and failures")
     assert text.length(plan_of(RUN)) == ""
-
-
-MOCK = RUN.partition("; data")[0] + "\n"
 
 
 @pytest.mark.parametrize(("more", "warns"), [
@@ -81,6 +105,38 @@ def test_the_length_says_that_it_leaves_out_the_jobs_of_a_chain() -> None:
 
 def test_a_profile_keeps_its_few_steps() -> None:
     assert steps(plan_of(f"{RUN}for 2T tokens; profile first")) == 20
+
+
+TUNING = 'qwen3_30b_a3b; h100 x 16; task sft; weights "/w"; data "/data/samples" lengths=[100, 300]\n'
+
+
+def test_epochs_are_bridges_own() -> None:
+    recipe = recipe_text(plan_of(TUNING + "set train.num_epochs = 3"))
+    assert "cfg.train.num_epochs = 3\n" in recipe and "cfg.train.train_iters = None\n" in recipe
+
+
+def test_fine_tuning_says_what_the_steps_of_the_recipe_train() -> None:
+    plan = plan_of(TUNING)
+    assert plan.samples and plan.samples.per_sequence and plan.checkpoints
+    said, read = text.length(plan), 1000 * 32 * plan.samples.per_sequence
+    assert said.startswith("1,000 steps, Bridge's default: ") and said.endswith(f"; {read:,.0f} samples")
+    own = text.length(plan_of(TUNING + "for 1M tokens"))
+    assert own.startswith("8 steps: ") and own.endswith(f"; {read * 8 / 1000:,.0f} samples")
+    assert "samples" not in text.length(plan_of(TUNING.partition(" lengths")[0]))
+    assert text.length(plan_of(TUNING + "set train.num_epochs = 3")) == ""
+
+
+def test_a_run_that_is_shorter_than_the_interval_saves_at_its_end() -> None:
+    c = plan_of(TUNING).checkpoints
+    assert c is not None
+    said = [text.goodput(c, steps) for steps in (1, c.interval_steps, c.interval_steps + 1, 0)]
+    assert [" saved once, at the end, " in s for s in said] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("statement", ["for 3 epochs", "epochs 3", "set train.epochs = 3"])
+def test_epochs_that_are_no_statement_have_the_field_that_counts_them(statement: str) -> None:
+    found = diagnosed(TUNING + statement)
+    assert "`set train.num_epochs = 3`" in "".join(map(str, found[0].help))
 
 
 @pytest.mark.parametrize("statement", WRONG)

@@ -52,6 +52,16 @@ def test_the_folder_of_the_data(task: str, capsys: pytest.CaptureFixture[str]) -
     assert main(["check", "my run.moe"]) == 0
 
 
+@pytest.mark.parametrize("data", [[], ["--data", "/shared/energon"]], ids=["no data", "data"])
+@pytest.mark.parametrize("task", TASKS)
+def test_a_model_with_a_vision_tower_reads_images(task: str, data: list[str]) -> None:
+    given = ["--model", "qwen3_vl_30b_a3b", "--machines", "h100 x 16", "--task", task]
+    assert main(["init", *given, *data]) == 0
+    text = Path("run.moe").read_text(encoding="utf-8")
+    assert main(["check", "run.moe"]) == 0 and plan_of(text).task == task
+    assert "preprocessing" not in text and ".jsonl" not in text and "/data/tokens" not in text
+
+
 @pytest.mark.parametrize("name", ["\udcff.moe", "a\nb.moe", "\x1b[31m.moe"], ids=["not UTF-8", "two lines", "colours"])
 def test_a_name_that_is_no_text_of_a_program(name: str) -> None:
     assert main(["init", name, *GIVEN, "--task", "pretrain"]) == 0

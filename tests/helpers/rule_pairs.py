@@ -155,6 +155,8 @@ _PAIRS: dict[str, Pair] = {
     "std.offload_optimizer.fp32_moments": (run(offload="optimizer"), run(offload="optimizer", moments="bf16")),
     "std.length.train.train_iters/1": (run(also="for 2T tokens\n"), run()),
     "std.length.train.train_iters/2": (run(also="for 14 days\n"), run()),
+    "std.length.scheduler.lr_warmup_iters/1": (run(also="for 50M tokens\n"), run(also="for 2T tokens\n")),
+    "std.length.scheduler.lr_warmup_iters/2": (run(also="for 0.1 hours\n"), run(also="for 14 days\n")),
     **{
         f"std.saves.checkpoint.{name}": (run(also=_TEXT), run())
         for name in ("ckpt_assume_constant_structure", "save_interval", "most_recent_k")

@@ -192,6 +192,12 @@ def test_without_a_container_a_path_is_the_nodes() -> None:
     assert places.outside("/x", Cluster("lab", "slurm")) == "/x"
 
 
+@pytest.mark.parametrize("executor", ["slurm", "kubeflow"])
+def test_a_relative_path_is_not_one_to_mount(executor: str) -> None:
+    (found,) = places.unmounted(["conv"], Cluster("lab", executor, container="image"))
+    assert found.help == ("a job runs in another folder: write the absolute path of conv",)
+
+
 def test_a_claim_holds_its_paths() -> None:
     cluster = Cluster("k", "kubeflow", container="image", pvc="shared", pvc_path="/workspace")
     (found,) = places.unmounted(["/workspace/data", "/elsewhere"], cluster)

@@ -70,6 +70,7 @@ MISTAKES = {
     b'{"a": 1, "b": 2}': "is no sample: its keys are a, b",
     b'{"input": 1, "output": "x"}': "is no sample: its keys are input, output",
     b'{"messages": [{"role": "user"}]}': "has a turn without `role` and `content`, which are texts",
+    b'{"messages": []}': "has no turn in `messages`",
     b'{"messages": ["hi"]}': "has a turn without `role` and `content`, which are texts",
 }
 
@@ -147,6 +148,50 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["data"]) == 1
 
 
+ASKED = {"messages": TURNS["messages"][:1]}
+NOTES: list[tuple[list[Any], str]] = [
+    ([{"instruction": "add", **PROMPT}] * 2, "2 samples with `instruction`"),
+    ([{"instruction": "", **PROMPT}, PROMPT], ""),
+    ([{"prompt": "2+2 is", "completion": "4"}], "rename the keys of prompt and completion"),
+    ([PROMPT, TURNS, TURNS], "2 conversations and 1 pair of texts"),
+    ([TURNS, OLD, {"conversations": [{"from": "gpt", "value": "hello"}]}], ""),
+    ([TURNS, ASKED], "1 conversation without a turn of the assistant"),
+]
+
+
+@pytest.mark.parametrize(("rows", "said"), NOTES)
+def test_what_a_recipe_does_not_read(rows: list[Any], said: str) -> None:
+    made = report(measure(lines(*rows), tokens.estimated, 60, lambda _: None), "/data", None)
+    assert len(made["notes"]) == bool(said) and said in "".join(made["notes"])
+    assert all(" ".join(note.split()) in " ".join(text(made, "data").split()) for note in made["notes"])
+
+
+FULL = {"input": "", "output": "x" * 15_990}
+FILES: list[tuple[dict[str, list[Any]], str, str]] = [
+    ({"training": [FULL] * 90, "validation": [FULL] * 32}, ".", ""),
+    ({"training": [FULL] * 20, "validation": [FULL] * 16}, ".", ""),
+    ({"training": [FULL] * 90, "validation": [FULL] * 31}, ".", "validation.jsonl fills 31 sequences of 4k"),
+    ({"training": [PROMPT]}, ".", "validation.jsonl is missing"),
+    ({"training": [PROMPT], "validation": []}, ".", "validation.jsonl has no sample"),
+    ({"chat": [TURNS]}, "chat.jsonl", "move chat.jsonl there as training.jsonl"),
+]
+
+
+@pytest.mark.parametrize(("files", "named", "said"), FILES)
+@pytest.mark.parametrize("relative", [False, True])
+def test_what_a_run_needs_of_the_folder(
+    files: dict[str, list[Any]], named: str, said: str, relative: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    for name, rows in files.items():
+        Path(f"{name}.jsonl").write_bytes(lines(*rows).getvalue())
+    assert main(["data", "stats", named if relative else str(tmp_path / named), "--json"]) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    path = [note for note in notes if "a job on a cluster needs the absolute one" in note]
+    assert len(path) == relative and len(notes) - len(path) == bool(said) and said in "".join(notes)
+
+
 @pytest.mark.parametrize(("samples", "batch"), [(20, 16), (31, 16), (32, None), (100, None)])
 def test_a_file_that_does_not_fill_the_default_batch_has_a_smaller_one(samples: int, batch: int | None) -> None:
     """A sample of 4,000 tokens fills a sequence of the default length."""
@@ -154,6 +199,15 @@ def test_a_file_that_does_not_fill_the_default_batch_has_a_smaller_one(samples: 
     made = report(measure(file, tokens.estimated, 60, lambda _: None), "data", None)
     assert made["batch"] == batch
     assert ("\nbatch " in text(made, "data")) == (batch is not None)
+
+
+@pytest.mark.parametrize(("samples", "steps"), [(20, 2), (32, 1), (33, 2), (100, 4)])
+def test_an_epoch_has_the_steps_that_bridge_makes_of_it(samples: int, steps: int) -> None:
+    """It counts a last step that is not full (bridge training/config.py:1597)."""
+    file = lines(*[FULL] * samples)
+    made = report(measure(file, tokens.estimated, 60, lambda _: None), "data", None)
+    assert made["epoch"] == steps
+    assert f"\n# set train.num_epochs = 1   # {steps} step" in text(made, "data")
 
 
 def test_the_default_of_a_file_is_that_of_the_rules() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
 from moedsl.cli import talk
@@ -11,8 +12,9 @@ from moedsl.diagnostics.model import Diagnostic, Label, error
 from moedsl.diagnostics.source import Span
 from moedsl.samples import tokens
 from moedsl.samples.measure import BadLine, Measured, Tokens, measure
-from moedsl.samples.report import report, text
+from moedsl.samples.report import report, text, validation_note
 
+TRAINING, VALIDATION = "training.jsonl", "validation.jsonl"
 _HELP = (
     'a line is {"input": "...", "output": "..."}',
     'or {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}',
@@ -24,17 +26,35 @@ def run(a: Namespace) -> int:
         print("give `moedsl data stats FILE`", file=sys.stderr)
         return 1
     path = Path(a.file)
-    path = path / "training.jsonl" if path.is_dir() else path
+    path = path / TRAINING if path.is_dir() else path
     count = _counter(a.tokenizer)
     measured = _measured(path, count, a.seconds) if not isinstance(count, Diagnostic) else count
     if isinstance(measured, Diagnostic):
         return talk.refused(a, [measured])
-    made = report(measured, str(path.parent), a.tokenizer)
+    assert not isinstance(count, Diagnostic)
+    made = report(measured, str(path.parent), a.tokenizer, [*_files(path, measured, count, a.seconds)])
     if a.json:
         talk.print_json(made)
     else:
         talk.print_text(lambda: text(made, str(path)))
     return 0
+
+
+def _files(path: Path, training: Measured, count: Tokens, seconds: float) -> Iterator[str]:
+    """What a run needs of the folder: a path that its machines have, the names that Bridge reads, and enough to
+    validate on."""
+    if not path.is_absolute():
+        yield "The path is relative to this folder: a job on a cluster needs the absolute one."
+    if path.name != TRAINING:
+        yield f"A recipe reads {TRAINING} and {VALIDATION} of a folder: move {path.name} there as {TRAINING}."
+        return
+    validation = path.parent / VALIDATION
+    if not validation.exists():
+        yield f"{VALIDATION} is missing: a run also reads it."
+        return
+    found = _measured(validation, count, seconds)
+    note = found.message if isinstance(found, Diagnostic) else validation_note(training, found)
+    yield from [note] if note else []
 
 
 def _counter(name: str | None) -> Tokens | Diagnostic:

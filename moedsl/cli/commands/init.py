@@ -16,6 +16,7 @@ from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnostics.model import error, suggest
 from moedsl.diagnostics.source import Source
 from moedsl.diagnostics.visible import visible
+from moedsl.schema.facts import Model
 from moedsl.schema.symbols import FINE_TUNES, TASKS
 from moedsl.syntax.formatter import format_source
 from moedsl.syntax.printer import quote
@@ -34,10 +35,16 @@ fit first   # get it running; then `scale first`, then `throughput first`
 _PRETRAINING = """\
 {data}   # without it mock data, which is for measuring speed only
 """
-_TUNING = """\
-task {task}
+_SAMPLES = """\
 {data}   # a folder with training.jsonl and validation.jsonl
 set dataset.preprocessing = "chat"
+"""
+_IMAGES = """\
+{data}   # an Energon dataset: text with images
+"""
+_TUNING = """\
+task {task}
+{samples}\
 weights hf {hf}   # `moedsl run` imports them first; or `weights "PATH"` of a checkpoint of Megatron
 """
 _ADAPTER = "adapter lora rank=8 alpha=16 targets=[linear_qkv, linear_proj]\n"
@@ -61,7 +68,7 @@ def run(a: Namespace) -> int:
         return talk.refused(a, [error("init.unanswered", text, help="give them as options")])
     model, machines, task = (given or _ask(question, known, usual) for _, given, question, known, usual in asked)
     made, _ = library.model(model) if model in library.models else (None, [])
-    source = Source(str(path), _text(path, model, machines, task, a.data, made.hf if made else "ORG/NAME"))
+    source = Source(str(path), _text(path, model, machines, task, a.data, made))
     result = compile_source(source, "check")
     if result.failed:
         return talk.refused(a, result.diagnostics, {**result.library.sources, source.name: source})
@@ -87,16 +94,16 @@ def _ask(question: str, known: Sequence[str], usual: str) -> str:
         print(f"`{answer}` is not among them; {near[0]}", file=sys.stderr)
 
 
-def _text(path: Path, model: str, machines: str, task: str, folder: str | None, hf: str) -> str:
+def _text(path: Path, model: str, machines: str, task: str, folder: str | None, made: Model | None) -> str:
     """Write the run file."""
-    tuning = task in FINE_TUNES
+    tuning, images = task in FINE_TUNES, made is not None and made.vision is not None
     batch = 32 if tuning else 1024
-    usual = 'data "/data/conversations"' if tuning else '# data "/data/tokens"'
+    example = "/data/images" if images else "/data/conversations" if tuning else "/data/tokens"
+    usual = f"{'' if tuning else '# '}data {quote(example)}"
     data = f"data {quote(folder)}" if folder else usual
     machines = _MACHINES.sub(r"\1 x \2", machines, count=1)
-    more = _TUNING if tuning else _PRETRAINING
+    more = _TUNING.replace("{samples}", _IMAGES if images else _SAMPLES) if tuning else _PRETRAINING
+    hf = quote(made.hf if made else "ORG/NAME")
     file = shlex.quote(visible(str(path).replace("\n", " ")))
-    text = (_HEAD + more).format(
-        file=file, model=model, machines=machines, batch=batch, task=task, data=data, hf=quote(hf)
-    )
+    text = (_HEAD + more).format(file=file, model=model, machines=machines, batch=batch, task=task, data=data, hf=hf)
     return text + _ADAPTER * (task == "peft")

@@ -13,7 +13,7 @@ from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.model.shipped import ShippedRecipe
 from moedsl.planner.model.walls import Walls
-from moedsl.planner.text.plan import batch, goodput, head, length, meshes, policy, racks, samples
+from moedsl.planner.text.plan import batch, goodput, head, length, meshes, policy, racks, samples, steps
 from moedsl.planner.text.walls import listed
 from moedsl.schema.axes import BY_NAME, pairs, show
 from moedsl.support.text import CLOSE, bar, counted, short, wrapped
@@ -121,7 +121,7 @@ def _speed(p: Plan, width: int) -> Iterator[str]:
         if share >= SMALL:
             yield _line(name, f"{bar(share, BAR)} {share:5.1%}{parts}", width)
     if p.checkpoints:
-        yield _line("Goodput", goodput(p.checkpoints), width)
+        yield _line("Goodput", goodput(p.checkpoints, steps(p)), width)
     if lasts := length(p):
         yield _line("Length", lasts, width)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from moedsl.megatron.common import COMMON
 from moedsl.planner.experiment import summary, unstated
 from moedsl.planner.memory_verdict import bounds_text
 from moedsl.planner.model.decisions import Alternative
@@ -223,24 +224,38 @@ def _interval(i: Interval) -> str:
     return f"{i.lower_s:.2f} to {i.upper_s:.2f} s in nine of ten runs{wider}{leaning}"
 
 
-def goodput(c: Checkpoints) -> str:
-    """Write the share of time that trains, in one line."""
+def goodput(c: Checkpoints, steps: int = 0) -> str:
+    """Write the share of time that trains, in one line; a run of fewer `steps` than an interval saves at its end."""
     every = f"every {counted(c.interval_steps, 'step', ',d')}"
     if not c.saved:
         return f"nothing is saved; {c.goodput.trains:.1%} with {size(c.size_gb)} {every}"
+    every = "once, at the end" if 0 < steps <= c.interval_steps else every
     validates = f"validation takes {c.goodput.validates:.1%}, " if c.goodput.validates else ""
     fails = f"failures every {duration(c.failure_every_s)}"
     return f"{c.goodput.trains:.1%}: {validates}{size(c.size_gb)} saved {every}, {fails}"
 
 
+_OTHER_LENGTHS = ("train.train_samples", "train.num_epochs")
+
+
+def steps(p: Plan) -> int:
+    """The steps that the run states, or those of the recipe if it reads samples; 0 if it has neither."""
+    if p.train_steps or p.samples is None or any(p.set.get(name) is not None for name in _OTHER_LENGTHS):
+        return p.train_steps
+    return COMMON[p.task].values["train.train_iters"]
+
+
 def length(p: Plan) -> str:
-    """Write how long the steps take that the run states, with all that stops training; empty if it states none."""
-    if not p.train_steps:
+    """Write how long the steps take, with all that stops training, and what they read; empty if it is not known."""
+    if not (n := steps(p)):
         return ""
     e, (share, counts) = p.estimate, _counted(p.checkpoints) if p.checkpoints else (1.0, "")
-    needs = p.train_steps / share
+    needs = n / share
     known = f" ({duration(needs * i.lower_s)} to {duration(needs * i.upper_s)})" if (i := e.interval) else ""
-    return f"{counted(p.train_steps, 'step', ',d')}: {duration(needs * e.step_time_s)}{known} {counts}".rstrip()
+    whose = "" if p.train_steps else ", Bridge's default"
+    held = p.samples and p.samples.per_sequence
+    read = f"; {held * p.batch.global_batch * n:,.0f} samples" if held else ""
+    return f"{counted(n, 'step', ',d')}{whose}: {duration(needs * e.step_time_s)}{known} {counts}".rstrip() + read
 
 
 def _counted(c: Checkpoints) -> tuple[float, str]:

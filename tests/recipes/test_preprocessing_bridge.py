@@ -1,0 +1,41 @@
+"""How a recipe reads its samples, through `moedsl import`: a statement where the language has a word, else a comment."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from moedsl.emit.bridge import recipe_text
+from moedsl.recipes import importing
+from moedsl.verify.client import Server
+from tests.helpers.programs import plan_of
+
+pytestmark = pytest.mark.bridge
+RUN = 'qwen3_30b_a3b; h100 x 8; task peft; adapter lora; data "/data/samples"; set dataset.preprocessing = "{}"'
+CHAT, PROMPTS = "ChatSFTPreprocessingConfig()", "PromptCompletionSFTPreprocessingConfig("
+OWN = '__import__("dataclasses").make_dataclass("OwnConfig", [], bases=(ChatSFTPreprocessingConfig,))()'
+
+
+@pytest.mark.parametrize(("word", "changed", "said"), [
+    ("chat", (CHAT, CHAT), ['set dataset.preprocessing = "chat"']),
+    ("chat", (CHAT, OWN), ["#   dataset.preprocessing = <OwnConfig>"]),
+    ("chat", (CHAT, "None"), []),
+    ("prompts", (PROMPTS, PROMPTS), []),
+])  # fmt: skip
+def test_how_samples_are_read(
+    word: str,
+    changed: tuple[str, str],
+    said: list[str],
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importing, "Server", lambda jobs: nullcontext(server))
+    text = recipe_text(plan_of(RUN.format(word)))
+    assert changed[0] in text
+    (recipe := tmp_path / "recipe.py").write_text(text.replace(*changed), encoding="utf-8")
+    made = importing.imported(str(recipe), "h100", 8)
+    assert made.text is not None, made.diagnostics
+    assert [line for line in made.text.splitlines() if "preprocessing" in line] == said
