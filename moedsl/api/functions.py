@@ -71,9 +71,11 @@ def compile(
         return Compiled(diagnostics=found, sources=_sources(result))
     files = files_of_runs(result.plans, result.source, result.library)
     if folder is not None:
+        from moedsl.support import left_over
         from moedsl.support.owned_files import write_all
 
-        found += tuple(write_all(Path(folder), files, force))
+        old = left_over.find(folder, files)
+        found += tuple(write_all(folder, files, force, old.ours) or old.diagnostics())
     return Compiled(plans=result.plans, files=files, diagnostics=found, sources=_sources(result))
 
 

@@ -18,8 +18,8 @@ from moedsl.diagnostics.model import Diagnostic
 from moedsl.emit.artifact import files_of_runs
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.page import Command
-from moedsl.support import foreign_json
-from moedsl.support.owned_files import left_over, write_all
+from moedsl.support import foreign_json, left_over
+from moedsl.support.owned_files import write_all
 from moedsl.support.regular_file import text_of
 
 
@@ -87,10 +87,11 @@ def _write(a: Namespace, result: Result) -> int:
         return talk.refused(a, diagnostics, result.library.sources)
     talk.say(diagnostics, result.library.sources)
     before = {where: _model_in(where) for where in dict.fromkeys((folder / name).parent for name in files)}
-    diagnostics = write_all(folder, files, a.force)
+    old = left_over.find(folder, files)
+    diagnostics = write_all(folder, files, a.force, old.ours)
     if diagnostics:
         return talk.refused(a, diagnostics)
-    talk.say(left_over(folder, files), {})
+    talk.say(old.diagnostics(), {})
     for where, model in before.items():
         others = f", which held a plan of {model}" if model not in (None, _model_in(where)) else ""
         print(f"wrote {where}/{others}", file=sys.stderr)
