@@ -8,8 +8,10 @@ docs/python.md shows how to plan in a process of its own, with the limits of the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from os.path import isfile
 from pathlib import Path
 
 from moedsl.api.results import Checked, Compiled, Explained, Planned
@@ -21,6 +23,8 @@ from moedsl.support.limits import TooLarge, stopped_after, within_memory
 from moedsl.syntax import reader
 
 Limits = AbstractContextManager[None]
+_PATH = re.compile(r"[^\n;#]+\.moe")
+"""A text that is a path, whether the file is there or not."""
 
 
 def check(
@@ -102,7 +106,7 @@ def explain(
 
 
 def _read(program: str | Path) -> tuple[Source | None, tuple[Diagnostic, ...]]:
-    if isinstance(program, Path) or (program.endswith(".moe") and Path(program).is_file()):
+    if isinstance(program, Path) or _PATH.fullmatch(program) or (program.endswith(".moe") and isfile(program)):
         return reader.read(program)
     return reader.from_text(program)
 
