@@ -96,10 +96,11 @@ def explain(
     if source is None:
         return Explained(diagnostics=found)
     from moedsl.queries.explain_run import answer
+    from moedsl.reference.page import page
 
     try:
         with _within(seconds, memory_mb):
-            made = answer(source, names, run, like)
+            made = answer(source, names, run, like, page)
     except TooLarge as reached:
         return Explained(diagnostics=(diagnostic(reached),))
     return Explained(explanations=made.explanations, diagnostics=made.diagnostics, sources=made.sources)
