@@ -41,8 +41,18 @@ def _next(a: Namespace, result: Result) -> list[Command]:
     ranks = min(plan.gpus, plan.device.gpus_per_node)
     verify = (f"moedsl verify {quote(a.output)}", "ask the real Megatron Bridge")
     if a.emit == "launch":
-        return [verify, (f"python {quote(str(recipe.with_name('launch.py')))}", "submit it to the cluster")]
+        submit = (f"python {quote(str(recipe.with_name('launch.py')))}", "submit it to the cluster")
+        return [verify, *_imports(a, result), submit]
     return [verify, (f"torchrun --nproc-per-node {ranks} {quote(str(recipe))}", "train, on every node")]
+
+
+def _imports(a: Namespace, result: Result) -> list[Command]:
+    """The command that imports weights of Hugging Face, which a job of launch.py expects to be there."""
+    if all(p.hub_weights is None for p in result.plans):
+        return []
+    program = f"-e {quote(a.expression)}" if a.expression is not None else quote(a.file)
+    command = f"moedsl weights import {program} --cluster {quote(a.cluster or '')}".removesuffix(" ''")
+    return [(command, "first, unless the weights are there")]
 
 
 @frozen
