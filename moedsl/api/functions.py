@@ -8,8 +8,10 @@ docs/python.md shows how to plan in a process of its own, with the limits of the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from os.path import isfile
 from pathlib import Path
 
 from moedsl.api.results import Checked, Compiled, Explained, Planned
@@ -21,6 +23,8 @@ from moedsl.support.limits import TooLarge, stopped_after, within_memory
 from moedsl.syntax import reader
 
 Limits = AbstractContextManager[None]
+_PATH = re.compile(r"[^\n;#]+\.moe")
+"""A text that is a path, whether the file is there or not."""
 
 
 def check(
@@ -71,9 +75,11 @@ def compile(
         return Compiled(diagnostics=found, sources=_sources(result))
     files = files_of_runs(result.plans, result.source, result.library)
     if folder is not None:
+        from moedsl.support import left_over
         from moedsl.support.owned_files import write_all
 
-        found += tuple(write_all(Path(folder), files, force))
+        old = left_over.find(folder, files)
+        found += tuple(write_all(folder, files, force, old.ours) or old.diagnostics())
     return Compiled(plans=result.plans, files=files, diagnostics=found, sources=_sources(result))
 
 
@@ -90,17 +96,18 @@ def explain(
     if source is None:
         return Explained(diagnostics=found)
     from moedsl.queries.explain_run import answer
+    from moedsl.reference.page import page
 
     try:
         with _within(seconds, memory_mb):
-            made = answer(source, names, run, like)
+            made = answer(source, names, run, like, page)
     except TooLarge as reached:
         return Explained(diagnostics=(diagnostic(reached),))
     return Explained(explanations=made.explanations, diagnostics=made.diagnostics, sources=made.sources)
 
 
 def _read(program: str | Path) -> tuple[Source | None, tuple[Diagnostic, ...]]:
-    if isinstance(program, Path) or (program.endswith(".moe") and Path(program).is_file()):
+    if isinstance(program, Path) or _PATH.fullmatch(program) or (program.endswith(".moe") and isfile(program)):
         return reader.read(program)
     return reader.from_text(program)
 

@@ -314,8 +314,9 @@ class _Reader:
     def _data(self, model: Model | None) -> tuple[str, Samples | None]:
         """The path or the name of the data, and what is known of its samples."""
         stmt = self.draft.fixed.get("data")
-        reads_samples = self._tunes and (model is None or model.vision is None)
-        return data_options.read(stmt if isinstance(stmt, ast.DataStmt) else None, reads_samples, self.diagnostics)
+        images = model is not None and model.vision is not None
+        data = stmt if isinstance(stmt, ast.DataStmt) else None
+        return data_options.read(data, self._tunes and not images, images, self.diagnostics)
 
     @property
     def _tunes(self) -> bool:

@@ -17,13 +17,18 @@ from moedsl.syntax import ast
 MOST_LENGTHS = 1024
 _HUB = SOURCES[1]
 WORDS = ("mock", _HUB)
+_TEXT = "write `task sft` or `task peft`; for pretraining, tokenise it with Megatron's `tools/preprocess_data.py`"
+_ENERGON = 'a model with images reads an Energon dataset: write `data "PATH"` of its folder, or `data mock`'
 
 
-def read(stmt: ast.DataStmt | None, reads_samples: bool, diagnostics: list[Diagnostic]) -> tuple[str, Samples | None]:
-    """Read the data of a run, which reads samples of a text if it fine-tunes on one; errors go to `diagnostics`."""
+def read(
+    stmt: ast.DataStmt | None, reads_samples: bool, images: bool, diagnostics: list[Diagnostic]
+) -> tuple[str, Samples | None]:
+    """Read the data of a run, which reads samples of a text if it fine-tunes on one, or images; errors go to
+    `diagnostics`."""
     if stmt is None:
         return "mock", None
-    diagnostics += _source(stmt, reads_samples)
+    diagnostics += _source(stmt, reads_samples, images)
     samples = Samples(source=_HUB) if stmt.word else Samples()
     for b in stmt.bindings:
         found = [*_mistakes(b, stmt, reads_samples)]
@@ -32,7 +37,7 @@ def read(stmt: ast.DataStmt | None, reads_samples: bool, diagnostics: list[Diagn
     return (stmt.value.value, samples if reads_samples else None) if stmt.value else ("mock", None)
 
 
-def _source(stmt: ast.DataStmt, reads_samples: bool) -> Iterator[Diagnostic]:
+def _source(stmt: ast.DataStmt, reads_samples: bool, images: bool) -> Iterator[Diagnostic]:
     word, value = stmt.word.id if stmt.word else "", stmt.value
     span = (stmt.word or stmt.value or stmt).span
     if word and word not in WORDS:
@@ -46,10 +51,7 @@ def _source(stmt: ast.DataStmt, reads_samples: bool) -> Iterator[Diagnostic]:
         yield error("check.data", "a data path must not be empty or `mock`", value.span, help=help)
     elif word == _HUB and not reads_samples:
         text = "only fine-tuning on text reads a data set of Hugging Face"
-        help = (
-            "write `task sft` or `task peft`; for pretraining, tokenise it with Megatron's `tools/preprocess_data.py`"
-        )
-        yield error("check.data", text, span, help=help)
+        yield error("check.data", text, span, help=_ENERGON if images else _TEXT)
     elif word == _HUB and value is not None and "/" not in value.value and value.value not in PRESETS:
         text = f"Bridge has no text data set of its own called `{value.value}`"
         help = suggest(value.value, [*PRESETS]) or (f'write `data hf "ORG/NAME"`, or one of {", ".join(PRESETS)}',)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from moedsl.compiler import load_stdlib
+from moedsl.diff.fields import built_by
 from moedsl.diff.sources import Side
 from moedsl.diff.verdict import refusals, strangers, verdict
 from moedsl.planner import experiment
@@ -13,6 +14,7 @@ from moedsl.planner.model.plan import Plan
 from moedsl.rules.effects import EXPERIMENT, GROUPS, UNKNOWN, Effects, is_known, of_rules
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
+from moedsl.schema.facts import Model
 from moedsl.solver import neighbours
 from moedsl.solver.solve import Chosen
 
@@ -31,7 +33,7 @@ def compare(a: Side, b: Side) -> dict[str, Any]:
     """
     effects = _effects(a, b)
     by_words = a.plan is not None and b.plan is not None
-    left, right = (_words(a, a.plan), _words(b, b.plan)) if a.plan and b.plan else (a.fields, b.fields)
+    left, right = (_words(a, a.plan), _words(b, b.plan)) if a.plan and b.plan else (_beside(a, b), _beside(b, a))
     names = _names(left, right, by_words, a, b)
     pairs = {n: (left.get(n, ABSENT), right.get(n, ABSENT)) for n in names}
     lines = [_line(n, *pair, effects, a) for n, pair in pairs.items() if not _same(*pair)]
@@ -66,6 +68,32 @@ def _effects(a: Side, b: Side) -> Effects:
 
         rules = of_library(load_stdlib())[0]
     return of_rules(rules)
+
+
+def _beside(s: Side, other: Side) -> Mapping[str, Any]:
+    """The fields of a side, with what the lines of a recipe and the plan on the other side say of one another.
+
+    A line may set what the plan leaves to Bridge: its recipe has Bridge's value there.
+    """
+    if s.plan is not None:
+        model = _model(s)
+        known = built_by(s.plan, model) if model and other.stated else {}
+        return {n: known.get(n, ABSENT) for n in _left_open(s, other) if known} | {**s.fields}
+    return {**s.fields, **{n: s.stated[n] for n in _left_open(other, s)}} if other.plan else s.fields
+
+
+def _left_open(plan: Side, recipe: Side) -> Iterator[str]:
+    """The fields that a recipe's lines set to a plain value and that a plan leaves open."""
+    return (n for n, value in recipe.stated.items() if n not in plan.fields and not isinstance(value, Mapping))
+
+
+def _model(s: Side) -> Model | None:
+    """The model of a plan: the run's own, or the stdlib's of that name."""
+    if s.chosen is not None:
+        return s.chosen.problem.program.model
+    library = load_stdlib()
+    known = s.plan is not None and s.plan.model in library.models
+    return library.model(s.plan.model)[0] if s.plan and known else None
 
 
 def _words(s: Side, p: Plan) -> dict[str, Any]:

@@ -7,11 +7,13 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from moedsl.emit import base
 from moedsl.emit.dataset import dataset, is_mock
 from moedsl.emit.settings import decided_fields
 from moedsl.megatron.families import CHOICES
 from moedsl.megatron.values import stages
 from moedsl.planner.model.plan import Plan
+from moedsl.schema.facts import Model
 
 Json = Mapping[str, Any]
 LAYOUT = "model.pipeline_model_parallel_layout"
@@ -29,6 +31,11 @@ def of_plan(plan: Plan) -> dict[str, Any]:
     own = {n: v for n, v in plan.set.items() if "." in n and n not in CHOICES}
     env = {f"env_vars.{n}": v for n, v in plan.env.items()}
     return _plain({"dataset": dataset(plan).name, "dataset.mock": is_mock(plan), **made, **env, **own})
+
+
+def built_by(plan: Plan, model: Model) -> dict[str, Any]:
+    """The fields of a plan's recipe with those that the plan leaves to Bridge, where they are known without it."""
+    return _plain(base.values(plan, model)) | of_plan(plan)
 
 
 def of_recipe(fields: Json, classes: Mapping[str, str]) -> dict[str, Any]:

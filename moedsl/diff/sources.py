@@ -55,6 +55,8 @@ class Side:
     """The message of Bridge's runtime_config_update if it refused the recipe."""
     as_built: bool = False
     """Whether `fields` are a recipe's before that update."""
+    stated: Mapping[str, Any] = field(factory=dict)
+    """The fields that a recipe's own lines set, as they set them."""
 
 
 @frozen
@@ -219,10 +221,13 @@ def _resolved(c: Case, r: Resolved, as_built: bool) -> Side | Wrong:
         return _wrong(f"{c.file}: {message}")
     fields = of_recipe(r.built if as_built else r.resolved, r.classes)
     refused = " ".join(r.refusal.message.split()) if r.refusal else None
-    return Side(c.file, "recipe", fields, whole=True, refused=refused, as_built=as_built)
+    own = _read(c)
+    stated = own.stated if isinstance(own, Side) else {}  # a recipe whose source nobody can read states nothing
+    return Side(c.file, "recipe", fields, whole=True, refused=refused, as_built=as_built, stated=stated)
 
 
 def _read(c: Case) -> Side | Wrong:
+    """Read what the source of a recipe states."""
     from moedsl.lint.run import machine
     from moedsl.lint.static import read
     from moedsl.verify.devices import choices
@@ -235,4 +240,5 @@ def _read(c: Case) -> Side | Wrong:
     recipe, found = read(c, hardware, library)
     if recipe is None:
         return Wrong(found)
-    return Side(c.file, "source", of_recipe(recipe.fields, recipe.classes), unread=recipe.unread)
+    fields = of_recipe(recipe.fields, recipe.classes)
+    return Side(c.file, "source", fields, unread=recipe.unread, stated=fields)

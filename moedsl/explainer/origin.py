@@ -8,6 +8,8 @@ from moedsl.explainer.context import Context, Json
 from moedsl.explainer.tree import tree
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
+from moedsl.schema.symbols import HARDWARE, MODEL
+from moedsl.schema.units import GIB
 from moedsl.solver.problem import first_of
 
 
@@ -51,8 +53,25 @@ def of_fixed(b: Context, name: str) -> Json:
     statement = {"global_batch": "batch", "gpus": "hardware"}.get(name, name)
     if statement in b.program.spans:
         return stated(b, b.program.spans[statement])
+    for kind, names, declared in (("hardware", HARDWARE, b.program.hardware), ("model", MODEL, b.program.model)):
+        if name in names:
+            because = f"a fact of {kind} {declared.name}{_counted(b, name)}"
+            source = b.program.hardware.sources.get(name) if kind == "hardware" else None
+            cites = [source] if source else []
+            return {"kind": "declared", "rule": None, "because": because, "cite": cites, "at": None}
     because = "the default of the language"
     return {"kind": "defaulted", "rule": None, "because": because, "cite": [], "at": None}
+
+
+def _counted(b: Context, name: str) -> str:
+    """What a plan counts with in place of the memory of the data sheet."""
+    if name != "memory":
+        return ""
+    h = b.program.hardware
+    return (
+        f": {h.memory / 1e9:g} GB by the data sheet. A plan counts with the {h.shown / GIB:.1f} GiB that the driver "
+        f"shows (`visible`), of which a program is told {h.total / GIB:.1f} (`torch_total`)"
+    )
 
 
 def of_setting(b: Context, kind: str, name: str) -> Json | None:

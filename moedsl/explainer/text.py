@@ -15,7 +15,12 @@ Json = Mapping[str, Any]
 
 def text_of(e: Json) -> str:
     """Print an explanation of any kind."""
-    kinds = {"overview": overview_text, "infeasible": infeasible_text, "failure": failure_text}
+    kinds = {
+        "overview": overview_text,
+        "infeasible": infeasible_text,
+        "failure": failure_text,
+        "page": lambda e: f"{e['text']}\n",
+    }
     return kinds.get(e["kind"], value_text)(e)
 
 

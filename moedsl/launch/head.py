@@ -79,13 +79,14 @@ def modules(plan: Plan) -> list[dict[str, str]]:
 
 
 def paths(plan: Plan) -> list[str]:
-    """Data and checkpoints that the run reads, as the job sees them.
+    """Data, checkpoints and the folder of an own model that the run reads, as the job sees them.
 
     A run that loads from the folder where it saves may start without it.
     """
     named = plan.samples is not None and plan.samples.source == "hf"
     data = [] if plan.policy.data == "mock" or named else _corpora(plan) or [plan.policy.data]
-    return list(dict.fromkeys([*data, *checkpoints(plan)]))
+    model = [plan.hf] if plan.hf.startswith("/") else []
+    return list(dict.fromkeys([*data, *checkpoints(plan), *model]))
 
 
 def _corpora(plan: Plan) -> list[str]:

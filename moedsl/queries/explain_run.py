@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from attrs import field, frozen
 
@@ -16,6 +16,7 @@ from moedsl.explainer.infeasible_report import explanation
 from moedsl.explainer.overview import overview
 from moedsl.explainer.value import explain
 from moedsl.planner.build import make_plan
+from moedsl.rules.library import Library
 from moedsl.schema.operators import FUNCTIONS
 from moedsl.solver.legal import legal_on
 from moedsl.solver.solve import plan_for, solve
@@ -23,6 +24,8 @@ from moedsl.support import limits
 
 Run = tuple[str, Context | None, Json | None]
 """A run's name, and its layout or the reason why it has none."""
+Page = Callable[[str, Library], str | None]
+"""The page of a word or an id that is no value of a run; None if there is none."""
 
 
 @frozen
@@ -38,10 +41,16 @@ class Answer:
         return any(d.is_error for d in self.diagnostics)
 
 
-def answer(source: Source, names: Sequence[str], run: str | None = None, like: str = "") -> Answer:
+def _no_page(_name: str, _library: Library) -> str | None:
+    return None
+
+
+def answer(
+    source: Source, names: Sequence[str], run: str | None = None, like: str = "", page: Page = _no_page
+) -> Answer:
     """Explain each name, or without names the whole plan, of every run of a source or of the one called `run`.
 
-    `like` names a recipe of Bridge's whose layout is pinned.
+    A name that is no value of a run has its `page`. `like` names a recipe of Bridge's whose layout is pinned.
     """
     checked = compile_source(source, "check", like=like)
     sources = {**checked.library.sources, source.name: source}
@@ -57,8 +66,8 @@ def answer(source: Source, names: Sequence[str], run: str | None = None, like: s
             made, missing = [failure], []
         else:
             with limits.of_part(base.chosen.problem.program, i, max(i + 1, len(checked.programs)), "explained"):
-                made, missing = _about(base, names, source)
-        out += [m for m in made if m is not None]
+                made, missing = _about(base, names, source, lambda name: page(name, checked.library))
+        out += [m for m in made if m is not None and not (m["kind"] == "page" and m in out)]
         diagnostics += missing
     if run is not None and run not in seen:
         help = suggest(run, seen) or f"the runs are {', '.join(seen)}"
@@ -107,16 +116,20 @@ def _failure(d: Diagnostic) -> Json:
     return {"version": 1, "kind": "failure", "message": d.message, "because": d.because, "relaxations": list(d.help)}
 
 
-def _about(b: Context, names: Sequence[str], source: Source) -> tuple[list[Json], list[Diagnostic]]:
+def _about(
+    b: Context, names: Sequence[str], source: Source, page: Callable[[str], str | None]
+) -> tuple[list[Json], list[Diagnostic]]:
     if not names:
         return [overview(b)], []
     out, missing = list[Json](), list[Diagnostic]()
     for name in names:
         explained = explain(b, name)
-        if explained is None:
-            missing.append(_unknown(b, name, source))
-        else:
+        if explained is not None:
             out.append({**explained, "asked": name})
+        elif text := page(name):
+            out.append({"version": 1, "kind": "page", "name": name, "text": text})
+        else:
+            missing.append(_unknown(b, name, source))
     return out, missing
 
 

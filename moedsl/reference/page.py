@@ -104,6 +104,9 @@ def _names(name: str) -> Iterator[str]:
         yield f"axis {name} ({axis.kind}{words})\n  {axis.doc}"
     elif name in BUILTIN:
         yield f"name {name}\n  {BUILTIN[name]}, usable in every expression"
+    for axis in axes.AXES:
+        if name in axis.words:
+            yield f"value {name} of the axis {axis.name}\n  {axis.doc}"
     if name in FUNCTIONS:
         yield f"function {name}\n  {FUNCTIONS[name].doc}"
 

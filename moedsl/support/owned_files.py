@@ -12,11 +12,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from moedsl.diagnostics.model import Diagnostic, error, warning
+from moedsl.diagnostics.model import Diagnostic, error
 
 _COMMENT = re.compile(r"\A(?:#|<!--) moedsl: sha256=([0-9a-f]{64})(?: -->)?\n")
 _KEY = re.compile(r'\A\{\n  "moedsl_sha256": "([0-9a-f]{64})",?')
@@ -62,8 +62,12 @@ def _marker(name: str, text: str) -> re.Match[str] | None:
     return (_KEY if name.endswith(".json") else _COMMENT).match(text)
 
 
-def write_all(directory: str | Path, files: Mapping[str, str], force: bool = False) -> list[Diagnostic]:
+def write_all(
+    directory: str | Path, files: Mapping[str, str], force: bool = False, remove: Sequence[str] = ()
+) -> list[Diagnostic]:
     """Write `files` (texts by name or path) into `directory`, made if necessary; returns errors, or an empty list.
+
+    Those to `remove` go with it, and folders that are empty then.
 
     Errors: emit.exists (the directory is something else), emit.not_ours and emit.edited (without `force`),
     emit.unwritable (the system refuses). With any error nothing has changed.
@@ -72,7 +76,7 @@ def write_all(directory: str | Path, files: Mapping[str, str], force: bool = Fal
     try:
         problems = list(_refusals(folder, files, force))
         if not problems:
-            _replace(folder, {name: stamp(name, text).encode() for name, text in files.items()})
+            _replace(folder, {name: stamp(name, text).encode() for name, text in files.items()}, remove)
     except OSError as refused:
         return [_unwritable(folder, refused)]
     return problems
@@ -114,41 +118,25 @@ def _guarded(path: Path) -> Iterator[Diagnostic]:
         yield error("emit.edited", f"{path} was edited after moedsl wrote it", help=_FORCE)
 
 
-def left_over(directory: str | Path, files: Mapping[str, str]) -> list[Diagnostic]:
-    """Warn of folders below with plans of runs that an earlier compile wrote and this one did not."""
-    folder = Path(directory)
-    now = {(folder / name).parent for name in files}
-    if now == {folder}:
-        return []
-    plans = sorted(p for p in folder.glob("*/plan.json") if p.parent not in now and p.is_file() and _is_ours(p))
-    if not plans:
-        return []
-    names = ", ".join(p.parent.name for p in plans)
-    help = "remove those folders, or write to another one with -o: `results` and `verify` read all that is there"
-    return [warning("emit.left_over", f"{folder} also holds {names}, from an earlier compile", help=help)]
-
-
-def _is_ours(path: Path) -> bool:
-    return written_by_us(path.name, path.read_text(encoding="utf-8", errors="replace")) != "foreign"
-
-
 def _unwritable(path: Path, refused: OSError) -> Diagnostic:
     message = f"cannot write {path}: {refused.strerror or refused}"
     return error("emit.unwritable", message, help="name a directory that you may write to with -o")
 
 
-def _replace(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Stage everything, keep existing files, then rename; undo it all unless the last rename is done.
+def _replace(folder: Path, contents: Mapping[str, bytes], remove: Sequence[str]) -> None:
+    """Stage everything, keep existing files, then rename and remove; undo it all unless the last step is done.
 
     The last file is renamed first: it has the hashes of the others, so a writer that is killed leaves none without it.
     """
     from moedsl.support import folder_lock  # most commands write nothing
 
-    folders = _folders(folder, contents)
+    folders = _folders(folder, [*contents, *remove])
     with ExitStack() as tidy:
         for part in folders:
             for made in _make(part):
                 tidy.callback(_remove_empty, made)
+        for part in {(folder / name).parent for name in remove}:
+            tidy.callback(_remove_empty, part)
         for part in sorted({p.resolve() for p in folders}):  # in one order: no two processes wait for each other
             tidy.enter_context(folder_lock.held(part))
         stage = Path(tempfile.mkdtemp(prefix=folder_lock.STAGE, dir=folder))
@@ -160,6 +148,9 @@ def _replace(folder: Path, contents: Mapping[str, bytes]) -> None:
             for name, new in reversed(staged.items()):
                 undo.callback(_put_back, folder / name, _keep(folder / name, new.with_suffix(".old")))
                 os.replace(new, folder / name)
+            for i, name in enumerate(remove):
+                undo.callback(_put_back, folder / name, _keep(folder / name, stage / f"{len(staged) + i}.old"))
+                (folder / name).unlink(missing_ok=True)
             undo.pop_all()
 
 

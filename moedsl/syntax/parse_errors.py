@@ -160,6 +160,14 @@ def _expected(left: set[str]) -> Iterator[str]:
         yield "the end of the statement"
 
 
+def _machine(text: str) -> Iterator[str]:
+    """Suggest what to write for a number after the hardware: of GPUs, or of their memory."""
+    if re.fullmatch(r"[0-9.]+gi?b?", text, re.IGNORECASE):
+        yield f"the name of the hardware says its memory, as `a100_80gb`: leave out `{text}`, or write another name"
+    elif gpus := re.fullmatch(r"([0-9]+)(gpus?)?", text, re.IGNORECASE):
+        yield Instead(f"no `x` before the number of GPUs: write `x {gpus[1]}`", f"x {gpus[1]}")
+
+
 def _hints(stop: Stop, found: Lexeme | None) -> Iterator[str]:
     """Suggest what to write for frequent mistakes."""
     text, accepts = found.text if found else "", stop.accepts
@@ -167,7 +175,7 @@ def _hints(stop: Stop, found: Lexeme | None) -> Iterator[str]:
     if found and "X" in accepts and re.fullmatch(r"x[0-9]\w*", text):
         yield Instead(f"put a blank after `x`: write `x {text[1:]}`", f"x {text[1:]}")
     if found and "X" in accepts and found.kind == "number":
-        yield Instead(f"no `x` before the number of GPUs: write `x {text}`", f"x {text}")
+        yield from _machine(text)
     if text == "=" and "EQ" in accepts:
         yield Instead("write == to compare", "==")
     if text in COMPARISONS and "PLUS" in accepts and "EQ" not in accepts:

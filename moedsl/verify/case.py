@@ -74,6 +74,14 @@ def read(target: str, gpu: str | None = None, world: int | None = None) -> Case 
     return Case(target, source, function, plan, device, int(ranks))
 
 
+def runs_in(target: str) -> list[str]:
+    """The folders of runs in a folder that has no recipe itself, in the order of their names; else the target."""
+    folder = Path(target)
+    here = not os.path.isdir(target) or os.path.exists(folder / "recipe.py")
+    below = [] if here else sorted(folder.glob("*/recipe.py"))
+    return [str(p.parent) for p in below] or [target]
+
+
 def _locate(target: str) -> tuple[str, str, Plan | None] | Report:
     """Find source, function and plan; a failed Report if there is no such recipe."""
     head, _, name = target.partition(":")

@@ -150,3 +150,14 @@ def test_memory_is_bounded() -> None:
 def test_more_policies_than_memory_holds_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("moedsl.solver.space.MOST_POLICIES", 3)
     assert [d.id for d in moedsl.plan(RUN).diagnostics] == ["solve.too_large"]
+
+
+@pytest.mark.parametrize("name", ["nofile.moe", "runs/nofile.moe", "./nofile.moe", "/no/such/folder/a b.moe"])
+def test_a_path_without_a_file_is_a_missing_file(name: str) -> None:
+    (found,) = moedsl.plan(name).diagnostics
+    (of_path,) = moedsl.plan(Path(name)).diagnostics
+    assert found.id == of_path.id == "read.missing" and found.help == of_path.help
+
+
+def test_a_program_may_end_like_a_path() -> None:
+    assert moedsl.check(f"{RUN}  # of run.moe").ok

@@ -14,7 +14,7 @@ from moedsl.megatron.families import PRESETS
 from moedsl.planner.text.plan import samples
 from moedsl.schema.samples import Samples
 from tests.helpers import bridge_process
-from tests.helpers.programs import plan_of
+from tests.helpers.programs import diagnosed, plan_of
 
 WEIGHTS = 'set checkpoint.pretrained_checkpoint = "/w"\n'
 BASE = f"qwen3_30b_a3b; h100 x 16; task sft\n{WEIGHTS}"
@@ -71,6 +71,9 @@ def test_other_runs_have_no_samples() -> None:
     assert checked(f'qwen3_vl_30b_a3b; h100 x 16; task sft; data "/d" pack=on\n{WEIGHTS}')[1] == [f"check.data: {text}"]
     text = "only fine-tuning on text reads a data set of Hugging Face"
     assert checked('qwen3_30b_a3b; h100 x 16; data hf "squad"')[1] == [f"check.data: {text}"]
+    vlm = f'qwen3_vl_30b_a3b; h100 x 8; task sft; vlm; data hf "cord_v2"\n{WEIGHTS}'
+    (found,) = [d for d in diagnosed(vlm) if d.id == "check.data"]
+    assert found.message == text and "reads an Energon dataset" in found.help[0]
 
 
 def test_a_plan_packs_unless_bridges_recipes_do_not() -> None:

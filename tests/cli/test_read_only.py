@@ -100,3 +100,13 @@ def test_what_runs_a_recipe_says_so(command: str, capsys: pytest.CaptureFixture[
     assert ("--read-only" in said) == (command != "import")
     page = (ROOT / "docs" / f"{'recipes' if command == 'import' else command}.md").read_text(encoding="utf-8")
     assert "SECURITY.md" in page
+
+
+def test_verify_reads_every_run_of_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`compile` names the folder of several runs as the next thing to verify."""
+    two = "qwen3_30b_a3b; seq 4k; run x { h100 x 16 }; run y { h100 x 32 }"
+    assert main(["compile", "-e", two, "-o", "two"]) == 0
+    assert "moedsl verify two" in capsys.readouterr().out
+    assert main(["verify", "--read-only", "two", "--json"]) == 0
+    reports = json.loads(capsys.readouterr().out)
+    assert [(r["file"], r["verdict"]) for r in reports] == [("two/x", "read"), ("two/y", "read")]

@@ -417,3 +417,24 @@ def test_two_commits_of_a_file(
 def test_a_word_that_takes_long_to_split_off_is_no_override() -> None:
     with pytest.raises(ValueError, match="over 50000 characters"):
         of_overrides(f"model.a{'.a' * 50_000}=1")
+
+
+@pytest.mark.parametrize("side", ["run", "plan"])
+def test_lines_that_were_edited_are_differences(side: str, tmp_path: Path) -> None:
+    """The plan leaves the learning rate and the length of the run to Bridge: a line of the recipe may set them."""
+    run = tmp_path / "run.moe"
+    run.write_text('qwen3_30b_a3b; h100 x 8; seq 4k; task sft; weights "/w"; data "/d" lengths=[100, 900]; fit first')
+    assert main.main(["compile", str(run), "-o", str(tmp_path / "out")]) == 0
+    recipe = tmp_path / "out" / "recipe.py"
+    left = str(run) if side == "run" else str(tmp_path / "out" / "plan.json")
+    read_only = sources_module.Options(read_only=True)
+    same = diff(left, str(recipe), options=read_only)
+    assert not any(same["changes"].values())
+    own = "    cfg.train.train_iters = 7\n    cfg.optimizer.lr = 7e-5\n    cfg.optimizer.adam_beta1 = 0.5\n"
+    recipe.write_text(recipe.read_text().replace("    return cfg", f"{own}    return cfg"))
+    found = diff(left, str(recipe), options=read_only)
+    changed = {x["name"]: (x["a"], x["b"]) for x in found["changes"][EXPERIMENT]}
+    assert changed.keys() == {"optimizer.lr", "train.train_iters", "optimizer.adam_beta1"}
+    assert changed["optimizer.adam_beta1"] == (0.9, 0.5) and changed["optimizer.lr"] == (5e-6, 7e-5)
+    assert found["verdict"]["same_experiment"] is False
+    assert {x["name"] for x in diff(str(recipe), left, options=read_only)["changes"][EXPERIMENT]} == changed.keys()

@@ -330,3 +330,13 @@ def test_every_decision_can_be_asked_about() -> None:
     for name in rotation.some("decisions", names, 3):
         (alone,) = answer(Source("run.moe", "qwen3_30b_a3b; h100 x 16"), [name]).explanations
         assert alone == result.explanations[names.index(name)]
+
+
+def test_a_fact_of_the_hardware_says_where_it_is_from() -> None:
+    """The data sheet's memory is not the one of the page, which the driver shows."""
+    memory, hidden = answer(Source("run.moe", "qwen3_30b_a3b; h100 x 16"), ["memory", "hidden"]).explanations
+    said = memory["origin"]
+    assert (said["kind"], memory["value"]) == ("declared", 80_000_000_000)
+    assert "hardware h100: 80 GB by the data sheet" in said["because"] and "79.6 GiB" in said["because"]
+    assert said["cite"] == ["nvidia H100 Tensor Core GPU datasheet, H100 SXM: GPU memory"]
+    assert hidden["origin"]["because"] == "a fact of model qwen3_30b_a3b"

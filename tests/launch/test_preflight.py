@@ -19,6 +19,7 @@ from moedsl.launch import nodes, places, preflight
 from moedsl.launch.nodes import Node
 from moedsl.launch.preflight import Checked
 from moedsl.rules.library import Library
+from tests.helpers.programs import plan_of
 from tests.launch import run_files
 from tests.launch.kube_api import Api
 from tests.launch.slurm_cluster import Slurm
@@ -186,6 +187,15 @@ def test_a_path_of_the_container_outside_of_it(mounts: list[str], path: str, the
     cluster = Cluster("lab", "slurm", container="image", mounts=tuple(mounts))
     assert places.outside(path, cluster) == there
     assert ids(places.unmounted([path], cluster)) == ([] if there else ["preflight.path"])
+
+
+def test_the_folder_of_an_own_model_must_be_in_a_mount() -> None:
+    """The recipe reads its config.json in the container."""
+    cluster = Cluster("lab", "slurm", container="image", mounts=("/shared:/shared",))
+    plan = plan_of("qwen3_30b_a3b; h100 x 16")
+    assert preflight.unmounted([plan, plan.replace(hf="/shared/mine")], cluster) == []
+    (found,) = preflight.unmounted([plan.replace(hf="/tmp/mine")], cluster)
+    assert found.id == "preflight.path" and found.message.startswith("/tmp/mine is in no mount of cluster lab")
 
 
 def test_without_a_container_a_path_is_the_nodes() -> None:

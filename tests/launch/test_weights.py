@@ -201,3 +201,20 @@ def test_a_gated_repository(answers: list[str | None], monkeypatch: pytest.Monke
 def test_a_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert [d.id for d in hub.refusals("org/name", None, HUB)] == ["preflight.hub"]
+
+
+def test_compile_says_to_import_the_weights_before_the_launch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = tmp_path / "run.moe", tmp_path / "out"
+    launch = ["-o", str(out), "--emit", "launch", "--cluster", "lab"]
+    file.write_text(RUN + WEIGHTS)
+    assert main(["compile", str(file), *launch]) == 0
+    steps = capsys.readouterr().out.partition("\nNext ")[2].splitlines()
+    assert [line.split()[:3] for line in steps] == [
+        ["moedsl", "verify", str(out)], ["moedsl", "weights", "import"], ["python", f"{out}/launch.py"],
+    ]  # fmt: skip
+    assert f"{file} --cluster lab" in steps[1]
+    file.write_text(RUN + 'weights "/shared/w"\n')
+    assert main(["compile", str(file), *launch]) == 0
+    assert "weights import" not in capsys.readouterr().out

@@ -12,7 +12,7 @@ import pytest
 
 from moedsl.emit.artifact import lock_text
 from moedsl.support import owned_files
-from moedsl.support.owned_files import hash_of, left_over, stamp, write_all, written_by_us
+from moedsl.support.owned_files import hash_of, stamp, write_all, written_by_us
 from tests.helpers.plans import PLANS
 
 FILES = {"recipe.py": "x = 1\n", "plan.json": '{\n  "a": 1\n}\n', "overrides.txt": "a=1\n"}
@@ -144,14 +144,3 @@ def test_lock_is_the_same_each_time_and_tells_inputs_apart() -> None:
     lock = json.loads(text)
     assert lock["fields"]["model.expert_model_parallel_size"] == 16 and lock["inputs"]["source"] == source
     assert write_all.__doc__ and json.loads(stamp("moedsl.lock.json", text))["decided"]["gpus"] == 16
-
-
-def test_runs_of_an_earlier_compile_are_named(tmp_path: Path) -> None:
-    both = {f"{run}/{name}": text for run in ("a", "b") for name, text in FILES.items()}
-    only = {name: text for name, text in both.items() if name.startswith("a/")}
-    assert write_all(tmp_path, both) == [] and left_over(tmp_path, both) == []
-    (warning,) = left_over(tmp_path, only)
-    assert warning.id == "emit.left_over" and "holds b," in warning.message
-    (tmp_path / "b" / "plan.json").write_text("{}")
-    assert left_over(tmp_path, only) == []
-    assert left_over(tmp_path, FILES) == []

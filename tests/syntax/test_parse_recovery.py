@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,3 +30,17 @@ def test_good_statements_are_kept_once(parts: list[tuple[str, str]]) -> None:
     good = [p for p in parts if p[0] in GOOD]
     assert errors == len(parts) - len(good)
     assert kept == (items(good)[0] if good else [])
+
+
+@pytest.mark.parametrize(
+    ("machine", "help"),
+    [
+        ("h100 8", "no `x` before the number of GPUs: write `x 8`"),
+        ("h100 8gpus", "no `x` before the number of GPUs: write `x 8`"),
+        ("h100 80gb x 8", "leave out `80gb`"),
+        ("h100 80GB", "leave out `80GB`"),
+    ],
+)
+def test_a_number_after_the_hardware_is_of_gpus_or_of_their_memory(machine: str, help: str) -> None:
+    (found,) = parse(Source("run.moe", f"qwen3_30b_a3b; {machine}"))[1]
+    assert found.id == "parse.unexpected" and any(help in said for said in found.help)

@@ -18,8 +18,8 @@ from moedsl.diagnostics.model import Diagnostic
 from moedsl.emit.artifact import files_of_runs
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.page import Command
-from moedsl.support import foreign_json
-from moedsl.support.owned_files import left_over, write_all
+from moedsl.support import foreign_json, left_over
+from moedsl.support.owned_files import write_all
 from moedsl.support.regular_file import text_of
 
 
@@ -41,8 +41,18 @@ def _next(a: Namespace, result: Result) -> list[Command]:
     ranks = min(plan.gpus, plan.device.gpus_per_node)
     verify = (f"moedsl verify {quote(a.output)}", "ask the real Megatron Bridge")
     if a.emit == "launch":
-        return [verify, (f"python {quote(str(recipe.with_name('launch.py')))}", "submit it to the cluster")]
+        submit = (f"python {quote(str(recipe.with_name('launch.py')))}", "submit it to the cluster")
+        return [verify, *_imports(a, result), submit]
     return [verify, (f"torchrun --nproc-per-node {ranks} {quote(str(recipe))}", "train, on every node")]
+
+
+def _imports(a: Namespace, result: Result) -> list[Command]:
+    """The command that imports weights of Hugging Face, which a job of launch.py expects to be there."""
+    if all(p.hub_weights is None for p in result.plans):
+        return []
+    program = f"-e {quote(a.expression)}" if a.expression is not None else quote(a.file)
+    command = f"moedsl weights import {program} --cluster {quote(a.cluster or '')}".removesuffix(" ''")
+    return [(command, "first, unless the weights are there")]
 
 
 @frozen
@@ -87,10 +97,11 @@ def _write(a: Namespace, result: Result) -> int:
         return talk.refused(a, diagnostics, result.library.sources)
     talk.say(diagnostics, result.library.sources)
     before = {where: _model_in(where) for where in dict.fromkeys((folder / name).parent for name in files)}
-    diagnostics = write_all(folder, files, a.force)
+    old = left_over.find(folder, files)
+    diagnostics = write_all(folder, files, a.force, old.ours)
     if diagnostics:
         return talk.refused(a, diagnostics)
-    talk.say(left_over(folder, files), {})
+    talk.say(old.diagnostics(), {})
     for where, model in before.items():
         others = f", which held a plan of {model}" if model not in (None, _model_in(where)) else ""
         print(f"wrote {where}/{others}", file=sys.stderr)

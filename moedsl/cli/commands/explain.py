@@ -46,11 +46,12 @@ def _pages(a: Namespace, ids: Sequence[str]) -> int:
 def _of_run(a: Namespace, names: list[str]) -> int:
     from moedsl.explainer.text import text_of
     from moedsl.queries.explain_run import answer
+    from moedsl.reference.page import page
 
     source, diagnostics = talk.source_of(a)
     if source is None:
         return talk.refused(a, diagnostics)
-    result = answer(source, names, a.run, a.like)
+    result = answer(source, names, a.run, a.like, page)
     if a.json:
         made = result.explanations
         failed = talk.failed_json(result.diagnostics, result.sources) if result.diagnostics else {}

@@ -18,6 +18,7 @@ from moedsl.emit.artifact import files_of
 from moedsl.support import limits
 from moedsl.support.owned_files import write_all
 from moedsl.syntax import reader
+from moedsl.verify.case import runs_in
 from moedsl.verify.client import is_installed
 from moedsl.verify.report import Report
 
@@ -27,7 +28,7 @@ def run(a: Namespace) -> int:
         paths: list[tuple[str, str]] = []
         for i, file in enumerate(a.files):
             with limits.of_part(limits.File(file), i, len(a.files)):
-                made = _compiled(a, file, stack) if file.endswith(".moe") else [(file, file)]
+                made = _compiled(a, file, stack) if file.endswith(".moe") else [(f, f) for f in runs_in(file)]
             if made is None:
                 return 1
             paths += made

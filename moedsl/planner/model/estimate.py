@@ -86,7 +86,7 @@ class Memory(Record):
     peak_gib: float
     """Best estimate of the peak."""
     capacity_gib: float
-    """Nominal memory of the GPU."""
+    """Memory of the GPU by its data sheet; a plan counts with `visible_gib`."""
     stages: tuple[Stage, ...]
     covers: str
     """What the estimate includes."""
@@ -95,7 +95,7 @@ class Memory(Record):
     upper_gib: float
     """High case of the peak, with memory outside torch."""
     visible_gib: float
-    """Memory that programs can use."""
+    """Memory that the driver shows, in which all memory on the GPU must fit; the page prints it."""
     verdict: str
     """FITS, TIGHT or DOES NOT FIT."""
     because: str

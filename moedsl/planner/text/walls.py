@@ -9,11 +9,12 @@ from moedsl.planner.model.walls import BoughtBack, MemoryWall, Mfu, Note, Try, W
 from moedsl.schema.axes import show
 from moedsl.support.text import wrapped
 
-_NAMES = {
+KINDS = {
     "ep": "expert", "tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline",
     "matrix": "matrix products", "attention": "attention", "scan": "scan", "passes": "passes over memory",
     "vision": "vision tower", "optimizer": "optimizer",
 }  # fmt: skip
+"""The words for the parts of a step."""
 SMALL = 0.005
 """Smaller shares are left out of a list."""
 
@@ -52,7 +53,7 @@ def _by(b: BoughtBack) -> str:
 def listed(shares: Mapping[str, float], most: int | None = None) -> str:
     """Print the parts that matter, the largest first, at most so many."""
     parts = sorted(((s, k) for k, s in shares.items() if s >= SMALL), reverse=True)[:most]
-    return "".join(f"{': ' if i == 0 else ', '}{_NAMES[k]} {s:.1%}" for i, (s, k) in enumerate(parts))
+    return "".join(f"{': ' if i == 0 else ', '}{KINDS[k]} {s:.1%}" for i, (s, k) in enumerate(parts))
 
 
 def _dominant(w: Walls) -> str:
