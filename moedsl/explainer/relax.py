@@ -98,16 +98,17 @@ def _drop(c: Chosen, m: Member, legal: bool) -> Iterator[Relaxation]:
 def _other_words(c: Chosen, m: Member, without: Solution) -> Iterator[Row]:
     """The best layout with each other word of a pin that fits, where without the pin only one word is tried: a number
     format, for instance."""
-    axis, p = axes.BY_NAME.get(m.key), c.problem.program
+    axis, p, gpus = axes.BY_NAME.get(m.key), c.problem.program, c.problem.gpus
     if m.kind != "pin" or axis is None or axis.kind != "enum" or without.search is None:
         return
     tried = without.search.c.problem.domains[axis.name]
-    if len(tried) == 1:
-        same = {n: c.problem.values[n] for n in ("seq", "global_batch")}
-        for code in {*range(len(axis.words))} - {int(tried[0]), p.pins[axis.name].code}:
-            pins = {**p.pins, axis.name: evolve(p.pins[axis.name], code=code)}
-            if legal_on((other := solve(evolve(p, pins=pins), c.problem.gpus, keep=0, **same)).compiled):
-                yield from solve(other.problem.program, c.problem.gpus, 1, **same).solution.rows
+    if len(tried) > 1:
+        return
+    same = {n: c.problem.values[n] for n in ("seq", "global_batch")}
+    for code in {*range(len(axis.words))} - {int(tried[0]), p.pins[axis.name].code}:
+        other = evolve(p, pins={**p.pins, axis.name: evolve(p.pins[axis.name], code=code)})
+        if legal_on(solve(other, gpus, keep=0, **same).compiled):
+            yield from solve(other, gpus, 1, **same).solution.rows
 
 
 def _dropped(p: Program, m: Member, opens: int, rows: Sequence[Row]) -> str:
