@@ -36,7 +36,8 @@ FAILED = r"moedsl: rank 3 on \S+ failed at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}
 HAS_WORKER = """
 import signal, subprocess, sys
 signal.signal(signal.SIGTERM, lambda *_: None)
-worker = subprocess.Popen([sys.executable, "-c", "print('ready', flush=True); input()"], stdin=subprocess.PIPE)
+said = "import os; os.write(1, b'ready\\\\n'); input()"  # at once: the workers of two ranks share a pipe
+worker = subprocess.Popen([sys.executable, "-c", said], stdin=subprocess.PIPE)
 signal.pause()
 worker.communicate(b"the last save\\n")
 print(f"worker: {worker.returncode}", flush=True)
