@@ -293,7 +293,8 @@ def test_a_clock_that_is_wrong_and_a_slow_node(network: None, nodes: Callable[..
     with shaped_network.shaped([f"{rate}mbit" for rate in (FAST, FAST, FAST, SLOW)]) as on:
         codes, said = nodes("n[1-4]", [0, 1, 2, 3], on, **SHAPED, LATE="n2")
     assert codes == [79] * 4 and said.count("is bad") == 2, said
-    assert "node n2 is bad: its clock is +30.0 s" in said
+    off = re.search(r"node n2 is bad: its clock is \+([\d.]+) s", said)
+    assert off and abs(float(off[1]) - 30) < 1, said  # a busy machine answers late
     assert 0.4 * SLOW < 2 * measured("node n4 is bad: it exchanges", said) < 2 * SLOW, (
         said
     )  # with two bursts of 32 kB; of what a node sends last, a part may still be in its buffers
