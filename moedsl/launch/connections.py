@@ -21,6 +21,8 @@ _failed: dict[tuple[Any, ...], BaseException] = {}
 
 NO_CONNECTION = "launch.no_connection"
 """The diagnostic of a connection that cannot be made or is lost."""
+ANSWERS_WITHIN_S = 30.0
+"""How long an open session has for a sign of life before it counts as lost."""
 PAUSES_S = (15.0, 30.0, 60.0, 120.0, *(300.0,) * 143)
 """Seconds before each new attempt to connect, twelve hours in all: a login node that is maintained comes back."""
 
@@ -39,7 +41,7 @@ def connect(tunnel: Any) -> None:
         tunnel.connect()
         return
     place = (tunnel.user, tunnel.host, tunnel.port, tunnel.identity)
-    if place in _open and _open[place].is_connected:
+    if place in _open and _answers(_open[place]):
         tunnel.session = _open[place]
         return
     if place in _failed:
@@ -50,6 +52,17 @@ def connect(tunnel: Any) -> None:
         _failed[place] = problem
         raise
     _open[place] = tunnel.session
+
+
+def _answers(session: Any) -> bool:
+    """Whether the other side of a session is still there; that it is gone may not have been noticed."""
+    if not session.is_connected:
+        return False
+    try:
+        session.transport.open_session(timeout=ANSWERS_WITHIN_S).close()
+    except failures():
+        return False
+    return True
 
 
 def was_open() -> bool:

@@ -122,9 +122,11 @@ def test_a_job_that_fails_starts_again_before_the_next_one(slurm: Slurm, login_n
     first = experiment.jobs()[0].number
     while slurm.ask("sacct", "-DnXj", first, "-o", "state").split() != ["REQUEUED", "PENDING"]:
         time.sleep(0.2)
-    while "JobState=PENDING" not in slurm.ask("scontrol", "show", "job", first) or slurm.ask("squeue", "-ht", "CG"):
-        time.sleep(0.2)  # a node that still ends the first start would end the second one with it
-    slurm.ask("scontrol", "update", f"jobid={first}", "starttime=now")  # Slurm lets it wait for two minutes
+    while "JobState=PENDING" not in slurm.ask("scontrol", "show", "job", first):
+        time.sleep(0.2)
+    # Slurm lets it wait for two minutes; a node that still ends the first start would end the second one with it
+    nodes = slurm.ask("sacct", "-DnXj", first, "-o", "nodelist%50").split()[0]
+    slurm.ask("scontrol", "update", f"jobid={first}", f"excnodelist={nodes}", "starttime=now")
     assert [job.state for job in follow.wait(experiment)] == ["SUCCEEDED"] * 2, logs(experiment)
     starts = [line.split() for line in (folder / "moedsl_starts.txt").read_text().splitlines()]
     assert starts == [[f"{first}.0", "0"], [f"{first}.1", "2"]]
