@@ -127,6 +127,10 @@ def _fold(compute: Callable[[Column, Column], Column]) -> Callable[..., Column]:
     return apply
 
 
+def _joined(left: Column, right: Column) -> Column:
+    return np.char.add(left, right)  # numpy imports `char` when it is first named
+
+
 def _log2(x: Column) -> Column:
     positive = np.greater(x, 0)
     return np.where(positive, np.log2(np.where(positive, x, 1)), 0.0)
@@ -203,7 +207,7 @@ FUNCTIONS = {
                  lambda s: len(_as_set(s)), lambda s: _COUNTS[np.asarray(s, dtype=np.int64)], takes=SET),
         Function("version", 1, NUMBER, 'a version such as "2.10.0" as a number that grows with it',
                  _version, _version, takes=VERSION),
-        Function("join", -1, TEXT, "texts, one after the other", lambda *texts: "".join(texts), _fold(np.char.add),
+        Function("join", -1, TEXT, "texts, one after the other", lambda *texts: "".join(texts), _fold(_joined),
                  takes=TEXT),
         Function("segment", 4, NUMBER, _SEGMENT, segment, _segment),
         Function("has_layout", 2, FLAG, "whether the layers fall on pp x vpp chunks"),
