@@ -299,6 +299,12 @@ MISTAKES: dict[str, Mistake] = {
         ('m.moe_router_load_balancing_type = "aux-loss"',),
         ('m.moe_router_load_balancing_type = "aux_loss"',),
     ),
+    "a warm-up as long as the run": Mistake(
+        "std.recipe_schedule.warmup_ends",
+        "= None, 100, 100",
+        ("cfg.scheduler.lr_decay_iters, cfg.train.train_iters, cfg.scheduler.lr_warmup_iters = None, 100, 100",),
+        ("cfg.scheduler.lr_decay_iters, cfg.train.train_iters, cfg.scheduler.lr_warmup_iters = None, 100, 99",),
+    ),
     "4 heads of keys over 8 context ranks": Mistake(
         "std.recipe_context.heads_for_all_to_all",
         '"a2a"',
