@@ -49,11 +49,10 @@ def fixed(b: Context, n: Neighbour) -> Json:
 
 def _breaks(b: Context, n: Neighbour, priced: bool) -> list[Json]:
     """The laws that a neighbour breaks, as far as its values are known; for an isolation, those of every variant."""
-    codes = {**b.row.codes, n.axis: n.code}
     values = n.prices if priced else {}
     laws = [law for law in b.compiled.laws if priced or not law.priced]
-    rules = dict.fromkeys(w.rule for w in broken(laws, b.compiled.table([{**codes, **values}])))
-    env = b.chosen.environment(codes, values)
+    rules = dict.fromkeys(w.rule for w in broken(laws, b.compiled.table([{**n.codes, **values}])))
+    env = b.chosen.environment(n.codes, values)
     return [{"rule": r.id, "because": r.because, "tree": tree(r.expr, env, b.lets)} for r in rules]
 
 

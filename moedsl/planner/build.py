@@ -85,7 +85,7 @@ def make_plan(
     estimate = _estimate(chosen, row, env, peaks, _certain(chosen, answered, row) if tight else None, known.interval)
     batch, policy = _batch(env), _policy(p, env)
     derived = {r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "derive", env)}
-    near = [evolve(n, close=known.is_close(_codes(row, n))) for n in near]
+    near = [evolve(n, close=known.is_close(n.codes)) for n in near]
     others = {a.name: _others(chosen, a, row, near) for a in axes.AXES}
     others |= {name: (_freed(chosen, name, other, row, known),) for name, other in free.items()}
     decisions = _decisions(chosen, env, others)
@@ -242,13 +242,9 @@ def _compared(
 ) -> list[tuple[Mapping[str, int], float]]:
     """List the layouts whose steps a plan compares with its own."""
     first, *others = chosen.solution.rows
-    legal = [(_codes(first, n), n.step_time) for n in near if n.refused_by is None]
+    legal = [(n.codes, n.step_time) for n in near if n.refused_by is None]
     theirs = [(_shipped_codes(recipe, first), recipe.step_time_s)] if recipe and recipe.step_time_s else []
     return [*legal, *theirs, *((r.codes, r.step_time) for r in (*others, *free))]
-
-
-def _codes(row: Row, n: Neighbour) -> Mapping[str, int]:
-    return {**row.codes, n.axis: n.code}
 
 
 def _estimate(

@@ -26,6 +26,8 @@ class Neighbour:
 
     axis: str
     code: int
+    codes: Mapping[str, int]
+    """The whole row, encoded as in a column."""
     refused_by: str | None
     prices: Mapping[str, float]
     """As in `Row`; NaN for all if a law that reads no price refuses it."""
@@ -66,7 +68,8 @@ def repriced(c: Compiled, prices: Prices, row: Row) -> Neighbour:
 
 
 def _judged(c: Compiled, prices: Prices, row: Row, changes: list[tuple[axes.Axis, int]]) -> list[Neighbour]:
-    table = c.table([{**row.codes, axis.name: code} for axis, code in changes])
+    codes = [_with(c, row.codes, axis, code) for axis, code in changes]
+    table = c.table(codes)
     refused = first_broken([w for w in c.laws if not w.priced], table)
     legal = np.array([r is None for r in refused])
     priced = {n: np.full(len(changes), np.nan) for n in COSTS}
@@ -80,7 +83,13 @@ def _judged(c: Compiled, prices: Prices, row: Row, changes: list[tuple[axes.Axis
     rules = [None if law is None else law.rule.id for law in refused]
     each = [{n: float(column[i]) for n, column in priced.items()} for i in range(len(changes))]
     needed = c.problem.program.hardware.shown - priced[c.spare]
-    return [Neighbour(a.name, v, rules[i], each[i], float(needed[i])) for i, (a, v) in enumerate(changes)]
+    return [Neighbour(a.name, v, codes[i], rules[i], each[i], float(needed[i])) for i, (a, v) in enumerate(changes)]
+
+
+def _with(c: Compiled, codes: Mapping[str, int], axis: axes.Axis, code: int) -> dict[str, int]:
+    """Change one value of a row; without a pipeline no virtual stages are left, unless they are pinned."""
+    alone = axis.name == "pp" and code == 1 and 1 in c.problem.domains["vpp"]
+    return {**codes, axis.name: code, **({"vpp": 1} if alone else {})}
 
 
 def _values(c: Compiled, axis: axes.Axis, chosen: int) -> list[int]:
@@ -95,7 +104,7 @@ def _values(c: Compiled, axis: axes.Axis, chosen: int) -> list[int]:
 def outranked(c: Compiled, n: Neighbour, row: Row) -> str:
     """Say why a legal neighbour with a shorter step is not the plan: the first key of the ranking in which it is worse,
     or the advice that its score pays for."""
-    other = evolve(row, codes={**row.codes, n.axis: n.code}, prices=n.prices)
+    other = evolve(row, codes=n.codes, prices=n.prices)
     table = c.table([other.codes]).with_columns(**{name: np.array([v]) for name, v in n.prices.items()})
     for law, mine in zip((*c.wishes, *c.ranks), row.keys, strict=False):
         if "score" in law.needs:

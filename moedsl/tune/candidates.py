@@ -57,7 +57,7 @@ def candidates(chosen: Chosen, start: Codes, done: Sequence[Tried]) -> list[Cand
     new = [] if _tells_nothing(done) else [*_new(chosen, base, done)]
     if not new:
         return []
-    layouts = [base, *({**base, n.axis: n.code} for n in new)]
+    layouts = [base, *(n.codes for n in new)]
     logs = known(chosen.cost, layouts, done)
     found = [_candidate(n, layouts[i], logs, i) for i, n in enumerate(new, 1)]
     return sorted(found, key=lambda c: -c.expected if fastest else c.step)
@@ -88,7 +88,7 @@ def _new(chosen: Chosen, base: Codes, done: Sequence[Tried]) -> Iterator[Neighbo
     for n in neighbours.neighbours(chosen.compiled, chosen.cost, row):
         axis = axes.BY_NAME[n.axis]
         same = all(effects.word(axis.name, axis.decode(c)) == EXECUTION for c in (n.code, base[n.axis]))
-        fresh = {**base, n.axis: n.code} not in known_codes
+        fresh = n.codes not in known_codes
         fits = all(saves(was, n.peak_memory / GIB, refused) for was, refused in too_much)
         if n.refused_by is None and same and fresh and fits:
             yield n

@@ -71,17 +71,13 @@ def _as_fast(chosen: Chosen, row: Row) -> Iterator[Neighbour]:
     tried = [(axes.BY_NAME[a], int(v)) for a in policies for v in domains[a] if len(domains[a]) > 1]
     for n in judged(chosen.compiled, chosen.cost, row, tried):
         quick = n.refused_by is None and n.step_time <= row.step_time * (1 + ROUNDING)
-        if quick and fits(chosen.cost, _codes(row, n)):
+        if quick and fits(chosen.cost, n.codes):
             yield n
-
-
-def _codes(row: Row, n: Neighbour) -> dict[str, int]:
-    return {**row.codes, n.axis: n.code}
 
 
 def _left(chosen: Chosen, row: Row, n: Neighbour) -> list[Law]:
     """The advice with a weight that the row follows and its neighbour does not."""
-    there = chosen.compiled.table([{**_codes(row, n), **n.prices}])
+    there = chosen.compiled.table([{**n.codes, **n.prices}])
     weighty = [law for law in chosen.compiled.advice if law.rule.worth]
     ignored = broken(weighty, chosen.compiled.at(row))
     return [law for law in broken(weighty, there) if law not in ignored]
