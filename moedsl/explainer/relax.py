@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.checker.program import Program
+from moedsl.checker.program import Pin, Program
 from moedsl.diagnostics.model import ADD, DROP, REPLACE, VALUE, Fix
 from moedsl.explainer.more_gpus import next_that_fits
 from moedsl.schema import axes
@@ -95,18 +95,19 @@ def _drop(c: Chosen, m: Member, legal: bool) -> Iterator[Relaxation]:
         yield Relaxation(_dropped(p, m, opens, rows), opens, best, tuple(_fixes(p, m, rows)))
 
 
-def _other_words(c: Chosen, m: Member, without: Solution) -> Iterator[Row]:
-    """The best layout with each other word of a pin that fits, where without the pin only one word is tried: a number
-    format, for instance."""
+def _other_words(c: Chosen, m: Member, freed: Solution) -> Iterator[Row]:
+    """The best layout with each other word of a pin that fits, where only one word is tried in the `freed` problem
+    without the pin: a number format, for instance."""
     axis, p, gpus = axes.BY_NAME.get(m.key), c.problem.program, c.problem.gpus
-    if m.kind != "pin" or axis is None or axis.kind != "enum" or without.search is None:
+    if m.kind != "pin" or axis is None or axis.kind != "enum" or freed.search is None:
         return
-    tried = without.search.c.problem.domains[axis.name]
+    tried = freed.search.c.problem.domains[axis.name]
     if len(tried) > 1:
         return
     same = {n: c.problem.values[n] for n in ("seq", "global_batch")}
-    for code in {*range(len(axis.words))} - {int(tried[0]), p.pins[axis.name].code}:
-        other = evolve(p, pins={**p.pins, axis.name: evolve(p.pins[axis.name], code=code)})
+    left = without(p, [m])
+    for code in {*range(len(axis.words))} - {int(tried[0]), m.code}:
+        other = evolve(left, pins={**left.pins, axis.name: Pin(axis.name, code, m.span)})
         if legal_on(solve(other, gpus, keep=0, **same).compiled):
             yield from solve(other, gpus, 1, **same).solution.rows
 

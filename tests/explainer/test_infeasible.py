@@ -124,15 +124,22 @@ def test_conflicts_that_have_to_be_solved_together_are_all_named(text: str, laws
         assert solved(changed).chosen, changed
 
 
-def test_a_format_that_the_gpu_lacks_gives_way_to_every_format_that_it_has() -> None:
-    """Without the pin a run is BF16: whoever asked for eight bits would not have been told of those of the GPU."""
-    text = "qwen3_30b_a3b; h100 x 16; precision mxfp8"
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("qwen3_30b_a3b; h100 x 16; precision mxfp8", "mxfp8"),
+        ("deepseek_v3; gb200 x 64; throughput first; seq 64k; batch 128; precision fp8; pin tp=64", "fp8"),
+    ],
+    ids=["which the GPU lacks", "which needs too much memory"],
+)
+def test_a_format_gives_way_to_every_format_that_is_possible(text: str, asked: str) -> None:
+    """Without the wish a run is BF16: whoever asked for eight bits would not have been told of the others of the GPU."""
     error, _ = only_error(text)
     named = re.search(r"write `precision (\w+)`, or ([\w, ]+), or drop it", "\n".join(error.help))
     assert named
     offered = {named[1], *named[2].split(", ")}
-    words = set(axes.BY_NAME["precision"].words) - {"mxfp8"}
-    assert offered == {w for w in words if solved(text.replace("mxfp8", w)).chosen} and len(offered) > 1
+    words = set(axes.BY_NAME["precision"].words) - {asked}
+    assert offered == {w for w in words if solved(text.replace(asked, w)).chosen} and len(offered) > 1
     assert {f"precision={w}" for w in offered} <= {f.title.split("`")[1] for f in error.fixes}
 
 
