@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isnan
 from typing import Any
 
@@ -12,7 +12,7 @@ from moedsl.rules.interpreter import evaluate
 from moedsl.schema import axes
 from moedsl.schema.axes import json_value
 from moedsl.schema.units import GIB
-from moedsl.solver.laws import broken
+from moedsl.solver.laws import broken, broken_by_row
 from moedsl.solver.neighbours import Neighbour, judged
 from moedsl.solver.question import Answer
 from moedsl.solver.table import Row
@@ -21,15 +21,16 @@ from moedsl.syntax.printer import print_expr
 
 def of_axis(b: Context, axis: axes.Axis, answers: Mapping[int, Answer]) -> list[Json]:
     """Give an entry for each value except the plan's own."""
-    near = {n.code: n for n in judged(b.compiled, b.chosen.cost, b.row, [(axis, v) for v in answers])}
+    near = judged(b.compiled, b.chosen.cost, b.row, [(axis, v) for v in answers])
+    same = {n.code: fixed for n, fixed in zip(near, _fixed(b, near), strict=True)}
     return [
         {
             "value": axis.decode(v),
-            "same_otherwise": fixed(b, near[v]),
+            "same_otherwise": same[v],
             "best": best(b, answers[v], {axis.name}, _alone(b, axis.name, v)),
         }
         for v in answers
-        if v in near
+        if v in same
     ]
 
 
@@ -40,20 +41,20 @@ def of_let(b: Context, name: str, answers: Mapping[int, Answer]) -> list[Json]:
     ]
 
 
-def fixed(b: Context, n: Neighbour) -> Json:
-    """The plan's layout with one value changed: the laws that it breaks, and its prices if the mesh is legal."""
-    priced = not isnan(n.peak_memory)
-    own = {**prices(b, n.step_time, n.peak_memory), "needed_gib": n.needed / GIB} if priced else {}
-    return {"breaks": [] if n.refused_by is None else _breaks(b, n, priced), **own}
-
-
-def _breaks(b: Context, n: Neighbour, priced: bool) -> list[Json]:
-    """The laws that a neighbour breaks, as far as its values are known; for an isolation, those of every variant."""
-    values = n.prices if priced else {}
-    laws = [law for law in b.compiled.laws if priced or not law.priced]
-    rules = dict.fromkeys(w.rule for w in broken(laws, b.compiled.table([{**n.codes, **values}])))
-    env = b.chosen.environment(n.codes, values)
-    return [{"rule": r.id, "because": r.because, "tree": tree(r.expr, env, b.lets)} for r in rules]
+def _fixed(b: Context, near: Sequence[Neighbour]) -> Iterator[Json]:
+    """The plan's layout with one value changed, for each: the laws that it breaks, as far as its values are known, and
+    its prices if the mesh is legal. For an isolation, the laws are those of every variant."""
+    rows = [{**n.codes, **n.prices} for n in near]
+    broken_there = broken_by_row(b.compiled.laws, b.compiled.table(rows)) if rows else []
+    for n, laws in zip(near, broken_there, strict=True):
+        priced = not isnan(n.peak_memory)
+        own = {**prices(b, n.step_time, n.peak_memory), "needed_gib": n.needed / GIB} if priced else {}
+        rules = dict.fromkeys(law.rule for law in laws if priced or not law.priced)
+        env = b.chosen.environment(n.codes, n.prices if priced else {}) if rules else {}
+        yield {
+            "breaks": [{"rule": r.id, "because": r.because, "tree": tree(r.expr, env, b.lets)} for r in rules],
+            **own,
+        }
 
 
 def prices(b: Context, step_time: float, peak_memory: float) -> Json:

@@ -130,13 +130,18 @@ def broken(laws: Iterable[Law], table: Table) -> list[Law]:
     return [law for law in laws if not law.holds(table).all()]
 
 
-def first_broken(laws: Iterable[Law], table: Table) -> list[Law | None]:
-    """The first law that each row breaks; None for a row that obeys all."""
-    out: list[Law | None] = [None] * table.rows
+def broken_by_row(laws: Iterable[Law], table: Table) -> list[list[Law]]:
+    """The laws that each row of a table breaks."""
+    out = [list[Law]() for _ in range(table.rows)]
     for law in laws:
         for i in np.flatnonzero(~law.holds(table)):
-            out[i] = out[i] or law
+            out[i].append(law)
     return out
+
+
+def first_broken(laws: Iterable[Law], table: Table) -> list[Law | None]:
+    """The first law that each row breaks; None for a row that obeys all."""
+    return [next(iter(found), None) for found in broken_by_row(laws, table)]
 
 
 def compile_problem(problem: Problem, functions: Mapping[str, Callable[..., Column]]) -> Compiled:
