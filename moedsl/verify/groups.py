@@ -73,9 +73,9 @@ Made = dict[str, list[list[int]]]
 
 @contextmanager
 def _recorded(made: Made, alone: bool) -> Generator[None]:
-    """Record the groups that Megatron-Core makes. Each rank makes the groups of all ranks and names each family; NCCL's
-    options (streams of a higher priority) do not exist without NCCL. With `alone`, only its own are made and
-    recorded."""
+    """Record the groups that Megatron-Core makes. Each rank makes the groups of all ranks and names each family; without
+    GPUs there are no backends that a recipe names for a group, and no options of NCCL (streams of a higher priority).
+    With `alone`, only its own are made and recorded."""
     real, me = dist.new_group, dist.get_rank()
 
     def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -83,7 +83,7 @@ def _recorded(made: Made, alone: bool) -> Generator[None]:
             return dist.GroupMember.NON_GROUP_MEMBER
         if kwargs.get("group_desc"):
             made.setdefault(kwargs["group_desc"], []).append(sorted(ranks))
-        return real(ranks, *args, **kwargs | {"pg_options": None})
+        return real(ranks, *args, **kwargs | {"backend": None, "pg_options": None})
 
     dist.new_group = new_group
     try:

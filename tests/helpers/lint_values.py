@@ -253,6 +253,10 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
     "recipe_kernels.attention_dropout": (("m.attention_dropout = 7.0",), ("m.attention_dropout = 1.0",)),
     "recipe_kernels.hidden_dropout": (("m.hidden_dropout = -0.1",), ("m.hidden_dropout = 0.1",)),
     "recipe_kernels.deviation": (("m.init_method_std = -4.0",), ("m.init_method_std = 0.0",)),
+    "recipe_kernels.one_kind_of_block": (
+        ("m.heterogeneous_block_specs = True",),
+        ("m.heterogeneous_block_specs = False",),
+    ),
     "recipe_kernels.known_norm": (('m.normalization = "RMSnorm"',), ('m.normalization = "LayerNorm"',)),
     "recipe_kernels.deterministic": (
         ("m.deterministic_mode = True", "m.cross_entropy_loss_fusion = True"),

@@ -15,6 +15,7 @@ from moedsl.planner.model.plan import Plan
 from moedsl.verify import Report, Server, render
 from moedsl.verify import case as cases
 from tests.helpers.plans import PLANS, changed
+from tests.helpers.programs import plan_of
 
 pytestmark = pytest.mark.bridge
 Judge = Callable[..., Report]
@@ -76,6 +77,13 @@ def test_wrong_groups_are_found_with_the_first_that_differs(judge: Judge) -> Non
     found = {m.field: m for m in judge(BASE, plan).mismatches}
     assert {"groups.EP", "groups.EDP", "model.expert_model_parallel_size"} <= set(found)
     assert found["groups.EP"].planned == "2 groups"
+
+
+def test_a_group_with_a_backend_of_its_own_is_made_without_gpus(judge: Judge) -> None:
+    """Bridge names it for the groups of a pipeline; it was a crash of `verify`."""
+    plan = plan_of('qwen3_30b_a3b; h100 x 16; pin pp=2; set model.pipeline_model_parallel_comm_backend = "nccl"')
+    report = judge(plan, plan)
+    assert report.ok and report.groups["PP"]["matches"], render(report)
 
 
 def test_a_dispatcher_that_the_gpu_lacks_falls_back_and_is_found(judge: Judge) -> None:
