@@ -19,7 +19,7 @@ class Member:
     """One member of a possible conflict."""
 
     kind: str
-    """pin, wish, candidates or law."""
+    """pin, wish, candidates (or a default of the user's own rules) or law."""
     key: str
     span: Span
     text: str
@@ -56,11 +56,16 @@ def members(c: Compiled) -> list[Member]:
     narrowed = [
         (a, r)
         for a, r in c.problem.origins.items()
-        if isinstance(r, Rule) and r.kind == "candidates" and len(c.problem.domains[a]) == 1
+        if isinstance(r, Rule) and _narrows(r) and len(c.problem.domains[a]) == 1
     ]
     # Candidates with several values are not worth naming.
-    candidates = [Member("candidates", r.id + "." + a, r.span, f"{a} may be {_values(c, a)}", r) for a, r in narrowed]
+    candidates = [Member("candidates", r.id, r.span, f"{a} may be {_values(c, a)}", r) for a, r in narrowed]
     return [*laws, *candidates, *wishes, *pins]
+
+
+def _narrows(r: Rule) -> bool:
+    """Whether a rule gives an axis its values: candidates, or a default of the user's own rules."""
+    return r.kind == "candidates" or (r.kind == "default" and not r.is_std)
 
 
 def shown(axis: str, code: int) -> str:
@@ -80,9 +85,9 @@ def _values(c: Compiled, axis: str) -> str:
 def without(p: Program, dropped: Sequence[Member]) -> Program:
     """Remove some members from a program."""
     pins = {a: pin for a, pin in p.pins.items() if a not in {m.key for m in dropped if m.kind == "pin"}}
-    ids = {m.rule.id for m in dropped if m.rule is not None}
-    kept = (r for r in p.rules if r.id not in ids or r.kind not in ("require", "candidates"))
-    rules = p.rules.with_same_lets(kept) if ids else p.rules
+    gone = {(m.rule.id, m.rule.kind) for m in dropped if m.rule is not None}
+    kept = (r for r in p.rules if (r.id, r.kind) not in gone)
+    rules = p.rules.with_same_lets(kept) if gone else p.rules
     precision = "" if any(m.kind == "pin" and m.key == "precision" for m in dropped) else p.precision
     return evolve(p, pins=pins, rules=rules, precision=precision)
 

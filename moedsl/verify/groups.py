@@ -73,9 +73,9 @@ Made = dict[str, list[list[int]]]
 
 @contextmanager
 def _recorded(made: Made, alone: bool) -> Generator[None]:
-    """Record the groups that Megatron-Core makes. Each rank makes the groups of all ranks and names each family. Without
-    GPUs a group has no backend of its own, and no options of NCCL (streams of a higher priority). With `alone`, only
-    its own are made and recorded."""
+    """Record the groups that Megatron-Core makes. Each rank makes the groups of all ranks and names each family.
+    Without GPUs a group has no backend of its own, and no options of NCCL (streams of a higher priority). With `alone`,
+    only its own are made and recorded."""
     real, me = dist.new_group, dist.get_rank()
 
     def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -362,3 +362,13 @@ def test_the_candidates_of_a_user_are_not_those_of_the_phase() -> None:
     rules = 'rules mine { candidates tp = [3] because "x" cite ours "y" }'
     (error, _) = only_error(f"qwen3_30b_a3b; h100 x 16\n{rules}")
     assert error.help[0] == "pin tp=1, which rule `run.mine.tp` does not try"
+
+
+def test_a_default_of_the_users_own_rules_is_in_the_conflict() -> None:
+    own = 'rules mine { default tp = 3 because "a test" cite ours "here" }'
+    error, spans = only_error(f"qwen3_30b_a3b; h100 x 16; fit first\n{own}")
+    assert "std.mesh.heads, run.mine.tp collide" in error.message
+    assert "tp" in spans
+    (help,) = error.help
+    value = re.match(r"pin tp=(\d+), which rule `run.mine.tp` does not try", help)
+    assert value and solved(f"qwen3_30b_a3b; h100 x 16; fit first; pin tp={value[1]}\n{own}").chosen
