@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, frozen
@@ -190,9 +190,22 @@ def _opened(
     solution = solve(p, gpus, 1, like, **overrides).solution
     if solution.rows:
         best = solution.rows[0].codes
+        sweep = _in_sweep(p, {"gpus": gpus, **overrides})
+        place, statement = ("sweep", sweep) if sweep else (key, what)
         layout = " ".join(f"{n}={best[n]}" for n in _NAMED if best[n] > 1) or "no model parallelism"
-        text = f"write `{what}`: {opened(solution.legal)}, the best with {layout}"
-        yield Relaxation(text, solution.legal, lambda: solution.rows[0], (_fix(p, key, what),))
+        text = f"write `{statement}`: {opened(solution.legal)}, the best with {layout}"
+        yield Relaxation(text, solution.legal, lambda: solution.rows[0], (_fix(p, place, statement),))
+
+
+def _in_sweep(p: Program, sizes: Mapping[str, int]) -> str | None:
+    """The sweep of GPUs or lengths with another size in place of this run's; None of a run without one."""
+    axis, values = p.sweep or ("", ())
+    old = {"gpus": p.gpus, "seq": p.seq}.get(axis)
+    new = sizes.get(axis, old)
+    if old is None or new is None or new == old:
+        return None
+    kept = dict.fromkeys(new if v == old else v for v in values)
+    return f"sweep {axis} in {', '.join(tokens(v) if axis == 'seq' else str(v) for v in kept)}"
 
 
 def _fix(p: Program, key: str, statement: str) -> Fix:

@@ -372,3 +372,19 @@ def test_a_default_of_the_users_own_rules_is_in_the_conflict() -> None:
     (help,) = error.help
     value = re.match(r"pin tp=(\d+), which rule `run.mine.tp` does not try", help)
     assert value and solved(f"qwen3_30b_a3b; h100 x 16; fit first; pin tp={value[1]}\n{own}").chosen
+
+
+@pytest.mark.parametrize(
+    ("text", "sweep"),
+    [
+        ("qwen3_235b_a22b; h100; fit first; sweep gpus in 16, 32", "sweep gpus in 16, 32"),
+        ("qwen3_30b_a3b; h100 x 8; fit first; sweep seq in 4k, 1M", "sweep seq in 4k, 1M"),
+    ],
+    ids=["gpus", "seq"],
+)
+def test_a_swept_size_changes_in_the_sweep(text: str, sweep: str) -> None:
+    error, _ = only_error(text)
+    (named,) = re.findall(r"write `(sweep [^`]+)`", "\n".join(error.help))
+    assert named != sweep and not solved(text.replace(sweep, named)).failed
+    (fix,) = [f for f in error.fixes if named in f.title]
+    assert text[fix.span.start : fix.span.end] == sweep
