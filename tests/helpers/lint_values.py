@@ -43,6 +43,7 @@ _BASES = {
     "recipe_data.padded": VL,
     "recipe_router.one_group_limit": DEEPSEEK,
     "recipe_kernels.latent_rotary": DEEPSEEK,
+    "recipe_kernels.grouped_shared_expert": DEEPSEEK,
     "recipe_kernels.fused_activation": HYBRID,
     "recipe_kernels.te_activation": HYBRID,
     "recipe_kernels.fp8_activation": HYBRID,
@@ -253,6 +254,10 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
     "recipe_kernels.attention_dropout": (("m.attention_dropout = 7.0",), ("m.attention_dropout = 1.0",)),
     "recipe_kernels.hidden_dropout": (("m.hidden_dropout = -0.1",), ("m.hidden_dropout = 0.1",)),
     "recipe_kernels.deviation": (("m.init_method_std = -4.0",), ("m.init_method_std = 0.0",)),
+    "recipe_kernels.grouped_shared_expert": (
+        ("m.use_grouped_gemm_for_shared_expert = True",),
+        ("m.use_grouped_gemm_for_shared_expert = False",),
+    ),
     "recipe_kernels.one_kind_of_block": (
         ("m.heterogeneous_block_specs = True",),
         ("m.heterogeneous_block_specs = False",),

@@ -73,6 +73,7 @@ LATE = {
     "recipe_kernels.attention_dropout": "torch nn/modules/dropout.py",
     "recipe_kernels.hidden_dropout": "torch nn/functional.py:1489",
     "recipe_kernels.deviation": "torch nn/init.py",
+    "recipe_kernels.grouped_shared_expert": "core transformer/moe/shared_experts.py:415",
     "recipe_kernels.one_kind_of_block": "core transformer/transformer_block.py:336",
     "recipe_kernels.known_norm": "core extensions/transformer_engine.py:842",
     "recipe_logs.restart_timeouts": "nvidia-resiliency-ext 0.4.1, inprocess/wrap.py:184",
