@@ -81,6 +81,7 @@ def check(
             diagnostics.extend((*training_inputs.without_weights(program), *training_inputs.frozen_at_random(program)))
             diagnostics.extend(training_inputs.of_another_model(program, library))
             diagnostics.extend((*training_inputs.wrong_file(program), *overrides.misplaced(program)))
+            diagnostics.extend(overrides.derived(program))
             diagnostics.extend((*units.batch_of_tokens(program), *units.memory_in_bytes(program)))
             diagnostics.extend(units.bandwidth_of_no_gpu(program, library))
             programs.extend(q for p in phases.phases(evolve(program, site=site)) for q in _sweep(p))
