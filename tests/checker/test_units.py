@@ -68,3 +68,23 @@ def test_a_bandwidth_of_a_gpu(name: str) -> None:
     assert made is not None
     for fact, (least, most) in BANDWIDTHS.items():
         assert 4 * least <= getattr(made, fact) <= most / 4
+
+
+@pytest.mark.parametrize(
+    "rates", ["bf16=989 TFLOPS fp8=1979 TFLOPS", "bf16=0.989 PFLOPS fp8=1.979 PFLOPS", "bf16=989 fp8=1.979 PFLOPS"]
+)
+def test_a_rate_with_its_unit(rates: str) -> None:
+    """As a data sheet has it: without a unit the number is in TFLOPS."""
+    result = compile_source(Source("run.moe", OWN.replace("bf16=989 fp8=1979", rates)), "check")
+    assert result.diagnostics == []
+    assert result.programs[0].hardware.tflops == {"bf16": pytest.approx(989), "fp8": pytest.approx(1979)}
+
+
+@pytest.mark.parametrize(("fact", "wrong"), [
+    ("bf16=989", "bf16=989 GB"), ("bf16=989", "bf16=989%"), ("capability 9.0", "capability 9.0 TB"),
+    ("sms 132", "sms 132; watts 700 GB"), ("sms 132", "sms 132; host_link 64"), ("sms 132", "sms 132; host_link 64 GB"),
+    ("sms 132", "sms 132; exponentials 16 TFLOPS"),
+])  # fmt: skip
+def test_a_fact_in_a_unit_that_it_does_not_have(fact: str, wrong: str) -> None:
+    (found,) = compile_source(Source("run.moe", OWN.replace(fact, wrong)), "check").diagnostics
+    assert (found.id, found.severity) == ("check.unit", "error")
