@@ -65,6 +65,24 @@ def rate_not_stated(p: Program) -> Iterator[Diagnostic]:
         yield warning("check.no_rate", text, pin.span if pin else p.spans["precision"], help=help)
 
 
+CAPABILITIES = {"ampere": (8.0, 9.0), "hopper": (9.0, 10.0), "blackwell": (10.0, 13.0), "rubin": (10.0, math.inf)}
+"""The compute capabilities of the GPUs of a generation, the last one excluded."""
+
+
+def capability_of_another_arch(p: Program, library: Library) -> Iterator[Diagnostic]:
+    """Warn of hardware whose laws, which read the capability, are for another generation than its prices."""
+    hw = p.hardware
+    least, above = CAPABILITIES[hw.arch]
+    facts = {f.name.id: f.value for f in library.hardware[hw.name].facts}
+    if not least <= hw.capability < above:
+        text = f"no GPU of {hw.arch} has the compute capability {hw.capability:g}"
+        fitting = [arch for arch, (low, high) in CAPABILITIES.items() if low <= hw.capability < high]
+        help = f"state the arch and the capability of one GPU; {' and '.join(fitting)} may have {hw.capability:g}"
+        at = facts["capability"]
+        assert isinstance(at, ast.Number)
+        yield warning("check.capability", text, at.span, help=help if fitting else "state those of one GPU")
+
+
 BANDWIDTHS = {"hbm": (1e11, 1e14), "nvlink": (1e9, 1e13), "network": (1e8, 1e13)}
 """Bytes/s of a GPU, from a tenth of the slowest that trains to more than four times the fastest that is announced."""
 _OTHER = {"GB/s": "TB/s", "TB/s": "GB/s"}

@@ -135,3 +135,14 @@ def test_a_measured_run_in_a_precision_without_a_rate(tmp_path: Path) -> None:
         file.write_text(json.dumps({"run": run, "tokens_per_s_per_gpu": tokens}) + "\n")
         _, runs, found = read(file)
         assert (len(runs), len([d for d in found if d.is_error])) == (1 - refused, refused), found
+
+
+@pytest.mark.parametrize(("arch", "capability", "fine"), [
+    ("hopper", "9.0", True), ("hopper", "10.0", False), ("blackwell", "9.0", False), ("blackwell", "12.0", True),
+    ("ampere", "8.9", True), ("ampere", "7.5", False), ("rubin", "9.0", False),
+])  # fmt: skip
+def test_a_capability_of_another_generation(arch: str, capability: str, fine: bool) -> None:
+    """Prices follow the arch, and laws the capability: together they must be those of some GPU."""
+    text = OWN.replace("arch hopper", f"arch {arch}").replace("capability 9.0", f"capability {capability}")
+    found = compile_source(Source("run.moe", text), "check").diagnostics
+    assert [(d.id, d.severity) for d in found] == ([] if fine else [("check.capability", "warning")])
