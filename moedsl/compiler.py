@@ -241,7 +241,12 @@ def _plan(r: Result, progress: Progress) -> None:
 
 def _is_judged(p: Program) -> bool:
     """Whether a diagnostic may depend on the plan of a run."""
-    return bool(p.sets) or p.target != NEWEST.bridge or p.isolate is not None
+    return _names_fields(p) or p.target != NEWEST.bridge or p.isolate is not None
+
+
+def _names_fields(p: Program) -> bool:
+    """Whether a run sets fields, or rules of its own derive some."""
+    return bool(p.sets) or any(not r.is_std for r in p.of("derive"))
 
 
 def _lacking(p: Program, plan: Plan) -> Iterator[Diagnostic]:
@@ -253,12 +258,12 @@ def _lacking(p: Program, plan: Plan) -> Iterator[Diagnostic]:
 
 
 def _set(c: Chosen, plan: Plan, library: Library) -> Iterator[Diagnostic]:
-    """Judge the fields that the run sets."""
-    p = c.problem.program
-    if p.sets:
-        from moedsl.emit.set_fields import judged  # only runs with `set` need it
+    """Judge the fields that the run sets, or that rules of its own derive."""
+    p, row = c.problem.program, c.solution.rows[0]
+    if _names_fields(p):
+        from moedsl.emit.set_fields import judged  # only runs with such fields need it
 
-        yield from judged(p, plan, library, c.environment(c.solution.rows[0].codes))
+        yield from judged(p, plan, library, c.environment(row.codes, row.prices))
 
 
 _STEPS: dict[str, Callable[[Result, Progress], None]] = {

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from moedsl.checker.program import Program
 from moedsl.compiler import compile_source
 from moedsl.cost import Cost, flops
-from moedsl.cost.compute import RATE
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.diagnostics.source import Source, Span
 from moedsl.schema.calibration import Constants
@@ -104,7 +103,8 @@ def _with(cost: Cost, constants: Constants | None) -> Cost:
 def above_peak(run: Measured, tokens: float) -> str | None:
     """Say that a GPU cannot train so many tokens a second, if so. Attention is not counted, because short samples have
     less of it. The fastest run that NVIDIA published reaches 38% of the peak by this count."""
-    hw, most = run.cost.hardware, run.cost.hardware.tflops[RATE[run.precision]]
+    hw = run.cost.hardware
+    most = hw.tflops[hw.rate_of(run.precision)]
     alone = evolve(run.cost.model, window=0, window_every=0)
     needed = tokens * flops.of_token(alone, 0, run.row["tp"]) / 1e12
     if needed <= most:

@@ -81,8 +81,10 @@ def check(
             diagnostics.extend((*training_inputs.without_weights(program), *training_inputs.frozen_at_random(program)))
             diagnostics.extend(training_inputs.of_another_model(program, library))
             diagnostics.extend((*training_inputs.wrong_file(program), *overrides.misplaced(program)))
+            diagnostics.extend(overrides.derived(program))
             diagnostics.extend((*units.batch_of_tokens(program), *units.memory_in_bytes(program)))
-            diagnostics.extend(units.bandwidth_of_no_gpu(program, library))
+            diagnostics.extend((*units.bandwidth_of_no_gpu(program, library), *units.rate_not_stated(program)))
+            diagnostics.extend(units.capability_of_another_arch(program, library))
             programs.extend(q for p in phases.phases(evolve(program, site=site)) for q in _sweep(p))
     return tuple(programs), _unique(diagnostics)
 
@@ -393,9 +395,10 @@ class _Reader:
         return {PRODUCTS[s.product.id]: as_number(s.version.value) for s in stmts if s.product.id in PRODUCTS}
 
     def _precision(self, hardware: Hardware | None) -> str:
-        """Read the word; `fp8` on a GPU without FP8 is a format that a law refuses."""
+        """Read the word; `fp8` on a GPU without a rate of 8 bits is a format that a law may refuse."""
         word = self._word("precision", PRECISIONS, "")
-        return "fp8_blockwise" if word == "fp8" and hardware and "fp8" not in hardware.tflops else word
+        has_none = hardware is not None and hardware.tflops.keys().isdisjoint(("fp8", "mxfp8"))
+        return "fp8_blockwise" if word == "fp8" and has_none else word
 
     def _pins(self, precision: str) -> dict[str, Pin]:
         pins: dict[str, Pin] = {}

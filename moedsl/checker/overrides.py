@@ -1,4 +1,4 @@
-"""Read `set`: fields of Bridge by their dotted path, with literal values."""
+"""Read `set`: fields of Bridge by their dotted path, with literal values; and check the fields that rules derive."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from moedsl.diagnostics.source import Span
 from moedsl.megatron import adapters, architecture, fields
 from moedsl.megatron.families import CHOICES, USE, dataset_class, provider
 from moedsl.megatron.field_suggestions import all_sections, meant
+from moedsl.megatron.fields import path_of
 from moedsl.rules.declarations import LARGEST, MOST_MTP
 from moedsl.rules.interpreter import evaluate
+from moedsl.rules.rule import Rule
 from moedsl.rules.types import LARGEST as EXACT
 from moedsl.schema.facts import Model
-from moedsl.schema.symbols import ABSENT_HERE
+from moedsl.schema.symbols import ABSENT_HERE, SWITCHES
 from moedsl.syntax import ast
 from moedsl.syntax.printer import print_expr
 
@@ -142,6 +144,49 @@ def misplaced(p: Program) -> Iterator[Diagnostic]:
             help = f"it is for {uses}" if uses else f"it is a field of {' and '.join(classes)}"
             drop = (Fix(f"Drop the `set` of `{path}`", DROP, p.spans[path]),)
             yield error("check.other_class", text, p.spans[path], help=help, fixes=drop)
+
+
+STATED = (
+    "model.mtp_num_layers",
+    "model.vocab_size",
+    *(field for field, _ in SWITCHES.values()),
+    *(f"{section}.overlap_{what}" for section in ("ddp", "comm_overlap") for what in ("grad_reduce", "param_gather")),
+    "checkpoint.load",
+    "checkpoint.save",
+    "model.attention_backend",
+    "model.moe_expert_rank_capacity_factor",
+    "model.moe_paged_stash_buffer_size_factor_cuda",
+)
+"""Fields that the search and the recipe read only from a `set`."""
+
+
+def derived(p: Program) -> Iterator[Diagnostic]:
+    """Refuse each field that a rule of the run's own cannot derive: one that Bridge does not have or that the model
+    states, and one that counts before a layout is known."""
+    for rule in p.of("derive"):
+        path = path_of(rule.name)
+        if rule.is_std:
+            continue
+        if not any(fields.lookup(path, v) for v in fields.versions()):
+            help = meant(path) or ("rules for `srun`, `sbatch` and `pod` are in `rules NAME of launch { ... }`",)
+            yield error("check.unknown_field", f"Bridge has no field `{path}`", rule.span, help=help)
+        elif path in STATED:
+            text = f"`{path}` has no value before the layout is chosen, if a rule derives it"
+            yield error("check.too_late", text, rule.span, help=f"write `set {path} = {print_expr(rule.expr)}`")
+        elif word := architecture.facts().get(path):
+            text = f"`{path}` follows from `{word}` of the model, which no rule changes"
+            yield error("check.architecture", text, rule.span, help="declare a model of your own")
+
+
+def of_rule(path: str, value: Any, rule: Rule, target: str) -> Iterator[Diagnostic]:
+    """Report what is wrong with the value that a rule derives for a field of the release."""
+    field, at = fields.lookup(path, target), rule.expr.span
+    if field is None:
+        return
+    if wrong := [*secret(path, rule.expr)] or [*_of_another_type(field, value, at)]:
+        yield from wrong
+    else:
+        yield from _too_large(field, value, at)
 
 
 def as_set(model: Model, sets: Mapping[str, Any]) -> Model:

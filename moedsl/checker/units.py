@@ -1,4 +1,4 @@
-"""Warn of numbers whose unit is probably another: a batch in tokens, memory in GB, a bandwidth of no GPU."""
+"""Warn of numbers whose unit is probably another, such as a batch in tokens, and of a rate that is not stated."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, Instead, warning
 from moedsl.rules.interpreter import number
 from moedsl.rules.library import Library
+from moedsl.schema.axes import PRECISION
 from moedsl.schema.symbols import BYTES
 from moedsl.syntax import ast
 
@@ -47,6 +48,39 @@ def _amount(name: str, amount: ast.Number) -> Iterator[Diagnostic]:
         text = f"`{name}` is in bytes, and {amount.text} has no unit"
         help = Instead(f"write `{amount.text} GB`", f"{amount.text} GB")
         yield warning("check.bytes", text, amount.span, help=help)
+
+
+LEAST_CAPABILITY = {"fp8_blockwise": 9.0, "fp8_current": 8.9, "mxfp8": 10.0, "nvfp4": 10.0}
+"""The compute capability from which GPUs have a format: below it a law refuses the run."""
+
+
+def rate_not_stated(p: Program) -> Iterator[Diagnostic]:
+    """Warn of a precision that the hardware has and states no rate of."""
+    pin, hw = p.pins.get("precision"), p.hardware
+    word = PRECISION[pin.code] if pin else p.precision
+    if hw.capability >= LEAST_CAPABILITY.get(word, math.inf) and hw.rate_of(word) == "bf16":
+        rate = {"nvfp4": "nvfp4", "mxfp8": "mxfp8"}.get(word, "fp8")
+        text = f"{hw.name} states no rate for {word}: its matrix products count as in BF16"
+        help = f"add it to `tflops`, as in `tflops bf16={hw.tflops['bf16']:g} {rate}=...`"
+        yield warning("check.no_rate", text, pin.span if pin else p.spans["precision"], help=help)
+
+
+CAPABILITIES = {"ampere": (8.0, 9.0), "hopper": (9.0, 10.0), "blackwell": (10.0, 13.0), "rubin": (10.0, math.inf)}
+"""The compute capabilities of the GPUs of a generation, the last one excluded."""
+
+
+def capability_of_another_arch(p: Program, library: Library) -> Iterator[Diagnostic]:
+    """Warn of hardware whose laws, which read the capability, are for another generation than its prices."""
+    hw = p.hardware
+    least, above = CAPABILITIES[hw.arch]
+    facts = {f.name.id: f.value for f in library.hardware[hw.name].facts}
+    if not least <= hw.capability < above:
+        text = f"no GPU of {hw.arch} has the compute capability {hw.capability:g}"
+        fitting = [arch for arch, (low, high) in CAPABILITIES.items() if low <= hw.capability < high]
+        help = f"state the arch and the capability of one GPU; {' and '.join(fitting)} may have {hw.capability:g}"
+        at = facts["capability"]
+        assert isinstance(at, ast.Number)
+        yield warning("check.capability", text, at.span, help=help if fitting else "state those of one GPU")
 
 
 BANDWIDTHS = {"hbm": (1e11, 1e14), "nvlink": (1e9, 1e13), "network": (1e8, 1e13)}

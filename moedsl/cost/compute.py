@@ -24,8 +24,6 @@ from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, PRECISION
 from moedsl.schema.calibration import Constants
 from moedsl.schema.facts import Hardware, Model
 
-RATE = {"bf16": "bf16", "fp8_blockwise": "fp8", "fp8_current": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
-"""The peak of `Hardware.tflops` that a precision uses."""
 SHARE = {"bf16": "gemm", "fp8": "gemm8", "mxfp8": "gemm8", "nvfp4": "gemm4"}
 """The constant for the share of that peak that a large product reaches."""
 READ = {"bf16": 2.0, "fp8_blockwise": 1.0, "fp8_current": 1.0, "mxfp8": 1.03, "nvfp4": 0.5625}
@@ -146,8 +144,8 @@ def clock(hw: Hardware) -> float:
 
 
 def flops_rate(hw: Hardware, t: Table) -> Floats:
-    """Return the FLOP/s of a large matrix product by row; a precision that the GPU does not support runs as BF16."""
-    rates = [RATE[p] if RATE[p] in hw.tflops else "bf16" for p in PRECISION]
+    """Return the FLOP/s of a large matrix product by row."""
+    rates = [hw.rate_of(p) for p in PRECISION]
     each = [getattr(hw.constants, SHARE[r]) * hw.tflops[r] for r in rates]
     return picked(each, t["precision"]) * 1e12 * clock(hw)
 

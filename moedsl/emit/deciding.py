@@ -19,8 +19,8 @@ _KEYWORDS = {"global_batch": "batch", **dict.fromkeys(("freeze_vision", "freeze_
 """The statements of words that are not their names."""
 
 
-def instead(plan: Plan, path: str, value: Any) -> str:
-    """The help for a `set` of a field that the plan decides."""
+def instead(plan: Plan, path: str, value: Any, by: str = "set") -> str:
+    """The help for a `set` of a field that the plan decides, or for the `derive` of a rule."""
     word = next((s.word for _, group in sections(plan) for s in group if s.path == path and s.word), "")
     if word == "pack":
         return "write `pack=on` or `pack=off` after the folder or name of `data`"
@@ -28,10 +28,10 @@ def instead(plan: Plan, path: str, value: Any) -> str:
         return ABSENT_HERE[word]
     keyword = _KEYWORDS.get(word, word)
     if keyword not in (*STATEMENTS, *axes.PINNED):
-        return "drop this `set`: the plan decides this with other fields"
+        return f"drop this `{by}`: the plan decides this with other fields"
     if found := [*dict.fromkeys(_statements(plan, path, value, word))][:SHOWN]:
-        return f"write {' or '.join(f'`{s}`' for s in found)}; `set` is for fields that the plan does not decide"
-    return f"drop this `set`: `{keyword}` decides the field, and none of its values makes it {axes.written(value)}"
+        return f"write {' or '.join(f'`{s}`' for s in found)}; `{by}` is for fields that the plan does not decide"
+    return f"drop this `{by}`: `{keyword}` decides the field, and none of its values makes it {axes.written(value)}"
 
 
 def _statements(plan: Plan, path: str, value: Any, word: str) -> Iterator[str]:

@@ -1,10 +1,12 @@
-"""Judge the fields that a run sets, together with those of its plan: by rules of recipes and by Bridge's own writes."""
+"""Judge the fields that a run sets or that its own rules derive, together with those of its plan: by rules of recipes
+and by Bridge's own writes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from moedsl.checker import overrides
 from moedsl.checker.program import Program
 from moedsl.classes.fields import evolve
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, note, warning
@@ -13,7 +15,7 @@ from moedsl.emit.fields import GATHERS
 from moedsl.emit.free_fields import MUON, OLDER, UNFOLLOWED, UNPRICED, is_free
 from moedsl.emit.settings import decided_fields, resets
 from moedsl.megatron.common import COPIED
-from moedsl.megatron.fields import lookup, overwritten
+from moedsl.megatron.fields import lookup, overwritten, path_of
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.library import Library
@@ -21,6 +23,7 @@ from moedsl.rules.recipe_scope import COMPUTED, UNSET, field_type, is_several, k
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
 from moedsl.schema.symbols import BUILTIN
+from moedsl.solver.problem import first_of
 from moedsl.syntax.printer import print_expr
 
 _DISTRIBUTED = "ddp.use_distributed_optimizer"
@@ -32,7 +35,25 @@ _WRITERS = {
 
 
 def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) -> Iterator[Diagnostic]:
-    """Report each `set` that the plan, Bridge or a rule contradicts. `layout` has the names of a run in this layout."""
+    """Report each `set`, and each `derive` of the run, that the plan, Bridge or a rule contradicts. `layout` has the
+    names of a run in this layout."""
+    own = _own(p, plan, layout)
+    wrong = {path: [*overrides.of_rule(path, value, rule, p.target)] for path, (value, rule) in own.items()}
+    yield from (d for found in wrong.values() for d in found)
+    right = {path: of for path, of in own.items() if not wrong[path]}
+    sets = {path: value for path, (value, _) in right.items()} | dict(p.sets)
+    spans = {path: rule.span for path, (_, rule) in right.items()} | dict(p.spans)
+    yield from _judged(evolve(p, sets=sets, spans=spans), plan.replace(set=sets), library, layout)
+
+
+def _own(p: Program, plan: Plan, layout: Mapping[str, Any]) -> dict[str, tuple[Any, Rule]]:
+    """The value of each field that a rule of the run derives in this layout, by path, with the rule."""
+    first = {name: first_of(p.named("derive", name), layout) for name in plan.derived}
+    rules = {path_of(name): (plan.derived[name], rule) for name, rule in first.items() if rule and not rule.is_std}
+    return {path: of for path, of in rules.items() if path not in p.sets}
+
+
+def _judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) -> Iterator[Diagnostic]:
     leading = {n: value for n, value in p.sets.items() if n in GATHERS.values()}
     asked = plan.replace(set=leading, derived={})
     decided = resets(p.target) | decided_fields(asked, every=True)
@@ -64,14 +85,19 @@ def _decided(p: Program, plan: Plan, path: str, value: Any, asked: Plan) -> Diag
     elif path == "optimizer.optimizer" and p.sets[path] == MUON.removeprefix("dist_"):
         help = f'write `set {path} = "{MUON}"`: without the prefix each replica holds the whole optimizer state'
     else:
-        help = _instead(asked, path, p.sets[path])
+        help = _instead(asked, path, p.sets[path], _word(p, path))
     return error("plan.set_decided", text, p.spans[path], help=help, fixes=_drop(p, path))
 
 
-def _instead(asked: Plan, path: str, value: Any) -> str:
+def _instead(asked: Plan, path: str, value: Any, by: str) -> str:
     from moedsl.emit.deciding import instead  # only a mistake has need of it
 
-    return instead(asked, path, value)
+    return instead(asked, path, value, by)
+
+
+def _word(p: Program, path: str) -> str:
+    """The keyword that gives a field its value."""
+    return "derive" if any(r.span == p.spans[path] for r in p.of("derive")) else "set"
 
 
 def _older(p: Program, path: str, statement: str) -> Diagnostic:
@@ -94,7 +120,7 @@ def _unpriced(p: Program, path: str, value: Any, why: str) -> Diagnostic:
 
 
 def _drop(p: Program, path: str) -> tuple[Fix, ...]:
-    return (Fix(f"Drop the `set` of `{path}`", DROP, p.spans[path]),)
+    return (Fix(f"Drop the `{_word(p, path)}` of `{path}`", DROP, p.spans[path]),)
 
 
 def _overwritten(
@@ -113,7 +139,7 @@ def _overwritten(
         text = f"Bridge writes `{owner}` over `{path}`: the value does not arrive"
         help: str = Instead(f"set `{owner}` instead", owner)
         if owner in decided:
-            help = _instead(asked, owner, value)
+            help = _instead(asked, owner, value, _word(p, path))
         cites = (_WRITERS[owner.partition(".")[0]],)
         yield warning("plan.set_overwritten", text, p.spans[path], help=help, cites=cites, fixes=_drop(p, path))
 

@@ -10,7 +10,7 @@ from moedsl.emit.fields import PRECISION, SECTIONS, SET, Setting, Words
 from moedsl.megatron import adapters
 from moedsl.megatron.common import COPIED
 from moedsl.megatron.families import CHOICES, family
-from moedsl.megatron.fields import absent, has, lookup, provided, words_of
+from moedsl.megatron.fields import absent, has, lookup, path_of, provided, words_of
 from moedsl.megatron.values import Call, Dtype, Member, normalise
 from moedsl.planner.model.plan import AdapterPlan, Plan
 from moedsl.schema.adapter import Adapter
@@ -137,9 +137,9 @@ def comparable(setting: Setting) -> bool:
 
 
 def _derived(plan: Plan) -> Iterator[tuple[str, str, Any]]:
-    """Derived settings with their paths; `derive` rules name a field of the model without its section."""
+    """Derived settings with their paths."""
     for word, value in plan.derived.items():
-        path = word if "." in word else f"model.{word}"
+        path = path_of(word)
         yield word, path, _spelled(value, path, plan)
 
 

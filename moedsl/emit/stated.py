@@ -11,6 +11,7 @@ from moedsl.emit.fields import SET, Setting, Words
 from moedsl.emit.naming import function_name
 from moedsl.emit.settings import sections, words
 from moedsl.megatron.common import COMMON, COPIED, VARIABLES
+from moedsl.megatron.fields import path_of
 from moedsl.megatron.releases import BY_VERSION
 from moedsl.megatron.values import Call, normalise
 from moedsl.planner.model.plan import Plan
@@ -27,7 +28,9 @@ def stated(plan: Plan) -> Sections:
     every = dict(sections(plan))
     own = {s.path: s for s in every.pop(SET, []) if not s.path.startswith(_VARIABLE)}
     found: Sections = []
-    for title, settings in [*every.items(), (_OUTPUT, [*_output(plan)])]:
+    derived = {path_of(name) for name in plan.derived}
+    output = [s for s in _output(plan) if s.path not in derived]
+    for title, settings in [*every.items(), (_OUTPUT, output)]:
         found.append((title, []))
         for s in (_filled(inner, own) for outer in settings for inner in _inside(plan, outer)):
             if _states(plan, s, known):

@@ -119,6 +119,11 @@ def called(name: str) -> list[str]:
     return [p for p in found if not (p.startswith("train.") and f"validation.{name}" in found)]
 
 
+def path_of(word: str) -> str:
+    """Write the name of a `derive` rule as a field of Bridge; a name without a section is in `model`."""
+    return word if "." in word else f"model.{word}"
+
+
 def lookup(path: str, version: str = LATEST) -> Field | None:
     """The field at a dotted path such as ``model.moe_router_dtype``, or None."""
     return fields(version).get(path)

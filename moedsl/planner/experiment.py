@@ -11,6 +11,7 @@ from moedsl.checker.program import Program
 from moedsl.classes.fields import fields
 from moedsl.diagnostics.model import Diagnostic, note
 from moedsl.megatron import adapters
+from moedsl.megatron.fields import path_of
 from moedsl.planner.model.decisions import Benchmark, Decision, Experiment
 from moedsl.planner.model.plan import Batch, Layout, Policy
 from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, WORDS, Effects, of_rules
@@ -55,11 +56,6 @@ def packing(c: Chosen) -> dict[str, bool]:
 def settings(*sections: Layout | Batch | Policy) -> dict[str, Any]:
     """The values in sections of a plan whose names are keywords of the language; the rest is commentary."""
     return {n: v for s in sections for n, v in s.to_json().items() if n in WORDS}
-
-
-def path_of(word: str) -> str:
-    """Write the name of a `derive` rule as a Bridge field; a name without a section is in `model`."""
-    return word if "." in word else f"model.{word}"
 
 
 def fingerprint(values: Mapping[str, Any], facts: str = "") -> str:

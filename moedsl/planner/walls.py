@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from moedsl.classes.fields import frozen
-from moedsl.cost.compute import RATE
 from moedsl.planner.model.estimate import Estimate, Stage
 from moedsl.planner.model.walls import (
     BoughtBack,
@@ -162,9 +161,9 @@ def _dominant(lost: Mapping[str, float], floor: float) -> str:
 
 def _mfu(chosen: Chosen, env: Mapping[str, Any], estimate: Estimate) -> Mfu:
     """Divide model FLOPs by the dense peak of the run's precision, and by that of BF16."""
-    peaks, rate = chosen.problem.program.hardware.tflops, estimate.model_tflops_per_gpu
-    peak = peaks.get(RATE[env["precision"]], peaks["bf16"])
-    return Mfu(env["precision"], rate / peak, rate / peaks["bf16"])
+    hw, rate = chosen.problem.program.hardware, estimate.model_tflops_per_gpu
+    peak = hw.tflops[hw.rate_of(env["precision"])]
+    return Mfu(env["precision"], rate / peak, rate / hw.tflops["bf16"])
 
 
 @frozen

@@ -123,11 +123,13 @@ def _precision(chosen: Chosen, p: Program) -> Iterator[Change]:
 
 
 def supported(chosen: Chosen) -> list[str]:
-    """The number formats that no law refuses in every layout."""
+    """The number formats that no law refuses in every layout, and of which the GPU has a rate."""
     codes = np.arange(len(axes.PRECISION))
     table = Table({"precision": codes}, chosen.problem.codes, chosen.compiled.lets)
     laws = [w for w in chosen.compiled.laws if w.needs == {"precision"} and not w.rule.wish]
-    return [w for w, legal in zip(axes.PRECISION, obeyed(laws, table), strict=True) if legal]
+    hw = chosen.problem.program.hardware
+    priced = (w == "bf16" or hw.rate_of(w) != "bf16" for w in axes.PRECISION)
+    return [w for w, legal, p in zip(axes.PRECISION, obeyed(laws, table), priced, strict=True) if legal and p]
 
 
 def _settled(chosen: Chosen, p: Program, formats: bool) -> Iterator[Change]:

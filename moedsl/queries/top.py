@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from moedsl.planner.model.answers import Ranked
+from moedsl.planner.notes.advice import reason
 from moedsl.queries.figures import Budget, priced
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
@@ -37,4 +38,4 @@ def shared(chosen: Chosen) -> bool:
 def because(chosen: Chosen) -> dict[str, str]:
     """The reason of each advice and each wish, by id."""
     laws = (*chosen.compiled.wishes, *chosen.compiled.advice)
-    return {law.rule.id: law.rule.because or "preferred by the run file" for law in laws}
+    return {law.rule.id: reason(law.rule) for law in laws}

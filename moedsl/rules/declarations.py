@@ -31,10 +31,13 @@ UNITS: Mapping[tuple[type, str], tuple[str, ...]] = {
     (Hardware, "hbm"): ("GB/s", "TB/s"),
     (Hardware, "nvlink"): ("GB/s", "TB/s"),
     (Hardware, "network"): ("GB/s", "TB/s"),
+    (Hardware, "host_link"): ("GB/s", "TB/s"),
 }
 """The units of a fact that needs one."""
 _RATES = ("bf16", "fp8", "mxfp8", "nvfp4")
 """The precisions whose dense rate a declaration of hardware may state."""
+_RATE_UNITS = ("TFLOPS", "PFLOPS")
+"""The units of a rate; without one it is in TFLOPS."""
 MOST_LAYERS, MOST_MTP, LARGEST = 10_000, 100, 1 << 31
 MOST_VISION, MOST_PATCH = 1 << 16, 64
 LONGEST_PATTERN = 500
@@ -145,7 +148,11 @@ class Block:
             )
         elif not isinstance(b.value, ast.Number):
             self._error("check.type", f"`{b.name.id}` must be a number", b.value)
-        return float(number(b.value)) if isinstance(b.value, ast.Number) else 0.0
+        elif b.value.unit is not None and b.value.unit not in _RATE_UNITS:
+            self._error("check.unit", f"the rate of `{b.name.id}` is in {' or '.join(_RATE_UNITS)}", b.value)
+        else:
+            return number(b.value) / (1e12 if b.value.unit else 1)
+        return 0.0
 
     def _plain(self, name: ast.Name, value: ast.Expr, type_: str) -> Any | None:
         match type_, value:
@@ -166,6 +173,8 @@ class Block:
         units = UNITS.get((self.cls, name.id))
         if units and value.unit not in units:
             return self._error("check.unit", f"`{name.id}` needs a unit: {', '.join(units)}", value)
+        if not units and value.unit is not None:
+            return self._error("check.unit", f"`{name.id}` has no unit", value)
         return float(number(value))
 
     def _text(self, name: ast.Name, value: ast.String | ast.Name) -> str | None:

@@ -216,6 +216,13 @@ class Model:
         return f"{self.layers} layers" + (f" ({self.kinds_said})" if self.kinds_said else "")
 
 
+_RATES = {
+    "bf16": (), "fp8_blockwise": ("fp8", "mxfp8"), "fp8_current": ("fp8", "mxfp8"), "mxfp8": ("mxfp8", "fp8"),
+    "nvfp4": ("nvfp4",),
+}  # fmt: skip
+"""The peaks of `Hardware.tflops` that a precision may use: a GPU with both of 8 bits reaches the same in each."""
+
+
 @frozen
 class Hardware:
     """One GPU type in its node and its NVLink domain. Bandwidths are for one GPU and one direction."""
@@ -264,6 +271,10 @@ class Hardware:
         """Tell whether per-tensor FP8 weights need a transposed copy: Blackwell multiplies them in any orientation (te
         pytorch/utils.py:775)."""
         return self.capability < 10
+
+    def rate_of(self, precision: str) -> str:
+        """Name the peak that a precision uses, which is that of BF16 where its own is not stated."""
+        return next((rate for rate in _RATES[precision] if rate in self.tflops), "bf16")
 
     @property
     def shown(self) -> float:

@@ -94,6 +94,30 @@ UNPRICED = {
 """Values without a price, with what the estimate has."""
 
 
+DERIVED = {
+    "tensor_model_parallel_size = 4": "plan.set_decided",
+    "model.tensor_model_parallel_size = 4 when gpus == 16": "plan.set_decided",
+    "train.global_batch_size = 2 * dp": "plan.set_decided",
+    "moe_layer_recompute = true": "plan.set_decided",
+    "train.manual_gc_intervall = 10": "check.unknown_field",
+    "no_such_field = 10 when gpus == 17": "check.unknown_field",
+    "pod.shm = false": "check.unknown_field",
+    "train.manual_gc_interval = often": "check.type",
+    "dataset.num_workers = dp / 3": "check.type",
+    "moe_router_dtype = fp65": "check.unknown_word",
+    'logger.wandb_entity = "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH"': "check.secret",
+    "num_layers = 12": "check.architecture",
+    'checkpoint.save = "/checkpoints"': "check.too_late",
+    "mixed_precision.fp8_param_gather = false": "check.too_late",
+    "optimizer.lr = 1e-6": "std.recipe_schedule.rate_order",
+}
+"""What a rule of the run derives, and the error: the same as of a `set`."""
+
+
+def derived(line: str) -> str:
+    return f'{RUN}rules house {{ derive {line} because "ours" cite ours "here" }}\n'
+
+
 def found(text: str) -> list[Diagnostic]:
     return [d for d in compiled(text).diagnostics if d.severity != "note"]
 
@@ -105,6 +129,40 @@ def test_a_mistake_is_one_error_at_the_set(line: str) -> None:
     assert (d.id, d.severity) == (REFUSED[line], "error") and d.help
     start, end = d.labels[0].span.start, d.labels[0].span.end
     assert text[start:end] in line
+
+
+@pytest.mark.parametrize("line", DERIVED)
+def test_a_mistake_is_one_error_at_the_rule_that_derives_it(line: str) -> None:
+    text = derived(line)
+    (d,) = found(text)
+    assert (d.id, d.severity) == (DERIVED[line], "error") and d.help
+    start, end = d.labels[0].span.start, d.labels[0].span.end
+    assert text[start:end] in line
+    assert [d.id for d in diagnosed(text) if d.severity != "note"] == [DERIVED[line]]
+
+
+def test_the_help_for_a_decided_field_that_a_rule_derives_is_a_pin() -> None:
+    (d,) = found(derived("tensor_model_parallel_size = 4"))
+    assert "`pin tp=4`" in d.help[0] and "`derive` is for" in d.help[0]
+    assert [f.title for f in d.fixes] == ["Drop the `derive` of `model.tensor_model_parallel_size`"]
+
+
+def test_a_rule_derives_a_field_only_for_releases_that_have_it() -> None:
+    line, older = "train.gpu_sniff_test_interval = 100", "target bridge 0.4\n"
+    (d,) = [d for d in found(older + derived(line)) if d.is_error]
+    assert d.id == "plan.not_in_release"
+    with_condition = derived(f'{line} when bridge_version >= version("0.6.0")')
+    assert not any(d.is_error for d in found(older + with_condition))
+
+
+def test_a_rule_derives_what_the_plan_leaves_open() -> None:
+    text = derived("dataset.num_workers = dp when dp < 100") + derived("logger.log_interval = 5")[len(RUN) :].replace(
+        "house", "logs"
+    )
+    assert found(text) == []
+    recipe = recipe_text(plan_of(text))
+    assert f"cfg.dataset.num_workers = {plan_of(text).layout.dp}\n" in recipe
+    assert "cfg.logger.log_interval = 5\n" in recipe and "log_interval = 1\n" not in recipe
 
 
 @pytest.mark.parametrize("line", rotation.some("overwritten", [*OVERWRITTEN], 2))

@@ -101,6 +101,26 @@ def test_a_mistake_is_a_diagnostic(text: str, id: str) -> None:
     assert ids(text) == [id]
 
 
+KUBE = "executor kubeflow; hardware h100; container img"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("namespace Team_A", 'namespace "team-a"'), ('namespace "a.b"', "namespace ab"), ("pvc Shared", 'pvc "shared.data"'),
+        ("runtime torch_x", 'runtime "torch-x"'), ("queue Moe", "queue moe"), ("priority high_", "priority high"),
+        ("secret My_Keys", 'secret "my-keys"'), ('service_account "a@b"', "service_account trainer"),
+        ("image_pull_secrets [Registry]", "image_pull_secrets [registry]"), ('shm "64GB"', 'shm "64Gi"'),
+        ('shm "64 Gi"', 'shm "64G"'), ('shm "64gi"', 'shm "65536Mi"'), ('resources ["memory=1500ki"]', 'resources ["memory=1500Ki"]'),
+        ('resources ["memory=1500GB"]', 'resources ["cpu=1500m", "memory=1.5Ti", "rdma/ib=8"]'),
+    ],
+)  # fmt: skip
+def test_a_name_or_a_quantity_that_kubernetes_refuses(wrong: str, right: str) -> None:
+    """The API server would refuse the job, after the run was compiled and its name written down."""
+    assert ids(f"{KUBE}; {wrong}") == ["check.cluster"]
+    assert ids(f"{KUBE}; {right}") == []
+
+
 @pytest.mark.parametrize("option", arguments.DERIVED_SBATCH)
 def test_a_parameter_of_sbatch_that_is_derived_has_a_way_out(option: str) -> None:
     _, (found,) = read(f'{SLURM}; sbatch {{ {option.replace("-", "_")} "x" }}')

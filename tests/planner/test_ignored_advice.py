@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.programs import diagnosed
+from tests.helpers.programs import diagnosed, plan_of
 
 
 def notes(text: str) -> dict[str, str]:
@@ -78,3 +78,20 @@ def test_frozen_features_may_be_cut_and_recomputed() -> None:
     pinned = "qwen3_vl_30b_a3b; h100 x 64; pin tp=2 recompute=full"
     assert {severities(pinned)[WHOLE_LAYERS], severities(pinned)[SLICES]} == {"warning"}
     assert not {WHOLE_LAYERS, SLICES} & severities(f"{pinned}\nvlm freeze_vision freeze_projection").keys()
+
+
+OWN = 'rules house { prefer wide: pp > 1 worth 50% because "documents arrive in bursts" cite ours "runbook 1" }\n'
+RUN = "qwen3_30b_a3b; h100 x 16; require dp >= 16\n"
+
+
+def test_grave_advice_of_the_run_is_said_at_its_rule_with_what_it_asks_for() -> None:
+    """Its reason need not say that, and no pin is at fault."""
+    (found,) = [d for d in diagnosed(OWN + RUN) if d.id == "run.house.wide"]
+    assert (found.severity, found.message) == ("warning", "`pp > 1` is not followed: documents arrive in bursts")
+    assert notes(OWN + RUN)["run.house.wide"] == "wide"
+
+
+def test_a_wish_without_a_reason_is_said_by_its_condition() -> None:
+    plan = plan_of(f"{RUN}prefer pp > 1\nprefer tp == 2 because 'tried'\n".replace("'", '"'))
+    reasons = {a.rule: a.because for a in plan.advice if a.rule.startswith("run.")}
+    assert list(reasons.values()) == ["the run prefers `pp > 1`", "tried"]

@@ -135,3 +135,9 @@ def test_colours(colours: str, expected: bool, monkeypatch: pytest.MonkeyPatch) 
     assert main(["plan", "-e", RUN]) == 0
     assert ("\x1b[1;32mFITS\x1b[0m" in out.getvalue()) == expected
     assert ("\x1b" in out.getvalue()) == expected
+
+
+def test_a_batch_of_one_sequence_is_counted_as_one() -> None:
+    run = 'qwen3_30b_a3b; h200 x 1; batch 1; task peft; set checkpoint.pretrained_checkpoint = "/c"'
+    said = plan.batch(programs.plan_of(run))
+    assert said.startswith("1 sequence (") and said.endswith("1 microbatch of 1 on 1 replica")

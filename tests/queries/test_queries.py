@@ -19,6 +19,7 @@ from moedsl.planner.experiment import settings
 from moedsl.planner.model.answers import Compared, Priced
 from moedsl.planner.model.plan import Plan
 from moedsl.queries import amounts
+from moedsl.queries.changes import changes
 from moedsl.queries.figures import Budget, priced
 from moedsl.queries.gpus import numbers, scaling
 from moedsl.queries.top import top
@@ -397,3 +398,20 @@ def test_the_report_draws_both_trades(tmp_path: Path, capsys: pytest.CaptureFixt
         text = out.read_text(encoding="utf-8")
         assert text.count("<circle") == circles and text.count('class="plan"') == (2 if circles else 0)
         assert not re.search(r'="nan|="-', text)
+
+
+@pytest.mark.parametrize(
+    ("rates", "formats"),
+    [
+        ("bf16=2250", []),
+        ("bf16=2250 fp8=4500", ["fp8_blockwise", "fp8_current", "mxfp8"]),
+        ("bf16=2250 mxfp8=4500 nvfp4=9000", ["fp8_blockwise", "fp8_current", "mxfp8", "nvfp4"]),
+    ],
+)
+def test_a_number_format_without_a_rate_is_no_question(rates: str, formats: list[str]) -> None:
+    """Its step would be that of BF16 products with the quantisation added: slower, whatever the GPU does."""
+    text = (ROOT / "stdlib/hardware/b200.moe").read_text(encoding="utf-8").replace("hardware b200 {", "hardware own {")
+    text = re.sub("tflops bf16=[^\n]*", f"tflops {rates}", text)
+    now = compile_source(Source("run.moe", f"{text}\nqwen3_30b_a3b; own x 8; pin ep=8 pp=1 tp=1 cp=1"))
+    found = [c.label.removeprefix("precision ") for c in changes(now.chosen[0], now.library) if c.kind == "precision"]
+    assert [f for f in found if not f.startswith(("moments", "grad_reduce"))] == formats

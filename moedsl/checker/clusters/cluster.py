@@ -22,6 +22,8 @@ _NAMED = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 """A label's name or value of at most 63 characters, as the API server accepts it."""
 _KEY = rf"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?{_NAMED}"
 """A label's name, after the domain that it may have."""
+_QUANTITY = r"[0-9]+(?:\.[0-9]+)?(?:[mkMGTPE]|[KMGTPE]i)?"
+"""A quantity, as the API server accepts it."""
 _SHAPES: Mapping[str, tuple[str, str]] = {
     "token": (r"[A-Za-z0-9_][A-Za-z0-9_.,:/@%+=-]*", "letters, digits and _ . , : / @ % + = -"),
     "path": (r"[A-Za-z0-9_./~][A-Za-z0-9_./@%+=~-]*", "a path of letters, digits and _ . / @ % + = ~ -"),
@@ -47,10 +49,16 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     ),
     "annotations": (rf"{_KEY}=[^\x00-\x1f\x7f]*", 'annotations: ["example.org/team=moe"]'),
     "interfaces": (rf"[a-z][a-z0-9]*={_NAMED}", 'interfaces with their networks: ["eth2=rdma-0"]'),
-    "resources": (
-        rf"{_KEY}=[0-9]+(?:\.[0-9]+)?(?:m|[kMGTPE]i?)?",
-        'resources with their quantities: ["rdma/ib=8", "memory=1500Gi"]',
+    "resources": (rf"{_KEY}={_QUANTITY}", 'resources with their quantities: ["rdma/ib=8", "memory=1500Gi"]'),
+    "object": (
+        r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?",
+        "the name of an object as Kubernetes has it: small letters, digits, - and .",
     ),
+    "namespace": (
+        r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?",
+        "the name of a namespace as Kubernetes has it: small letters, digits and -, 63 at most",
+    ),
+    "quantity": (_QUANTITY, 'a quantity as Kubernetes writes it: "64Gi", or "64G" for 64 GB'),
     "hca": (r"[A-Za-z][A-Za-z0-9_]*(?::[1-9])?", "the name of an adapter, as `ibv_devices` lists it, or `mlx5_0:1`"),
     "options": (r"--?[A-Za-z][^\x00-\x1f\x7f]*", "an option, such as --cpu-bind=none"),
 }
@@ -192,7 +200,7 @@ class _Reader:
         """Read a list of strings of one form."""
         if not isinstance(e.value, ast.List):
             return self.error("check.type", f'`{e.name.id}` is a list: ["..."]', _at(e))
-        form = {"tokens": "token"}.get(kind.form, kind.form)
+        form = {"objects": "object"}.get(kind.form, kind.form)
         read = [(self.literal(i, e.name.id), i) for i in e.value.items]
         out = [self.shaped(text, form, e.name.id, at) for text, at in read if text is not None]
         return tuple(t for t in out if t is not None)
@@ -292,8 +300,8 @@ _READ: Mapping[str, Callable[[_Reader, ast.FactEntry, Kind], Any]] = {
     "labels": _Reader.labels,
     **dict.fromkeys(("selector", "annotations", "interfaces", "resources"), _Reader.selector),
     "sbatch": _Reader.sbatch,
-    **dict.fromkeys(("mounts", "options", "tokens", "hca", "tolerations", "requirements"), _Reader.texts),
-    **dict.fromkeys(("token", "path", "host", "time", "text", "key"), _Reader.text),
+    **dict.fromkeys(("mounts", "options", "objects", "hca", "tolerations", "requirements"), _Reader.texts),
+    **dict.fromkeys(("token", "path", "host", "time", "text", "key", "object", "namespace", "quantity"), _Reader.text),
 }
 
 

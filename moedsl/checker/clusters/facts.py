@@ -119,25 +119,25 @@ class Cluster:
     """Further parameters of sbatch, by their long names."""
     context: str = _fact("token", "", "kubeflow")
     """The context of the kubeconfig; empty: the current one."""
-    namespace: str = _fact("token", "default", "kubeflow")
-    runtime: str = _fact("token", "torch-distributed", "kubeflow")
+    namespace: str = _fact("namespace", "default", "kubeflow")
+    runtime: str = _fact("object", "torch-distributed", "kubeflow")
     """The ClusterTrainingRuntime that a TrainJob refers to."""
     trainer: str = _fact("word", "2.1", "kubeflow", words=TRAINERS)
     """The release of Kubeflow Trainer: 2.1 takes `podTemplateOverrides`, 2.2 and later ones `runtimePatches`.
 
     none: the cluster has no Kubeflow Trainer, and jobs are plain JobSets.
     """
-    queue: str = _fact("token", "", "kubeflow")
+    queue: str = _fact("object", "", "kubeflow")
     """The local queue of Kueue."""
-    priority: str = _fact("token", "", "kubeflow")
+    priority: str = _fact("object", "", "kubeflow")
     """Kueue's WorkloadPriorityClass."""
-    pvc: str = _fact("token", "", "kubeflow")
+    pvc: str = _fact("object", "", "kubeflow")
     """The persistent volume claim that jobs share."""
     pvc_path: str = _fact("path", "/workspace", "kubeflow")
-    image_pull_secrets: tuple[str, ...] = _fact("tokens", (), "kubeflow")
-    secret: str = _fact("token", "moedsl", "kubeflow")
+    image_pull_secrets: tuple[str, ...] = _fact("objects", (), "kubeflow")
+    secret: str = _fact("object", "moedsl", "kubeflow")
     """The Kubernetes Secret whose keys are the names in `secrets`."""
-    service_account: str = _fact("token", "", "kubeflow")
+    service_account: str = _fact("object", "", "kubeflow")
     node_selector: Mapping[str, str] = _fact("selector", {}, "kubeflow")
     """Labels that a node must have: ``["nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"]``."""
     affinity: tuple[str, ...] = _fact("requirements", (), "kubeflow")
@@ -162,7 +162,7 @@ class Cluster:
     """Resources of each pod besides its GPUs: ``["rdma/ib=8", "cpu=96", "memory=1500Gi"]``."""
     privileged: bool = _fact("flag", False, "kubeflow")
     """Whether the container of a pod is privileged."""
-    shm: str = _fact("token", "", "kubeflow")
+    shm: str = _fact("quantity", "", "kubeflow")
     """The size of /dev/shm, as Kubernetes writes it (64Gi)."""
     storage_write: float = _fact("rate", 0.0)
     """What the shared file system takes from the nodes of a job together: ``200 GB/s``; 0: the calibration's."""

@@ -105,7 +105,7 @@ def _scope() -> dict[str, Type]:
 
 
 _MANY = (
-    "mounts", "options", "tokens", "variables", "sbatch", "selector", "names", "tolerations", "requirements",
+    "mounts", "options", "objects", "variables", "sbatch", "selector", "names", "tolerations", "requirements",
     "annotations", "resources",
 )  # fmt: skip
 _VARIABLE = "cluster.env."

@@ -9,6 +9,7 @@ from typing import Any
 from moedsl.checker.program import Program
 from moedsl.classes.fields import evolve, frozen
 from moedsl.planner.model.decisions import Advice
+from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.schema.units import GIB
 from moedsl.solver.laws import Law
@@ -18,6 +19,7 @@ from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 from moedsl.solver.top_k import TopK
 from moedsl.support.text import change
+from moedsl.syntax.printer import print_expr
 
 NEAR = 0.1
 """How much longer a step may be in a layout that is named for its memory, as a share."""
@@ -47,9 +49,14 @@ def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool, judge
     p = chosen.problem.program
     costs = {n: _cost(open_.get(n), row, law, p) for n, law in unfollowed.items()}
     rules = [law.rule for law in laws]
-    entries = [Advice(r.id, r.id not in costs, r.because, r.cites, r.worth, costs.get(r.id)) for r in rules]
+    entries = [Advice(r.id, r.id not in costs, reason(r), r.cites, r.worth, costs.get(r.id)) for r in rules]
     within = None if limit is None or chosen.fell_back else NEAR
     return Answers(tuple(entries), next(iter(sure.rows), None) if sure else None, within)
+
+
+def reason(r: Rule) -> str:
+    """Why a rule advises something; a `prefer` of a run may state no reason, and its name says nothing."""
+    return r.because or f"the run prefers `{print_expr(r.expr)}`"
 
 
 def unanswered(law: Law, p: Program, within: str = "") -> str:

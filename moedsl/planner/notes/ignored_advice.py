@@ -16,6 +16,7 @@ from moedsl.solver.neighbours import Neighbour, judged
 from moedsl.solver.search import HELD, MOVED
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
+from moedsl.syntax.printer import print_expr
 
 
 def unheeded(c: Compiled, row: Row) -> list[Diagnostic]:
@@ -28,13 +29,17 @@ def unheeded(c: Compiled, row: Row) -> list[Diagnostic]:
 
 
 def _of_the_run(c: Compiled, law: Law) -> Span:
-    """The statement of the run that the advice reads, else the hardware."""
+    """The run's own rule, else the statement that the advice reads, else the hardware."""
+    if not law.rule.is_std:
+        return law.rule.span
     spans = c.problem.program.spans
     return next((spans[n] for n in sorted(names(law.rule.expr)) if n in spans), spans["hardware"])
 
 
 def _of_the_layout(c: Compiled, law: Law) -> Span:
-    """The first pin that the advice reads, else the hardware."""
+    """The run's own rule, else the first pin that the advice reads, else the hardware."""
+    if not law.rule.is_std:
+        return law.rule.span
     pins = c.problem.program.pins
     pinned = sorted(law.needs & pins.keys())
     return pins[pinned[0]].span if pinned else c.problem.program.spans["hardware"]
@@ -43,7 +48,10 @@ def _of_the_layout(c: Compiled, law: Law) -> Span:
 def _diagnostic(kind: Callable[..., Diagnostic], c: Compiled, law: Law, where: Span) -> Diagnostic:
     read = sorted(names(law.rule.expr))
     values = {n: named_value(n, c.problem.values[n]) for n in read if n in c.problem.values}
-    return kind(law.rule.id, law.rule.because or law.rule.name, where, values=values, cites=law.rule.cites)
+    text = law.rule.because or law.rule.name
+    if not law.rule.is_std:  # a reason of a run's own rule need not say what it asks for
+        text = f"`{print_expr(law.rule.expr)}` is not followed: {text}"
+    return kind(law.rule.id, text, where, values=values, cites=law.rule.cites)
 
 
 ROUNDING = 1e-9

@@ -61,7 +61,7 @@ def _product(m: Layout, names: Sequence[str]) -> str:
 def batch(p: Plan) -> str:
     """Write what a step trains on."""
     b = p.batch
-    step = f"{b.global_batch} sequences ({b.global_batch * b.seq / 2**20:.3g} Mi tokens) a step"
+    step = f"{counted(b.global_batch, 'sequence')} ({b.global_batch * b.seq / 2**20:.3g} Mi tokens) a step"
     micro = f"{counted(b.num_microbatches, 'microbatch')} of {b.micro_batch}"
     return f"{step}: {micro} on {'each of ' * (p.layout.dp > 1)}{counted(p.layout.dp, 'replica')}"
 
