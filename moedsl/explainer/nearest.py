@@ -87,7 +87,8 @@ def _broken(core: Sequence[Member]) -> list[Member]:
 def _values(env: Json, r: Rule) -> Values:
     """The values of the names of a rule."""
     values = {n: named_value(n, env[n]) for n in sorted(names(r.expr)) if n in env}
-    return Values(f" ({', '.join(f'{k}={written(v)}' for k, v in values.items())})", values)
+    summary = ", ".join(f"{k}={written(v)}" for k, v in values.items())
+    return Values(f" ({summary})" if summary else "", values)
 
 
 def _json(p: Program, codes: Mapping[str, int], row: Row | None, r: Rule, env: Json) -> Json:

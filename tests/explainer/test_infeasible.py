@@ -388,3 +388,8 @@ def test_a_swept_size_changes_in_the_sweep(text: str, sweep: str) -> None:
     assert named != sweep and not solved(text.replace(sweep, named)).failed
     (fix,) = [f for f in error.fixes if named in f.title]
     assert text[fix.span.start : fix.span.end] == sweep
+
+
+def test_a_condition_without_a_name_has_no_values() -> None:
+    error, _ = only_error("qwen3_30b_a3b; h100 x 16; fit first; require 1 > 2")
+    assert error.message.endswith("`1 > 2` cannot hold")
