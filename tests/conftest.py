@@ -98,9 +98,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         return None
     from tests.helpers import schedule
 
-    if not isinstance(item, schedule.Tests):
-        return None
-    item.run(nextitem)
+    if isinstance(item, schedule.Tests):
+        item.run(nextitem)
+    else:
+        schedule.run(item, nextitem)
     return True
 
 
