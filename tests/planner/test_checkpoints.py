@@ -14,8 +14,10 @@ from moedsl.planner.text.plan import plan_text
 from moedsl.queries.what_if import what_if
 from tests.helpers.programs import compiled, plan_of, solved
 
-RUN = "deepseek_v3; gb200 x 1024; seq 4k; batch 4096; throughput first; pin tp=1 cp=1 pp=8 vpp=2 ep=64"
-RUN += '; data "/data/text_document"\n'
+RUN = (
+    "deepseek_v3; gb200 x 1024; seq 4k; batch 4096; throughput first; pin tp=1 cp=1 pp=8 vpp=2 ep=64; "
+    'data "/data/text_document"\n'
+)
 
 
 def saves(more: str = "", run: str = RUN) -> Checkpoints:
