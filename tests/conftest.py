@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     files = [item for item in items if isinstance(item, schedule.Tests)]
     items[:] = [item for item in items if item not in files]  # what selects tests looks at them when they are collected
     if OLD:  # `make test`; a run of one process takes every case that it is asked for
-        taken = rotation.a_sixteenth_of_each([item.nodeid for item in items])
+        taken = rotation.a_few_of_each([item.nodeid for item in items])
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in taken])
         items[:] = [item for item in items if item.nodeid in taken]
     yield
@@ -98,9 +98,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         return None
     from tests.helpers import schedule
 
-    if not isinstance(item, schedule.Tests):
-        return None
-    item.run(nextitem)
+    if isinstance(item, schedule.Tests):
+        item.run(nextitem)
+    else:
+        schedule.run(item, nextitem)
     return True
 
 

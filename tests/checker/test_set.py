@@ -119,7 +119,7 @@ def derived(line: str) -> str:
 
 
 def found(text: str) -> list[Diagnostic]:
-    return [d for d in compiled(text).diagnostics if d.severity != "note"]
+    return [d for d in diagnosed(text) if d.severity != "note"]
 
 
 @pytest.mark.parametrize("line", REFUSED)

@@ -11,7 +11,7 @@ import pytest
 from moedsl.cost import Cost, activations, bounds, profiles
 from moedsl.planner.model.plan import Plan
 from moedsl.schema.axes import AXES
-from tests.helpers import bridge_process
+from tests.helpers import bridge_process, rotation
 from tests.helpers.cost_models import hardware, model
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled, plan_of, written
@@ -57,7 +57,8 @@ def test_masks_are_those_of_megatrons_own_helper(tmp_path: Path, monkeypatch: py
     """To the byte where all chunks of a stage have the same layers. Where the last is shorter, the most layers are
     alive when another chunk has its place, and the estimate is short of one chunk's difference at the most."""
     plans = {}
-    for name, run in RUNS.items():
+    for name in rotation.one_of_each("masks", [*RUNS], lambda name: name[:3]):
+        run = RUNS[name]
         result = compiled(run, name)
         assert not result.failed, result.diagnostics
         written(result, tmp_path / name)
@@ -80,7 +81,7 @@ def test_masks_are_those_of_megatrons_own_helper(tmp_path: Path, monkeypatch: py
         assert 0 <= real["masks"] - round(ours / mask) <= max(layers) - min(layers), (real, layers)
         assert ours == pytest.approx(round(ours / mask) * mask, rel=1e-9)
         even += len(set(layers)) == 1
-    assert even >= 12
+    assert even >= (12 if rotation.ALL else 2)
 
 
 def test_a_mask_for_each_layer_and_live_microbatch(monkeypatch: pytest.MonkeyPatch) -> None:

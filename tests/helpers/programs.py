@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import pickle
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -23,8 +23,8 @@ from moedsl.verify.report import Report
 
 def compiled(text: str, name: str = "run.moe", like: str = "", run: str | None = None) -> Result:
     """Every stage of one program; a worker compiles a text once, and each test has plans of its own."""
-    made = _compiled(text, name, like, run)
-    return evolve(made, plans=copy.deepcopy(made.plans), diagnostics=[*made.diagnostics])
+    made, plans = _compiled(text, name, like, run)
+    return evolve(made, plans=pickle.loads(plans), diagnostics=[*made.diagnostics])
 
 
 def compiled_source(source: Source, like: str = "", run: str | None = None) -> Result:
@@ -50,8 +50,10 @@ def example(file: Path) -> Result:
 
 
 @lru_cache(maxsize=200)
-def _compiled(text: str, name: str, like: str, run: str | None) -> Result:
-    return compile_source(Source(name, text), like=like, run=run)
+def _compiled(text: str, name: str, like: str, run: str | None) -> tuple[Result, bytes]:
+    """The result, and its plans in the form of which a copy costs least."""
+    made = compile_source(Source(name, text), like=like, run=run)
+    return made, pickle.dumps(made.plans)
 
 
 def plan_of(text: str) -> Plan:

@@ -78,16 +78,16 @@ def one_of_each(name: str, cases: Sequence[T], group: Callable[[T], Hashable]) -
     return out
 
 
-def a_sixteenth_of_each(names: Sequence[str]) -> set[str]:
-    """Of half the test functions of each file the names of an eighth of their cases, at least one; every case where all
-    are asked for."""
+def a_few_of_each(names: Sequence[str]) -> set[str]:
+    """Of a quarter of the test functions of each file the names of an eighth of their cases, at least one; every case
+    where all are asked for."""
     files: dict[str, dict[str, list[str]]] = {}
     for name in names:
         function = name.partition("[")[0]
         files.setdefault(name.partition("::")[0], {}).setdefault(function, []).append(name)
-    half = [
+    quarter = [
         (name, functions[name])
         for file, functions in files.items()
-        for name in some(f"functions of {file}", [*functions], (len(functions) + 1) // 2)
+        for name in some(f"functions of {file}", [*functions], (len(functions) + 3) // 4)
     ]
-    return {case for name, cases in half for case in some(name, cases, max(1, len(cases) // 8))}
+    return {case for name, cases in quarter for case in some(name, cases, max(1, len(cases) // 8))}

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import syrupy
+from _pytest.runner import runtestprotocol
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
@@ -52,6 +53,14 @@ LONG = (
     "tests/diagnose/test_diagnose.py",
 )
 """Begun first, in this order; then by the length of their files."""
+
+
+def run(test: pytest.Item, after: pytest.Item | None) -> None:
+    """Run a test and tell the controller its result; a setup or teardown that passes says nothing, and each message costs
+    both processes as much as a small test."""
+    for report in runtestprotocol(test, log=False, nextitem=after):
+        if report.when == "call" or not report.passed:
+            test.ihook.pytest_runtest_logreport(report=report)
 
 
 class TestFile(pytest.File):

@@ -14,7 +14,10 @@ from moedsl.planner.text.plan import plan_text
 from moedsl.queries.what_if import what_if
 from tests.helpers.programs import compiled, plan_of, solved
 
-RUN = 'deepseek_v3; gb200 x 1024; seq 4k; batch 4096; throughput first; data "/data/text_document"\n'
+RUN = (
+    "deepseek_v3; gb200 x 1024; seq 4k; batch 4096; throughput first; pin tp=1 cp=1 pp=8 vpp=2 ep=64; "
+    'data "/data/text_document"\n'
+)
 
 
 def saves(more: str = "", run: str = RUN) -> Checkpoints:
@@ -101,7 +104,8 @@ def test_saves_on_the_nodes_come_only_where_they_pay() -> None:
     without = saves(restarts + cluster(disk.partition(";")[0]), run)
     assert saves(restarts + cluster(disk), run).goodput.trains > without.goodput.trains + 0.005
     assert saves(cluster(disk), run).local is None  # a new job may have other nodes
-    assert saves(restarts + cluster(disk), RUN.replace("1024", "64").replace("4096", "256")).local is None
+    few = RUN.replace("1024", "64").replace("4096", "256").replace("pp=8 vpp=2 ep=64", "pp=4 vpp=4 ep=16")
+    assert saves(restarts + cluster(disk), few).local is None
     assert without.return_s < saves(cluster(disk), run).return_s
 
 

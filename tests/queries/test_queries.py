@@ -143,12 +143,13 @@ def test_a_line_is_the_compile_of_the_changed_program(base: dict[str, Any], chan
 
 def test_the_default_batch_is_held() -> None:
     """Twice the GPUs would have another default batch from 512 on; the step stays the one of the run."""
-    now = compiled("qwen3_30b_a3b; gb200 x 256; seq 4k", "solve")
+    pinned = "seq 4k; pin recompute=none offload=none cuda_graph=none"
+    now = compiled(f"qwen3_30b_a3b; gb200 x 256; {pinned}", "solve")
     found = what_if(now.chosen[0], now.library)
     tokens = found["step"]["tokens"]
     assert all(f["global_batch"] * f["seq"] == tokens for f in found["lines"])
     doubled = next(f for f in found["lines"] if f["change"].startswith("2x GPUs"))
-    says_the_same(doubled, plan_of("qwen3_30b_a3b; gb200 x 512; seq 4k; batch 1024"))
+    says_the_same(doubled, plan_of(f"qwen3_30b_a3b; gb200 x 512; batch 1024; {pinned}"))
 
 
 def test_what_cannot_be_asked_says_why() -> None:
@@ -161,7 +162,7 @@ def test_what_cannot_be_asked_says_why() -> None:
 
 def test_a_declared_gpu_is_asked_too() -> None:
     own = (ROOT / "examples/own_hardware.moe").read_text(encoding="utf-8")
-    now = compiled(own, "solve")
+    now = compiled(f"{own}\npin offload=none cuda_graph=none ep_overlap=off\n", "solve")
     chosen = now.chosen[0]
     names = {f["hardware"] for f in what_if(chosen, now.library)["lines"] if f["kind"] == "hardware"}
     here = chosen.problem.program.hardware
@@ -328,7 +329,7 @@ def test_little_that_tokens_cost(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_base_of_what_if_names_what_a_line_changes(capsys: pytest.CaptureFixture[str]) -> None:
-    text = "olmoe_7b; h100 x 4; throughput first"
+    text = "olmoe_7b; h100 x 4; throughput first; pin offload=none ep_overlap=off"
     (run,) = json.loads(said(capsys, "what-if", "-e", text, "--json")[1])["runs"]
     changed = {n for line in run["lines"] for n in line.get("changes", ())} - {"tp", "cp", "pp", "vpp", "ep", "etp"}
     base = next(s for s in said(capsys, "what-if", "-e", text)[1].splitlines() if s.startswith("  now: "))
@@ -347,7 +348,7 @@ def test_the_first_of_the_best_names_what_another_changes(capsys: pytest.Capture
 
 def test_what_if_of_a_workflow_leaves_profiling_out(capsys: pytest.CaptureFixture[str]) -> None:
     """And below each table stands what its lines are the best by."""
-    code, out, err = said(capsys, "what-if", "-e", "olmoe_7b; h100 x 4; workflow")
+    code, out, err = said(capsys, "what-if", "-e", "olmoe_7b; h100 x 4; workflow; pin offload=none ep_overlap=off")
     assert code == 0, err
     _, *parts = re.split(r"^(\S+): what if", out, flags=re.MULTILINE)
     assert parts[::2] == ["main.fit", "main.scale", "main.retune"]

@@ -214,7 +214,7 @@ def test_other_parameters_than_counted_and_a_loss_that_is_not_finite_are_found(h
 
 
 def test_a_rank_that_fails_ends_the_others_and_is_quoted(host: Host, tmp_path: Path) -> None:
-    made = edited(prepared(QWEN, tmp_path), "cfg.model.moe_router_topk = 99")
+    made = edited(prepared(TWO, tmp_path, 2), "cfg.model.moe_router_topk = 99")
     outcome = host.run(made, 300)
     assert outcome.failure is not None and outcome.failure.kind == "rank" and outcome.failure.status == 1
     assert any("topk" in line.lower() for line in outcome.failure.lines), outcome.failure.lines
@@ -280,11 +280,11 @@ def test_a_deadline_ends_every_rank(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("shared")
 def test_the_command_and_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["-e", QWEN, "-o", str(tmp_path / "out"), "--ranks", "4", "--iterations", "1"]
+    words = ["-e", TWO, "-o", str(tmp_path / "out"), "--ranks", "2", "--iterations", "1"]
     assert main(["rehearse", *words, "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
-    assert run["ok"] and run["ranks"] == 4 and [c["ok"] for c in run["trained"]["checks"]] == [True] * 4
-    assert {p.name for p in (tmp_path / "out").iterdir()} >= {"rehearsal.moe", "recipe.py", "model", "rank_3.log"}
+    assert run["ok"] and run["ranks"] == 2 and [c["ok"] for c in run["trained"]["checks"]] == [True] * 4
+    assert {p.name for p in (tmp_path / "out").iterdir()} >= {"rehearsal.moe", "recipe.py", "model", "rank_1.log"}
     assert main(["check", str(tmp_path / "out/rehearsal.moe")]) == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from math import log
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from moedsl.cli.main import main
+from moedsl.diagnose import edit
 from moedsl.diagnostics.source import Source
 from moedsl.tune import run_file
 from moedsl.tune.candidates import candidates, expected
@@ -25,11 +27,18 @@ PINS = "; pin tp=1 cp=1 pp=8 vpp=1 ep=8 micro_batch=1 dispatcher=alltoall"
 SLOW_ALLTOALL = Truth({})
 
 
-@pytest.fixture(scope="module")
-def base() -> run_file.Base:
+@pytest.fixture(scope="module", autouse=True)
+def once() -> Iterator[None]:
+    """A run file and each of its edits are compiled once, for `next` and for `diagnose`."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(run_file, "compile_source", compiled_source)
-        made = run_file.base(Source("run.moe", RUN))
+        for module in (run_file, edit):
+            patched.setattr(module, "compile_source", compiled_source)
+        yield
+
+
+@pytest.fixture(scope="module")
+def base(once: None) -> run_file.Base:
+    made = run_file.base(Source("run.moe", RUN))
     assert isinstance(made, run_file.Base)
     return made
 
