@@ -83,7 +83,7 @@ def check(
             diagnostics.extend((*training_inputs.wrong_file(program), *overrides.misplaced(program)))
             diagnostics.extend(overrides.derived(program))
             diagnostics.extend((*units.batch_of_tokens(program), *units.memory_in_bytes(program)))
-            diagnostics.extend((*units.bandwidth_of_no_gpu(program, library), *units.rate_not_stated(program)))
+            diagnostics.extend((*units.bandwidth_of_no_gpu(program, library), *units.rate_not_stated(program, library)))
             diagnostics.extend(units.capability_of_another_arch(program, library))
             programs.extend(q for p in phases.phases(evolve(program, site=site)) for q in _sweep(p))
     return tuple(programs), _unique(diagnostics)

@@ -50,15 +50,15 @@ def _amount(name: str, amount: ast.Number) -> Iterator[Diagnostic]:
         yield warning("check.bytes", text, amount.span, help=help)
 
 
-LEAST_CAPABILITY = {"fp8_blockwise": 9.0, "fp8_current": 8.9, "mxfp8": 10.0, "nvfp4": 10.0}
-"""The compute capability from which GPUs have a format: below it a law refuses the run."""
-
-
-def rate_not_stated(p: Program) -> Iterator[Diagnostic]:
-    """Warn of a precision that the hardware has and states no rate of."""
+def rate_not_stated(p: Program, library: Library) -> Iterator[Diagnostic]:
+    """Warn of a precision of which the run's own hardware states no rate."""
     pin, hw = p.pins.get("precision"), p.hardware
     word = PRECISION[pin.code] if pin else p.precision
-    if hw.capability >= LEAST_CAPABILITY.get(word, math.inf) and hw.rate_of(word) == "bf16":
+    if (
+        word in PRECISION[1:]
+        and hw.rate_of(word) == "bf16"
+        and not library.hardware[hw.name].span.file.startswith("stdlib/")
+    ):
         rate = {"nvfp4": "nvfp4", "mxfp8": "mxfp8"}.get(word, "fp8")
         text = f"{hw.name} states no rate for {word}: its matrix products count as in BF16"
         help = f"add it to `tflops`, as in `tflops bf16={hw.tflops['bf16']:g} {rate}=...`"

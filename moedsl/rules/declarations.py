@@ -173,7 +173,7 @@ class Block:
         units = UNITS.get((self.cls, name.id))
         if units and value.unit not in units:
             return self._error("check.unit", f"`{name.id}` needs a unit: {', '.join(units)}", value)
-        if not units and value.unit is not None:
+        if not units and value.unit is not None and self.cls is not Constant:  # those of a constant follow from its own
             return self._error("check.unit", f"`{name.id}` has no unit", value)
         return float(number(value))
 
