@@ -9,10 +9,20 @@ T = TypeVar("T")
 
 
 def minimal(soft: list[T], test: Callable[[list[T]], bool]) -> list[T]:
-    """A minimal subset of `soft` that fails the test; empty if the test fails even without any."""
-    if not test([]):
-        return []
-    return _explain([], [], soft, test)
+    """A minimal subset of `soft`, which fails the test; empty if the test fails even without any.
+
+    What passes with some members passes without them, so nothing at all is tested only if no part of `soft` passed.
+    """
+    passed = False
+
+    def passes(active: list[T]) -> bool:
+        nonlocal passed
+        found = test(active)
+        passed |= found
+        return found
+
+    core = _explain([], [], soft, passes) if soft else []
+    return core if core and (passed or test([])) else []
 
 
 def _explain(background: list[T], delta: list[T], soft: list[T], test: Callable[[list[T]], bool]) -> list[T]:
