@@ -186,7 +186,7 @@ def _torchrun(launch: Launch, python: str, payload: Payload) -> Iterator[str]:
     module = FT_LAUNCHER if options else "torch.distributed.run"
     command = f"{python} -P -m {module} {_meeting(launch)}{options} \\\n  {run}{doubled}"
     if launch.executor == "slurm" or _signals_ranks(launch):
-        yield from _watched(command, _RANKS if _signals_ranks(launch) else _CHILDREN)
+        yield from _watched(command, _RANKS if _signals_ranks(launch) else "")
     else:
         yield f"exec {command}"
 
@@ -203,37 +203,45 @@ def _fault_tolerance(launch: Launch) -> list[str]:
     return [word(f"--{name}={value}") for name, value in said.items()]
 
 
-_CHILDREN = "cat /proc/$group/task/$group/children"
-"""Print the number of the rank, of torchrun or of ft_launcher.
+_CHILDREN = 'read -r -a to < "/proc/$group/task/$group/children"'
+"""Read the number of the rank, of torchrun or of ft_launcher into `to`.
 
 The signal would end the processes that a rank started: PyTorch's data loaders, whose end fails the rank, and the writer
 of checkpoints, for which it then waits without end. The monitors of ft_launcher would end too, and fail their ranks.
 """
-_RANKS = rf"cat \"\$MOEDSL_FILES\"/.rank.* 2> /dev/null || {_CHILDREN}"
-"""Print the numbers of the ranks of torchrun or ft_launcher, which rank.py writes; those of their launcher before."""
+_RANKS = 'for file in "$MOEDSL_FILES"/.rank.*; do read -r number < "$file" && to+=("$number"); done'
+"""Read the numbers of the ranks of torchrun or ft_launcher, which rank.py writes, into `to`."""
 
 
-def _watched(command: str, told: str = _CHILDREN) -> Iterator[str]:
+def _watched(command: str, told: str = "") -> Iterator[str]:
     """Run the command, forward its signals, report its end, and then remove the files.
 
     Slurm sends a signal to the process that it started, which is this shell. If it tracks processes by their parents,
     it also sends it to the command, which then gets it twice. The shell forwards it to the processes whose numbers
-    `told` prints. In a container of Kubernetes, the files go with the container, so a command that hears them all
-    takes the place of this shell; so it does on this machine, where TMPDIR is removed afterwards.
+    `told` reads, if any, else to the command alone, and to its group where the kernel lists no children. In a container
+    of Kubernetes, the files go with the container, so a command that hears them all takes the place of this shell; so
+    it does on this machine, where TMPDIR is removed afterwards.
+
+    No trap has a substitution of a command: bash 5.2 ends with a syntax error if a signal comes while it reads one.
     """
     yield "# The process has the signals that this shell gets, and its end is this shell's, which removes the files."
     yield f'signals="{SIGNALS}"'
     yield "set -m"
     yield f"""(trap : $signals; code=0; {command} || code="$?"; echo "$code" > "$MOEDSL_FILES/.end") &"""
     yield 'group="$!"'
-    to = rf"\$({told} 2> /dev/null || echo -- -$group)"  # the whole group where the kernel lists no children
-    yield f'for signal in $signals; do trap "kill -s $signal {to} 2> /dev/null || true" "$signal"; done'
+    yield "tell() {"
+    yield "  local to=() file number"
+    yield from [f"  {told}"] if told else []
+    yield f'  [ "${{#to[@]}}" -gt 0 ] || {_CHILDREN} || true'
+    yield '  kill -s "$1" -- "${to[@]:--$group}" || true'
+    yield "} 2> /dev/null"
+    yield 'for signal in $signals; do trap "tell $signal" "$signal"; done'
     yield _WATCH.rstrip("\n")
 
 
 _WATCH = """while kill -0 "$group" 2> /dev/null; do wait "$group" 2> /dev/null || true; done
 trap "" $signals  # for what is started below too
-code="$(cat "$MOEDSL_FILES/.end" 2> /dev/null || echo 137)"
+read -r code 2> /dev/null < "$MOEDSL_FILES/.end" || code=137
 if [ "$code" -gt 128 ]; then
   rm -rf "$MOEDSL_FILES"
   name="$(kill -l "$code")"

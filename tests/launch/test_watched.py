@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.launch.script import _watched
+from moedsl.launch.script import _RANKS, _watched
 
 ENDS = """
 import os, signal, sys
@@ -61,6 +61,16 @@ def session_of(pid: int) -> int:
 @pytest.mark.parametrize("gap", [0.0, 0.001, 0.003, 0.01])
 def test_a_programs_own_end_is_kept(tmp_path: Path, gap: float) -> None:
     assert [ended(ENDS, tmp_path, gap) for _ in range(5)] == [7] * 5
+
+
+@pytest.mark.parametrize("told", ["", _RANKS], ids=["command", "ranks"])
+def test_nothing_is_substituted_while_signals_are_heard(told: str) -> None:
+    """If one comes while bash 5.2 reads `$(...)` for another one, the shell ends with a syntax error, and the program of
+    a job goes on without it: one of a hundred ends with four signals at once."""
+    _, traps = "\n".join(_watched("true", told)).split("tell()")
+    heard, ignored, _ = traps.partition('trap ""')
+    assert "trap" in heard and ignored
+    assert "$(" not in heard and "`" not in heard
 
 
 def test_a_signal_that_ends_the_program_ends_the_shell(tmp_path: Path) -> None:
