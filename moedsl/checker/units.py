@@ -59,7 +59,7 @@ def rate_not_stated(p: Program, library: Library) -> Iterator[Diagnostic]:
         and hw.rate_of(word) == "bf16"
         and not library.hardware[hw.name].span.file.startswith("stdlib/")
     ):
-        rate = {"nvfp4": "nvfp4", "mxfp8": "mxfp8"}.get(word, "fp8")
+        rate = word if word in ("mxfp8", "nvfp4") else "fp8"
         text = f"{hw.name} states no rate for {word}: its matrix products count as in BF16"
         help = f"add it to `tflops`, as in `tflops bf16={hw.tflops['bf16']:g} {rate}=...`"
         yield warning("check.no_rate", text, pin.span if pin else p.spans["precision"], help=help)
