@@ -1,12 +1,15 @@
 /** Uses the extension as a person does, says what it misses, and keeps a picture of each scene. */
 import * as fs from "node:fs";
 import * as path from "node:path";
-import type { Page } from "playwright-core";
+import { errors, type Page } from "playwright-core";
 
 const SHOTS = process.env["MOEDSL_SHOTS"] ?? ".";
 
 /** How long a thing may take to appear before it counts as missing. */
 const PATIENCE_MS = 120_000;
+
+/** How long a person waits before pressing a key again that did nothing. */
+const AGAIN_MS = 10_000;
 
 interface Scene {
   readonly file: string;
@@ -31,8 +34,8 @@ const SCENES: readonly Scene[] = [
     },
     further: async (page) => {
       await page.keyboard.press("Escape");
-      await page.keyboard.press("Control+.");
-      await page.waitForSelector(".action-widget >> text=qwen3_235b_a22b");
+      await page.waitForSelector(".marker-widget", { state: "detached" });
+      await pressUntil(page, "Control+.", ".action-widget >> text=qwen3_235b_a22b");
       await page.keyboard.press("Enter");
       await page.waitForSelector(".view-line >> text=qwen3_235b_a22b");
     },
@@ -87,15 +90,40 @@ export async function use(page: Page, url: string, folder: string): Promise<void
   await page.waitForSelector(".explorer-viewlet >> text=plan.moe");
   await page.keyboard.press("Control+b");
   for (const scene of SCENES) {
-    await page.setViewportSize({ width: 1000, height: scene.height });
-    await openFile(page, scene.file);
-    await scene.play(page);
-    await page.mouse.move(600, scene.height - 30);
-    await page.waitForTimeout(500); // what moves has come to rest
-    await page.screenshot({ path: path.join(SHOTS, `vscode_${path.basename(scene.file, ".moe")}.png`) });
-    await scene.further?.(page);
-    await closeAll(page);
+    try {
+      await show(page, scene);
+    } catch (error) {
+      console.error(`${scene.file}, with this in the window:\n${await page.innerText("body")}`);
+      throw error;
+    }
   }
+}
+
+async function show(page: Page, scene: Scene): Promise<void> {
+  await page.setViewportSize({ width: 1000, height: scene.height });
+  await openFile(page, scene.file);
+  await scene.play(page);
+  await page.mouse.move(600, scene.height - 30);
+  await page.waitForTimeout(500); // what moves has come to rest
+  await page.screenshot({ path: path.join(SHOTS, `vscode_${path.basename(scene.file, ".moe")}.png`) });
+  await scene.further?.(page);
+  await closeAll(page);
+}
+
+/** Presses keys again if nothing came of them: VS Code drops a key that it gets while the focus moves. */
+async function pressUntil(page: Page, keys: string, appears: string): Promise<void> {
+  for (let waited = AGAIN_MS; waited < PATIENCE_MS; waited += AGAIN_MS) {
+    await page.keyboard.press(keys);
+    try {
+      await page.waitForSelector(appears, { timeout: AGAIN_MS });
+      return;
+    } catch (error) {
+      if (!(error instanceof errors.TimeoutError)) {
+        throw error;
+      }
+    }
+  }
+  throw new Error(`${keys} does not lead to ${appears}`);
 }
 
 async function openFile(page: Page, name: string): Promise<void> {
