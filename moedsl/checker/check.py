@@ -105,7 +105,7 @@ def _clusters(library: Library) -> tuple[Site, list[Diagnostic]]:
     """Check clusters and rules of launches in the file and the files that it uses, and read what its cluster states of
     its storage; most have none."""
     of_launch = any(b.subject is not None and b.subject.id == "launch" for _, b in library.own_rules)
-    if not of_launch and all(d.name.span.file.startswith("stdlib/") for d in library.clusters.values()):
+    if not of_launch and not any(isinstance(item, ast.ClusterDecl) for item in library.own):
         return Site(), []
     from moedsl.checker.clusters import known as clusters
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from moedsl.diagnostics.model import Diagnostic, warning
-from moedsl.diagnostics.source import Source, Span
+from moedsl.diagnostics.source import Source, Span, of_stdlib
 from moedsl.diagnostics.visible import HIDDEN, visible
 from moedsl.rules.library import Library
 
@@ -16,7 +16,7 @@ MOST = 5
 def hidden(library: Library) -> Iterator[Diagnostic]:
     """Warn once of each of the user's files that has such characters."""
     for source in library.sources.values():
-        if not source.name.startswith("stdlib/") and HIDDEN.search(source.text):
+        if not of_stdlib(source.name) and HIDDEN.search(source.text):
             yield _warning(source)
 
 

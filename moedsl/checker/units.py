@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from moedsl.checker.program import Program
 from moedsl.diagnostics.model import Diagnostic, Instead, warning
+from moedsl.diagnostics.source import of_stdlib
 from moedsl.rules.interpreter import number
 from moedsl.rules.library import Library
 from moedsl.schema.axes import PRECISION
@@ -54,11 +55,7 @@ def rate_not_stated(p: Program, library: Library) -> Iterator[Diagnostic]:
     """Warn of a precision of which the run's own hardware states no rate."""
     pin, hw = p.pins.get("precision"), p.hardware
     word = PRECISION[pin.code] if pin else p.precision
-    if (
-        word in PRECISION[1:]
-        and hw.rate_of(word) == "bf16"
-        and not library.hardware[hw.name].span.file.startswith("stdlib/")
-    ):
+    if word in PRECISION[1:] and hw.rate_of(word) == "bf16" and not of_stdlib(library.hardware[hw.name].span.file):
         rate = word if word in ("mxfp8", "nvfp4") else "fp8"
         text = f"{hw.name} states no rate for {word}: its matrix products count as in BF16"
         help = f"add it to `tflops`, as in `tflops bf16={hw.tflops['bf16']:g} {rate}=...`"

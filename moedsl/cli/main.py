@@ -107,13 +107,13 @@ def _one_blas_thread() -> Generator[None]:
 @contextmanager
 def _no_collections() -> Generator[None]:
     """Import without the garbage collector, and freeze the imports, which saves 30 ms. A command makes few cycles, so
-    the collector runs rarely afterwards."""
+    the collector hardly runs afterwards."""
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        gc.set_threshold(20_000)
+        gc.set_threshold(100_000)
         gc.enable()
 
 

@@ -7,6 +7,11 @@ from typing import Any, NamedTuple
 from moedsl.classes.fields import field, frozen
 
 
+def of_stdlib(file: str) -> bool:
+    """Whether a file is one of the stdlib, by its name in diagnostics."""
+    return file.startswith("stdlib/")
+
+
 class Span(NamedTuple):
     """A half-open range of code points, ``[start, end)``, in one source file."""
 

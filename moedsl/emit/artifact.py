@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from moedsl.diagnostics.source import Source
+from moedsl.diagnostics.source import Source, of_stdlib
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.naming import function_name
 from moedsl.emit.overrides import overrides_text
@@ -22,8 +22,8 @@ def files_of(
     plan: Plan, source: Source, library: Library, more: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
     """The texts of the files by name, with `more`. The lock hashes the user's file, the stdlib and the other files."""
-    std = [(n, s.text) for n, s in library.sources.items() if n.startswith("stdlib/")]
-    own = [("", s.text) for n, s in library.sources.items() if not n.startswith("stdlib/")]
+    std = [(n, s.text) for n, s in library.sources.items() if of_stdlib(n)]
+    own = [("", s.text) for n, s in library.sources.items() if not of_stdlib(n)]
     inputs = {"source": hash_of(own or [("", source.text)]), "stdlib": hash_of(std)}
     made = {
         "recipe.py": recipe_text(plan),

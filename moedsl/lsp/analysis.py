@@ -51,6 +51,7 @@ def fresh(name: str) -> Library:
         replaced={**base.replaced},
         documents={**base.documents},
         profiles={**base.profiles},
+        own=[],
         own_rules=[*base.own_rules],
         sources={**base.sources},
         diagnostics=[*base.diagnostics],

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from attrs import frozen
 
-from moedsl.diagnostics.source import Source, Span
+from moedsl.diagnostics.source import Source, Span, of_stdlib
 from moedsl.lsp import analysis, builtin, disk
 from moedsl.lsp.document import Analysis, Document
 from moedsl.lsp.names import Occurrence, Scope, Symbol, Target, named, occurrences
@@ -49,7 +49,7 @@ def files(found: Analysis) -> Files:
     """The file of an analysis and the files that it uses, by name; the stdlib is in `stdlib`."""
     made = _known.get(found)
     if made is None:
-        own = {n: s for n, s in found.library.sources.items() if not n.startswith("stdlib/")}
+        own = {n: s for n, s in found.library.sources.items() if not of_stdlib(n)}
         scope = Scope.of(found.library)
         made = {n: _file(s, scope) for n, s in {**own, found.source.name: found.source}.items()}
         _known[found] = made

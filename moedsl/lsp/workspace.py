@@ -11,7 +11,7 @@ from lsprotocol import types
 from pygls import uris
 
 from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source
+from moedsl.diagnostics.source import Source, of_stdlib
 from moedsl.lsp.client import Client
 from moedsl.lsp.document import Analysis, Document, Solved
 from moedsl.lsp.positions import Lines
@@ -136,7 +136,7 @@ class Workspace:
         """The path of a file; ``stdlib/...`` is in moedsl's installation."""
         from moedsl.support import resources
 
-        return str(resources.stdlib_dir().parent / name) if name.startswith("stdlib/") else name
+        return str(resources.stdlib_dir().parent / name) if of_stdlib(name) else name
 
     def lines_of(self, source: Source) -> Lines:
         """The lines of another file's text, in the client's encoding."""

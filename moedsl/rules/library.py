@@ -9,7 +9,7 @@ from typing import Any
 
 from moedsl.classes.fields import field, frozen
 from moedsl.diagnostics.model import Diagnostic, Label, error
-from moedsl.diagnostics.source import Source, Span
+from moedsl.diagnostics.source import Source, Span, of_stdlib
 from moedsl.rules import calibrations, declarations
 from moedsl.rules.rule import Collected
 from moedsl.schema.calibration import Constants
@@ -31,6 +31,8 @@ class Library:
     calibrations: MutableMapping[str, ast.CalibrationDecl] = field(factory=dict)
     documents: MutableMapping[str, ast.DocumentDecl] = field(factory=dict)
     profiles: MutableMapping[str, ast.ProfileDecl] = field(factory=dict)
+    own: list[ast.Item] = field(factory=list)
+    """The declarations of the user's files."""
     own_rules: list[tuple[str, ast.RulesDecl]] = field(factory=list)
     """The blocks of the added files, each with the prefix of its rules' names: ``std`` or ``run``."""
     sources: dict[str, Source] = field(factory=dict)
@@ -57,6 +59,8 @@ class Library:
         self.sources[source.name] = source
         for item in module.items:
             table = self._table(item)
+            if table is not None and prefix != "std":
+                self.own.append(item)
             if isinstance(item, ast.CalibrationDecl | ast.ClusterDecl) and table is not None and prefix != "std":
                 self._instead(table, item)
             elif table is not None:
@@ -88,7 +92,7 @@ class Library:
     def _instead(self, table: MutableMapping[str, ast.Item], item: ast.CalibrationDecl | ast.ClusterDecl) -> None:
         """Replace the stdlib's calibration or cluster by a user's; two of a user's are an error."""
         first = table.get(item.name.id)
-        if first is not None and not first.span.file.startswith("stdlib/"):
+        if first is not None and not of_stdlib(first.span.file):
             self._declare(table, item)
         elif isinstance(first, ast.CalibrationDecl):
             self.replaced[item.name.id] = first
@@ -100,9 +104,9 @@ class Library:
 
     def declared(self, model: str, hardware: str) -> str:
         """The text of the declarations that a run of this model and hardware needs and the stdlib does not have."""
-        needed = [self.models[model], self.hardware[hardware], *self.calibrations.values()]
-        own = [item.span for item in needed if not item.span.file.startswith("stdlib/")]
-        return "\n".join(self.sources[at.file].text[at.start : at.end] for at in own)
+        named = self.models[model], self.hardware[hardware]
+        needed = [i.span for i in self.own if isinstance(i, ast.CalibrationDecl) or i in named]
+        return "\n".join(self.sources[at.file].text[at.start : at.end] for at in needed)
 
     def model(self, name: str) -> tuple[Model | None, list[Diagnostic]]:
         """The facts of a declared model."""

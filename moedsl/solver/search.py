@@ -26,7 +26,7 @@ from moedsl.solver.laws import SECONDS, Law, memory_of, obeying
 from moedsl.solver.order import GROWTH, LARGEST_CHUNK, in_turns
 from moedsl.solver.question import Answer, Question
 from moedsl.solver.space import combinations_of
-from moedsl.solver.table import Row, Table, different
+from moedsl.solver.table import Mask, Row, Table, different
 from moedsl.solver.top_k import Floats, TopK, any_of, ignoring, least
 
 FIRST_CHUNK = 2048
@@ -154,7 +154,7 @@ class Search(BoundedSpace):
         share = np.full(len(queries), max(FIRST_CHUNK, meshes.rows // SPREAD) / policies.rows / len(queries))
         for block in in_turns(bounds, queries, able):
             left = block[open_(block).any(axis=0)]
-            left = self._fitting(meshes, left) if len(left) else left
+            left = self._fitting(left) if len(left) else left
             if len(left):
                 self._sharpen_spare(sharp, meshes, left)
             if len(queries) > 1 and len(left):
@@ -184,10 +184,19 @@ class Search(BoundedSpace):
                 spare = {n: self._most_frugal(n, table, self._frugal) for n in read}
                 bounds[i, at] = np.maximum(bounds[i, at], self._missed(law, table.with_columns(**spare)))
 
-    def _fitting(self, meshes: Table, at: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Filter positions of meshes by the bounds of memory and time."""
-        known = {"mesh": np.arange(len(at)), LEAST_TIME: self._seconds[at]}
-        return at[self._could_fit(meshes.take(at).with_columns(**known)).axes["mesh"]]
+    def _fitting(self, at: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Filter positions of the meshes to search by the bounds of memory and time; each is judged once."""
+        judged, fits = self._judged
+        if len(new := at[~judged[at]]):
+            known = {"mesh": new, LEAST_TIME: self._seconds[new]}
+            fits[self._could_fit(self._meshes.take(new).with_columns(**known)).axes["mesh"]] = True
+            judged[new] = True
+        return at[fits[at]]
+
+    @cached_property
+    def _judged(self) -> tuple[Mask, Mask]:
+        """Masks of the meshes to search: whether it was judged if one could fit, and whether it could."""
+        return np.zeros(self._meshes.rows, dtype=bool), np.zeros(self._meshes.rows, dtype=bool)
 
     def least_peak(self, meshes: Table) -> float:
         """The least memory of some legal meshes with the policies that should use the least; infinite if none may have

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
-
+from moedsl.classes.fields import frozen
 from moedsl.diagnostics.model import Diagnostic, note, warning
 from moedsl.support import foreign_json
 from moedsl.support.generation import LOCK

@@ -12,6 +12,7 @@ from moedsl.checker.clusters import cluster as declared
 from moedsl.checker.clusters import rules
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnostics.model import Diagnostic, Label, error, suggest
+from moedsl.diagnostics.source import of_stdlib
 from moedsl.rules.library import Library
 from moedsl.schema.site import Site
 from moedsl.syntax import ast, parse_cache, reader
@@ -51,7 +52,7 @@ def known(library: Library) -> tuple[dict[str, Known], list[Diagnostic]]:
 
 
 def _origin(decl: ast.ClusterDecl) -> str:
-    return "stdlib" if decl.name.span.file.startswith("stdlib/") else "run file"
+    return "stdlib" if of_stdlib(decl.name.span.file) else "run file"
 
 
 def _of_user(library: Library) -> tuple[dict[str, Known], list[Diagnostic]]:

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 
-from attrs import evolve, frozen
-
+from moedsl.classes.fields import evolve, frozen
 from moedsl.cli import talk
 from moedsl.cli.printing import prints_notes, show
 from moedsl.cli.talk import compiled

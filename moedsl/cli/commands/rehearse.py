@@ -16,6 +16,7 @@ from moedsl.cli.talk import compiled
 from moedsl.compiler import Result as Compiled
 from moedsl.diagnose import text as diagnose_text
 from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.diagnostics.source import of_stdlib
 from moedsl.megatron.releases import BY_VERSION, default
 from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import program
@@ -96,7 +97,7 @@ def _shrunk(made: Compiled, run: Run, ranks: int, on_gpus: bool) -> Rehearsal:
     """Replace hardware that the run file declares by the stdlib's of its architecture, for the small run's file."""
     chosen, plan = run
     own = made.library.hardware[plan.hardware].span
-    shipped = own is not None and own.file.startswith("stdlib/")
+    shipped = own is not None and of_stdlib(own.file)
     instead = SHIPPED[chosen.problem.program.hardware.arch]
     return shrink(plan, chosen.problem.program.model, ranks, "" if shipped else instead, on_gpus)
 

@@ -11,7 +11,7 @@ from attrs import frozen
 from lsprotocol import types
 
 from moedsl.diagnostics.model import ADD, Diagnostic, Fix
-from moedsl.diagnostics.source import Source, Span
+from moedsl.diagnostics.source import Source, Span, of_stdlib
 from moedsl.lsp import analysis, plans
 from moedsl.lsp.document import Document
 from moedsl.lsp.edits import workspace_edit
@@ -94,7 +94,7 @@ def _answers(document: Document, d: Diagnostic) -> Iterator[Offer]:
 def fix_edits(document: Document, fix: Fix) -> tuple[Edit, ...]:
     """The edits of a fix in its file; none if that is a file of the stdlib or does not parse."""
     name = fix.span.file
-    if name.startswith("stdlib/"):
+    if of_stdlib(name):
         return ()
     source = document.source if name == document.source.name else document.library.sources.get(name)
     return edits(fix, source, _module(document, source)) if source is not None else ()
