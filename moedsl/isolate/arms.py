@@ -13,9 +13,10 @@ from moedsl.rules.rule import Rule
 from moedsl.schema import axes
 from moedsl.schema.operators import Column
 from moedsl.schema.symbols import COSTS, MEMORY
+from moedsl.solver.bounded_space import memory_prices
 from moedsl.solver.laws import Compiled, Law, first_broken
 from moedsl.solver.problem import Problem
-from moedsl.solver.search import Search, Solution, memory_prices
+from moedsl.solver.search import Search, Solution
 from moedsl.solver.solve import KEEP, Chosen, solve
 from moedsl.solver.table import Row, Table
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -23,8 +23,8 @@ from moedsl.schema.symbols import MEMORY, SPARES
 from moedsl.solver import screen
 from moedsl.solver.bounds import SLACK, Policies, Prices, extremes, graph_strength, slowest
 from moedsl.solver.could import could_obey, required
-from moedsl.solver.frugal import by_meshes, frugal, frugal_moves
-from moedsl.solver.laws import SECONDS, TIME, Compiled, Law, obeyed
+from moedsl.solver.frugal import by_meshes, frugal, frugal_moves, wasteful, wasteful_moves
+from moedsl.solver.laws import SECONDS, TIME, Compiled, Law, memory_of, obeyed
 from moedsl.solver.order import FIRST_BLOCK, GUESSED, most_divided_first, share_of
 from moedsl.solver.space import mesh_table, meshes_of, policy_table
 from moedsl.solver.table import Mask, Table
@@ -209,6 +209,8 @@ class BoundedSpace:
                 table = table.take(self._within_time(caps, table, seconds * (1 - SLACK)))
             else:
                 table = table.take(self._within_caps(caps, name, table, policies))
+        if self._floors and table.rows:
+            table = table.take(self._above_floors(table))
         return table.with_columns(**{n: self._most_frugal(n, table, policies) for n in prices})
 
     def _within_caps(self, caps: Sequence[Law], price: str, table: Table, policies: Policies) -> Mask:
@@ -228,21 +230,55 @@ class BoundedSpace:
                     break
         return kept
 
+    @cached_property
+    def _floors(self) -> list[Law]:
+        """The laws that refuse every layout that uses no memory."""
+        none = {"peak_memory": 0.0, **dict.fromkeys(SPARES, self.c.problem.program.hardware.shown)}
+        by_memory = [law for law in self.c.laws if law.bounded - {TIME}]
+        return [law for law in by_memory if not could_obey(self.c.problem, [law], self.c.empty(), none, (), none).any()]
+
+    def _above_floors(self, table: Table) -> Mask:
+        """A mask of the rows that could obey the laws against too little memory, by the most that any policies use."""
+        names = memory_of(self._floors)
+        reached, policies = np.zeros(table.rows, dtype=bool), self._wasteful
+        if HELD[0] in table.axes:
+            policies = wasteful_moves(self.c.problem.domains)
+        for may, group in by_meshes(self.c, table, policies):
+            at = np.flatnonzero(may & ~reached)
+            for some in _batches(group, len(at)):
+                if not len(at):
+                    break
+                rest = table.take(at)
+                priced = memory_prices(self.prices, names, _with_each(rest, some))
+                each = {n: column.reshape(rest.rows, len(some)) for n, column in priced.items()}
+                most = {n: (np.max if n == "peak_memory" else np.min)(column, axis=1) for n, column in each.items()}
+                good = could_obey(self.c.problem, self._floors, rest, {}, self._required, most)
+                reached[at[good]] = True
+                at = at[~good]
+        return reached
+
     def _within_time(self, laws: Sequence[Law], table: Table, seconds: NDArray[np.floating[Any]]) -> Mask:
         """A mask of the rows of at least so many seconds that could obey some laws: if they refuse a row for too few
         seconds, by the most that it could take too."""
         keep = self._could_obey(laws, table, TIME, seconds)
-        if not self._could_obey(laws, table, TIME, seconds, seconds)[keep].all():
+        if not self._could_obey(laws, table, TIME, seconds, dict.fromkeys(SECONDS, seconds))[keep].all():
             some = table.take(keep)
-            keep[keep] = self._could_obey(laws, some, TIME, seconds[keep], self._most_score(some) * (1 + SLACK) + SLACK)
+            most = self._most_seconds(some) * (1 + SLACK) + SLACK
+            others = {TIME: most, "score": most * math.prod(1 + law.rule.worth for law in self.c.advice)}
+            keep[keep] = self._could_obey(laws, some, TIME, seconds[keep], others)
         return keep
 
     def _could_obey(
-        self, laws: Iterable[Law], table: Table, price: str, bound: NDArray[np.floating[Any]], most: Column = np.inf
+        self,
+        laws: Iterable[Law],
+        table: Table,
+        price: str,
+        bound: NDArray[np.floating[Any]],
+        others: Mapping[str, Column] = {},
     ) -> Mask:
         """A mask of the rows that could obey some laws, by a bound of one price, and the seconds as far as known."""
         known = {TIME: table.axes[LEAST_TIME] * (1 - SLACK)} if LEAST_TIME in table.axes else {}
-        return could_obey(self.c.problem, laws, table, {**known, price: bound}, self._required, most)
+        return could_obey(self.c.problem, laws, table, {**known, price: bound}, self._required, others)
 
     @cached_property
     def _required(self) -> list[str]:
@@ -268,9 +304,7 @@ class BoundedSpace:
         """A price of memory of each row, by policy."""
         if not table.rows:
             return np.empty((0, len(policies)))
-        columns = {n: np.array([some[n] for some in policies]) for n in policies[0]}
-        rows = table.assume(**policies[0]) if len(policies) == 1 else table.times(columns)
-        return self._memory_price(price, rows).reshape(table.rows, len(policies))
+        return self._memory_price(price, _with_each(table, policies)).reshape(table.rows, len(policies))
 
     def _memory_price(self, price: str, rows: Table, policies: Policies = ()) -> NDArray[np.floating[Any]]:
         """A price of memory of each row with the best dispatcher; with some policies, a bound of it with any."""
@@ -286,16 +320,21 @@ class BoundedSpace:
         priced = (self.prices.time(meshes.assume(**values)) for values in self.fastest(HELD + MOVED))
         return functools.reduce(np.minimum, priced)
 
-    def _most_score(self, table: Table) -> NDArray[np.floating[Any]]:
-        """The most seconds of each row with any policy that it leaves open, with all advice not followed."""
+    def _most_seconds(self, table: Table) -> NDArray[np.floating[Any]]:
+        """The most seconds of each row with any policy that it leaves open."""
         names = MOVED if HELD[0] in table.axes else HELD + MOVED
         each = (self.prices.time(table.assume(**some)) for some in slowest(self.c.problem.domains, names))
-        return functools.reduce(np.maximum, each) * math.prod(1 + (law.rule.worth) for law in self.c.advice)
+        return functools.reduce(np.maximum, each)
 
     @cached_property
     def _frugal(self) -> Policies:
         """Policies that can use the least memory."""
         return frugal(self.c, self.policies) if self.policies.rows else []
+
+    @cached_property
+    def _wasteful(self) -> Policies:
+        """Policies that can use the most memory."""
+        return wasteful(self.c, self.policies) if self.policies.rows else []
 
     def fastest(self, names: Sequence[str]) -> Iterable[dict[str, int]]:
         """Values of some policies that can be the fastest; for graphs, the strongest set."""
@@ -362,6 +401,18 @@ def _batches(policies: Policies, rows: int) -> Iterator[Policies]:
     """Some policies at a time, so that with each of some rows they are not many rows to price."""
     size = max(1, BATCH // max(1, rows))
     return (policies[at : at + size] for at in range(0, len(policies), size))
+
+
+def _with_each(table: Table, policies: Policies) -> Table:
+    """Every row with each of some policies."""
+    if len(policies) == 1:
+        return table.assume(**policies[0])
+    return table.times({n: np.array([some[n] for some in policies]) for n in policies[0]})
+
+
+def memory_prices(prices: Prices, names: Iterable[str], table: Table) -> dict[str, NDArray[np.floating[Any]]]:
+    """Prices of memory by name: the peak, or what remains in a case."""
+    return {n: prices.memory(table) if n == "peak_memory" else prices.spare(table, SPARES[n]) for n in names}
 
 
 def number(value: Column, rows: int, negate: bool) -> Floats:

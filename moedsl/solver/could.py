@@ -34,17 +34,19 @@ def could_obey(
     table: Table,
     bounds: Mapping[str, Column],
     required: Iterable[str] = (),
-    most: Column = np.inf,
+    others: Mapping[str, Column] = {},
 ) -> Mask:
     """The rows that could obey every law. A bound is the least peak or step time, or the most spare memory; no score is
-    less than the step time, and both are at most `most`. Of the `required` cases no spare memory is negative."""
+    less than the step time. `others` are bounds from the other side. Of the `required` cases no spare memory is
+    negative."""
     prices: dict[str, Interval] = dict.fromkeys(required, (0.0, np.inf))
     shown = problem.program.hardware.shown if any(name in _AT_LEAST_BEST for name in prices) else np.inf
-    prices["peak_memory"] = bounds.get("peak_memory", 0.0), shown
-    for name in bounds.keys() & SPARES.keys():
-        prices[name] = prices.get(name, ANY)[0], bounds[name]
+    prices["peak_memory"] = bounds.get("peak_memory", 0.0), np.minimum(shown, others.get("peak_memory", np.inf))
+    for name in (bounds.keys() | others.keys()) & SPARES.keys():
+        least, most = prices.get(name, ANY)
+        prices[name] = np.maximum(least, others.get(name, -np.inf)), bounds.get(name, most)
     if TIME in bounds:
-        prices |= dict.fromkeys((TIME, *SECONDS), (bounds[TIME], most))
+        prices |= {name: (bounds[TIME], others.get(name, np.inf)) for name in (TIME, *SECONDS)}
     of, keep = _Bounds(problem, table, prices).of, np.ones(table.rows, dtype=bool)
     with np.errstate(all="ignore"):
         for law in laws:

@@ -1,4 +1,4 @@
-"""Find the policies with which a mesh can use the least memory, on which every bound of memory is based."""
+"""Find the policies with which a mesh can use the least or the most memory, on which every bound of memory is based."""
 
 from __future__ import annotations
 
@@ -23,11 +23,26 @@ FULL = axes.BY_NAME["recompute"].encode("full")
 def frugal(c: Compiled, policies: Table) -> list[dict[str, int]]:
     """The policies that can use the least memory: of those of what memory holds, each for which no other is known to
     use less on every mesh that may have it, with the moves that use the least."""
-    held = policies.distinct(HELD)
+    held, cheaper = policies.distinct(HELD), _with_cheaper(c, policies)
     legal = {tuple(some.values()) for some in held.each()}
-    values = {name: different(held.axes[name]).tolist() for name in held.axes if not reading(c, name, MESH)}
-    least = [s for s in held.each() if not any(tuple({**s, **v}.values()) in legal for v in _cheaper(s, values))]
+    least = [some for some, others in cheaper if legal.isdisjoint(others)]
     return [{**low, **some} for some in least for low in frugal_moves(c.problem.domains)]
+
+
+def wasteful(c: Compiled, policies: Table) -> list[dict[str, int]]:
+    """The policies that can use the most memory: of those of what memory holds, each that is not known to use less than
+    another one on every mesh that may have that, with the moves that can use the most."""
+    cheaper = _with_cheaper(c, policies)
+    less = {other for _, others in cheaper for other in others}
+    most = [some for some, _ in cheaper if tuple(some.values()) not in less]
+    return [{**high, **some} for some in most for high in wasteful_moves(c.problem.domains)]
+
+
+def _with_cheaper(c: Compiled, policies: Table) -> list[tuple[dict[str, int], set[tuple[int, ...]]]]:
+    """Each combination of policies of what memory holds, with changes of one that never use more, legal or not."""
+    held = policies.distinct(HELD)
+    values = {name: different(held.axes[name]).tolist() for name in held.axes if not reading(c, name, MESH)}
+    return [(some, {tuple({**some, **v}.values()) for v in _cheaper(some, values)}) for some in held.each()]
 
 
 def _cheaper(some: Mapping[str, int], values: Mapping[str, list[int]]) -> Iterator[dict[str, int]]:
@@ -51,6 +66,18 @@ def frugal_moves(domains: Domains) -> list[dict[str, int]]:
     graphs = [0] if 0 in domains["cuda_graph"] else domains["cuda_graph"].tolist()
     moves = extremes(domains, "least_memory", MOVED, but="cuda_graph")
     return [{**some, "cuda_graph": graph} for some in moves for graph in graphs]
+
+
+def wasteful_moves(domains: Domains) -> list[dict[str, int]]:
+    """Other policies that can use the most memory: any dispatcher, since an all-to-all needs more outside torch."""
+    open_ = {n: domains[n].tolist() if n == "dispatcher" else _not_least(n, domains[n].tolist()) for n in MOVED}
+    return [dict(zip(open_, values, strict=True)) for values in itertools.product(*open_.values())]
+
+
+def _not_least(name: str, values: list[int]) -> list[int]:
+    """The values but the end that uses the least, if there are others; of graphs that is `none`."""
+    least = {"low": min(values), "high": max(values)}.get(axes.BY_NAME[name].least_memory, 0)
+    return [v for v in values if v != least] or values
 
 
 def of_weights(policies: Policies) -> list[dict[str, int]]:

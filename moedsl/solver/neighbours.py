@@ -12,9 +12,10 @@ from moedsl.rules.ids import NEEDS
 from moedsl.schema import axes
 from moedsl.schema.symbols import COSTS
 from moedsl.schema.units import GIB
+from moedsl.solver.bounded_space import memory_prices
+from moedsl.solver.bounds import Prices
 from moedsl.solver.laws import Compiled, first_broken
 from moedsl.solver.problem import divisors
-from moedsl.solver.search import Prices, memory_prices
 from moedsl.solver.table import Row
 from moedsl.support.text import change
 from moedsl.syntax.printer import print_expr

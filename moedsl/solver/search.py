@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +19,8 @@ from moedsl.rules.vectorizer import Column
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MESH, MOVED
 from moedsl.schema.symbols import COSTS, MEMORY, SPARES
-from moedsl.solver.bounded_space import BATCH, LEAST_TIME, BoundedSpace, number
-from moedsl.solver.bounds import SLACK, Prices, least_seconds
+from moedsl.solver.bounded_space import BATCH, LEAST_TIME, BoundedSpace, memory_prices, number
+from moedsl.solver.bounds import SLACK, least_seconds
 from moedsl.solver.laws import SECONDS, Law, memory_of, obeying
 from moedsl.solver.order import GROWTH, LARGEST_CHUNK, in_turns
 from moedsl.solver.question import Answer, Question
@@ -325,11 +324,6 @@ class Search(BoundedSpace):
         codes = {a.name: int(table.axes[a.name][i]) for a in axes.AXES}
         prices = {n: float(table.axes[n][i]) if n in table.axes else math.nan for n in COSTS}
         return Row(codes, prices, keys=(*(float(k) for k in keys[:, i]), *codes.values()))
-
-
-def memory_prices(prices: Prices, names: Iterable[str], table: Table) -> dict[str, NDArray[np.floating[Any]]]:
-    """Prices of memory by name: the peak, or what remains in a case."""
-    return {n: prices.memory(table) if n == "peak_memory" else prices.spare(table, SPARES[n]) for n in names}
 
 
 def _times(table: Table, factors: Iterable[Column]) -> Table:

@@ -173,21 +173,31 @@ def test_what_cannot_be_is_refused_by_bounds(limit: str, priced: list[int]) -> N
 
 
 JOINT = [
-    ("step_time < 0.01 or peak_memory < 1 GB", "high"),
-    ("step_time * peak_memory < 1 GB", "low"),
-    ("peak_memory > 300 GB", "high"),
-    ("peak_memory > 300 GB", "best"),
-    ("spare_memory < 0 and tp > 1", "high"),
-    ("spare_at_low < -1 GB", "low"),
+    ("step_time < 0.01 or peak_memory < 1 GB", "high", 20_000),
+    ("step_time * peak_memory < 1 GB", "low", 20_000),
+    ("peak_memory > 300 GB", "high", 20_000),
+    ("peak_memory > 300 GB", "best", 20_000),
+    ("spare_memory < 0 and tp > 1", "high", 20_000),
+    ("spare_at_low < -1 GB", "low", 20_000),
+    ("peak_memory > 300 GB or spare_memory < -500 GB and recompute == full", "low", 600_000),
 ]
+"""The last with the policies that use the most, a fifth of the layouts."""
 
 
-@pytest.mark.parametrize(("limit", "case"), JOINT)
-def test_bounds_that_refuse_nothing_alone_refuse_each_mesh_together(limit: str, case: str, priced: list[int]) -> None:
-    """Bounds of the time and of memory, or the memory that a layout must have to spare."""
+@pytest.mark.parametrize(("limit", "case", "most"), JOINT)
+def test_bounds_that_refuse_nothing_alone_refuse_each_mesh_together(
+    limit: str, case: str, most: int, priced: list[int]
+) -> None:
+    """Bounds of the time and of memory, from both sides, or the memory that a layout must have to spare."""
     c = solve(program(f"qwen3_30b_a3b; h100 x 16; throughput first; require {limit}"), 16, must_fit=case)
     assert c.solution.legal and not c.solution.rows
-    assert sum(priced) < 20_000
+    assert sum(priced) < most
+
+
+def test_meshes_that_reach_a_limit_are_bounded_with_no_other_policies() -> None:
+    """Every mesh that may have FSDP reaches it without."""
+    c = solve(program("qwen3_vl_30b_a3b; h100 x 16; throughput first; require peak_memory > 30 GB"), 16)
+    assert c.solution.rows[0].peak_memory > 30e9
 
 
 @pytest.mark.parametrize("text", rotation.some("peak and spare memory", WIDE, 2))

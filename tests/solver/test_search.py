@@ -21,10 +21,11 @@ from hypothesis import HealthCheck, given, settings
 from moedsl.schema import axes
 from moedsl.schema.axes import HELD, MOVED
 from moedsl.schema.symbols import CASES, SPARES
+from moedsl.solver.bounded_space import _with_each, memory_prices
 from moedsl.solver.laws import Law, compile_problem, obeying
 from moedsl.solver.problem import Problem, lower
 from moedsl.solver.question import Question
-from moedsl.solver.search import Search, Solution, memory_prices
+from moedsl.solver.search import Search, Solution
 from moedsl.solver.solve import make_cost, solve
 from moedsl.solver.space import mesh_table, policy_table
 from moedsl.solver.table import Mask, Table
@@ -131,8 +132,12 @@ def test_no_row_is_better_than_its_bound(text: str) -> None:
     assert all(np.all(shown - search.prices.held(rows) >= rows[name]) for name in SPARES)
     most = rows.with_columns(vpp=np.full(rows.rows, meshes.axes["vpp"].max()))
     assert np.all(search.prices.work(most) + search.prices.overhead <= rows["step_time"] * (1 + 1e-12))
-    of_mesh, of_held = search._most_score(sample)[rows["mesh"]], search._most_score(rows)
-    assert np.all(rows["score"] <= of_held * (1 + 1e-12)), _worst(rows, rows["score"] / of_held)
+    for name, column in memory_prices(search.prices, prices, _with_each(sample, search._wasteful)).items():
+        sign = 1 if name == "peak_memory" else -1
+        most = (sign * column).reshape(sample.rows, -1).max(axis=1)[rows["mesh"]]
+        assert np.all(sign * rows[name] <= most), (name, _worst(rows, sign * rows[name] - most))
+    of_mesh, of_held = search._most_seconds(sample)[rows["mesh"]], search._most_seconds(rows)
+    assert np.all(rows["step_time"] <= of_held * (1 + 1e-12)), _worst(rows, rows["step_time"] / of_held)
     assert np.all(of_held <= of_mesh * (1 + 1e-12))
     for key, bound in zip(search._keys(rows), bounds, strict=True):
         assert np.all(key >= bound[rows["mesh"]] - 1e-12 * np.abs(key)), _worst(rows, key / bound[rows["mesh"]])
