@@ -198,10 +198,10 @@ def _opened(
 
 
 def _in_sweep(p: Program, sizes: Mapping[str, int]) -> str | None:
-    """The sweep of GPUs or lengths with another size in place of this run's; None of a run without one."""
+    """The sweep of a size with another one in place of this run's; None of a run without one."""
     axis, values = p.sweep or ("", ())
-    old = {"gpus": p.gpus, "seq": p.seq}.get(axis)
-    new = sizes.get(axis, old)
+    old = {"gpus": p.gpus, "seq": p.seq, "batch": p.batch}.get(axis)
+    new = sizes.get("global_batch" if axis == "batch" else axis, old)
     if old is None or new is None or new == old:
         return None
     kept = dict.fromkeys(new if v == old else v for v in values)

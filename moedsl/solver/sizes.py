@@ -47,10 +47,10 @@ def reads_hardware(p: Program, core: Sequence[Member]) -> bool:
 
 
 def sizes(p: Program, core: Sequence[Member]) -> list[Size]:
-    """The sizes that the run states, not by a sweep, and a conflict reads."""
-    read, swept = read_by(p, core), p.spans.get("sweep")
+    """The sizes that the run states and a conflict reads."""
+    read = read_by(p, core)
     values = {"seq": p.seq, "global_batch": p.batch or 0}
-    stated = {n: p.spans[w] for n, w in _WORDS.items() if w in p.spans and p.spans[w] != swept}
+    stated = {n: p.spans[w] for n, w in _WORDS.items() if w in p.spans}
     return [Size(n, _WORDS[n], values[n], span) for n, span in stated.items() if n in read]
 
 

@@ -379,8 +379,9 @@ def test_a_default_of_the_users_own_rules_is_in_the_conflict() -> None:
     [
         ("qwen3_235b_a22b; h100; fit first; sweep gpus in 16, 32", "sweep gpus in 16, 32"),
         ("qwen3_30b_a3b; h100 x 8; fit first; sweep seq in 4k, 1M", "sweep seq in 4k, 1M"),
+        ("qwen3_30b_a3b; gb200 x 8; fit first; pin dp=8; sweep batch in 100, 256", "sweep batch in 100, 256"),
     ],
-    ids=["gpus", "seq"],
+    ids=["gpus", "seq", "batch"],
 )
 def test_a_swept_size_changes_in_the_sweep(text: str, sweep: str) -> None:
     error, _ = only_error(text)
