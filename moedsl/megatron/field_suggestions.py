@@ -55,6 +55,17 @@ OTHER_TOOLS = {
                     "log_interval"),
     **dict.fromkeys(("logger.dir", "logging_dir"), "tensorboard_dir"),
     **dict.fromkeys(("eval_every", "eval_steps", "eval_freq", "val_check_interval"), "eval_interval"),
+    **dict.fromkeys(("num_hidden_layers", "n_layers"), "num_layers"),
+    **dict.fromkeys(("router_aux_loss_coef", "aux_loss_alpha", "aux_loss_coeff"), "moe_aux_loss_coeff"),
+    **dict.fromkeys(("num_experts_per_tok", "num_experts_per_token", "top_k", "topk"), "moe_router_topk"),
+    "num_key_value_heads": "num_query_groups",
+    "intermediate_size": "ffn_hidden_size",
+    "moe_intermediate_size": "moe_ffn_hidden_size",
+    "rms_norm_eps": "layernorm_epsilon",
+    "rope_theta": "rotary_base",
+    "swiglu": "gated_linear_unit",
+    "tie_word_embeddings": "share_embeddings_and_output_weights",
+    "capacity_factor": "moe_expert_capacity_factor",
 }  # fmt: skip
 """Names of fields in other trainers (Hugging Face, DeepSpeed, PyTorch), whole or the last part, with the last part of
 Bridge's name."""
@@ -75,8 +86,9 @@ def meant(path: str) -> tuple[str, ...]:
     same = called(path.rpartition(".")[2])
     if same:
         return tuple(Instead(f"did you mean `{p}`?", p) for p in same[:SHOWN])
-    inside = suggest(path, [p for p in field_names() if p.startswith(f"{section}.")])
-    return inside or suggest(path, field_names())
+    if section in sections():
+        return _inside(section, path.removeprefix(f"{section}."))
+    return suggest(path, field_names())
 
 
 def last_name(path: str) -> str:
@@ -104,6 +116,17 @@ def _in_section(section: str, name: str, names: Collection[str]) -> tuple[str, .
     if name in names:
         return (Instead(f"did you mean `{section}.{name}`?", f"{section}.{name}"),)
     return f"did you mean the section `{section}`?", *suggest(f"{section}.{name}", [f"{section}.{n}" for n in names])
+
+
+def _inside(section: str, name: str) -> tuple[str, ...]:
+    """The field of a section with a near name, else those with all words of the name in theirs, the shortest first."""
+    names = [p.removeprefix(f"{section}.") for p in field_names() if p.startswith(f"{section}.")]
+    if near := suggest(name, names):
+        found = [help.word for help in near if isinstance(help, Instead)]
+    else:
+        words = {*name.split("_")}
+        found = sorted((n for n in names if words <= {*n.split("_")}), key=lambda n: (len(n), n))[:SHOWN]
+    return tuple(Instead(f"did you mean `{section}.{n}`?", f"{section}.{n}") for n in found)
 
 
 def all_sections() -> str:

@@ -11,13 +11,13 @@ import pytest
 import moedsl
 from moedsl.checker.overrides import as_set
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.diagnostics.model import Diagnostic
+from moedsl.diagnostics.model import Diagnostic, Instead
 from moedsl.diagnostics.source import Source
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.settings import decided_fields
 from moedsl.megatron import architecture, fields
 from moedsl.megatron.families import CHOICES
-from moedsl.megatron.field_suggestions import OTHER_TOOLS, last_name
+from moedsl.megatron.field_suggestions import OTHER_TOOLS, last_name, meant
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, diagnosed, plan_of
 
@@ -348,6 +348,16 @@ def test_a_name_of_another_tool_has_the_right_field_or_statement(line: str) -> N
 def test_a_name_of_another_tool_is_no_field_but_means_one(name: str) -> None:
     assert any(p.endswith(f".{last_name(name)}") for p in fields.field_names())
     assert name not in fields.field_names()
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [("model.mtp", ["model.mtp_enabled", "model.mtp_num_layers", "model.mtp_standalone"]), ("model.nope", []),
+     ("optimizer.adam_betas1", ["optimizer.adam_beta1"]), ("nope", [])],
+)  # fmt: skip
+def test_a_field_of_a_known_section_is_near_by_its_own_name(path: str, named: list[str]) -> None:
+    """The name of the section makes no two names alike; a word is part of a longer name."""
+    assert [help.word for help in meant(path) if isinstance(help, Instead)] == named
 
 
 def test_packing_is_said_with_the_data() -> None:
