@@ -493,18 +493,10 @@ class _Reader:
             because = w.because.value if w.because else None
             cites = tuple(cite_text(c) for c in w.cites)
             kind = type(w).__name__.lower()
-            yield Rule(
-                f"run.{self.name}.{name}",
-                kind,
-                name,
-                w.expr,
-                None,
-                because,
-                cites,
-                w.span,
-                collect.worth(w, self.diagnostics),
-                wish=True,
-            )
+            worth = collect.worth(w, self.diagnostics)
+            rule = Rule(f"run.{self.name}.{name}", kind, name, w.expr, None, because, cites, w.span, worth, wish=True)
+            collect.read_too_early(rule, self.diagnostics)
+            yield rule
         for b in self.draft.pins.values():
             if b.name.id in axes.DERIVED:
                 expr = ast.Binary("==", b.name, b.value, b.span)

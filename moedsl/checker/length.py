@@ -17,6 +17,7 @@ UNITS: Mapping[str, tuple[str, int]] = {
     "days": ("run_seconds", 86400),
 }
 """The name that rules read, and how much one is of it."""
+_DAYS = {"week": 7, "weeks": 7, "month": 30, "months": 30}
 MOST = 10**18
 _EXAMPLE = "write `for 2T tokens` or `for 14 days`"
 _SCALES = {"": 1, "M": 10**6, "B": 10**9, "T": 10**12}
@@ -30,6 +31,8 @@ def read(stmt: ast.ForStmt, diagnostics: list[Diagnostic]) -> Mapping[str, int]:
         text = f"`for` counts {', '.join(UNITS)}, not `{unit}`"
         field = f"train.{last_name(unit.lower())}"
         right = f"set {field} = {stmt.amount.id}" if field in FIELDS and stmt.amount.id.isdecimal() else ""
+        if unit in _DAYS and stmt.amount.id.isdecimal():
+            right = f"for {int(stmt.amount.id) * _DAYS[unit]} days"
         fixes = (Fix(f"Write `{right}`", REPLACE, stmt.span, right),) if right else ()
         help = (f"write `{right}`",) if right else suggest(unit, [*UNITS]) or (_EXAMPLE,)
         diagnostics.append(error("check.unknown_word", text, stmt.unit.span, help=help, fixes=fixes))

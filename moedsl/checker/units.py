@@ -35,13 +35,18 @@ def batch_of_tokens(p: Program) -> Iterator[Diagnostic]:
 
 
 def memory_in_bytes(p: Program) -> Iterator[Diagnostic]:
-    """Warn of memory that a wish of the run compares with a small number without a unit."""
+    """Warn of memory that a wish of the run compares with a small number without a unit, and of a limit of what the GPU
+    has instead of what the layout needs."""
     for rule in (r for r in p.rules if r.wish):
         for e in ast.walk(rule.expr):
             if isinstance(e, ast.Binary) and e.op in _COMPARISONS:
-                for name, amount in ((e.left, e.right), (e.right, e.left)):
+                for name, amount, less in ((e.left, e.right, "<"), (e.right, e.left, ">")):
                     if isinstance(name, ast.Name) and name.id in BYTES and isinstance(amount, ast.Number):
                         yield from _amount(name.id, amount)
+                        if name.id == "memory" and e.op.startswith(less):
+                            text = "`memory` is what the GPU has, which no layout changes"
+                            help = Instead("write `peak_memory` to limit what the layout needs", "peak_memory")
+                            yield warning("check.gpu_memory", text, name.span, help=help)
 
 
 def _amount(name: str, amount: ast.Number) -> Iterator[Diagnostic]:

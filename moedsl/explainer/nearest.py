@@ -132,8 +132,10 @@ def too_slow(p: Program, gpus: int, like: Search) -> Nearest:
     row = chosen.solution.rows[0]
     env = chosen.environment(row.codes, row.prices)
     json = _first_broken(p, row, env, SECONDS)
-    summary = f"the fastest takes {row.step_time:.2f} s a step"
-    return Nearest(Values(summary, {"step_time_s": round(row.step_time, 3)}), json)
+    tokens = float(chosen.cost.tokens_per_second_per_gpu(row.step_time))
+    summary = f"the fastest takes {row.step_time:.2f} s a step, {tokens:,.0f} tokens/s/GPU"
+    values = {"step_time_s": round(row.step_time, 3), "tokens_per_s_per_gpu": round(tokens, 1)}
+    return Nearest(Values(summary, values), json)
 
 
 def _first_broken(p: Program, row: Row, env: Json, prices: Iterable[str]) -> Json | None:

@@ -209,9 +209,7 @@ def _declare_let(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], diag
 def _check(rule: Rule, scope: dict[str, Type], diagnostics: list[Diagnostic]) -> None:
     inference = Inference(scope, diagnostics)
     if rule.kind not in ("derive", "env"):
-        _check_too_late(
-            rule.reads & SAVES.keys(), rule.span, "the layout is chosen", "use it in a `derive`", diagnostics
-        )
+        read_too_early(rule, diagnostics)
     inference.condition(rule.when)
     if rule.kind in ("require", "prefer"):
         inference.condition(rule.expr)
@@ -293,6 +291,11 @@ def _check_choice(rule: Rule, inference: Inference, diagnostics: list[Diagnostic
 def _check_early(item: ast.Expr, diagnostics: list[Diagnostic]) -> None:
     help = "use facts of the model, the hardware and the run, or a `require`"
     _check_too_late(names(item) & (AXES.keys() | COSTS.keys()), item.span, "the search", help, diagnostics)
+
+
+def read_too_early(rule: Rule, diagnostics: list[Diagnostic]) -> None:
+    """Report a rule on the choice of a layout that reads what follows from the chosen one."""
+    _check_too_late(rule.reads & SAVES.keys(), rule.span, "the layout is chosen", "use it in a `derive`", diagnostics)
 
 
 def _check_too_late(late: Iterable[str], span: Span, before: str, help: str, diagnostics: list[Diagnostic]) -> None:

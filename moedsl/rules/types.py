@@ -208,7 +208,13 @@ class Inference:
             self._unknown(e)
 
     def _unknown(self, e: ast.Name) -> None:
-        help = ABSENT_HERE.get(e.id) or suggest(e.id, list(self.scope))
+        from moedsl.syntax.unknown_statement import name_of_another_tool  # imported only after a mistake
+
+        meant = name_of_another_tool(e.id)
+        if meant is not None and meant in self.scope:
+            help: str | tuple[str, ...] = Instead(f"write `{meant}`", meant)
+        else:
+            help = ABSENT_HERE.get(e.id) or suggest(e.id, list(self.scope))
         self._complain("check.unknown_name", f"no such name: `{e.id}`", e.span, help)
 
     def _meaningless(self, e: ast.Expr) -> None:

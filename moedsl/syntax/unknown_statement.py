@@ -29,7 +29,7 @@ OTHER_NAMES = {
 _COMPARED = {"memory": "peak_memory", "mem": "peak_memory", "vram": "peak_memory", "step": "step_time"}
 _COMPARISONS = ("<", "<=", ">", ">=", "==")
 _GLUED = re.compile(r"([a-z_]+?)=?([0-9]+)")
-COUNTS = ("gpu", "gpus", "num_gpus", "node", "nodes", "world_size")
+COUNTS = ("gpu", "gpus", "num_gpus", "node", "nodes", "num_nodes", "nnodes", "world_size")
 DECLARATIONS = frozenset(["hardware", "model", "cluster", "calibration", "document", "rules", "profile", "run", "use"])
 MOST_FIELDS = 3
 """Fields of Bridge by one word."""
@@ -51,6 +51,12 @@ def unknown_statement(source: Source, statement: int, found: Lexeme) -> Diagnost
         return None
     help = tuple(_instead(word.text, line))
     return error("parse.unexpected", f"`{word.text}` is not a statement", line.span(word, word), help=help)
+
+
+def name_of_another_tool(word: str) -> str | None:
+    """The name in expressions that a word of another tool means."""
+    meant = OTHER_NAMES.get(word) or _COMPARED.get(word)
+    return "global_batch" if meant == "batch" else meant
 
 
 def _used(line: Line) -> Diagnostic:
@@ -92,6 +98,9 @@ def _instead(word: str, line: Line) -> Iterator[str]:
     if (axis := OTHER_NAMES.get(word, word)) in axes.PINNED and axis not in STATEMENTS:
         yield from _pinned(axis, value)
         return
+    if word in COUNTS:
+        yield "write the number after the hardware: `gb200 x 8`"
+        return
     if absent := ABSENT_HERE.get(f"{word}_{value}".lower()) or ABSENT_HERE.get(word.lower()):
         yield absent
         return
@@ -99,9 +108,6 @@ def _instead(word: str, line: Line) -> Iterator[str]:
         pins = [glued_pin(w.text) for w in line.words]
         right = " ".join(["pin", *(p.removeprefix("pin ") for p in pins if p)])
         yield f"write `{right}`"
-        return
-    if word in COUNTS:
-        yield "write the number after the hardware: `gb200 x 8`"
         return
     paths = [] if meant else fields_like(word, value)
     if meant:

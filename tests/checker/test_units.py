@@ -31,6 +31,8 @@ def warnings(text: str) -> list[Diagnostic]:
         ("require peak_memory < 150", "check.bytes", "150 GB"),
         ("prefer roomy: 20 < spare_memory", "check.bytes", "20 GB"),
         ("require peak_memory < 150 and tp == 1", "check.bytes", "150 GB"),
+        ("require memory < 200 GB", "check.gpu_memory", "peak_memory"),
+        ("prefer 200 GB >= memory", "check.gpu_memory", "peak_memory"),
     ],
 )
 def test_a_number_of_another_unit(text: str, id: str, right: str) -> None:
@@ -44,6 +46,12 @@ def test_a_number_of_another_unit(text: str, id: str, right: str) -> None:
 )
 def test_a_number_that_is_meant(text: str) -> None:
     assert warnings(text) == []
+
+
+@pytest.mark.parametrize("wish", ["require goodput > 0.9", "prefer often: save_steps < 100"])
+def test_a_wish_cannot_read_what_follows_from_the_layout(wish: str) -> None:
+    (found,) = [d for d in compile_source(Source("run.moe", HEAD + wish), "check").diagnostics if d.is_error]
+    assert found.id == "check.too_late"
 
 
 def test_a_batch_of_tokens_without_a_length() -> None:

@@ -220,6 +220,15 @@ def test_a_limit_may_be_a_let() -> None:
     assert fast_enough(facts(p, 16), 0.01) and not fast_enough(facts(p, 16), 0.03)
 
 
+def test_a_limit_of_tokens_is_one_of_the_step_time() -> None:
+    """A step of 1024 sequences of 4,096 tokens on 16 GPUs."""
+    head, seconds = "qwen3_30b_a3b; h100 x 16; fit first; seq 4k; batch 1024; require ", 1024 * 4096 / 6000 / 16
+    tokens, time = (
+        solve(program(head + r), 16).solution.rows for r in ("tokens_per_s_per_gpu >= 6000", f"step_time <= {seconds}")
+    )
+    assert tokens == time != ()
+
+
 WISHES = [
     "prefer step_time < 0.1", "prefer 0.1 > score and tp > 1", "prefer peak_memory * 2 < 1 GB", "prefer spare_memory > 185 GB", "prefer spare_at_best > 185 GB or step_time < 0.1",
 ]  # fmt: skip
