@@ -145,7 +145,7 @@ def _ours(key: str, word: str, words: tuple[str, ...]) -> tuple[str, ...]:
     low = word.lower()
     if key == "task" and low in METHODS:
         return (Instead(f"write `task peft; adapter {low}`", f"peft; adapter {low}"),)
-    ours, _ = WORD_ELSEWHERE.get(low, ((), ""))
+    ours, _ = ((low,), "") if low in words else WORD_ELSEWHERE.get(low, ((), ""))
     found = tuple(Instead(f"write `{key} {w}`", w) for w in ours if w in words)
     return found or ((ABSENT_HERE[low],) if key == "task" and low in ABSENT_HERE else ())
 

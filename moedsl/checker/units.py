@@ -50,6 +50,9 @@ def memory_in_bytes(p: Program) -> Iterator[Diagnostic]:
 
 
 def _amount(name: str, amount: ast.Number) -> Iterator[Diagnostic]:
+    if amount.unit == "%":
+        text, right = f"`{name}` is in bytes, and {amount.text} is a share", f"{amount.text} * memory"
+        yield warning("check.bytes", text, amount.span, help=Instead(f"write `{right}`", right))
     if amount.unit is None and 0 < number(amount) < LEAST_BYTES:
         text = f"`{name}` is in bytes, and {amount.text} has no unit"
         help = Instead(f"write `{amount.text} GB`", f"{amount.text} GB")

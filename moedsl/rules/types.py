@@ -24,11 +24,14 @@ LARGEST = 2**53
 
 
 def _meant(word: str, want: Type) -> tuple[str, ...]:
-    """Suggest our values for another word of NVIDIA's, else a near word."""
-    values, what = WORD_ELSEWHERE.get(word, ((), ""))
+    """Suggest our values for another word of NVIDIA's, else what begins with the word, else a near one."""
+    low = word.lower()
+    values, what = WORD_ELSEWHERE.get(low, ((), ""))
     ours = [v for v in values if v in want.words or (v.startswith("[") and want.kind == "set")]
-    flag = _not_a_flag(want) if word.lower() in ("true", "false", "on", "off") else ()
-    return flag or tuple(Instead(f"{what}: write `{v}`", v) for v in ours) or suggest(word.lower(), list(want.words))
+    flag = _not_a_flag(want) if low in ("true", "false", "on", "off") else ()
+    begun = [] if low in want.words else [w for w in want.words if w.startswith(f"{low}_")]
+    named = [(f"{what}: write `{v}`", v) for v in ours] or [(f"did you mean `{w}`?", w) for w in begun]
+    return flag or tuple(Instead(text, v) for text, v in named) or suggest(low, list(want.words))
 
 
 def _not_a_flag(want: Type) -> tuple[str, ...]:

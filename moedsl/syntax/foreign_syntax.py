@@ -59,6 +59,11 @@ _RACKS = tuple(map(re.compile, (
 """NVIDIA's names of machines, around that of a GPU."""
 HARDWARE = re.compile(r"[A-Za-z]+[0-9]+\w*")
 """Names such as gb200."""
+_SECONDS = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1), **dict.fromkeys(("ms", "msec"), 0.001),
+    **dict.fromkeys(("min", "mins", "minute", "minutes"), 60), **dict.fromkeys(("h", "hour", "hours"), 3600),
+}  # fmt: skip
+"""How many seconds a unit of time has."""
 LONGEST = 1_000
 """The longest statement that is read, in words."""
 
@@ -264,6 +269,18 @@ def _scale_apart(line: Line) -> Diagnostic | None:
     return line.wrong("no blank between a number and its scale", number, line.found, f"write `{right}`", right)
 
 
+def _seconds(line: Line) -> Diagnostic | None:
+    """``require step_time < 10 s``"""
+    number, one = line.words[line.at - 1], _SECONDS.get(line.found.text.lower())
+    if not line.at or one is None or number.kind != "number" or line.words[0].text not in ("require", "prefer"):
+        return None
+    amount = number_value(number.text)
+    if isinstance(amount, str):
+        return None
+    right = f"{float(amount[0]) * one:g}"
+    return line.wrong("a time is a number of seconds", number, line.found, f"write `{right}`", right)
+
+
 def _unit(line: Line) -> Diagnostic | None:
     """``seq 4096 tokens``, ``batch 64 samples``"""
     keyword, number = line.words[0], line.words[line.at - 1]
@@ -390,7 +407,7 @@ def _starts(line: Line, i: int) -> bool:
 
 Pattern = Callable[[Line], Diagnostic | None]
 PATTERNS: tuple[Pattern, ...] = (
-    _other_name, _spaced_name, _rack, _times, _count_first, _nodes_by_gpus, _nodes, _scale_apart, _unit, _equals,
-    _no_equals, _thousands, _commas, _bare_path, _several,
+    _other_name, _spaced_name, _rack, _times, _count_first, _nodes_by_gpus, _nodes, _seconds, _scale_apart, _unit,
+    _equals, _no_equals, _thousands, _commas, _bare_path, _several,
 )  # fmt: skip
 """In order; the first that recognises a statement answers."""

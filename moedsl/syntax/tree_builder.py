@@ -18,7 +18,11 @@ from moedsl.syntax import ast
 
 UNITS = tuple(SCALES)
 MULTIPLIERS = {"": 1, "k": 1024, "M": 1024**2, "G": 1024**3}
-NUMBER_HELP = "write 128k, 4M, 2G (binary), 1.5, 2e9 or 186 GB; the units are " + " ".join(UNITS)
+NUMBER_HELP = (
+    "write 128k, 4M, 2G (binary), 1.5, 2e9 or 186 GB; the units are "
+    + " ".join(UNITS)
+    + ", and a time has none: seconds"
+)
 LARGEST = 1e300
 """Numbers above this are refused: a float cannot hold them."""
 

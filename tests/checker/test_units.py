@@ -31,6 +31,7 @@ def warnings(text: str) -> list[Diagnostic]:
         ("require peak_memory < 150", "check.bytes", "150 GB"),
         ("prefer roomy: 20 < spare_memory", "check.bytes", "20 GB"),
         ("require peak_memory < 150 and tp == 1", "check.bytes", "150 GB"),
+        ("require peak_memory < 90%", "check.bytes", "90% * memory"),
         ("require memory < 200 GB", "check.gpu_memory", "peak_memory"),
         ("prefer 200 GB >= memory", "check.gpu_memory", "peak_memory"),
     ],
