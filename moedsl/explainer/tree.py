@@ -64,6 +64,6 @@ def of_expression(text: str, value: Any) -> str:
 def word(value: Any) -> str:
     """Write a value as plans do, but short."""
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
     is_bytes = isinstance(value, int) and abs(value) >= GIB
     return f"{value / GIB:.1f} GiB" if is_bytes else show(value)
