@@ -177,7 +177,11 @@ SAVES: dict[str, Type] = {"goodput": NUMBER, "save_steps": NUMBER, "local_save_s
 """What follows from the chosen layout, for `derive` alone: the share of a month that trains, the best number of steps
 between checkpoints, that between saves on the nodes' own disks (0 where they do not pay), and the folder of these."""
 
-BYTES = ("peak_memory", "spare_memory", "memory")
+BYTES = (*MEMORY, "memory", "visible", "torch_total")
 """Names of amounts of memory."""
+RATES = ("hbm", "nvlink", "network", "host_link")
+"""Names of bytes a second."""
+SECONDS = ("step_time", "run_seconds")
+"""Names of times."""
 
 BUILTIN: dict[str, Type] = RUN | MODEL | HARDWARE | AXES | COSTS | SAVES
