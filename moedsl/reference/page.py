@@ -86,7 +86,7 @@ def _carried(d: documents.Document, c: documents.Claim) -> str:
     return line if c.superseded is None else f"{line}; superseded: {c.superseded}"
 
 
-_WISH = "The run file requires it: no layout without it is taken."
+_WISH = "The run file requires it of every layout."
 _STRENGTH = {
     "require": "Without it the framework would refuse or break; `allow` overrules it at your own risk.",
     "prefer": "Advice: it ranks and never cuts.",

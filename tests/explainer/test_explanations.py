@@ -375,7 +375,7 @@ def test_an_estimate_and_a_statement_are_no_default_of_the_language(name: str, k
             "run.main.prefer_2",
             "prefer run.main.prefer_2, worth 1% of the step time\n  cp <= 4\n  declared at run.moe:1",
         ),
-        ("run.main.require_1", "The run file requires it"),
+        ("run.main.require_1", "The run file requires it of every layout."),
         ("mine.small", "because: our fabric\n  cite: mine wiki"),
         ("std.mesh.heads", "heads % tp == 0"),
     ],
