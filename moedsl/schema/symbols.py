@@ -42,6 +42,7 @@ _SEQUENCE = "remove it: sequence parallelism follows from `tp`"
 _LENGTH = "write how long it trains as `for 2T tokens` or `for 14 days`"
 _EPOCHS = "state the tokens of the run: `for 100B tokens`; a folder of samples has epochs: `set train.num_epochs = 3`"
 _ACCUMULATED = "state the sequences of a step, as in `batch 256`: how many microbatches accumulate follows"
+_ROOM = "limit the memory that a layout needs, as in `require peak_memory < 60 GB`"
 _SPEED = "limit the seconds of a step, as in `require step_time < 10`; `moedsl plan` shows the tokens per second"
 _KERNEL = "remove it: Bridge chooses the kernel of attention"
 _FACT = "this is a fact of the model, which a run does not change: `moedsl models add config.json` declares another"
@@ -58,7 +59,8 @@ ABSENT_HERE: dict[str, str] = {
     **dict.fromkeys(
         ("gradient_accumulation", "gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches"), _ACCUMULATED
     ),
-    **dict.fromkeys(("tokens_per_second", "tokens_per_sec", "tokens_per_second_per_gpu"), _SPEED),
+    **dict.fromkeys(("tokens_per_second", "tokens_per_sec", "tokens_per_second_per_gpu", "throughput"), _SPEED),
+    **dict.fromkeys(("memory", "max_memory", "gpu_memory", "mem", "vram"), _ROOM),
     **dict.fromkeys(("flash_attention", "flash_attn", "use_flash_attn", "flash", "sdpa"), _KERNEL),
     **dict.fromkeys(
         (
