@@ -387,3 +387,15 @@ def test_a_rule_of_the_run_has_a_page(name: str, says: str) -> None:
     assert not result.failed
     (e,) = result.explanations
     assert e["kind"] == "page" and says in e["text"]
+
+
+def test_advice_is_not_blamed_for_a_choice_between_equals() -> None:
+    """Of layouts within the error the plan takes the one nearest to what has run. Dropping an advice that both follow
+    changes nothing, though a search without this choice finds the other one."""
+    text = "deepseek_v3; gb200 x 256; precision mxfp8; batch 4096; throughput first"
+    p = program(text)
+    base, plain = (f(p, 256, keep=1).solution.rows[0] for f in (plan_for, solve))
+    assert base.codes != plain.codes and base.step_time > plain.step_time
+    prices = {a["rule"]: a["price"] for a in explained(text, "dp")["advice"]}
+    assert prices["std.layout_advice.keep_dp"]["changes"] == {}
+    assert prices["std.layout_advice.keep_dp"]["step_time_change"] == 0
