@@ -27,6 +27,7 @@ from moedsl.solver.question import Question
 from moedsl.solver.search import Search
 from moedsl.solver.solve import plan_for, solve
 from tests.helpers import rotation
+from tests.helpers.paths import ROOT
 from tests.helpers.programs import plan_of
 from tests.oracles.some_layout import some_layout
 
@@ -399,3 +400,10 @@ def test_advice_is_not_blamed_for_a_choice_between_equals() -> None:
     prices = {a["rule"]: a["price"] for a in explained(text, "dp")["advice"]}
     assert prices["std.layout_advice.keep_dp"]["changes"] == {}
     assert prices["std.layout_advice.keep_dp"]["step_time_change"] == 0
+
+
+def test_advice_that_a_law_refuses_is_not_said_to_lack_memory() -> None:
+    """One GPU has no two replicas: memory has no part in it."""
+    text = (ROOT / "examples/smoke.moe").read_text(encoding="utf-8")
+    (advice,) = [a for a in explained(text, "dp")["advice"] if a["state"] == "not followed"]
+    assert advice["price"]["because"] == "no legal layout that follows it fits"
