@@ -21,6 +21,7 @@ from moedsl.solver.problem import Problem, lower, pinned_row
 from moedsl.solver.solve import make_cost, solve
 from moedsl.support import foreign_json
 from moedsl.support.regular_file import text_of
+from moedsl.support.text import counted
 from moedsl.syntax import reader
 
 
@@ -116,7 +117,9 @@ def above_peak(run: Measured, tokens: float) -> str | None:
 
 
 def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
-    """Read a JSON-lines file: its runs, and a diagnostic with its line for each unreadable one.
+    """Read a JSON-lines file: its runs, and a diagnostic with its line for each of the first unreadable ones.
+
+    A file that starts with SHOWN unreadable lines is read no further: it is a log, or another kind of file.
 
     Keys of a line: run (the text of a run file) or file (its path, relative to this file's folder);
     tokens_per_s_per_gpu or step_time_s or neither; peak_gb, id and release if known.
@@ -127,7 +130,7 @@ def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
         source = Source(str(path), text_of(path))
     except (OSError, UnicodeDecodeError) as e:
         return Source(str(path), ""), [], [_wrong(Span(str(path), 0, 0), f"{path} cannot be read: {e}")]
-    at = 0
+    at, wrong = 0, 0
     for number, line in enumerate(source.text.splitlines(keepends=True), 1):
         span = Span(str(path), at, at + len(line.rstrip("\n")))
         at += len(line)
@@ -136,8 +139,20 @@ def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
             if isinstance(read, Measured):
                 out.append(read)
             else:
-                found += read
+                wrong += 1
+                found += read if wrong <= SHOWN else ()
+        if wrong > SHOWN and not out:
+            text = f"the first {counted(SHOWN, 'line')} of {path} are no measured runs, so the rest was not read"
+            return source, [], [*found, error("calibrate.run", text, Span(str(path), 0, 0), help=_FROM_LOGS)]
+    if wrong > SHOWN:
+        text = f"{counted(wrong - SHOWN, 'other line')} of {path} cannot be used either"
+        found.append(error("calibrate.run", text, Span(str(path), 0, 0), help=_FROM_LOGS))
     return source, out, found
+
+
+SHOWN = 5
+"""The most unreadable lines of a file that are shown."""
+_FROM_LOGS = "`moedsl results LOG --measured FILE` writes such lines from logs"
 
 
 def of_line(line: str, number: int, folder: Path, span: Span) -> Measured | Sequence[Diagnostic]:

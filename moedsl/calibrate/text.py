@@ -10,13 +10,15 @@ from moedsl.calibrate.fit import Fit, errors
 from moedsl.calibrate.memory import MemoryFit
 from moedsl.calibrate.runs import Measured
 from moedsl.schema.calibration import Constants
+from moedsl.support.text import counted
 
 
 def declaration(arch: str, found: Fit, runs: Sequence[Measured]) -> str:
     """Write ``calibration ARCH { ... }``: three digits of each constant that a fit may move, its meaning, and whether
     the runs moved it; then what else the generation states."""
     gpus = ", ".join(sorted({r.gpu for r in runs}))
-    head = f"# Fitted by `moedsl calibrate` to {len(runs)} runs on {gpus}. Constants not from the runs are unchanged.\n"
+    some = f"{counted(len(runs), 'run')} on {gpus}"
+    head = f"# Fitted by `moedsl calibrate` to {some}. Constants not from the runs are unchanged.\n"
     k, lines = found.constants, list[str]()
     for name, c in k.known.items():
         if c.spread or k.stated(name) != c.value:
@@ -40,7 +42,7 @@ def changes(before: Constants, found: Fit) -> Iterator[str]:
 def verdict(runs: Sequence[Measured], before: Constants, found: Fit) -> str:
     """Print the median error over the runs, with the constants before and after."""
     was, now = (float(np.median(np.abs(np.expm1(-errors(runs, c))))) for c in (before, found.constants))
-    return f"median error of the estimate {was:.1%} -> {now:.1%} over {len(runs)} runs (those of the fit)"
+    return f"median error of the estimate {was:.1%} -> {now:.1%} over {counted(len(runs), 'run')} (those of the fit)"
 
 
 def of_memory(f: MemoryFit) -> str:
@@ -49,7 +51,8 @@ def of_memory(f: MemoryFit) -> str:
         few = f"{f.runs} measured {'peak is' if f.runs == 1 else 'peaks are'} too few for {len(f.terms)} constants"
         return f"memory: {few} ({', '.join(f.terms)}), so none is fitted; give at least {len(f.terms) + 1}"
     before, fitted_, kept = f.errors
-    said = f"memory: median error {before:.1%} -> {fitted_:.1%} over {f.runs} runs, {kept:.1%} on runs kept back"
+    some = counted(f.runs, "run")
+    said = f"memory: median error {before:.1%} -> {fitted_:.1%} over {some}, {kept:.1%} on runs kept back"
     if not f.helps:
         return f"{said}: no better than before, so none of its constants is stated"
     return f"{said}; stated: {', '.join(f.moved) or 'none, because these runs determine none'}"

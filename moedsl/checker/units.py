@@ -11,7 +11,7 @@ from moedsl.diagnostics.source import of_stdlib
 from moedsl.rules.interpreter import number
 from moedsl.rules.library import Library
 from moedsl.schema.axes import PRECISION
-from moedsl.schema.symbols import BYTES
+from moedsl.schema.symbols import BYTES, HARDWARE
 from moedsl.syntax import ast
 
 MOST_SEQUENCES = 1 << 18
@@ -40,13 +40,18 @@ def memory_in_bytes(p: Program) -> Iterator[Diagnostic]:
     for rule in (r for r in p.rules if r.wish):
         for e in ast.walk(rule.expr):
             if isinstance(e, ast.Binary) and e.op in _COMPARISONS:
-                for name, amount, less in ((e.left, e.right, "<"), (e.right, e.left, ">")):
+                for name, amount, below in ((e.left, e.right, ("<", "<=")), (e.right, e.left, (">", ">="))):
                     if isinstance(name, ast.Name) and name.id in BYTES and isinstance(amount, ast.Number):
                         yield from _amount(name.id, amount)
-                        if name.id == "memory" and e.op.startswith(less):
-                            text = "`memory` is what the GPU has, which no layout changes"
-                            help = Instead("write `peak_memory` to limit what the layout needs", "peak_memory")
-                            yield warning("check.gpu_memory", text, name.span, help=help)
+                        yield from _of_the_gpu(name) if e.op in below else ()
+
+
+def _of_the_gpu(name: ast.Name) -> Iterator[Diagnostic]:
+    """Warn of an upper limit of what the GPU has, which is the same for every layout."""
+    if name.id in HARDWARE:
+        text = f"`{name.id}` is what the GPU has, whatever the layout is"
+        help = Instead("write `peak_memory` for what a layout needs", "peak_memory")
+        yield warning("check.bytes", text, name.span, help=help)
 
 
 def _amount(name: str, amount: ast.Number) -> Iterator[Diagnostic]:

@@ -8,7 +8,7 @@ from moedsl.explainer.alternatives import prices
 from moedsl.explainer.context import Context, Json
 from moedsl.planner.notes.advice import unanswered
 from moedsl.rules.interpreter import evaluate
-from moedsl.solver.laws import Law
+from moedsl.solver.laws import Law, broken
 from moedsl.solver.question import Answer, Question
 from moedsl.syntax import ast
 from moedsl.syntax.printer import print_expr
@@ -53,4 +53,6 @@ def _entry(b: Context, law: Law, state: str, f: Answer | None) -> Json:
         return {**entry, "price": None}
     if f.row is None:
         return {**entry, "price": {"layout": None, "because": unanswered(law, b.program)}}
-    return {**entry, "price": {"changes": f.row.changes(b.row.codes), **prices(b, f.row.step_time, f.row.peak_memory)}}
+    # a layout that follows it too was there with it: the plan left it for one nearer to what has run
+    row = b.row if state == "followed" and not broken([law], b.compiled.at(f.row)) else f.row
+    return {**entry, "price": {"changes": row.changes(b.row.codes), **prices(b, row.step_time, row.peak_memory)}}

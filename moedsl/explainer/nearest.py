@@ -8,12 +8,12 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from moedsl.checker.program import Program
-from moedsl.explainer.tree import tree
+from moedsl.explainer.tree import of_name, tree
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
 from moedsl.schema import axes
 from moedsl.schema.axes import named_value
-from moedsl.schema.symbols import CASES, COSTS, MEMORY, SPARES
+from moedsl.schema.symbols import BYTES, CASES, COSTS, MEMORY, RATES, SPARES
 from moedsl.schema.units import GIB
 from moedsl.solver.laws import SECONDS
 from moedsl.solver.least_memory import least_memory
@@ -84,10 +84,13 @@ def _broken(core: Sequence[Member]) -> list[Member]:
     return [m for m in core if m.kind == "law"] or [m for m in core if m.kind == "wish"]
 
 
+_WITH_UNITS = (*BYTES, *RATES)
+
+
 def _values(env: Json, r: Rule) -> Values:
     """The values of the names of a rule."""
     values = {n: named_value(n, env[n]) for n in sorted(names(r.expr)) if n in env}
-    summary = ", ".join(f"{k}={written(v)}" for k, v in values.items())
+    summary = ", ".join(f"{k}={of_name(k, v) if k in _WITH_UNITS else written(v)}" for k, v in values.items())
     return Values(f" ({summary})" if summary else "", values)
 
 

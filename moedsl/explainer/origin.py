@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 from moedsl.checker.program import Pin
 from moedsl.diagnostics.source import Span
 from moedsl.explainer.context import Context, Json
 from moedsl.explainer.tree import tree
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
-from moedsl.schema.symbols import HARDWARE, MODEL
+from moedsl.schema.symbols import COSTS, HARDWARE, MODEL
 from moedsl.schema.units import GIB
 from moedsl.solver.problem import first_of
 
@@ -45,13 +47,22 @@ def of_let(b: Context, name: str) -> Json:
     return {**b.cited(rule), "kind": "derived", "tree": formula}
 
 
+_STATEMENTS = {
+    "global_batch": "batch", "gpus": "hardware", "run_tokens": "for", "run_seconds": "for", "bridge_version": "target"
+}  # fmt: skip
+"""The statement that gives a value, where it has another name."""
+
+
 def of_fixed(b: Context, name: str) -> Json:
     """The origin of a value outside the layout: a statement of the run, or a default."""
     rule = b.chosen.problem.defaults.get(name)
     if rule is not None:
         return {**b.cited(rule), "kind": "defaulted", "tree": tree(rule.expr, b.env, b.lets)}
-    statement = {"global_batch": "batch", "gpus": "hardware"}.get(name, name)
-    if statement in b.program.spans:
+    if name in COSTS:
+        because = "the estimate of the chosen layout" if not isnan(b.env[name]) else "this search does not need it"
+        return {"kind": "derived", "rule": None, "because": because, "cite": [], "at": None}
+    statement = _STATEMENTS.get(name, name)
+    if statement in b.program.spans and not (statement == "for" and not b.env[name]):
         return stated(b, b.program.spans[statement])
     for kind, names, declared in (("hardware", HARDWARE, b.program.hardware), ("model", MODEL, b.program.model)):
         if name in names:

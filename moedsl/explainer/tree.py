@@ -8,6 +8,7 @@ from typing import Any
 
 from moedsl.rules.interpreter import evaluate
 from moedsl.schema.axes import named_value, show
+from moedsl.schema.symbols import BUILTIN, BYTES, RATES, SECONDS
 from moedsl.schema.units import GIB
 from moedsl.syntax import ast
 from moedsl.syntax.printer import print_expr
@@ -57,8 +58,24 @@ def lines(node: Mapping[str, Any], indent: str = "") -> list[str]:
 
 def of_expression(text: str, value: Any) -> str:
     """Write the value of an expression: a condition is true or false, and a name has its value as plans write it."""
-    is_condition = isinstance(value, bool) and not _NAME.fullmatch(text)
-    return str(value).lower() if is_condition else word(value)
+    if _NAME.fullmatch(text):
+        return of_name(text, value)
+    return str(value).lower() if isinstance(value, bool) else word(value)
+
+
+def of_name(name: str, value: Any) -> str:
+    """Write the value of a name in the unit that a person expects."""
+    if value is None:
+        return "not estimated"
+    if name not in BUILTIN or isinstance(value, bool) or not isinstance(value, int | float):
+        return word(value)
+    if name in BYTES:
+        return f"{value / GIB:.1f} GiB"
+    if name in RATES:
+        return f"{value / 1e9:,.4g} GB/s"
+    if name in SECONDS:
+        return f"{value:.4g} s"
+    return word(value) if isinstance(value, float) else str(value)
 
 
 def word(value: Any) -> str:

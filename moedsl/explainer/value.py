@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from math import isnan
 from typing import Any
 
 from moedsl.cost import pipeline
@@ -17,9 +18,9 @@ from moedsl.planner.text.plan import shares
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Rule
 from moedsl.schema import axes
-from moedsl.schema.axes import json_value
+from moedsl.schema.axes import named_value
 from moedsl.schema.facts import Model
-from moedsl.schema.symbols import ALIASES, BUILTIN, SAVES
+from moedsl.schema.symbols import ALIASES, BUILTIN, COSTS, SAVES
 from moedsl.schema.units import GIB
 from moedsl.solver.laws import Law
 from moedsl.solver.question import Answer, Question
@@ -62,10 +63,15 @@ def _head(b: Context, name: str, value: Any, doc: str) -> Json:
         "seq": b.chosen.problem.values["seq"],
         "phase": p.phase,
         "name": name,
-        "value": json_value(value),
+        "value": _no_nan(named_value(name, value)),
         "doc": doc,
         "plan": {"step_time_s": b.row.step_time, "peak_gib": b.row.peak_memory / GIB},
     }
+
+
+def _no_nan(value: Any) -> Any:
+    """None in place of a price that this search does not need, because JSON has no NaN."""
+    return None if isinstance(value, float) and isnan(value) else value
 
 
 def _advice(b: Context, name: str) -> list[Law]:
@@ -108,7 +114,8 @@ def _fixed(b: Context, name: str) -> Json:
     others = [_resized(b, name, v) for v in (value // 2, value * 2) if v >= 1] if name in _RESIZED else []
     read = _advice(b, name)
     body = _body(b, name, others, read, b.answers(advice.questions(b, read)))
-    doc = f"{BUILTIN[name]}, fixed before the search" if name in BUILTIN else ""
+    when = "estimated for the chosen layout" if name in COSTS else "fixed before the search"
+    doc = f"{BUILTIN[name]}, {when}" if name in BUILTIN else ""
     return {**_head(b, name, value, doc), "origin": origin.of_fixed(b, name), **body}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl.explainer.tree import lines, of_expression, word
+from moedsl.explainer.tree import lines, of_expression, of_name, word
 from moedsl.rules.ids import NEEDS
 from moedsl.schema.axes import pairs
 from moedsl.support.text import change, short, table, tokens, wrapped
@@ -33,7 +33,7 @@ def _head(e: Json) -> str:
     out = [run_line(e), ""]
     if "field" in e and e["field"]["path"] != e["name"]:
         out.append(f"{e['field']['path']} = {e['field']['value']}, which `{e['name']}` decides")
-    out.append(f"{e['name']} = {word(e['value'])}    {e['doc']}")
+    out.append(f"{e['name']} = {of_name(e['name'], e['value'])}    {e['doc']}")
     return "\n".join([*out, *_origin(e["origin"])])
 
 
@@ -93,7 +93,7 @@ def parts(tree: Json) -> str:
     while todo:
         node = todo.pop(0)
         if node["text"].replace("_", "").isalnum() and node is not tree:
-            seen.setdefault(node["text"], word(node["value"]))
+            seen.setdefault(node["text"], of_name(node["text"], node["value"]))
         else:
             todo = [*node["parts"], *todo]
     return f" ({', '.join(f'{k} {v}' for k, v in seen.items())})" if seen else ""

@@ -17,6 +17,7 @@ from moedsl.explainer.overview import overview
 from moedsl.explainer.value import explain
 from moedsl.planner.build import make_plan
 from moedsl.rules.library import Library
+from moedsl.rules.rule import Rule
 from moedsl.schema.operators import FUNCTIONS
 from moedsl.solver.legal import legal_on
 from moedsl.solver.solve import plan_for, solve
@@ -24,8 +25,8 @@ from moedsl.support import limits
 
 Run = tuple[str, Context | None, Json | None]
 """A run's name, and its layout or the reason why it has none."""
-Page = Callable[[str, Library], str | None]
-"""The page of a word or an id that is no value of a run; None if there is none."""
+Page = Callable[[str, Library, Sequence[Rule], Mapping[str, Source]], str | None]
+"""The page of a word or an id that is no value of a run, or of one of the run's own rules; None if there is none."""
 
 
 @frozen
@@ -41,7 +42,7 @@ class Answer:
         return any(d.is_error for d in self.diagnostics)
 
 
-def _no_page(_name: str, _library: Library) -> str | None:
+def _no_page(_name: str, _library: Library, _own: Sequence[Rule], _sources: Mapping[str, Source]) -> str | None:
     return None
 
 
@@ -65,8 +66,10 @@ def answer(
         if base is None:
             made, missing = [failure], []
         else:
-            with limits.of_part(base.chosen.problem.program, i, max(i + 1, len(checked.programs)), "explained"):
-                made, missing = _about(base, names, source, lambda name: page(name, checked.library))
+            p = base.chosen.problem.program
+            with limits.of_part(p, i, max(i + 1, len(checked.programs)), "explained"):
+                own = [r for r in p.rules if not r.is_std]
+                made, missing = _about(base, names, source, lambda n, own=own: page(n, checked.library, own, sources))
         out += [m for m in made if m is not None and not (m["kind"] == "page" and m in out)]
         diagnostics += missing
     if run is not None and run not in seen:

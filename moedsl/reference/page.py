@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from moedsl.diagnostics.model import suggest
 from moedsl.diagnostics.pages import pages
@@ -38,11 +39,13 @@ def listing(library: Library) -> str:
     return "\n".join(f"{r.kind:<8} {r.id}: {r.because}" for r in known_rules(library) if r.kind in LISTED)
 
 
-def page(id: str, library: Library) -> str | None:
-    """Print everything with a name or an id; None if there is nothing."""
-    known = known_rules(library)
+def page(
+    id: str, library: Library, own: Sequence[Rule] = (), sources: Mapping[str, Source] = MappingProxyType({})
+) -> str | None:
+    """Print everything with a name or an id; None if there is nothing. `own` are a run's own rules, of `sources`."""
+    known = (*own, *known_rules(library))
     name = ALIASES.get(id, id)
-    found = [*_rules(id, known, library.sources), *_names(name), *_diagnostic(id), *_word(id)]
+    found = [*_rules(id, known, {**library.sources, **sources}), *_names(name), *_diagnostic(id), *_word(id)]
     return "\n\n".join(found) or None
 
 
@@ -73,7 +76,8 @@ def _rule(r: Rule, sources: dict[str, Source]) -> str:
     lines += [f"  fix: {r.fix}"] if r.fix else []
     lines += [f"  cite: {c}" for c in r.cites]
     lines += [f"  {_carried(d, c)}" for d, c in documents.claims_of(r.id)]
-    return "\n".join([*lines, f"  declared at {r.span.file}:{line}", f"  {_STRENGTH[r.kind]}"])
+    strength = _WISH if r.kind == "require" and not r.is_std else _STRENGTH[r.kind]
+    return "\n".join([*lines, f"  declared at {r.span.file}:{line}", f"  {strength}"])
 
 
 def _carried(d: documents.Document, c: documents.Claim) -> str:
@@ -82,6 +86,7 @@ def _carried(d: documents.Document, c: documents.Claim) -> str:
     return line if c.superseded is None else f"{line}; superseded: {c.superseded}"
 
 
+_WISH = "The run file requires it of every layout."
 _STRENGTH = {
     "require": "Without it the framework would refuse or break; `allow` overrules it at your own risk.",
     "prefer": "Advice: it ranks and never cuts.",

@@ -142,10 +142,21 @@ def _ending(log: Log, measured: bool) -> Json:
     if not log.files:
         return {"status": NOTHING, "cause": "no job of the run has written one yet", **at}
     if not measured:
-        return {"status": SHORT, "cause": "no iteration line after the warm-up", **at}
+        return {"status": SHORT, "cause": _TOO_FEW if last or log.step_times else _NO_LINES, **at}
     if not finished and last is not None:
         return {"status": UNFINISHED, "cause": f"the log ends at iteration {last.iteration} of {last.of}", **at}
     return {"status": OK, "cause": None, **at}
+
+
+_TOO_FEW = "no iteration line after the warm-up"
+_NO_LINES = "no iteration line as Megatron Bridge and Megatron-LM print them"
+
+
+def way_out(row: Mapping[str, Any]) -> str:
+    """Return what to do about a row without a measurement."""
+    if row["cause"] == _NO_LINES:
+        return "the last rank prints these lines: give its log, or wait for the first"
+    return "`moedsl diagnose` reads why" if row["status"] == FAILED else "let it train longer"
 
 
 def _cause(log: Log, symptoms: Sequence[Mapping[str, Any]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,9 +22,10 @@ def text(data: Json) -> str:
 
 def _comparison(c: Json, rows: Sequence[Json]) -> Iterator[str]:
     yield f"{c['of']}: {c['axis']}, measured, compared by useful tokens" if c["axis"] else "measured, by useful tokens"
-    yield from _table([(c["axis"] or "run", *_HEAD), *(_row(r, c) for r in rows)])
-    yield from (_paragraph(f"{label(r)}: {r['status']}, {r['cause']}") for r in rows if r["cause"])
-    yield from (_paragraph(f"{label(r)}: {_remark(r)}") for r in rows if _remark(r))
+    named = [*zip(_labels(rows), rows, strict=True)]
+    yield from _table([(c["axis"] or "run", *_HEAD), *((name, *_cells(r, c)) for name, r in named)])
+    yield from (_paragraph(f"{name}: {r['status']}, {r['cause']}") for name, r in named if r["cause"])
+    yield from (_paragraph(f"{name}: {_remark(r)}") for name, r in named if _remark(r))
     yield _paragraph(verdict(c, rows))
     if not c["same_experiment"]:
         yield _paragraph("these runs are different experiments: `moedsl diff` of their plans shows how")
@@ -36,12 +38,23 @@ def label(row: Json) -> str:
     return row["value_of"]["value"] + (f" ({row['place']})" if "place" in row else "")
 
 
-def _row(r: Json, c: Json) -> tuple[str, ...]:
+def _labels(rows: Sequence[Json]) -> list[str]:
+    """The labels of the rows of a table; those of repeated runs have their log."""
+    plain = [label(r) for r in rows]
+    logs = [os.path.abspath(r["logs"][0]) if r.get("logs") else "" for r in rows]
+    again = [i for i, name in enumerate(plain) if plain.count(name) > 1 and logs[i]]
+    if len(again) < 2:
+        return plain
+    common = os.path.commonpath([os.path.dirname(logs[i]) for i in again])
+    return [f"{name} ({os.path.relpath(logs[i], common)})" if i in again else name for i, name in enumerate(plain)]
+
+
+def _cells(r: Json, c: Json) -> tuple[str, ...]:
+    """The cells of a row after its label."""
     rate, seconds, guess = r[RATE], r["step_time_s"], r["predicted"]
     if rate is None or r["status"] not in (OK, UNFINISHED):
-        return label(r), "", "", "", "", _figure(guess and guess[RATE], ",.0f"), "", "", _peak(r), r["status"]
+        return "", "", "", "", _figure(guess and guess[RATE], ",.0f"), "", "", _peak(r), r["status"]
     return (
-        label(r),
         str(r["samples"]),
         f"{seconds['median']:.3f}" if seconds["median"] < 1 else f"{seconds['median']:.2f}",
         f"{rate['median']:,.0f}",
@@ -82,7 +95,8 @@ def verdict(c: Json, rows: Sequence[Json]) -> str:
     if c["winner"] is None:
         return "no run has a measurement"
     if c["runner_up"] is None:
-        return f"only {_called(c, names[c['winner']])} has a measurement"
+        only, ran = _called(c, names[c["winner"]]), c["runs_of_each"]
+        return f"only {only} has a measurement" if ran == 1 else f"{only} ran {ran} times; only it has a measurement"
     lead = f"{_called(c, names[c['winner']])} leads {names[c['runner_up']]} by {c['difference']:.1%}"
     if not c["beyond_spread"]:
         return f"{lead}, within the spread: the middle halves of their steps overlap. Run longer, or repeat each run"

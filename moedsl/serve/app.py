@@ -123,7 +123,8 @@ async def _asked(request: Request, **kinds: type) -> dict[str, Any]:
         raise HTTPException(400, f"the body is a JSON object with {', '.join(kinds)}") from None
     for name, kind in kinds.items():
         if type(values[name]) is not kind or (kind is int and not 0 <= values[name] <= LIMIT):
-            raise HTTPException(400, f"{name} is no {kind.__name__} that is expected")
+            expected = {int: f"a whole number from 0 to {LIMIT}", str: "a text"}
+            raise HTTPException(400, f"{name} must be {expected.get(kind, kind.__name__)}")
     return values
 
 

@@ -26,7 +26,7 @@ OTHER_NAMES = {
     "virtual_pipeline_model_parallel_size": "vpp", "recompute_granularity": "recompute",
 }  # fmt: skip
 """Names of our statements and axes in other tools."""
-_COMPARED = {"memory": "peak_memory", "mem": "peak_memory", "vram": "peak_memory", "step": "step_time"}
+_COMPARED = {**dict.fromkeys(("memory", "max_memory", "gpu_memory", "mem", "vram"), "peak_memory"), "step": "step_time"}
 _COMPARISONS = ("<", "<=", ">", ">=", "==")
 _GLUED = re.compile(r"([a-z_]+?)=?([0-9]+)")
 COUNTS = ("gpu", "gpus", "num_gpus", "node", "nodes", "num_nodes", "nnodes", "world_size")
@@ -72,6 +72,9 @@ def _used(line: Line) -> Diagnostic:
 def _condition(line: Line) -> Diagnostic:
     """Recognise ``memory < 70 GB``: a condition without `require`."""
     name, last = line.words[0], line.words[-1]
+    absent = ABSENT_HERE.get(name.text.lower())
+    if absent and name.text.lower() not in _COMPARED:
+        return error("parse.unexpected", f"`{name.text}` is not a statement", line.span(name, name), help=absent)
     right = f"require {_COMPARED.get(name.text.lower(), name.text)} {line.written(line.found, last)}"
     return line.wrong("a condition begins with `require`", name, last, f"write `{right}`", right)
 

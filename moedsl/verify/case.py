@@ -19,7 +19,7 @@ from moedsl.verify.devices import choices, devices, unknown
 from moedsl.verify.gpu import Device, from_plan
 from moedsl.verify.report import Report, failed
 
-_NAMED = re.compile(r"_(\d+)gpu_([a-z]+\d+)_")
+_NAMED = re.compile(r"(?<![a-z\d])(\d+)gpu_([a-z]+\d+)(?![a-z\d])")
 
 
 @frozen

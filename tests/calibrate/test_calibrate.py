@@ -14,7 +14,7 @@ from accuracy_tflops import stated
 from attrs import evolve
 
 from moedsl.calibrate.fit import errors, fit
-from moedsl.calibrate.runs import Measured, read
+from moedsl.calibrate.runs import SHOWN, Measured, read
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
@@ -133,6 +133,26 @@ def test_a_line_that_cannot_be_read_is_named(tmp_path: Path, line: str, why: str
     assert not runs
     assert why in found.message
     assert source.position(found.labels[0].span.start)[0] == 2
+
+
+GOOD = '{"run": "qwen3_30b_a3b; h100 x 16; pin ep=16", "tokens_per_s_per_gpu": 12440}\n'
+
+
+def test_a_log_is_not_read_to_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "train.log"
+    file.write_text("iteration 1/ 100 | elapsed time per iteration (ms): 5000.0 |\n" * 1000)
+    _, runs, found = read(file)
+    assert not runs and len(found) == SHOWN + 1
+    assert "are no measured runs" in found[-1].message
+    assert found[-1].help == ("`moedsl results LOG --measured FILE` writes such lines from logs",)
+
+
+def test_many_wrong_lines_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    file.write_text(GOOD + "{\n" * 40)
+    _, runs, found = read(file)
+    assert len(runs) == 1 and len(found) == SHOWN + 1
+    assert "35 other lines" in found[-1].message
 
 
 def test_a_users_calibration_takes_effect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

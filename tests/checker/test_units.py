@@ -29,11 +29,12 @@ def warnings(text: str) -> list[Diagnostic]:
         ("seq 4k; batch 4M", "check.batch_tokens", "batch 1024"),
         ("batch 4M; seq 128k", "check.batch_tokens", "batch 32"),
         ("require peak_memory < 150", "check.bytes", "150 GB"),
+        ("prefer memory < 60 GB", "check.bytes", "peak_memory"),
         ("prefer roomy: 20 < spare_memory", "check.bytes", "20 GB"),
         ("require peak_memory < 150 and tp == 1", "check.bytes", "150 GB"),
         ("require peak_memory < 90%", "check.bytes", "90% * memory"),
-        ("require memory < 200 GB", "check.gpu_memory", "peak_memory"),
-        ("prefer 200 GB >= memory", "check.gpu_memory", "peak_memory"),
+        ("require memory < 200 GB", "check.bytes", "peak_memory"),
+        ("prefer 200 GB >= memory", "check.bytes", "peak_memory"),
     ],
 )
 def test_a_number_of_another_unit(text: str, id: str, right: str) -> None:

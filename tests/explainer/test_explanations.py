@@ -19,6 +19,7 @@ from moedsl.emit.bridge import recipe_text
 from moedsl.explainer.context import Context, based
 from moedsl.explainer.text import text_of
 from moedsl.queries.explain_run import answer
+from moedsl.reference.page import page
 from moedsl.schema import axes
 from moedsl.solver.legal import legal_on
 from moedsl.solver.members import members, without
@@ -26,6 +27,7 @@ from moedsl.solver.question import Question
 from moedsl.solver.search import Search
 from moedsl.solver.solve import plan_for, solve
 from tests.helpers import rotation
+from tests.helpers.paths import ROOT
 from tests.helpers.programs import plan_of
 from tests.oracles.some_layout import some_layout
 
@@ -340,3 +342,68 @@ def test_a_fact_of_the_hardware_says_where_it_is_from() -> None:
     assert "hardware h100: 80 GB by the data sheet" in said["because"] and "79.6 GiB" in said["because"]
     assert said["cite"] == ["nvidia H100 Tensor Core GPU datasheet, H100 SXM: GPU memory"]
     assert hidden["origin"]["because"] == "a fact of model qwen3_30b_a3b"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("visible", None, "visible = 79.6 GiB"),
+        ("hbm", None, "hbm = 3,350 GB/s"),
+        ("network", None, "network = 50 GB/s"),
+        ("run_tokens", 2_000_000_000_000, "run_tokens = 2000000000000    a number"),
+        ("bridge_version", "0.6.2", "bridge_version = 0.6.2"),
+        ("spare_at_best", None, "spare_at_best = not estimated"),
+    ],
+)
+def test_a_value_has_the_unit_that_a_person_expects(name: str, value: object, said: str) -> None:
+    e = explained("qwen3_30b_a3b; h100 x 16; for 2T tokens", name)
+    assert value is None or e["value"] == value
+    assert said in text_of(e)
+    json.dumps(e, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("peak_memory", "derived"), ("run_tokens", "pinned"), ("bridge_version", "pinned")]
+)
+def test_an_estimate_and_a_statement_are_no_default_of_the_language(name: str, kind: str) -> None:
+    assert explained("qwen3_30b_a3b; h100 x 16; for 2T tokens; target bridge 0.6.2", name)["origin"]["kind"] == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "run.main.prefer_2",
+            "prefer run.main.prefer_2, worth 1% of the step time\n  cp <= 4\n  declared at run.moe:1",
+        ),
+        ("run.main.require_1", "The run file requires it of every layout."),
+        ("mine.small", "because: our fabric\n  cite: mine wiki"),
+        ("std.mesh.heads", "heads % tp == 0"),
+    ],
+)
+def test_a_rule_of_the_run_has_a_page(name: str, says: str) -> None:
+    """`moedsl explain FILE` lists the advice of a run file by these ids."""
+    source = Source("run.moe", f"qwen3_30b_a3b; h100 x 16; require dp >= 4; prefer cp <= 4\n{OWN}")
+    result = answer(source, [name], page=page)
+    assert not result.failed
+    (e,) = result.explanations
+    assert e["kind"] == "page" and says in e["text"]
+
+
+def test_advice_is_not_blamed_for_a_choice_between_equals() -> None:
+    """Of layouts within the error the plan takes the one nearest to what has run. Dropping an advice that both follow
+    changes nothing, though a search without this choice finds the other one."""
+    text = "deepseek_v3; gb200 x 256; precision mxfp8; batch 4096; throughput first"
+    p = program(text)
+    base, plain = (f(p, 256, keep=1).solution.rows[0] for f in (plan_for, solve))
+    assert base.codes != plain.codes and base.step_time > plain.step_time
+    prices = {a["rule"]: a["price"] for a in explained(text, "dp")["advice"]}
+    assert prices["std.layout_advice.keep_dp"]["changes"] == {}
+    assert prices["std.layout_advice.keep_dp"]["step_time_change"] == 0
+
+
+def test_advice_that_a_law_refuses_is_not_said_to_lack_memory() -> None:
+    """One GPU has no two replicas: memory has no part in it."""
+    text = (ROOT / "examples/smoke.moe").read_text(encoding="utf-8")
+    (advice,) = [a for a in explained(text, "dp")["advice"] if a["state"] == "not followed"]
+    assert advice["price"]["because"] == "no legal layout that follows it fits"

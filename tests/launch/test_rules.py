@@ -316,6 +316,9 @@ CASES: dict[str, Judged | Derived] = {
     "std.segment.expert_groups_hold": Judged(wide(48, "alltoall"), wide(96, "alltoall")),
     "std.segment.segment/1": Derived(job(72, on="gb200"), 18, job(72, "topology off", on="gb200")),
     "std.segment.segment/2": Derived(wide(96, "alltoall"), 18, wide(48, "alltoall")),
+    "std.nvlink_domains.scheduler_is_asked": Judged(
+        pods("gb200", 'colocate "nvidia.com/gpu.clique"'), pods("gb200", "queue moe")
+    ),
     "std.racks.expert_groups_hold": Judged(racked(4), racked(1, "topology block")),
     "std.racks.scheduler_is_asked": Judged(racked(4), racked(4, "topology off")),
     "std.racks.switches_keep_groups": Judged(racked(4), racked(3)),

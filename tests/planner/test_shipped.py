@@ -11,6 +11,7 @@ from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.megatron import recipes
 from moedsl.planner.model.plan import Plan
+from moedsl.planner.text.page import page_text
 from moedsl.planner.text.plan import plan_text
 from moedsl.schema import axes
 from tests.helpers import rotation
@@ -81,6 +82,18 @@ def test_the_plan_prints_both_predictions_and_the_command() -> None:
 )
 def test_a_layout_that_this_run_cannot_have_is_said(run: str, said: str) -> None:
     assert said in " ".join(plan_text(plan_of(run)).split())
+
+
+def test_a_layout_of_another_experiment_is_said() -> None:
+    """`--like` takes a layout that is faster because it captures the whole iteration: its losses are not the run's."""
+    run = "deepseek_v3; gb200 x 256; precision mxfp8; throughput first"
+    free, pinned = plan_of(run), plan_of(f"{run}; pin cuda_graph=full_iteration")
+    assert free.shipped is not None and free.shipped.other_experiment == ("cuda_graph",)
+    for text in (plan_text(free), page_text(free, [], [], 100)):
+        assert "another experiment by cuda_graph=full_iteration" in " ".join(text.split())
+    like = compiled_like(run, free.shipped.name)
+    assert like.experiment.fingerprint != free.experiment.fingerprint
+    assert pinned.shipped is not None and pinned.shipped.other_experiment == ()
 
 
 @pytest.mark.parametrize(

@@ -268,6 +268,24 @@ def test_plans_of_one_name_are_two_runs(plans: Path, tmp_path: Path, capsys: pyt
     assert "main (pb) leads main (pa) by 4.0%" in capsys.readouterr().out
 
 
+def test_runs_of_one_plan_are_told_apart_by_their_logs(
+    plans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two logs of one plan, and a log of another program."""
+    plan = plans / "main.micro_batch_1"
+    for name, text in (("a", logged(STEPS, 26000.0)), ("b", logged(STEPS, 13000.0)), ("c", "step 1 loss 2.3\n" * 40)):
+        (tmp_path / f"{name}.log").write_text(text)
+    assert main(["results", *(f"{tmp_path / name}.log={plan}" for name in ("a", "b", "c"))]) == 0
+    out = capsys.readouterr().out
+    assert "1 (a.log)     30     26.00" in out and "1 (b.log)     30     13.00" in out
+    assert "1 (c.log): too short, no iteration line as Megatron Bridge and Megatron-LM print them" in out
+    assert "micro_batch=1 ran 2 times; only it has a measurement" in out
+    for command, says in (("gap", "the last rank prints these lines"), ("next", "no iteration line as Megatron")):
+        assert main([command, f"{tmp_path / 'c.log'}={plan}"]) == 1
+        said = capsys.readouterr().err
+        assert says in said and "diagnose" not in said and "the first experiment" not in said
+
+
 def test_values_of_two_sweeps_of_one_name(plans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same file twice, with another batch the second time."""
     for folder, batch in (("first", 1024), ("second", 2048)):

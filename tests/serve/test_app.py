@@ -140,6 +140,8 @@ def test_foreign_requests_are_refused(client: httpx.Client) -> None:
         '{"what": "rm", "text": "x"}',
     ):
         assert client.post("/answer", content=bad, headers=JSON).status_code == 400, bad
+    columns = client.post("/answer", json={"what": "plan", "text": "", "columns": "80"})
+    assert (columns.status_code, columns.text) == (400, f"columns must be a whole number from 0 to {app.LIMIT}")
     assert client.post("/complete", json={"text": "", "line": -1, "character": True}).status_code == 400
     for path in ("/page.py", "/../app.py", "/%2e%2e/app.py", "/etc/passwd", "//etc/passwd"):
         assert client.get(path).status_code == 404, path

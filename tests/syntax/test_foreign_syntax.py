@@ -125,6 +125,8 @@ HELPED = {
     "lr 3e-4": ("lr", "`set optimizer.lr = 3e-4`"),
     "dropout 0.1": ("dropout", "`set model.hidden_dropout = 0.1`"),
     "tokens 15T": ("tokens", "`for 2T tokens`"),
+    "memory under 60 GB": ("memory", "`require peak_memory < 60 GB`"),
+    "throughput > 5000": ("throughput", "`require tokens_per_s_per_gpu > 5000`"),
     "days 14": ("days", "`for 14 days`"),
     "learning_rate = 3": ("learning_rate", "`set optimizer.lr = 3`"),
     "warmup_steps 100": ("warmup_steps", "`set scheduler.lr_warmup_iters = 100`"),

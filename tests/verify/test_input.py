@@ -47,8 +47,9 @@ def test_missing_files_and_broken_plans(tmp_path: Path) -> None:
     assert "is not a plan" in reports[0].message
 
 
-def test_gpu_and_world_are_read_from_the_functions_name(tmp_path: Path) -> None:
-    (tmp_path / "recipe.py").write_text("def qwen_pretrain_256gpu_gb200_bf16_config():\n    pass\n")
+@pytest.mark.parametrize("name", ["qwen_pretrain_256gpu_gb200_bf16_config", "ours_256gpu_gb200", "256gpu_gb200_run"])
+def test_gpu_and_world_are_read_from_the_functions_name(name: str, tmp_path: Path) -> None:
+    (tmp_path / "recipe.py").write_text(f"def recipe_{name}():\n    pass\n")
     case = cases.read(str(tmp_path))
     assert isinstance(case, cases.Case)
     assert (case.world, case.device.name, case.plan) == (256, "NVIDIA GB200", None)

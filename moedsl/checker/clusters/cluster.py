@@ -179,7 +179,9 @@ class _Reader:
             case ast.Number():
                 return value.text
             case _:
-                return self.error("check.type", f"`{name}` must be a word or a string", value, _QUOTE_HELP)
+                return self.error(
+                    "check.type", f"`{name}` must be a word or a string", value, f'put it in quotes: `{name} "..."`'
+                )
 
     def public(self, text: str, name: str, at: ast.Expr) -> str | None:
         """The text, unless it looks like a secret's value."""
@@ -277,7 +279,6 @@ class _Reader:
 
 _EXECUTOR_HELP = f"write `executor slurm`; executors: {', '.join(facts.EXECUTORS)}"
 _OTHERS = "NeMo-Run's other executors are untested and not supported; `launch.py` of --emit launch may name one"
-_QUOTE_HELP = 'put it in quotes: `partition "batch-long"`'
 _SHAPE_HELP = "NeMo-Run does not quote it in commands, so a space or a special character would change the command"
 
 

@@ -25,7 +25,7 @@ from moedsl.results.compare import RATE
 from moedsl.results.contradictions import BATCH, said
 from moedsl.results.gather import DAMAGED, Run, gather
 from moedsl.results.log import read_all
-from moedsl.results.measure import measure
+from moedsl.results.measure import measure, way_out
 from moedsl.results.names import told_apart
 from moedsl.results.numbers import Given, Numbers, numbers
 from moedsl.results.program import priced
@@ -113,9 +113,7 @@ def _one(run: Run, state: State | None, warmup: int | None) -> dict[str, object]
     log = read_all(run.logs, symptoms(load_stdlib()))
     row = measure(run, log, sizes, warmup)
     if not row[RATE] or not row[RATE]["median"]:
-        return [
-            error("gap.nothing", f"{run.name}: {row['status']}, {row['cause']}", help="`moedsl diagnose` reads why")
-        ]
+        return [error("gap.nothing", f"{run.name}: {row['status']}, {row['cause']}", help=way_out(row))]
     if other := said(row, (BATCH,)):
         return [error("results.batch", f"{run.name}: {other[0]}")]
     return report(row, last_settings(log, sizes.global_batch), run.plan, state)

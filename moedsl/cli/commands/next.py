@@ -16,7 +16,7 @@ from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.planner.model.plan import Plan
 from moedsl.results.contradictions import BATCH, said
 from moedsl.results.gather import Run, gather
-from moedsl.results.measure import remarks
+from moedsl.results.measure import remarks, way_out
 from moedsl.results.names import told_apart
 from moedsl.results.program import priced
 from moedsl.support.atomic_file import refusals
@@ -127,11 +127,15 @@ def _tried(r: Run) -> _Seen | list[Diagnostic]:
     if not isinstance(made, Measured):
         return [*made]
     measured = row(r, load_stdlib())
-    seen = None if said(measured, (BATCH,)) else tried(r.name, made.row, made.cost, measured)
-    return _Seen(seen, remarks(measured))
+    if said(measured, (BATCH,)):
+        return _Seen(None, remarks(measured))
+    seen = tried(r.name, made.row, made.cost, measured)
+    nothing = [] if seen else [f"{measured['status']}, {measured['cause']}: {way_out(measured)}"]
+    return _Seen(seen, [*remarks(measured), *nothing])
 
 
 def _nothing(paths: Sequence[str], notes: Sequence[str]) -> Diagnostic:
-    help = "`moedsl run` writes a plan.json for each job; `moedsl plan run.moe` is the first experiment"
+    first = "`moedsl run` writes a plan.json for each job; `moedsl plan run.moe` is the first experiment"
+    help = () if notes else first
     text = f"no run with a plan has measured or failed in {' '.join(paths)}"
     return error("tune.nothing", "; ".join([text, *notes]), help=help)

@@ -60,12 +60,15 @@ def reason(r: Rule) -> str:
 
 
 def unanswered(law: Law, p: Program, within: str = "") -> str:
-    """Say why no layout follows an advice: the run states what it reads, or no layout that does fits."""
+    """Say why no layout follows an advice: the run states what it reads, or every layout that does
+    breaks a law or does not fit."""
     stated = {n: f"{n}={shown(n, pin.code)}" for n, pin in p.pins.items() if n in law.needs}
     if not stated:
-        return f"no layout fits{within}"
+        return f"no legal layout that follows it fits{within}"
     values = ", ".join(stated.values())
-    return f"the run excludes it by {values}" if law.needs <= stated.keys() else f"no layout fits with {values}{within}"
+    if law.needs <= stated.keys():
+        return f"the run excludes it by {values}"
+    return f"no legal layout with {values} that follows it fits{within}"
 
 
 def _cost(query: TopK | None, row: Row, law: Law, p: Program) -> str:
