@@ -139,7 +139,7 @@ def _chosen(c: Chosen) -> Iterator[Diagnostic]:
         if effects.word(axis.name, value) == EXPERIMENT:
             text = f"moedsl chose {axis.name} {axes.show(value)}, which is part of the experiment"
             help = f"pin {axis.name} to decide it yourself: {effects.reason(axis.name, value)}"
-            yield note("plan.experiment_chosen", text, p.spans.get("routing", p.spans["hardware"]), help=help)
+            yield note("plan.experiment_chosen", text, p.spans["hardware"], help=help)
 
 
 def _value(c: Chosen, name: str) -> Any:

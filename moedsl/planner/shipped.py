@@ -16,7 +16,6 @@ from moedsl.cost.bounds import verdict
 from moedsl.megatron.recipes import Shipped
 from moedsl.megatron.values import stages
 from moedsl.planner.model.shipped import ShippedRecipe
-from moedsl.rules.effects import EXPERIMENT, of_rules
 from moedsl.schema import axes
 from moedsl.schema.units import GIB
 from moedsl.solver import neighbours
@@ -67,8 +66,7 @@ def _priced(r: Shipped, chosen: Chosen, row: Row, pipeline: str | None) -> dict[
     codes = pinned_row(theirs.problem)
     found = neighbours.repriced(theirs.compiled, theirs.cost, evolve(row, codes=codes))
     law = next((x for x in p.of("require") if x.id == found.refused_by), None)
-    changes = _changes(r, row, codes, pipeline)
-    out: dict[str, Any] = {"changes": changes, "other_experiment": _other_experiment(p, changes, row)}
+    out: dict[str, Any] = {"changes": _changes(r, row, codes, pipeline)}
     out |= {"refused_by": law and law.id, "because": law and law.because}
     if isnan(found.step_time):
         return out | dict.fromkeys(("step_time_s", "peak_gib", "verdict", "against_plan"))
@@ -79,13 +77,6 @@ def _priced(r: Shipped, chosen: Chosen, row: Row, pipeline: str | None) -> dict[
         "verdict": verdict(theirs.cost, codes),
         "against_plan": change(float(found.step_time) / row.step_time - 1, more),
     }
-
-
-def _other_experiment(p: Program, changes: Values, row: Row) -> tuple[str, ...]:
-    """The axes whose value, here or there, is part of the experiment."""
-    effects = of_rules(p.of("effect"))
-    here = {n: axes.BY_NAME[n].decode(row.codes[n]) for n in changes if n in axes.BY_NAME}
-    return tuple(n for n, v in here.items() if EXPERIMENT in (effects.word(n, v), effects.word(n, changes[n])))
 
 
 def codes_of(layout: Values, row: Row) -> dict[str, int]:

@@ -77,6 +77,7 @@ def test_a_word_of_execution_decides_no_field_of_the_experiment(name: str) -> No
         ("model.moe_router_dtype", EXPERIMENT),
         ("model.moe_aux_loss_coeff", EXPERIMENT),
         ("model.moe_expert_capacity_factor", EXPERIMENT),
+        ("model.moe_expert_rank_capacity_factor", EXECUTION),
         ("model.mtp_num_layers", EXPERIMENT),
         ("model.attention_dropout", EXPERIMENT),
         ("model.calculate_per_token_loss", EXPERIMENT),
@@ -103,7 +104,7 @@ def test_the_longest_name_decides(path: str, effect: str) -> None:
 def test_a_value_may_have_its_own_effect() -> None:
     assert EFFECTS.word("routing", "natural") == EXPERIMENT and EFFECTS.word("routing", "balanced") == BENCHMARK
     assert EFFECTS.word("cuda_graph", ["attn"]) == EXECUTION
-    assert EFFECTS.word("cuda_graph", ["full_iteration"]) == EXPERIMENT
+    assert EFFECTS.word("cuda_graph", ["full_iteration"]) == EXECUTION
     assert EFFECTS.pair("model.moe_router_force_load_balancing", False, True) == BENCHMARK
 
 

@@ -36,8 +36,6 @@ class ShippedRecipe(Record):
     """The difference from the plan in words."""
     others: tuple[str, ...]
     """Further recipes for the same model, GPU, number of GPUs and task."""
-    other_experiment: tuple[str, ...] = ()
-    """Axes of `changes` that change what is learned."""
 
     @property
     def is_benchmark(self) -> bool:

@@ -14,7 +14,6 @@ from moedsl.planner.model.plan import Plan
 from moedsl.planner.model.shipped import ShippedRecipe
 from moedsl.planner.model.walls import Walls
 from moedsl.planner.text.plan import batch, goodput, head, length, meshes, policy, racks, samples, steps
-from moedsl.planner.text.shipped import another_experiment
 from moedsl.planner.text.walls import listed
 from moedsl.schema.axes import BY_NAME, pairs, show
 from moedsl.support.text import CLOSE, bar, counted, short, wrapped
@@ -189,7 +188,7 @@ def _against(p: Plan, r: ShippedRecipe) -> str:
         return f"refused in this run by {r.refused_by}: {r.because}"
     if not r.changes:
         return "this plan has its layout"
-    text = f"{r.step_time_s:.2f} s a step ({r.against_plan}), {r.verdict}{another_experiment(r)}"
+    text = f"{r.step_time_s:.2f} s a step ({r.against_plan}), {r.verdict}"
     if r.verdict != "FITS" or r.step_time_s >= p.estimate.step_time_s:
         return f"{text} (`--section nvidia`)"
     fastest = "" if p.phase == "throughput" else "; `throughput first` looks for the fastest"

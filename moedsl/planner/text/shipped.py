@@ -35,10 +35,4 @@ def _compared(p: Plan, r: ShippedRecipe) -> str:
     e = p.estimate
     here = f"{e.step_time_s:.2f} s a step, {e.memory.peak_gib:.1f} GiB, {e.memory.verdict}"
     theirs = f"{r.step_time_s:.2f} s a step ({r.against_plan}), {r.peak_gib:.1f} GiB, {r.verdict}"
-    return f"at this run's batch {theirs}{another_experiment(r)}; this plan {here}"
-
-
-def another_experiment(r: ShippedRecipe) -> str:
-    """Say which of its values make it another experiment, whose loss cannot be compared with that of the run."""
-    named = {n: r.changes[n] for n in r.other_experiment}
-    return f", another experiment by {pairs(named)}" if named else ""
+    return f"at this run's batch {theirs}; this plan {here}"
