@@ -227,6 +227,10 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
         ("cfg.dist.use_decentralized_pg = True",),
         ("cfg.dist.use_decentralized_pg = True", "cfg.dist.use_gloo_process_groups = False"),
     ),
+    "recipe_groups.sharp_group": (
+        ('cfg.dist.sharp_enabled_group = "dp"',),
+        ('cfg.dist.sharp_enabled_group = "dp"', "cfg.dist.use_sharp = True"),
+    ),
     "recipe_groups.one_bucket": (("cfg.ddp.num_buckets = 4",), ("cfg.ddp.num_buckets = None",)),
     "recipe_groups.registration": (
         ("cfg.ddp.fsdp_manual_registration = True", _FSDP),
@@ -371,6 +375,14 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
         (f"{_FORMATS}.fp8, {_FORMATS}.fp4 = None, None",),
     ),
     "recipe_formats.fp8_parameters": ((f"{_FORMATS}.fp8_param = True",), (f"{_FORMATS}.fp8_param = False",)),
+    "recipe_formats.gathered_fp8": (
+        (f"{_FORMATS}.fp8_param_gather = True",),
+        (f"{_FORMATS}.fp8_param_gather = False",),
+    ),
+    "recipe_formats.gathered_fp4": (
+        (f"{_FORMATS}.fp4_param_gather = True",),
+        (f"{_FORMATS}.fp4_param_gather = False",),
+    ),
     "recipe_formats.reused_buffer": (
         (f"{_FORMATS}.reuse_grad_buf_for_mxfp8_param_ag = True",),
         (f"{_FORMATS}.reuse_grad_buf_for_mxfp8_param_ag = False",),
