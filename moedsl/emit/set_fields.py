@@ -41,7 +41,7 @@ def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) 
     """Report each `set`, and each `derive` of the run, that the plan, Bridge or a rule contradicts. `layout` has the
     names of a run in this layout."""
     own = _own(p, plan, layout)
-    wrong = {path: [*overrides.of_rule(path, value, rule, p.target)] for path, (value, rule) in own.items()}
+    wrong = {path: [*overrides.of_rule(path, value, rule, p)] for path, (value, rule) in own.items()}
     yield from (d for found in wrong.values() for d in found)
     right = {path: of for path, of in own.items() if not wrong[path]}
     sets = {path: value for path, (value, _) in right.items()} | dict(p.sets)

@@ -431,6 +431,22 @@ def test_the_random_state_of_transformer_engine_is_on_in_both_sections_or_off(pa
     assert [decided_fields(plan_of(f"{RUN}pin cuda_graph=none"))[p] for p in RANDOM_STATE] == [False, False]
 
 
+@pytest.mark.parametrize("field", ["peft.dim = 4", "model.mamba_chunk_size = 64", "dataset.packing_buffer_size = 4"])
+def test_a_rule_derives_no_field_that_the_run_does_not_have(field: str) -> None:
+    run = 'qwen3_30b_a3b; h100 x 16; data "/d"\n'
+    (d,) = found(run + BY_A_RULE.replace("FIELD", field))
+    assert d.id == "check.other_class"
+    elsewhere = run + BY_A_RULE.replace("FIELD", f'{field} when gpus == 8')
+    assert found(elsewhere) == []
+
+
+def test_a_field_is_of_the_classes_that_the_release_gives_it() -> None:
+    """Bridge 0.5 validates on Energon's data in any case; 0.6 has a field for it."""
+    run = 'qwen3_vl_30b_a3b; h100 x 16; vlm; data "/d"; set dataset.do_validation = false\n'
+    assert [d.id for d in found(f"{run}target bridge 0.5")] == ["check.other_class"]
+    assert [d.id for d in found(f"{run}target bridge 0.6")] == []
+
+
 def test_epochs_that_a_rule_derives_replace_the_steps() -> None:
     made = decided_fields(plan_of(SFT + BY_A_RULE.replace("FIELD", "train.num_epochs = 3")))
     assert (made["train.num_epochs"], made.get("train.train_iters")) == (3, None)

@@ -31,6 +31,8 @@ _NO_OVERLAP = (
     "m.overlap_moe_expert_parallel_comm = m.delay_wgrad_compute = False"
 )
 _NULL = 'cfg.tokenizer.tokenizer_type, cfg.tokenizer.vocab_size = "NullTokenizer", 32000'
+_SHARP = "cfg.dist.use_sharp = True"
+_INSTANCES = "cfg.ddp.num_distributed_optimizer_instances = 2"
 _HASH = "cfg.train.check_weight_hash_across_dp_replicas_interval"
 _PACKED = "cfg.dataset.enable_offline_packing, cfg.dataset.offline_packing_specs ="
 _FORMATS = "cfg.mixed_precision"
@@ -229,7 +231,15 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
     ),
     "recipe_groups.sharp_group": (
         ('cfg.dist.sharp_enabled_group = "dp"',),
-        ('cfg.dist.sharp_enabled_group = "dp"', "cfg.dist.use_sharp = True"),
+        ("cfg.dist.sharp_enabled_group = None",),
+    ),
+    "recipe_groups.sharp_replicas": (
+        ('cfg.dist.sharp_enabled_group = "dp_replica"', _SHARP),
+        ('cfg.dist.sharp_enabled_group = "dp_replica"', _SHARP, _INSTANCES),
+    ),
+    "recipe_groups.sharp_shards": (
+        (_SHARP,),
+        ('cfg.dist.sharp_enabled_group = "dp_replica"', _SHARP, _INSTANCES),
     ),
     "recipe_groups.one_bucket": (("cfg.ddp.num_buckets = 4",), ("cfg.ddp.num_buckets = None",)),
     "recipe_groups.registration": (
