@@ -61,9 +61,7 @@ def _judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any])
     asked = plan.replace(set=leading, derived={})
     decided = resets(p.target) | decided_fields(asked, every=True)
     decided |= {
-        path: decided[_SAME[path]]
-        for kind, path in _KEPT.items()
-        if decided.get(f"mixed_precision.{kind}") is not None
+        path: decided[_SAME[path]] for kind, path in _KEPT.items() if decided.get(f"mixed_precision.{kind}") is not None
     }
     others = [n for n, value in p.sets.items() if n in decided and decided[n] != value]
     against = [n for n in others if not is_free(n, plan)]

@@ -51,7 +51,7 @@ def words(plan: Plan) -> Words:
         profiling=any(path.startswith("profiling.") for path in (*plan.derived, *plan.set)),
         precision_facts=PRECISION[plan.policy.precision],
         provided=given,
-        own={path_of(word): value for word, value in plan.derived.items()} | plan.set,
+        own={**{path_of(word): value for word, value in plan.derived.items()}, **plan.set},
         bridge=plan.target.bridge,
     )
 

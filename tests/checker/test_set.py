@@ -436,7 +436,7 @@ def test_a_rule_derives_no_field_that_the_run_does_not_have(field: str) -> None:
     run = 'qwen3_30b_a3b; h100 x 16; data "/d"\n'
     (d,) = found(run + BY_A_RULE.replace("FIELD", field))
     assert d.id == "check.other_class"
-    elsewhere = run + BY_A_RULE.replace("FIELD", f'{field} when gpus == 8')
+    elsewhere = run + BY_A_RULE.replace("FIELD", f"{field} when gpus == 8")
     assert found(elsewhere) == []
 
 

@@ -229,18 +229,12 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
         ("cfg.dist.use_decentralized_pg = True",),
         ("cfg.dist.use_decentralized_pg = True", "cfg.dist.use_gloo_process_groups = False"),
     ),
-    "recipe_groups.sharp_group": (
-        ('cfg.dist.sharp_enabled_group = "dp"',),
-        ("cfg.dist.sharp_enabled_group = None",),
-    ),
+    "recipe_groups.sharp_group": (('cfg.dist.sharp_enabled_group = "dp"',), ("cfg.dist.sharp_enabled_group = None",)),
     "recipe_groups.sharp_replicas": (
         ('cfg.dist.sharp_enabled_group = "dp_replica"', _SHARP),
         ('cfg.dist.sharp_enabled_group = "dp_replica"', _SHARP, _INSTANCES),
     ),
-    "recipe_groups.sharp_shards": (
-        (_SHARP,),
-        ('cfg.dist.sharp_enabled_group = "dp_replica"', _SHARP, _INSTANCES),
-    ),
+    "recipe_groups.sharp_shards": ((_SHARP,), ('cfg.dist.sharp_enabled_group = "dp_replica"', _SHARP, _INSTANCES)),
     "recipe_groups.one_bucket": (("cfg.ddp.num_buckets = 4",), ("cfg.ddp.num_buckets = None",)),
     "recipe_groups.registration": (
         ("cfg.ddp.fsdp_manual_registration = True", _FSDP),
