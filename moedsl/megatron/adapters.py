@@ -63,8 +63,8 @@ def call(a: Adapter, vision: bool = False) -> Call:
     `vision` is whether the model is of a family with a vision tower.
     """
     values = {
-        "rank": a.rank, "alpha": a.alpha, "dropout": a.dropout, "targets": patterns(a, vision), "experts": a.experts != "each",
-        "normalized": a.normalized, "regather": a.regather,
+        "rank": a.rank, "alpha": a.alpha, "dropout": a.dropout, "targets": patterns(a, vision),
+        "experts": a.experts != "each", "normalized": a.normalized, "regather": a.regather,
     }  # fmt: skip
     stated = ("targets", "rank", "alpha", "dropout")
     own = {o: values[o] for o in values if o not in stated and values[o] != _default(a.method, o)}
