@@ -43,6 +43,8 @@ _BASES = {
     "recipe_data.image_processor": VL,
     "recipe_data.some_examples": VL,
     "recipe_data.padded": VL,
+    "recipe_tower.own_tower": VL,
+    "recipe_tower.rotary_halves": VL,
     "recipe_router.one_group_limit": DEEPSEEK,
     "recipe_kernels.latent_rotary": DEEPSEEK,
     "recipe_kernels.grouped_shared_expert": DEEPSEEK,
@@ -392,6 +394,8 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
         (f"{_FORMATS}.reuse_grad_buf_for_mxfp8_param_ag = False",),
     ),
     "recipe_formats.fp4_parameters": ((f"{_FORMATS}.fp4_param = True",), (f"{_FORMATS}.fp4_param = False",)),
+    "recipe_tower.own_tower": (("m.use_hf_vision_model = True",), ("m.use_hf_vision_model = False",)),
+    "recipe_tower.rotary_halves": (("m.rotary_interleaved = True",), ("m.rotary_interleaved = False",)),
     "recipe_computed.decay_steps": (("cfg.scheduler.lr_decay_steps = 10",), ("cfg.scheduler.lr_decay_steps = None",)),
     "recipe_computed.warmup_steps": (
         ("cfg.scheduler.lr_warmup_steps = 10",),
