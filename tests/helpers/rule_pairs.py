@@ -259,7 +259,7 @@ _PAIRS: dict[str, Pair] = {
         run("next", also="target bridge 0.5\n", cp=2),
         run("next", also="target bridge 0.4\n", cp=2),
     ),
-    "std.releases.tensor_groups": (
+    "std.releases_qwen35.tensor_groups": (
         run("vl35", also="target bridge 0.5\n", tp=4),
         run("vl35", also="target bridge 0.4\n", tp=4),
     ),
