@@ -126,24 +126,26 @@ def _said(value: Any) -> str:
 
 def misplaced(p: Program) -> Iterator[Diagnostic]:
     """Refuse each `set` of a field that the model or the dataset of the run does not have: Bridge would not read it."""
-    if not p.sets:
-        return
+    for path in p.sets:
+        yield from _misplaced(path, p.spans[path], p, "set")
+
+
+def _misplaced(path: str, span: Span, p: Program, by: str) -> Iterator[Diagnostic]:
     data = dataset_class(p.model.vision is not None, p.task, p.data == "mock")
     trained = adapters.CLASSES[p.adapter.method] if p.adapter else ""
     has = {"model": provider(p.model), "dataset": data, "peft": trained}
-    for path in p.sets:
-        section = path.partition(".")[0]
-        field = fields.lookup(path.rpartition(".")[0]) or fields.lookup(path)
-        classes = field.classes if field else ()
-        if section == "peft" and not classes:
-            classes = tuple(adapters.CLASSES.values())
-        if section in has and classes and has[section] not in classes:
-            text = f"`{path}` is not a field of {has[section]}, the {section} of this run"
-            text = text if has[section] else f"`{path}` is a field of an adapter, and this run trains none"
-            uses = ", or ".join(USE[c] for c in classes if c in USE)
-            help = f"it is for {uses}" if uses else f"it is a field of {' and '.join(classes)}"
-            drop = (Fix(f"Drop the `set` of `{path}`", DROP, p.spans[path]),)
-            yield error("check.other_class", text, p.spans[path], help=help, fixes=drop)
+    section = path.partition(".")[0]
+    field = fields.lookup(path.rpartition(".")[0], p.target) or fields.lookup(path, p.target)
+    classes = field.classes if field else ()
+    if section == "peft" and not classes:
+        classes = tuple(adapters.CLASSES.values())
+    if section in has and classes and has[section] not in classes:
+        text = f"`{path}` is not a field of {has[section]}, the {section} of this run"
+        text = text if has[section] else f"`{path}` is a field of an adapter, and this run trains none"
+        uses = ", or ".join(USE[c] for c in classes if c in USE)
+        help = f"it is for {uses}" if uses else f"it is a field of {' and '.join(classes)}"
+        drop = (Fix(f"Drop the `{by}` of `{path}`", DROP, span),)
+        yield error("check.other_class", text, span, help=help, fixes=drop)
 
 
 STATED = (
@@ -178,12 +180,13 @@ def derived(p: Program) -> Iterator[Diagnostic]:
             yield error("check.architecture", text, rule.span, help="declare a model of your own")
 
 
-def of_rule(path: str, value: Any, rule: Rule, target: str) -> Iterator[Diagnostic]:
-    """Report what is wrong with the value that a rule derives for a field of the release."""
-    field, at = fields.lookup(path, target), rule.expr.span
+def of_rule(path: str, value: Any, rule: Rule, p: Program) -> Iterator[Diagnostic]:
+    """Report what is wrong with a field that a rule derives, or with its value, in the release of the run."""
+    field, at = fields.lookup(path, p.target), rule.expr.span
     if field is None:
         return
-    if wrong := [*secret(path, rule.expr)] or [*_of_another_type(field, value, at)]:
+    wrong = [*secret(path, rule.expr)] or [*_of_another_type(field, value, at)]
+    if wrong := wrong or [*_misplaced(path, rule.span, p, "derive")]:
         yield from wrong
     else:
         yield from _too_large(field, value, at)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from moedsl.emit import base
 from moedsl.emit.dataset import dataset, is_mock
 from moedsl.emit.settings import decided_fields
 from moedsl.megatron.families import CHOICES
+from moedsl.megatron.fields import absent
 from moedsl.megatron.values import stages
 from moedsl.planner.model.plan import Plan
 from moedsl.schema.facts import Model
@@ -75,15 +76,78 @@ def _override(word: str) -> Iterator[tuple[str, Any]]:
     name = name.lstrip("+~")
     if not equals or not re.fullmatch(r"[A-Za-z_][\w.]*", name):
         raise ValueError(f"`{word}` is not an override")
-    target = re.search(r"_target_:\s*([\w.]+)", value)
-    if target is None:
-        yield name, _scalar(value)
+    read = _Reader(value).value() if "_target_:" in value.replace(" ", "") else _scalar(value)
+    yield from _flat(name, read) if isinstance(read, dict) else [(name, read)]
+
+
+def _flat(name: str, value: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The class of an object and its fields, as `bridge.flat` writes them; what is not called is a word."""
+    kind = str(value.get("_target_", "")).rpartition(".")[2]
+    if not kind:
+        yield name, value
         return
-    yield name, target[1].rpartition(".")[2]
-    inside = re.findall(
-        r"[{,](\w+):\s*('[^']*'|\[[^\]]*\]|[^,{}\[\]]+)(?=[,}])", value.replace("_target_:" + target[1], "", 1)
-    )
-    yield from ((f"{name}.{key}", _scalar(v)) for key, v in inside)
+    yield name, kind
+    for key, v in value.items():
+        path = f"{name}.{key}"
+        if key.startswith("_"):
+            continue
+        if not isinstance(v, dict) or "_target_" not in v:
+            yield path, v
+        elif v.get("_call_") is False:
+            yield path, v["_target_"].rpartition(".")[2]
+        else:
+            (_, inner), *own = _flat(path, v)
+            yield path, f"<{inner}>"
+            yield from own if path in absent() else ()
+
+
+class _Reader:
+    """Reads a value in Hydra's grammar with the objects and lists in it."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._at = text, 0
+
+    def value(self) -> Any:
+        match self._text[self._at : self._at + 1]:
+            case "{":
+                return dict(self._items("}", self._pair))
+            case "[":
+                return [*self._items("]", self.value)]
+            case _:
+                return _scalar(self._until(",}]"))
+
+    def _pair(self) -> tuple[str, Any]:
+        key = self._until(":").strip()
+        self._at += 1
+        self._blanks()
+        return key, self.value()
+
+    def _items(self, end: str, read: Callable[[], Any]) -> Iterator[Any]:
+        self._at += 1
+        while self._at < len(self._text):
+            self._blanks()
+            if self._text[self._at : self._at + 1] != end:
+                yield read()
+            self._blanks()
+            self._at += 1
+            if self._text[self._at - 1 : self._at] != ",":
+                return
+
+    def _blanks(self) -> None:
+        while self._text[self._at : self._at + 1] == " ":
+            self._at += 1
+
+    def _until(self, ends: str) -> str:
+        """The text up to one of these characters, which may stand in quotes before it."""
+        start, quote = self._at, ""
+        while self._at < len(self._text) and (quote or self._text[self._at] not in ends):
+            char = self._text[self._at]
+            if char == "\\" and quote:
+                self._at += 1
+            elif char in "'\"":
+                quote = "" if char == quote else quote or char
+            self._at += 1
+        return self._text[start : self._at]
 
 
 def _scalar(text: str) -> Any:

@@ -40,7 +40,7 @@ class Words:
     provided: Mapping[str, Any]
     """Fields of the model that Bridge replaces in its class."""
     own: Mapping[str, Any]
-    """What the run sets."""
+    """What the run sets, and what rules derive."""
     bridge: str
     """The release of Bridge."""
 
@@ -207,6 +207,15 @@ def _gathers(w: Words) -> bool:
     only for MXFP8."""
     by_default = w.precision_facts.fp8_param_gather and (w.policy.precision == "mxfp8" or not _fsdp(w))
     return w.precision_facts.fp8 is not None and w.own.get(GATHERS["fp8"], by_default)
+
+
+_TE_RANDOM_STATE = ("model.use_te_rng_tracker", "rng.te_rng_tracker")
+
+
+def _te_random_state(w: Words) -> bool:
+    """Graphs need Transformer Engine's random state. Bridge turns both fields on if one is (bridge
+    training/config.py:1276)."""
+    return bool(w.policy.cuda_graph) or any(w.own.get(path) for path in _TE_RANDOM_STATE)
 
 
 def _moment(w: Words) -> Dtype:
@@ -427,8 +436,7 @@ SECTIONS = (
                 lambda w: not w.has(_MODULES),
                 read=lambda w: w.policy.cuda_graph,
             ),
-            Row("cuda_graph", "model.use_te_rng_tracker", lambda w: bool(w.policy.cuda_graph)),
-            Row("cuda_graph", "rng.te_rng_tracker", lambda w: bool(w.policy.cuda_graph)),
+            *(Row("cuda_graph", path, _te_random_state) for path in _TE_RANDOM_STATE),
             Row("cuda_graph", "rerun_state_machine.check_for_nan_in_loss", lambda w: not _whole_graph(w)),
             Row("cuda_graph", "ddp.check_for_nan_in_grad", lambda w: not _whole_graph(w)),
             # bridge perf_recipes/qwen/common.py:36

@@ -27,6 +27,9 @@ from moedsl.solver.problem import first_of
 from moedsl.syntax.printer import print_expr
 
 _DISTRIBUTED = "ddp.use_distributed_optimizer"
+_KEPT = {kind: path.removesuffix("_gather") for kind, path in GATHERS.items()}
+_SAME = {path: GATHERS[kind] for kind, path in _KEPT.items()}
+"""Fields that Bridge keeps equal to another one, which the plan decides (bridge training/mixed_precision.py:82)."""
 _WRITERS = {
     "dataset": "bridge training/config.py:304",
     "comm_overlap": "bridge training/comm_overlap.py:592",
@@ -38,7 +41,7 @@ def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) 
     """Report each `set`, and each `derive` of the run, that the plan, Bridge or a rule contradicts. `layout` has the
     names of a run in this layout."""
     own = _own(p, plan, layout)
-    wrong = {path: [*overrides.of_rule(path, value, rule, p.target)] for path, (value, rule) in own.items()}
+    wrong = {path: [*overrides.of_rule(path, value, rule, p)] for path, (value, rule) in own.items()}
     yield from (d for found in wrong.values() for d in found)
     right = {path: of for path, of in own.items() if not wrong[path]}
     sets = {path: value for path, (value, _) in right.items()} | dict(p.sets)
@@ -57,6 +60,9 @@ def _judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any])
     leading = {n: value for n, value in p.sets.items() if n in GATHERS.values()}
     asked = plan.replace(set=leading, derived={})
     decided = resets(p.target) | decided_fields(asked, every=True)
+    decided |= {
+        path: decided[_SAME[path]] for kind, path in _KEPT.items() if decided.get(f"mixed_precision.{kind}") is not None
+    }
     others = [n for n, value in p.sets.items() if n in decided and decided[n] != value]
     against = [n for n in others if not is_free(n, plan)]
     yield from (_decided(p, plan, path, decided[path], asked) for path in against)
@@ -82,6 +88,8 @@ def _decided(p: Program, plan: Plan, path: str, value: Any, asked: Plan) -> Diag
     owner = COPIED.get(path)
     if owner is not None and is_free(owner, plan):
         help = Instead(f"set `{owner}` instead, which Bridge writes over it", owner)
+    elif path in _SAME:
+        help = Instead(f"set `{_SAME[path]}` instead, which Bridge keeps equal to it", _SAME[path])
     elif path == "optimizer.optimizer" and p.sets[path] == MUON.removeprefix("dist_"):
         help = f'write `set {path} = "{MUON}"`: without the prefix each replica holds the whole optimizer state'
     else:

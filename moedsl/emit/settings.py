@@ -45,13 +45,13 @@ def words(plan: Plan) -> Words:
         vision=kin.vision,
         hybrid=kin.hybrid,
         no_mtp=not plan.set.get("model.mtp_num_layers", not _stray_mtp(given)),
-        adapter=_call(plan.adapter) if plan.adapter else None,
+        adapter=_call(plan.adapter, kin.vision) if plan.adapter else None,
         dataset=dataset(plan),
         masks_tokens=masks_tokens(plan),
         profiling=any(path.startswith("profiling.") for path in (*plan.derived, *plan.set)),
         precision_facts=PRECISION[plan.policy.precision],
         provided=given,
-        own=plan.set,
+        own={**{path_of(word): value for word, value in plan.derived.items()}, **plan.set},
         bridge=plan.target.bridge,
     )
 
@@ -61,9 +61,9 @@ def _stray_mtp(given: Mapping[str, Any]) -> bool:
     return bool(given.get("mtp_hybrid_override_pattern")) and not given.get("mtp_num_layers")
 
 
-def _call(a: AdapterPlan) -> Call:
+def _call(a: AdapterPlan, vision: bool) -> Call:
     options = (a.method, a.rank, a.alpha, a.dropout, frozenset(a.targets), a.experts, a.normalized, a.regather)
-    return adapters.call(Adapter(*options))
+    return adapters.call(Adapter(*options), vision)
 
 
 def sections(plan: Plan) -> list[tuple[str, list[Setting]]]:

@@ -24,6 +24,9 @@ _OUTER = "experts_shared_outer_loras"
 _OUTSIDE = ("*.shared_experts.{}", "*.mlp.{}")
 """A module of the MLPs and of the shared experts, but not of the routed ones: a star is any text (bridge
 peft/utils.py:722)."""
+_MERGERS = "vision_model.*merger*.{}"
+"""A module of the mergers of a vision tower, which are no MLPs by name (bridge
+models/qwen_vl/modelling_qwen3_vl/vision_model.py:168)."""
 
 
 def _field(option: str) -> Field:
@@ -54,11 +57,14 @@ def defaults(method: str) -> dict[str, Any]:
     return {**plain, "targets": frozenset(_default(method, "targets")), "experts": "shared"}
 
 
-def call(a: Adapter) -> Call:
-    """The object for `cfg.peft`: what is not its default, and the rank, alpha, dropout and targets in any case."""
+def call(a: Adapter, vision: bool = False) -> Call:
+    """The object for `cfg.peft`: what is not its default, and the rank, alpha, dropout and targets in any case.
+
+    `vision` is whether the model is of a family with a vision tower.
+    """
     values = {
-        "rank": a.rank, "alpha": a.alpha, "dropout": a.dropout, "targets": patterns(a), "experts": a.experts != "each",
-        "normalized": a.normalized, "regather": a.regather,
+        "rank": a.rank, "alpha": a.alpha, "dropout": a.dropout, "targets": patterns(a, vision),
+        "experts": a.experts != "each", "normalized": a.normalized, "regather": a.regather,
     }  # fmt: skip
     stated = ("targets", "rank", "alpha", "dropout")
     own = {o: values[o] for o in values if o not in stated and values[o] != _default(a.method, o)}
@@ -67,12 +73,13 @@ def call(a: Adapter) -> Call:
     return Call(f"megatron.bridge.peft.{a.method}", CLASSES[a.method], kwargs)
 
 
-def patterns(a: Adapter) -> list[str]:
+def patterns(a: Adapter, vision: bool = False) -> list[str]:
     """The modules by name, in the order of `TARGETS`; by pattern where routed experts are left out."""
     named = [t for t in TARGETS if t in a.targets]
     if a.experts != "none":
         return named
-    return [p for t in named for p in ([o.format(t) for o in _OUTSIDE] if t in OF_MLP else [t])]
+    outside = (*_OUTSIDE, _MERGERS) if vision else _OUTSIDE
+    return [p for t in named for p in ([o.format(t) for o in outside] if t in OF_MLP else [t])]
 
 
 def read(kind: str, fields: Mapping[str, Any]) -> Adapter | None:
@@ -94,6 +101,6 @@ def _read_targets(written: Iterable[str]) -> tuple[frozenset[str] | None, bool]:
     """The names in a list of names and patterns, and whether routed experts are left out; None for other patterns."""
     written = {*written}
     outside = {t for t in OF_MLP if written >= {o.format(t) for o in _OUTSIDE}}
-    names = (written - {o.format(t) for t in outside for o in _OUTSIDE}) | outside
+    names = (written - {o.format(t) for t in outside for o in (*_OUTSIDE, _MERGERS)}) | outside
     plain = names <= {*TARGETS} and bool(names) and not (outside and written & {*OF_MLP})
     return (frozenset(names), bool(outside)) if plain else (None, False)

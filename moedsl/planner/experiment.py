@@ -43,7 +43,8 @@ def values(
     named = alone | {n: v for n, v in words.items() if n in WORDS} | {"target": p.target}
     frozen = {n for n, v in named.items() if n.startswith("freeze_") and not v}
     out = {n: v for n, v in named.items() if n not in frozen and effects.word(n, v) in (EXPERIMENT, BENCHMARK)}
-    trained = {f"peft.{n}": v for n, v in adapters.call(p.adapter).kwargs.items()} if p.adapter else {}
+    call = adapters.call(p.adapter, p.model.vision is not None) if p.adapter else None
+    trained = {f"peft.{n}": v for n, v in call.kwargs.items()} if call else {}
     fields = {path_of(n): v for n, v in derived.items()} | trained | dict(p.sets)
     return out | {n: v for n, v in fields.items() if effects.field(n) != EXECUTION}
 

@@ -45,6 +45,8 @@ _REFUSED = "its other fields, which were not compared, because the layout is ref
 _SIZES = ("layers", "hidden", "heads", "experts", "topk", "expert_hidden")
 _SAVE = "checkpoint.save"
 """A run without it saves nothing, and the other fields of its checkpoints are not stated."""
+_INTERVAL = "checkpoint.save_interval"
+"""A plan computes it from its own step, which what the program sets later may change."""
 _ELSEWHERE = ("model.", "dataset.", "tokenizer.", "env_vars")
 """Sections whose defaults come from elsewhere than Bridge's classes."""
 
@@ -128,6 +130,7 @@ def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
         "model.mtp_num_layers": s.mtp,
         PREPROCESSING: _preprocessing(r, s),
         _SAVE: as_written(_SAVE, r.settled.get(_SAVE)),
+        _INTERVAL: r.settled.get(_INTERVAL) if r.settled.get(_SAVE) is not None else None,
     }
     below = Below({p: v for p, v in sets.items() if v is not None})
     below, result = planned(lambda more: program.text(s, r.target, more), below)

@@ -53,9 +53,12 @@ def _words(s: Stated) -> Iterator[str]:
     yield from ([f"task {s.task}"] if s.task != "pretrain" else [])
     yield from ([_adapter(s.adapter)] if s.adapter else [])
     yield from ([f"vlm {' '.join(s.frozen)}"] if s.frozen else [])
-    yield from ([f"data {quote(s.data)}"] if s.data else [])
+    yield from ([f"data {quote(s.data)}{_PACKS[s.packs]}"] if s.data else [])
     yield from ([f"routing {s.routing}"] if s.routing != "natural" else [])
     yield "throughput first"
+
+
+_PACKS = {None: "", True: " pack=on", False: " pack=off"}
 
 
 def _adapter(a: Adapter) -> str:

@@ -100,11 +100,41 @@ def differing(r: Recipe, ours: Answer, decided: Fields) -> Iterator[tuple[str, A
     of_data = r.classes.get("dataset") == ours.classes.get("dataset")
     for path, theirs in sorted(r.settled.items()):
         moved = _moved(path, r.fields, r.settled) or _moved(path, ours.built, ours.resolved)
-        alike = _equal if path in CHOICES else same
-        if alike(theirs, ours.resolved.get(path)) or (moved and path not in decided) or _needs_none(path, r):
+        moved = moved and not _by_older_name(path, r)
+        if _alike(path, theirs, ours) or (moved and path not in decided) or _needs_none(path, r):
             continue
         if of_data or not path.startswith("dataset."):
             yield _owner(path, r), as_written(path, theirs)
+    yield from _owners(r, ours)
+
+
+def _by_older_name(path: str, r: Recipe) -> bool:
+    """Whether a recipe states a field of `validation` in `train`, from where Bridge moves it (bridge
+    training/config.py:1517)."""
+    section, _, name = path.partition(".")
+    return section == "validation" and r.fields.get(f"train.{name}") is not None
+
+
+def _owners(r: Recipe, ours: Answer) -> Iterator[tuple[str, Any]]:
+    """Each field that the recipe sets, that no plan decides, and that Bridge writes over another one."""
+    for path, owner in fields.overwritten().items():
+        theirs = r.settled.get(owner)
+        if theirs is None or owner in COPIED.values() or _equal(theirs, ours.resolved.get(owner)):
+            continue
+        if _moved(path, r.fields, r.settled) and not same(r.settled.get(path), ours.resolved.get(path)):
+            yield owner, as_written(owner, theirs)
+
+
+def _alike(path: str, theirs: Any, ours: Answer) -> bool:
+    """Whether the program needs no statement for this value; a section that it does not have yet comes with its
+    defaults."""
+    if path in CHOICES:
+        return _equal(theirs, ours.resolved.get(path))
+    known = fields.lookup(path)
+    if known is None or path in ours.resolved or path.rpartition(".")[0] not in fields.absent():
+        return same(theirs, ours.resolved.get(path))
+    default = None if known.default in ("factory", "required") else known.default
+    return same(theirs, None) and same(theirs, default)
 
 
 def _owner(path: str, r: Recipe) -> str:

@@ -47,6 +47,8 @@ class Stated:
     """The depth of multi-token prediction if it is not the model's own."""
     data: str | None
     """The path of the data; None for mock data."""
+    packs: bool | None
+    """Whether samples of a folder are packed; None for other data."""
     layout: Mapping[str, Any]
     adapter: Adapter | None
     """What it trains if the weights are frozen."""
@@ -72,6 +74,7 @@ def stated(r: Recipe, model: Model) -> Stated:
         frozen=tuple(sorted(words.get("vlm", ()))),
         mtp=depth if depth != model.mtp_layers else None,
         data=_path(r),
+        packs=bool(r.get("dataset.enable_offline_packing")) if r.get("dataset.dataset_root") else None,
         layout={n: v for n, v in values.items() if not axes.BY_NAME[n].is_format and axes.BY_NAME[n].is_on(v)}
         | _pipeline(r),
         adapter=(adapter := lint_words.adapter(r)),

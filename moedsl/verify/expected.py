@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from moedsl.megatron.families import PREPROCESSING
-from moedsl.megatron.fields import has
+from moedsl.megatron.fields import has, path_of
 from moedsl.planner.model.plan import Batch, Layout, Plan, Policy
 
 Check = tuple[str, Any, Callable[[Any], bool]]
@@ -43,7 +43,9 @@ def _decided(plan: Plan) -> Iterator[Check]:
     yield from _batch(plan.batch)
     yield from _policy(plan.policy, plan.target.bridge)
     for word, value in plan.derived.items():
-        yield _same(word if "." in word else f"model.{word}", value)
+        path = path_of(word)
+        if value or has(path, plan.target.bridge):  # what is off needs no field
+            yield _same(path, value)
 
 
 def _same(field: str, value: Any) -> Check:

@@ -10,7 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 _META = torch.device("meta")
-_REPLACED = ("Stream", "Event", "current_device", "current_stream")
+_REPLACED = ("Stream", "Event", "current_stream")
 
 
 class _Nothing:
@@ -38,17 +38,18 @@ class _ToMeta(TorchFunctionMode):
 
 
 def _redirect(value: Any) -> Any:
+    """An argument of `to`: a device, by its name or its number, becomes the meta device."""
     is_name = isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu")
-    return _META if is_name or isinstance(value, torch.device) else value
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return _META if is_name or is_number or isinstance(value, torch.device) else value
 
 
 @contextmanager
 def meta_device() -> Generator[None]:
-    """Make tensors without storage, and let torch.cuda have streams and a current device without a GPU."""
+    """Make tensors without storage, and let torch.cuda have streams without a GPU."""
     cuda: Any = torch.cuda
     saved = {name: getattr(cuda, name) for name in _REPLACED}
     cuda.Stream = cuda.Event = _Nothing
-    cuda.current_device = lambda: _META
     cuda.current_stream = lambda *args, **kwargs: _Nothing()
     try:
         with _META, _ToMeta():

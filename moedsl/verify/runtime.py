@@ -119,14 +119,11 @@ def _quantisation(model: Any) -> None:
     """Check that this GPU computes in the format: transformer_engine/pytorch/quantization.py."""
     if not (model.fp8 or getattr(model, "fp4", None)):
         return
-    import torch
-
     recipes: Any = importlib.import_module("megatron.core.fp8_utils")
     quantization: Any = importlib.import_module("transformer_engine.pytorch.quantization")
-    with patch.object(torch.cuda, "current_device", lambda: 0):
-        if not getattr(model, "fp4", None):
-            quantization.check_recipe_support(recipes.get_fp8_recipe(model))
-            return
-        supported, why = quantization.check_nvfp4_support()
-        if not supported:
-            raise RuntimeError(why)
+    if not getattr(model, "fp4", None):
+        quantization.check_recipe_support(recipes.get_fp8_recipe(model))
+        return
+    supported, why = quantization.check_nvfp4_support()
+    if not supported:
+        raise RuntimeError(why)

@@ -56,6 +56,9 @@ REFUSED = {
     "ddp.use_distributed_optimizer = false": "plan.set_decided",
     "comm_overlap.overlap_param_gather = false\npin sharding=fsdp": "plan.set_decided",
     "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag = true\nprecision fp8_current": "plan.set_decided",
+    "mixed_precision.fp8_param = false\nprecision fp8_current": "plan.set_decided",
+    "mixed_precision.fp8_param = true": "std.recipe_formats.fp8_parameters",
+    "mixed_precision.fp8_param_gather = true": "std.recipe_formats.gathered_fp8",
 }
 OVERWRITTEN = {
     "ddp.bucket_size = 1000": "comm_overlap.bucket_size",
@@ -424,3 +427,41 @@ def test_the_facts_of_the_architecture_are_fields_and_facts() -> None:
 def test_muon_is_told_by_the_name_of_bridge() -> None:
     found = [d for d in diagnosed('qwen3_30b_a3b; h100 x 16; set optimizer.optimizer = "muon"') if d.is_error]
     assert [d.help[0].partition(":")[0] for d in found] == ['write `set optimizer.optimizer = "dist_muon"`']
+
+
+RANDOM_STATE = ("model.use_te_rng_tracker", "rng.te_rng_tracker")
+BY_A_RULE = 'rules ours { derive FIELD because "a test" cite ours "here" }'
+
+
+@pytest.mark.parametrize("path", RANDOM_STATE)
+@pytest.mark.parametrize("way", ["set FIELD", BY_A_RULE])
+def test_the_random_state_of_transformer_engine_is_on_in_both_sections_or_off(path: str, way: str) -> None:
+    made = decided_fields(plan_of(f"{RUN}pin cuda_graph=none\n{way.replace('FIELD', f'{path} = true')}"))
+    assert [made[p] for p in RANDOM_STATE] == [True, True]
+    assert [decided_fields(plan_of(f"{RUN}pin cuda_graph=none"))[p] for p in RANDOM_STATE] == [False, False]
+
+
+@pytest.mark.parametrize("field", ["peft.dim = 4", "model.mamba_chunk_size = 64", "dataset.packing_buffer_size = 4"])
+def test_a_rule_derives_no_field_that_the_run_does_not_have(field: str) -> None:
+    run = 'qwen3_30b_a3b; h100 x 16; data "/d"\n'
+    (d,) = found(run + BY_A_RULE.replace("FIELD", field))
+    assert d.id == "check.other_class"
+    elsewhere = run + BY_A_RULE.replace("FIELD", f"{field} when gpus == 8")
+    assert found(elsewhere) == []
+
+
+def test_a_field_is_of_the_classes_that_the_release_gives_it() -> None:
+    """Bridge 0.5 validates on Energon's data in any case; 0.6 has a field for it."""
+    run = 'qwen3_vl_30b_a3b; h100 x 16; vlm; data "/d"; set dataset.do_validation = false\n'
+    assert [d.id for d in found(f"{run}target bridge 0.5")] == ["check.other_class"]
+    assert [d.id for d in found(f"{run}target bridge 0.6")] == []
+
+
+def test_epochs_that_a_rule_derives_replace_the_steps() -> None:
+    made = decided_fields(plan_of(SFT + BY_A_RULE.replace("FIELD", "train.num_epochs = 3")))
+    assert (made["train.num_epochs"], made.get("train.train_iters")) == (3, None)
+
+
+def test_a_field_that_bridge_keeps_equal_to_a_decided_one_names_it() -> None:
+    (d,) = found(f"{RUN}precision fp8_current\nset mixed_precision.fp8_param = false")
+    assert d.id == "plan.set_decided" and "set `mixed_precision.fp8_param_gather` instead" in d.help[0]

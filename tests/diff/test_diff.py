@@ -15,6 +15,7 @@ from moedsl.diff.compare import compare
 from moedsl.diff.fields import of_overrides, of_plan, of_recipe
 from moedsl.diff.sources import Side, sides
 from moedsl.diff.text import text
+from moedsl.emit.overrides import overrides_text
 from moedsl.planner.experiment import settings
 from moedsl.results.gather import read_plan
 from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
@@ -24,7 +25,7 @@ from moedsl.verify.devices import devices
 from moedsl.verify.report import Refusal
 from moedsl.verify.resolve import Resolved
 from tests.helpers.paths import ROOT
-from tests.helpers.programs import compiled_source
+from tests.helpers.programs import compiled_source, plan_of
 
 EXAMPLES = ROOT / "examples"
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; "
@@ -271,6 +272,25 @@ def test_overrides_are_read_as_hydra_does() -> None:
         "model.a": None, "model.b": 0.0015, "model.c": ["attn", "mlp"], "model.d": "a b", "model.e": True,
         "model.f": "Y", "model.f.z": 1,
     }  # fmt: skip
+
+
+def test_objects_in_an_object_are_read_as_those_of_a_recipe() -> None:
+    inside = "preprocessing:{_target_:x.Chat,column:'a, b'},dataset_kwargs:{pad:true},dtype:{_target_:torch.int8,_call_:false}"
+    specs = "offline_packing_specs:{_target_:x.Specs,packed_sequence_size:8,files:['a,b',c]}"
+    assert of_overrides(f'"++dataset={{_target_:y.Data, seq_length:4096,{inside},{specs}}}"') == {
+        "dataset": "Data", "dataset.mock": False, "dataset.seq_length": 4096, "dataset.preprocessing": "<Chat>",
+        "dataset.dataset_kwargs": {"pad": True}, "dataset.dtype": "int8", "dataset.offline_packing_specs": "<Specs>",
+        "dataset.offline_packing_specs.packed_sequence_size": 8,
+        "dataset.offline_packing_specs.files": ["a,b", "c"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("task", ["", 'task sft; weights "/w"; data "/d"', 'task peft; weights "/w"; data hf "squad"'])
+def test_the_overrides_of_a_plan_have_only_fields(task: str, tmp_path: Path) -> None:
+    file = tmp_path / "overrides.txt"
+    file.write_text(overrides_text(plan_of(RUN + task)), encoding="utf-8")
+    d = diff(str(file), str(file))
+    assert d["verdict"]["same_experiment"] is True, d["verdict"]
 
 
 def test_one_value_in_three_spellings() -> None:

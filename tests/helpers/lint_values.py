@@ -31,6 +31,8 @@ _NO_OVERLAP = (
     "m.overlap_moe_expert_parallel_comm = m.delay_wgrad_compute = False"
 )
 _NULL = 'cfg.tokenizer.tokenizer_type, cfg.tokenizer.vocab_size = "NullTokenizer", 32000'
+_SHARP = "cfg.dist.use_sharp = True"
+_INSTANCES = "cfg.ddp.num_distributed_optimizer_instances = 2"
 _HASH = "cfg.train.check_weight_hash_across_dp_replicas_interval"
 _PACKED = "cfg.dataset.enable_offline_packing, cfg.dataset.offline_packing_specs ="
 _FORMATS = "cfg.mixed_precision"
@@ -41,6 +43,8 @@ _BASES = {
     "recipe_data.image_processor": VL,
     "recipe_data.some_examples": VL,
     "recipe_data.padded": VL,
+    "recipe_tower.own_tower": VL,
+    "recipe_tower.rotary_halves": VL,
     "recipe_router.one_group_limit": DEEPSEEK,
     "recipe_kernels.latent_rotary": DEEPSEEK,
     "recipe_kernels.grouped_shared_expert": DEEPSEEK,
@@ -227,6 +231,12 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
         ("cfg.dist.use_decentralized_pg = True",),
         ("cfg.dist.use_decentralized_pg = True", "cfg.dist.use_gloo_process_groups = False"),
     ),
+    "recipe_groups.sharp_group": (('cfg.dist.sharp_enabled_group = "dp"',), ("cfg.dist.sharp_enabled_group = None",)),
+    "recipe_groups.sharp_replicas": (
+        ('cfg.dist.sharp_enabled_group = "dp_replica"', _SHARP),
+        ('cfg.dist.sharp_enabled_group = "dp_replica"', _SHARP, _INSTANCES),
+    ),
+    "recipe_groups.sharp_shards": ((_SHARP,), ('cfg.dist.sharp_enabled_group = "dp_replica"', _SHARP, _INSTANCES)),
     "recipe_groups.one_bucket": (("cfg.ddp.num_buckets = 4",), ("cfg.ddp.num_buckets = None",)),
     "recipe_groups.registration": (
         ("cfg.ddp.fsdp_manual_registration = True", _FSDP),
@@ -371,11 +381,21 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
         (f"{_FORMATS}.fp8, {_FORMATS}.fp4 = None, None",),
     ),
     "recipe_formats.fp8_parameters": ((f"{_FORMATS}.fp8_param = True",), (f"{_FORMATS}.fp8_param = False",)),
+    "recipe_formats.gathered_fp8": (
+        (f"{_FORMATS}.fp8_param_gather = True",),
+        (f"{_FORMATS}.fp8_param_gather = False",),
+    ),
+    "recipe_formats.gathered_fp4": (
+        (f"{_FORMATS}.fp4_param_gather = True",),
+        (f"{_FORMATS}.fp4_param_gather = False",),
+    ),
     "recipe_formats.reused_buffer": (
         (f"{_FORMATS}.reuse_grad_buf_for_mxfp8_param_ag = True",),
         (f"{_FORMATS}.reuse_grad_buf_for_mxfp8_param_ag = False",),
     ),
     "recipe_formats.fp4_parameters": ((f"{_FORMATS}.fp4_param = True",), (f"{_FORMATS}.fp4_param = False",)),
+    "recipe_tower.own_tower": (("m.use_hf_vision_model = True",), ("m.use_hf_vision_model = False",)),
+    "recipe_tower.rotary_halves": (("m.rotary_interleaved = True",), ("m.rotary_interleaved = False",)),
     "recipe_computed.decay_steps": (("cfg.scheduler.lr_decay_steps = 10",), ("cfg.scheduler.lr_decay_steps = None",)),
     "recipe_computed.warmup_steps": (
         ("cfg.scheduler.lr_warmup_steps = 10",),

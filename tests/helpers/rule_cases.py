@@ -273,10 +273,21 @@ CASES: dict[str, Case] = {
     "adapters: DoRA without experts": _adapted(None, "dora experts=none", tp=2),
     "adapters: DoRA of latents": _adapted(None, "dora targets=[linear_kv_down_proj]", _MOONLIGHT),
     "adapters: canonical LoRA": _adapted(None, "canonical_lora experts=each", tp=2),
+    "adapters: canonical LoRA of queries alone": _adapted(
+        "canonical_whole", "canonical_lora targets=[linear_q, linear_proj]"
+    ),
+    "adapters: canonical LoRA of one half of a shared expert": _adapted(
+        "canonical_whole", "canonical_lora targets=[linear_fc1_up]", _MOONLIGHT
+    ),
+    "adapters: canonical LoRA of one half of experts": _adapted(None, "canonical_lora targets=[linear_fc1_gate]"),
     "adapters of MTP, Mamba and latent experts": _adapted(
         None, "lora targets=[in_proj, out_proj, eh_proj, fc1_latent_proj, fc2_latent_proj, linear_fc1]", _SUPER
     ),
     "adapters of a vision tower": _adapted(None, "lora", _VL, tp=2),
+    "adapters of a vision tower, experts without": _adapted(None, "lora experts=none", _VL, tp=2),
+    "adapters: canonical LoRA of one half of a vision tower": _adapted(
+        None, "canonical_lora experts=none targets=[linear_fc1_up]", _VL, tp=2
+    ),
     # delta nets
     "delta heads: 16 over tp 4 x cp 8": _case("delta_net.heads", _NEXT, tp=4, cp=8),
     "delta heads: 16 over tp 2 x cp 8": _case(None, _NEXT, tp=2, cp=8),

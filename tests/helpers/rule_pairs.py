@@ -259,6 +259,10 @@ _PAIRS: dict[str, Pair] = {
         run("next", also="target bridge 0.5\n", cp=2),
         run("next", also="target bridge 0.4\n", cp=2),
     ),
+    "std.releases_qwen35.tensor_groups": (
+        run("vl35", also="target bridge 0.5\n", tp=4),
+        run("vl35", also="target bridge 0.4\n", tp=4),
+    ),
     "std.ep_overlap.torch": (
         run(also="target torch 2.6.0\n", ep_overlap=True),
         run(also="target torch 2.5.1\n", ep_overlap=True),

@@ -39,3 +39,13 @@ def test_how_samples_are_read(
     made = importing.imported(str(recipe), "h100", 8)
     assert made.text is not None, made.diagnostics
     assert [line for line in made.text.splitlines() if "preprocessing" in line] == said
+
+
+@pytest.mark.parametrize("pack", ["on", "off"])
+def test_whether_samples_are_packed(pack: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importing, "Server", lambda jobs: nullcontext(server))
+    plan = plan_of(f'qwen3_30b_a3b; h100 x 8; task peft; data "/data/samples" pack={pack}')
+    (recipe := tmp_path / "recipe.py").write_text(recipe_text(plan), encoding="utf-8")
+    made = importing.imported(str(recipe), "h100", 8)
+    assert made.text is not None, made.diagnostics
+    assert f'data "/data/samples" pack={pack}\n' in made.text and "packing" not in made.text

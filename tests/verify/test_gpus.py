@@ -10,7 +10,7 @@ from moedsl.compiler import load_stdlib
 from moedsl.verify.client import Server
 from moedsl.verify.devices import devices
 from tests.helpers import rotation
-from tests.helpers.programs import compiled, written
+from tests.helpers.programs import compiled, judged, written
 
 pytestmark = pytest.mark.bridge
 LIBRARY = load_stdlib()
@@ -67,3 +67,14 @@ def test_a_plan_keeps_to_its_gpu(gpu: str) -> None:
     assert plan.policy.precision == "bf16" or h.arch != "ampere"
     if plan.policy.dispatcher == "hybridep":
         assert h.capability >= 9 and int(plan.env["NVLINK_DOMAIN_SIZE"]) == h.nvlink_domain
+
+
+def test_code_that_asks_for_the_current_device_is_no_refusal(server: Server, tmp_path: Path) -> None:
+    """Megatron-Core asks for its number where it makes groups, and Transformer Engine makes a device of it."""
+    runs = {
+        "groups of SHARP": "qwen3_30b_a3b; h100 x 16; set dist.use_sharp = true\n"
+        "set dist.sharp_enabled_group = dp_replica; set ddp.num_distributed_optimizer_instances = 2",
+        "weights made on the CPU": "olmoe_7b; h100 x 16; set model.use_cpu_initialization = true",
+    }
+    reports = judged(server, runs, tmp_path)
+    assert {name: r.to_json() for name, r in reports.items() if not r.ok} == {}

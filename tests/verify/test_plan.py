@@ -14,6 +14,7 @@ from moedsl.emit.bridge import recipe_text
 from moedsl.planner.model.plan import Plan
 from moedsl.verify import Report, Server, render
 from moedsl.verify import case as cases
+from moedsl.verify.expected import checks
 from tests.helpers.plans import PLANS, changed
 from tests.helpers.programs import plan_of
 
@@ -91,3 +92,11 @@ def test_a_dispatcher_that_the_gpu_lacks_falls_back_and_is_found(judge: Judge) -
     plan = changed(plan, policy={"dispatcher": "deepep"})
     report = judge(plan, plan)
     assert any(m.field.startswith("model.moe_token_dispatcher_type") for m in report.mismatches) or report.refusals
+
+
+def test_what_a_rule_turns_off_needs_no_field_in_an_older_release() -> None:
+    why = 'because "a test" cite ours "here"'
+    derived = f"rules ours {{ derive tokenizer.pad_vocab_size = false {why} }}"
+    for release, compared in (("0.4", False), ("0.6", True)):
+        plan = plan_of(f"qwen3_30b_a3b; h100 x 16; target bridge {release}; {derived}")
+        assert ("tokenizer.pad_vocab_size" in {field for field, _, _ in checks(plan)}) == compared
