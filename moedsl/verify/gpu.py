@@ -51,9 +51,16 @@ def answer(device: Device, world: int, rank: int) -> None:
     cuda.get_device_name = lambda *args, **kwargs: device.name
     cuda.device_count = lambda: 8
     cuda.is_available = lambda: True
+    be_rank(rank, world)
+
+
+def be_current() -> None:
+    """Make the first GPU the current one of a process that keeps no tensors."""
+    import torch
+
+    cuda: Any = torch.cuda
     cuda.current_device = lambda: 0
     cuda.synchronize = lambda *args, **kwargs: None
-    be_rank(rank, world)
 
 
 def be_rank(rank: int, world: int) -> None:

@@ -58,6 +58,7 @@ def from_json(data: Mapping[str, Any]) -> Resolved:
 def resolve(case: Case) -> Resolved:
     """Build the recipe twice: the first build shows which classes to watch. Never raises the recipe's errors."""
     gpu.answer(case.device, case.world, 0)
+    gpu.be_current()
     source, line = case.source if case.source.endswith(".py") else "", 1
     try:
         module, function = load.find(case)

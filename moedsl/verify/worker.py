@@ -89,6 +89,7 @@ def judge(case: Case, stand_ins: str = "") -> Report:
 
 def _questions(case: Case, found: _Findings) -> None:
     gpu.answer(case.device, case.world, 0)
+    gpu.be_current()
     with stand_ins.processors() as replaced:
         config, code = found.ask("recipe", lambda: load.load(case))
     found.mismatches += update.unknown_fields(config, code)
