@@ -112,7 +112,7 @@ def bounded() -> Generator[None]:
     except ValueError:  # a thread of another program: it has its own limits
         yield
         return
-    _running = True
+    _running, token = True, _places.set(_places.get())
     try:
         with _little_memory(500, MEMORY):
             signal.setitimer(signal.ITIMER_PROF, _seconds, 1)  # again after 1 s, if an exception was lost in a callback
@@ -120,6 +120,7 @@ def bounded() -> Generator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
+        _places.reset(token)  # the signal may have come while a part was entered or left
         _running = False
 
 

@@ -58,6 +58,17 @@ def test_all_files_have_the_seconds_of_the_command_together(command: None) -> No
     assert [(p.part.name, p.done) for p in reached.value.places] == [("b.moe", 1), ("main", 0)]
 
 
+def test_a_part_that_was_not_left_is_not_named_in_the_next_work(command: None) -> None:
+    """The signal may come while it is entered or left."""
+    part = limits.of_part(Run("a"))
+    with limits.bounded():
+        part.__enter__()
+    with pytest.raises(limits.TooLarge) as reached, limits.bounded():
+        burn(ABOVE)
+    part.__exit__(None, None, None)
+    assert reached.value.places == ()
+
+
 def test_what_is_done_outside_of_a_run_counts(command: None) -> None:
     with pytest.raises(limits.TooLarge) as reached, limits.bounded():
         with limits.of_part(Run("a")):
