@@ -251,11 +251,14 @@ def _answer(address: Path) -> None:
             ended.recv(1 << 12)
         if waiting in ready:
             line, _ = waiting.accept()
-            lines[_fork(line, waiting)] = line
+            if asked := _asked(line):
+                lines[_fork(line, waiting, *asked)] = line
+            else:
+                line.close()
         for pid in [*lines]:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
-                with suppress(BrokenPipeError), lines.pop(pid) as line:
+                with suppress(ConnectionError), lines.pop(pid) as line:
                     line.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
 
@@ -273,8 +276,7 @@ def _load(home: Path) -> None:
     gc.freeze()  # a collection in a fork would copy every page
 
 
-def _fork(line: socket.socket, waiting: socket.socket) -> int:
-    job, files = _asked(line)
+def _fork(line: socket.socket, waiting: socket.socket, job: Mapping[str, Any], files: Sequence[int]) -> int:
     pid = os.fork()
     if not pid:
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)  # it ends with the process that it is a copy of
@@ -287,18 +289,25 @@ def _fork(line: socket.socket, waiting: socket.socket) -> int:
     os.setpgid(pid, pid)  # who asked may end the whole group
     for file in files:
         os.close(file)
-    with suppress(BrokenPipeError):
+    with suppress(ConnectionError):
         line.sendall(f"{pid}\n".encode())
     return pid
 
 
-def _asked(line: socket.socket) -> tuple[Mapping[str, Any], list[int]]:
-    files = array.array("i")
-    _, more, _, _ = line.recvmsg(1, socket.CMSG_SPACE(3 * files.itemsize))
-    for level, kind, data in more:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            files.frombytes(data)
-    return json.loads(line.makefile().readline()), list(files)
+def _asked(line: socket.socket) -> tuple[Mapping[str, Any], list[int]] | None:
+    """The words and the files of who asks; None if that was killed before it had asked."""
+    files, text = array.array("i"), ""
+    with suppress(ConnectionError):
+        _, more, _, _ = line.recvmsg(1, socket.CMSG_SPACE(3 * files.itemsize))
+        for level, kind, data in more:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                files.frombytes(data)
+        text = line.makefile().readline()
+    if text.endswith("\n"):
+        return json.loads(text), list(files)
+    for file in files:
+        os.close(file)
+    return None
 
 
 if __name__ == "__main__":
