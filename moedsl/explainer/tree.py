@@ -8,7 +8,7 @@ from typing import Any
 
 from moedsl.rules.interpreter import evaluate
 from moedsl.schema.axes import named_value, show
-from moedsl.schema.symbols import BUILTIN, BYTES, RATES, SECONDS
+from moedsl.schema.symbols import BUILTIN, BYTES, RATES, TIMES
 from moedsl.schema.units import GIB
 from moedsl.syntax import ast
 from moedsl.syntax.printer import print_expr
@@ -73,7 +73,7 @@ def of_name(name: str, value: Any) -> str:
         return f"{value / GIB:.1f} GiB"
     if name in RATES:
         return f"{value / 1e9:,.4g} GB/s"
-    if name in SECONDS:
+    if name in TIMES:
         return f"{value:.4g} s"
     return word(value) if isinstance(value, float) else str(value)
 

@@ -43,6 +43,8 @@ _LENGTH = "write how long it trains as `for 2T tokens` or `for 14 days`"
 _EPOCHS = "state the tokens of the run: `for 100B tokens`; a folder of samples has epochs: `set train.num_epochs = 3`"
 _ACCUMULATED = "state the sequences of a step, as in `batch 256`: how many microbatches accumulate follows"
 _SPEED = "limit the tokens of a GPU, as in `require tokens_per_s_per_gpu > 5000`, or a step: `require step_time < 10`"
+MEMORY_ELSEWHERE = ("memory", "max_memory", "gpu_memory", "mem", "vram")
+"""Words for what a layout needs, which is `peak_memory`."""
 _ROOM = "limit the memory that a layout needs, as in `require peak_memory < 60 GB`"
 _KERNEL = "remove it: Bridge chooses the kernel of attention"
 _FACT = "this is a fact of the model, which a run does not change: `moedsl models add config.json` declares another"
@@ -61,7 +63,7 @@ ABSENT_HERE: dict[str, str] = {
     ),
     **dict.fromkeys(("tokens_per_second", "tokens_per_sec", "tokens_per_s", "throughput", "mfu", "tflops"), _SPEED),
     **dict.fromkeys(("nodes", "num_nodes", "nnodes"), "write `gpus / gpus_per_node`, or `gpus`"),
-    **dict.fromkeys(("memory", "max_memory", "gpu_memory", "mem", "vram"), _ROOM),
+    **dict.fromkeys(MEMORY_ELSEWHERE, _ROOM),
     **dict.fromkeys(("flash_attention", "flash_attn", "use_flash_attn", "flash", "sdpa"), _KERNEL),
     **dict.fromkeys(
         (
@@ -184,7 +186,7 @@ BYTES = (*MEMORY, "memory", "visible", "torch_total")
 """Names of amounts of memory."""
 RATES = ("hbm", "nvlink", "network", "host_link")
 """Names of bytes a second."""
-SECONDS = ("step_time", "run_seconds")
+TIMES = ("step_time", "run_seconds")
 """Names of times."""
 
 BUILTIN: dict[str, Type] = RUN | MODEL | HARDWARE | AXES | COSTS | SAVES

@@ -194,7 +194,7 @@ class Search(BoundedSpace):
 
     @cached_property
     def _judged(self) -> tuple[Mask, Mask]:
-        """Masks of the meshes to search: whether it was judged if one could fit, and whether it could."""
+        """Masks of the meshes to search: those that `_fitting` has judged, and those of them that could fit."""
         return np.zeros(self._meshes.rows, dtype=bool), np.zeros(self._meshes.rows, dtype=bool)
 
     def least_peak(self, meshes: Table) -> float:

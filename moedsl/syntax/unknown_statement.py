@@ -11,7 +11,7 @@ from moedsl.diagnostics.source import Source
 from moedsl.megatron import fields
 from moedsl.megatron.field_suggestions import last_name
 from moedsl.schema import axes
-from moedsl.schema.symbols import ABSENT_HERE, WORD_ELSEWHERE
+from moedsl.schema.symbols import ABSENT_HERE, MEMORY_ELSEWHERE, WORD_ELSEWHERE
 from moedsl.syntax.foreign_syntax import HARDWARE, STATEMENTS, Line, line_of
 from moedsl.syntax.tokens import Lexeme
 from moedsl.syntax.tree_builder import number_value
@@ -26,7 +26,7 @@ OTHER_NAMES = {
     "virtual_pipeline_model_parallel_size": "vpp", "recompute_granularity": "recompute",
 }  # fmt: skip
 """Names of our statements and axes in other tools."""
-_COMPARED = {**dict.fromkeys(("memory", "max_memory", "gpu_memory", "mem", "vram"), "peak_memory"), "step": "step_time"}
+_COMPARED = {**dict.fromkeys(MEMORY_ELSEWHERE, "peak_memory"), "step": "step_time"}
 _COMPARISONS = ("<", "<=", ">", ">=", "==")
 _GLUED = re.compile(r"([a-z_]+?)=?([0-9]+)")
 COUNTS = ("gpu", "gpus", "num_gpus", "node", "nodes", "num_nodes", "nnodes", "world_size")
