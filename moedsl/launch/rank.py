@@ -8,6 +8,7 @@ MOEDSL_RANK_LOGS names a folder, the rank has a log of its own there (rank_log.p
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import runpy
 import sys
@@ -18,7 +19,14 @@ LONGEST = 1000
 
 
 def main(program: str) -> None:
-    """Run the program in this process, as `python3 PROGRAM.py` does."""
+    """Run the program in this process, as `python3 PROGRAM.py` does, but print each line when it is complete.
+
+    Ranks share their output. With `-u` or PYTHONUNBUFFERED, Python writes each argument of `print` by itself, so that
+    lines of ranks mix.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, write_through=False)
     try:
         runpy.run_path(program, run_name="__main__")
     except KeyboardInterrupt:

@@ -44,8 +44,8 @@ def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str
     return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
-_FLAGS = ("-P", "-u")
-"""Options of Python that a fork needs not."""
+_FLAG = "-P"
+"""An option of Python that a fork needs not."""
 
 
 def end(words: Sequence[str], cwd: str, environment: Mapping[str, str]) -> NoReturn:
@@ -75,7 +75,7 @@ def _script(words: Sequence[str], cwd: str, environment: Mapping[str, str]) -> i
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", closefd=False)
     try:
-        words = [*dropwhile(_FLAGS.__contains__, words)]
+        words = [*dropwhile(_FLAG.__eq__, words)]
         if words[0] == "-m":
             sys.argv = [*words[1:]]
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)

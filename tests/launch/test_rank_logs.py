@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from importlib.resources import files
@@ -78,8 +79,10 @@ def test_torchrun_is_told_the_error(
 # ---------------------------------------------------------------- one rank
 
 
-def rank(folder: Path, program: str, logs: Path, largest: str = "16 << 20") -> subprocess.Popen[bytes]:
-    """One rank as a job starts it, its logs no larger than that."""
+def rank(
+    folder: Path, program: str, logs: Path | str, largest: str = "16 << 20", out: int = subprocess.PIPE
+) -> subprocess.Popen[bytes]:
+    """One rank as a job starts it, its logs no larger than that; it has none without a folder for them."""
     for name, source in ((RANK, "rank.py"), (RANK_LOG, "rank_log.py")):
         text = files("moedsl.launch").joinpath(source).read_text()
         assert "LARGEST = 16 << 20\n" in text or source == "rank.py"
@@ -87,7 +90,7 @@ def rank(folder: Path, program: str, logs: Path, largest: str = "16 << 20") -> s
     (folder / "p.py").write_text(program)
     environment = {**os.environ, "RANK": "5", "MOEDSL_RANK_LOGS": str(logs)}
     command = [sys.executable, str(folder / RANK), str(folder / "p.py")]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(command, env=environment, stdout=out, stderr=out)
 
 
 LINES = "".join(f"line {number} of two hundred thousand\n" for number in range(200_000)).encode()
@@ -100,6 +103,25 @@ def test_a_log_is_rotated_and_the_output_is_whole(tmp_path: Path) -> None:
     older, newer = ((tmp_path / "ranks" / f"rank-5.log{end}").read_bytes() for end in (".1", ""))
     assert LINES.endswith(older + newer)
     assert 0 < len(newer) <= 1 << 20 and (1 << 19) < len(older) <= 1 << 20
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_line_is_one_write_and_none_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbuffered: str) -> None:
+    """Ranks share the file of their output: a line in several writes mixes with those of the others."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)  # as some images set it
+    program = """import os, sys
+print("rank", 5, "starts step", 1)
+print("a warning of rank", 5, file=sys.stderr)
+print("rank", 5, "ends")
+os.kill(os.getpid(), 9)
+"""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)  # what one call writes is read as one piece
+    with ours, theirs:
+        process = rank(tmp_path, program, "", out=theirs.fileno())
+        assert process.wait() == -signal.SIGKILL
+        ours.setblocking(False)
+        said = [ours.recv(1000) for _ in range(3)]
+    assert said == [b"rank 5 starts step 1\n", b"a warning of rank 5\n", b"rank 5 ends\n"]
 
 
 @pytest.mark.parametrize("end", ["raise SystemExit(3)", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"])
