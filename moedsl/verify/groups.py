@@ -8,9 +8,11 @@ import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
+from unittest.mock import patch
 
 import torch.distributed as dist
 from megatron.core import parallel_state
+from megatron.core.hyper_comm_grid import HyperCommGrid
 
 from moedsl.schema import rank_groups
 from moedsl.verify.case import Case
@@ -32,6 +34,24 @@ NAMES = {
     "EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP": "ETP_EP",
     "EXPERT_DATA_PARALLEL_GROUP": "EDP",
 }
+_OF_GRIDS = {
+    "tp": "TENSOR_MODEL_PARALLEL_GROUP",
+    "cp": "CONTEXT_PARALLEL_GROUP",
+    "dp": "DATA_PARALLEL_GROUP",
+    "dp cp": "DATA_PARALLEL_GROUP_WITH_CP",
+    "pp": "PIPELINE_MODEL_PARALLEL_GROUP",
+    "tp cp": "TENSOR_AND_CONTEXT_PARALLEL_GROUP",
+    "tp pp": "MODEL_PARALLEL_GROUP",
+}
+_OF_EXPERT_GRIDS = {
+    "ep": "EXPERT_MODEL_PARALLEL_GROUP",
+    "tp": "EXPERT_TENSOR_PARALLEL_GROUP",
+    "tp ep": "EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP",
+    "dp": "EXPERT_DATA_PARALLEL_GROUP",
+    "inner_dp outer_dp": "EXPERT_DATA_PARALLEL_GROUP",
+}
+"""The same groups where Bridge makes them by dimensions of a grid (dist.use_decentralized_pg): bridge
+training/initialize.py:431-490."""
 
 
 def layout_of(config: Any, world: int) -> dict[str, int]:
@@ -76,7 +96,7 @@ def _recorded(made: Made, alone: bool) -> Generator[None]:
     """Record the groups that Megatron-Core makes. Each rank makes the groups of all ranks and names each family.
     Without GPUs a group has no backend of its own, and no options of NCCL (streams of a higher priority). With `alone`,
     only its own are made and recorded."""
-    real, me = dist.new_group, dist.get_rank()
+    real, real_of_grid, me = dist.new_group, HyperCommGrid.create_pg, dist.get_rank()
 
     def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
         if alone and me not in (ranks or [me]):
@@ -85,11 +105,16 @@ def _recorded(made: Made, alone: bool) -> Generator[None]:
             made.setdefault(kwargs["group_desc"], []).append(sorted(ranks))
         return real(ranks, *args, **kwargs | {"backend": None, "pg_options": None})
 
-    dist.new_group = new_group
-    try:
+    def create_pg(grid: HyperCommGrid, dims: list[str], **kwargs: Any) -> Any:
+        names = _OF_EXPERT_GRIDS if "ep" in grid.dim_names else _OF_GRIDS
+        return real_of_grid(grid, dims, **kwargs | {"group_desc": names.get(" ".join(dims))})
+
+    with (
+        patch.object(dist, "new_group", new_group),
+        patch.object(dist.distributed_c10d, "new_group", new_group),  # for new_subgroups_by_enumeration
+        patch.object(HyperCommGrid, "create_pg", create_pg),
+    ):
         yield
-    finally:
-        dist.new_group = real
 
 
 def _rank_lists(world_size: int, parallel_size: Sequence[int], mask: Sequence[bool]) -> list[list[int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from attrs import frozen
 
 from tests.helpers.bridge_recipes import DEEPSEEK, QWEN_30B, QWEN_235B
-from tests.helpers.lint_values import VALUES, Lines, base
+from tests.helpers.lint_values import DECENTRALIZED, VALUES, Lines, base
 
 LORA = "megatron.bridge.recipes.qwen.h100.qwen3_moe:qwen3_30b_a3b_peft_4gpu_h100_bf16_config"
 VL = "megatron.bridge.perf_recipes.qwen_vl.h100.qwen3_vl:qwen3_vl_30b_a3b_pretrain_16gpu_h100_bf16_config"
@@ -172,6 +172,12 @@ MISTAKES: dict[str, Mistake] = {
         ("m.context_parallel_size = 2", "m.calculate_per_token_loss = False; cfg.ddp.average_in_collective = False"),
         ("m.context_parallel_size = 2", "m.calculate_per_token_loss = True; cfg.ddp.average_in_collective = False"),
         VL,
+    ),
+    "an order of ranks that decentralized groups do not have": Mistake(
+        "std.recipe_groups.decentralized_order",
+        "use_tp_pp_dp_mapping",
+        (*DECENTRALIZED, "cfg.dist.use_tp_pp_dp_mapping = True"),
+        DECENTRALIZED,
     ),
     "DeepEP asked for on GB200": Mistake(
         "std.recipe_dispatch.backend_kept",

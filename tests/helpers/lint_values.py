@@ -31,6 +31,8 @@ _NO_OVERLAP = (
     "m.overlap_moe_expert_parallel_comm = m.delay_wgrad_compute = False"
 )
 _NULL = 'cfg.tokenizer.tokenizer_type, cfg.tokenizer.vocab_size = "NullTokenizer", 32000'
+_HIERARCHICAL = "m.context_parallel_size = 4", 'm.cp_comm_type = "a2a+p2p"'
+DECENTRALIZED = "cfg.dist.use_decentralized_pg = True", "cfg.dist.use_gloo_process_groups = False"
 _SHARP = "cfg.dist.use_sharp = True"
 _INSTANCES = "cfg.ddp.num_distributed_optimizer_instances = 2"
 _HASH = "cfg.train.check_weight_hash_across_dp_replicas_interval"
@@ -227,9 +229,10 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
         (f"{_RESTARTS}, monitor_thread_interval=60.0)", _IN_PROCESS),
         (_IN_PROCESS, f"{_RESTARTS}, monitor_thread_interval=59.0)"),
     ),
-    "recipe_groups.nccl_only": (
-        ("cfg.dist.use_decentralized_pg = True",),
-        ("cfg.dist.use_decentralized_pg = True", "cfg.dist.use_gloo_process_groups = False"),
+    "recipe_groups.nccl_only": (DECENTRALIZED[:1], DECENTRALIZED),
+    "recipe_groups.decentralized_hierarchy": (
+        ("m.hierarchical_context_parallel_sizes = [2, 2]", *_HIERARCHICAL, *DECENTRALIZED),
+        ("m.hierarchical_context_parallel_sizes = [2, 2]", *_HIERARCHICAL),
     ),
     "recipe_groups.sharp_group": (('cfg.dist.sharp_enabled_group = "dp"',), ("cfg.dist.sharp_enabled_group = None",)),
     "recipe_groups.sharp_replicas": (

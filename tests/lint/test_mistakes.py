@@ -76,6 +76,7 @@ LATE = {
     "recipe_kernels.grouped_shared_expert": "core transformer/moe/shared_experts.py:415",
     "recipe_kernels.one_kind_of_block": "core transformer/transformer_block.py:336",
     "recipe_kernels.known_norm": "core extensions/transformer_engine.py:842",
+    "recipe_groups.decentralized_hierarchy": "bridge training/initialize.py:413",
     "recipe_groups.sharp_group": "core parallel_state.py:789",
     "recipe_groups.sharp_replicas": "core parallel_state.py:785",
     "recipe_groups.sharp_shards": "core parallel_state.py:1806",

@@ -87,6 +87,17 @@ def test_a_group_with_a_backend_of_its_own_is_made_without_gpus(judge: Judge) ->
     assert report.ok and report.groups["PP"]["matches"], render(report)
 
 
+def test_decentralized_groups_are_the_same_and_have_one_order(judge: Judge) -> None:
+    """Bridge makes them from grids, whose order of ranks is not that of `dist.use_tp_pp_dp_mapping`."""
+    sets = "set dist.use_decentralized_pg = true; set dist.use_gloo_process_groups = false"
+    plan = plan_of(f"qwen3_30b_a3b; h100 x 64; pin tp=2 cp=2 pp=2 ep=4 etp=2; {sets}")
+    report = judge(plan, plan)
+    assert report.ok and len(report.groups) == 11, render(report)
+    other = plan_of(f"qwen3_30b_a3b; h100 x 64; pin tp=2 cp=2 pp=2; {sets}; set dist.use_tp_pp_dp_mapping = true")
+    differing = {m.field for m in judge(other, other).mismatches}
+    assert differing == {f"groups.{name}" for name in ("DP", "DP_CP", "EDP", "PP", "TP_PP")}
+
+
 def test_a_dispatcher_that_the_gpu_lacks_falls_back_and_is_found(judge: Judge) -> None:
     plan = changed(BASE, hardware="gb200", device=PLANS["qwen3_235b_gb200_mxfp8_overlap"].device.to_json())
     plan = changed(plan, policy={"dispatcher": "deepep"})
