@@ -53,7 +53,11 @@ MODEL = {
     "Gemma4VLModelProvider": "megatron.bridge.models.gemma_vl.gemma4_vl_provider:Gemma4VLModelProvider",
 }
 """The providers that AutoBridge makes for the stdlib's models, by the newest release's names."""
+_SOURCE = "megatron.bridge.data.sources.hf:HFDatasetSourceConfig"
 NESTED = {
+    "dataset.hf_dataset": _SOURCE,
+    "dataset.hf_validation_dataset": _SOURCE,
+    "dataset.hf_test_dataset": _SOURCE,
     "dataset.offline_packing_specs": "megatron.bridge.data.packing.config:PackedSequenceSpecs",
     "dataset.packed_sequence_specs": "megatron.bridge.data.datasets.packed_sequence:PackedSequenceSpecs",
 }

@@ -261,6 +261,11 @@ def _of_packing(path: str) -> Value:
     return lambda w: w.dataset.kwargs[section].kwargs[name] if section else w.dataset.kwargs.get(name, False)
 
 
+def _of_source(name: str) -> Value:
+    """A field of the data set of Hugging Face."""
+    return lambda w: w.dataset.kwargs["hf_dataset"].kwargs.get(name)
+
+
 def _packs(w: Words) -> bool:
     return "offline_packing_specs" in w.dataset.kwargs
 
@@ -349,6 +354,10 @@ SECTIONS = (
             Row("seq", "model.seq_length"),
             Row("data", "dataset", lambda w: w.dataset),
             Row("data", "dataset.path", when=lambda w: w.dataset.name == BY_FUNCTION),
+            *(
+                Row("data", f"dataset.hf_dataset.{n}", _of_source(n), lambda w: "hf_dataset" in w.dataset.kwargs)
+                for n in ("dataset_name", "path_or_dataset", "split", "subset")
+            ),
             Row("seq", "dataset.seq_length"),
             Row("pack", "dataset.enable_offline_packing", _of_packing("enable_offline_packing"), _from_jsonl),
             *(

@@ -16,6 +16,7 @@ from moedsl.megatron.recipes import pins
 from moedsl.recipes.stated import Stated
 from moedsl.schema import axes
 from moedsl.schema.adapter import TARGETS, Adapter
+from moedsl.schema.samples import Samples
 from moedsl.support.text import tokens
 from moedsl.syntax.formatter import format_source
 from moedsl.syntax.printer import quote
@@ -53,12 +54,21 @@ def _words(s: Stated) -> Iterator[str]:
     yield from ([f"task {s.task}"] if s.task != "pretrain" else [])
     yield from ([_adapter(s.adapter)] if s.adapter else [])
     yield from ([f"vlm {' '.join(s.frozen)}"] if s.frozen else [])
-    yield from ([f"data {quote(s.data)}{_PACKS[s.packs]}"] if s.data else [])
+    yield from ([_data(s.data, s.samples)] if s.data else [])
     yield from ([f"routing {s.routing}"] if s.routing != "natural" else [])
     yield "throughput first"
 
 
-_PACKS = {None: "", True: " pack=on", False: " pack=off"}
+_FLAGS = {True: "on", False: "off"}
+
+
+def _data(name: str, samples: Samples | None) -> str:
+    """The data with how its samples are read."""
+    words = ["data", *(["hf"] if samples and samples.source == "hf" else []), quote(name)]
+    if samples:
+        options = {"split": samples.split, "subset": samples.subset}
+        words += [f"pack={_FLAGS[bool(samples.pack)]}", *(f"{n}={quote(v)}" for n, v in options.items() if v)]
+    return " ".join(words)
 
 
 def _adapter(a: Adapter) -> str:
@@ -66,8 +76,7 @@ def _adapter(a: Adapter) -> str:
     own = {n: v for n, v in asdict(a, recurse=False).items() if n != "method" and v != defaults(a.method)[n]}
     if "targets" in own:
         own["targets"] = [t for t in TARGETS if t in a.targets]
-    flags = {True: "on", False: "off"}
-    words = (f"{n}={flags[v] if isinstance(v, bool) else axes.written(v)}" for n, v in own.items())
+    words = (f"{n}={_FLAGS[v] if isinstance(v, bool) else axes.written(v)}" for n, v in own.items())
     return " ".join([f"adapter {a.method}", *words])
 
 

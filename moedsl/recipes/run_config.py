@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from moedsl.lint.recipe import Recipe
+from moedsl.megatron.fields import absent
 from moedsl.schema.facts import Hardware
 from moedsl.support.regular_file import text_of
 
@@ -40,7 +41,9 @@ def _recipe(path: Path, data: Mapping[str, Any], hardware: Hardware, world: int)
     if "model" not in sections:
         raise UnreadableError(f"{path} has no `model` section: it is not a `run_config.yaml` of Megatron Bridge")
     fields = {n: plain(v) for n, v in data.items() if n not in sections and n != "_target_"}
-    fields |= {f"{s}.{n}": plain(v) for s, held in sections.items() for n, v in held.items() if n != "_target_"}
+    inner = {p: sections[s][n] for p in absent() for s, _, n in [p.partition(".")] if n and sections.get(s, {}).get(n)}
+    every = {**sections, **{p: v for p, v in inner.items() if isinstance(v, Mapping)}}
+    fields |= {f"{s}.{n}": plain(v) for s, held in every.items() for n, v in held.items() if n != "_target_"}
     classes = {n: str(v["_target_"]).rpartition(".")[2] for n, v in sections.items()}
     return Recipe(str(path), NAME, str(path), 1, fields, hardware, world, settled=fields, classes=classes)
 

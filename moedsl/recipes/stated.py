@@ -11,11 +11,13 @@ from moedsl.cost import pipeline
 from moedsl.lint import words as lint_words
 from moedsl.lint.facts import chunks, model_facts
 from moedsl.lint.recipe import Recipe
+from moedsl.megatron.families import PRESETS
 from moedsl.megatron.values import decoder
 from moedsl.rules.library import Library
 from moedsl.schema import axes
 from moedsl.schema.adapter import Adapter
 from moedsl.schema.facts import Model
+from moedsl.schema.samples import Samples
 
 _IDENTITY = (
     "layers", "hidden", "heads", "query_groups", "attention", "ffn_hidden", "dense_layers", "experts", "topk",
@@ -25,6 +27,7 @@ _IDENTITY = (
 """Facts that a recipe's fields state exactly."""
 _ENUMS = {a.name: a.words for a in axes.AXES if a.kind == "enum"}
 PATTERN = "model.hybrid_layer_pattern"
+_HUB = "dataset.hf_dataset"
 _SPLIT = "model.account_for_{}_in_pipeline_split"
 
 
@@ -46,9 +49,9 @@ class Stated:
     mtp: int | None
     """The depth of multi-token prediction if it is not the model's own."""
     data: str | None
-    """The path of the data; None for mock data."""
-    packs: bool | None
-    """Whether samples of a folder are packed; None for other data."""
+    """The path of the data, or the name of a data set of Hugging Face; None for mock data."""
+    samples: Samples | None
+    """How fine-tuning reads a text; None for other data."""
     layout: Mapping[str, Any]
     adapter: Adapter | None
     """What it trains if the weights are frozen."""
@@ -74,7 +77,7 @@ def stated(r: Recipe, model: Model) -> Stated:
         frozen=tuple(sorted(words.get("vlm", ()))),
         mtp=depth if depth != model.mtp_layers else None,
         data=_path(r),
-        packs=bool(r.get("dataset.enable_offline_packing")) if r.get("dataset.dataset_root") else None,
+        samples=_samples(r),
         layout={n: v for n, v in values.items() if not axes.BY_NAME[n].is_format and axes.BY_NAME[n].is_on(v)}
         | _pipeline(r),
         adapter=(adapter := lint_words.adapter(r)),
@@ -111,10 +114,27 @@ def differing_facts(m: Model, said: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _path(r: Recipe) -> str | None:
-    """The data of a recipe: the path of its text, of its folder, or of its images."""
+    """The data of a recipe: the path of its text, of its folder, or of its images, or the name of its data set."""
     paths = (r.get(f"dataset.{n}") for n in ("data_path", "dataset_root", "path"))
-    found = next((p for p in paths if p), None)
+    found = next((p for p in paths if p), _hub(r))
     return found[0] if isinstance(found, list) and len(found) == 1 else found if isinstance(found, str) else None
+
+
+def _hub(r: Recipe) -> str | None:
+    """The data set of Hugging Face that a recipe reads, if a run can name it: one of Bridge's own, or ORG/NAME.
+
+    A benchmark may have one that it cannot read: it has no tokenizer.
+    """
+    own, other, subset = (r.get(f"{_HUB}.{n}") for n in ("dataset_name", "path_or_dataset", "subset"))
+    found = own if own in PRESETS else other if "/" in str(other) else None
+    return None if isinstance(subset, list) or r.get("tokenizer.tokenizer_type") == "NullTokenizer" else found
+
+
+def _samples(r: Recipe) -> Samples | None:
+    packs = bool(r.get("dataset.enable_offline_packing"))
+    if _hub(r):
+        return Samples("hf", packs, split=r.get(f"{_HUB}.split"), subset=r.get(f"{_HUB}.subset"))
+    return Samples(pack=packs) if r.get("dataset.dataset_root") else None
 
 
 def _pipeline(r: Recipe) -> dict[str, str]:

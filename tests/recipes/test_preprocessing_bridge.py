@@ -49,3 +49,28 @@ def test_whether_samples_are_packed(pack: str, server: Server, tmp_path: Path, m
     made = importing.imported(str(recipe), "h100", 8)
     assert made.text is not None, made.diagnostics
     assert f'data "/data/samples" pack={pack}\n' in made.text and "packing" not in made.text
+
+
+@pytest.mark.parametrize("data", [
+    'data hf "squad" pack=on split="validation"',
+    'data hf "tulu3" pack=off',
+    'data hf "someone/corpus" pack=on split="train[:1%]" subset="main"',
+])  # fmt: skip
+def test_a_data_set_of_hugging_face(data: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two recipes that read different data sets are different experiments."""
+    monkeypatch.setattr(importing, "Server", lambda jobs: nullcontext(server))
+    (recipe := tmp_path / "recipe.py").write_text(recipe_text(plan_of(f"qwen3_30b_a3b; h100 x 8; task peft; {data}")))
+    made = importing.imported(str(recipe), "h100", 8)
+    assert made.text is not None, made.diagnostics
+    assert f"{data}\n" in made.text and "dataset" not in made.text.replace('set dataset.preprocessing = "chat"', "")
+
+
+def test_a_data_set_that_a_run_cannot_name_is_a_comment(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "Server", lambda jobs: nullcontext(server))
+    text = recipe_text(plan_of('qwen3_30b_a3b; h100 x 8; task peft; data hf "someone/corpus" subset="main"'))
+    assert 'subset="main"' in text
+    (recipe := tmp_path / "recipe.py").write_text(text.replace('subset="main"', 'subset=["main", "other"]'))
+    made = importing.imported(str(recipe), "h100", 8)
+    assert made.text is not None and "\n#   dataset = GPTSFTDatasetConfig" in made.text, made.text

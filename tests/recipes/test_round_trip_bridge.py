@@ -74,6 +74,7 @@ ALIKE: Mapping[str, tuple[Callable[[Fields, Fields], bool], str]] = {
 }
 """Fields that may differ, with a condition and the reason."""
 
+UNPADDED = "a plan pads no sample that its layout does not split"
 OTHERWISE: Mapping[str, Mapping[str, str]] = {
     "gpt_oss_120b_pretrain_64gpu_gb200_bf16_ncclep_config": {
         "model.moe_flex_dispatcher_backend": "without a budget Megatron refuses ncclep (core "
@@ -87,6 +88,12 @@ OTHERWISE: Mapping[str, Mapping[str, str]] = {
         "model.sequence_parallel": "the MoE layer refuses TP without it in training (core transformer/moe/moe_layer.py:"
         "630)"
     },
+    "nemotron_3_super_sft_16gpu_h100_bf16_32k_config": {
+        "dataset.offline_packing_specs.packed_sequence_size": "a plan packs to the length of its sequences",
+        "dataset.offline_packing_specs.pad_seq_to_mult": "CP 2 reads an even share of each sample",
+    },
+    "moonlight_16b_sft_8gpu_h100_bf16_config": {"dataset.offline_packing_specs.pad_seq_to_mult": UNPADDED},
+    "qwen3_30b_a3b_sft_8gpu_h100_bf16_config": {"dataset.offline_packing_specs.pad_seq_to_mult": UNPADDED},
 }
 """The fields of a recipe that a program comments on, each with its reason."""
 
@@ -97,7 +104,9 @@ ROWS: list[dict[str, Any]] = [
     if row["hardware"] in devices() and f"{row['gpus']}gpu" in row["function"]
 ]
 """Every recipe of the wheel whose model the stdlib declares, once: a name without its GPUs is another name of one."""
-BROKEN: Mapping[str, list[str]] = {n.partition("-")[2]: laws for n, laws in (LATE | IN_TRAINING).items()}
+BROKEN: Mapping[str, list[str]] = {n.partition("-")[2]: laws for n, laws in (LATE | IN_TRAINING).items()} | {
+    "moonlight_16b_sft_8gpu_h100_bf16_tp1_config": ["packed_samples.no_ep_overlap"]  # a law on the data
+}
 UNBUILT = {n.partition("-")[2] for n in (*REFUSED, *REFUSED_OTHERWISE)}
 """What Megatron refuses late, and what Bridge refuses."""
 
