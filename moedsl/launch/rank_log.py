@@ -12,7 +12,7 @@ import selectors
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 
@@ -84,13 +84,21 @@ def copy(pipes: dict[int, int], log: logging.Handler) -> bool:
                 text = rests[key.fd] + data.rstrip(CLEAN)
                 end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1 if data else len(text)
                 rests[key.fd] = text[end:]
-                for at in range(0, end, PIECE):
+                for piece in pieces(text[:end]):
                     with suppress(OSError):  # of a reader that has gone
-                        os.write(pipes[key.fd], text[at : min(at + PIECE, end)])
+                        os.write(pipes[key.fd], piece)
                 emit(log, text[:end])
                 if not data:
                     ready.unregister(key.fd)
     return is_clean
+
+
+def pieces(text: bytes) -> Iterator[bytes]:
+    """Cut a text for calls that write: after the ends of lines, except in a line that is longer than a piece."""
+    while text:
+        end = max(text.rfind(b"\n", 0, PIECE), text.rfind(b"\r", 0, PIECE)) + 1 if len(text) > PIECE else 0
+        yield text[: end or PIECE]
+        text = text[end or PIECE :]
 
 
 def emit(log: logging.Handler, text: bytes) -> None:
