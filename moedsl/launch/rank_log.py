@@ -6,6 +6,7 @@ rank.py imports this file in jobs whose ranks have logs; it needs no package, an
 from __future__ import annotations
 
 import atexit
+import fcntl
 import logging
 import os
 import selectors
@@ -35,10 +36,13 @@ def keep(folder: str, killed: Callable[[], str]) -> None:
             os.unlink(path)
         log = RotatingFileHandler(path, maxBytes=LARGEST, backupCount=1, encoding="utf-8")
         log.terminator = ""
+        copies = os.open(__file__, os.O_RDONLY)  # who locks it alone waits for all copiers of this job on this node
     except OSError as problem:
         print(f"this rank has no log of its own: {problem}", file=sys.stderr, flush=True)
         return
     pipes = {stream: os.pipe() for stream in (1, 2)}
+    with suppress(OSError):
+        fcntl.flock(copies, fcntl.LOCK_SH)
     copier = os.fork()
     if copier == 0:
         for _, end in pipes.values():
@@ -48,6 +52,7 @@ def keep(folder: str, killed: Callable[[], str]) -> None:
                 emit(log, f"{killed()}\n".encode())
         finally:
             os._exit(0)
+    os.close(copies)
     for stream, (start, end) in pipes.items():
         os.dup2(end, stream)
         os.close(start)

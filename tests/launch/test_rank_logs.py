@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from importlib.resources import files
 from pathlib import Path
 
@@ -153,6 +154,23 @@ def test_many_lines_at_once_are_copied_whole(tmp_path: Path) -> None:
     assert max(map(len, pieces)) <= PIECE
     assert [piece[:1] for piece in pieces if not piece.endswith(b"\n")] == [b"x"], "a line that is longer than a piece"
     assert all(piece.startswith((b"a line", b"x")) for piece in pieces)
+
+
+def test_the_log_of_a_rank_that_is_killed_is_waited_for(tmp_path: Path) -> None:
+    """Nobody but its copier knows that it has ended, and that may be late on a busy machine."""
+    (tmp_path / "files").mkdir()
+    program = "import signal\nprint('ready', flush=True)\nsignal.pause()"
+    process = rank(tmp_path / "files", program, tmp_path / "ranks")
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    (copier,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+    os.kill(copier, signal.SIGSTOP)
+    process.kill()
+    process.wait()
+    later = threading.Timer(0.5, os.kill, (copier, signal.SIGCONT))
+    later.start()
+    here.copied(tmp_path)
+    assert "killed, or ended without" in (tmp_path / "ranks" / "rank-5.log").read_text()
+    process.communicate()
 
 
 def test_a_log_is_not_written_through_a_link(tmp_path: Path) -> None:
