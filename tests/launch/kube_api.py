@@ -215,22 +215,22 @@ class Api:
         name = body["metadata"]["name"]
         if name in self.jobs:
             return 409, _status(409, "AlreadyExists", name)
-        self.posted.append(body)
-        self.jobs[name] = body
         port = _free_port()
         count, container = _pods_of(body)
-        self.pods[name] = [Pod(name, rank, container, port, self.secrets, {**self.image}) for rank in range(count)]
-        for pod in self.pods[name]:
+        pods = [Pod(name, rank, container, port, self.secrets, {**self.image}) for rank in range(count)]
+        for pod in pods:
             pod.held = self.hold
+        self.pods[name], self.jobs[name] = pods, body
         if not self.hold:
             self.release()
+        self.posted.append(body)  # at last: who sees it asks for its pods
         self.answers.wait()
         return 201, body
 
     def release(self, count: int | None = None) -> None:
         """Starts pods that are held, or so many of them."""
         self.hold = ""
-        waiting = [pod for pods in self.pods.values() for pod in pods if pod.process is None]
+        waiting = [pod for name in self.jobs for pod in self.pods[name] if pod.process is None]
         for pod in waiting[:count]:
             pod.start()
 
