@@ -329,6 +329,7 @@ def test_the_state_follows_from_the_jobs(states: list[str], state: str, follow: 
 
 def test_the_silence_of_a_job_that_runs_counts(follow: Callable[..., Watched]) -> None:
     append(steps(1, 50, 0))
+    follow()  # the clock runs from here on
     age(100)
     run = follow()
     assert view(run)["goodput"]["trains"] == pytest.approx(1.0)
@@ -340,14 +341,23 @@ def test_the_silence_of_a_job_that_runs_counts(follow: Callable[..., Watched]) -
 
 
 @pytest.fixture
-def writer(folder: Path) -> Iterator[None]:
-    """Somebody who trains: a line every tenth of a second."""
+def writer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Somebody who trains: a line every twentieth of a second, the last one when `watch` has looked twice."""
+    looks = threading.Semaphore(0)
+
+    def looked(seconds: float) -> None:
+        looks.release()
+        time.sleep(seconds)
 
     def write() -> None:
         for n in range(1, 31):
+            if n == 30:
+                looks.acquire(timeout=60)
+                looks.acquire(timeout=60)
             append(steps(n, n, 2.0 * n, of=30))
             time.sleep(0.05)
 
+    monkeypatch.setattr(watch_command, "time", SimpleNamespace(time=time.time, sleep=looked))
     append(CLOCK)
     thread = threading.Thread(target=write)
     thread.start()
