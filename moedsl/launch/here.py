@@ -31,7 +31,7 @@ PACKAGES = ("torch", "megatron.bridge")
 TRAINING = ("nvidia_resiliency_ext", "transformer_engine")
 """Packages that training imports in addition, on GPUs (bridge training/pretrain.py:19)."""
 COPIED_S = 5.0
-"""The most seconds that the last lines of ranks may take; a process that a rank left behind may hold its output."""
+"""The most seconds that the last lines of ranks may take; a process that a rank started may hold its output."""
 
 
 def refusals(launches: Sequence[Launch], converts: str = "", rehearses: bool = True) -> list[Diagnostic]:
