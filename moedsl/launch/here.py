@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
 from attrs import evolve
 
@@ -19,7 +22,7 @@ from moedsl.diagnose import ranks
 from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch import causes
 from moedsl.launch.derive import Launch
-from moedsl.launch.script import RANKS, Payload, script
+from moedsl.launch.script import RANK_LOG, RANKS, Payload, script
 from moedsl.support import child_python
 from moedsl.support.text import counted
 
@@ -27,6 +30,8 @@ PACKAGES = ("torch", "megatron.bridge")
 """Packages that a recipe imports."""
 TRAINING = ("nvidia_resiliency_ext", "transformer_engine")
 """Packages that training imports in addition, on GPUs (bridge training/pretrain.py:19)."""
+COPIED_S = 5.0
+"""The most seconds that the last lines of ranks may take; a process that a rank started may hold its output."""
 
 
 def refusals(launches: Sequence[Launch], converts: str = "", rehearses: bool = True) -> list[Diagnostic]:
@@ -99,9 +104,27 @@ def train(launch: Launch, cluster: Cluster, payload: Payload) -> int:
         file.write_text(text(launch, cluster, payload), encoding="ascii")
         environment = {**os.environ, "TMPDIR": folder, "MOEDSL_RANK_LOGS": str(logs)}
         code = subprocess.run(["bash", str(file)], env=environment, check=False).returncode
+        copied(Path(folder))
     if code:
         explain(logs, started)
     return code
+
+
+def copied(folder: Path) -> None:
+    """Wait until what ranks wrote is in their logs: one that is killed does not wait for its copier (rank_log.py)."""
+    until = time.monotonic() + COPIED_S
+    for program in folder.glob(f"*/{RANK_LOG}"):
+        with program.open() as copies:
+            while time.monotonic() < until and not _is_free(copies):
+                time.sleep(0.02)
+
+
+def _is_free(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def rank_logs(launch: Launch) -> Path:

@@ -36,12 +36,13 @@ def print_logs(
 ) -> int:
     """Print every line of every pod with kubectl; returns its exit code.
 
-    `seen` has the time of the last line of each pod; only later lines are printed. NeMo-Run's own reader prints only
-    two ranks, and of them only lines that torchrun marks ``[default0]:``.
+    `seen` has the time of the last line of each pod; only later lines are printed. kubectl is asked for everything
+    until each pod has printed a line: the first one of a pod may be older than the last one of another. NeMo-Run's own
+    reader prints only two ranks, and of them only lines that torchrun marks ``[default0]:``.
     """
     limit, seen = max(8, 2 * executor.num_nodes), {} if seen is None else seen
     words = ["kubectl", "logs", "-n", executor.namespace, "-l", f"{JOBSET}={job_name(handle)}", "--prefix", "--tail=-1"]
-    more = [f"--since-time={min(seen.values())}"] if seen else []
+    more = [f"--since-time={min(seen.values(), key=_order)}"] if len(seen) >= executor.num_nodes else []
     command = [*words, "--timestamps", f"--max-log-requests={limit}", *more, *(["-f"] if follow else [])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout is not None

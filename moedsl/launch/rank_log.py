@@ -6,13 +6,14 @@ rank.py imports this file in jobs whose ranks have logs; it needs no package, an
 from __future__ import annotations
 
 import atexit
+import fcntl
 import logging
 import os
 import selectors
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 
@@ -35,10 +36,13 @@ def keep(folder: str, killed: Callable[[], str]) -> None:
             os.unlink(path)
         log = RotatingFileHandler(path, maxBytes=LARGEST, backupCount=1, encoding="utf-8")
         log.terminator = ""
+        copies = os.open(__file__, os.O_RDONLY)  # who locks it alone waits for all copiers of this job on this node
     except OSError as problem:
         print(f"this rank has no log of its own: {problem}", file=sys.stderr, flush=True)
         return
     pipes = {stream: os.pipe() for stream in (1, 2)}
+    with suppress(OSError):
+        fcntl.flock(copies, fcntl.LOCK_SH)
     copier = os.fork()
     if copier == 0:
         for _, end in pipes.values():
@@ -48,6 +52,7 @@ def keep(folder: str, killed: Callable[[], str]) -> None:
                 emit(log, f"{killed()}\n".encode())
         finally:
             os._exit(0)
+    os.close(copies)
     for stream, (start, end) in pipes.items():
         os.dup2(end, stream)
         os.close(start)
@@ -84,13 +89,21 @@ def copy(pipes: dict[int, int], log: logging.Handler) -> bool:
                 text = rests[key.fd] + data.rstrip(CLEAN)
                 end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1 if data else len(text)
                 rests[key.fd] = text[end:]
-                for at in range(0, end, PIECE):
+                for piece in pieces(text[:end]):
                     with suppress(OSError):  # of a reader that has gone
-                        os.write(pipes[key.fd], text[at : min(at + PIECE, end)])
+                        os.write(pipes[key.fd], piece)
                 emit(log, text[:end])
                 if not data:
                     ready.unregister(key.fd)
     return is_clean
+
+
+def pieces(text: bytes) -> Iterator[bytes]:
+    """Cut a text for calls that write: after the ends of lines, except in a line that is longer than a piece."""
+    while text:
+        end = max(text.rfind(b"\n", 0, PIECE), text.rfind(b"\r", 0, PIECE)) + 1 if len(text) > PIECE else 0
+        yield text[: end or PIECE]
+        text = text[end or PIECE :]
 
 
 def emit(log: logging.Handler, text: bytes) -> None:

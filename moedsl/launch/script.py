@@ -203,8 +203,13 @@ def _fault_tolerance(launch: Launch) -> list[str]:
     return [word(f"--{name}={value}") for name, value in said.items()]
 
 
-_CHILDREN = 'read -r -a to < "/proc/$group/task/$group/children"'
-"""Read the number of the rank, of torchrun or of ft_launcher into `to`.
+_CHILDREN = (
+    "  for tries in {1..100}; do",
+    '    [ "${#to[@]}" -eq 0 ] && [ -r "/proc/$group/task/$group/children" ] || break',
+    '    read -r -a to < "/proc/$group/task/$group/children" || [ "${#to[@]}" -gt 0 ] || sleep 0.02 || true',
+    "  done",
+)
+"""Read the number of the rank, of torchrun or of ft_launcher into `to`, once it has one.
 
 The signal would end the processes that a rank started: PyTorch's data loaders, whose end fails the rank, and the writer
 of checkpoints, for which it then waits without end. The monitors of ft_launcher would end too, and fail their ranks.
@@ -218,24 +223,27 @@ def _watched(command: str, told: str = "") -> Iterator[str]:
 
     Slurm sends a signal to the process that it started, which is this shell. If it tracks processes by their parents,
     it also sends it to the command, which then gets it twice. The shell forwards it to the processes whose numbers
-    `told` reads, if any, else to the command alone, and to its group where the kernel lists no children. In a container
-    of Kubernetes, the files go with the container, so a command that hears them all takes the place of this shell; so
-    it does on this machine, where TMPDIR is removed afterwards.
+    `told` reads, if any, else to the command alone, and to its group where the kernel lists no children. A command that
+    runs may be ready before the shell has gone on, so the shell hears signals before it starts the command. In a
+    container of Kubernetes, the files go with the container, so a command that hears them all takes the place of this
+    shell; so it does on this machine, where TMPDIR is removed afterwards.
 
     No trap has a substitution of a command: bash 5.2 ends with a syntax error if a signal comes while it reads one.
     """
     yield "# The process has the signals that this shell gets, and its end is this shell's, which removes the files."
-    yield f'signals="{SIGNALS}"'
-    yield "set -m"
-    yield f"""(trap : $signals; code=0; {command} || code="$?"; echo "$code" > "$MOEDSL_FILES/.end") &"""
-    yield 'group="$!"'
+    yield f'signals="{SIGNALS}" group="" early=""'
     yield "tell() {"
-    yield "  local to=() file number"
+    yield "  local to=() file number tries"
+    yield '  [ -n "$group" ] || { early="$early $1"; return 0; }'
     yield from [f"  {told}"] if told else []
-    yield f'  [ "${{#to[@]}}" -gt 0 ] || {_CHILDREN} || true'
+    yield from _CHILDREN
     yield '  kill -s "$1" -- "${to[@]:--$group}" || true'
     yield "} 2> /dev/null"
     yield 'for signal in $signals; do trap "tell $signal" "$signal"; done'
+    yield "set -m"
+    yield f"""(trap : $signals; code=0; {command} || code="$?"; echo "$code" > "$MOEDSL_FILES/.end") &"""
+    yield 'group="$!"'
+    yield 'for signal in $early; do tell "$signal"; done'
     yield _WATCH.rstrip("\n")
 
 

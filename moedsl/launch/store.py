@@ -11,9 +11,11 @@ import gc
 import time
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any
 
 from attrs import define, frozen
@@ -199,9 +201,14 @@ def use_home(home: Path) -> None:
 
 
 def known() -> dict[str, Path]:
-    """Every experiment's id with its home, the newest first."""
-    found = [(path, home) for home in homes.known() for path in home.glob("experiments/*/*_*") if path.is_dir()]
-    return {path.name: home for path, home in sorted(found, key=lambda pair: -pair[0].stat().st_ctime)}
+    """Every experiment's id with its home, the newest first; one whose folder goes meanwhile is left out."""
+    found: list[tuple[float, str, Path]] = []
+    for home in homes.known():
+        for path in home.glob("experiments/*/*_*"):
+            with suppress(FileNotFoundError):
+                about = path.stat()
+                found += [(about.st_ctime, path.name, home)] if S_ISDIR(about.st_mode) else []
+    return {name: home for _, name, home in sorted(found, key=lambda one: -one[0])}
 
 
 def find(id: str) -> Experiment | Diagnostic:

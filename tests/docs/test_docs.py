@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import make_docs
 import pytest
+from hypothesis import settings
 
 from moedsl.checker.run_draft import STATEMENTS
 from moedsl.cli.arguments import COMMANDS
@@ -34,6 +35,11 @@ def _blocks(kind: str) -> Iterator[object]:
             if found["kind"] == kind:
                 line = text.count("\n", 0, found.start()) + 1
                 yield pytest.param(found["text"], id=f"{path.name}:{line}")
+
+
+def test_no_property_has_a_time_limit() -> None:
+    """As docs/testing.md says of all tests: Hypothesis's own one is 200 ms for an example, which a busy machine exceeds."""
+    assert settings.default is not None and settings.default.deadline is None
 
 
 PROGRAMS = blocks("moe")

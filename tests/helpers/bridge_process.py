@@ -279,6 +279,7 @@ def _load(home: Path) -> None:
 def _fork(line: socket.socket, waiting: socket.socket, job: Mapping[str, Any], files: Sequence[int]) -> int:
     pid = os.fork()
     if not pid:
+        os.setpgid(0, 0)  # who asked may end the whole group
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)  # it ends with the process that it is a copy of
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -286,7 +287,8 @@ def _fork(line: socket.socket, waiting: socket.socket, job: Mapping[str, Any], f
         for number, file in enumerate(files):
             os.dup2(file, number)
         forks.end(job["words"], job["cwd"], job["environment"])
-    os.setpgid(pid, pid)  # who asked may end the whole group
+    with suppress(PermissionError):  # it has done so, and leads a session or is another program by now
+        os.setpgid(pid, pid)
     for file in files:
         os.close(file)
     with suppress(ConnectionError):

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 import psutil
+
+from tests.helpers import ports
 
 GROUP = "/apis/trainer.kubeflow.org/v1alpha1"
 KINDS = {"TrainJob": GROUP, "JobSet": "/apis/jobset.x-k8s.io/v1alpha2"}
@@ -75,10 +76,11 @@ class Pod:
         """Why it does not start."""
 
     def start(self) -> None:
-        self.held, self.started = "", datetime.now(UTC)
+        self.started = datetime.now(UTC)
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(self.words, env=self.environment, stdout=out, stderr=out,
                                             stdin=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
+        self.held = ""
 
     @property
     def code(self) -> int | None:
@@ -215,22 +217,22 @@ class Api:
         name = body["metadata"]["name"]
         if name in self.jobs:
             return 409, _status(409, "AlreadyExists", name)
-        self.posted.append(body)
-        self.jobs[name] = body
-        port = _free_port()
+        port = ports.kept()
         count, container = _pods_of(body)
-        self.pods[name] = [Pod(name, rank, container, port, self.secrets, {**self.image}) for rank in range(count)]
-        for pod in self.pods[name]:
+        pods = [Pod(name, rank, container, port, self.secrets, {**self.image}) for rank in range(count)]
+        for pod in pods:
             pod.held = self.hold
+        self.pods[name], self.jobs[name] = pods, body
         if not self.hold:
             self.release()
+        self.posted.append(body)  # at last: who sees it asks for its pods
         self.answers.wait()
         return 201, body
 
     def release(self, count: int | None = None) -> None:
         """Starts pods that are held, or so many of them."""
         self.hold = ""
-        waiting = [pod for pods in self.pods.values() for pod in pods if pod.process is None]
+        waiting = [pod for name in self.jobs for pod in self.pods[name] if pod.process is None]
         for pod in waiting[:count]:
             pod.start()
 
@@ -374,9 +376,3 @@ def _handler(api: Api) -> type[BaseHTTPRequestHandler]:
             """Nothing is printed."""
 
     return Handler
-
-
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])

@@ -6,19 +6,18 @@ is left behind however the tests end, and two runs of the tests on one machine d
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from string import Template
-from typing import IO
 
 from attrs import frozen
+
+from tests.helpers import ports
 
 FILES = Path(__file__).parent / "slurm"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd", "mariadb-install-db", "sbatch", "sacct", "gcc")
@@ -109,28 +108,10 @@ def _port_block() -> Iterator[int]:
     locks.mkdir(mode=0o1777, exist_ok=True)
     for first in range(_FIRST_PORT, _FIRST_PORT + _BLOCK * _BLOCKS, _BLOCK):
         with (locks / str(first)).open("w") as lock:
-            if _locked(lock) and all(_free(first + offset) for offset in range(_BLOCK)):
+            if ports.is_locked(lock) and all(ports.is_free(first + offset) for offset in range(_BLOCK)):
                 yield first
                 return
     raise RuntimeError(f"no {_BLOCK} free ports in a row from {_FIRST_PORT} on")
-
-
-def _locked(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as attempt:
-        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            attempt.bind(("", port))
-        except OSError:
-            return False
-    return True
 
 
 def _write(root: Path, port: int) -> None:

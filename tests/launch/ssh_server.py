@@ -14,6 +14,8 @@ from pathlib import Path
 
 from attrs import define
 
+from tests.helpers import ports
+
 PROGRAMS = ("sshd", "ssh", "ssh-keygen", "rsync")
 _PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
@@ -62,7 +64,7 @@ def started(root: Path, environment: Mapping[str, str]) -> Iterator[Server]:
     Path("/run/sshd").mkdir(exist_ok=True)  # sshd's own, for separated privileges
     for name in ("host", "person"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", root / name], check=True)
-    port = _free_port()
+    port = ports.kept()
     (root / "sshd_config").write_text(_configuration(root, port, environment))
     server = Server(port, getpass.getuser(), root / "person", root / "bin")
     _ssh(server, root)
@@ -97,12 +99,6 @@ def _ssh(server: Server, root: Path) -> None:
     path = server.programs / "ssh"
     path.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -o UserKnownHostsFile={root}/known_hosts "$@"\n')
     path.chmod(0o755)
-
-
-def _free_port() -> int:
-    with socket.socket() as any_port:
-        any_port.bind(("127.0.0.1", 0))
-        return int(any_port.getsockname()[1])
 
 
 def _answers(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

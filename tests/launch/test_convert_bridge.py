@@ -6,7 +6,6 @@ import ast
 import inspect
 import json
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 
 from moedsl.launch import convert, head_check
-from tests.helpers import bridge_process
+from tests.helpers import bridge_process, ports
 
 pytestmark = pytest.mark.bridge
 HERE = Path(__file__).resolve().parent
@@ -58,10 +57,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         for module, name in ((convert, "convert.py"), (head_check, "preflight.py")):
             shutil.copy(inspect.getfile(module), job / name)
         (job / "weights.json").write_text(json.dumps({"options": {}, **wanted}))
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            port = str(free.getsockname()[1])
-        for name, value in ({"MASTER_ADDR": "localhost", "MASTER_PORT": port} | ONE_RANK).items():
+        meet = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(ports.kept())}
+        for name, value in (meet | ONE_RANK).items():
             monkeypatch.setenv(name, value)
         return bridge_process.run(str(HERE / "convert_on_cpu.py"), str(job))
 

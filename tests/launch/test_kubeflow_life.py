@@ -44,14 +44,14 @@ os._exit(0)  # gloo's threads abort where they are taken apart
 FAILS = "import os, sys\nsys.exit(7 if os.environ['RANK'] == '3' else 0)\n"
 SAYS = "import os\nprint('rank', os.environ['RANK'], 'was here', flush=True)\n"
 ONE_FAILS_FIRST = """
-import os, pathlib, sys, time
+import atexit, os, pathlib, sys, time
 mark = pathlib.Path(sys.argv[1])
 if os.environ["RANK"] == "3":
-    mark.touch()
+    atexit.register(mark.touch)  # runs when the rank has said when it failed
     open("/data/corpus.idx")
 while not mark.exists():
     time.sleep(0.1)
-time.sleep(0.5)
+time.sleep(0.01)  # a rank's clock counts milliseconds
 sys.exit("the others have gone")
 """
 WAITS = "import time\nprint('waiting', flush=True)\ntime.sleep(600)\n"

@@ -78,7 +78,8 @@ def test_copies_are_as_fast_as_another_clock_says() -> None:
 
     size = 32 << 20
     setup = "import torch; a, b = torch.zeros(n // 4), torch.zeros(n // 4); a.copy_(b)"
-    seconds = Timer("a.copy_(b)", setup, globals={"n": size}).timeit(5).mean
+    timer = Timer("a.copy_(b)", setup, globals={"n": size})
+    seconds = min(timer.timeit(1).mean for _ in range(5))  # the quickest, as there
     rates = node_check.copies(["cpu", "cpu"], size, lambda: None)
     assert len(rates) == 2 and node_check.copies(["cpu"], size, lambda: None) == []
     assert all(0.1 < rate * seconds / size < 10 for rate in rates)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,21 +16,25 @@ import pytest
 
 from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import here
+from moedsl.launch.rank_log import PIECE
 from moedsl.launch.script import RANK, RANK_LOG, Payload
 from tests.helpers import bridge_process
 from tests.launch.launches import launch, plan
 
 SAYS = """import os, sys, time
 rank = int(os.environ["RANK"])
+log = f"{os.environ['MOEDSL_RANK_LOGS']}/rank-{rank}.log"
+before = os.path.getsize(log)
 print("rank", rank, "starts", flush=True)
 print("a warning of rank", rank, file=sys.stderr, flush=True)
+while "warning" not in open(log).read()[before:]:  # its output has this line, too
+    time.sleep(0.05)
 mark = f"{os.getppid()}.{{}}"  # of this run
 open(mark.format(rank), "w").close()
 if rank != 2:
     time.sleep(600)
 while not all(os.path.exists(mark.format(other)) for other in range(4)):
     time.sleep(0.05)
-time.sleep(0.5)
 """
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
 
@@ -80,13 +85,15 @@ def test_torchrun_is_told_the_error(
 
 
 def rank(
-    folder: Path, program: str, logs: Path | str, largest: str = "16 << 20", out: int = subprocess.PIPE
+    folder: Path, program: str, logs: Path | str, out: int = subprocess.PIPE, **changes: str
 ) -> subprocess.Popen[bytes]:
-    """One rank as a job starts it, its logs no larger than that; it has none without a folder for them."""
+    """One rank as a job starts it, with other values of constants; it has no log without a folder for them."""
     for name, source in ((RANK, "rank.py"), (RANK_LOG, "rank_log.py")):
         text = files("moedsl.launch").joinpath(source).read_text()
-        assert "LARGEST = 16 << 20\n" in text or source == "rank.py"
-        (folder / name).write_text(text.replace("LARGEST = 16 << 20", f"LARGEST = {largest}"))
+        for constant, value in changes.items() if source == "rank_log.py" else ():
+            text, found = re.subn(f"^{constant} = .*$", f"{constant} = {value}", text, flags=re.MULTILINE)
+            assert found == 1
+        (folder / name).write_text(text)
     (folder / "p.py").write_text(program)
     environment = {**os.environ, "RANK": "5", "MOEDSL_RANK_LOGS": str(logs)}
     command = [sys.executable, str(folder / RANK), str(folder / "p.py")]
@@ -98,7 +105,7 @@ PRINTS = "for number in range(200_000):\n    print('line', number, 'of two hundr
 
 
 def test_a_log_is_rotated_and_the_output_is_whole(tmp_path: Path) -> None:
-    out, _ = rank(tmp_path, PRINTS, tmp_path / "ranks", "1 << 20").communicate()
+    out, _ = rank(tmp_path, PRINTS, tmp_path / "ranks", LARGEST="1 << 20").communicate()
     assert out == LINES
     older, newer = ((tmp_path / "ranks" / f"rank-5.log{end}").read_bytes() for end in (".1", ""))
     assert LINES.endswith(older + newer)
@@ -130,6 +137,40 @@ def test_the_last_line_is_not_lost(tmp_path: Path, end: str) -> None:
     assert out == b"unfinished"
     said = (tmp_path / "ranks" / "rank-5.log").read_text()
     assert said.count("unfinished") == said.count("moedsl: rank 5 on ") == 1
+
+
+def test_many_lines_at_once_are_copied_whole(tmp_path: Path) -> None:
+    """Ranks share the file of their output, and one that prints faster than its copier is not cut within a line."""
+    program = "import os\nos.write(1, b'a line of a table\\n' * 1000 + b'x' * 5000 + b'\\n')\n"
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    pieces: list[bytes] = []
+    with ours, theirs:
+        process = rank(tmp_path, program, tmp_path / "ranks", out=theirs.fileno())
+        ours.settimeout(60)
+        while len(b"".join(pieces)) < 18 * 1000 + 5001:
+            pieces.append(ours.recv(1 << 16))
+        assert process.wait() == 0
+    assert b"".join(pieces) == b"a line of a table\n" * 1000 + b"x" * 5000 + b"\n"
+    assert max(map(len, pieces)) <= PIECE
+    assert [piece[:1] for piece in pieces if not piece.endswith(b"\n")] == [b"x"], "a line that is longer than a piece"
+    assert all(piece.startswith((b"a line", b"x")) for piece in pieces)
+
+
+def test_the_log_of_a_rank_that_is_killed_is_waited_for(tmp_path: Path) -> None:
+    """Nobody but its copier knows that it has ended, and that may be late on a busy machine."""
+    (tmp_path / "files").mkdir()
+    program = "import signal\nprint('ready', flush=True)\nsignal.pause()"
+    process = rank(tmp_path / "files", program, tmp_path / "ranks")
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    (copier,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+    os.kill(copier, signal.SIGSTOP)
+    process.kill()
+    process.wait()
+    later = threading.Timer(0.5, os.kill, (copier, signal.SIGCONT))
+    later.start()
+    here.copied(tmp_path)
+    assert "killed, or ended without" in (tmp_path / "ranks" / "rank-5.log").read_text()
+    process.communicate()
 
 
 def test_a_log_is_not_written_through_a_link(tmp_path: Path) -> None:

@@ -34,11 +34,13 @@ sys.exit(int(sys.argv[2]))
 """
 FAILED = r"moedsl: rank 3 on \S+ failed at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00"
 HAS_WORKER = """
-import signal, subprocess, sys
-signal.signal(signal.SIGTERM, lambda *_: None)
+import signal, subprocess, sys, time
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(True))
 said = "import os; os.write(1, b'ready\\\\n'); input()"  # at once: the workers of two ranks share a pipe
 worker = subprocess.Popen([sys.executable, "-c", said], stdin=subprocess.PIPE)
-signal.pause()
+while not told:  # the worker may be ready before this line
+    time.sleep(0.02)
 worker.communicate(b"the last save\\n")
 print(f"worker: {worker.returncode}", flush=True)
 """

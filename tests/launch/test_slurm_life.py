@@ -173,7 +173,7 @@ ONE_OF_64 = f"""
 import os, time
 if os.environ["RANK"] != "37":
     time.sleep(600)
-end = time.time() + 120
+end = time.time() + 400
 while len(os.listdir(os.environ["MOEDSL_RANK_LOGS"])) < 64 and time.time() < end:
     time.sleep(0.1)
 raise MemoryError("{OOM}")
@@ -321,11 +321,13 @@ def test_a_cancelled_job_leaves_no_files(slurm: Slurm, login_node: Path, tmp_pat
 
 
 def slow_slurm(tmp_path: Path) -> str:
-    """The front of a PATH whose sbatch says `taken` when Slurm has the job, and its number two seconds later; its
-    scancel says `cancelling` a second before it asks."""
+    """The front of a PATH whose sbatch says `taken` when Slurm has the job, and its number when it `may_say` it; its
+    scancel says `cancelling` and asks when it `may_cancel`."""
+    waits = "for _ in {{1..3000}}; do [ ! -e {0}/{1} ] || break; sleep 0.1; done\n"
+    told, cancels = (waits.format(tmp_path, name) for name in ("may_say", "may_cancel"))
     programs = {
-        "sbatch": f'number=$(/usr/bin/sbatch "$@")\ntouch {tmp_path}/taken\nsleep 2\necho "$number"\n',
-        "scancel": f'touch {tmp_path}/cancelling\nsleep 1\nexec /usr/bin/scancel "$@"\n',
+        "sbatch": f'number=$(/usr/bin/sbatch "$@")\ntouch {tmp_path}/taken\n{told}echo "$number"\n',
+        "scancel": f'touch {tmp_path}/cancelling\n{cancels}exec /usr/bin/scancel "$@"\n',
     }
     (tmp_path / "bin").mkdir()
     for name, body in programs.items():
@@ -350,9 +352,11 @@ def test_an_interrupted_submission_leaves_nothing(
     process = launcher(WAITS.format(go="/never"), "run", run_file, "--no-preflight", "--cluster", path=path)
     until((tmp_path / "taken").exists, process)
     os.killpg(process.pid, signal.SIGINT)
+    (tmp_path / "may_say").touch()
     if impatient:
         until((tmp_path / "cancelling").exists, process)
         os.killpg(process.pid, signal.SIGINT)
+    (tmp_path / "may_cancel").touch()
     out, said = process.communicate()
     assert process.returncode == 130, said
     assert "all submitted jobs were cancelled" in said
@@ -376,6 +380,7 @@ def test_a_job_is_found_whose_launcher_was_killed_before_it_knew_the_number(
     id = process.stdout.readline().strip()
     until((tmp_path / "taken").exists, process)
     process.kill()
+    (tmp_path / "may_say").touch()
     until_they_run(slurm, *queued(slurm))
     assert numbers_of(id, moedsl, capsys) == queued(slurm)
     until_its_ranks_wait(id)

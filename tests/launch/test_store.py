@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -115,6 +116,19 @@ def test_homes_of_clusters_are_found_again(home: Path, tmp_path: Path) -> None:
     assert homes.known() == [home, tmp_path / "shared"]
     (tmp_path / "shared").rename(tmp_path / "moved")
     assert homes.known() == [home], "what is gone is not looked through, and no sentence names it"
+
+
+def test_an_experiment_that_goes_while_others_are_listed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a launch which the scheduler refuses."""
+    kept(home, "run_0")
+    kept(home, "run_1")
+
+    def known() -> Iterator[Path]:
+        yield home
+        (home / "experiments" / "run" / "run_0").rmdir()
+
+    monkeypatch.setattr(homes, "known", known)
+    assert "run_1" in store.known()
 
 
 def test_ids_with_a_mark_and_without_are_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

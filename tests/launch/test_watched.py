@@ -26,10 +26,13 @@ while True:
 WAITS = 'import os, time; os.write(1, b"listens\\n"); time.sleep(600)'
 
 
-def ended(program: str, folder: Path, gap: float) -> int:
-    """The end of a watched program after four SIGTERM, `gap` seconds apart, to the shell and to what it started."""
+def ended(program: str, folder: Path, gap: float, slow: str = "") -> int:
+    """The end of a watched program after four SIGTERM, `gap` seconds apart, to the shell and to what it started. The shell
+    takes half a second before its line `slow`."""
     (folder / "rank.py").write_text(program)
-    start = _watched(f'"{sys.executable}" "$MOEDSL_FILES/rank.py"')
+    start = list(_watched(f'"{sys.executable}" "$MOEDSL_FILES/rank.py"'))
+    if slow:
+        start.insert(start.index(slow), "sleep 0.5 || true")
     lines = ["set -euo pipefail", f'MOEDSL_FILES="{folder}"', *start, 'exit "$code"']
     shell = subprocess.Popen(
         ["bash", "-c", "\n".join(lines)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
@@ -61,6 +64,12 @@ def session_of(pid: int) -> int:
 @pytest.mark.parametrize("gap", [0.0, 0.001, 0.003, 0.01])
 def test_a_programs_own_end_is_kept(tmp_path: Path, gap: float) -> None:
     assert [ended(ENDS, tmp_path, gap) for _ in range(5)] == [7] * 5
+
+
+@pytest.mark.parametrize("slow", ['group="$!"', "tell() {"])
+def test_a_shell_that_is_slower_than_its_program_hears_signals(tmp_path: Path, slow: str) -> None:
+    """The program is ready before the shell has gone on: on a busy machine it is."""
+    assert ended(ENDS, tmp_path, 0.003, slow) == 7
 
 
 @pytest.mark.parametrize("told", ["", _RANKS], ids=["command", "ranks"])

@@ -197,6 +197,27 @@ def test_pods_are_asked_for_what_is_new(tmp_path: Path, monkeypatch: pytest.Monk
     assert "--since-time=2026-11-20T10:00:01.5Z" in (tmp_path / "asked").read_text().splitlines()[1]
 
 
+TWO_PODS = """#!/bin/bash
+echo "$@" >> {folder}/asked
+since=$(grep -o 'since-time=[^ ]*' <<< "$*" | cut -d= -f2)
+print() {{ [[ "$1" < "$since" ]] || echo "[pod/$2/node] $1 $2 says $3"; }}
+[ "$(wc -l < {folder}/asked)" = 1 ] || print 2026-11-20T10:00:01Z b first  # its node answers late
+print 2026-11-20T10:00:02Z a first
+[ "$(wc -l < {folder}/asked)" -lt 3 ] || print 2026-11-20T10:00:03Z a last
+"""
+
+
+def test_a_pod_whose_lines_arrive_late_loses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are older than those of another pod, which have been read."""
+    (tmp_path / "kubectl").write_text(TWO_PODS.format(folder=tmp_path))
+    (tmp_path / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    pods = feeds.Pods("kubeflow://nemo_run/e___t___job", SimpleNamespace(namespace="default", num_nodes=2))
+    said = [b"".join(pods.blocks(False)).decode().splitlines() for _ in range(3)]
+    assert said == [["[pod/a/node] a says first"], ["[pod/b/node] b says first"], ["[pod/a/node] a says last"]]
+    assert "--since-time=2026-11-20T10:00:01Z" in (tmp_path / "asked").read_text().splitlines()[2]
+
+
 # ---------------------------------------------------------------- what is known of a run
 
 
@@ -308,6 +329,7 @@ def test_the_state_follows_from_the_jobs(states: list[str], state: str, follow: 
 
 def test_the_silence_of_a_job_that_runs_counts(follow: Callable[..., Watched]) -> None:
     append(steps(1, 50, 0))
+    follow()  # the clock runs from here on
     age(100)
     run = follow()
     assert view(run)["goodput"]["trains"] == pytest.approx(1.0)
@@ -319,14 +341,23 @@ def test_the_silence_of_a_job_that_runs_counts(follow: Callable[..., Watched]) -
 
 
 @pytest.fixture
-def writer(folder: Path) -> Iterator[None]:
-    """Somebody who trains: a line every tenth of a second."""
+def writer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Somebody who trains: a line every twentieth of a second, the last one when `watch` has looked twice."""
+    looks = threading.Semaphore(0)
+
+    def looked(seconds: float) -> None:
+        looks.release()
+        time.sleep(seconds)
 
     def write() -> None:
         for n in range(1, 31):
+            if n == 30:
+                looks.acquire(timeout=60)
+                looks.acquire(timeout=60)
             append(steps(n, n, 2.0 * n, of=30))
             time.sleep(0.05)
 
+    monkeypatch.setattr(watch_command, "time", SimpleNamespace(time=time.time, sleep=looked))
     append(CLOCK)
     thread = threading.Thread(target=write)
     thread.start()

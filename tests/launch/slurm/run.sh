@@ -35,14 +35,14 @@ database() {
         --port="$sql_port" --innodb-buffer-pool-size=64M --innodb-log-file-size=16M --skip-log-bin \
         --innodb-flush-log-at-trx-commit=0 --innodb-lock-wait-timeout=900 --performance-schema=OFF \
         >"$root/log/mariadbd.log" 2>&1 </dev/null &
-    until_true 60 sql "select 1"
+    until_true 240 sql "select 1"
     sql "create user slurm@'127.0.0.1' identified by 'slurm'; create user slurm@localhost identified by 'slurm';
          grant all on slurm_acct_db.* to slurm@'127.0.0.1', slurm@localhost;"
 }
 
 accounting() {
     /usr/sbin/slurmdbd -s
-    until_true 60 timeout 3 sacctmgr -n -i list cluster
+    until_true 240 timeout 3 sacctmgr -n -i list cluster
     sacctmgr -n -i add cluster moedsl >/dev/null
     sacctmgr -n -i add account acct cluster=moedsl >/dev/null
     sacctmgr -n -i add user "$user" account=acct >/dev/null
@@ -85,7 +85,7 @@ for name in "${nodes[@]}"; do
     mkdir -p "$root/spool/$name/tmp"
     node "$name"
 done
-until_true 60 all_idle
+until_true 240 all_idle
 echo ready
 while read -r command name; do
     "$command" "$name"
