@@ -199,7 +199,7 @@ function caret() { // where the cursor is in the coloured copy
 
 function insert(o) {
   program.focus();
-  program.setSelectionRange(o.start, o.end);
+  program.setSelectionRange(o.start, Math.max(o.end, program.selectionStart)); // more may be typed than it was offered for
   document.execCommand("insertText", false, o.insert); // the only way that keeps the browser's undo
   close();
 }

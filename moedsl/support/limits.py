@@ -77,7 +77,8 @@ def _too_much() -> TooLarge:
 
 
 def _stop(*_: object) -> None:
-    raise _too_slow(_seconds)
+    if _running:
+        raise _too_slow(_seconds)
 
 
 _on = False
@@ -114,14 +115,17 @@ def bounded() -> Generator[None]:
         return
     _running, token = True, _places.set(_places.get())
     try:
-        with _little_memory(500, MEMORY):
-            signal.setitimer(signal.ITIMER_PROF, _seconds, 1)  # again after 1 s, if an exception was lost in a callback
-            yield
+        try:
+            with _little_memory(500, MEMORY):
+                signal.setitimer(signal.ITIMER_PROF, _seconds, 1)  # again after 1 s: a callback may lose an exception
+                yield
+        finally:
+            _running = False  # from here on a signal that comes late stops nothing
     finally:
+        _running = False
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
         _places.reset(token)  # the signal may have come while a part was entered or left
-        _running = False
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from moedsl.cli import main
+from moedsl.cli import main, talk
 from moedsl.cli.commands import plan as plan_command
 from moedsl.schema import axes
 from moedsl.support import limits
@@ -30,7 +30,9 @@ FILES = {"recipe.py", "overrides.txt", "plan.json", "moedsl.lock.json"}
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Any:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(talk, "QUIET_FOR", float("inf"))  # a busy machine is slow enough for progress
+
     def call(*words: str) -> tuple[int, str, str]:
         try:
             code = main.main(words)

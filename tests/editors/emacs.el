@@ -7,6 +7,11 @@
 
 (defvar results nil)
 
+;; Emacs itself gives up an answer after ten seconds, and a server that starts after thirty.
+(setq jsonrpc-default-request-timeout 60
+      eglot-connect-timeout 60
+      eglot-sync-connect t)
+
 (defun until (what ready)
   "The first value of READY that is not nil; an error that names WHAT where none comes in a minute."
   (let ((end (+ (float-time) 60)) value)

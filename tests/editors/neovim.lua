@@ -83,7 +83,7 @@ end
 
 function steps.format()
   local buffer = open('format.moe', { 'model   qwen3_30b_a3b', 'h100   x  16', 'pin tp = 1' })
-  if vim.lsp.buf.format then vim.lsp.buf.format() else vim.lsp.buf.formatting_sync(nil, 60000) end
+  if vim.lsp.buf.format then vim.lsp.buf.format({ timeout_ms = 60000 }) else vim.lsp.buf.formatting_sync(nil, 60000) end
   return text(buffer)
 end
 

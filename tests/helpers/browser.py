@@ -113,12 +113,14 @@ def browser(data: Path) -> Generator[Page]:
         f"--user-data-dir={data}",
     )
     command = [program("chromium", "chromium"), *options, "--no-first-run", "--disable-extensions", "about:blank"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    log = data / "stderr.log"  # a pipe that nobody reads would be full one day, and Chromium wait for it
+    with log.open("w") as said:
+        process = subprocess.Popen(command, stderr=said, stdout=subprocess.DEVNULL)
     try:
-        assert process.stderr is not None
-        lines = (re.search(r"ws://(\S+?)/", line) for line in process.stderr)
-        where = next((found[1] for found in lines if found), None)
-        assert where is not None, "Chromium ended"
+        while (found := re.search(r"ws://(\S+?)/", log.read_text(errors="replace"))) is None:
+            assert process.poll() is None, log.read_text(errors="replace")
+            time.sleep(0.05)
+        where = found[1]
         with urlopen(Request(f"http://{where}/json/new?about:blank", method="PUT")) as answer:
             yield Page(json.load(answer)["webSocketDebuggerUrl"])
     finally:

@@ -123,18 +123,26 @@ class Session:
                 return found[-1].diagnostics
             await asyncio.sleep(0.02)
 
+    async def first_ids(self, name: str) -> list[str]:
+        """What was said of the newest version at first, before the solver has answered."""
+        await self.diagnostics(name)
+        version = self.versions[name]
+        first = next(p for p in self.published if p.uri == self.uri(name) and p.version == version)
+        return [str(d.code) for d in first.diagnostics]
+
     async def ids(self, name: str, solved: bool = False) -> list[str]:
         return [str(d.code) for d in await self.diagnostics(name, solved)]
 
     async def hints(self, name: str) -> Sequence[types.InlayHint]:
-        """The hints of the whole file, asked again until the solver has answered or has nothing to say."""
+        """The hints of the whole file; where none come, those once the solver has answered or has nothing to say."""
         everything = types.Range(types.Position(0, 0), types.Position(100_000, 0))
-        for _ in range(20):
-            params = types.InlayHintParams(self.document(name), everything)
-            found = await self.client.text_document_inlay_hint_async(params)
-            if found:
-                return found
-        return []
+        params = types.InlayHintParams(self.document(name), everything)
+        found = await self.client.text_document_inlay_hint_async(params)
+        if found:
+            return found
+        solved = types.ExecuteCommandParams("moedsl.showPlan", [self.uri(name)])  # its answer waits for the solver
+        await self.client.workspace_execute_command_async(solved)
+        return await self.client.text_document_inlay_hint_async(params) or []
 
     async def complete(self, name: str, line: int, character: int) -> list[types.CompletionItem]:
         params = types.CompletionParams(self.document(name), types.Position(line, character))

@@ -166,7 +166,7 @@ async def test_a_command_pins_the_whole_plan(session: Session) -> None:
 
 async def test_what_nothing_satisfies_is_told_once_it_is_known(session: Session) -> None:
     session.open("infeasible.moe", "qwen3_30b_a3b\ngb200 x 64\npin dispatcher=deepep\n")
-    assert await session.ids("infeasible.moe") == []
+    assert await session.first_ids("infeasible.moe") == []
     while not (found := await session.diagnostics("infeasible.moe", solved=True)):
         pass
     (conflict,) = found

@@ -22,7 +22,9 @@ from tests.helpers.paths import ROOT
 NAMES = (*(f"{i}.txt" for i in range(12)), "below/recipe.py")
 WRITER = f"""
 import os, random, signal, sys, time
+from moedsl.support import folder_lock
 from moedsl.support.owned_files import write_all
+folder_lock.PATIENCE_S = 600  # a busy disk takes its time
 folder, me, until = sys.argv[1], sys.argv[2], int(sys.argv[3])
 real, done = os.replace, []
 def replace(source, target):

@@ -69,6 +69,23 @@ def test_a_part_that_was_not_left_is_not_named_in_the_next_work(command: None) -
     assert reached.value.places == ()
 
 
+def test_a_signal_that_comes_at_the_end_leaves_nothing_behind(command: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seconds may be over while the timer is turned off."""
+    before, timer = signal.getsignal(signal.SIGPROF), signal.setitimer
+
+    def late(which: int, seconds: float, interval: float = 0.0) -> None:
+        if not seconds:
+            signal.raise_signal(signal.SIGPROF)
+        timer(which, seconds, interval)
+
+    monkeypatch.setattr(signal, "setitimer", late)
+    with limits.bounded():
+        pass
+    assert signal.getsignal(signal.SIGPROF) == before
+    with pytest.raises(limits.TooLarge), limits.bounded():
+        burn(ABOVE)
+
+
 def test_what_is_done_outside_of_a_run_counts(command: None) -> None:
     with pytest.raises(limits.TooLarge) as reached, limits.bounded():
         with limits.of_part(Run("a")):

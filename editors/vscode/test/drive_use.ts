@@ -110,10 +110,12 @@ async function show(page: Page, scene: Scene): Promise<void> {
   await closeAll(page);
 }
 
-/** Presses keys again if nothing came of them: VS Code drops a key that it gets while the focus moves. */
+/** Presses keys, or a chord of keys, again if nothing came of them: VS Code drops one that it gets while the focus moves. */
 async function pressUntil(page: Page, keys: string, appears: string): Promise<void> {
   for (let waited = AGAIN_MS; waited < PATIENCE_MS; waited += AGAIN_MS) {
-    await page.keyboard.press(keys);
+    for (const key of keys.split(" ")) {
+      await page.keyboard.press(key);
+    }
     try {
       await page.waitForSelector(appears, { timeout: AGAIN_MS });
       return;
@@ -127,8 +129,7 @@ async function pressUntil(page: Page, keys: string, appears: string): Promise<vo
 }
 
 async function openFile(page: Page, name: string): Promise<void> {
-  await page.keyboard.press("Control+p");
-  await page.waitForSelector(".quick-input-widget:visible");
+  await pressUntil(page, "Control+p", ".quick-input-widget:visible");
   await page.keyboard.type(name);
   await page.waitForSelector(`.quick-input-list .monaco-list-row.focused >> text=${name}`);
   await page.keyboard.press("Enter");
@@ -136,13 +137,14 @@ async function openFile(page: Page, name: string): Promise<void> {
   await page.waitForSelector(".monaco-editor.focused .view-line");
 }
 
+/** Closes every tab, and saves nothing that VS Code has not yet saved by itself: then it asks. */
 async function closeAll(page: Page): Promise<void> {
+  const closed = ".part.editor:not(:has(.tab))";
+  const discard = '.monaco-dialog-box .monaco-button:text-matches("Don.t Save")';
   await page.keyboard.press("Escape");
-  await page.keyboard.press("Control+k");
-  await page.keyboard.press("Control+w");
-  const discard = page.locator(".monaco-dialog-box >> text=/Don.t Save/");
-  await page.waitForTimeout(300);
-  if (await discard.isVisible()) {
-    await discard.click();
+  await pressUntil(page, "Control+k Control+w", `${closed}, ${discard}`);
+  if (await page.isVisible(discard)) {
+    await page.click(discard);
+    await page.waitForSelector(closed);
   }
 }
