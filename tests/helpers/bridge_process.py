@@ -254,7 +254,7 @@ def _answer(address: Path) -> None:
     signal.set_wakeup_fd(wake.fileno())
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     lines: dict[int, socket.socket] = {}
-    while not run_folder.is_left(address.parent):
+    while not run_folder.is_left(address.parent, begun=True):
         ready = select.select([waiting, ended, *lines.values()], [], [], 1)[0]
         if ended in ready:
             ended.recv(1 << 12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import fcntl
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import bridge_process
+from tests.helpers import bridge_process, run_folder
 
 
 @pytest.mark.parametrize("said", ["nothing", "its files", "half a job"])
@@ -92,3 +93,26 @@ def test_a_fork_may_run_another_program_before_its_parent_goes_on(monkeypatch: p
         assert ours.makefile().readline() == f"{pid}\n" and os.getpgid(pid) == pid
     os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+
+
+def test_the_process_ends_with_its_run_though_something_is_left_in_its_folder(tmp_path: Path) -> None:
+    """A fork of it may write there while the run removes the folder; it ran on for good, and held 2 GB."""
+    address = tmp_path / "torch"
+    with (tmp_path / run_folder.LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        pid = os.fork()
+        if not pid:
+            bridge_process._answer(address)
+            os._exit(0)
+        while not address.exists():
+            time.sleep(0.01)
+        (tmp_path / run_folder.LOCK).unlink()
+        end = time.monotonic() + 60
+        try:
+            while os.waitpid(pid, os.WNOHANG) == (0, 0):
+                assert time.monotonic() < end, "it still runs"
+                time.sleep(0.01)
+        except AssertionError:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
