@@ -184,7 +184,7 @@ def _answer(case: cases.Case, stand_ins: str) -> dict[str, Any]:
 
 def _end_late(children: Mapping[int, _Child]) -> None:
     for child in children.values():
-        if time.monotonic() > child.deadline and not child.timed_out:
+        if time.monotonic() > child.deadline and not child.timed_out and not child.has_ended():
             child.timed_out = True
             _end_group(child)
 

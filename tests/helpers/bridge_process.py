@@ -129,6 +129,8 @@ def python(folder: Path, stage: Stage = "bridge", name: str = "warm_python") -> 
 
 _CLIENT = """#!{python} -ISB
 import array, json, os, signal, socket, sys
+forwarded = (signal.SIGINT, signal.SIGTERM)
+signal.pthread_sigmask(signal.SIG_BLOCK, forwarded)  # until it is known where to
 line = socket.socket(socket.AF_UNIX)
 line.connect({address!r})
 line.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
@@ -136,11 +138,18 @@ job = {{"words": sys.argv[1:], "cwd": os.getcwd(), "environment": {{**os.environ
 line.sendall(json.dumps(job).encode() + b"\\n")
 answer = line.makefile()
 pid = int(answer.readline())
-for number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, lambda number, _: os.kill(pid, number))
+def forward(number, frame):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass  # it has ended, and its status is on the way
+for number in forwarded:
+    signal.signal(number, forward)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)
 status = int(answer.readline())
 if status < 0:
-    signal.signal(-status, signal.SIG_DFL)
+    if status != -signal.SIGKILL:
+        signal.signal(-status, signal.SIG_DFL)
     os.kill(os.getpid(), -status)
 sys.exit(status)
 """
@@ -199,16 +208,16 @@ def _started(stage: Stage) -> Path:
         pid = int(lock.read())
     end = time.monotonic() + START
     while not address.exists():
-        assert _lives(pid) and time.monotonic() < end, log.read_text()[-3000:]
+        assert lives(pid) and time.monotonic() < end, log.read_text()[-3000:]
         time.sleep(0.05)
     return address
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
     """Whether a process has not ended, even if nobody has asked for its status yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second if it goes while it is read
         return False
 
 
@@ -245,10 +254,13 @@ def _answer(address: Path) -> None:
     signal.set_wakeup_fd(wake.fileno())
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     lines: dict[int, socket.socket] = {}
-    while not run_folder.is_left(address.parent):
-        ready = select.select([waiting, ended], [], [], 1)[0]
+    while not run_folder.is_left(address.parent, begun=True):
+        ready = select.select([waiting, ended, *lines.values()], [], [], 1)[0]
         if ended in ready:
             ended.recv(1 << 12)
+        for pid, line in lines.items():
+            if line in ready:  # who asked was killed, which nobody can forward
+                os.kill(pid, signal.SIGKILL)
         if waiting in ready:
             line, _ = waiting.accept()
             if asked := _asked(line):
@@ -279,7 +291,7 @@ def _load(home: Path) -> None:
 def _fork(line: socket.socket, waiting: socket.socket, job: Mapping[str, Any], files: Sequence[int]) -> int:
     pid = os.fork()
     if not pid:
-        os.setpgid(0, 0)  # who asked may end the whole group
+        os.setpgid(0, 0)
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)  # it ends with the process that it is a copy of
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -287,8 +299,8 @@ def _fork(line: socket.socket, waiting: socket.socket, job: Mapping[str, Any], f
         for number, file in enumerate(files):
             os.dup2(file, number)
         forks.end(job["words"], job["cwd"], job["environment"])
-    with suppress(PermissionError):  # it has done so, and leads a session or is another program by now
-        os.setpgid(pid, pid)
+    with suppress(PermissionError, ProcessLookupError):  # it has done so itself, and runs another program or has ended
+        os.setpgid(pid, pid)  # who asked may end the whole group
     for file in files:
         os.close(file)
     with suppress(ConnectionError):

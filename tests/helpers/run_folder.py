@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 VARIABLE = "MOEDSL_TEST_FOLDER"
-_PREFIX, _LOCK = "moedsl-tests-", "run.lock"
+_PREFIX, LOCK = "moedsl-tests-", "run.lock"
 
 
 def path() -> Path:
@@ -29,9 +29,9 @@ def make() -> IO[str]:
             shutil.rmtree(old, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     os.environ[VARIABLE] = str(folder)
-    lock = (folder / f"{_LOCK}.new").open("w")
+    lock = (folder / f"{LOCK}.new").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
-    (folder / f"{_LOCK}.new").rename(folder / _LOCK)
+    (folder / f"{LOCK}.new").rename(folder / LOCK)
     return lock
 
 
@@ -42,13 +42,15 @@ def remove(lock: IO[str]) -> None:
     lock.close()
 
 
-def is_left(folder: Path) -> bool:
-    """Whether the run of a folder has ended."""
+def is_left(folder: Path, begun: bool = False) -> bool:
+    """Whether the run of a folder has ended; the lock of one that has `begun` goes only with it."""
     try:
-        with (folder / _LOCK).open() as lock:
+        with (folder / LOCK).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # no lock yet, or not ours to open
+    except FileNotFoundError:
+        return begun or not folder.exists()
+    except OSError:  # not ours to open
         return not folder.exists()
     return True

@@ -12,13 +12,15 @@ from attrs import evolve
 from moedsl.verify import Server
 from moedsl.verify import case as cases
 from moedsl.verify.case import Case
+from tests.helpers import bridge_process
 
 pytestmark = pytest.mark.bridge
 SLEEPER = """import os, time
 from pathlib import Path
 if os.fork() == 0:
     {first}
-    Path({mark!r}).write_text(str(os.getpid()))
+    Path({mark!r} + ".new").write_text(str(os.getpid()))
+    os.rename({mark!r} + ".new", {mark!r})
     time.sleep(600)
 while not Path({mark!r}).exists():
     time.sleep(0.01)
@@ -50,6 +52,6 @@ def test_a_recipe_that_leaves_a_process(first: str, last: str, id: str, server: 
 
 def _wait_for_the_end(pid: int) -> None:
     end = time.monotonic() + 60
-    while Path(f"/proc/{pid}").exists() and "(zombie)" not in Path(f"/proc/{pid}/status").read_text():
+    while bridge_process.lives(pid):
         assert time.monotonic() < end, "it still runs"
         time.sleep(0.01)
