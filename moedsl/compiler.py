@@ -59,6 +59,11 @@ class Result:
     def failed(self) -> bool:
         return any(d.is_error for d in self.diagnostics)
 
+    @property
+    def sources(self) -> dict[str, Source]:
+        """The texts that diagnostics point into; the library lacks that of a file which was given up."""
+        return {**self.library.sources, self.source.name: self.source}
+
 
 def load_stdlib() -> Library:
     """Load the stdlib, parsed or from the cache."""
@@ -221,7 +226,7 @@ def _plan(r: Result, progress: Progress) -> None:
 
         progress(f"planning {c.problem.program.name}")
         with limits.of_part(c.problem.program, i, len(planned), "planned"):
-            plan = make_plan(c, notes, r.library.sources, whole=r.asks != "page")
+            plan = make_plan(c, notes, r.sources, whole=r.asks != "page")
             declared = r.library.declared(plan.model, plan.hardware)
             r.plans = (*r.plans, plan.replace(declared=declared) if declared else plan)
     programs = [c.problem.program for c in planned]

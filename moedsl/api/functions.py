@@ -48,7 +48,7 @@ def _planned(program: str | Path, like: str, limits: Limits, asks: str) -> Plann
         return Planned(diagnostics=found)
     result = _compiled(source, like, limits, asks)
     plans = () if result.failed else result.plans
-    return Planned(plans=plans, diagnostics=tuple(result.diagnostics), sources=_sources(result))
+    return Planned(plans=plans, diagnostics=tuple(result.diagnostics), sources=result.sources)
 
 
 def compile(
@@ -72,7 +72,7 @@ def compile(
     result = _compiled(source, like, _within(seconds, memory_mb))
     found = tuple(result.diagnostics)
     if result.failed:
-        return Compiled(diagnostics=found, sources=_sources(result))
+        return Compiled(diagnostics=found, sources=result.sources)
     files = files_of_runs(result.plans, result.source, result.library)
     if folder is not None:
         from moedsl.support import left_over
@@ -80,7 +80,7 @@ def compile(
 
         old = left_over.find(folder, files)
         found += tuple(write_all(folder, files, force, old.ours) or old.diagnostics())
-    return Compiled(plans=result.plans, files=files, diagnostics=found, sources=_sources(result))
+    return Compiled(plans=result.plans, files=files, diagnostics=found, sources=result.sources)
 
 
 def explain(
@@ -130,7 +130,3 @@ def _within(seconds: float | None, memory_mb: float | None) -> Generator[None]:
         if seconds is not None:
             limits.enter_context(stopped_after(seconds))
         yield
-
-
-def _sources(result: Result) -> dict[str, Source]:
-    return {**result.library.sources, result.source.name: result.source}

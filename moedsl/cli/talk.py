@@ -112,7 +112,7 @@ def compiled(
         return None, refused(a, diagnostics)
     result = compile_source(source, stop_after, Progress(), a.like, getattr(a, "target", ""), asks, run)
     if a.json and result.failed:
-        print_json(failed_json(result.diagnostics, result.library.sources))
+        print_json(failed_json(result.diagnostics, result.sources))
     if notes or result.failed:
-        say(result.diagnostics, {**result.library.sources, source.name: source})
+        say(result.diagnostics, result.sources)
     return result, int(result.failed)

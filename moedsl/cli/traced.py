@@ -18,5 +18,5 @@ def judged_by(a: Namespace) -> tuple[kinds.Classes, Result | None] | int:
         return talk.refused(a, [*found, *wrong], library.sources)
     planned = plans_of(source) if source else None
     if planned and planned.failed:
-        return talk.refused(a, planned.diagnostics, {**planned.library.sources, planned.source.name: planned.source})
+        return talk.refused(a, planned.diagnostics, planned.sources)
     return classes, planned

@@ -142,7 +142,7 @@ def _of_source(source: Source, target: str, name: str, like: str = "") -> Side |
     result = compile_source(source, like=like)
     if result.failed:
         errors = tuple(d for d in result.diagnostics if d.is_error)
-        return Wrong(errors, {**result.library.sources, source.name: source})
+        return Wrong(errors, result.sources)
     names = [p.name for p in result.plans]
     if not name and len(names) > 1:
         help = tuple(f"write `{target}:{n}`" for n in names[:3])

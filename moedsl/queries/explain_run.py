@@ -54,7 +54,7 @@ def answer(
     A name that is no value of a run has its `page`. `like` names a recipe of Bridge's whose layout is pinned.
     """
     checked = compile_source(source, "check", like=like)
-    sources = {**checked.library.sources, source.name: source}
+    sources = checked.sources
     if checked.failed:
         return Answer((), tuple(checked.diagnostics), sources)
     out, diagnostics = list[Json](), list[Diagnostic]()

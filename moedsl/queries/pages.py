@@ -15,8 +15,7 @@ from moedsl.planner.text.runs import runs_text
 
 def page(result: Result, next: Sequence[Command], width: int) -> str:
     """The page of one plan; of several, a table first."""
-    sources = {**result.library.sources, result.source.name: result.source}
-    notes = [to_json(d, sources) for d in result.diagnostics]
+    notes = [to_json(d, result.sources) for d in result.diagnostics]
     if len(result.plans) == 1:
         return page_text(result.plans[0], notes, next, width)
     below = "\n".join([*notes_text(notes, width), *next_text(next, width)])

@@ -11,6 +11,7 @@ import pytest
 from moedsl.cli.arguments import COMMANDS, Command
 from moedsl.cli.main import main
 from moedsl.support import disk_cache
+from moedsl.syntax.parser import MAX_ERRORS
 
 WITHOUT = {
     "schema": "what it prints is JSON",
@@ -109,3 +110,10 @@ def test_an_answer_is_json(words: str, capsys: pytest.CaptureFixture[str]) -> No
 def test_a_log_that_is_followed_is_no_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["logs", "some_1", "--json", "--follow"]) == 1
     assert "leave out --follow" in capsys.readouterr().err
+
+
+def test_a_file_that_is_given_up_has_its_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file := tmp_path / "run.moe").write_text("= =\n" * (MAX_ERRORS + 1))
+    assert main(["plan", str(file), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)["diagnostics"]
+    assert [d["labels"][0].get("line") for d in found] == [*range(1, MAX_ERRORS + 1), MAX_ERRORS]

@@ -32,6 +32,5 @@ def _one(a: Namespace) -> tuple[int, dict[str, Any]]:
         talk.say(found, {})
         return 1, talk.failed_json(found, {})
     result = compile_source(source, "plan", talk.Progress(), a.like, asks="diagnostics")
-    sources = {**result.library.sources, source.name: source}
-    talk.say(result.diagnostics, sources)
-    return int(result.failed), talk.failed_json(result.diagnostics, sources)
+    talk.say(result.diagnostics, result.sources)
+    return int(result.failed), talk.failed_json(result.diagnostics, result.sources)

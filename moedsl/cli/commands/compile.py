@@ -93,8 +93,8 @@ def _write(a: Namespace, result: Result) -> int:
     diagnostics = launches.diagnostics
     files = files_of_runs(launches.plans, result.source, result.library, launches.files)
     if any(d.is_error for d in diagnostics):
-        return talk.refused(a, diagnostics, result.library.sources)
-    talk.say(diagnostics, result.library.sources)
+        return talk.refused(a, diagnostics, result.sources)
+    talk.say(diagnostics, result.sources)
     before = {where: _model_in(where) for where in dict.fromkeys((folder / name).parent for name in files)}
     old = left_over.find(folder, files)
     diagnostics = write_all(folder, files, a.force, old.ours)

@@ -71,7 +71,7 @@ def run(a: Namespace) -> int:
     source = Source(str(path), _text(path, model, machines, task, a.data, made))
     result = compile_source(source, "check")
     if result.failed:
-        return talk.refused(a, result.diagnostics, {**result.library.sources, source.name: source})
+        return talk.refused(a, result.diagnostics, result.sources)
     text, _ = format_source(source)
     next = f"moedsl plan {shlex.quote(str(path))}"
     code = talk.written(path, text or source.text, f"; next: {next}")

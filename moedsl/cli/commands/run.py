@@ -86,7 +86,7 @@ def _run(
     if cluster is not None and not any(d.is_error for d in found):
         before, more = _before(a, cluster, made)
         found = [*found, *more, *_preflight(a, result, cluster, made)]
-    talk.say(found, result.library.sources)
+    talk.say(found, result.sources)
     if cluster is None or any(d.is_error for d in found):
         return 1
     return start(a, cluster, made, result.source.name, before, named, bad)

@@ -62,11 +62,10 @@ def _compiled(a: Namespace, file: str, stack: ExitStack) -> list[tuple[str, str]
         talk.refused(a, found)
         return None
     result = compile_source(source, progress=talk.Progress(), target=a.target)
-    sources = {**result.library.sources, source.name: source}
     if result.failed:
-        talk.refused(a, result.diagnostics, sources)
+        talk.refused(a, result.diagnostics, result.sources)
         return None
-    talk.say(result.diagnostics, sources)
+    talk.say(result.diagnostics, result.sources)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-")))
     out: list[tuple[str, str]] = []
     for plan in result.plans:

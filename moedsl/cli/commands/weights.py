@@ -30,7 +30,7 @@ def run(a: Namespace) -> int:
         found = [*found, *more, *wrong]
         if not any(d.is_error for d in found):
             found = [*found, *of_runs.refusals(cluster, jobs, a.dryrun, f"the {a.action} of weights")]
-    talk.say(found, result.library.sources)
+    talk.say(found, result.sources)
     if cluster is None or any(d.is_error for d in found):
         return 1
     a.sequential = False
