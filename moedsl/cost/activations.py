@@ -299,7 +299,7 @@ def adapted(m: Model, s: Sizes, *parts: str) -> Floats:
         keep = np.prod([s.keep[word] for word in _MODULE.get(linear.at, ())], axis=0)
         if linear.at == "experts" and linear.split == "inputs":
             keep = keep * s.keep["moe_act"]
-        tokens, size = _entering(m, s, linear)
+        tokens, size = _entering(s, linear)
         rank = adapters.rank_of(m, s.adapter, linear, s.etp)  # type: ignore[arg-type]
         total = total + BF16 * tokens * rank * len(outputs) * keep
         total = total + (BF16 + 1) * size * len(outputs) * (s.adapter.dropout > 0) * keep
@@ -312,7 +312,7 @@ def linear_features(m: Model) -> tuple[str, ...]:
     return tuple(f for f in adapters.linears(m) if f not in ("mtp", "vision"))
 
 
-def _entering(m: Model, s: Sizes, linear: Linear) -> tuple[Floats, Floats]:
+def _entering(s: Sizes, linear: Linear) -> tuple[Floats, Floats]:
     """Return (tokens of the rank's numbers, numbers of the input). A linear that TP splits by outputs reads all tokens,
     which are gathered."""
     if linear.at == "experts":

@@ -80,7 +80,7 @@ class Infeasible:
         c, t = self.chosen.problem, self.together
         if self.legal or t is None or t.gpus == c.gpus or not any(m.gives_way for m in self.conflicts[-1]):
             return ""
-        limits = " and ".join(named(c.program, m) for m in self.limits)
+        limits = " and ".join(named(m) for m in self.limits)
         one, obeys = ("layout that fits", f" obeys {limits}") if limits else ("layout fits", "")
         return f"without these, still no {one} in the memory of {c.gpus} {c.program.hardware.name}{obeys}"
 
@@ -99,9 +99,9 @@ class Infeasible:
         return any(m.rule is not None and not needs(m.rule.reads).isdisjoint(prices) for m in self.core if m.gives_way)
 
 
-def named(p: Program, m: Member) -> str:
+def named(m: Member) -> str:
     """Name a wish or a rule of the user's."""
-    return wish_text(p, m) if m.stated else f"rule `{m.key}`"
+    return wish_text(m) if m.stated else f"rule `{m.key}`"
 
 
 def laws_of(core: Sequence[Member]) -> list[Rule]:

@@ -51,7 +51,7 @@ def message(x: Infeasible) -> str:
 def collision(x: Infeasible, core: Sequence[Member]) -> str:
     """Name the members of a conflict."""
     p = x.chosen.problem.program
-    stated = [wish_text(p, m) for m in core if m.stated] + [s.text for s in sizes(p, core)]
+    stated = [wish_text(m) for m in core if m.stated] + [s.text for s in sizes(p, core)]
     named = [*stated, *(m.key for m in core if m.kind in ("law", "candidates"))]
     return f"{', '.join(named)} {'collide' if len(named) > 1 else 'cannot hold'}"
 
@@ -107,8 +107,7 @@ def _where(x: Infeasible) -> str:
 
 
 def _wishes(x: Infeasible) -> list[str]:
-    p = x.chosen.problem.program
-    return [named(p, m) for m in x.core if m.gives_way]
+    return [named(m) for m in x.core if m.gives_way]
 
 
 def explanation(c: Chosen, sources: Mapping[str, Source]) -> dict[str, Any]:
@@ -128,8 +127,8 @@ def explanation(c: Chosen, sources: Mapping[str, Source]) -> dict[str, Any]:
         "id": diagnostic(x).id,
         "message": message(x),
         "legal_but_for_prices": x.legal,
-        "conflict": [{**as_json(m, p), "at": place_of(m.span, sources)} for m in x.core],
-        "others": [[{**as_json(m, p), "at": place_of(m.span, sources)} for m in core] for core in x.others],
+        "conflict": [{**as_json(m), "at": place_of(m.span, sources)} for m in x.core],
+        "others": [[{**as_json(m), "at": place_of(m.span, sources)} for m in core] for core in x.others],
         "together": [] if x.relaxations else [*no_single_change(x)],
         "relaxations": [relaxation_json(r) for r in x.relaxations],
         "nearest": x.near.json,

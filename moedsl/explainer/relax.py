@@ -116,7 +116,7 @@ def _dropped(p: Program, m: Member, opens: int, rows: Sequence[Row]) -> str:
     if m.own:
         return f"drop rule `{m.key}`, or write `{_allow(m)}` ({opened(opens)})"
     if m.kind == "wish":
-        return f"drop {wish_text(p, m)} ({opened(opens)})"
+        return f"drop {wish_text(m)} ({opened(opens)})"
     rest = _swept(p, m)
     if rest is not None:
         return f"drop {shown(m.key, p.pins[m.key].code)} from the sweep" if rest else "drop the sweep"
@@ -160,7 +160,7 @@ def _fixes(p: Program, m: Member, rows: Sequence[Row]) -> Iterator[Fix]:
             yield Fix(f"Write `{m.key}={value}`", VALUE, m.span, value)
     if m.own:
         yield Fix(f"Write `{_allow(m)}`", ADD, p.spans["hardware"], _allow(m), p.name)
-    yield Fix(f"Drop `{wish_text(p, m).strip('`')}`", DROP, m.span)
+    yield Fix(f"Drop `{wish_text(m).strip('`')}`", DROP, m.span)
 
 
 def _more_gpus(c: Chosen) -> list[Relaxation]:

@@ -73,6 +73,6 @@ def _enough(p: Program, gpus: int) -> int | None:
 
 def _change(p: Program, m: Member, best: Row) -> str:
     if m.kind != "pin":
-        return f"no {wish_text(p, m)}" if m.kind == "wish" else f"no rule `{m.key}`"
+        return f"no {wish_text(m)}" if m.kind == "wish" else f"no rule `{m.key}`"
     value = shown(m.key, best.codes[m.key])
     return f"`{m.key} {value}`" if m.key in p.spans else f"`pin {m.key}={value}`"

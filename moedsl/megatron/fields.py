@@ -107,9 +107,9 @@ def fields(version: str = LATEST) -> Mapping[str, Field]:
     }
 
 
-def field_names(version: str = LATEST) -> list[str]:
-    """Every dotted path, sorted, for suggestions."""
-    return sorted(fields(version))
+def field_names() -> list[str]:
+    """Every dotted path of the newest version, sorted."""
+    return sorted(fields(LATEST))
 
 
 def called(name: str) -> list[str]:
@@ -129,9 +129,9 @@ def lookup(path: str, version: str = LATEST) -> Field | None:
     return fields(version).get(path)
 
 
-def unknown_word(path: str, value: Any, version: str = LATEST) -> str | None:
+def unknown_word(path: str, value: Any) -> str | None:
     """What a field takes, in words, where its annotation lists the values and this is none of them."""
-    field = lookup(path, version)
+    field = lookup(path)
     listed = field is not None and "Literal[" in field.type and value is not None
     return refused(field.type, value) if field and listed else None
 

@@ -181,9 +181,9 @@ def job_logs(folder: Path) -> list[Path]:
     return [p for p in files if not {CODE, RANKS} & {*p.relative_to(folder).parts[:-1]} and not _ours(p)]
 
 
-def has_logs(folder: Path, but: str = "") -> bool:
-    """Whether a job has printed anything there; `but` is a name that does not count."""
-    return any(p.name != but for p in job_logs(folder))
+def has_logs(folder: Path) -> bool:
+    """Whether a job has printed anything there; what was fetched of it does not count."""
+    return any(p.name != FETCHED for p in job_logs(folder))
 
 
 def _ours(path: Path) -> bool:
@@ -207,7 +207,7 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
         return None
     found = home / "experiments" / id.rpartition("_")[0] / id
     tasks = [plan.parent for plan in found.glob(f"*/{PLAN}")]
-    if tasks and all(has_logs(task, but=FETCHED) for task in tasks):
+    if tasks and all(has_logs(task) for task in tasks):
         return found
     with limits.unlimited_memory():  # NeMo-Run imports torch, and starts processes
         wrong = store.has_nemo_run()

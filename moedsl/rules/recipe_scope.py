@@ -40,9 +40,9 @@ COMPUTED: Mapping[str, tuple[Type, str]] = {
 """Names that are not fields: facts.py computes them."""
 
 
-def field_types(version: str = LATEST) -> dict[str, Type]:
-    """Every dotted field of that Bridge version, and the sections that may be absent."""
-    out = {path: field_type(f.type) for path, f in fields(version).items()}
+def field_types() -> dict[str, Type]:
+    """Every dotted field of the newest version of Bridge, and the sections that may be absent."""
+    out = {path: field_type(f.type) for path, f in fields(LATEST).items()}
     return dict.fromkeys(SECTIONS, OBJECT) | out
 
 

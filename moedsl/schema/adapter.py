@@ -34,8 +34,3 @@ class Adapter:
     """Whether experts have the rank over the experts of a token."""
     regather: bool = False
     """Whether an input that TP gathers is gathered again in backward, and not kept."""
-
-    @property
-    def reaches_experts(self) -> bool:
-        """Whether routed experts have adapters."""
-        return self.experts != "none" and not self.targets.isdisjoint(OF_MLP)

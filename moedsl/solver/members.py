@@ -98,7 +98,7 @@ def inactive(all_: Sequence[Member], active: Sequence[Member]) -> list[Member]:
     return [m for m in all_ if (m.kind, m.key) not in keys]
 
 
-def wish_text(p: Program, m: Member) -> str:
+def wish_text(m: Member) -> str:
     """Write a wish of the user in a few words."""
     if m.kind == "pin":
         return f"{m.key}={shown(m.key, m.code)}"
@@ -107,8 +107,8 @@ def wish_text(p: Program, m: Member) -> str:
     return f"`{print_expr(m.rule.expr)}`" if m.rule is not None else m.key
 
 
-def as_json(m: Member, p: Program) -> dict[str, Any]:
+def as_json(m: Member) -> dict[str, Any]:
     """Write a member as JSON, as explanations show it, without its place."""
     rule = {"because": m.rule.because, "cite": [*m.rule.cites], "text": print_expr(m.rule.expr)} if m.rule else {}
-    name = wish_text(p, m) if m.stated else m.key
+    name = wish_text(m) if m.stated else m.key
     return {"kind": m.kind, "name": name, "because": None, "cite": [], "text": m.text, **rule}

@@ -174,9 +174,9 @@ def _phase(b: Builder, c: Sequence[Any]) -> ast.PhaseStmt:
     return ast.PhaseStmt(value, b.span(c))
 
 
-def _many(cls: type[Any], first: int) -> Rule:
-    """Build a class with one field: the nodes from `first` on."""
-    return lambda b, c: cls(_nodes(c[first:]), b.span(c))
+def _many(cls: type[Any]) -> Rule:
+    """Build a class with one field: the nodes after its word."""
+    return lambda b, c: cls(_nodes(c[1:]), b.span(c))
 
 
 def _named(cls: type[Any], first: int = 2) -> Rule:
@@ -272,10 +272,10 @@ RULES: dict[str, Rule] = {
     "risk_stmt": _pick(ast.RiskStmt, 1),
     "phase_stmt": _phase,
     "first_name": _name,
-    "vlm_stmt": _many(ast.VlmStmt, 1),
+    "vlm_stmt": _many(ast.VlmStmt),
     "data_stmt": _data,
     "weights_stmt": _weights,
-    "pin_stmt": _many(ast.PinStmt, 1),
+    "pin_stmt": _many(ast.PinStmt),
     **dict.fromkeys(("require", "law"), _member(ast.Require, "because")),
     **dict.fromkeys(("prefer", "advice"), _member(ast.Prefer, "worth", "because")),
     "allow_stmt": _allow,

@@ -20,9 +20,6 @@ from moedsl.solver.uncertainty import NINE_OF_TEN
 from moedsl.tune.evidence import Codes, Tried, best, columns
 from moedsl.tune.posterior import Known, known
 
-STOP = 0.01
-"""The expected gain below which no further run is worth it, as a share of the speed."""
-
 
 @frozen
 class Candidate:

@@ -18,7 +18,6 @@ from attrs import frozen
 from moedsl.checker.clusters import arguments
 from moedsl.checker.clusters.facts import Cluster, kinds
 from moedsl.diagnostics.model import Diagnostic, Label, error
-from moedsl.megatron.fields import LATEST
 from moedsl.rules import collect, launch_variables
 from moedsl.rules.library import Library
 from moedsl.rules.recipe_scope import RecipeInference, field_types
@@ -101,7 +100,7 @@ def _check(rule: Rule, scope: dict[str, Type], diagnostics: list[Diagnostic]) ->
 def _scope() -> dict[str, Type]:
     known = {n: RUN[n] for n in OF_RUN} | HARDWARE | AXES | OF_PLAN
     cluster = {f"cluster.{n}": _FORMS.get(k.form, TEXT) for n, k in kinds().items() if k.form not in _MANY}
-    return field_types(LATEST) | known | cluster | dict.fromkeys(TIMES, NUMBER)
+    return field_types() | known | cluster | dict.fromkeys(TIMES, NUMBER)
 
 
 _MANY = (

@@ -236,7 +236,7 @@ def _script(job: Job, cluster: Cluster) -> Any:
 
 def _submit(
     a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str, before: Sequence[Job], named: Named | None,
-    bad: list[str] | None = None,
+    bad: list[str] | None,
 ) -> int:  # fmt: skip
     """Submit all jobs as one experiment; returns the exit code when they have ended, or, detached, are submitted."""
     from moedsl.cli import attended
