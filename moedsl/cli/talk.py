@@ -91,6 +91,11 @@ def written(path: Path, text: str, note: str) -> int:
     return int(bool(diagnostics))
 
 
+def tell(text: str) -> None:
+    """Print what was done, a line on stderr."""
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
 class Progress:
     """Report on stderr what is being done, if it takes long."""
 

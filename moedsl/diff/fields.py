@@ -18,8 +18,6 @@ from moedsl.schema.facts import Model
 
 Json = Mapping[str, Any]
 LAYOUT = "model.pipeline_model_parallel_layout"
-_LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
-"""Megatron's letters for the layers of a pipeline layout (core transformer/enums.py, LayerType)."""
 LONGEST = 50_000
 """The characters of a line of overrides: a word of 400,000 takes half a minute to split off."""
 _UNSTABLE = (".timers",)
@@ -40,7 +38,7 @@ def built_by(plan: Plan, model: Model) -> dict[str, Any]:
 
 
 def of_recipe(fields: Json, classes: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of a configuration in the form of `bridge.flat`; a mock dataset is known by its class or its flag."""
+    """The fields of a configuration in the form of `verify.flat`; a mock dataset is known by its class or its flag."""
     env = {f"env_vars.{n}": v for n, v in (fields.get("env_vars") or {}).items()}
     out = {n: v for n, v in fields.items() if n != "env_vars" and not n.endswith(_UNSTABLE)} | env
     if out.get("checkpoint.load") == out.get("checkpoint.save"):
@@ -81,7 +79,7 @@ def _override(word: str) -> Iterator[tuple[str, Any]]:
 
 
 def _flat(name: str, value: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The class of an object and its fields, as `bridge.flat` writes them; what is not called is a word."""
+    """The class of an object and its fields, as `verify.flat` writes them; what is not called is a word."""
     kind = str(value.get("_target_", "")).rpartition(".")[2]
     if not kind:
         yield name, value
@@ -184,8 +182,5 @@ def _value(name: str, value: Any) -> Any:
 
 def _layout(value: Any) -> Any:
     """Convert a pipeline layout of any source to a list of its stages' letters."""
-    if isinstance(value, str):
-        return stages(value)
-    if isinstance(value, list) and value and isinstance(value[0], list):
-        return ["".join(_LETTERS.get(str(layer), "?") for layer in chunk) for chunk in value]
-    return value
+    lists = isinstance(value, list) and value and isinstance(value[0], list)
+    return stages(value) if lists or isinstance(value, str) else value

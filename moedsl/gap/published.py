@@ -14,12 +14,10 @@ from moedsl.calibrate.runs import Measured, of_line
 from moedsl.diagnostics.source import Span
 from moedsl.gap.settings import State
 from moedsl.schema import axes
+from moedsl.solver.familiar import RUNS, doublings, published, sizes
 from moedsl.support.resources import stdlib_dir
 
-RUNS = "calibration/published.jsonl"
 _SAID = re.compile(r"(\w+) x (\d+); .*?seq (\d+); .*?precision (\w+); routing (\w+)")
-_PIN = re.compile(r"(\w+)=(\d+)\b")
-_SIZES = tuple(a.name for a in axes.AXES if a.name in axes.MESH and a.kind == "int")
 
 
 @frozen
@@ -47,23 +45,16 @@ def nearest(here: State) -> Published | None:
 
 def _lines(here: State) -> Iterator[tuple[tuple[Any, ...], str]]:
     """Yield each line of the model and GPU with its distance; of equals the newest release is nearest."""
-    start = f'"run": "{here.cost.model.name}; {here.cost.hardware.name} x '
     precision = axes.BY_NAME["precision"].decode(here.codes["precision"])
-    for line in (stdlib_dir() / RUNS).read_text(encoding="utf-8").splitlines():
-        said = _SAID.search(line) if start in line else None
-        if said:
+    for line in published(here.cost.model.name, here.cost.hardware.name):
+        if said := _SAID.search(line):
             _, gpus, seq, format, routing = said.groups()
             data = json.loads(line)
-            pins = {n: int(v) for n, v in _PIN.findall(data["run"].split("pin ")[-1])}
+            mesh = doublings(here.codes, sizes(data["run"]))
             yield (
                 (format != precision, routing != here.cost.routing, abs(log2(int(seq) / here.cost.seq)),
-                 abs(log2(int(gpus) / here.cost.gpus)), _mesh(here, pins), -_date(data.get("release", ""))), line,
+                 abs(log2(int(gpus) / here.cost.gpus)), mesh, -_date(data.get("release", ""))), line,
             )  # fmt: skip
-
-
-def _mesh(here: State, pins: Mapping[str, int]) -> float:
-    """Count the doublings of sizes between two layouts."""
-    return sum(abs(log2(here.codes[n] / pins.get(n, axes.BY_NAME[n].off))) for n in _SIZES)
 
 
 def _date(release: str) -> int:

@@ -150,10 +150,7 @@ def _expandable(r: Recipe) -> bool:
 def chunks(r: Recipe) -> list[str]:
     """The chunks of the pipeline layout as letters (E, t, m, L); empty without a layout."""
     layout = r.get("model.pipeline_model_parallel_layout")
-    if isinstance(layout, str):
-        return stages(layout)
-    letters = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
-    return ["".join(letters.get(str(x), "?") for x in chunk) for chunk in layout or ()]
+    return [] if layout is None else stages(layout)
 
 
 def _count(letter: str) -> Callable[[Recipe], int]:

@@ -14,10 +14,11 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.diagnostics.source import Source, Span
+from moedsl.rules.collect import WORDS
 from moedsl.rules.library import Library
 from moedsl.schema import axes
 from moedsl.schema.operators import FUNCTIONS
-from moedsl.schema.symbols import ALIASES, AXES, BUILTIN, COSTS, HARDWARE, MODEL, RUN, SAVES
+from moedsl.schema.symbols import ALIASES, AXES, COSTS, HARDWARE, MODEL, RUN, SAVES
 from moedsl.support import resources
 from moedsl.syntax import ast
 
@@ -114,7 +115,7 @@ def named(name: str, scope: Scope) -> Symbol | None:
 
 def words() -> frozenset[str]:
     """Every word that is a value."""
-    return frozenset(w for t in BUILTIN.values() for w in t.words) | {"none", *axes.PHASES}
+    return WORDS | {*axes.PHASES}
 
 
 @frozen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -103,11 +103,18 @@ def decoder(pattern: str | None) -> str | None:
     return None if pattern is None else pattern.partition("/")[0]
 
 
-def stages(layout: str) -> list[str]:
+LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
+"""Megatron's letters for the layers of a pipeline layout (core transformer/enums.py, LayerType)."""
+
+
+def stages(layout: str | Iterable[Iterable[Any]]) -> list[str]:
     """The stages of a pipeline layout, each written out in its letters: ``Et*2|(t|)*2tL`` is Ett, t, t, tL.
 
-    The notation is Megatron-Core's (core/transformer/pipeline_parallel_layer_layout.py:144).
+    The layout is lists of layers, or text in the notation of Megatron-Core
+    (core/transformer/pipeline_parallel_layer_layout.py:144).
     """
+    if not isinstance(layout, str):
+        return ["".join(LETTERS.get(str(layer), "?") for layer in stage) for stage in layout]
     text = layout.replace(",", "")
     for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
         text = re.sub(pattern, lambda m: m[1] * int(m[2]), text)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from moedsl.results.regressions import FASTER, NOISE, SLOWER, UNKNOWN
+from moedsl.results.text import figure
 from moedsl.rules.effects import EXECUTION
 from moedsl.schema.axes import show
 from moedsl.support.text import table, wrapped
@@ -23,17 +24,13 @@ def text(regressions: Sequence[Json]) -> str:
 
 def _row(r: Json) -> tuple[str, ...]:
     before, now = r["rate"]
-    peaks = [_figure(p, ".1f") for p in r["peak_gib"]]
+    peaks = [figure(p, ".1f") for p in r["peak_gib"]]
     noise, expected = r["noise"], r["predicted_change"]
     peak = " -> ".join(peaks) if all(peaks) else ""
     return (
-        r["name"], _figure(before, ",.0f"), _figure(now, ",.0f"), _figure(r["change"], "+.1%"),
-        "" if noise is None else f"±{noise:.1%}", _figure(expected, "+.1%"), peak, r["verdict"],
+        r["name"], figure(before, ",.0f"), figure(now, ",.0f"), figure(r["change"], "+.1%"),
+        "" if noise is None else f"±{noise:.1%}", figure(expected, "+.1%"), peak, r["verdict"],
     )  # fmt: skip
-
-
-def _figure(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
 
 
 def _said(r: Json) -> Iterator[str]:

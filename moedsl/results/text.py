@@ -53,25 +53,26 @@ def _cells(r: Json, c: Json) -> tuple[str, ...]:
     """The cells of a row after its label."""
     rate, seconds, guess = r[RATE], r["step_time_s"], r["predicted"]
     if rate is None or r["status"] not in (OK, UNFINISHED):
-        return "", "", "", "", _figure(guess and guess[RATE], ",.0f"), "", "", _peak(r), r["status"]
+        return "", "", "", "", figure(guess and guess[RATE], ",.0f"), "", "", _peak(r), r["status"]
     return (
         str(r["samples"]),
         f"{seconds['median']:.3f}" if seconds["median"] < 1 else f"{seconds['median']:.2f}",
         f"{rate['median']:,.0f}",
         f"{rate['spread']:.1%}",
-        _figure(guess and guess[RATE], ",.0f"),
-        _figure(guess and guess[RATE] / rate["median"] - 1, "+.1%"),
-        _figure(r["tflops_per_gpu"], ".0f"),
+        figure(guess and guess[RATE], ",.0f"),
+        figure(guess and guess[RATE] / rate["median"] - 1, "+.1%"),
+        figure(r["tflops_per_gpu"], ".0f"),
         _peak(r),
         "best" if r["name"] == c["winner"] and c["runner_up"] else "",
     )
 
 
 def _peak(r: Json) -> str:
-    return _figure(r["peak_gib"], ".1f")
+    return figure(r["peak_gib"], ".1f")
 
 
-def _figure(value: float | None, form: str) -> str:
+def figure(value: float | None, form: str) -> str:
+    """Write a number; nothing for one that is not known."""
     return "" if value is None else format(value, form)
 
 

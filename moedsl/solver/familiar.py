@@ -56,8 +56,8 @@ class Preference:
 
 def has_run(p: Program, gpus: int) -> bool:
     """Tell whether anything has run with the model on the GPU."""
-    published = any(_start(p) in line for line in _published())
-    return published or bool(recipes.find(p.model.hf, p.hardware.name, gpus, p.task))
+    known = any(published(p.model.name, p.hardware.name))
+    return known or bool(recipes.find(p.model.hf, p.hardware.name, gpus, p.task))
 
 
 def prefer(c: Compiled, found: Solution) -> tuple[Solution, Preference | None]:
@@ -67,9 +67,9 @@ def prefer(c: Compiled, found: Solution) -> tuple[Solution, Preference | None]:
     ran = [*_ran(c.problem.program, c.problem.gpus, close[0])] if len(close) > 1 else []
     if not ran:
         return found, None
-    nearest = {id(row): min(ran, key=lambda r: _distance(row, r)) for row in close}
-    best = min(close, key=lambda row: _distance(row, nearest[id(row)]))
-    if best is found.rows[0] or _distance(best, nearest[id(best)]) > NEAR:
+    nearest = {id(row): min(ran, key=lambda r: doublings(row.codes, r.codes)) for row in close}
+    best = min(close, key=lambda row: doublings(row.codes, nearest[id(row)].codes))
+    if best is found.rows[0] or doublings(best.codes, nearest[id(best)].codes) > NEAR:
         return found, None
     rows = (best, *(r for r in found.rows if r is not best))
     return evolve(found, rows=rows), Preference(nearest[id(best)], found.rows[0])
@@ -90,30 +90,32 @@ def _close(c: Compiled, rows: tuple[Row, ...]) -> Iterator[Row]:
 def _ran(p: Program, gpus: int, row: Row) -> Iterator[Ran]:
     """Yield what has run with the model on the GPU, in the format of a row."""
     precision = axes.BY_NAME["precision"].decode(row.codes["precision"])
-    for line in _published():
-        if _start(p) in line:
-            data = json.loads(line)
-            if f"precision {precision};" in data["run"]:
-                yield Ran(f"{data['id']} of {data['source']}", _codes(dict(_PIN.findall(data["run"].split("pin ")[1]))))
+    for line in published(p.model.name, p.hardware.name):
+        data = json.loads(line)
+        if f"precision {precision};" in data["run"]:
+            yield Ran(f"{data['id']} of {data['source']}", sizes(data["run"]))
     for r in recipes.find(p.model.hf, p.hardware.name, gpus, p.task):
         yield Ran(r.name, {n: v for n, v in r.layout.items() if n in axes.MESH})
 
 
-def _start(p: Program) -> str:
-    return f'"run": "{p.model.name}; {p.hardware.name} x '
+def published(model: str, hardware: str) -> Iterator[str]:
+    """Yield the line of each published run of a model on a GPU."""
+    start = f'"run": "{model}; {hardware} x '
+    return (line for line in _lines() if start in line)
 
 
 @cache
-def _published() -> tuple[str, ...]:
+def _lines() -> tuple[str, ...]:
     return tuple((stdlib_dir() / RUNS).read_text(encoding="utf-8").splitlines())
 
 
-def _codes(pins: Mapping[str, str]) -> dict[str, int]:
-    """Read the sizes of a mesh."""
+def sizes(run: str) -> dict[str, int]:
+    """Read the sizes of the mesh that a published run pins."""
+    pins = dict(_PIN.findall(run.split("pin ")[1]))
     return {n: int(pins[n]) for n in axes.MESH if n in pins}
 
 
-def _distance(row: Row, ran: Ran) -> float:
+def doublings(codes: Mapping[str, int], others: Mapping[str, int]) -> float:
     """Return how many doublings of sizes of the mesh lie between two layouts."""
-    sizes = (n for n in axes.MESH if axes.BY_NAME[n].kind == "int")
-    return sum(abs(log2(row.codes[n] / ran.codes.get(n, axes.BY_NAME[n].off))) for n in sizes)
+    names = (n for n in axes.MESH if axes.BY_NAME[n].kind == "int")
+    return sum(abs(log2(codes[n] / others.get(n, axes.BY_NAME[n].off))) for n in names)

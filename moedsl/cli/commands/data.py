@@ -78,7 +78,7 @@ def _measured(path: Path, count: Tokens, seconds: float) -> Measured | Diagnosti
         if path.exists() and not path.is_file():
             return error("read.directory", f"{path} is not a regular file", at, help="name a file of JSON lines")
         with path.open("rb") as file:
-            measured = measure(file, count, seconds, _progress)
+            measured = measure(file, count, seconds, talk.tell)
     except FileNotFoundError:
         return error("read.missing", f"{path} does not exist", at, help="check the path")
     except OSError as e:
@@ -88,7 +88,3 @@ def _measured(path: Path, count: Tokens, seconds: float) -> Measured | Diagnosti
     if not measured.counts:
         return error("data.line", f"{path} has no sample", at, help=_HELP)
     return measured
-
-
-def _progress(said: str) -> None:
-    print(f"  {said}", file=sys.stderr, flush=True)

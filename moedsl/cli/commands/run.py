@@ -56,7 +56,7 @@ def run(a: Namespace, named: Named | None = None) -> int:
         if not bad:
             break
         cluster, found = nodes.without(cluster, bad), []
-        _say(f"{', '.join(bad)}: excluded from now on")
+        talk.tell(f"{', '.join(bad)}: excluded from now on")
     return code
 
 
@@ -129,11 +129,7 @@ def _preflight(a: Namespace, result: Result, cluster: Cluster, jobs: Sequence[Jo
     if a.dryrun:
         return preflight.unmounted([j.plan for j in jobs], cluster)
     checked = [preflight.Checked(j.plan, j.launch) for j in jobs]
-    return preflight.before(checked, cluster, result.source, result.library, _say)
-
-
-def _say(text: str) -> None:
-    print(f"  {text}", file=sys.stderr, flush=True)
+    return preflight.before(checked, cluster, result.source, result.library, talk.tell)
 
 
 def asked(cluster: str | None) -> str:
