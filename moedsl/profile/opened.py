@@ -18,6 +18,7 @@ from moedsl.profile import kineto, nsight
 from moedsl.profile.json_stream import Malformed, Truncated
 from moedsl.profile.trace import Trace
 from moedsl.support.growing_file import Until
+from moedsl.support.regular_file import refused
 from moedsl.support.text import size
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
@@ -38,12 +39,8 @@ def traces(path: Path, is_step: IsStep, said: Said) -> list[Trace] | Diagnostic:
     try:
         with path.open("rb") as stream:
             start = stream.read(16)
-    except FileNotFoundError:
-        return _wrong("read.missing", path, "does not exist", "check the path")
-    except IsADirectoryError:
-        return _wrong("read.directory", path, "is a directory", "name the traces in it")
     except OSError as e:
-        return _wrong("read.denied", path, f"cannot be read: {e.strerror or e}", "check its permissions")
+        return refused(path, e, "name the traces in it")
     if not start:
         return _wrong("profile.empty", path, "is empty", "profile again, and let the run end or the profiler stop")
     try:

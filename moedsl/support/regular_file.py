@@ -6,6 +6,8 @@ import errno
 import stat
 from pathlib import Path
 
+from moedsl.diagnostics.model import Diagnostic, Label, error
+from moedsl.diagnostics.source import Span
 from moedsl.support import limits
 
 
@@ -28,3 +30,13 @@ def refuse_special(path: Path) -> None:
     unnamed = stat.S_ISFIFO(mode) and not path.resolve().exists()
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or unnamed):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
+def refused(path: str | Path, e: OSError, in_folder: str) -> Diagnostic:
+    """Report a file that cannot be opened; `in_folder` is the help where it is a folder."""
+    at = Label(Span(str(path), 0, 0))
+    if isinstance(e, FileNotFoundError):
+        return error("read.missing", f"{path} does not exist", at, help="check the path")
+    if isinstance(e, IsADirectoryError):
+        return error("read.directory", f"{path} is a directory", at, help=in_folder)
+    return error("read.denied", f"{path} cannot be read: {e.strerror or e}", at, help="check its permissions")

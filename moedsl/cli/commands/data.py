@@ -13,6 +13,7 @@ from moedsl.diagnostics.source import Span
 from moedsl.samples import tokens
 from moedsl.samples.measure import BadLine, Measured, Tokens, measure
 from moedsl.samples.report import report, text, validation_note
+from moedsl.support.regular_file import refused
 
 TRAINING, VALIDATION = "training.jsonl", "validation.jsonl"
 _HELP = (
@@ -79,10 +80,8 @@ def _measured(path: Path, count: Tokens, seconds: float) -> Measured | Diagnosti
             return error("read.directory", f"{path} is not a regular file", at, help="name a file of JSON lines")
         with path.open("rb") as file:
             measured = measure(file, count, seconds, talk.tell)
-    except FileNotFoundError:
-        return error("read.missing", f"{path} does not exist", at, help="check the path")
     except OSError as e:
-        return error("read.denied", f"{path} cannot be read: {e.strerror or e}", at, help="check its permissions")
+        return refused(path, e, "name a file of JSON lines")
     except BadLine as e:
         return error("data.line", f"line {e.number} of {path} {e.reason}", at, help=_HELP)
     if not measured.counts:

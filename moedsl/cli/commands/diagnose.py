@@ -20,7 +20,7 @@ from moedsl.diagnostics.source import Source, Span
 from moedsl.results.gather import experiment_folder, job_logs
 from moedsl.rules.library import Library
 from moedsl.support import limits
-from moedsl.support.regular_file import refuse_special
+from moedsl.support.regular_file import refuse_special, refused
 
 
 def run(a: Namespace) -> int:
@@ -97,10 +97,8 @@ def _file(path: str) -> Opened:
     except FileNotFoundError:
         help = "check the path; an argument with blanks is a line of a log, and `moedsl jobs` lists the ids of jobs"
         return path, None, [_wrong("read.missing", path, "does not exist", help)]
-    except IsADirectoryError:
-        return path, None, [_wrong("read.directory", path, "is a directory", "name one log in it")]
     except OSError as e:
-        return path, None, [_wrong("read.denied", path, f"cannot be read: {e.strerror or e}", "check its permissions")]
+        return path, None, [refused(path, e, "name one log in it")]
     unread = _unread(path, start)
     if unread is not None:
         stream.close()

@@ -17,6 +17,7 @@ from moedsl.snapshot.report import compare, report
 from moedsl.snapshot.stages import Given
 from moedsl.snapshot.text import text
 from moedsl.support import limits
+from moedsl.support.regular_file import refused
 
 SHORTER = "record fewer events, as Bridge does: `torch.cuda.memory._record_memory_history(max_entries=100_000)`"
 
@@ -63,12 +64,8 @@ def _read(path: Path) -> list[replay.Memory] | Diagnostic:
     try:
         with limits.of_part(limits.File(str(path), SHORTER)), path.open("rb") as stream:
             found = replay.devices(plain_pickle.load(stream))
-    except FileNotFoundError:
-        return error("read.missing", f"{path} does not exist", at, help="check the path")
-    except IsADirectoryError:
-        return error("read.directory", f"{path} is a directory", at, help="name one snapshot in it")
     except OSError as e:
-        return error("read.denied", f"{path} cannot be read: {e.strerror or e}", at, help="check its permissions")
+        return refused(path, e, "name one snapshot in it")
     except (plain_pickle.NotPlain, replay.NoSnapshot) as e:
         help = "give the file that `torch.cuda.memory._dump_snapshot` or Bridge's `record_memory_history` wrote"
         return error("memory.snapshot", f"{path} is no memory snapshot: {e}", at, help=help)
