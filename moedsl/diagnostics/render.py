@@ -1,4 +1,4 @@
-"""Diagnostics as text for people, made from their JSON form (`diagnostics.to_json`) and nothing else.
+"""Diagnostics as text for people, made from their JSON form (`model.to_json`) and nothing else.
 
 error[parse.unexpected]: found `=`, expected an operator
   --> run.moe:7:12

@@ -99,7 +99,7 @@ class Library:
         table[item.name.id] = item
 
     def _shadowing(self, item: ast.Item, table: MutableMapping[str, ast.Item]) -> tuple[Mapping[str, Any], ...]:
-        """Report a profile with the name of a model, which is looked up first."""
+        """The tables in which a name may stand once: a profile is looked up after models and hardware."""
         return (table, self.models, self.hardware) if isinstance(item, ast.ProfileDecl) else (table,)
 
     def declared(self, model: str, hardware: str) -> str:

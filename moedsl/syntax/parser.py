@@ -53,7 +53,8 @@ def _patterns() -> dict[str, re.Pattern[str]]:
 def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
     """Parse a source; returns the module and the diagnostics in the order of the text.
 
-    With errors, the module has the statements that parse; it is None if the text is nested too deeply.
+    With errors, the module has the statements that parse; it is None if the text is nested too deeply, or
+    given up after too many errors or words.
     """
     pairs = brackets(source.text)
     deep = too_deep(source, pairs)

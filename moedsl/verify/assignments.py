@@ -16,7 +16,7 @@ STAND_IN = "moedsl's stand-in"
 
 
 class Writers:
-    """The last assignment of every object and name, recorded through `trace.watching`, with the objects."""
+    """The last assignment of every object and name, recorded through `watching`, with the objects."""
 
     def __init__(self) -> None:
         self._by: dict[tuple[int, str], str] = {}
