@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isnan
 
 from moedsl.checker.program import Pin
@@ -33,6 +34,11 @@ def stated(b: Context, span: Span) -> Json:
     return {"kind": "pinned", "at": b.where(span)}
 
 
+def unruled(kind: str, because: str, cite: Sequence[str] = ()) -> Json:
+    """The origin of a value that neither a rule nor the run file gives."""
+    return {"kind": kind, "rule": None, "because": because, "cite": [*cite], "at": None}
+
+
 def _by(b: Context, r: Rule | None) -> Json:
     return b.cited(r) if r is not None else {"rule": None, "because": None, "cite": [], "at": None}
 
@@ -60,7 +66,7 @@ def of_fixed(b: Context, name: str) -> Json:
         return {**b.cited(rule), "kind": "defaulted", "tree": tree(rule.expr, b.env, b.lets)}
     if name in COSTS:
         because = "the estimate of the chosen layout" if not isnan(b.env[name]) else "this search does not need it"
-        return {"kind": "derived", "rule": None, "because": because, "cite": [], "at": None}
+        return unruled("derived", because)
     statement = _STATEMENTS.get(name, name)
     if statement in b.program.spans and not (statement == "for" and not b.env[name]):
         return stated(b, b.program.spans[statement])
@@ -68,10 +74,8 @@ def of_fixed(b: Context, name: str) -> Json:
         if name in names:
             because = f"a fact of {kind} {declared.name}{_counted(b, name)}"
             source = b.program.hardware.sources.get(name) if kind == "hardware" else None
-            cites = [source] if source else []
-            return {"kind": "declared", "rule": None, "because": because, "cite": cites, "at": None}
-    because = "the default of the language"
-    return {"kind": "defaulted", "rule": None, "because": because, "cite": [], "at": None}
+            return unruled("declared", because, [source] if source else [])
+    return unruled("defaulted", "the default of the language")
 
 
 def _counted(b: Context, name: str) -> str:

@@ -56,7 +56,7 @@ def _settings(b: Context) -> list[Json]:
             if rule is not None and (kind == "env" or path_of(name) not in b.program.sets):
                 out.append(_line(name, evaluate(rule.expr, b.env), {**b.cited(rule), "kind": "derived"}))
     sets = ((n, v, b.program.spans[n]) for n, v in b.program.sets.items())
-    return [*out, *(_line(n, v, {"kind": "pinned", "at": b.where(span)}) for n, v, span in sets)]
+    return [*out, *(_line(n, v, origin.stated(b, span)) for n, v, span in sets)]
 
 
 def _line(name: str, value: object, source: Json) -> Json:

@@ -128,9 +128,7 @@ def _saving(b: Context, name: str) -> Json:
     stated = [(n, reached.known[n]) for n in _PRICES if not from_site.get(n)]
     cites = [f"{n} {reached.stated(n):g} {known.unit}: {known.source}" for n, known in stated]
     goodput = name == "goodput"
-    source = {
-        "kind": "derived", "rule": None, "because": shares(c) if goodput else c.because, "cite": cites, "at": None
-    }  # fmt: skip
+    source = origin.unruled("derived", shares(c) if goodput else c.because, cites)
     doc = "the share of a month that trains" if goodput else "the best number of steps between checkpoints"
     value = f"{c.goodput.trains:.1%}" if goodput else b.env[name]
     return {**_head(b, name, value, doc), "origin": source, "rules": [], "alternatives": [], "advice": []}
@@ -145,7 +143,7 @@ def _layout(b: Context, name: str) -> Json:
     else:
         even = "Megatron's even split, which needs no layout" if pp > 1 else "one stage holds every layer"
         because = even if text is None else _balance(m)
-        source = {"kind": "derived", "rule": None, "because": because, "cite": [], "at": None}
+        source = origin.unruled("derived", because)
     doc = "the layers of each pipeline chunk, in Megatron's notation"
     return {**_head(b, name, text, doc), "origin": source, "rules": [], "alternatives": [], "advice": []}
 
@@ -177,7 +175,7 @@ def _resized(b: Context, name: str, value: int) -> Json:
 def _set(b: Context, name: str) -> Json:
     name = path_of(name)
     value = b.program.sets[name]
-    where = {"kind": "pinned", "at": b.where(b.program.spans[name])}
+    where = origin.stated(b, b.program.spans[name])
     head = _head(b, name, value, "a field of the recipe that the run file sets; this overrides rules that derive it")
     rules = [_branch(b, r) for r in b.program.of("derive") if name in (r.name, f"model.{r.name}")]
     return {**head, "origin": where, "rules": rules, "alternatives": [], "advice": []}
@@ -226,6 +224,6 @@ def _field(b: Context, name: str) -> Json | None:
         "reset": "Bridge's recipe sets it to a value that contradicts the plan, so this recipe resets it",
         None: "the plan does not decide it; you can change Bridge's value freely",
     }.get(field.word, f"follows from `{field.word}` of the run file")
-    source = {"kind": "defaulted", "rule": None, "because": because, "cite": [], "at": None}
+    source = origin.unruled("defaulted", because)
     head = _head(b, field.path, field.value, "a field of the recipe")
     return {**head, "origin": source, "rules": [], "alternatives": [], "advice": [], "field": entry}

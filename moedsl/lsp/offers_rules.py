@@ -11,8 +11,7 @@ from moedsl.lsp.offers_axes import axis_detail
 from moedsl.lsp.place import Around, Offer
 from moedsl.megatron import architecture, fields
 from moedsl.megatron.families import CHOICES
-from moedsl.rules.collect import EFFECTS
-from moedsl.rules.rule import Rule
+from moedsl.rules.rule import EFFECTS, Rule
 from moedsl.schema import axes, symbols
 from moedsl.schema.operators import FUNCTIONS
 from moedsl.schema.symbols import BUILTIN

@@ -11,7 +11,7 @@ import markupsafe
 
 from moedsl.diagnostics.visible import visible
 from moedsl.planner.model.decisions import Decision
-from moedsl.planner.model.estimate import Stage
+from moedsl.planner.model.estimate import MEMORY, Stage
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.plan import plan_text
 from moedsl.report import ranks, schedule, trades
@@ -24,7 +24,6 @@ MOST_RANKS = 1024
 """The most ranks to draw; of a larger world, the first NVLink domains."""
 MOST_MICROBATCHES = 4
 """The most microbatches to draw for each pipeline stage; after them the pattern repeats."""
-MEMORY = ("weights", "gradients", "optimizer", "activations", "buffers")
 KINDS = {
     "dense": "dense", "moe": "MoE", "mamba": "Mamba", "attention": "attention", "delta": "delta net",
     "reuse": "MoE with shared keys", "window": "MoE with a window", "dense_window": "dense with a window", "mtp": "MTP",

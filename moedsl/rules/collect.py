@@ -10,7 +10,7 @@ from moedsl.diagnostics.source import Span
 from moedsl.rules.declarations import cite_text
 from moedsl.rules.interpreter import number
 from moedsl.rules.library import Library
-from moedsl.rules.rule import Rule
+from moedsl.rules.rule import EFFECTS, Rule
 from moedsl.rules.types import Inference
 from moedsl.rules.vectorizer import names
 from moedsl.schema.operators import FUNCTIONS
@@ -22,8 +22,6 @@ DEFAULT_WORTH = 0.01
 
 DEFAULTED = ("seq", "global_batch", "pack", "torch_version", "te_version")
 """Names with a default that are not axes."""
-EFFECTS = ("experiment", "execution", "benchmark")
-"""The effects of a change: on what is learned, only on how it runs, or a run that trains nothing useful."""
 UNIQUE = ("require", "prefer", "let", "measured", "symptom", "effect")
 """Kinds of rules with unique names; several rules of other kinds may have one name, under conditions."""
 WORDS = frozenset(w for t in BUILTIN.values() for w in t.words) | {"none"}

@@ -13,12 +13,13 @@ from typing import Any
 
 from moedsl.classes.fields import frozen
 from moedsl.megatron import fields
-from moedsl.rules.rule import Rule
+from moedsl.rules.rule import EFFECTS, Rule
 from moedsl.schema import axes
 from moedsl.schema.symbols import RUN, VLM_WORDS
 
-EXPERIMENT, EXECUTION, BENCHMARK, UNKNOWN = "experiment", "execution", "benchmark", "unknown"
-GROUPS = (EXPERIMENT, EXECUTION, BENCHMARK, UNKNOWN)
+EXPERIMENT, EXECUTION, BENCHMARK = EFFECTS
+UNKNOWN = "unknown"
+GROUPS = (*EFFECTS, UNKNOWN)
 """Every effect, and the answer if no rule names one."""
 WORDS = (*axes.PINNED, *RUN, *VLM_WORDS, "model", "hardware", "target")
 """The keywords to which a plan gives a value."""

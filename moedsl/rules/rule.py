@@ -17,6 +17,8 @@ from moedsl.syntax import ast
 Key = TypeVar("Key", bound=Hashable)
 _VARY = AXES.keys() | COSTS.keys()
 """The names with another value in each layout."""
+EFFECTS = ("experiment", "execution", "benchmark")
+"""The effects of a change: on what is learned, only on how it runs, or a run that trains nothing useful."""
 GRAVE = 0.3
 """The least worth of advice that is about more than speed."""
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from moedsl.planner.model.estimate import MEMORY
 from moedsl.planner.model.plan import Plan
 from moedsl.profile.kinds import NO_CLASS, Classes
 from moedsl.schema.units import GIB
@@ -23,7 +24,6 @@ LIBRARIES = re.compile(
 BEFORE = "before the history"
 HISTORY = 100_000
 """The events that Bridge's `record_memory_history` keeps (bridge training/utils/train_utils.py:211)."""
-PLAN = ("weights", "gradients", "optimizer", "activations", "buffers")
 ROWS: Mapping[str, tuple[str, ...]] = {
     "weights and gradients": ("weights", "gradients", "weights_or_gradients"),
     "optimizer": ("optimizer",),
@@ -107,7 +107,7 @@ def compare(r: Json, plan: Plan) -> Json:
     planned = stages[at]
     rows: list[Json] = [
         {"part": part, "measured_gib": sum(measured.get(k, 0.0) for k in kinds),
-         "predicted_gib": sum(getattr(planned, f"{k}_gib") for k in kinds if k in PLAN)}
+         "predicted_gib": sum(getattr(planned, f"{k}_gib") for k in kinds if k in MEMORY)}
         for part, kinds in ROWS.items()
     ]  # fmt: skip
     named = {k for kinds in ROWS.values() for k in kinds}

@@ -7,6 +7,9 @@ from typing import Any
 
 from moedsl.support.record import ABSENT, Absent, Record
 
+MEMORY = ("weights", "gradients", "optimizer", "activations", "buffers")
+"""What memory holds, as `Stage` and `Part` have it in GiB."""
+
 
 class Stage(Record):
     """One pipeline stage on its most loaded rank."""

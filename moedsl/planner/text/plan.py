@@ -9,7 +9,7 @@ from moedsl.megatron.common import COMMON
 from moedsl.planner.experiment import summary, unstated
 from moedsl.planner.memory_verdict import bounds_text
 from moedsl.planner.model.decisions import Alternative
-from moedsl.planner.model.estimate import Interval, Stage
+from moedsl.planner.model.estimate import MEMORY, Interval, Stage
 from moedsl.planner.model.plan import Layout, Need, Plan, SamplesPlan
 from moedsl.planner.model.racks import Racks
 from moedsl.planner.model.saving import Checkpoints
@@ -181,7 +181,7 @@ def _memory(p: Plan) -> str:
     return "\n".join(lines)
 
 
-_COLUMNS = ("stage", "parameters", "weights", "gradients", "optimizer", "activations", "buffers", "total GiB")
+_COLUMNS = ("stage", "parameters", *MEMORY, "total GiB")
 
 
 def _stages(stages: Sequence[Stage]) -> str:
@@ -189,10 +189,7 @@ def _stages(stages: Sequence[Stage]) -> str:
     rows: list[tuple[str, ...]] = [_COLUMNS]
     for first, last, s in _runs(stages):
         name = str(first) if first == last else f"{first}-{last}"
-        sizes = (
-            f"{getattr(s, k + '_gib'):.1f}"
-            for k in ("weights", "gradients", "optimizer", "activations", "buffers", "total")
-        )
+        sizes = (f"{getattr(s, k + '_gib'):.1f}" for k in (*MEMORY, "total"))
         rows.append((name, f"{s.params / 1e9:.2f}B", *sizes))
     return "\n".join(table(rows))
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moedsl.planner.model.estimate import Freeze, Part, VisionNote
+from moedsl.planner.model.estimate import MEMORY, Freeze, Part, VisionNote
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.ids import RuleId
 from moedsl.support.record import ABSENT, Absent
 from moedsl.support.text import table, wrapped
-
-_SIZES = ("weights", "gradients", "optimizer", "activations", "buffers", "total")
 
 
 def parts_text(p: Plan) -> str:
@@ -31,9 +29,9 @@ def _mock(p: Plan) -> list[str]:
 
 def _table(parts: Sequence[Part]) -> list[str]:
     """Print GiB on a rank of the first stage, and seconds a step."""
-    rows: list[tuple[str, ...]] = [("part", "parameters", *_SIZES[:-1], "total GiB", "s a step", "share")]
+    rows: list[tuple[str, ...]] = [("part", "parameters", *MEMORY, "total GiB", "s a step", "share")]
     for part in parts:
-        sizes = (f"{getattr(part, f'{k}_gib'):.2f}" for k in _SIZES)
+        sizes = (f"{getattr(part, f'{k}_gib'):.2f}" for k in (*MEMORY, "total"))
         time = (f"{part.time_s:.3f}", f"{100 * part.share:.1f}%")
         rows.append((part.part, f"{part.params / 1e9:.2f}B", *sizes, *time))
     return table(rows)
