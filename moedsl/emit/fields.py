@@ -1,4 +1,4 @@
-"""Map the plan's keywords to Megatron's field names, one to many. No other module knows those names.
+"""Map the plan's keywords to Megatron's field names, one to many; lint/words.py reads the names back.
 
 A `Row` names the keyword that decides a field, and how its value is written. Paths start at Bridge's
 ``ConfigContainer``. Citations are to megatron-bridge 0.6.2 and megatron-core 0.19.2.
@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from moedsl.classes.fields import frozen
+from moedsl.cost.cases import CAPACITY, STASH
 from moedsl.emit.dataset import BY_FUNCTION
 from moedsl.megatron import validation
+from moedsl.megatron.common import COMMON
 from moedsl.megatron.fields import has
 from moedsl.megatron.values import Call, Dtype, Member
 from moedsl.planner.model.plan import Batch, Layout, Policy
-from moedsl.schema.symbols import FINE_TUNES
 
 
 @frozen
@@ -121,6 +122,7 @@ PRECISION = {
 GATHERS = {"fp8": "mixed_precision.fp8_param_gather", "fp4": "mixed_precision.fp4_param_gather"}
 """Whether parameters are kept in the format; other settings follow what a run sets here."""
 GRANULARITY = "model.recompute_granularity"
+_WARMUP = "scheduler.lr_warmup_iters"
 _SMS = {"deepep": 20, "hybridep": 32}
 """SMs for the dispatcher's kernels: DeepEP's former default (core transformer_config.py:931), and the number in
 NVIDIA's HybridEP benchmarks (bridge perf_recipes/_common.py:92)."""
@@ -274,7 +276,7 @@ def _steps(w: Words) -> int | None:
     """The steps of a run that states none; Bridge counts those of epochs itself."""
     if w.own.get("train.num_epochs") is not None:
         return None
-    return 50 if w.mock else 1000 if w.task in FINE_TUNES else 300000
+    return 50 if w.mock else COMMON[w.task].values["train.train_iters"]
 
 
 def _validation_batch(w: Words) -> int:
@@ -449,9 +451,9 @@ SECTIONS = (
             Row("cuda_graph", "rerun_state_machine.check_for_nan_in_loss", lambda w: not _whole_graph(w)),
             Row("cuda_graph", "ddp.check_for_nan_in_grad", lambda w: not _whole_graph(w)),
             # bridge perf_recipes/qwen/common.py:36
-            Row("cuda_graph", "model.moe_expert_rank_capacity_factor", _const(1.5), _paged),
+            Row("cuda_graph", "model.moe_expert_rank_capacity_factor", _const(CAPACITY), _paged),
             Row("cuda_graph", "model.moe_paged_stash", _const(True), _paged),
-            Row("cuda_graph", "model.moe_paged_stash_buffer_size_factor_cuda", _const(1.2), _paged),
+            Row("cuda_graph", "model.moe_paged_stash_buffer_size_factor_cuda", _const(STASH), _paged),
             Row("cuda_graph", "model.moe_paged_stash_buffer_size_factor_cpu", _const(1.0), _paged),
             Row("cuda_graph", "model.use_transformer_engine_op_fuser", _const(True), _paged),
             Row("cuda_graph", "model.moe_mlp_glu_interleave_size", _const(32), _paged),
@@ -556,7 +558,7 @@ SECTIONS = (
         "Length of the run: short on mock data, else Bridge's defaults; change these freely",
         (
             Row(None, "train.train_iters", _steps),
-            Row(None, "scheduler.lr_warmup_iters", lambda w: 10 if w.mock else 50 if w.task in FINE_TUNES else 500),
+            Row(None, _WARMUP, lambda w: 10 if w.mock else COMMON[w.task].values[_WARMUP]),
             Row(None, validation.ITERATIONS, lambda w: validation.iterations(w.task, w.mock)),
             Row(None, validation.INTERVAL, lambda w: validation.interval(w.task)),
             Row(None, validation.BATCH, _validation_batch, _from_jsonl, _WHOLE_BATCH),

@@ -220,7 +220,7 @@ _READERS: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
 """For each keyword, how it is read and the fields that must be known."""
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
-    **{word: tuple(n for n in needs) for word, (_, needs) in _READERS.items()},
+    **{word: needs for word, (_, needs) in _READERS.items()},
     "precision": ("mixed_precision", "mixed_precision.fp8_recipe", "mixed_precision.fp8", "mixed_precision.fp4"),
     "cuda_graph": (_M + "cuda_graph_impl", _M + "cuda_graph_modules", _M + "cuda_graph_scope"),
     "recompute": (_M + "recompute_modules", _M + "recompute_granularity"),
