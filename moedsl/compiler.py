@@ -61,7 +61,7 @@ class Result:
 
     @property
     def sources(self) -> dict[str, Source]:
-        """The texts that diagnostics point into; the library lacks that of a file which was given up."""
+        """The texts that diagnostics point into; that of a file which was given up is not in the library."""
         return {**self.library.sources, self.source.name: self.source}
 
 
