@@ -139,3 +139,14 @@ def test_bridge_has_these_data_sets() -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     names = {"prompts": "PromptCompletionSFTPreprocessingConfig", "chat": "ChatSFTPreprocessingConfig"}
     assert json.loads(done.stdout.splitlines()[-1]) == {n: names[w] for n, w in PRESETS.items()}
+
+
+@pytest.mark.parametrize(("data", "path"), [('hf "tulu3"', "prompt_column"), ('"/d"', "add_eos")])
+def test_a_field_of_another_preprocessing(data: str, path: str) -> None:
+    value = '"text"' if path == "prompt_column" else "true"
+    text = BASE + f"data {data}\nset dataset.preprocessing.{path} = {value}\n"
+    chats = text + ("" if "tulu" in data else 'set dataset.preprocessing = "chat"\n')
+    (found,) = (d for d in compile_source(Source("run.moe", chats), "check").diagnostics if d.is_error)
+    assert found.id == "check.other_class" and found.help == ('`set dataset.preprocessing = "prompts"` has it',)
+    prompts = text + ('set dataset.preprocessing = "prompts"\n' if "tulu" in data else "")
+    assert not any(d.is_error for d in compile_source(Source("run.moe", prompts), "check").diagnostics)
