@@ -127,6 +127,15 @@ PRESETS: Mapping[str, str] = {
 }
 """Bridge's own text data sets of Hugging Face, with the word of `dataset.preprocessing` that reads each (bridge
 recipes/utils/dataset_utils.py)."""
+_MATHS = ("train", "train_1M", "train_2M", "train_5M")
+PRESET_SPLITS: Mapping[str, tuple[str, ...]] = {
+    "gsm8k": ("train", "test"),
+    "openmathinstruct2": _MATHS,
+    "openmathinstruct2_thinking": _MATHS,
+    "squad": ("train", "validation"),
+    "tulu3": ("train",),
+}
+"""The splits that Bridge takes of each (bridge data/sources/hf.py:129)."""
 
 
 def preprocessing(data: str, sets: Mapping[str, Any]) -> str:
