@@ -55,11 +55,15 @@ MODEL = {
 """The providers that AutoBridge makes for the stdlib's models, by the newest release's names."""
 _SOURCE = "megatron.bridge.data.sources.hf:HFDatasetSourceConfig"
 NESTED = {
-    "dataset.hf_dataset": _SOURCE,
-    "dataset.hf_validation_dataset": _SOURCE,
-    "dataset.hf_test_dataset": _SOURCE,
-    "dataset.offline_packing_specs": "megatron.bridge.data.packing.config:PackedSequenceSpecs",
-    "dataset.packed_sequence_specs": "megatron.bridge.data.datasets.packed_sequence:PackedSequenceSpecs",
+    "dataset.hf_dataset": (_SOURCE,),
+    "dataset.hf_validation_dataset": (_SOURCE,),
+    "dataset.hf_test_dataset": (_SOURCE,),
+    "dataset.offline_packing_specs": ("megatron.bridge.data.packing.config:PackedSequenceSpecs",),
+    "dataset.packed_sequence_specs": ("megatron.bridge.data.datasets.packed_sequence:PackedSequenceSpecs",),
+    "dataset.preprocessing": (
+        "megatron.bridge.data.sft_processing:PromptCompletionSFTPreprocessingConfig",
+        "megatron.bridge.data.sft_processing:ChatSFTPreprocessingConfig",
+    ),
 }
 """Fields that hold a dataclass or None, and are a section of their own, where a release has them."""
 COPIED = {"dataset.sequence_length": "dataset.seq_length"}
@@ -278,9 +282,9 @@ def generate() -> dict[str, Any]:
             if f.default is None:
                 absent[f.name] = None if inspect.isabstract(found[0]) else f"{found[0].__module__}:{found[0].__name__}"
     sections = {name: union(kinds[name]) for name in sorted(kinds)}
-    nested = {path: place for path, place in NESTED.items() if _has(sections, path)}
-    absent |= nested
-    kinds |= {path: [_load(place)] for path, place in nested.items()}
+    nested = {path: places for path, places in NESTED.items() if _has(sections, path)}
+    absent |= {path: places[0] for path, places in nested.items()}
+    kinds |= {path: [*map(_load, places)] for path, places in nested.items()}
     sections = dict(sorted((sections | {path: union(kinds[path]) for path in nested}).items()))
     both = ("ddp", "model", "optimizer")
     made, refused = provided(sections["model"])

@@ -9,7 +9,7 @@ from moedsl.checker import overrides
 from moedsl.checker.adapter_options import SWITCH, TEXT, flag, mistyped
 from moedsl.classes.fields import evolve
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, suggest
-from moedsl.megatron.families import PRESETS
+from moedsl.megatron.families import PRESET_SPLITS, PRESETS
 from moedsl.rules.interpreter import evaluate
 from moedsl.schema.samples import SOURCES, Samples
 from moedsl.syntax import ast
@@ -90,6 +90,19 @@ def _mistakes(b: ast.Binding, stmt: ast.DataStmt, reads_samples: bool) -> Iterat
         help = 'drop it, or name the data set in full: `data hf "ORG/NAME"`'
         yield error("check.data", text, b.span, help=help, fixes=fixes, cites=("bridge data/sources/hf.py:85",))
 
+    elif name == "split" and stmt.value.value in PRESETS:
+        yield from _of_preset(b, stmt.value.value)
+
+
+def _of_preset(b: ast.Binding, data: str) -> Iterator[Diagnostic]:
+    """Refuse a part of a split, as in `train[:5%]+test`, that Bridge's own data set does not have."""
+    parts = [part.partition("[")[0] for part in (_text(b.value) or "").split("+")]
+    known = PRESET_SPLITS[data]
+    for part in dict.fromkeys(p for p in parts if p not in known):
+        text = f"Bridge's own `{data}` has no split `{part}`"
+        help = f'it has {", ".join(known)}; write a part of one as `split="{known[0]}[:5%]"`'
+        yield error("check.data", text, b.span, help=help, cites=("bridge data/sources/hf.py:208",))
+
 
 def _lengths(value: ast.Expr) -> tuple[float, ...] | None:
     items = value.items if isinstance(value, ast.List) else ()
@@ -99,7 +112,7 @@ def _lengths(value: ast.Expr) -> tuple[float, ...] | None:
 
 
 def _text(value: ast.Expr) -> str | None:
-    return value.value if isinstance(value, ast.String) and value.value else None
+    return value.value if isinstance(value, ast.String) and value.value.strip() else None
 
 
 _OPTIONS: Mapping[str, tuple[Callable[[ast.Expr], Any], str, str]] = {

@@ -10,7 +10,7 @@ from moedsl.classes.fields import evolve
 from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, suggest
 from moedsl.diagnostics.source import Span
 from moedsl.megatron import adapters, architecture, fields
-from moedsl.megatron.families import CHOICES, USE, dataset_class, provider
+from moedsl.megatron.families import CHOICES, PREPROCESSING, USE, dataset_class, preprocessing, provider
 from moedsl.megatron.field_suggestions import all_sections, meant
 from moedsl.megatron.fields import path_of
 from moedsl.rules.declarations import LARGEST, MOST_MTP
@@ -132,6 +132,7 @@ def misplaced(p: Program) -> Iterator[Diagnostic]:
 
 def _misplaced(path: str, span: Span, p: Program, by: str) -> Iterator[Diagnostic]:
     data = dataset_class(p.model.vision is not None, p.task, p.data == "mock")
+    yield from _of_another_choice(path, span, p, by)
     trained = adapters.CLASSES[p.adapter.method] if p.adapter else ""
     has = {"model": provider(p.model), "dataset": data, "peft": trained}
     section = path.partition(".")[0]
@@ -146,6 +147,19 @@ def _misplaced(path: str, span: Span, p: Program, by: str) -> Iterator[Diagnosti
         help = f"it is for {uses}" if uses else f"it is a field of {' and '.join(classes)}"
         drop = (Fix(f"Drop the `{by}` of `{path}`", DROP, span),)
         yield error("check.other_class", text, span, help=help, fixes=drop)
+
+
+def _of_another_choice(path: str, span: Span, p: Program, by: str) -> Iterator[Diagnostic]:
+    """Refuse a field of how samples are read that the way of this run does not have."""
+    field = fields.lookup(path)
+    if path.rpartition(".")[0] != PREPROCESSING or field is None or not field.classes:
+        return
+    of = {call.name: word for word, call in CHOICES[PREPROCESSING].items()}
+    word, others = preprocessing(p.data, p.sets), [of[c] for c in field.classes if c in of]
+    if word not in others:
+        text = f"`{path}` is not a field of `{word}`, the preprocessing of this run"
+        drop = (Fix(f"Drop the `{by}` of `{path}`", DROP, span),)
+        yield error("check.other_class", text, span, help=f'`set {PREPROCESSING} = "{others[0]}"` has it', fixes=drop)
 
 
 STATED = (

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from moedsl.emit import base
-from moedsl.emit.dataset import dataset, is_mock
+from moedsl.emit.dataset import dataset, fields_of, is_mock, preprocessed
 from moedsl.emit.settings import decided_fields
-from moedsl.megatron.families import CHOICES
+from moedsl.megatron.families import CHOICES, PREPROCESSING, unsaid_preprocessing
 from moedsl.megatron.fields import absent
 from moedsl.megatron.values import stages
 from moedsl.planner.model.plan import Plan
@@ -29,7 +29,9 @@ def of_plan(plan: Plan) -> dict[str, Any]:
     made = {n: v for n, v in decided_fields(plan).items() if not n.startswith("env_vars.")}
     own = {n: v for n, v in plan.set.items() if "." in n and n not in CHOICES}
     env = {f"env_vars.{n}": v for n, v in plan.env.items()}
-    return _plain({"dataset": dataset(plan).name, "dataset.mock": is_mock(plan), **made, **env, **own})
+    return _plain(
+        {"dataset": dataset(plan).name, "dataset.mock": is_mock(plan), **preprocessed(plan), **made, **env, **own}
+    )
 
 
 def built_by(plan: Plan, model: Model) -> dict[str, Any]:
@@ -46,6 +48,9 @@ def of_recipe(fields: Json, classes: Mapping[str, str]) -> dict[str, Any]:
     kind = classes.get("dataset")
     if kind:
         out |= {"dataset": kind, "dataset.mock": _is_mock(kind, fields)}
+    if PREPROCESSING in out and out[PREPROCESSING] is None and kind == "GPTSFTDatasetConfig":
+        made = CHOICES[PREPROCESSING][unsaid_preprocessing(bool(fields.get("dataset.hf_dataset")))]
+        out |= {PREPROCESSING: f"<{made.name}>", **fields_of(made)}
     return _plain(out)
 
 

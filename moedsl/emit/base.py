@@ -59,10 +59,12 @@ def values(plan: Plan, model: Model) -> dict[str, Any]:
     """The value of each field of the recipe, where it is known without Bridge."""
     settings = [s for _, group in stated(plan) for s in group]
     built = {s.path: s.value for s in settings if isinstance(s.value, Call)}
+    built |= {path: v for s in settings for path, v in arguments(s.path, s.value) if isinstance(v, Call)}
     bridge = plan.target.bridge
     classes = {"model": provider(model), "dataset": dataset_class(model.vision is not None, plan.task, is_mock(plan))}
+    classes |= {path: call.name for path, call in built.items() if path not in classes}
     known = {
-        f.path: _plain(f.path, f.others.get(classes.get(f.path.partition(".")[0], ""), f.default))
+        f.path: _plain(f.path, f.others.get(classes.get(f.path.rpartition(".")[0], ""), f.default))
         for f in fields(bridge).values()
         if _has_default(f, classes, built, bridge)
     }

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from moedsl.megatron import releases
-from moedsl.megatron.families import BUILDERS, CHOICES, PREPROCESSING, PRESETS, dataset_class, family
+from moedsl.megatron.families import BUILDERS, CHOICES, PREPROCESSING, dataset_class, family, preprocessing
+from moedsl.megatron.fields import fields
 from moedsl.megatron.values import Call, Ref
 from moedsl.planner.model.plan import Plan, SamplesPlan
 
@@ -42,6 +43,20 @@ def dataset(plan: Plan) -> Call:
             return _finetuning(plan, seq, path)
         case _:
             return _gpt(seq, None if is_mock(plan) else [path])
+
+
+def preprocessed(plan: Plan) -> Mapping[str, Any]:
+    """The fields of how samples are read, by path, with the defaults of their class; empty for data without them."""
+    call = dataset(plan).kwargs.get("preprocessing")
+    return fields_of(call) if call is not None else {}
+
+
+def fields_of(call: Call) -> Mapping[str, Any]:
+    """The fields of a preprocessing by path."""
+    every = (f for f in fields().values() if f.path.startswith(f"{PREPROCESSING}."))
+    own = (f for f in every if not f.classes or call.name in f.classes)
+    defaults = {f.path: f.others.get(call.name, f.default) for f in own}
+    return defaults | {f"{PREPROCESSING}.{name}": value for name, value in call.kwargs.items()}
 
 
 def masks_tokens(plan: Plan) -> bool:
@@ -113,7 +128,7 @@ def _samples(plan: Plan, seq: int, path: str) -> Call:
                 if plan.samples and plan.samples.source == "hf"
                 else {"dataset_root": path}
             ),
-            "preprocessing": CHOICES[PREPROCESSING][plan.set.get(PREPROCESSING, PRESETS.get(path, "prompts"))],
+            "preprocessing": CHOICES[PREPROCESSING][preprocessing(path, plan.set)],
             "dataset_kwargs": {"pad_to_max_length": True},
             **(_packing(plan, plan.samples.multiple) if plan.samples and plan.samples.pack else {}),
             "do_test": False,
@@ -140,7 +155,7 @@ def _packing(plan: Plan, multiple: int) -> Mapping[str, Any]:
 def _finetuning(plan: Plan, seq: int, path: str) -> Call:
     # before Bridge 0.6 a chat is a keyword of the dataset (bridge 0.5.1 data/datasets/sft.py:125), and packing has its
     # sizes in a field of another name (training/config.py:527)
-    chats = plan.set.get(PREPROCESSING, PRESETS.get(path, "prompts")) == "chat"
+    chats = preprocessing(path, plan.set) == "chat"
     keywords = {"chat": True, "use_hf_tokenizer_chat_template": True} if chats else {}
     packed = (
         _packing(plan, plan.samples.multiple)["offline_packing_specs"] if plan.samples and plan.samples.pack else None

@@ -12,11 +12,20 @@ from moedsl.planner.model.plan import Plan
 from moedsl.schema import axes
 from moedsl.schema.symbols import ABSENT_HERE, RUN
 from moedsl.syntax.foreign_syntax import STATEMENTS
+from moedsl.syntax.printer import quote
 
 SHOWN = 2
 """The most statements to offer."""
 _KEYWORDS = {"global_batch": "batch", **dict.fromkeys(("freeze_vision", "freeze_projection", "freeze_language"), "vlm")}
 """The statements of words that are not their names."""
+
+_OF_HUB = {
+    "dataset.hf_dataset.dataset_name": "write `data hf {}`",
+    "dataset.hf_dataset.path_or_dataset": "write `data hf {}`",
+    "dataset.hf_dataset.split": "write `split={}` after the name of `data hf`",
+    "dataset.hf_dataset.subset": "write `subset={}` after the name of `data hf`",
+}
+_OF_HUB_OTHERWISE = "`data hf` names one data set, with at most one split and one subset; change more in the recipe"
 
 
 def instead(plan: Plan, path: str, value: Any, by: str = "set") -> str:
@@ -24,6 +33,8 @@ def instead(plan: Plan, path: str, value: Any, by: str = "set") -> str:
     word = next((s.word for _, group in sections(plan) for s in group if s.path == path and s.word), "")
     if word == "pack":
         return "write `pack=on` or `pack=off` after the folder or name of `data`"
+    if word == "data" and path in _OF_HUB:
+        return _OF_HUB[path].format(quote(value)) if isinstance(value, str) and value else _OF_HUB_OTHERWISE
     if word in ABSENT_HERE:
         return ABSENT_HERE[word]
     keyword = _KEYWORDS.get(word, word)

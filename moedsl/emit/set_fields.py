@@ -15,7 +15,7 @@ from moedsl.emit.fields import GATHERS
 from moedsl.emit.free_fields import MUON, OLDER, UNFOLLOWED, UNPRICED, is_free
 from moedsl.emit.settings import decided_fields, resets
 from moedsl.megatron.common import COPIED
-from moedsl.megatron.fields import lookup, overwritten, path_of
+from moedsl.megatron.fields import fields, lookup, overwritten, path_of
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.library import Library
@@ -153,7 +153,8 @@ def _overwritten(
 
 
 def _environment(plan: Plan, values: Mapping[str, Any], layout: Mapping[str, Any]) -> dict[str, Any]:
-    """Every name that a rule of recipes may have, with its value as `lint` knows it."""
+    """Every name that a rule of recipes may have, with its value as `lint` knows it; what is inside an object that the
+    recipe does not build is unset."""
     computed = {
         "none": UNSET,
         "world": plan.gpus,
@@ -161,7 +162,8 @@ def _environment(plan: Plan, values: Mapping[str, Any], layout: Mapping[str, Any
         "graphs": bool(plan.policy.cuda_graph),
     }
     env = {f"env.{name}": value for name, value in plan.env.items()}
-    each = {path: known(value) for path, value in values.items()}
+    inside = (f.path for f in fields().values() if f.path.count(".") > 1)
+    each = dict.fromkeys(inside, UNSET) | {path: known(value) for path, value in values.items()}
     lists = [path for path, value in each.items() if isinstance(value, list)]
     unknown = {path for path in lists if (f := lookup(path)) and is_several(each[path], field_type(f.type))}
     return {**layout, **computed, **env, **{path: value for path, value in each.items() if path not in unknown}}

@@ -53,7 +53,8 @@ class Lines:
         """Label where a field was set; for an environment variable, where its name is, the recipe's own file first."""
         section = name.partition(".")[0]
         if section != "env":
-            return r.places.get(name) or r.places.get(section) or ()
+            parts = name.split(".")
+            return next((p for n in range(len(parts), 0, -1) if (p := r.places.get(".".join(parts[:n])))), ())
         variable = name.partition(".")[2]
         files = dict.fromkeys([r.file, *(f for f, _ in r.places.get("env_vars", ()))])
         for file in files:

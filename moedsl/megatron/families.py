@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from moedsl.classes.fields import evolve, frozen
 from moedsl.megatron.values import Call
@@ -127,3 +127,22 @@ PRESETS: Mapping[str, str] = {
 }
 """Bridge's own text data sets of Hugging Face, with the word of `dataset.preprocessing` that reads each (bridge
 recipes/utils/dataset_utils.py)."""
+_MATHS = ("train", "train_1M", "train_2M", "train_5M")
+PRESET_SPLITS: Mapping[str, tuple[str, ...]] = {
+    "gsm8k": ("train", "test"),
+    "openmathinstruct2": _MATHS,
+    "openmathinstruct2_thinking": _MATHS,
+    "squad": ("train", "validation"),
+    "tulu3": ("train",),
+}
+"""The splits that Bridge takes of each (bridge data/sources/hf.py:129)."""
+
+
+def preprocessing(data: str, sets: Mapping[str, Any]) -> str:
+    """The word for how the samples of a text are read: the run's own, or the one of the data set."""
+    return sets.get(PREPROCESSING, PRESETS.get(data, next(iter(CHOICES[PREPROCESSING]))))
+
+
+def unsaid_preprocessing(hub: bool) -> str:
+    """The word for what Bridge does if a configuration does not say (bridge data/builders/gpt_sft.py:251)."""
+    return "chat" if hub else "prompts"

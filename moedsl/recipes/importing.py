@@ -23,7 +23,7 @@ from moedsl.lint.facts import model_facts
 from moedsl.lint.recipe import Recipe
 from moedsl.lint.run import from_bridge, machine
 from moedsl.megatron import fields
-from moedsl.megatron.families import CHOICES, PREPROCESSING, dataset_class
+from moedsl.megatron.families import CHOICES, PREPROCESSING, dataset_class, preprocessing, unsaid_preprocessing
 from moedsl.recipes import program, run_config
 from moedsl.recipes.program import Below
 from moedsl.recipes.settings import Answer, as_written, differing, planned, settled, variables
@@ -138,11 +138,14 @@ def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
 
 
 def _preprocessing(r: Recipe, s: Stated) -> str | None:
-    """The word for how the recipe reads its samples, if it is not the default."""
+    """The word for how the recipe reads its samples, if a plan would read them otherwise."""
     made = dataset_class(s.model.vision is not None, s.task, s.data is None)
-    _, *others = CHOICES[PREPROCESSING].items()
-    words = (word for word, call in others if r.settled.get(PREPROCESSING) == f"<{call.name}>")
-    return next(words, None) if made == r.classes.get("dataset") else None
+    if made != r.classes.get("dataset") or PREPROCESSING not in r.settled:
+        return None
+    of = {f"<{call.name}>": word for word, call in CHOICES[PREPROCESSING].items()}
+    said = r.settled[PREPROCESSING]
+    word = of.get(said) if said else unsaid_preprocessing(bool(r.settled.get("dataset.hf_dataset")))
+    return None if word == preprocessing(s.data or "", {}) else word
 
 
 def _no_model(r: Recipe, library: Library) -> Diagnostic:

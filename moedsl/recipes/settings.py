@@ -98,12 +98,15 @@ def differing(r: Recipe, ours: Answer, decided: Fields) -> Iterator[tuple[str, A
     A field that the update computes follows from others, unless the plan decides it.
     """
     of_data = r.classes.get("dataset") == ours.classes.get("dataset")
+    of_samples = r.settled.get(PREPROCESSING) == ours.resolved.get(PREPROCESSING)
     for path, theirs in sorted(r.settled.items()):
         moved = _moved(path, r.fields, r.settled) or _moved(path, ours.built, ours.resolved)
         moved = moved and not _by_older_name(path, r)
-        if _alike(path, theirs, ours) or (moved and path not in decided) or _needs_none(path, r):
+        # a statement on one of its fields builds a section
+        made = path in fields.absent() and path not in CHOICES and theirs is not None
+        if made or _alike(path, theirs, ours) or (moved and path not in decided) or _needs_none(path, r):
             continue
-        if of_data or not path.startswith("dataset."):
+        if not path.startswith("dataset.") or (of_data and (of_samples or path.rpartition(".")[0] != PREPROCESSING)):
             yield _owner(path, r), as_written(path, theirs)
     yield from _owners(r, ours)
 

@@ -35,7 +35,7 @@ def checks(plan: Plan) -> Iterator[Check]:
         elif field == PREPROCESSING and not has(field, plan.target.bridge):
             yield _chats(value)
         elif not field.startswith("env_vars."):
-            yield _same(field, _OBJECTS.get(field, {}).get(value, value))
+            yield _same(field, _OBJECTS[field][value] if field in _OBJECTS else value)
 
 
 def _decided(plan: Plan) -> Iterator[Check]:

@@ -10,10 +10,11 @@ from moedsl.compiler import compile_source
 from moedsl.diagnostics.source import Source
 from moedsl.emit.dataset import dataset
 from moedsl.launch.head import paths
-from moedsl.megatron.families import PRESETS
+from moedsl.megatron.families import PRESET_SPLITS, PRESETS
 from moedsl.planner.text.plan import samples
 from moedsl.schema.samples import Samples
 from tests.helpers import bridge_process
+from tests.helpers.paths import ROOT
 from tests.helpers.programs import diagnosed, plan_of
 
 WEIGHTS = 'set checkpoint.pretrained_checkpoint = "/w"\n'
@@ -48,6 +49,9 @@ MISTAKES = {
     "data hf": "check.data: a data set of Hugging Face has a name",
     'data hf "sqad"': "check.data: Bridge has no text data set of its own called `sqad`",
     'data hf "squad" subset="x"': "check.data: Bridge's own `squad` has its subset already",
+    'data hf "squad" split="test"': "check.data: Bridge's own `squad` has no split `test`",
+    'data hf "gsm8k" split="train[:5%]+validation"': "check.data: Bridge's own `gsm8k` has no split `validation`",
+    'data hf "a/b" split=" "': "check.type: `split` is a text",
     'data mock "x"': "check.data: mock data has no name",
     "data mock pack=on": "check.data: `pack` is for samples, which only fine-tuning on text reads",
     'data ""': "check.data: a data path must not be empty or `mock`",
@@ -139,3 +143,42 @@ def test_bridge_has_these_data_sets() -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     names = {"prompts": "PromptCompletionSFTPreprocessingConfig", "chat": "ChatSFTPreprocessingConfig"}
     assert json.loads(done.stdout.splitlines()[-1]) == {n: names[w] for n, w in PRESETS.items()}
+
+
+@pytest.mark.bridge
+def test_bridge_has_these_splits() -> None:
+    code = (
+        "import json; from megatron.bridge.data.sources import hf\n"
+        "print(json.dumps({n: p.supported_splits for n, p in hf._HF_DATASET_PRESETS.items()}))"
+    )
+    done = bridge_process.run("-c", code)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert {n: tuple(found[n]) for n in PRESETS} == PRESET_SPLITS
+    rules = (ROOT / "stdlib/rules/recipe_training.moe").read_text(encoding="utf-8")
+    for split, name in (("validation", "hub_validation_split"), ("test", "hub_test_split")):
+        listed = rules.partition(f"require {name}:")[2].partition(" in [")[2].partition("]")[0]
+        assert sorted(json.loads(f"[{listed}]")) == sorted(n for n, splits in found.items() if split in splits)
+
+
+@pytest.mark.parametrize(("path", "value", "help"), [
+    ("dataset_name", '"gsm8k"', 'write `data hf "gsm8k"`'),
+    ("path_or_dataset", '"a/b"', 'write `data hf "a/b"`'),
+    ("split", '"validation"', 'write `split="validation"` after the name of `data hf`'),
+    ("subset", '"main"', 'write `subset="main"` after the name of `data hf`'),
+])  # fmt: skip
+def test_a_set_of_the_data_set_is_a_word_of_data(path: str, value: str, help: str) -> None:
+    text = BASE + f'data hf "squad"\nset dataset.hf_dataset.{path} = {value}\n'
+    found = [d for d in compile_source(Source("run.moe", text)).diagnostics if d.is_error]
+    assert [(d.id, *d.help) for d in found] == [("plan.set_decided", help)]
+
+
+@pytest.mark.parametrize(("data", "path"), [('hf "tulu3"', "prompt_column"), ('"/d"', "add_eos")])
+def test_a_field_of_another_preprocessing(data: str, path: str) -> None:
+    value = '"text"' if path == "prompt_column" else "true"
+    text = BASE + f"data {data}\nset dataset.preprocessing.{path} = {value}\n"
+    chats = text + ("" if "tulu" in data else 'set dataset.preprocessing = "chat"\n')
+    (found,) = (d for d in compile_source(Source("run.moe", chats), "check").diagnostics if d.is_error)
+    assert found.id == "check.other_class" and found.help == ('`set dataset.preprocessing = "prompts"` has it',)
+    prompts = text + ('set dataset.preprocessing = "prompts"\n' if "tulu" in data else "")
+    assert not any(d.is_error for d in compile_source(Source("run.moe", prompts), "check").diagnostics)

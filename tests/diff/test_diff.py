@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from moedsl.cli import main
 from moedsl.diff import sources as sources_module
 from moedsl.diff.compare import compare
 from moedsl.diff.fields import of_overrides, of_plan, of_recipe
-from moedsl.diff.sources import Side, sides
+from moedsl.diff.sources import Options, Side, sides
 from moedsl.diff.text import text
+from moedsl.emit.bridge import recipe_text
 from moedsl.emit.overrides import overrides_text
 from moedsl.planner.experiment import settings
 from moedsl.results.gather import read_plan
@@ -100,6 +102,32 @@ def test_a_benchmark_is_no_proxy() -> None:
     assert d["verdict"]["says"] == [
         "B is benchmark-only (routing balanced): its speed is not that of training, its loss is meaningless"
     ]
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize(("changed", "paths"), [
+    (('prompt_column="input"', 'prompt_column="question"'), {"dataset.preprocessing.prompt_column"}),
+    (('separator=" "', 'separator=" ", loss_mode="full"'), {"dataset.preprocessing.loss_mode"}),
+    (('"PROMPTS"', '"PROMPTS"'), set()),
+])  # fmt: skip
+def test_how_samples_are_read_is_the_experiment(
+    changed: tuple[str, str], paths: set[str], server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources_module, "Server", lambda jobs: nullcontext(server))
+    run = 'qwen3_30b_a3b; h100 x 8; task sft; data hf "squad"'
+    text = recipe_text(plan_of(run))
+    (a := tmp_path / "a.py").write_text(text)
+    (b := tmp_path / "b.py").write_text(text.replace(*changed))
+    assert names(diff(str(a), str(b), options=Options("h100", 8)), EXPERIMENT) == paths
+    (program := tmp_path / "run.moe").write_text(run.replace("; ", "\n"))
+    assert names(diff(str(program), str(b), options=Options("h100", 8)), EXPERIMENT) == paths
+
+
+def test_samples_of_hugging_face_are_chats_if_nothing_is_said() -> None:
+    fields = {"dataset.hf_dataset": "<HFDatasetSourceConfig>", "dataset.preprocessing": None}
+    made = of_recipe(fields, {"dataset": "GPTSFTDatasetConfig"})
+    assert made["dataset.preprocessing"] == "<ChatSFTPreprocessingConfig>"
+    assert made["dataset.preprocessing.loss_mode"] == "assistant"
 
 
 def test_mock_data_against_real_data() -> None:
@@ -279,6 +307,7 @@ def test_objects_in_an_object_are_read_as_those_of_a_recipe() -> None:
     specs = "offline_packing_specs:{_target_:x.Specs,packed_sequence_size:8,files:['a,b',c]}"
     assert of_overrides(f'"++dataset={{_target_:y.Data, seq_length:4096,{inside},{specs}}}"') == {
         "dataset": "Data", "dataset.mock": False, "dataset.seq_length": 4096, "dataset.preprocessing": "<Chat>",
+        "dataset.preprocessing.column": "a, b",
         "dataset.dataset_kwargs": {"pad": True}, "dataset.dtype": "int8", "dataset.offline_packing_specs": "<Specs>",
         "dataset.offline_packing_specs.packed_sequence_size": 8,
         "dataset.offline_packing_specs.files": ["a,b", "c"],

@@ -39,7 +39,19 @@ _HASH = "cfg.train.check_weight_hash_across_dp_replicas_interval"
 _PACKED = "cfg.dataset.enable_offline_packing, cfg.dataset.offline_packing_specs ="
 _FORMATS = "cfg.mixed_precision"
 
-_OF_A_FOLDER = ("recipe_packing.", "recipe_data.text_source", "recipe_data.hub_")
+_SOURCE = "from megatron.bridge.data.builders import HFDatasetSourceConfig as Source"
+_PROMPTS = "from megatron.bridge.data.builders import PromptCompletionSFTPreprocessingConfig as Prompts"
+_GSM8K = 'Source(dataset_name="gsm8k", split="test")'
+_VALIDATION = "cfg.dataset.hf_validation_proportion, cfg.dataset.hf_validation_dataset"
+_TESTED = "cfg.dataset.do_test, cfg.dataset.hf_test_dataset"
+
+_OF_A_FOLDER = (
+    "recipe_packing.",
+    "recipe_data.text_source",
+    "recipe_data.hub_",
+    "recipe_data.columns",
+    "recipe_data.loss",
+)
 """Rules on the JSONL folder of fine-tuning."""
 _BASES = {
     "recipe_data.image_processor": VL,
@@ -170,6 +182,39 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
     "recipe_data.hub_share": (
         ("cfg.dataset.hf_validation_proportion = 1.5",),
         ("cfg.dataset.hf_validation_proportion = 0.5",),
+    ),
+    "recipe_data.hub_source": (
+        (f'{_VALIDATION} = None, Source(split="train")', _SOURCE),
+        (f'{_VALIDATION} = None, Source(dataset_name="gsm8k", split="test")', _SOURCE),
+    ),
+    "recipe_data.hub_preset": (
+        ('cfg.dataset.hf_dataset = Source(dataset_name="squad", schema_adapter="squad")', _SOURCE),
+        ('cfg.dataset.hf_dataset = Source(path_or_dataset="a/b", schema_adapter="squad")', _SOURCE),
+    ),
+    "recipe_data.hub_one_validation": (
+        (f'{_VALIDATION} = 0.1, Source(dataset_name="squad", split="validation")', _SOURCE),
+        (f'{_VALIDATION} = None, Source(dataset_name="squad", split="validation")', _SOURCE),
+    ),
+    "recipe_data.hub_validates": (
+        ("cfg.dataset.do_validation, cfg.dataset.hf_validation_proportion = False, 0.1",),
+        ("cfg.dataset.do_validation, cfg.dataset.hf_validation_proportion = False, None",),
+    ),
+    "recipe_data.hub_tests": ((f"{_TESTED} = False, {_GSM8K}", _SOURCE), (_SOURCE, f"{_TESTED} = True, {_GSM8K}")),
+    "recipe_data.hub_validation_split": (
+        (f"{_VALIDATION} = None, None", _SOURCE, 'cfg.dataset.hf_dataset = Source(dataset_name="tulu3")'),
+        (f"{_VALIDATION} = None, None", _SOURCE, 'cfg.dataset.hf_dataset = Source(dataset_name="squad")'),
+    ),
+    "recipe_data.hub_test_split": (
+        ("cfg.dataset.do_test = True", _SOURCE, 'cfg.dataset.hf_dataset = Source(dataset_name="squad")'),
+        ("cfg.dataset.do_test = True", _SOURCE, 'cfg.dataset.hf_dataset = Source(dataset_name="gsm8k")'),
+    ),
+    "recipe_data.columns": (
+        ('cfg.dataset.preprocessing = Prompts(prompt_column="text", completion_column="text")', _PROMPTS),
+        ('cfg.dataset.preprocessing = Prompts(prompt_column="text")', _PROMPTS),
+    ),
+    "recipe_data.loss_mode": (
+        ('cfg.dataset.preprocessing = Prompts(loss_mode="assistant")', _PROMPTS),
+        ('cfg.dataset.preprocessing = Prompts(loss_mode="full")', _PROMPTS),
     ),
     "recipe_data.padded": (("cfg.dataset.pad_to_multiple_of = 0",), ("cfg.dataset.pad_to_multiple_of = 1",)),
     "recipe_data.image_folder": (

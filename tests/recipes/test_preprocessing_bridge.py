@@ -23,6 +23,12 @@ OWN = '__import__("dataclasses").make_dataclass("OwnConfig", [], bases=(ChatSFTP
     ("chat", (CHAT, OWN), ["#   dataset.preprocessing = <OwnConfig>"]),
     ("chat", (CHAT, "None"), []),
     ("prompts", (PROMPTS, PROMPTS), []),
+    ("prompts", ('completion_column="output"', 'completion_column="answer"'), [
+        'set dataset.preprocessing.completion_column = "answer"'
+    ]),
+    ("chat", (CHAT, 'ChatSFTPreprocessingConfig(loss_mode="last_turn")'), [
+        'set dataset.preprocessing = "chat"', 'set dataset.preprocessing.loss_mode = "last_turn"'
+    ]),
 ])  # fmt: skip
 def test_how_samples_are_read(
     word: str,
@@ -62,7 +68,32 @@ def test_a_data_set_of_hugging_face(data: str, server: Server, tmp_path: Path, m
     (recipe := tmp_path / "recipe.py").write_text(recipe_text(plan_of(f"qwen3_30b_a3b; h100 x 8; task peft; {data}")))
     made = importing.imported(str(recipe), "h100", 8)
     assert made.text is not None, made.diagnostics
-    assert f"{data}\n" in made.text and "dataset" not in made.text.replace('set dataset.preprocessing = "chat"', "")
+    assert f"{data}\n" in made.text and "dataset" not in made.text
+
+
+def test_samples_of_hugging_face_are_chats_unless_a_recipe_says(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "Server", lambda jobs: nullcontext(server))
+    text = recipe_text(plan_of('qwen3_30b_a3b; h100 x 8; task peft; data hf "squad"'))
+    prompts = next(line for line in text.splitlines() if line.lstrip().startswith("preprocessing="))
+    (recipe := tmp_path / "recipe.py").write_text(text.replace(prompts, "        preprocessing=None,"))
+    made = importing.imported(str(recipe), "h100", 8)
+    assert made.text is not None and 'set dataset.preprocessing = "chat"\n' in made.text
+
+
+def test_another_data_set_to_validate_on(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importing, "Server", lambda jobs: nullcontext(server))
+    sets = (
+        "set dataset.hf_validation_proportion = none",
+        'set dataset.hf_validation_dataset.dataset_name = "gsm8k"',
+        'set dataset.hf_validation_dataset.split = "test"',
+    )
+    text = recipe_text(plan_of(f'qwen3_30b_a3b; h100 x 8; task peft; data hf "gsm8k"; {"; ".join(sets)}'))
+    (recipe := tmp_path / "recipe.py").write_text(text)
+    made = importing.imported(str(recipe), "h100", 8)
+    assert made.text is not None, made.diagnostics
+    assert sorted(line for line in made.text.splitlines() if "hf_validation" in line) == sorted(sets)
 
 
 def test_a_data_set_that_a_run_cannot_name_is_a_comment(

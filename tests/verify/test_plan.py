@@ -87,6 +87,12 @@ def test_a_group_with_a_backend_of_its_own_is_made_without_gpus(judge: Judge) ->
     assert report.ok and report.groups["PP"]["matches"], render(report)
 
 
+def test_a_list_that_a_run_sets_is_compared(judge: Judge) -> None:
+    """It was a crash of `verify`."""
+    plan = plan_of("qwen3_30b_a3b; h100 x 16; set profiling.profile_ranks = [0, 1]")
+    assert judge(plan, plan).ok
+
+
 def test_decentralized_groups_are_the_same_and_have_one_order(judge: Judge) -> None:
     """Bridge makes them from grids, whose order of ranks is not that of `dist.use_tp_pp_dp_mapping`."""
     sets = "set dist.use_decentralized_pg = true; set dist.use_gloo_process_groups = false"
