@@ -12,6 +12,7 @@ from moedsl.emit.naming import function_name
 from moedsl.emit.settings import sections, words
 from moedsl.megatron.common import COMMON, COPIED, VARIABLES
 from moedsl.megatron.fields import path_of
+from moedsl.megatron.fields import sections as sections_of
 from moedsl.megatron.releases import BY_VERSION
 from moedsl.megatron.values import Call, normalise
 from moedsl.planner.model.plan import Plan
@@ -35,7 +36,7 @@ def stated(plan: Plan) -> Sections:
         for s in (_filled(inner, own) for outer in settings for inner in _inside(plan, outer)):
             if _states(plan, s, known):
                 found[-1][1].append(s)
-                known |= dict(arguments(s.path, s.value))
+                known |= dict(_unstated(s.path, s.value)) | dict(arguments(s.path, s.value))
     return [(title, settings) for title, settings in [*_together(plan, found), (SET, [*own.values()])] if settings]
 
 
@@ -77,6 +78,13 @@ def arguments(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     for name, inner in value.kwargs.items() if isinstance(value, Call) else ():
         yield f"{path}.{name}", inner
         yield from arguments(f"{path}.{name}", inner)
+
+
+def _unstated(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The defaults of the objects that a call builds inside."""
+    for section, inner in arguments(path, value):
+        for name, field in sections_of().get(section, {}).items() if isinstance(inner, Call) else ():
+            yield f"{section}.{name}", field.get("others", {}).get(inner.name, field["default"])
 
 
 def _inside(plan: Plan, s: Setting) -> Iterator[Setting]:

@@ -323,3 +323,10 @@ def test_mtp_learns_nothing_from_masked_text() -> None:
 def test_megatrons_mtp_loss_takes_a_factor_of_zero(tmp_path: Path) -> None:
     """Without the mask every row but the last learns, with it those of the answer, at 0 none; nothing divides by it."""
     assert ask("mtp", tmp_path) == {"True": [63, 10, 0, 0], "False": [63, 10, 0, 0]}
+
+
+@pytest.mark.parametrize("data", ['"squad"', '"squad" split="train[:5%]"', '"someone/corpus" subset="main" pack=off'])
+def test_a_source_is_stated_once(data: str) -> None:
+    """Its fields are decided one by one, and what the object does not name has the default of its class."""
+    text = recipe_text(plan_of(SFT.replace('"/data/sft"', f"hf {data}")))
+    assert text.count("HFDatasetSourceConfig(") == 1 and "cfg.dataset.hf_dataset" not in text
