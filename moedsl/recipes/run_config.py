@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,19 @@ def _recipe(path: Path, data: Mapping[str, Any], hardware: Hardware, world: int)
     if "model" not in sections:
         raise UnreadableError(f"{path} has no `model` section: it is not a `run_config.yaml` of Megatron Bridge")
     fields = {n: plain(v) for n, v in data.items() if n not in sections and n != "_target_"}
-    inner = {p: sections[s][n] for p in absent() for s, _, n in [p.partition(".")] if n and sections.get(s, {}).get(n)}
-    every = {**sections, **{p: v for p, v in inner.items() if isinstance(v, Mapping)}}
+    every = {**sections, **dict(_inside(sections))}
     fields |= {f"{s}.{n}": plain(v) for s, held in every.items() for n, v in held.items() if n != "_target_"}
     classes = {n: str(v["_target_"]).rpartition(".")[2] for n, v in sections.items()}
     return Recipe(str(path), NAME, str(path), 1, fields, hardware, world, settled=fields, classes=classes)
+
+
+def _inside(sections: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The sections that are fields of others, such as that of packing."""
+    for path in absent():
+        section, _, name = path.rpartition(".")
+        held = sections.get(section, {}).get(name)
+        if isinstance(held, Mapping):
+            yield path, held
 
 
 def plain(value: Any) -> Any:

@@ -179,3 +179,22 @@ def test_a_file_of_the_user_stays(dumped: dict[str, Path], tmp_path: Path, witho
     out.write_text("mine", encoding="utf-8")
     assert main(words) == 1 and out.read_text(encoding="utf-8") == "mine"
     assert main([*words, "--force"]) == 0 and out.read_text(encoding="utf-8") == first
+
+
+def test_the_objects_in_a_section_keep_their_fields(tmp_path: Path) -> None:
+    file = tmp_path / "run_config.yaml"
+    file.write_text("""
+model: {_target_: megatron.bridge.models.gpt_provider.GPTModelProvider, num_layers: 2}
+dataset:
+  _target_: megatron.bridge.data.builders.gpt_sft.GPTSFTDatasetConfig
+  hf_dataset: {_target_: megatron.bridge.data.sources.hf.HFDatasetSourceConfig, dataset_name: squad, split: train}
+  hf_validation_dataset: null
+  offline_packing_specs: {_target_: megatron.bridge.data.packing.config.PackedSequenceSpecs, pad_seq_to_mult: 4}
+""")
+    hardware, _ = load_stdlib().gpu("h100")
+    assert hardware is not None
+    read = run_config.read(file, hardware, 8)
+    assert read.get("dataset.hf_dataset") == "<HFDatasetSourceConfig>"
+    assert (read.get("dataset.hf_dataset.dataset_name"), read.get("dataset.hf_dataset.split")) == ("squad", "train")
+    assert read.get("dataset.offline_packing_specs.pad_seq_to_mult") == 4
+    assert read.get("dataset.hf_validation_dataset") is None
