@@ -1,6 +1,7 @@
 # make demo | test | test-all | lint | bench | accuracy | optimum | site | clean      Each sets everything up first; a second time that costs nothing.
 MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE  # each worker and each command would compile every file again
+unexport PYTHONUNBUFFERED  # users have it not, and it hides what a buffer does
 PYTEST = -m pytest
 SPREAD = --dist loadfile -n
 PLUGINS = --benchmark-disable -o asyncio_default_fixture_loop_scope=function

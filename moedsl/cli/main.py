@@ -47,8 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: Sequence[str]) -> int:
     try:
-        named = any(word in COMMANDS for word in words)
-        arguments = parser_for(words[0] if words else "", whole=named).parse_args(words)
+        arguments = _arguments(words)
         if _is_nowhere():
             print("error: the working directory was deleted: `cd` to one that exists", file=sys.stderr)
             return 1
@@ -61,10 +60,11 @@ def _run(words: Sequence[str]) -> int:
         gc.freeze()  # Python is about to end, and would look at all of it once more
         return code
     except BrokenPipeError:
+        _drop_output()
         sys.stderr.close()
         return 0
     except UnwrittenError as problem:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes what is left when it ends
+        _drop_output()
         print(f"the output cannot be written: {problem}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -80,6 +80,19 @@ def _run(words: Sequence[str]) -> int:
         return 1
     except Exception:  # a mistake of the user's is a diagnostic, so whatever arrives here is ours
         return _bug()
+
+
+def _arguments(words: Sequence[str]) -> argparse.Namespace:
+    named = any(word in COMMANDS for word in words)
+    try:
+        return parser_for(words[0] if words else "", whole=named).parse_args(words)
+    finally:
+        sys.stdout.flush()  # `--help` ends here
+
+
+def _drop_output() -> None:
+    """Let Python write to nowhere what is left when it ends: it would fail again, and end with 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _is_nowhere() -> bool:

@@ -21,8 +21,8 @@ LONGEST = 1000
 def main(program: str) -> None:
     """Run the program in this process, as `python3 PROGRAM.py` does, but print each line when it is complete.
 
-    Ranks share their output. With `-u` or PYTHONUNBUFFERED, Python writes each argument of `print` by itself, so that
-    lines of ranks mix.
+    Ranks share their output, and `-u`, with which the script starts them, would write each argument of `print` by
+    itself. Without `-u`, a handler of signals that prints while the program prints ends it (a reentrant call).
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

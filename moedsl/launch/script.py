@@ -170,7 +170,7 @@ def _python(cluster: Cluster) -> str:
 
 def _rank(launch: Launch, python: str, payload: Payload) -> str:
     """Write the command of one rank, without its arguments."""
-    run = f'{python} "$MOEDSL_FILES/{RANK}" "$MOEDSL_FILES/{payload.entry}"'
+    run = f'{python} -u "$MOEDSL_FILES/{RANK}" "$MOEDSL_FILES/{payload.entry}"'
     cores = f"--cores={launch.cores_per_rank} " if launch.cores_per_rank else ""
     return f'{python} "$MOEDSL_FILES/{NUMA}" {cores}{run}' if launch.numa_binding else run
 

@@ -3,6 +3,7 @@ seconds of imports."""
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import runpy
@@ -11,9 +12,9 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import dropwhile
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 
 class Process(subprocess.Popen[str]):
@@ -44,8 +45,8 @@ def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str
     return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
-_FLAG = "-P"
-"""An option of Python that a fork needs not."""
+_FLAGS = ("-P", "-u")
+"""Options of Python before its arguments."""
 
 
 def end(words: Sequence[str], cwd: str, environment: Mapping[str, str]) -> NoReturn:
@@ -65,6 +66,13 @@ def end(words: Sequence[str], cwd: str, environment: Mapping[str, str]) -> NoRet
     os._exit(status)
 
 
+def _output(number: int, unbuffered: bool) -> TextIO:
+    """A standard stream as Python opens it."""
+    if unbuffered:
+        return io.TextIOWrapper(os.fdopen(number, "wb", 0, closefd=False), write_through=True)
+    return os.fdopen(number, "w", closefd=False)
+
+
 def _script(words: Sequence[str], cwd: str, environment: Mapping[str, str]) -> int:
     os.chdir(cwd)
     os.environ.clear()
@@ -72,10 +80,11 @@ def _script(words: Sequence[str], cwd: str, environment: Mapping[str, str]) -> i
     first = environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [folder for folder in first if folder and folder not in sys.path]
     sys.stdin = os.fdopen(0, closefd=False)
-    sys.stdout = os.fdopen(1, "w", closefd=False)
-    sys.stderr = os.fdopen(2, "w", closefd=False)
+    flags = [*takewhile(_FLAGS.__contains__, words)]
+    unbuffered = "-u" in flags or bool(environment.get("PYTHONUNBUFFERED"))
+    sys.stdout, sys.stderr = (_output(number, unbuffered) for number in (1, 2))
     try:
-        words = [*dropwhile(_FLAG.__eq__, words)]
+        words = words[len(flags) :]
         if words[0] == "-m":
             sys.argv = [*words[1:]]
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)

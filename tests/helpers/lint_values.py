@@ -185,15 +185,15 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
     ),
     "recipe_data.hub_source": (
         (f'{_VALIDATION} = None, Source(split="train")', _SOURCE),
-        (f'{_VALIDATION} = None, Source(dataset_name="gsm8k", split="test")', _SOURCE),
+        (_SOURCE, f'{_VALIDATION} = None, Source(dataset_name="gsm8k", split="test")'),
     ),
     "recipe_data.hub_preset": (
         ('cfg.dataset.hf_dataset = Source(dataset_name="squad", schema_adapter="squad")', _SOURCE),
-        ('cfg.dataset.hf_dataset = Source(path_or_dataset="a/b", schema_adapter="squad")', _SOURCE),
+        (_SOURCE, 'cfg.dataset.hf_dataset = Source(path_or_dataset="a/b", schema_adapter="squad")'),
     ),
     "recipe_data.hub_one_validation": (
         (f'{_VALIDATION} = 0.1, Source(dataset_name="squad", split="validation")', _SOURCE),
-        (f'{_VALIDATION} = None, Source(dataset_name="squad", split="validation")', _SOURCE),
+        (_SOURCE, f'{_VALIDATION} = None, Source(dataset_name="squad", split="validation")'),
     ),
     "recipe_data.hub_validates": (
         ("cfg.dataset.do_validation, cfg.dataset.hf_validation_proportion = False, 0.1",),
@@ -210,11 +210,11 @@ VALUES: dict[str, tuple[Lines, Lines]] = {
     ),
     "recipe_data.columns": (
         ('cfg.dataset.preprocessing = Prompts(prompt_column="text", completion_column="text")', _PROMPTS),
-        ('cfg.dataset.preprocessing = Prompts(prompt_column="text")', _PROMPTS),
+        (_PROMPTS, 'cfg.dataset.preprocessing = Prompts(prompt_column="text")'),
     ),
     "recipe_data.loss_mode": (
         ('cfg.dataset.preprocessing = Prompts(loss_mode="assistant")', _PROMPTS),
-        ('cfg.dataset.preprocessing = Prompts(loss_mode="full")', _PROMPTS),
+        (_PROMPTS, 'cfg.dataset.preprocessing = Prompts(loss_mode="full")'),
     ),
     "recipe_data.padded": (("cfg.dataset.pad_to_multiple_of = 0",), ("cfg.dataset.pad_to_multiple_of = 1",)),
     "recipe_data.image_folder": (
