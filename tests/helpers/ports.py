@@ -4,7 +4,9 @@ connection of any process may have by the time that a server takes it."""
 from __future__ import annotations
 
 import fcntl
+import os
 import socket
+import tempfile
 from pathlib import Path
 from typing import IO
 
@@ -16,8 +18,8 @@ _kept: list[IO[str]] = []
 
 def kept() -> int:
     """A port that is free, for this process until its end."""
-    folder = Path("/tmp/moedsl-ports")
-    folder.mkdir(mode=0o1777, exist_ok=True)
+    folder = Path(tempfile.gettempdir(), f"moedsl-ports-{os.getuid()}")  # another user's are not ours to open
+    folder.mkdir(exist_ok=True)
     for port in range(FIRST, END):
         lock = (folder / str(port)).open("w")
         if is_locked(lock) and is_free(port):
