@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from moedsl.api.functions import check, compile, explain, plan  # noqa: A004
     from moedsl.api.results import Checked, Compiled, Explained, Planned
-    from moedsl.diagnostics.model import Diagnostic
     from moedsl.planner.model.plan import Plan
+    from moedsl.support.diagnostics import Diagnostic
 
 __all__ = [
     "Checked", "Compiled", "Diagnostic", "Explained", "Plan", "Planned", "check", "compile", "explain", "plan",
@@ -21,7 +21,7 @@ __all__ = [
 _HOMES = {
     "moedsl.api.functions": ("check", "compile", "explain", "plan"),
     "moedsl.api.results": ("Checked", "Compiled", "Explained", "Planned"),
-    "moedsl.diagnostics.model": ("Diagnostic",),
+    "moedsl.support.diagnostics": ("Diagnostic",),
     "moedsl.planner.model.plan": ("Plan",),
 }
 

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from moedsl.checker import phases, training_inputs
-from moedsl.checker.check import check
-from moedsl.checker.program import Program
-from moedsl.classes.fields import define, evolve, field
-from moedsl.diagnostics.model import Diagnostic, error, suggest, warning
-from moedsl.diagnostics.source import Source
-from moedsl.megatron.releases import NEWEST
+from attrs import define, evolve, field
+
+from moedsl.facts.releases import NEWEST
+from moedsl.lang import ast, parse_cache
 from moedsl.planner import experiment
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.notes import notes
 from moedsl.planner.notes.merge import OfRun, merged
 from moedsl.rules import library, stdlib
+from moedsl.rules.check import phases, training_inputs
+from moedsl.rules.check.check import check
+from moedsl.rules.check.program import Program
 from moedsl.rules.library import Library
 from moedsl.solver import solve
 from moedsl.solver.solve import Chosen, Progress
 from moedsl.support import limits
-from moedsl.syntax import ast, parse_cache
+from moedsl.support.diagnostics import Diagnostic, error, suggest, warning
+from moedsl.support.source import Source
 
 STAGES = ("parse", "check", "lower", "solve", "plan")
 ABSENT = ("check.no_model", "check.no_hardware")
@@ -110,7 +111,7 @@ def _parse(r: Result, _: Progress) -> None:
 
 
 def _parse_like(r: Result) -> None:
-    from moedsl.megatron import recipes  # only runs with --like need them
+    from moedsl.facts import recipes  # only runs with --like need them
 
     found = recipes.like(r.like)
     if isinstance(found, Source):
@@ -152,7 +153,7 @@ def _planned_names(p: Program) -> list[str]:
 
 def _of_another_model(r: Result) -> Iterator[Diagnostic]:
     """Warn of runs whose layout is that of a recipe for another model."""
-    from moedsl.megatron import recipes
+    from moedsl.facts import recipes
 
     recipe = recipes.named(r.like)
     for p in r.programs:
@@ -178,7 +179,7 @@ def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> Layo
     if p.workflow is not None:
         return _phase(p, earlier, progress)
     if p.isolate is not None:
-        from moedsl.isolate import choose as isolate
+        from moedsl.planner.isolate import choose as isolate
 
         return isolate.choose(p, progress)
     chosen, diagnostics = choose(p, progress)
@@ -190,7 +191,8 @@ def choose(p: Program, progress: Progress) -> tuple[Chosen | None, list[Diagnost
     solved = solve.choose(p, progress)
     if isinstance(solved, Chosen):
         return solved, notes(solved)
-    from moedsl.explainer import infeasible, infeasible_report  # imported only after a failure
+    from moedsl.solver.infeasible import analyse as infeasible  # imported only after a failure
+    from moedsl.solver.infeasible import report as infeasible_report
 
     progress("no layout fits: searching for the conflict")
     return None, [infeasible_report.diagnostic(infeasible.analyse(infeasible.telling(solved)))]
@@ -239,7 +241,7 @@ def _plan(r: Result, progress: Progress) -> None:
         rungs = ladder.of_workflow(r.chosen)
         r.plans = tuple(p.replace(ladder=rungs.get(p.name)) for p in r.plans)
     if any(p.isolation for p in r.plans):
-        from moedsl.isolate import table
+        from moedsl.emit import isolation_table as table
 
         r.diagnostics.extend(table.second_differences(programs, r.plans))
 

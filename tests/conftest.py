@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import core, settings
 
+from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify.report import Report
 from moedsl.cli.commands import rehearse
 from moedsl.rehearse.launch import Host, Outcome
 from moedsl.rehearse.prepare import Prepared
-from moedsl.verify.client import Server
-from moedsl.verify.report import Report
 from tests.helpers import law_recipes, rotation, run_folder, warm
 from tests.helpers.rule_cases import ASKED, EVERY
 

@@ -19,8 +19,8 @@ from moedsl.compiler import load_stdlib
 from moedsl.cost import Cost, StageMemory, profiles
 from moedsl.cost.bounds import bounds
 from moedsl.cost.rows import complete
-from moedsl.schema.axes import BY_NAME
-from moedsl.schema.facts import Hardware, Model
+from moedsl.facts.axes import BY_NAME
+from moedsl.facts.facts import Hardware, Model
 
 FILE = Path(__file__).parents[1] / "stdlib/calibration/goldens.jsonl"
 MIB = 2**20

@@ -14,10 +14,10 @@ from accuracy_groups import Prediction
 from attrs import asdict, evolve, frozen
 from numpy.typing import NDArray
 
-from moedsl.calibrate.fit import Floats, errors, precision
-from moedsl.calibrate.runs import Measured, batches
 from moedsl.compiler import load_stdlib
-from moedsl.schema.calibration import Constant, Constants
+from moedsl.facts.calibration import Constant, Constants
+from moedsl.runs.calibrate.fit import Floats, errors, precision
+from moedsl.runs.calibrate.runs import Measured, batches
 from moedsl.solver import uncertainty
 from moedsl.solver.uncertainty import NINE_OF_TEN, Unexplained, family
 

@@ -16,9 +16,9 @@ from accuracy_groups import Key, Prediction, speed
 from accuracy_interval import Slopes, resembles, spreads
 from attrs import frozen
 
-from moedsl.calibrate.fit import Floats, fit
-from moedsl.calibrate.runs import Measured
-from moedsl.schema.calibration import Constants, first_guess, fitted
+from moedsl.facts.calibration import Constants, first_guess, fitted
+from moedsl.runs.calibrate.fit import Floats, fit
+from moedsl.runs.calibrate.runs import Measured
 
 
 @frozen

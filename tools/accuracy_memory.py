@@ -11,8 +11,8 @@ import numpy as np
 from accuracy_goldens import functional_tests
 from accuracy_statements import Judged, statements
 
-from moedsl.calibrate.runs import Measured
 from moedsl.cost.bounds import FITS, bounds
+from moedsl.runs.calibrate.runs import Measured
 
 FOLDER = Path(__file__).parents[1] / "stdlib/calibration"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from moedsl.calibrate.fit import fit
-from moedsl.calibrate.runs import Measured
-from moedsl.schema.calibration import Constants, first_guess
+from moedsl.facts.calibration import Constants, first_guess
+from moedsl.runs.calibrate.fit import fit
+from moedsl.runs.calibrate.runs import Measured
 
 
 def papers(runs: Sequence[Measured]) -> Iterator[str]:

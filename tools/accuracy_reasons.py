@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from attrs import frozen
 
-from moedsl.calibrate.runs import Measured
-from moedsl.schema.calibration import first_guess
+from moedsl.facts.calibration import first_guess
+from moedsl.runs.calibrate.runs import Measured
 
 TEXTS = Path(__file__).parents[1] / "stdlib/calibration/missed_goals.txt"
 CARD = "model_verification_cards"

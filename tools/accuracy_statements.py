@@ -17,11 +17,11 @@ from pathlib import Path
 
 from attrs import frozen
 
-from moedsl.calibrate.runs import Measured, read
 from moedsl.cost.bounds import FITS, NOT, bounds
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.schema.axes import BY_NAME
-from moedsl.schema.units import GIB
+from moedsl.facts.axes import BY_NAME
+from moedsl.facts.units import GIB
+from moedsl.runs.calibrate.runs import Measured, read
+from moedsl.support.diagnostics import Diagnostic
 
 
 @frozen

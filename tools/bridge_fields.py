@@ -1,8 +1,8 @@
-"""Write every field of the installed Bridge's ConfigContainer to moedsl/megatron/bridge_fields_VERSION.json.
+"""Write every field of the installed Bridge's ConfigContainer to moedsl/facts/bridge_fields_VERSION.json.
 
 usage: .venv/bin/python tools/bridge_fields.py [FILE]     needs the real Bridge, which .venv has
        .venv/bin/python tools/bridge_fields.py --older    of each older release that `moedsl targets add` has fetched
-The file of an older release has what differs from the newest release's (moedsl/megatron/differences.py).
+The file of an older release has what differs from the newest release's (moedsl/facts/differences.py).
 Shape: {"bridge", "core", "sections": {section: {field: {"type": text, "default": JSON, "in": [classes], "others":
 {class: JSON}}}}, "absent": {section: "module:class" or null}, "words": {type: {"module", "names"}}, "overwritten":
 {field: field}, "provided": {model: {field: JSON}}, "unbuilt": {model: reason}, "families": [model_type], "common":
@@ -13,7 +13,7 @@ are None by default; null is an abstract class. "overwritten" maps a field to th
 "provided" are the fields to which AutoBridge gives another value than their default, for each model of the stdlib;
 "unbuilt" are those for which it has no bridge, with its words. "families" are the `model_type`s that it has a bridge
 for. "common" is what the common function of a task gives a
-field, where that is not what moedsl/megatron/common.py says.
+field, where that is not what moedsl/facts/common.py says.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from moedsl.megatron import differences
-from moedsl.megatron.common import COMMON, MODULE
-from moedsl.megatron.families import family
-from moedsl.megatron.releases import BY_VERSION, NEWEST, RELEASES
-from moedsl.megatron.values import normalise
+from moedsl.bridge.verify import environments, hub, mamba, te
+from moedsl.facts import differences
+from moedsl.facts.common import COMMON, MODULE
+from moedsl.facts.families import family
+from moedsl.facts.releases import BY_VERSION, NEWEST, RELEASES
+from moedsl.facts.values import normalise
 from moedsl.support.resources import stdlib_dir
-from moedsl.verify import environments, hub, mamba, te
 
 RELEASE = BY_VERSION[version("megatron-bridge")]
 MODEL = {
@@ -320,7 +320,7 @@ def main() -> None:
         older()
         return
     document = generate()
-    folder = Path(__file__).resolve().parent.parent / "moedsl/megatron"
+    folder = Path(__file__).resolve().parent.parent / "moedsl/facts"
     file = Path(sys.argv[1]) if len(sys.argv) > 1 else folder / f"bridge_fields_{document['bridge']}.json"
     written = document
     if RELEASE is not NEWEST:

@@ -8,25 +8,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
+from attrs import NOTHING
 
-from moedsl.classes.fields import REQUIRED
+from moedsl.bridge.importer.families import FAMILIES
+from moedsl.bridge.importer.unsupported import UNSUPPORTED
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
-from moedsl.importer.families import FAMILIES
-from moedsl.importer.unsupported import UNSUPPORTED
-from moedsl.megatron import unbuilt
-from moedsl.megatron.families import family as of_family
-from moedsl.megatron.fields import LATEST as RELEASE
-from moedsl.megatron.fields import data
-from moedsl.megatron.releases import RELEASES, Release
+from moedsl.facts import unbuilt
+from moedsl.facts.facts import Hardware, Model, Vision
+from moedsl.facts.families import family as of_family
+from moedsl.facts.fields import LATEST as RELEASE
+from moedsl.facts.fields import data
+from moedsl.facts.releases import RELEASES, Release
+from moedsl.lang import ast
+from moedsl.lang.printer import print_expr
 from moedsl.rules import collect, documents
 from moedsl.rules.declarations import cite_text
 from moedsl.rules.documents import Claim, Document
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
-from moedsl.schema.facts import Hardware, Model, Vision
-from moedsl.syntax import ast
-from moedsl.syntax.printer import print_expr
 
 NOTICE = "<!-- Written by tools/make_docs.py from stdlib/; edit the .moe files instead. -->\n"
 
@@ -293,7 +293,7 @@ def _type(name: str) -> str:
 
 
 def _default(f: Any) -> str:
-    if f.default is REQUIRED:
+    if f.default is NOTHING:
         return "required"
     return "none" if f.default in (None, "", ()) or isinstance(f.default, attrs.Factory) else str(f.default).lower()  # type: ignore[arg-type]
 

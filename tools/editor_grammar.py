@@ -2,7 +2,7 @@
 
 What tree-sitter's own lexer cannot say (words by what may stand there, numbers with units, newlines that end a
 statement) comes from src/scanner.c under the names of `EXTERNALS`; Lark says it with its contextual lexer, look-ahead
-and moedsl/syntax/parser.py.
+and moedsl/lang/parser.py.
 A hidden rule that may be empty is written out where it is used: tree-sitter takes no such rule.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 
 from lark import Lark, Token, Tree
 
+from moedsl.lang.keywords import keywords
 from moedsl.support.resources import grammar_file
-from moedsl.syntax.keywords import keywords
 
 LEXICAL = {"NAME": "name", "NUMBER": "number", "WORD": "word", "VERSION": "version"}
 """Terminals that src/scanner.c finds, and the one rule of each."""

@@ -1,4 +1,4 @@
-"""Write the TextMate grammar: the contexts of moedsl/syntax/pygments_lexer.py, in the scopes that colour themes know.
+"""Write the TextMate grammar: the contexts of moedsl/lang/pygments_lexer.py, in the scopes that colour themes know.
 
 TextMate reads line by line, so a statement starts at the start of a line outside brackets, or after ``;`` or ``{``.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from moedsl.syntax.keywords import keywords
+from moedsl.lang.keywords import keywords
 
 W = keywords()
 NAME = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*"

@@ -24,8 +24,8 @@ from moedsl.compiler import load_stdlib
 from moedsl.cost import compute
 from moedsl.cost.rows import Levels, Table, complete
 from moedsl.cost.step import LAYER
-from moedsl.schema.axes import BY_NAME, PRECISION
-from moedsl.schema.facts import Hardware, Model
+from moedsl.facts.axes import BY_NAME, PRECISION
+from moedsl.facts.facts import Hardware, Model
 
 WITHIN = {
     "copy": 0.15, "products": 0.30, "attention": 0.20, "delta_nets": 0.30, "passes": 0.50, "permutation": 0.50,

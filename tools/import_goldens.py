@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from moedsl.schema.axes import OFFLOAD_MODULES, RECOMPUTE
+from moedsl.facts.axes import OFFLOAD_MODULES, RECOMPUTE
 
 FILE = Path(__file__).parents[1] / "stdlib/calibration/goldens.jsonl"
 MIB = 2**20

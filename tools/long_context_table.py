@@ -13,12 +13,12 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl.checker.program import Program
 from moedsl.compiler import choose, compile_source
-from moedsl.diagnostics.source import Source
+from moedsl.facts import axes
 from moedsl.planner.build import make_plan
 from moedsl.planner.model.plan import Plan
-from moedsl.schema import axes
+from moedsl.rules.check.program import Program
+from moedsl.support.source import Source
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "long_context.md"

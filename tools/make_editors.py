@@ -20,7 +20,7 @@ import editor_textmate
 import editors_fetch
 import jinja2
 
-from moedsl.syntax.keywords import keywords
+from moedsl.lang.keywords import keywords
 
 ROOT = Path(__file__).resolve().parents[1]
 EDITORS = ROOT / "editors"

@@ -17,16 +17,16 @@ from typing import Any
 from attrs import frozen
 from optimum_standing import MOST, Standing, outside, standing
 
-from moedsl.checker.program import Program
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
-from moedsl.megatron.recipes import pins
-from moedsl.schema import axes
+from moedsl.facts import axes
+from moedsl.facts.recipes import pins
+from moedsl.rules.check.program import Program
 from moedsl.solver.problem import lower, pinned_row
 from moedsl.solver.search import Search
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Row
 from moedsl.solver.violations import violations
+from moedsl.support.source import Source
 
 ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "tests/data/recipe_layouts.jsonl"

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
+from moedsl.facts import axes
 from moedsl.planner.model.plan import Plan
-from moedsl.schema import axes
 from moedsl.support.record import REQUIRED, Absent, Record, fields, type_hints
 
 FILE = Path(__file__).resolve().parent.parent / "moedsl" / "planner" / "plan.schema.json"

@@ -1,4 +1,4 @@
-"""Write moedsl/megatron/bridge_recipes_VERSION.jsonl: the recipes of the installed Bridge for the stdlib's models.
+"""Write moedsl/facts/bridge_recipes_VERSION.jsonl: the recipes of the installed Bridge for the stdlib's models.
 
     .venv/bin/python tools/make_recipes.py     needs the real Bridge, which .venv has; takes two minutes
 
@@ -15,19 +15,19 @@ from pathlib import Path
 
 from attrs import evolve
 
+from moedsl.bridge.lint.run import from_bridge, machine
+from moedsl.bridge.recipes.stated import Stated, model_of, stated
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import load_stdlib
 from moedsl.cost import pipeline
-from moedsl.lint.run import from_bridge, machine
-from moedsl.megatron import recipes
-from moedsl.megatron.fields import DATA, LATEST
-from moedsl.megatron.recipes import Shipped
-from moedsl.recipes.stated import Stated, model_of, stated
+from moedsl.facts import recipes
+from moedsl.facts.facts import Model
+from moedsl.facts.fields import DATA, LATEST
+from moedsl.facts.recipes import Shipped
 from moedsl.rules.library import Library
-from moedsl.schema.facts import Model
-from moedsl.verify import case as cases
-from moedsl.verify.case import Case
-from moedsl.verify.client import Server
-from moedsl.verify.resolve import Resolved
 
 FILE = DATA / f"bridge_recipes_{LATEST}.jsonl"
 FOLDERS = ("recipes", "perf_recipes")

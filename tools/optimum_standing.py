@@ -12,8 +12,8 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from moedsl.schema import axes
-from moedsl.schema.axes import MESH, SIZES
+from moedsl.facts import axes
+from moedsl.facts.axes import MESH, SIZES
 from moedsl.solver.search import Search
 from moedsl.solver.table import Table
 

@@ -140,7 +140,7 @@ def environments(python311: str) -> list[Environment]:
 
 def older_releases(env: Environment) -> None:
     """Fetch the older releases of Bridge that tests ask, once; tests say that they skip where that fails."""
-    stamp, key = WORK / "targets.done", hashlib.sha256((ROOT / "moedsl/megatron/releases.py").read_bytes()).hexdigest()
+    stamp, key = WORK / "targets.done", hashlib.sha256((ROOT / "moedsl/facts/releases.py").read_bytes()).hexdigest()
     if stamp.exists() and stamp.read_text() == key:
         return
     try:

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from moedsl.api.results import Checked, Compiled, Explained, Planned
 from moedsl.compiler import Result, compile_source
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source
+from moedsl.lang import reader
 from moedsl.solver.too_large import diagnostic
+from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.limits import TooLarge, stopped_after, within_memory
-from moedsl.syntax import reader
+from moedsl.support.source import Source
 
 Limits = AbstractContextManager[None]
 _PATH = re.compile(r"[^\n;#]+\.moe")
@@ -95,8 +95,8 @@ def explain(
     source, found = _read(program)
     if source is None:
         return Explained(diagnostics=found)
+    from moedsl.cli.reference.page import page
     from moedsl.queries.explain_run import answer
-    from moedsl.reference.page import page
 
     try:
         with _within(seconds, memory_mb):

@@ -7,11 +7,11 @@ from typing import Any
 
 from attrs import field, frozen
 
-from moedsl.diagnostics.model import Diagnostic, to_json
-from moedsl.diagnostics.source import Source
-from moedsl.diagnostics.visible import visible
 from moedsl.planner.model.html import escape
 from moedsl.planner.model.plan import Plan
+from moedsl.support.diagnostics import Diagnostic, to_json
+from moedsl.support.source import Source
+from moedsl.support.visible import visible
 
 
 @frozen(kw_only=True)
@@ -30,7 +30,7 @@ class Checked:
     @property
     def messages(self) -> str:
         """The diagnostics as `moedsl check` prints them."""
-        from moedsl.diagnostics.render import render_all
+        from moedsl.support.render import render_all
 
         return render_all(to_json(d, self.sources) for d in self.diagnostics)
 
@@ -85,7 +85,7 @@ class Explained(Checked):
     @property
     def text(self) -> str:
         """The explanations as `moedsl explain` prints them."""
-        from moedsl.explainer.text import text_of
+        from moedsl.queries.explain.text import text_of
 
         return visible("\n".join(map(text_of, self.explanations)))
 

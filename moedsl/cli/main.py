@@ -160,7 +160,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(1, f"{self.prog}: {said}\n{near}")
 
     def _nearest(self, message: str) -> str:
-        from moedsl.diagnostics.model import suggest  # only a mistake has need of it
+        from moedsl.support.diagnostics import suggest  # only a mistake has need of it
 
         choice, option = re.search(_CHOICE, message), re.search(_OPTION, message)
         known = re.findall(r"[\w-]+", choice["known"]) if choice else self.options

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from moedsl.cli import talk
 from moedsl.compiler import ABSENT, Result, compile_source, load_stdlib
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source
+from moedsl.lang import reader
+from moedsl.lang.parse_cache import cached_parse
 from moedsl.rules import collect
 from moedsl.rules.library import Library, use
-from moedsl.syntax import reader
-from moedsl.syntax.parse_cache import cached_parse
+from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.source import Source
 
 
 def library_of(path: str | None) -> tuple[Library, Source | None, list[Diagnostic]]:

@@ -106,6 +106,6 @@ def _compared(plans: Sequence[Plan]) -> list[dict[str, Any]]:
     swept = sweep_table.comparisons(plans)
     if not any(p.isolation for p in plans):
         return swept
-    from moedsl.isolate import table
+    from moedsl.emit import isolation_table as table
 
     return [*table.comparisons(plans), *swept]

@@ -6,14 +6,14 @@ from typing import Any
 
 import attrs
 
-from moedsl.checker.program import Pin
 from moedsl.compiler import Result
+from moedsl.facts import axes
+from moedsl.facts.adapter import Adapter
+from moedsl.lang.printer import print_expr
+from moedsl.rules.check.program import Pin
 from moedsl.rules.rule import Rule
-from moedsl.schema import axes
-from moedsl.schema.adapter import Adapter
 from moedsl.solver.problem import Problem, lower
 from moedsl.solver.solve import Chosen
-from moedsl.syntax.printer import print_expr
 
 
 def dump(r: Result, stage: str) -> Any:

@@ -12,12 +12,12 @@ from typing import Any
 
 from moedsl.cli.terminal import coloured, folded, pass_by, print_painted, room_of
 from moedsl.compiler import Result, compile_source
-from moedsl.diagnostics.model import Diagnostic, to_json
-from moedsl.diagnostics.render import MARGIN, WINDOW, render_all
-from moedsl.diagnostics.source import Source
-from moedsl.diagnostics.visible import in_json
+from moedsl.lang import reader
+from moedsl.support.diagnostics import Diagnostic, to_json
+from moedsl.support.render import MARGIN, WINDOW, render_all
+from moedsl.support.source import Source
 from moedsl.support.text import made_for
-from moedsl.syntax import reader
+from moedsl.support.visible import in_json
 
 QUIET_FOR = 0.7
 """Seconds before progress is shown."""
@@ -61,7 +61,7 @@ def print_json(value: Any) -> None:
 def print_sarif(diagnostics: Iterable[Mapping[str, Any]]) -> None:
     """Print diagnostics in their JSON form as SARIF."""
     from moedsl.cli.own_version import own_version
-    from moedsl.diagnostics import sarif
+    from moedsl.support import sarif
 
     print_json(sarif.log(diagnostics, own_version()))
 

@@ -14,8 +14,8 @@ from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, TextIO, cast
 
-from moedsl.diagnostics.visible import visible
 from moedsl.support.text import WIDTH
+from moedsl.support.visible import visible
 
 _NARROWEST = 60
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
@@ -154,7 +154,7 @@ def folded(text: str, stream: TextIO) -> str:
 
 def _folded(line: str, room: int) -> Iterator[str]:
     """Break a line at blanks; what follows is indented further than its start."""
-    from moedsl.diagnostics.render import PAINT  # `--help` has no diagnostics
+    from moedsl.support.render import PAINT  # `--help` has no diagnostics
 
     indent = " " * (len(line) - len(line.lstrip(" ")) + 2)
     part, used = "", 0

@@ -7,7 +7,7 @@ from argparse import Namespace
 from moedsl.cli import talk
 from moedsl.cli.own_rules import library_of, plans_of
 from moedsl.compiler import Result
-from moedsl.profile import kinds
+from moedsl.runs.profile import kinds
 
 
 def judged_by(a: Namespace) -> tuple[kinds.Classes, Result | None] | int:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from attrs import evolve, frozen
 
-from moedsl.classes.fields import evolve, frozen
 from moedsl.cost import adapters, mixers, sparse
 from moedsl.cost.adapters import Linear
 from moedsl.cost.blocks import either, products, routed_width, with_experts, with_window, without_window
@@ -20,9 +20,9 @@ from moedsl.cost.cases import Case
 from moedsl.cost.formats import BF16, SAVED, by_precision
 from moedsl.cost.mixers import Mixer
 from moedsl.cost.rows import Floats, Table
-from moedsl.schema.adapter import Adapter
-from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, OFFLOAD_MODULES, RECOMPUTE
-from moedsl.schema.facts import Model, Vision
+from moedsl.facts.adapter import Adapter
+from moedsl.facts.axes import BY_NAME, CUDA_GRAPH, OFFLOAD_MODULES, RECOMPUTE
+from moedsl.facts.facts import Model, Vision
 
 ALLTOALL = BY_NAME["dispatcher"].words.index("alltoall")
 BIT = {word: i for i, word in enumerate(RECOMPUTE)}

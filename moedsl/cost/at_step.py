@@ -14,8 +14,8 @@ from moedsl.cost import formats, memory
 from moedsl.cost.cases import Case
 from moedsl.cost.memory import Counts, Prices, Trained
 from moedsl.cost.rows import Floats, Table
-from moedsl.schema.axes import BY_NAME
-from moedsl.schema.facts import Hardware, Model
+from moedsl.facts.axes import BY_NAME
+from moedsl.facts.facts import Hardware, Model
 
 COLUMNS = ("tp", "etp", "ep", "precision", "fp8_weights", "sharding", "moments", "grad_reduce", "offload")
 """The axes that this depends on, in addition to those of the profile."""

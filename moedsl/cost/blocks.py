@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TypeVar
 
-from moedsl.classes.fields import evolve
-from moedsl.schema.facts import Model
+from attrs import evolve
+
+from moedsl.facts.facts import Model
 
 LETTERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "dense"}
 """Megatron's letters of a hybrid's layers (core models/hybrid/hybrid_layer_allocation.py:17-24)."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from moedsl.classes.fields import frozen
+from attrs import frozen
+
 from moedsl.cost import cases, outside
 from moedsl.cost.estimate import Cost
 from moedsl.cost.outside import Part
-from moedsl.schema.units import GIB
+from moedsl.facts.units import GIB
 
 FITS, TIGHT, NOT = "FITS", "TIGHT", "DOES NOT FIT"
 

@@ -11,11 +11,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from moedsl.classes.fields import evolve, frozen
 from moedsl.cost.rows import Floats
-from moedsl.schema.calibration import Constants
+from moedsl.facts.calibration import Constants
 
 STASH = 1.2
 """A whole-iteration graph's paged stash over what the experts save at the mean, whatever the routing (core
@@ -97,7 +97,7 @@ POOLS = (
 )
 
 
-@frozen
+@frozen(slots=False)
 class Cases:
     """The cases of one run."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from moedsl.classes.fields import frozen
+from attrs import frozen
+
 from moedsl.cost import adapters, parameters
 from moedsl.cost.formats import BF16
 from moedsl.cost.memory import Trained
 from moedsl.cost.pipeline import layout_for
-from moedsl.schema.facts import Hardware, Model
+from moedsl.facts.facts import Hardware, Model
 
 FP32 = 4.0
 STATES: Mapping[str, int] = {"sgd": 1, "lion": 1, "muon": 1, "dist_muon": 1}

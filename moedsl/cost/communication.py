@@ -18,8 +18,8 @@ from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import routed_width
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.rows import Floats, Ints, Table, picked
-from moedsl.schema.axes import BY_NAME
-from moedsl.schema.facts import Hardware, Model
+from moedsl.facts.axes import BY_NAME
+from moedsl.facts.facts import Hardware, Model
 
 DISPATCHER = BY_NAME["dispatcher"].words
 

@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from attrs import astuple, evolve, frozen
 from numpy.typing import ArrayLike, NDArray
 
-from moedsl.classes.fields import evolve, frozen, values
 from moedsl.cost import activations, adapters, formats, mixers, sparse
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import either, kinds, products, routed_width, with_experts, with_window, without_window
 from moedsl.cost.mixers import Mixer
 from moedsl.cost.rows import Floats, Ints, Table, picked
-from moedsl.schema.adapter import Adapter
-from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, PRECISION
-from moedsl.schema.calibration import Constants
-from moedsl.schema.facts import Hardware, Model
+from moedsl.facts.adapter import Adapter
+from moedsl.facts.axes import BY_NAME, CUDA_GRAPH, PRECISION
+from moedsl.facts.calibration import Constants
+from moedsl.facts.facts import Hardware, Model
 
 SHARE = {"bf16": "gemm", "fp8": "gemm8", "mxfp8": "gemm8", "nvfp4": "gemm4"}
 """The constant for the share of that peak that a large product reaches."""
@@ -131,7 +131,7 @@ class Work:
 
     def take(self, at: Ints) -> Work:
         """Select the rows `at`."""
-        return Work(*(seconds[..., at] for seconds in values(self)))
+        return Work(*(seconds[..., at] for seconds in astuple(self, recurse=False)))
 
 
 def clock(hw: Hardware) -> float:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
+from attrs import evolve, frozen
 from numpy.typing import ArrayLike, NDArray
 
-from moedsl.classes.fields import evolve, frozen
 from moedsl.cost import (
     adapters,
     at_step,
@@ -31,12 +31,12 @@ from moedsl.cost.known import Known
 from moedsl.cost.pipeline import Layout
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.cost.skew import Skew
-from moedsl.schema.adapter import Adapter
-from moedsl.schema.axes import BY_NAME
-from moedsl.schema.facts import Hardware, Model
+from moedsl.facts.adapter import Adapter
+from moedsl.facts.axes import BY_NAME
+from moedsl.facts.facts import Hardware, Model
 
 Columns = Mapping[str, ArrayLike]
-"""Axis name to a column of codes (`moedsl.schema.axes`) or one number; what is missing takes its default."""
+"""Axis name to a column of codes (`moedsl.facts.axes`) or one number; what is missing takes its default."""
 Policies = Sequence[Mapping[str, int]]
 """Codes of the same axes in each."""
 FSDP = BY_NAME["sharding"].words.index("fsdp")
@@ -49,7 +49,7 @@ ROUNDING = 1e-9
 """The largest share by which sums in another order differ."""
 
 
-@frozen
+@frozen(slots=False)
 class Cost:
     """The prices of a run. Rows whose (pp, vpp) have no layout cost infinite memory and time."""
 

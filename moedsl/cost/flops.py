@@ -7,12 +7,13 @@ routing.
 
 from __future__ import annotations
 
-from moedsl.classes.fields import evolve
+from attrs import evolve
+
 from moedsl.cost import mixers
 from moedsl.cost.blocks import counted, deltas, in_mtp, products, routed_width
 from moedsl.cost.compute import context
 from moedsl.cost.parameters import padded_vocab
-from moedsl.schema.facts import Model
+from moedsl.facts.facts import Model
 
 
 def of_token(m: Model, seq: float, tp: int = 1) -> float:

@@ -1,5 +1,5 @@
 """Price weights, gradients, optimizer state and saved inputs by number format. Columns are codes of
-`moedsl.schema.axes`."""
+`moedsl.facts.axes`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moedsl.cost.rows import UNSAID, Floats, Ints, Table
-from moedsl.schema.axes import BY_NAME, PRECISION
+from moedsl.facts.axes import BY_NAME, PRECISION
 
 Columns = Table | Mapping[str, Ints]
 BF16 = 2.0

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 
-from moedsl.classes.fields import frozen
-from moedsl.schema.calibration import Constants
+from attrs import frozen
+
+from moedsl.facts.calibration import Constants
 
 _MOST = 700.0
 """The largest exponent; beyond it nothing is trained."""

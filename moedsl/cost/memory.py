@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from attrs import evolve, field, frozen
 
-from moedsl.classes.fields import evolve, field, frozen
 from moedsl.cost import activations, adapters, formats, mixers, parameters, sharded
 from moedsl.cost.blocks import kinds, products, routed_width, with_experts
 from moedsl.cost.cases import Case, Flag
@@ -19,9 +19,9 @@ from moedsl.cost.formats import BF16
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import of_memory
 from moedsl.cost.rows import Floats, Table
-from moedsl.schema.adapter import Adapter
-from moedsl.schema.axes import BY_NAME, CUDA_GRAPH
-from moedsl.schema.facts import Hardware, Model
+from moedsl.facts.adapter import Adapter
+from moedsl.facts.axes import BY_NAME, CUDA_GRAPH
+from moedsl.facts.facts import Hardware, Model
 
 Prices = Mapping[str, Floats]
 """Bytes by feature of `profiles.of_memory`."""

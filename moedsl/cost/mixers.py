@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from moedsl.classes.fields import frozen
-from moedsl.schema.facts import Model
+from attrs import frozen
+
+from moedsl.facts.facts import Model
 
 MAMBA_CHUNK = 128
 """Tokens between two states that the scan of a Mamba-2 mixer keeps (core ssm/mamba_mixer.py:192; `chunk_size`)."""

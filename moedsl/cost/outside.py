@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
-from moedsl.classes.fields import frozen
 from moedsl.cost.blocks import routed_width
-from moedsl.schema.axes import BY_NAME
-from moedsl.schema.calibration import Constants
-from moedsl.schema.facts import Hardware, Model
+from moedsl.facts.axes import BY_NAME
+from moedsl.facts.calibration import Constants
+from moedsl.facts.facts import Hardware, Model
 
 COLUMNS = ("tp", "cp", "pp", "ep", "etp", "micro_batch", "dispatcher")
 """The axes that this memory depends on."""

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from moedsl.classes.fields import frozen
+from attrs import frozen
+
 from moedsl.cost import mixers, sparse
 from moedsl.cost.blocks import either, in_mtp, kinds, products, routed_width, with_window, without_window
 from moedsl.cost.pipeline import Chunk, Layout, layout_for
-from moedsl.schema.facts import Model, Vision
+from moedsl.facts.facts import Model, Vision
 
 
 @frozen

@@ -23,11 +23,11 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
-from moedsl.classes.fields import frozen
 from moedsl.cost import blocks, mixers, segments
-from moedsl.schema.facts import Model
+from moedsl.facts.facts import Model
 
 PRODUCTS = 0.6
 """The share of a layer's time in its matrix products: 0.58 to 0.65 by the estimate in BF16. In 8 bits it is less, but

@@ -11,7 +11,7 @@ from moedsl.cost.blocks import in_mtp, kinds, with_experts
 from moedsl.cost.parameters import built
 from moedsl.cost.pipeline import Layout
 from moedsl.cost.rows import Floats, Ints, undominated
-from moedsl.schema.facts import Model
+from moedsl.facts.facts import Model
 
 
 @lru_cache(maxsize=256)

@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
-from moedsl.classes.fields import frozen
-from moedsl.schema.axes import AXES
+from moedsl.facts.axes import AXES
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
@@ -27,7 +27,7 @@ FLAGS, FLAGS_A_ROW = 4096, 16
 """The largest table of flags for finding values; for more values, sorting the rows is faster."""
 
 
-@frozen
+@frozen(slots=False)
 class Table:
     """Unique rows: columns of equal length, and for every input row the index of its unique row."""
 
@@ -77,7 +77,7 @@ class Table:
         return {}
 
 
-@frozen
+@frozen(slots=False)
 class Levels:
     """Columns to combine for any key: each as its distinct values and every row's index among them, found once."""
 

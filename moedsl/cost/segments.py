@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from moedsl.cost import mixers
 from moedsl.cost.blocks import LETTERS, products, routed_width
-from moedsl.schema.facts import Model
+from moedsl.facts.facts import Model
 
 Floats = NDArray[np.float64]
 

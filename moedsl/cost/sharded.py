@@ -14,7 +14,7 @@ import numpy as np
 from moedsl.cost import formats, parameters
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.rows import Floats, Table
-from moedsl.schema.facts import Model, Vision
+from moedsl.facts.facts import Model, Vision
 
 QUEUE = 1e9
 """Elements of gradients that wait for their reduce-scatter before the oldest is freed, and twice the elements gathered

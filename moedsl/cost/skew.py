@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from attrs import frozen
 
-from moedsl.classes.fields import frozen
 from moedsl.cost.rows import Floats, Table
-from moedsl.schema.facts import Model
+from moedsl.facts.facts import Model
 
 
 @frozen

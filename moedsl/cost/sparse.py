@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from moedsl.cost.rows import Floats
-from moedsl.schema.facts import Model
+from moedsl.facts.facts import Model
 
 LEAST_HEADS = 64
 """Heads of a rank that FlashMLA works on at the least: fewer are padded (`_flash_mla_head_padding`)."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from attrs import evolve
 from numpy.typing import NDArray
 
-from moedsl.classes.fields import evolve
 from moedsl.cost import activations, adapters, communication, compute, formats, sparse
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import ORDINARY, counted, either, kinds, with_experts, with_window
@@ -16,10 +16,10 @@ from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import of_time
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.cost.skew import Skew
-from moedsl.schema.adapter import Adapter
-from moedsl.schema.axes import BY_NAME
-from moedsl.schema.calibration import Constants
-from moedsl.schema.facts import Hardware, Model
+from moedsl.facts.adapter import Adapter
+from moedsl.facts.axes import BY_NAME
+from moedsl.facts.calibration import Constants
+from moedsl.facts.facts import Hardware, Model
 
 MICROBATCH = (
     "compute", "recompute", "expert_communication", "tensor_communication", "context_communication",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from attrs import evolve, fields, frozen
 
-from moedsl.classes.fields import evolve, fields, frozen
 from moedsl.cost import activations, compute, formats, memory, parameters, step
 from moedsl.cost.compute import Work
 from moedsl.cost.memory import Counts, Prices, StageMemory, Trained
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.rows import Floats, Table
-from moedsl.schema.facts import Hardware, Model, Vision
+from moedsl.facts.facts import Hardware, Model, Vision
 
 PARTS = ("encoder", "projector", "decoder")
 

@@ -19,16 +19,16 @@ from attrs import evolve, field, frozen
 from moedsl.compiler import Result, compile_source
 from moedsl.diagnose.scan import Sighting
 from moedsl.diagnose.shortage import ran_out, refused_gib, saves
-from moedsl.diagnostics.source import Source
+from moedsl.facts import axes
+from moedsl.lang import ast
+from moedsl.lang.parse_cache import cached_parse
+from moedsl.lang.printer import print_expr
 from moedsl.planner import experiment
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
-from moedsl.schema import axes
-from moedsl.syntax import ast
-from moedsl.syntax.parse_cache import cached_parse
-from moedsl.syntax.printer import print_expr
+from moedsl.support.source import Source
 
 _QUOTED = re.compile(r"`([^`]+)`")
 _NOT_HELD = ("precision",)

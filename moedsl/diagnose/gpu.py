@@ -6,9 +6,9 @@ import re
 
 from moedsl.compiler import compile_source
 from moedsl.diagnose.scan import Report
-from moedsl.diagnostics.source import Source
+from moedsl.facts.units import GIB
 from moedsl.rules.library import Library
-from moedsl.schema.units import GIB
+from moedsl.support.source import Source
 
 APART = 0.15
 """Share by which a driver's total may differ from a declared size: gigabytes and gibibytes are 7% apart."""

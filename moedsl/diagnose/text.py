@@ -12,7 +12,7 @@ from moedsl.diagnose import ranks
 from moedsl.diagnose.edit import Attempt, Compiled, changes, edits, figures
 from moedsl.diagnose.ranks import Failure
 from moedsl.diagnose.scan import Report, Sighting
-from moedsl.schema.axes import LAYOUT, show
+from moedsl.facts.axes import LAYOUT, show
 from moedsl.support.text import counted, wrapped
 
 Json = dict[str, Any]

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from moedsl.diagnostics.source import Source, of_stdlib
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.naming import function_name
 from moedsl.emit.overrides import overrides_text
@@ -16,6 +15,7 @@ from moedsl.rules.library import Library
 from moedsl.support.generation import LOCK
 from moedsl.support.installed import version as installed_version
 from moedsl.support.owned_files import digest, hash_of
+from moedsl.support.source import Source, of_stdlib
 
 
 def files_of(

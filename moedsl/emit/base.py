@@ -8,12 +8,12 @@ from typing import Any
 from moedsl.emit.dataset import is_mock
 from moedsl.emit.settings import comparable, words
 from moedsl.emit.stated import arguments, checkpoint_folder, given, stated
-from moedsl.megatron.common import COMMON, COPIED
-from moedsl.megatron.families import dataset_class, provider
-from moedsl.megatron.fields import Field, absent, fields, provided
-from moedsl.megatron.values import Call, normalise
+from moedsl.facts.common import COMMON, COPIED
+from moedsl.facts.facts import Model
+from moedsl.facts.families import dataset_class, provider
+from moedsl.facts.fields import Field, absent, fields, provided
+from moedsl.facts.values import Call, normalise
 from moedsl.planner.model.plan import Plan
-from moedsl.schema.facts import Model
 
 _OF_TASK: Mapping[str, Mapping[str, Any]] = {
     "pretrain": {

@@ -12,13 +12,12 @@ from moedsl.emit.comments import WIDTH, comment, grouped, plain, variables
 from moedsl.emit.fields import Setting
 from moedsl.emit.naming import function_name
 from moedsl.emit.stated import environment, stated
-from moedsl.megatron import common
-from moedsl.megatron.families import family
-from moedsl.megatron.releases import BY_VERSION
-from moedsl.megatron.values import Call, Dtype, Member, parts, python
+from moedsl.facts import common, weights
+from moedsl.facts.families import family
+from moedsl.facts.releases import BY_VERSION
+from moedsl.facts.symbols import FINE_TUNES
+from moedsl.facts.values import Call, Dtype, Member, parts, python
 from moedsl.planner.model.plan import Plan
-from moedsl.schema import weights
-from moedsl.schema.symbols import FINE_TUNES
 
 if TYPE_CHECKING:
     from jinja2 import Template

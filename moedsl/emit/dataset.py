@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.megatron import releases
-from moedsl.megatron.families import BUILDERS, CHOICES, PREPROCESSING, dataset_class, family, preprocessing
-from moedsl.megatron.fields import fields
-from moedsl.megatron.values import Call, Ref
+from moedsl.facts import releases
+from moedsl.facts.families import BUILDERS, CHOICES, PREPROCESSING, dataset_class, family, preprocessing
+from moedsl.facts.fields import fields
+from moedsl.facts.values import Call, Ref
 from moedsl.planner.model.plan import Plan, SamplesPlan
 
 _CONFIG = "megatron.bridge.training.config"

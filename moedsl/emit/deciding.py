@@ -7,12 +7,12 @@ from itertools import product
 from typing import Any
 
 from moedsl.emit.settings import decided_fields, sections
-from moedsl.megatron.values import normalise
+from moedsl.facts import axes
+from moedsl.facts.symbols import ABSENT_HERE, RUN
+from moedsl.facts.values import normalise
+from moedsl.lang.foreign_syntax import STATEMENTS
+from moedsl.lang.printer import quote
 from moedsl.planner.model.plan import Plan
-from moedsl.schema import axes
-from moedsl.schema.symbols import ABSENT_HERE, RUN
-from moedsl.syntax.foreign_syntax import STATEMENTS
-from moedsl.syntax.printer import quote
 
 SHOWN = 2
 """The most statements to offer."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from moedsl.classes.fields import frozen
+from attrs import frozen
+
 from moedsl.cost.cases import CAPACITY, STASH
 from moedsl.emit.dataset import BY_FUNCTION
-from moedsl.megatron import validation
-from moedsl.megatron.common import COMMON
-from moedsl.megatron.fields import has
-from moedsl.megatron.values import Call, Dtype, Member
+from moedsl.facts import validation
+from moedsl.facts.common import COMMON
+from moedsl.facts.fields import has
+from moedsl.facts.values import Call, Dtype, Member
 from moedsl.planner.model.plan import Batch, Layout, Policy
 
 

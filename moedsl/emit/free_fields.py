@@ -10,7 +10,7 @@ from typing import Any
 
 from moedsl.emit.dataset import is_mock, masks_tokens, tokenizer
 from moedsl.emit.fields import GATHERS, GRANULARITY
-from moedsl.megatron.families import family
+from moedsl.facts.families import family
 from moedsl.planner.model.plan import Plan
 
 Condition = Callable[[Plan], bool]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from moedsl.checker.program import Program
-from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.emit.dataset import is_mock
 from moedsl.emit.settings import lacking
-from moedsl.megatron.families import QWEN_VL, family
-from moedsl.megatron.fields import first_with, has
-from moedsl.megatron.releases import BY_VERSION, NEWEST, place
+from moedsl.facts.families import QWEN_VL, family
+from moedsl.facts.fields import first_with, has
+from moedsl.facts.releases import BY_VERSION, NEWEST, place
 from moedsl.planner.model.plan import Plan
+from moedsl.rules.check.program import Program
+from moedsl.support.diagnostics import Diagnostic, error
 
 ID = "plan.not_in_release"
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from moedsl.emit import settings
-from moedsl.megatron.families import Family, family
-from moedsl.megatron.fields import LATEST, absent
-from moedsl.megatron.releases import BY_VERSION
-from moedsl.megatron.values import Call, Dtype, Member, Ref
+from moedsl.facts.families import Family, family
+from moedsl.facts.fields import LATEST, absent
+from moedsl.facts.releases import BY_VERSION
+from moedsl.facts.values import Call, Dtype, Member, Ref
 from moedsl.planner.model.plan import Plan
 
 _PRECISION = Call(

@@ -6,25 +6,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from moedsl.checker import overrides
-from moedsl.checker.program import Program
-from moedsl.classes.fields import evolve
-from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Instead, error, note, warning
+from attrs import evolve
+
 from moedsl.emit import base
 from moedsl.emit.fields import GATHERS
 from moedsl.emit.free_fields import MUON, OLDER, UNFOLLOWED, UNPRICED, is_free
 from moedsl.emit.settings import decided_fields, resets
-from moedsl.megatron.common import COPIED
-from moedsl.megatron.fields import fields, lookup, overwritten, path_of
+from moedsl.facts.common import COPIED
+from moedsl.facts.fields import fields, lookup, overwritten, path_of
+from moedsl.facts.symbols import BUILTIN
+from moedsl.lang.printer import print_expr
 from moedsl.planner.model.plan import Plan
+from moedsl.rules.check import overrides
+from moedsl.rules.check.program import Program
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.library import Library
 from moedsl.rules.recipe_scope import COMPUTED, UNSET, field_type, is_several, known, laws
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
-from moedsl.schema.symbols import BUILTIN
 from moedsl.solver.problem import first_of
-from moedsl.syntax.printer import print_expr
+from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Instead, error, note, warning
 
 _DISTRIBUTED = "ddp.use_distributed_optimizer"
 _KEPT = {kind: path.removesuffix("_gather") for kind, path in GATHERS.items()}

@@ -7,13 +7,13 @@ from typing import Any
 
 from moedsl.emit.dataset import dataset, is_mock, masks_tokens, tokenizer
 from moedsl.emit.fields import PRECISION, SECTIONS, SET, Setting, Words
-from moedsl.megatron import adapters
-from moedsl.megatron.common import COPIED
-from moedsl.megatron.families import CHOICES, family
-from moedsl.megatron.fields import absent, has, lookup, path_of, provided, words_of
-from moedsl.megatron.values import Call, Dtype, Member, normalise
+from moedsl.facts import adapters
+from moedsl.facts.adapter import Adapter
+from moedsl.facts.common import COPIED
+from moedsl.facts.families import CHOICES, family
+from moedsl.facts.fields import absent, has, lookup, path_of, provided, words_of
+from moedsl.facts.values import Call, Dtype, Member, normalise
 from moedsl.planner.model.plan import AdapterPlan, Plan
-from moedsl.schema.adapter import Adapter
 
 RESETS = {
     "model.cuda_graph_scope": None,

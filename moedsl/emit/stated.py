@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from moedsl.classes.fields import evolve
+from attrs import evolve
+
 from moedsl.emit.dataset import is_mock
 from moedsl.emit.fields import SET, Setting, Words
 from moedsl.emit.naming import function_name
 from moedsl.emit.settings import sections, words
-from moedsl.megatron.common import COMMON, COPIED, VARIABLES
-from moedsl.megatron.fields import path_of
-from moedsl.megatron.fields import sections as sections_of
-from moedsl.megatron.releases import BY_VERSION
-from moedsl.megatron.values import Call, normalise
+from moedsl.facts import weights
+from moedsl.facts.common import COMMON, COPIED, VARIABLES
+from moedsl.facts.fields import path_of
+from moedsl.facts.fields import sections as sections_of
+from moedsl.facts.releases import BY_VERSION
+from moedsl.facts.symbols import FINE_TUNES
+from moedsl.facts.values import Call, normalise
 from moedsl.planner.model.plan import Plan
-from moedsl.schema import weights
-from moedsl.schema.symbols import FINE_TUNES
 
 _VARIABLE = "env_vars."
 Sections = list[tuple[str, list[Setting]]]

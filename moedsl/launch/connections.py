@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.support.diagnostics import Diagnostic, error
 
 _open: dict[tuple[Any, ...], Any] = {}
 """The sessions of this process (fabric.Connection), by user, host, port and key."""

@@ -9,23 +9,23 @@ from typing import Any
 import attrs
 from attrs import define, field, frozen
 
-from moedsl.checker.clusters import arguments, rules
-from moedsl.checker.clusters.arguments import Setting
-from moedsl.checker.clusters.facts import Cluster
-from moedsl.checker.clusters.rules import Book
-from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.emit.naming import function_name
+from moedsl.facts.axes import SETS
+from moedsl.facts.facts import Hardware
+from moedsl.facts.symbols import HARDWARE, VLM_WORDS
 from moedsl.launch import places
 from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.plan import Plan
+from moedsl.rules.check.clusters import arguments, rules
+from moedsl.rules.check.clusters.arguments import Setting
+from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.rules.check.clusters.rules import Book
 from moedsl.rules.ids import RuleId
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.library import Library
 from moedsl.rules.recipe_scope import UNSET
 from moedsl.rules.rule import Rule
-from moedsl.schema.axes import SETS
-from moedsl.schema.facts import Hardware
-from moedsl.schema.symbols import HARDWARE, VLM_WORDS
+from moedsl.support.diagnostics import Diagnostic, error, warning
 
 
 def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | None, list[Diagnostic]]:

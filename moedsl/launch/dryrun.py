@@ -10,11 +10,11 @@ from pathlib import Path
 
 from attrs import frozen
 
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import executors, here, homes, kubeflow, store
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload
 from moedsl.launch.shield import no_input
+from moedsl.rules.check.clusters.facts import Cluster
 
 
 @frozen

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from moedsl.checker.clusters.arguments import Setting
-from moedsl.checker.clusters.facts import Cluster
+from moedsl.facts.values import quoted
 from moedsl.launch import head, homes, kubeflow, slurm
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import END, Payload, script
-from moedsl.megatron.values import quoted
 from moedsl.planner.model.plan import Plan
+from moedsl.rules.check.clusters.arguments import Setting
+from moedsl.rules.check.clusters.facts import Cluster
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import kubeflow, slurm
 from moedsl.launch.derive import Launch
 from moedsl.launch.nemo import HOME
 from moedsl.launch.script import Payload, script
+from moedsl.rules.check.clusters.facts import Cluster
 
 if TYPE_CHECKING:
     import nemo_run

@@ -9,11 +9,11 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch.derive import Launch
 from moedsl.launch.quote import word
 from moedsl.launch.script import Payload
 from moedsl.planner.model.plan import Plan
+from moedsl.rules.check.clusters.facts import Cluster
 
 PROGRAM, EXPECTED = "preflight.py", "preflight.json"
 NODES, NODES_EXPECTED = "node_check.py", "node_check.json"

@@ -17,13 +17,13 @@ from typing import IO
 
 from attrs import evolve
 
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.diagnose import ranks
-from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch import causes
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import RANK_LOG, RANKS, Payload, script
+from moedsl.rules.check.clusters.facts import Cluster
 from moedsl.support import child_python
+from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.text import counted
 
 PACKAGES = ("torch", "megatron.bridge")

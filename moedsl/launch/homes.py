@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 
-from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch.nemo import HOME
+from moedsl.support.diagnostics import Diagnostic, error
 
 
 def known() -> list[Path]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch.nodes import Node, type_words
 from moedsl.launch.pod_template import requirement, toleration
+from moedsl.rules.check.clusters.facts import Cluster
 
 _GPU = "nvidia.com/gpu"
 _OWN = "node.kubernetes.io/"

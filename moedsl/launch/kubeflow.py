@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from moedsl.checker.clusters.facts import Cluster
-from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch import nemo, pod_template
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload, script
+from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.support.diagnostics import Diagnostic, error
 
 if TYPE_CHECKING:
     import nemo_run

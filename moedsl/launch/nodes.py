@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from attrs import evolve, frozen
 
-from moedsl.checker.clusters.facts import Cluster
-from moedsl.diagnostics.model import Diagnostic, error, warning
 from moedsl.launch.derive import Launch
+from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.support.diagnostics import Diagnostic, error, warning
 
 SINFO = "sinfo --noheader --Node --format='%P|%N|%G|%t|%f'"
 """Partition (the default one with a star), node, generic resources, state and features."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from pathlib import PurePosixPath
 
-from moedsl.checker.clusters.facts import Cluster
-from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch.head_check import MARKS
 from moedsl.launch.quote import word
 from moedsl.planner.model.plan import Plan
+from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.support.diagnostics import Diagnostic, error
 
 
 def outside(path: str, cluster: Cluster) -> str | None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import gke
 from moedsl.launch.derive import Launch
+from moedsl.rules.check.clusters.facts import Cluster
 
 Json = dict[str, Any]
 JOB = "node"

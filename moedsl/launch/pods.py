@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from shutil import which
 from typing import TYPE_CHECKING, Any, TextIO
 
-from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch.kubeflow import job_name
 from moedsl.launch.pod_template import JOBSET
+from moedsl.support.diagnostics import Diagnostic, error
 
 if TYPE_CHECKING:
     import nemo_run

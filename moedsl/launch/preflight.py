@@ -10,14 +10,14 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.checker.clusters.facts import Cluster
-from moedsl.diagnostics.model import Diagnostic, error, note
-from moedsl.diagnostics.source import Source
 from moedsl.launch import head, kube_nodes, nodes, places, weights
 from moedsl.launch.derive import Launch
 from moedsl.launch.shield import no_input
 from moedsl.planner.model.plan import Plan
+from moedsl.rules.check.clusters.facts import Cluster
 from moedsl.rules.library import Library
+from moedsl.support.diagnostics import Diagnostic, error, note
+from moedsl.support.source import Source
 
 SKIPPED = note("preflight.skipped", "preflight skipped: recipe, paths and the cluster's GPUs are not checked")
 Progress = Callable[[str], object]
@@ -77,8 +77,8 @@ def saved(plan: Plan) -> list[str]:
 
 def bridge(plans: Sequence[Plan], source: Source, library: Library, progress: Progress) -> list[Diagnostic]:
     """Check each recipe with the real Megatron Bridge, as `moedsl verify` does; a note if it is not installed."""
-    from moedsl import verify as oracle
-    from moedsl.verify.client import INSTALL, is_installed
+    from moedsl.bridge.verify import client as oracle
+    from moedsl.bridge.verify.client import INSTALL, is_installed
 
     if not is_installed():
         text = "Megatron Bridge is not installed here, so it has not checked the recipe"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.support.diagnostics import Diagnostic, error
 
 RUNDIR = "/nemo_run"
 """NeMo-Run replaces this path everywhere in a script if the job has no container (nemo_run

@@ -8,11 +8,11 @@ from importlib.resources import files
 
 from attrs import field, frozen
 
-from moedsl.checker.clusters.arguments import Setting
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch.chain import COMPLETE
 from moedsl.launch.derive import Chain, Launch
 from moedsl.launch.quote import RUNDIR, ascii_source, document, export, word
+from moedsl.rules.check.clusters.arguments import Setting
+from moedsl.rules.check.clusters.facts import Cluster
 
 RANK, RANK_LOG, NUMA, CHAIN = "moedsl_rank.py", "moedsl_rank_log.py", "moedsl_numa.py", "moedsl_chain.py"
 """The names of rank.py, rank_log.py, numa.py and chain.py in a job."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from moedsl.checker.clusters.arguments import Setting
 from moedsl.launch.derive import Launch
+from moedsl.rules.check.clusters.arguments import Setting
 
 if TYPE_CHECKING:
     from moedsl.launch.dryrun import Sent

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from moedsl.checker.clusters.arguments import Setting
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch.derive import Launch
 from moedsl.launch.quote import word
+from moedsl.rules.check.clusters.arguments import Setting
+from moedsl.rules.check.clusters.facts import Cluster
 
 _PARAMETERS = ("exclusive", "mem")
 """Derived parameters of sbatch for which the executor has an argument; others go into `additional_parameters`."""

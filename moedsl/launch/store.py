@@ -20,9 +20,9 @@ from typing import Any
 
 from attrs import define, frozen
 
-from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch import connections, executors, homes, kubeflow, slurm, trainjobs
 from moedsl.launch.nemo import nemo_run
+from moedsl.support.diagnostics import Diagnostic, error
 
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 NOT_SUBMITTED = "NOT SUBMITTED"

@@ -14,10 +14,10 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch import connections, homes, shield, store, trainjobs
 from moedsl.launch.derive import Chain
 from moedsl.launch.shield import no_input
+from moedsl.support.diagnostics import Diagnostic, error
 
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Exceptions of the submitting machine's own files."""

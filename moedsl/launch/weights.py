@@ -9,14 +9,14 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl.checker.clusters.facts import Cluster
-from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.facts.families import family
+from moedsl.facts.weights import FIELD, imported
 from moedsl.launch import head
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload
-from moedsl.megatron.families import family
 from moedsl.planner.model.plan import Plan
-from moedsl.schema.weights import FIELD, imported
+from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.support.diagnostics import Diagnostic, error
 
 CONVERT, WANTED = "convert.py", "weights.json"
 """The names of convert.py and of what it reads in a job."""

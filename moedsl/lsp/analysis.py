@@ -9,15 +9,15 @@ from functools import cache, lru_cache
 from attrs import evolve
 
 from moedsl import compiler
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source
+from moedsl.lang import ast, reader
+from moedsl.lang.parse_cache import together
 from moedsl.lsp import reparse
 from moedsl.lsp.document import Analysis
 from moedsl.rules import library
 from moedsl.rules.library import Library
 from moedsl.support import resources
-from moedsl.syntax import ast, reader
-from moedsl.syntax.parse_cache import together
+from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.source import Source
 
 Read = Callable[[str], reader.Read]
 

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 
-from moedsl.diagnostics.source import Source, Span
 from moedsl.lsp.names import Symbol, Target
 from moedsl.support import resources
+from moedsl.support.source import Source, Span
 
 _QUOTED = {
     "axis": ("schema/axes",),

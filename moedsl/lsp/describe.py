@@ -9,17 +9,17 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
-from moedsl.diagnostics.source import Source
+from moedsl.facts import axes
+from moedsl.facts.facts import Hardware, Model
+from moedsl.facts.fields import Field
+from moedsl.facts.operators import FUNCTIONS
+from moedsl.facts.symbols import ALIASES, BUILTIN
+from moedsl.facts.units import GIB
+from moedsl.lang.printer import print_expr
 from moedsl.lsp import facts
-from moedsl.megatron.fields import Field
 from moedsl.rules.rule import Rule
-from moedsl.schema import axes
-from moedsl.schema.facts import Hardware, Model
-from moedsl.schema.operators import FUNCTIONS
-from moedsl.schema.symbols import ALIASES, BUILTIN
-from moedsl.schema.units import GIB
 from moedsl.support import resources
-from moedsl.syntax.printer import print_expr
+from moedsl.support.source import Source
 
 PHASES = {
     "fit": "uses the safest settings: alltoall, BF16, no graphs, no overlap; ranks by the least parallelism",
@@ -33,7 +33,7 @@ PHASES = {
 @cache
 def keywords() -> Mapping[str, tuple[str, str]]:
     """The form and the meaning of each keyword, in Markdown."""
-    text = (resources.PACKAGE / "syntax" / "keywords.md").read_text(encoding="utf-8")
+    text = (resources.PACKAGE / "lang" / "keywords.md").read_text(encoding="utf-8")
     _, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
     split = (part.partition("\n") for part in parts)
     return {head.strip(): _halves(body.strip()) for head, _, body in split}

@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator
 from itertools import islice
 
-from moedsl.diagnostics.source import Source
+from moedsl.lang import reader
 from moedsl.lsp import analysis
 from moedsl.lsp.document import Analysis
 from moedsl.lsp.workspace import Workspace
-from moedsl.syntax import reader
+from moedsl.support.source import Source
 
 MOST = 500
 """The most files to read, over all folders."""

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
 
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source
 from moedsl.lsp.client import Client
 from moedsl.lsp.positions import Lines
 from moedsl.planner.model.plan import Plan
+from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.source import Source
 
 if TYPE_CHECKING:  # the compiler is imported once the client has its answer to `initialize`
-    from moedsl.checker.program import Program
+    from moedsl.lang import ast
+    from moedsl.rules.check.program import Program
     from moedsl.rules.library import Library
     from moedsl.solver.solve import Chosen
-    from moedsl.syntax import ast
 
 
 @frozen(eq=False)

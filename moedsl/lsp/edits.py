@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from lsprotocol import types
 
+from moedsl.lang import reader
+from moedsl.lang.text_edits import Edit
 from moedsl.lsp.document import Document
 from moedsl.lsp.positions import Lines
 from moedsl.lsp.workspace import Workspace
-from moedsl.syntax import reader
-from moedsl.syntax.text_edits import Edit
 
 
 def text_edits(document: Document, changes: Iterable[Edit]) -> list[types.TextEdit]:

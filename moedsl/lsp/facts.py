@@ -11,13 +11,13 @@ from typing import Any
 
 import attrs
 
-from moedsl.checker.clusters.facts import Cluster
+from moedsl.facts import symbols
+from moedsl.facts.calibration import Constants
+from moedsl.facts.facts import Hardware, Model, Vision
 from moedsl.rules.calibrations import EVERY
+from moedsl.rules.check.clusters.facts import Cluster
 from moedsl.rules.declarations import UNITS
 from moedsl.rules.library import Library
-from moedsl.schema import symbols
-from moedsl.schema.calibration import Constants
-from moedsl.schema.facts import Hardware, Model, Vision
 
 BLOCKS: Mapping[str, type] = {
     "model": Model,

@@ -9,19 +9,19 @@ from weakref import WeakKeyDictionary
 
 from attrs import frozen
 
-from moedsl.diagnostics.source import Source, Span, of_stdlib
+from moedsl.facts.operators import FUNCTIONS
+from moedsl.lang import ast
+from moedsl.lang.parse_cache import cached_parse, together
+from moedsl.lang.parse_errors import DECLARATIONS
+from moedsl.lang.tokens import Lexeme, lexemes
 from moedsl.lsp import analysis, builtin, disk
 from moedsl.lsp.document import Analysis, Document
 from moedsl.lsp.names import Occurrence, Scope, Symbol, Target, named, occurrences
 from moedsl.lsp.workspace import Workspace
 from moedsl.rules import library
 from moedsl.rules.library import Library
-from moedsl.schema.operators import FUNCTIONS
 from moedsl.support import resources
-from moedsl.syntax import ast
-from moedsl.syntax.parse_cache import cached_parse, together
-from moedsl.syntax.parse_errors import DECLARATIONS
-from moedsl.syntax.tokens import Lexeme, lexemes
+from moedsl.support.source import Source, Span, of_stdlib
 
 BUILTIN = ("axis", "given", "fact", "cost", "constant", "function", "word")
 """Kinds that the compiler declares in its Python modules."""

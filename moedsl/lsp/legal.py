@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from attrs import evolve, frozen
 
-from moedsl.checker.program import Pin, Program
+from moedsl.facts import axes
+from moedsl.facts.axes import HELD, MESH, MOVED
 from moedsl.lsp.document import Solved
-from moedsl.schema import axes
-from moedsl.schema.axes import HELD, MESH, MOVED
+from moedsl.rules.check.program import Pin, Program
 from moedsl.solver.laws import Compiled, Law, compile_problem, obeying
 from moedsl.solver.legal import Domains, satisfiable
 from moedsl.solver.problem import lower

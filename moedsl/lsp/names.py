@@ -13,14 +13,14 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.diagnostics.source import Source, Span
+from moedsl.facts import axes
+from moedsl.facts.operators import FUNCTIONS
+from moedsl.facts.symbols import ALIASES, AXES, COSTS, HARDWARE, MODEL, RUN, SAVES
+from moedsl.lang import ast
 from moedsl.rules.collect import WORDS
 from moedsl.rules.library import Library
-from moedsl.schema import axes
-from moedsl.schema.operators import FUNCTIONS
-from moedsl.schema.symbols import ALIASES, AXES, COSTS, HARDWARE, MODEL, RUN, SAVES
 from moedsl.support import resources
-from moedsl.syntax import ast
+from moedsl.support.source import Source, Span
 
 STATED = {
     ast.SeqStmt: "seq", ast.BatchStmt: "batch", ast.PrecisionStmt: "precision", ast.TaskStmt: "task",

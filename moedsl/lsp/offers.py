@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
+from moedsl.facts import axes, symbols
+from moedsl.lang import keywords
 from moedsl.lsp import describe, facts, offers_axes, offers_rules, offers_run
 from moedsl.lsp.place import Around, Offer
 from moedsl.lsp.states import terminal_words
-from moedsl.schema import axes, symbols
-from moedsl.syntax import keywords
 
 
 def offers(a: Around) -> list[Offer]:

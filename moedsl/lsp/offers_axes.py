@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from moedsl.checker.check import SWEEPABLE
+from moedsl.facts import axes
 from moedsl.lsp import describe, legal
 from moedsl.lsp.place import Around, Offer
-from moedsl.schema import axes
+from moedsl.rules.check.check import SWEEPABLE
 
 
 def pin(a: Around) -> Iterator[Offer]:

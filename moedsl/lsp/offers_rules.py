@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from moedsl.facts import architecture, axes, fields, symbols
+from moedsl.facts.families import CHOICES
+from moedsl.facts.operators import FUNCTIONS
+from moedsl.facts.symbols import BUILTIN
+from moedsl.facts.symbols import Type as Kind
 from moedsl.lsp import describe, facts
 from moedsl.lsp.offers_axes import axis_detail
 from moedsl.lsp.place import Around, Offer
-from moedsl.megatron import architecture, fields
-from moedsl.megatron.families import CHOICES
 from moedsl.rules.rule import EFFECTS, Rule
-from moedsl.schema import axes, symbols
-from moedsl.schema.operators import FUNCTIONS
-from moedsl.schema.symbols import BUILTIN
-from moedsl.schema.symbols import Type as Kind
 
 
 def allow(a: Around) -> Iterator[Offer]:

@@ -6,18 +6,17 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from moedsl.checker.adapter_options import OPTIONS
-from moedsl.checker.data_options import OPTIONS as DATA_OPTIONS
-from moedsl.checker.length import UNITS
-from moedsl.checker.resilience import SECTIONS, options
+from moedsl.facts import axes, fields, symbols
+from moedsl.facts.adapter import METHODS, TARGETS
+from moedsl.facts.versions import PRODUCTS
+from moedsl.lang import ast
 from moedsl.lsp import describe
 from moedsl.lsp.document import Analysis
 from moedsl.lsp.place import Around, Offer
-from moedsl.megatron import fields
-from moedsl.schema import axes, symbols
-from moedsl.schema.adapter import METHODS, TARGETS
-from moedsl.schema.versions import PRODUCTS
-from moedsl.syntax import ast
+from moedsl.rules.check.adapter_options import OPTIONS
+from moedsl.rules.check.data_options import OPTIONS as DATA_OPTIONS
+from moedsl.rules.check.length import UNITS
+from moedsl.rules.check.resilience import SECTIONS, options
 
 
 def starters(a: Around) -> Iterator[Offer]:

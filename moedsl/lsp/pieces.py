@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from moedsl.syntax.parser import CLAUSES
-from moedsl.syntax.tokens import Brackets
+from moedsl.lang.parser import CLAUSES
+from moedsl.lang.tokens import Brackets
 
 _MARK = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?|#[^\n]*|[({\[\n]')
 _BLANK = re.compile(r"(?:[ \t\r\f\n]|#[^\n]*\n)*")

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from attrs import field, frozen
 
-from moedsl.checker.program import Program
+from moedsl.lang import keywords
+from moedsl.lang.tokens import Lexeme, brackets, lexemes
 from moedsl.lsp import states
 from moedsl.lsp.document import Analysis, Document
+from moedsl.rules.check.program import Program
 from moedsl.rules.rule import Rule
-from moedsl.syntax import keywords
-from moedsl.syntax.tokens import Lexeme, brackets, lexemes
 
 _PIECE = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?|#[^\n]*|[(){}\[\];\n]')
 _TYPED = re.compile(r"[A-Za-z0-9_.]*$")

@@ -7,16 +7,16 @@ from typing import Any
 
 from lsprotocol import types
 
-from moedsl.diagnostics.source import Span
+from moedsl.facts import axes
+from moedsl.lang import ast
+from moedsl.lang.text_edits import Edit, added, run_block
 from moedsl.lsp import legal
 from moedsl.lsp.document import Document
 from moedsl.lsp.edits import text_edits
 from moedsl.planner.model.plan import Plan
-from moedsl.schema import axes
 from moedsl.solver.members import shown
 from moedsl.solver.solve import Chosen
-from moedsl.syntax import ast
-from moedsl.syntax.text_edits import Edit, added, run_block
+from moedsl.support.source import Span
 
 STATEMENTS: tuple[type, ...] = ast.Stmt.__args__  # type: ignore[attr-defined]
 """The classes of a run's statements."""

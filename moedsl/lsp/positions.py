@@ -9,7 +9,7 @@ from functools import cached_property
 from attrs import field, frozen
 from lsprotocol import types
 
-from moedsl.diagnostics.source import Span
+from moedsl.support.source import Span
 
 UTF8, UTF16, UTF32 = (k.value for k in (types.PositionEncodingKind.Utf8, types.PositionEncodingKind.Utf16,
                                         types.PositionEncodingKind.Utf32))  # fmt: skip

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 import attrs
 from attrs import define, field, frozen
 
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source, Span
+from moedsl.lang import ast, parser
+from moedsl.lang.limits import MAX_DEPTH
+from moedsl.lang.tokens import Brackets, brackets
 from moedsl.lsp import pieces
-from moedsl.syntax import ast, parser
-from moedsl.syntax.limits import MAX_DEPTH
-from moedsl.syntax.tokens import Brackets, brackets
+from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.source import Source, Span
 
 T = TypeVar("T")
 _PLAIN = frozenset((str, int, float, bool, type(None)))

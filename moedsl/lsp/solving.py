@@ -14,9 +14,9 @@ from contextlib import contextmanager
 
 from attrs import define, field
 
-from moedsl.diagnostics.model import Diagnostic, warning
 from moedsl.lsp.document import Analysis, Document, Solved
 from moedsl.support import limits
+from moedsl.support.diagnostics import Diagnostic, warning
 
 log = logging.getLogger(__name__)
 

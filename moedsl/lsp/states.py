@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
-from moedsl.syntax import keywords
-from moedsl.syntax.lalr import END, Stack
-from moedsl.syntax.parse_errors import WORDS
-from moedsl.syntax.parser import machine
-from moedsl.syntax.tokens import Lexeme, lexemes
+from moedsl.lang import keywords
+from moedsl.lang.lalr import END, Stack
+from moedsl.lang.parse_errors import WORDS
+from moedsl.lang.parser import machine
+from moedsl.lang.tokens import Lexeme, lexemes
 
 AHEAD = 4
 """The number of words that must parse after a repair."""

@@ -8,10 +8,10 @@ from cattrs import Converter
 from lsprotocol import types
 
 from moedsl import compiler
-from moedsl.diagnostics.source import Source
 from moedsl.lsp import analysis
 from moedsl.lsp.client import Client
 from moedsl.lsp.workspace import Workspace
+from moedsl.support.source import Source
 
 RUN = "qwen3_30b_a3b; h100 x 8; pin tp=1 pp=1\n"
 TYPED = ("", "allow ", "pin tp=", "pin recompute=", "set model.")

@@ -10,14 +10,14 @@ from attrs import define, evolve, field
 from lsprotocol import types
 from pygls import uris
 
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source, of_stdlib
 from moedsl.lsp.client import Client
 from moedsl.lsp.document import Analysis, Document, Solved
 from moedsl.lsp.positions import Lines
+from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.source import Source, of_stdlib
 
 if TYPE_CHECKING:
-    from moedsl.syntax.reader import Read
+    from moedsl.lang.reader import Read
 
 LIMIT = 1 << 18
 """Characters that are kept of a text; a larger one breaks `reader.LIMIT`."""
@@ -165,7 +165,7 @@ class Workspace:
 
     def _read(self, name: str) -> Read:
         """Read a used file, from an editor or from the disk."""
-        from moedsl.syntax import reader
+        from moedsl.lang import reader
 
         for entry in self.entries.values():
             if entry.name == name:
@@ -191,6 +191,6 @@ def _refused(entry: Entry) -> tuple[Diagnostic, ...]:
     """Why a text is refused: it is not a .moe file, whatever its name."""
     if len(entry.lines.text) <= LIMIT and "\0" not in entry.lines.text:
         return ()
-    from moedsl.syntax import reader
+    from moedsl.lang import reader
 
     return reader.from_text(entry.lines.text, entry.name)[1]

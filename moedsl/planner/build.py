@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from moedsl.checker.program import Pin, Program
-from moedsl.classes.fields import evolve
+from attrs import evolve
+
 from moedsl.cost import adapters, parameters, pipeline
 from moedsl.cost.bounds import TIGHT, Bounds, bounds
-from moedsl.diagnostics.model import Diagnostic, to_json
-from moedsl.diagnostics.source import Source
-from moedsl.megatron import recipes
+from moedsl.facts import axes, recipes, versions
+from moedsl.facts.adapter import TARGETS
+from moedsl.facts.axes import json_value, show
+from moedsl.facts.symbols import VLM_WORDS
+from moedsl.facts.units import GIB
 from moedsl.planner import (
     checkpoints,
     compare_4k,
@@ -47,20 +49,18 @@ from moedsl.planner.model.plan import (
 from moedsl.planner.model.shipped import ShippedRecipe
 from moedsl.planner.notes.advice import Answers, against, answers
 from moedsl.planner.version_bounds import bound
+from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.effects import of_rules
 from moedsl.rules.ids import LetName
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
-from moedsl.schema import axes, versions
-from moedsl.schema.adapter import TARGETS
-from moedsl.schema.axes import json_value, show
-from moedsl.schema.symbols import VLM_WORDS
-from moedsl.schema.units import GIB
 from moedsl.solver import neighbours
 from moedsl.solver.neighbours import Neighbour
 from moedsl.solver.problem import first_of, plain
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
+from moedsl.support.diagnostics import Diagnostic, to_json
+from moedsl.support.source import Source
 from moedsl.support.text import CLOSE
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from moedsl.checker.program import Pin, Program
-from moedsl.classes.fields import evolve, frozen
+from attrs import evolve, frozen
+
+from moedsl.facts import axes
 from moedsl.planner.model.decisions import Difference
 from moedsl.planner.model.plan import Against4k, Batch, Layout
-from moedsl.schema import axes
+from moedsl.rules.check.program import Pin, Program
 from moedsl.solver.solve import Chosen, solve
 from moedsl.support.text import counted, tokens
 

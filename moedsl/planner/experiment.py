@@ -7,17 +7,17 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from moedsl.checker.program import Program
-from moedsl.classes.fields import fields
-from moedsl.diagnostics.model import Diagnostic, note
-from moedsl.megatron import adapters
-from moedsl.megatron.fields import path_of
+from attrs import fields
+
+from moedsl.facts import adapters, axes
+from moedsl.facts.facts import Model, Vision
+from moedsl.facts.fields import path_of
 from moedsl.planner.model.decisions import Benchmark, Decision, Experiment
 from moedsl.planner.model.plan import Batch, Layout, Policy
+from moedsl.rules.check.program import Program
 from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, WORDS, Effects, of_rules
-from moedsl.schema import axes
-from moedsl.schema.facts import Model, Vision
 from moedsl.solver.solve import Chosen
+from moedsl.support.diagnostics import Diagnostic, note
 
 LENGTH = 12
 """Hexadecimal digits of a fingerprint, enough to avoid collisions within a project."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from attrs import frozen
 
-from moedsl.classes.fields import frozen
 from moedsl.cost import Cost
+from moedsl.facts.axes import AXES
 from moedsl.planner.model.estimate import Interval, Leaning
-from moedsl.schema.axes import AXES
 from moedsl.solver import uncertainty
 from moedsl.solver.table import Row
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from attrs import evolve
 
-from moedsl.checker.program import Pin, Program
+from moedsl.facts import axes
+from moedsl.facts.units import GIB
+from moedsl.lang import ast
 from moedsl.planner.model.ladder import Folding, Gain, Ladder, NextPhase, Opened, RanksBy
 from moedsl.planner.walls import measured, note
+from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.ids import Block, LetName
 from moedsl.rules.rule import Rule
-from moedsl.schema import axes
-from moedsl.schema.units import GIB
 from moedsl.solver.solve import Chosen, plan_for, solve
-from moedsl.syntax import ast
 
 AFTER = {"fit": ("scale",), "scale": ("profile", "throughput"), "profile": ("throughput",), "throughput": ()}
 """The next phases, up to the first that may change the layout."""

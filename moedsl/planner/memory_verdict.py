@@ -8,9 +8,9 @@ from typing import Any
 from moedsl.cost import StageMemory, outside
 from moedsl.cost.bounds import Bounds, Spread
 from moedsl.cost.memory import KINDS
+from moedsl.facts import axes
+from moedsl.facts.units import GIB
 from moedsl.planner.model.estimate import Certain, Faster, Memory, Outside, Range, Stage
-from moedsl.schema import axes
-from moedsl.schema.units import GIB
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 from moedsl.support.text import wrapped

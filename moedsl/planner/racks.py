@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from moedsl.facts.axes import ATTENTION, EXPERTS
+from moedsl.facts.facts import Hardware
+from moedsl.facts.machines import Machines, machines, spans
+from moedsl.facts.rank_groups import rows
+from moedsl.facts.site import Site
 from moedsl.planner.model.racks import AxisOnRacks, Racks
-from moedsl.schema.axes import ATTENTION, EXPERTS
-from moedsl.schema.facts import Hardware
-from moedsl.schema.machines import Machines, machines, spans
-from moedsl.schema.rank_groups import rows
-from moedsl.schema.site import Site
 
 Layout = Mapping[str, Any]
 

@@ -6,7 +6,8 @@ even split where the layers divide, because it is Megatron's default; the balanc
 
 from __future__ import annotations
 
-from moedsl.classes.fields import evolve
+from attrs import evolve
+
 from moedsl.cost import pipeline
 from moedsl.solver import neighbours
 from moedsl.solver.solve import Chosen

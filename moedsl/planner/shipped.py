@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 from math import isnan, log2
 from typing import Any
 
-from moedsl.checker.program import Pin, Program
-from moedsl.classes.fields import evolve
+from attrs import evolve
+
 from moedsl.cost.bounds import verdict
-from moedsl.megatron.recipes import Shipped
-from moedsl.megatron.values import stages
+from moedsl.facts import axes
+from moedsl.facts.recipes import Shipped
+from moedsl.facts.units import GIB
+from moedsl.facts.values import stages
 from moedsl.planner.model.shipped import ShippedRecipe
-from moedsl.schema import axes
-from moedsl.schema.units import GIB
+from moedsl.rules.check.program import Pin, Program
 from moedsl.solver import neighbours
 from moedsl.solver.problem import pinned_row
 from moedsl.solver.solve import Chosen, solve

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl.checker.program import Program
 from moedsl.planner.model.plan import Member, Plan
+from moedsl.rules.check.program import Program
 from moedsl.support.text import table
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from moedsl.checker.program import Program
-from moedsl.classes.fields import evolve
-from moedsl.megatron.recipes import LIKE
+from attrs import evolve
+
+from moedsl.facts import axes
+from moedsl.facts.recipes import LIKE
+from moedsl.rules.check.program import Program
 from moedsl.rules.effects import EXPERIMENT, of_rules
-from moedsl.schema import axes
 from moedsl.solver.question import Question
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen, solve

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.checker.program import Program
+from moedsl.facts.samples import Filled, filled
+from moedsl.rules.check.program import Program
 from moedsl.rules.ids import LetName
-from moedsl.schema.samples import Filled, filled
 from moedsl.solver.solve import Chosen
 
 

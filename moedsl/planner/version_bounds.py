@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.schema.versions import BRIDGE, PRODUCTS
-from moedsl.syntax import ast
+from moedsl.facts.versions import BRIDGE, PRODUCTS
+from moedsl.lang import ast
 
 
 def bound(e: ast.Expr, env: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from moedsl.checker.program import Program
-from moedsl.classes.fields import evolve
+from attrs import evolve
+
 from moedsl.cost import Cost, tower
 from moedsl.cost.memory import KINDS
+from moedsl.facts.symbols import VLM_WORDS
+from moedsl.facts.units import GIB
 from moedsl.planner.model.estimate import Estimate, Freeze, Part, VisionNote
+from moedsl.rules.check.program import Program
 from moedsl.rules.ids import RuleId
-from moedsl.schema.symbols import VLM_WORDS
-from moedsl.schema.units import GIB
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 

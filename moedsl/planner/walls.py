@@ -11,8 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from attrs import frozen
 
-from moedsl.classes.fields import frozen
+from moedsl.facts import axes
+from moedsl.facts.units import GIB
+from moedsl.lang import ast
 from moedsl.planner.model.estimate import Estimate, Stage
 from moedsl.planner.model.walls import (
     BoughtBack,
@@ -29,14 +32,11 @@ from moedsl.planner.model.walls import (
 from moedsl.rules.ids import Block, LetName
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
-from moedsl.schema import axes
-from moedsl.schema.units import GIB
 from moedsl.solver import neighbours
 from moedsl.solver.neighbours import Neighbour
 from moedsl.solver.problem import Problem, divisors, with_lets
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
-from moedsl.syntax import ast
 
 WALLS = ("memory", "communication", "host", "compute")
 OWN_BLOCKS = (Block.WALLS, Block.LADDER, Block.LADDER_ALONE)

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 from attrs import evolve, field, frozen
 
-from moedsl.checker.program import Pin, Program
-from moedsl.megatron import releases, unbuilt
+from moedsl.facts import axes, releases, unbuilt
+from moedsl.facts.gpu_counts import MOST_GPUS
+from moedsl.facts.symbols import VLM_WORDS
 from moedsl.queries.gpus import held
+from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.library import Library
-from moedsl.schema import axes
-from moedsl.schema.gpu_counts import MOST_GPUS
-from moedsl.schema.symbols import VLM_WORDS
 from moedsl.solver.laws import obeyed
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Table

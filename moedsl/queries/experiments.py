@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from moedsl.facts.symbols import VLM_WORDS
 from moedsl.planner import experiment
 from moedsl.rules.effects import of_rules
 from moedsl.rules.interpreter import evaluate
-from moedsl.schema.symbols import VLM_WORDS
 from moedsl.solver.problem import first_of
 from moedsl.solver.solve import Chosen
 

@@ -6,22 +6,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from attrs import field, frozen
 
-from moedsl.checker.program import Program
 from moedsl.compiler import Result, choose, compile_source
-from moedsl.diagnostics.model import Diagnostic, error, suggest
-from moedsl.diagnostics.source import Source, Span
-from moedsl.explainer import fields
-from moedsl.explainer.context import Context, Json, based
-from moedsl.explainer.infeasible_report import explanation
-from moedsl.explainer.overview import overview
-from moedsl.explainer.value import explain
+from moedsl.facts.operators import FUNCTIONS
 from moedsl.planner.build import make_plan
+from moedsl.queries.explain import fields
+from moedsl.queries.explain.context import Context, Json, based
+from moedsl.queries.explain.overview import overview
+from moedsl.queries.explain.value import explain
+from moedsl.rules.check.program import Program
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
-from moedsl.schema.operators import FUNCTIONS
+from moedsl.solver.infeasible.report import explanation
 from moedsl.solver.legal import legal_on
 from moedsl.solver.solve import plan_for, solve
 from moedsl.support import limits
+from moedsl.support.diagnostics import Diagnostic, error, suggest
+from moedsl.support.source import Source, Span
 
 Run = tuple[str, Context | None, Json | None]
 """A run's name, and its layout or the reason why it has none."""

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from attrs import frozen
 
 from moedsl.cost.bounds import verdict
+from moedsl.facts.units import GIB
 from moedsl.planner.model.answers import Priced, TokenCost
-from moedsl.schema.units import GIB
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 from attrs import evolve
 
-from moedsl.checker.program import Program
+from moedsl.facts.gpu_counts import MOST_GPUS, counts
 from moedsl.planner.model.answers import GpusPoint, GpusTime
 from moedsl.queries.figures import Budget, priced
-from moedsl.schema.gpu_counts import MOST_GPUS, counts
+from moedsl.rules.check.program import Program
 from moedsl.solver.solve import Chosen, plan_for
 
 DOUBLINGS = 6

@@ -7,10 +7,10 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.checker.program import Program
-from moedsl.schema import axes
-from moedsl.schema.gpu_counts import MOST_GPUS, counts
-from moedsl.schema.units import GIB
+from moedsl.facts import axes
+from moedsl.facts.gpu_counts import MOST_GPUS, counts
+from moedsl.facts.units import GIB
+from moedsl.rules.check.program import Program
 from moedsl.solver.problem import cases
 from moedsl.solver.solve import plan_for, solve
 from moedsl.solver.table import Row

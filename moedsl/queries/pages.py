@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from moedsl.compiler import Result
-from moedsl.diagnostics.model import to_json
 from moedsl.planner import sweep_table
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.page import Command, next_text, notes_text, page_text
 from moedsl.planner.text.plan import plan_text
 from moedsl.planner.text.runs import runs_text
+from moedsl.support.diagnostics import to_json
 
 
 def page(result: Result, next: Sequence[Command], width: int) -> str:
@@ -36,7 +36,7 @@ def texts(plans: Sequence[Plan]) -> Iterator[str]:
 def _comparisons(plans: Sequence[Plan]) -> Iterator[str]:
     """Compare the variants of each isolation, and the values of each sweep."""
     if any(p.isolation for p in plans):
-        from moedsl.isolate import table  # it reads the fields of recipes
+        from moedsl.emit import isolation_table as table  # it reads the fields of recipes
 
         yield from map(table.text, table.comparisons(plans))
     yield from map(sweep_table.text, sweep_table.comparisons(plans))

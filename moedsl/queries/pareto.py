@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from moedsl.lang.printer import print_expr
 from moedsl.planner.model.answers import Behind, FrontPoint, MemoryTime, Pareto, Standing
 from moedsl.queries.figures import Budget, priced
 from moedsl.queries.front import front
@@ -12,7 +13,6 @@ from moedsl.queries.top import shared
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 from moedsl.support.record import ABSENT
-from moedsl.syntax.printer import print_expr
 
 
 def pareto(chosen: Chosen, budget: Budget | None = None, progress: Callable[[str], None] = lambda _: None) -> Pareto:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from moedsl.facts.axes import SUMMARY, pairs
 from moedsl.planner.model import answers
 from moedsl.planner.model.answers import Priced, Ranked
 from moedsl.planner.model.plan import Plan
 from moedsl.queries.changes import KINDS
 from moedsl.queries.figures import COVERS
-from moedsl.schema.axes import SUMMARY, pairs
 from moedsl.support.text import counted, duration, short, table, tokens, wrapped
 
 Json = Mapping[str, Any]

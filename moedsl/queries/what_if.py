@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from moedsl.lang.printer import print_expr
 from moedsl.planner.model.answers import Priced
 from moedsl.queries.changes import Change, changes
 from moedsl.queries.experiments import another
@@ -14,7 +15,6 @@ from moedsl.queries.top import shared
 from moedsl.rules.library import Library
 from moedsl.solver.saving import saving
 from moedsl.solver.solve import Chosen, plan_for
-from moedsl.syntax.printer import print_expr
 
 BY_SPEED = ("score", "step_time")
 """First keys of a ranking that mean speed: the step time, with or without the factor of advice."""
@@ -91,7 +91,7 @@ def _sizes(c: Chosen) -> Json:
 
 def _why(chosen: Chosen) -> str:
     """Explain why a change has no layout, in one line."""
-    from moedsl.explainer.infeasible import briefly
-    from moedsl.explainer.infeasible_report import message
+    from moedsl.solver.infeasible.analyse import briefly
+    from moedsl.solver.infeasible.report import message
 
     return message(briefly(chosen))

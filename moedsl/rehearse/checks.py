@@ -8,8 +8,8 @@ from typing import Any
 
 from attrs import frozen
 
+from moedsl.facts import rank_groups
 from moedsl.rehearse.prepare import Prepared
-from moedsl.schema import rank_groups
 
 Answers = Sequence[Mapping[str, Any]]
 

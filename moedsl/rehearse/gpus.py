@@ -13,11 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from moedsl.bridge.verify import hub, te
 from moedsl.rehearse.launch import Failure, Outcome, Progress, answers, forget, tail
 from moedsl.rehearse.prepare import TASK, Prepared
 from moedsl.support import child_python
 from moedsl.support.resources import stdlib_dir
-from moedsl.verify import hub, te
 
 _ITERATION = re.compile(r"rank (\d+) iteration (\d+)")
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.importer.families import FAMILIES
-from moedsl.importer.layers import (
+from moedsl.bridge.importer.families import FAMILIES
+from moedsl.bridge.importer.layers import (
     LETTERS,
     Every,
     Firsts,
@@ -29,10 +28,11 @@ from moedsl.importer.layers import (
     marked_windows,
     numbered,
 )
-from moedsl.importer.rules import Alike, Flag, HeadDim, Int, OfWindows, Product, Unbuilt
-from moedsl.schema.facts import Model
+from moedsl.bridge.importer.rules import Alike, Flag, HeadDim, Int, OfWindows, Product, Unbuilt
+from moedsl.bridge.verify import hub
+from moedsl.facts.facts import Model
+from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.resources import stdlib_dir
-from moedsl.verify import hub
 
 
 def find(hf: str, family: str) -> Path | Diagnostic:

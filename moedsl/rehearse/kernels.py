@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.schema.facts import Model
+from moedsl.facts.facts import Model
+from moedsl.support.diagnostics import Diagnostic, error
 
 MAMBA = ("mamba_ssm", "causal_conv1d")
 """The names that Megatron-Core's mixer imports (core ssm/mamba_mixer.py:61-81, 200)."""

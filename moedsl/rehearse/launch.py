@@ -19,10 +19,10 @@ from typing import Any, Self
 
 from attrs import frozen
 
+from moedsl.bridge.verify import hub
 from moedsl.rehearse.prepare import TASK, Prepared, rank_files
 from moedsl.support import child_python
 from moedsl.support.resources import stdlib_dir
-from moedsl.verify import hub
 
 Progress = Callable[[str], object]
 TAIL = 15

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from moedsl.facts.axes import BY_NAME
 from moedsl.planner.model.plan import Plan
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note
-from moedsl.schema.axes import BY_NAME
 
 OFF: Mapping[str, str] = {
     "precision": "lower formats are Transformer Engine's kernels, which need a GPU",

@@ -8,19 +8,19 @@ from pathlib import Path
 
 from attrs import asdict, evolve, frozen
 
+from moedsl.bridge.verify import gpu
 from moedsl.compiler import compile_source
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.parameters import stage as stage_parameters
 from moedsl.cost.pipeline import Layout, layout_for, parse_layout
-from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.diagnostics.source import Source
 from moedsl.emit.artifact import files_of
 from moedsl.emit.naming import function_name
 from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import hf, program
 from moedsl.rehearse.shrink import Rehearsal
+from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.owned_files import write_all, written_as
-from moedsl.verify import gpu
+from moedsl.support.source import Source
 
 RUN, TASK, MODEL = "rehearsal.moe", "task.json", "model"
 STEP = "megatron.bridge.training.gpt_step"

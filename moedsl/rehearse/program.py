@@ -7,9 +7,9 @@ from typing import Any
 
 import attrs
 
+from moedsl.facts import axes
+from moedsl.facts.facts import Model
 from moedsl.rehearse.shrink import Rehearsal
-from moedsl.schema import axes
-from moedsl.schema.facts import Model
 
 
 def text(r: Rehearsal) -> str:

@@ -9,8 +9,8 @@ from math import prod
 from attrs import evolve
 
 from moedsl.cost.pipeline import Chunk, Layout
+from moedsl.facts.axes import ATTENTION, EXPERTS, LAYOUT
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, SHRUNK, Note
-from moedsl.schema.axes import ATTENTION, EXPERTS, LAYOUT
 
 TWO = 2
 """Layers of a model without a pipeline, so that one passes its output to the next."""

@@ -8,10 +8,10 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from moedsl.cost import pipeline
+from moedsl.facts.facts import Model
 from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import policy, shapes, widths
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note, sized
-from moedsl.schema.facts import Model
 
 RANKS = 8
 """The most processes by default."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from moedsl.facts.axes import ATTENTION, EXPERTS, show
 from moedsl.rehearse.policy import in_place_of
-from moedsl.schema.axes import ATTENTION, EXPERTS, show
 from moedsl.support.text import counted, wrapped
 
 Json = Mapping[str, Any]

@@ -7,8 +7,8 @@ from math import gcd, lcm
 
 from attrs import evolve, fields_dict
 
+from moedsl.facts.facts import Model
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note, sized
-from moedsl.schema.facts import Model
 
 HIDDEN, HEAD, EXPERT, DENSE, RANK, VOCAB = 64, 16, 32, 128, 32, 512
 MAMBA_HEADS = 16

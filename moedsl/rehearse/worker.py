@@ -19,14 +19,14 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.verify import gpu
+from moedsl.bridge.verify import gpu
 
 USED = (
     "megatron.bridge.training.pretrain",
     "megatron.bridge.training.gpt_step",
     "megatron.bridge.training.callbacks",
     "megatron.bridge.recipes.utils.optimizer_utils",
-    "moedsl.verify.update",
+    "moedsl.bridge.verify.update",
 )
 """Modules to import once, before any fork."""
 
@@ -90,7 +90,7 @@ def load_for_cpu() -> None:
 
 def _config(task: Task) -> Any:
     """Build the recipe's own configuration, for a few steps."""
-    from moedsl.verify.load import import_file
+    from moedsl.bridge.verify.load import import_file
 
     config = getattr(import_file(task.recipe), task.function)()
     config.train.train_iters = task.iterations
@@ -148,7 +148,7 @@ def _pretrain(
 
 
 def groups() -> dict[str, list[int]]:
-    """The ranks of each of this rank's groups in Megatron-Core's state, by the names of `moedsl.schema.rank_groups`."""
+    """The ranks of each of this rank's groups in Megatron-Core's state, by the names of `moedsl.facts.rank_groups`."""
     import torch.distributed as dist
     from megatron.core import parallel_state as state
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from moedsl.diagnostics.model import Diagnostic, error, suggest
+from moedsl.facts import calibration
+from moedsl.facts.calibration import Constant, Constants
+from moedsl.facts.symbols import ARCHS
+from moedsl.lang import ast
 from moedsl.rules.declarations import Block, cited
 from moedsl.rules.interpreter import number
-from moedsl.schema import calibration
-from moedsl.schema.calibration import Constant, Constants
-from moedsl.schema.symbols import ARCHS
-from moedsl.syntax import ast
+from moedsl.support.diagnostics import Diagnostic, error, suggest
 
 EVERY = "any"
 """The calibration that declares each constant, and whose values hold where a generation states none."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 
-from moedsl.diagnostics.model import Diagnostic, Label, error, suggest
-from moedsl.diagnostics.source import Span
+from moedsl.facts.operators import FUNCTIONS
+from moedsl.facts.symbols import AXES, BUILTIN, COSTS, FLAG, NUMBER, RUN, SAVES, TEXT, Type
+from moedsl.lang import ast
 from moedsl.rules.declarations import cite_text
 from moedsl.rules.interpreter import number
 from moedsl.rules.library import Library
 from moedsl.rules.rule import EFFECTS, Rule
 from moedsl.rules.types import Inference
 from moedsl.rules.vectorizer import names
-from moedsl.schema.operators import FUNCTIONS
-from moedsl.schema.symbols import AXES, BUILTIN, COSTS, FLAG, NUMBER, RUN, SAVES, TEXT, Type
-from moedsl.syntax import ast
+from moedsl.support.diagnostics import Diagnostic, Label, error, suggest
+from moedsl.support.source import Span
 
 DEFAULT_WORTH = 0.01
 """The worth of advice that states none."""

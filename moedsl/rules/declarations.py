@@ -6,15 +6,16 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from moedsl.classes.fields import REQUIRED, fields, frozen, values
-from moedsl.diagnostics.model import Diagnostic, Instead, Label, error, suggest
-from moedsl.megatron import architecture
+from attrs import NOTHING, astuple, fields, frozen
+
+from moedsl.facts import architecture
+from moedsl.facts.calibration import UNITS as CONSTANT_UNITS
+from moedsl.facts.calibration import Constant, Constants
+from moedsl.facts.facts import Hardware, Model, Vision
+from moedsl.facts.symbols import ARCHS, ATTENTION, POSITIONS, QK_NORMS
+from moedsl.lang import ast
 from moedsl.rules.interpreter import number
-from moedsl.schema.calibration import UNITS as CONSTANT_UNITS
-from moedsl.schema.calibration import Constant, Constants
-from moedsl.schema.facts import Hardware, Model, Vision
-from moedsl.schema.symbols import ARCHS, ATTENTION, POSITIONS, QK_NORMS
-from moedsl.syntax import ast
+from moedsl.support.diagnostics import Diagnostic, Instead, Label, error, suggest
 
 _WORDS: Mapping[tuple[type, str], tuple[str, ...]] = {
     (Model, "attention"): ATTENTION,
@@ -94,7 +95,7 @@ class Block:
         values = dict(filled)
         for entry in entries:
             self._entry(entry, facts, seen, values)
-        missing = [n for n, f in facts.items() if f.default is REQUIRED and n not in values and n not in seen]
+        missing = [n for n, f in facts.items() if f.default is NOTHING and n not in values and n not in seen]
         if missing:
             self._error("check.missing_fact", f"{self.title} needs {', '.join(missing)}", name, _how_to_state(self.cls))
         return self.cls(**values) if len(self.diagnostics) == before else None
@@ -221,7 +222,7 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
         wrong.append("sizes are at least 1")
     elif m.heads % m.query_groups:
         wrong.append(f"{m.heads} heads do not divide evenly into {m.query_groups} query groups")
-    largest = max(v for v in values(m) if isinstance(v, int))
+    largest = max(v for v in astuple(m, recurse=False) if isinstance(v, int))
     if m.layers > MOST_LAYERS or m.mtp_layers > MOST_MTP or largest > LARGEST:
         sizes = f"{MOST_LAYERS} layers, {MOST_MTP} MTP layers, and {LARGEST} of anything"
         wrong.append(f"a size is out of range: at most {sizes}")
@@ -243,7 +244,7 @@ def _of_vision(v: Vision | None) -> list[str]:
     if v is None:
         return []
     patches = all(1 <= getattr(v, name) <= MOST_PATCH for name in _PATCH)
-    if patches and all(0 <= size < MOST_VISION for size in values(v) if isinstance(size, int)):
+    if patches and all(0 <= size < MOST_VISION for size in astuple(v, recurse=False) if isinstance(size, int)):
         return []
     limits = f"{', '.join(_PATCH)} are from 1 to {MOST_PATCH}, others below {MOST_VISION}"
     return [f"a size of its vision is out of range: {limits}"]

@@ -12,14 +12,14 @@ from typing import Any
 
 from attrs import field, frozen
 
-from moedsl.diagnostics.model import Diagnostic, Label, error, suggest
-from moedsl.diagnostics.source import Source, Span
+from moedsl.lang import ast
+from moedsl.lang.parse_cache import cached_parse
 from moedsl.rules import library
 from moedsl.rules.interpreter import number
 from moedsl.rules.library import Library
 from moedsl.support import resources
-from moedsl.syntax import ast
-from moedsl.syntax.parse_cache import cached_parse
+from moedsl.support.diagnostics import Diagnostic, Label, error, suggest
+from moedsl.support.source import Source, Span
 
 KINDS = ("rule", "default", "number", "pitfall", "symptom")
 """The kinds of claims."""

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from moedsl.classes.fields import frozen
-from moedsl.megatron import fields
+from attrs import frozen
+
+from moedsl.facts import axes, fields
+from moedsl.facts.symbols import RUN, VLM_WORDS
 from moedsl.rules.rule import EFFECTS, Rule
-from moedsl.schema import axes
-from moedsl.schema.symbols import RUN, VLM_WORDS
 
 EXPERIMENT, EXECUTION, BENCHMARK = EFFECTS
 UNKNOWN = "unknown"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from moedsl.syntax import ast
+from moedsl.lang import ast
 
 
 class RuleId(StrEnum):

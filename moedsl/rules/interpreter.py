@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from moedsl.schema.operators import BINARY, FUNCTIONS, UNARY, Value
-from moedsl.schema.symbols import ALIASES
-from moedsl.schema.units import SCALES
-from moedsl.syntax import ast
+from moedsl.facts.operators import BINARY, FUNCTIONS, UNARY, Value
+from moedsl.facts.symbols import ALIASES
+from moedsl.facts.units import SCALES
+from moedsl.lang import ast
 
 
 def evaluate(expr: ast.Expr, env: Mapping[str, Value]) -> Value:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.megatron import secrets
+from moedsl.facts import secrets
+from moedsl.lang import ast
 from moedsl.rules.rule import Rule
-from moedsl.syntax import ast
+from moedsl.support.diagnostics import Diagnostic, error
 
 OF_THE_RANK = frozenset(
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")

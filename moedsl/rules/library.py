@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from pathlib import Path
 from typing import Any
 
-from moedsl.classes.fields import field, frozen
-from moedsl.diagnostics.model import Diagnostic, Label, error
-from moedsl.diagnostics.source import Source, Span, of_stdlib
+from attrs import field, frozen
+
+from moedsl.facts.calibration import Constants
+from moedsl.facts.facts import Hardware, Model
+from moedsl.lang import ast, reader
 from moedsl.rules import calibrations, declarations
 from moedsl.rules.rule import Collected
-from moedsl.schema.calibration import Constants
-from moedsl.schema.facts import Hardware, Model
-from moedsl.syntax import ast, reader
+from moedsl.support.diagnostics import Diagnostic, Label, error
+from moedsl.support.source import Source, Span, of_stdlib
 
 Parse = Callable[[Source], tuple[ast.Module | None, tuple[Diagnostic, ...]]]
 Read = Callable[[str], reader.Read]

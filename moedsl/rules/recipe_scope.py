@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from moedsl.diagnostics.model import suggest
-from moedsl.diagnostics.source import Source
-from moedsl.megatron.fields import LATEST, alternatives, fields, words_of
+from moedsl.facts.fields import LATEST, alternatives, fields, words_of
+from moedsl.facts.symbols import FLAG, NUMBER, TEXT, Type
+from moedsl.lang import ast, parse_cache
 from moedsl.rules import collect
 from moedsl.rules.library import Library, of_sources
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
-from moedsl.schema.symbols import FLAG, NUMBER, TEXT, Type
-from moedsl.syntax import ast, parse_cache
+from moedsl.support.diagnostics import suggest
+from moedsl.support.source import Source
 
 OBJECT = Type("setting")
 """A field whose value no expression can write, such as a list or an object: it compares only with `none`."""

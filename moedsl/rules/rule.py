@@ -6,13 +6,14 @@ from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
-from moedsl.classes.fields import field, frozen
-from moedsl.diagnostics.source import Span
+from attrs import field, frozen
+
+from moedsl.facts.symbols import AXES, BUILTIN, COSTS, NUMBER, Type
+from moedsl.lang import ast
 from moedsl.rules.interpreter import holds
 from moedsl.rules.types import Inference
 from moedsl.rules.vectorizer import Compiler, calls, names
-from moedsl.schema.symbols import AXES, BUILTIN, COSTS, NUMBER, Type
-from moedsl.syntax import ast
+from moedsl.support.source import Span
 
 Key = TypeVar("Key", bound=Hashable)
 _VARY = AXES.keys() | COSTS.keys()
@@ -23,7 +24,7 @@ GRAVE = 0.3
 """The least worth of advice that is about more than speed."""
 
 
-@frozen
+@frozen(slots=False)
 class Rule:
     """One named statement of a rules block or of a run. `when` includes the block's condition."""
 

@@ -14,19 +14,20 @@ from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
-from moedsl.classes.fields import frozen
-from moedsl.diagnostics.source import Source
+from attrs import frozen
+
+from moedsl.facts.calibration import Constants
+from moedsl.lang import ast, parse_cache
 from moedsl.rules import collect, ids, library
 from moedsl.rules.calibrations import EVERY
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Collected
-from moedsl.schema.calibration import Constants
 from moedsl.support import disk_cache, resources
 from moedsl.support.packed import Packed
-from moedsl.syntax import ast, parse_cache
+from moedsl.support.source import Source
 
 V = TypeVar("V")
-PACKAGES = ("schema", "megatron", "rules")
+PACKAGES = ("facts", "rules")
 """The packages that the cache depends on, besides those of a parsed module (`disk_cache.PACKAGES`)."""
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from moedsl.classes.fields import field, frozen
-from moedsl.diagnostics.model import Diagnostic, Instead, error, suggest
-from moedsl.diagnostics.source import Span
-from moedsl.schema.operators import BINARY, FUNCTIONS, MEMBER, SAME, SET, UNARY, VERSION
-from moedsl.schema.symbols import ABSENT_HERE, ALIASES, COSTS, FLAG, LIST, NUMBER, TEXT, WORD_ELSEWHERE, Type
-from moedsl.schema.versions import is_version
-from moedsl.syntax import ast
+from attrs import field, frozen
+
+from moedsl.facts.operators import BINARY, FUNCTIONS, MEMBER, SAME, SET, UNARY, VERSION
+from moedsl.facts.symbols import ABSENT_HERE, ALIASES, COSTS, FLAG, LIST, NUMBER, TEXT, WORD_ELSEWHERE, Type
+from moedsl.facts.versions import is_version
+from moedsl.lang import ast
+from moedsl.support.diagnostics import Diagnostic, Instead, error, suggest
+from moedsl.support.source import Span
 
 Scope = Mapping[str, Type]
 WORD = Type("word")
@@ -211,7 +212,7 @@ class Inference:
             self._unknown(e)
 
     def _unknown(self, e: ast.Name) -> None:
-        from moedsl.syntax.unknown_statement import name_of_another_tool  # imported only after a mistake
+        from moedsl.lang.unknown_statement import name_of_another_tool  # imported only after a mistake
 
         meant = name_of_another_tool(e.id)
         if meant is not None and meant in self.scope:

@@ -1,6 +1,6 @@
 """Compile an expression once to a function over whole NumPy columns: the fast evaluator.
 
-A column is a NumPy array or a scalar that broadcasts. Words are encoded by `moedsl.schema.axes`; text facts are
+A column is a NumPy array or a scalar that broadcasts. Words are encoded by `moedsl.facts.axes`; text facts are
 compared at compile time, because they are equal in every row.
 """
 
@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from attrs import field, frozen
 
-from moedsl.classes.fields import field, frozen
+from moedsl.facts.operators import BINARY, FUNCTIONS, MEMBER, UNARY, Column, Operator
+from moedsl.facts.symbols import ALIASES, Type
+from moedsl.lang import ast
 from moedsl.rules.interpreter import number
-from moedsl.schema.operators import BINARY, FUNCTIONS, MEMBER, UNARY, Column, Operator
-from moedsl.schema.symbols import ALIASES, Type
-from moedsl.syntax import ast
 
 Columns = Mapping[str, Column]
 Evaluate = Callable[[Columns], Column]

@@ -14,12 +14,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from moedsl.classes.fields import evolve, field, frozen
+from moedsl.facts.axes import HELD, MESH, MOVED
+from moedsl.facts.symbols import MEMORY, SPARES
 from moedsl.rules.vectorizer import Column
-from moedsl.schema.axes import HELD, MESH, MOVED
-from moedsl.schema.symbols import MEMORY, SPARES
 from moedsl.solver import screen
 from moedsl.solver.bounds import SLACK, Policies, Prices, extremes, graph_strength, slowest
 from moedsl.solver.could import could_obey, required
@@ -43,7 +43,7 @@ LEAST_TIME = "least_time"
 """The column of meshes whose least seconds are known."""
 
 
-@frozen
+@frozen(slots=False)
 class BoundedSpace:
     """The space of a problem, with its prices."""
 

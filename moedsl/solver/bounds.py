@@ -11,8 +11,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from moedsl.facts import axes
 from moedsl.rules.vectorizer import Column
-from moedsl.schema import axes
 from moedsl.solver.laws import Compiled, Law, obeyed
 from moedsl.solver.table import Mask, Table
 

@@ -8,15 +8,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from attrs import frozen
 
-from moedsl.classes.fields import frozen
-from moedsl.schema.operators import BINARY, FUNCTIONS, Column
-from moedsl.schema.symbols import ALIASES, COSTS, FLAG, NUMBER, SPARES
+from moedsl.facts.operators import BINARY, FUNCTIONS, Column
+from moedsl.facts.symbols import ALIASES, COSTS, FLAG, NUMBER, SPARES
+from moedsl.lang import ast
 from moedsl.solver.laws import SECONDS, TIME, Compiled, Law
 from moedsl.solver.problem import Problem
 from moedsl.solver.reads import closure
 from moedsl.solver.table import Mask, Table, as_mask
-from moedsl.syntax import ast
 
 Interval = tuple[Column, Column]
 """The least and the largest value; of a condition, whether it must hold and whether it can."""
@@ -60,7 +60,7 @@ def required(c: Compiled) -> list[str]:
     return [name for name, law in read if not could_obey(c.problem, [law], c.empty(), {name: -1.0}).any()]
 
 
-@frozen
+@frozen(slots=False)
 class _Bounds:
     problem: Problem
     table: Table

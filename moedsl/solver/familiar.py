@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from math import log2
 
-from moedsl.checker.program import Program
-from moedsl.classes.fields import evolve, frozen
-from moedsl.megatron import recipes
-from moedsl.schema import axes
+from attrs import evolve, frozen
+
+from moedsl.facts import axes, recipes
+from moedsl.rules.check.program import Program
 from moedsl.solver import uncertainty
 from moedsl.solver.laws import Compiled
 from moedsl.solver.search import Solution

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moedsl.checker.program import Program
+from moedsl.rules.check.program import Program
 from moedsl.solver.bounded_space import LEAST_TIME
 from moedsl.solver.bounds import Prices
 from moedsl.solver.could import could_obey

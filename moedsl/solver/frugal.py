@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from moedsl.schema import axes
-from moedsl.schema.axes import HELD, MESH, MOVED
+from moedsl.facts import axes
+from moedsl.facts.axes import HELD, MESH, MOVED
 from moedsl.solver.bounds import Policies, extremes, may_have, reading
 from moedsl.solver.laws import Compiled
 from moedsl.solver.table import Mask, Table, different

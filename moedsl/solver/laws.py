@@ -8,19 +8,19 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from attrs import frozen
 from numpy.typing import NDArray
 
-from moedsl.checker.program import Program
-from moedsl.classes.fields import frozen
+from moedsl.facts.operators import Column
+from moedsl.facts.symbols import COSTS, MEMORY, SPARES
+from moedsl.lang import ast
+from moedsl.rules.check.program import Program
 from moedsl.rules.rule import Rule, Rules
 from moedsl.rules.types import WORD
 from moedsl.rules.vectorizer import LARGEST, Evaluate, names
-from moedsl.schema.operators import Column
-from moedsl.schema.symbols import COSTS, MEMORY, SPARES
 from moedsl.solver.problem import Problem
 from moedsl.solver.reads import closure
 from moedsl.solver.table import Mask, Row, Table, as_mask
-from moedsl.syntax import ast
 
 TIME = "step_time"
 SECONDS = frozenset({TIME, "score"})
@@ -29,7 +29,7 @@ KEPT = 4
 """The problems of a run whose laws are kept: its searches with other pins have the same facts."""
 
 
-@frozen
+@frozen(slots=False)
 class Law:
     """A compiled rule with the axes and prices that it reads, directly or through lets."""
 
@@ -58,7 +58,7 @@ class Law:
         return frozenset(TIME if name in SECONDS else name for name in self.needs & COSTS.keys())
 
 
-@frozen
+@frozen(slots=False)
 class Compiled:
     """A problem with its rules compiled."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from attrs import evolve
 
-from moedsl.classes.fields import evolve
+from moedsl.lang import ast
 from moedsl.solver.laws import Law
 from moedsl.solver.order import FIRST_BLOCK, most_divided_first
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
-from moedsl.syntax import ast
 
 
 def least_memory(c: Chosen) -> Row | None:

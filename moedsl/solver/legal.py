@@ -12,7 +12,7 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
-from moedsl.schema.axes import BY_NAME, HELD, MESH, MOVED
+from moedsl.facts.axes import BY_NAME, HELD, MESH, MOVED
 from moedsl.solver.laws import Compiled, Law, allowed, broken, obeying
 from moedsl.solver.members import Member, inactive, without
 from moedsl.solver.problem import lower

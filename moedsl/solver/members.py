@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from moedsl.checker.program import Program
-from moedsl.classes.fields import evolve, frozen
-from moedsl.diagnostics.source import Span
+from attrs import evolve, frozen
+
+from moedsl.facts import axes
+from moedsl.lang.printer import print_expr
+from moedsl.rules.check.program import Program
 from moedsl.rules.rule import Rule
-from moedsl.schema import axes
 from moedsl.solver.laws import Compiled
-from moedsl.syntax.printer import print_expr
+from moedsl.support.source import Span
 
 
 @frozen

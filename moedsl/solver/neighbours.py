@@ -6,19 +6,19 @@ from collections.abc import Iterable, Mapping
 from math import log2
 
 import numpy as np
+from attrs import evolve, frozen
 
-from moedsl.classes.fields import evolve, frozen
+from moedsl.facts import axes
+from moedsl.facts.symbols import COSTS
+from moedsl.facts.units import GIB
+from moedsl.lang.printer import print_expr
 from moedsl.rules.ids import NEEDS
-from moedsl.schema import axes
-from moedsl.schema.symbols import COSTS
-from moedsl.schema.units import GIB
 from moedsl.solver.bounded_space import memory_prices
 from moedsl.solver.bounds import Prices
 from moedsl.solver.laws import Compiled, first_broken
 from moedsl.solver.problem import divisors
 from moedsl.solver.table import Row
 from moedsl.support.text import change
-from moedsl.syntax.printer import print_expr
 
 
 @frozen

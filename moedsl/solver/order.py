@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moedsl.schema.axes import SIZES
+from moedsl.facts.axes import SIZES
 from moedsl.solver.table import Mask, Table, different
 from moedsl.solver.top_k import Floats, TopK, ignoring
 

@@ -6,19 +6,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from moedsl.checker.program import Pin, Program
-from moedsl.classes.fields import evolve, frozen
 from moedsl.cost.pipeline import pieces
+from moedsl.facts import axes, versions
+from moedsl.facts.batch_shapes import shapes
+from moedsl.facts.symbols import BUILTIN, CASES, HARDWARE, LENGTHS, MODEL, SWITCHES, Type
+from moedsl.lang import ast
+from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.ids import LetName
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Let, Rule
 from moedsl.rules.vectorizer import safe
-from moedsl.schema import axes, versions
-from moedsl.schema.batch_shapes import shapes
-from moedsl.schema.symbols import BUILTIN, CASES, HARDWARE, LENGTHS, MODEL, SWITCHES, Type
-from moedsl.syntax import ast
 
 
 @frozen

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from attrs import field, frozen
 
-from moedsl.classes.fields import field, frozen
-from moedsl.schema import axes
-from moedsl.schema.axes import MESH
+from moedsl.facts import axes
+from moedsl.facts.axes import MESH
 from moedsl.solver.laws import Law
 from moedsl.solver.table import Mask, Row, Table, as_mask
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from moedsl.checker.program import Program
+from moedsl.facts.symbols import COSTS, SAVES
+from moedsl.rules.check.program import Program
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
-from moedsl.schema.symbols import COSTS, SAVES
 
 
 def reads(p: Program, r: Rule) -> frozenset[str]:

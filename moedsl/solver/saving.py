@@ -6,15 +6,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.checker.program import Program
-from moedsl.classes.fields import evolve, frozen
+from attrs import evolve, frozen
+
 from moedsl.cost import Cost, checkpoints, goodput
 from moedsl.cost.checkpoints import Size
 from moedsl.cost.goodput import Goodput, Local, best_interval
 from moedsl.cost.memory import trained
-from moedsl.megatron import validation
+from moedsl.facts import validation
+from moedsl.facts.facts import Hardware
+from moedsl.rules.check.program import Program
 from moedsl.rules.ids import LetName
-from moedsl.schema.facts import Hardware
 from moedsl.solver.problem import Problem
 
 PAYS = 0.005

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from moedsl.schema.symbols import SPARES
+from moedsl.facts.symbols import SPARES
 from moedsl.solver.bounds import SLACK, Policies, Prices
 from moedsl.solver.could import could_obey, required
 from moedsl.solver.frugal import by_meshes, of_weights

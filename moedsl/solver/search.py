@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from moedsl.classes.fields import evolve, field, frozen
+from moedsl.facts import axes
+from moedsl.facts.axes import HELD, MESH, MOVED
+from moedsl.facts.symbols import COSTS, MEMORY, SPARES
 from moedsl.rules.vectorizer import Column
-from moedsl.schema import axes
-from moedsl.schema.axes import HELD, MESH, MOVED
-from moedsl.schema.symbols import COSTS, MEMORY, SPARES
 from moedsl.solver.bounded_space import BATCH, LEAST_TIME, BoundedSpace, memory_prices, number
 from moedsl.solver.bounds import SLACK, least_seconds
 from moedsl.solver.laws import SECONDS, Law, memory_of, obeying
@@ -48,7 +48,7 @@ class Solution:
     """The search that found them; it answers more questions about the same space."""
 
 
-@frozen
+@frozen(slots=False)
 class Search(BoundedSpace):
     """A search of one space; `run` returns the best `keep` meshes."""
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from attrs import evolve
 
-from moedsl.checker.program import Program
-from moedsl.classes.fields import evolve
+from moedsl.facts.axes import HELD, MOVED
+from moedsl.rules.check.program import Program
 from moedsl.rules.ids import RuleId
-from moedsl.schema.axes import HELD, MOVED
 from moedsl.solver.bounds import SLACK
 from moedsl.solver.laws import Compiled, Law, compile_problem, obeyed
 from moedsl.solver.problem import Problem

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from moedsl.checker.program import Program
-from moedsl.classes.fields import frozen
-from moedsl.diagnostics.source import Span
-from moedsl.schema import axes
-from moedsl.schema.symbols import HARDWARE
+from attrs import frozen
+
+from moedsl.facts import axes
+from moedsl.facts.symbols import HARDWARE
+from moedsl.rules.check.program import Program
 from moedsl.solver.laws import Compiled
 from moedsl.solver.members import Member
 from moedsl.solver.problem import divisors
 from moedsl.solver.reads import closure
+from moedsl.support.source import Span
 
 MOST = 24
 """The most sizes that are tried, the nearest first."""

@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from attrs import evolve, field, frozen
 
-from moedsl.checker.program import Program
-from moedsl.classes.fields import evolve, field, frozen
 from moedsl.cost import Cost
+from moedsl.facts.facts import Model
+from moedsl.facts.gpu_counts import MOST_GPUS, counts
+from moedsl.facts.samples import filled
+from moedsl.facts.symbols import SWITCHES
+from moedsl.rules.check.program import Program
 from moedsl.rules.interpreter import evaluate
-from moedsl.schema.facts import Model
-from moedsl.schema.gpu_counts import MOST_GPUS, counts
-from moedsl.schema.samples import filled
-from moedsl.schema.symbols import SWITCHES
 from moedsl.solver import familiar
 from moedsl.solver.bounds import Prices
 from moedsl.solver.familiar import Preference

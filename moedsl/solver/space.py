@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from moedsl.schema.axes import BY_NAME, MESH, WEIGHTS
+from moedsl.facts.axes import BY_NAME, MESH, WEIGHTS
 from moedsl.solver.laws import Compiled, Law, allowed, obeying
 from moedsl.solver.table import Table
 from moedsl.support import limits

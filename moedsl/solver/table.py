@@ -6,12 +6,12 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from attrs import field, frozen
 from numpy.typing import NDArray
 
-from moedsl.classes.fields import field, frozen
+from moedsl.facts import axes
+from moedsl.facts.operators import Column
 from moedsl.rules.vectorizer import Evaluate
-from moedsl.schema import axes
-from moedsl.schema.operators import Column
 
 Mask = NDArray[np.bool_]
 MOST_KEYS = 2**62

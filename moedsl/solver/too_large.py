@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from moedsl.checker.program import Program
-from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.rules.check.program import Program
 from moedsl.solver.problem import lower
+from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.limits import File, Place, TooLarge
 
 _AXES = 4

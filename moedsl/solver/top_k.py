@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from attrs import define, field
 from numpy.typing import NDArray
 
-from moedsl.classes.fields import define, field
 from moedsl.solver.question import Question
 from moedsl.solver.table import Mask, Row
 

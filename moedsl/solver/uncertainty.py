@@ -19,11 +19,11 @@ from math import exp
 from typing import Any
 
 import numpy as np
+from attrs import evolve, field, frozen
 
-from moedsl.classes.fields import evolve, field, frozen
 from moedsl.cost.estimate import Columns, Cost
 from moedsl.cost.rows import Floats
-from moedsl.schema.facts import Model
+from moedsl.facts.facts import Model
 from moedsl.support.resources import stdlib_dir
 
 FILE = "calibration/uncertainty.json"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moedsl.checker.program import Program
+from moedsl.rules.check.program import Program
 from moedsl.rules.rule import Rule
 from moedsl.solver.problem import lower, pinned_row
 from moedsl.solver.reads import reads_price

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.owned_files import written_by_us
 
 _SIGNED = 500

@@ -20,7 +20,7 @@ from typing import Any
 
 from moedsl.support import resources
 
-PACKAGES = ("classes", "diagnostics", "support", "syntax")
+PACKAGES = ("support", "lang")
 """The packages that a parsed module depends on."""
 
 MOST = 500

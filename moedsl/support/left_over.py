@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from moedsl.classes.fields import frozen
-from moedsl.diagnostics.model import Diagnostic, note, warning
+from attrs import frozen
+
 from moedsl.support import foreign_json
+from moedsl.support.diagnostics import Diagnostic, note, warning
 from moedsl.support.generation import LOCK
 from moedsl.support.owned_files import written_by_us
 from moedsl.support.regular_file import text_of

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.support.diagnostics import Diagnostic, error
 
 _COMMENT = re.compile(r"\A(?:#|<!--) moedsl: sha256=([0-9a-f]{64})(?: -->)?\n")
 _KEY = re.compile(r'\A\{\n  "moedsl_sha256": "([0-9a-f]{64})",?')

@@ -6,9 +6,9 @@ import errno
 import stat
 from pathlib import Path
 
-from moedsl.diagnostics.model import Diagnostic, Label, error
-from moedsl.diagnostics.source import Span
 from moedsl.support import limits
+from moedsl.support.diagnostics import Diagnostic, Label, error
+from moedsl.support.source import Span
 
 
 def text_of(path: Path) -> str:

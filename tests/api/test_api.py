@@ -38,7 +38,7 @@ def test_no_package_hides_a_public_name() -> None:
 def test_importing_moedsl_imports_nothing_more() -> None:
     code = (
         "import sys, moedsl; before = {m for m in sys.modules if m.startswith('moedsl')}; "
-        "assert before == {'moedsl'}, before; import moedsl.planner, moedsl.checker, moedsl.explainer, moedsl.compiler; "
+        "assert before == {'moedsl'}, before; import moedsl.planner, moedsl.rules.check, moedsl.queries.explain, moedsl.compiler; "
         f"assert moedsl.plan({RUN!r}).ok and callable(moedsl.check) and callable(moedsl.explain); "
         "assert not {'torch', 'nemo_run', 'pygls'} & sys.modules.keys()"
     )

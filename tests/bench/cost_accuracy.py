@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from moedsl.cost import Cost
-from moedsl.schema.axes import BY_NAME, CUDA_GRAPH, RECOMPUTE
+from moedsl.facts.axes import BY_NAME, CUDA_GRAPH, RECOMPUTE
 from tests.helpers.cost_models import hardware, model
 
 MODELS = {

@@ -102,7 +102,7 @@ SOLVE = """
 import json, resource, statistics, sys, time
 from moedsl.solver.solve import solve
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
+from moedsl.support.source import Source
 phase, gpus, runs = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 text = f"model MODEL; gb200 x {gpus}; {phase} first"
 out = {}
@@ -130,9 +130,9 @@ def test_solve(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 NONSENSE = """
 import sys, time
 from tests.syntax.test_bad_input import LIMIT, LONG
-from moedsl.syntax.parser import parse
-from moedsl.syntax.reader import from_text
-from moedsl.diagnostics.source import Source
+from moedsl.lang.parser import parse
+from moedsl.lang.reader import from_text
+from moedsl.support.source import Source
 parse(Source("warm.moe", "seq 4k"))
 times = {}
 for name, make in LONG.items():
@@ -177,7 +177,7 @@ def test_bad_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 EXPLAIN = """
 import json, statistics, sys, time
 from moedsl.queries.explain_run import answer
-from moedsl.diagnostics.source import Source
+from moedsl.support.source import Source
 text, names, runs = sys.argv[1], sys.argv[2].split(), int(sys.argv[3])
 out = {}
 for model in ("qwen3_235b_a22b", "deepseek_v3"):
@@ -216,7 +216,7 @@ def test_explain(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 REFUSE = """
 import sys, time
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
+from moedsl.support.source import Source
 from tests.explainer.test_refusals import SLOWEST
 times = []
 for text in SLOWEST:

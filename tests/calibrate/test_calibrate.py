@@ -13,14 +13,14 @@ from accuracy_left_out import folds, left_out
 from accuracy_tflops import stated
 from attrs import evolve
 
-from moedsl.calibrate.fit import errors, fit
-from moedsl.calibrate.runs import SHOWN, Measured, read
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
-from moedsl.schema.calibration import fitted, outside
+from moedsl.facts.calibration import fitted, outside
+from moedsl.runs.calibrate.fit import errors, fit
+from moedsl.runs.calibrate.runs import SHOWN, Measured, read
 from moedsl.solver.violations import violations
 from moedsl.support.resources import stdlib_dir
+from moedsl.support.source import Source
 
 PUBLISHED = stdlib_dir() / "calibration" / "published.jsonl"
 

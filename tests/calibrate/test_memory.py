@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from moedsl.calibrate.memory import MemoryFit, fit_memory
-from moedsl.calibrate.runs import Measured, of_line
 from moedsl.cli.commands import calibrate
 from moedsl.cli.main import main
-from moedsl.diagnostics.source import Span
-from moedsl.schema.calibration import Constants
+from moedsl.facts.calibration import Constants
+from moedsl.runs.calibrate.memory import MemoryFit, fit_memory
+from moedsl.runs.calibrate.runs import Measured, of_line
+from moedsl.support.source import Span
 from tests.helpers.paths import ROOT
 
 LAYOUTS = [

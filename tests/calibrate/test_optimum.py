@@ -14,11 +14,11 @@ from optimum_standing import outside, standing
 
 from moedsl.compiler import compile_source
 from moedsl.cost.communication import met
-from moedsl.diagnostics.source import Source
-from moedsl.schema.axes import MESH
-from moedsl.schema.facts import Model
+from moedsl.facts.axes import MESH
+from moedsl.facts.facts import Model
 from moedsl.solver.search import Search
 from moedsl.solver.solve import solve
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moedsl.calibrate.fit import errors, fit
-from moedsl.calibrate.runs import Measured, read
-from moedsl.schema.calibration import first_guess, outside
+from moedsl.facts.calibration import first_guess, outside
+from moedsl.runs.calibrate.fit import errors, fit
+from moedsl.runs.calibrate.runs import Measured, read
 from moedsl.support.resources import stdlib_dir
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from accuracy_statements import statements
 
-from moedsl.calibrate.runs import read
 from moedsl.cost.bounds import FITS, NOT, bounds
+from moedsl.runs.calibrate.runs import read
 from tests.helpers.paths import ROOT
 
 FOLDER = ROOT / "stdlib/calibration"

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
-from moedsl.megatron import adapters
-from moedsl.megatron.fields import lookup
-from moedsl.schema.adapter import EXPERTS, METHODS, TARGETS, Adapter
+from moedsl.facts import adapters
+from moedsl.facts.adapter import EXPERTS, METHODS, TARGETS, Adapter
+from moedsl.facts.fields import lookup
+from moedsl.support.source import Source
 
 BASE = "qwen3_30b_a3b; h100 x 8; task peft; "
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from moedsl.compiler import Result, compile_source
-from moedsl.diagnostics.model import to_json
-from moedsl.diagnostics.source import Source
+from moedsl.support.diagnostics import to_json
 from moedsl.support.resources import stdlib_dir
+from moedsl.support.source import Source
 from tests.helpers.paths import ROOT
 
 RUN = "qwen3_30b_a3b; gb200 x 8\n"

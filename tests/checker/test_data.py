@@ -7,12 +7,12 @@ import json
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
 from moedsl.emit.dataset import dataset
+from moedsl.facts.families import PRESET_SPLITS, PRESETS
+from moedsl.facts.samples import Samples
 from moedsl.launch.head import paths
-from moedsl.megatron.families import PRESET_SPLITS, PRESETS
 from moedsl.planner.text.plan import samples
-from moedsl.schema.samples import Samples
+from moedsl.support.source import Source
 from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import diagnosed, plan_of

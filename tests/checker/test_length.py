@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.settings import sections
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text import plan as text
+from moedsl.support.source import Source
 from tests.helpers.programs import diagnosed, plan_of
 
 RUN = 'qwen3_30b_a3b; gb200 x 64; seq 4k; batch 512; data "/data/corpus"\n'

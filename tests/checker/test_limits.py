@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from moedsl.checker import run_draft
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.cost import pipeline
-from moedsl.diagnostics.source import Source
-from moedsl.explainer import tree
+from moedsl.lang import ast
+from moedsl.rules.check import run_draft
 from moedsl.solver import space
+from moedsl.solver.infeasible import tree
 from moedsl.solver.laws import compile_problem
 from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
 from moedsl.support.resources import stdlib_dir
-from moedsl.syntax import ast
+from moedsl.support.source import Source
 from tests.helpers.programs import compiled
 
 WHY = 'because "why" cite ours "why"'

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 import moedsl
-from moedsl.checker.overrides import as_set
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.diagnostics.model import Diagnostic, Instead
-from moedsl.diagnostics.source import Source
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.settings import decided_fields
-from moedsl.megatron import architecture, fields
-from moedsl.megatron.families import CHOICES
-from moedsl.megatron.field_suggestions import OTHER_TOOLS, last_name, meant
+from moedsl.facts import architecture, fields
+from moedsl.facts.families import CHOICES
+from moedsl.facts.field_suggestions import OTHER_TOOLS, last_name, meant
+from moedsl.rules.check.overrides import as_set
+from moedsl.support.diagnostics import Diagnostic, Instead
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, diagnosed, plan_of
 

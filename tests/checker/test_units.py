@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.calibrate.runs import read
-from moedsl.checker.units import BANDWIDTHS
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source
+from moedsl.rules.check.units import BANDWIDTHS
+from moedsl.runs.calibrate.runs import read
+from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.source import Source
 from tests.helpers.paths import ROOT
 
 HEAD = "qwen3_30b_a3b; gb200 x 64\n"

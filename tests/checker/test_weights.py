@@ -7,7 +7,7 @@ import re
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
+from moedsl.support.source import Source
 
 RUN = "qwen3_30b_a3b; h100 x 16; task sft; "
 

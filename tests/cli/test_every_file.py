@@ -163,7 +163,7 @@ def files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_file_of_any_kind(
     name: str, words: str, files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("moedsl.recipes.importing.is_installed", lambda: False)
+    monkeypatch.setattr("moedsl.bridge.recipes.importing.is_installed", lambda: False)
     for kind in rotation.some(f"{name} {words}", [*KINDS], 2):
         if kind == "growing":  # the last; what is read in one call ends at the limit of memory
             monkeypatch.setattr(limits, "SECONDS", 0.3)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from moedsl.bridge.recipes.importing import Imported
 from moedsl.cli import talk
 from moedsl.cli.arguments import COMMANDS, Command
 from moedsl.cli.commands import import_, rehearse, tune
 from moedsl.cli.main import main
-from moedsl.recipes.importing import Imported
 from moedsl.rehearse import prepare
 from moedsl.rehearse.launch import Failure, Outcome
 from tests.helpers import rotation

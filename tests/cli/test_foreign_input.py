@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
+from moedsl.bridge.verify import client
 from moedsl.cli.arguments import COMMANDS
 from moedsl.cli.main import main
 from moedsl.cli.too_large import LONG
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.samples import measure as lines
+from moedsl.runs.samples import measure as lines
+from moedsl.runs.tune import way
 from moedsl.support import foreign_python, limits
-from moedsl.tune import way
-from moedsl.verify import client
+from moedsl.support.diagnostics import Diagnostic
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
@@ -76,7 +76,7 @@ READ: Sequence[tuple[str, str, Make]] = (
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory, without Bridge."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("moedsl.recipes.importing.is_installed", lambda: False)
+    monkeypatch.setattr("moedsl.bridge.recipes.importing.is_installed", lambda: False)
     return tmp_path
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.samples import report as reporting
-from moedsl.schema.symbols import TASKS
+from moedsl.facts.symbols import TASKS
+from moedsl.runs.samples import report as reporting
 from tests.cli.test_terminal import Terminal
 from tests.helpers.programs import plan_of
 

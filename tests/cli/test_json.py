@@ -10,8 +10,8 @@ import pytest
 
 from moedsl.cli.arguments import COMMANDS, Command
 from moedsl.cli.main import main
+from moedsl.lang.parser import MAX_ERRORS
 from moedsl.support import disk_cache
-from moedsl.syntax.parser import MAX_ERRORS
 
 WITHOUT = {
     "schema": "what it prints is JSON",

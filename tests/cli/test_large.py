@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.schema.axes import BY_NAME
+from moedsl.facts.axes import BY_NAME
 from tests.helpers import rotation
 from tests.helpers.small_programs import WHY
 from tests.soak.commands import Running

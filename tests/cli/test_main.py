@@ -18,7 +18,7 @@ import pytest
 
 from moedsl.cli import main, talk
 from moedsl.cli.commands import plan as plan_command
-from moedsl.schema import axes
+from moedsl.facts import axes
 from moedsl.support import limits
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT

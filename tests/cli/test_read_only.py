@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from moedsl.bridge.verify import client
 from moedsl.cli.main import main
-from moedsl.verify import client
 from tests.helpers.paths import ROOT
 
 HOSTILE = """from pathlib import Path

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from moedsl.calibrate.runs import Measured, read
 from moedsl.cost import Cost
-from moedsl.schema.adapter import Adapter
-from moedsl.schema.axes import BY_NAME, CUDA_GRAPH
+from moedsl.facts.adapter import Adapter
+from moedsl.facts.axes import BY_NAME, CUDA_GRAPH
+from moedsl.runs.calibrate.runs import Measured, read
 from moedsl.support.resources import stdlib_dir
 from tests.helpers.cost_models import hardware, model
 

@@ -11,8 +11,8 @@ import pytest
 
 from moedsl.cost import Cost, compute
 from moedsl.cost.rows import Levels, complete
-from moedsl.schema.axes import BY_NAME
-from moedsl.schema.facts import Model
+from moedsl.facts.axes import BY_NAME
+from moedsl.facts.facts import Model
 from tests.helpers import bridge_process
 from tests.helpers.cost_models import hardware, model
 

@@ -10,7 +10,7 @@ import pytest
 from attrs import evolve
 
 from moedsl.cost import Cost, flops, memory, parameters, pipeline, step
-from moedsl.schema.axes import BY_NAME
+from moedsl.facts.axes import BY_NAME
 from tests.helpers import rotation
 from tests.helpers.cost_models import hardware, model
 

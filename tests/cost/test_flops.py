@@ -10,7 +10,7 @@ from attrs import evolve
 
 from moedsl.compiler import load_stdlib
 from moedsl.cost.flops import of_step, of_token
-from moedsl.schema.facts import Model
+from moedsl.facts.facts import Model
 from tests.helpers import bridge_process
 from tests.helpers.cost_models import model
 
@@ -32,7 +32,7 @@ CASES = (
 ASK = """
 import json, sys
 from types import SimpleNamespace as Config
-from moedsl.verify import te
+from moedsl.bridge.verify import te
 te.install()
 from megatron.bridge.training.utils.flop_utils import num_floating_point_operations
 said = [num_floating_point_operations(Config(model=Config(**m)), 16) for m in json.load(sys.stdin)]

@@ -8,7 +8,7 @@ import pytest
 
 from moedsl.cost import Cost, parameters
 from moedsl.emit.settings import decided_fields
-from moedsl.schema.axes import BY_NAME
+from moedsl.facts.axes import BY_NAME
 from tests.helpers.cost_models import hardware, model
 from tests.helpers.programs import plan_of
 

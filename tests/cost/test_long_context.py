@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from moedsl.cost import Cost
-from moedsl.schema.axes import BY_NAME
+from moedsl.facts.axes import BY_NAME
 from tests.helpers.cost_models import hardware, model
 
 QWEN: dict[str, Any] = {"tp": 4, "cp": 4, "pp": 4, "vpp": 12, "ep": 32, "recompute": ["moe_act", "layernorm"]}

@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 
 from moedsl.cost import Cost, compute
-from moedsl.schema.axes import BY_NAME
+from moedsl.facts.axes import BY_NAME
 from tests.helpers.cost_models import hardware, model
 
 ROW = {"ep": 8, "micro_batch": 1, "cuda_graph": 0}

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from attrs import evolve
 
+from moedsl.bridge.verify.devices import devices
 from moedsl.compiler import load_stdlib
 from moedsl.cost import Cost, outside, parameters, pipeline
 from moedsl.cost.bounds import FITS, NOT, TIGHT, Bounds, bounds
 from moedsl.cost.rows import complete
-from moedsl.schema.axes import AXES, BY_NAME
-from moedsl.verify.devices import devices
+from moedsl.facts.axes import AXES, BY_NAME
 from tests.helpers.cost_models import hardware, model
 from tests.helpers.paths import DATA
 from tests.helpers.programs import plan_of

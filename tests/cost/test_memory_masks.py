@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from moedsl.cost import Cost, activations, bounds, profiles
+from moedsl.facts.axes import AXES
 from moedsl.planner.model.plan import Plan
-from moedsl.schema.axes import AXES
 from tests.helpers import bridge_process, rotation
 from tests.helpers.cost_models import hardware, model
 from tests.helpers.paths import ROOT

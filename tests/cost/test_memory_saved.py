@@ -15,8 +15,8 @@ import pytest
 from attrs import evolve, fields
 
 from moedsl.cost import activations, compute, rows
-from moedsl.schema.axes import BY_NAME
-from moedsl.schema.facts import Model
+from moedsl.facts.axes import BY_NAME
+from moedsl.facts.facts import Model
 from tests.helpers import bridge_process, rotation
 from tests.helpers.cost_models import hardware, model
 from tests.helpers.paths import ROOT

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from moedsl.cost import Cost, at_step, memory, rows
-from moedsl.schema.axes import BY_NAME
+from moedsl.facts.axes import BY_NAME
 from tests.helpers import bridge_process
 from tests.helpers.cost_models import hardware, model
 
@@ -63,8 +63,8 @@ def test_empty_gradients_are_there_once_for_each_shape() -> None:
 
 FLAGS = """
 import json, logging, sys
-from moedsl.verify import gpu, te
-from moedsl.verify.devices import devices
+from moedsl.bridge.verify import gpu, te
+from moedsl.bridge.verify.devices import devices
 te.install()
 gpu.answer(devices()["gb200"], 8, 0)
 logging.disable(logging.CRITICAL)

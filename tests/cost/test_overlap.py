@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from moedsl.checker.program import Program
 from moedsl.compiler import compile_source
 from moedsl.cost import Cost
-from moedsl.diagnostics.source import Source
+from moedsl.rules.check.program import Program
 from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
+from moedsl.support.source import Source
 
 QWEN = {"ep": 16, "micro_batch": 1, "dispatcher": 0, "cuda_graph": 0, "grad_reduce": 1}
 """Qwen3-30B as NVIDIA compared it with and without overlap (seed "expert-parallel overlap"): alltoall, EP 16."""

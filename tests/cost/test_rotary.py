@@ -14,8 +14,8 @@ import pytest
 from attrs import evolve
 
 from moedsl.cost import Cost, compute
-from moedsl.schema.axes import BY_NAME
-from moedsl.schema.facts import Model
+from moedsl.facts.axes import BY_NAME
+from moedsl.facts.facts import Model
 from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
 from tests.helpers.cost_models import hardware, model

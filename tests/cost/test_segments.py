@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 
 from moedsl.cost import blocks, pipeline, segments
-from moedsl.schema.facts import Model
+from moedsl.facts.facts import Model
 from tests.helpers.cost_models import model
 
 

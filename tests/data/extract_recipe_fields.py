@@ -16,15 +16,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from moedsl.bridge.lint import facts, rules, words
+from moedsl.bridge.lint.recipe import Recipe
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify.devices import devices
+from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import load_stdlib
-from moedsl.lint import facts, rules, words
-from moedsl.lint.recipe import Recipe
-from moedsl.megatron.fields import unknown_word
+from moedsl.facts.fields import unknown_word
 from moedsl.rules.vectorizer import names
-from moedsl.verify.case import Case
-from moedsl.verify.client import Server
-from moedsl.verify.devices import devices
-from moedsl.verify.resolve import Resolved
 
 CHECKPOINTS = ("checkpoint.load", "checkpoint.save", "checkpoint.pretrained_checkpoint")
 
@@ -97,7 +97,7 @@ def main(path: str) -> None:
 
 
 def write(recipes: list[dict[str, Any]], found: list[Resolved]) -> None:
-    from moedsl.lint.run import from_bridge
+    from moedsl.bridge.lint.run import from_bridge
 
     library = load_stdlib()
     hardware, _ = library.gpu("h100")

@@ -77,7 +77,7 @@ def answer(probe, configs: Path, case: dict) -> dict:
     """Dense and expert parameters of each stage, and what each chunk holds."""
     from megatron.bridge.training.config import DistributedInitConfig
 
-    from moedsl.verify import mamba
+    from moedsl.bridge.verify import mamba
 
     mamba.leave_random_states()
     provider = provider_of(config_of(configs, case["hf"]))
@@ -117,7 +117,7 @@ def main() -> None:
     ask.add_argument("--cases", type=Path, default=CASES)
     args = ask.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
-    from moedsl.verify import mamba
+    from moedsl.bridge.verify import mamba
 
     spec = importlib.util.spec_from_file_location("probe", args.probe)
     probe = importlib.util.module_from_spec(spec)

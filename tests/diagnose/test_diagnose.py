@@ -16,7 +16,7 @@ import pytest
 from moedsl.cli.main import main
 from moedsl.compiler import Result, load_stdlib
 from moedsl.diagnose import edit, scan
-from moedsl.diagnostics.source import Source
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.diagnose_cases import SEEN
 from tests.helpers.paths import ROOT

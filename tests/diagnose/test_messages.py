@@ -16,7 +16,7 @@ from moedsl.diagnose import scan
 from moedsl.diagnose.edit import edits
 from moedsl.diagnose.needles import needles
 from moedsl.diagnose.scan import Symptom
-from moedsl.diagnostics.source import Source
+from moedsl.support.source import Source
 from tests.helpers import bridge_process, rotation
 from tests.helpers.diagnose_cases import HEALTHY, REFUSED, SEEN, TABLE
 from tests.helpers.paths import ROOT

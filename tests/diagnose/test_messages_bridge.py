@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from moedsl.bridge.verify.report import Report
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose import scan
-from moedsl.verify.report import Report
 from tests.helpers.diagnose_cases import REFUSED
 
 pytestmark = pytest.mark.bridge

@@ -9,8 +9,8 @@ from functools import cache
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.diagnostics.model import Diagnostic, error, note, warning
-from moedsl.diagnostics.pages import pages
+from moedsl.support.diagnostics import Diagnostic, error, note, warning
+from moedsl.support.pages import pages
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 

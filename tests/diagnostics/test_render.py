@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from moedsl.diagnostics import render as module
-from moedsl.diagnostics.model import Diagnostic, Label, error, to_json
-from moedsl.diagnostics.render import render, render_all
-from moedsl.diagnostics.source import Source, Span
+from moedsl.support import render as module
+from moedsl.support.diagnostics import Diagnostic, Label, error, to_json
+from moedsl.support.render import render, render_all
+from moedsl.support.source import Source, Span
 
 
 def shown(diagnostic: Diagnostic, *sources: Source, colour: bool = False) -> str:

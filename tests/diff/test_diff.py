@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
+from moedsl.bridge.diff import sources as sources_module
+from moedsl.bridge.diff.compare import compare
+from moedsl.bridge.diff.fields import of_overrides, of_plan, of_recipe
+from moedsl.bridge.diff.sources import Options, Side, sides
+from moedsl.bridge.diff.text import text
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify.devices import devices
+from moedsl.bridge.verify.report import Refusal
+from moedsl.bridge.verify.resolve import Resolved
 from moedsl.cli import main
-from moedsl.diff import sources as sources_module
-from moedsl.diff.compare import compare
-from moedsl.diff.fields import of_overrides, of_plan, of_recipe
-from moedsl.diff.sources import Options, Side, sides
-from moedsl.diff.text import text
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.overrides import overrides_text
 from moedsl.planner.experiment import settings
-from moedsl.results.gather import read_plan
 from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
-from moedsl.verify.case import Case
-from moedsl.verify.client import Server
-from moedsl.verify.devices import devices
-from moedsl.verify.report import Refusal
-from moedsl.verify.resolve import Resolved
+from moedsl.runs.results.gather import read_plan
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled_source, plan_of
 

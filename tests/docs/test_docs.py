@@ -9,13 +9,13 @@ import make_docs
 import pytest
 from hypothesis import settings
 
-from moedsl.checker.run_draft import STATEMENTS
 from moedsl.cli.arguments import COMMANDS
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
-from moedsl.syntax import reader
-from moedsl.syntax.parser import parse
+from moedsl.lang import reader
+from moedsl.lang.parser import parse
+from moedsl.rules.check.run_draft import STATEMENTS
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 

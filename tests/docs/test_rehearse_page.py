@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from moedsl.bridge.verify.gpu import from_plan
 from moedsl.rehearse.checks import groups, parameters
 from moedsl.rehearse.prepare import Prepared, prepare
 from moedsl.rehearse.shrink import shrink
-from moedsl.verify.gpu import from_plan
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled
 

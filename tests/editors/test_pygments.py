@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from pygments.lexers import find_lexer_class_by_name
 from pygments.token import Comment, Error, Keyword, Name, Number, Operator, Punctuation, String, Whitespace, _TokenType
 
-from moedsl.syntax.printer import print_module
-from moedsl.syntax.pygments_lexer import MoeLexer
+from moedsl.lang.printer import print_module
+from moedsl.lang.pygments_lexer import MoeLexer
 from tests.editors.needs import absent
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tree_sitter import Node, Query, QueryCursor, Tree
 
-from moedsl.syntax.printer import print_module
-from moedsl.syntax.tokens import lexemes
+from moedsl.lang.printer import print_module
+from moedsl.lang.tokens import lexemes
 from tests.editors.needs import absent, program, unpacked
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from moedsl.diagnostics.source import Source
-from moedsl.syntax.parser import parse
+from moedsl.lang.parser import parse
+from moedsl.support.source import Source
 from tests.editors import vscode_server
 from tests.editors.needs import moedsl_program, program
 from tests.editors.vscode_build import SOURCE, Build

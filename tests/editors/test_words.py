@@ -10,11 +10,11 @@ import sys
 import pytest
 from lark import Lark
 
-from moedsl.schema.axes import AXES
+from moedsl.facts.axes import AXES
+from moedsl.lang.keywords import keywords
+from moedsl.lang.parse_errors import DECLARATIONS, RESERVED
+from moedsl.lang.tree_builder import UNITS
 from moedsl.support.resources import grammar_file
-from moedsl.syntax.keywords import keywords
-from moedsl.syntax.parse_errors import DECLARATIONS, RESERVED
-from moedsl.syntax.tree_builder import UNITS
 from tests.helpers.paths import ROOT
 
 KEYWORDS = ("statements", "declarations", "members", "clauses", "links", "operators", "constants")
@@ -71,6 +71,6 @@ def test_words_json_is_what_a_person_can_read() -> None:
 
 
 def test_words_need_no_lark() -> None:
-    code = "import sys, moedsl.syntax.keywords as w; w.keywords(); sys.exit('lark' in sys.modules)"
+    code = "import sys, moedsl.lang.keywords as w; w.keywords(); sys.exit('lark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

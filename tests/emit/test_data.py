@@ -10,15 +10,15 @@ import pytest
 
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.dataset import dataset, tokenizer
 from moedsl.emit.overrides import overrides
 from moedsl.emit.settings import decided_fields, sections
+from moedsl.facts.values import Call
 from moedsl.launch import head, here
-from moedsl.megatron.values import Call
 from moedsl.planner.model.plan import Plan
+from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.source import Source
 from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS, changed

@@ -14,8 +14,8 @@ import pytest
 
 from moedsl.emit.overrides import LIBRARY, OTHER_GPUS, hydra, library_recipe, overrides, overrides_text
 from moedsl.emit.settings import RESETS, decided_fields
-from moedsl.megatron.fields import DATA, LATEST
-from moedsl.megatron.recipes import of_benchmark
+from moedsl.facts.fields import DATA, LATEST
+from moedsl.facts.recipes import of_benchmark
 from moedsl.planner.model.plan import Plan
 from moedsl.support.owned_files import stamp
 from tests.emit.test_recipe_bridge import oracle
@@ -99,7 +99,7 @@ def test_a_benchmark_is_no_recipe_to_train_with(text: str) -> None:
 
 
 NAMES = """
-from moedsl.verify import te
+from moedsl.bridge.verify import te
 te.install()
 import megatron.bridge.recipes as recipes
 print(*dir(recipes))
@@ -143,7 +143,7 @@ def test_bridge_has_no_recipe_to_train_with_for_another_gpu() -> None:
 
 WHERE = """
 import sys
-from moedsl.verify import te
+from moedsl.bridge.verify import te
 te.install()
 import megatron.bridge.recipes as recipes
 print(*(getattr(recipes, name).__module__.split(".")[-2] for name in sys.argv[1:]))

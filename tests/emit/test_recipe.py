@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.naming import function_name
 from moedsl.emit.settings import decided_fields
-from moedsl.megatron import values
-from moedsl.megatron.common import COMMON, COPIED
-from moedsl.megatron.fields import provided
+from moedsl.facts import values
+from moedsl.facts.common import COMMON, COPIED
+from moedsl.facts.fields import provided
 from moedsl.planner.model.plan import Plan
 from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
@@ -142,7 +142,7 @@ def test_stages_of_a_layout(layout: str, expected: list[str]) -> None:
 )
 def test_megatron_reads_the_same_stages(layout: str) -> None:
     code = (
-        "from moedsl.verify import te; te.install()\n"
+        "from moedsl.bridge.verify import te; te.install()\n"
         "from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout as P\n"
         "letters = {'embedding': 'E', 'decoder': 't', 'mtp': 'm', 'loss': 'L'}\n"
         f"print('|'.join(''.join(letters[x.name] for x in s) for s in P.parse_str_to_list({layout!r})))"

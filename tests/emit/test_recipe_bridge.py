@@ -11,7 +11,7 @@ import pytest
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.naming import function_name
 from moedsl.emit.settings import decided_fields
-from moedsl.megatron.common import COPIED
+from moedsl.facts.common import COPIED
 from moedsl.planner.model.plan import Plan
 from tests.helpers import bridge_process, rotation
 from tests.helpers.paths import ROOT

@@ -13,8 +13,8 @@ import pytest
 
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.stated import stated
-from moedsl.megatron.common import COMMON, VARIABLES
-from moedsl.megatron.values import normalise
+from moedsl.facts.common import COMMON, VARIABLES
+from moedsl.facts.values import normalise
 from moedsl.planner.model.plan import Plan
 from tests.helpers import bridge_process, programs, rotation
 from tests.helpers.paths import EXAMPLES, ROOT
@@ -117,8 +117,8 @@ def test_another_batch_of_an_example_changes_one_setting_where_the_layout_stays(
 GIVEN = """
 import json, os, tempfile
 from pathlib import Path
-from moedsl.verify import flat, gpu, hub
-from moedsl.verify.devices import devices
+from moedsl.bridge.verify import flat, gpu, hub
+from moedsl.bridge.verify.devices import devices
 home = Path(tempfile.mkdtemp())
 models = hub.build(home, Path("stdlib/hf"), home / "none")
 os.environ.update(hub.environment(home))

@@ -8,11 +8,11 @@ from itertools import product
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.overrides import overrides, overrides_text
-from moedsl.megatron import fields
+from moedsl.facts import fields
 from moedsl.planner.model.plan import Plan
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, plan_of
 

@@ -14,18 +14,18 @@ import pytest
 from attrs import evolve, frozen
 
 from moedsl.compiler import Result, compile_source, load_stdlib
-from moedsl.diagnostics.source import Source
 from moedsl.emit.base import values
 from moedsl.emit.bridge import function_name, recipe_text
 from moedsl.emit.fields import SET
 from moedsl.emit.overrides import library_recipe, overrides
 from moedsl.emit.set_fields import judged
 from moedsl.emit.settings import decided_fields
-from moedsl.megatron import architecture, fields
-from moedsl.megatron.families import CHOICES, dataset_class, provider
-from moedsl.megatron.fields import Field
-from moedsl.schema.batch_shapes import BY_FIELD
-from moedsl.schema.symbols import SWITCHES
+from moedsl.facts import architecture, fields
+from moedsl.facts.batch_shapes import BY_FIELD
+from moedsl.facts.families import CHOICES, dataset_class, provider
+from moedsl.facts.fields import Field
+from moedsl.facts.symbols import SWITCHES
+from moedsl.support.source import Source
 from tests.emit.test_recipe_bridge import oracle, recipe_job
 from tests.helpers import bridge_process, rotation
 from tests.helpers.paths import ROOT

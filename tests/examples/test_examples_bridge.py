@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from moedsl.verify.case import Case
-from moedsl.verify.client import Server
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.client import Server
 from tests.helpers import programs, rotation
 from tests.helpers.paths import EXAMPLES
 from tests.helpers.programs import stages_key, written

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from moedsl.bridge.verify.client import Server
 from moedsl.compiler import load_stdlib
-from moedsl.megatron import unbuilt
-from moedsl.megatron.releases import Release
-from moedsl.verify.client import Server
+from moedsl.facts import unbuilt
+from moedsl.facts.releases import Release
 from tests.helpers import rotation, targets, warm
 from tests.helpers.cost_models import enough_gpus, model
 from tests.helpers.paths import EXAMPLES

@@ -12,20 +12,20 @@ from attrs import evolve
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from moedsl.checker.program import Pin, Program
+from moedsl.cli.reference.page import page
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
 from moedsl.emit.bridge import recipe_text
-from moedsl.explainer.context import Context, based
-from moedsl.explainer.text import text_of
+from moedsl.facts import axes
+from moedsl.queries.explain.context import Context, based
+from moedsl.queries.explain.text import text_of
 from moedsl.queries.explain_run import answer
-from moedsl.reference.page import page
-from moedsl.schema import axes
+from moedsl.rules.check.program import Pin, Program
 from moedsl.solver.legal import legal_on
 from moedsl.solver.members import members, without
 from moedsl.solver.question import Question
 from moedsl.solver.search import Search
 from moedsl.solver.solve import plan_for, solve
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import plan_of

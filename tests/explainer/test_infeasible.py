@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from moedsl.compiler import Result, compile_source
 from moedsl.cost import Cost
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source
-from moedsl.explainer import infeasible
-from moedsl.schema import axes
-from moedsl.syntax import text_edits
-from moedsl.syntax.parser import parse
+from moedsl.facts import axes
+from moedsl.lang import text_edits
+from moedsl.lang.parser import parse
+from moedsl.solver.infeasible import analyse as infeasible
+from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.source import Source
 from tests.helpers import rotation
 
 

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
-from moedsl.explainer import more_gpus
-from moedsl.explainer.more_gpus import GAIN
-from moedsl.schema.gpu_counts import counts
+from moedsl.facts.gpu_counts import counts
 from moedsl.solver.bounded_space import LEAST_TIME
 from moedsl.solver.fits import fast_enough, fits, layouts
+from moedsl.solver.infeasible import more_gpus
+from moedsl.solver.infeasible.more_gpus import GAIN
 from moedsl.solver.legal import legal_on
 from moedsl.solver.problem import facts
 from moedsl.solver.search import Search
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Table
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.small_programs import WHY, program
 

@@ -7,13 +7,13 @@ import re
 import pytest
 
 from moedsl.cli.main import main
+from moedsl.cli.reference.page import page
+from moedsl.cli.reference.words import words
 from moedsl.compiler import load_stdlib
 from moedsl.cost import bounds
+from moedsl.facts import axes
 from moedsl.planner.text.plan import SECTIONS
 from moedsl.planner.text.walls import KINDS
-from moedsl.reference.page import page
-from moedsl.reference.words import words
-from moedsl.schema import axes
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from moedsl.calibrate.runs import Measured, of_line
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source, Span
-from moedsl.gap import log_shows, measured, published
-from moedsl.gap.settings import State, differing, priced
+from moedsl.runs.calibrate.runs import Measured, of_line
+from moedsl.runs.gap import log_shows, measured, published
+from moedsl.runs.gap.settings import State, differing, priced
+from moedsl.support.source import Source, Span
 from tests.helpers import bridge_process
 from tests.helpers.logs import iteration_lines
 from tests.helpers.one_gpu import MOONLIGHT

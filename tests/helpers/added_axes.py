@@ -56,8 +56,8 @@ class _Loader(SourceFileLoader):
 
 
 def add_axes() -> None:
-    """Puts the longer module in the place of `moedsl.schema.axes`."""
-    name = "moedsl.schema.axes"
+    """Puts the longer module in the place of `moedsl.facts.axes`."""
+    name = "moedsl.facts.axes"
     spec = find_spec(name)
     assert spec is not None and spec.origin is not None and name not in sys.modules
     loader = _Loader(name, spec.origin)
@@ -69,12 +69,12 @@ def add_axes() -> None:
 
 def answers(folder: Path) -> dict[str, Any]:
     """Everything that has to know an axis, asked once."""
+    from moedsl.cli.reference import page
     from moedsl.compiler import compile_source
-    from moedsl.diagnostics.source import Source
+    from moedsl.lang.keywords import keywords
     from moedsl.queries import changes, top
-    from moedsl.reference import page
-    from moedsl.results.program import run_text
-    from moedsl.syntax.keywords import keywords
+    from moedsl.runs.results.program import run_text
+    from moedsl.support.source import Source
     from tests.helpers import axis_places
 
     files = {"run": "", "loud": "pin echo=strong pace=2 tint=on\n", "sweep": "sweep echo in none, strong\n"}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from moedsl.bridge.lint import words
+from moedsl.bridge.verify import expected
 from moedsl.compiler import load_stdlib
 from moedsl.cost import memory, step
 from moedsl.emit.settings import decided_fields
-from moedsl.lint import words
+from moedsl.facts import axes
 from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import policy, shapes
 from moedsl.rules.collect import of_library
 from moedsl.rules.rule import Rule
-from moedsl.schema import axes
-from moedsl.verify import expected
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import changed
 
@@ -21,15 +21,15 @@ Answer = Callable[[Plan], object]
 
 
 def unknown(plan: Plan) -> dict[str, list[str]]:
-    """By place, the axes of `moedsl/schema/axes.py` that it does not know; `plan` is any plan."""
+    """By place, the axes of `moedsl/facts/axes.py` that it does not know; `plan` is any plan."""
     rules = [r for r in of_library(load_stdlib())[0] if r.id.startswith("std.")]
     known: dict[str, Iterable[str]] = {
         "stdlib/rules/": {*axes.SIZES, *_named(rules, "candidates"), *_named(rules, "default")},
         "stdlib/rules/effects.moe": _named(rules, "effect"),
         "moedsl/cost/": {*memory.COLUMNS, *step.LAYER, *step.ONCE},
         "moedsl/emit/fields.py": _deciding(plan, decided_fields),
-        "moedsl/lint/words.py": words.FIELDS,
-        "moedsl/verify/expected.py": _deciding(plan, lambda p: [check[:2] for check in expected.checks(p)]),
+        "moedsl/bridge/lint/words.py": words.FIELDS,
+        "moedsl/bridge/verify/expected.py": _deciding(plan, lambda p: [check[:2] for check in expected.checks(p)]),
         "moedsl/rehearse/": {*shapes.AXES, "vpp", "micro_batch", *policy.OFF, *policy.AS_PLANNED},
         "docs/language.md": _documented(),
     }

@@ -29,8 +29,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from moedsl.megatron.releases import Release
-from moedsl.verify import hub
+from moedsl.bridge.verify import hub
+from moedsl.facts.releases import Release
 from tests.helpers import forks, run_folder
 from tests.helpers.paths import ROOT
 
@@ -275,11 +275,11 @@ def _answer(address: Path) -> None:
 
 
 def _load(home: Path) -> None:
-    from moedsl.verify import sparse, te
+    from moedsl.bridge.verify import sparse, te
 
     engine = te.install()
     te.install = lambda: engine  # a second stand-in would be another module than the one that is imported
-    from moedsl.verify import server
+    from moedsl.bridge.verify import server
 
     assert server.warm(str(home / "hub"))["ready"]
     sparse.install = lambda: None  # what is missing is not asked of its stand-in

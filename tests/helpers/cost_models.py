@@ -6,10 +6,10 @@ from functools import cache
 
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
-from moedsl.diagnostics.source import Source
+from moedsl.facts.facts import Hardware, Model
+from moedsl.lang.parser import parse
 from moedsl.rules import declarations
-from moedsl.schema.facts import Hardware, Model
-from moedsl.syntax.parser import parse
+from moedsl.support.source import Source
 from tests.helpers.paths import ROOT
 
 STDLIB = ROOT / "stdlib"

@@ -9,7 +9,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from moedsl.schema.facts import Model
+from moedsl.facts.facts import Model
 
 Columns = Mapping[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from moedsl.results import line
+from moedsl.runs.results import line
 
 BEGIN = datetime(2026, 11, 26, 22)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from attrs import asdict
 
+from moedsl.bridge.verify.devices import devices
+from moedsl.facts import axes
 from moedsl.planner.model.plan import Plan
-from moedsl.schema import axes
-from moedsl.verify.devices import devices
 
 _LAYOUT = {"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "etp": 1, "sequence_parallel": False, "pipeline_layout": None}
 _POLICY = {

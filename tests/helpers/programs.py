@@ -9,16 +9,16 @@ from pathlib import Path
 
 from attrs import evolve
 
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify.report import Report
 from moedsl.compiler import Result, compile_source
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source
 from moedsl.emit.artifact import files_of
 from moedsl.planner.model.plan import Plan
+from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.owned_files import write_all
-from moedsl.verify import Server
-from moedsl.verify import case as cases
-from moedsl.verify.case import Case
-from moedsl.verify.report import Report
+from moedsl.support.source import Source
 
 
 def compiled(text: str, name: str = "run.moe", like: str = "", run: str | None = None) -> Result:

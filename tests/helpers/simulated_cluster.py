@@ -9,10 +9,10 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
-from moedsl.calibrate.runs import Measured
 from moedsl.planner.model.plan import Plan
-from moedsl.results.program import priced
-from moedsl.tune.evidence import columns
+from moedsl.runs.calibrate.runs import Measured
+from moedsl.runs.results.program import priced
+from moedsl.runs.tune.evidence import columns
 
 STEPS = 40
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has 79.11 GiB"

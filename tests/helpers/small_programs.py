@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 
-from moedsl.checker.program import Program
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
+from moedsl.rules.check.program import Program
+from moedsl.support.source import Source
 
 
 def program(text: str) -> Program:

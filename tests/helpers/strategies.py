@@ -1,4 +1,4 @@
-"""Random syntax trees, whole: every class of moedsl/syntax/ast.py, with names that are keywords elsewhere."""
+"""Random syntax trees, whole: every class of moedsl/lang/ast.py, with names that are keywords elsewhere."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from moedsl.diagnostics.source import Span
-from moedsl.syntax import ast
+from moedsl.lang import ast
+from moedsl.support.source import Span
 
 AT = Span("random.moe", 0, 0)
 RESERVED = [

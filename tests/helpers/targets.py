@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from moedsl.megatron.releases import RELEASES, Release
-from moedsl.verify import environments
+from moedsl.bridge.verify import environments
+from moedsl.facts.releases import RELEASES, Release
 from tests.helpers import rotation
 
 OLDER = RELEASES[:-1]

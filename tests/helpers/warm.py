@@ -8,14 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from moedsl.megatron.releases import Release
+from moedsl.bridge.verify import client
+from moedsl.bridge.verify.client import Server
+from moedsl.facts.releases import Release
 from moedsl.rehearse import launch
 from moedsl.rehearse.launch import Host
-from moedsl.verify import client
-from moedsl.verify.client import Server
 from tests.helpers import bridge_process, rotation
 
-_SERVE = "from moedsl.verify import server; server.main()"
+_SERVE = "from moedsl.bridge.verify import server; server.main()"
 _HOST = "import os, sys; sys.argv[1] = str(os.getppid()); from moedsl.rehearse import host; host.main()"
 """It ends with the process that it is a fork of."""
 

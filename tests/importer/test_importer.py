@@ -14,15 +14,15 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moedsl.bridge.importer.config import add, declaration, derived_name
 from moedsl.cli.main import main
 from moedsl.compiler import load_stdlib
-from moedsl.diagnostics.model import Diagnostic, to_json
-from moedsl.diagnostics.source import Source
-from moedsl.importer.config import add, declaration, derived_name
+from moedsl.facts.facts import Model
+from moedsl.lang import ast
+from moedsl.lang.parser import parse
 from moedsl.rules import declarations
-from moedsl.schema.facts import Model
-from moedsl.syntax import ast
-from moedsl.syntax.parser import parse
+from moedsl.support.diagnostics import Diagnostic, to_json
+from moedsl.support.source import Source
 from tests.helpers import bridge_process, rotation
 from tests.helpers.paths import ROOT
 from tests.oracles.count_parameters import language, vision

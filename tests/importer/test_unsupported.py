@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from moedsl.importer.config import declaration
-from moedsl.importer.families import FAMILIES
-from moedsl.importer.unsupported import UNSUPPORTED
-from moedsl.megatron.fields import data
+from moedsl.bridge.importer.config import declaration
+from moedsl.bridge.importer.families import FAMILIES
+from moedsl.bridge.importer.unsupported import UNSUPPORTED
+from moedsl.facts.fields import data
 
 DENSE = {
     "exaone4", "exaone4_5", "falcon_h1", "gemma", "gemma2", "gemma3", "gemma3_vl", "llama", "mimo", "mistral3",

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from moedsl.bridge.verify.client import Server
 from moedsl.cli.main import main
 from moedsl.compiler import Result
-from moedsl.diagnostics.source import Source
+from moedsl.emit.isolation_table import comparisons
 from moedsl.emit.overrides import overrides_text
 from moedsl.emit.settings import decided_fields
-from moedsl.explainer.text import text_of
-from moedsl.isolate.table import comparisons
+from moedsl.facts import axes
+from moedsl.queries.explain.text import text_of
 from moedsl.queries.explain_run import answer
-from moedsl.schema import axes
-from moedsl.verify.client import Server
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled, solved, written

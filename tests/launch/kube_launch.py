@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch.derive import Launch
+from moedsl.rules.check.clusters.facts import Cluster
 from tests.launch import run_files
 
 RUN = """

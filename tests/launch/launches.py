@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from moedsl.checker.clusters import cluster as declared
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.compiler import load_stdlib
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source
+from moedsl.lang import ast
+from moedsl.lang.parser import parse
 from moedsl.launch.derive import Launch, derive
 from moedsl.planner.model.plan import Plan
+from moedsl.rules.check.clusters import cluster as declared
+from moedsl.rules.check.clusters.facts import Cluster
 from moedsl.rules.library import Library
-from moedsl.syntax import ast
-from moedsl.syntax.parser import parse
+from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.source import Source
 from tests.helpers import plans
 
 SLURM = 'executor slurm; hardware {hardware}; account acct; partition batch; job_dir "/shared/runs"'

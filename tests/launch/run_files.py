@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from moedsl.checker.clusters import cluster as clusters
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
 from moedsl.launch.derive import Launch, derive
 from moedsl.planner.model.plan import Plan
+from moedsl.rules.check.clusters import cluster as clusters
+from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.support.source import Source
 
 
 def launched(text: str, name: str) -> tuple[Plan, Launch, Cluster]:

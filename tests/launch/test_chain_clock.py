@@ -8,9 +8,9 @@ import pytest
 from failure_clock import Training, jobs_of
 
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
 from moedsl.launch.derive import Launch
 from moedsl.planner.model.plan import Plan
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.launch import launches
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moedsl.checker.clusters import arguments, facts
-from moedsl.checker.clusters import known as clusters
 from moedsl.cli.main import main
 from moedsl.compiler import load_stdlib
-from moedsl.megatron import secrets
+from moedsl.facts import secrets
 from moedsl.rules import launch_variables
+from moedsl.rules.check.clusters import arguments, facts
+from moedsl.rules.check.clusters import known as clusters
 from tests.helpers.paths import ROOT
 from tests.launch.launches import cluster, read
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moedsl.checker.clusters import rules
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
+from moedsl.facts.operators import segment
 from moedsl.launch import derive as derivation
 from moedsl.launch import executors
 from moedsl.launch import slurm as arguments
 from moedsl.launch.derive import derive, to_json
-from moedsl.schema.operators import segment
+from moedsl.rules.check.clusters import rules
+from moedsl.support.source import Source
 from tests.helpers.plans import changed
 from tests.launch.launches import cluster, ids, launch, library, plan, slurm
 

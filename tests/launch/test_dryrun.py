@@ -13,14 +13,14 @@ from attrs import evolve
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from moedsl.checker.clusters.arguments import DERIVED_SBATCH
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli.main import main
 from moedsl.launch import executors, homes, quote
 from moedsl.launch.dryrun import dryrun, dryrun_all
 from moedsl.launch.script import Payload
 from moedsl.launch.shield import no_input
 from moedsl.planner.model.plan import Plan
+from moedsl.rules.check.clusters.arguments import DERIVED_SBATCH
+from moedsl.rules.check.clusters.facts import Cluster
 from tests.helpers import forks, rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS, changed

@@ -14,12 +14,12 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
 from moedsl.launch import kubeflow
 from moedsl.launch.derive import derive
 from moedsl.launch.script import Payload
+from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.support.source import Source
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import changed
 from tests.launch.launches import cluster, ids, launch, plan

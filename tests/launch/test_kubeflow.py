@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from moedsl.checker.clusters.arguments import Setting
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli.main import main
 from moedsl.launch import dryrun, kubeflow
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload
+from moedsl.rules.check.clusters.arguments import Setting
+from moedsl.rules.check.clusters.facts import Cluster
 from tests.launch import kube_launch
 from tests.launch.kube_api import Api, expanded
 

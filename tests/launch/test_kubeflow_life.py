@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import kubeflow, store, trainjobs
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload
+from moedsl.rules.check.clusters.facts import Cluster
 from tests.helpers import bridge_process, forks
 from tests.launch import kube_launch
 from tests.launch.kube_api import GROUP, Api, Pod

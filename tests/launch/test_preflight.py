@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source
 from moedsl.launch import nodes, places, preflight
 from moedsl.launch.nodes import Node
 from moedsl.launch.preflight import Checked
+from moedsl.rules.check.clusters.facts import Cluster
 from moedsl.rules.library import Library
+from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.source import Source
 from tests.helpers.programs import plan_of
 from tests.launch import run_files
 from tests.launch.kube_api import Api
@@ -147,7 +147,7 @@ def test_a_run_stops_before_it_is_submitted(
     login_node: Path, slurm: Slurm, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The partition has other GPUs: nothing is submitted."""
-    monkeypatch.setattr("moedsl.verify.client.is_installed", lambda: False)
+    monkeypatch.setattr("moedsl.bridge.verify.client.is_installed", lambda: False)
     file = tmp_path / "run.moe"
     text = run_text(4, pins="tp=2 pp=1 ep=2")
     file.write_text(text.replace("partition gb200", "partition h100"))
@@ -164,7 +164,7 @@ def test_a_run_stops_before_it_is_submitted(
 
 
 def test_no_bridge_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moedsl.verify.client.is_installed", lambda: False)
+    monkeypatch.setattr("moedsl.bridge.verify.client.is_installed", lambda: False)
     result = compile_source(Source("run.moe", MOE.format(gpus=8, pins="tp=2 pp=2 ep=2")))
     (found,) = preflight.bridge([*result.plans], result.source, result.library, print)
     assert (found.id, found.severity) == ("preflight.no_bridge", "note")

@@ -6,10 +6,10 @@ from contextlib import nullcontext
 
 import pytest
 
+from moedsl.bridge.verify.client import Server
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
 from moedsl.launch import preflight
-from moedsl.verify import Server
+from moedsl.support.source import Source
 from tests.helpers.plans import changed
 from tests.launch.slurm_launch import MOE
 
@@ -17,7 +17,7 @@ from tests.launch.slurm_launch import MOE
 @pytest.mark.bridge
 def test_a_recipe_that_bridge_refuses(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """A global batch that data parallelism does not divide."""
-    monkeypatch.setattr("moedsl.verify.client.Server", lambda jobs, release: nullcontext(server))
+    monkeypatch.setattr("moedsl.bridge.verify.client.Server", lambda jobs, release: nullcontext(server))
     result = compile_source(Source("run.moe", MOE.format(gpus=8, pins="tp=2 pp=2 ep=2")))
     plan = changed(result.plans[0], batch={"global_batch": 65})
     said: list[str] = []

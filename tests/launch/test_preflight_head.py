@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from moedsl.checker.clusters import cluster as clusters
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose import scan
-from moedsl.diagnostics.source import Source
 from moedsl.launch import head, head_check
 from moedsl.launch.derive import Launch, derive
 from moedsl.launch.script import Payload, script
 from moedsl.planner.model.plan import Plan
+from moedsl.rules.check.clusters import cluster as clusters
+from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.support.source import Source
 from tests.helpers.plans import changed
 
 HERE = Path(__file__).resolve().parent

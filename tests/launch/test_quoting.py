@@ -15,13 +15,13 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli.main import main
 from moedsl.launch import quote
 from moedsl.launch.derive import Launch
 from moedsl.launch.dryrun import dryrun
 from moedsl.launch.script import Payload, script
 from moedsl.rules import launch_variables
+from moedsl.rules.check.clusters.facts import Cluster
 from tests.helpers import bridge_process, forks, rotation
 from tests.launch.launches import STEP, launch, plan, read, slurm
 

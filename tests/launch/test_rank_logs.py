@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.launch import here
 from moedsl.launch.rank_log import PIECE
 from moedsl.launch.script import RANK, RANK_LOG, Payload
+from moedsl.rules.check.clusters.facts import Cluster
 from tests.helpers import bridge_process
 from tests.launch.launches import launch, plan
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from moedsl.checker.clusters import rules
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
 from moedsl.launch.derive import derive
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.model.saving import Checkpoints, Shares
+from moedsl.rules.check.clusters import rules
+from moedsl.rules.check.clusters.facts import Cluster
 from moedsl.rules.rule import Rule
+from moedsl.support.source import Source
 from tests.helpers.plans import changed
 from tests.launch.launches import cluster, launch, library, plan, slurm
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from moedsl.checker.clusters.arguments import Setting
 from moedsl.cli import main
 from moedsl.cli.commands import run as run_command
 from moedsl.launch import follow, store
 from moedsl.launch.derive import Chain
 from moedsl.launch.store import Experiment
 from moedsl.launch.submit import chained, submit
+from moedsl.rules.check.clusters.arguments import Setting
 from tests.helpers import rotation
 from tests.launch.slurm_cluster import Slurm
 from tests.launch.slurm_launch import payload, planned, run_text

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from moedsl.facts import rank_groups
 from moedsl.launch import follow
 from moedsl.launch.store import Experiment
 from moedsl.launch.submit import Task, submit
-from moedsl.schema import rank_groups
 from tests.helpers import bridge_process
 from tests.launch.slurm_launch import Planned, answers, payload, planned
 

@@ -34,7 +34,7 @@ TIMES = {1: (30, 2600.0), 2: (30, 2500.0), 4: (5, 2400.0)}
 def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "run.moe"
     path.write_text(run_text(4, pins="tp=2 pp=1 ep=2"))
-    monkeypatch.setattr("moedsl.verify.client.is_installed", lambda: False)
+    monkeypatch.setattr("moedsl.bridge.verify.client.is_installed", lambda: False)
     return path
 
 

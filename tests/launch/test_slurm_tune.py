@@ -20,7 +20,7 @@ from tests.launch.test_slurm_results import PRINTS
 def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "run.moe"
     path.write_text(run_text(4, pins="tp=2 pp=1 ep=2"))
-    monkeypatch.setattr("moedsl.verify.client.is_installed", lambda: False)
+    monkeypatch.setattr("moedsl.bridge.verify.client.is_installed", lambda: False)
 
     def text(plan: Plan) -> str:
         return PRINTS.format(steps=30, ms=2600.0 if plan.policy.dispatcher == "alltoall" else 2300.0)

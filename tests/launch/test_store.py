@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli import main
 from moedsl.launch import executors, homes, kubeflow, shield, store, submit
+from moedsl.rules.check.clusters.facts import Cluster
 from tests.launch import slurm_launch
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from moedsl.bridge.lint import rules, run
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.client import Server
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.emit.artifact import files_of
-from moedsl.lint import rules, run
+from moedsl.lang import reader
 from moedsl.support.owned_files import write_all
-from moedsl.syntax import reader
-from moedsl.verify import case as cases
-from moedsl.verify.case import Case
-from moedsl.verify.client import Server
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from moedsl.bridge.lint import rules, run
+from moedsl.bridge.lint.report import Lint, merged
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify.devices import devices
 from moedsl.compiler import load_stdlib
-from moedsl.diagnostics.model import to_json
-from moedsl.lint import rules, run
-from moedsl.lint.report import Lint, merged
-from moedsl.verify import case as cases
-from moedsl.verify.case import Case
-from moedsl.verify.client import Server
-from moedsl.verify.devices import devices
+from moedsl.support.diagnostics import to_json
 from tests.helpers import rotation
 from tests.helpers.bridge_recipes import write
 from tests.helpers.lint_cases import MISTAKES

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from moedsl.bridge.lint import facts, rules
+from moedsl.bridge.lint.facts import stdlib_facts
+from moedsl.bridge.lint.judge import judge
+from moedsl.bridge.lint.recipe import Recipe
+from moedsl.bridge.lint.report import severity
+from moedsl.bridge.lint.run import PHASE, from_bridge, machine
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.client import Server
 from moedsl.compiler import load_stdlib
-from moedsl.lint import facts, rules
-from moedsl.lint.facts import stdlib_facts
-from moedsl.lint.judge import judge
-from moedsl.lint.recipe import Recipe
-from moedsl.lint.report import severity
-from moedsl.lint.run import PHASE, from_bridge, machine
-from moedsl.megatron.fields import unknown_word
-from moedsl.verify import case as cases
-from moedsl.verify.case import Case
-from moedsl.verify.client import Server
+from moedsl.facts.fields import unknown_word
 from tests.helpers.paths import DATA, ROOT
 
 DOCS = ROOT / "docs"

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from moedsl.bridge.lint import rules, run
+from moedsl.bridge.lint.report import Lint
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.devices import devices
 from moedsl.compiler import load_stdlib
-from moedsl.diagnostics.model import to_json
-from moedsl.lint import rules, run
-from moedsl.lint.report import Lint
-from moedsl.megatron.field_suggestions import ELSEWHERE
-from moedsl.megatron.fields import lookup
-from moedsl.verify import case as cases
-from moedsl.verify.case import Case
-from moedsl.verify.devices import devices
+from moedsl.facts.field_suggestions import ELSEWHERE
+from moedsl.facts.fields import lookup
+from moedsl.support.diagnostics import to_json
 from tests.oracles.wheel_messages import path_of
 
 LIBRARY = load_stdlib()

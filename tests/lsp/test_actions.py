@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 from lsprotocol import types
 
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source
+from moedsl.facts import axes
+from moedsl.lang.parser import parse
 from moedsl.lsp import legend
 from moedsl.lsp.document import Document
 from moedsl.lsp.features import actions, commands, diagnostics, lenses
 from moedsl.lsp.workspace import Workspace
 from moedsl.planner.model.plan import Plan
-from moedsl.schema import axes
-from moedsl.syntax.parser import parse
+from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.source import Source
 from tests.helpers import programs, rotation
 from tests.lsp import lsp_nav as nav
 from tests.syntax.test_text_edits import BASE, BROKEN, INFEASIBLE

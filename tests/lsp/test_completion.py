@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.diagnostics.source import Source
+from moedsl.facts import architecture, fields
+from moedsl.lang import parser
+from moedsl.lang.tokens import lexemes
 from moedsl.lsp.client import Client
 from moedsl.lsp.place import place
-from moedsl.megatron import architecture, fields
-from moedsl.syntax import parser
-from moedsl.syntax.tokens import lexemes
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import EXAMPLES, ROOT
 from tests.lsp.lsp_ask import items, labels, written

@@ -8,12 +8,12 @@ import pytest
 from lsprotocol import types
 
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
+from moedsl.lang import keywords
 from moedsl.lsp import describe, plans
 from moedsl.lsp.client import Client
 from moedsl.lsp.features import completion, diagnostics, hints, hover
 from moedsl.lsp.workspace import Workspace
-from moedsl.syntax import keywords
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import EXAMPLES
 from tests.lsp.lsp_ask import EVERYTHING, NAME, document, labels, shown

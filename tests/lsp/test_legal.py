@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from moedsl.checker.program import Program
-from moedsl.diagnostics.source import Source
+from moedsl.facts import axes
+from moedsl.lang import reader
 from moedsl.lsp import analysis, legal
-from moedsl.schema import axes
+from moedsl.rules.check.program import Program
 from moedsl.solver.laws import compile_problem
 from moedsl.solver.legal import satisfiable
 from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
-from moedsl.syntax import reader
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 

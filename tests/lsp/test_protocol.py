@@ -13,8 +13,8 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcRequestCancelled
 from pytest_lsp import LanguageClient
 
+from moedsl.lang.formatter import layout
 from moedsl.lsp.positions import Lines
-from moedsl.syntax.formatter import layout
 from tests.helpers import rotation
 from tests.lsp.lsp_client import PROFILES, Session, config
 

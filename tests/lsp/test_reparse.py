@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lsprotocol import types
 
-from moedsl.diagnostics.source import Source
+from moedsl.lang import parser
 from moedsl.lsp import analysis, pieces, reparse
 from moedsl.lsp.features import diagnostics
 from moedsl.lsp.workspace import Workspace
-from moedsl.syntax import parser
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import EXAMPLES, ROOT
 from tests.lsp.lsp_texts import long_file

@@ -16,7 +16,7 @@ from pytest_lsp import LanguageClient
 
 from moedsl.cli.commands import lsp
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.lsp.lsp_client import ENVIRONMENT, PROFILES, Session, config, server_command

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from lsprotocol import types
 
-from moedsl.diagnostics.source import Source
+from moedsl.lang.formatter import layout
+from moedsl.lang.keywords import keywords
+from moedsl.lang.parser import parse
 from moedsl.lsp.features import actions as actions_
 from moedsl.lsp.features import folding, formatting, lenses, links, references, symbols, tokens
 from moedsl.lsp.legend import MODIFIERS, TYPES
-from moedsl.syntax.formatter import layout
-from moedsl.syntax.keywords import keywords
-from moedsl.syntax.parser import parse
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import EXAMPLES
 from tests.lsp import lsp_nav as nav

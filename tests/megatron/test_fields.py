@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.megatron import fields
+from moedsl.facts import fields
 from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
 

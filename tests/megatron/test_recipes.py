@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from moedsl.checker.check import check
+from moedsl.bridge.verify.client import Server
 from moedsl.compiler import load_stdlib
-from moedsl.diagnostics.source import Source
-from moedsl.megatron import recipes
-from moedsl.megatron.values import stages
-from moedsl.schema import axes
-from moedsl.syntax import parse_cache
-from moedsl.verify.client import Server
+from moedsl.facts import axes, recipes
+from moedsl.facts.values import stages
+from moedsl.lang import parse_cache
+from moedsl.rules.check.check import check
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import DATA, ROOT
 from tests.stdlib.test_recipes import LATE

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.megatron import differences, fields, releases
+from moedsl.bridge.verify import environments
+from moedsl.facts import differences, fields, releases
 from moedsl.support import child_python
-from moedsl.verify import environments
 from tests.helpers import bridge_process, rotation, targets
 from tests.helpers.paths import ROOT
 from tests.helpers.targets import OLDER, available

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from moedsl.verify import te
+from moedsl.bridge.verify import te
 
 CORPUS = 200
 """Documents of the corpus."""

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, patch
 
-from moedsl.verify import te
+from moedsl.bridge.verify import te
 from tests.oracles.ask_training import told
 from tests.oracles.ranks import worst
 

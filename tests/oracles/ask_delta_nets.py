@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from moedsl.verify import te
+from moedsl.bridge.verify import te
 from tests.oracles.ask_training import Nothing, tell, told, without_gpu
 
 OFFLOADED = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm")

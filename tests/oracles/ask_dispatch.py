@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from moedsl.verify import te
+from moedsl.bridge.verify import te
 from tests.oracles.ask_training import tell
 
 NODE = 8

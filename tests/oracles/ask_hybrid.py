@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from moedsl.verify import mamba, te
+from moedsl.bridge.verify import mamba, te
 from tests.oracles.ask_training import _grouped, tell, told, without_gpu
 
 WORDS = ("attn", "mamba", "moe_router")

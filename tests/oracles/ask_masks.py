@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify import client, hub
 from moedsl.support.resources import stdlib_dir
-from moedsl.verify import case as cases
-from moedsl.verify import client, hub
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
         home = Path(folder)
         hub.build(home, stdlib_dir() / "hf", hub.user_cache())
         os.environ.update(client._environment(home, None))  # pyright: ignore[reportPrivateUsage]
-        from moedsl.verify import server
+        from moedsl.bridge.verify import server
 
         said = os.dup(1)
         os.dup2(2, 1)  # what the libraries print is no answer
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _judge(folder: str, said: int) -> int:
-    from moedsl.verify import worker
+    from moedsl.bridge.verify import worker
 
     graphs: Any = importlib.import_module("megatron.core.transformer.cuda_graphs")
     inputs = graphs.TECudaGraphHelper._get_cuda_graph_input_data

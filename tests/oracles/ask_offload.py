@@ -15,7 +15,7 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
-from moedsl.verify import te
+from moedsl.bridge.verify import te
 from tests.oracles.ask_training import Nothing, told
 
 SCHEDULES = {"in turn": "F0 B0 F1 B1", "pipeline": "F0 F1 B0 F2 B1 B2"}

@@ -12,7 +12,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from moedsl.verify import te
+from moedsl.bridge.verify import te
 
 GRAPHS: tuple[list[str], ...] = ([], ["attn"], ["moe_router"])
 TORCH, TE = ("2.5.1", "2.6.0"), ("2.6.0", "2.7.0", "2.11.0", "2.12.0")

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from moedsl.verify import te
+from moedsl.bridge.verify import te
 from tests.oracles.ranks import worst
 
 HEADS, WIDTH = 4, 8

@@ -16,9 +16,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from moedsl.verify import te
-from moedsl.verify.devices import devices
-from moedsl.verify.gpu import answer
+from moedsl.bridge.verify import te
+from moedsl.bridge.verify.devices import devices
+from moedsl.bridge.verify.gpu import answer
 
 LIBRARIES = ("/megatron/", "/transformer_engine/")
 MEBI = 1 << 20

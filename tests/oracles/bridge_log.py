@@ -93,7 +93,7 @@ def _config(job: dict[str, Any]) -> Any:
 
 def _started() -> tuple[Any, Any]:
     """Bridge's module and torch, in a process group of one rank."""
-    from moedsl.verify import te
+    from moedsl.bridge.verify import te
 
     te.install()
     import torch

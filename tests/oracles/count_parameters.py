@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moedsl.schema.facts import Model
+from moedsl.facts.facts import Model
 
 
 def language(m: Model) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
-from moedsl.schema.axes import MESH
+from moedsl.facts.axes import MESH
 from moedsl.solver.problem import Problem
 
 

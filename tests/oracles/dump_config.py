@@ -11,10 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify import gpu, hub, load, mamba, stand_ins, te
+from moedsl.bridge.verify.case import Case
 from moedsl.support.resources import stdlib_dir
-from moedsl.verify import case as cases
-from moedsl.verify import gpu, hub, load, mamba, stand_ins, te
-from moedsl.verify.case import Case
 
 
 def main(target: str, file: str) -> None:

@@ -26,8 +26,8 @@ def ask(job: dict[str, Any]) -> dict[str, Any]:
     import torch
     from megatron.bridge.training.config import runtime_config_update
 
-    from moedsl.verify.devices import devices
-    from moedsl.verify.gpu import answer
+    from moedsl.bridge.verify.devices import devices
+    from moedsl.bridge.verify.gpu import answer
 
     answer(devices()[job["gpu"]], job["world"], 0)
     torch.cuda.is_available = lambda: job.get("on_gpu", True)
@@ -56,7 +56,7 @@ def _build(job: dict[str, Any]) -> Any:
 
 def _read(cfg: Any, paths: list[str]) -> dict[str, Any]:
     """Values of declared fields: Bridge takes an assignment to any other name without a word."""
-    from moedsl.megatron.values import normalise
+    from moedsl.facts.values import normalise
 
     found = {}
     for path in paths:
@@ -84,7 +84,7 @@ def main() -> None:
     jobs, stdout = json.load(sys.stdin), os.dup(1)
     os.dup2(2, 1)  # Bridge prints; only the answers go to stdout
     warnings.filterwarnings("ignore")
-    from moedsl.verify import hub, te
+    from moedsl.bridge.verify import hub, te
 
     with tempfile.TemporaryDirectory() as home:
         hub.build(Path(home), ROOT / "stdlib" / "hf", Path(home) / "none")

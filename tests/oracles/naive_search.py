@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from attrs import evolve
 
+from moedsl.facts import axes
+from moedsl.lang import ast
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
-from moedsl.schema import axes
 from moedsl.solver.problem import Problem
-from moedsl.syntax import ast
 
 MESH = ("pp", "vpp", "tp", "cp", "etp", "ep", "micro_batch")
 POLICIES = tuple(a.name for a in axes.AXES if a.name not in MESH)

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
-from moedsl.checker.program import Program
 from moedsl.compiler import load_stdlib
+from moedsl.facts.symbols import SPARES
+from moedsl.lang import ast
 from moedsl.rules import collect
+from moedsl.rules.check.program import Program
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
-from moedsl.schema.symbols import SPARES
 from moedsl.solver.problem import Problem, lower, pinned_row
 from moedsl.solver.reads import reads_price
 from moedsl.solver.solve import environment, make_cost
 from moedsl.support.resources import stdlib_dir
-from moedsl.syntax import ast
 from tests.helpers.layouts import checked, run_text, variant
 
 CHOSEN = ("candidates", "default", "derive", "env", "rank")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from moedsl.schema.axes import HELD, MESH, MOVED
+from moedsl.facts.axes import HELD, MESH, MOVED
 from moedsl.solver.laws import Compiled, Law, obeying
 from moedsl.solver.space import combinations_of, policy_table
 from moedsl.solver.table import Table

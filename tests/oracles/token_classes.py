@@ -1,6 +1,6 @@
 """What each word of a text is to the compiler: the class that every highlighter has to give it.
 
-Which words are keywords is what the parser took them for; the rest is the kind that moedsl/syntax/tokens.py finds.
+Which words are keywords is what the parser took them for; the rest is the kind that moedsl/lang/tokens.py finds.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from functools import cache
 
 from attrs import frozen
 
-from moedsl.diagnostics.source import Source
-from moedsl.syntax import parser
-from moedsl.syntax.keywords import keywords
-from moedsl.syntax.tokens import Lexeme, brackets, lexemes
+from moedsl.lang import parser
+from moedsl.lang.keywords import keywords
+from moedsl.lang.tokens import Lexeme, brackets, lexemes
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 

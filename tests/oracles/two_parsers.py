@@ -1,6 +1,6 @@
 """The same text through both parsers: moedsl's own, and the tree-sitter grammar of editors/tree-sitter.
 
-A node of tree-sitter has the kind of the grammar rule that moedsl/syntax/tree_builder.py has a builder for, so the builders make the
+A node of tree-sitter has the kind of the grammar rule that moedsl/lang/tree_builder.py has a builder for, so the builders make the
 same tree of both, spans included.
 """
 
@@ -17,11 +17,11 @@ from typing import Any
 from attrs import evolve, fields, has
 from tree_sitter import Language, Node, Parser, Query
 
-from moedsl.diagnostics.source import Source, Span
-from moedsl.syntax import ast
-from moedsl.syntax import parser as own
-from moedsl.syntax.tokens import brackets
-from moedsl.syntax.tree_builder import RULES, Builder
+from moedsl.lang import ast
+from moedsl.lang import parser as own
+from moedsl.lang.tokens import brackets
+from moedsl.lang.tree_builder import RULES, Builder
+from moedsl.support.source import Source, Span
 from tests.helpers.paths import ROOT
 
 SOURCES = ROOT / "editors" / "tree-sitter" / "src"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.explainer.context import based
-from moedsl.explainer.value import explain
 from moedsl.planner.checkpoints import checkpoints
 from moedsl.planner.model.saving import Checkpoints
 from moedsl.planner.notes.goodput import LEAST
 from moedsl.planner.text.plan import plan_text
+from moedsl.queries.explain.context import based
+from moedsl.queries.explain.value import explain
 from moedsl.queries.what_if import what_if
+from moedsl.support.diagnostics import Diagnostic
 from tests.helpers.programs import compiled, plan_of, solved
 
 RUN = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moedsl.diagnostics.model import Diagnostic
+from moedsl.support.diagnostics import Diagnostic
 from tests.helpers.programs import compiled, diagnosed, plan_of, solved
 
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 1024; throughput first; risk oom; pin ep=16"

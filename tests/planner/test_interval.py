@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.plan import plan_text
+from moedsl.support.source import Source
 from moedsl.support.text import CLOSE
 
 

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from moedsl.checker.program import Program
 from moedsl.cli.main import main
+from moedsl.facts.batch_shapes import shapes
 from moedsl.planner import compare_4k
 from moedsl.planner.experiment import settings
 from moedsl.queries import lengths
-from moedsl.schema.batch_shapes import shapes
+from moedsl.rules.check.program import Program
 from moedsl.solver.solve import solve
 from tests.helpers.layouts import checked
 from tests.helpers.programs import compiled, plan_of

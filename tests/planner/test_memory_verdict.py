@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from moedsl.facts import axes
 from moedsl.planner.model.estimate import Certain
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.plan import plan_text
-from moedsl.schema import axes
 from tests.helpers.programs import compiled
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moedsl.diagnostics.model import Diagnostic
+from moedsl.support.diagnostics import Diagnostic
 from tests.helpers.programs import diagnosed
 
 

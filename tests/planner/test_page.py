@@ -16,9 +16,9 @@ from moedsl.cli.arguments import SECTIONS
 from moedsl.cli.main import main
 from moedsl.cli.printing import after_plan
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
 from moedsl.planner.text import plan
 from moedsl.queries.pages import page
+from moedsl.support.source import Source
 from tests.cli.test_terminal import Terminal
 from tests.helpers import programs, rotation
 from tests.helpers.paths import EXAMPLES, ROOT

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
+from moedsl.facts import rank_groups
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.page import page_text
 from moedsl.planner.text.plan import plan_text
-from moedsl.schema import rank_groups
+from moedsl.support.source import Source
 
 RUN = "qwen3_30b_a3b; h100 x {gpus}; seq 4k; batch 96; pin {pins} recompute=[full]; risk oom"
 CLUSTER = "cluster ours {{ executor slurm; hardware h100; {facts} }}"

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from moedsl.cost.bounds import bounds
-from moedsl.diagnostics.model import Diagnostic
+from moedsl.facts.units import GIB
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.plan import plan_text
-from moedsl.schema.units import GIB
 from moedsl.solver.problem import pinned_row
 from moedsl.solver.solve import solve
+from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.resources import stdlib_dir
 from tests.helpers import rotation
 from tests.helpers.programs import compiled

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
-from moedsl.megatron import recipes
+from moedsl.facts import axes, recipes
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.plan import plan_text
-from moedsl.schema import axes
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.layouts import run_text
 from tests.helpers.paths import DATA

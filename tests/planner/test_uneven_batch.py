@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from moedsl.diagnostics.model import Diagnostic
+from moedsl.support.diagnostics import Diagnostic
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, diagnosed
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from moedsl.facts.axes import show
+from moedsl.planner.report.page import page
 from moedsl.planner.text.page import page_text
-from moedsl.report.page import page
-from moedsl.schema.axes import show
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, solved
 

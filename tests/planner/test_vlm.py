@@ -7,11 +7,11 @@ from itertools import product
 import pytest
 
 from moedsl.compiler import Result, compile_source
-from moedsl.diagnostics.source import Source
 from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.sweep_table import comparisons
 from moedsl.planner.text.plan import plan_text
+from moedsl.support.source import Source
 from moedsl.support.text import CLOSE
 from tests.helpers import programs, rotation
 

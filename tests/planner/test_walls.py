@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from moedsl.compiler import load_stdlib
+from moedsl.facts.units import GIB
 from moedsl.planner import walls
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.walls import walls_text
 from moedsl.rules.collect import collect
-from moedsl.schema.units import GIB
 from tests.helpers.programs import plan_of as plan
 
 MEASURED = "model qwen3_30b_a3b; h100 x 16; batch 1024; pin tp=1 cp=1 pp=1 ep=16 etp=1 micro_batch=1 recompute=none cuda_graph=none"

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from moedsl.bridge.verify.client import Server
 from moedsl.cli.main import main
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.settings import decided_fields
 from moedsl.planner import ladder
 from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.plan import Plan
-from moedsl.verify.client import Server
 from tests.helpers.programs import compiled, plan_of, solved, written
 
 RUN = "model qwen3_30b_a3b; h100 x 64"

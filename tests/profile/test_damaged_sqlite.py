@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.profile.nsight import COPY, KERNEL, NAMES, NEEDS, NUMBERS, NVTX, RUNTIME, STRINGS, TEXTS
-from moedsl.profile.opened import traces
+from moedsl.runs.profile.nsight import COPY, KERNEL, NAMES, NEEDS, NUMBERS, NVTX, RUNTIME, STRINGS, TEXTS
+from moedsl.runs.profile.opened import traces
+from moedsl.support.diagnostics import Diagnostic
 from tests.helpers.nsight_export import Export, write
 
 ODD: tuple[Any, ...] = (

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moedsl.cli.main import main
-from moedsl.profile import json_stream, opened
-from moedsl.profile.json_stream import Malformed, Reader, Truncated
+from moedsl.runs.profile import json_stream, opened
+from moedsl.runs.profile.json_stream import Malformed, Reader, Truncated
 from tests.helpers.nsight_export import Export, write
 from tests.profile.test_budget import three_steps
 

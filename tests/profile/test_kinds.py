@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from moedsl.compiler import load_stdlib
-from moedsl.profile import kinds
-from moedsl.profile.kinds import NO_CLASS, Classes
+from moedsl.runs.profile import kinds
+from moedsl.runs.profile.kinds import NO_CLASS, Classes
 
 REPORTED = {
     # The report of DeepSeek-V3 on 256 GB200: kernels, operators and functions of autograd.

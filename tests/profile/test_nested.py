@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moedsl.profile import intervals, nested
-from moedsl.profile.nested import Paths
-from moedsl.profile.trace import Numbered, Spans
+from moedsl.runs.profile import intervals, nested
+from moedsl.runs.profile.nested import Paths
+from moedsl.runs.profile.trace import Numbered, Spans
 
 END = 24
 SPANS = st.lists(st.tuples(st.integers(0, END), st.integers(0, END)).map(sorted).map(tuple), max_size=6)

@@ -11,9 +11,9 @@ from attrs import evolve
 
 from moedsl.cli.main import main
 from moedsl.compiler import Result, compile_source
-from moedsl.diagnostics.source import Source
-from moedsl.profile import predicted
-from moedsl.schema import axes
+from moedsl.facts import axes
+from moedsl.runs.profile import predicted
+from moedsl.support.source import Source
 from tests.helpers.nsight_export import write
 from tests.profile.test_budget import three_steps
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.profile import kineto
+from moedsl.runs.profile import kineto
 from tests.helpers import bridge_process
 
 pytestmark = pytest.mark.bridge

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from moedsl.compiler import load_stdlib
-from moedsl.profile import kinds
-from moedsl.profile.report import reports
+from moedsl.runs.profile import kinds
+from moedsl.runs.profile.report import reports
 from tests.helpers.nsight_export import Export, write
 from tests.profile.test_budget import ADAM, ATTENTION, GATHER, GEMM
 

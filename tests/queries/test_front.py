@@ -12,20 +12,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
+from moedsl.facts.axes import HELD, MOVED
 from moedsl.planner import experiment
 from moedsl.planner.model.answers import GpusTime, Pareto
 from moedsl.planner.model.plan import Plan
 from moedsl.queries.front import _Front, front
 from moedsl.queries.pareto import beats, behind, pareto
 from moedsl.queries.text import pareto_text
-from moedsl.schema.axes import HELD, MOVED
 from moedsl.solver.laws import compile_problem
 from moedsl.solver.problem import lower
 from moedsl.solver.search import Solution
 from moedsl.solver.solve import Chosen, make_cost, solve
 from moedsl.solver.space import combinations_of, mesh_table, policy_table
 from moedsl.support.record import ABSENT
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.fake_prices import FakePrices
 from tests.helpers.small_programs import SMALL, WHY, WIDE, program, texts

@@ -14,7 +14,7 @@ import pytest
 
 from moedsl.cli.main import main
 from moedsl.compiler import Result, compile_source
-from moedsl.diagnostics.source import Source
+from moedsl.facts.axes import SUMMARY
 from moedsl.planner.experiment import settings
 from moedsl.planner.model.answers import Compared, Priced
 from moedsl.planner.model.plan import Plan
@@ -24,7 +24,7 @@ from moedsl.queries.figures import Budget, priced
 from moedsl.queries.gpus import numbers, scaling
 from moedsl.queries.top import top
 from moedsl.queries.what_if import what_if
-from moedsl.schema.axes import SUMMARY
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from moedsl.bridge.recipes import importing
+from moedsl.bridge.recipes.importing import Draft
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.client import Server
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.diagnostics.source import Source
 from moedsl.emit.artifact import files_of
-from moedsl.recipes import importing
-from moedsl.recipes.importing import Draft
 from moedsl.support.owned_files import write_all
-from moedsl.verify import case as cases
-from moedsl.verify.case import Case
-from moedsl.verify.client import Server
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 from tests.recipes import test_round_trip_bridge as round_trip

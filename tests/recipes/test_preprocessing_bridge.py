@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from moedsl.bridge.recipes import importing
+from moedsl.bridge.verify.client import Server
 from moedsl.emit.bridge import recipe_text
-from moedsl.recipes import importing
-from moedsl.verify.client import Server
 from tests.helpers.programs import plan_of
 
 pytestmark = pytest.mark.bridge

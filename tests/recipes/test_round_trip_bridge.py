@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
+from moedsl.bridge.recipes import importing
+from moedsl.bridge.recipes.importing import Draft
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify.devices import devices
+from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.diagnostics.source import Source
 from moedsl.emit.artifact import files_of
 from moedsl.emit.settings import decided_fields
-from moedsl.megatron.values import stages
-from moedsl.recipes import importing
-from moedsl.recipes.importing import Draft
+from moedsl.facts.values import stages
 from moedsl.support.owned_files import write_all
-from moedsl.verify import case as cases
-from moedsl.verify.case import Case
-from moedsl.verify.client import Server
-from moedsl.verify.devices import devices
-from moedsl.verify.resolve import Resolved
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import DATA
 from tests.stdlib.test_recipes import IN_TRAINING, LATE, REFUSED, REFUSED_OTHERWISE

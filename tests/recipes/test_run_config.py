@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from moedsl.bridge.recipes import importing, run_config
+from moedsl.bridge.recipes.importing import Imported, imported
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.client import Server
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.diagnostics.source import Source
 from moedsl.emit.settings import decided_fields
-from moedsl.recipes import importing, run_config
-from moedsl.recipes.importing import Imported, imported
-from moedsl.verify import case as cases
-from moedsl.verify.case import Case
-from moedsl.verify.client import Server
+from moedsl.support.source import Source
 from tests.helpers import bridge_process
 from tests.helpers.bridge_recipes import DEEPSEEK, QWEN_30B, write
 from tests.helpers.paths import ROOT
@@ -98,7 +98,7 @@ def test_with_bridge_every_other_field_is_too(dumped: dict[str, Path]) -> None:
 
 def test_it_needs_no_torch(dumped: dict[str, Path]) -> None:
     code = (
-        "import sys; from moedsl.recipes import importing; importing.is_installed = lambda: False\n"
+        "import sys; from moedsl.bridge.recipes import importing; importing.is_installed = lambda: False\n"
         f"made = importing.imported({str(dumped['mine'])!r}, 'h100', 16)\n"
         "assert made.text and not {'torch', 'megatron', 'transformers'} & {*sys.modules}"
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from moedsl.bridge.lint.recipe import Recipe
+from moedsl.bridge.recipes.settings import Answer, differing
 from moedsl.compiler import load_stdlib
-from moedsl.lint.recipe import Recipe
-from moedsl.recipes.settings import Answer, differing
 
 
 def needed(theirs: dict[str, Any], ours: dict[str, Any], built: dict[str, Any] | None = None) -> dict[str, Any]:

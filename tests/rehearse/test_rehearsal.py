@@ -14,6 +14,7 @@ import psutil
 import pytest
 from attrs import evolve
 
+from moedsl.bridge.verify.gpu import from_plan
 from moedsl.cli.commands import rehearse as command
 from moedsl.cli.main import main
 from moedsl.diagnose import text as diagnose_text
@@ -23,7 +24,6 @@ from moedsl.rehearse.checks import Check, checks
 from moedsl.rehearse.launch import Host
 from moedsl.rehearse.prepare import Prepared, prepare
 from moedsl.rehearse.shrink import Rehearsal, shrink
-from moedsl.verify.gpu import from_plan
 from tests.helpers import rotation, warm
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled

@@ -12,22 +12,22 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moedsl.bridge.importer.config import declaration
 from moedsl.cli.commands.rehearse import SHIPPED
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.cost.pipeline import layout_for, parse_layout
-from moedsl.diagnostics.source import Source
-from moedsl.importer.config import declaration
+from moedsl.facts import axes
+from moedsl.facts.facts import Model
+from moedsl.facts.symbols import ARCHS
 from moedsl.planner import experiment
 from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import hf, kernels, prepare, program, shapes
 from moedsl.rehearse.notes import KEPT, LEFT_OUT, SHRUNK
 from moedsl.rehearse.shrink import RANKS, Rehearsal, shrink
-from moedsl.schema import axes
-from moedsl.schema.facts import Model
-from moedsl.schema.symbols import ARCHS
 from moedsl.solver.solve import Chosen
 from moedsl.support.resources import stdlib_dir
+from moedsl.support.source import Source
 from tests.cli.test_imports import HEAVY, imported
 from tests.helpers import rotation
 from tests.helpers.cost_models import enough_gpus, model

@@ -13,12 +13,12 @@ import pytest
 from moedsl.cli import answers
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
+from moedsl.facts import rank_groups
+from moedsl.facts.machines import Machines
 from moedsl.planner.model.plan import Plan
-from moedsl.report import ranks, schedule, ticks
-from moedsl.report.page import SIGN, memory, meshes, page
-from moedsl.schema import rank_groups
-from moedsl.schema.machines import Machines
+from moedsl.planner.report import ranks, schedule, ticks
+from moedsl.planner.report.page import SIGN, memory, meshes, page
+from moedsl.support.source import Source
 from tests.helpers import bridge_process
 
 SHAPES = [(1, 1, 3), (2, 1, 4), (4, 1, 3), (4, 1, 8), (2, 2, 4), (4, 3, 8), (8, 2, 16)]
@@ -43,7 +43,7 @@ def test_the_bubble_is_the_one_of_the_estimate(pp: int, vpp: int, microbatches: 
 
 ASK = """
 import json, sys
-from moedsl.verify import te
+from moedsl.bridge.verify import te
 te.install()
 from megatron.core.pipeline_parallel.schedules import get_schedule_table as table
 print(json.dumps([table(n, vpp, pp) for pp, vpp, n in json.load(sys.stdin)]))

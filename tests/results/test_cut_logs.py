@@ -9,7 +9,7 @@ import pytest
 from attrs import fields
 
 from moedsl.cli.main import main
-from moedsl.results import line, log
+from moedsl.runs.results import line, log
 from tests.helpers.logs import iteration_line
 
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first"

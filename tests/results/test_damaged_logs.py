@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.gap import log_shows
-from moedsl.results import line
+from moedsl.runs.gap import log_shows
+from moedsl.runs.results import line
 from tests.helpers import rotation
 
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first"

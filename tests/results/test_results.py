@@ -10,16 +10,16 @@ from typing import Any
 import jsonschema
 import pytest
 
-from moedsl.calibrate.runs import read as read_calibration
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose.scan import symptoms
-from moedsl.diagnostics.source import Source
-from moedsl.results import line, log
-from moedsl.results.compare import comparisons
-from moedsl.results.gather import Run
-from moedsl.results.numbers import Given, Numbers, numbers
-from moedsl.results.text import text as shown_as
+from moedsl.runs.calibrate.runs import read as read_calibration
+from moedsl.runs.results import line, log
+from moedsl.runs.results.compare import comparisons
+from moedsl.runs.results.gather import Run
+from moedsl.runs.results.numbers import Given, Numbers, numbers
+from moedsl.runs.results.text import text as shown_as
+from moedsl.support.source import Source
 from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
 

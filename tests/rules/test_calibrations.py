@@ -7,11 +7,11 @@ import re
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
+from moedsl.facts import calibration
 from moedsl.rules import stdlib
 from moedsl.rules.calibrations import EVERY
-from moedsl.schema import calibration
 from moedsl.support.resources import stdlib_dir
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.programs import solved
 

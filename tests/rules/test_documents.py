@@ -8,12 +8,12 @@ from functools import cache
 
 import pytest
 
+from moedsl.cli.reference.page import page
 from moedsl.compiler import load_stdlib
-from moedsl.diagnostics.source import Source
-from moedsl.reference.page import page
+from moedsl.lang.parser import parse
 from moedsl.rules import collect, documents, library
 from moedsl.rules.documents import Copy, Document
-from moedsl.syntax.parser import parse
+from moedsl.support.source import Source
 from tests.helpers.paths import ROOT
 from tests.oracles.rule_judge import known, of_recipes
 

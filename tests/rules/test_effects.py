@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from moedsl.compiler import Result, compile_source, load_stdlib
-from moedsl.diagnostics.source import Source
 from moedsl.emit.settings import decided_fields, sections
-from moedsl.megatron import fields
+from moedsl.facts import fields
 from moedsl.planner import experiment
 from moedsl.planner.model.plan import Plan
 from moedsl.rules import collect, effects
 from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, GROUPS, UNKNOWN, WORDS
 from moedsl.rules.rule import Rule
+from moedsl.support.source import Source
 from tests.helpers import programs, rotation
 from tests.helpers.paths import EXAMPLES
 from tests.helpers.plans import PLANS

@@ -12,16 +12,16 @@ import pytest
 from attrs import frozen
 from hypothesis import HealthCheck, assume, example, given, settings
 
-from moedsl.diagnostics.source import Source, Span
+from moedsl.facts import axes, operators
+from moedsl.facts.symbols import AXES, BUILTIN, FLAG, NUMBER, TEXT, Type
+from moedsl.lang import ast
+from moedsl.lang.parser import parse
+from moedsl.lang.printer import print_expr
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.types import LIST, WORD, Inference
 from moedsl.rules.vectorizer import Compiler
-from moedsl.schema import axes, operators
-from moedsl.schema.symbols import AXES, BUILTIN, FLAG, NUMBER, TEXT, Type
 from moedsl.solver.problem import encode
-from moedsl.syntax import ast
-from moedsl.syntax.parser import parse
-from moedsl.syntax.printer import print_expr
+from moedsl.support.source import Source, Span
 from tests.helpers import rotation
 
 AT = Span("random.moe", 0, 0)

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
+from moedsl.lang.parser import parse
 from moedsl.rules import ids, library
 from moedsl.rules.stdlib import load
 from moedsl.support import resources
-from moedsl.syntax.parser import parse
 from tests.helpers.paths import ROOT
 
 SOURCE = ROOT / "moedsl"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.diagnostics.model import to_json
-from moedsl.diagnostics.source import Source
+from moedsl.lang import parse_cache
 from moedsl.rules import collect, library, stdlib
 from moedsl.rules.library import Library
 from moedsl.support import disk_cache, resources
-from moedsl.syntax import parse_cache
+from moedsl.support.diagnostics import to_json
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 

@@ -15,11 +15,11 @@ import pytest
 
 from moedsl.cli.main import main
 from moedsl.emit.dataset import dataset
-from moedsl.samples import measure as measuring
-from moedsl.samples import report as reporting
-from moedsl.samples import tokens
-from moedsl.samples.measure import BadLine, measure
-from moedsl.samples.report import report, text
+from moedsl.runs.samples import measure as measuring
+from moedsl.runs.samples import report as reporting
+from moedsl.runs.samples import tokens
+from moedsl.runs.samples.measure import BadLine, measure
+from moedsl.runs.samples.report import report, text
 from tests.emit.test_data import CHAT, PADDED, WEIGHTS, ask, plain
 from tests.helpers import bridge_process
 from tests.helpers.programs import compiled, plan_of
@@ -39,7 +39,7 @@ def counted(file: io.BytesIO, seconds: float = 60) -> Counter[int]:
 
 COUNT = """
 import json, sys
-from moedsl.samples import measure, tokens
+from moedsl.runs.samples import measure, tokens
 count = tokens.of_tokenizer(sys.argv[1] + "/letters")
 with open(sys.argv[1] + "/training.jsonl", "rb") as file:
     print(json.dumps([*measure.measure(file, count, 60, lambda _: None).counts]))

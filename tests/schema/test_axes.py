@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
-from moedsl.schema import axes
+from moedsl.facts import axes
+from moedsl.support.source import Source
 from tests.helpers.axis_places import unknown
 from tests.helpers.paths import ROOT
 
@@ -117,7 +117,7 @@ def test_editors_know_them(added: dict[str, Any]) -> None:
 
 
 def test_contributing_names_every_place() -> None:
-    assert ["moedsl/schema/axes.py", *places()] == STEPS
+    assert ["moedsl/facts/axes.py", *places()] == STEPS
     assert all((ROOT / step).exists() for step in STEPS)
 
 
@@ -134,8 +134,8 @@ def test_each_place_is_found_without_the_axes_that_do_not_exist(place: str, adde
 BY_HAND = {
     "moedsl/cost": "prices read columns",
     "moedsl/emit/fields.py": "Megatron's names",
-    "moedsl/lint/words.py": "Megatron's names",
-    "moedsl/verify": "Megatron's names",
+    "moedsl/bridge/lint/words.py": "Megatron's names",
+    "moedsl/bridge/verify": "Megatron's names",
     "moedsl/rehearse": "what a CPU can do",
     "moedsl/planner/walls.py": "the parts of a step that each group's communication takes",
     "moedsl/planner/text/walls.py": "the words for them",
@@ -152,7 +152,7 @@ def test_no_other_list_of_axes_is_written_by_hand() -> None:
         for line, names in _lists(path.read_text(encoding="utf-8"))
         if len(known.intersection(names)) > 2
     ]
-    assert not lists, "make these of the attributes in moedsl/schema/axes.py:\n" + "\n".join(lists)
+    assert not lists, "make these of the attributes in moedsl/facts/axes.py:\n" + "\n".join(lists)
 
 
 def _lists(text: str) -> Iterator[tuple[int, list[str]]]:

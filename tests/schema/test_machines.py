@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moedsl.schema import rank_groups
-from moedsl.schema.machines import Machines, machines, spans
+from moedsl.facts import rank_groups
+from moedsl.facts.machines import Machines, machines, spans
 
 
 @pytest.mark.parametrize(

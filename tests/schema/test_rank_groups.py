@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moedsl.schema import rank_groups
+from moedsl.facts import rank_groups
 
 DENSE = ("TP", "CP", "DP", "DP_CP", "PP", "TP_CP", "TP_PP")
 EXPERT = ("EP", "ETP", "ETP_EP", "EDP")

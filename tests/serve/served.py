@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from moedsl.serve import app
+from moedsl.cli.serve import app
 
 
 @contextmanager

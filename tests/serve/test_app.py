@@ -15,10 +15,10 @@ import httpx
 import pytest
 
 import moedsl
+from moedsl.cli.serve import app, work
+from moedsl.lang import reader
 from moedsl.planner.text.page import page_text
 from moedsl.planner.text.plan import plan_text
-from moedsl.serve import app, work
-from moedsl.syntax import reader
 from tests.helpers.paths import EXAMPLES
 from tests.serve import ends
 from tests.serve.served import served

@@ -15,9 +15,9 @@ import pytest
 
 import moedsl
 from moedsl.cli.main import main
-from moedsl.report.measured import Measured
-from moedsl.schema.units import GIB
-from moedsl.snapshot import plain_pickle, replay, stages
+from moedsl.facts.units import GIB
+from moedsl.planner.report.measured import Measured
+from moedsl.runs.snapshot import plain_pickle, replay, stages
 from tests.helpers import rotation
 
 MIB = 1 << 20

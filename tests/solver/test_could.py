@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from moedsl.compiler import compile_source
 from moedsl.cost import Cost
-from moedsl.diagnostics.source import Source
+from moedsl.facts.axes import HELD, MESH
+from moedsl.facts.symbols import COSTS, FLAG, SPARES
+from moedsl.lang import ast
+from moedsl.lang.printer import print_expr
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
-from moedsl.schema.axes import HELD, MESH
-from moedsl.schema.symbols import COSTS, FLAG, SPARES
 from moedsl.solver.could import could_obey
 from moedsl.solver.fits import fast_enough
 from moedsl.solver.laws import Compiled, Law, compile_problem
@@ -26,8 +27,7 @@ from moedsl.solver.problem import facts, lower
 from moedsl.solver.search import Solution
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Table
-from moedsl.syntax import ast
-from moedsl.syntax.printer import print_expr
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.small_programs import WHY, WIDE, program
 from tests.rules.test_evaluators import FIRST, SCOPE, TABLE, expression, name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moedsl.schema.axes import MESH
+from moedsl.facts.axes import MESH
 from moedsl.solver.laws import compile_problem
 from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost

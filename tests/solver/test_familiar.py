@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
 from moedsl.planner.model.plan import Plan
 from moedsl.solver import familiar, solve
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
+from moedsl.support.source import Source
 
 LIKE_NVIDIA = "deepseek_v3; gb300 x 256; throughput first; precision mxfp8; pin moments=bf16; routing balanced"
 

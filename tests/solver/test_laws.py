@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
-from moedsl.classes.fields import evolve
 from moedsl.rules.rule import Rules
 from moedsl.solver.laws import Compiled, obeyed
 from moedsl.solver.members import members, without

@@ -10,13 +10,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from moedsl.checker.program import Pin
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
+from moedsl.facts import axes
+from moedsl.rules.check.program import Pin
 from moedsl.rules.rule import Rule
-from moedsl.schema import axes
 from moedsl.solver.problem import Problem, divisors, lower
 from moedsl.solver.solve import make_cost
+from moedsl.support.source import Source
 
 
 def problem(text: str, gpus: int = 64) -> Problem:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moedsl.schema.axes import BY_NAME
+from moedsl.facts.axes import BY_NAME
 from moedsl.solver.neighbours import judged
 from tests.helpers.programs import solved
 

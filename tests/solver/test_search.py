@@ -18,9 +18,9 @@ import pytest
 from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 
-from moedsl.schema import axes
-from moedsl.schema.axes import HELD, MOVED
-from moedsl.schema.symbols import CASES, SPARES
+from moedsl.facts import axes
+from moedsl.facts.axes import HELD, MOVED
+from moedsl.facts.symbols import CASES, SPARES
 from moedsl.solver.bounded_space import _with_each, memory_prices
 from moedsl.solver.laws import Law, compile_problem, obeying
 from moedsl.solver.problem import Problem, lower
@@ -231,7 +231,7 @@ def _worst(rows: Any, ratio: Any) -> dict[str, Any]:
 TWICE = """
 import json, sys
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.source import Source
+from moedsl.support.source import Source
 print(json.dumps([p.to_json() for p in compile_source(Source("run.moe", sys.argv[1])).plans]))
 """
 

@@ -7,9 +7,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from moedsl.explainer.nearest import MEMORY, _ranked_by
-from moedsl.schema.axes import HELD, MOVED
-from moedsl.schema.gpu_counts import counts
+from moedsl.facts.axes import HELD, MOVED
+from moedsl.facts.gpu_counts import counts
+from moedsl.solver.infeasible.nearest import MEMORY, _ranked_by
 from moedsl.solver.laws import obeyed, obeying
 from moedsl.solver.least_memory import least_memory
 from moedsl.solver.problem import lower

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+from attrs import astuple
 
-from moedsl.checker.program import Program
-from moedsl.classes.fields import values
 from moedsl.compiler import compile_source
 from moedsl.cost import Cost
-from moedsl.diagnostics.source import Source
+from moedsl.rules.check.program import Program
 from moedsl.solver.question import Question
 from moedsl.solver.search import Search
 from moedsl.solver.solve import solve
 from moedsl.solver.top_k import least
+from moedsl.support.source import Source
 
 
 def test_the_least_position_is_the_first_of_a_sort() -> None:
@@ -41,7 +41,7 @@ def test_a_peak_that_no_rule_reads_is_priced_for_the_kept_rows() -> None:
 
     p = _program("qwen3_30b_a3b; h100 x 16")
     plain = solve(p, 16, keep=3)
-    cost = Counted(*values(plain.cost))
+    cost = Counted(*astuple(plain.cost, recurse=False))
     found = Search(plain.compiled, cost, keep=3)
     rows = found.run().rows
     (answer,) = found.answers([Question({"tp": rows[0].codes["tp"]})])

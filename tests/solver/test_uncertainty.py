@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from moedsl.calibrate.runs import Measured, batches, read
-from moedsl.schema.symbols import ARCHS
+from moedsl.facts.symbols import ARCHS
+from moedsl.runs.calibrate.runs import Measured, batches, read
 from moedsl.solver import uncertainty
 from moedsl.solver.uncertainty import ADDED, LAUNCHED, NINE_OF_TEN, added, apart, doubt, known, leaning, slopes
 from moedsl.support.resources import stdlib_dir

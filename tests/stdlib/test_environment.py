@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from moedsl.diagnostics.source import Source
+from moedsl.lang import ast
+from moedsl.lang.parser import parse
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.support import resources
-from moedsl.syntax import ast
-from moedsl.syntax.parser import parse
+from moedsl.support.source import Source
 from tests.helpers.paths import DATA
 
 TRUTH = json.loads((DATA / "env_truth.json").read_text())

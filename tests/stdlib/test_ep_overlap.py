@@ -9,8 +9,8 @@ import pytest
 
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose.scan import symptoms
-from moedsl.diagnostics.source import Source
 from moedsl.solver.violations import violations
+from moedsl.support.source import Source
 from tests.helpers import bridge_process
 from tests.helpers.layouts import run_text, variant
 from tests.helpers.paths import ROOT

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from moedsl.schema import axes
+from moedsl.facts import axes
 from moedsl.solver.problem import lower
 from tests.helpers.layouts import DEFAULTS, broken, checked, run_text
 from tests.oracles.proven import answers, applies, derived, permits

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from moedsl.verify import Server
+from moedsl.bridge.verify.client import Server
 from tests.helpers import rotation
 from tests.helpers.law_recipes import asked
 from tests.helpers.layouts import DEFAULTS, broken

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from moedsl.bridge.importer.config import add
 from moedsl.compiler import load_stdlib
-from moedsl.diagnostics.source import Source
-from moedsl.importer.config import add
+from moedsl.facts.facts import Hardware, Model
+from moedsl.lang import ast
+from moedsl.lang.parser import parse
 from moedsl.rules import declarations
-from moedsl.schema.facts import Hardware, Model
-from moedsl.syntax import ast
-from moedsl.syntax.parser import parse
+from moedsl.support.source import Source
 from tests.helpers.paths import DATA, ROOT
 from tests.oracles.count_parameters import language, megatron_only, mtp, vision
 

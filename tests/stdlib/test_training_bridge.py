@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from moedsl.lint.recipe import Recipe
-from moedsl.lint.words import words
+from moedsl.bridge.lint.recipe import Recipe
+from moedsl.bridge.lint.words import words
 from tests.helpers.cost_models import hardware, model
 from tests.oracles.proven import answers, applies, derived, permits
 

@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
+from moedsl.bridge.verify.client import Server
 from moedsl.launch import here
 from moedsl.rehearse import gpus, launch
 from moedsl.support import child_python
-from moedsl.verify import Server
 from tests.helpers.paths import ROOT
 
 HOSTILE = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.diagnostics.model import Diagnostic
 from moedsl.emit.artifact import files_of_runs
 from moedsl.support import left_over
+from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.generation import LOCK
 from moedsl.support.owned_files import write_all
 from tests.helpers.programs import compiled

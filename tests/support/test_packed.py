@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pickle
 
-from moedsl.diagnostics.source import Span
 from moedsl.support.packed import Packed
+from moedsl.support.source import Span
 
 
 class Counted:

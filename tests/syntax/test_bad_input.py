@@ -15,14 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from moedsl.diagnostics.source import Source
+from moedsl.lang import parse_cache, parser
+from moedsl.lang.formatter import format_source
+from moedsl.lang.parser import MAX_ERRORS, parse
+from moedsl.lang.printer import print_module
+from moedsl.lang.reader import LIMIT, from_bytes, from_text, read
 from moedsl.support import disk_cache, resources
 from moedsl.support.resources import stdlib_files
-from moedsl.syntax import parse_cache, parser
-from moedsl.syntax.formatter import format_source
-from moedsl.syntax.parser import MAX_ERRORS, parse
-from moedsl.syntax.printer import print_module
-from moedsl.syntax.reader import LIMIT, from_bytes, from_text, read
+from moedsl.support.source import Source
 from tests.helpers import damage, rotation, strategies
 
 slow = settings(max_examples=rotation.examples(150), deadline=None, suppress_health_check=list(HealthCheck))
@@ -184,7 +184,7 @@ def test_the_cache_answers_as_the_parser_does(home: Path) -> None:
 
 def test_parsing_imports_no_lark(home: Path) -> None:
     code = (
-        "import sys; from moedsl.syntax.parse_cache import cached_parse; from moedsl.diagnostics.source import Source\n"
+        "import sys; from moedsl.lang.parse_cache import cached_parse; from moedsl.support.source import Source\n"
         "m, d = cached_parse(Source('a.moe', 'seq 4k; seq')); assert m.items and d; sys.exit('lark' in sys.modules)"
     )
     root = resources.PACKAGE.parent

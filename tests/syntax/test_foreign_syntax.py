@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source
-from moedsl.syntax import foreign_arguments, text_edits
-from moedsl.syntax.parser import parse
+from moedsl.lang import foreign_arguments, text_edits
+from moedsl.lang.parser import parse
+from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.source import Source
 from tests.helpers.paths import ROOT
 
 HEAD = "qwen3_30b_a3b\nh100 x 16\nseq 4k\nfit first\n"

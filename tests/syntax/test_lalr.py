@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from lark import Lark, Token, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from moedsl.diagnostics.source import Source, Span
+from moedsl.lang import ast, parser
+from moedsl.lang.tokens import brackets
+from moedsl.lang.tree_builder import RULES, Builder
 from moedsl.support.resources import example_files, grammar_file, stdlib_files, tables_file
-from moedsl.syntax import ast, parser
-from moedsl.syntax.tokens import brackets
-from moedsl.syntax.tree_builder import RULES, Builder
+from moedsl.support.source import Source, Span
 from tests.helpers import rotation
 from tools import make_grammar
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moedsl.diagnostics.source import Source
-from moedsl.syntax.parser import parse
+from moedsl.lang.parser import parse
+from moedsl.support.source import Source
 
 GOOD = ("qwen3_30b_a3b", "h100 x 8", "seq 4k", "pin tp=4 cp=2", "require dp >= 2", "run a { fit first; seq 8k }")
 WRONG = ("seq 128 k", "pin tp 4", "require tp = 2", "fit fast", "= 3", 'data "open')

@@ -9,12 +9,12 @@ import attrs
 import pytest
 from lark import Lark
 
-from moedsl.diagnostics.model import Diagnostic, to_json
-from moedsl.diagnostics.source import Source, Span
+from moedsl.lang import ast, tokens
+from moedsl.lang.parser import parse
 from moedsl.rules.vectorizer import calls, names
+from moedsl.support.diagnostics import Diagnostic, to_json
 from moedsl.support.resources import grammar_file, stdlib_files
-from moedsl.syntax import ast, tokens
-from moedsl.syntax.parser import parse
+from moedsl.support.source import Source, Span
 
 AT = Span("", 0, 0)
 

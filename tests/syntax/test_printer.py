@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from moedsl.diagnostics.source import Source
+from moedsl.lang import ast
+from moedsl.lang.formatter import format_source
+from moedsl.lang.parser import parse
+from moedsl.lang.printer import print_expr, print_module
 from moedsl.support.resources import stdlib_files
-from moedsl.syntax import ast
-from moedsl.syntax.formatter import format_source
-from moedsl.syntax.parser import parse
-from moedsl.syntax.printer import print_expr, print_module
+from moedsl.support.source import Source
 from tests.helpers import rotation, strategies
 
 slow = settings(max_examples=rotation.examples(150), deadline=None, suppress_health_check=list(HealthCheck))

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source
-from moedsl.syntax import text_edits
-from moedsl.syntax.parser import parse
-from moedsl.syntax.tokens import lexemes
+from moedsl.lang import text_edits
+from moedsl.lang.parser import parse
+from moedsl.lang.tokens import lexemes
+from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import EXAMPLES
 

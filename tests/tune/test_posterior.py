@@ -12,16 +12,16 @@ import pytest
 from attrs import frozen
 from numpy.typing import NDArray
 
-from moedsl.calibrate.runs import Measured, read
-from moedsl.diagnostics.source import Source
-from moedsl.schema import axes
+from moedsl.facts import axes
+from moedsl.runs.calibrate.runs import Measured, read
+from moedsl.runs.tune import run_file
+from moedsl.runs.tune.candidates import Candidate, candidates
+from moedsl.runs.tune.evidence import Tried, columns
+from moedsl.runs.tune.posterior import FAR, NEAR, known, parts, shared
 from moedsl.solver import uncertainty
 from moedsl.solver.uncertainty import NINE_OF_TEN
 from moedsl.support.resources import stdlib_dir
-from moedsl.tune import run_file
-from moedsl.tune.candidates import Candidate, candidates
-from moedsl.tune.evidence import Tried, columns
-from moedsl.tune.posterior import FAR, NEAR, known, parts, shared
+from moedsl.support.source import Source
 from tests.helpers.programs import compiled_source
 
 OTHER_RELEASE, SAME_RELEASE = 0.025, 0.005

@@ -12,13 +12,13 @@ from xml.etree import ElementTree
 import pytest
 from attrs import define, field
 
-from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.diagnostics.source import Source
+from moedsl.runs.tune import run_file, way
+from moedsl.runs.tune.candidates import candidates
+from moedsl.runs.tune.loop import LOST, Ends, Launcher, evidence, tune
+from moedsl.runs.tune.report import report
+from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.owned_files import stamp
-from moedsl.tune import run_file, way
-from moedsl.tune.candidates import candidates
-from moedsl.tune.loop import LOST, Ends, Launcher, evidence, tune
-from moedsl.tune.report import report
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, compiled_source
 from tests.helpers.simulated_cluster import Truth

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moedsl.verify import Server
-from moedsl.verify.report import Report, render
+from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify.report import Report, render
 from tests.helpers import bridge_process, rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import judged
@@ -50,7 +50,7 @@ def test_captured_attention_without_positions_is_a_caution(reports: dict[str, Re
 
 POSITIONS = """
 import sys, traceback
-from moedsl.verify import te
+from moedsl.bridge.verify import te
 te.install()
 import torch
 from megatron.bridge.models.qwen_vl.modelling_qwen3_vl.rope import get_rope_index

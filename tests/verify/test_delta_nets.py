@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify.report import Report
 from moedsl.cost import parameters
 from moedsl.emit.bridge import recipe_text
-from moedsl.megatron.values import stages
-from moedsl.verify import Server
-from moedsl.verify import case as cases
-from moedsl.verify.case import Case
-from moedsl.verify.report import Report
+from moedsl.facts.values import stages
 from tests.helpers import rotation
 from tests.helpers.cost_models import model
 from tests.helpers.plans import changed

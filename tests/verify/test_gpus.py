@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify.devices import devices
 from moedsl.compiler import load_stdlib
-from moedsl.verify.client import Server
-from moedsl.verify.devices import devices
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, judged, written
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from moedsl.verify import Server
-from moedsl.verify import case as cases
-from moedsl.verify.case import Case
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.client import Server
 from tests.helpers import bridge_process
 
 pytestmark = pytest.mark.bridge

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify.report import Report, render
 from moedsl.cost import parameters
 from moedsl.emit.bridge import recipe_text
 from moedsl.emit.settings import decided_fields
 from moedsl.planner.model.plan import Plan
-from moedsl.verify import Server
-from moedsl.verify import case as cases
-from moedsl.verify.case import Case
-from moedsl.verify.report import Report, render
 from tests.helpers import bridge_process, rotation
 from tests.helpers.cost_models import model
 from tests.helpers.plans import PLANS, changed
@@ -186,7 +186,7 @@ def test_only_a_split_pipeline_says_the_pattern() -> None:
 
 STAND_INS = """
 import sys
-from moedsl.verify import mamba, te
+from moedsl.bridge.verify import mamba, te
 te.install()
 mamba.install()
 assert not [name for name in sys.modules if name.split(".")[0] in ("mamba_ssm", "causal_conv1d")]
@@ -223,7 +223,7 @@ def test_what_stands_in_has_parameters_and_never_computes() -> None:
 
 SEGMENTS = """
 import json, sys
-from moedsl.verify import te
+from moedsl.bridge.verify import te
 te.install()
 from megatron.core.models.hybrid.hybrid_layer_allocation import parse_hybrid_pattern
 parsed = parse_hybrid_pattern(sys.argv[1])
@@ -233,7 +233,7 @@ print(json.dumps([parsed.main_pattern, parsed.mtp_pattern, parsed.mtp_num_depths
 
 @pytest.mark.parametrize("behind", ["", "/*E", "/*E/*E"])
 def test_megatron_parts_the_pattern_where_moedsl_does(behind: str) -> None:
-    from moedsl.megatron.values import decoder
+    from moedsl.facts.values import decoder
 
     pattern = HALVES.layout.pipeline_layout + behind
     ran = bridge_process.run("-c", SEGMENTS, pattern)

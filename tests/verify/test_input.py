@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.verify import case as cases
-from moedsl.verify import client, hub, render, verify
-from moedsl.verify.report import Mismatch, Refusal, Report, from_json
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify import client, hub
+from moedsl.bridge.verify.client import verify
+from moedsl.bridge.verify.report import Mismatch, Refusal, Report, from_json, render
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_a_report_survives_json() -> None:
 
 
 def test_the_package_imports_nothing_heavy() -> None:
-    code = "import sys, moedsl.verify; print([m for m in ('torch', 'transformers', 'megatron') if m in sys.modules])"
+    code = "import sys, moedsl.bridge.verify; print([m for m in ('torch', 'transformers', 'megatron') if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from moedsl.bridge.lint import rules, run
+from moedsl.bridge.lint.report import Lint
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify.report import Report
 from moedsl.compiler import load_stdlib
-from moedsl.diagnostics.model import to_json
-from moedsl.lint import rules, run
-from moedsl.lint.report import Lint
-from moedsl.verify import Report, Server
-from moedsl.verify import case as cases
-from moedsl.verify.case import Case
+from moedsl.support.diagnostics import to_json
 from tests.helpers.bridge_recipes import QWEN_30B, write
 
 pytestmark = pytest.mark.bridge

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.verify.client import Server
+from moedsl.bridge.verify.client import Server
 from tests.helpers.programs import compiled, written
 
 pytestmark = pytest.mark.bridge

@@ -11,10 +11,10 @@ from itertools import chain, product
 import pytest
 from attrs import evolve
 
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify.report import Report
 from moedsl.compiler import Result
-from moedsl.verify.case import Case
-from moedsl.verify.client import Server
-from moedsl.verify.report import Report
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, stages_key, written
 

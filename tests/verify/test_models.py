@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify.report import Report
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
-from moedsl.verify import Server
-from moedsl.verify.report import Report
 from tests.helpers import rotation
 from tests.helpers.cost_models import enough_gpus, model
 from tests.helpers.programs import judged

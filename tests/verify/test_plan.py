@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify.expected import checks
+from moedsl.bridge.verify.report import Report, render
 from moedsl.emit.bridge import recipe_text
 from moedsl.planner.model.plan import Plan
-from moedsl.verify import Report, Server, render
-from moedsl.verify import case as cases
-from moedsl.verify.expected import checks
 from tests.helpers.plans import PLANS, changed
 from tests.helpers.programs import plan_of
 

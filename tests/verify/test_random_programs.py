@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.megatron.releases import Release
-from moedsl.schema.axes import AXES
-from moedsl.verify.client import Server
+from moedsl.bridge.verify.client import Server
+from moedsl.facts.axes import AXES
+from moedsl.facts.releases import Release
 from tests.helpers import random_plans, rotation, warm
 from tests.helpers.programs import compiled, judged
 from tests.helpers.random_plans import MACHINES, Gene

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from moedsl.verify import Report, Server, render
-from moedsl.verify import case as cases
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify.report import Report, render
 from tests.helpers.bridge_recipes import QWEN_30B, write
 
 pytestmark = pytest.mark.bridge

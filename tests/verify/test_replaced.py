@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from moedsl.verify.assignments import STAND_IN, Writers, watching
-from moedsl.verify.flat import defaults_of
-from moedsl.verify.report import Change, Report, from_json, render
+from moedsl.bridge.verify.assignments import STAND_IN, Writers, watching
+from moedsl.bridge.verify.flat import defaults_of
+from moedsl.bridge.verify.report import Change, Report, from_json, render
 
 CHANGES = (
     Change("model.b", 1, 2, "default", "megatron/bridge/x.py:3"),

@@ -8,7 +8,7 @@ import make_scale
 import pytest
 from attrs import evolve
 
-from moedsl.verify.client import Server
+from moedsl.bridge.verify.client import Server
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, written
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 
-from moedsl.verify import server
+from moedsl.bridge.verify import server
 
 
 def test_a_case_that_has_ended_is_not_late() -> None:

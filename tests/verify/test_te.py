@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from moedsl.bridge.verify import te
 from moedsl.rehearse import gpus
-from moedsl.verify import te
 
 FILE = "transformer_engine_torch.cpython-312-x86_64-linux-gnu.so"
 

@@ -20,11 +20,11 @@ from moedsl.cli.main import main
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import Scan, symptoms
 from moedsl.launch.store import Job
-from moedsl.results import line
-from moedsl.watch import feeds
-from moedsl.watch.reading import Reading
-from moedsl.watch.sources import Paths, source
-from moedsl.watch.view import Watched, view
+from moedsl.runs.results import line
+from moedsl.runs.watch import feeds
+from moedsl.runs.watch.reading import Reading
+from moedsl.runs.watch.sources import Paths, source
+from moedsl.runs.watch.view import Watched, view
 from tests.cli.test_imports import HEAVY, imported
 from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from moedsl.calibrate import text
-from moedsl.calibrate.fit import Fit, fit
-from moedsl.calibrate.memory import fit_memory
-from moedsl.calibrate.runs import Measured, read
 from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
-from moedsl.diagnostics.model import Diagnostic, Label, error
-from moedsl.diagnostics.source import Source, Span
-from moedsl.schema.calibration import first_guess
+from moedsl.facts.calibration import first_guess
+from moedsl.runs.calibrate import text
+from moedsl.runs.calibrate.fit import Fit, fit
+from moedsl.runs.calibrate.memory import fit_memory
+from moedsl.runs.calibrate.runs import Measured, read
 from moedsl.support import limits
 from moedsl.support.atomic_file import refusals
+from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.owned_files import stamp
+from moedsl.support.source import Source, Span
 
 SIGN = "# Fitted by `moedsl calibrate`"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 
 from moedsl.cli import talk
-from moedsl.diagnostics.model import Diagnostic
 from moedsl.launch import follow, store, submit
+from moedsl.support.diagnostics import Diagnostic
 
 
 def run(a: Namespace) -> int:

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 
 import attrs
 
-from moedsl.checker.clusters import cluster as declared
-from moedsl.checker.clusters import known as clusters
-from moedsl.checker.clusters.facts import Cluster
-from moedsl.checker.clusters.known import Known
 from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
-from moedsl.diagnostics.model import Diagnostic
+from moedsl.lang import reader
+from moedsl.lang.parse_cache import cached_parse
 from moedsl.rules import library
+from moedsl.rules.check.clusters import cluster as declared
+from moedsl.rules.check.clusters import known as clusters
+from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.rules.check.clusters.known import Known
 from moedsl.rules.library import Library
-from moedsl.syntax import reader
-from moedsl.syntax.parse_cache import cached_parse
+from moedsl.support.diagnostics import Diagnostic
 
 
 def run(a: Namespace) -> int:

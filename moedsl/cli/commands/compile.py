@@ -8,16 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 
-from moedsl.classes.fields import evolve, frozen
+from attrs import evolve, frozen
+
 from moedsl.cli import talk
 from moedsl.cli.printing import prints_notes, show
 from moedsl.cli.talk import compiled
 from moedsl.compiler import Result
-from moedsl.diagnostics.model import Diagnostic
 from moedsl.emit.artifact import files_of_runs
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.page import Command
 from moedsl.support import foreign_json, left_over
+from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.owned_files import write_all
 from moedsl.support.regular_file import text_of
 
@@ -69,9 +70,9 @@ def _launches(a: Namespace, result: Result) -> _Launches:
     """Make the files of a launch, if requested."""
     if a.emit != "launch":
         return _Launches(result.plans, {}, [])
-    from moedsl.checker.clusters import known
     from moedsl.launch import emit, preflight, weights
     from moedsl.launch.derive import derive
+    from moedsl.rules.check.clusters import known
 
     cluster, diagnostics = known.choose(result.library, a.cluster or "")
     if cluster is None:

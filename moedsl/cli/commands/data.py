@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moedsl.cli import talk
-from moedsl.diagnostics.model import Diagnostic, Label, error
-from moedsl.diagnostics.source import Span
-from moedsl.samples import tokens
-from moedsl.samples.measure import BadLine, Measured, Tokens, measure
-from moedsl.samples.report import report, text, validation_note
+from moedsl.runs.samples import tokens
+from moedsl.runs.samples.measure import BadLine, Measured, Tokens, measure
+from moedsl.runs.samples.report import report, text, validation_note
+from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.regular_file import refused
+from moedsl.support.source import Span
 
 TRAINING, VALIDATION = "training.jsonl", "validation.jsonl"
 _HELP = (

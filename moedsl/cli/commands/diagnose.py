@@ -15,12 +15,12 @@ from moedsl.diagnose import scan
 from moedsl.diagnose.edit import compile_edits
 from moedsl.diagnose.gpu import remarks
 from moedsl.diagnose.text import text, to_json
-from moedsl.diagnostics.model import Diagnostic, Label, error
-from moedsl.diagnostics.source import Source, Span
-from moedsl.results.gather import experiment_folder, job_logs
 from moedsl.rules.library import Library
+from moedsl.runs.results.gather import experiment_folder, job_logs
 from moedsl.support import limits
+from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.regular_file import refuse_special, refused
+from moedsl.support.source import Source, Span
 
 
 def run(a: Namespace) -> int:

@@ -6,10 +6,10 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
+from moedsl.bridge.diff.compare import compare
+from moedsl.bridge.diff.sources import Options, Side, Wrong, beside, sides
+from moedsl.bridge.diff.text import text
 from moedsl.cli import talk
-from moedsl.diff.compare import compare
-from moedsl.diff.sources import Options, Side, Wrong, beside, sides
-from moedsl.diff.text import text
 
 
 def run(a: Namespace) -> int:

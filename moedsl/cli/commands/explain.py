@@ -29,7 +29,7 @@ def run(a: Namespace) -> int:
 
 
 def _pages(a: Namespace, ids: Sequence[str]) -> int:
-    from moedsl.reference import page
+    from moedsl.cli.reference import page
 
     library = load_stdlib()
     found = {id: page.listing(library) if id == "rules" else page.page(id, library) for id in ids}
@@ -44,9 +44,9 @@ def _pages(a: Namespace, ids: Sequence[str]) -> int:
 
 
 def _of_run(a: Namespace, names: list[str]) -> int:
-    from moedsl.explainer.text import text_of
+    from moedsl.cli.reference.page import page
+    from moedsl.queries.explain.text import text_of
     from moedsl.queries.explain_run import answer
-    from moedsl.reference.page import page
 
     source, diagnostics = talk.source_of(a)
     if source is None:

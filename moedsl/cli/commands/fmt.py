@@ -10,12 +10,12 @@ from typing import Any
 
 from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
-from moedsl.diagnostics.model import Diagnostic, to_json
-from moedsl.diagnostics.source import Source
+from moedsl.lang import reader
+from moedsl.lang.formatter import format_source
 from moedsl.support import limits
 from moedsl.support.atomic_file import write
-from moedsl.syntax import reader
-from moedsl.syntax.formatter import format_source
+from moedsl.support.diagnostics import Diagnostic, to_json
+from moedsl.support.source import Source
 
 
 def run(a: Namespace) -> int:

@@ -9,27 +9,27 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl.calibrate.runs import Measured
 from moedsl.cli import talk
 from moedsl.cli.own_rules import library_of, plans_of
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
-from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.gap.report import report
-from moedsl.gap.settings import State
-from moedsl.gap.text import text
+from moedsl.facts.axes import pairs
 from moedsl.planner.experiment import settings
 from moedsl.planner.model.plan import Plan
-from moedsl.results.batches import last_settings
-from moedsl.results.compare import RATE
-from moedsl.results.contradictions import BATCH, said
-from moedsl.results.gather import DAMAGED, Run, gather
-from moedsl.results.log import read_all
-from moedsl.results.measure import measure, way_out
-from moedsl.results.names import told_apart
-from moedsl.results.numbers import Given, Numbers, numbers
-from moedsl.results.program import priced
-from moedsl.schema.axes import pairs
+from moedsl.runs.calibrate.runs import Measured
+from moedsl.runs.gap.report import report
+from moedsl.runs.gap.settings import State
+from moedsl.runs.gap.text import text
+from moedsl.runs.results.batches import last_settings
+from moedsl.runs.results.compare import RATE
+from moedsl.runs.results.contradictions import BATCH, said
+from moedsl.runs.results.gather import DAMAGED, Run, gather
+from moedsl.runs.results.log import read_all
+from moedsl.runs.results.measure import measure, way_out
+from moedsl.runs.results.names import told_apart
+from moedsl.runs.results.numbers import Given, Numbers, numbers
+from moedsl.runs.results.program import priced
+from moedsl.support.diagnostics import Diagnostic, error
 
 
 def run(a: Namespace) -> int:

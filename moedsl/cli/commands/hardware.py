@@ -8,7 +8,7 @@ import attrs
 
 from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
-from moedsl.schema.facts import Hardware
+from moedsl.facts.facts import Hardware
 
 
 def run(a: Namespace) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
+from moedsl.bridge.recipes.importing import imported
 from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
-from moedsl.diagnostics.model import to_json
-from moedsl.recipes.importing import imported
 from moedsl.support import limits
 from moedsl.support.atomic_file import refusals
+from moedsl.support.diagnostics import to_json
 
 
 def run(a: Namespace) -> int:

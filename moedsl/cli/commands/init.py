@@ -13,13 +13,13 @@ from pathlib import Path
 from moedsl.cli import talk
 from moedsl.cli.terminal import folded
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.diagnostics.model import error, suggest
-from moedsl.diagnostics.source import Source
-from moedsl.diagnostics.visible import visible
-from moedsl.schema.facts import Model
-from moedsl.schema.symbols import FINE_TUNES, TASKS
-from moedsl.syntax.formatter import format_source
-from moedsl.syntax.printer import quote
+from moedsl.facts.facts import Model
+from moedsl.facts.symbols import FINE_TUNES, TASKS
+from moedsl.lang.formatter import format_source
+from moedsl.lang.printer import quote
+from moedsl.support.diagnostics import error, suggest
+from moedsl.support.source import Source
+from moedsl.support.visible import visible
 
 _MACHINES = re.compile(r"(\w+?)(?: *[xX*] *| +)(\d+)")
 _HEAD = """\

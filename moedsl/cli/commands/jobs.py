@@ -6,8 +6,8 @@ from argparse import Namespace
 from pathlib import Path
 
 from moedsl.cli import talk
-from moedsl.diagnostics.model import Diagnostic
 from moedsl.launch import follow, homes, store
+from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.text import counted
 
 

@@ -6,13 +6,13 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
+from moedsl.bridge.lint.report import Lint, merged
+from moedsl.bridge.lint.run import lint
 from moedsl.cli import talk
 from moedsl.cli.terminal import coloured
-from moedsl.diagnostics.model import to_json
-from moedsl.diagnostics.render import render_all
-from moedsl.diagnostics.visible import visible
-from moedsl.lint.report import Lint, merged
-from moedsl.lint.run import lint
+from moedsl.support.diagnostics import to_json
+from moedsl.support.render import render_all
+from moedsl.support.visible import visible
 
 
 def run(a: Namespace) -> int:

@@ -8,9 +8,9 @@ from argparse import Namespace
 from typing import Any
 
 from moedsl.cli import talk
-from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch import connections, follow, logs, pods, store
 from moedsl.launch.logs import explained
+from moedsl.support.diagnostics import Diagnostic, error
 
 
 def run(a: Namespace) -> int:

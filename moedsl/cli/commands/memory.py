@@ -9,15 +9,15 @@ from typing import Any
 
 from moedsl.cli import talk
 from moedsl.cli.traced import judged_by
-from moedsl.diagnostics.model import Diagnostic, Label, error
-from moedsl.diagnostics.source import Span
 from moedsl.planner.model.plan import Plan
-from moedsl.snapshot import plain_pickle, replay
-from moedsl.snapshot.report import compare, report
-from moedsl.snapshot.stages import Given
-from moedsl.snapshot.text import text
+from moedsl.runs.snapshot import plain_pickle, replay
+from moedsl.runs.snapshot.report import compare, report
+from moedsl.runs.snapshot.stages import Given
+from moedsl.runs.snapshot.text import text
 from moedsl.support import limits
+from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.regular_file import refused
+from moedsl.support.source import Span
 
 SHORTER = "record fewer events, as Bridge does: `torch.cuda.memory._record_memory_history(max_entries=100_000)`"
 

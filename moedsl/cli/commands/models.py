@@ -12,10 +12,10 @@ from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
-from moedsl.diagnostics.model import to_json
-from moedsl.schema.facts import Model
+from moedsl.facts.facts import Model
 from moedsl.support import limits
 from moedsl.support.atomic_file import refusals
+from moedsl.support.diagnostics import to_json
 
 
 def run(a: Namespace) -> int:
@@ -46,7 +46,7 @@ def _json(m: Model) -> dict[str, Any]:
 
 
 def _add(a: Namespace) -> int:
-    from moedsl.importer import config
+    from moedsl.bridge.importer import config
 
     out = Path(a.output) if a.output else None
     with limits.of_part(limits.File(a.config)):

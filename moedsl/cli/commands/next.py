@@ -9,23 +9,23 @@ from pathlib import Path
 
 from attrs import frozen
 
-from moedsl.calibrate.runs import Measured
 from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
-from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.lang import reader
 from moedsl.planner.model.plan import Plan
-from moedsl.results.contradictions import BATCH, said
-from moedsl.results.gather import Run, gather
-from moedsl.results.measure import remarks, way_out
-from moedsl.results.names import told_apart
-from moedsl.results.program import priced
+from moedsl.runs.calibrate.runs import Measured
+from moedsl.runs.results.contradictions import BATCH, said
+from moedsl.runs.results.gather import Run, gather
+from moedsl.runs.results.measure import remarks, way_out
+from moedsl.runs.results.names import told_apart
+from moedsl.runs.results.program import priced
+from moedsl.runs.tune import run_file
+from moedsl.runs.tune.candidates import candidates
+from moedsl.runs.tune.evidence import Tried, best, row, tried
+from moedsl.runs.tune.report import report, text
 from moedsl.support.atomic_file import refusals
+from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.text import wrapped
-from moedsl.syntax import reader
-from moedsl.tune import run_file
-from moedsl.tune.candidates import candidates
-from moedsl.tune.evidence import Tried, best, row, tried
-from moedsl.tune.report import report, text
 
 EXPERIMENT = "another experiment"
 """Why a run is left out that has other values of what the loss depends on."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from moedsl.cli import talk
 from moedsl.cli.traced import judged_by
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.profile import report
-from moedsl.profile.predicted import compare
-from moedsl.profile.text import text
+from moedsl.runs.profile import report
+from moedsl.runs.profile.predicted import compare
+from moedsl.runs.profile.text import text
+from moedsl.support.diagnostics import Diagnostic
 
 
 def run(a: Namespace) -> int:

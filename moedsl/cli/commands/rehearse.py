@@ -11,13 +11,14 @@ from typing import Any
 
 from attrs import evolve
 
+from moedsl.bridge.verify import environments
+from moedsl.bridge.verify.client import INSTALL, is_installed
+from moedsl.bridge.verify.gpu import from_plan
 from moedsl.cli import talk
 from moedsl.cli.talk import compiled
 from moedsl.compiler import Result as Compiled
 from moedsl.diagnose import text as diagnose_text
-from moedsl.diagnostics.model import Diagnostic, error
-from moedsl.diagnostics.source import of_stdlib
-from moedsl.megatron.releases import BY_VERSION, default
+from moedsl.facts.releases import BY_VERSION, default
 from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import program
 from moedsl.rehearse.checks import checks
@@ -30,9 +31,8 @@ from moedsl.rehearse.result import Result, diagnosis, to_json
 from moedsl.rehearse.shrink import Rehearsal, shrink
 from moedsl.rehearse.text import text
 from moedsl.solver.solve import Chosen
-from moedsl.verify import environments
-from moedsl.verify.client import INSTALL, is_installed
-from moedsl.verify.gpu import from_plan
+from moedsl.support.diagnostics import Diagnostic, error
+from moedsl.support.source import of_stdlib
 
 Run = tuple[Chosen, Plan]
 SHIPPED = {"ampere": "a100_80gb", "hopper": "h100", "blackwell": "b200", "rubin": "vr200"}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from moedsl.cli import answers, talk
 from moedsl.cli.talk import compiled
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.report import measured
-from moedsl.report.page import SIGN, page
+from moedsl.planner.report import measured
+from moedsl.planner.report.page import SIGN, page
 from moedsl.support.atomic_file import refusals
+from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.owned_files import stamp
 
 

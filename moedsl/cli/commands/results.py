@@ -12,20 +12,20 @@ from typing import Any
 from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.results import regressions_text
-from moedsl.results.compare import comparisons
-from moedsl.results.contradictions import unfit
-from moedsl.results.gather import Run, gather
-from moedsl.results.log import read_all
-from moedsl.results.measure import measure
-from moedsl.results.names import told_apart
-from moedsl.results.numbers import Given, Numbers, numbers
-from moedsl.results.regressions import WORSE, regressions, told
-from moedsl.results.rows import lines
-from moedsl.results.text import text
+from moedsl.runs.results import regressions_text
+from moedsl.runs.results.compare import comparisons
+from moedsl.runs.results.contradictions import unfit
+from moedsl.runs.results.gather import Run, gather
+from moedsl.runs.results.log import read_all
+from moedsl.runs.results.measure import measure
+from moedsl.runs.results.names import told_apart
+from moedsl.runs.results.numbers import Given, Numbers, numbers
+from moedsl.runs.results.regressions import WORSE, regressions, told
+from moedsl.runs.results.rows import lines
+from moedsl.runs.results.text import text
 from moedsl.support import limits
 from moedsl.support.atomic_file import refusals
+from moedsl.support.diagnostics import Diagnostic
 
 
 def run(a: Namespace) -> int:

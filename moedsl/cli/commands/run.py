@@ -9,19 +9,19 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.checker import training_inputs
-from moedsl.checker.clusters import known
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli import talk
 from moedsl.cli.talk import compiled
 from moedsl.compiler import Result
-from moedsl.diagnostics.model import Diagnostic, error, note, suggest
 from moedsl.emit.bridge import recipe_text
+from moedsl.facts.families import family
 from moedsl.launch import executors, head, here, homes, nodes, quote, show, store, weights
 from moedsl.launch.derive import Launch, derive, to_json
 from moedsl.launch.script import Payload
-from moedsl.megatron.families import family
 from moedsl.planner.model.plan import Plan
+from moedsl.rules.check import training_inputs
+from moedsl.rules.check.clusters import known
+from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.support.diagnostics import Diagnostic, error, note, suggest
 
 
 @frozen

@@ -20,7 +20,7 @@ def run(a: Namespace) -> int:
         return 1
     import uvicorn
 
-    from moedsl.serve import app
+    from moedsl.cli.serve import app
 
     try:
         listening = _listening(a.host, a.port)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
+from moedsl.bridge.verify import environments
 from moedsl.cli import talk
-from moedsl.diagnostics.model import error, suggest
-from moedsl.megatron.releases import RELEASES, Release, default, named
-from moedsl.verify import environments
+from moedsl.facts.releases import RELEASES, Release, default, named
+from moedsl.support.diagnostics import error, suggest
 
 
 def run(a: Namespace) -> int:

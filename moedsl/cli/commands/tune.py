@@ -10,16 +10,16 @@ from pathlib import Path
 
 from attrs import frozen
 
-from moedsl.checker.clusters import known
 from moedsl.cli import talk
 from moedsl.cli.commands import run as run_command
-from moedsl.diagnostics.model import Diagnostic, error
+from moedsl.lang import reader
 from moedsl.launch import pods
 from moedsl.launch.store import Job
-from moedsl.results.gather import experiment_folder, job_logs
-from moedsl.syntax import reader
-from moedsl.tune import run_file, way
-from moedsl.tune.loop import LOST, Ends, tune
+from moedsl.rules.check.clusters import known
+from moedsl.runs.results.gather import experiment_folder, job_logs
+from moedsl.runs.tune import run_file, way
+from moedsl.runs.tune.loop import LOST, Ends, tune
+from moedsl.support.diagnostics import Diagnostic, error
 
 
 def run(a: Namespace) -> int:

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from attrs import evolve
 
-from moedsl import verify
+from moedsl.bridge.verify import client, report
+from moedsl.bridge.verify.case import runs_in
+from moedsl.bridge.verify.client import is_installed
+from moedsl.bridge.verify.report import Report
 from moedsl.cli import talk
 from moedsl.compiler import compile_source
 from moedsl.emit.artifact import files_of
+from moedsl.lang import reader
 from moedsl.support import limits
 from moedsl.support.owned_files import write_all
-from moedsl.syntax import reader
-from moedsl.verify.case import runs_in
-from moedsl.verify.client import is_installed
-from moedsl.verify.report import Report
 
 
 def run(a: Namespace) -> int:
@@ -37,16 +37,16 @@ def run(a: Namespace) -> int:
     if a.json:
         talk.print_json([r.to_json() for r in reports])
     else:
-        talk.print_text(lambda: "\n".join(verify.render(r) for r in reports))
+        talk.print_text(lambda: "\n".join(report.render(r) for r in reports))
     return int(not all(r.ok for r in reports))
 
 
 def _run(a: Namespace, paths: Sequence[str]) -> Sequence[Report]:
-    return verify.verify(paths, a.jobs, _Progress(len(paths)), a.gpu, a.world)
+    return client.verify(paths, a.jobs, _Progress(len(paths)), a.gpu, a.world)
 
 
 def _read(a: Namespace, paths: Sequence[str]) -> Sequence[Report]:
-    from moedsl.lint.against_plan import against_plan
+    from moedsl.bridge.lint.against_plan import against_plan
 
     reports: list[Report] = []
     for i, path in enumerate(paths):

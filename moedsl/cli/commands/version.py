@@ -10,7 +10,7 @@ def run(a: Namespace) -> int:
         a.parser.print_help()
         return 1
     from moedsl.cli.own_version import own_version
-    from moedsl.megatron import fields
+    from moedsl.facts import fields
 
     print(f"moedsl {own_version()}, for Megatron Bridge {', '.join(fields.versions())}")
     return 0

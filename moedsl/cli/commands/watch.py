@@ -13,15 +13,15 @@ from typing import Any
 from moedsl.cli import talk, terminal
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.visible import in_json
 from moedsl.launch import connections
+from moedsl.runs.watch.page import SIGN, page
+from moedsl.runs.watch.sources import Jobs, Source, source
+from moedsl.runs.watch.text import text
+from moedsl.runs.watch.view import ENDED, Watched, view
 from moedsl.support.atomic_file import refusals, write
+from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.owned_files import stamp
-from moedsl.watch.page import SIGN, page
-from moedsl.watch.sources import Jobs, Source, source
-from moedsl.watch.text import text
-from moedsl.watch.view import ENDED, Watched, view
+from moedsl.support.visible import in_json
 
 EVERY_S = 15.0
 """Seconds between two answers; other users need the accounting service too."""

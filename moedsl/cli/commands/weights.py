@@ -6,13 +6,13 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from moedsl.checker.clusters import known
-from moedsl.checker.clusters.facts import Cluster
 from moedsl.cli import talk
 from moedsl.cli.commands import run as of_runs
 from moedsl.cli.commands.run import Job
-from moedsl.diagnostics.model import Diagnostic, error
 from moedsl.launch import hub, weights
+from moedsl.rules.check.clusters import known
+from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.support.diagnostics import Diagnostic, error
 
 
 def run(a: Namespace) -> int:

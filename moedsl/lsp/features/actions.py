@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 from attrs import frozen
 from lsprotocol import types
 
-from moedsl.diagnostics.model import ADD, Diagnostic, Fix
-from moedsl.diagnostics.source import Source, Span, of_stdlib
+from moedsl.lang import ast
+from moedsl.lang.printer import quote
+from moedsl.lang.text_edits import Edit, disjoint, edits
 from moedsl.lsp import analysis, plans
 from moedsl.lsp.document import Document
 from moedsl.lsp.edits import workspace_edit
 from moedsl.lsp.legend import ALLOW, FIX_ALL, PIN, QUICK_FIX
 from moedsl.lsp.workspace import Workspace
-from moedsl.syntax import ast
-from moedsl.syntax.printer import quote
-from moedsl.syntax.text_edits import Edit, disjoint, edits
+from moedsl.support.diagnostics import ADD, Diagnostic, Fix
+from moedsl.support.source import Source, Span, of_stdlib
 
 REASON = "explain why it does not hold here"
 """The placeholder for the reason of an `allow`."""

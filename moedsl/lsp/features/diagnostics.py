@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from lsprotocol import types
 
-from moedsl.diagnostics import pages
-from moedsl.diagnostics.model import Diagnostic, Label
-from moedsl.diagnostics.source import Source, Span
 from moedsl.lsp.document import Document
 from moedsl.lsp.workspace import Workspace
-from moedsl.support import resources
+from moedsl.support import pages, resources
+from moedsl.support.diagnostics import Diagnostic, Label
+from moedsl.support.source import Source, Span
 
 SEVERITIES = {
     "error": types.DiagnosticSeverity.Error,
@@ -61,8 +60,8 @@ def _place(d: Diagnostic, document: Document) -> Span:
 
 
 def _use_of(d: Diagnostic, document: Document) -> Span | None:
+    from moedsl.lang import ast
     from moedsl.rules.library import used_name
-    from moedsl.syntax import ast
 
     if document.refused or document.module is None or not d.labels:
         return None

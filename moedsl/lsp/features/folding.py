@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from lsprotocol import types
 
+from moedsl.lang import ast
+from moedsl.lang.tokens import Lexeme, brackets, lexemes
 from moedsl.lsp.document import Document
 from moedsl.lsp.index import word_at
-from moedsl.syntax import ast
-from moedsl.syntax.tokens import Lexeme, brackets, lexemes
 
 _BLANK = re.compile(r"[ \t]*")
 

@@ -9,12 +9,12 @@ from difflib import SequenceMatcher
 
 from lsprotocol import types
 
-from moedsl.diagnostics.source import Source, Span
+from moedsl.lang import formatter
+from moedsl.lang.text_edits import Edit, applied
 from moedsl.lsp import analysis
 from moedsl.lsp.document import Document
 from moedsl.lsp.edits import text_edits
-from moedsl.syntax import formatter
-from moedsl.syntax.text_edits import Edit, applied
+from moedsl.support.source import Source, Span
 
 log = logging.getLogger(__name__)
 

@@ -6,16 +6,15 @@ from collections.abc import Iterator
 
 from lsprotocol import types
 
+from moedsl.facts import axes, fields
+from moedsl.facts.symbols import ALIASES
+from moedsl.lang.tokens import Lexeme, lexemes
 from moedsl.lsp import describe, facts
 from moedsl.lsp.document import Document
 from moedsl.lsp.offers_run import hardware_doc, model_doc
 from moedsl.lsp.place import Around, place
-from moedsl.megatron import fields
 from moedsl.planner.model.decisions import Decision
 from moedsl.rules.rule import Rule
-from moedsl.schema import axes
-from moedsl.schema.symbols import ALIASES
-from moedsl.syntax.tokens import Lexeme, lexemes
 
 
 def answer(document: Document, params: types.HoverParams) -> types.Hover | None:

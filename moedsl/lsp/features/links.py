@@ -13,11 +13,11 @@ from pathlib import Path
 
 from lsprotocol import types
 
+from moedsl.lang import ast
+from moedsl.lang.tokens import lexemes
 from moedsl.lsp.document import Document
 from moedsl.lsp.workspace import Workspace
 from moedsl.rules.library import used_name
-from moedsl.syntax import ast
-from moedsl.syntax.tokens import lexemes
 
 PACKAGES = {
     "core": ("megatron-core", "megatron/core"),

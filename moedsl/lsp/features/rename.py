@@ -13,18 +13,18 @@ from attrs import evolve
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
-from moedsl.diagnostics.model import Diagnostic
-from moedsl.diagnostics.source import Source
+from moedsl.facts.operators import FUNCTIONS
+from moedsl.lang import reader
+from moedsl.lang.parse_errors import RESERVED
+from moedsl.lang.text_edits import Edit, applied
 from moedsl.lsp import analysis, disk, index
 from moedsl.lsp.document import Analysis, Document
 from moedsl.lsp.edits import workspace_edit
 from moedsl.lsp.features.definition import opened
 from moedsl.lsp.names import Occurrence, Scope, Symbol, named
 from moedsl.lsp.workspace import Workspace
-from moedsl.schema.operators import FUNCTIONS
-from moedsl.syntax import reader
-from moedsl.syntax.parse_errors import RESERVED
-from moedsl.syntax.text_edits import Edit, applied
+from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.source import Source
 
 OWN = ("model", "hardware", "cluster", "profile", "run", "block", "rule", "let", "wish")
 """Kinds whose names the user chooses."""

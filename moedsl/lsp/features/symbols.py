@@ -8,13 +8,13 @@ from typing import Any
 from attrs import frozen
 from lsprotocol import types
 
-from moedsl.diagnostics.source import Span
+from moedsl.lang import ast
 from moedsl.lsp import index
 from moedsl.lsp.document import Document
 from moedsl.lsp.features.definition import location
 from moedsl.lsp.names import Target
 from moedsl.lsp.workspace import Workspace
-from moedsl.syntax import ast
+from moedsl.support.source import Span
 
 Kind = types.SymbolKind
 KINDS = {

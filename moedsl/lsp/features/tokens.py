@@ -10,13 +10,13 @@ from hashlib import sha256
 
 from lsprotocol import types
 
+from moedsl.lang.keywords import keywords
+from moedsl.lang.tokens import Lexeme, lexemes
 from moedsl.lsp import index
 from moedsl.lsp.document import Document
 from moedsl.lsp.legend import TYPES
 from moedsl.lsp.names import Occurrence
 from moedsl.lsp.positions import Lines
-from moedsl.syntax.keywords import keywords
-from moedsl.syntax.tokens import Lexeme, lexemes
 
 _OF_KIND = {
     "model": "class", "hardware": "struct", "cluster": "type", "calibration": "type", "document": "type",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.schema.axes import show
+from moedsl.facts.axes import show
 from moedsl.support.record import ABSENT, Absent, Record
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-from moedsl.diagnostics.visible import visible
+from moedsl.facts.axes import show
 from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.estimate import Estimate, Memory, Stage
-from moedsl.schema.axes import show
+from moedsl.support.visible import visible
 
 COLOURS = {
     "weights": "#3b6fb6", "gradients": "#7aa6d6", "optimizer": "#c9803a", "activations": "#5a9a5a",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from moedsl.facts import axes
 from moedsl.planner.model.answers import Pareto, Ranked, TokenCost
 from moedsl.planner.model.decisions import (
     Advice,
@@ -22,7 +23,6 @@ from moedsl.planner.model.racks import Racks
 from moedsl.planner.model.saving import Checkpoints
 from moedsl.planner.model.shipped import ShippedRecipe
 from moedsl.planner.model.walls import Walls
-from moedsl.schema import axes
 from moedsl.support.record import Record
 
 VERSION = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.megatron import recipes
+from moedsl.facts import recipes
 from moedsl.support.record import Record
 
 

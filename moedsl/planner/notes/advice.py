@@ -6,12 +6,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.checker.program import Program
-from moedsl.classes.fields import evolve, frozen
+from attrs import evolve, frozen
+
+from moedsl.facts import axes
+from moedsl.facts.units import GIB
+from moedsl.lang.printer import print_expr
 from moedsl.planner.model.decisions import Advice
+from moedsl.rules.check.program import Program
 from moedsl.rules.rule import Rule
-from moedsl.schema import axes
-from moedsl.schema.units import GIB
 from moedsl.solver.laws import Law
 from moedsl.solver.members import shown
 from moedsl.solver.question import Question
@@ -19,7 +21,6 @@ from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 from moedsl.solver.top_k import TopK
 from moedsl.support.text import change
-from moedsl.syntax.printer import print_expr
 
 NEAR = 0.1
 """How much longer a step may be in a layout that is named for its memory, as a share."""

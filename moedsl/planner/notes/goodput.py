@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from moedsl.checker.program import Program
-from moedsl.classes.fields import evolve
-from moedsl.diagnostics.model import DROP, Diagnostic, Fix, Label, warning
+from attrs import evolve
+
+from moedsl.rules.check.program import Program
 from moedsl.solver.saving import INTERVAL, PAYS, Saving, saving
 from moedsl.solver.solve import Chosen
+from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Label, warning
 from moedsl.support.text import counted, duration
 
 LEAST = 0.5

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator
 from math import isnan
 
 from moedsl.cost.bounds import FITS, fits, verdict
-from moedsl.diagnostics.model import Diagnostic, note, warning
-from moedsl.diagnostics.source import Span
+from moedsl.facts import axes
+from moedsl.facts.axes import named_value
+from moedsl.lang.printer import print_expr
 from moedsl.rules.vectorizer import names
-from moedsl.schema import axes
-from moedsl.schema.axes import named_value
 from moedsl.solver.laws import Compiled, Law, broken
 from moedsl.solver.neighbours import Neighbour, judged
 from moedsl.solver.search import HELD, MOVED
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
-from moedsl.syntax.printer import print_expr
+from moedsl.support.diagnostics import Diagnostic, note, warning
+from moedsl.support.source import Span
 
 
 def unheeded(c: Compiled, row: Row) -> list[Diagnostic]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from moedsl.checker.program import Program
-from moedsl.classes.fields import evolve
-from moedsl.diagnostics.model import Diagnostic
+from attrs import evolve
+
+from moedsl.rules.check.program import Program
+from moedsl.support.diagnostics import Diagnostic
 
 OfRun = tuple[Program, Diagnostic]
 

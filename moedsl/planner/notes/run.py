@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import gcd
 
-from moedsl.checker.program import Program
 from moedsl.cost import goodput
-from moedsl.diagnostics.model import Diagnostic, Instead, note, warning
+from moedsl.lang import ast
+from moedsl.rules.check.program import Program
 from moedsl.rules.ids import RuleId
 from moedsl.rules.interpreter import holds
 from moedsl.rules.vectorizer import names
@@ -16,8 +16,8 @@ from moedsl.solver.laws import Compiled, Law
 from moedsl.solver.problem import Problem
 from moedsl.solver.sizes import Size, nearby
 from moedsl.solver.solve import Chosen, solve
+from moedsl.support.diagnostics import Diagnostic, Instead, note, warning
 from moedsl.support.text import counted, duration
-from moedsl.syntax import ast
 
 
 def whole_nodes(p: Program, gpus: int) -> list[Diagnostic]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from moedsl.diagnostics.model import Diagnostic, warning
 from moedsl.solver.solve import Chosen
+from moedsl.support.diagnostics import Diagnostic, warning
 
 _BY_CASE = {
     "best": "no layout of this run FITS: the plan fits by the best estimate, but not at the high end",

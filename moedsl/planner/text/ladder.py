@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from moedsl.facts.axes import pairs, show
 from moedsl.planner.model.ladder import Folding, Gain, Ladder, NextPhase, Opened
 from moedsl.planner.model.plan import Plan
-from moedsl.schema.axes import pairs, show
 from moedsl.support.record import ABSENT
 from moedsl.support.text import wrapped
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from moedsl.megatron.common import COMMON
+from moedsl.facts.adapter import OF_MLP
+from moedsl.facts.axes import ATTENTION, AXES, EXPERTS, pairs, show
+from moedsl.facts.common import COMMON
+from moedsl.facts.symbols import VLM_WORDS
+from moedsl.facts.versions import as_number
 from moedsl.planner.experiment import summary, unstated
 from moedsl.planner.memory_verdict import bounds_text
 from moedsl.planner.model.decisions import Alternative
@@ -13,10 +17,6 @@ from moedsl.planner.model.estimate import MEMORY, Interval, Stage
 from moedsl.planner.model.plan import Layout, Need, Plan, SamplesPlan
 from moedsl.planner.model.racks import Racks
 from moedsl.planner.model.saving import Checkpoints
-from moedsl.schema.adapter import OF_MLP
-from moedsl.schema.axes import ATTENTION, AXES, EXPERTS, pairs, show
-from moedsl.schema.symbols import VLM_WORDS
-from moedsl.schema.versions import as_number
 from moedsl.support.text import counted, duration, short, size, table, tokens, wrapped
 
 

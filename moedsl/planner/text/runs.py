@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from moedsl.facts.axes import SIZES
 from moedsl.planner.model.plan import Plan
-from moedsl.schema.axes import SIZES
 from moedsl.support.text import table, tokens, wrapped
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from moedsl.facts.axes import pairs
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.model.shipped import ShippedRecipe
-from moedsl.schema.axes import pairs
 from moedsl.support.text import counted, wrapped
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from moedsl.facts.axes import show
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.model.walls import BoughtBack, MemoryWall, Mfu, Note, Try, Walls
-from moedsl.schema.axes import show
 from moedsl.support.text import wrapped
 
 KINDS = {

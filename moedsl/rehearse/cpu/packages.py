@@ -1,7 +1,7 @@
 """Import Megatron-Core as if without Transformer Engine, and Bridge with a replacement of it.
 
 Megatron-Core chooses its own layers if Transformer Engine is absent, and decides that during its import. Bridge and
-modelopt need its names: they get the replacement in `moedsl.verify.te`.
+modelopt need its names: they get the replacement in `moedsl.bridge.verify.te`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from moedsl.verify import te
+from moedsl.bridge.verify import te
 
 _ENGINE = ("transformer_engine", "transformer_engine_torch")
 _BEFORE = (

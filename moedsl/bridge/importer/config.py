@@ -1,0 +1,331 @@
+"""Turn a Hugging Face `config.json` of a mixture-of-experts model into a .moe declaration, or refuse it: `moedsl models
+add`.
+
+The tables are in `families.py`. A key that no table names is refused: a wrongly declared model would be planned wrongly
+without notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+
+from moedsl.bridge.importer.families import FAMILIES, FLAT, PLUMBING
+from moedsl.bridge.importer.fields import Fields, show
+from moedsl.bridge.importer.hub_names import NAMES, REVISIONS
+from moedsl.bridge.importer.ignored_fields import HARMLESS
+from moedsl.bridge.importer.rules import Check, Family, Rule
+from moedsl.bridge.importer.unsupported import SIGNS, UNSUPPORTED
+from moedsl.bridge.importer.writer import Value, write
+from moedsl.support.diagnostics import Diagnostic, Label, error, warning
+from moedsl.support.regular_file import refuse_special
+from moedsl.support.source import Source, Span
+
+Result = tuple[str | None, tuple[Diagnostic, ...]]
+LARGEST = 4 << 20
+"""The most bytes of a configuration; real ones have a few thousand."""
+_CACHED = re.compile(r"/models--([^/]+--[^/]+)/snapshots/([0-9a-f]{40})/[^/]+$")
+"""A file in the hub's cache: the model, with two dashes for the slash, and the commit."""
+_NO_EXPERTS = "not a mixture of experts"
+
+
+def add(
+    path: Path,
+    name: str | None = None,
+    *,
+    hf: str | None = None,
+    ignored: Collection[str] = (),
+    known: Collection[str] = (),
+) -> Result:
+    """Read the configuration at `path` and make its declaration; nothing is written.
+
+    `hf` is the Hugging Face id. By default it is read from the place in the hub's cache, which also tells the commit,
+    from the file (`_meta.hf_id`, `_name_or_path`) or from the names of file and folder (``ORG--NAME/config.json``,
+    ``ORG__NAME.json``); failing that, it is the absolute path of the folder of a ``config.json``. Without a `name`, the
+    model has the stdlib's name of that id, or its last word. `ignored` are unknown fields that the user knows to change
+    nothing; `known` are the names of models that are declared already.
+    """
+    text, problem = _read(path, known)
+    if problem or text is None:
+        return None, (problem,) if problem else ()
+    source = Source(str(path), text)
+    try:
+        whole = json.loads(text)
+    except ValueError as e:
+        at = getattr(e, "pos", 0)
+        span = Span(source.name, at, min(at + 1, len(text)))
+        return None, (error("import.not_json", f"{path}: not JSON: {e}", span),)
+    except RecursionError:
+        return None, (error("import.not_json", f"{path}: nested too deeply"),)
+    place = _CACHED.search(path.absolute().as_posix())
+    cached, commit = (place[1].replace("--", "/", 1), place[2]) if place else (None, None)
+    hf = hf or cached or _id_of(whole, path)
+    if hf is None:
+        return None, (_no_id(path),)
+    declared, found = declaration(whole, name, hf, commit if hf == cached else None, ignored, known)
+    return declared, tuple(_located(d, source) for d in found)
+
+
+def declaration(
+    config: Any,
+    name: str | None,
+    hf: str,
+    commit: str | None = None,
+    ignored: Collection[str] = (),
+    known: Collection[str] = (),
+) -> Result:
+    """Make the .moe text of a configuration, or None and an error for each unsupported field.
+
+    `config` is a parsed ``config.json`` or ``{"_meta": ..., "config": ...}``; `commit` is that of the file, by default
+    the one that Bridge's recipes take. A text can have a warning.
+    """
+    if not isinstance(config, Mapping):
+        return None, (error("import.not_object", f"expected a configuration object, got {show(config)}"),)
+    wrapped = config.get("config")
+    inner = wrapped if isinstance(wrapped, Mapping) and "model_type" not in config else config
+    name = name or NAMES.get(hf) or derived_name(hf)
+    names = _check_names(name, hf)
+    family = inner.get("model_type")
+    table = FAMILIES.get(family) if isinstance(family, str) else None
+    if isinstance(family, str) and family in FLAT:
+        family, table = FLAT[family], evolve(FAMILIES[FLAT[family]], language=())
+    if table is None or not isinstance(family, str):
+        return None, (*names, *_unknown_family(inner))
+    table = table.settled(inner)
+    facts, vision, problems = _read_facts(inner, table, ignored)
+    names += [_no_field(key) for key in ignored if not _holds(inner, key)]
+    if names or problems:
+        return None, (*names, *problems)
+    revision = (commit, 'config "the commit of its folder in the hub\'s cache"') if commit else REVISIONS.get(hf)
+    text = write(name, hf, revision, family, table, facts, vision)
+    warned = [_built_in(name)] if name in known else []
+    return text, (*warned, *([] if table.bridge else [_no_bridge(family)]))
+
+
+def derived_name(hf: str) -> str:
+    """Make the name of a declaration from a Hugging Face id: ``Qwen/Qwen3-30B`` becomes ``qwen3_30b``."""
+    word = re.sub(r"[^a-z0-9]+", "_", hf.rstrip("/").split("/")[-1].lower()).strip("_")
+    return word if word[:1].isalpha() else f"model_{word}"
+
+
+Facts = dict[str, Value]
+
+
+def _read_facts(
+    config: Mapping[str, Any], table: Family, ignored: Collection[str]
+) -> tuple[Facts, Facts, list[Diagnostic]]:
+    """Read the facts of the language model and of the vision tower, and the refusals."""
+    top = Fields(config)
+    if not table.vision:
+        return _read_text(top, table, ignored)
+    text, tower = _nested(top, "text_config"), _nested(top, "vision_config")
+    tower.text = text
+    if top.problems:
+        return {}, {}, top.problems
+    outer = _object(top, table.outer, (), ignored)
+    facts = _object(text, table.facts, table.only, ignored)
+    vision = _object(tower, table.vision, table.vision_only, ignored)
+    problems = [*top.problems, *text.problems, *tower.problems]
+    if not problems:
+        problems = [*_sane(facts, text, table.facts), *_sane_vision(facts, vision, tower)]
+    return {**facts, **outer}, vision, problems
+
+
+def _read_text(top: Fields, table: Family, ignored: Collection[str]) -> tuple[Facts, Facts, list[Diagnostic]]:
+    """Read the facts of a language model, at the top level or in `text_config`."""
+    fields = top
+    if table.language:
+        fields = _nested(top, "text_config")
+        _object(top, {}, table.language, ignored)
+    if table.language and top.problems:
+        return {}, {}, top.problems
+    facts = _object(fields, table.facts, table.only, ignored)
+    return facts, {}, [*fields.problems, *([] if fields.problems else _sane(facts, fields, table.facts))]
+
+
+def _object(fields: Fields, rules: Mapping[str, Rule], only: tuple[Check, ...], ignored: Collection[str]) -> Facts:
+    for check in (*PLUMBING, *only):
+        check.check(fields)
+    facts = {fact: rule.read(fields) for fact, rule in rules.items()}
+    fields.problems[:] = list({(d.id, d.message): d for d in fields.problems}.values())
+    fields.known.update(HARMLESS)
+    for key in fields.unknown():
+        sign, value, path = _sign(key), show(fields.config[key]), fields.path + key
+        if sign:
+            fields.refuse("import.unknown_field", key, f"{value}: {sign}")
+        elif path not in ignored:
+            help = f"if no tensor and no step of the model depends on it, pass `--ignore {path}`"
+            fields.refuse("import.unknown_field", key, f"{value}: unknown, and may change the architecture", help=help)
+    return facts
+
+
+def _nested(top: Fields, key: str) -> Fields:
+    value = top.get(key)
+    if not isinstance(value, Mapping):
+        slug = "import.wrong_type" if key in top.config else "import.missing_field"
+        top.refuse(slug, key, f"expected an object, got {show(value)}")
+        return Fields({}, f"{key}.")
+    return Fields(value, f"{key}.")
+
+
+def _sane(facts: Mapping[str, Any], fields: Fields, rules: Mapping[str, Rule]) -> list[Diagnostic]:
+    """Refuse numbers that contradict each other."""
+    before = len(fields.problems)
+    experts, groups, heads, kv = (facts[n] for n in ("experts", "routing_groups", "heads", "query_groups"))
+    topk, some, layers = (facts[n] for n in ("topk", "topk_groups", "layers"))
+    mamba, shared = facts.get("mamba_heads", 0), facts.get("mamba_groups", 1)
+    keys, values = facts.get("linear_key_heads", 1), facts.get("linear_value_heads", 0)
+    every, ahead = facts.get("linear_every", 1), facts.get("mtp_layers", 0)
+    latent = facts.get("attention") == "mla"
+    asked = (
+        ("topk", topk <= experts, f"{topk} experts for a token, but there are {experts}"),
+        ("routing_groups", experts % groups == 0, f"{groups} groups do not divide {experts} experts"),
+        ("topk_groups", some <= groups, f"{some} groups for a token, but there are {groups}"),
+        ("query_groups", heads % kv == 0, f"{kv} does not divide {heads} attention heads"),
+        ("query_groups", not latent or kv == heads, "latent attention has as many key-value heads as heads"),
+        ("dense_layers", facts.get("dense_layers", 0) < layers, f"all {layers} layers are dense: {_NO_EXPERTS}"),
+        ("layer_pattern", "E" in facts.get("layer_pattern", "E"), f"no block has experts: {_NO_EXPERTS}"),
+        ("mamba_groups", mamba % shared == 0, f"{shared} groups do not divide {mamba} Mamba heads"),
+        ("linear_every", every <= layers, f"none of {layers} layers has full attention"),
+        ("linear_every", not ahead or layers % every == 0, "MTP repeats the last layer, which has no full attention"),
+        ("linear_value_heads", values % keys == 0, f"{keys} key heads do not divide {values} value heads"),
+    )
+    for fact, fine, message in asked:
+        if not fine:
+            fields.refuse("import.unsupported_value", rules[fact].keys[0], message)
+    other = fields.config.get("experts_per_token", topk)
+    if other != topk:
+        fields.refuse("import.unsupported_value", "experts_per_token", f"{show(other)} contradicts {topk}")
+    return fields.problems[before:]
+
+
+def _sane_vision(facts: Mapping[str, Any], vision: Mapping[str, Any], tower: Fields) -> list[Diagnostic]:
+    if vision["out_hidden"] != facts["hidden"]:
+        tower.refuse("import.unsupported_value", "out_hidden_size", f"the language model is {facts['hidden']} wide")
+    if any(i >= vision["layers"] for i in vision.get("deepstack", ())):
+        tower.refuse("import.unsupported_value", "deepstack_visual_indexes", f"there are {vision['layers']} layers")
+    return tower.problems
+
+
+def _unknown_family(config: Mapping[str, Any]) -> list[Diagnostic]:
+    family = config.get("model_type")
+    fields = Fields(config)
+    known = f"supported: {', '.join(FAMILIES)}"
+    if "model_type" not in config:
+        fields.refuse("import.missing_field", "model_type", "missing: it names the architecture", help=known)
+    elif not isinstance(family, str):
+        fields.refuse("import.wrong_type", "model_type", f"expected a string, got {show(family)}", help=known)
+    else:
+        why = UNSUPPORTED[family].why if family in UNSUPPORTED else "unsupported model_type"
+        fields.refuse("import.unknown_model", "model_type", f"{show(family)}: {why}", help=known)
+    nested = config.get("text_config")
+    text = Fields(nested if isinstance(nested, Mapping) else {}, "text_config.", problems=fields.problems)
+    for part in (fields, text):
+        for key in part.unknown():
+            sign = _sign(key)
+            if sign and part.config[key]:
+                part.refuse("import.unknown_field", key, f"{show(part.config[key])}: {sign}")
+    return fields.problems
+
+
+def _sign(key: str) -> str | None:
+    return next((why for pattern, why in SIGNS if re.fullmatch(pattern, key)), None)
+
+
+def _check_names(name: str, hf: str) -> list[Diagnostic]:
+    out: list[Diagnostic] = []
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        message = f"{show(name)} is not a name: letters, digits and _"
+        out.append(error("import.bad_name", message, help=f"pass `--name {derived_name(name)}`"))
+    if not hf or re.search(r'["\\\x00-\x1f#]', hf):
+        message = f"{show(hf)} is not a Hugging Face id or a folder"
+        out.append(error("import.bad_id", message, help="pass --hf ORG/NAME"))
+    return out
+
+
+def _holds(config: Mapping[str, Any], path: str) -> bool:
+    """Whether a configuration has a field, also in a nested object."""
+    here, _, rest = path.partition(".")
+    value = config.get(here)
+    return here in config and (not rest or (isinstance(value, Mapping) and _holds(value, rest)))
+
+
+def _no_field(path: str) -> Diagnostic:
+    help = "pass `--ignore` once for each field" if "," in path else "remove it"
+    return error("import.unknown_field", f"--ignore {path}: the configuration has no such field", help=help)
+
+
+def _built_in(name: str) -> Diagnostic:
+    text = f"`{name}` is a model of the standard library: a run names it without a declaration, and cannot declare it"
+    return warning("import.built_in", text, help="if yours differs, pass --name with another name")
+
+
+def _no_bridge(family: str) -> Diagnostic:
+    text = f"Megatron Bridge 0.6.2 has no bridge for {family}: it can be planned, but a recipe for it will be refused"
+    return warning("import.no_bridge", text, values={"field": "model_type", "value": family})
+
+
+def _no_id(path: Path) -> Diagnostic:
+    way_out = "pass --hf ORG/NAME, or save the file as ORG--NAME/config.json"
+    return error("import.no_id", f"{path}: the file does not name its Hugging Face model", help=way_out)
+
+
+def _read(path: Path, known: Collection[str]) -> tuple[str | None, Diagnostic | None]:
+    try:
+        refuse_special(path)
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            return None, error("import.unreadable", f"{path}: over {LARGEST >> 20} MiB, so not a configuration")
+        return data.decode("utf-8-sig"), None
+    except UnicodeDecodeError as e:
+        return None, error("import.unreadable", f"{path}: not UTF-8 text (byte {e.start})")
+    except OSError as e:
+        return None, error("import.unreadable", f"{path}: {e.strerror or e}", help=_needs_config(path, known))
+
+
+def _needs_config(path: Path, known: Collection[str]) -> str:
+    """Suggest what to name instead of a folder, of a model that is built in, or of an id of the Hub."""
+    if os.path.isfile(path / "config.json"):
+        return f"name the file in it: `moedsl models add {path / 'config.json'}`"
+    said = str(path)
+    name = NAMES.get(said, said)
+    if not os.path.exists(path) and name in known:
+        return f"the model is built in: a run names it, `{name}`, without a declaration"
+    id = said if re.fullmatch(r"[\w.-]+/[\w.-]+", said) else "ORG/NAME"
+    if not os.path.exists(path):
+        return f"nothing is downloaded: save config.json of {id} from the Hub, and pass --hf {id} with the file"
+    return "name a model's config.json, as Hugging Face has it"
+
+
+def _id_of(whole: Any, path: Path) -> str | None:
+    """The Hugging Face id in the file, or in its path."""
+    if not isinstance(whole, Mapping):
+        return str(path)
+    meta = whole.get("_meta")
+    said = meta.get("hf_id") if isinstance(meta, Mapping) else whole.get("_name_or_path")
+    if isinstance(said, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", said):
+        return said
+    for word, mark in ((path.parent.name, "--"), (path.stem, "__"), (path.stem, "--")):
+        if re.fullmatch(rf"[\w.-]+?{mark}[\w.-]+", word):
+            return word.replace(mark, "/", 1)
+    return str(path.resolve().parent) if path.name == "config.json" else None
+
+
+def _located(d: Diagnostic, source: Source) -> Diagnostic:
+    """Add to a diagnostic the span of its field's key in the file, if the key is there."""
+    field, at, span = d.values.get("field"), 0, None
+    if not isinstance(field, str):
+        return d
+    for word in field.split("."):
+        found = re.compile(re.escape(json.dumps(word)) + r"\s*:").search(source.text, at)
+        if found is None:
+            break
+        at, span = found.end(), Span(source.name, found.start(), found.start() + len(word) + 2)
+    return evolve(d, labels=(Label(span),)) if span else d

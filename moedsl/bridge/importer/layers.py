@@ -1,0 +1,350 @@
+"""Read which layers are of which kind: dense, windowed, linear, or blocks of a hybrid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl.bridge.importer.fields import Fields, is_int, show
+
+LETTERS: Mapping[str, str] = {"mamba": "M", "attention": "*", "moe": "E", "mlp": "-"}
+"""Megatron's letter for each kind of block that a configuration lists."""
+
+
+class OneKey:
+    """A rule that reads one key."""
+
+    __slots__ = ()
+    key: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key,)
+
+
+@frozen
+class Indexes(OneKey):
+    """A list of layer numbers."""
+
+    key: str
+
+    def read(self, fields: Fields) -> tuple[int, ...]:
+        value = fields.get(self.key)
+        if isinstance(value, list) and all(is_int(v) and v >= 0 for v in value):
+            return tuple(value)
+        fields.refuse("import.wrong_type", self.key, f"expected a list of layer numbers, got {show(value)}")
+        return ()
+
+
+@frozen
+class Windows(OneKey):
+    """Read how often a layer has full attention among windowed layers. `always` is the number that Bridge builds of any
+    configuration; `again` is a key that repeats the list, one letter for each layer of a group."""
+
+    key: str = "layer_types"
+    always: int = 0
+    again: str = ""
+    layers: str = "num_hidden_layers"
+
+    def read(self, fields: Fields) -> int:
+        kinds, layers = fields.get(self.key), fields.config.get(self.layers)
+        if kinds is None and self.always:
+            return self.always
+        every = full_every(kinds, layers, "sliding_attention")
+        if not every or (self.always and every != self.always):
+            group = f"the last of each {self.always}" if self.always else "the last of each group"
+            why = f"{show(kinds)}: only windowed layers with full attention in {group} are supported"
+            fields.refuse("import.unsupported_value", self.key, why)
+        letters = fields.get(self.again) if self.again else None
+        if every and letters is not None and letters != "L" * (every - 1) + "G":
+            fields.refuse("import.unsupported_value", self.again, f"{show(letters)} contradicts {self.key}")
+        return every or 2
+
+
+@frozen
+class Firsts(OneKey):
+    """Read how often a layer has full attention, the first of each group among windowed layers, in a list that may name
+    the MTP layers too."""
+
+    key: str = "layer_types"
+    layers: str = "num_hidden_layers"
+    ahead: str = "num_nextn_predict_layers"
+
+    def read(self, fields: Fields) -> int:
+        kinds, layers, ahead = fields.get(self.key), fields.config.get(self.layers), fields.config.get(self.ahead) or 0
+        again = kinds[1:].index(kinds[0]) + 1 if isinstance(kinds, list) and kinds[:1] and kinds[0] in kinds[1:] else 0
+        total = layers + ahead if isinstance(layers, int) and isinstance(ahead, int) else None
+        if again < 2 or len(kinds) not in (layers, total) or kinds != listed_firsts(again, len(kinds)):
+            why = f"{show(kinds)}: only windowed layers with full attention in the first of each group are supported"
+            fields.refuse("import.unsupported_value", self.key, why)
+        return max(again, 2)
+
+
+def listed_firsts(every: int, layers: int) -> list[str]:
+    """Name every layer: full attention for the first of each `every`, a window for the rest."""
+    return ["sliding_attention" if i % every else "full_attention" for i in range(layers)]
+
+
+def full_every(kinds: Any, layers: Any, other: str) -> int:
+    """Return n if a list names every layer, full attention for each n-th and `other` for the rest; else 0."""
+    every = kinds.index("full_attention") + 1 if isinstance(kinds, list) and "full_attention" in kinds else 0
+    regular = every > 1 and layers == len(kinds) and kinds == listed_kinds(every, len(kinds), other)
+    return every if regular else 0
+
+
+def listed_kinds(every: int, layers: int, other: str) -> list[str]:
+    """Name every layer: full attention for each n-th, `other` for the rest."""
+    return [other if i % every else "full_attention" for i in range(1, layers + 1)]
+
+
+@frozen
+class Leading:
+    """Count the dense layers before those with experts: a number, and a list of all layers that agrees with it."""
+
+    key: str
+    listed: str
+    layers: str = "num_hidden_layers"
+    keys: tuple[str, ...] = ()
+
+    def settled(self, config: Mapping[str, Any]) -> Leading:
+        """Limit the rule to the keys that `config` has."""
+        said = tuple(key for key in (self.key, self.listed) if config.get(key) is not None)
+        return evolve(self, keys=said or (self.key,))
+
+    def read(self, fields: Fields) -> int:
+        kinds, layers = fields.get(self.listed), fields.config.get(self.layers)
+        if kinds is None:
+            return fields.integer(self.key, 0, None, None)
+        dense = kinds.count("dense") if isinstance(kinds, list) else 0
+        if not isinstance(kinds, list) or layers != len(kinds) or kinds != listed_mlps(dense, len(kinds)):
+            why = f"{show(kinds)}: only a list of {show(layers)} layers, dense ones first, is supported"
+            fields.refuse("import.unsupported_value", self.listed, why)
+        if fields.get(self.key) is not None and fields.integer(self.key, 0, None, None) != dense:
+            fields.refuse("import.unsupported_value", self.key, f"contradicts {self.listed}, which has {dense}")
+        return dense
+
+
+def listed_mlps(dense: int, layers: int) -> list[str]:
+    """Name every layer: `dense` ones, then those with experts."""
+    return ["dense"] * dense + ["sparse"] * (layers - dense)
+
+
+LONGEST = 9
+"""Digits of a layer's number; no real one has so many."""
+
+
+@frozen
+class Numbers(OneKey):
+    """Count the dense layers before those with experts, whose numbers are a list, or a text with commas."""
+
+    key: str
+    layers: str = "num_hidden_layers"
+
+    def read(self, fields: Fields) -> int:
+        value, layers = fields.get(self.key), fields.config.get(self.layers)
+        stated = value if isinstance(value, str) else ",".join(map(str, value)) if isinstance(value, list) else ""
+        first = stated.split(",")[0]
+        dense = int(first) if first.isdecimal() and len(first) < LONGEST else 0
+        whole = isinstance(layers, int) and layers <= len(stated) + dense and stated == numbered(dense, layers)
+        if not whole or not stated:
+            why = f"{show(value)}: only experts in each layer after leading dense ones are supported"
+            fields.refuse("import.unsupported_value", self.key, why)
+        return dense
+
+
+def numbered(dense: int, layers: int) -> str:
+    """Name the layers after `dense` leading ones by number."""
+    return ",".join(str(i) for i in range(dense, layers))
+
+
+@frozen
+class Zeros(OneKey):
+    """Count the zeros at the start of a list of 0 and 1, one for each layer; `alone` if no other is 0. `number` is a
+    key that may state the count too."""
+
+    key: str
+    alone: bool = False
+    layers: str = "num_hidden_layers"
+    number: str = ""
+
+    def read(self, fields: Fields) -> int:
+        marks, layers = fields.get(self.key), fields.config.get(self.layers)
+        if not isinstance(marks, list) or len(marks) != layers or not all(is_int(v) and v in (0, 1) for v in marks):
+            fields.refuse("import.wrong_type", self.key, f"expected {show(layers)} of 0 and 1, got {show(marks)}")
+            return 0
+        leading = (*marks, 1).index(1)
+        if self.alone and marks != leading_zeros(leading, len(marks)):
+            fields.refuse("import.unsupported_value", self.key, f"{show(marks)}: only leading layers can be 0")
+        if self.number and fields.integer(self.number, 0, leading, leading) != leading:
+            fields.refuse("import.unsupported_value", self.number, f"contradicts {self.key}, which has {leading}")
+        return leading
+
+
+def leading_zeros(zeros: int, layers: int) -> list[int]:
+    """Mark every layer: 0 for the leading ones, 1 for the rest."""
+    return [0] * zeros + [1] * (layers - zeros)
+
+
+@frozen
+class Marked(OneKey):
+    """Read how often a layer has full attention, 0, in a list with 1 for a window, after the leading layers with full
+    attention."""
+
+    key: str
+
+    def read(self, fields: Fields) -> int:
+        marks = fields.get(self.key)
+        leading = Zeros(self.key).read(fields)
+        later = marks[leading:] if isinstance(marks, list) else []
+        every = later.index(0) + leading + 1 if 0 in later else 0
+        if every < 2 or marks != marked_windows(every, leading, len(marks)):
+            why = f"{show(marks)}: only full attention in leading layers and the last of each group is supported"
+            fields.refuse("import.unsupported_value", self.key, why)
+        return max(every, 2)
+
+
+def marked_windows(every: int, leading: int, layers: int) -> list[int]:
+    """Mark every layer: 0 for full attention, 1 for a window."""
+    return [int(i > leading and i % every > 0) for i in range(1, layers + 1)]
+
+
+@frozen
+class Sharing(OneKey):
+    """Read how often a layer has an indexer: a number, and a list of all layers that agrees with it and with the number
+    of leading layers that each have one."""
+
+    key: str = "index_topk_freq"
+    leading: str = "index_skip_topk_offset"
+    listed: str = "indexer_types"
+    layers: str = "num_hidden_layers"
+
+    def read(self, fields: Fields) -> int:
+        every, leading = fields.integer(self.key, 1, 1, None), fields.integer(self.leading, 0, 0, None)
+        kinds, layers = fields.get(self.listed), fields.config.get(self.layers)
+        whole = isinstance(kinds, list) and len(kinds) == layers
+        if kinds is not None and not (whole and kinds == listed_indexers(every, leading, len(kinds))):
+            fields.refuse("import.unsupported_value", self.listed, f"{show(kinds)} contradicts {self.key}: {every}")
+        return every
+
+
+def listed_indexers(every: int, leading: int, layers: int) -> list[str]:
+    """Name every layer: `full` with an indexer, `shared` with the keys of a layer before it."""
+    return ["shared" if max(i - max(leading, 1), 0) % every else "full" for i in range(1, layers + 1)]
+
+
+@frozen
+class Every:
+    """Read how often a layer has full attention among layers with linear attention: a number, a list of kinds, or both.
+
+    Hugging Face's classes make the list from the number, with full attention in the last layer of each group
+    (Qwen3NextConfig.__post_init__); newer ones write only the list.
+    """
+
+    key: str = "full_attention_interval"
+    listed: str = "layer_types"
+    layers: str = "num_hidden_layers"
+    keys: tuple[str, ...] = ("full_attention_interval", "layer_types")
+
+    def settled(self, config: Mapping[str, Any]) -> Every:
+        """Limit the rule to the keys that `config` has."""
+        said = tuple(key for key in (self.key, self.listed) if config.get(key) is not None)
+        return evolve(self, keys=said or self.keys)
+
+    def read(self, fields: Fields) -> int:
+        said, kinds = fields.get(self.key), fields.get(self.listed)
+        if said is None and kinds is None:
+            fields.refuse("import.missing_field", self.key, f"missing, and {self.listed} too: one of them is needed")
+        every = None if said is None else fields.integer(self.key, 2, None, None)
+        listed = None if kinds is None else self._listed(kinds, fields)
+        if every and listed and every != listed:
+            fields.refuse("import.unsupported_value", self.key, f"{every}, but {self.listed} has one in {listed}")
+        return every or listed or 2
+
+    def _listed(self, kinds: Any, fields: Fields) -> int:
+        """The number that a list means; 0 after a refusal."""
+        layers = fields.config.get(self.layers)
+        every = full_every(kinds, layers, "linear_attention")
+        if every:
+            return every
+        why = f"{show(kinds)}: only a list of {show(layers)} kinds that has linear_attention, but for full_attention"
+        fields.refuse("import.unsupported_value", self.listed, f"{why} in the last of each group, is supported")
+        return 0
+
+
+@frozen
+class Pattern:
+    """Read a hybrid's blocks as Megatron's letters: a word of letters, or a list of kinds.
+
+    Hugging Face's class reads either and writes the list (NemotronHConfig.__post_init__). `depths` is the key without
+    which these blocks do not exist.
+    """
+
+    word: str
+    listed: str
+    depths: str = ""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.word, self.listed)
+
+    def settled(self, config: Mapping[str, Any]) -> Pattern:
+        """Limit the rule to the one key that `config` has."""
+        both = (self.word, self.listed)
+        said = [key for key in both if config.get(key) is not None]
+        return self if len(said) != 1 else Pattern(said[0], said[0], self.depths)
+
+    def read(self, fields: Fields) -> str:
+        read = {key: _letters(fields, key) for key in self.keys}
+        said = {key: letters for key, letters in read.items() if letters is not None}
+        if self.depths and not fields.config.get(self.depths):
+            return ""
+        if not said:
+            fields.refuse("import.missing_field", self.word, f"missing, and {self.listed} too: one of them is needed")
+        if len(set(said.values())) > 1:
+            fields.refuse("import.unsupported_value", self.word, f"contradicts {self.listed}")
+        return next(iter(said.values()), "")
+
+
+def _letters(fields: Fields, key: str) -> str | None:
+    """The letters of one key; "" after a refusal, None if the key is absent."""
+    value = fields.get(key)
+    if value is None:
+        return None
+    kinds = [LETTERS.get(v) if isinstance(v, str) else None for v in value] if isinstance(value, list) else None
+    letters = value if kinds is None else "".join(k or "?" for k in kinds)
+    if not isinstance(letters, str) or not letters:
+        fields.refuse("import.wrong_type", key, f"expected a pattern of blocks, got {show(value)}")
+        return ""
+    known = [*(LETTERS.values() if kinds is None else LETTERS)]
+    strange = sorted({show(v) for v in value if v not in known})
+    if strange:
+        text = f"{', '.join(strange)}: only blocks of {', '.join(known)} are supported"
+        fields.refuse("import.unsupported_value", key, text)
+    return "" if strange else letters
+
+
+@frozen
+class Length:
+    """Count the blocks of a pattern; a number in the configuration must agree."""
+
+    pattern: Pattern
+    count: str = "num_hidden_layers"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.pattern.keys
+
+    def settled(self, config: Mapping[str, Any]) -> Length:
+        """Limit the rule to the one key that `config` has."""
+        return Length(self.pattern.settled(config), self.count)
+
+    def read(self, fields: Fields) -> int:
+        letters = self.pattern.read(fields)
+        if fields.get(self.count) is None or not letters:
+            return max(1, len(letters))
+        said = fields.integer(self.count, 1, None, None)
+        if said != len(letters):
+            fields.refuse("import.unsupported_value", self.count, f"{said}, but the pattern has {len(letters)} blocks")
+        return said

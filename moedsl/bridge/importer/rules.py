@@ -1,0 +1,336 @@
+"""Define rules that read one fact from a configuration, and the families of models that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import Factory, evolve, frozen
+
+from moedsl.bridge.importer.fields import Fields, show
+from moedsl.bridge.importer.layers import (
+    Every,
+    Firsts,
+    Indexes,
+    Leading,
+    Length,
+    Marked,
+    Numbers,
+    OneKey,
+    Pattern,
+    Sharing,
+    Windows,
+    Zeros,
+)
+
+
+@frozen
+class Int(OneKey):
+    """Read a whole number. `absent` replaces a missing key, and `null` JSON's null."""
+
+    key: str
+    least: int = 1
+    absent: int | None = None
+    null: int | None = None
+    note: str = ""
+    """A comment for the declaration if the number is 0."""
+
+    def read(self, fields: Fields) -> int:
+        return fields.integer(self.key, self.least, self.absent, self.null)
+
+
+@frozen
+class OfText(OneKey):
+    """Read a whole number of the language model that a vision tower feeds."""
+
+    key: str
+
+    def read(self, fields: Fields) -> int:
+        return fields.text.integer(self.key, 1, None, None) if fields.text else 1
+
+
+@frozen
+class Flag(OneKey):
+    """Read true or false."""
+
+    key: str
+    absent: bool | None = None
+
+    def read(self, fields: Fields) -> bool:
+        return fields.flag(self.key, self.absent)
+
+
+@frozen
+class Product:
+    """Multiply two numbers, such as shared experts and the width of each."""
+
+    key: str
+    width: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key, self.width)
+
+    def read(self, fields: Fields) -> int:
+        return fields.integer(self.key, 1, None, None) * fields.integer(self.width, 1, None, None)
+
+
+@frozen
+class HeadDim:
+    """Read `head_dim`; by default it is the hidden size over heads."""
+
+    hidden: str = "hidden_size"
+    heads: str = "num_attention_heads"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return ("head_dim",)
+
+    def read(self, fields: Fields) -> int:
+        if fields.get("head_dim") is not None:
+            return fields.integer("head_dim", 1, None, None)
+        hidden, heads = fields.config.get(self.hidden), fields.config.get(self.heads)
+        if not (isinstance(hidden, int) and isinstance(heads, int) and heads > 0):
+            return 1  # reported where hidden size and heads are read
+        if hidden % heads:
+            fields.refuse("import.missing_field", "head_dim", f"absent, and {hidden} / {heads} is not a whole number")
+        return max(1, hidden // heads)
+
+
+@frozen
+class Positions(OneKey):
+    """Read yarn if the configuration scales its rotary embedding so, else rope, as Bridge does
+    (models/conversion/model_bridge.py:678-685); newer configurations call the key `rope_parameters`."""
+
+    key: str = "rope_scaling"
+    newer: str = "rope_parameters"
+
+    def read(self, fields: Fields) -> str:
+        scaling = fields.get(self.key) or fields.get(self.newer)
+        if not isinstance(scaling, Mapping):
+            return "rope"
+        return "yarn" if "yarn" in (scaling.get("type"), scaling.get("rope_type")) else "rope"
+
+
+@frozen
+class Given(OneKey):
+    """Read whether a key has a number: null switches off what it is for."""
+
+    key: str
+
+    def read(self, fields: Fields) -> bool:
+        value = fields.get(self.key)
+        if value is not None and not (isinstance(value, int | float) and not isinstance(value, bool) and value > 0):
+            fields.refuse("import.wrong_type", self.key, f"expected a number above 0 or null, got {show(value)}")
+        return value is not None
+
+
+@frozen
+class Const:
+    """Give a fact that Megatron Bridge decides for the family, in the cited line."""
+
+    value: bool | str | int
+    bridge: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return ()
+
+    def read(self, fields: Fields) -> bool | str | int:
+        return self.value
+
+
+@frozen
+class Times(OneKey):
+    """Multiply another number, as Megatron-Core does by default in the cited line."""
+
+    times: int
+    key: str
+    core: str
+
+    def read(self, fields: Fields) -> int:
+        return self.times * fields.integer(self.key, 1, None, None)
+
+
+@frozen
+class Else:
+    """Read a key, or apply another rule if it is absent."""
+
+    said: Int | Flag
+    otherwise: Const | Times
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.said.keys
+
+    def settled(self, config: Mapping[str, Any]) -> Rule:
+        """Apply the one of two rules whose key `config` has."""
+        return self.otherwise if config.get(self.said.key) is None else self.said
+
+    def read(self, fields: Fields) -> int | bool | str:
+        return self.settled(fields.config).read(fields)  # type: ignore[return-value]
+
+
+@frozen
+class OfWindows:
+    """Read a number of the layers with a window from the object that states their shape; without it Megatron Bridge
+    takes another, in the cited line."""
+
+    inner: str
+    otherwise: Const
+    key: str = "attention_other_setting"
+    kind: str = "sliding_attention"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (f"{self.key}.{self.inner}",)
+
+    def settled(self, config: Mapping[str, Any]) -> Rule:
+        """Apply what Bridge takes if `config` does not state the shape."""
+        return self.otherwise if config.get(self.key) is None else self
+
+    def read(self, fields: Fields) -> int:
+        shape = fields.get(self.key)
+        if not isinstance(shape, Mapping) or shape.get("attention_type") != self.kind:
+            fields.refuse("import.unsupported_value", self.key, f"expected the shape of {self.kind}")
+            return 1
+        inside = Fields(shape, f"{fields.path}{self.key}.", problems=fields.problems)
+        return inside.integer(self.inner, 1, int(self.otherwise.value), None)
+
+
+@frozen
+class Repeated:
+    """Read whether one MTP layer's weights serve every depth: from the key, else Bridge's default in the cited line."""
+
+    key: str
+    depths: str
+    bridge: str
+    said: bool = False
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key,) if self.said else ()
+
+    def settled(self, config: Mapping[str, Any]) -> Repeated:
+        """Limit the rule to the key if `config` has it."""
+        return Repeated(self.key, self.depths, self.bridge, self.key in config)
+
+    def read(self, fields: Fields) -> bool:
+        repeated = fields.flag(self.key, True)
+        return repeated and bool(fields.config.get(self.depths))
+
+
+@frozen
+class OfMtp:
+    """Give a fact that Megatron Bridge decides for the MTP layers, in the cited line, if there are any."""
+
+    depths: str
+    bridge: str
+    keys: tuple[str, ...] = ()
+
+    def read(self, fields: Fields) -> bool:
+        return bool(fields.config.get(self.depths))
+
+
+Rule = (
+    Int | OfText | Flag | Given | Product | HeadDim | Indexes | Windows | Leading | Every | Positions | Const | Times
+    | Else | Pattern | Length | Repeated | OfMtp | Sharing | Zeros | Marked | Firsts | Numbers | OfWindows
+)  # fmt: skip
+
+
+@frozen
+class Only:
+    """A key that may be absent or have one of these values; the facts cannot express any other model."""
+
+    key: str
+    allowed: tuple[Any, ...]
+    why: str
+
+    def check(self, fields: Fields) -> None:
+        """Refuse another value; true is not 1 here."""
+        value = fields.get(self.key)
+        if self.key in fields.config and not any(value == a and type(value) is type(a) for a in self.allowed):
+            want = " or ".join(show(a) for a in self.allowed)
+            fields.refuse("import.unsupported_value", self.key, f"{show(value)} is not {want}: {self.why}")
+
+
+@frozen
+class Alike:
+    """A key that may be absent or repeat another one, from which alone Bridge builds the model."""
+
+    key: str
+    other: str
+
+    def check(self, fields: Fields) -> None:
+        """Refuse a value that the other key does not have."""
+        value = fields.get(self.key)
+        if value is not None and value != fields.get(self.other):
+            why = f"{show(value)}, but {self.other} is {show(fields.get(self.other))}, which Megatron Bridge builds"
+            fields.refuse("import.unsupported_value", self.key, why)
+
+
+@frozen
+class Unbuilt:
+    """A key of a part that the model is built without, so that any value is right."""
+
+    key: str
+
+    def check(self, fields: Fields) -> None:
+        """Mark the key as read."""
+        fields.get(self.key)
+
+
+@frozen
+class Inside:
+    """A number of an object that must repeat another key, or be absent where that has the number that Bridge takes."""
+
+    key: str
+    inner: str
+    other: str
+    otherwise: int
+
+    def check(self, fields: Fields) -> None:
+        """Refuse a value that the other key does not have."""
+        shape = fields.get(self.key)
+        value = shape.get(self.inner, self.otherwise) if isinstance(shape, Mapping) else self.otherwise
+        if value != fields.get(self.other):
+            why = f"{self.inner} is {show(value)}, and {self.other} {show(fields.get(self.other))}: they must be alike"
+            fields.refuse("import.unsupported_value", self.key, why)
+
+
+Check = Only | Alike | Unbuilt | Inside
+
+
+@frozen
+class Family:
+    """One `model_type`: a rule for each fact, keys with few legal values, remarks for the declaration."""
+
+    facts: Mapping[str, Rule]
+    only: tuple[Check, ...] = ()
+    notes: tuple[str, ...] = ()
+    vision: Mapping[str, Rule] = Factory(dict)
+    """Rules for `vision_config`; the language model is in `text_config` then."""
+    vision_only: tuple[Check, ...] = ()
+    outer: Mapping[str, Rule] = Factory(dict)
+    """Facts at the top level of a configuration with a `text_config`."""
+    language: tuple[Check, ...] = ()
+    """Checks of the top level where Bridge's recipes train the language model in `text_config` alone."""
+    bridge: bool = True
+    """Whether Megatron Bridge 0.6.2 has a bridge for it."""
+
+    @property
+    def nested(self) -> bool:
+        """Whether the language model is in `text_config`."""
+        return bool(self.vision or self.language)
+
+    def settled(self, config: Mapping[str, Any]) -> Family:
+        """Limit rules that can read several keys to those that `config` has."""
+        text = config.get("text_config") if self.nested else config
+        said: Mapping[str, Any] = text if isinstance(text, Mapping) else {}
+        return evolve(self, facts={f: _settled(r, said) for f, r in self.facts.items()})
+
+
+def _settled(rule: Rule, config: Mapping[str, Any]) -> Rule:
+    if isinstance(rule, Pattern | Length | Repeated | Every | Leading | Else | OfWindows):
+        return rule.settled(config)
+    return rule

@@ -1,0 +1,219 @@
+"""Read the facts of model and hardware that rules need from the provider's fields, for any MoE model of Bridge.
+
+Names are those of moedsl/facts/facts.py; fields are Megatron-Core's TransformerConfig and Bridge's providers. If the
+stdlib declares the model, facts without a field (the vision tower) come from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from moedsl.bridge.lint.recipe import Recipe
+from moedsl.bridge.lint.words import graph_modules
+from moedsl.facts.architecture import DELTA_NET, FLAGS, INDEXER, MIXER, OR_ZERO, PLAIN
+from moedsl.facts.symbols import HARDWARE, MODEL, POSITIONS
+from moedsl.facts.values import stages
+from moedsl.rules.library import Library
+from moedsl.rules.recipe_scope import known
+
+Facts = dict[str, Any]
+_M = "model."
+_FAMILIES = {
+    "Qwen3VLMoEModelProvider": "qwen3_vl_moe",
+    "Qwen35VLMoEModelProvider": "qwen3_5_moe",
+    "KimiK25VLModelProvider": "kimi_k25",
+    "Gemma4VLModelProvider": "gemma4",
+}
+"""The `model_type` of a provider, if rules need it."""
+_PATTERN = "model.hybrid_layer_pattern"
+_VARIANT = "model.experimental_attention_variant"
+
+
+def model_facts(r: Recipe) -> Facts:
+    """Every known fact of the model."""
+    out: Facts = {n: v for n, v in (r.model or {}).items() if n in MODEL}
+    out |= {word: r.get(_M + name) for word, name in PLAIN.items() if r.get(_M + name) is not None}
+    out |= {word: r.get(_M + name) or 0 for word, name in OR_ZERO.items() if r.knows(_M + name)}
+    out |= {word: bool(r.get(_M + name)) for word, name in FLAGS.items() if r.knows(_M + name)}
+    out |= _hybrid(r) if r.knows(_PATTERN) else {}
+    out |= _delta_nets(r) | _indexer(r) if r.knows(_VARIANT) else {}
+    if r.whole:
+        out |= _whole(r)
+    out.setdefault("model", "")
+    out.setdefault("family", _FAMILIES.get(r.classes.get("model", ""), ""))
+    return {n: v for n, v in out.items() if v is not None}
+
+
+def _hybrid(r: Recipe) -> Facts:
+    """The facts of a hybrid: its pattern without stages, and MTP's, which follows a slash or has a field of its own
+    (bridge models/hybrid/hybrid_provider.py:199-214). A mixer without a number of heads is twice as wide as the hidden
+    state (core ssm/mamba_mixer.py:216)."""
+    main, *ahead = str(r.get(_PATTERN) or "").split("/")
+    out: Facts = {"layer_pattern": main.replace("|", ""), "hybrid": bool(main)}
+    out |= {n: r.get(_M + field, 0) if main else 0 for n, field in MIXER.items() if not main or r.knows(_M + field)}
+    wide, each = 2 * (r.get("model.hidden_size") or 0), out.get("mamba_head_dim") or 0
+    if main and each and not out.get("mamba_heads", 1):
+        out["mamba_heads"] = wide // each
+    apart = "model.mtp_hybrid_override_pattern"
+    if not main or ahead or r.knows(apart):
+        out["mtp_pattern"] = (r.get(apart) or next(iter(ahead), "")) if main else ""
+    return out
+
+
+def _delta_nets(r: Recipe) -> Facts:
+    """The facts of linear attention; the frequency is a number, or a list with 0 for full attention (core
+    models/gpt/experimental_attention_variant_module_specs.py:402-420)."""
+    if r.get(_VARIANT) != "gated_delta_net":
+        return dict.fromkeys(("linear_every", *DELTA_NET), 0)
+    said = {word: r.get(_M + name) for word, name in DELTA_NET.items() if r.knows(_M + name)}
+    return said | {"linear_every": _every(r.get("model.linear_attention_freq"))}
+
+
+def _indexer(r: Recipe) -> Facts:
+    """The facts of sparse attention's indexer, 0 without one."""
+    if r.get(_VARIANT) != "dsa":
+        return dict.fromkeys(INDEXER, 0) | {"indexer_every": 1}
+    return {word: r.get(_M + name) for word, name in INDEXER.items() if r.knows(_M + name)}
+
+
+def _every(said: Any) -> int | None:
+    """Return the period of layers with full attention, 0 if each has it; None for a list without a period."""
+    if isinstance(said, list):
+        every = said.index(0) + 1 if 0 in said else 0
+        regular = every and said == [int(i % every > 0) for i in range(1, len(said) + 1)]
+        said = every if regular else None
+    return said if said != 1 else 0
+
+
+def _whole(r: Recipe) -> Facts:
+    """The facts that follow from several fields."""
+    heads, hidden = r.get("model.num_attention_heads"), r.get("model.hidden_size") or 0
+    window, positions = r.get("model.window_size"), r.get("model.position_embedding_type")
+    out: Facts = {
+        "query_groups": r.get("model.num_query_groups") or heads,
+        "head_dim": r.get("model.kv_channels") or (hidden // heads if heads else None),
+        "expert_hidden": r.get("model.moe_ffn_hidden_size") or r.get("model.ffn_hidden_size"),
+        "attention": "mla" if r.get("model.multi_latent_attention") else "gqa",
+        "position_embedding_type": positions if positions in POSITIONS else "rope",
+        "attention_sinks": r.get("model.softmax_type") in ("learnable", "off-by-one"),
+        "window": window[0] if isinstance(window, list) and window else window or 0,
+        "dense_layers": _dense(r),
+        "has_vision": _sees(r),
+    }
+    return out | _vocabulary(r)
+
+
+def _dense(r: Recipe) -> int:
+    """Count the dense layers by `moe_layer_freq`: a list has 0 for them; a number n means one MoE layer in n."""
+    pattern, layers = r.get("model.moe_layer_freq"), r.get("model.num_layers") or 0
+    if not r.get("model.num_moe_experts"):
+        return layers
+    if isinstance(pattern, list):
+        return pattern.count(0)
+    return layers - -(-layers // pattern) if isinstance(pattern, int) and pattern > 1 else 0
+
+
+def _sees(r: Recipe) -> bool:
+    """Whether the model has a vision tower: its provider then has switches to freeze it."""
+    return r.get("model.freeze_vision_model") is not None
+
+
+def _vocabulary(r: Recipe) -> Facts:
+    """The vocabulary, if the model keeps its own; one from the tokenizer is padded (bridge training/setup.py:702)."""
+    own = r.get("model.vocab_size")
+    return {"vocab": own} if own and not r.get("tokenizer.use_tokenizer_vocab_size") else {"vocab": None}
+
+
+def hardware_facts(r: Recipe) -> Facts:
+    """The facts of the hardware, under the names that expressions use."""
+    facts = {n: getattr(r.hardware, n) for n in HARDWARE if hasattr(r.hardware, n)}
+    return {**facts, "hardware": r.hardware.name}
+
+
+def computed(r: Recipe) -> Facts:
+    """The values of scope.COMPUTED, as far as they are known."""
+    return {name: known(read(r)) for name, (read, needs) in _COMPUTED.items() if r.knows(*needs)}
+
+
+def _graphs(r: Recipe) -> bool:
+    return r.get("model.cuda_graph_impl") not in (None, "none") or "full_iteration" in graph_modules(r)
+
+
+def _expandable(r: Recipe) -> bool:
+    said = (str(r.env.get(name, "")) for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
+    return any("expandable_segments:true" in text.lower() for text in said)
+
+
+def chunks(r: Recipe) -> list[str]:
+    """The chunks of the pipeline layout as letters (E, t, m, L); empty without a layout."""
+    layout = r.get("model.pipeline_model_parallel_layout")
+    return [] if layout is None else stages(layout)
+
+
+def _count(letter: str) -> Callable[[Recipe], int]:
+    return lambda r: sum(chunk.count(letter) for chunk in chunks(r))
+
+
+_SETTLED = ("after Bridge's update",)
+"""Names that are not fields, and known only for a whole recipe."""
+_LAYOUT = ("model.pipeline_model_parallel_layout",)
+_COMPUTED: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
+    "world": (lambda r: r.world, ()),
+    "model_class": (lambda r: r.classes.get("model"), ()),
+    "dataset_class": (lambda r: r.classes.get("dataset"), ()),
+    "asked_dispatcher": (lambda r: r.asked, ()),
+    "backend_said": (lambda r: "model.moe_flex_dispatcher_backend" in r.places, ()),
+    "runs_sequence_parallel": (lambda r: bool(r.settled.get("model.sequence_parallel")), _SETTLED),
+    "graphs": (_graphs, ("model.cuda_graph_impl",)),
+    "expandable_segments": (_expandable, ("env_vars",)),
+    "layout_stages": (lambda r: len(chunks(r)), _LAYOUT),
+    "layout_layers": (_count("t"), _LAYOUT),
+    "layout_mtp": (_count("m"), _LAYOUT),
+}
+
+
+def splits_evenly(r: Recipe) -> Callable[[int, int], bool]:
+    """Make `has_layout` for a recipe: whether Megatron can split the layers as the recipe states.
+
+    Other rules judge an explicit layout. Otherwise core transformer_config.py:1997-2110: embedding and loss may count
+    as layers, or the first and the last stage have a number of their own. A hybrid's pattern is split elsewhere.
+    """
+
+    def splits(pp: int, vpp: int) -> bool:
+        if chunks(r) or r.get(_PATTERN):
+            return True
+        first, last = (r.get(f"model.num_layers_in_{end}_pipeline_stage") for end in ("first", "last"))
+        if first is not None or last is not None:
+            return _ends(r.get("model.num_layers") or 0, first, last, pp, vpp)
+        extra = sum(bool(r.get(f"model.account_for_{x}_in_pipeline_split")) for x in ("embedding", "loss"))
+        return ((r.get("model.num_layers") or 0) + extra) % (pp * vpp) == 0
+
+    return splits
+
+
+def _ends(layers: int, first: int | None, last: int | None, pp: int, vpp: int) -> bool:
+    said = [n for n in (first, last) if n is not None]
+    middle, stages_left = layers - sum(said), pp - len(said)
+    if any(n % vpp for n in said) or bool(middle) != bool(stages_left):
+        return False
+    return not stages_left or (middle % stages_left == 0 and middle // stages_left % vpp == 0)
+
+
+def stdlib_facts(hf: Any, library: Library) -> Mapping[str, Any] | None:
+    """The stdlib's facts of the model with that Hugging Face id, flat."""
+    for name in library.models:
+        facts, _ = library.model(name)
+        if facts is not None and hf and facts.hf == hf:
+            vision = facts.vision
+            seen = {
+                "vision_heads": vision.heads if vision else 0,
+                "vision_ffn_hidden": vision.ffn_hidden if vision else 0,
+                "deepstack_layers": len(vision.deepstack) if vision else 0,
+                "has_vision": vision is not None,
+                "hybrid": facts.hybrid,
+            }
+            return {**attrs.asdict(facts, recurse=False), "model": name, **seen}
+    return None

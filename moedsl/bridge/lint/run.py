@@ -1,0 +1,129 @@
+"""Lint targets; through the real Bridge if it is installed and may run them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import evolve
+
+from moedsl.bridge.lint import rules
+from moedsl.bridge.lint.facts import stdlib_facts
+from moedsl.bridge.lint.judge import judge
+from moedsl.bridge.lint.lines import Lines
+from moedsl.bridge.lint.recipe import Recipe
+from moedsl.bridge.lint.report import Lint, report
+from moedsl.bridge.lint.rules import Book
+from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.devices import choices
+from moedsl.bridge.verify.report import Report, failed
+from moedsl.bridge.verify.resolve import Resolved
+from moedsl.compiler import load_stdlib
+from moedsl.facts.facts import Hardware
+from moedsl.rules.library import Library
+from moedsl.support import limits
+from moedsl.support.diagnostics import Label, error
+
+PHASE = "throughput"
+"""The phase whose advice counts unless the user names another: that of a tuned run."""
+
+
+def lint(
+    targets: Sequence[str],
+    gpu: str | None = None,
+    world: int | None = None,
+    phase: str = PHASE,
+    read_only: bool = False,
+) -> list[Lint]:
+    """Lint each target (FILE, FILE:function or module:function), and list its findings; `read_only` runs none."""
+    library = load_stdlib()
+    book, wrong = rules.read(library)
+    read: list[Case | Report] = []
+    for i, target in enumerate(targets):
+        with limits.of_part(limits.File(target), i, len(targets)):
+            read.append(_read(target, gpu, world))
+    known = [c for c in read if isinstance(c, Case)]
+    resolved = iter([None for _ in known] if read_only else _resolve(known))
+    out: list[Lint] = []
+    for i, (target, c) in enumerate(zip(targets, read, strict=True)):
+        if isinstance(c, Report):
+            out.append(_failed(target, c.id, c.message, c.help))
+        else:
+            with limits.of_part(limits.File(target), i, len(targets), "judged"):
+                out.append(one(c, next(resolved), book, library, phase))
+    own = tuple(d for d in wrong if d.is_error)
+    return [evolve(x, diagnostics=(*own, *x.diagnostics), sources={**library.sources, **x.sources}) for x in out]
+
+
+def _read(target: str, gpu: str | None, world: int | None) -> Case | Report:
+    path = target.partition(":")[0]
+    if path.endswith(".moe"):
+        help = f"`moedsl check {path}` judges it, and `moedsl verify {path}` asks Bridge about its recipe"
+        return failed(target, "verify.input", "a run file is not a recipe", help)
+    if path.endswith(".json"):
+        return failed(target, "verify.input", "JSON is not a recipe", "name the recipe.py, or the folder that has it")
+    return cases.read(target, gpu, world)
+
+
+def _resolve(wanted: Sequence[Case]) -> list[Resolved | None]:
+    """Build each case with the real Bridge; None if it is not installed."""
+    from moedsl.bridge.verify.client import Server, is_installed
+
+    if not wanted or not is_installed():
+        return [None for _ in wanted]
+    with Server(min(2, len(wanted))) as server:
+        return [*server.resolve(wanted)]
+
+
+def one(c: Case, resolved: Resolved | None, book: Book, library: Library, phase: str = PHASE) -> Lint:
+    """Lint one recipe, as Bridge built it or, without Bridge, as its source reads."""
+    if resolved is not None and resolved.id:
+        lines = Lines()
+        labels = [lines.label((resolved.source, resolved.line), c.function, "")] if resolved.source else []
+        found = _failed(c.file, resolved.id, resolved.message, resolved.help, *labels)
+        return evolve(found, sources=lines.sources)
+    hardware = machine(c, library)
+    if hardware is None:
+        text = f"no hardware `{c.device.name}` in the stdlib"
+        return _failed(c.file, "verify.input", text, choices())
+    if resolved is None:
+        from moedsl.bridge.lint.static import read
+
+        recipe, wrong = read(c, hardware, library)
+        if recipe is None:
+            return Lint(c.file, wrong, through_bridge=False)
+    else:
+        recipe = from_bridge(c, resolved, hardware, library)
+    return report(recipe, judge(recipe, book, phase), resolved.refusal if resolved else None, library.sources)
+
+
+def from_bridge(c: Case, resolved: Resolved, hardware: Hardware, library: Library) -> Recipe:
+    """The recipe as built, with fields that only Bridge's update makes, such as a mixed precision named by a word."""
+    fields = {**{n: v for n, v in resolved.resolved.items() if n not in resolved.built}, **resolved.built}
+    places = {n: tuple((str(f), int(line)) for f, line in p) for n, p in resolved.places.items()}
+    facts = stdlib_facts(fields.get("model.hf_model_id"), library)
+    return Recipe(
+        c.file,
+        resolved.function,
+        resolved.source,
+        resolved.line,
+        fields,
+        hardware,
+        c.world,
+        settled=resolved.resolved,
+        classes=resolved.classes,
+        places=places,
+        asked=resolved.asked,
+        whole=bool(resolved.built),
+        model=facts,
+        unknown=resolved.unknown,
+    )
+
+
+def machine(c: Case, library: Library) -> Hardware | None:
+    """The stdlib's facts of a case's GPU, by its device name."""
+    return library.gpu_called(c.device.name)
+
+
+def _failed(file: str, id: str, message: str, help: str | tuple[str, ...] = (), *labels: Label) -> Lint:
+    return Lint(file, (error(id, f"{file}: {message}", *labels, help=help or ()),))

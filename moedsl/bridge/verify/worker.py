@@ -1,0 +1,187 @@
+"""Ask all questions about one recipe in one process: Megatron keeps global state, so a process judges only once."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from attrs import define, field
+
+from moedsl.bridge.verify import (
+    built,
+    gpu,
+    groups,
+    load,
+    mamba,
+    runtime,
+    sparse,
+    stages,
+    stand_ins,
+    update,
+    user_buffers,
+)
+from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.groups import initialise
+from moedsl.bridge.verify.load import UnbuiltError
+from moedsl.bridge.verify.report import Mismatch, Refusal, Report, failed, is_theirs, refusal
+from moedsl.emit.stated import stated
+
+T = TypeVar("T")
+_QUIET = ("DEPRECATED", "CUDA runtime", "trust_remote_code")
+
+
+class _RefusedError(Exception):
+    """Ends the questions: later ones depend on the refused one."""
+
+
+@define
+class _Findings:
+    """The answers so far, from which a report can be made at any time."""
+
+    refusals: list[Refusal] = field(factory=list)
+    mismatches: list[Mismatch] = field(factory=list)
+    cautions: list[str] = field(factory=list)
+    stood_in: tuple[str, ...] = ()
+    seconds: dict[str, float] = field(factory=dict)
+    more: dict[str, Any] = field(factory=dict)
+
+    def ask(self, question: str, answer: Callable[[], T]) -> T:
+        """Ask and time one question; a refusal is noted and ends the questions, another exception is a bug."""
+        start = time.monotonic()
+        try:
+            return answer()
+        except UnbuiltError:
+            raise
+        except (Exception, SystemExit) as error:
+            if question not in ("recipe", "update") and not is_theirs(error):
+                raise
+            self.refusals.append(refusal(error, question))
+            raise _RefusedError from error
+        finally:
+            self.seconds[question] = round(time.monotonic() - start, 3)
+
+
+def judge(case: Case, stand_ins: str = "") -> Report:
+    """Ask every question about `case`. `stand_ins` is the folder of stand-in model configurations."""
+    found, start = _Findings(), time.monotonic()
+    opened = _watch(stand_ins) if stand_ins else set[str]()
+    failure = ""
+    with _listening() as said:
+        try:
+            _questions(case, found)
+        except _RefusedError:
+            pass
+        except UnbuiltError as error:
+            return failed(case.file, "verify.recipe", f"line {error.line}: {error}", error.help)
+        except Exception:
+            failure = traceback.format_exc()[-3000:]
+    found.seconds["total"] = round(time.monotonic() - start, 3)
+    hub = [f"the Hugging Face config of {name} (from moedsl's stdlib)" for name in sorted(opened)]
+    return Report(
+        case.file,
+        "failed" if failure else "refused" if found.refusals else "accepted",
+        refusals=tuple(found.refusals),
+        mismatches=tuple(found.mismatches),
+        cautions=tuple(found.cautions),
+        warnings=tuple(said[:20]),
+        stood_in=(*hub, *found.stood_in),
+        seconds=found.seconds,
+        message=failure,
+        id="verify.crash" if failure else "",
+        **found.more,
+    )
+
+
+def _questions(case: Case, found: _Findings) -> None:
+    gpu.answer(case.device, case.world, 0)
+    gpu.be_current()
+    with stand_ins.processors() as replaced:
+        config, code = found.ask("recipe", lambda: load.load(case))
+    found.mismatches += update.unknown_fields(config, code)
+    written = {s.path for _, settings in stated(case.plan) for s in settings} if case.plan else set[str]()
+    with stand_ins.checkpoint(config) as elsewhere:
+        found.stood_in = (
+            *dict.fromkeys(replaced),
+            *elsewhere,
+            *mamba.stood_in(config.model),
+            *sparse.stood_in(config.model),
+        )
+        found.more["changed"] = found.ask("update", lambda: update.update(config, written))
+    collection, made = found.ask("groups", lambda: initialise(config, case.world, 0))
+    found.ask("overlap", lambda: user_buffers.initialise(config))
+    refused, count = found.ask("runtime", lambda: runtime.ask(config, collection))
+    found.refusals += refused
+    found.more["settled"] = _settled(config, count)
+    found.mismatches += update.compare(config, case, count)
+    found.more["groups"], differing = groups.compare(made, config, case)
+    found.mismatches += differing
+    found.stood_in += stand_ins.vocabulary(config)
+    if case.stages:
+        _stages(case, config, collection, found)
+
+
+def _stages(case: Case, config: Any, collection: Any, found: _Findings) -> None:
+    import torch.distributed as dist
+
+    def look(chunks: list[Any], of_stage: Any) -> None:
+        """Ask each stage, and list each finding once; nothing without the number of microbatches."""
+        if found.more["settled"]["num_microbatches"] is None:
+            return
+        refused, cautions = built.ask(config, chunks, of_stage)
+        found.refusals += [r for r in refused if r not in found.refusals]
+        found.cautions += [c for c in cautions if c not in found.cautions]
+
+    ranks = dist.get_process_group_ranks(collection.pp)
+    counted, whole = found.ask("stages", lambda: stages.count(config, case, ranks, look))
+    pairs, differing = stages.compare(counted, case.plan)
+    found.more |= {"stages": tuple(pairs), "parameters": whole}
+    found.mismatches += differing
+
+
+def _settled(config: Any, count: int | None) -> dict[str, Any]:
+    return {
+        "data_parallel_size": config.data_parallel_size,
+        "num_microbatches": count,
+        "dispatcher": config.model.moe_token_dispatcher_type,
+        "backend": getattr(config.model, "moe_flex_dispatcher_backend", None),
+    }
+
+
+def _watch(folder: str) -> set[str]:
+    """Record the models whose stand-in configuration this process opens from now on, as org/name."""
+    opened: set[str] = set()
+    prefix = os.path.join(os.path.realpath(folder), "models--")
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str) and arguments[0].startswith(prefix):
+            opened.add(arguments[0][len(prefix) :].split(os.sep)[0].replace("--", "/", 1))
+
+    sys.addaudithook(hook)
+    return opened
+
+
+@contextmanager
+def _listening() -> Generator[list[str]]:
+    """Collect what NVIDIA's code logs at WARNING and above, each line once."""
+    said: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            text = record.getMessage().strip()
+            if text not in said and not any(quiet in text for quiet in _QUIET):
+                said.append(text)
+
+    warnings.filterwarnings("ignore")
+    listener = Listener(logging.WARNING)
+    logging.getLogger().addHandler(listener)
+    try:
+        yield said
+    finally:
+        logging.getLogger().removeHandler(listener)

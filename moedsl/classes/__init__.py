@@ -1,1 +1,0 @@
-"""Make frozen classes that cost a start little."""

@@ -1,0 +1,126 @@
+"""Print the page of a rule, a symptom, an effect, a diagnostic, an axis, a fact, a function or a word of a plan."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from moedsl.cli.reference.words import words
+from moedsl.facts import axes
+from moedsl.facts.operators import FUNCTIONS
+from moedsl.facts.symbols import ALIASES, BUILTIN
+from moedsl.lang.printer import print_expr
+from moedsl.rules import collect as rules
+from moedsl.rules import documents
+from moedsl.rules.library import Library
+from moedsl.rules.rule import Rule
+from moedsl.support.diagnostics import suggest
+from moedsl.support.pages import pages
+from moedsl.support.source import Source
+
+LISTED = ("require", "prefer", "measured", "symptom", "effect")
+
+
+def known_rules(library: Library) -> tuple[Rule, ...]:
+    """Every rule of runs, then those that judge recipes, then those of launches."""
+    from moedsl.bridge.lint.rules import collect  # a page of a run's rule has no need of it
+    from moedsl.rules.check.clusters import rules as launch
+
+    of_runs, _, _ = rules.of_library(library)
+    of_recipes, _ = collect(library)
+    seen = {r.id for r in of_runs}
+    others = (*of_recipes, *launch.read(library)[0].rules)
+    return (*of_runs, *(r for r in others if r.id not in seen))
+
+
+def listing(library: Library) -> str:
+    """Print a line for each law, advice, measurement, symptom and effect."""
+    return "\n".join(f"{r.kind:<8} {r.id}: {r.because}" for r in known_rules(library) if r.kind in LISTED)
+
+
+def page(
+    id: str, library: Library, own: Sequence[Rule] = (), sources: Mapping[str, Source] = MappingProxyType({})
+) -> str | None:
+    """Print everything with a name or an id; None if there is nothing. `own` are a run's own rules, of `sources`."""
+    known = (*own, *known_rules(library))
+    name = ALIASES.get(id, id)
+    found = [*_rules(id, known, {**library.sources, **sources}), *_names(name), *_diagnostic(id), *_word(id)]
+    return "\n\n".join(found) or None
+
+
+def hint(id: str, library: Library) -> str:
+    """Suggest near names."""
+    everything = [*(r.id for r in known_rules(library)), *BUILTIN, *FUNCTIONS, *pages(), *words()]
+    return (
+        " ".join(suggest(id, everything) or suggest(id.casefold(), [*words()]))
+        or "`moedsl explain rules` lists the rules"
+    )
+
+
+def _rules(id: str, known: tuple[Rule, ...], sources: dict[str, Source]) -> Iterator[str]:
+    for r in known:
+        if id in (r.id, r.id.split(".", 1)[1], r.id.rsplit(".", 1)[0]) or (
+            id == r.name and r.kind not in ("require", "prefer")
+        ):
+            yield _rule(r, sources)
+
+
+def _rule(r: Rule, sources: dict[str, Source]) -> str:
+    line, _ = sources[r.span.file].position(r.span.start)
+    worth = f", worth {r.worth * 100:g}% of the step time" if r.kind == "prefer" else ""
+    lines = [f"{r.kind} {r.id}{worth}", f"  {print_expr(r.expr)}"]
+    lines += [f"  when {print_expr(r.when)}"] if r.when is not None else []
+    lines += [f"  because: {r.because}"] if r.because else []
+    lines += [f"  confirm: {r.confirm}"] if r.confirm else []
+    lines += [f"  fix: {r.fix}"] if r.fix else []
+    lines += [f"  cite: {c}" for c in r.cites]
+    lines += [f"  {_carried(d, c)}" for d, c in documents.claims_of(r.id)]
+    strength = _WISH if r.kind == "require" and not r.is_std else _STRENGTH[r.kind]
+    return "\n".join([*lines, f"  declared at {r.span.file}:{line}", f"  {strength}"])
+
+
+def _carried(d: documents.Document, c: documents.Claim) -> str:
+    """A claim with its place and the dates of the texts that have it, and what supersedes it."""
+    line = f"carries: {c.says} ({d.title}, {c.where}; {d.dates(c)})"
+    return line if c.superseded is None else f"{line}; superseded: {c.superseded}"
+
+
+_WISH = "The run file requires it of every layout."
+_STRENGTH = {
+    "require": "Without it the framework would refuse or break; `allow` overrules it at your own risk.",
+    "prefer": "Advice: it ranks and never cuts.",
+    "measured": "A published result, shown with a plan for which its conditions hold.",
+    "let": "A name for an expression; any rule or wish may use it.",
+    "default": "The value when nobody says otherwise; the first that applies wins.",
+    "candidates": "What the solver chooses from; a pin overrides it.",
+    "derive": "Follows from the rest and is set in the recipe; of a launch, in the job.",
+    "env": "An environment variable of the run, set in the recipe; of a launch, in the job.",
+    "symptom": "What a failing run prints; `moedsl diagnose` looks for it in a log.",
+    "effect": "What changing it changes: the experiment, only how it runs, or a benchmark that nobody learns from.",
+    "rank": "What a phase minimises, the first key first.",
+}
+
+
+def _names(name: str) -> Iterator[str]:
+    if name in axes.BY_NAME:
+        axis = axes.BY_NAME[name]
+        words = f": {', '.join(axis.words)}" if axis.words else ""
+        yield f"axis {name} ({axis.kind}{words})\n  {axis.doc}"
+    elif name in BUILTIN:
+        yield f"name {name}\n  {BUILTIN[name]}, usable in every expression"
+    for axis in axes.AXES:
+        if name in axis.words:
+            yield f"value {name} of the axis {axis.name}\n  {axis.doc}"
+    if name in FUNCTIONS:
+        yield f"function {name}\n  {FUNCTIONS[name].doc}"
+
+
+def _diagnostic(id: str) -> Iterator[str]:
+    if found := pages().get(id):
+        yield f"diagnostic {id}\n{textwrap.indent(found.text, '  ')}"
+
+
+def _word(id: str) -> Iterator[str]:
+    if found := words().get(id.casefold()):
+        yield f"{id} in a plan\n{textwrap.indent(found, '  ')}"

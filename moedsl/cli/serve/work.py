@@ -1,0 +1,162 @@
+"""Answer a request about a program in a process of its own: within limits of time and memory, and without files.
+
+A program is the text of the request alone. A `use` in it is refused, and nothing offers or reads names of this machine.
+"""
+
+from __future__ import annotations
+
+import io
+import resource
+import time
+import zipfile
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from lsprotocol import types
+
+from moedsl.compiler import Result
+from moedsl.emit.artifact import files_of_runs
+from moedsl.lang import reader
+from moedsl.lsp import analysis, solving, warm
+from moedsl.lsp.client import Client
+from moedsl.lsp.document import Analysis, Document, Solved
+from moedsl.lsp.features import completion
+from moedsl.lsp.place import place
+from moedsl.lsp.positions import Lines
+from moedsl.planner.report.page import page
+from moedsl.queries import pages
+from moedsl.queries.text import what_if_text
+from moedsl.queries.what_if import profiles, what_if
+from moedsl.solver import too_large
+from moedsl.support import limits
+from moedsl.support.diagnostics import Diagnostic, error, to_json
+from moedsl.support.source import Source, Span
+from moedsl.support.text import WIDTH
+
+Json = dict[str, Any]
+NAME = "page.moe"
+"""The name of a program in diagnostics."""
+SECONDS = 15.0
+"""Of a core, for one answer."""
+COLUMNS = 80
+"""Of the page of a plan, if the request does not say them."""
+NARROWEST = 40
+GRACE = 5
+"""Seconds of a core after which the kernel ends a process that did not stop."""
+CLIENT = Client(completion_markdown=True)
+
+
+def begin() -> None:
+    """Load the grammar, the stdlib and the solver, so that the first user waits no longer than the others."""
+    answer("plan", warm.RUN)
+
+
+def answer(what: str, text: str, columns: int = COLUMNS) -> Json:
+    """Answer `plan`, `whole`, `report`, `what_if` or `recipe`: `diagnostics`, and a `text` if there is a plan."""
+    return _bounded(lambda: _answer(what, text, max(NARROWEST, min(columns, WIDTH))))
+
+
+def complete(text: str, line: int, character: int) -> Json:
+    """Offer what may stand at a position, which counts UTF-16 units: `items`, and where an item starts and ends."""
+    return _bounded(lambda: _offers(text, types.Position(line, character)))
+
+
+def recipe(text: str) -> bytes:
+    """Make the archive of the files that `moedsl compile` would write; empty if there is no plan."""
+    return _bounded(lambda: _archive(text), b"")
+
+
+def _bounded(make: Callable[[], Any], instead: Any = None) -> Any:
+    """Make an answer within the limits; `instead` is the answer if that needs too much, else the diagnostic."""
+    spent, (_, hard) = time.process_time(), resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(spent + SECONDS) + GRACE, hard))
+    try:
+        with limits.turned_on(SECONDS), limits.bounded():
+            return make()
+    except limits.TooLarge as reached:
+        return _said([too_large.diagnostic(reached)], None) if instead is None else instead
+
+
+def _answer(what: str, text: str, columns: int) -> Json:
+    source, refused = reader.from_text(text, NAME)
+    if source is None:
+        return _said(refused, None)
+    checked, solved = _solved(source)
+    found = (*checked.diagnostics, *(solved.diagnostics if solved else ()))
+    made = _MADE[what](checked, solved, columns) if solved and solved.plans else None
+    return {**_said(found, checked), "text": made}
+
+
+@lru_cache(maxsize=8)
+def _solved(source: Source) -> tuple[Analysis, Solved | None]:
+    checked = analysis.analyse(source, _no_file)
+    return checked, solving.solve(checked) if checked.programs and not checked.failed else None
+
+
+def _no_file(name: str) -> reader.Read:
+    """Refuse the file that a `use` names."""
+    help = "write its declarations into the program, or plan on your machine with `moedsl plan`"
+    return None, (error("read.no_files", "this page reads no files", Span(name, 0, 0), help=help),)
+
+
+def _said(found: Sequence[Diagnostic], checked: Analysis | None) -> Json:
+    sources = {**checked.library.sources, NAME: checked.source} if checked else {}
+    return {"diagnostics": [to_json(d, sources) for d in found], "text": None}
+
+
+def _page(checked: Analysis, solved: Solved, columns: int) -> str:
+    """Print the page without its notes and commands: diagnostics and tabs are next to it."""
+    return pages.page(Result(checked.source, library=checked.library, plans=solved.plans), (), columns)
+
+
+def _what_if(checked: Analysis, solved: Solved, _: int) -> str:
+    return "\n".join(what_if_text(what_if(c, checked.library)) for c in solved.chosen if not profiles(c))
+
+
+def _recipe(checked: Analysis, solved: Solved, _: int) -> str:
+    files = files_of_runs(solved.plans, checked.source, checked.library)
+    return "\n\n".join(f"# {name}\n\n{text}" for name, text in files.items() if name.endswith("recipe.py"))
+
+
+_MADE: dict[str, Callable[[Analysis, Solved, int], str]] = {
+    "plan": _page,
+    "whole": lambda _, solved, columns: "\n".join(pages.texts(solved.plans)),
+    "report": lambda _, solved, columns: page(solved.plans),
+    "what_if": _what_if,
+    "recipe": _recipe,
+}
+ANSWERS = tuple(_MADE)
+
+
+def _archive(text: str) -> bytes:
+    source, _ = reader.from_text(text, NAME)
+    checked, solved = _solved(source) if source else (None, None)
+    if checked is None or solved is None or not solved.plans:
+        return b""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files_of_runs(solved.plans, checked.source, checked.library).items():
+            archive.writestr(name, content)
+    return out.getvalue()
+
+
+def _offers(text: str, at: types.Position) -> Json:
+    lines = Lines(text)
+    document = Document(
+        "", None, Source(NAME, text), lines, CLIENT, analyse=lambda source: analysis.analyse(source, _no_file)
+    )
+    if place(text, lines.offset(at)).string is not None:  # the path of a `use`
+        return {"items": []}
+    asked = types.CompletionParams(types.TextDocumentIdentifier(""), at)
+    return {"items": [_item(i) for i in completion.answer(document, asked).items]}
+
+
+def _item(i: types.CompletionItem) -> Json:
+    edit = i.text_edit
+    assert isinstance(edit, types.TextEdit)
+    doc = i.documentation.value if isinstance(i.documentation, types.MarkupContent) else i.documentation
+    return {
+        "label": i.label, "detail": i.detail or "", "doc": doc or "", "insert": edit.new_text,
+        "start": edit.range.start.character, "end": edit.range.end.character,
+    }  # fmt: skip

@@ -1,1 +1,0 @@
-"""Define sources, spans and diagnostics, and show them."""

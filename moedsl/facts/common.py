@@ -1,0 +1,125 @@
+"""List what Bridge's common functions for recipes already give, so that a recipe states only what differs.
+
+NVIDIA's own recipes start from the same functions (bridge recipes/common.py). A test compares each value with Bridge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.facts.values import Dtype
+
+_FP32 = Dtype("float32")
+_BOTH = {
+    "checkpoint.ckpt_format": "torch_dist",
+    "ddp.check_for_nan_in_grad": True,
+    "ddp.grad_reduce_in_fp32": True,
+    "ddp.keep_fp8_transpose_cache": False,
+    "ddp.megatron_fsdp_main_params_dtype": _FP32,
+    "ddp.use_megatron_fsdp": False,
+    "dist.use_megatron_fsdp": False,
+    "model.fine_grained_activation_offloading": False,
+    "model.init_model_with_meta_device": False,
+    "model.moe_router_force_load_balancing": False,
+    "model.offload_modules": [],
+    "model.pipeline_model_parallel_layout": None,
+    "model.recompute_method": None,
+    "model.recompute_num_layers": None,
+    "model.use_te_rng_tracker": False,
+    "model.virtual_pipeline_model_parallel_size": None,
+    "optimizer.exp_avg_dtype": _FP32,
+    "optimizer.exp_avg_sq_dtype": _FP32,
+    "optimizer.main_grads_dtype": _FP32,
+    "optimizer.main_params_dtype": _FP32,
+    "optimizer.optimizer": "adam",
+    "optimizer.optimizer_cpu_offload": False,
+    "optimizer.optimizer_offload_fraction": 0.0,
+    "optimizer.overlap_cpu_optimizer_d2h_h2d": False,
+    "optimizer.use_distributed_optimizer": True,
+    "optimizer.use_precision_aware_optimizer": False,
+    "rerun_state_machine.check_for_nan_in_loss": True,
+    "rng.te_rng_tracker": False,
+    "tokenizer.tokenizer_model": None,
+    "tokenizer.tokenizer_type": "HuggingFaceTokenizer",
+    "validation.eval_iters": 32,
+}
+"""What both functions give, or the provider of each model that Bridge builds."""
+
+_FINE_TUNING = {
+    **_BOTH,
+    "ddp.average_in_collective": False,
+    "logger.log_interval": 1,
+    "rng.seed": 5678,
+    "scheduler.lr_warmup_iters": 50,
+    "train.train_iters": 1000,
+    "validation.eval_interval": 100,
+}
+"""What the functions of both tasks that start from weights give."""
+
+
+@frozen
+class Common:
+    """One of Bridge's common functions, with values that it gives."""
+
+    function: str
+    values: Mapping[str, Any]
+    dataset: str | None = None
+    """The class of its dataset, if `values` has the fields of that class."""
+
+
+MODULE = "megatron.bridge.recipes.common"
+COMMON: Mapping[str, Common] = {
+    "pretrain": Common(
+        "_pretrain_common",
+        {
+            **_BOTH,
+            "dataset.data_path": None,
+            "dataset.data_sharding": True,
+            "dataset.dataloader_type": "single",
+            "dataset.eod_mask_loss": False,
+            "dataset.num_dataset_builder_threads": 1,
+            "dataset.random_seed": 1234,
+            "dataset.reset_attention_mask": False,
+            "dataset.reset_position_ids": False,
+            "dataset.skip_getting_attention_mask_from_dataset": True,
+            "dataset.split": "9999,8,2",
+            "ddp.average_in_collective": True,
+            "ddp.overlap_grad_reduce": True,
+            "ddp.overlap_param_gather": True,
+            "ddp.use_distributed_optimizer": True,
+            "logger.log_interval": 10,
+            "scheduler.lr_warmup_iters": 500,
+            "train.manual_gc": True,
+            "train.manual_gc_eval": 100,
+            "train.manual_gc_interval": 100,
+            "train.train_iters": 300000,
+            "validation.eval_interval": 500,
+        },
+        "GPTDatasetConfig",
+    ),
+    "sft": Common("_sft_common", _FINE_TUNING),
+    "peft": Common("_peft_common", _FINE_TUNING),
+}
+"""The function that a recipe of a task starts from."""
+
+COPIED = {
+    "ddp.grad_reduce_in_fp32": "mixed_precision.grad_reduce_in_fp32",
+    "ddp.overlap_grad_reduce": "comm_overlap.overlap_grad_reduce",
+    "ddp.overlap_param_gather": "comm_overlap.overlap_param_gather",
+    "model.delay_wgrad_compute": "comm_overlap.delay_wgrad_compute",
+    "model.overlap_moe_expert_parallel_comm": "comm_overlap.overlap_moe_expert_parallel_comm",
+}
+"""Fields that Bridge overwrites with another one (bridge training/mixed_precision.py:135, comm_overlap.py:643)."""
+
+ENVIRONMENT, ENVIRONMENT_MODULE = "COMMON_RECIPE_ENV_VARS", "megatron.bridge.recipes.utils.environment_utils"
+VARIABLES: Mapping[str, Any] = {
+    "NCCL_GRAPH_REGISTER": 0,
+    "NCCL_NVLS_ENABLE": 0,
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+    "TORCH_NCCL_AVOID_RECORD_STREAMS": 1,
+    "TORCH_NCCL_HIGH_PRIORITY": 1,
+}
+"""The variables of Bridge's own recipes, which are those of `ENVIRONMENT`."""

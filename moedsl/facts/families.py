@@ -1,0 +1,149 @@
+"""List what a recipe must know about a Hugging Face model family, and the dataset fields that a word sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from attrs import evolve, frozen
+
+from moedsl.facts.facts import Model
+from moedsl.facts.symbols import FINE_TUNES
+from moedsl.facts.values import Call
+
+_GPT_STEP = "megatron.bridge.training.gpt_step"
+
+
+@frozen
+class Family:
+    """How Bridge loads and trains the models of one family."""
+
+    step: str = _GPT_STEP
+    """The module of the `forward_step` for `pretrain` and `finetune`."""
+    remote_code: bool = False
+    """Whether the configuration class is in the model's repository, not in transformers."""
+    config_only: bool = False
+    """Whether the recipe gives Bridge the configuration alone, because Bridge would download all weights."""
+    encoder: str | None = None
+    """Bridge's Energon task encoder; a family that has one reads images."""
+    language: str | None = None
+    """The method of the provider that gives the one of the language model alone, which Bridge's recipes train."""
+    mtp: Literal["last", "none", "other"] = "last"
+    """The layers that Bridge builds where a run sets multi-token prediction: like the model's last, none, or others."""
+    hybrid: bool = False
+    """Whether each layer is one block, named by a letter of the model's pattern: Mamba-2, attention, experts or MLP."""
+
+    @property
+    def step_name(self) -> str:
+        """The name of the forward step in Bridge's scripts: the last name of the module."""
+        return self.step.rpartition(".")[2]
+
+    @property
+    def vision(self) -> bool:
+        return self.encoder is not None
+
+
+QWEN_VL = "QwenVLEnergonTaskEncoderConfig"
+"""The encoder of Qwen-VL's images."""
+_QWEN3_VL = Family("megatron.bridge.models.qwen_vl.qwen3_vl_step", encoder=QWEN_VL)
+
+_OWN_PROCESSOR = "HFEnergonTaskEncoderConfig"
+"""The encoder of images by the model's own processor."""
+
+_FAMILIES = {
+    "qwen3_vl_moe": evolve(_QWEN3_VL, mtp="none"),  # bridge models/qwen_vl/qwen3_vl_provider.py:322
+    "qwen3_5_moe": _QWEN3_VL,
+    # bridge recipes/kimi_vl/h100/kimi_k25_vl.py:68
+    "kimi_k25": Family("megatron.bridge.training.vlm_step", remote_code=True, encoder=_OWN_PROCESSOR),
+    "gemma4": Family("megatron.bridge.training.vlm_step", encoder=_OWN_PROCESSOR, mtp="other"),
+    "nemotron_h": Family(hybrid=True),  # transformers has its own code; the code of the checkpoint is not used
+    # its bridge lists the checkpoint's tensors (bridge models/mimo_v2_flash/mimo_v2_flash_bridge.py:182)
+    # and its layers of MTP are others (bridge models/mimo_v2_flash/mimo_v2_flash_provider.py:93)
+    "mimo_v2_flash": Family(remote_code=True, config_only=True, mtp="other"),
+    "step3p5": Family(mtp="other"),  # bridge models/stepfun/step35_bridge.py:390
+    "minimax_m3_vl": Family(language="to_text_provider"),  # bridge recipes/minimax/h100/minimax_m3.py:43
+    "kimi_k2": Family(remote_code=True),  # bridge recipes/kimi/h100/kimi_k2.py:99
+}
+
+
+def family(model_type: str) -> Family:
+    """The facts of a family; a family without a line here is a text model that transformers knows."""
+    return _FAMILIES.get(model_type, Family())
+
+
+def provider(model: Model) -> str:
+    """The class of Bridge's configuration for a model; one of a family may extend it."""
+    if model.hybrid:
+        return "HybridModelProvider"
+    if model.vision is not None:
+        towers = {"kimi_k25": "KimiK25VLModelProvider", "gemma4": "Gemma4VLModelProvider"}
+        return towers.get(model.family, "Qwen3VLMoEModelProvider")
+    return "MLAModelProvider" if model.attention == "mla" else "GPTModelProvider"
+
+
+def dataset_class(vision: bool, task: str, mock: bool) -> str:
+    """The class of Bridge's configuration for the data of a run."""
+    if vision:
+        return "MockVLMSFTDatasetConfig" if mock else "EnergonDatasetConfig"
+    return "GPTSFTDatasetConfig" if task in FINE_TUNES and not mock else "GPTDatasetConfig"
+
+
+USE = {
+    "HybridModelProvider": "hybrid models",
+    "Qwen3VLMoEModelProvider": "models with a vision tower",
+    "KimiK25VLModelProvider": "Kimi-K2.5",
+    "Gemma4VLModelProvider": "Gemma 4",
+    "MLAModelProvider": "models with latent attention",
+    "MockVLMSFTDatasetConfig": "models with a vision tower on `data mock`",
+    "EnergonDatasetConfig": 'models with a vision tower on `data "PATH"`',
+    "GPTSFTDatasetConfig": '`task sft` or `task peft` of a text model on `data "FOLDER"`',
+    "LoRA": "`adapter lora`",
+    "DoRA": "`adapter dora`",
+    "CanonicalLoRA": "`adapter canonical_lora`",
+    "GPTDatasetConfig": "text models that pretrain, or train on `data mock`",
+}
+"""The runs that have a configuration of each class."""
+
+BUILDERS = "megatron.bridge.data.builders"
+"""The module of Bridge's dataset configurations."""
+PREPROCESSING = "dataset.preprocessing"
+CHOICES: Mapping[str, Mapping[str, Call]] = {
+    PREPROCESSING: {
+        # what Bridge makes of None (bridge data/builders/gpt_sft.py:71), and asks new callers to say (:105)
+        "prompts": Call(
+            BUILDERS,
+            "PromptCompletionSFTPreprocessingConfig",
+            {"prompt_column": "input", "completion_column": "output", "separator": " "},
+        ),
+        "chat": Call(BUILDERS, "ChatSFTPreprocessingConfig"),
+    }
+}
+"""Fields that a run file sets by a word, with the dataset's value for each; the first word is the default."""
+PRESETS: Mapping[str, str] = {
+    "gsm8k": "prompts",
+    "openmathinstruct2": "prompts",
+    "openmathinstruct2_thinking": "chat",
+    "squad": "prompts",
+    "tulu3": "chat",
+}
+"""Bridge's own text data sets of Hugging Face, with the word of `dataset.preprocessing` that reads each (bridge
+recipes/utils/dataset_utils.py)."""
+_MATHS = ("train", "train_1M", "train_2M", "train_5M")
+PRESET_SPLITS: Mapping[str, tuple[str, ...]] = {
+    "gsm8k": ("train", "test"),
+    "openmathinstruct2": _MATHS,
+    "openmathinstruct2_thinking": _MATHS,
+    "squad": ("train", "validation"),
+    "tulu3": ("train",),
+}
+"""The splits that Bridge takes of each (bridge data/sources/hf.py:129)."""
+
+
+def preprocessing(data: str, sets: Mapping[str, Any]) -> str:
+    """The word for how the samples of a text are read: the run's own, or the one of the data set."""
+    return sets.get(PREPROCESSING, PRESETS.get(data, next(iter(CHOICES[PREPROCESSING]))))
+
+
+def unsaid_preprocessing(hub: bool) -> str:
+    """The word for what Bridge does if a configuration does not say (bridge data/builders/gpt_sft.py:251)."""
+    return "chat" if hub else "prompts"

@@ -1,0 +1,266 @@
+"""Format text for `moedsl fmt` from its words alone, so that nothing is lost.
+
+Blocks are indented by two spaces, and words are separated by one. Statements that shared a line stay together if they
+fit. Comments keep their place, and at most one blank line stays. A statement that is broken once has each `because` and
+`cite` on a line of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from attrs import define, field
+
+from moedsl.lang import ast
+from moedsl.lang.parse_errors import RESERVED
+from moedsl.lang.parser import parse
+from moedsl.lang.printer import canonical_number
+from moedsl.lang.tokens import Lexeme, lexemes
+from moedsl.support.diagnostics import Diagnostic, error
+from moedsl.support.source import Source, Span
+
+WIDTH = 100
+CLAUSES = ("because", "cite", "worth", "when", "confirm", "fix")
+_ASSIGNS = frozenset(["let", "default", "candidates", "derive", "env", "set", "effect"])
+_NO_OPERANDS = (RESERVED | {"require", "prefer"}) - {"true", "false"}
+"""Words that an operand may follow."""
+
+
+def format(module: ast.Module, source: Source) -> str:
+    """Format a source; comments and single blank lines stay. `module` is the parsed source, without an error.
+
+    Raises ValueError if the text would mean something else.
+    """
+    text = layout(source.text)
+    again, diagnostics = parse(Source(source.name, text))
+    if diagnostics or again != module or comments(text) != comments(source.text):
+        raise ValueError("formatting changed the program")
+    return text
+
+
+def format_source(source: Source) -> tuple[str | None, tuple[Diagnostic, ...]]:
+    """Format for `moedsl fmt`, or None and the reason: the source does not parse, or internal.format (a bug)."""
+    module, diagnostics = parse(source)
+    if module is None or any(d.is_error for d in diagnostics):
+        return None, diagnostics
+    try:
+        return format(module, source), diagnostics
+    except ValueError:
+        message = "formatting would change this file, so it was left as it is"
+        return None, (error("internal.format", message, Span(source.name, 0, 0), help="this is a bug of moedsl"),)
+
+
+def comments(text: str) -> list[str]:
+    """List every comment in order, without white space at its end."""
+    return [x.text.rstrip() for x in lexemes(text) if x.kind == "comment"]
+
+
+def layout(text: str) -> str:
+    """Format the text, which must parse."""
+    rows = _rows(_Reader(text).block().entries, 0)
+    return "".join(row.rstrip() + "\n" for row in rows)
+
+
+@define
+class _Word:
+    """A word of a statement; `broken` if a new line starts before it, `near` if no space precedes it."""
+
+    kind: str
+    text: str
+    broken: bool
+    near: bool
+    block: _Block | None = None
+
+
+@define
+class _Line:
+    """Statements that share a line, and the comment after them. Without statements: a comment, or a blank line."""
+
+    statements: list[list[_Word]] = field(factory=list)
+    comment: str | None = None
+
+
+@define
+class _Block:
+    entries: list[_Line] = field(factory=list)
+    broken: bool = False
+    """Whether it was written on several lines."""
+
+
+class _Reader:
+    """Read the words of a text as blocks of lines of statements."""
+
+    def __init__(self, text: str) -> None:
+        self.words = list(lexemes(text))
+        self.at = 0
+
+    def peek(self) -> Lexeme | None:
+        while self.at < len(self.words) and self.words[self.at].kind == "space":
+            self.at += 1
+        return self.words[self.at] if self.at < len(self.words) else None
+
+    def block(self) -> _Block:
+        """Read up to and including the closing bracket, or to the end."""
+        block, line, newlines = _Block(), _Line(), 0
+        while (word := self.peek()) is not None and word.text != "}":
+            if word.kind == "newline":
+                block.broken, newlines, line = True, newlines + 1, _Line()
+            elif word.kind != "semicolon":
+                if newlines > 1 and block.entries:
+                    block.entries.append(_Line())
+                self._add(block, line, word)
+                newlines = 0
+                continue
+            self.at += 1
+        self.at += 1
+        return block
+
+    def _add(self, block: _Block, line: _Line, word: Lexeme) -> None:
+        """Read a comment or a statement of the present line."""
+        if not line.statements:
+            block.entries.append(line)
+        if word.kind == "comment":
+            line.comment = word.text.rstrip()
+            block.broken = True
+            self.at += 1
+        else:
+            line.statements.append(self.statement())
+
+    def statement(self) -> list[_Word]:
+        out: list[_Word] = []
+        depth, broken = 0, False
+        while (word := self.peek()) is not None:
+            if depth == 0 and self._ends(word):
+                break
+            if word.kind == "newline":
+                broken = True
+                self.at += 1
+                continue
+            depth += (word.text in ("(", "[")) - (word.text in (")", "]"))
+            near = self.at > 0 and self.words[self.at - 1].kind not in ("space", "newline")
+            self.at += 1
+            inner = self.block() if word.text == "{" else None
+            text = canonical_number(word.text) if word.kind == "number" else word.text.rstrip()
+            out.append(_Word(word.kind, text, broken, near, inner))
+            broken = False
+        return out
+
+    def _ends(self, word: Lexeme) -> bool:
+        if word.kind in ("newline", "comment"):
+            return not self._clause_follows()
+        return word.kind == "semicolon" or word.text == "}"
+
+    def _clause_follows(self) -> bool:
+        """Whether the next word, after newlines and comments, is a clause of the present statement."""
+        rest = (self.words[i] for i in range(self.at, len(self.words)))
+        following = next((x for x in rest if x.kind not in ("space", "newline", "comment")), None)
+        return following is not None and following.text in CLAUSES
+
+
+def _rows(entries: list[_Line], indent: int) -> list[str]:
+    """Format the rows of a block; comments after adjacent lines are aligned."""
+    rows: list[str] = []
+    behind: dict[int, str] = {}
+    for line in entries:
+        made = _line_rows(line, indent)
+        rows += made or [" " * indent + (line.comment or "")]
+        if made and line.comment:
+            behind[len(rows) - 1] = line.comment
+    return _with_comments(rows, behind)
+
+
+def _with_comments(rows: list[str], behind: dict[int, str]) -> list[str]:
+    for group in _adjacent(sorted(behind)):
+        column = max(len(rows[i]) for i in group) + 2
+        for i in group:
+            rows[i] = rows[i].ljust(column) + behind[i]
+    return rows
+
+
+def _adjacent(numbers: list[int]) -> Iterator[list[int]]:
+    """Runs of consecutive numbers."""
+    starts = [n for i, n in enumerate(numbers) if i == 0 or numbers[i - 1] != n - 1]
+    for start, end in pairwise([*starts, float("inf")]):
+        yield [n for n in numbers if start <= n < end]
+
+
+def _line_rows(line: _Line, indent: int) -> list[str]:
+    made = [_statement_rows(s, indent) for s in line.statements]
+    if len(made) > 1 and all(len(rows) == 1 for rows in made):
+        joined = " " * indent + "; ".join(rows[0].strip() for rows in made)
+        if len(joined) <= WIDTH:
+            return [joined]
+    return [row for rows in made for row in rows]
+
+
+def _statement_rows(words: list[_Word], indent: int) -> list[str]:
+    broken = any(w.broken for w in words) or any(w.block is not None and w.block.broken for w in words)
+    if not broken:
+        row = " " * indent + _joined(words)
+        if len(row) <= WIDTH:
+            return [row]
+    return _broken_rows(words, indent)
+
+
+def _joined(words: list[_Word]) -> str:
+    """Write the statement on one row, including its block."""
+    out = ""
+    for i, word in enumerate(words):
+        text = _one_line(word.block) if word.block is not None else word.text
+        out += _space(words, i) + text
+    return out
+
+
+def _one_line(block: _Block) -> str:
+    inner = "; ".join(_joined(s) for line in block.entries for s in line.statements)
+    return f"{{ {inner} }}" if inner else "{}"
+
+
+def _broken_rows(words: list[_Word], indent: int) -> list[str]:
+    """Break rows where they were broken, before `because`, `cite`, `confirm` and `fix`, and inside a block."""
+    rows, row, depth, clause = [], " " * indent, 0, 0
+    for i, word in enumerate(words):
+        depth -= word.text in (")", "]")
+        starts = word.kind == "word" and depth == 0 and word.text in ("because", "cite", "confirm", "fix")
+        if i and (starts or word.broken):
+            clause = 2 if depth == 0 else clause
+            rows.append(row)
+            row = " " * (indent + 2 * depth + clause)
+        row += ("" if not row.strip() else _space(words, i)) + ("" if word.block is not None else word.text)
+        depth += word.text in ("(", "[")
+        if word.block is not None:
+            rows += _block_rows(row, word.block, indent)
+            row = rows.pop()
+    return [*rows, row]
+
+
+def _block_rows(head: str, block: _Block, indent: int) -> list[str]:
+    if not block.entries:
+        return [head + "{}"]
+    entries = block.entries if block.broken else [_Line([s]) for line in block.entries for s in line.statements]
+    return [head + "{", *_rows(entries, indent + 2), " " * indent + "}"]
+
+
+def _space(words: list[_Word], i: int) -> str:
+    """Write the space between a word and the one before it."""
+    if i == 0:
+        return ""
+    before, word = words[i - 1], words[i]
+    if word.kind == "comment":
+        return "  "
+    if before.text in ("(", "[") or word.text in (")", "]", ",", ":"):
+        return ""
+    if word.text == "(" and before.kind == "word" and before.text not in _NO_OPERANDS:
+        return "" if word.near else " "
+    if "=" in (before.text, word.text) and words[0].text not in _ASSIGNS:
+        return ""
+    return "" if before.text == "-" and _is_unary(words, i - 1) else " "
+
+
+def _is_unary(words: list[_Word], i: int) -> bool:
+    """Whether the minus at `i` has no left operand; after the first word of a statement it is a value's sign."""
+    if i < 2:
+        return True
+    before = words[i - 1]
+    return before.kind not in ("number", "string", "close") and (before.kind != "word" or before.text in _NO_OPERANDS)

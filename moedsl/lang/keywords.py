@@ -1,0 +1,146 @@
+"""List the words of the language by their role, from the grammar and the compiler's own lists.
+
+One source for everything that colours or completes .moe text: tools/make_editors.py writes them to editors/words.json
+and fills every editor's files from there; moedsl/lang/pygments_lexer.py reads them here. Lark is not needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+
+from attrs import asdict, frozen
+
+from moedsl.facts import axes, symbols
+from moedsl.facts.operators import FUNCTIONS
+from moedsl.lang.tree_builder import MULTIPLIERS, UNITS
+from moedsl.support.resources import grammar_file
+
+_RULE = re.compile(r"^(_?[a-z][a-z_]*):((?:.*\n)(?:[ \t]+[|].*\n)*)", re.MULTILINE)
+_KEYWORD = re.compile(r"^([A-Z_]+)\.[0-9]+: /(?P<lines>\(\?:.*\)\*)?([a-z_]+)\(\?!", re.MULTILINE)
+_SYMBOL = re.compile(r'^([A-Z_]+): "([^"]+)"', re.MULTILINE)
+
+
+@frozen
+class Keywords:
+    """Every list is in the order of its source, without repeats. A word may be in several: `model` starts a statement
+    and a declaration, `micro_batch` is a statement and an axis."""
+
+    statements: tuple[str, ...]
+    """Words that start a statement of a run."""
+    declarations: tuple[str, ...]
+    """Words that start a declaration; `facts_blocks`, `rules_blocks` and `run_blocks` tell what its braces contain."""
+    facts_blocks: tuple[str, ...]
+    rules_blocks: tuple[str, ...]
+    run_blocks: tuple[str, ...]
+    members: tuple[str, ...]
+    """Words that start a member of a rules block."""
+    named: tuple[str, ...]
+    """Words among these that are followed by a new name: `rules NAME`, `let NAME`."""
+    clauses: tuple[str, ...]
+    """Words that may start a line and still belong to the statement before."""
+    links: tuple[str, ...]
+    """Words inside a statement: `gb200 x 8`, `fit first`, `run a from b`, `rules r of recipe`, `sweep tp in 1, 2`."""
+    operators: tuple[str, ...]
+    """Words of expressions."""
+    constants: tuple[str, ...]
+    reserved: tuple[str, ...]
+    """Words that are never a name."""
+    symbols: tuple[str, ...]
+    """Operators and punctuation, the longest first."""
+    units: tuple[str, ...]
+    multipliers: tuple[str, ...]
+    axes: tuple[str, ...]
+    """Names of decided values, with their other spellings."""
+    runs: tuple[str, ...]
+    """Names of values that a run fixes."""
+    facts: tuple[str, ...]
+    """Names of facts of a model or hardware, and of costs."""
+    values: tuple[str, ...]
+    """Words that are values."""
+    functions: tuple[str, ...]
+
+    def to_json(self) -> dict[str, list[str]]:
+        """The lists by name."""
+        return {key: list(value) for key, value in asdict(self).items()}
+
+
+@cache
+def keywords() -> Keywords:
+    """Read the words of moedsl's grammar."""
+    text = grammar_file().read_text(encoding="utf-8")
+    rules = {m[1]: m[2] for m in _RULE.finditer(text)}
+    by_terminal = {m[1]: m[3] for m in _KEYWORD.finditer(text)}
+    return Keywords(**_keywords(text, rules, by_terminal), **_symbols(text), **_names())
+
+
+def _keywords(text: str, rules: dict[str, str], by_terminal: dict[str, str]) -> dict[str, tuple[str, ...]]:
+    declarations = [rules[name] for name in _alternatives(rules["_decl"])]
+    members = [rules[name] for name in _alternatives(rules["_member"])]
+    starts = {"statements": [rules[name] for name in _alternatives(rules["_stmt"])], "members": members}
+    found = {key: _first(bodies, by_terminal) for key, bodies in (starts | {"declarations": declarations}).items()}
+    reserved = _reserved(text)
+    clauses = tuple(m[3] for m in _KEYWORD.finditer(text) if m["lines"])
+    constants = tuple(w.lower() for w in _terminals(rules["bool"]))
+    started = {w for group in found.values() for w in group}
+    return found | {
+        "facts_blocks": _first((b for b in declarations if "_facts" in b), by_terminal),
+        "rules_blocks": _first((b for b in declarations if "_member" in b), by_terminal),
+        "run_blocks": _first((b for b in declarations if "_body" in b), by_terminal),
+        "named": _unique(
+            by_terminal[m[1]] for b in declarations + members if (m := re.match(r"\s*([A-Z_]+) \(?name\b", b))
+        ),
+        "clauses": clauses,
+        "links": (*(w for w in by_terminal.values() if w not in {*started, *reserved, *clauses}), "in"),
+        "operators": tuple(w for w in reserved if w not in {*clauses, *constants}),
+        "constants": constants,
+        "reserved": reserved,
+    }
+
+
+def _alternatives(body: str) -> list[str]:
+    return [part.strip() for part in body.split("|")]
+
+
+def _terminals(body: str) -> list[str]:
+    return re.findall(r"\b[A-Z_]{2,}\b", body)
+
+
+def _first(bodies: Iterable[str], by_terminal: dict[str, str]) -> tuple[str, ...]:
+    """The keyword with which each rule starts, if it starts with one."""
+    starts = (re.match(r"\s*([A-Z_]+)\b", body) for body in bodies)
+    return _unique(by_terminal[m[1]] for m in starts if m)
+
+
+def _reserved(text: str) -> tuple[str, ...]:
+    match = re.search(r"^NAME: /\(\?!\(\?:([a-z|]+)\)", text, re.MULTILINE)
+    if match is None:
+        raise ValueError("grammar/moe.lark: NAME excludes no words")
+    return tuple(match[1].split("|"))
+
+
+def _symbols(text: str) -> dict[str, tuple[str, ...]]:
+    found = [m[2] for m in _SYMBOL.finditer(text)]
+    return {
+        "symbols": tuple(sorted([*found, ";"], key=lambda s: (-len(s), s))),
+        "units": UNITS,
+        "multipliers": tuple(m for m in MULTIPLIERS if m),
+    }
+
+
+def _names() -> dict[str, tuple[str, ...]]:
+    kinds = [*symbols.BUILTIN.values()]
+    decided = (*symbols.AXES, *symbols.ALIASES, *axes.COMPOSITES)
+    facts = (*symbols.MODEL, *symbols.HARDWARE, *symbols.COSTS, *symbols.SAVES)
+    return {
+        "axes": decided,
+        "runs": tuple(n for n in symbols.RUN if n not in decided),
+        "facts": _unique(n for n in facts if n not in decided),
+        "values": _unique(w for kind in kinds for w in kind.words if w not in decided),
+        "functions": tuple(FUNCTIONS),
+    }
+
+
+def _unique(items: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(items))

@@ -1,0 +1,221 @@
+"""Explain a parse error: what was found, what was expected, and what was probably meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+
+from attrs import frozen
+
+from moedsl.lang.foreign_arguments import foreign_arguments
+from moedsl.lang.foreign_syntax import bare_hub_name, bits, foreign_syntax
+from moedsl.lang.tokens import Lexeme, lexeme_at
+from moedsl.lang.unknown_statement import DECLARATIONS, unknown_statement
+from moedsl.support.diagnostics import REPLACE, Diagnostic, Fix, Instead, Label, error
+from moedsl.support.source import Source, Span
+
+VALUES = frozenset(["NUMBER", "STRING", "NAME", "LPAREN", "LBRACKET", "MINUS", "TRUE", "FALSE", "NOT", "IF"])
+COMPARISON_TERMINALS = frozenset(["EQ", "NE", "LT", "LE", "GT", "GE", "NOT", "IN"])
+OPERATORS = COMPARISON_TERMINALS | {"PLUS", "MINUS", "STAR", "SLASH", "FLOOR", "MOD", "AND", "OR", "IMPLIES"}
+COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
+RESERVED = frozenset((
+    "if", "then", "else", "and", "or", "not", "in", "true", "false", "when", "because", "cite", "worth", "confirm",
+    "fix",
+))  # fmt: skip
+WORDS = {
+    "NAME": "a name", "NUMBER": "a number", "STRING": "a string in double quotes", "WORD": "an option",
+    "VERSION": "a version", "IMPLIES": "`=>`", "EQ": "`==`", "NE": "`!=`", "LE": "`<=`", "GE": "`>=`", "LT": "`<`",
+    "GT": "`>`", "FLOOR": "`//`", "SLASH": "`/`", "STAR": "`*`", "MOD": "`%`", "PLUS": "`+`", "MINUS": "`-`",
+    "EQUAL": "`=`", "COLON": "`:`", "COMMA": "`,`", "LPAREN": "`(`", "RPAREN": "`)`", "LBRACKET": "`[`",
+    "RBRACKET": "`]`", "LBRACE": "`{`", "RBRACE": "`}`",
+}  # fmt: skip
+"""Terminals that are not keywords, as messages name them."""
+_LENGTH = re.compile(r"for[ \t]+([0-9]{1,15}(?:\.[0-9]{1,15})?)([MBT]?)")
+_TYPED = {"&&": "and", "||": "or", "!": "not", "&": "and", "|": "or"} | dict.fromkeys("'\u2018\u2019\u201c\u201d", '"')
+"""Characters of a word or a sign of the language."""
+
+_COMMENT = "a comment starts with # and ends with its line"
+_OTHER_SIGNS = {
+    "//": Instead("a comment starts with #", "#"),
+    "/*": _COMMENT,
+    "--": _COMMENT,
+    "\u00a0": Instead("this is a no-break space: type a plain one", " "),
+}
+
+
+@frozen
+class Stop:
+    """The place where the parser stopped: `accepts` are the terminals allowed there, `starters` those at the start."""
+
+    source: Source
+    statement: int
+    """The offset at which the statement starts."""
+    offset: int
+    """The offset of the wrong word; a newline or the end of the text is the end of the statement."""
+    last: int
+    """End of the last accepted word."""
+    accepts: frozenset[str]
+    starters: frozenset[str]
+
+
+def unexpected(stop: Stop) -> Diagnostic:
+    """Make the one error for a statement that does not parse."""
+    found, in_run = _found(stop), "PIN" in stop.starters
+    known = (bare_hub_name if in_run else bits)(stop.source, stop.statement)
+    if found is None:
+        return known or _unfinished(stop)
+    if found.kind == "badstring":
+        span = Span(stop.source.name, found.start, found.end)
+        help = Instead('end it with " on the same line', found.text.rstrip() + '"')
+        return error("parse.string", "this string is not closed", span, help=help)
+    place = (stop.source, stop.statement, found)
+    foreign = foreign_syntax(*place) if in_run else None
+    argument = foreign_arguments(stop.source, stop.statement) if in_run else None
+    unknown = unknown_statement if in_run else lambda *_: None
+    return known or argument or foreign or _mistyped(stop, found) or unknown(*place) or _unknown(stop, found)
+
+
+def _found(stop: Stop) -> Lexeme | None:
+    """The word at the offset, or None for the end of a line or of the text."""
+    text = stop.source.text
+    return None if text[stop.offset : stop.offset + 1] == "\n" else lexeme_at(text, stop.offset)
+
+
+def _unfinished(stop: Stop) -> Diagnostic:
+    at_end = stop.offset >= len(stop.source.text)
+    span = Span(stop.source.name, stop.last, stop.last)
+    message = f"the {'text' if at_end else 'line'} ends too early: expected {expected(stop.accepts)}"
+    return error(
+        "parse.unexpected",
+        message,
+        Label(span, "something is missing here"),
+        help=(*_length(stop), *_hints(stop, None)),
+    )
+
+
+def _length(stop: Stop) -> Iterator[str]:
+    """Suggest the unit of ``for 2T``."""
+    if amount := _LENGTH.fullmatch(stop.source.text[stop.statement : stop.last]):
+        unit = "tokens" if amount[2] else "days"
+        yield Instead(f"write `{amount[0]} {unit}`", f" {unit}")
+
+
+def _mistyped(stop: Stop, found: Lexeme) -> Diagnostic | None:
+    """Suggest a keyword for a typo: in the wrong word, or in the one that starts the statement."""
+    first = lexeme_at(stop.source.text, stop.statement)
+    places = [(found, keywords(stop.accepts))]
+    if first is not None and first.start < found.start:
+        places.insert(0, (first, keywords(stop.starters)))
+    for word, known in places:
+        match = get_close_matches(word.text.lower(), sorted(known), 1, 0.7)
+        if match and word.kind == "word" and word.text not in known | RESERVED:
+            span = Span(stop.source.name, word.start, word.end)
+            message = f"`{word.text}` is not expected here"
+            help = Instead(f"did you mean `{match[0]}`?", match[0])
+            return error("parse.unexpected", message, span, help=help)
+    return None
+
+
+def _unknown(stop: Stop, found: Lexeme) -> Diagnostic:
+    span = Span(stop.source.name, found.start, found.end)
+    message = f"found {_quote(found)}, expected {expected(stop.accepts)}"
+    return error("parse.unexpected", message, span, help=tuple(_hints(stop, found)))
+
+
+def _quote(found: Lexeme) -> str:
+    if found.kind == "other" and not found.text.isprintable():
+        return f"the character U+{ord(found.text):04X}"
+    text = found.text if len(found.text) <= 40 else found.text[:37] + "..."
+    return f"the string {text}" if found.kind == "string" else f"`{text}`"
+
+
+def keywords(terminals: Collection[str]) -> set[str]:
+    """The keywords among terminals, as they are written."""
+    return {t.lower() for t in terminals if t not in WORDS and t[0].isalpha() and t not in ("NEWLINE", "SEMICOLON")}
+
+
+def expected(accepts: Collection[str]) -> str:
+    """Name terminals in messages: ``a value``, ``an operator``, ``the end of the statement``."""
+    words = list(dict.fromkeys(_expected(set(accepts))))
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1] if words else "nothing more"
+
+
+def _expected(left: set[str]) -> Iterator[str]:
+    ends = "NEWLINE" in left
+    if {"REQUIRE", "PIN"} <= left:
+        yield "a statement"
+        left = left & {"RBRACE"}
+    if {"REQUIRE", "LET"} <= left:
+        yield "a rule (require, prefer, let, default, candidates, derive, env, rank, measured, symptom, effect)"
+        left = left & {"RBRACE"}
+    if {"NUMBER", "NAME", "LPAREN"} <= left:
+        yield "a value"
+        left = left - VALUES
+    if "PLUS" in left:
+        yield "an operator"
+        left = left - OPERATORS - {"LPAREN"}
+    yield from (WORDS[t] for t in WORDS if t in left)
+    yield from sorted(f"`{word}`" for word in keywords(left))
+    if ends:
+        yield "the end of the statement"
+
+
+def _machine(text: str) -> Iterator[str]:
+    """Suggest what to write for a number after the hardware: of GPUs, or of their memory."""
+    if re.fullmatch(r"[0-9.]+gi?b?", text, re.IGNORECASE):
+        yield f"the name of the hardware says its memory, as `a100_80gb`: leave out `{text}`, or write another name"
+    elif gpus := re.fullmatch(r"([0-9]+)(gpus?)?", text, re.IGNORECASE):
+        yield Instead(f"no `x` before the number of GPUs: write `x {gpus[1]}`", f"x {gpus[1]}")
+
+
+def _hints(stop: Stop, found: Lexeme | None) -> Iterator[str]:
+    """Suggest what to write for frequent mistakes."""
+    text, accepts = found.text if found else "", stop.accepts
+    first = lexeme_at(stop.source.text, stop.statement)
+    if found and "X" in accepts and re.fullmatch(r"x[0-9]\w*", text):
+        yield Instead(f"put a blank after `x`: write `x {text[1:]}`", f"x {text[1:]}")
+    if found and "X" in accepts and found.kind == "number":
+        yield from _machine(text)
+    if text == "=" and "EQ" in accepts:
+        yield Instead("write == to compare", "==")
+    if text in COMPARISONS and "PLUS" in accepts and "EQ" not in accepts:
+        yield "comparisons do not chain: write `a < b and b < c`, or put the comparison in ( )"
+    if text in RESERVED and "NAME" in accepts:
+        yield f"`{text}` is a keyword and cannot be a name"
+    if text in _TYPED:
+        yield f"write {_TYPED[text]}"
+    for sign in {text, stop.source.text[found.start : found.start + 2] if found else ""} & _OTHER_SIGNS.keys():
+        yield _OTHER_SIGNS[sign]
+    if first and first.text in ("require", "prefer") and "COLON" in accepts and not accepts & {"STAR", "NAME"}:
+        yield f"a rule needs a name: write `{first.text} NAME: ...`"
+    if first and first.text in DECLARATIONS and "RBRACE" in stop.starters:
+        yield f"`{first.text}` cannot stand inside this block: close it with }} first"
+
+
+def unclosed(source: Source, opened: int, noticed: int) -> Diagnostic:
+    """Report a bracket that nothing closes: where it was opened, and where that was noticed."""
+    char = source.text[opened]
+    closer = {"(": ")", "[": "]", "{": "}"}[char]
+    noticed = min(noticed, len(source.text))
+    labels = (
+        Label(Span(source.name, opened, opened + 1), "opened here"),
+        Label(Span(source.name, noticed, noticed), "still open here"),
+    )
+    add = Fix(f"Add the missing `{closer}`", REPLACE, labels[1].span, _closing(source.text, noticed, closer))
+    message, help = f"this `{char}` is never closed", f"add the missing `{closer}`"
+    return error("parse.unclosed", message, *labels, help=help, fixes=(add,))
+
+
+def _closing(text: str, at: int, closer: str) -> str:
+    """Write a bracket for insertion at an offset; a brace has a line of its own."""
+    if closer != "}":
+        return closer
+    return closer + "\n" if at == 0 or text[at - 1] == "\n" else "\n" + closer + "\n"
+
+
+def stray(source: Source, offset: int) -> Diagnostic:
+    """Report a closing bracket that closes nothing."""
+    message, span = f"this `{source.text[offset]}` closes nothing", Span(source.name, offset, offset + 1)
+    fix = Fix(f"Remove this `{source.text[offset]}`", REPLACE, span)
+    return error("parse.unclosed", message, span, help="remove it, or open it earlier", fixes=(fix,))

@@ -1,0 +1,237 @@
+"""Parse a Source to an ast.Module.
+
+`lalr.py` runs the grammar's tables token by token. If a statement does not parse, one error is reported, the parser
+returns to the start of the statement, and reading continues after it; three wrong statements give three errors.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from functools import cache, partial
+from typing import Any
+
+from moedsl.lang import ast
+from moedsl.lang.lalr import END, Machine, Word, make_word
+from moedsl.lang.limits import MAX_HEIGHT, too_deep, too_tall
+from moedsl.lang.parse_errors import DECLARATIONS, Stop, stray, unclosed, unexpected
+from moedsl.lang.tokens import Brackets, brackets, lexeme_at, lexemes
+from moedsl.lang.tree_builder import RULES, Builder
+from moedsl.support.diagnostics import Diagnostic, error
+from moedsl.support.source import Source, Span
+
+MAX_ERRORS = 50
+"""The most errors; the rest of a file is not read."""
+MAX_WORDS = 20_000
+"""The most tokens of a file, ten times those of the largest document; more would take too long."""
+CLAUSES = ("because", "cite", "worth", "when", "confirm", "fix")
+_OTHER_WORDS = ("NAME", "WORD", "VERSION")
+
+_lock = threading.Lock()
+_builder = Builder()
+
+
+class Unexpected(Exception):
+    """A text that cannot be here, at an offset."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+
+@cache
+def machine() -> Machine:
+    """The tables of the grammar, with the builders of the syntax tree."""
+    return Machine({name: partial(make, _builder) for name, make in RULES.items()})
+
+
+@cache
+def _patterns() -> dict[str, re.Pattern[str]]:
+    """The other terminals that a keyword or a number may be."""
+    return {name: re.compile(machine().terminals[name]) for name in _OTHER_WORDS}
+
+
+def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
+    """Parse a source; returns the module and the diagnostics in the order of the text.
+
+    With errors, the module has the statements that parse; it is None if the text is nested too deeply, or
+    given up after too many errors or words.
+    """
+    pairs = brackets(source.text)
+    deep = too_deep(source, pairs)
+    if deep is not None:
+        return None, (deep,)
+    with _lock:
+        _builder.start(source.name)
+        parsing = _Parse(source, pairs)
+        module, diagnostics = parsing.run()
+    tall = too_tall(module) if module is not None and parsing.longest > MAX_HEIGHT else None
+    return (None, (*diagnostics, tall)) if tall else (module, diagnostics)
+
+
+class _Parse:
+    """One parse. `mark` has the parser's stacks at the start of the present statement."""
+
+    def __init__(self, source: Source, pairs: Brackets) -> None:
+        self.source, self.pairs = source, pairs
+        self.open = set(pairs.unclosed)
+        self.machine = machine()
+        self.states, self.values = [0], list[Any]()
+        self.errors: list[Diagnostic] = []
+        self.at = self.last = self.statement = self.longest = self.words = 0
+        self.set_mark()
+
+    def run(self) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
+        module: ast.Module | None = None
+        while module is None and len(self.errors) < MAX_ERRORS and self.words <= MAX_WORDS:
+            try:
+                module = self.feed_end() if self.feed_tokens() else None
+            except Unexpected as e:
+                self.recover(e)
+        found = sorted(self.errors + _builder.problems, key=lambda d: d.labels[0].span.start)
+        if module is None:
+            found.append(self.gave_up())
+        return module, tuple(found)
+
+    def gave_up(self) -> Diagnostic:
+        span = Span(self.source.name, self.last, self.last)
+        if self.words > MAX_WORDS:
+            message = f"the text has more than {MAX_WORDS} words"
+            return error("parse.too_large", message, span, help="a run file is a few lines; is this the right file?")
+        return error("parse.too_many", f"more than {MAX_ERRORS} errors: the rest was not read", span)
+
+    def feed_tokens(self) -> bool:
+        """Read all tokens from the lexer's position on, without newlines inside ( ) and [ ]; False if too many."""
+        depth, started = 0, self.words
+        while (token := self.next_token()) is not None:
+            kind = token.type
+            if kind == "NEWLINE" and depth:
+                continue
+            if kind in ("LPAREN", "LBRACKET"):
+                depth += token.start_pos not in self.open
+            elif kind in ("RPAREN", "RBRACKET"):
+                depth -= depth > 0
+            self.feed(token)
+            self.last = self.at
+            self.words += 1
+            if self.words > MAX_WORDS:
+                return False
+            if kind in ("NEWLINE", "SEMICOLON", "LBRACE", "RBRACE"):
+                self.longest, started = max(self.longest, self.words - started), self.words
+                self.statement = self.last
+                self.set_mark()
+        self.longest = max(self.longest, self.words - started)
+        return True
+
+    def next_token(self) -> Word | None:
+        """The token at the lexer's position or after white space; None at the end of the text."""
+        text, match = self.source.text, self.machine.matches[self.states[-1]]
+        start, end = self.at, len(text)
+        while start < end:
+            found = match(text, start)
+            if found is None:
+                raise Unexpected(start)
+            at, kind = found.end(), found.lastgroup
+            if kind not in self.machine.ignored:
+                self.at = at
+                return make_word(found[0], kind, start, at)
+            start = at
+        self.at = end
+        return None
+
+    def feed(self, token: Word) -> None:
+        """Read one token; a keyword that cannot be here (``seq`` in a model's facts) is a plain word."""
+        if self.machine.feed(self.states, self.values, token):
+            return
+        taken, kind = self.machine.rows[self.states[-1]], token.type
+        token.type = next((k for k in _OTHER_WORDS if k in taken and self.is_word(k, token)), kind)
+        if token.type == kind or not self.machine.feed(self.states, self.values, token):
+            raise Unexpected(token.start_pos)
+
+    def is_word(self, kind: str, text: str) -> bool:
+        return _patterns()[kind].fullmatch(text) is not None
+
+    def feed_end(self) -> ast.Module:
+        end = len(self.source.text)
+        self.feed(make_word("", END, end, end))
+        return ast.Module(self.values[-2].items, Span(self.source.name, 0, end))
+
+    def set_mark(self) -> None:
+        self.mark = [*self.states], [*self.values]
+        self.sizes = [(v, len(v)) for v in self.values if isinstance(v, list)]
+
+    def back_to_mark(self) -> None:
+        """Cut the end of a repeated rule's list, which grows in place."""
+        self.states[:], self.values[:] = self.mark
+        for children, size in self.sizes:
+            del children[size:]
+
+    def recover(self, e: Unexpected) -> None:
+        """Report the error of the present statement and move after it, or close a block that was never closed."""
+        stop = self.stop(e)
+        _builder.problems[:] = [p for p in _builder.problems if p.labels[0].span.start < self.statement]
+        opened = self.unclosed_block(stop)
+        if opened is not None:
+            self.errors.append(unclosed(self.source, opened, stop.statement))
+            self.open.discard(opened)
+            self.close_block()
+            self.last = self.at = stop.statement if stop.offset < len(self.source.text) else stop.offset
+            return
+        self.errors.append(self.diagnose(stop))
+        self.last = self.at = self.boundary(stop.offset)
+
+    def stop(self, e: Unexpected) -> Stop:
+        """The place of the parser; afterwards the parser is at the mark again."""
+        accepts = self.machine.accepts(self.states)
+        self.back_to_mark()
+        text = self.source.text
+        first = lexeme_at(text, self.statement)
+        offset = self.clause_offset(e.offset) if text.startswith("\n", e.offset) else e.offset
+        statement = first.start if first else len(text)
+        return Stop(self.source, statement, offset, self.last, accepts, self.machine.accepts(self.states))
+
+    def clause_offset(self, offset: int) -> int:
+        """Point at a wrong clause itself, not at the newline before it."""
+        word = lexeme_at(self.source.text, offset)
+        return word.start if word and word.text in CLAUSES else offset
+
+    def unclosed_block(self, stop: Stop) -> int | None:
+        """Report the missing `{` if the text ends inside a block or a declaration starts in it."""
+        text = self.source.text
+        blocks = [at for at in self.pairs.unclosed if at < self.statement and at in self.open and text[at] == "{"]
+        first = lexeme_at(self.source.text, stop.statement)
+        if not blocks or "RBRACE" not in stop.starters:
+            return None
+        ends = stop.offset >= len(self.source.text) or (first is not None and first.text in DECLARATIONS)
+        return blocks[-1] if ends else None
+
+    def close_block(self) -> None:
+        """Continue as if the block had been closed and its statement ended."""
+        for kind, text in (("RBRACE", "}"), ("NEWLINE", "\n")):
+            self.feed(make_word(text, kind, self.last, self.last))
+        self.set_mark()
+
+    def diagnose(self, stop: Stop) -> Diagnostic:
+        brackets = [at for at in self.pairs.unclosed if stop.statement <= at < stop.offset and at in self.open]
+        if brackets:
+            return unclosed(self.source, brackets[0], stop.last)
+        return stray(self.source, stop.offset) if stop.offset in self.pairs.stray else unexpected(stop)
+
+    def boundary(self, offset: int) -> int:
+        """The end of the statement: a newline, ``;`` or ``}`` outside its brackets, at the error or after it."""
+        text, at = self.source.text, self.statement
+        while at < len(text):
+            for word in lexemes(text, at):
+                if word.start in self.pairs.partner:
+                    at = self.pairs.partner[word.start] + 1
+                    break
+                if word.start >= offset and self.ends_statement(word):
+                    return word.start
+            else:
+                return len(text)
+        return len(text)
+
+    def ends_statement(self, word: Any) -> bool:
+        if word.kind == "newline":
+            following = lexeme_at(self.source.text, word.start)
+            return following is None or following.text not in CLAUSES
+        return word.kind == "semicolon" or (word.text == "}" and word.start not in self.pairs.stray)

@@ -1,0 +1,219 @@
+"""Print an ast.Module without comments. Parsing the output gives an equal module (spans do not compare)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from moedsl.lang import ast
+
+_LEVELS = {"=>": 1, "or": 2, "and": 3, "+": 6, "-": 6, "*": 7, "/": 7, "//": 7, "%": 7}
+_UNIT = re.compile(r"[ \t]*(GB/s|TB/s|GiB|TiB|GB|TB|TFLOPS|PFLOPS|%)$")
+_NOT, _COMPARISON, _SUM, _UNARY, _ATOM = 4, 5, 6, 8, 9
+
+
+def print_module(module: ast.Module) -> str:
+    """Print one statement a line, with clauses on lines of their own. Ends with a newline unless it is empty."""
+    return "".join(print_item(item) + "\n" for item in module.items)
+
+
+def print_item(item: Any, indent: str = "") -> str:
+    """Print one statement, declaration, fact or member of a rules block, without a newline at its end."""
+    return indent + _PRINTERS[type(item)](item, indent)
+
+
+def canonical_number(text: str) -> str:
+    """Write ``186GB`` as ``186 GB`` and ``2 %`` as ``2%``."""
+    return _UNIT.sub(lambda m: m[1] if m[1] == "%" else " " + m[1], text)
+
+
+def print_expr(node: ast.Expr, level: int = 0) -> str:
+    """Print an expression, in ( ) if it binds more loosely than `level` (0 `if` ... 5 comparison, 6 sum ... 9 atom)."""
+    own, text = _expr(node)
+    return text if own >= level else f"({text})"
+
+
+def _expr(node: ast.Expr) -> tuple[int, str]:
+    if isinstance(node, ast.Binary):
+        return _binary(node)
+    if isinstance(node, ast.Unary):
+        own, space = (_NOT, " ") if node.op == "not" else (_UNARY, "")
+        return own, f"{node.op}{space}{print_expr(node.value, own)}"
+    if isinstance(node, ast.If):
+        test, then, otherwise = (print_expr(e) for e in (node.test, node.then, node.otherwise))
+        return 0, f"if {test} then {then} else {otherwise}"
+    return _ATOM, _atom(node)
+
+
+def _binary(node: ast.Binary) -> tuple[int, str]:
+    own = _LEVELS.get(node.op, _COMPARISON)
+    left, right = {1: (2, 0), _COMPARISON: (_SUM, _SUM)}.get(own, (own, own + 1))
+    return own, f"{print_expr(node.left, left)} {node.op} {print_expr(node.right, right)}"
+
+
+def _atom(node: Any) -> str:
+    if isinstance(node, ast.Number):
+        return canonical_number(node.text)
+    if isinstance(node, ast.String):
+        return quote(node.value)
+    if isinstance(node, ast.Bool):
+        return "true" if node.value else "false"
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Call):
+        return f"{node.func.id}({_commas(node.args)})"
+    return f"[{_commas(node.items)}]"
+
+
+def _commas(items: tuple[ast.Expr, ...]) -> str:
+    return ", ".join(print_expr(e) for e in items)
+
+
+def quote(text: str) -> str:
+    """Write a string in double quotes, with its escapes."""
+    return '"' + re.sub(r'["\\]', r"\\\g<0>", text).replace("\n", "\\n") + '"'
+
+
+def _words(*fields: str) -> Callable[[Any, str], str]:
+    """Templates of fixed words with fields of the node in { }."""
+
+    def show(node: Any, _: str) -> str:
+        out: list[str] = []
+        for word in fields:
+            value = getattr(node, word[1:-1]) if word[0] == "{" else word
+            out.append(value if isinstance(value, str) else print_expr(value))
+        return " ".join(out)
+
+    return show
+
+
+def _counted(word: str) -> Callable[[Any, str], str]:
+    return lambda n, _: word + n.name.id + (f" x {print_expr(n.count)}" if n.count else "")
+
+
+def _data(node: ast.DataStmt, _: str) -> str:
+    named = [node.word.id] if node.word else []
+    quoted = [quote(node.value.value)] if node.value else []
+    return " ".join(["data", *named, *quoted, *(_bindings((b,)) for b in node.bindings)])
+
+
+def _weights(node: ast.WeightsStmt, _: str) -> str:
+    return " ".join(["weights", *([node.word.id] if node.word else []), quote(node.value.value)])
+
+
+def _bindings(bindings: tuple[ast.Binding, ...]) -> str:
+    return " ".join(f"{b.name.id}={print_expr(b.value, _SUM)}" for b in bindings)
+
+
+def _clauses(because: ast.String | None, cites: tuple[ast.Cite, ...], indent: str) -> str:
+    lines = [f"because {quote(because.value)}"] if because else []
+    lines += [f"cite {c.kind.id} {quote(c.where.value)}" for c in cites]
+    return "".join(f"\n{indent}  {line}" for line in lines)
+
+
+def _claim(node: ast.Require | ast.Prefer, indent: str) -> str:
+    word = "require" if isinstance(node, ast.Require) else "prefer"
+    worth = f" worth {print_expr(node.worth)}" if isinstance(node, ast.Prefer) and node.worth else ""
+    name = f"{node.name.id}: " if node.name else ""
+    return f"{word} {name}{print_expr(node.expr)}{worth}{_clauses(node.because, node.cites, indent)}"
+
+
+def _member(word: str, mark: str) -> Callable[[Any, str], str]:
+    """Print ``let NAME = EXPR``, ``rank NAME: EXPR when EXPR`` and their clauses."""
+
+    def show(node: Any, indent: str) -> str:
+        when = getattr(node, "when", None)
+        condition = f" when {print_expr(when)}" if when else ""
+        head = f"{word} {node.name.id}{mark} {print_expr(node.expr)}{condition}"
+        return head + _clauses(node.because, node.cites, indent)
+
+    return show
+
+
+def _symptom(node: ast.Symptom, indent: str) -> str:
+    said = (("confirm", node.confirm), ("fix", node.fix))
+    lines = [f"\n{indent}  {word} {quote(text.value)}" for word, text in said if text]
+    head = f"symptom {node.name.id}: {quote(node.expr.value)}"
+    return head + "".join(lines) + _clauses(node.because, node.cites, indent)
+
+
+def _allow(node: ast.AllowStmt, _: str) -> str:
+    return f"allow {node.rule.id}" + (f" because {quote(node.because.value)}" if node.because else "")
+
+
+def _fact(node: ast.FactEntry, indent: str) -> str:
+    if not isinstance(node.value, tuple):
+        value = " " + print_expr(node.value, _SUM)
+    elif node.value and isinstance(node.value[0], ast.Binding):
+        value = " " + _bindings(node.value)  # type: ignore[arg-type]
+    else:
+        value = _block(node.value, indent)
+    return node.name.id + value + _clauses(None, node.cites, indent)
+
+
+def _block(items: tuple[Any, ...], indent: str) -> str:
+    inner = "".join(print_item(item, indent + "  ") + "\n" for item in items)
+    return f" {{\n{inner}{indent}}}" if items else " {}"
+
+
+def _declaration(word: str, body: str) -> Callable[[Any, str], str]:
+    """Print ``run NAME from BASE {``, ``rules NAME when EXPR {``, ``hardware NAME {``."""
+
+    def show(node: Any, indent: str) -> str:
+        base, subject, when = (getattr(node, n, None) for n in ("base", "subject", "when"))
+        head = (
+            f"{word} {node.name.id}" + (f" from {base.id}" if base else "") + (f" of {subject.id}" if subject else "")
+        )
+        return head + (f" when {print_expr(when)}" if when else "") + _block(getattr(node, body), indent)
+
+    return show
+
+
+_PRINTERS: dict[type[Any], Callable[[Any, str], str]] = {
+    ast.BareStmt: _counted(""),
+    ast.ModelStmt: _words("model", "{name}"),
+    ast.HardwareStmt: _counted("hardware "),
+    ast.SeqStmt: _words("seq", "{value}"),
+    ast.BatchStmt: _words("batch", "{value}"),
+    ast.MicroBatchStmt: _words("micro_batch", "{value}"),
+    ast.PrecisionStmt: _words("precision", "{value}"),
+    ast.TaskStmt: _words("task", "{value}"),
+    ast.AdapterStmt: lambda n, _: f"adapter {n.method.id} {_bindings(n.bindings)}".rstrip(),
+    ast.RoutingStmt: _words("routing", "{value}"),
+    ast.RiskStmt: _words("risk", "{value}"),
+    ast.PhaseStmt: _words("{value}", "first"),
+    ast.VlmStmt: lambda n, _: " ".join(["vlm", *(o.id for o in n.options)]),
+    ast.DataStmt: _data,
+    ast.WeightsStmt: _weights,
+    ast.PinStmt: lambda n, _: "pin " + _bindings(n.bindings),
+    ast.Require: _claim,
+    ast.Prefer: _claim,
+    ast.AllowStmt: _allow,
+    ast.SweepStmt: lambda n, _: f"sweep {n.axis.id} in {_commas(n.values)}",
+    ast.IsolateStmt: lambda n, _: f"isolate {n.axis.id} in {_commas(n.values)}",
+    ast.WorkflowStmt: _words("workflow"),
+    ast.SetStmt: _words("set", "{path}", "=", "{value}"),
+    ast.TargetStmt: lambda n, _: f"target {n.product.id} {n.version.value}",
+    ast.ForStmt: _words("for", "{amount}", "{unit}"),
+    ast.ResilienceStmt: lambda n, _: f"resilience {n.section.id} {_bindings(n.bindings)}".rstrip(),
+    ast.FactEntry: _fact,
+    ast.HardwareDecl: _declaration("hardware", "facts"),
+    ast.ModelDecl: _declaration("model", "facts"),
+    ast.ClusterDecl: _declaration("cluster", "facts"),
+    ast.CalibrationDecl: _declaration("calibration", "facts"),
+    ast.DocumentDecl: _declaration("document", "facts"),
+    ast.RulesDecl: _declaration("rules", "members"),
+    ast.ProfileDecl: _declaration("profile", "body"),
+    ast.RunDecl: _declaration("run", "body"),
+    ast.UseDecl: _words("use", "{path}"),
+    ast.Let: _member("let", " ="),
+    ast.Default: _member("default", " ="),
+    ast.Candidates: _member("candidates", " ="),
+    ast.Derive: _member("derive", " ="),
+    ast.Env: _member("env", " ="),
+    ast.Rank: _member("rank", ":"),
+    ast.Measured: _member("measured", ":"),
+    ast.Symptom: _symptom,
+    ast.Effect: _member("effect", " ="),
+}

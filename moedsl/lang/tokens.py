@@ -1,0 +1,146 @@
+"""Split a source text into words without the grammar: for brackets, error recovery and the formatter.
+
+A number includes its unit like the grammar's NUMBER, so that `2%` and `seq % 4` differ here too. Linear in the length
+of any text; every character belongs to exactly one lexeme.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from attrs import field, frozen
+
+_LEXEME = re.compile(
+    r"""
+    (?P<space>[ \t\r\f]+)
+  | (?P<newline>\n)
+  | (?P<comment>\#[^\n]*)
+  | (?P<string>"(?:[^"\\\n]|\\[^\n])*")
+  | (?P<badstring>"[^\n]*)
+  | (?P<open>[({\[])
+  | (?P<close>[)}\]])
+  | (?P<semicolon>;)
+  | (?P<word>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)
+  | (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?[kMG]?(?:[ \t]*(?:GB/s|TB/s|GiB|TiB|GB|TB|TFLOPS|PFLOPS)(?![\w.])
+      | %(?![\w("\[])|[ \t]+%(?=[ \t\r\f]*(?:$|[\n\#;}\]),]|(?:because|cite|worth|when|confirm|fix)(?![\w.]))))
+      | [0-9][A-Za-z0-9_.]*(?:(?<=[eE])[+-][0-9]+)?)
+  | (?P<op>=>|==|!=|<=|>=|//|[=<>+\-*/%,:])
+  | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_BRACKET = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"?|#[^\n]*|[(){}\[\]]')
+_CLOSER = {"(": ")", "[": "]", "{": "}"}
+
+
+class Lexeme(NamedTuple):
+    """A lexeme: `kind` is a group of the pattern above; `text` is as written, ``[start, end)`` its code points. A named
+    tuple, because a text has many."""
+
+    kind: str
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+def lexemes(text: str, start: int = 0) -> Iterator[Lexeme]:
+    """Split a text into lexemes from an offset on, white space and comments included."""
+    for match in _LEXEME.finditer(text, start):
+        yield Lexeme(match.lastgroup or "other", match.group(), match.start())
+
+
+def lexeme_at(text: str, offset: int) -> Lexeme | None:
+    """The first lexeme at or after an offset that is not white space, a newline or a comment; None at the end."""
+    return next((x for x in lexemes(text, offset) if x.kind not in ("space", "newline", "comment")), None)
+
+
+@frozen
+class Brackets:
+    """The pairs of brackets in a text, outside strings and comments."""
+
+    partner: dict[int, int]
+    """The offset of the closing bracket by the offset of the opening one."""
+    unclosed: tuple[int, ...]
+    """Opening brackets that nothing closes, in order."""
+    stray: frozenset[int]
+    """Closing brackets that close nothing."""
+    depth: int
+    """The deepest nesting."""
+    deepest: int = field(default=0)
+    """Offset of the first bracket at that depth."""
+
+
+def brackets(text: str) -> Brackets:
+    """Pair brackets in one pass; a closing one leaves those opened since its partner unclosed."""
+    pairing = _Pairing()
+    for match in _BRACKET.finditer(text):
+        char, at = match.group(), match.start()
+        if char in _CLOSER:
+            pairing.open(char, at)
+        elif char in ")]}":
+            pairing.close(char, at)
+    return pairing.result()
+
+
+class _Pairing:
+    """The state of `brackets`. A block starts a new frame, so ``)`` never closes a ``(`` from outside the block."""
+
+    def __init__(self) -> None:
+        self.frames: list[list[tuple[str, int]]] = [[]]
+        self.counts: list[dict[str, int]] = [{")": 0, "]": 0}]
+        self.blocks: list[int] = []
+        self.partner: dict[int, int] = {}
+        self.unclosed: list[int] = []
+        self.stray: list[int] = []
+        self.size = self.depth = self.deepest = 0
+
+    def open(self, char: str, at: int) -> None:
+        if char == "{":
+            self.blocks.append(at)
+            self.frames.append([])
+            self.counts.append({")": 0, "]": 0})
+        else:
+            self.frames[-1].append((_CLOSER[char], at))
+            self.counts[-1][_CLOSER[char]] += 1
+        self.size += 1
+        if self.size > self.depth:
+            self.depth, self.deepest = self.size, at
+
+    def close(self, char: str, at: int) -> None:
+        if char == "}":
+            self._close_block(at)
+        elif not self.counts[-1][char]:
+            self.stray.append(at)
+        else:
+            self._close_bracket(char, at)
+
+    def _close_block(self, at: int) -> None:
+        if not self.blocks:
+            self.stray.append(at)
+            return
+        left = self.frames.pop()
+        self.counts.pop()
+        self.unclosed += [opened for _, opened in left]
+        self.partner[self.blocks.pop()] = at
+        self.size -= len(left) + 1
+
+    def _close_bracket(self, char: str, at: int) -> None:
+        frame = self.frames[-1]
+        while True:
+            closer, opened = frame.pop()
+            self.counts[-1][closer] -= 1
+            self.size -= 1
+            if closer == char:
+                self.partner[opened] = at
+                return
+            self.unclosed.append(opened)
+
+    def result(self) -> Brackets:
+        left = [at for frame in self.frames for _, at in frame]
+        unclosed = tuple(sorted(self.unclosed + left + self.blocks))
+        return Brackets(self.partner, unclosed, frozenset(self.stray), self.depth, self.deepest)

@@ -1,0 +1,328 @@
+"""Build the class of `ast.py` with the name of a grammar rule from the rule's children.
+
+Each builder gets the children of one reduction, tokens included, and returns the node; `parser.py` passes them to
+`lalr.py`. A wrong number or string is noted in `Builder.problems`, and the node is built anyway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl.facts.units import SCALES
+from moedsl.lang import ast
+from moedsl.support.diagnostics import Diagnostic, Instead, error
+from moedsl.support.source import Span
+
+UNITS = tuple(SCALES)
+MULTIPLIERS = {"": 1, "k": 1024, "M": 1024**2, "G": 1024**3}
+NUMBER_HELP = (
+    "write 128k, 4M, 2G (binary), 1.5, 2e9 or 186 GB; the units are "
+    + " ".join(UNITS)
+    + ", and a time has none: seconds"
+)
+LARGEST = 1e300
+"""Numbers above this are refused: a float cannot hold them."""
+
+_NUMBER = re.compile(
+    r"(?P<digits>[0-9]+)(?P<rest>(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"
+    rf"(?P<scale>[kMG]?)[ \t]*(?P<unit>{'|'.join(UNITS)})?"
+)
+_ESCAPES = {"n": "\n", '"': '"', "\\": "\\"}
+
+
+@frozen
+class Clause:
+    """``because``, ``worth``, ``when``, ``confirm``, ``fix`` or ``of`` before it is in a statement."""
+
+    word: str
+    value: Any
+    span: Span
+
+
+class Builder:
+    """One parse: the file that spans name, and mistakes in numbers and strings."""
+
+    def __init__(self) -> None:
+        self.start("")
+
+    def start(self, file: str) -> None:
+        """Forget the last parse."""
+        self.file = file
+        self.problems: list[Diagnostic] = []
+
+    def span(self, children: Sequence[Any]) -> Span:
+        """The span from the first child to the last."""
+        first, last = children[0], children[-1]
+        start = first.start_pos if isinstance(first, str) else first.span.start  # type: ignore[attr-defined]
+        return Span(self.file, start, last.end_pos if isinstance(last, str) else last.span.end)  # type: ignore[attr-defined]
+
+    def problem(self, id: str, message: str, span: Span, help: str) -> None:
+        """Note a mistake in a word; the tree is built anyway."""
+        self.problems.append(error(id, message, span, help=help))
+
+
+Rule = Callable[[Builder, Sequence[Any]], Any]
+
+
+def _nodes(children: Sequence[Any]) -> tuple[Any, ...]:
+    """The children that are not tokens; lines of facts are flattened."""
+    out: list[Any] = []
+    for child in children:
+        if isinstance(child, tuple):
+            out += child
+        elif not isinstance(child, str):
+            out.append(child)
+    return tuple(out)
+
+
+def _name(b: Builder, c: Sequence[Any]) -> ast.Name:
+    return ast.Name(str(c[0]), b.span(c))
+
+
+def _bool(b: Builder, c: Sequence[Any]) -> ast.Bool:
+    return ast.Bool(str(c[0]) == "true", b.span(c))
+
+
+def _version(b: Builder, c: Sequence[Any]) -> ast.String:
+    return ast.String(str(c[0]), b.span(c))
+
+
+def _string(b: Builder, c: Sequence[Any]) -> ast.String:
+    def unescape(match: re.Match[str]) -> str:
+        if match[1] not in _ESCAPES:
+            at = Span(b.file, c[0].start_pos + 1 + match.start(), c[0].start_pos + 1 + match.end())
+            b.problem("parse.string", f"`{match[0]}` is not an escape", at, r"the escapes are \" \\ and \n")
+        return _ESCAPES.get(match[1], match[0])
+
+    text = str(c[0])[1:-1]
+    return ast.String(re.sub(r"\\(.)", unescape, text) if "\\" in text else text, b.span(c))
+
+
+def _number(b: Builder, c: Sequence[Any]) -> ast.Number:
+    text, span = str(c[0]), b.span(c)
+    parsed = number_value(text)
+    if isinstance(parsed, str):
+        meant = _meant_number(text)
+        b.problem("parse.number", parsed, span, Instead(f"write `{meant}`", meant) if meant else NUMBER_HELP)
+        return ast.Number(0, None, text, span)
+    return ast.Number(*parsed, text, span)
+
+
+def _meant_number(text: str) -> str | None:
+    """The number meant by ``128K``, ``4m``, ``128_000`` or ``16x8``."""
+    product = re.fullmatch(r"([0-9]{1,6})[xX]([0-9]{1,6})", text)
+    if product is not None:
+        return str(int(product[1]) * int(product[2]))
+    match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?)([kKmMgG]?)", text)
+    if match is None:
+        return None
+    meant = match[1].replace("_", "") + {"K": "k", "m": "M", "g": "G"}.get(match[2], match[2])
+    return None if isinstance(number_value(meant), str) else meant
+
+
+def number_value(text: str) -> tuple[int | float, str | None] | str:
+    """The value and unit of a number as written, or the mistake in it."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return f"`{text}` is not a number"
+    if len(text) > 330 or float(match["digits"] + match["rest"]) * MULTIPLIERS[match["scale"]] > LARGEST:
+        return f"the number {text[:20]}{'...' if len(text) > 20 else ''} is too large"
+    value = float(match["digits"] + match["rest"]) if match["rest"] else int(match["digits"])
+    scaled = value * MULTIPLIERS[match["scale"]]
+    return (int(scaled) if match["scale"] and scaled == int(scaled) else scaled), match["unit"]
+
+
+def _binary(b: Builder, c: Sequence[Any]) -> ast.Binary:
+    return ast.Binary(" ".join(c[1:-1]), c[0], c[-1], b.span(c))
+
+
+def _unary(b: Builder, c: Sequence[Any]) -> ast.Unary:
+    return ast.Unary(str(c[0]), c[1], b.span(c))
+
+
+def _if_else(b: Builder, c: Sequence[Any]) -> ast.If:
+    return ast.If(c[1], c[3], c[5], b.span(c))
+
+
+def _paren(b: Builder, c: Sequence[Any]) -> ast.Expr:
+    return evolve(c[1], span=b.span(c))
+
+
+def _list(b: Builder, c: Sequence[Any]) -> ast.List:
+    return ast.List(_nodes(c), b.span(c))
+
+
+def _call(b: Builder, c: Sequence[Any]) -> ast.Call:
+    return ast.Call(c[0], _nodes(c[1:]), b.span(c))
+
+
+def _pick(cls: type[Any], *indexes: int) -> Rule:
+    """Build a class whose fields are these children and the span; a missing child is None."""
+
+    def build(b: Builder, c: Sequence[Any]) -> Any:
+        return cls(*(c[i] if i < len(c) else None for i in indexes), b.span(c))
+
+    return build
+
+
+def _phase(b: Builder, c: Sequence[Any]) -> ast.PhaseStmt:
+    """Build ``profile first``, which starts with the word of a declaration."""
+    value = c[0] if isinstance(c[0], ast.Name) else _name(b, c[:1])
+    return ast.PhaseStmt(value, b.span(c))
+
+
+def _many(cls: type[Any]) -> Rule:
+    """Build a class with one field: the nodes after its word."""
+    return lambda b, c: cls(_nodes(c[1:]), b.span(c))
+
+
+def _named(cls: type[Any], first: int = 2) -> Rule:
+    """Build a class with a name and the nodes after it: ``hardware NAME { ... }``."""
+    return lambda b, c: cls(c[first - 1], _nodes(c[first:]), b.span(c))
+
+
+def _data(b: Builder, c: Sequence[Any]) -> ast.DataStmt:
+    nodes = _nodes(c[1:])
+    word = next((n for n in nodes if isinstance(n, ast.Name)), None)
+    value = next((n for n in nodes if isinstance(n, ast.String)), None)
+    return ast.DataStmt(word, value, tuple(n for n in nodes if isinstance(n, ast.Binding)), b.span(c))
+
+
+def _weights(b: Builder, c: Sequence[Any]) -> ast.WeightsStmt:
+    *words, value = c[1:]
+    return ast.WeightsStmt(words[0] if words else None, value, b.span(c))
+
+
+def _clause(b: Builder, c: Sequence[Any]) -> Clause:
+    return Clause(str(c[0]).split()[-1], c[1], b.span(c))
+
+
+def _split(children: Sequence[Any]) -> tuple[list[Any], dict[str, Any], tuple[ast.Cite, ...]]:
+    """Sort children into nodes, clauses by their word, and citations."""
+    nodes = _nodes(children)
+    plain = [n for n in nodes if not isinstance(n, Clause | ast.Cite)]
+    clauses = {n.word: n.value for n in nodes if isinstance(n, Clause)}
+    return plain, clauses, tuple(n for n in nodes if isinstance(n, ast.Cite))
+
+
+def _member(cls: type[Any], *words: str) -> Rule:
+    """Build a class with an optional name, an expression, the values of some clauses, and citations."""
+
+    def build(b: Builder, c: Sequence[Any]) -> Any:
+        plain, clauses, cites = _split(c)
+        name = plain[0] if len(plain) > 1 else None
+        return cls(name, plain[-1], *(clauses.get(w) for w in words), cites, b.span(c))
+
+    return build
+
+
+def _allow(b: Builder, c: Sequence[Any]) -> ast.AllowStmt:
+    plain, clauses, _ = _split(c)
+    return ast.AllowStmt(plain[0], clauses.get("because"), b.span(c))
+
+
+def _rules(b: Builder, c: Sequence[Any]) -> ast.RulesDecl:
+    (name, *members), clauses, _ = _split(c)
+    return ast.RulesDecl(name, clauses.get("of"), clauses.get("when"), tuple(members), b.span(c))
+
+
+def _run(b: Builder, c: Sequence[Any]) -> ast.RunDecl:
+    has_base = str(c[2]) == "from"
+    return ast.RunDecl(c[1], c[3] if has_base else None, _nodes(c[4 if has_base else 2 :]), b.span(c))
+
+
+def _over(cls: type[Any]) -> Rule:
+    """Build ``sweep NAME in A, B``: a name and the values after ``in``."""
+    return lambda b, c: cls(c[1], _nodes(c[3:]), b.span(c))
+
+
+def _value_fact(b: Builder, c: Sequence[Any]) -> ast.FactEntry:
+    return ast.FactEntry(c[0], c[1], (), b.span(c))
+
+
+def _group_fact(b: Builder, c: Sequence[Any]) -> ast.FactEntry:
+    return ast.FactEntry(c[0], _nodes(c[1:]), (), b.span(c))
+
+
+def _fact_line(b: Builder, c: Sequence[Any]) -> tuple[ast.FactEntry, ...]:
+    """Build the entries of one line, each with the citations of the line."""
+    entries, _, cites = _split(c)
+    return tuple(evolve(e, cites=cites) if cites else e for e in entries)
+
+
+def _module(b: Builder, c: Sequence[Any]) -> ast.Module:
+    return ast.Module(_nodes(c), b.span(c) if c else Span(b.file, 0, 0))
+
+
+RULES: dict[str, Rule] = {
+    "module": _module,
+    "bare_stmt": _pick(ast.BareStmt, 0, 2),
+    "model_stmt": _pick(ast.ModelStmt, 1),
+    "hardware_stmt": _pick(ast.HardwareStmt, 1, 3),
+    "seq_stmt": _pick(ast.SeqStmt, 1),
+    "batch_stmt": _pick(ast.BatchStmt, 1),
+    "micro_batch_stmt": _pick(ast.MicroBatchStmt, 1),
+    "precision_stmt": _pick(ast.PrecisionStmt, 1),
+    "task_stmt": _pick(ast.TaskStmt, 1),
+    "adapter_stmt": _named(ast.AdapterStmt),
+    "routing_stmt": _pick(ast.RoutingStmt, 1),
+    "risk_stmt": _pick(ast.RiskStmt, 1),
+    "phase_stmt": _phase,
+    "first_name": _name,
+    "vlm_stmt": _many(ast.VlmStmt),
+    "data_stmt": _data,
+    "weights_stmt": _weights,
+    "pin_stmt": _many(ast.PinStmt),
+    **dict.fromkeys(("require", "law"), _member(ast.Require, "because")),
+    **dict.fromkeys(("prefer", "advice"), _member(ast.Prefer, "worth", "because")),
+    "allow_stmt": _allow,
+    "sweep_stmt": _over(ast.SweepStmt),
+    "isolate_stmt": _over(ast.IsolateStmt),
+    "workflow_stmt": _pick(ast.WorkflowStmt),
+    "set_stmt": _pick(ast.SetStmt, 1, 3),
+    "target_stmt": _pick(ast.TargetStmt, 1, 2),
+    "resilience_stmt": _named(ast.ResilienceStmt),
+    "for_stmt": _pick(ast.ForStmt, 1, 2),
+    "binding": _pick(ast.Binding, 0, 2),
+    **dict.fromkeys(("worth", "because", "when", "confirm", "fix", "subject"), _clause),
+    "cite": _pick(ast.Cite, 0, 1),
+    "hardware_decl": _named(ast.HardwareDecl),
+    "model_decl": _named(ast.ModelDecl),
+    "cluster_decl": _named(ast.ClusterDecl),
+    "calibration_decl": _named(ast.CalibrationDecl),
+    "document_decl": _named(ast.DocumentDecl),
+    "profile_decl": _named(ast.ProfileDecl),
+    "rules_decl": _rules,
+    "run_decl": _run,
+    "use_decl": _pick(ast.UseDecl, 1),
+    "fact_line": _fact_line,
+    "value_fact": _value_fact,
+    "bindings_fact": _group_fact,
+    "block_fact": _group_fact,
+    "let": _member(ast.Let, "because"),
+    "default": _member(ast.Default, "when", "because"),
+    "candidates": _member(ast.Candidates, "when", "because"),
+    "derive": _member(ast.Derive, "when", "because"),
+    "env": _member(ast.Env, "when", "because"),
+    "rank": _member(ast.Rank, "when", "because"),
+    "measured": _member(ast.Measured, "when", "because"),
+    "symptom": _member(ast.Symptom, "confirm", "fix", "because"),
+    "effect": _member(ast.Effect, "because"),
+    "if_else": _if_else,
+    **dict.fromkeys(("implication", "disjunction", "conjunction", "comparison", "addition", "multiplication"), _binary),
+    "negation": _unary,
+    "minus": _unary,
+    "call": _call,
+    "paren": _paren,
+    "list": _list,
+    "number": _number,
+    "string": _string,
+    "bool": _bool,
+    "name": _name,
+    "word": _name,
+    "version": _version,
+}

@@ -1,1 +1,0 @@
-"""Know Megatron Bridge and Megatron-Core without importing them: fields, families, values, secrets."""

@@ -1,0 +1,549 @@
+"""Turn an ast.Module into Programs, one for each run: every name resolved, every value typed and in its range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl.cost import pipeline
+from moedsl.facts import axes, fields, releases, unbuilt, weights
+from moedsl.facts.adapter import METHODS, Adapter
+from moedsl.facts.facts import Hardware, Model
+from moedsl.facts.families import family
+from moedsl.facts.samples import Samples
+from moedsl.facts.site import Site
+from moedsl.facts.symbols import (
+    ABSENT_HERE,
+    AXES,
+    FINE_TUNES,
+    PRECISIONS,
+    RISKS,
+    ROUTINGS,
+    RUN,
+    TASKS,
+    WORD_ELSEWHERE,
+    Type,
+)
+from moedsl.facts.versions import PRODUCTS, as_number, is_version
+from moedsl.lang import ast
+from moedsl.rules import collect
+from moedsl.rules.check import (  # fmt: skip
+    adapter_options,
+    data_options,
+    length,
+    overrides,
+    phases,
+    training_inputs,
+    units,
+    vlm_options,
+    weights_options,
+)
+from moedsl.rules.check import isolation as isolate
+from moedsl.rules.check.hidden_text import hidden
+from moedsl.rules.check.program import Allow, Isolation, Pin, Program
+from moedsl.rules.check.run_draft import STATEMENTS, Draft, hardware_like, runs
+from moedsl.rules.declarations import cite_text
+from moedsl.rules.interpreter import evaluate, number
+from moedsl.rules.library import Library
+from moedsl.rules.rule import Rule
+from moedsl.rules.types import Inference
+from moedsl.support.diagnostics import ADD, Diagnostic, Fix, Instead, Label, error, note, suggest
+from moedsl.support.source import Span
+
+REFERENCE_VLM = "reference_vlm"
+"""The profile of the stdlib that names the model which `vlm` stands for."""
+MOST_RANKS = 1_000_000
+"""The most GPUs and the largest size of an axis: products of four still fit a column's integer."""
+MOST = 1 << 40
+"""The largest of any other number."""
+SWEEPABLE = ("seq", "batch", "gpus")
+
+
+def check(
+    module: ast.Module, library: Library, below: tuple[ast.Item, ...] = (), target: str = ""
+) -> tuple[tuple[Program, ...], list[Diagnostic]]:
+    """Check the runs of a file. Every mistake of every run is reported, not only the first.
+
+    The statements `below` count where the file does not state the same thing. A `target`, which is a release of Bridge,
+    counts whatever the file states.
+    """
+    known, scope, diagnostics = collect.of_library(library)
+    drafts, more = runs(module, library, below)
+    site, of_clusters = _clusters(library)
+    diagnostics = [*library.diagnostics, *diagnostics, *more, *_subjects(library), *of_clusters, *hidden(library)]
+    programs: list[Program] = []
+    for name, draft in drafts:
+        reader = _Reader(name, draft, library, known, scope, diagnostics, target, module.span.file)
+        program = reader.program()
+        if program is not None:
+            diagnostics.extend((*training_inputs.without_weights(program), *training_inputs.frozen_at_random(program)))
+            diagnostics.extend(training_inputs.of_another_model(program, library))
+            diagnostics.extend((*training_inputs.wrong_file(program), *overrides.misplaced(program)))
+            diagnostics.extend(overrides.derived(program))
+            diagnostics.extend((*units.batch_of_tokens(program), *units.memory_in_bytes(program)))
+            diagnostics.extend((*units.bandwidth_of_no_gpu(program, library), *units.rate_not_stated(program, library)))
+            diagnostics.extend(units.capability_of_another_arch(program, library))
+            programs.extend(q for p in phases.phases(evolve(program, site=site)) for q in _sweep(p))
+    return tuple(programs), _unique(diagnostics)
+
+
+SUBJECTS = ("recipe", "launch", "trace")
+"""Subjects that rules may have instead of a run."""
+
+
+def _subjects(library: Library) -> list[Diagnostic]:
+    """Report blocks of rules with an unknown subject."""
+    unknown = [b.subject for _, b in library.own_rules if b.subject is not None and b.subject.id not in SUBJECTS]
+    text = "rules apply to a run, a recipe, a launch or a trace, not to `{}`"
+    help = {n.id: suggest(n.id, [*SUBJECTS]) or ("write `of recipe`, `of launch` or `of trace`",) for n in unknown}
+    return [error("check.unknown_word", text.format(n.id), n.span, help=help[n.id]) for n in unknown]
+
+
+def _clusters(library: Library) -> tuple[Site, list[Diagnostic]]:
+    """Check clusters and rules of launches in the file and the files that it uses, and read what its cluster states of
+    its storage; most have none."""
+    of_launch = any(b.subject is not None and b.subject.id == "launch" for _, b in library.own_rules)
+    if not of_launch and not any(isinstance(item, ast.ClusterDecl) for item in library.own):
+        return Site(), []
+    from moedsl.rules.check.clusters import known as clusters
+
+    return clusters.site(library), clusters.check(library)
+
+
+def _unique(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Drop duplicates: several runs may inherit the same mistake."""
+    out: list[Diagnostic] = []
+    alike: dict[str, list[Diagnostic]] = {}
+    for d in diagnostics:
+        if d not in (same := alike.setdefault(d.message, [])):
+            same.append(d)
+            out.append(d)
+    return out
+
+
+def _sweep(p: Program) -> list[Program]:
+    """One program for each value of a sweep."""
+    if p.sweep is None:
+        return [p]
+    axis, codes = p.sweep
+    held = evolve(p, batch_gpus=max(codes)) if axis == "gpus" and codes else p
+    return [_at(held, axis, code) for code in codes]
+
+
+def _at(p: Program, axis: str, code: int) -> Program:
+    span = p.spans["sweep"]
+    if axis in SWEEPABLE:
+        return evolve(p, name=f"{p.name}.{axis}_{code}", **{axis: code}, spans={**p.spans, axis: span})
+    label = axes.label(axes.BY_NAME[axis].decode(code))
+    return evolve(p, name=f"{p.name}.{axis}_{label}", pins={**p.pins, axis: Pin(axis, code, span)})
+
+
+def _ours(key: str, word: str, words: tuple[str, ...]) -> tuple[str, ...]:
+    """What to write for a word of other tools in a statement of one word."""
+    low = word.lower()
+    if key == "task" and low in METHODS:
+        return (Instead(f"write `task peft; adapter {low}`", f"peft; adapter {low}"),)
+    ours, _ = ((low,), "") if low in words else WORD_ELSEWHERE.get(low, ((), ""))
+    found = tuple(Instead(f"write `{key} {w}`", w) for w in ours if w in words)
+    return found or ((ABSENT_HERE[low],) if key == "task" and low in ABSENT_HERE else ())
+
+
+def _axis_like(name: str) -> tuple[str, ...]:
+    """Suggest an axis, or the statement that a name means in other tools."""
+    from moedsl.lang.unknown_statement import OTHER_NAMES  # imported only after a mistake
+
+    other = OTHER_NAMES.get(name.lower(), name.lower())
+    if other in axes.PINNED:
+        return (Instead(f"did you mean `{other}`?", other),)
+    return (f"`{other}` is a statement: `{other} ...`",) if other in STATEMENTS else suggest(name, [*axes.PINNED])
+
+
+@frozen
+class _Reader:
+    """Reads one draft into a program."""
+
+    name: str
+    draft: Draft
+    library: Library
+    rules: tuple[Rule, ...]
+    scope: dict[str, Type]
+    diagnostics: list[Diagnostic]
+    target: str
+    file: str
+
+    def program(self) -> Program | None:
+        before = sum(d.is_error for d in self.diagnostics)
+        self.diagnostics.extend(phases.misplaced(self.draft.fixed))
+        model, hardware = self._model(), self._hardware()
+        frozen, sharding = self._vlm(model)
+        data, samples = self._data(model)
+        target = self._target()
+        sets = overrides.read(self.draft.sets, model, target, self.diagnostics)
+        hub_weights, sets = self._weights(sets)
+        if model is not None:
+            model = evolve(model, query_norm=releases.BY_VERSION[target].query_norm)
+        built = None if model is None else overrides.as_set(model, sets)
+        parts: dict[str, Any] = {
+            "gpus": self._count(), "seq": self._size("seq") or 0, "batch": self._size("batch"),
+            "phase": self._word("phase", axes.PHASES, "fit"), "task": self._word("task", TASKS, "pretrain"),
+            "routing": self._word("routing", ROUTINGS, "natural"), "risk": self._word("risk", RISKS, "none"),
+            "precision": self._precision(hardware),
+            "data": data, "samples": samples, "vlm": frozen, "adapter": self._adapter(),
+            "allows": self._allows(), "sweep": self._sweep(),
+            "sets": sets, "hub_weights": hub_weights, "target": target, "pipeline_layout": self._layout(built),
+            "isolate": self._isolate(),
+            "versions": self._versions(), "length": self._length(),
+        }  # fmt: skip
+        pins = sharding | self._pins(parts["precision"])
+        wishes = tuple(self._wishes())
+        if model is None or hardware is None or sum(d.is_error for d in self.diagnostics) > before:
+            return None
+        spans = {k: s.span for k, s in self.draft.fixed.items()}
+        spans |= {k: b.span for k, b in self.draft.pins.items() if k == "pipeline_layout"}
+        spans |= {path: s.path.span for path, s in self.draft.sets.items()}
+        spans |= {weights.FIELD: spans["weights"]} if "weights" in spans else {}
+        if parts["adapter"] is not None:
+            spans = {n: spans.get("adapter", spans["task"]) for n in RUN if n.startswith("adapter")} | spans
+        spans = {"pack": spans["data"]} | spans if samples is not None and "data" in spans else spans
+        self._stages(parts["pipeline_layout"], pins, model)
+        self._ahead(sets, model)
+        self._unbuilt(model, target)
+        if parts["adapter"] is not None:
+            stmt = self.draft.fixed.get("adapter")
+            stated = stmt if isinstance(stmt, ast.AdapterStmt) else None
+            self.diagnostics.extend(adapter_options.unbuilt(stated, parts["adapter"], model, spans["task"]))
+        if sum(d.is_error for d in self.diagnostics) > before:
+            return None
+        return Program(
+            name=self.name, model=overrides.as_set(model, sets), hardware=hardware, pins=pins, spans=spans,
+            rules=self.rules + wishes if wishes else self.rules,
+            batch_gpus=hardware.gpus_per_node if parts["gpus"] is None else None, **parts,
+        )  # fmt: skip
+
+    def _error(self, id: str, message: str, span: Span, help: str | tuple[str, ...] = ()) -> None:
+        self.diagnostics.append(error(id, message, span, help=help))
+
+    def _model(self) -> Model | None:
+        stmt = self.draft.fixed.get("model")
+        if isinstance(stmt, ast.ModelStmt):
+            return self._look_up(stmt.name, "model")
+        if "vlm" in self.draft.fixed and REFERENCE_VLM in self.library.profiles:
+            return self._reference_vlm()
+        self._absent(
+            "check.no_model",
+            f"run `{self.name}` names no model",
+            "write `model qwen3_30b_a3b`; `moedsl models` lists them",
+        )
+        return None
+
+    def _reference_vlm(self) -> Model | None:
+        body = self.library.profiles[REFERENCE_VLM].body
+        name = next(s.name for s in body if isinstance(s, ast.ModelStmt | ast.BareStmt))
+        text, span = f"`vlm` without a model stands for the reference VLM, {name.id}", self.draft.fixed["vlm"].span
+        self.diagnostics.append(
+            note(
+                "check.reference_vlm",
+                text,
+                span,
+                help=f"name it to be explicit: `model {name.id}`",
+                fixes=(Fix(f"Write `model {name.id}`", ADD, span, f"model {name.id}", self.name),),
+            )
+        )
+        return self._look_up(name, "model")
+
+    def _hardware(self) -> Hardware | None:
+        stmt = self.draft.fixed.get("hardware")
+        if isinstance(stmt, ast.HardwareStmt):
+            return self._look_up(stmt.name, "hardware")
+        help = "write `gb200 x 256`; `moedsl hardware` lists them"
+        self._absent("check.no_hardware", f"run `{self.name}` names no hardware", help)
+        return None
+
+    def _absent(self, id: str, message: str, help: str) -> None:
+        """Report a missing model or hardware, unless an unknown name may have been meant as it."""
+        if not any(d.id in ("check.unknown_name", "check.circular") for d in self.diagnostics):
+            unused = [Label(s, "`use` reads declarations, not a run's statements") for s in self.library.unused[:1]]
+            self.diagnostics.append(error(id, message, self._anywhere(), *unused, help=help))
+
+    def _look_up(self, name: ast.Name, kind: str) -> Any | None:
+        table = self.library.models if kind == "model" else self.library.hardware
+        if name.id not in table:
+            id = "check.unknown_model" if kind == "model" else "check.unknown_hardware"
+            near = suggest(name.id, list(table)) or (
+                "`moedsl models` lists them; `moedsl models add config.json` declares another one",
+            )
+            help = near if kind == "model" else hardware_like(name.id, self.library)
+            return self._error(id, f"no {kind} is called `{name.id}`", name.span, help)
+        made, more = self.library.model(name.id) if kind == "model" else self.library.gpu(name.id)
+        self.diagnostics.extend(more)
+        return made
+
+    def _anywhere(self) -> Span:
+        spans = [s.span for s in self.draft.fixed.values()] or [b.span for b in self.draft.pins.values()]
+        return spans[0] if spans else Span(self.file, 0, 0)
+
+    def _count(self) -> int | None:
+        stmt = self.draft.fixed.get("hardware")
+        count = stmt.count if isinstance(stmt, ast.HardwareStmt) else None
+        return None if count is None else self._whole(count, "the number of GPUs", MOST_RANKS)
+
+    def _size(self, key: str) -> int | None:
+        stmt = self.draft.fixed.get(key)
+        return None if stmt is None else self._whole(stmt.value, f"`{key}`")  # type: ignore[union-attr, arg-type]
+
+    def _whole(self, n: Any, what: str, most: int = MOST) -> int | None:
+        value = number(n) if isinstance(n, ast.Number) and n.unit is None else None
+        if isinstance(value, int) and 0 < value <= most:
+            return value
+        from moedsl.lang.tree_builder import number_value  # imported only after a mistake
+
+        if isinstance(n, ast.Number) and isinstance(number_value(n.text), str):
+            return None  # the parser has reported it
+        return self._error("check.size", f"{what} must be a whole number from 1 to {most}", n.span)
+
+    def _word(self, key: str, words: tuple[str, ...], default: str) -> str:
+        stmt = self.draft.fixed.get(key)
+        if stmt is None:
+            return default
+        name: ast.Name = stmt.value  # type: ignore[union-attr, assignment]
+        if name.id not in words:
+            help = _ours(key, name.id, words) or suggest(name.id, list(words))
+            self._error("check.unknown_word", f"`{key}` is one of {', '.join(words)}, not `{name.id}`", name.span, help)
+        return name.id
+
+    def _data(self, model: Model | None) -> tuple[str, Samples | None]:
+        """The path or the name of the data, and what is known of its samples."""
+        stmt = self.draft.fixed.get("data")
+        images = model is not None and model.vision is not None
+        data = stmt if isinstance(stmt, ast.DataStmt) else None
+        return data_options.read(data, self._tunes and not images, images, self.diagnostics)
+
+    @property
+    def _tunes(self) -> bool:
+        task = self.draft.fixed.get("task")
+        return isinstance(task, ast.TaskStmt) and task.value.id in FINE_TUNES
+
+    def _weights(self, sets: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
+        """The name of the weights on Hugging Face, and the fields that the run sets with their folder."""
+        stmt = self.draft.fixed.get("weights")
+        own = stmt if isinstance(stmt, ast.WeightsStmt) else None
+        return weights_options.read(own, self._tunes, sets, self.diagnostics)
+
+    def _vlm(self, model: Model | None) -> tuple[frozenset[str], dict[str, Pin]]:
+        """The frozen parts, and the sharding of tower and decoder."""
+        stmt = self.draft.fixed.get("vlm")
+        if not isinstance(stmt, ast.VlmStmt):
+            return frozenset(), {}
+        return vlm_options.read(stmt, model, self.draft.pins.get("sharding"), self.diagnostics)
+
+    def _length(self) -> Mapping[str, int]:
+        """How long the run trains; a field that states it too is an error."""
+        stmt = self.draft.fixed.get("for")
+        if not isinstance(stmt, ast.ForStmt):
+            return {}
+        for path in (p for p in length.FIELDS if p in self.draft.sets):
+            text, first = f"`for` states the length of the training, and so does `set {path}`", self.draft.sets[path]
+            self.diagnostics.append(error("check.twice", text, stmt.span, Label(first.span, "here"), help="keep one"))
+        return length.read(stmt, self.diagnostics)
+
+    def _adapter(self) -> Adapter | None:
+        task, stmt = self.draft.fixed.get("task"), self.draft.fixed.get("adapter")
+        trains = isinstance(task, ast.TaskStmt) and task.value.id == "peft"
+        return adapter_options.read(stmt if isinstance(stmt, ast.AdapterStmt) else None, trains, self.diagnostics)
+
+    def _target(self) -> str:
+        """The release of Bridge: the stated one, else the installed one, else the newest."""
+        stmt = self.draft.fixed.get("target")
+        stated = self.target or (stmt.version.value if isinstance(stmt, ast.TargetStmt) else "")
+        if not stated:
+            return releases.default().bridge
+        found = releases.named(stated)
+        if found is None:
+            text = f"Bridge {stated} is not supported; supported: {', '.join(fields.versions())}"
+            if self.target:
+                self.diagnostics.append(error("check.target", text, help=f"give `--target {releases.NEWEST.minor}`"))
+            elif isinstance(stmt, ast.TargetStmt):
+                help = Instead(f"write `target bridge {releases.NEWEST.minor}`", releases.NEWEST.minor)
+                self._error("check.target", text, stmt.version.span, help)
+            return releases.NEWEST.bridge
+        return found.bridge
+
+    def _unbuilt(self, model: Model, target: str) -> None:
+        """Refuse a model that the release of Bridge does not know."""
+        words = unbuilt.why(model, target)
+        if words is None:
+            return
+        newest = next((v for v in reversed(fields.versions()) if unbuilt.why(model, v) is None), "")
+        if newest:
+            text = f"Bridge {target} cannot build {model.name}: {words}"
+            self._error("check.target", text, self._anywhere(), f"write `target bridge {newest}`, which can")
+        else:
+            text = f'no release of Bridge can build {model.name} with hf "{model.hf}": {words}'
+            self._error("check.model", text, self._anywhere(), "name the repository of a model with such layers")
+
+    def _versions(self) -> dict[str, int]:
+        """The versions that the run states besides Bridge's, by their name in an expression."""
+        stmts = [s for s in self.draft.fixed.values() if isinstance(s, ast.TargetStmt) and s.product.id != "bridge"]
+        for s in stmts:
+            if s.product.id not in PRODUCTS:
+                text = f"a target is bridge, {' or '.join(PRODUCTS)}"
+                self._error("check.target", text, s.product.span, f"write `target bridge {releases.NEWEST.minor}`")
+            elif not is_version(s.version.value):
+                self._error("check.target", f"{s.version.value} is not a version", s.version.span, "write it as 2.7.0")
+        return {PRODUCTS[s.product.id]: as_number(s.version.value) for s in stmts if s.product.id in PRODUCTS}
+
+    def _precision(self, hardware: Hardware | None) -> str:
+        """Read the word; `fp8` on a GPU without a rate of 8 bits is a format that a law may refuse."""
+        word = self._word("precision", PRECISIONS, "")
+        has_none = hardware is not None and hardware.tflops.keys().isdisjoint(("fp8", "mxfp8"))
+        return "fp8_blockwise" if word == "fp8" and has_none else word
+
+    def _pins(self, precision: str) -> dict[str, Pin]:
+        pins: dict[str, Pin] = {}
+        stated = self.draft.fixed.get("precision")
+        if stated is not None and precision in axes.PRECISION:
+            pins["precision"] = Pin("precision", axes.BY_NAME["precision"].encode(precision), stated.span)
+        for b in self.draft.pins.values():
+            if b.name.id not in (*axes.DERIVED, "pipeline_layout"):
+                code = self._code(b.name, b.value)
+                if code is not None:
+                    pins[b.name.id] = Pin(b.name.id, code, b.span)
+        return pins
+
+    def _code(self, name: ast.Name, value: ast.Expr) -> int | None:
+        """Encode a pinned value as the integer of its column."""
+        axis = axes.BY_NAME.get(name.id)
+        if axis is None:
+            help = _axis_like(name.id) or (f"an axis is one of {', '.join(axes.PINNED)}",)
+            return self._error("check.unknown_axis", f"`{name.id}` is not an axis", name.span, help)
+        if isinstance(value, ast.Name) and value.id == "auto":
+            help = f"remove it: the search chooses `{name.id}` unless a run pins it"
+            return self._error("check.unknown_word", f"`auto` is not a value of `{name.id}`", value.span, help)
+        if axis.kind == "int":
+            return self._whole(value, f"`{name.id}`", MOST_RANKS)
+        if isinstance(value, ast.Name) and axis.kind == "flag" and value.id in ("on", "off", "none"):
+            return int(value.id == "on")
+        if isinstance(value, ast.Name) and axis.kind == "flag":
+            help = tuple(Instead(f"write `{name.id}={word}`", word) for word in ("on", "off"))
+            return self._error("check.unknown_word", f"`{name.id}` is on or off, not `{value.id}`", value.span, help)
+        if isinstance(value, ast.Name) and axis.kind == "set" and value.id in axis.words:
+            return axis.encode([value.id])
+        before = len(self.diagnostics)
+        Inference({}, self.diagnostics).value(value, AXES[name.id])
+        if len(self.diagnostics) > before:
+            return None
+        return axis.encode(evaluate(value, {}))
+
+    def _layout(self, model: Model | None) -> str | None:
+        binding = self.draft.pins.get("pipeline_layout")
+        if binding is None:
+            return None
+        if not isinstance(binding.value, ast.String):
+            self._error(
+                "check.type",
+                "a pipeline layout is a string",
+                binding.value.span,
+                'write `pin pipeline_layout="Et*3|t*4|t*4|t*3mL"`',
+            )
+            return None
+        self._check_layout(binding.value, model)
+        return binding.value.value
+
+    def _check_layout(self, text: ast.String, model: Model | None) -> None:
+        """Report what Megatron refuses in a pipeline layout for any pp and vpp."""
+        if model is None:
+            return
+        words, _ = pipeline.pieces(text.value, model)
+        for why in pipeline.parse_layout(text.value, model, len(words), 1)[1]:
+            self._error(
+                "check.pipeline_layout", f"this pipeline layout has {why}" if why[0].isdigit() else why, text.span
+            )
+
+    def _stages(self, text: str | None, pins: Mapping[str, Pin], model: Model) -> None:
+        """Report a pinned layout whose chunks do not match the pinned stages; a hybrid has one chunk a stage."""
+        pp = pins["pp"].code if "pp" in pins else 0
+        if text is None or not pp:
+            return
+        chunks = len(pipeline.pieces(text, model)[0])
+        if chunks == pp or (chunks % pp == 0 and not model.hybrid):
+            return
+        several = "" if model.hybrid else " or a multiple of it"
+        help = f"write {pp} chunks{several}, with bars between them; or pin pp={chunks}"
+        span = self.draft.pins["pipeline_layout"].span
+        self._error(
+            "check.pipeline_layout", f"this layout has {chunks} chunks, which does not match pp={pp}", span, help
+        )
+
+    def _ahead(self, sets: Mapping[str, Any], model: Model) -> None:
+        """Report MTP layers set for a model of which Bridge would build none: a hybrid without a pattern for them, or
+        one of a family that has none."""
+        never = family(model.family).mtp == "none"
+        if sets.get("model.mtp_num_layers") and (never or (model.hybrid and not model.mtp_pattern)):
+            text = f"{model.name} has no multi-token prediction, so Bridge would build none"
+            declared = 'declare the model with `mtp_layers 1 mtp_pattern "*E"`; its checkpoint has no weights for them'
+            help = "drop this `set`" if never else declared
+            self._error("check.model", text, self.draft.sets["model.mtp_num_layers"].path.span, help)
+
+    def _wishes(self) -> Iterable[Rule]:
+        for i, w in enumerate(self.draft.wishes, 1):
+            Inference(self.scope, self.diagnostics).condition(w.expr)
+            name = w.name.id if w.name else f"{type(w).__name__.lower()}_{i}"
+            because = w.because.value if w.because else None
+            cites = tuple(cite_text(c) for c in w.cites)
+            kind = type(w).__name__.lower()
+            worth = collect.worth(w, self.diagnostics)
+            rule = Rule(f"run.{self.name}.{name}", kind, name, w.expr, None, because, cites, w.span, worth, wish=True)
+            collect.read_too_early(rule, self.diagnostics)
+            yield rule
+        for b in self.draft.pins.values():
+            if b.name.id in axes.DERIVED:
+                expr = ast.Binary("==", b.name, b.value, b.span)
+                Inference(self.scope, self.diagnostics).condition(expr)
+                yield Rule(
+                    f"run.{self.name}.{b.name.id}", "require", b.name.id, expr, None, "pinned", (), b.span, wish=True
+                )
+
+    def _sweep(self) -> tuple[str, tuple[int, ...]] | None:
+        stmt = self.draft.fixed.get("sweep")
+        if not isinstance(stmt, ast.SweepStmt):
+            return None
+        known = [*axes.BY_NAME, *SWEEPABLE]
+        if stmt.axis.id not in known:
+            help = suggest(stmt.axis.id, known) or (f"one of {', '.join(known)}",)
+            return self._error("check.unknown_axis", f"`{stmt.axis.id}` cannot be swept", stmt.axis.span, help)
+        codes = [self._swept(stmt.axis, v) for v in stmt.values]
+        return stmt.axis.id, tuple(dict.fromkeys(c for c in codes if c is not None))
+
+    def _isolate(self) -> Isolation | None:
+        stmt = self.draft.fixed.get("sweep")
+        if not isinstance(stmt, ast.IsolateStmt):
+            return None
+        return isolate.read(stmt, SWEEPABLE, self._swept, self.diagnostics)
+
+    def _swept(self, axis: ast.Name, value: ast.Expr) -> int | None:
+        """A value of a sweep or an isolation."""
+        if isinstance(value, ast.List) and axis.id not in axes.SETS:
+            from moedsl.lang.printer import print_expr  # imported only after a mistake
+
+            right = ", ".join(print_expr(x) for x in value.items)
+            help = Instead(f"write `{axis.id} in {right}`", right)
+            return self._error("check.type", "the values are not in brackets", value.span, help)
+        if axis.id in SWEEPABLE:
+            return self._whole(value, f"`{axis.id}`", MOST_RANKS if axis.id == "gpus" else MOST)
+        return self._code(axis, value)
+
+    def _allows(self) -> dict[str, Allow]:
+        if not self.draft.allows:
+            return {}
+        ids = {r.id: r for r in self.rules if r.kind in ("require", "prefer")}
+        short = {i.split(".", 1)[1]: i for i in ids} | {i: i for i in ids}
+        out: dict[str, Allow] = {}
+        for key, s in self.draft.allows.items():
+            if key not in short:
+                help = suggest(key, list(short)) or ("`moedsl explain rules` lists them",)
+                self._error("check.unknown_rule", f"no rule is called `{key}`", s.rule.span, help)
+            else:
+                out[short[key]] = Allow(short[key], s.because.value if s.because else None, s.span)
+        return out

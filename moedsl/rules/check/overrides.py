@@ -1,0 +1,280 @@
+"""Read `set`: fields of Bridge by their dotted path, with literal values; and check the fields that rules derive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from attrs import evolve
+
+from moedsl.facts import adapters, architecture, fields
+from moedsl.facts.facts import Model
+from moedsl.facts.families import CHOICES, PREPROCESSING, USE, dataset_class, preprocessing, provider
+from moedsl.facts.field_suggestions import all_sections, meant
+from moedsl.facts.fields import path_of
+from moedsl.facts.symbols import ABSENT_HERE, SWITCHES
+from moedsl.lang import ast
+from moedsl.lang.printer import print_expr
+from moedsl.rules.check.program import Program
+from moedsl.rules.declarations import LARGEST, MOST_MTP
+from moedsl.rules.interpreter import evaluate
+from moedsl.rules.rule import Rule
+from moedsl.rules.types import LARGEST as EXACT
+from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Instead, error, suggest
+from moedsl.support.source import Span
+
+
+def read(
+    stmts: Mapping[str, ast.SetStmt], model: Model | None, target: str, diagnostics: list[Diagnostic]
+) -> dict[str, Any]:
+    """The Python value of each path in that release of Bridge: a bare word is a string, `none` is None.
+
+    Errors go to `diagnostics`: check.unknown_field, check.unknown_word, check.type, check.size, check.secret,
+    check.architecture.
+    A fact that the model has anyway is left out.
+    """
+    out: dict[str, Any] = {}
+    for path, s in stmts.items():
+        field = fields.lookup(path) if path in CHOICES else fields.lookup(path, target)
+        if field is None:
+            diagnostics.append(_unknown(path, s, target))
+            continue
+        found = [*_mistakes(field, s, model)]
+        diagnostics += found
+        if not found and not _is_fact(model, path):
+            out[path] = fields.held(field.type, _plain(s.value))
+    return out
+
+
+def _unknown(path: str, s: ast.SetStmt, target: str) -> Diagnostic:
+    """Report a field that the release does not have, with the releases that do, or with what may be meant."""
+    having = [v for v in fields.versions() if fields.lookup(path, v)]
+    if not having:
+        help = _stated(path, s.value) or meant(path) or (all_sections(),)
+        return error("check.unknown_field", f"Bridge has no field `{path}`", s.path.span, help=help)
+    text = f"Bridge {target} has no field `{path}`; {', '.join(having)} {'have' if having[1:] else 'has'} it"
+    return error("check.unknown_field", text, s.path.span, help=f"write `target bridge {having[-1]}`", fixes=_drop(s))
+
+
+def _stated(path: str, value: ast.Expr) -> tuple[str, ...]:
+    """The statement of ours for a name of another tool; empty if there is none."""
+    from moedsl.lang.foreign_arguments import ours  # imported only after a mistake
+    from moedsl.lang.unknown_statement import OTHER_NAMES
+
+    if path.rpartition(".")[2] not in (*OTHER_NAMES, *ABSENT_HERE):
+        return ()
+    right = ours(path, print_expr(value))
+    return (right.removeprefix("# ") if right.startswith("#") else f"write `{right}`",)
+
+
+def _mistakes(field: fields.Field, s: ast.SetStmt, model: Model | None) -> Iterator[Diagnostic]:
+    """Report what is wrong with a `set` of a known field, without the other statements."""
+    section = field.path.rpartition(".")[0]
+    if fields.absent().get(section, "") is None:
+        text = f"`{section}` is an abstract class, which a run file cannot fill"
+        yield error("check.unknown_field", text, s.path.span, help="add it to the recipe by hand", fixes=_drop(s))
+    elif not _is_literal(s.value):
+        text = "`set` needs a value, not an expression"
+        yield error("check.type", text, s.value.span, help="write the value itself")
+    elif secrets := [*secret(field.path, s.value)]:
+        yield from secrets
+    elif wrong := [*_of_another_type(field, _plain(s.value), s.value.span)]:
+        yield from wrong
+    elif too_large := [*_too_large(field, _plain(s.value), s.value.span)]:
+        yield from too_large
+    else:
+        yield from _architecture(field.path, _plain(s.value), s, model)
+
+
+MOST = {"model.mtp_num_layers": MOST_MTP, "model.vocab_size": LARGEST, "tokenizer.vocab_size": LARGEST}
+"""The largest sizes that a run may set, as in the declaration of a model."""
+
+
+def _too_large(field: fields.Field, value: Any, span: Span) -> Iterator[Diagnostic]:
+    """Refuse a size that no model has, or that is not an exact whole number."""
+    most = MOST.get(field.path, EXACT)
+    if isinstance(number := fields.held(field.type, value), int) and abs(number) > most:
+        yield error("check.size", f"`{field.path}` may be at most {most}", span, help="write a smaller number")
+
+
+def _drop(s: ast.SetStmt) -> tuple[Fix, ...]:
+    return (Fix(f"Drop the `set` of `{s.path.id}`", DROP, s.path.span),)
+
+
+def _is_fact(model: Model | None, path: str) -> bool:
+    return model is not None and path in architecture.facts()
+
+
+def _architecture(path: str, value: Any, s: ast.SetStmt, model: Model | None) -> Iterator[Diagnostic]:
+    """Refuse another value of a fact of the model: every number of the plan follows from these."""
+    word = architecture.facts().get(path)
+    if model is None or word is None:
+        return
+    has = getattr(model, word)
+    if path not in architecture.SHARED and (value or 0) == has:
+        return
+    text = f"`{path}` follows from `{word}` of the model: {model.name} has {_said(has)}"
+    help = (
+        f"declare a model of your own with another `{word}`: change a copy of its config.json, and "
+        "`moedsl models add FOLDER/config.json --hf FOLDER` writes the declaration"
+    )
+    yield error("check.architecture", text, s.path.span, help=help, fixes=_drop(s))
+
+
+def _said(value: Any) -> str:
+    return "none" if value in ("", None) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def misplaced(p: Program) -> Iterator[Diagnostic]:
+    """Refuse each `set` of a field that the model or the dataset of the run does not have: Bridge would not read it."""
+    for path in p.sets:
+        yield from _misplaced(path, p.spans[path], p, "set")
+
+
+def _misplaced(path: str, span: Span, p: Program, by: str) -> Iterator[Diagnostic]:
+    data = dataset_class(p.model.vision is not None, p.task, p.data == "mock")
+    yield from _of_another_choice(path, span, p, by)
+    trained = adapters.CLASSES[p.adapter.method] if p.adapter else ""
+    has = {"model": provider(p.model), "dataset": data, "peft": trained}
+    section = path.partition(".")[0]
+    field = fields.lookup(path.rpartition(".")[0], p.target) or fields.lookup(path, p.target)
+    classes = field.classes if field else ()
+    if section == "peft" and not classes:
+        classes = tuple(adapters.CLASSES.values())
+    if section in has and classes and has[section] not in classes:
+        text = f"`{path}` is not a field of {has[section]}, the {section} of this run"
+        text = text if has[section] else f"`{path}` is a field of an adapter, and this run trains none"
+        uses = ", or ".join(USE[c] for c in classes if c in USE)
+        help = f"it is for {uses}" if uses else f"it is a field of {' and '.join(classes)}"
+        drop = (Fix(f"Drop the `{by}` of `{path}`", DROP, span),)
+        yield error("check.other_class", text, span, help=help, fixes=drop)
+
+
+def _of_another_choice(path: str, span: Span, p: Program, by: str) -> Iterator[Diagnostic]:
+    """Refuse a field of how samples are read that the way of this run does not have."""
+    field = fields.lookup(path)
+    if path.rpartition(".")[0] != PREPROCESSING or field is None or not field.classes:
+        return
+    of = {call.name: word for word, call in CHOICES[PREPROCESSING].items()}
+    word, others = preprocessing(p.data, p.sets), [of[c] for c in field.classes if c in of]
+    if word not in others:
+        text = f"`{path}` is not a field of `{word}`, the preprocessing of this run"
+        drop = (Fix(f"Drop the `{by}` of `{path}`", DROP, span),)
+        yield error("check.other_class", text, span, help=f'`set {PREPROCESSING} = "{others[0]}"` has it', fixes=drop)
+
+
+STATED = (
+    "model.mtp_num_layers",
+    "model.vocab_size",
+    *(field for field, _ in SWITCHES.values()),
+    *(f"{section}.overlap_{what}" for section in ("ddp", "comm_overlap") for what in ("grad_reduce", "param_gather")),
+    "checkpoint.load",
+    "checkpoint.save",
+    "model.attention_backend",
+    "model.moe_expert_rank_capacity_factor",
+    "model.moe_paged_stash_buffer_size_factor_cuda",
+)
+"""Fields that the search and the recipe read only from a `set`."""
+
+
+def derived(p: Program) -> Iterator[Diagnostic]:
+    """Refuse each field that a rule of the run's own cannot derive: one that Bridge does not have or that the model
+    states, and one that counts before a layout is known."""
+    for rule in p.of("derive"):
+        path = path_of(rule.name)
+        if rule.is_std:
+            continue
+        if not any(fields.lookup(path, v) for v in fields.versions()):
+            help = meant(path) or ("rules for `srun`, `sbatch` and `pod` are in `rules NAME of launch { ... }`",)
+            yield error("check.unknown_field", f"Bridge has no field `{path}`", rule.span, help=help)
+        elif path in STATED:
+            text = f"`{path}` has no value before the layout is chosen, if a rule derives it"
+            yield error("check.too_late", text, rule.span, help=f"write `set {path} = {print_expr(rule.expr)}`")
+        elif word := architecture.facts().get(path):
+            text = f"`{path}` follows from `{word}` of the model, which no rule changes"
+            yield error("check.architecture", text, rule.span, help="declare a model of your own")
+
+
+def of_rule(path: str, value: Any, rule: Rule, p: Program) -> Iterator[Diagnostic]:
+    """Report what is wrong with a field that a rule derives, or with its value, in the release of the run."""
+    field, at = fields.lookup(path, p.target), rule.expr.span
+    if field is None:
+        return
+    wrong = [*secret(path, rule.expr)] or [*_of_another_type(field, value, at)]
+    if wrong := wrong or [*_misplaced(path, rule.span, p, "derive")]:
+        yield from wrong
+    else:
+        yield from _too_large(field, value, at)
+
+
+def as_set(model: Model, sets: Mapping[str, Any]) -> Model:
+    """Give the model the vocabulary and the MTP layers that the run sets, as Bridge builds it.
+
+    A tokenizer's vocabulary replaces the model's where the run says so (bridge training/setup.py:702). A hybrid model
+    needs a pattern for MTP, which only its declaration has.
+    """
+    owner = "tokenizer" if sets.get("tokenizer.use_tokenizer_vocab_size") else "model"
+    rows, depths = sets.get(f"{owner}.vocab_size") or 0, sets.get("model.mtp_num_layers", model.mtp_layers) or 0
+    if rows > 0:
+        model = evolve(model, vocab=rows)
+    return model if depths < 0 or (model.hybrid and not model.mtp_pattern) else evolve(model, mtp_layers=depths)
+
+
+def _of_another_type(field: fields.Field, value: Any, span: Span) -> Iterator[Diagnostic]:
+    """Refuse a value that the field does not hold: building the recipe on the cluster would fail."""
+    path, choices = field.path, [*CHOICES.get(field.path, ())]
+    takes = fields.refused(field.type, value) if not choices else None if value in choices else ", ".join(choices)
+    words = [w for w in choices or fields.choices(field.type) if isinstance(w, str)]
+    if takes is None or (type(value) is type(field.default) and value == field.default and not choices):
+        return
+    if not choices and not fields.is_writable(field.type):
+        text = f"`{path}` takes {field.type}, which a run file cannot write"
+        yield error("check.type", text, span, help="change it in the recipe, or in the code that builds the model")
+    elif choices or (words and isinstance(value, str)):
+        near = [h.word for h in suggest(str(value), words) if isinstance(h, Instead)]
+        help = [Instead(f"did you mean `{w}`?", f'"{w}"') for w in near]
+        few = [Instead(f"write `{w}`", f'"{w}"') for w in words[:SHOWN]]
+        yield error("check.unknown_word", f"`{path}` takes {takes}, not `{value}`", span, help=tuple(help or few))
+    else:
+        help = f"write {takes}, as in `{fields.example(path, takes)}`"
+        yield error("check.type", f"`{path}` takes {takes}", span, help=help)
+
+
+SHOWN = 3
+"""The most words of a field to offer."""
+
+
+def secret(path: str, value: ast.Expr) -> Iterator[Diagnostic]:
+    """Refuse strings that look like the value of a secret, because the recipe is a file."""
+    for text in _strings(value):
+        from moedsl.facts import secrets
+
+        what = secrets.value_kind(text.value)
+        if what is not None:
+            message = f"the value of `{path}` looks like {what}, which must not be in a file"
+            help = "revoke it if it was real; programs read it from the environment: `secrets [HF_TOKEN]`"
+            yield error("check.secret", message, text.span, help=help)
+
+
+def _strings(e: ast.Expr) -> Iterable[ast.String]:
+    """The strings of a literal value."""
+    items = e.items if isinstance(e, ast.List) else (e,)
+    return (i for i in items if isinstance(i, ast.String))
+
+
+def _is_literal(e: ast.Expr) -> bool:
+    match e:
+        case ast.List():
+            return all(_is_literal(i) for i in e.items)
+        case ast.Unary():
+            return e.op == "-" and isinstance(e.value, ast.Number)
+        case _:
+            return isinstance(e, ast.Number | ast.String | ast.Bool | ast.Name)
+
+
+def _plain(e: ast.Expr) -> Any:
+    if isinstance(e, ast.Name):
+        return None if e.id == "none" else e.id
+    if isinstance(e, ast.List):
+        return [_plain(i) for i in e.items]
+    return evaluate(e, {})

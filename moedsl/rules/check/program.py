@@ -1,0 +1,114 @@
+"""A checked run, with every name resolved and every value typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+from moedsl.facts.adapter import Adapter
+from moedsl.facts.facts import Hardware, Model
+from moedsl.facts.recipes import LIKE
+from moedsl.facts.samples import Samples
+from moedsl.facts.site import Site
+from moedsl.rules.rule import Let, Rule, Rules
+from moedsl.support.source import Span
+
+
+@frozen
+class Pin:
+    """A value that the user fixed, encoded as in a column, with its place in the text."""
+
+    axis: str
+    code: int
+    span: Span
+
+    @property
+    def by(self) -> str:
+        """What pins it, in words."""
+        return f"`{self.span.file}`" if self.span.file.startswith(LIKE) else "the run file"
+
+
+@frozen
+class Allow:
+    rule: str
+    because: str | None
+    span: Span
+
+
+@frozen
+class Variant:
+    """One value of an isolation: its label, and the code of each axis (or of seq, batch or gpus) that it fixes."""
+
+    label: str
+    codes: Mapping[str, int]
+
+
+@frozen
+class Isolation:
+    """The axis that a run varies while all else stays equal. The program of one variant has only that variant."""
+
+    axis: str
+    variants: tuple[Variant, ...]
+    span: Span
+
+
+@frozen
+class Program:
+    """One run, every name resolved and every value typed."""
+
+    name: str
+    model: Model
+    hardware: Hardware
+    gpus: int | None
+    seq: int
+    batch: int | None
+    phase: str
+    task: str
+    routing: str
+    data: str
+    """mock, the path of real data, or its name on Hugging Face."""
+    samples: Samples | None
+    """What fine-tuning reads of a text; None for other runs."""
+    vlm: frozenset[str]
+    adapter: Adapter | None
+    """What `task peft` trains."""
+    precision: str
+    """A word of the precision axis, fp8, or auto."""
+    pins: Mapping[str, Pin]
+    pipeline_layout: str | None
+    rules: Rules = field(converter=Rules.of)
+    allows: Mapping[str, Allow]
+    sweep: tuple[str, tuple[int, ...]] | None
+    sets: Mapping[str, Any]
+    target: str
+    hub_weights: str | None = None
+    """The model of Hugging Face whose weights are imported before the run."""
+    spans: Mapping[str, Span] = field(factory=dict)
+    """The place of each statement, by the name of what it fixes."""
+    isolate: Isolation | None = None
+    versions: Mapping[str, int] = field(factory=dict)
+    """The versions that the run states, by their name in an expression: torch_version, te_version."""
+    batch_gpus: int | None = None
+    """The GPUs for the default batch if several numbers are compared, so that the experiment stays the same."""
+    risk: str = "none"
+    """oom: a layout may be chosen that fits only by the best estimate of its memory."""
+    workflow: str | None = None
+    """The run of which this is a phase."""
+    length: Mapping[str, int] = field(factory=dict)
+    """How long the run trains, as `for` states it, by the name that rules read."""
+    site: Site = field(factory=Site)
+    """What the file's cluster states of its storage and its failures."""
+
+    def of(self, kind: str) -> tuple[Rule, ...]:
+        return self.rules.by_kind.get(kind, ())
+
+    def named(self, kind: str, name: str) -> tuple[Rule, ...]:
+        """The rules of a kind for one name, the user's own before the stdlib's."""
+        return self.rules.by_name.get((kind, name), ())
+
+    @property
+    def lets(self) -> tuple[Let, ...]:
+        """The last `let` of each name, in the order of the names."""
+        return self.rules.lets

@@ -1,0 +1,327 @@
+"""Collect the statements of a run into a draft, with one entry for each thing that a run fixes.
+
+Layers are a file's top level, the run that another is `from`, and the run itself. A later layer overrides an earlier
+one; stating a thing twice in one layer is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from moedsl.facts import axes
+from moedsl.facts.symbols import ABSENT_HERE, PRECISIONS, ROUTINGS, TASKS, WORD_ELSEWHERE
+from moedsl.lang import ast
+from moedsl.rules.check import resilience
+from moedsl.rules.library import Library
+from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Instead, Label, error, suggest
+
+
+@frozen
+class Draft:
+    """The statements of a run: `fixed` holds one for each keyword; the others add up."""
+
+    fixed: dict[str, ast.Stmt] = field(factory=dict)
+    pins: dict[str, ast.Binding] = field(factory=dict)
+    sets: dict[str, ast.SetStmt] = field(factory=dict)
+    allows: dict[str, ast.AllowStmt] = field(factory=dict)
+    wishes: tuple[ast.Require | ast.Prefer, ...] = ()
+
+    def over(self, base: Draft) -> Draft:
+        """Put this layer on top of another. A sweep replaces a value of the same thing, and vice versa."""
+        mine, theirs = self.swept, base.swept
+        fixed = {
+            k: s
+            for k, s in base.fixed.items()
+            if k not in mine and not (k == "sweep" and {*theirs} & {*self.fixed, *self.pins})
+        }
+        pins = {k: b for k, b in base.pins.items() if k not in mine}
+        wishes = base.wishes + self.wishes
+        return Draft(fixed | self.fixed, pins | self.pins, base.sets | self.sets, base.allows | self.allows, wishes)
+
+    @property
+    def swept(self) -> tuple[str, ...]:
+        """The axes that a sweep or an isolation varies, by the keys of their statements or pins."""
+        stmt = self.fixed.get("sweep")
+        if not isinstance(stmt, ast.SweepStmt | ast.IsolateStmt):
+            return ()
+        parts = axes.COMPOSITES.get(stmt.axis.id, {})
+        return tuple(next(iter(parts.values()))) if parts else ({"gpus": "hardware"}.get(stmt.axis.id, stmt.axis.id),)
+
+
+_KEYS: dict[type, str] = {
+    ast.ModelStmt: "model",
+    ast.HardwareStmt: "hardware",
+    ast.SeqStmt: "seq",
+    ast.BatchStmt: "batch",
+    ast.PrecisionStmt: "precision",
+    ast.TaskStmt: "task",
+    ast.AdapterStmt: "adapter",
+    ast.PhaseStmt: "phase",
+    ast.VlmStmt: "vlm",
+    ast.DataStmt: "data",
+    ast.WeightsStmt: "weights",
+    ast.RoutingStmt: "routing",
+    ast.RiskStmt: "risk",
+    ast.SweepStmt: "sweep",
+    ast.IsolateStmt: "sweep",
+    ast.WorkflowStmt: "workflow",
+    ast.ForStmt: "for",
+}
+
+
+@frozen
+class Gather:
+    """Reads one layer of statements."""
+
+    library: Library
+    diagnostics: list[Diagnostic]
+
+    def layer(self, statements: tuple[Any, ...], profiles: tuple[str, ...] = ()) -> Draft:
+        """Read the draft of one layer; `profiles` are being expanded already."""
+        draft, base = Draft(), Draft()
+        for s in statements:
+            if isinstance(s, ast.BareStmt) and self._is_profile(s):
+                base = self._profile(s, profiles).over(base)
+            else:
+                draft = self._add(draft, s)
+        self._swept_and_fixed(draft)
+        return draft.over(base)
+
+    def _swept_and_fixed(self, d: Draft) -> None:
+        for key in d.swept:
+            stated = d.fixed.get(key) or d.pins.get(key)
+            if stated is not None and key != "hardware":
+                self._twice(key, d.fixed["sweep"].span, stated.span)
+
+    def _is_profile(self, s: ast.BareStmt) -> bool:
+        n = s.name.id
+        return n in self.library.profiles and n not in self.library.models and n not in self.library.hardware
+
+    def _profile(self, s: ast.BareStmt, profiles: tuple[str, ...]) -> Draft:
+        if s.count is not None:
+            text = f"`{s.name.id}` is a profile; only hardware has a number of GPUs"
+            self.diagnostics.append(error("check.type", text, s.count.span, help=f"write `{s.name.id}`"))
+        if s.name.id in profiles:
+            self.diagnostics.append(error("check.circular", f"profile `{s.name.id}` contains itself", s.name.span))
+            return Draft()
+        return self.layer(self.library.profiles[s.name.id].body, (*profiles, s.name.id))
+
+    def _add(self, d: Draft, s: Any) -> Draft:
+        if isinstance(s, ast.BareStmt):
+            s = self._bare(s)
+        add = _ADD.get(type(s))
+        if add is not None:
+            return add(self, d, s)
+        key = _KEYS.get(type(s))
+        return d if key is None else self._fix(d, key, s)
+
+    def _bare(self, s: ast.BareStmt) -> ast.Stmt | None:
+        """Read a bare name as a model, else as hardware."""
+        if s.name.id in self.library.models and s.count is None:
+            return ast.ModelStmt(s.name, s.span)
+        if s.name.id in self.library.hardware:
+            return ast.HardwareStmt(s.name, s.count, s.span)
+        if s.name.id in self.library.models:
+            text = f"`{s.name.id}` is a model; only hardware has a number of GPUs"
+            self.diagnostics.append(
+                error("check.type", text, s.span, help=f"write `{s.name.id}` and, on another line, `gb200 x 8`")
+            )
+            return ast.ModelStmt(s.name, s.span)
+        if s.count is not None:
+            text = f"no hardware is called `{s.name.id}`"
+            help = hardware_like(s.name.id, self.library)
+        else:
+            text = f"no model, hardware or profile is called `{s.name.id}`"
+            help = self._meant(s.name.id) or (
+                "`moedsl models` and `moedsl hardware` list the known names; "
+                "`moedsl models add config.json` declares another model",
+            )
+        self.diagnostics.append(error("check.unknown_name", text, s.name.span, help=help))
+        return None
+
+    def _meant(self, word: str) -> tuple[str, ...]:
+        """Suggest a phase with `first`, a number of GPUs with spaces, the statement of a value, or the nearest word; in
+        any case."""
+        low = word.lower()
+        glued = re.fullmatch(r"(\w+?)x([0-9]+)", low)
+        if low in axes.PHASES:
+            return (Instead(f"write `{low} first`", f"{low} first"),)
+        if glued and glued[1] in self.library.hardware:
+            right = f"{glued[1]} x {glued[2]}"
+            return (Instead(f"put spaces around `x`: write `{right}`", right),)
+        if low in ABSENT_HERE:
+            return (ABSENT_HERE[low],)
+        from moedsl.lang.unknown_statement import glued_pin  # imported only after a mistake
+
+        if pin := glued_pin(low):
+            return (Instead(f"write `{pin}`", pin),)
+        stated = tuple(Instead(f"write `{s}`", s) for s in dict.fromkeys(_stating(low)))
+        known = [*self.library.models, *self.library.profiles, *STATEMENTS]
+        return stated or _near_hardware(low, self.library) or tuple(map(_whole, suggest(low, known)))
+
+    def _fix(self, d: Draft, key: str, s: ast.Stmt) -> Draft:
+        if key in d.fixed:
+            self._twice(key, s.span, d.fixed[key].span)
+        return evolve(d, fixed=d.fixed | {key: s})
+
+    def _pin(self, d: Draft, s: ast.PinStmt) -> Draft:
+        for b in s.bindings:
+            if b.name.id == "precision" and isinstance(b.value, ast.Name):
+                d = self._fix(d, "precision", ast.PrecisionStmt(b.value, b.span))
+            else:
+                d = self._bind(d, b)
+        return d
+
+    def _bind(self, d: Draft, b: ast.Binding) -> Draft:
+        if b.name.id in d.pins:
+            self._twice(b.name.id, b.span, d.pins[b.name.id].span)
+        return evolve(d, pins=d.pins | {b.name.id: b})
+
+    def _micro_batch(self, d: Draft, s: ast.MicroBatchStmt) -> Draft:
+        """Read ``micro_batch 2`` as ``pin micro_batch=2``."""
+        return self._bind(d, ast.Binding(ast.Name("micro_batch", s.span), s.value, s.span))
+
+    def _set(self, d: Draft, s: ast.SetStmt) -> Draft:
+        if s.path.id in d.sets:
+            self._twice(s.path.id, s.span, d.sets[s.path.id].span)
+        return evolve(d, sets=d.sets | {s.path.id: s})
+
+    def _resilience(self, d: Draft, s: ast.ResilienceStmt) -> Draft:
+        """Read the fields of Bridge as `set`s."""
+        found = [*resilience.mistakes(s)]
+        self.diagnostics.extend(found)
+        if found:
+            return d
+        for field_set in resilience.sets(s):
+            d = self._set(d, field_set)
+        return d
+
+    def _target(self, d: Draft, s: ast.TargetStmt) -> Draft:
+        """Read the version of Bridge or of another product."""
+        return self._fix(d, "target" if s.product.id == "bridge" else f"target.{s.product.id}", s)
+
+    def _allow(self, d: Draft, s: ast.AllowStmt) -> Draft:
+        return evolve(d, allows=d.allows | {s.rule.id: s})
+
+    def _wish(self, d: Draft, s: ast.Require | ast.Prefer) -> Draft:
+        first = next((w.name for w in d.wishes if w.name and s.name and w.name.id == s.name.id), None)
+        if first is not None and s.name is not None:
+            self._twice(first.id, s.name.span, first.span)
+        return evolve(d, wishes=(*d.wishes, s))
+
+    def _twice(self, what: str, here: Any, first: Any) -> None:
+        fixes = (Fix("Keep the first", DROP, here), Fix("Keep this one", DROP, first))
+        text, at = f"`{what}` is stated twice", Label(first, "first here")
+        self.diagnostics.append(error("check.twice", text, here, at, help="keep one of them", fixes=fixes))
+
+
+def hardware_like(name: str, library: Library) -> tuple[str, ...]:
+    """Suggest the hardware that a name means, or list all."""
+    known = f"the known hardware is {', '.join(sorted(library.hardware))}; a `hardware` block declares another"
+    return _near_hardware(name.lower(), library) or (known,)
+
+
+def _near_hardware(word: str, library: Library) -> tuple[str, ...]:
+    """The hardware whose name a word begins with, or is the beginning of. Another letter or digit is another GPU."""
+    near = (h for h in library.hardware if word.startswith(h) or (len(word) > 1 and h.startswith(word)))
+    return tuple(Instead(f"did you mean `{h}`?", h) for h in near)
+
+
+def _stating(word: str) -> Iterator[str]:
+    """The statements whose value a word is, or our words for it."""
+    lists = {"precision": PRECISIONS, "task": TASKS, "routing": ROUTINGS}
+    ours, _ = WORD_ELSEWHERE.get(word, ((word,), ""))
+    yield from (f"{keyword} {w}" for keyword, words in lists.items() for w in ours if w in words)
+    yield from (f"pin {a.name}={w}" for a in axes.AXES if a.name not in lists for w in ours if w in a.words)
+
+
+def _whole(help: str) -> str:
+    """Turn a suggested word into a whole statement if it is one; most statements need another word."""
+    word = help.word if isinstance(help, Instead) else ""
+    if word in axes.PHASES:
+        return Instead(f"did you mean `{word} first`?", f"{word} first")
+    return str(help) if word in STATEMENTS and word not in ALONE else help
+
+
+_ADD: dict[type, Callable[[Gather, Draft, Any], Draft]] = {
+    ast.MicroBatchStmt: Gather._micro_batch,  # pyright: ignore[reportPrivateUsage]
+    ast.PinStmt: Gather._pin,  # pyright: ignore[reportPrivateUsage]
+    ast.TargetStmt: Gather._target,  # pyright: ignore[reportPrivateUsage]
+    ast.ResilienceStmt: Gather._resilience,  # pyright: ignore[reportPrivateUsage]
+    ast.SetStmt: Gather._set,  # pyright: ignore[reportPrivateUsage]
+    ast.AllowStmt: Gather._allow,  # pyright: ignore[reportPrivateUsage]
+    ast.Require: Gather._wish,  # pyright: ignore[reportPrivateUsage]
+    ast.Prefer: Gather._wish,  # pyright: ignore[reportPrivateUsage]
+}
+
+STATEMENTS = (
+    "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "adapter", "fit", "scale", "throughput",
+    "vlm", "data", "routing", "risk", "pin", "require", "prefer", "allow", "sweep", "isolate", "workflow", "set",
+    "target", "resilience", "for", "cluster", "calibration", "document", "run", "use", "rules", "profile",
+)  # fmt: skip
+"""Keywords that an unknown bare name is compared with."""
+ALONE = ("vlm", "workflow")
+"""Keywords among these that need no further word."""
+
+
+def runs(
+    module: ast.Module, library: Library, below: tuple[ast.Item, ...] = ()
+) -> tuple[list[tuple[str, Draft]], list[Diagnostic]]:
+    """Read each run of a file by name. Without ``run`` blocks the top level is the run ``main``; else runs share it.
+
+    The statements `below` are the lowest layer of every run.
+    """
+    diagnostics: list[Diagnostic] = []
+    gather = Gather(library, diagnostics)
+    top, base = gather.layer(module.items), gather.layer(below)
+    blocks: dict[str, ast.RunDecl] = {}
+    for item in module.items:
+        if isinstance(item, ast.RunDecl):
+            if item.name.id in blocks:
+                first = Label(blocks[item.name.id].name.span, "first here")
+                diagnostics.append(
+                    error("check.twice", f"run `{item.name.id}` is declared twice", item.name.span, first)
+                )
+            blocks[item.name.id] = item
+    if not blocks:
+        return [("main", _above(top, base))], diagnostics
+    whole = dict[str, Draft]()
+    for block in blocks.values():
+        for run in reversed(_chain(block, blocks, whole, diagnostics)):
+            own = gather.layer(run.body)
+            inherited = whole.get(run.base.id) if run.base else None
+            whole[run.name.id] = own if inherited is None else own.over(inherited)
+    return [(n, _above(whole[n].over(top), base)) for n in blocks], diagnostics
+
+
+def _above(draft: Draft, base: Draft) -> Draft:
+    """Put a run on top of the lowest layer, whose pipeline layout is for its own number of stages."""
+    if {"pp", "vpp"} & {*draft.pins, *draft.swept}:
+        base = evolve(base, pins={n: b for n, b in base.pins.items() if n != "pipeline_layout"})
+    return draft.over(base)
+
+
+def _chain(
+    run: ast.RunDecl, blocks: dict[str, ast.RunDecl], whole: Mapping[str, Draft], diagnostics: list[Diagnostic]
+) -> list[ast.RunDecl]:
+    """A run and those that it inherits from, as far as they are not read yet; none if it is itself."""
+    chain = dict[str, ast.RunDecl]()
+    while run.name.id not in whole:
+        chain[run.name.id] = run
+        if run.base is None:
+            break
+        if run.base.id in chain:
+            diagnostics.append(error("check.circular", f"run `{run.name.id}` inherits from itself", run.base.span))
+            break
+        if run.base.id not in blocks:
+            help = suggest(run.base.id, list(blocks))
+            diagnostics.append(
+                error("check.unknown_name", f"no run is called `{run.base.id}`", run.base.span, help=help)
+            )
+            break
+        run = blocks[run.base.id]
+    return [*chain.values()]

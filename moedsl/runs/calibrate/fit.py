@@ -1,0 +1,142 @@
+"""Fit the constants to measured runs: a damped Gauss-Newton search in their logarithms, within their ranges.
+
+It minimises the squared log of measured over predicted speed, in units of a good estimate's error, and the squared
+distance of each constant from its start, in units of its spread: a constant that no run depends on stays. Runs that
+differ only in their date share one vote, and a run far from all others loses its own (Cauchy weights).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from attrs import evolve, frozen
+from numpy.typing import NDArray
+
+from moedsl.facts.calibration import Constant, Constants, fitted
+from moedsl.runs.calibrate.runs import Measured, batches, predicted
+
+Floats = NDArray[np.float64]
+EXACT = 0.08
+"""The error of a good estimate, as a log ratio."""
+FAR = 2 * EXACT
+"""The error at which a run starts to lose its vote."""
+ROUNDS, STEPS = 3, 10
+Progress = Callable[[str], None]
+
+
+@frozen
+class Fit:
+    """The fitted constants, and those that the runs moved by more than a tenth of their spread."""
+
+    constants: Constants
+    moved: tuple[str, ...]
+
+
+def fit(
+    runs: Sequence[Measured],
+    start: Constants,
+    progress: Progress = lambda _: None,
+    near: tuple[Constants, Floats] | None = None,
+) -> Fit:
+    """Fit the constants of one architecture to the runs on it that measured their speed. The search begins at the
+    constants `near`, if they are given, with the slopes there of the log of each run's step by each constant."""
+    known = fitted(start)
+    votes = _votes(runs)
+    x0 = np.log([getattr(start, name) for name in known])
+    x, slope, weights = x0, None, votes
+    if near is not None:
+        x, slope = np.log([getattr(near[0], name) for name in known]), near[1]
+    for i in range(ROUNDS):
+        progress(f"fitting {len(runs)} runs, round {i + 1} of {ROUNDS}")
+        x, slope = _search(runs, start, x0, x, weights, slope, fresh=near is None)
+        weights = votes * _kept(errors(runs, _constants(start, x)))
+    spread = np.array([c.spread for c in known.values()])
+    moved = tuple(n for n, far in zip(known, np.abs(x - x0) > spread / 10, strict=True) if far)
+    return Fit(_constants(start, x), moved)
+
+
+def errors(runs: Sequence[Measured], constants: Constants | None = None) -> Floats:
+    """Log of measured over predicted speed, by run."""
+    measured = np.array([r.tokens or np.nan for r in runs])
+    return np.log(measured / predicted(batches(runs), constants))
+
+
+def precision(runs: Sequence[Measured], off: Floats) -> Floats:
+    """Return how much each run with these errors tells: one over the variance of its log, its share of a vote, and what
+    a run far from all others keeps of it."""
+    return (_votes(runs) * _kept(off) / EXACT) ** 2
+
+
+def _kept(off: Floats) -> Floats:
+    return 1 / np.sqrt(1 + (off / FAR) ** 2)
+
+
+def _constants(start: Constants, x: Floats) -> Constants:
+    """Take the constants from their logs, of one machine or of several, (machines, constants)."""
+    values = map(float, np.exp(x)) if x.ndim == 1 else np.exp(x).T[..., None]
+    return evolve(start, **dict(zip(fitted(start), values, strict=True)))
+
+
+def _log(known: Sequence[Constant], read: Callable[[Constant], float]) -> Floats:
+    return np.log([read(c) * c.scale for c in known])
+
+
+def _votes(runs: Sequence[Measured]) -> Floats:
+    keys = [(r.gpu, r.model, r.cost.gpus, r.cost.seq, r.cost.routing, *sorted(r.row.items())) for r in runs]
+    shared = Counter(keys)
+    return np.array([1 / np.sqrt(shared[k]) for k in keys])
+
+
+def _search(
+    runs: Sequence[Measured],
+    start: Constants,
+    x0: Floats,
+    x: Floats,
+    weights: Floats,
+    slope: Floats | None,
+    fresh: bool,
+) -> tuple[Floats, Floats | None]:
+    """Take Levenberg and Marquardt's steps, clipped to the ranges, and return the slopes too. It computes new slopes
+    where a step fails, and where a search that has to end with fresh ones would end."""
+    known = [*fitted(start).values()]
+    low, high = _log(known, lambda c: c.low), _log(known, lambda c: c.high)
+    spread = np.array([c.spread for c in known])
+    asked, measured = batches(runs), np.log([r.tokens or np.nan for r in runs])
+
+    def off(x: Floats) -> Floats:
+        return measured - np.log(predicted(asked, _constants(start, x)))
+
+    def residuals(off: Floats, x: Floats) -> Floats:
+        return np.concatenate([weights / EXACT * off, (x - x0) / spread])
+
+    o, damping, new = off(x), 1e-2, False
+    for _ in range(STEPS):
+        if slope is None:
+            slope, new = _slope(off, x, high), True
+        f, rows = residuals(o, x), np.vstack([(weights / EXACT)[:, None] * slope, np.diag(1 / spread)])
+        square = rows.T @ rows
+        step = np.linalg.solve(square + damping * np.diag(np.diag(square)), -rows.T @ f)
+        y = np.clip(x + step, low, high)
+        after = off(y)
+        g = residuals(after, y)
+        gain = f @ f - g @ g
+        small = abs(gain) < 1e-4 * (f @ f)
+        if gain > 0:
+            x, o, damping = y, after, damping / 3
+        elif new:
+            damping *= 4
+        if small and (new or not fresh):
+            break
+        if not new and (small or gain < 0):
+            slope = None
+        new = new and gain <= 0
+    return x, slope
+
+
+def _slope(off: Callable[[Floats], Floats], x: Floats, high: Floats) -> Floats:
+    """The Jacobian by forward differences; backward at the end of a range."""
+    steps = np.where(x + 1e-3 <= high, 1e-3, -1e-3)
+    here, *moved = off(np.vstack([x, x + np.diag(steps)]))
+    return (np.array(moved) - here).T / steps

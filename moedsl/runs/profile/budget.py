@@ -1,0 +1,203 @@
+"""Divide the steps of a trace: by class, by wall, by module, and the idle time by its cause."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from moedsl.runs.profile import intervals
+from moedsl.runs.profile.idle import BUBBLE, CAUSES, LAUNCH, PIPELINE, WAIT, idle
+from moedsl.runs.profile.intervals import Union
+from moedsl.runs.profile.kinds import COMMUNICATION, COMPUTE, COPIES, NO_CLASS, Classes
+from moedsl.runs.profile.steps import Steps
+from moedsl.runs.profile.trace import Ints, Trace
+from moedsl.runs.profile.window import Numbers, Window, cut
+
+SECOND = 1e9
+GROUPS = (COMPUTE, COMMUNICATION, COPIES)
+PIXELS = 1000
+"""The width of a drawn step."""
+SHOWN = 10
+"""Unknown names and modules that are listed."""
+Json = dict[str, Any]
+
+
+def budget(t: Trace, steps: Steps, classes: Classes) -> Json:
+    """Return the means over the steady steps, in seconds a step."""
+    numbers = Numbers.of(t, classes)
+    windows = steps.used
+    each = [_step(cut(t, numbers, *window), numbers, t.on_cpu) for window in windows]
+    mean = _mean(each)
+    lengths = [(b - a) / SECOND for a, b in windows]
+    step = sum(lengths) / len(lengths)
+    return {
+        "steps": {
+            "found_by": steps.by, "name": steps.name, "n": len(steps.windows), "used": len(windows),
+            "median_s": float(np.median(lengths)), "min_s": min(lengths), "max_s": max(lengths),
+            "each_s": [(b - a) / SECOND for a, b in steps.windows],
+            "own_each_s": [(b - a - _sent(e)) / SECOND for (a, b), e in zip(windows, each, strict=True)],
+        },
+        "step_s": step,
+        "device": {n: mean[n] for n in ("busy_s", "idle_s", "compute_s", "compute_absent_s", "communication_s",
+                                        "communication_exposed_s")},
+        **_walls(mean, step),
+        "classes": _classes(mean, numbers, step),
+        "collectives": _collectives(mean, numbers),
+        "idle": {"total_s": mean["idle_s"], "by_cause": {c: mean[f"idle {c}"] for c in CAUSES}},
+        "compute_absent": {"total_s": mean["compute_absent_s"], "by_cause": _absent(mean)},
+        "modules": _modules(mean, t, numbers, classes),
+        "unknown": _unknown(mean, t, numbers),
+        "timeline": timeline(cut(t, numbers, *windows[int(np.argsort(lengths)[len(lengths) // 2])]), numbers),
+    }  # fmt: skip
+
+
+def timeline(w: Window, numbers: Numbers) -> Json:
+    """Return when each block runs in one step, as shares of it; what is nearer than a pixel is one."""
+    out: Json = {"step_s": w.length / SECOND}
+    for name in GROUPS:
+        found = w.union(np.isin(w.kind, numbers.block(name)))
+        drawn = intervals.union(found.start, found.end + w.length // PIXELS)
+        spans = zip(drawn.start - w.start, drawn.end - w.start, strict=True)
+        out[name] = [[round(float(a) / w.length, 4), round(min(float(b) / w.length, 1.0), 4)] for a, b in spans]
+    return out
+
+
+def _step(w: Window, numbers: Numbers, on_cpu: bool) -> dict[str, float]:
+    """Return the nanoseconds of one step by name."""
+    blocks = {name: w.union(np.isin(w.kind, numbers.block(name))) for name in GROUPS}
+    busy = intervals.joined(*blocks.values())
+    compute, sent = blocks[COMPUTE], blocks[COMMUNICATION]
+    computed_or_sent = intervals.joined(compute, sent)
+    out: dict[str, float] = {
+        "busy_s": busy.length, "idle_s": w.length - busy.length, "compute_s": compute.length,
+        "compute_absent_s": w.length - compute.length, "communication_s": sent.length,
+        "communication_exposed_s": intervals.alone(sent, intervals.joined(compute, blocks[COPIES])),
+        "wall communication": computed_or_sent.length - compute.length,
+        "wall copies": busy.length - computed_or_sent.length,
+        "wall bubble": _pipeline(w, numbers, compute),
+    }  # fmt: skip
+    others = {k: intervals.joined(*(u for name, u in blocks.items() if name != k)) for k in GROUPS}
+    for i, k in enumerate(numbers.kinds):
+        own = w.union(w.kind == i)
+        out |= {f"busy {i}": own.length, f"exposed {i}": intervals.alone(own, others[k.block])}
+    out |= _by_group(w, numbers, others[COMMUNICATION])
+    out |= _sums("kind", w.kind, w, len(numbers.kinds)) | _sums("text", w.text, w, len(numbers.of_text))
+    return out | {f"idle {c}": s for c, s in idle(w, busy, numbers.kinds, on_cpu).items()}
+
+
+def _by_group(w: Window, numbers: Numbers, others: Union) -> dict[str, float]:
+    """Return the time of collectives by their class and process group."""
+    out: dict[str, float] = {}
+    of = numbers.of_collective[w.text]
+    for i in range(len(numbers.collectives)):
+        own = w.union(of == i)
+        out |= {f"busy collective {i}": own.length, f"exposed collective {i}": intervals.alone(own, others)}
+    known, found = of >= 0, of[of >= 0]
+    sums = (("work", w.work), ("launches", w.begun))
+    return out | {
+        f"{n} collective {i}": s for n, c in sums for i, s in enumerate(np.bincount(found, c[known]).tolist())
+    }
+
+
+def _sums(name: str, by: Ints, w: Window, n: int) -> dict[str, float]:
+    """Sum the durations and count the operations by class or by text."""
+    work = np.bincount(by, w.work, n).tolist()
+    begun = np.bincount(by, w.begun, n).tolist()
+    sums = {f"work {name} {i}": s for i, s in enumerate(work) if s}
+    return sums | {f"launches {name} {i}": c for i, c in enumerate(begun) if c}
+
+
+def _pipeline(w: Window, numbers: Numbers, compute: Union) -> int:
+    """Return the time of the pipeline's sends and receives that neither compute nor other communication hides."""
+    mine = [i for i, k in enumerate(numbers.kinds) if k == PIPELINE]
+    others = [i for i in numbers.block(COMMUNICATION) if i not in mine]
+    hidden = intervals.joined(compute, w.union(np.isin(w.kind, others)))
+    return intervals.alone(w.union(np.isin(w.kind, mine)), hidden)
+
+
+def _mean(each: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Average over the steps: times in seconds, counts as they are."""
+    out: dict[str, float] = defaultdict(float)
+    for step in each:
+        for name, value in step.items():
+            out[name] += value / len(each) / (1 if name.startswith("launches") else SECOND)
+    return out
+
+
+def _walls(mean: dict[str, float], step: float) -> Json:
+    """Return the part of the step that each wall takes. They are disjoint: where an operation of one runs while another
+    does, the time counts as compute first, then as communication."""
+    seconds = {
+        "compute": mean["compute_s"],
+        "communication": _sent(mean),
+        "host": mean[f"idle {LAUNCH}"],
+        "memory": mean["wall copies"],
+    }
+    rest = max(step - sum(seconds.values()), 0.0)
+    walls = {name: {"s": s, "share": s / step} for name, s in (seconds | {"unresolved": rest}).items()}
+    lost = {name: seconds[name] for name in ("communication", "host", "memory")}
+    return {"walls": walls, "largest_loss": max(lost, key=lambda w: lost[w])}
+
+
+def _sent(mean: dict[str, float]) -> float:
+    """Return the time of communication that nothing hides, and of waiting for it."""
+    return mean["wall communication"] + mean[f"idle {WAIT}"] + mean[f"idle {BUBBLE}"]
+
+
+def _absent(mean: dict[str, float]) -> dict[str, float]:
+    """Return the causes of the time without compute: what runs instead, else why the device is idle."""
+    sent = mean["wall communication"]
+    return {c: mean[f"idle {c}"] for c in CAUSES} | {
+        WAIT: mean[f"idle {WAIT}"] + sent - mean["wall bubble"],
+        BUBBLE: mean[f"idle {BUBBLE}"] + mean["wall bubble"],
+        "copies": mean["wall copies"],
+    }
+
+
+def _classes(mean: dict[str, float], numbers: Numbers, step: float) -> list[Json]:
+    rows = [
+        {
+            "class": k.name, "wall": k.block, "busy_s": mean[f"busy {i}"], "exposed_s": mean[f"exposed {i}"],
+            "launches": mean[f"launches kind {i}"], "work_s": mean[f"work kind {i}"], "share": mean[f"busy {i}"] / step,
+        }
+        for i, k in enumerate(numbers.kinds)
+    ]  # fmt: skip
+    return sorted((r for r in rows if r["launches"] or r["busy_s"]), key=lambda r: -r["busy_s"])
+
+
+def _collectives(mean: dict[str, float], numbers: Numbers) -> list[Json]:
+    """Return communication by class and process group, where the trace names groups, the longest first."""
+    rows = [
+        {"class": k, "group": g, **{f"{n}_s": mean[f"{n} collective {i}"] for n in ("busy", "exposed", "work")},
+         "launches": mean[f"launches collective {i}"]}
+        for i, (k, g) in enumerate(numbers.collectives)
+    ]  # fmt: skip
+    return sorted((r for r in rows if r["work_s"]), key=lambda r: -r["busy_s"])
+
+
+def _modules(mean: dict[str, float], t: Trace, numbers: Numbers, classes: Classes) -> list[Json]:
+    """Return the compute by the innermost range of the host that is no operator: a module or a function of autograd."""
+    work: dict[str, float] = defaultdict(float)
+    for i, (_, around) in enumerate(t.texts):
+        if numbers.kinds[numbers.of_text[i]].block == COMPUTE:
+            module = (n for n in reversed(around) if "::" not in n and classes.step(n) is None)
+            work[next(module, "")] += mean[f"work text {i}"]
+    named = sorted(((n, s) for n, s in work.items() if n and s), key=lambda p: -p[1])
+    whole = sum(work.values())
+    return [{"module": n, "work_s": s, "share": s / whole} for n, s in named[:SHOWN]]
+
+
+def _unknown(mean: dict[str, float], t: Trace, numbers: Numbers) -> Json:
+    """Return the share of the work that no pattern names, and the names that have most of it."""
+    names: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for i, (name, _) in enumerate(t.texts):
+        if numbers.kinds[numbers.of_text[i]].name == NO_CLASS:
+            names[name][0] += mean[f"work text {i}"]
+            names[name][1] += mean[f"launches text {i}"]
+    whole = sum(mean[f"work kind {i}"] for i in range(len(numbers.kinds)))
+    rows = sorted(((n, s, c) for n, (s, c) in names.items() if s), key=lambda r: -r[1])
+    listed = [{"name": n, "work_s": s, "share": s / whole, "launches": c} for n, s, c in rows[:SHOWN]]
+    return {"share": sum(s for _, s, _ in rows) / whole if whole else 0.0, "names": len(rows), "kernels": listed}

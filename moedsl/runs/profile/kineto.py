@@ -1,0 +1,277 @@
+"""Read the JSON of PyTorch's profiler, as Kineto writes it for one process; one trace for each of its devices."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TextIO
+
+import numpy as np
+from attrs import define, field
+
+from moedsl.runs.profile import nested
+from moedsl.runs.profile.halves import Halves
+from moedsl.runs.profile.json_stream import Malformed, Reader
+from moedsl.runs.profile.nested import Paths
+from moedsl.runs.profile.trace import UNKNOWN, Ints, Numbered, Range, Spans, Trace, matched, rows
+from moedsl.support.text import counted
+
+KERNELS = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
+LAUNCHES = frozenset(("cuda_runtime", "cuda_driver", "runtime", "driver"))
+HOST = frozenset(("cpu_op", "user_annotation", "operator"))
+"""The categories of events, in small letters; those of PyTorch before 1.12 have no prefix."""
+DEVICE_ONLY = ("stream", "device")
+"""What only an operation of a device states: the profiler of autograd writes no categories."""
+LATEST = 10**20
+"""Nanoseconds from 1970 to the year 5138: a later time counts nanoseconds, where others count microseconds."""
+SCHEMA = 1
+"""The `schemaVersion` that PyTorch has written since 1.8."""
+MODULE = "nn.Module: "
+"""What begins the name of a module's forward pass, if the profiler records stacks."""
+MOST = 64
+"""Devices of one process."""
+EVERY = 1 << 16
+"""Events between two calls of `progress`."""
+
+IsStep = Callable[[str], bool]
+
+
+def read(name: str, stream: TextIO, is_step: IsStep, progress: Callable[[], object]) -> list[Trace]:
+    """Read the traces of a file; raises Malformed."""
+    found = _Events(is_step)
+    for n, event in enumerate(Reader(stream).events(found.about)):
+        found.add(event)
+        if n % EVERY == 0:
+            progress()
+    found.join()
+    return [*found.traces(name)]
+
+
+@define
+class _Events:
+    """What is kept of the events so far."""
+
+    is_step: IsStep
+    entries: dict[str, Any] = field(factory=dict)
+    names: Numbered = field(factory=Numbered)
+    threads: Numbered = field(factory=Numbered)
+    kernels: Spans = field(factory=Spans)
+    correlations: array[int] = field(factory=lambda: array("q"))
+    groups: array[int] = field(factory=lambda: array("i"))
+    """For each kernel the number of (collective, process group)."""
+    places: array[int] = field(factory=lambda: array("i"))
+    """For each kernel the number of its device."""
+    devices: Numbered = field(factory=Numbered)
+    """The devices: Kineto's process of an operation, and the device that its arguments state."""
+    collectives: Numbered = field(factory=lambda: Numbered([("", "")], {("", ""): 0}))
+    launched: Spans = field(factory=Spans)
+    launches: array[int] = field(factory=lambda: array("q"))
+    """The correlation of each span in `launched`."""
+    host: Spans = field(factory=Spans)
+    steps: array[int] = field(factory=lambda: array("q"))
+    """The spans in `host` that may be steps."""
+    halves: Halves = field(init=False)
+    warnings: tuple[str, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        self.halves = Halves((self.kernels, self.launched, self.host))
+
+    def about(self, key: str, value: Any) -> None:
+        if key == "schemaVersion" and value not in (SCHEMA, str(SCHEMA)):
+            raise Malformed(f"its schemaVersion is {value}, and only {SCHEMA} is known")
+        self.entries[key] = value
+
+    def add(self, event: Any) -> None:
+        phase = event.get("ph") if isinstance(event, dict) else None
+        try:
+            if phase == "X":
+                self._add(event)
+            elif phase in ("B", "E"):
+                self._half(event, phase)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise Malformed("an event has a time, a thread or a correlation that is none") from None
+
+    def _half(self, event: Mapping[str, Any], phase: str) -> None:
+        at, _ = _times(event)
+        thread = self.threads((event.get("pid"), event.get("tid")))
+        if phase == "B":
+            self.halves.begin(at, thread, self._add({**event, "dur": 0}))
+        else:
+            self.halves.end(at, thread)
+
+    def _add(self, event: Mapping[str, Any]) -> Spans | None:
+        """Keep an event; returns where, None if it is of no use."""
+        kind = str(event.get("cat") or _guessed(event)).lower()
+        if kind in KERNELS:
+            return self._kernel(event)
+        if kind in LAUNCHES:
+            return self._launch(event)
+        if kind in HOST or (kind == "python_function" and str(event.get("name")).startswith(MODULE)):
+            return self._host(event)
+        return None
+
+    def _span(self, event: Mapping[str, Any], spans: Spans, place: Any) -> Spans:
+        start, length = _times(event)
+        spans.add(start, start + length, self.names(str(event.get("name", ""))), self.threads(place))
+        return spans
+
+    def _kernel(self, event: Mapping[str, Any]) -> Spans:
+        args = _args(event)
+        self.correlations.append(int(args.get("correlation", UNKNOWN)))
+        group = str(args.get("Process Group Description") or args.get("Process Group Name") or "")
+        self.groups.append(self.collectives((str(args.get("Collective name") or ""), group)))
+        self.places.append(self.devices((event.get("pid"), _count(args.get("device")))))
+        return self._span(event, self.kernels, ("device", event.get("pid"), event.get("tid")))
+
+    def _launch(self, event: Mapping[str, Any]) -> Spans | None:
+        correlation = _args(event).get("correlation")
+        if correlation is None:
+            return None
+        self.launches.append(int(correlation))
+        return self._span(event, self.launched, (event.get("pid"), event.get("tid")))
+
+    def _host(self, event: Mapping[str, Any]) -> Spans:
+        if self.is_step(str(event.get("name", ""))):
+            self.steps.append(len(self.host))
+        return self._span(event, self.host, (event.get("pid"), event.get("tid")))
+
+    def join(self) -> None:
+        """Set the ends of spans that two events state."""
+        alone = self.halves.join()
+        if alone:
+            text = f"{counted(alone, 'event')} of phase B or E without the other: such a span counts no time"
+            self.warnings = (text,)
+
+    def traces(self, name: str) -> Iterator[Trace]:
+        """Yield the trace of each device, or that of the host if no device was traced."""
+        if not len(self.kernels):
+            yield self._trace(name, None, self._of_host())
+            return
+        device = self._devices()
+        every = sorted(np.unique(device).tolist(), key=self._place)
+        if len(every) > MOST:
+            raise Malformed(f"its operations are of {len(every):,} devices, and a machine has {MOST} at most")
+        paths = Paths(self.names)
+        launch = self.launched.columns()
+        around = nested.enclosing(self.host, launch["start"], launch["place"], paths)
+        for one in every:
+            label = f"{name}, {self._label(one)}" if len(every) > 1 else name
+            operations = self._of_device(device == one, launch["start"], around, paths)
+            yield self._trace(label, self.devices.values[one][1], operations)
+
+    def _devices(self) -> Ints:
+        """Return the number of each kernel's device. An event that states none is of the only one of its process."""
+        known = defaultdict[Any, list[int]](list)
+        for n, (process, number) in enumerate(self.devices.values):
+            known[process] += [n] * (number is not None)
+        same = [
+            known[p][0] if number is None and len(known[p]) == 1 else n
+            for n, (p, number) in enumerate(self.devices.values)
+        ]
+        return np.array(same, np.int64)[np.asarray(self.places, np.int64)]
+
+    def _place(self, device: int) -> tuple[Any, ...]:
+        """Return what sorts devices by their numbers, of processes too."""
+        process, number = self.devices.values[device]
+        return len(str(process)), str(process), number or 0
+
+    def _label(self, device: int) -> str:
+        """Name a device: by its number, and by the process of its events if two have that number."""
+        process, number = self.devices.values[device]
+        twice = number is None or sum(d == number for _, d in self.devices.values) > 1
+        return f"process {process}{f', device {number}' if number is not None else ''}" if twice else f"device {number}"
+
+    def _trace(self, label: str, device: int | None, operations: Mapping[str, Any]) -> Trace:
+        about, of = self.entries.get("distributedInfo"), self.entries.get("deviceProperties")
+        rank, world = (_count(about.get(n)) if isinstance(about, dict) else None for n in ("rank", "world_size"))
+        known = [p for p in of if isinstance(p, dict)] if isinstance(of, list) else []
+        mine = [p for p in known if p.get("id") == device] or known
+        return Trace(
+            name=label, tool="PyTorch profiler", rank=rank, world=world,
+            device=str(mine[0].get("name", "")) if mine else "",
+            ranges=tuple(sorted(self._ranges(), key=lambda r: r.start)), on_cpu=not len(self.kernels),
+            warnings=self.warnings, **operations,
+        )  # fmt: skip
+
+    def _ranges(self) -> Iterator[Range]:
+        """Yield the host's ranges that may be steps."""
+        h = self.host
+        return (Range(self.names.values[h.name[i]], h.start[i], h.end[i]) for i in self.steps)
+
+    def _of_device(self, mine: Any, starts: Ints, around: Ints, paths: Paths) -> dict[str, Any]:
+        """Name each operation of a device, with the ranges `around` its launch, which was at one of `starts`."""
+        k = {n: c[mine] for n, c in self.kernels.columns().items()}
+        ids, at = np.asarray(self.correlations, np.int64)[mine], np.asarray(self.launches, np.int64)
+        launched, path = matched(ids, at, (starts, around))
+        keys = rows(k["name"], path, np.asarray(self.groups, np.int64)[mine])
+        return self._sorted(k["start"], k["end"], keys, launched, np.ones(len(k["name"]), np.int64), paths)
+
+    def _of_host(self) -> dict[str, Any]:
+        """Take the host's operations for the device's: of nested ones, each has the time outside those in it."""
+        paths = Paths(self.names)
+        parts = nested.own_parts(self.host, paths)
+        c = parts.columns()
+        keep = np.array([not self._is_frame(path, paths) for path in parts.name], bool)
+        keys = ((paths.nodes.values[path][1], paths.nodes.values[path][0], 0) for (path,) in rows(c["name"][keep]))
+        launched = np.full(int(keep.sum()), UNKNOWN, np.int64)
+        first = np.asarray(parts.first, np.int64)[keep]
+        return self._sorted(c["start"][keep], c["end"][keep], keys, launched, first, paths)
+
+    def _is_frame(self, path: int, paths: Paths) -> bool:
+        """Whether a part is Python between operations: of a step, a module, the optimizer or the data loader."""
+        text: str = self.names.values[paths.nodes.values[path][1]]
+        return self.is_step(text) or text.startswith((MODULE, "Optimizer.", "enumerate(DataLoader)"))
+
+    def _sorted(
+        self, start: Any, end: Any, keys: Iterable[tuple[int, ...]], launched: Any, first: Any, paths: Paths
+    ) -> dict[str, Any]:
+        """Sort the operations by start, and number their names with path and collective."""
+        texts = Numbered()
+        text = np.fromiter((texts(key) for key in keys), np.int64, len(start))
+        order = np.argsort(start, kind="stable")
+        columns = {"start": start, "end": end, "text": text, "launched": launched, "first": first}
+        made = [self._text(key, paths) for key in texts.values]
+        return {n: c[order] for n, c in columns.items()} | {
+            "texts": [pair for pair, _ in made], "groups": [group for _, group in made]
+        }  # fmt: skip
+
+    def _text(self, key: tuple[int, ...], paths: Paths) -> tuple[tuple[str, tuple[str, ...]], str]:
+        name, path, number = key
+        collective, group = self.collectives.values[number]
+        return (self.names.values[name], (*paths.of(path), *filter(None, (collective, group)))), group
+
+
+def _guessed(event: Mapping[str, Any]) -> str:
+    """Return the category of an event that states none."""
+    args = _args(event)
+    if any(name in args for name in DEVICE_ONLY):
+        return "kernel"
+    return "cuda_runtime" if "correlation" in args else "cpu_op"
+
+
+def _times(event: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the start and the duration in nanoseconds."""
+    start, length = _nanoseconds(event["ts"]), _nanoseconds(event.get("dur") or 0)
+    return (start, length) if start < LATEST else (start // 1000, length // 1000)
+
+
+def _nanoseconds(value: Any) -> int:
+    """Convert microseconds. Older PyTorch counts them from 1970: as a float, their thousandfold has steps of 256."""
+    if isinstance(value, str):
+        value = int(value) if value.isdecimal() else float(value)
+    if isinstance(value, int):
+        return value * 1000
+    whole = int(value)
+    return whole * 1000 + round((value - whole) * 1000)
+
+
+def _count(value: Any) -> int | None:
+    if isinstance(value, str) and value.isdecimal() and len(value) < 10:
+        value = int(value)
+    return value if isinstance(value, int) else None
+
+
+def _args(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = event.get("args")
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,274 @@
+"""Read the sqlite export of an Nsight Systems report, by queries; one trace for each process and device."""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import define, field
+
+from moedsl.runs.profile import nested
+from moedsl.runs.profile.json_stream import Malformed
+from moedsl.runs.profile.nested import Paths
+from moedsl.runs.profile.trace import UNKNOWN, Numbered, Range, Spans, Trace, matched, rows
+
+KERNEL, COPY, SET, GRAPH = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
+RUNTIME, NVTX, STRINGS = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "StringIds"
+NEEDS = {
+    KERNEL: ("start", "end"),
+    COPY: ("start", "end", "copyKind"),
+    SET: ("start", "end"),
+    GRAPH: ("start", "end"),
+    RUNTIME: ("start", "correlationId", "globalTid"),
+    NVTX: ("start", "end", "eventType", "globalTid"),
+    STRINGS: ("id", "value"),
+}
+"""The columns that are read of each table; others differ between versions."""
+COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
+"""CUPTI's kinds of copies (CUpti_ActivityMemcpyKind)."""
+STARTED = (60, 71)
+"""Nsight's types of ranges with a start and an end of their own, with or without a payload; others nest on a thread."""
+NAMES = ("demangledName", "shortName", "mangledName")
+"""The columns that may have a kernel's name, the best first."""
+NAMELESS = "'<unknown>'"
+TIME, ANY = 1 << 60, (1 << 63) - 1
+IDS = ("correlationId", "globalTid", "globalPid", "deviceId")
+NUMBERS = {"start": TIME, "end": TIME, **dict.fromkeys(IDS, ANY)}
+"""The columns of integers that are read, with the largest value that each may have."""
+TEXTS = {(STRINGS, "value"), (NVTX, "text")}
+"""The columns of texts that are read; a memset has a number as its value."""
+MAY_BE_EMPTY = {(NVTX, "end"), (NVTX, "text")}
+ROWS = 1 << 16
+WARNING, WARNINGS = 1, 3
+"""Nsight's severities above the first are warnings and errors; so many of its texts are kept."""
+LONGEST = 1 << 24
+"""The longest value in bytes: a column that computes its values could have any."""
+PROCESS = 0xFFFFFF
+COUNTED, STEPS_A_BYTE, MOST_STEPS = 100_000, 50, 5_000_000
+"""Instructions of sqlite between two counts, and the most of all queries. An export needs less than 5 for a byte; one
+whose strings share an id, so that each range has the texts of all, needs any number."""
+
+IsStep = Callable[[str], bool]
+
+
+def read(path: Path, is_step: IsStep, progress: Callable[[], object]) -> list[Trace]:
+    """Read the traces of an export; raises Malformed, or sqlite3.Error for a damaged file."""
+    base = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+    left = MOST_STEPS + STEPS_A_BYTE * path.stat().st_size
+
+    def count() -> bool:
+        nonlocal left
+        left -= COUNTED
+        return left < 0
+
+    base.set_progress_handler(count, COUNTED)
+    try:
+        return list(_Export(path.name, base, is_step, progress).traces())
+    except sqlite3.OperationalError:
+        if left < 0:
+            raise Malformed("its tables have too many rows for each id") from None
+        raise
+    finally:
+        base.close()
+
+
+@define
+class _Export:
+    name: str
+    base: sqlite3.Connection
+    is_step: IsStep
+    progress: Callable[[], object]
+    tables: dict[str, set[str]] = field(init=False)
+    names: Numbered = field(factory=Numbered)
+    threads: Numbered = field(factory=Numbered)
+
+    def __attrs_post_init__(self) -> None:
+        known = dict(self.base.execute("SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"))
+        tables = [n for n, kind in known.items() if kind == "table"]
+        self.tables = {n: {row[1] for row in self.base.execute(f"PRAGMA table_info('{n}')")} for n in tables}
+        for view in sorted(known.keys() & NEEDS.keys() - self.tables.keys()):  # its rows may have no end
+            raise Malformed(f"{view} is a view, and a table in every export of Nsight Systems")
+        if not self.tables.keys() & NEEDS.keys():
+            raise Malformed(f"it has no table {KERNEL}, nor another one of an export of Nsight Systems")
+        for table, columns in NEEDS.items():
+            missing = [c for c in columns if c not in self.tables.get(table, columns)]
+            if missing:
+                raise Malformed(f"its table {table} has no column {', '.join(missing)}{self._version()}")
+            self._check_types(table)
+
+    def _check_types(self, table: str) -> None:
+        """Refuse a value that Nsight never writes: sqlite keeps any value in any column."""
+        read = (c for c in sorted(self.tables.get(table, set())) if c in NUMBERS or (table, c) in TEXTS)
+        wrong = {c: _unlike(table, c) for c in read}
+        if not wrong:
+            return
+        which = " ".join(f"WHEN {condition} THEN '{c}'" for c, condition in wrong.items())
+        query = f"SELECT CASE {which} END FROM {table} WHERE {' OR '.join(wrong.values())} LIMIT 1"
+        for (column,) in self.base.execute(query):
+            raise Malformed(f"a row of {table} has no {'text' if (table, column) in TEXTS else 'number'} in {column}")
+
+    def _version(self) -> str:
+        """Name the version of the schema, if the export states it."""
+        if not {"name", "value"} <= self.tables.get("META_DATA_EXPORT", set()):
+            return ""
+        query = "SELECT value FROM META_DATA_EXPORT WHERE name = 'EXPORT_SCHEMA_VERSION'"
+        return "".join(f"; its schema has version {value}" for (value,) in self.base.execute(query))
+
+    def traces(self) -> Iterator[Trace]:
+        """Yield the trace of each process and device."""
+        places = sorted({place for table in (KERNEL, COPY, SET, GRAPH) for place in self._places(table)})
+        ranges, steps = self._ranges()
+        for process, device in places:
+            label = f"{self.name}, process {process >> 24 & PROCESS}, device {device}"
+            yield self._trace(self.name if len(places) == 1 else label, process, device, ranges, steps)
+
+    def _places(self, table: str) -> list[tuple[int, int]]:
+        if table not in self.tables:
+            return []
+        return self.base.execute(
+            f"SELECT DISTINCT {self._process(table)}, {self._device(table)} FROM {table}"
+        ).fetchall()
+
+    def _process(self, table: str) -> str:
+        return "COALESCE(globalPid, 0)" if "globalPid" in self.tables[table] else "0"
+
+    def _device(self, table: str) -> str:
+        return "COALESCE(deviceId, 0)" if "deviceId" in self.tables[table] else "0"
+
+    def _blocks(self, query: str, values: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
+        cursor = self.base.execute(query, values)
+        while found := cursor.fetchmany(ROWS):
+            self.progress()
+            yield found
+
+    def _rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        return chain.from_iterable(self._blocks(query, values))
+
+    def _ranges(self) -> tuple[Spans, list[tuple[int, Range]]]:
+        """Read the ranges that nest on threads, and those that may be steps, each with its process. Times count from
+        the start of the capture: a step that began before is not whole."""
+        spans, steps = Spans(), list[tuple[int, Range]]()
+        if NVTX not in self.tables:
+            return spans, steps
+        by_id = "textId" in self.tables[NVTX] and STRINGS in self.tables
+        said = ["e.text"] * ("text" in self.tables[NVTX]) + ["s.value"] * by_id
+        text = f"COALESCE({', '.join(said)}, NULL, '')"
+        join = f"LEFT JOIN {STRINGS} s ON s.id = e.textId" if by_id else ""
+        query = f"SELECT e.start, e.end, {text}, e.globalTid, e.eventType FROM {NVTX} e {join} WHERE e.end IS NOT NULL"
+        for start, end, name, thread, kind in self._rows(query):
+            short = _short(name)
+            if start >= 0 and self.is_step(short):
+                steps.append(((thread or 0) >> 24 & PROCESS, Range(short, start, end)))
+            if kind not in STARTED:
+                spans.add(start, end, self.names(short), self.threads(thread))
+        return spans, steps
+
+    def _trace(self, label: str, process: int, device: int, ranges: Spans, steps: Sequence[tuple[int, Range]]) -> Trace:
+        spans, found = Spans(), array("q")
+        for start, end, correlation, name in self._operations(process, device):
+            spans.add(start, end, self.names(name), 0)
+            found.append(UNKNOWN if correlation is None else correlation)
+        launched, path, paths = self._launches(process, np.asarray(found, np.int64), ranges)
+        c = spans.columns()
+        texts = Numbered()
+        text = np.fromiter((texts(key) for key in rows(c["name"], path)), np.int64, len(spans))
+        order = np.argsort(c["start"], kind="stable")
+        mine = [r for owner, r in steps if owner == process >> 24 & PROCESS] or [r for _, r in steps]
+        return Trace(
+            name=label, tool=f"Nsight Systems{self._product()}", rank=None, world=None, device=self._gpu(device),
+            start=c["start"][order], end=c["end"][order], text=text[order], launched=launched[order],
+            first=np.ones(len(spans), np.int64),
+            texts=[(self.names.values[name], paths.of(at)) for name, at in texts.values],
+            groups=[""] * len(texts.values), ranges=tuple(sorted(mine, key=lambda r: r.start)),
+            warnings=self._warnings(),
+        )  # fmt: skip
+
+    def _operations(self, process: int, device: int) -> Iterator[tuple[Any, ...]]:
+        """Yield (start, end, correlation, name) of everything that a device did."""
+        kinds = " ".join(f"WHEN {n} THEN 'Memcpy {way}'" for n, way in COPIES.items())
+        texts = {
+            KERNEL: self._name(),
+            COPY: f"CASE copyKind {kinds} ELSE 'Memcpy' END",
+            SET: "'Memset'",
+            GRAPH: "'CUDA graph'",
+        }
+        for table, text in texts.items():
+            if table in self.tables:
+                where = f"{self._process(table)} = ? AND {self._device(table)} = ?"
+                correlation = "correlationId" if "correlationId" in self.tables[table] else "NULL"
+                query = f"SELECT start, end, {correlation}, {text} FROM {table} WHERE {where}"
+                yield from self._rows(query, (process, device))
+
+    def _name(self) -> str:
+        """The SQL expression of a kernel's name: what the first of its columns that has one refers to, or states."""
+        each: list[str] = []
+        for column in (c for c in NAMES if c in self.tables.get(KERNEL, ())):
+            each += [f"(SELECT value FROM {STRINGS} WHERE id = {column})"] if STRINGS in self.tables else []
+            each.append(f"CASE typeof({column}) WHEN 'text' THEN {column} END")
+        return f"COALESCE({', '.join([*each, NAMELESS, NAMELESS])})"
+
+    def _launches(self, process: int, correlations: Any, ranges: Spans) -> tuple[Any, Any, Paths]:
+        """Return for each operation when it was launched, and the path of the ranges around that."""
+        paths = Paths(self.names)
+        starts, threads, ids = array("q"), array("i"), array("q")
+        if RUNTIME in self.tables and len(correlations):
+            wanted = np.unique(correlations)
+            query = (
+                f"SELECT COALESCE(correlationId, {UNKNOWN}), start, globalTid FROM {RUNTIME} "
+                f"WHERE ? IN (0, globalTid >> 24 & {PROCESS})"
+            )
+            for block in self._blocks(query, (process >> 24 & PROCESS,)):
+                stated = np.array([row[0] for row in block], np.int64)
+                known = wanted[np.minimum(np.searchsorted(wanted, stated), len(wanted) - 1)] == stated
+                for i in np.flatnonzero(known & (stated != UNKNOWN)).tolist():
+                    correlation, start, thread = block[i]
+                    starts.append(start)
+                    threads.append(self.threads(thread))
+                    ids.append(correlation)
+        launch = np.asarray(starts, np.int64)
+        around = nested.enclosing(ranges, launch, np.asarray(threads, np.int64), paths)
+        launched, path = matched(correlations, np.asarray(ids, np.int64), (launch, around))
+        return launched, path, paths
+
+    def _warnings(self) -> tuple[str, ...]:
+        """Return what Nsight warns of in the report, such as events that it dropped."""
+        if STRINGS not in self.tables:
+            return (f"the export has no table {STRINGS}, which has the names of kernels",)
+        if not {"severity", "text"} <= self.tables.get("DIAGNOSTIC_EVENT", set()):
+            return ()
+        query = "SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE severity > ? AND text IS NOT NULL LIMIT ?"
+        return tuple(" ".join(str(text).split()) for (text,) in self.base.execute(query, (WARNING, WARNINGS)))
+
+    def _product(self) -> str:
+        if not {"name", "value"} <= self.tables.get("META_DATA_CAPTURE", set()):
+            return ""
+        query = "SELECT value FROM META_DATA_CAPTURE WHERE name LIKE '%PRODUCT_VERSION%' LIMIT 1"
+        return "".join(f" {value}" for (value,) in self.base.execute(query))
+
+    def _gpu(self, device: int) -> str:
+        if not {"id", "name"} <= self.tables.get("TARGET_INFO_GPU", set()):
+            return ""
+        found = self.base.execute("SELECT name FROM TARGET_INFO_GPU WHERE id = ?", (device,)).fetchone()
+        return str(found[0]) if found else ""
+
+
+def _unlike(table: str, column: str) -> str:
+    """The SQL condition of a value that a column may not have."""
+    is_text = (table, column) in TEXTS
+    may_be_empty = (table, column) in MAY_BE_EMPTY or not (is_text or column in ("start", "end"))
+    empty = ", 'null'" if may_be_empty else ""
+    if is_text:
+        return f"typeof({column}) NOT IN ('text'{empty})"
+    most = NUMBERS[column]
+    return f"(typeof({column}) NOT IN ('integer'{empty}) OR {column} NOT BETWEEN {-most} AND {most})"
+
+
+def _short(text: str) -> str:
+    """Drop what PyTorch appends to the name of an operation: ``aten::mm, seq = 12, op_id = 34``."""
+    return text.partition(", ")[0] if ", op_id" in text or ", seq" in text else text

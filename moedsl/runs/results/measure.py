@@ -1,0 +1,204 @@
+"""Measure one run: the median after the warm-up, the spread, and how the run ended."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from moedsl.facts.units import GIB
+from moedsl.planner.model.plan import Plan
+from moedsl.runs.results.batches import batches, last_settings
+from moedsl.runs.results.contradictions import BATCH, Timed, contradictions
+from moedsl.runs.results.gather import Run
+from moedsl.runs.results.line import NanSearch, Step, StepTime, is_number
+from moedsl.runs.results.log import Attempt, Log, Sample, iterations, samples
+from moedsl.runs.results.noise import error_of
+from moedsl.runs.results.numbers import Numbers
+
+Json = dict[str, Any]
+WARMUP = 10
+"""The default number of iterations of an attempt to skip; a third of a shorter run."""
+OK, FAILED, UNFINISHED, SHORT, NOTHING = "ok", "failed", "unfinished", "too short", "no log"
+
+
+def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
+    """Make one row: how the run ended, what it measured, and what its plan predicted."""
+    log = last_settings(log, n.global_batch)
+    starts = [samples(a, _warmup(a, warmup)) for a in log.attempts]
+    rows = [(s, _batch(s.step, n)) for start in starts for s in start if is_number(s.step)]
+    rates = [n.useful_rate(s.step.seconds, batch, _trained(s)) for s, batch in rows if batch]
+    seconds = [s.step.seconds for s, _ in rows]
+    timed = [[t for s in start for t in _timed(s.step, n)] for start in starts]
+    if not log.attempts:
+        seconds = [t.seconds for t in _of_rank_0(log, warmup)]
+        timed = [_with_rank_0(log, n, (), warmup)]
+        rates = [n.useful_rate(t.seconds, t.global_batch) for start in timed for t in start]
+    stated = batches(log.attempts)
+    found = contradictions(run.plan, n, stated, timed, log.earlier, _with_rank_0(log, n, stated, warmup))
+    is_other = any(w["id"] == BATCH for w in found)
+    return {
+        "name": run.name,
+        **({"place": run.place} if run.place else {}),
+        "logs": list(log.files),
+        **_ending(log, bool(rates)),
+        "seq": n.seq,
+        "gpus": n.gpus,
+        "global_batch": rows[-1][1] if rows else n.global_batch,
+        "batches": stated,
+        "useful_share": n.useful_share,
+        "numbers": n.source,
+        "warmup": _warmup(log.attempts[0], warmup) if log.attempts else warmup or 0,
+        "samples": len(rates),
+        "step_time_s": spread_of(seconds),
+        "useful_tokens_per_s_per_gpu": spread_of(rates),
+        "tflops_per_gpu": _tflops(log, [s.step for start in starts for s in start]),
+        "loss": _loss(log),
+        "skipped_iterations": sum(s.skipped for a in log.attempts for s in a),
+        "peak_gib": None if log.peak is None else log.peak / GIB,
+        "predicted": None if is_other else predicted(run.plan),
+        "warnings": found,
+        **_belongs(run.plan),
+    }
+
+
+def _warmup(attempt: Attempt, asked: int | None) -> int:
+    return min(WARMUP, iterations(attempt) // 3) if asked is None else asked
+
+
+def _batch(step: Step, n: Numbers) -> int:
+    """Sequences of the step: the log's number, which follows a batch that ramps up."""
+    return step.global_batch or n.global_batch or 0
+
+
+def _timed(step: Step, n: Numbers) -> Iterator[Timed]:
+    batch = _batch(step, n)
+    if batch and is_number(step):
+        yield Timed(step.seconds, batch, step.tflops)
+
+
+def _trained(s: Sample) -> float:
+    """The share of a line's iterations whose update was applied."""
+    covered = s.step.iteration - s.start
+    return max(0.0, (covered - s.step.skipped) / covered)
+
+
+def _of_rank_0(log: Log, warmup: int | None) -> list[StepTime]:
+    """The lines of rank 0 after the warm-up, which count if no log has the last rank's."""
+    skip = min(WARMUP, len(log.step_times) // 3) if warmup is None else warmup
+    return [t for t in log.step_times[skip:] if t.seconds > 0]
+
+
+def _with_rank_0(log: Log, n: Numbers, stated: Sequence[int], warmup: int | None) -> list[Timed]:
+    """The lines of rank 0 with their batch, if all have one."""
+    batch = stated[0] if stated else n.global_batch
+    if not batch or len(stated) > 1 or log.earlier:
+        return []
+    return [Timed(t.seconds, batch, t.tflops) for t in _of_rank_0(log, warmup)]
+
+
+def spread_of(values: Sequence[float]) -> Json | None:
+    """Median, quartiles, ends, the quartiles' distance as a share of the median, and the median's standard error; None
+    for no values."""
+    if not values:
+        return None
+    middle = statistics.median(values)
+    low, high = (values[0], values[0]) if len(values) == 1 else _quartiles(values)
+    ends = {"min": min(values), "q1": low, "median": middle, "q3": high, "max": max(values)}
+    return {**ends, "spread": (high - low) / middle if middle else 0.0, "error": error_of(values)}
+
+
+def _quartiles(values: Sequence[float]) -> tuple[float, float]:
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high
+
+
+def _tflops(log: Log, steps: Sequence[Step]) -> float | None:
+    """The median of the logged TFLOPS, of the last rank if it logs them, else of rank 0."""
+    values = [s.tflops for s in steps if s.tflops] or [t.tflops for t in log.step_times]
+    return statistics.median(values) if values else None
+
+
+def _loss(log: Log) -> Json | None:
+    """The first and the last finite loss of the furthest attempt."""
+    attempt = max(log.attempts, key=lambda a: a[-1].iteration, default=())
+    said = [s for s in attempt if s.loss is not None and math.isfinite(s.loss)]
+    return {"first": said[0].loss, "last": said[-1].loss, "at": said[-1].iteration} if said else None
+
+
+def _ending(log: Log, measured: bool) -> Json:
+    """Judge the end of a run: `status`, its `cause` in words and `symptoms`, as `moedsl diagnose` names them."""
+    last = log.last
+    symptoms = [{"id": s.rule.id, "line": s.line, "log": r.name, "because": s.rule.because, "fix": s.rule.fix}
+                for r in log.reports for s in r.sightings]  # fmt: skip
+    at = {"iteration": last.iteration if last else None, "of": last.of if last else None, "symptoms": symptoms}
+    nan = _not_a_number(log)
+    finished = last is not None and last.iteration >= last.of
+    if nan:
+        return {"status": FAILED, "cause": nan, **at}
+    if not finished and (symptoms or log.broken):
+        return {"status": FAILED, "cause": _cause(log, symptoms), **at}
+    if not log.files:
+        return {"status": NOTHING, "cause": "no job of the run has written one yet", **at}
+    if not measured:
+        return {"status": SHORT, "cause": _TOO_FEW if last or log.step_times else _NO_LINES, **at}
+    if not finished and last is not None:
+        return {"status": UNFINISHED, "cause": f"the log ends at iteration {last.iteration} of {last.of}", **at}
+    return {"status": OK, "cause": None, **at}
+
+
+_TOO_FEW = "no iteration line after the warm-up"
+_NO_LINES = "no iteration line as Megatron Bridge and Megatron-LM print them"
+
+
+def way_out(row: Mapping[str, Any]) -> str:
+    """Return what to do about a row without a measurement."""
+    if row["cause"] == _NO_LINES:
+        return "the last rank prints these lines: give its log, or wait for the first"
+    return "`moedsl diagnose` reads why" if row["status"] == FAILED else "let it train longer"
+
+
+def _cause(log: Log, symptoms: Sequence[Mapping[str, Any]]) -> str:
+    if symptoms:
+        return f"{symptoms[0]['because']} ({symptoms[0]['id']})"
+    errors = [r.last_error[1] for r in log.reports if r.last_error]
+    return errors[0] if errors else "its launcher reports a failure"
+
+
+def _not_a_number(log: Log) -> str | None:
+    """Find the first line with NaN or infinity."""
+    for attempt in log.attempts:
+        search = NanSearch()
+        for s in attempt:
+            search.add(s)
+        if search.found is not None:
+            return f"loss or gradient is NaN at iteration {search.found}"
+    return None
+
+
+def remarks(row: Mapping[str, Any]) -> list[str]:
+    """Return what whoever reads the figures of a row must know: that the run failed, and what its log contradicts."""
+    failed = [f"{FAILED}, {row['cause']}"] if row["status"] == FAILED else []
+    return failed + [w["text"] for w in row["warnings"]]
+
+
+def predicted(plan: Plan | None) -> Json | None:
+    """The plan's figures for the measured ones."""
+    if plan is None:
+        return None
+    e = plan.estimate
+    return {
+        "step_time_s": e.step_time_s,
+        "useful_tokens_per_s_per_gpu": e.useful_tokens_per_s_per_gpu,
+        "tflops_per_gpu": e.model_tflops_per_gpu,
+        "peak_gib": e.memory.peak_gib,
+    }
+
+
+def _belongs(plan: Plan | None) -> Json:
+    """The sweep or isolation of the run, and its experiment."""
+    if plan is None:
+        return {}
+    of = plan.sweep or plan.isolation
+    return {**({"value_of": of.to_json()} if of else {}), "experiment": plan.experiment.fingerprint}

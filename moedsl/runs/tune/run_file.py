@@ -1,0 +1,114 @@
+"""Write the run file of an experiment with another layout, and check that it is the same experiment."""
+
+from __future__ import annotations
+
+import os
+
+from attrs import frozen
+
+from moedsl.bridge.recipes.program import literal
+from moedsl.compiler import compile_source
+from moedsl.emit.stated import checkpoint_folder
+from moedsl.facts import axes, recipes
+from moedsl.lang import ast
+from moedsl.lang.parse_cache import cached_parse
+from moedsl.planner.model.plan import Plan
+from moedsl.rules.library import Library, used_name
+from moedsl.runs.results.program import experiment
+from moedsl.runs.tune.evidence import Codes
+from moedsl.solver.solve import Chosen
+from moedsl.support.diagnostics import Diagnostic, error
+from moedsl.support.source import Source
+
+_LENGTH = "train.train_iters"
+"""`for` derives it from the whole file: the steps of a time follow from the goodput, and that from the cluster."""
+
+
+@frozen
+class Base:
+    """The program whose layout is varied: its text, its solution and its plan."""
+
+    source: Source
+    library: Library
+    chosen: Chosen
+    plan: Plan
+
+    @property
+    def start(self) -> Codes:
+        """The layout that the plan chose."""
+        return self.chosen.solution.rows[0].codes
+
+
+@frozen
+class RunFile:
+    """A run file with its plan."""
+
+    text: str
+    plan: Plan
+
+
+def machines(plan: Plan) -> str:
+    """Name the GPUs of a plan: a step of other ones, or of another number, says nothing of these."""
+    return f"{plan.gpus} {plan.hardware}"
+
+
+def of_plan(plan: Plan) -> Source:
+    """Write the program of a plan, with the layout left open."""
+    p, held = plan.policy, {n: v for n, v in plan.derived.items() if n == _LENGTH} | dict(plan.set)
+    data = [] if p.data == "mock" or plan.samples else [f"data {literal(p.data)}"]
+    formats = f"pin moments={p.moments} grad_reduce={p.grad_reduce}"
+    lines = [*experiment(plan), *data, formats, *(f"set {n} = {literal(v)}" for n, v in held.items())]
+    return Source(plan.name, "\n".join(lines) + "\n")
+
+
+def base(source: Source) -> Base | list[Diagnostic]:
+    """Compile the program that is varied; it has one run."""
+    result = compile_source(source)
+    if result.failed:
+        return [d for d in result.diagnostics if d.is_error]
+    if len(result.plans) != 1:
+        help = "give a file with one run"
+        return [error("tune.runs", f"{source.name} has {len(result.plans)} runs, and one layout is tuned", help=help)]
+    return Base(source, result.library, result.chosen[0], result.plans[0])
+
+
+def with_layout(b: Base, codes: Codes, remark: str, more: str = "") -> RunFile | Diagnostic:
+    """Write the program with that layout pinned and `more` statements, or say why it would not be the same experiment
+    in that layout."""
+    p, domains = b.chosen.problem.program, b.chosen.problem.domains
+    pins = {a.name: a.decode(codes[a.name]) for a in axes.AXES if a.name not in p.pins and len(domains[a.name]) > 1}
+    text = f"{_found_anywhere(b.source).rstrip()}\n\n# {remark}\n{recipes.pins(pins)}{more}"
+    made = base(Source(b.source.name, text))
+    if not isinstance(made, Base):
+        return made[0]
+    if made.start != codes:
+        return error("tune.layout", f"{b.source.name} does not take the layout: it states another one itself",
+                     help="take the pins of what is tuned out of the file")  # fmt: skip
+    if made.plan.experiment.fingerprint != b.plan.experiment.fingerprint:
+        return error("tune.experiment", f"with this layout {b.source.name} would be another experiment",
+                     help="`moedsl diff` of both files says what changes")  # fmt: skip
+    return RunFile(text, made.plan)
+
+
+def _found_anywhere(source: Source) -> str:
+    """Write a program with absolute paths of the files that it uses, because it goes into another folder."""
+    module, _ = cached_parse(source)
+    text = source.text
+    for item in reversed(module.items if module else ()):
+        if isinstance(item, ast.UseDecl):
+            path = os.path.abspath(used_name(source, item))
+            text = f'{text[: item.path.span.start]}"{path}"{text[item.path.span.end :]}'
+    return text
+
+
+def checkpoints_of(b: Base, name: str) -> str | Diagnostic:
+    """Write the statement that gives a run a folder for its own checkpoints, if it writes any: it would go on from
+    those of another layout."""
+    folder = checkpoint_folder(b.plan)
+    if folder is None:
+        return ""
+    if {"checkpoint.save", "checkpoint.load"} & b.plan.set.keys():
+        help = "leave both out: each job gets a folder of its own"
+        text = f"{b.source.name} names the folder of its checkpoints, and each job would go on from the one before"
+        return error("tune.checkpoints", text, help=help)
+    return f'set checkpoint.save = "{folder}/{name}"\n'

@@ -1,0 +1,222 @@
+"""What is known of a run at this moment, as JSON."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from moedsl.diagnose import ranks
+from moedsl.facts.units import GIB
+from moedsl.launch.store import Job
+from moedsl.planner.model.plan import Plan
+from moedsl.runs.results.batches import batches
+from moedsl.runs.results.contradictions import BATCH, Timed, contradictions, said
+from moedsl.runs.results.gather import Run
+from moedsl.runs.results.line import Step
+from moedsl.runs.results.measure import predicted, spread_of
+from moedsl.runs.results.numbers import Given, Numbers, numbers
+from moedsl.runs.watch.attempts import Attempt, merged, spent
+from moedsl.runs.watch.reading import Reading
+from moedsl.runs.watch.slow import stragglers
+from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.text import duration
+
+Json = dict[str, Any]
+WAITING, TRAINING, SILENT, FINISHED, ENDED = "waiting", "training", "silent", "finished", "ended"
+SILENT_S, SILENT_LINES = 120.0, 10
+"""A run is silent after so many seconds, and so many times as long as from one of its lines to the next."""
+EARLIER_S = 60.0
+"""Seconds after which a log counts as that of an earlier start, if another one goes on."""
+SLOW_LINES = 10
+"""The lines from which a run can be called slower than its plan."""
+
+
+@define
+class Watched:
+    """One run: its logs, its plan, and the jobs of a scheduler that run it."""
+
+    name: str
+    plan: Plan | None
+    damaged: Diagnostic | None = None
+    """Why its plan.json cannot be read."""
+    logs: dict[str, Reading] = field(factory=dict)
+    jobs: list[Job] | None = None
+    """None if no scheduler is asked."""
+
+    def attempts(self) -> list[Attempt]:
+        return merged(a for log in self.logs.values() for a in log.attempts)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more can happen."""
+        if self.jobs is not None:
+            return all(job.ended for job in self.jobs)
+        return any(a.last.iteration >= a.last.of for a in self.attempts()[-1:])
+
+    @property
+    def changed(self) -> float | None:
+        """The time of its newest line."""
+        return max((log.feed.changed for log in self.logs.values() if log.feed.changed), default=None)
+
+
+def view(run: Watched) -> Json:
+    """Make the object that `--json` prints of a run."""
+    attempts = run.attempts()
+    now = attempts[-1] if attempts else None
+    quiet = max(0.0, time.time() - run.changed) if run.changed else 0.0
+    state = _state(run, now, quiet)
+    n, recent = _numbers(run.plan), _recent(now)
+    warnings = contradictions(run.plan, n, _batches(attempts), [_timed(recent, n)]) if n else []
+    if run.damaged:
+        warnings = [{"id": "plan", "text": "; ".join([run.damaged.message, *run.damaged.help])}]
+    expected = None if said({"warnings": warnings}, (BATCH,)) else run.plan
+    return {
+        "name": run.name,
+        "state": state,
+        "jobs": None if run.jobs is None else [job.to_json() for job in run.jobs],
+        "logs": [log.feed.name for log in run.logs.values()],
+        "silent_s": quiet if now else None,
+        "attempts": len(attempts),
+        **_progress(now, state),
+        **_speed(recent, n),
+        "peak_gib": max((log.peak / GIB for log in run.logs.values() if log.peak), default=None),
+        "predicted": _predicted(expected),
+        "goodput": _goodput(attempts, quiet if _is_running(run) else 0.0),
+        "saves": sorted({i for log in run.logs.values() for i in log.saves}),
+        "stragglers": stragglers(
+            [f for log in run.logs.values() for f in log.slow], run.plan.device.gpus_per_node if run.plan else None
+        ),
+        "warnings": warnings,
+        "alarms": list(_alarms(run, expected, now, state, quiet)),
+    }
+
+
+def _is_running(run: Watched) -> bool:
+    return any(job.state == "RUNNING" for job in run.jobs or ())
+
+
+def _state(run: Watched, now: Attempt | None, quiet: float) -> str:
+    if now is not None and now.last.iteration >= now.last.of:
+        return FINISHED
+    if run.jobs is not None and all(job.ended for job in run.jobs):
+        done = now is None and all(job.state == "SUCCEEDED" for job in run.jobs)  # nothing to train, as an import
+        return FINISHED if done else ENDED
+    if now is None or (run.jobs is not None and not _is_running(run)):
+        return WAITING
+    return SILENT if quiet > _most_silent(run, now) else TRAINING
+
+
+def _most_silent(run: Watched, now: Attempt) -> float:
+    """The seconds without a line that are still normal: several lines, or two saves of a checkpoint."""
+    covers = now.ends[-1] - (now.ends[-2] if len(now.ends) > 1 else now.origin)
+    saving = run.plan.checkpoints.blocked_s if run.plan and run.plan.checkpoints else 0.0
+    return max(SILENT_S, SILENT_LINES * now.pace() * covers, 2 * saving)
+
+
+def _progress(now: Attempt | None, state: str) -> Json:
+    if now is None:
+        return {"iteration": None, "of": None, "left_s": None, "loss": None, "grad_norm": None}
+    left = now.last.of - now.last.iteration
+    with_loss = [s for s in now.recent if s.loss is not None]
+    loss = {"now": with_loss[-1].loss, "at": with_loss[-1].iteration, "before": with_loss[0].loss,
+            "before_at": with_loss[0].iteration} if with_loss else None  # fmt: skip
+    return {
+        "iteration": now.last.iteration,
+        "of": now.last.of,
+        "left_s": left * now.pace() if state in (TRAINING, SILENT) else None,
+        "loss": loss,
+        "grad_norm": now.last.grad_norm,
+    }
+
+
+def _numbers(plan: Plan | None) -> Numbers | None:
+    n = numbers([Run("", (), plan)], Given())[0] if plan else None
+    return n if isinstance(n, Numbers) else None
+
+
+def _batches(attempts: Sequence[Attempt]) -> list[int]:
+    """The batches that are known without every line, the last one at the end: where each attempt began, and the recent
+    ones."""
+    steps = [*(a.first for a in attempts), *(s for a in attempts[-1:] for s in a.recent)]
+    return batches([steps[::-1]])[::-1]
+
+
+def _recent(now: Attempt | None) -> tuple[Step, ...]:
+    """The recent lines with the batch of the last one: steps of another batch are other steps."""
+    if now is None:
+        return ()
+    stated = batches([reversed(now.recent)])[:1]
+    return tuple(s for s in now.recent if s.global_batch in (None, *stated))
+
+
+def _timed(recent: Sequence[Step], n: Numbers) -> list[Timed]:
+    batch = next((s.global_batch for s in recent if s.global_batch), n.global_batch)
+    return [Timed(s.seconds, batch, s.tflops) for s in recent] if batch else []
+
+
+def _speed(recent: Sequence[Step], n: Numbers | None) -> Json:
+    """The recent lines: the middle and the ends of their step times, and the rates that follow."""
+    timed = _timed(recent, n) if n else []
+    rate = n.useful_rate(statistics.median(t.seconds for t in timed), timed[-1].global_batch) if n and timed else None
+    tflops = [s.tflops for s in recent if s.tflops]
+    return {
+        "step_time_s": spread_of([s.seconds for s in recent]),
+        "last_step_time_s": recent[-1].seconds if recent else None,
+        "useful_tokens_per_s_per_gpu": rate,
+        "useful_tokens_per_s": rate * n.gpus if rate and n else None,
+        "tflops_per_gpu": statistics.median(tflops) if tflops else None,
+    }
+
+
+def _predicted(plan: Plan | None) -> Json | None:
+    """The plan's figures, with the interval of its step and its goodput."""
+    if plan is None:
+        return None
+    interval, saving = plan.estimate.interval, plan.checkpoints
+    return {
+        **(predicted(plan) or {}),
+        "step_time_interval_s": [interval.lower_s, interval.upper_s] if interval else None,
+        "goodput": saving.goodput.trains if saving else None,
+    }
+
+
+def _goodput(attempts: Sequence[Attempt], quiet: float) -> Json | None:
+    """Shares of the time since the first one that a log names."""
+    s = spent(attempts, quiet)
+    if s is None:
+        return None
+    seconds = {"trains": s.trains, "stops": s.stops, "repeats": s.repeats, "returns": s.returns}
+    return {"elapsed_s": s.elapsed, **{name: value / s.elapsed for name, value in seconds.items()}}
+
+
+def _alarms(run: Watched, expected: Plan | None, now: Attempt | None, state: str, quiet: float) -> Iterator[Json]:
+    """List what is wrong: of the run itself, and what `diagnose` knows of its logs; the newest log first."""
+    if state == SILENT:
+        yield _alarm("silent", f"no new line for {duration(quiet)}")
+    if now is not None and now.nan is not None:
+        yield _alarm("nan", f"loss or gradient is NaN at iteration {now.nan}")
+    interval, recent = expected.estimate.interval if expected else None, _recent(now)
+    if interval and len(recent) >= SLOW_LINES:
+        middle = statistics.median(s.seconds for s in recent)
+        if middle > interval.upper_s:
+            yield _alarm("slow", f"{middle:.2f} s a step; the plan has at most {interval.upper_s:.2f}")
+    for log in sorted(run.logs.values(), key=lambda log: -(log.feed.changed or 0.0)):
+        earlier = (log.feed.changed or 0.0) < (run.changed or 0.0) - EARLIER_S
+        report = log.scan.report(log.feed.name)
+        if report.first_failure:
+            yield _alarm("failed_rank", ranks.text(report.first_failure), log=report.name, earlier=earlier)
+        for s in report.sightings:
+            known = {"line": s.line, "count": s.count, "cause": s.rule.because, "fix": s.rule.fix}
+            yield _alarm(s.rule.id, s.text, log=report.name, earlier=earlier, **known)
+        if state == ENDED and not earlier and not report.sightings and report.last_error:
+            line, text = report.last_error
+            yield _alarm("unknown_error", text, log=report.name, line=line)
+
+
+def _alarm(id: str, text: str, **more: Any) -> Json:
+    blank = {"log": None, "line": None, "count": 1, "cause": None, "fix": None, "earlier": False}
+    return {"id": id, "text": text, **blank, **more}

@@ -1,0 +1,226 @@
+"""Find single changes of an infeasible run that open a layout: a dropped wish, more GPUs, a shorter sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl.facts import axes
+from moedsl.facts.units import GIB
+from moedsl.rules.check.program import Pin, Program
+from moedsl.solver.fits import layouts
+from moedsl.solver.infeasible.more_gpus import next_that_fits
+from moedsl.solver.laws import Compiled
+from moedsl.solver.legal import legal_on, relaxed
+from moedsl.solver.members import Member, shown, wish_text, without
+from moedsl.solver.problem import cases
+from moedsl.solver.search import Search, Solution
+from moedsl.solver.sizes import Size, nearby, read_by, sizes
+from moedsl.solver.solve import Chosen, solve
+from moedsl.solver.table import Row
+from moedsl.support.diagnostics import ADD, DROP, REPLACE, VALUE, Fix
+from moedsl.support.text import counted, tokens
+
+LONG = 32768
+"""Shortest sequence, in tokens, for which the text gives the number of GPUs as what the length needs."""
+_NAMED = [n for n in axes.LAYOUT if n in axes.SIZES and not axes.BY_NAME[n].quiet]
+
+
+@frozen
+class Relaxation:
+    """One change as text, and the number of legal meshes with it; any of `fixes` makes it."""
+
+    text: str
+    opens: int
+    best: Callable[[], Row]
+    """Their best layout, which may take a search: only an explanation shows it."""
+    fixes: tuple[Fix, ...] = ()
+
+
+def relaxations(c: Chosen, core: Sequence[Member], legal: bool) -> list[Relaxation]:
+    """Find each single change that is enough, in the order in which a person would consider them."""
+    p, gpus, seq = c.problem.program, c.problem.gpus, c.problem.values["seq"]
+    out = [r for m in core if m.gives_way or m.kind == "candidates" for r in _drop(c, m, legal)]
+    if not legal:
+        out += [r for s in sizes(p, core) for r in _resized(c.compiled, s)]
+    if p.gpus is not None and (legal or not whatever_the_gpus(p, core)):
+        out += _more_gpus(c)
+    return out + ([*_try(p, gpus, "seq", f"seq {tokens(seq // 2)}", seq=seq // 2)] if seq >= 2048 else [])
+
+
+def whatever_the_gpus(p: Program, core: Sequence[Member]) -> bool:
+    """Whether the members collide on any number of GPUs: none reads it, and each mesh axis that they read is pinned."""
+    read = read_by(p, core)
+    fixed = {m.key for m in core if m.kind == "pin"}
+    open_mesh = {a for a in axes.SIZES if a in read} - fixed
+    return not open_mesh and not read & {"gpus", "global_batch"}
+
+
+def opened(layouts: int) -> str:
+    """Write how many layouts a change opens."""
+    return f"{counted(layouts, 'layout')} open{'s' if layouts == 1 else ''}"
+
+
+def _resized(c: Compiled, s: Size) -> Iterator[Relaxation]:
+    """Try the nearest sequence length or batch with which the laws hold."""
+    p, gpus = c.problem.program, c.problem.gpus
+    for n in nearby(c, s):
+        resized: dict[str, Any] = {s.name: n}
+        if legal_on(solve(p, gpus, keep=0, **resized).compiled):
+            yield from _try(p, gpus, s.word, f"{s.word} {tokens(n)}", **resized)
+            return
+
+
+def _drop(c: Chosen, m: Member, legal: bool) -> Iterator[Relaxation]:
+    """Try a run without a member. If some layout is `legal` with it, one is legal without."""
+    p, values = c.problem.program, c.problem.values
+    if not legal and not legal_on(relaxed(c.compiled, [m])):
+        return
+    left, gpus = without(p, [m]), c.problem.gpus
+    same = {n: values[n] for n in ("seq", "global_batch")}
+
+    def solved() -> Solution:
+        return solve(left, gpus, 3, c.search, **same).solution
+
+    if m.kind == "wish" or m.own:
+        opens = layouts(solve(left, gpus, keep=0, must_fit=cases(left)[-1], **same), c.search, legal=True)
+        rows, best = (), lambda: solved().rows[0]
+    else:
+        solution = solved()
+        opens, best = (solution.legal if solution.rows else 0), lambda: solution.rows[0]
+        rows = (*solution.rows, *_other_words(c, m, solution))
+    if opens:
+        yield Relaxation(_dropped(p, m, opens, rows), opens, best, tuple(_fixes(p, m, rows)))
+
+
+def _other_words(c: Chosen, m: Member, freed: Solution) -> Iterator[Row]:
+    """The best layout with each other word of a pin that fits, where only one word is tried in the `freed` problem
+    without the pin: a number format, for instance."""
+    axis, p, gpus = axes.BY_NAME.get(m.key), c.problem.program, c.problem.gpus
+    if m.kind != "pin" or axis is None or axis.kind != "enum" or freed.search is None:
+        return
+    tried = freed.search.c.problem.domains[axis.name]
+    if len(tried) > 1:
+        return
+    same = {n: c.problem.values[n] for n in ("seq", "global_batch")}
+    left = without(p, [m])
+    for code in {*range(len(axis.words))} - {int(tried[0]), m.code}:
+        other = evolve(left, pins={**left.pins, axis.name: Pin(axis.name, code, m.span)})
+        if legal_on(solve(other, gpus, keep=0, **same).compiled):
+            yield from solve(other, gpus, 1, **same).solution.rows
+
+
+def _dropped(p: Program, m: Member, opens: int, rows: Sequence[Row]) -> str:
+    if m.own:
+        return f"drop rule `{m.key}`, or write `{_allow(m)}` ({opened(opens)})"
+    if m.kind == "wish":
+        return f"drop {wish_text(m)} ({opened(opens)})"
+    rest = _swept(p, m)
+    if rest is not None:
+        return f"drop {shown(m.key, p.pins[m.key].code)} from the sweep" if rest else "drop the sweep"
+    if m.kind == "pin":
+        values = dict.fromkeys(shown(m.key, r.codes[m.key]) for r in rows)
+        others = f", or {', '.join([*values][1:])}" if len(values) > 1 else ""
+        first = next(iter(values))
+        statement, pin = (f"{m.key} {first}", "it") if m.key in p.spans else (f"pin {m.key}={first}", "the pin")
+        return f"write `{statement}`{others}, or drop {pin} ({opened(opens)})"
+    axis = m.key.rsplit(".", 1)[1]
+    narrows = "the phase" if m.rule is None or m.rule.is_std else f"rule `{m.rule.id}`"
+    return f"pin {axis}={shown(axis, rows[0].codes[axis])}, which {narrows} does not try"
+
+
+def _swept(p: Program, m: Member) -> str | None:
+    """The sweep without the value that it pins, empty if it has no other; None of a member that no sweep pins."""
+    if m.kind != "pin" or p.sweep is None or p.sweep[0] != m.key:
+        return None
+    rest = [shown(m.key, code) for code in p.sweep[1] if code != p.pins[m.key].code]
+    return f"sweep {m.key} in {', '.join(rest)}" if rest else ""
+
+
+def _allow(m: Member) -> str:
+    """The statement that suspends a rule of the user."""
+    return f'allow {m.key.split(".", 1)[1]} because "..."'
+
+
+def _fixes(p: Program, m: Member, rows: Sequence[Row]) -> Iterator[Fix]:
+    """The changes of `_dropped`, as edits of the run file."""
+    if m.kind == "candidates":
+        axis = m.key.rsplit(".", 1)[1]
+        pin = f"pin {axis}={shown(axis, rows[0].codes[axis])}"
+        yield Fix(f"Write `{pin}`", ADD, p.spans["hardware"], pin, p.name)
+        return
+    rest = _swept(p, m)
+    if rest:
+        yield Fix(f"Write `{rest}`", REPLACE, m.span, rest)
+        return
+    if m.kind == "pin" and rest is None:
+        for value in dict.fromkeys(shown(m.key, r.codes[m.key]) for r in rows):
+            yield Fix(f"Write `{m.key}={value}`", VALUE, m.span, value)
+    if m.own:
+        yield Fix(f"Write `{_allow(m)}`", ADD, p.spans["hardware"], _allow(m), p.name)
+    yield Fix(f"Drop `{wish_text(m).strip('`')}`", DROP, m.span)
+
+
+def _more_gpus(c: Chosen) -> list[Relaxation]:
+    """Find the next number of GPUs that works."""
+    more = next_that_fits(c)
+    if more is None:
+        return []
+    p, n = more.problem.program, more.problem.gpus
+    need = _need(p, n, c.problem.values["seq"])
+    return [evolve(r, text=r.text + need) for r in _opened(p, n, "hardware", f"{p.hardware.name} x {n}", more.search)]
+
+
+def _need(p: Program, gpus: int, seq: int) -> str:
+    """Write how many GPUs a long sequence needs; empty for a short one."""
+    return f"; at {tokens(seq)} this needs {gpus} {p.hardware.name}" if seq >= LONG else ""
+
+
+def _try(p: Program, gpus: int, key: str, what: str, **overrides: Any) -> Iterator[Relaxation]:
+    if legal_on(solve(p, gpus, keep=0, **overrides).compiled):
+        yield from _opened(p, gpus, key, what, **overrides)
+
+
+def _opened(
+    p: Program, gpus: int, key: str, what: str, like: Search | None = None, **overrides: Any
+) -> Iterator[Relaxation]:
+    """The change `what`, if a layout fits with it."""
+    solution = solve(p, gpus, 1, like, **overrides).solution
+    if solution.rows:
+        best = solution.rows[0].codes
+        sweep = _in_sweep(p, {"gpus": gpus, **overrides})
+        place, statement = ("sweep", sweep) if sweep else (key, what)
+        layout = " ".join(f"{n}={best[n]}" for n in _NAMED if best[n] > 1) or "no model parallelism"
+        text = f"write `{statement}`: {opened(solution.legal)}, the best with {layout}"
+        yield Relaxation(text, solution.legal, lambda: solution.rows[0], (_fix(p, place, statement),))
+
+
+def _in_sweep(p: Program, sizes: Mapping[str, int]) -> str | None:
+    """The sweep of a size with another one in place of this run's; None of a run without one."""
+    axis, values = p.sweep or ("", ())
+    old = {"gpus": p.gpus, "seq": p.seq, "batch": p.batch}.get(axis)
+    new = sizes.get("global_batch" if axis == "batch" else axis, old)
+    if old is None or new is None or new == old:
+        return None
+    kept = dict.fromkeys(new if v == old else v for v in values)
+    return f"sweep {axis} in {', '.join(tokens(v) if axis == 'seq' else str(v) for v in kept)}"
+
+
+def _fix(p: Program, key: str, statement: str) -> Fix:
+    """Replace the statement of the same thing, or add one if the run has none."""
+    kind, span = (REPLACE, p.spans[key]) if key in p.spans else (ADD, p.spans["hardware"])
+    return Fix(f"Write `{statement}`", kind, span, statement, p.name)
+
+
+def as_json(r: Relaxation) -> dict[str, Any]:
+    """Write a relaxation as JSON, with the layout that it opens."""
+    best = r.best()
+    return {
+        "change": r.text,
+        "legal_layouts": r.opens,
+        "best": best.layout,
+        "step_time_s": best.step_time,
+        "peak_gib": best.peak_memory / GIB,
+    }

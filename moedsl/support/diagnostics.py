@@ -1,0 +1,144 @@
+"""Define a diagnostic: its labels, its help, its fixes, and suggestions for a mistyped word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+from moedsl.support.pages import require_declared
+from moedsl.support.source import Source, Span
+
+
+@frozen
+class Label:
+    """One span that contributes to a diagnostic, and what happened there."""
+
+    span: Span
+    text: str = ""
+
+
+REPLACE, VALUE, DROP, ADD = "replace", "value", "drop", "add"
+
+
+@frozen
+class Fix:
+    """One change of the file that answers a diagnostic; `moedsl/lang/text_edits.py` makes text edits of it.
+
+    `kind` is replace (`text` in place of the span's text), value (`text` is the value of the binding or statement at
+    `span`), drop (remove the statement or binding at `span`), or add (the statement `text` joins the run called `run`;
+    `span` then only names the file).
+    """
+
+    title: str
+    kind: str
+    span: Span
+    text: str = ""
+    run: str = ""
+
+
+class Instead(str):
+    """A help that knows the text to write in place of the primary label's."""
+
+    word: str
+
+    def __new__(cls, help: str, word: str) -> Instead:
+        made = super().__new__(cls, help)
+        made.word = word
+        return made
+
+    def __reduce__(self) -> tuple[type[Instead], tuple[str, str]]:
+        return Instead, (str(self), self.word)
+
+
+@frozen
+class Diagnostic:
+    """One message to the user. `id` is a slug (``parse.unexpected``, ``std.mesh.heads``) that `moedsl explain` accepts.
+
+    The first label is the place of the problem; the others contribute. `values` has the value of each part. Any one of
+    `fixes` answers it; helps that do not change the file have none.
+    """
+
+    id: str
+    severity: str
+    message: str
+    labels: tuple[Label, ...] = ()
+    because: str | None = None
+    cites: tuple[str, ...] = ()
+    help: tuple[str, ...] = ()
+    values: Mapping[str, Any] = field(factory=dict)
+    fixes: tuple[Fix, ...] = ()
+
+    @property
+    def is_error(self) -> bool:
+        return self.severity == "error"
+
+
+def error(id: str, message: str, *spans: Span | Label, help: str | tuple[str, ...] = (), **more: Any) -> Diagnostic:
+    """Make an error; spans become labels, the first of them the primary one."""
+    return _make("error", id, message, spans, help, more)
+
+
+def warning(id: str, message: str, *spans: Span | Label, help: str | tuple[str, ...] = (), **more: Any) -> Diagnostic:
+    """Make a warning: the program still has a meaning."""
+    return _make("warning", id, message, spans, help, more)
+
+
+def note(id: str, message: str, *spans: Span | Label, help: str | tuple[str, ...] = (), **more: Any) -> Diagnostic:
+    """Make a note: something that the reader of the plan should know."""
+    return _make("note", id, message, spans, help, more)
+
+
+def _make(
+    severity: str,
+    id: str,
+    message: str,
+    spans: tuple[Span | Label, ...],
+    help: str | tuple[str, ...],
+    more: Mapping[str, Any],
+) -> Diagnostic:
+    require_declared(id, severity)
+    labels = tuple(s if isinstance(s, Label) else Label(s) for s in spans)
+    helps = (help,) if isinstance(help, str) else help
+    words = [h.word for h in helps if labels and isinstance(h, Instead)]
+    fixes = (*(Fix(f"Write `{w}`", REPLACE, labels[0].span, w) for w in words), *more.get("fixes", ()))
+    rest: dict[str, Any] = {**more, "fixes": fixes}
+    return Diagnostic(id, severity, message, labels, help=helps, **rest)
+
+
+def to_json(d: Diagnostic, sources: Mapping[str, Source]) -> dict[str, Any]:
+    """Write a diagnostic as JSON: lines and columns count from 1, columns in code points."""
+    return {
+        "id": d.id,
+        "severity": d.severity,
+        "message": d.message,
+        "labels": [_label(label, sources) for label in d.labels],
+        "because": d.because,
+        "cites": list(d.cites),
+        "help": list(d.help),
+        "values": dict(d.values),
+    }
+
+
+def _label(label: Label, sources: Mapping[str, Source]) -> dict[str, Any]:
+    out: dict[str, Any] = {"file": label.span.file, "text": label.text}
+    source = sources.get(label.span.file)
+    if source is not None:
+        (line, column), (end_line, end_column) = source.position(label.span.start), source.position(label.span.end)
+        out |= {
+            "line": line,
+            "column": column,
+            "end_line": end_line,
+            "end_column": end_column,
+            "source": source.line(line),
+        }
+    return out
+
+
+def suggest(word: str, known: list[str], least: float = 0.6) -> tuple[str, ...]:
+    """Suggest near words, or nothing; `least` is difflib's share of letters that must agree."""
+    import difflib  # only a mistake has need of it
+
+    near = difflib.get_close_matches(word, known, 1, least)
+    return (Instead(f"did you mean `{near[0]}`?", near[0]),) if near else ()
