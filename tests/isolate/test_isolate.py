@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from moedsl.bridge.verify.client import Server
 from moedsl.cli.main import main
@@ -105,7 +106,7 @@ def test_the_layout_suits_every_variant() -> None:
         assert chosen.solution.rows[0].layout["vpp"] > 1
     largest = compiled(RUN + "isolate micro_batch in 1, 4").plans
     alone = compiled(RUN + "pin micro_batch=1").plans[0]
-    assert largest[0].layout == largest[1].layout.replace(dp=largest[0].layout.dp)
+    assert largest[0].layout == evolve(largest[1].layout, dp=largest[0].layout.dp)
     assert largest[0].layout != alone.layout  # the best with micro_batch 1 does not fit with 4
     assert {p.estimate.memory.verdict for p in largest} == {"FITS"}
 
