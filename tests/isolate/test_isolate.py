@@ -20,10 +20,10 @@ from moedsl.queries.explain.text import text_of
 from moedsl.queries.explain_run import answer
 from moedsl.support.source import Source
 from tests.helpers import rotation
-from tests.helpers.paths import ROOT
+from tests.helpers.paths import example_path
 from tests.helpers.programs import compiled, solved, written
 
-EXAMPLE = ROOT / "examples" / "overlap_ab.moe"
+EXAMPLE = example_path("overlap_ab")
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; throughput first; "
 ARMS = ("off", "on", "delayed")
 OVERLAP = {
@@ -35,7 +35,7 @@ OVERLAP = {
 
 @pytest.fixture(scope="module")
 def example() -> Result:
-    return compiled(EXAMPLE.read_text(encoding="utf-8"), "examples/overlap_ab.moe")
+    return compiled(EXAMPLE.read_text(encoding="utf-8"), "examples/tuning/overlap_ab.moe")
 
 
 def table(text: str) -> dict[str, Any]:
