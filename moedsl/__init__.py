@@ -18,8 +18,7 @@ __all__ = [
     "Checked", "Compiled", "Diagnostic", "Explained", "Plan", "Planned", "check", "compile", "explain", "plan",
 ]  # fmt: skip
 _HOMES = {
-    "moedsl.api": ("check", "compile", "explain", "plan"),
-    "moedsl.api": ("Checked", "Compiled", "Explained", "Planned"),
+    "moedsl.api": ("Checked", "Compiled", "Explained", "Planned", "check", "compile", "explain", "plan"),
     "moedsl.support.diagnostics": ("Diagnostic",),
     "moedsl.planner.model.plan": ("Plan",),
 }

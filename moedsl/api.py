@@ -5,7 +5,7 @@ Provide the functions of the API: a program in, typed values out. A program is t
 `like` names a recipe that Megatron Bridge ships: its layout is pinned where the program does not pin another. `seconds`
 is what the search may take of a core, in any thread, and `memory_mb` what it may allocate, on Linux; without them, it
 takes what it needs. A limit of memory can only be one of the whole process: while it holds, other threads meet it too.
-docs/python.md shows how to plan in a process of its own, with the limits of the command line.
+docs/python.md shows how to plan in a process of its own.
 """
 
 from __future__ import annotations
