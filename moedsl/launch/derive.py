@@ -130,7 +130,7 @@ _HELP: Mapping[str, str] = {
     RuleId.CHECKPOINTS_OUTLIVE: 'write `set checkpoint.save = "/a/folder"`; the recipe loads from there too',
     RuleId.PODS_THAT_FAIL: (
         "submit the run again after each failure: it goes on from the last checkpoint. The runtime of a TrainJob may "
-        "state restarts, and so may `jobset.py` of `compile --emit launch`"
+        "state restarts"
     ),
     RuleId.EXPERTS_BY_RDMA: _ALLTOALL,
     RuleId.EXPERTS_ON_EFA: f"{_ALLTOALL}; or try it in a short run first",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +36,7 @@ class Argument:
 
 def files(launch: Launch, cluster: Cluster, plan: Plan) -> dict[str, str]:
     """Return the texts by file name, for the folder of recipe.py."""
-    made = {"launch.py": _launch_py(launch, cluster), "job.sh": _job(launch, cluster, plan)}
-    if _class(cluster) == "JobSetExecutor":
-        made["jobset.py"] = resources.files("moedsl.launch").joinpath("jobset.py").read_text("utf-8")
-    return made
+    return {"launch.py": _launch_py(launch, cluster), "job.sh": _job(launch, cluster, plan)}
 
 
 def _job(launch: Launch, cluster: Cluster, plan: Plan) -> str:
@@ -62,18 +58,12 @@ def _launch_py(launch: Launch, cluster: Cluster) -> str:
         jobs=launch.chain.jobs if launch.chain else 0,
         home=literal(cluster.job_dir) if cluster.tunnel == "local" and cluster.job_dir else "",
         executor=launch.executor,
-        kind=_class(cluster),
+        kind={"local": "LocalExecutor", "slurm": "SlurmExecutor", "kubeflow": "KubeflowExecutor"}[cluster.executor],
         ssh=[Argument((), n, literal(v)) for n, v in slurm.ssh(cluster).items()] if cluster.tunnel == "ssh" else [],
         arguments=[*_arguments(launch, cluster)],
         files_line=literal(FILES_LINE + "\n"),
         end=literal(END),
     )
-
-
-def _class(cluster: Cluster) -> str:
-    """The name of the executor's class."""
-    pods = "KubeflowExecutor" if cluster.has_trainer else "JobSetExecutor"
-    return {"local": "LocalExecutor", "slurm": "SlurmExecutor", "kubeflow": pods}[cluster.executor]
 
 
 def _arguments(launch: Launch, cluster: Cluster) -> Iterator[Argument]:

@@ -1,4 +1,4 @@
-"""Make NeMo-Run's executor for Kubernetes, its task and the TrainJob or JobSet from a launch and a cluster.
+"""Make NeMo-Run's executor for Kubernetes, its task and the TrainJob from a launch and a cluster.
 
 The script is the container's command, so that a job needs no volume. Two programs on the way replace words that begin
 with a dollar: NeMo-Run fills its macros into every argument (nemo_run core/execution/base.py:70, Python's
@@ -35,32 +35,13 @@ Json = dict[str, Any]
 
 def executor(launch: Launch, cluster: Cluster) -> nemo_run.KubeflowExecutor:
     """Make the executor; it reads the kubeconfig, and raises the errors of the kubernetes package."""
-    return _class(cluster)(**arguments(launch, cluster))
-
-
-def _class(cluster: Cluster) -> type[nemo_run.KubeflowExecutor]:
-    """The class of the executor, which posts what the cluster has."""
-    if cluster.has_trainer:
-        return nemo.nemo_run().KubeflowExecutor
-    from moedsl.launch.jobset import JobSetExecutor
-
-    return JobSetExecutor
-
-
-def kind(cluster: Cluster) -> tuple[str, str, str]:
-    """The group, version and plural of the cluster's jobs."""
-    if cluster.has_trainer:
-        return GROUP, VERSION, PLURAL
-    from moedsl.launch import jobset
-
-    return jobset.GROUP, jobset.VERSION, jobset.PLURAL
+    return nemo.nemo_run().KubeflowExecutor(**arguments(launch, cluster))
 
 
 def arguments(launch: Launch, cluster: Cluster) -> Json:
     """The executor's arguments by name, as plain values."""
-    runtime = {"runtime_ref": cluster.runtime} if cluster.has_trainer else {}
     return {
-        **runtime,
+        "runtime_ref": cluster.runtime,
         "namespace": cluster.namespace,
         "image": cluster.container,
         "num_nodes": launch.nodes,
@@ -71,7 +52,7 @@ def arguments(launch: Launch, cluster: Cluster) -> Json:
         "env_list": [_secret(name, cluster) for name in launch.secrets],
         "extra_resource_requests": pod_template.resources(launch, cluster),
         "extra_resource_limits": pod_template.resources(launch, cluster),
-        "spec_kwargs": pod_template.said(launch, cluster),
+        "spec_kwargs": pod_template.pod_spec(launch, cluster),
     }
 
 

@@ -1,15 +1,16 @@
-"""Make what a TrainJob or a JobSet says of its pods: where they run, what they mount, and what their container may do.
+"""Make what a TrainJob says of its pods: where they run, what they mount, and what their container may do.
 
-NeMo-Run has arguments for most of it, but writes all of them as the `podTemplateOverrides` of Kubeflow Trainer 2.1.
-Releases from 2.2 on do not have that field: they have `runtimePatches` (kubeflow-trainer-api 2.1.0, 2.2.1 and 2.3.0).
+NeMo-Run has arguments for most of it, but writes them as `podTemplateOverrides`, a field that only Kubeflow Trainer 2.1
+has. Releases from 2.2 on have `runtimePatches` (kubeflow-trainer-api 2.1.0, 2.2.1 and 2.3.0).
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
-from moedsl.launch import gke
 from moedsl.launch.derive import Launch
 from moedsl.rules.check.clusters.facts import Cluster
 
@@ -25,18 +26,11 @@ _REQUIREMENT = re.compile(r"(?P<key>\S+) (?P<operator>in|notin) \((?P<values>.*)
 _TOLERATION = re.compile(r"(?P<key>[^=:]+)(?:=(?P<value>[^:]*))?(?::(?P<effect>.*))?")
 
 
-def said(launch: Launch, cluster: Cluster) -> Json:
-    """The part of a job's `spec` for its pods, as the cluster's release of Kubeflow Trainer has it.
-
-    Without Kubeflow Trainer it is the pods' template, from which JobSetExecutor makes the JobSet.
-    """
+def pod_spec(launch: Launch, cluster: Cluster) -> Json:
+    """The part of a TrainJob's `spec` for its pods; empty if there is nothing to say."""
     template = {name: part for name, part in _template(launch, cluster).items() if part}
-    if not cluster.has_trainer:
-        return {"template": template}
     if not template:
         return {}
-    if cluster.trainer == "2.1":
-        return {"podTemplateOverrides": [{"targetJobs": [{"name": JOB}], **template}]}
     jobs = [{"name": JOB, "template": {"spec": {"template": template}}}]
     patch = {"template": {"spec": {"replicatedJobs": jobs}}}
     return {"runtimePatches": [{"manager": MANAGED["app.kubernetes.io/managed-by"], "trainingRuntimeSpec": patch}]}
@@ -56,17 +50,14 @@ def _template(launch: Launch, cluster: Cluster) -> Json:
     labels = {**(MANAGED if cluster.colocate else {}), **cluster.labels}
     metadata = {"labels": labels, "annotations": _annotations(launch, cluster)}
     volumes, container = _volumes(launch, cluster), _container(launch, cluster)
-    shared = [*volumes, *_daemon_volumes(launch)]
     spec = {
-        "volumes": [*{volume["name"]: volume for volume, _ in shared}.values()],
-        "initContainers": _daemons(launch),
+        "volumes": [volume for volume, _ in volumes],
         "imagePullSecrets": [{"name": name} for name in cluster.image_pull_secrets],
         "tolerations": [toleration(text) for text in cluster.tolerations],
         "affinity": _affinity(cluster),
         "containers": [{"name": JOB, **container}] if container else [],
         "nodeSelector": dict(cluster.node_selector),
         "serviceAccountName": cluster.service_account,
-        "terminationGracePeriodSeconds": int(_pod(launch).get("grace_period", 0)),
     }
     parts = {"metadata": metadata, "spec": spec}
     return {part: {name: value for name, value in fields.items() if value} for part, fields in parts.items()}
@@ -81,7 +72,19 @@ def _annotations(launch: Launch, cluster: Cluster) -> dict[str, str]:
         "slice-size": str(launch.segment) if cluster.slice_topology and launch.segment else "",
     }
     kueue = {f"{_KUEUE}{name}": level for name, level in levels.items() if level}
-    return {**kueue, **gke.annotated(_pod(launch), cluster.interfaces), **cluster.annotations}
+    return {**kueue, **_networks(cluster.interfaces), **cluster.annotations}
+
+
+def _networks(interfaces: Mapping[str, str]) -> dict[str, str]:
+    """The annotations of a pod's networks on GKE: its own network at eth0 first, then those of `interfaces`."""
+    if not interfaces:
+        return {}
+    networks = [
+        {"interfaceName": name, "network": network}
+        for name, network in ({"eth0": "default"} | dict(interfaces)).items()
+    ]
+    said = json.dumps(networks, separators=(",", ":"))
+    return {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": said}
 
 
 def toleration(text: str) -> Json:
@@ -112,9 +115,9 @@ def requirement(text: str) -> Json:
 
 
 def _container(launch: Launch, cluster: Cluster) -> Json:
-    """The settings of the ranks' container; Kubeflow Trainer 2.1 has no field for a privileged one."""
+    """The settings of the ranks' container."""
     mounts = [mount for _, mount in _volumes(launch, cluster)]
-    privileged = _pod(launch).get("privileged") == "1" and cluster.trainer != "2.1"
+    privileged = _pod(launch).get("privileged") == "1"
     parts = {"volumeMounts": mounts, "securityContext": {"privileged": True} if privileged else {}}
     return {name: part for name, part in parts.items() if part}
 
@@ -124,9 +127,8 @@ def _volumes(launch: Launch, cluster: Cluster) -> list[tuple[Json, Json]]:
     loaders and NCCL use.
     """
     pairs = [_host(f"mount-{i}", mount) for i, mount in enumerate(cluster.mounts)]
-    pairs += _named("fabric", _pod(launch).get("mounts"))
-    if socket := _pod(launch).get("daemon_socket"):
-        pairs.append(_socket(socket.partition(":")[2]))
+    if mounts := _pod(launch).get("mounts"):  # the folders of the node that a rule mounts
+        pairs += [_host(f"fabric-{i}", mount) for i, mount in enumerate(mounts.split(","))]
     if cluster.pvc:
         volume = {"name": "shared", "persistentVolumeClaim": {"claimName": cluster.pvc}}
         pairs.append((volume, {"name": "shared", "mountPath": cluster.pvc_path}))
@@ -138,28 +140,6 @@ def _volumes(launch: Launch, cluster: Cluster) -> list[tuple[Json, Json]]:
         pairs.append((volume, {"name": "shm", "mountPath": "/dev/shm"}))
     first = {pair[1]["mountPath"]: pair for pair in reversed(pairs)}  # the cluster's own mounts win
     return [pair for pair in pairs if first[pair[1]["mountPath"]] is pair]
-
-
-def _daemons(launch: Launch) -> list[Json]:
-    """The daemon of the fabric, if the pods have one."""
-    pod = _pod(launch)
-    return [gke.sidecar(pod, [mount for _, mount in _daemon_volumes(launch)])] if "daemon" in pod else []
-
-
-def _daemon_volumes(launch: Launch) -> list[tuple[Json, Json]]:
-    """The volumes of the daemon with its mounts; it shares that of the sockets with the ranks."""
-    pod = _pod(launch)
-    pairs = _named("daemon", pod.get("daemon_mounts"))
-    return [*pairs, _socket(pod["daemon_socket"].partition(":")[0])] if "daemon_socket" in pod else pairs
-
-
-def _socket(path: str) -> tuple[Json, Json]:
-    return {"name": gke.SOCKET, "emptyDir": {}}, {"name": gke.SOCKET, "mountPath": path}
-
-
-def _named(name: str, mounts: str | None) -> list[tuple[Json, Json]]:
-    """The folders of the node that a rule mounts."""
-    return [_host(f"{name}-{i}", mount) for i, mount in enumerate(mounts.split(","))] if mounts else []
 
 
 def _host(name: str, mount: str) -> tuple[Json, Json]:

@@ -1,4 +1,4 @@
-"""Read the pods of a TrainJob or a JobSet: what they wait for, and what they print."""
+"""Read the pods of a TrainJob: what they wait for, and what they print."""
 
 from __future__ import annotations
 

@@ -154,14 +154,16 @@ def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
 
     from moedsl.launch import kubeflow
 
-    kind = kubeflow.kind(cluster)
     wrong = kubeflow.context_refusal(cluster)
     if wrong is not None:
         return [wrong]
     try:
         config.load_kube_config(context=cluster.context or None)
-        if not _serves(*kind):
-            return [_unserved(cluster, *kind)]
+        if not _serves(kubeflow.GROUP, kubeflow.VERSION, kubeflow.PLURAL):
+            of = f"{kubeflow.GROUP}/{kubeflow.VERSION}"
+            text = f"cluster {cluster.name} has no {kubeflow.PLURAL} of {of}, so it would take no job"
+            help = "install Kubeflow Trainer there; `kubectl get crd` lists what the cluster has"
+            return [error("preflight.no_kind", text, help=help)]
         listed: Any = client.CoreV1Api().list_node()
     except ApiException as answer:
         text = f"the nodes of cluster {cluster.name} cannot be listed: the API server answers {answer.reason}"
@@ -185,14 +187,6 @@ def _serves(group: str, version: str, plural: str) -> bool:
             return False
         raise
     return any(resource.name == plural for resource in listed.resources)
-
-
-def _unserved(cluster: Cluster, group: str, version: str, plural: str) -> Diagnostic:
-    text = f"cluster {cluster.name} has no {plural} of {group}/{version}, so it would take no job"
-    other = (
-        "`trainer none`, with which jobs are JobSets" if cluster.has_trainer else "its Kubeflow Trainer as `trainer`"
-    )
-    return error("preflight.no_kind", text, help=f"state {other}; `kubectl get crd` lists what the cluster has")
 
 
 def _once(found: Sequence[Diagnostic]) -> list[Diagnostic]:

@@ -21,7 +21,7 @@ from moedsl.launch.shield import no_input
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.check.clusters.arguments import DERIVED_SBATCH
 from moedsl.rules.check.clusters.facts import Cluster
-from tests.helpers import forks, rotation
+from tests.helpers import forks
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS, changed
 from tests.launch.launches import launch, plan, slurm
@@ -222,18 +222,14 @@ def test_a_dry_run_of_a_chain_is_its_first_job(
     assert "--dependency=afterany:1" in jobs[1]
 
 
-@pytest.mark.parametrize("trainer", rotation.some("kept script of Kubernetes", ["2.1", "none"], 1))
 def test_the_script_that_is_kept_posts_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], trainer: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A TrainJob or a JobSet, but for the six digits of its name."""
+    """But for the six digits of its name."""
     import yaml
     from kubernetes.config import kube_config
 
-    lab = (
-        'cluster lab { executor kubeflow; hardware h100; container img; namespace team; queue q; env { A "$(x) $y $$" }'
-    )
-    lab += f"; trainer {trainer} }}"
+    lab = 'cluster lab { executor kubeflow; hardware h100; container img; namespace team; queue q; env { A "$(x) $y $$" } }'
     (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
     out = tmp_path / "out"
     assert main(["compile", str(tmp_path / "run.moe"), "--emit", "launch", "-o", str(out)]) == 0
@@ -258,14 +254,13 @@ users: [{name: u, user: {}}]
 """
 
 
-@pytest.mark.parametrize("trainer", ["2.1", "none"])
 def test_an_api_server_that_cannot_be_reached_is_said(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], trainer: str
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without the preflight too, and before anything is written."""
     from kubernetes.config import kube_config
 
-    lab = f"cluster lab {{ executor kubeflow; hardware h100; container img; trainer {trainer} }}"
+    lab = "cluster lab { executor kubeflow; hardware h100; container img }"
     (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
     (tmp_path / "kubeconfig").write_text(KUBECONFIG)
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))

@@ -352,18 +352,12 @@ def test_the_taints_that_keep_a_job_away(two_nodes: Planned, kubernetes: Callabl
     assert wrong.help[0] == 'write `tolerations ["spot:NoExecute", "team=ai:NoSchedule"]` into the cluster'
 
 
-@pytest.mark.parametrize("kind", ["TrainJob", "JobSet"])
-def test_a_cluster_without_the_definition_of_the_job(
-    kind: str, two_nodes: Planned, kubernetes: Callable[[Api], None]
-) -> None:
+def test_a_cluster_without_the_definition_of_the_job(two_nodes: Planned, kubernetes: Callable[[Api], None]) -> None:
     job = Checked(two_nodes.plan.replace(hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
-    clusters = {"TrainJob": "2.1", "JobSet": "none"}
     with Api(nodes=h100s()) as api:
         kubernetes(api)
-        api.kinds = [kind]
-        for needed, trainer in clusters.items():
-            found = preflight.kubernetes([job], Cluster("k", "kubeflow", container="x", trainer=trainer))
-            assert ids(found) == ([] if needed == kind else ["preflight.no_kind"])
+        api.defines_trainjobs = False
+        assert ids(preflight.kubernetes([job], Cluster("k", "kubeflow", container="x"))) == ["preflight.no_kind"]
 
 
 def test_an_api_server_that_does_not_answer(two_nodes: Planned, kubernetes: Callable[[Api], None]) -> None:
