@@ -85,7 +85,10 @@ def sizes(m: Model, t: Table, seq: int, learns: bool = True, adapter: Adapter | 
     tokens = t["micro_batch"] * (seq / t["cp"])
     split = tokens / t["tp"]
     keep = {word: 1.0 - t.has("recompute", bit) for word, bit in BIT.items()}
-    keep["pre_mlp_norm"] = np.maximum(keep["layernorm"], _norm_leaves_graph(t))
+    # Return 1 where a captured router passes the norm's output out of its graph, so that it is kept even if
+    # recomputed
+    router, inside = (t.has("cuda_graph", CUDA_GRAPH.index(w)) for w in ("moe_router", "moe_preprocess"))
+    keep["pre_mlp_norm"] = np.maximum(keep["layernorm"], (1.0 * (router & ~(inside & (t["dispatcher"] == ALLTOALL)))))
     routed = split * m.topk * t["etp"] * 1.0
     here = {word: 1.0 - moved for word, moved in _moved(m, t).items()} if t["offload_modules"].any() else HERE
     wide = t["tp"] * 1.0, t["etp"] * 1.0
@@ -117,25 +120,11 @@ def _moved(m: Model, t: Table) -> dict[str, Floats]:
     return moved
 
 
-def _norm_leaves_graph(t: Table) -> Floats:
-    """Return 1 where a captured router passes the norm's output out of its graph, so that it is kept even if
-    recomputed.
-
-    Only a graph that ends after alltoall's preprocessing does not do this (core
-    transformer/transformer_layer.py:458-499).
-    """
-    router, inside = (t.has("cuda_graph", CUDA_GRAPH.index(w)) for w in ("moe_router", "moe_preprocess"))
-    return 1.0 * (router & ~(inside & (t["dispatcher"] == ALLTOALL)))
-
-
 def attention(m: Model, s: Sizes) -> Floats:
     """Count one attention block with its norm; the layer's input is counted with the layer."""
-    return (_mla(m, s) if m.attention == "mla" else _gqa(m, s)) + _scores(m, s)
-
-
-def _scores(m: Model, s: Sizes) -> Floats:
-    """Count what separate kernels of attention keep for each score: the probabilities at least."""
-    return max(s.scores, BF16 * m.wide_heads) * s.pairs * s.keep["core_attn"] * s.here["core_attn"]
+    return (_mla(m, s) if m.attention == "mla" else _gqa(m, s)) + (
+        max(s.scores, BF16 * m.wide_heads) * s.pairs * s.keep["core_attn"] * s.here["core_attn"]
+    )
 
 
 def _gqa(m: Model, s: Sizes) -> Floats:
@@ -230,13 +219,15 @@ def moe_mlp(m: Model, s: Sizes) -> Floats:
     """Count norm output, router, latent projections, routed experts and shared experts."""
     normed = s.split * m.hidden * (BF16 * s.keep["pre_mlp_norm"] + m.sandwich_norms * AROUND_EXPERTS)
     inside = s.split * m.hidden * m.sandwich_norms * AROUND_ROUTER
-    return normed + s.keep["moe"] * (_router(m, s) + _latent(m, s) + experts(m, s) + shared(m, s) + inside)
-
-
-def _latent(m: Model, s: Sizes) -> Floats:
-    """Count what the projections to the latent width and back save: quantised hidden state and combined output."""
+    # Count what the projections to the latent width and back save: quantised hidden state and combined output
     entered = np.where(s.saved < BF16, s.saved, 0.0) * m.hidden * (m.moe_latent > 0)
-    return s.split * (entered + m.moe_latent * s.saved) * s.learns
+    return normed + s.keep["moe"] * (
+        _router(m, s)
+        + (s.split * (entered + m.moe_latent * s.saved) * s.learns)
+        + experts(m, s)
+        + shared(m, s)
+        + inside
+    )
 
 
 def _router(m: Model, s: Sizes) -> Floats:

@@ -144,14 +144,12 @@ class Cost:
         n, levels = rows.length(full), self._memory_levels(full)
         t = levels.table(outside.COLUMNS, n)
         ways = [{**t.columns, "dispatcher": np.full(t.rows, d)} for d in dispatchers] or [t.columns]
-        least = functools.reduce(np.minimum, (self._beyond(way, case) for way in ways))
+        least = functools.reduce(
+            np.minimum, (outside.total(self.hardware, self.model, way, self.gpus, self.seq, case) for way in ways)
+        )
         held = self.hardware.constants.ends("torch_unused")[case]
         reserved = self._memory(levels, n, self.uncertain.of(case), policies) * (1 + held)
         return np.rint(self.hardware.shown - reserved - least[t.inverse])
-
-    def _beyond(self, cols: Mapping[str, Ints], case: str) -> Floats:
-        """Return the bytes outside torch."""
-        return outside.total(self.hardware, self.model, cols, self.gpus, self.seq, case)
 
     def _memory_levels(self, full: dict[str, Ints]) -> rows.Levels:
         return rows.Levels.of(full, (*memory.COLUMNS, *_PIPE))
@@ -224,7 +222,9 @@ class Cost:
         (machines, 1); then by machine and row."""
         full = self._keyed(cols)
         n = rows.length(full)
-        pipes, layer, once = self._time_tables(full, n)
+        # Return the pipelines of n rows, and what a layer and what happens once a step depend on
+        levels = rows.Levels.of(full, (*step.LAYER, *step.ONCE))
+        pipes, layer, once = levels.kinds(("pp", "vpp"), n), levels.table(step.LAYER, n), levels.table(step.ONCE, n)
         pairs = bool(layer["ep_overlap"].any())
         each = self._kept("layer", pairs).prices(layer, step.LAYER, lambda new: self._microbatch(new, pairs))
         shared = self._kept("once").prices(once, step.ONCE, self._once)
@@ -239,11 +239,6 @@ class Cost:
             return np.where(slowest > 0, np.round(total, 9), np.inf)
 
         return np.concatenate([seconds(at) for at in rows.slices(n)], axis=-1)
-
-    def _time_tables(self, full: dict[str, Ints], n: int) -> tuple[Table, Table, Table]:
-        """Return the pipelines of n rows, and what a layer and what happens once a step depend on."""
-        levels = rows.Levels.of(full, (*step.LAYER, *step.ONCE))
-        return levels.kinds(("pp", "vpp"), n), levels.table(step.LAYER, n), levels.table(step.ONCE, n)
 
     def work(self, cols: Columns) -> Floats:
         """Return the seconds of all microbatches if each stage took the mean of the stages, by row: with `overhead` a

@@ -33,7 +33,9 @@ def _transformer(m: Model, seq: float) -> float:
     mlp = products(m) * m.hidden * m.ffn_hidden * m.dense_layers + _experts(m) * moe_layers
     mtp = m.mtp_layers * (3 * m.hidden + 2 * m.hidden**2)
     delta = deltas(m, 0, m.layers) + m.mtp_layers * in_mtp(m).get("delta", 0)
-    attended = (m.layers + m.mtp_layers - delta) * _attention(m, seq) + m.mtp_layers * _ahead(m, seq)
+    attended = (m.layers + m.mtp_layers - delta) * _attention(m, seq) + m.mtp_layers * (
+        2 * m.heads * m.head_dim * (seq / 2 - context(m, seq)) if m.window_every else 0.0
+    )
     return mlp + attended + (delta * _delta_net(m) if delta else 0.0) + mtp
 
 
@@ -68,12 +70,6 @@ def _attention(m: Model, seq: float) -> float:
     latent = m.kv_lora_rank * (m.hidden + m.heads * (m.qk_nope_dim + m.v_head_dim) + 1) + m.hidden * m.qk_rope_dim
     core = seq / 2 * m.heads * (qk + m.v_head_dim)
     return query + latent + m.heads * m.v_head_dim * m.hidden + core
-
-
-def _ahead(m: Model, seq: float) -> float:
-    """Count what attention of an MTP layer has above the mean layer's: no entry of the list of windowed layers is for
-    it, so it counts as full (bridge training/utils/flop_utils.py:1053-1056)."""
-    return 2 * m.heads * m.head_dim * (seq / 2 - context(m, seq)) if m.window_every else 0.0
 
 
 def _delta_net(m: Model) -> float:

@@ -67,25 +67,23 @@ class Goodput:
         """The share that trains or validates, and is kept: a life between two failures has a mean of `mtbf`, and keeps
         as many intervals as were written whole."""
         if self.local is not None:
-            return self.interval / self._passed(self.local)
+            local = self.local
+            train, a, b = self.interval / local.intervals, 0.0, 0.0
+            far = self._lost(self.durable)
+            for i in reversed(range(local.intervals)):
+                lasts = train + (self.blocked if i == local.intervals - 1 else local.blocked)
+                before = (
+                    0.0 if i else min(self.durable, lasts)
+                )  # the save before is not written yet, and not a local one
+                near = self._lost(local.durable + before)
+                fails = min(-math.expm1(-lasts / self.mtbf), _SURE)
+                stays = 1 - fails * local.share
+                a = (fails * (local.share * near + (1 - local.share) * far) + (1 - fails) * a) / stays
+                b = (fails * (1 - local.share) + (1 - fails) * b) / stays
+            return self.interval / (a / (1 - b))
         cycle = (self.interval + self.blocked) / self.mtbf
         kept = math.exp(-cycle - (self.back + self.durable) / self.mtbf) / -math.expm1(-cycle)
         return self.interval / self.mtbf * kept
-
-    def _passed(self, local: Local) -> float:
-        """The mean time from one save on the shared file system to the next: with `a + b * first` the time left from
-        each save on, backwards from the last, where `first` is the whole."""
-        train, a, b = self.interval / local.intervals, 0.0, 0.0
-        far = self._lost(self.durable)
-        for i in reversed(range(local.intervals)):
-            lasts = train + (self.blocked if i == local.intervals - 1 else local.blocked)
-            before = 0.0 if i else min(self.durable, lasts)  # the save before is not written yet, and not a local one
-            near = self._lost(local.durable + before)
-            fails = min(-math.expm1(-lasts / self.mtbf), _SURE)
-            stays = 1 - fails * local.share
-            a = (fails * (local.share * near + (1 - local.share) * far) + (1 - fails) * a) / stays
-            b = (fails * (1 - local.share) + (1 - fails) * b) / stays
-        return a / (1 - b)
 
     def _lost(self, durable: float) -> float:
         """The mean time of an interval that fails, until training goes on; more failures come meanwhile."""

@@ -180,18 +180,14 @@ def _kept(m: Model, t: Table, s: activations.Sizes, saved: activations.ByKind, l
     each, over_root = activations.uneven(m, s, _whole(t), case)
     out = {f"{kind}_live": size + s.mask if kind in masked else size for kind, size in saved.items()}
     out |= {f"{kind}_live": out[f"{kind}_live"] + each for kind in with_experts(m)}
-    out |= {"moe_uneven": over_root, "chunk_live": _static(m, t, s)}
-    if m.vision is not None:
-        out["vision_live"] = activations.vision(m.vision, t, learns.passed) + activations.image_mask(m, m.vision, s)
-    return out
-
-
-def _static(m: Model, t: Table, s: activations.Sizes) -> Floats:
-    """Price the input of a chunk's first layer, where a graph holds it."""
+    # Price the input of a chunk's first layer, where a graph holds it
     first = t.has("cuda_graph", CUDA_GRAPH.index("attn"))
     if m.hybrid:
         first = first | t.has("cuda_graph", CUDA_GRAPH.index("mamba"))
-    return first * s.split * m.hidden * formats.BF16
+    out |= {"moe_uneven": over_root, "chunk_live": (first * s.split * m.hidden * formats.BF16)}
+    if m.vision is not None:
+        out["vision_live"] = activations.vision(m.vision, t, learns.passed) + activations.image_mask(m, m.vision, s)
+    return out
 
 
 def _whole(t: Table) -> Floats:

@@ -42,10 +42,16 @@ class Part:
 
 def parts(hw: Hardware, m: Model, row: Mapping[str, int], gpus: int, seq: int) -> list[Part]:
     """Return everything outside torch on a rank of a layout (axis to code), without empty parts."""
+    # Count Megatron-Core's groups with more than one rank, and the peers of those that send from rank to rank
+    sizes = groups(row, gpus)
+    wide, peers = sum(n > 1 for n in sizes.values()), _peers(row)
+    group, peer = hw.constants.ends("nccl_group"), hw.constants.ends("nccl_peer")
+    names = ", ".join(f"{name} {n}" for name, n in sizes.items() if n > 1)
+    because = f"{wide} groups of more than one rank ({names}) and {peers} peers, by NCCL's defaults"
     found = [
         _part("driver", reserved(hw), "what nvidia-smi shows and no program gets: torch's total_memory is less by it"),
         _part("CUDA context", hw.constants.ends("context"), "kernels as they are loaded, stacks and the heap"),
-        _nccl(hw.constants, row, gpus),
+        _part("NCCL", {case: group[case] * wide + peer[case] * peers for case in group}, because),
         _dispatcher(hw.constants, m, row, seq),
     ]
     return [p for p in found if p.most > 0]
@@ -78,16 +84,6 @@ def total(
 def _peers(c: Mapping[str, Any]) -> Any:
     """Return the bytes of groups that send from rank to rank."""
     return (c["ep"] * c["etp"] - 1) * (c["dispatcher"] == ALLTOALL) + 2 * (c["pp"] > 1)
-
-
-def _nccl(c: Constants, row: Mapping[str, int], gpus: int) -> Part:
-    """Count Megatron-Core's groups with more than one rank, and the peers of those that send from rank to rank."""
-    sizes = groups(row, gpus)
-    wide, peers = sum(n > 1 for n in sizes.values()), _peers(row)
-    group, peer = c.ends("nccl_group"), c.ends("nccl_peer")
-    names = ", ".join(f"{name} {n}" for name, n in sizes.items() if n > 1)
-    because = f"{wide} groups of more than one rank ({names}) and {peers} peers, by NCCL's defaults"
-    return _part("NCCL", {case: group[case] * wide + peer[case] * peers for case in group}, because)
 
 
 def groups(row: Mapping[str, Any], gpus: int) -> dict[str, Any]:

@@ -54,15 +54,9 @@ def _gqa(m: Model, tp: int) -> int:
     width = (m.heads * (1 + m.attention_gate) + m.query_groups) * m.head_dim + m.query_groups * m.value_dim
     out = m.heads * m.value_dim * m.hidden // tp + m.hidden * m.attention_bias
     sinks = m.heads // tp * m.attention_sinks
-    return width * (m.hidden + m.qkv_bias) // tp + out + _qk_norms(m, tp) * m.qk_norm + sinks
-
-
-def _qk_norms(m: Model, tp: int) -> int:
-    """Count the norms of queries and keys; ranks that share a query group have its part of a split one (bridge
-    models/minimax_m2/minimax_m2_provider.py:122-139)."""
     queries, keys = m.heads, m.query_groups
     each = {"each_head": 2, "all_heads": queries + keys, "split_heads": queries // tp + -(-keys // tp)}
-    return each[m.qk_norm_over] * m.head_dim
+    return width * (m.hidden + m.qkv_bias) // tp + out + (each[m.qk_norm_over] * m.head_dim) * m.qk_norm + sinks
 
 
 def _mla(m: Model, tp: int) -> int:
@@ -178,7 +172,15 @@ def chunk(m: Model, c: Chunk, tp: int, ep: int, etp: int) -> Parameters:
     for kind in kinds(m):
         total += each[kind] * (c.of(kind) + depths * ahead[kind])
     norm = c.last_layer if m.mtp_layers else c.loss
-    return total + Parameters(m.hidden * norm + _words(m, c, tp) + _tower(m, c, tp))
+    # Count embedding and output layer. MTP has its own embedding (core models/gpt/gpt_model.py:167); tied ones share
+    # it
+    table = table_size(m, tp)
+    embedded = c.embedding or c.mtp > 0
+    return total + Parameters(
+        m.hidden * norm
+        + (table * embedded + table * (c.loss and not (m.tied_embeddings and embedded)))
+        + (vision(m.vision, tp) if m.vision and c.embedding else 0)
+    )
 
 
 def built(m: Model, depths: int) -> int:
@@ -186,21 +188,9 @@ def built(m: Model, depths: int) -> int:
     return min(depths, 1) if m.mtp_repeated else depths
 
 
-def _words(m: Model, c: Chunk, tp: int) -> int:
-    """Count embedding and output layer. MTP has its own embedding (core models/gpt/gpt_model.py:167); tied ones share
-    it."""
-    table = table_size(m, tp)
-    embedded = c.embedding or c.mtp > 0
-    return table * embedded + table * (c.loss and not (m.tied_embeddings and embedded))
-
-
 def table_size(m: Model, tp: int) -> int:
     """Count one table of the vocabulary, split over TP."""
     return -(-m.vocab // tp) * m.hidden
-
-
-def _tower(m: Model, c: Chunk, tp: int) -> int:
-    return vision(m.vision, tp) if m.vision and c.embedding else 0
 
 
 def stage(m: Model, layout: Layout, rank: int, tp: int, ep: int, etp: int) -> Parameters:

@@ -14,7 +14,7 @@ import numpy as np
 from moedsl.cost import formats, parameters
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.rows import Floats, Table
-from moedsl.facts.facts import Model, Vision
+from moedsl.facts.facts import Model
 
 QUEUE = 1e9
 """Elements of gradients that wait for their reduce-scatter before the oldest is freed, and twice the elements gathered
@@ -50,10 +50,5 @@ def whole(m: Model, t: Table, gpus: int) -> Mapping[str, Floats]:
     tp, some = t["tp"], (gpus > t["tp"]) * formats.BF16
     out = {"words": parameters.table_size(m, tp) * some}  # type: ignore[arg-type]
     if m.vision is not None:
-        out["vision"] = _roots(m.vision, tp) * some  # type: ignore[arg-type]
+        out["vision"] = (parameters.vision(m.vision, tp) - parameters.vision_layers(m.vision, tp)) * some  # type: ignore[arg-type]
     return out
-
-
-def _roots(v: Vision, tp: int) -> int:
-    """Count the parameters of the tower outside its layers."""
-    return parameters.vision(v, tp) - parameters.vision_layers(v, tp)

@@ -11,15 +11,15 @@ from moedsl.support import resources
 from moedsl.support.source import Source, Span
 
 _QUOTED = {
-    "axis": ("schema/axes",),
-    "word": ("schema/axes", "schema/symbols", "checker/check"),
-    "given": ("schema/symbols",),
-    "cost": ("schema/symbols",),
-    "function": ("schema/operators",),
-    "fact": ("schema/symbols",),
+    "axis": ("facts/axes",),
+    "word": ("facts/axes", "facts/symbols", "rules/check/check"),
+    "given": ("facts/symbols",),
+    "cost": ("facts/symbols",),
+    "function": ("facts/operators",),
+    "fact": ("facts/symbols",),
 }
 """Kinds whose names are strings, with the modules to search for them, in order."""
-_FIELDS = {"fact": "schema/facts", "constant": "schema/calibration"}
+_FIELDS = {"fact": "facts/facts", "constant": "facts/calibration"}
 """Kinds whose names are fields of a class."""
 
 

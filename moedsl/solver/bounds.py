@@ -92,7 +92,10 @@ def least_seconds(c: Compiled, prices: Prices, meshes: Table, policies: Table) -
     table = meshes.with_columns(**columns)
     least = np.full(meshes.rows, np.inf)
     for values in _open(policies):
-        time = prices.time(table.assume(**values, **_usual(policies)))
+        # The values of the other policies that are never slower
+        (settled,) = extremes(policies.axes, "least_time", SETTLED, but="cuda_graph")
+        graphs = max(_values(policies, "cuda_graph"), key=graph_strength)
+        time = prices.time(table.assume(**values, **{**settled, "cuda_graph": graphs}))
         bound = {n: v for n, v in values.items() if v or n != "recompute"}  # without recompute no value is slower
         least = np.minimum(least, np.where(may_have(c, meshes, bound), time, np.inf))
     return np.where(possible, least, np.inf)
@@ -129,10 +132,3 @@ def _open(policies: Table) -> Iterator[dict[str, int]]:
     if 0 in columns["recompute"]:
         columns["recompute"] = [0]
     return (dict(zip(OPEN, values, strict=True)) for values in itertools.product(*columns.values()))
-
-
-def _usual(policies: Table) -> dict[str, Any]:
-    """The values of the other policies that are never slower."""
-    (settled,) = extremes(policies.axes, "least_time", SETTLED, but="cuda_graph")
-    graphs = max(_values(policies, "cuda_graph"), key=graph_strength)
-    return {**settled, "cuda_graph": graphs}

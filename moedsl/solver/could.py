@@ -77,11 +77,20 @@ class _Bounds:
             case ast.Name():
                 return self._name(ALIASES.get(e.id, e.id))
             case ast.Unary():
-                return _unary(e.op, self.of(e.value))
+                x = self.of(e.value)
+                if x is None:
+                    return EITHER if e.op == "not" else ANY
+                least, most = x
+                return _not(x) if e.op == "not" else (np.negative(most), np.negative(least))
             case ast.If():
                 return _if(*(self.of(part) for part in (e.test, e.then, e.otherwise)))
             case ast.Binary():
-                return _binary(e.op, self.of(e.left), self.of(e.right))
+                a = self.of(e.left)
+                b = self.of(e.right)
+                compute = _OF.get(e.op)
+                if compute is None or a is None or b is None:
+                    return EITHER if BINARY[e.op].result == FLAG else ANY
+                return compute(a, b)
             case ast.Call():
                 return _call(e.func.id, [self.of(a) for a in e.args])
             case _:
@@ -92,23 +101,20 @@ class _Bounds:
         if name in COSTS:
             return self.prices.get(name, ANY if name in SPARES else (0.0, np.inf))
         if p.named("let", name):
-            return self._let(name)
+            # Bound a let after those that it reads, each once: there may be long chains of them
+            if name not in self._lets:
+                lets = self.problem.program.of("let")
+                read = closure([name], lets) - self._lets.keys()
+                for r in lets:
+                    if r.name in read:
+                        self._lets[r.name] = self.of(r.expr)
+            return self._lets[name]
         kind, domain = p.rules.compiler.types.get(name), self.problem.domains.get(name)
         if kind not in (NUMBER, FLAG):
             return None
         if domain is None or not len(domain):
             return ANY if kind == NUMBER else EITHER
         return domain.min(), domain.max()
-
-    def _let(self, name: str) -> Interval | None:
-        """Bound a let after those that it reads, each once: there may be long chains of them."""
-        if name not in self._lets:
-            lets = self.problem.program.of("let")
-            read = closure([name], lets) - self._lets.keys()
-            for r in lets:
-                if r.name in read:
-                    self._lets[r.name] = self.of(r.expr)
-        return self._lets[name]
 
     @cached_property
     def _lets(self) -> dict[str, Interval | None]:
@@ -126,13 +132,6 @@ def _is_word(e: ast.Expr, types: Mapping[str, Any]) -> bool:
     )
 
 
-def _unary(op: str, x: Interval | None) -> Interval | None:
-    if x is None:
-        return EITHER if op == "not" else ANY
-    least, most = x
-    return _not(x) if op == "not" else (np.negative(most), np.negative(least))
-
-
 def _if(test: Interval | None, then: Interval | None, otherwise: Interval | None) -> Interval | None:
     if then is None or otherwise is None:
         return None
@@ -140,13 +139,6 @@ def _if(test: Interval | None, then: Interval | None, otherwise: Interval | None
     both = np.minimum(then[0], otherwise[0]), np.maximum(then[1], otherwise[1])
     least, most = (np.where(must, a, np.where(can, x, b)) for a, x, b in zip(then, both, otherwise, strict=True))
     return least, most
-
-
-def _binary(op: str, a: Interval | None, b: Interval | None) -> Interval:
-    compute = _OF.get(op)
-    if compute is None or a is None or b is None:
-        return EITHER if BINARY[op].result == FLAG else ANY
-    return compute(a, b)
 
 
 def _call(name: str, args: list[Interval | None]) -> Interval | None:

@@ -57,16 +57,13 @@ def members(c: Compiled) -> list[Member]:
     narrowed = [
         (a, r)
         for a, r in c.problem.origins.items()
-        if isinstance(r, Rule) and _narrows(r) and len(c.problem.domains[a]) == 1
+        if isinstance(r, Rule)
+        and (r.kind == "candidates" or (r.kind == "default" and not r.is_std))
+        and len(c.problem.domains[a]) == 1
     ]
     # Candidates with several values are not worth naming.
     candidates = [Member("candidates", r.id, r.span, f"{a} may be {_values(c, a)}", r) for a, r in narrowed]
     return [*laws, *candidates, *wishes, *pins]
-
-
-def _narrows(r: Rule) -> bool:
-    """Whether a rule gives an axis its values: candidates, or a default of the user's own rules."""
-    return r.kind == "candidates" or (r.kind == "default" and not r.is_std)
 
 
 def shown(axis: str, code: int) -> str:

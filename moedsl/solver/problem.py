@@ -64,7 +64,16 @@ def _facts(program: Program, gpus: int, overrides: Mapping[str, Any]) -> tuple[P
     """`facts`, and what is known on the GPUs that the batch is stated for."""
     values, rules, known = _defaulted(program, _fixed(program, gpus, overrides), overrides)
     defaults = {name: rules[name] for name in ("seq", "global_batch", "pack")}
-    return Problem(program, gpus, values["global_batch"], values, _encode(values), {}, {}, defaults), known
+    return Problem(
+        program,
+        gpus,
+        values["global_batch"],
+        values,
+        {n: encode(v, BUILTIN[n]) for n, v in values.items()},
+        {},
+        {},
+        defaults,
+    ), known
 
 
 def cases(p: Program) -> tuple[str, ...]:
@@ -181,7 +190,12 @@ def _domain(p: Program, axis: axes.Axis, gpus: int, env: Values) -> tuple[NDArra
     if axis.name in p.pins:
         return np.array([p.pins[axis.name].code], dtype=np.int64), p.pins[axis.name]
     if axis.name == "precision":
-        return _precision(p, axis, env)
+        # The domain of precision: for `fp8` the recommended format, for `auto` every candidate, else the default
+        if p.precision == "fp8":
+            rule = next(r for r in p.of("let") if r.name == LetName.FP8_HERE)
+            return np.array([axis.encode(env[LetName.FP8_HERE])]), rule
+        rule = first_of(p.named("candidates" if p.precision == "auto" else "default", "precision"), env)
+        return (_codes(axis, rule, env), rule) if rule is not None else (np.zeros(1, dtype=np.int64), None)
     if axis.name == "vpp" and p.pipeline_layout is not None:
         return np.array(divisors(len(pieces(p.pipeline_layout, p.model)[0])), dtype=np.int64), None
     for kind in ("candidates", "default"):
@@ -205,15 +219,6 @@ def _codes(axis: axes.Axis, rule: Rule, env: Mapping[str, Any]) -> NDArray[np.in
     return np.array(list(codes), dtype=np.int64)
 
 
-def _precision(p: Program, axis: axes.Axis, env: Values) -> tuple[NDArray[np.int64], Rule | Pin | None]:
-    """The domain of precision: for `fp8` the recommended format, for `auto` every candidate, else the default."""
-    if p.precision == "fp8":
-        rule = next(r for r in p.of("let") if r.name == LetName.FP8_HERE)
-        return np.array([axis.encode(env[LetName.FP8_HERE])]), rule
-    rule = first_of(p.named("candidates" if p.precision == "auto" else "default", "precision"), env)
-    return (_codes(axis, rule, env), rule) if rule is not None else (np.zeros(1, dtype=np.int64), None)
-
-
 def _natural(axis: axes.Axis, gpus: int) -> NDArray[np.int64]:
     """The domain without a rule: every divisor of the GPUs, or every word; for a set, empty and each member alone."""
     if axis.kind == "int":
@@ -227,11 +232,6 @@ def divisors(n: int) -> list[int]:
     """All divisors, in ascending order."""
     small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
     return small + [n // d for d in reversed(small) if d * d != n]
-
-
-def _encode(values: Values) -> Values:
-    """Encode words and sets as integers for columns; text stays text."""
-    return {n: encode(v, BUILTIN[n]) for n, v in values.items()}
 
 
 def encode(value: Any, type_: Type) -> Any:

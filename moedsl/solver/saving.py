@@ -83,7 +83,7 @@ def saving(problem: Problem, cost: Cost, env: Mapping[str, Any], step_time: floa
     wanted, limit = _bounded(best, lost - durable, durable, step)
     best_steps = max(1, (math.ceil if limit == "write" else round)(wanted / step))
     steps = sets.get(INTERVAL, best_steps) or max(1, round(MONTH / step))
-    share = c.in_place if _in_job(p) else 0.0
+    share = c.in_place if any(p.sets.get(path) for path in _RESTARTS_IN_JOB) else 0.0
     back = share * goodput.back_in_job(c) + (1 - share) * goodput.back(c, gpus)
     shared = Goodput(steps * step, blocked, durable, mtbf, back + load, validation=validates / (1 + validates))
     near, local_steps = shared, 0
@@ -106,11 +106,6 @@ def _validates(p: Program, env: Mapping[str, Any]) -> float:
     passes = batch / (env["micro_batch"] * env["dp"]) + filling
     forward = FORWARD_FROZEN if p.adapter else FORWARD
     return forward * batches / every * passes / (env["num_microbatches"] + filling)
-
-
-def _in_job(p: Program) -> bool:
-    """Whether the ranks restart within their job after a failure."""
-    return any(p.sets.get(path) for path in _RESTARTS_IN_JOB)
 
 
 def _local(

@@ -109,7 +109,10 @@ class Search(BoundedSpace):
         for k in queries:
             groups.setdefault(k.question.rows(self.policies, POLICIES).tobytes(), []).append(k)
         for group in groups.values():
-            self._recall(group)
+            # Start from the rows of earlier answers
+            if self._found:
+                known = self.c.table([{**row.codes, **row.prices} for row in self._found])
+                self._offer(self._scored(known.with_columns(mesh=np.arange(known.rows))), group)
             self.fill(group)
             self._found.extend(k.rows[0] for k in group if k.rows)
         return [self._answer(k) for k in queries]
@@ -118,12 +121,6 @@ class Search(BoundedSpace):
     def _found(self) -> list[Row]:
         """Rows of earlier answers: none is the best for another question, but a bound of it."""
         return []
-
-    def _recall(self, queries: Sequence[TopK]) -> None:
-        """Start from the rows of earlier answers."""
-        if self._found:
-            known = self.c.table([{**row.codes, **row.prices} for row in self._found])
-            self._offer(self._scored(known.with_columns(mesh=np.arange(known.rows))), queries)
 
     def _answer(self, k: TopK) -> Answer:
         mine, policies = k.question.rows(self.legal, frozenset(MESH)), k.question.rows(self.policies, POLICIES)
@@ -157,7 +154,13 @@ class Search(BoundedSpace):
             if len(left):
                 self._sharpen_spare(sharp, meshes, left)
             if len(queries) > 1 and len(left):
-                self._sharpen(sharp, meshes, left, policies)
+                # Raise the bounds of some meshes to the least seconds under the laws on single policies
+                table = meshes.take(left)
+                seconds = least_seconds(self.c, self.prices, table, policies) * (1 - SLACK)
+                ideal = table.assume(step_time=seconds, score=seconds)
+                for i, (law, _) in enumerate(self._laws()):
+                    if law.is_price and not law.needs & {*MEMORY}:
+                        sharp[i, left] = number(law.value(ideal), len(left), False)
             while (mine := open_(left)).any():
                 asks = mine.any(axis=1)
                 share = np.minimum(share, LARGEST_CHUNK / policies.rows / asks.sum())
@@ -165,15 +168,6 @@ class Search(BoundedSpace):
                 yield left[now]
                 left = left[mine.any(axis=0) & ~now]
                 share = np.where(asks, share * GROWTH, share)
-
-    def _sharpen(self, bounds: Floats, meshes: Table, at: NDArray[np.intp], policies: Table) -> None:
-        """Raise the bounds of some meshes to the least seconds under the laws on single policies."""
-        table = meshes.take(at)
-        seconds = least_seconds(self.c, self.prices, table, policies) * (1 - SLACK)
-        ideal = table.assume(step_time=seconds, score=seconds)
-        for i, (law, _) in enumerate(self._laws()):
-            if law.is_price and not law.needs & {*MEMORY}:
-                bounds[i, at] = number(law.value(ideal), len(at), False)
 
     def _sharpen_spare(self, bounds: Floats, meshes: Table, at: NDArray[np.intp]) -> None:
         """Raise the bounds of some meshes for wishes of spare memory, whose bound is not known for all meshes."""

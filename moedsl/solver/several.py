@@ -10,7 +10,6 @@ import numpy as np
 from attrs import evolve
 
 from moedsl.facts.axes import HELD, MOVED
-from moedsl.rules.check.program import Program
 from moedsl.rules.ids import RuleId
 from moedsl.solver.bounds import SLACK
 from moedsl.solver.laws import Compiled, Law, compile_problem, obeyed
@@ -83,14 +82,12 @@ def _joined(problems: Sequence[Problem]) -> Search | None:
     cost = evolve(make_cost(most), global_batch=min(x.global_batch for x in problems))
     c = compile_problem(evolve(most, domains=domains), {"has_layout": cost.has_layout})
     facts = [{n: x.codes[n] for n in DIFFER} for x in problems]
-    laws = (_of_any(w, facts) if reads(p, w.rule) & differ else w for w in c.laws if not _on_one(p, w) & differ)
+    laws = (
+        _of_any(w, facts) if reads(p, w.rule) & differ else w
+        for w in c.laws
+        if not (reads(p, w.rule) if w.priced else closure(w.rule.when_reads, p.of("let"))) & differ
+    )
     return Search(evolve(c, laws=tuple(laws)), cost)
-
-
-def _on_one(p: Program, law: Law) -> frozenset[str]:
-    """The names for which a law is asked on one number alone: a condition's, and those next to a price, which is only
-    bounded."""
-    return reads(p, law.rule) if law.priced else closure(law.rule.when_reads, p.of("let"))
 
 
 def _of_any(law: Law, facts: Sequence[Mapping[str, Any]]) -> Law:

@@ -88,7 +88,18 @@ class NoLayout:
 def choose(p: Program, progress: Progress) -> Chosen | NoLayout:
     """Find the best layouts on the GPUs that the run names, or on the fewest that work."""
     if p.gpus is None:
-        return _smallest(p, progress)
+        # Find the fewest GPUs with a layout that fits, and the gain from the next larger numbers
+        legal = 0
+        for case in cases(p):
+            for gpus in counts(p.hardware):
+                progress(f"trying {gpus} GPUs")
+                chosen = solve(p, gpus, must_fit=case)
+                if chosen.solution.rows:
+                    return _with_steps(chosen, progress)
+                legal = gpus if chosen.solution.legal else legal
+            if not legal:
+                break
+        return NoLayout(p, None, legal)
     chosen = plan_for(p, p.gpus)
     return chosen if chosen.solution.rows else NoLayout(p, chosen)
 
@@ -180,20 +191,17 @@ def make_cost(problem: Problem) -> Cost:
     """Make the cost model of a problem."""
     p = problem.program
     seq, batch, kernels = problem.values["seq"], problem.global_batch, _kernels(problem)
+    # a run may balance the router by another loss than the model's
+    loss = p.sets.get("model.moe_router_load_balancing_type")
+    trained = _one(p.model if loss is None else evolve(p.model, router_balanced=loss != "none"))
     cost = Cost(
-        _trained_model(p), p.hardware, problem.gpus, seq, batch, p.task, p.vlm, p.adapter, p.pipeline_layout, p.routing,
+        trained, p.hardware, problem.gpus, seq, batch, p.task, p.vlm, p.adapter, p.pipeline_layout, p.routing,
         span=_span(problem), **kernels,
     )  # fmt: skip
     known = next((c for c in tuple(_RECENT) if c == cost), None)  # another thread may add one meanwhile
     if known is None:
         _RECENT.appendleft(cost)
     return known or cost
-
-
-def _trained_model(p: Program) -> Model:
-    """The model as the run trains it: a run may balance the router by another loss than the model's."""
-    said = p.sets.get("model.moe_router_load_balancing_type")
-    return _one(p.model if said is None else evolve(p.model, router_balanced=said != "none"))
 
 
 @functools.lru_cache(256)
@@ -258,21 +266,6 @@ def _scores(sets: Mapping[str, Any]) -> float:
     if sets.get("model.attention_backend") != "unfused":
         return 0.0
     return 5.0 if sets.get("model.attention_dropout") else 2.0
-
-
-def _smallest(p: Program, progress: Progress) -> Chosen | NoLayout:
-    """Find the fewest GPUs with a layout that fits, and the gain from the next larger numbers."""
-    legal = 0
-    for case in cases(p):
-        for gpus in counts(p.hardware):
-            progress(f"trying {gpus} GPUs")
-            chosen = solve(p, gpus, must_fit=case)
-            if chosen.solution.rows:
-                return _with_steps(chosen, progress)
-            legal = gpus if chosen.solution.legal else legal
-        if not legal:
-            break
-    return NoLayout(p, None, legal)
 
 
 def _with_steps(c: Chosen, progress: Progress) -> Chosen:

@@ -70,17 +70,13 @@ def _table(
         ready = [law for law in ready if not law.needs <= {name}]
         parts, rows = list[Table](), 0
         for part in table.parts(max(1, MOST // max(1, len(values)))):
-            parts.append(_grown(part, name, values, ready))
+            limits.go_on()
+            parts.append(obeying(part.grow(name, values), ready))
             rows += parts[-1].rows
             if rows > most:
                 raise limits.too_large(f"has more than {most:,} combinations of policies")
         table = Table.joined(parts)
     return table
-
-
-def _grown(part: Table, name: str, domain: NDArray[np.int64], laws: Sequence[Law]) -> Table:
-    limits.go_on()
-    return obeying(part.grow(name, domain), laws)
 
 
 def combinations_of(policies: Table, names: tuple[str, ...]) -> dict[str, NDArray[np.int64]]:

@@ -16,7 +16,11 @@ def diagnostic(reached: TooLarge) -> Diagnostic:
     """Name the run or the file, how many were done before it, and the axes of a run with the most values."""
     several = [p for p in reached.places if p.done]
     if isinstance(reached.part, File):
-        return _of_file(reached.part, reached.limit, several)
+        file = reached.part
+        if several:
+            text = f"the input {reached.limit}: {_done(several)} before reading was stopped at {file.name}"
+            return error("read.too_large", text, help=("give the command fewer files at a time", file.help))
+        return error("read.too_large", f"{file.name} {reached.limit}; reading it was stopped", help=file.help)
     p = reached.part if isinstance(reached.part, Program) else None
     values = {"domains": ", ".join(_largest(p))} if p else {}
     if p and several:
@@ -28,13 +32,6 @@ def diagnostic(reached: TooLarge) -> Diagnostic:
 
 
 _SMALLER = "pin a value, state fewer `candidates`, give the number of GPUs"
-
-
-def _of_file(file: File, limit: str, several: list[Place]) -> Diagnostic:
-    if several:
-        text = f"the input {limit}: {_done(several)} before reading was stopped at {file.name}"
-        return error("read.too_large", text, help=("give the command fewer files at a time", file.help))
-    return error("read.too_large", f"{file.name} {limit}; reading it was stopped", help=file.help)
 
 
 def _done(several: list[Place]) -> str:

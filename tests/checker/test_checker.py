@@ -178,8 +178,8 @@ def test_every_id_of_the_check_is_here() -> None:
     """The ids in the source of the stages, less those that are no errors."""
     folder = ROOT / "moedsl"
     files = (
-        "checker/check",
-        "checker/run_draft",
+        "rules/check/check",
+        "rules/check/run_draft",
         "rules/collect",
         "rules/declarations",
         "rules/types",

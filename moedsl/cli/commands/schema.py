@@ -6,7 +6,7 @@ from __future__ import annotations
 from argparse import Namespace
 from importlib.resources import files
 
-_PACKAGES = {"plan": "moedsl.plan", "results": "moedsl.runs.results"}
+_PACKAGES = {"plan": "moedsl.planner", "results": "moedsl.runs.results"}
 
 
 def run(a: Namespace) -> int:
