@@ -176,9 +176,7 @@ def test_what_is_compared_between_gpus(library: None, monkeypatch: pytest.Monkey
     ]
 
 
-def test_an_image_without_pynvml_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_image_without_pynvml_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setenv("SLURMD_NODENAME", "n7")
     assert list(node_check.gpus([])) == []
