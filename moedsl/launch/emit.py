@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from moedsl.facts.values import quoted
-from moedsl.launch import head, homes, kubeflow, slurm
+from moedsl.launch import experiment_dirs, head, kubeflow, slurm
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import END, Payload, script
 from moedsl.planner.model.plan import Plan
-from moedsl.rules.check.clusters.arguments import Setting
 from moedsl.rules.check.clusters.facts import Cluster
 
 if TYPE_CHECKING:
@@ -36,15 +35,11 @@ class Argument:
 
 def files(launch: Launch, cluster: Cluster, plan: Plan) -> dict[str, str]:
     """Return the texts by file name, for the folder of recipe.py."""
-    return {"launch.py": _launch_py(launch, cluster), "job.sh": _job(launch, cluster, plan)}
-
-
-def _job(launch: Launch, cluster: Cluster, plan: Plan) -> str:
-    """The job's script with a marker line for the recipe, and with the preflight check."""
     own = evolve(cluster, python=cluster.python or "python3")
     text = script(launch, own, head.with_head(Payload({"recipe.py": f"{FILES_LINE}\n"}), plan, launch, own))
     before, _, rest = text.partition('cat > "$MOEDSL_FILES/recipe.py"')
-    return before + FILES_LINE + "\n" + rest.partition(f"\n{END}\n")[2]
+    job = before + FILES_LINE + "\n" + rest.partition(f"\n{END}\n")[2]  # launch.py puts the recipe there
+    return {"launch.py": _launch_py(launch, cluster), "job.sh": job}
 
 
 def _launch_py(launch: Launch, cluster: Cluster) -> str:
@@ -52,8 +47,8 @@ def _launch_py(launch: Launch, cluster: Cluster) -> str:
         name=launch.name,
         cluster=cluster.name,
         cluster_line=literal(cluster.name),
-        letters=literal(homes.MARK_LETTERS),
-        length=homes.MARK_LENGTH,
+        letters=literal(experiment_dirs.MARK_LETTERS),
+        length=experiment_dirs.MARK_LENGTH,
         ranks=launch.world,
         jobs=launch.chain.jobs if launch.chain else 0,
         home=literal(cluster.job_dir) if cluster.tunnel == "local" and cluster.job_dir else "",
@@ -79,7 +74,8 @@ def _reasons(launch: Launch, name: str) -> Iterator[str]:
     behind = _RENAMED.get(name, name)
     settings = launch.srun if name == "srun_args" else [of[behind]] if behind in of else []
     for s in settings:
-        yield _reason(s, name)
+        said = f"{s.name}: {s.because}" if name == "srun_args" else str(s.because)
+        yield textwrap.shorten(f"{said} [{s.rule}]", _WIDTH, placeholder=" ...")
 
 
 _RENAMED = {
@@ -91,11 +87,6 @@ _RENAMED = {
     "setup_lines": "requeue",
 }
 """Arguments of NeMo-Run that a rule derives under another name."""
-
-
-def _reason(s: Setting, name: str) -> str:
-    said = f"{s.name}: {s.because}" if name == "srun_args" else str(s.because)
-    return textwrap.shorten(f"{said} [{s.rule}]", _WIDTH, placeholder=" ...")
 
 
 def literal(value: Any) -> str:

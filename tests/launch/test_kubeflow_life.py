@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from moedsl.launch import kubeflow, store, trainjobs
+from moedsl.launch import kubeflow, store
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload
 from moedsl.rules.check.clusters.facts import Cluster
@@ -394,7 +394,7 @@ def test_launches_at_once_are_all_on_nemo_runs_list(tmp_path: Path, monkeypatch:
     """Each reads it, adds a job and writes it back."""
     monkeypatch.setenv("NEMORUN_HOME", str(tmp_path))  # taken back afterwards
     store.use_home(tmp_path)
-    listed, executor = trainjobs.scheduler(), store.nemo_run().LocalExecutor()
+    listed, executor = kubeflow.scheduler(), store.nemo_run().LocalExecutor()
 
     def launch(first: int) -> None:
         for number in range(first, first + 8):

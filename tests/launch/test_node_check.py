@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moedsl.launch import node_check
+from moedsl.launch.in_job import node_check
 from tests.helpers import bridge_process
 from tests.launch import shaped_network
 from tests.launch.launch_needs import unable
