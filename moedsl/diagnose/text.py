@@ -94,15 +94,15 @@ def _symptom(s: Json, log: str) -> str:
 
 def _ranks(ranks: Sequence[int]) -> str:
     """Write ranks as ranges: 0-3, 7."""
-    if not scan:
+    if not ranks:
         return ""
     spans: list[list[int]] = []
-    for r in scan:
+    for r in ranks:
         if spans and spans[-1][1] == r - 1:
             spans[-1][1] = r
         else:
             spans.append([r, r])
-    return f", rank{'s' * (len(scan) > 1)} " + ", ".join(f"{a}-{b}" if a != b else str(a) for a, b in spans)
+    return f", rank{'s' * (len(ranks) > 1)} " + ", ".join(f"{a}-{b}" if a != b else str(a) for a, b in spans)
 
 
 def _run_text(run: Json) -> str:

@@ -102,8 +102,9 @@ class Experiment:
         return {job.id: job.handle or self._found_again(job) for job in self.of_nemo.jobs}
 
     def _found_again(self, job: Any) -> str:
-        """Return the handle of a submitted job. For Kubernetes: by the name that was drawn for it. For Slurm: the job id
-        from NeMo-Run's list, else from sacct by the path of the script."""
+        """Return the handle of a submitted job. For Kubernetes: by the name that was drawn for it. For Slurm: the
+        job id from NeMo-Run's list, else from sacct by the path of the script.
+        """
         if isinstance(job.executor, nemo_run().KubeflowExecutor):
             return kubeflow.found(job, self.id, kubeflow.file_of(self.home, self.id))
         if not isinstance(job.executor, nemo_run().SlurmExecutor):
