@@ -32,7 +32,7 @@ def available() -> int:
 
 
 class Gpus:
-    """Runs rehearsals like `launch.Host`, but each is a torchrun of its own."""
+    """Runs rehearsals like `launch.Ranks`, but each is a torchrun of its own."""
 
     device = "gpu"
 

@@ -111,13 +111,14 @@ def test_a_value_that_bridge_replaces_is_found(ask: Ask) -> None:
     assert (default.origin, default.by.startswith("megatron/bridge/")) == ("default", True)
 
 
-def test_a_crash_is_a_report(ask: Ask) -> None:
-    report = ask("import os", "os.abort()")
-    assert (report.verdict, report.id) == ("failed", "verify.crash")
-    assert report.message.startswith("SIGABRT ended the process before it answered")
-    report = ask("import os", "os._exit(3)")
-    assert (report.verdict, report.id) == ("failed", "verify.crash")
-    assert report.message.startswith("the process ended with exit code 3 before it answered")
+def test_a_crash_is_a_report_and_others_go_on(server: Server, tmp_path: Path) -> None:
+    ends = {"aborts": "os.abort()", "exits": "os._exit(3)", "goes on": "pass"}
+    read = [cases.read(str(write(tmp_path / name, QWEN_30B, "import os", end))) for name, end in ends.items()]
+    aborts, exits, goes_on = server.judge([evolve(c, stages=False) for c in read if isinstance(c, cases.Case)])
+    assert {(r.verdict, r.id) for r in (aborts, exits)} == {("failed", "verify.crash")}
+    assert aborts.message.startswith("SIGABRT ended the process before it answered")
+    assert exits.message.startswith("the process ended with exit code 3 before it answered")
+    assert goes_on.ok
 
 
 def test_a_hang_is_a_report(ask: Ask) -> None:

@@ -24,7 +24,7 @@ from moedsl.rehearse import program
 from moedsl.rehearse.checks import checks
 from moedsl.rehearse.gpus import Gpus, available
 from moedsl.rehearse.kernels import lacking
-from moedsl.rehearse.launch import Host
+from moedsl.rehearse.launch import Ranks
 from moedsl.rehearse.policy import in_place_of
 from moedsl.rehearse.prepare import Prepared, prepare
 from moedsl.rehearse.result import Result, diagnosis, to_json
@@ -61,7 +61,7 @@ def run(a: Namespace) -> int:
             return talk.refused(a, found)
         for other in dict.fromkeys(in_place_of(plan.task) for _, plan in wanted):
             print(other, file=sys.stderr, flush=True) if other else None
-        host = stack.enter_context(Gpus() if gpus else Host())
+        host = stack.enter_context(Gpus() if gpus else Ranks())
         results = {key: _one(a, one, host) for key, one in prepared.items()}
     each = zip(wanted, small, strict=True)
     return _print(a, [evolve(results[program.text(r)], rehearsal=r, plan=plan) for (_, plan), r in each])
@@ -121,7 +121,7 @@ def _prepared(
     return out, []
 
 
-def _one(a: Namespace, prepared: Prepared, host: Host | Gpus) -> Result:
+def _one(a: Namespace, prepared: Prepared, host: Ranks | Gpus) -> Result:
     r = prepared.rehearsal
     outcome = host.run(prepared, a.timeout, lambda text: print(f"  {r.name}: {text}", file=sys.stderr, flush=True))
     found = checks(prepared, outcome.answers) if outcome.failure is None else ()
