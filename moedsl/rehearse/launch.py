@@ -1,19 +1,37 @@
-"""Start ranks from the parent, report their progress, and end them all on failure, Ctrl-C or a deadline."""
+"""Start the ranks of a rehearsal, report their progress, and end them all on failure, Ctrl-C or a deadline.
+
+`Ranks` trains on the CPU and `Gpus` on GPUs, where torchrun starts the ranks over NCCL with Transformer Engine's own
+modules. `lacking` finds models that this machine cannot rehearse because packages of kernels are missing: a Mamba-2
+mixer needs mamba_ssm and causal_conv1d, which need a GPU. A gated delta net needs fla, but Megatron-Core also has a
+path in PyTorch, which a rehearsal on a CPU uses (moedsl.rehearse.cpu.layers).
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
 import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from attrs import frozen
 
+from moedsl.bridge.verify import hub, stand_ins
 from moedsl.bridge.verify.host import Host, HostEndedError, Start, popen
+from moedsl.facts.facts import Model
 from moedsl.rehearse.prepare import TASK, Prepared, rank_files
+from moedsl.support import child_python
+from moedsl.support.diagnostics import Diagnostic, error
+from moedsl.support.resources import stdlib_dir
 
 Progress = Callable[[str], object]
 TAIL = 15
@@ -133,3 +151,95 @@ def tail(prepared: Prepared, rank: int) -> tuple[str, ...]:
 
 def _last(text: str) -> tuple[str, ...]:
     return tuple(line for line in text.splitlines() if line.strip())[-TAIL:]
+
+
+_ITERATION = re.compile(r"rank (\d+) iteration (\d+)")
+
+
+def available() -> int:
+    """Count this machine's GPUs for a rehearsal: 0 without Transformer Engine's extension or without CUDA."""
+    if stand_ins.compiled() is None or find_spec("torch") is None:
+        return 0
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+class Gpus:
+    """Runs rehearsals like `launch.Ranks`, but each is a torchrun of its own."""
+
+    device = "gpu"
+
+    def __init__(self) -> None:
+        self._home = tempfile.TemporaryDirectory(prefix="moedsl-hf-")
+        hub.build(Path(self._home.name), stdlib_dir() / "hf", hub.user_cache())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._home.cleanup()
+
+    def run(self, prepared: Prepared, timeout: float, progress: Progress = lambda _: None) -> Outcome:
+        """Train one rehearsal; `timeout` in seconds. Ctrl-C ends torchrun, which ends its ranks."""
+        start, last = time.monotonic(), prepared.rehearsal.ranks - 1
+        folder = prepared.folder.resolve()
+        forget(prepared)
+        process = subprocess.Popen(
+            [
+                sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={last + 1}",
+                "-m", "moedsl.rehearse.worker", str(folder / TASK),
+            ],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            env=child_python.environment() | hub.environment(Path(self._home.name)),
+        )  # fmt: skip
+        alarm = threading.Timer(timeout, process.terminate)
+        alarm.start()
+        try:
+            assert process.stdout is not None
+            with (folder / "rank_0.log").open("w", encoding="utf-8") as file:  # of all ranks
+                for line in process.stdout:
+                    file.write(line)
+                    news = _ITERATION.match(line)
+                    if news and int(news[1]) == last:
+                        progress(f"iteration {news[2]}")
+            status = process.wait()
+        finally:
+            alarm.cancel()
+            process.terminate()  # of one that has ended already nothing comes
+            process.wait()
+        seconds = round(time.monotonic() - start, 1)
+        kind = "timeout" if seconds >= timeout else "rank"
+        failure = Failure(kind, 0, status, tail(prepared, 0)) if status else None
+        return Outcome(answers(prepared), failure, seconds)
+
+
+MAMBA = ("mamba_ssm", "causal_conv1d")
+"""The names that Megatron-Core's mixer imports (core ssm/mamba_mixer.py:61-81, 200)."""
+DELTA_NETS = ("fla",)
+"""The names that its gated delta nets import (core ssm/gated_delta_net/common.py:44-46, 141)."""
+
+
+def lacking(models: Sequence[Model], on_gpus: bool) -> Diagnostic | None:
+    """Report rehearse.no_kernels if the model's layers need kernels for which this run has no GPU or no packages."""
+    for m in models:
+        if "M" in m.layer_pattern + m.mtp_pattern and (not on_gpus or _absent(MAMBA)):
+            why = f"{_absent(MAMBA)} missing in this Python" if on_gpus else "they cannot run on a CPU"
+            return _refused(f"the Mamba-2 layers of {m.name}", MAMBA, why)
+        if m.linear and on_gpus and _absent(DELTA_NETS):
+            return _refused(f"the gated delta nets of {m.name}", DELTA_NETS, "it is missing in this Python")
+    return None
+
+
+def _absent(packages: Sequence[str]) -> str:
+    """Name the missing packages."""
+    return " and ".join(name for name in packages if find_spec(name) is None)
+
+
+def _refused(layers: str, packages: Sequence[str], why: str) -> Diagnostic:
+    named = " and ".join(packages)
+    return error(
+        "rehearse.no_kernels",
+        f"{layers} need the kernels of {named}; {why}",
+        help=f"--dryrun shows what would run; to run it, use a GPU and a container with {named}",
+    )

@@ -1,13 +1,40 @@
-"""Choose the policies of a rehearsal: those that a CPU can run as planned, and those that it cannot, with reasons."""
+"""Choose the policies of a rehearsal, and describe what is kept, shrunk, or not rehearsed.
+
+A CPU runs some policies as planned; the others are off, with the reason in a `Note`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from attrs import frozen
+
 from moedsl.facts.axes import BY_NAME
 from moedsl.planner.model.plan import Plan
-from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note
+
+KEPT, SHRUNK, LEFT_OUT = "kept", "shrunk", "not rehearsed"
+KINDS = (KEPT, SHRUNK, LEFT_OUT)
+
+
+@frozen
+class Note:
+    """One thing of the plan: `kind` is kept, shrunk or not rehearsed; `here` is its value in the rehearsal."""
+
+    what: str
+    kind: str
+    plan: Any
+    here: Any
+    because: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"what": self.what, "plan": self.plan, "here": self.here, "because": self.because}
+
+
+def sized(what: str, plan: Any, here: Any) -> Note:
+    """Note a size: kept if it is equal, else shrunk."""
+    return Note(what, KEPT if plan == here else SHRUNK, plan, here)
+
 
 OFF: Mapping[str, str] = {
     "precision": "lower formats are Transformer Engine's kernels, which need a GPU",

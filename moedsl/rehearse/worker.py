@@ -74,10 +74,10 @@ def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> N
 
 def load() -> dict[str, Any]:
     """Import everything that a rank imports, with the replacements of a GPU, for this process and its forks."""
-    from moedsl.rehearse.cpu import collectives, cuda, packages, threads
+    from moedsl.rehearse.cpu import collectives, cuda, packages
 
     warnings.filterwarnings("ignore")
-    threads.keep_one()
+    cuda.keep_one_thread()
     cuda.stand_in()
     cuda.keep_tensors()
     collectives.adapt()
@@ -101,7 +101,7 @@ def work(task: Mapping[str, Any], tell: Tell) -> None:
 
 def _config(task: Task) -> Any:
     """Build the recipe's own configuration, for a few steps."""
-    from moedsl.bridge.verify.load import import_file
+    from moedsl.bridge.verify.resolve import import_file
 
     config = getattr(import_file(task.recipe), task.function)()
     config.train.train_iters = task.iterations

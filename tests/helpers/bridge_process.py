@@ -275,14 +275,14 @@ def _answer(address: Path) -> None:
 
 
 def _load() -> None:
-    from moedsl.bridge.verify import sparse, te
+    from moedsl.bridge.verify import stand_ins
 
-    engine = te.install()
-    te.install = lambda: engine  # a second stand-in would be another module than the one that is imported
+    engine = stand_ins.install_engine()
+    stand_ins.install_engine = lambda: engine  # a second stand-in would be another module than the one that is imported
     from moedsl.bridge.verify import preload
 
     preload.load()
-    sparse.install = lambda: None  # what is missing is not asked of its stand-in
+    stand_ins.install_sparse_attention = lambda: None  # what is missing is not asked of its stand-in
     for name in IMPORTED:
         importlib.import_module(name)
     gc.freeze()  # a collection in a fork would copy every page

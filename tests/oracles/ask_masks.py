@@ -15,8 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify import host, hub
+from moedsl.bridge.verify import cases, host, hub
 from moedsl.support.resources import stdlib_dir
 
 

@@ -20,9 +20,9 @@ from moedsl.cli.main import main
 from moedsl.diagnose import text as diagnose_text
 from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import result
-from moedsl.rehearse.checks import Check, checks
 from moedsl.rehearse.launch import Ranks
 from moedsl.rehearse.prepare import Prepared, prepare
+from moedsl.rehearse.result import Check, checks
 from moedsl.rehearse.shrink import Rehearsal, shrink
 from tests.helpers import rotation, warm
 from tests.helpers.paths import ROOT
@@ -234,7 +234,7 @@ def test_a_rank_that_dies_without_a_word_ends_the_others(ranks: Ranks, tmp_path:
 
 NORM = """
 import torch
-from moedsl.rehearse.cpu.delta_nets import l2norm
+from moedsl.rehearse.cpu.layers import l2norm
 x = torch.randn(3, 5, 16, dtype=torch.bfloat16)
 want = torch.nn.functional.normalize(x.double(), dim=-1)
 assert l2norm(x).dtype == torch.bfloat16

@@ -14,7 +14,7 @@ import pytest
 
 from moedsl.bridge.verify.client import Server
 from moedsl.launch import here
-from moedsl.rehearse import gpus, launch
+from moedsl.rehearse import launch
 from moedsl.support import child_python
 from tests.helpers.paths import ROOT
 
@@ -61,11 +61,11 @@ def test_a_rehearsal_starts_without_the_working_directory(
         raise InterruptedError
 
     monkeypatch.setattr(subprocess, "Popen", start_another)
-    for module in (gpus, launch):
+    for module in (launch, launch):
         monkeypatch.setattr(module, "forget", lambda _: None)
     prepared: Any = SimpleNamespace(folder=folder, rehearsal=SimpleNamespace(ranks=4))
     with pytest.raises(InterruptedError):
-        (launch.Ranks() if device == "cpu" else gpus.Gpus()).run(prepared, 1.0)
+        (launch.Ranks() if device == "cpu" else launch.Gpus()).run(prepared, 1.0)
     assert not (folder / "ran").exists()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.client import Server
 from moedsl.bridge.verify.report import Report, render
 from tests.helpers.bridge_recipes import QWEN_30B, write
@@ -76,10 +76,21 @@ def ask(server: Server, tmp_path: Path) -> Ask:
     return judge
 
 
+@pytest.fixture(scope="module")
+def refused(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
+    """Of each recipe what is said; the model is built where it takes that to be refused."""
+    folder, wanted = tmp_path_factory.mktemp("refused"), list[cases.Case]()
+    for name, (lines, question, _) in REFUSED.items():
+        case = cases.read(str(write(folder / name, QWEN_30B, *lines)))
+        assert isinstance(case, cases.Case)
+        wanted.append(evolve(case, stages=question in ("stages", "")))
+    return dict(zip(REFUSED, server.judge(wanted), strict=True))
+
+
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name: str, ask: Ask) -> None:
-    lines, question, where = REFUSED[name]
-    report = ask(*lines)
+def test_refused(name: str, refused: dict[str, Report]) -> None:
+    _, question, where = REFUSED[name]
+    report = refused[name]
     assert report.verdict == "refused", render(report)
     assert question in report.refusals[0].question
     assert report.refusals[0].where.startswith(where)

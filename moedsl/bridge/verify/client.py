@@ -19,10 +19,8 @@ from typing import Any, Self, TypeVar
 
 from attrs import define, evolve, field
 
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify import environments
-from moedsl.bridge.verify import resolve as resolved
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import cases, environments, resolve
+from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.host import Host, HostEndedError, Start, popen
 from moedsl.bridge.verify.report import Report, failed, from_json
 from moedsl.bridge.verify.resolve import Resolved
@@ -90,7 +88,7 @@ class Server:
 
     def resolve(self, wanted: Sequence[Case]) -> list[Resolved]:
         """Resolve each recipe as built and after Bridge's update, in order."""
-        return self._ask([evolve(c, question="resolve") for c in wanted], resolved.from_json)
+        return self._ask([evolve(c, question="resolve") for c in wanted], resolve.from_json)
 
     def _ask(self, wanted: Sequence[Case], read: Callable[[Mapping[str, Any]], T]) -> list[T]:
         """Ask cases. A case whose process dies, or has no answer in time, has a failed Report as JSON; others go on."""

@@ -11,8 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify import hub, mamba, sparse, te
+from moedsl.bridge.verify import cases, hub, stand_ins
 from moedsl.bridge.verify.host import Tell
 
 PACKAGES = ("megatron-bridge", "megatron-core", "torch", "transformers", "transformer-engine")
@@ -31,9 +30,9 @@ USED = (
 def load() -> dict[str, Any]:
     """Import Bridge and what its questions use; returns {"seconds", "versions", "stood_in"}."""
     start = time.monotonic()
-    engine = te.install()
-    mamba.install()
-    sparse.install()
+    engine = stand_ins.install_engine()
+    stand_ins.install_mamba()
+    stand_ins.install_sparse_attention()
     for name in USED:
         importlib.import_module(name)
     import torch
