@@ -137,12 +137,9 @@ def _declaration(m: Model) -> Iterable[str]:
     for fact in attrs.fields(Model):
         value = getattr(m, fact.name)
         if fact.name not in ("name", "vision") and value != fact.default:
-            yield f"  {fact.name} {_word(value) if fact.name in ('family', 'attention') else _value(fact.name, value)}"
+            bare = fact.name in ("family", "attention")
+            yield f"  {fact.name} {value if bare else _value(fact.name, value)}"
     yield "}"
-
-
-def _word(value: Any) -> str:
-    return str(value)
 
 
 def _value(name: str, value: Any) -> str:

@@ -69,7 +69,16 @@ class Result:
 
 def to_json(r: Result) -> dict[str, Any]:
     """The JSON of `moedsl rehearse --json`, one object a run."""
-    small = r.rehearsal
+    small, trained = r.rehearsal, None
+    if r.outcome is not None and r.prepared is not None:
+        failure = r.outcome.failure
+        trained = {
+            "seconds": r.outcome.seconds,
+            "iterations": r.prepared.iterations,
+            "losses": r.outcome.answers[-1]["losses"] if r.outcome.answers else [],
+            "checks": [asdict(c) for c in r.checks],
+            "failure": None if failure is None else {**asdict(failure), "diagnosis": r.diagnosis},
+        }
     names = ("seq", "micro_batch", "num_microbatches", "global_batch")
     return {
         "name": small.name,
@@ -81,21 +90,7 @@ def to_json(r: Result) -> dict[str, Any]:
         "batch": {name: getattr(small, name) for name in names},
         **{kind.replace(" ", "_"): [n.to_json() for n in r.notes(kind)] for kind in KINDS},
         "replaced": [asdict(c) for c in r.replaced],
-        "trained": _trained(r),
-    }
-
-
-def _trained(r: Result) -> dict[str, Any] | None:
-    if r.outcome is None or r.prepared is None:
-        return None
-    failure = r.outcome.failure
-    last = r.outcome.answers[-1]["losses"] if r.outcome.answers else []
-    return {
-        "seconds": r.outcome.seconds,
-        "iterations": r.prepared.iterations,
-        "losses": last,
-        "checks": [asdict(c) for c in r.checks],
-        "failure": None if failure is None else {**asdict(failure), "diagnosis": r.diagnosis},
+        "trained": trained,
     }
 
 

@@ -115,7 +115,9 @@ def _with_notes(r: Rehearsal, plan: Plan, model: Model, on_gpus: bool) -> Rehear
     big, batch = plan.layout, plan.batch
     own = [
         *sizes.axis_notes(big.to_json(), {a: r.layout[a] for a in sizes.AXES}),
-        _virtual(big.vpp, r.layout["vpp"]),
+        Note("vpp", LEFT_OUT, big.vpp, 1, "virtual stages need a pipeline")
+        if big.vpp > 1 and r.layout["vpp"] == 1
+        else sized("vpp", big.vpp, r.layout["vpp"]),
         sized("pipeline layout", big.pipeline_layout or "even", r.pipeline_layout or "even"),
         sized("sequence_parallel", big.sequence_parallel, r.layout["tp"] > 1),
         sized("seq", batch.seq, r.seq),
@@ -132,12 +134,6 @@ def _with_notes(r: Rehearsal, plan: Plan, model: Model, on_gpus: bool) -> Rehear
     if model.sparse and not on_gpus:
         own.append(policy.SPARSE)
     return evolve(r, notes=(*own, *policy.notes(plan, r.policy, on_gpus)))
-
-
-def _virtual(planned: int, here: int) -> Note:
-    if planned > 1 and here == 1:
-        return Note("vpp", LEFT_OUT, planned, here, "virtual stages need a pipeline")
-    return sized("vpp", planned, here)
 
 
 def _sets(plan: Plan, r: Rehearsal) -> list[Note]:

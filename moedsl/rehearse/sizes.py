@@ -14,7 +14,7 @@ from attrs import evolve, fields_dict
 from moedsl.cost.pipeline import Chunk, Layout
 from moedsl.facts.axes import ATTENTION, EXPERTS, LAYOUT
 from moedsl.facts.facts import Model
-from moedsl.rehearse.policy import KEPT, LEFT_OUT, SHRUNK, Note, sized
+from moedsl.rehearse.policy import KEPT, LEFT_OUT, Note, sized
 
 TWO = 2
 """Layers of a model without a pipeline, so that one passes its output to the next."""
@@ -119,13 +119,11 @@ def _mesh(plan: Mapping[str, int], axes: Sequence[str], ranks: int) -> Iterator[
 def axis_notes(plan: Mapping[str, int], sizes: Sizes) -> list[Note]:
     """Note each axis; a dropped axis has the number of ranks that would keep all."""
     enough = _enough(plan) if _lost(plan, sizes) else ""
-    return [_note(axis, plan[axis], sizes[axis], enough) for axis in AXES]
-
-
-def _note(axis: str, plan: int, here: int, enough: str) -> Note:
-    if plan > 1 and here == 1:
-        return Note(axis, LEFT_OUT, plan, here, enough)
-    return Note(axis, KEPT if plan == here else SHRUNK, plan, here)
+    lost = [axis for axis in AXES if plan[axis] > 1 and sizes[axis] == 1]
+    return [
+        Note(axis, LEFT_OUT, plan[axis], sizes[axis], enough) if axis in lost else sized(axis, plan[axis], sizes[axis])
+        for axis in AXES
+    ]
 
 
 def _enough(plan: Mapping[str, int]) -> str:

@@ -161,8 +161,8 @@ class Host:
         if self._first is None or not self._first["ready"]:  # it imports, and reads no stdin
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.stdout.close()  # no message keeps it waiting
         self._process.wait()
-        self._process.stdout.close()
         self._log.close()
         self._home.cleanup()
 

@@ -18,7 +18,7 @@ import importlib
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, version
@@ -223,11 +223,7 @@ def install_sparse_attention() -> None:
         utils: Any = importlib.import_module("megatron.core.utils")
         if hasattr(utils, _LOOK):  # not before Megatron-Core 0.19
             _MISSING[:] = getattr(utils, _LOOK)()
-            setattr(utils, _LOOK, _nothing)
-
-
-def _nothing() -> Sequence[str]:
-    return ()
+            setattr(utils, _LOOK, lambda: ())
 
 
 def sparse_packages(model: Any) -> tuple[str, ...]:
