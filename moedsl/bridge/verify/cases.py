@@ -20,7 +20,7 @@ from moedsl.bridge.verify.report import Report, failed
 from moedsl.compiler import load_stdlib
 from moedsl.facts.facts import Hardware
 from moedsl.planner.model.plan import Plan
-from moedsl.support import foreign_json, foreign_python, limits
+from moedsl.support import foreign_json, foreign_python
 from moedsl.support.diagnostics import suggest
 from moedsl.support.generation import AGAIN, mixed
 from moedsl.support.regular_file import text_of
@@ -65,8 +65,7 @@ def read(target: str, gpu: str | None = None, world: int | None = None) -> Case 
     """
     if gpu is not None and gpu not in devices():
         return failed(target, "verify.input", f"`{gpu}` is not a supported GPU", unknown(gpu))
-    with limits.of_part(limits.File(target)):
-        located = _locate(target)
+    located = _locate(target)
     if isinstance(located, Report):
         return located
     source, function, plan = located

@@ -41,7 +41,7 @@ from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
 from moedsl.bridge.verify import hub
-from moedsl.support import child_python, limits
+from moedsl.support import child_python
 from moedsl.support.resources import stdlib_dir
 
 Message = Mapping[str, Any]
@@ -74,10 +74,9 @@ class HostEndedError(Exception):
 
 def popen(words: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> Process:
     """Start the host, in a session of its own: Ctrl-C reaches only the parent, which ends it."""
-    with limits.unlimited_memory():
-        return subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True
-        )
+    return subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True
+    )
 
 
 def child_environment(home: Path) -> dict[str, str]:
