@@ -35,7 +35,7 @@ from moedsl.facts.families import CHOICES, PREPROCESSING, dataset_class, preproc
 from moedsl.rules.effects import EXPERIMENT, of_rules
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
-from moedsl.solver.violations import violations
+from moedsl.solver.fits import violations
 from moedsl.support.diagnostics import Diagnostic, error, warning
 from moedsl.support.owned_files import write_all
 
