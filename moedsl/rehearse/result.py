@@ -50,7 +50,7 @@ class Result:
     prepared: Prepared | None = None
     outcome: Outcome | None = None
     checks: tuple[Check, ...] = ()
-    diagnosis: Mapping[str, Any] | None = None
+    diagnosis: dict[str, Any] | None = None
 
     @property
     def ok(self) -> bool:
