@@ -13,8 +13,8 @@ from attrs import field, frozen
 
 from moedsl.bridge.diff import commits
 from moedsl.bridge.diff.fields import of_overrides, of_plan, of_recipe
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server, is_installed
 from moedsl.bridge.verify.report import Report
 from moedsl.bridge.verify.resolve import Resolved
@@ -24,7 +24,7 @@ from moedsl.lang import reader
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.rule import Rule
 from moedsl.solver.solve import Chosen
-from moedsl.support import foreign_json, limits
+from moedsl.support import foreign_json
 from moedsl.support.diagnostics import Diagnostic, error, suggest
 from moedsl.support.generation import AGAIN, mixed
 from moedsl.support.regular_file import text_of
@@ -92,8 +92,7 @@ def sides(
 
 def one(target: str, options: Options) -> Found:
     """Read a target without Bridge."""
-    with limits.of_part(limits.File(target)):
-        return _one(target, options)
+    return _one(target, options)
 
 
 def _one(target: str, options: Options) -> Found:
@@ -230,7 +229,7 @@ def _read(c: Case) -> Side | Wrong:
     """Read what the source of a recipe states."""
     from moedsl.bridge.lint.run import machine
     from moedsl.bridge.lint.static import read
-    from moedsl.bridge.verify.devices import choices
+    from moedsl.bridge.verify.cases import choices
 
     library = load_stdlib()
     hardware = machine(c, library)
