@@ -1,5 +1,6 @@
-"""Turn a plan and a cluster into a job, and submit it through NeMo-Run to Slurm, to Kubernetes or to this machine.
+"""Turn a plan and a cluster into a job, and submit it through NeMo-Run.
 
+The job runs on Slurm, on Kubernetes or on this machine.
 In go a `Plan` and a `Cluster` (`rules.check.clusters`); out come the script of a job, what NeMo-Run needs to submit it,
 an experiment that any later process can follow or cancel, and diagnostics.
 
