@@ -38,7 +38,7 @@ def _sighting(s: Sighting, attempts: Sequence[Attempt] | None, remark: str | Non
     entry = {"id": s.rule.id, "line": s.line, "text": s.text, "count": s.count, "ranks": list(s.ranks)}
     named = {"details": dict(s.details)} if s.details else {}
     known = {"cause": s.rule.because, "confirm": s.rule.confirm, "fix": s.rule.fix, "edits": edits(s.rule.fix)}
-    out = {**entry, **named, **known, "cite": list(s.rule.cites), **({"remark": remark} if remark else {})}
+    out: Json = {**entry, **named, **known, "cite": list(s.rule.cites), **({"remark": remark} if remark else {})}
     if attempts is not None:
         out["runs"] = [
             {"run": a.run, "compiled": _compiled(a.compiled) if a.compiled else None, "failures": dict(a.failures)}

@@ -85,7 +85,7 @@ def print_elsewhere(experiment: Experiment, job: Job, follow: bool, out: TextIO)
     if job.handle.startswith("kubeflow:"):
         executor = experiment.executor(job.name)
         if follow:
-            follow(executor, job.handle, out, lambda: experiment.jobs([job.name])[0].ended)
+            follow_pods(executor, job.handle, out, lambda: experiment.jobs([job.name])[0].ended)
         else:
             print_logs(executor, job.handle, False, out)
         return
@@ -226,7 +226,7 @@ def _order(time: str) -> str:
     return f"{whole}.{fraction:0<9}"
 
 
-def follow(executor: nemo_run.KubeflowExecutor, handle: str, out: TextIO, ended: Callable[[], bool]) -> None:
+def follow_pods(executor: nemo_run.KubeflowExecutor, handle: str, out: TextIO, ended: Callable[[], bool]) -> None:
     """Print every line of every pod until the job ends; kubectl is started only when the pods have started.
 
     kubectl is started again if it ends before the job, because a pod was replaced or the connection was lost.
