@@ -1,4 +1,4 @@
-"""A plan for each GPU of the stdlib, which the real Megatron Bridge accepts on that GPU; a run takes some of them."""
+"""A plan for each GPU of the stdlib, which the real Megatron Bridge accepts on that GPU; a run takes one of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.helpers.programs import compiled, written
 pytestmark = pytest.mark.bridge
 LIBRARY = load_stdlib()
 DICE = rotation.dice("gpus")
-GPUS = rotation.some("gpus", [*devices()], 2)
+GPUS = rotation.some("gpus", [*devices()], 1)
 RUNS = {
     gpu: f"{DICE.choice(('moonlight_16b', 'qwen3_30b_a3b', 'gpt_oss_120b'))}; {gpu} x {DICE.choice((32, 64))}; "
     f"{DICE.choice(('fit', 'scale', 'throughput'))} first; seq {DICE.choice(('4k', '16k'))}"

@@ -12,7 +12,7 @@ sends ``{"ready": true, ...}`` or ``{"ready": false, "error"}`` first, then
 - ``{"ended": [[ID, STATUS], ...]}`` as soon as the kernel reports that forks have ended, however they ended.
 
 A fork's output goes to the file `task["log"]`, and its answer to a file too: a pipe stays open in processes that the
-fork leaves behind. The end of stdin ends the host, and the end of the host ends the forks.
+fork leaves running. The end of stdin ends the host, and the end of the host ends the forks.
 
 `concurrent.futures.ProcessPoolExecutor` does not fit: one crash breaks the tasks of all its processes and does not say
 how that process ended, tasks have no deadline, and a forkserver has no environment of its own, which an older release
@@ -48,7 +48,7 @@ Message = Mapping[str, Any]
 Tell = Callable[[str], object]
 _QUIET = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 _LOOK = 0.5
-"""Seconds between two looks at a host that is silent. A process that a task left behind may hold its pipe open."""
+"""Seconds between two looks at a host that is silent. A process that a task left running may hold its pipe open."""
 _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 
