@@ -22,10 +22,9 @@ from moedsl.bridge.recipes import program, run_config
 from moedsl.bridge.recipes.program import Below
 from moedsl.bridge.recipes.settings import Answer, as_written, differing, planned, settled, variables
 from moedsl.bridge.recipes.stated import Stated, declared, differing_facts, model_of, stated
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Case, unknown
 from moedsl.bridge.verify.client import INSTALL, Server, is_installed
-from moedsl.bridge.verify.devices import unknown
 from moedsl.bridge.verify.report import Report
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import Result, load_stdlib
