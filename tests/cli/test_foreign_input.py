@@ -22,8 +22,8 @@ from moedsl.bridge.verify import client
 from moedsl.cli.arguments import COMMANDS
 from moedsl.cli.main import main
 from moedsl.cli.too_large import LONG
-from moedsl.runs.samples import measure as lines
-from moedsl.runs.tune import way
+from moedsl.runs.samples import measure
+from moedsl.runs.tune import journal
 from moedsl.support import foreign_python, limits
 from moedsl.support.diagnostics import Diagnostic
 from tests.helpers import rotation
@@ -235,7 +235,7 @@ def newest(alone: Path, written: Path) -> Iterator[None]:
     (alone / "piped" / "a.log").write_text(_log(1))
     shutil.copytree(written, alone, dirs_exist_ok=True)
     with (alone / "one_line.jsonl").open("wb") as file:
-        file.truncate(lines.MOST_LINE + 1)
+        file.truncate(measure.MOST_LINE + 1)
     before = signal.signal(signal.SIGALRM, _waits)
     signal.alarm(30)
     yield
@@ -266,7 +266,7 @@ def test_the_input_of_the_newest_commands(command: str, given: str, capsys: pyte
 @pytest.mark.usefixtures("newest")
 @pytest.mark.parametrize("folder", ["piped", "broken", "half"])
 def test_a_folder_that_holds_no_tuning(folder: str) -> None:
-    assert isinstance(way.opened(Path(folder), "an experiment", "16 h100"), Diagnostic)
+    assert isinstance(journal.opened(Path(folder), "an experiment", "16 h100"), Diagnostic)
 
 
 @pytest.mark.parametrize("command", ["diagnose", "results --seq 4k --gpus 16 --global-batch 64", "lint --read-only"])

@@ -14,8 +14,9 @@ from moedsl.runs.results.gather import Run
 from moedsl.runs.tune import picture, run_file
 from moedsl.runs.tune.candidates import candidates
 from moedsl.runs.tune.evidence import Tried, row, tried
+from moedsl.runs.tune.journal import RUN, Try, write
+from moedsl.runs.tune.journal import Journal as Way
 from moedsl.runs.tune.report import candidate, report, text
-from moedsl.runs.tune.way import RUN, Try, Way, write
 from moedsl.support import limits
 from moedsl.support.diagnostics import Diagnostic
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from moedsl.facts.axes import show
 from moedsl.planner.report.ticks import shares
-from moedsl.runs.results.compare import RATE
+from moedsl.runs.results.measure import RATE
 
 Json = Mapping[str, Any]
 WIDTH, HEIGHT, LEFT, TOP, BELOW, RIGHT = 1200, 500, 80, 30, 190, 220

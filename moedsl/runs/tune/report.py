@@ -9,7 +9,7 @@ from moedsl.facts import axes
 from moedsl.facts.axes import show
 from moedsl.facts.units import GIB
 from moedsl.planner import useful
-from moedsl.runs.results.compare import RATE
+from moedsl.runs.results.measure import RATE
 from moedsl.runs.tune.candidates import Candidate, why_enough
 from moedsl.runs.tune.evidence import Codes, Tried, best, columns
 from moedsl.solver import uncertainty

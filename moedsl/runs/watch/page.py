@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from moedsl.runs.watch.attempts import Attempt
-from moedsl.runs.watch.text import text
-from moedsl.runs.watch.view import Watched
+from moedsl.runs.watch.reading import Attempt
+from moedsl.runs.watch.view import Watched, text
 from moedsl.support.visible import visible
 
 SIGN = '<meta name="generator" content="moedsl watch">'
@@ -21,7 +20,7 @@ POINTS = 500
 WIDTH, HEIGHT = 1000, 160
 
 
-def page(runs: Sequence[Watched], views: Sequence[Mapping[str, Any]], every: float) -> str:
+def page(runs: Sequence[Watched], views: Sequence[dict[str, Any]], every: float) -> str:
     """Make one HTML document; it loads nothing from elsewhere."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), undefined=jinja2.StrictUndefined, autoescape=True

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import define, field
 
 from moedsl.facts import axes
-from moedsl.runs.results.compare import RATE
+from moedsl.runs.results.measure import RATE
 from moedsl.runs.tune.evidence import REFUSED, Codes
 from moedsl.support import atomic_file, foreign_json
 from moedsl.support.diagnostics import Diagnostic, error
@@ -37,7 +37,7 @@ class Try:
 
 
 @define
-class Way:
+class Journal:
     """All tries of one experiment, in order."""
 
     folder: Path
@@ -54,7 +54,15 @@ class Way:
     def save(self) -> None:
         """Write everything in one step, so that a kill leaves the state before or after."""
         shared = {"experiment": self.experiment, "machines": self.machines}
-        data = {"version": 1, **shared, "stop": self.stop, "tries": [_json(t) for t in self.tries]}
+        data = {
+            "version": 1,
+            **shared,
+            "stop": self.stop,
+            "tries": [
+                {"name": t.name, "codes": dict(t.codes), "change": t.change, "id": t.id, "row": t.row}
+                for t in self.tries
+            ],
+        }
         atomic_file.replace(self.folder / FILE, stamp(FILE, json.dumps(data, indent=2, ensure_ascii=False) + "\n"))
 
     @property
@@ -71,11 +79,7 @@ def _name(at: int) -> str:
     return f"{at + 1:02}"
 
 
-def _json(t: Try) -> dict[str, Any]:
-    return {"name": t.name, "codes": dict(t.codes), "change": t.change, "id": t.id, "row": t.row}
-
-
-def opened(folder: Path, experiment: str, machines: str) -> Way | Diagnostic:
+def opened(folder: Path, experiment: str, machines: str) -> Journal | Diagnostic:
     """Open the way in a folder, or begin one; the folder must be new, or hold one of the same experiment on the same
     machines."""
     file = folder / FILE
@@ -84,27 +88,19 @@ def opened(folder: Path, experiment: str, machines: str) -> Way | Diagnostic:
             if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
                 return _wrong(f"{folder} exists and holds no tuning", _ANOTHER)
             folder.mkdir(parents=True, exist_ok=True)
-            return Way(folder, experiment, machines)
+            return Journal(folder, experiment, machines)
         if file.is_symlink() or not file.is_file():
             return _wrong(f"{file} is not a file that `moedsl tune` wrote", _ANOTHER)
         text = text_of(file)
     except (OSError, ValueError) as problem:
         return _wrong(f"{file} cannot be read: {problem}", _ANOTHER)
-    return _continued(folder, text, experiment, machines)
-
-
-_ANOTHER = "name a new folder with -o"
-_BEGAN = "name another folder with -o, or give the file that it began with"
-
-
-def _continued(folder: Path, text: str, experiment: str, machines: str) -> Way | Diagnostic:
-    """Read a way, whose entries are trusted only as `save` wrote them: they name the folders of the jobs."""
+    # Read a way, whose entries are trusted only as `save` wrote them: they name the folders of the jobs
     file = folder / FILE
     if written_by_us(FILE, text) != "ours":
         return _wrong(f"{file} was not written by `moedsl tune`, or was edited since", _ANOTHER)
     try:
         data = foreign_json.loads(text)
-        way = Way(folder, data["experiment"], data["machines"], [_try(**t) for t in data["tries"]])
+        way = Journal(folder, data["experiment"], data["machines"], [_try(**t) for t in data["tries"]])
     except (ValueError, TypeError, LookupError):
         return _wrong(f"{file} is not as `moedsl tune` writes it", _ANOTHER)
     if [t.name for t in way.tries] != [_name(i) for i in range(len(way.tries))]:
@@ -115,6 +111,10 @@ def _continued(folder: Path, text: str, experiment: str, machines: str) -> Way |
     if way.machines != machines:
         return _wrong(f"{folder} measures steps on {way.machines}, and the file is for {machines}", _BEGAN)
     return way
+
+
+_ANOTHER = "name a new folder with -o"
+_BEGAN = "name another folder with -o, or give the file that it began with"
 
 
 def _try(name: Any, codes: Any, change: Any, id: Any, row: Any) -> Try:
