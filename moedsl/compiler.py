@@ -230,7 +230,7 @@ def _plan(r: Result, progress: Progress) -> None:
         with limits.of_part(c.problem.program, i, len(planned), "planned"):
             plan = make_plan(c, notes, r.sources, whole=r.asks != "page")
             declared = r.library.declared(plan.model, plan.hardware)
-            r.plans = (*r.plans, plan.replace(declared=declared) if declared else plan)
+            r.plans = (*r.plans, evolve(plan, declared=declared) if declared else plan)
     programs = [c.problem.program for c in planned]
     judged = [(p, d) for p, c, plan in zip(programs, planned, r.plans, strict=True) for d in _set(c, plan, r.library)]
     judged += [(p, d) for p, plan in zip(programs, r.plans, strict=True) for d in _lacking(p, plan)]
@@ -239,7 +239,7 @@ def _plan(r: Result, progress: Progress) -> None:
         from moedsl.planner import ladder
 
         rungs = ladder.of_workflow(r.chosen)
-        r.plans = tuple(p.replace(ladder=rungs.get(p.name)) for p in r.plans)
+        r.plans = tuple(evolve(p, ladder=rungs.get(p.name)) for p in r.plans)
     if any(p.isolation for p in r.plans):
         from moedsl.emit import isolation_table as table
 

@@ -66,6 +66,10 @@ class Tree:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
+    def example(self, name: str) -> str:
+        """The path of an example in the checkout, whichever folder it is in."""
+        return str(next((self.root / "examples").rglob(f"{name}.moe")).relative_to(self.root))
+
     def inside(self, script: str, *words: str) -> dict[str, float]:
         """Seconds of the processor that a script measures inside, by model."""
         found = json.loads(self.run("-c", script.replace("perf_counter", "process_time"), *words))
@@ -88,7 +92,7 @@ def whole(old: Tree, new: Tree, rows: str) -> Iterator[tuple[str, float, float]]
             yield name, *in_turn(old, new, PAIRS, lambda t, w=words, c="cold" in name: t.command(*w, cold=c))
     if rows in "plan of examples":
         both = [e for e in old.single if e in new.single]
-        each = {e: in_turn(old, new, 3, lambda t, e=e: t.command("plan", f"examples/{e}.moe")) for e in both}
+        each = {e: in_turn(old, new, 3, lambda t, e=e: t.command("plan", t.example(e))) for e in both}
         before, after = (statistics.median(times) for times in zip(*each.values(), strict=True))
         yield f"plan, median of {len(both)} examples", before, after
         slowest = max(each, key=lambda e: each[e][1])

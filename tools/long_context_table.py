@@ -38,8 +38,8 @@ def block() -> str:
 @cache
 def plans(name: str) -> tuple[Plan, Plan]:
     """Plan the example as in the document, and the same run with no axis of the layout pinned."""
-    path = ROOT / "examples" / f"{name}.moe"
-    result = compile_source(Source(f"examples/{name}.moe", path.read_text(encoding="utf-8")))
+    path = ROOT / "examples" / "long_context" / f"{name}.moe"
+    result = compile_source(Source(f"examples/long_context/{name}.moe", path.read_text(encoding="utf-8")))
     assert not result.failed, result.diagnostics
     return result.plans[0], _plan(_open(result.programs[0]))
 
@@ -58,7 +58,7 @@ def _plan(p: Program) -> Plan:
 def compared(name: str) -> str:
     """Write the table of one example as Markdown."""
     theirs, ours = plans(name)
-    lines = [f"### `examples/{name}.moe`", "", "| | document | chosen | |", "| --- | --- | --- | --- |"]
+    lines = [f"### `examples/long_context/{name}.moe`", "", "| | document | chosen | |", "| --- | --- | --- | --- |"]
     lines += [f"| {n} | {a} | {b} | {why} |" for n, a, b, why in (*_layout(theirs, ours), *_prices(theirs, ours))]
     return "\n".join(lines)
 

@@ -15,9 +15,11 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
+import attrs
+
 from moedsl.facts import axes
 from moedsl.planner.model.plan import Plan
-from moedsl.support.record import REQUIRED, Absent, Record, fields, type_hints
+from moedsl.support.json_form import Absent, JsonForm, key, type_hints
 
 FILE = Path(__file__).resolve().parent.parent / "moedsl" / "planner" / "plan.schema.json"
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -34,17 +36,17 @@ def schema() -> dict[str, Any]:
     return {**head, **whole, "$defs": dict(sorted(definitions.items()))}
 
 
-def _define(cls: type[Record], definitions: dict[str, Any]) -> None:
+def _define(cls: type[JsonForm], definitions: dict[str, Any]) -> None:
     if cls.__name__ in definitions:
         return
     definitions[cls.__name__] = {}
     hints, docs = type_hints(cls), _docs(cls)
     properties, required = dict[str, Any](), list[str]()
-    for f in fields(cls):
-        made = _type(hints.get(f.name, Any), definitions, null=f.default is not None)
+    for f in attrs.fields(cls):
+        made = _type(hints[f.name], definitions, null=f.default is not None)
         doc = docs.get(f.name) or (axes.BY_NAME[f.name].doc if f.name in axes.BY_NAME else None)
-        properties[f.key] = {**made, "description": doc} if doc else made
-        required += [f.key] if f.default is REQUIRED else []
+        properties[key(f)] = {**made, "description": doc} if doc else made
+        required += [key(f)] if f.default is attrs.NOTHING else []
     definitions[cls.__name__] = {
         "description": " ".join((cls.__doc__ or "").split()),
         "type": "object",
@@ -61,7 +63,7 @@ def _type(hint: Any, definitions: dict[str, Any], null: bool = True) -> dict[str
         kinds = [a for a in args if a is not Absent and (null or a is not type(None))]
         each = [_type(a, definitions) for a in kinds]
         return each[0] if len(each) == 1 else {"anyOf": each}
-    if isinstance(hint, type) and issubclass(hint, Record):
+    if isinstance(hint, type) and issubclass(hint, JsonForm):
         _define(hint, definitions)
         return {"$ref": f"#/$defs/{hint.__name__}"}
     if origin in (tuple, Sequence):
@@ -71,9 +73,9 @@ def _type(hint: Any, definitions: dict[str, Any], null: bool = True) -> dict[str
     return {"type": _PLAIN[hint]} if hint in _PLAIN else {}
 
 
-def _docs(cls: type[Record]) -> dict[str, str]:
+def _docs(cls: type[JsonForm]) -> dict[str, str]:
     """Read the docstrings below the fields of a class and of those that it inherits."""
-    sources = [inspect.getsource(c) for c in cls.__mro__ if issubclass(c, Record) and c is not Record]
+    sources = [inspect.getsource(c) for c in cls.__mro__ if issubclass(c, JsonForm) and c is not JsonForm]
     bodies = [
         tree.body for tree in ast.parse("".join(map(textwrap.dedent, sources))).body if isinstance(tree, ast.ClassDef)
     ]

@@ -7,6 +7,8 @@ from argparse import Namespace
 from collections.abc import Iterator
 from itertools import count
 
+from attrs import evolve
+
 from moedsl.cli import printing, talk
 from moedsl.cli.talk import compiled
 from moedsl.compiler import Result
@@ -61,7 +63,7 @@ def add(result: Result, layouts: int | None, fronts: bool, budget: Budget | None
             best = top(c, layouts, budget) if layouts else None
             trades = pareto(c, budget, progress) if fronts else None
         cost = budget and budget.of(c.solution.rows[0].step_time, step_tokens(c), c.problem.gpus)
-        return p.replace(top=best, pareto=trades, budget=cost)
+        return evolve(p, top=best, pareto=trades, budget=cost)
 
     result.plans = tuple(map(answered, count(), result.chosen, result.plans))
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from shlex import quote
 from typing import Any
 
+from attrs import evolve
+
 from moedsl.cli import talk, terminal
 from moedsl.compiler import Result
 from moedsl.planner import sweep_table
@@ -24,7 +26,7 @@ def with_ladders(result: Result) -> None:
     """Add its ladder to each plan; plans of a workflow have theirs."""
     pairs = zip(result.chosen, result.plans, strict=True)
     count = len(result.plans)
-    result.plans = tuple(p.replace(ladder=p.ladder or _ladder(c, i, count)) for i, (c, p) in enumerate(pairs))
+    result.plans = tuple(evolve(p, ladder=p.ladder or _ladder(c, i, count)) for i, (c, p) in enumerate(pairs))
 
 
 def _ladder(c: Chosen, i: int, count: int) -> Ladder:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
+from attrs import evolve
+
 from moedsl.emit.settings import decided_fields, sections
 from moedsl.facts import axes
 from moedsl.facts.symbols import ABSENT_HERE, RUN
@@ -55,7 +57,7 @@ def _statements(plan: Plan, path: str, value: Any, word: str) -> Iterator[str]:
     pairs = ({**a, **b} for a, b in product(own, second if section == "policy" else []))
     for changes in (own, pairs):
         made = [
-            c for c in changes if _makes(plan.replace(**{section: getattr(plan, section).replace(**c)}), path, value)
+            c for c in changes if _makes(evolve(plan, **{section: evolve(getattr(plan, section), **c)}), path, value)
         ]
         yield from map(_stated, made)
         if made:

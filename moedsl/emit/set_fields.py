@@ -47,7 +47,7 @@ def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) 
     right = {path: of for path, of in own.items() if not wrong[path]}
     sets = {path: value for path, (value, _) in right.items()} | dict(p.sets)
     spans = {path: rule.span for path, (_, rule) in right.items()} | dict(p.spans)
-    yield from _judged(evolve(p, sets=sets, spans=spans), plan.replace(set=sets), library, layout)
+    yield from _judged(evolve(p, sets=sets, spans=spans), evolve(plan, set=sets), library, layout)
 
 
 def _own(p: Program, plan: Plan, layout: Mapping[str, Any]) -> dict[str, tuple[Any, Rule]]:
@@ -59,7 +59,7 @@ def _own(p: Program, plan: Plan, layout: Mapping[str, Any]) -> dict[str, tuple[A
 
 def _judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) -> Iterator[Diagnostic]:
     leading = {n: value for n, value in p.sets.items() if n in GATHERS.values()}
-    asked = plan.replace(set=leading, derived={})
+    asked = evolve(plan, set=leading, derived={})
     decided = resets(p.target) | decided_fields(asked, every=True)
     decided |= {
         path: decided[_SAME[path]] for kind, path in _KEPT.items() if decided.get(f"mixed_precision.{kind}") is not None

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from attrs import frozen
+
 from moedsl.facts import axes
 from moedsl.facts.fields import DATA, LATEST
 from moedsl.support.diagnostics import Diagnostic, error, suggest
-from moedsl.support.record import Record
+from moedsl.support.json_form import JsonForm
 from moedsl.support.source import Source
 
 LIKE = "--like "
@@ -24,7 +26,8 @@ _REST = ("module", "name", "seq", "batch", "mtp_layers")
 _NAMES = "without `--like`, `moedsl plan` names NVIDIA's recipe for the model and GPUs of a run, if there is one"
 
 
-class Shipped(Record):
+@frozen
+class Shipped(JsonForm):
     """One recipe of Bridge's. `layout` has each axis that is on, and the pipeline layout, but no format of numbers."""
 
     hf: str

@@ -26,7 +26,7 @@ def placed(plan: Plan, cluster: Cluster) -> Plan:
     """The plan whose imported weights lie in the cluster's folder for them, if it names one."""
     if plan.hub_weights is None or not cluster.weights_dir:
         return plan
-    return plan.replace(set={**plan.set, FIELD: imported(plan.hub_weights, cluster.weights_dir)})
+    return evolve(plan, set={**plan.set, FIELD: imported(plan.hub_weights, cluster.weights_dir)})
 
 
 def folders(plan: Plan) -> list[str]:

@@ -105,7 +105,7 @@ def make_plan(
         needs=_needs(p, env),
         device=_device(p),
         layout=layout,
-        batch=batch.replace(against_4k=compare_4k.against(twin, layout, batch)) if twin else batch,
+        batch=evolve(batch, against_4k=compare_4k.against(twin, layout, batch)) if twin else batch,
         policy=policy,
         samples=_samples(p, env),
         adapter=_adapter(p),
@@ -124,7 +124,7 @@ def make_plan(
         diagnostics=[to_json(d, sources) for d in diagnostics],
         alternatives=_alternatives(chosen, chosen.solution.rows[1:], row, known),
         rebalanced=_rebalanced(chosen, row),
-        shipped=recipe and recipe.replace(against_plan=_told(recipe, row, known)),
+        shipped=recipe and evolve(recipe, against_plan=_told(recipe, row, known)),
         steps=tuple(_step(chosen, g, r, row) for g, r in chosen.steps),
         search=Search(chosen.solution.legal, chosen.solution.priced, RanksBy(rank.id, rank.because, rank.cites)),
         isolation=_isolation(p),
@@ -274,13 +274,13 @@ def _decisions(
     fixed = ("seq", "global_batch", *(["pack"] if p.samples else []))
     out += [_fixed(chosen, n, env) for n in fixed]
     out += [_field(p, r, env) for kind in ("derive", "env") for r in _applying(p, kind, env)]
-    return tuple(d.replace(effect=experiment.decision_effect(d.name, d.value, p, effects)) for d in out)
+    return tuple(evolve(d, effect=experiment.decision_effect(d.name, d.value, p, effects)) for d in out)
 
 
 def _axis(chosen: Chosen, axis: axes.Axis, env: Mapping[str, Any], others: tuple[OtherValue, ...]) -> Decision:
     origin, entry = chosen.problem.origins[axis.name], _decision(chosen, axis, env, others)
     among = origin.id if isinstance(origin, Rule) and origin.kind in ("candidates", "default") else None
-    return entry.replace(advice=among is not None, among=among)
+    return evolve(entry, advice=among is not None, among=among)
 
 
 def _decision(
@@ -431,7 +431,7 @@ def _rebalanced(chosen: Chosen, row: Row) -> Alternative | None:
         return None
     text, other = balanced
     (alternative,) = _alternatives(chosen, [other], row, None)
-    return alternative.replace(changes={"pipeline_layout": text})
+    return evolve(alternative, changes={"pipeline_layout": text})
 
 
 def _alternatives(

@@ -55,7 +55,7 @@ def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], pri
         ranks_by=RanksBy(rank.id, rank.because, rank.cites),
         open=tuple(_axis(chosen, a) for a in axes.AXES if _is_open(chosen, a) and not settled),
         held=tuple(_axis(chosen, a) for a in axes.AXES if _is_held(chosen, a)),
-        from_=_gain(before, chosen).replace(phase=before.problem.program.phase) if before else None,
+        from_=evolve(_gain(before, chosen), phase=before.problem.program.phase) if before else None,
         next=tuple(_next(chosen, phase, c) for phase, c in steps),
         folding=_folding(chosen, price_folding and not env[LetName.SHARED_MESH]),
         notes=tuple(note(r, env) for r in notes),
@@ -104,7 +104,7 @@ def _opened(now: Chosen, then: Chosen) -> Iterator[Opened]:
         have = {*map(int, now.problem.domains[axis.name])}
         added = [axis.decode(int(v)) for v in then.problem.domains[axis.name] if int(v) not in have]
         if added and not isinstance(now.problem.origins[axis.name], Pin):
-            yield _axis(then, axis).replace(values=tuple(added))
+            yield evolve(_axis(then, axis), values=tuple(added))
 
 
 def _gain(a: Chosen, b: Chosen) -> Gain:

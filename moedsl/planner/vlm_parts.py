@@ -23,7 +23,7 @@ def with_parts(estimate: Estimate, chosen: Chosen, row: Row, floor: float) -> Es
     report = chosen.cost.parts_report(row.codes)
     freeze = tuple(_frozen(chosen.cost, row, word) for word in VLM_WORDS)
     parts = tuple(_part(f, row.step_time) for f in report)
-    return estimate.replace(parts=parts, freeze=freeze, vision_note=_note(p, report, row.step_time, floor))
+    return evolve(estimate, parts=parts, freeze=freeze, vision_note=_note(p, report, row.step_time, floor))
 
 
 def _part(part: tower.Part, step_time: float) -> Part:

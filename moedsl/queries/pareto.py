@@ -12,7 +12,7 @@ from moedsl.queries.gpus import scaling
 from moedsl.queries.top import shared
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
-from moedsl.support.record import ABSENT
+from moedsl.support.json_form import ABSENT
 
 
 def pareto(chosen: Chosen, budget: Budget | None = None, progress: Callable[[str], None] = lambda _: None) -> Pareto:

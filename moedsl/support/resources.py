@@ -50,7 +50,7 @@ def document_files() -> list[Path]:
 
 def example_files() -> list[Path]:
     """The .moe files of the examples, sorted by path."""
-    return sorted(data_dir("examples").glob("*.moe"))
+    return sorted(data_dir("examples").rglob("*.moe"))
 
 
 def code(*packages: str) -> bytes:

@@ -20,7 +20,7 @@ from tests.helpers.paths import ROOT
 DEMO = ROOT / "examples" / "qwen3_235b_gb200_128k.moe"
 RUNS = 7
 SEVERAL = re.compile(r"^\s*(run \w|sweep |isolate |workflow\b)", re.M)
-SINGLE = [p for p in sorted((ROOT / "examples").glob("*.moe")) if not SEVERAL.search(p.read_text(encoding="utf-8"))]
+SINGLE = [p for p in sorted((ROOT / "examples").rglob("*.moe")) if not SEVERAL.search(p.read_text(encoding="utf-8"))]
 """The examples that are one run each."""
 GOALS = {
     "plan, median of the examples": "0.5 s",

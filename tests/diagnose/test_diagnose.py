@@ -19,7 +19,7 @@ from moedsl.diagnose import edit, scan
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.diagnose_cases import SEEN
-from tests.helpers.paths import ROOT
+from tests.helpers.paths import ROOT, example_path
 from tests.helpers.programs import compiled_source
 
 VPP = (
@@ -381,7 +381,7 @@ def test_memory_goes_down_where_memory_was_short(run: Any, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", rotation.some("no more memory", ["offload_activations", "vlm_gb200_3d"], 1))
 def test_no_edit_of_a_lack_of_memory_needs_more(run: Any, name: str) -> None:
     """Another recomputation may hold more, or go with another layout: then it is no way out, and that is said."""
-    _, out, _ = run(OOM, "--run", str(ROOT / "examples" / f"{name}.moe"), "--json")
+    _, out, _ = run(OOM, "--run", str(example_path(name)), "--json")
     (attempt,) = json.loads(out)["symptoms"][0]["runs"]
     made = attempt["compiled"]
     assert made is None or made["after"]["peak_gib"] < made["before"]["peak_gib"]

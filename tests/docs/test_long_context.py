@@ -19,13 +19,13 @@ SOME = rotation.some("long", [*PUBLISHED], 1)
 
 def test_the_page_has_a_table_of_each() -> None:
     headings = [line for line in compared().splitlines() if line.startswith("### ")]
-    assert headings == [f"### `examples/{name}.moe`" for name in table.RUNS]
+    assert headings == [f"### `examples/long_context/{name}.moe`" for name in table.RUNS]
     assert {*table.RUNS} == {*PUBLISHED}
 
 
 @pytest.mark.parametrize("name", SOME)
 def test_its_table_is_fresh(name: str) -> None:
-    (text,) = [part for part in compared().split("\n\n### ") if part.startswith(f"`examples/{name}.moe`")]
+    (text,) = [part for part in compared().split("\n\n### ") if part.startswith(f"`examples/long_context/{name}.moe`")]
     assert f"### {text.strip()}" == table.compared(name), "run tools/long_context_table.py"
 
 

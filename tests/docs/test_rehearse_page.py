@@ -11,7 +11,7 @@ from moedsl.rehearse.shrink import shrink
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled
 
-RUN = "examples/deepseek_v3_h100.moe"
+RUN = "examples/models/deepseek_v3_h100.moe"
 
 
 def test_the_checks_of_the_page_are_those_of_its_run(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def said(case: SetCase, library: Any) -> tuple[tuple[str, ...], tuple[str, ...],
     if errors:
         return errors, (), ""
     base, p = base_of(case.program), result.programs[0]
-    chosen, plan = base.chosen[0], base.plans[0].replace(set=dict(p.sets))
+    chosen, plan = base.chosen[0], evolve(base.plans[0], set=dict(p.sets))
     found = [*judged(p, plan, library, chosen.environment(chosen.solution.rows[0].codes))]
     errors = tuple(d.id for d in found if d.is_error)
     return errors, tuple(d.id for d in found if not d.is_error), recipe_text(plan) if not errors else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,17 @@ def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 20
 
 
+def test_the_first_folder_is_short_and_its_page_lists_every_example() -> None:
+    """examples/README.md orders the first folder by question."""
+    page = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"\]\((\S+\.moe)\)", page)
+    assert len([*(ROOT / "examples").glob("*.moe")]) <= 12
+    assert sorted(listed) == sorted(str(p.relative_to(ROOT / "examples")) for p in EXAMPLES)
+    for path in listed:
+        question = (ROOT / "examples" / path).read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+        assert question.split("?")[0] in page, path
+
+
 @every
 def test_opens_with_its_question(file: Path) -> None:
     first = file.read_text(encoding="utf-8").splitlines()[0]
@@ -85,7 +97,7 @@ def test_fits_and_says_how_much(file: Path) -> None:
 @some
 def test_plan_prints_its_plans(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(ROOT)
-    assert main(["plan", f"examples/{file.name}", "--json"]) == 0
+    assert main(["plan", str(file.relative_to(ROOT)), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data.get("runs", [data]) == plans(file)
 
@@ -94,7 +106,7 @@ def test_plan_prints_its_plans(file: Path, monkeypatch: pytest.MonkeyPatch, caps
 def test_compiles_to_a_recipe_twice_alike(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command writes, byte for byte, what another compile of the file makes."""
     monkeypatch.chdir(ROOT)
-    assert main(["compile", f"examples/{file.name}", "-o", str(tmp_path / "a")]) == 0
+    assert main(["compile", str(file.relative_to(ROOT)), "-o", str(tmp_path / "a")]) == 0
     made = programs.example(file)
     below = "{}/" if len(made.plans) > 1 else ""
     again = {
@@ -112,7 +124,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_one_line_of_the_design_is_an_example() -> None:
-    text = (ROOT / "examples/vlm_bring_up.moe").read_text(encoding="utf-8")
+    text = (ROOT / "examples/vlm/vlm_bring_up.moe").read_text(encoding="utf-8")
     assert "\nfit first; gb200; seq 128k; vlm freeze_vision\n" in text
 
 

@@ -14,7 +14,7 @@ from moedsl.facts import unbuilt
 from moedsl.facts.releases import Release
 from tests.helpers import rotation, targets, warm
 from tests.helpers.cost_models import enough_gpus, model
-from tests.helpers.paths import EXAMPLES
+from tests.helpers.paths import EXAMPLES, ROOT
 from tests.helpers.programs import compiled, judged, written
 from tests.helpers.targets import OLDER, available
 
@@ -51,7 +51,7 @@ def test_the_release_accepts_the_example(
     example: Path, release: Release, servers: dict[str, Server], tmp_path: Path
 ) -> None:
     text = _TARGET.sub("", example.read_text(encoding="utf-8"))
-    result = compiled(f"{text}\ntarget bridge {release.minor}\n", f"examples/{example.name}")
+    result = compiled(f"{text}\ntarget bridge {release.minor}\n", example.relative_to(ROOT).as_posix())
     why = REFUSED.get((example.stem, release.bridge))
     if why is not None:
         assert [d for d in result.diagnostics if d.is_error and why in d.message], result.diagnostics

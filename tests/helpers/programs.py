@@ -19,6 +19,7 @@ from moedsl.planner.model.plan import Plan
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.owned_files import write_all
 from moedsl.support.source import Source
+from tests.helpers.paths import ROOT
 
 
 def compiled(text: str, name: str = "run.moe", like: str = "", run: str | None = None) -> Result:
@@ -46,7 +47,7 @@ def diagnosed(text: str, name: str = "run.moe") -> tuple[Diagnostic, ...]:
 
 def example(file: Path) -> Result:
     """`compiled` of an example."""
-    return compiled(file.read_text(encoding="utf-8"), f"examples/{file.name}")
+    return compiled(file.read_text(encoding="utf-8"), file.relative_to(ROOT).as_posix())
 
 
 @lru_cache(maxsize=200)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from moedsl.bridge.verify.client import Server
 from moedsl.cli.main import main
@@ -19,10 +20,10 @@ from moedsl.queries.explain.text import text_of
 from moedsl.queries.explain_run import answer
 from moedsl.support.source import Source
 from tests.helpers import rotation
-from tests.helpers.paths import ROOT
+from tests.helpers.paths import example_path
 from tests.helpers.programs import compiled, solved, written
 
-EXAMPLE = ROOT / "examples" / "overlap_ab.moe"
+EXAMPLE = example_path("overlap_ab")
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; throughput first; "
 ARMS = ("off", "on", "delayed")
 OVERLAP = {
@@ -34,7 +35,7 @@ OVERLAP = {
 
 @pytest.fixture(scope="module")
 def example() -> Result:
-    return compiled(EXAMPLE.read_text(encoding="utf-8"), "examples/overlap_ab.moe")
+    return compiled(EXAMPLE.read_text(encoding="utf-8"), "examples/tuning/overlap_ab.moe")
 
 
 def table(text: str) -> dict[str, Any]:
@@ -105,7 +106,7 @@ def test_the_layout_suits_every_variant() -> None:
         assert chosen.solution.rows[0].layout["vpp"] > 1
     largest = compiled(RUN + "isolate micro_batch in 1, 4").plans
     alone = compiled(RUN + "pin micro_batch=1").plans[0]
-    assert largest[0].layout == largest[1].layout.replace(dp=largest[0].layout.dp)
+    assert largest[0].layout == evolve(largest[1].layout, dp=largest[0].layout.dp)
     assert largest[0].layout != alone.layout  # the best with micro_batch 1 does not fit with 4
     assert {p.estimate.memory.verdict for p in largest} == {"FITS"}
 

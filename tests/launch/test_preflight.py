@@ -193,8 +193,8 @@ def test_the_folder_of_an_own_model_must_be_in_a_mount() -> None:
     """The recipe reads its config.json in the container."""
     cluster = Cluster("lab", "slurm", container="image", mounts=("/shared:/shared",))
     plan = plan_of("qwen3_30b_a3b; h100 x 16")
-    assert preflight.unmounted([plan, plan.replace(hf="/shared/mine")], cluster) == []
-    (found,) = preflight.unmounted([plan.replace(hf="/tmp/mine")], cluster)
+    assert preflight.unmounted([plan, evolve(plan, hf="/shared/mine")], cluster) == []
+    (found,) = preflight.unmounted([evolve(plan, hf="/tmp/mine")], cluster)
     assert found.id == "preflight.path" and found.message.startswith("/tmp/mine is in no mount of cluster lab")
 
 
@@ -336,7 +336,7 @@ def test_the_nodes_of_kubernetes(
     known: list[Any], facts: dict[str, Any], found: list[str], two_nodes: Planned, kubernetes: Callable[[Api], None]
 ) -> None:
     cluster = Cluster("k", "kubeflow", container="image", **facts)
-    job = Checked(two_nodes.plan.replace(hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
+    job = Checked(evolve(two_nodes.plan, hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
     with Api(nodes=known) as api:
         kubernetes(api)
         assert ids(preflight.kubernetes([job], cluster)) == found
@@ -344,7 +344,7 @@ def test_the_nodes_of_kubernetes(
 
 def test_the_taints_that_keep_a_job_away(two_nodes: Planned, kubernetes: Callable[[Api], None]) -> None:
     cluster = Cluster("k", "kubeflow", container="image")
-    job = Checked(two_nodes.plan.replace(hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
+    job = Checked(evolve(two_nodes.plan, hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
     with Api(nodes=[*h100s(OF_TEAM)[:1], *h100s(("spot", "", "NoExecute"))[1:]]) as api:
         kubernetes(api)
         (wrong,) = preflight.kubernetes([job], cluster)
@@ -356,7 +356,7 @@ def test_the_taints_that_keep_a_job_away(two_nodes: Planned, kubernetes: Callabl
 def test_a_cluster_without_the_definition_of_the_job(
     kind: str, two_nodes: Planned, kubernetes: Callable[[Api], None]
 ) -> None:
-    job = Checked(two_nodes.plan.replace(hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
+    job = Checked(evolve(two_nodes.plan, hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
     clusters = {"TrainJob": "2.1", "JobSet": "none"}
     with Api(nodes=h100s()) as api:
         kubernetes(api)

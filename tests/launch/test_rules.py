@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from attrs import frozen
+from attrs import evolve, frozen
 
 from moedsl.compiler import compile_source
 from moedsl.launch.derive import derive
@@ -131,7 +131,7 @@ def hourly(steps: int) -> Job:
         interval_steps=60, interval_s=60.0, best_interval_s=60.0, because="", kept=None, kept_gb=None,
         failure_every_s=3600.0, return_s=0.0, goodput=shares,
     )  # fmt: skip
-    return changed(given, set={"train.train_iters": steps}).replace(checkpoints=saves), on
+    return evolve(changed(given, set={"train.train_iters": steps}), checkpoints=saves), on
 
 
 def under_ft(facts: str = "") -> Job:

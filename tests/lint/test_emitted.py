@@ -15,9 +15,8 @@ from moedsl.emit.artifact import files_of
 from moedsl.lang import reader
 from moedsl.support.owned_files import write_all
 from tests.helpers import rotation
-from tests.helpers.paths import ROOT
+from tests.helpers.paths import example_path
 
-EXAMPLES = ROOT / "examples"
 EVERY = ("qwen3_235b_gb200_128k", "deepseek_v3_h100", "ep_overlap", "gpt_oss_120b", "sft", "fsdp_vlm", "vlm_gb200_3d")
 NAMES = rotation.some("emitted", EVERY, 3)
 
@@ -26,7 +25,7 @@ NAMES = rotation.some("emitted", EVERY, 3)
 def test_emitted_recipes_are_clean(server: Server, tmp_path: Path) -> None:
     wanted: list[Case] = []
     for name in NAMES:
-        source, _ = reader.read(str(EXAMPLES / f"{name}.moe"))
+        source, _ = reader.read(str(example_path(name)))
         assert source is not None
         result = compile_source(source)
         assert result.plans, name

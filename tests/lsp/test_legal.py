@@ -19,11 +19,11 @@ from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
 from moedsl.support.source import Source
 from tests.helpers import rotation
-from tests.helpers.paths import ROOT
+from tests.helpers.paths import example_path
 
-FILES = ("qwen3_235b_gb200_128k.moe", "deepseek_v3_h100.moe", "vlm_bring_up.moe")
+FILES = ("qwen3_235b_gb200_128k", "deepseek_v3_h100", "vlm_bring_up")
 RUNS = [
-    *((name, (ROOT / "examples" / name).read_text(encoding="utf-8")) for name in FILES),
+    *((f"{name}.moe", example_path(name).read_text(encoding="utf-8")) for name in FILES),
     ("pinned.moe", "qwen3_30b_a3b; h100 x 64; seq 32k; pin pp=4 ep=8; require tp * cp >= 4; throughput first\n"),
     ("narrow.moe", "qwen3_30b_a3b; h100 x 8; pin tp=8 dispatcher=deepep; scale first\n"),
 ]

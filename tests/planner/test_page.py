@@ -21,7 +21,7 @@ from moedsl.queries.pages import page
 from moedsl.support.source import Source
 from tests.cli.test_terminal import Terminal
 from tests.helpers import programs, rotation
-from tests.helpers.paths import EXAMPLES, ROOT
+from tests.helpers.paths import EXAMPLES, ROOT, example_path
 
 SHOWN = (
     "qwen3_235b_gb200_128k", "vlm_bring_up", "sft", "lora", "long_qwen3_235b_128k", "deepseek_v3_h100", "several_runs",
@@ -64,9 +64,7 @@ OTHERS = [example for example in EXAMPLES if example.stem not in SHOWN]
 
 
 @pytest.mark.parametrize(
-    "example",
-    [ROOT / f"examples/{name}.moe" for name in SHOWN] + rotation.some("pages", OTHERS, 3),
-    ids=lambda p: p.stem,
+    "example", [example_path(name) for name in SHOWN] + rotation.some("pages", OTHERS, 3), ids=lambda p: p.stem
 )
 def test_a_page_is_short_and_narrow_and_loses_no_number(example: Path) -> None:
     result = programs.example(example)
@@ -98,7 +96,7 @@ def test_a_faster_recipe_of_nvidia_that_fits_has_ways_to_it(said: Said) -> None:
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_pages(name: str, snapshot: SnapshotAssertion) -> None:
-    assert of(ROOT / f"examples/{name}.moe", 100) == snapshot(extension_class=Page)
+    assert of(example_path(name), 100) == snapshot(extension_class=Page)
 
 
 def test_the_options_name_every_section() -> None:
@@ -120,8 +118,8 @@ def test_one_of_several_runs(said: Said, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_warning_is_said_once(said: Said) -> None:
-    text = said("examples/long_qwen3_235b_128k.moe")
-    assert text == of(ROOT / "examples/long_qwen3_235b_128k.moe", 100)
+    text = said("examples/long_context/long_qwen3_235b_128k.moe")
+    assert text == of(ROOT / "examples/long_context/long_qwen3_235b_128k.moe", 100)
     assert text.count("no layout of this run FITS") == 1
     assert "Warning " in text
 

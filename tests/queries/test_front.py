@@ -24,7 +24,7 @@ from moedsl.solver.problem import lower
 from moedsl.solver.search import Solution
 from moedsl.solver.solve import Chosen, make_cost, solve
 from moedsl.solver.space import combinations_of, mesh_table, policy_table
-from moedsl.support.record import ABSENT
+from moedsl.support.json_form import ABSENT
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.fake_prices import FakePrices

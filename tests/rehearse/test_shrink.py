@@ -121,7 +121,7 @@ def keeps_the_model(big: Model, small: Model) -> None:
 
 @pytest.mark.parametrize("file", rotation.some("shrunk", EXAMPLES, 2), ids=lambda p: p.stem)
 def test_an_example(file: Path) -> None:
-    for case in cases(file.read_text(encoding="utf-8"), f"examples/{file.name}"):
+    for case in cases(file.read_text(encoding="utf-8"), file.relative_to(ROOT).as_posix()):
         holds(case)
 
 
@@ -291,11 +291,11 @@ def test_the_counted_parameters_are_those_of_the_small_plan() -> None:
 
 
 def test_dryrun_prints_what_would_run_and_needs_no_bridge(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rehearse", str(ROOT / "examples/deepseek_v3_h100.moe"), "--dryrun", "--json"]) == 0
+    assert main(["rehearse", str(ROOT / "examples/models/deepseek_v3_h100.moe"), "--dryrun", "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert run["ranks"] == 8 and run["trained"] is None and run["ok"]
     assert {n["what"] for n in run["not_rehearsed"]} >= {"dispatcher", "cuda_graph", "kernels"}
-    assert main(["rehearse", str(ROOT / "examples/deepseek_v3_h100.moe"), "--dryrun"]) == 0
+    assert main(["rehearse", str(ROOT / "examples/models/deepseek_v3_h100.moe"), "--dryrun"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     for note in run["not_rehearsed"]:
         assert note["what"] in text and note["because"] in text

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from moedsl.cli import answers
 from moedsl.cli.main import main
@@ -164,7 +165,7 @@ def test_stacks_add_up_to_the_stage() -> None:
 
 def test_a_name_cannot_write_html() -> None:
     (plan,) = plans("qwen3_30b_a3b; h100 x 16")
-    assert "<script>" not in page([plan.replace(name="<script>alert(1)</script>")])
+    assert "<script>" not in page([evolve(plan, name="<script>alert(1)</script>")])
 
 
 def test_the_command_writes_and_keeps_what_is_not_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from moedsl.runs.results.compare import text as shown_as
 from moedsl.runs.results.gather import Given, Numbers, Run, numbers
 from moedsl.support.source import Source
 from tests.helpers import bridge_process
-from tests.helpers.paths import ROOT
+from tests.helpers.paths import ROOT, example_path
 
 STEPS = 40
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 79.11 GiB"
@@ -70,9 +70,9 @@ def _floats(job: Json) -> Json:
 
 @pytest.fixture(scope="session")
 def plans(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled sweep of examples/sweep_micro_batch.moe: a folder with one for each value."""
+    """The compiled sweep of examples/tuning/sweep_micro_batch.moe: a folder with one for each value."""
     folder = tmp_path_factory.mktemp("sweep")
-    assert main(["compile", str(ROOT / "examples" / "sweep_micro_batch.moe"), "-o", str(folder)]) == 0
+    assert main(["compile", str(example_path("sweep_micro_batch")), "-o", str(folder)]) == 0
     return folder
 
 

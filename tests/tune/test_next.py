@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attrs import evolve
 
 from moedsl.cli.main import main
 from moedsl.diagnose import edit
@@ -241,7 +242,7 @@ def test_a_stop_is_said_with_its_reason(first: Path, tmp_path: Path, capsys: pyt
 
 def test_another_experiment_is_left_out(first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (plan,) = compiled(RUN.replace("batch 512", "batch 1024") + PINS).plans
-    other = SLOW_ALLTOALL.run(plan.replace(name="other"), tmp_path / "other")
+    other = SLOW_ALLTOALL.run(evolve(plan, name="other"), tmp_path / "other")
     run = tmp_path / "run.moe"
     run.write_text(RUN.replace("; ", "\n") + "\n")
     found = following(str(first), str(other), "--run", str(run), capsys=capsys)
@@ -254,7 +255,7 @@ def test_runs_on_other_machines_are_left_out(first: Path, tmp_path: Path, capsys
     for text in (RUN.replace("x 64", "x 128"), RUN.replace("gb200", "gb300")):
         (plan,) = compiled(text + PINS).plans
         name = f"{plan.hardware}_{plan.gpus}"
-        other = SLOW_ALLTOALL.run(plan.replace(name=name), tmp_path / name)
+        other = SLOW_ALLTOALL.run(evolve(plan, name=name), tmp_path / name)
         run = tmp_path / f"{name}.moe"
         run.write_text(RUN.replace("; ", "\n") + "\n")
         found = following(str(first), str(other), "--run", str(run), capsys=capsys)

@@ -6,10 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moedsl.support.record import ABSENT, Absent, Record
+from attrs import frozen
+
+from moedsl.support.json_form import ABSENT, Absent, JsonForm
 
 
-class TokenCost(Record):
+@frozen
+class TokenCost(JsonForm):
     """The steps, time and cost of a number of tokens."""
 
     tokens: int
@@ -20,7 +23,8 @@ class TokenCost(Record):
     cost: float | None = None
 
 
-class Priced(Record, kw_only=True):
+@frozen(kw_only=True)
+class Priced(JsonForm):
     """The figures of a layout."""
 
     gpus: int
@@ -35,7 +39,8 @@ class Priced(Record, kw_only=True):
     """With --tokens."""
 
 
-class Compared(Priced, kw_only=True):
+@frozen(kw_only=True)
+class Compared(Priced):
     """A layout compared with that of the plan."""
 
     layout: Mapping[str, Any]
@@ -44,14 +49,16 @@ class Compared(Priced, kw_only=True):
     """Axes that differ from the plan, with their values."""
 
 
-class Ranked(Compared, first=("rank",), kw_only=True):
+@frozen(kw_only=True, field_transformer=lambda _, fields: sorted(fields, key=lambda f: f.name != "rank"))
+class Ranked(Compared):
     """One of the best layouts."""
 
     rank: int
     against_advice: Sequence[str]
 
 
-class Behind(Record):
+@frozen
+class Behind(JsonForm):
     """The first key of the ranking by which a layout that beats the plan ranks lower."""
 
     rule: str
@@ -60,7 +67,8 @@ class Behind(Record):
     plan: float
 
 
-class FrontPoint(Compared, kw_only=True):
+@frozen(kw_only=True)
+class FrontPoint(Compared):
     """A layout that no other one beats in both memory and step time."""
 
     against_advice: Sequence[str]
@@ -68,7 +76,8 @@ class FrontPoint(Compared, kw_only=True):
     """Only for a layout that beats the plan; null if other runs share the plan's layout."""
 
 
-class Standing(Priced, kw_only=True):
+@frozen(kw_only=True)
+class Standing(Priced):
     """The plan compared with the front."""
 
     on_front: bool
@@ -77,14 +86,16 @@ class Standing(Priced, kw_only=True):
     against_advice: Sequence[str]
 
 
-class MemoryTime(Record):
+@frozen
+class MemoryTime(JsonForm):
     """Memory against speed, the smallest memory first."""
 
     points: tuple[FrontPoint, ...]
     plan: Standing
 
 
-class GpusPoint(Compared, kw_only=True):
+@frozen(kw_only=True)
+class GpusPoint(Compared):
     """The best layout on a number of GPUs."""
 
     plan: bool
@@ -93,7 +104,8 @@ class GpusPoint(Compared, kw_only=True):
     """Whether no smaller number is as fast."""
 
 
-class GpusTime(Record):
+@frozen
+class GpusTime(JsonForm):
     """GPUs against time at the batch of the plan."""
 
     fewest: int | None
@@ -102,7 +114,8 @@ class GpusTime(Record):
     """Numbers of GPUs without a layout."""
 
 
-class Pareto(Record):
+@frozen
+class Pareto(JsonForm):
     """Memory against speed, and GPUs against time."""
 
     memory_time: MemoryTime

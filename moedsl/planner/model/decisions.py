@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from attrs import frozen
+
 from moedsl.facts.axes import show
-from moedsl.support.record import ABSENT, Absent, Record
+from moedsl.support.json_form import ABSENT, Absent, JsonForm
 
 
-class OtherValue(Record):
+@frozen
+class OtherValue(JsonForm):
     """Another value of an axis, and its effect on this layout."""
 
     value: Any
@@ -18,7 +21,8 @@ class OtherValue(Record):
     """Change of the step as a share; absent if a law refuses the value."""
 
 
-class Decision(Record, kw_only=True):
+@frozen(kw_only=True)
+class Decision(JsonForm):
     """One value of the plan and why it is so."""
 
     name: str
@@ -43,7 +47,8 @@ class Decision(Record, kw_only=True):
         return "; ".join([self.because or "", *free])
 
 
-class Advice(Record):
+@frozen
+class Advice(JsonForm):
     """One advice of the rules."""
 
     rule: str
@@ -57,14 +62,16 @@ class Advice(Record):
     """What following it would cost; null if it is followed."""
 
 
-class Allowed(Record):
+@frozen
+class Allowed(JsonForm):
     """A rule that the run file suspends."""
 
     rule: str
     because: str | None
 
 
-class Measured(Record):
+@frozen
+class Measured(JsonForm):
     """A published result of a run like this one."""
 
     rule: str
@@ -73,7 +80,8 @@ class Measured(Record):
     cite: tuple[str, ...]
 
 
-class Alternative(Record):
+@frozen
+class Alternative(JsonForm):
     """Another layout."""
 
     changes: Mapping[str, Any]
@@ -86,7 +94,8 @@ class Alternative(Record):
     against_plan: str
 
 
-class MoreGpus(Record):
+@frozen
+class MoreGpus(JsonForm):
     """The best layout on more GPUs with the same batch."""
 
     gpus: int
@@ -95,7 +104,8 @@ class MoreGpus(Record):
     changes: Mapping[str, Any]
 
 
-class Benchmark(Record):
+@frozen
+class Benchmark(JsonForm):
     """A value that makes the run a benchmark: its trained model is useless."""
 
     name: str
@@ -103,7 +113,8 @@ class Benchmark(Record):
     because: str | None
 
 
-class Experiment(Record):
+@frozen
+class Experiment(JsonForm):
     """What two runs must share for their losses to be compared."""
 
     values: Mapping[str, Any]
@@ -114,7 +125,8 @@ class Experiment(Record):
     benchmark: tuple[Benchmark, ...]
 
 
-class Difference(Record):
+@frozen
+class Difference(JsonForm):
     """An axis whose value differs in the same run at 4k tokens."""
 
     name: str
@@ -122,7 +134,8 @@ class Difference(Record):
     here: Any
 
 
-class Compared4k(Record):
+@frozen
+class Compared4k(JsonForm):
     """The layout compared with that of the same run at 4k tokens."""
 
     changes: tuple[Difference, ...]

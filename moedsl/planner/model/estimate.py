@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.support.record import ABSENT, Absent, Record
+from attrs import frozen
+
+from moedsl.support.json_form import ABSENT, Absent, JsonForm
 
 MEMORY = ("weights", "gradients", "optimizer", "activations", "buffers")
 """What memory holds, as `Stage` and `Part` have it in GiB."""
 
 
-class Stage(Record):
+@frozen
+class Stage(JsonForm):
     """One pipeline stage on its most loaded rank."""
 
     stage: int
@@ -30,7 +33,8 @@ class Stage(Record):
     total_gib: float
 
 
-class Range(Record):
+@frozen
+class Range(JsonForm):
     """A term that is known only within bounds."""
 
     name: str
@@ -41,7 +45,8 @@ class Range(Record):
     because: str
 
 
-class Outside(Record):
+@frozen
+class Outside(JsonForm):
     """Memory that torch does not allocate: CUDA, NCCL, DeepEP."""
 
     lower_gib: float
@@ -49,7 +54,8 @@ class Outside(Record):
     parts: tuple[Range, ...]
 
 
-class CertainLayout(Record):
+@frozen
+class CertainLayout(JsonForm):
     """The best layout that FITS."""
 
     changes: Mapping[str, Any]
@@ -59,7 +65,8 @@ class CertainLayout(Record):
     against_plan: str
 
 
-class Certain(Record):
+@frozen
+class Certain(JsonForm):
     """The best layout that FITS, for a plan that is TIGHT."""
 
     within: float | None
@@ -67,7 +74,8 @@ class Certain(Record):
     layout: CertainLayout | None
 
 
-class Faster(Record):
+@frozen
+class Faster(JsonForm):
     """The faster layout that `risk oom` chooses."""
 
     changes: Mapping[str, Any]
@@ -83,7 +91,8 @@ class Faster(Record):
     """What the run file has to state."""
 
 
-class Memory(Record):
+@frozen
+class Memory(JsonForm):
     """The memory of the most loaded rank, GiB."""
 
     peak_gib: float
@@ -118,13 +127,15 @@ class Memory(Record):
         return self.upper_gib + self.unused_gib + self.outside.upper_gib
 
 
-class Covers(Record):
+@frozen
+class Covers(JsonForm):
     """What the estimate of time includes."""
 
     step_time: str
 
 
-class Part(Record):
+@frozen
+class Part(JsonForm):
     """One part of a VLM on a rank of the first stage."""
 
     part: str
@@ -141,7 +152,8 @@ class Part(Record):
     """Share of the step."""
 
 
-class Freeze(Record):
+@frozen
+class Freeze(JsonForm):
     """The gain from freezing a part of a VLM on this layout."""
 
     name: str
@@ -153,7 +165,8 @@ class Freeze(Record):
     effect: str
 
 
-class VisionNote(Record):
+@frozen
+class VisionNote(JsonForm):
     """Advice for a vision encoder that takes a large share of the step."""
 
     rule: str
@@ -163,7 +176,8 @@ class VisionNote(Record):
     cite: tuple[str, ...]
 
 
-class Leaning(Record):
+@frozen
+class Leaning(JsonForm):
     """A constant that the step leans on, or a part of its time that differs from run to run."""
 
     constant: str
@@ -173,7 +187,8 @@ class Leaning(Record):
     about: str
 
 
-class Interval(Record):
+@frozen
+class Interval(JsonForm):
     """The interval in which nine of ten steps lie."""
 
     lower_s: float
@@ -184,7 +199,8 @@ class Interval(Record):
     """How the run differs from all that the constants were fitted to; each makes the interval wider."""
 
 
-class Estimate(Record):
+@frozen
+class Estimate(JsonForm):
     """Predicted memory and speed."""
 
     memory: Memory

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from attrs import frozen
+
 from moedsl.planner.model.walls import Note
-from moedsl.support.record import ABSENT, Absent, Record
+from moedsl.support.json_form import ABSENT, Absent, JsonForm
 
 
-class RanksBy(Record):
+@frozen
+class RanksBy(JsonForm):
     """The rule by which a phase ranks layouts."""
 
     rule: str
@@ -17,7 +20,8 @@ class RanksBy(Record):
     cite: tuple[str, ...]
 
 
-class Opened(Record):
+@frozen
+class Opened(JsonForm):
     """An axis and the values that a phase allows it."""
 
     axis: str
@@ -29,7 +33,8 @@ class Opened(Record):
     """Whether a rule narrows the values further than the laws do."""
 
 
-class Gain(Record, kw_only=True):
+@frozen(kw_only=True)
+class Gain(JsonForm):
     """A layout compared with another one."""
 
     phase: str | None = None
@@ -41,7 +46,8 @@ class Gain(Record, kw_only=True):
     speedup: float
 
 
-class NextPhase(Record):
+@frozen
+class NextPhase(JsonForm):
     """A later phase; it has no figures if no layout fits."""
 
     phase: str
@@ -53,7 +59,8 @@ class NextPhase(Record):
     speedup: float | None = None
 
 
-class Folding(Record):
+@frozen
+class Folding(JsonForm):
     """Whether attention and experts have meshes of their own."""
 
     folded: bool
@@ -61,7 +68,8 @@ class Folding(Record):
     """The best layout with one mesh for both; null if none fits."""
 
 
-class Ladder(Record):
+@frozen
+class Ladder(JsonForm):
     """One phase of the workflow, the phase before it and the next phases."""
 
     phase: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attrs import frozen
+
 from moedsl.facts import axes
 from moedsl.planner.model.answers import Pareto, Ranked, TokenCost
 from moedsl.planner.model.decisions import (
@@ -23,14 +25,15 @@ from moedsl.planner.model.racks import Racks
 from moedsl.planner.model.saving import Checkpoints
 from moedsl.planner.model.shipped import ShippedRecipe
 from moedsl.planner.model.walls import Walls
-from moedsl.support.record import Record
+from moedsl.support.json_form import JsonForm
 
 VERSION = 1
 _STEPS = "train.train_iters"
 _MESHES = (("attention", axes.ATTENTION), ("experts", axes.EXPERTS))
 
 
-class Target(Record):
+@frozen
+class Target(JsonForm):
     """The software that the recipe is for."""
 
     bridge: str
@@ -41,7 +44,8 @@ class Target(Record):
     """Version in the container, if the run states it."""
 
 
-class Need(Record):
+@frozen
+class Need(JsonForm):
     """The least version of a product in the container."""
 
     product: str
@@ -50,7 +54,8 @@ class Need(Record):
     because: str | None
 
 
-class Device(Record):
+@frozen
+class Device(JsonForm):
     """The GPU, as Bridge queries it."""
 
     name: str
@@ -65,7 +70,8 @@ class Device(Record):
     """GPUs that NVLink connects."""
 
 
-class Layout(Record, first=axes.LAYOUT):
+@frozen
+class Layout(JsonForm):
     """The parallel layout: sizes of the meshes of attention and experts."""
 
     tp: int
@@ -89,7 +95,8 @@ class Layout(Record, first=axes.LAYOUT):
     """Layers of each stage as Megatron writes them; null if they divide evenly."""
 
 
-class Against4k(Record):
+@frozen
+class Against4k(JsonForm):
     """The batch compared with that of the same run at 4k tokens and as many tokens a step."""
 
     seq: int
@@ -103,7 +110,8 @@ class Against4k(Record):
     text: str
 
 
-class Batch(Record, first=("global_batch", *axes.BATCH)):
+@frozen
+class Batch(JsonForm):
     """The batch of a step."""
 
     global_batch: int
@@ -117,7 +125,8 @@ class Batch(Record, first=("global_batch", *axes.BATCH)):
     against_4k: Against4k | None = None
 
 
-class Policy(Record, first=axes.POLICY):
+@frozen
+class Policy(JsonForm):
     """How the run computes, communicates and stores its state."""
 
     precision: str
@@ -143,7 +152,8 @@ class Policy(Record, first=axes.POLICY):
     freeze_language: bool
 
 
-class SamplesPlan(Record):
+@frozen
+class SamplesPlan(JsonForm):
     """How fine-tuning on text fills its sequences with samples."""
 
     source: str
@@ -162,7 +172,8 @@ class SamplesPlan(Record):
     """Tokens of the sample that a token is in, in the mean over the tokens; null without lengths."""
 
 
-class AdapterPlan(Record):
+@frozen
+class AdapterPlan(JsonForm):
     """What `task peft` trains instead of all weights."""
 
     method: str
@@ -185,7 +196,8 @@ class AdapterPlan(Record):
     """The same over all parameters of the model."""
 
 
-class Search(Record):
+@frozen
+class Search(JsonForm):
     """The extent of the search."""
 
     legal_layouts: int
@@ -194,7 +206,8 @@ class Search(Record):
     """The ranking whose best layout this is."""
 
 
-class Member(Record):
+@frozen
+class Member(JsonForm):
     """The value that `isolate` or `sweep` gives this run."""
 
     of: str
@@ -203,7 +216,8 @@ class Member(Record):
     value: str
 
 
-class Plan(Record, kw_only=True):
+@frozen(kw_only=True)
+class Plan(JsonForm):
     """Everything that was decided for one run, with costs and reasons."""
 
     version: int

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from moedsl.support.record import Record
+from attrs import frozen
+
+from moedsl.support.json_form import JsonForm
 
 
-class AxisOnRacks(Record):
+@frozen
+class AxisOnRacks(JsonForm):
     """The groups of one axis."""
 
     axis: str
@@ -17,7 +20,8 @@ class AxisOnRacks(Record):
     """Rails of the group that is on most of them; null if the cluster states none."""
 
 
-class Racks(Record):
+@frozen
+class Racks(JsonForm):
     """The racks of the job, if its nodes are given out rack by rack."""
 
     nodes_per_rack: int

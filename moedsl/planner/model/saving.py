@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from moedsl.support.record import Record
+from attrs import frozen
+
+from moedsl.support.json_form import JsonForm
 
 
-class Shares(Record):
+@frozen
+class Shares(JsonForm):
     """Shares of a month; together they are 1."""
 
     trains: float
@@ -20,7 +23,8 @@ class Shares(Record):
     """Validation, which trains nothing."""
 
 
-class LocalCheckpoints(Record):
+@frozen
+class LocalCheckpoints(JsonForm):
     """Saves on the nodes' own disks, to which a run returns after a failure that leaves every node in its place."""
 
     folder: str
@@ -33,7 +37,8 @@ class LocalCheckpoints(Record):
     """The share of failures that leave every node in its place."""
 
 
-class Checkpoints(Record):
+@frozen
+class Checkpoints(JsonForm):
     """Checkpoints and failures."""
 
     saved: bool

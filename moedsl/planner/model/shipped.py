@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from attrs import frozen
+
 from moedsl.facts import recipes
-from moedsl.support.record import Record
+from moedsl.support.json_form import JsonForm
 
 
-class ShippedRecipe(Record):
+@frozen
+class ShippedRecipe(JsonForm):
     """A recipe of Bridge's for this model, GPU, number of GPUs and task, with this run's batch and number formats."""
 
     name: str

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.support.record import Record
+from attrs import frozen
+
+from moedsl.support.json_form import JsonForm
 
 
-class Note(Record):
+@frozen
+class Note(JsonForm):
     """The result of a rule for a run like this one."""
 
     rule: str
@@ -17,7 +20,8 @@ class Note(Record):
     cite: tuple[str, ...]
 
 
-class BoughtBack(Record):
+@frozen
+class BoughtBack(JsonForm):
     """Memory that one policy saves, and what it costs."""
 
     by: str
@@ -28,7 +32,8 @@ class BoughtBack(Record):
     """Seconds of the step."""
 
 
-class MemoryWall(Record):
+@frozen
+class MemoryWall(JsonForm):
     """The memory wall; shares are of the GPU's memory, except `paid`."""
 
     share: float
@@ -42,7 +47,8 @@ class MemoryWall(Record):
     """Memory of CUDA graphs."""
 
 
-class CommunicationWall(Record):
+@frozen
+class CommunicationWall(JsonForm):
     """Exposed communication by the parallelism that causes it."""
 
     share: float
@@ -53,14 +59,16 @@ class CommunicationWall(Record):
     shares: Mapping[str, float]
 
 
-class HostWall(Record):
+@frozen
+class HostWall(JsonForm):
     """Time that the GPU waits for kernel launches."""
 
     share: float
     """Share of the step."""
 
 
-class Compute(Record):
+@frozen
+class Compute(JsonForm):
     """Time of kernels by kind of work."""
 
     share: float
@@ -69,7 +77,8 @@ class Compute(Record):
     shares: Mapping[str, float]
 
 
-class Try(Record):
+@frozen
+class Try(JsonForm):
     """The effect of changing one axis of this layout."""
 
     axis: str
@@ -80,7 +89,8 @@ class Try(Record):
     """execution, experiment or benchmark."""
 
 
-class WallFix(Record):
+@frozen
+class WallFix(JsonForm):
     """How to recognise a wall, and what helps."""
 
     rule: str
@@ -91,7 +101,8 @@ class WallFix(Record):
     here: tuple[Try, ...]
 
 
-class Mfu(Record):
+@frozen
+class Mfu(JsonForm):
     """Model FLOPs utilisation."""
 
     precision: str
@@ -101,7 +112,8 @@ class Mfu(Record):
     """Share of the dense peak in BF16."""
 
 
-class Walls(Record):
+@frozen
+class Walls(JsonForm):
     """The walls of the plan, and the one that loses most of the step."""
 
     memory: MemoryWall

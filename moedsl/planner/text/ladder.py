@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from moedsl.facts.axes import pairs, show
 from moedsl.planner.model.ladder import Folding, Gain, Ladder, NextPhase, Opened
 from moedsl.planner.model.plan import Plan
-from moedsl.support.record import ABSENT
+from moedsl.support.json_form import ABSENT
 from moedsl.support.text import wrapped
 
 NAMES = {"throughput": "retune (throughput first)"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from attrs import evolve
+
 from moedsl.facts.adapter import OF_MLP
 from moedsl.facts.axes import ATTENTION, AXES, EXPERTS, pairs, show
 from moedsl.facts.common import COMMON
@@ -197,7 +199,7 @@ def _stages(stages: Sequence[Stage]) -> str:
 def _runs(stages: Sequence[Stage]) -> Iterable[tuple[int, int, Stage]]:
     groups: list[tuple[int, int, Stage]] = []
     for s in stages:
-        if groups and groups[-1][2].replace(stage=s.stage) == s:
+        if groups and evolve(groups[-1][2], stage=s.stage) == s:
             groups[-1] = (groups[-1][0], s.stage, groups[-1][2])
         else:
             groups.append((s.stage, s.stage, s))

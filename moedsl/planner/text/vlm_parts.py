@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from moedsl.planner.model.estimate import MEMORY, Freeze, Part, VisionNote
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.ids import RuleId
-from moedsl.support.record import ABSENT, Absent
+from moedsl.support.json_form import ABSENT, Absent
 from moedsl.support.text import table, wrapped
 
 
