@@ -227,9 +227,9 @@ def newest(alone: Path, written: Path) -> Iterator[None]:
         (alone / folder).mkdir()
     for link, to in (("zero.json", "/dev/zero"), ("zero.txt", "/dev/zero"), ("loop", "loop")):
         (alone / link).symlink_to(to)
-    for pipe in ("pipe", "pipe.json", "pipe.txt", "piped/plan.json", "piped/way.json"):
+    for pipe in ("pipe", "pipe.json", "pipe.txt", "piped/plan.json", "piped/journal.json"):
         os.mkfifo(alone / pipe)
-    for half in ("half", "broken/way.json"):
+    for half in ("half", "broken/journal.json"):
         (alone / half).write_bytes(b'{"a": "\xc3')
     denied(alone / "denied")
     (alone / "piped" / "a.log").write_text(_log(1))

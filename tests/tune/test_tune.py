@@ -100,7 +100,7 @@ def test_it_finds_a_better_layout_in_few_jobs(base: run_file.Base, tmp_path: Pat
     assert len(set(layouts)) == len(layouts)
     table = (tmp_path / "tune" / "table.txt").read_text()
     assert "fastest" in table and "stop: " in table
-    svg = ElementTree.parse(tmp_path / "tune" / "way.svg")
+    svg = ElementTree.parse(tmp_path / "tune" / "journal.svg")
     assert len([e for e in svg.iter() if e.tag.endswith("circle")]) == len(found) + 1  # one is the legend's
 
 
@@ -109,7 +109,7 @@ def test_a_killed_one_goes_on(base: run_file.Base, tmp_path: Path) -> None:
     launcher = Simulated(Truth({}), tmp_path / "jobs", killed_at=2)
     with pytest.raises(KeyboardInterrupt):
         go(base, tmp_path / "tune", launcher, budget=3)
-    saved = json.loads((tmp_path / "tune" / "way.json").read_text())
+    saved = json.loads((tmp_path / "tune" / "journal.json").read_text())
     assert [(t["id"], t["row"] is not None) for t in saved["tries"]] == [("job_0", True), ("job_1", False)]
     launcher.killed_at = None
     done = go(base, tmp_path / "tune", launcher, budget=3, stop=0.0)
@@ -168,7 +168,7 @@ def test_a_folder_of_something_else_is_refused(base: run_file.Base, tmp_path: Pa
         assert isinstance(other, Diagnostic) and other.id == "tune.folder"
         assert f"measures steps on 16 h100, and the file is for {machines}" in other.message
     assert isinstance(journal.opened(tmp_path / "tune", mark, "16 h100"), journal.Journal)
-    (tmp_path / "tune" / "way.json").write_text("{")
+    (tmp_path / "tune" / "journal.json").write_text("{")
     assert isinstance(journal.opened(tmp_path / "tune", "abc", "16 h100"), Diagnostic)
 
 
@@ -184,7 +184,7 @@ def test_jobs_of_another_name_are_refused(base: run_file.Base, tmp_path: Path, n
     )
     mine.folder.mkdir()
     mine.save()
-    file = mine.folder / "way.json"
+    file = mine.folder / "journal.json"
     text = file.read_text() if signed else file.read_text().replace('"stop": null', '"stop": 1')
     file.write_text(text)
     found = journal.opened(mine.folder, mine.experiment, mine.machines)
@@ -239,7 +239,7 @@ def test_files_of_the_user_stay(base: run_file.Base, tmp_path: Path) -> None:
     """A file or a link in the folder that is not of the tuning ends it before it is written."""
     (tmp_path / "mine.txt").write_text("mine\n")
     go(base, tmp_path / "tune", Simulated(Truth({}), tmp_path / "jobs"), budget=1)
-    for name in ("table.txt", "way.svg", "02/run.moe"):
+    for name in ("table.txt", "journal.svg", "02/run.moe"):
         folder = tmp_path / name.replace("/", "_")
         shutil.copytree(tmp_path / "tune", folder)
         (folder / name).unlink(missing_ok=True)
@@ -253,7 +253,7 @@ def test_files_of_the_user_stay(base: run_file.Base, tmp_path: Path) -> None:
 def test_links_in_place_of_the_folder(base: run_file.Base, tmp_path: Path) -> None:
     go(base, tmp_path / "theirs", Simulated(Truth({}), tmp_path / "jobs"), budget=1)
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "way.json").symlink_to(tmp_path / "theirs" / "way.json")
+    (tmp_path / "mine" / "journal.json").symlink_to(tmp_path / "theirs" / "journal.json")
     (tmp_path / "nowhere").symlink_to(tmp_path / "none")
     for folder in ("mine", "nowhere"):
         found = journal.opened(tmp_path / folder, base.plan.experiment.fingerprint, "16 h100")

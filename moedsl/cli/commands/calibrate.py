@@ -11,7 +11,7 @@ from typing import Any
 from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
 from moedsl.facts.calibration import first_guess
-from moedsl.runs.calibrate.fit import Fit, changes, declaration, fit, of_memory, verdict
+from moedsl.runs.calibrate.fit import Fit, changes, declaration, fit, lacks_scipy, of_memory, verdict
 from moedsl.runs.calibrate.memory import fit_memory
 from moedsl.runs.calibrate.runs import Measured, read
 from moedsl.support import limits
@@ -25,6 +25,7 @@ SIGN = "# Fitted by `moedsl calibrate`"
 
 def run(a: Namespace) -> int:
     diagnostics = refusals(Path(a.output), "calibrate", SIGN, a.force) if a.output else []
+    diagnostics += [lacking] if (lacking := lacks_scipy()) else []
     if diagnostics:
         return talk.refused(a, diagnostics)
     runs, diagnostics, sources = measured(a.files)

@@ -16,8 +16,7 @@ from moedsl.runs.results.compare import comparisons, text
 from moedsl.runs.results.contradictions import unfit
 from moedsl.runs.results.gather import Given, Numbers, Run, gather, numbers, told_apart
 from moedsl.runs.results.log import read_all
-from moedsl.runs.results.measure import calibration_lines as lines
-from moedsl.runs.results.measure import measure
+from moedsl.runs.results.measure import calibration_lines, measure
 from moedsl.runs.results.regressions import WORSE, as_table, regressions, told
 from moedsl.support import limits
 from moedsl.support.atomic_file import refusals
@@ -70,7 +69,7 @@ def _keep(a: Namespace, runs: Sequence[Run], rows: Sequence[dict[str, Any]]) -> 
     """Write the lines for `moedsl calibrate`, if requested."""
     if a.measured is None:
         return 0
-    written = lines([(r.plan, row) for r, row in zip(runs, rows, strict=True)])
+    written = calibration_lines([(r.plan, row) for r, row in zip(runs, rows, strict=True)])
     for r, row in zip(runs, rows, strict=True):
         for why in unfit(r.plan, row) if r.plan else ():
             print(f"{row['name']}: no line for `moedsl calibrate`: {why}", file=sys.stderr)

@@ -1,6 +1,6 @@
 """Read measured runs: each a run file (or its text) with its measurements, as columns for the prices.
 
-Write a plan as the program of its run, with its layout pinned as in the plan.
+The reverse too: a plan as the text of its run, with the layout pinned as the plan has it.
 """
 
 from __future__ import annotations

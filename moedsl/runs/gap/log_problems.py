@@ -31,7 +31,7 @@ Pairs = dict[str, list[tuple[float, float]]]
 def problems(paths: Sequence[Path], seconds: Sequence[float]) -> list[Json]:
     """Find what the logs of a run show, each with its share of the step if that is known.
 
-    `seconds` are the steps after the warm-up. Data loading is that of the rank that waits longest, over all microbatches
+    `seconds` are the steps after the warm-up. Data loading is of the rank that waits longest, over all microbatches
     of a step; clocks and speeds compare the slowest rank with the fastest.
     """
     loading, ranks, unbound = _read(paths)

@@ -1,9 +1,8 @@
-"""Find the published run that is nearest to a run: of its model and GPU, with its precision, length and routing.
+"""Find the published run that is nearest to a run, and price by measured pairs what the estimate does not know.
 
-Price what the estimate does not know by measured pairs: runs that differ in it alone, or in what belongs to it.
-
-A release is priced by configurations that NVIDIA published again later, a field by the pairs of
-stdlib/calibration/pairs.jsonl. What no pair has measured is named without a price.
+The nearest is of the same model and GPU, with its precision, length and routing if there is one. A release is priced by
+configurations that NVIDIA published again later, a field by the pairs of stdlib/calibration/pairs.jsonl: runs that
+differ in it alone, or in what belongs to it. What no pair has measured is named without a price.
 """
 
 from __future__ import annotations

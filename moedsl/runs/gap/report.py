@@ -1,7 +1,4 @@
-"""Make the report of one run: measured against predicted, the nearest published run and NVIDIA's recipe.
-
-Print the report of a gap from its JSON.
-"""
+"""Report one run: measured against predicted, the nearest published run and NVIDIA's recipe, as JSON and as text."""
 
 from __future__ import annotations
 

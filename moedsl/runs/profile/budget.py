@@ -1,6 +1,6 @@
 """Divide the steps of a trace: by class, by wall, by module, and the idle time by its cause.
 
-Say why a device is idle: the next operation was launched late, or waited for communication or for another stage.
+A device is idle because the next operation was launched late, or waited for communication or for another stage.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Make the report of one or several traces as JSON.
+"""Read traces and make their report as JSON: of one file, and of several ranks together.
 
-Compare ranks: those that launch the same hold the same part of the model, and others are not compared with them.
-Open what a person gives as a trace: an sqlite export, a report of Nsight Systems, or JSON, by its first bytes.
+A file is an sqlite export, a report of Nsight Systems, or JSON, by its first bytes. Ranks that launch the same hold the
+same part of the model; ranks of other parts are not compared with them.
 """
 
 from __future__ import annotations

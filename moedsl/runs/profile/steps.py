@@ -1,8 +1,7 @@
-"""Find the steps of a trace: ranges of the host that name them, else the optimizer's kernels or others, which recur.
+"""Find the steps of a trace, and cut the operations of one step out of it.
 
-Find steps by an operation that recurs, where no range and no optimizer tells them: the same work lies between any
-two of its launches.
-Cut the operations of one step out of a trace, with the class of each.
+Ranges of the host name the steps. Without them they are found by the bursts of the optimizer's kernels, or by another
+operation that recurs, if the same work lies between any two of its launches.
 """
 
 from __future__ import annotations

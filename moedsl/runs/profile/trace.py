@@ -1,7 +1,7 @@
-"""Hold one rank's trace: the operations of its device in arrays, with their names, launches and enclosing ranges.
+"""One rank's trace: the operations of its device in arrays, with their names, launches and enclosing ranges.
 
-Unions of intervals: time is the length of a union, never a sum of durations.
-Join spans that a trace states as two events, `B` where one begins and `E` where it ends.
+The readers collect spans here, also those that a trace states as two events, `B` where one begins and `E` where it
+ends. Time is the length of a union of intervals, never a sum of durations.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Find the best run by useful tokens, and whether its lead exceeds the spread of the steps.
-
-Print results from their JSON.
-"""
+"""Find the best run by useful tokens, tell whether its lead exceeds the spread of the steps, and print the results."""
 
 from __future__ import annotations
 

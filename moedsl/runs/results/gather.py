@@ -1,8 +1,8 @@
-"""Find the logs of each run: a log, a folder of runs, `LOG=RUN` for logs from elsewhere, or the id of an experiment.
+"""Find the runs that a command names, and their numbers.
 
-Tell runs apart whose plans differ and have one name: each gets the place of its plan.
-Find the numbers that turn seconds into tokens: length, GPUs, batch and useful share, of a plan or recipe or
-given.
+A run is a log, a folder of runs, `LOG=RUN` for logs from elsewhere, or the id of an experiment; runs of one name whose
+plans differ get the place of their plan. The numbers turn seconds into tokens: length, GPUs, batch and useful share, of
+a plan or recipe, or given.
 """
 
 from __future__ import annotations

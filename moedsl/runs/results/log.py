@@ -1,4 +1,4 @@
-"""Read one line of a training log, as Megatron Bridge and Megatron-LM format it.
+"""Read the logs of one run, as Megatron Bridge and Megatron-LM print them: attempts, memory, and what went wrong.
 
 The iteration line is `training_log`'s: bridge training/utils/train_utils.py:1173-1225, which the last rank prints, and
 core's megatron/training/training.py:2844. A value is printed only if it is at least zero (train_utils.py:1208), so a
@@ -12,8 +12,6 @@ megatron/training/utils/log_utils.py:147).
 Two detectors name slow ranks: nvidia-resiliency-ext those below its threshold (bridge training/nvrx_straggler.py:223,
 with its StragglerId of rank and node), Megatron-Core the fastest and the slowest of an interval (core
 megatron/core/utils.py:1772).
-
-Read the logs of one run: its attempts, its memory, and what went wrong.
 """
 
 from __future__ import annotations

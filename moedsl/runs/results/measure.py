@@ -1,13 +1,8 @@
-"""Measure one run: the median after the warm-up, the spread, and how the run ended.
+"""Measure one run: the median after the warm-up, the spread, how well the median is known, and how the run ended.
 
-Tell a global batch that ramps up (rampup_batch_size) from a restart with another batch: only a ramp-up grows, and it
-ends with the full batch.
-Estimate how well a median of steps is known.
-
-Consecutive steps of a run resemble each other, so the error comes from blocks of consecutive steps, not from single
-steps.
-
-Write measured runs as lines for `moedsl calibrate`, each with its layout pinned as in its plan.
+A global batch that ramps up (`rampup_batch_size`) is told from a restart with another batch: only a ramp-up grows, and
+it ends with the full batch. Consecutive steps of a run resemble each other, so the error of a median comes from blocks
+of consecutive steps, not from single steps.
 """
 
 from __future__ import annotations

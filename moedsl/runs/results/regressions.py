@@ -1,7 +1,4 @@
-"""Compare runs with older ones: how much slower each is, whether that exceeds the noise, and what changed.
-
-Print the comparison with older runs from its JSON.
-"""
+"""Compare runs with older ones, and print it: how much slower each is, whether noise may explain it, what changed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Read a line of JSONL as Bridge's data sets for fine-tuning do.
+"""Measure a file of samples in bounded memory and time: the number of samples by their length in tokens.
 
-Measure a file of samples in bounded memory and time: the number of samples by length.
-Count the tokens of a sample: with a tokenizer, or by its bytes.
+A line of JSONL is read as Bridge's data sets for fine-tuning do; its tokens are counted with a tokenizer, or by bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Tell of which rank and pipeline stage a snapshot is: it states neither itself.
+"""Report a snapshot as JSON and as text: the peak by kind, module and source, fragmentation, and the plan's table.
 
-Make the report of a snapshot as JSON: the peak by kind, module and source, fragmentation, and the plan's table.
-Print the report of a snapshot from its JSON.
+A snapshot states neither its rank nor its pipeline stage: the name of its file may, the user can, or the peak decides.
 """
 
 from __future__ import annotations

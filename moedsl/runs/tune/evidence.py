@@ -1,12 +1,10 @@
-"""What was tried: the layout of each run, and what it measured.
-
-Estimate steps from what was measured: the constants of the machine, and what no constant explains, move with it.
+"""What was tried, and what it tells of other layouts: measured steps move the constants of the machine.
 
 The log of a step is that of the estimate, plus the slopes of the constants times how far they are off, plus how far
-the machine is off, plus what the layout has and others share the less the further they are from it. All are normal: the
-constants with the covariance of their fit (`moedsl.solver.uncertainty`), the machine with the interval of the plan, the
-layouts with the errors of published runs (`FAR`, `NEAR`). Measured steps are a linear observation of it, so what is
-known of any other layout follows exactly.
+the machine is off, plus an error of the layout, which layouts share the less the further they are apart. All are
+normal: the constants with the covariance of their fit (`moedsl.solver.uncertainty`), the machine with the interval of
+the plan, the layouts with the errors of published runs (`FAR`, `NEAR`). Measured steps are a linear observation of
+these, so the posterior of any other layout's step is exact.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Keep the way of a tuning in a folder: what was tried, its job and its result, so that a killed one goes on."""
+"""The journal of a tuning, in a folder: what was tried, its job and its result. A tuning that was killed continues from
+it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.owned_files import stamp, write_all, written_by_us
 from moedsl.support.regular_file import text_of
 
-FILE, RUN = "way.json", "run.moe"
+FILE, RUN, TABLE, PICTURE = "journal.json", "run.moe", "table.txt", "journal.svg"
+OLD = "way.json"
+"""The name of the file before it was called a journal; it is still read."""
 
 
 @define
@@ -80,47 +83,48 @@ def _name(at: int) -> str:
 
 
 def opened(folder: Path, experiment: str, machines: str) -> Journal | Diagnostic:
-    """Open the way in a folder, or begin one; the folder must be new, or hold one of the same experiment on the same
-    machines."""
-    file = folder / FILE
+    """Open the journal in a folder, or begin one. The folder must be new, or have a journal of the same experiment on
+    the same machines, whose entries count only as `save` wrote them: they name the folders of the jobs."""
+    another = "name a new folder with -o"
+    file = next((f for f in (folder / FILE, folder / OLD) if os.path.lexists(f)), folder / FILE)
     try:
         if not os.path.lexists(file):
             if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-                return _wrong(f"{folder} exists and holds no tuning", _ANOTHER)
+                return _wrong(f"{folder} exists and holds no tuning", another)
             folder.mkdir(parents=True, exist_ok=True)
             return Journal(folder, experiment, machines)
         if file.is_symlink() or not file.is_file():
-            return _wrong(f"{file} is not a file that `moedsl tune` wrote", _ANOTHER)
+            return _wrong(f"{file} is not a file that `moedsl tune` wrote", another)
         text = text_of(file)
     except (OSError, ValueError) as problem:
-        return _wrong(f"{file} cannot be read: {problem}", _ANOTHER)
-    # Read a way, whose entries are trusted only as `save` wrote them: they name the folders of the jobs
-    file = folder / FILE
-    if written_by_us(FILE, text) != "ours":
-        return _wrong(f"{file} was not written by `moedsl tune`, or was edited since", _ANOTHER)
+        return _wrong(f"{file} cannot be read: {problem}", another)
+    if written_by_us(file.name, text) != "ours":
+        return _wrong(f"{file} was not written by `moedsl tune`, or was edited since", another)
     try:
         data = foreign_json.loads(text)
-        way = Journal(folder, data["experiment"], data["machines"], [_try(**t) for t in data["tries"]])
+        journal = Journal(folder, data["experiment"], data["machines"], [_try(**t) for t in data["tries"]])
     except (ValueError, TypeError, LookupError):
-        return _wrong(f"{file} is not as `moedsl tune` writes it", _ANOTHER)
-    if [t.name for t in way.tries] != [_name(i) for i in range(len(way.tries))]:
-        return _wrong(f"{file} names jobs that `moedsl tune` does not", _ANOTHER)
-    if way.experiment != experiment:
-        text = f"{folder} tunes experiment {way.experiment}, and the file is experiment {experiment}"
-        return _wrong(text, _BEGAN)
-    if way.machines != machines:
-        return _wrong(f"{folder} measures steps on {way.machines}, and the file is for {machines}", _BEGAN)
-    return way
-
-
-_ANOTHER = "name a new folder with -o"
-_BEGAN = "name another folder with -o, or give the file that it began with"
+        return _wrong(f"{file} is not as `moedsl tune` writes it", another)
+    if [t.name for t in journal.tries] != [_name(i) for i in range(len(journal.tries))]:
+        return _wrong(f"{file} names jobs that `moedsl tune` does not", another)
+    began = "name another folder with -o, or give the file that it began with"
+    if journal.experiment != experiment:
+        text = f"{folder} tunes experiment {journal.experiment}, and the file is experiment {experiment}"
+        return _wrong(text, began)
+    if journal.machines != machines:
+        return _wrong(f"{folder} measures steps on {journal.machines}, and the file is for {machines}", began)
+    return journal
 
 
 def _try(name: Any, codes: Any, change: Any, id: Any, row: Any) -> Try:
     """Make a try of what a file says; raises ValueError, TypeError or LookupError if a value is of another kind."""
-    if {*codes} != {*axes.BY_NAME} or not all(_is_code(axes.BY_NAME[n], code) for n, code in codes.items()):
+    if {*codes} != {*axes.BY_NAME}:
         raise ValueError("no layout")
+    for n, code in codes.items():
+        axis = axes.BY_NAME[n]
+        most = {"int": 1 << 20, "set": (1 << len(axis.words)) - 1, "enum": len(axis.words) - 1}.get(axis.kind, 1)
+        if type(code) is not int or not (axis.kind == "int") <= code <= most:
+            raise ValueError("no layout")
     if change is not None and not (change["axis"] in axes.BY_NAME and {"from", "to"} <= {*change}):
         raise ValueError("no change")
     numbers = [change[n] for n in ("step_s", "peak_gib")] if change is not None else []
@@ -137,14 +141,8 @@ def _try(name: Any, codes: Any, change: Any, id: Any, row: Any) -> Try:
     return Try(name, codes, change, id, row)
 
 
-def _is_code(axis: axes.Axis, code: Any) -> bool:
-    """Whether an axis has a value of that number."""
-    most = {"int": 1 << 20, "set": (1 << len(axis.words)) - 1, "enum": len(axis.words) - 1}.get(axis.kind, 1)
-    return type(code) is int and (axis.kind == "int") <= code <= most
-
-
 def write(folder: Path, files: Mapping[str, str]) -> Diagnostic | None:
-    """Write files of a way into a folder, or say which one there is not as `moedsl tune` wrote it."""
+    """Write files of a tuning into a folder, or say which one there is not as `moedsl tune` wrote it."""
     refused = write_all(folder, files)
     return _wrong(refused[0].message, "move it away, and the same command goes on") if refused else None
 

@@ -1,10 +1,7 @@
-"""Read what logs gain: each line once, from where the last call ended.
+"""Tail logs, each new line once, and keep what their lines say: attempts, memory, checkpoints, slow ranks and symptoms.
 
-The attempts of a run in a few numbers for each line, and what their time was spent on.
-
-An attempt is a row of iteration lines with growing numbers. A restart begins another one, from the last checkpoint.
-Name the nodes of the ranks that the detectors of stragglers found slow.
-What the lines of one log say so far: its attempts, memory, checkpoints, slow ranks and symptoms.
+An attempt is a row of iteration lines with growing numbers. A restart begins another one, from the last checkpoint. Of
+each line only a few numbers are kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What is known of a run at this moment, as JSON.
-
-Print what is known of runs from its JSON.
-"""
+"""What is known of a run at this moment, as JSON and as text."""
 
 from __future__ import annotations
 
