@@ -27,7 +27,6 @@ from attrs import define, field, frozen
 
 from moedsl.diagnose import scan
 from moedsl.diagnose.scan import Report, Symptom
-from moedsl.support import limits
 
 COUNT, DECIMAL = r"[0-9]{1,15}", r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
 """Numbers that a run can have; Python refuses longer ones, and a log may be damaged."""
@@ -260,10 +259,7 @@ def read_all(paths: Sequence[Path], known: Sequence[Symptom]) -> Log:
     A line in several files, such as a rank's and the job's, counts once. The attempts are in the order of their times;
     without times, of the files. Raises OSError if a file cannot be read.
     """
-    each: list[Log] = []
-    for i, path in enumerate(paths):
-        with limits.of_part(limits.File(str(path)), i, len(paths)):
-            each.append(_one(path, known))
+    each = [_one(path, known) for path in paths]
     seen: set[Step] = set()
     found: list[tuple[float, int, Attempt]] = []
     for i, log in sorted(enumerate(each), key=lambda g: -sum(map(len, g[1].attempts))):

@@ -16,7 +16,6 @@ from moedsl.runs.tune.candidates import candidates
 from moedsl.runs.tune.evidence import Tried, row, tried
 from moedsl.runs.tune.journal import PICTURE, RUN, TABLE, Journal, Try, write
 from moedsl.runs.tune.report import candidate, picture, report, text
-from moedsl.support import limits
 from moedsl.support.diagnostics import Diagnostic
 
 LOST = "launch.no_experiment"
@@ -129,7 +128,6 @@ def _run(base: run_file.Base, journal: Journal, t: Try, launcher: Launcher) -> i
         logs = launcher.wait(t.id)
     if isinstance(logs, Diagnostic):
         return logs
-    with limits.bounded():
-        t.row = row(Run(t.name, tuple(logs), base.plan), load_stdlib())
+    t.row = row(Run(t.name, tuple(logs), base.plan), load_stdlib())
     journal.save()
     return 0
