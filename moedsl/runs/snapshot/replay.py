@@ -43,6 +43,8 @@ def load(stream: BinaryIO) -> Any:
         return _Plain(whole).load()
     except NotPlain:
         raise
+    except MemoryError:  # a length that no memory has
+        raise NotPlain("it is damaged, or too large for the memory of this machine") from None
     except (pickle.UnpicklingError, EOFError, ValueError, LookupError, AttributeError, TypeError, OverflowError) as e:
         raise NotPlain(f"it is damaged or no pickle: {e}") from None
 
