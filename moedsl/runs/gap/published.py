@@ -25,7 +25,7 @@ from moedsl.planner.build import variables
 from moedsl.planner.model.plan import Plan
 from moedsl.runs.calibrate.runs import Measured, of_line, run_text
 from moedsl.runs.gap.settings import State
-from moedsl.solver.familiar import RUNS, doublings, published, sizes
+from moedsl.solver.uncertainty import RUNS, doublings, published, sizes
 from moedsl.support.resources import stdlib_dir
 from moedsl.support.source import Source, Span
 
