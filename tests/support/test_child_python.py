@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from moedsl.bridge.verify.client import Server
-from moedsl.launch import here
+from moedsl.launch import local
 from moedsl.rehearse import launch
 from moedsl.support import child_python
 from tests.helpers.paths import ROOT
@@ -45,7 +45,7 @@ def test_verify_imports_the_torch_that_is_installed(folder: Path) -> None:
 
 def test_the_gpus_of_this_machine_are_those_of_the_torch_that_is_installed(folder: Path) -> None:
     (folder / "torch.py").write_text(HOSTILE + "class cuda:\n    device_count = staticmethod(lambda: 4096)\n")
-    assert here.gpus() < 4096
+    assert local.gpus() < 4096
     assert not (folder / "ran").exists()
 
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from moedsl.cost import Cost
 from moedsl.cost.rows import Floats
+from moedsl.diagnose.edit import ran_out, refused_gib
 from moedsl.diagnose.scan import symptoms
-from moedsl.diagnose.shortage import ran_out, refused_gib
 from moedsl.rules.library import Library
 from moedsl.runs.results.gather import Given, Numbers, Run, numbers
 from moedsl.runs.results.log import read_all
