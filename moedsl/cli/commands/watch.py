@@ -16,8 +16,7 @@ from moedsl.diagnose.scan import symptoms
 from moedsl.launch import connections
 from moedsl.runs.watch.page import SIGN, page
 from moedsl.runs.watch.sources import Jobs, Source, source
-from moedsl.runs.watch.text import text
-from moedsl.runs.watch.view import ENDED, Watched, view
+from moedsl.runs.watch.view import ENDED, Watched, text, view
 from moedsl.support.atomic_file import refusals, write
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.owned_files import stamp
