@@ -10,8 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from moedsl.api.functions import check, compile, explain, plan  # noqa: A004
-    from moedsl.api.results import Checked, Compiled, Explained, Planned
+    from moedsl.api import Checked, Compiled, Explained, Planned, check, compile, explain, plan  # noqa: A004
     from moedsl.planner.model.plan import Plan
     from moedsl.support.diagnostics import Diagnostic
 
@@ -19,8 +18,7 @@ __all__ = [
     "Checked", "Compiled", "Diagnostic", "Explained", "Plan", "Planned", "check", "compile", "explain", "plan",
 ]  # fmt: skip
 _HOMES = {
-    "moedsl.api.functions": ("check", "compile", "explain", "plan"),
-    "moedsl.api.results": ("Checked", "Compiled", "Explained", "Planned"),
+    "moedsl.api": ("Checked", "Compiled", "Explained", "Planned", "check", "compile", "explain", "plan"),
     "moedsl.support.diagnostics": ("Diagnostic",),
     "moedsl.planner.model.plan": ("Plan",),
 }

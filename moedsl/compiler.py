@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from attrs import define, evolve, field
 
 from moedsl.facts.releases import NEWEST
-from moedsl.lang import ast, parse_cache
+from moedsl.lang import ast, parser
 from moedsl.planner import experiment
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.notes import notes
@@ -83,12 +83,11 @@ def compile_source(
     """Run the stages up to and including `stop_after`; `like` names a recipe of Bridge's whose layout is pinned, and
     `target` a release of Bridge; `asks` and `run` are as in the result.
 
-    A command ends with `limits.TooLarge` if that takes too much.
+    Raises `limits.TooLarge` if a run has too many combinations, or needs more than a limit that the caller set.
     """
     stages = STAGES[: STAGES.index(stop_after) + 1]
-    with limits.bounded():
-        library = load_stdlib()
-        return advance(Result(source, None, library, like=like, target=target, asks=asks, run=run), stages, progress)
+    library = load_stdlib()
+    return advance(Result(source, None, library, like=like, target=target, asks=asks, run=run), stages, progress)
 
 
 def advance(result: Result, stages: Iterable[str], progress: Progress = lambda _: None) -> Result:
@@ -102,10 +101,10 @@ def advance(result: Result, stages: Iterable[str], progress: Progress = lambda _
 
 
 def _parse(r: Result, _: Progress) -> None:
-    r.module, diagnostics = parse_cache.cached_parse(r.source)
+    r.module, diagnostics = parser.parse(r.source)
     r.diagnostics.extend(diagnostics)
     if r.module is not None:
-        library.use(r.library, r.source, r.module, parse_cache.cached_parse)
+        library.use(r.library, r.source, r.module, parser.parse)
     if r.like:
         _parse_like(r)
 
@@ -115,7 +114,7 @@ def _parse_like(r: Result) -> None:
 
     found = recipes.like(r.like)
     if isinstance(found, Source):
-        r.below, _ = parse_cache.cached_parse(found)
+        r.below, _ = parser.parse(found)
         r.library.sources[found.name] = found
     else:
         r.diagnostics.extend(found)
@@ -167,7 +166,7 @@ def _solve(r: Result, progress: Progress) -> None:
     every: list[OfRun] = []
     for i, program in enumerate(r.programs):
         progress(f"solving {program.name}" + (f" ({i + 1} of {len(r.programs)})" if len(r.programs) > 1 else ""))
-        with limits.of_part(program, i, len(r.programs), "solved"):
+        with limits.of_part(program):
             chosen, diagnostics = _choose(program, r.chosen, progress)
         every += [(program, d) for d in diagnostics]
         r.chosen += chosen
@@ -223,11 +222,11 @@ def _plan(r: Result, progress: Progress) -> None:
     r.diagnostics.extend(merged(short, r.programs))
     notes = [d for d in r.diagnostics if not d.is_error]
     planned = [c for c in r.chosen if r.asks != "diagnostics" or _is_judged(c.problem.program)]
-    for i, c in enumerate(planned):
+    for c in planned:
         from moedsl.planner.build import make_plan  # most checks make no plan
 
         progress(f"planning {c.problem.program.name}")
-        with limits.of_part(c.problem.program, i, len(planned), "planned"):
+        with limits.of_part(c.problem.program):
             plan = make_plan(c, notes, r.sources, whole=r.asks != "page")
             declared = r.library.declared(plan.model, plan.hardware)
             r.plans = (*r.plans, evolve(plan, declared=declared) if declared else plan)

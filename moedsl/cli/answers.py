@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from itertools import count
 
 from attrs import evolve
 
@@ -18,7 +17,6 @@ from moedsl.queries.pareto import pareto
 from moedsl.queries.text import budget_text, pareto_text, top_text
 from moedsl.queries.top import because, top
 from moedsl.solver.solve import Chosen
-from moedsl.support import limits
 
 
 def run(a: Namespace) -> int:
@@ -58,14 +56,13 @@ def add(result: Result, layouts: int | None, fronts: bool, budget: Budget | None
     """Add `top`, `pareto` and `budget` to every plan, if requested."""
     progress = talk.Progress()
 
-    def answered(i: int, c: Chosen, p: Plan) -> Plan:
-        with limits.of_part(c.problem.program, i, len(result.plans), "answered"):
-            best = top(c, layouts, budget) if layouts else None
-            trades = pareto(c, budget, progress) if fronts else None
+    def answered(c: Chosen, p: Plan) -> Plan:
+        best = top(c, layouts, budget) if layouts else None
+        trades = pareto(c, budget, progress) if fronts else None
         cost = budget and budget.of(c.solution.rows[0].step_time, step_tokens(c), c.problem.gpus)
         return evolve(p, top=best, pareto=trades, budget=cost)
 
-    result.plans = tuple(map(answered, count(), result.chosen, result.plans))
+    result.plans = tuple(map(answered, result.chosen, result.plans))
 
 
 def tables(result: Result) -> Iterator[str]:

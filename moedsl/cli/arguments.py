@@ -486,8 +486,7 @@ COMMANDS: Mapping[str, Command] = {
         _JSON,
     ),
     "completion": _command(
-        "print the completion script of a shell",
-        _arg("shell SHELL", "bash, zsh or fish", choices=("bash", "zsh", "fish")),
+        "print the completion script of a shell", _arg("shell SHELL", "bash or zsh", choices=("bash", "zsh"))
     ),
     "lsp": _command(
         "serve editors: the language server on standard input and output",

@@ -52,10 +52,16 @@ def _run(words: Sequence[str]) -> int:
             print("error: the working directory was deleted: `cd` to one that exists", file=sys.stderr)
             return 1
         with _one_blas_thread(), _no_collections():
-            from moedsl.cli import too_large  # `--help` runs nothing
+            from moedsl.support.limits import TooLarge  # `--help` runs nothing
 
             module = importlib.import_module(f"moedsl.cli.commands.{arguments.module}")
-        code = too_large.within(module.run, arguments)
+        try:
+            code = module.run(arguments)
+        except TooLarge as reached:
+            from moedsl.cli import talk
+            from moedsl.solver.too_large import diagnostic
+
+            code = talk.refused(arguments, [diagnostic(reached)])
         sys.stdout.flush()
         gc.freeze()  # Python is about to end, and would look at all of it once more
         return code

@@ -5,7 +5,7 @@ from __future__ import annotations
 from moedsl.cli import talk
 from moedsl.compiler import ABSENT, Result, compile_source, load_stdlib
 from moedsl.lang import reader
-from moedsl.lang.parse_cache import cached_parse
+from moedsl.lang.parser import parse
 from moedsl.rules import collect
 from moedsl.rules.library import Library, use
 from moedsl.support.diagnostics import Diagnostic
@@ -20,10 +20,10 @@ def library_of(path: str | None) -> tuple[Library, Source | None, list[Diagnosti
     source, found = reader.read(path)
     if source is None:
         return library, None, list(found)
-    module, found = cached_parse(source)
+    module, found = parse(source)
     if module is None or found:
         return library, None, list(found)
-    use(library, source, module, cached_parse)
+    use(library, source, module, parse)
     *_, wrong = collect.of_library(library)
     return library, source, [d for d in (*library.diagnostics, *wrong) if d.is_error]
 

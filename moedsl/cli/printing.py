@@ -13,27 +13,18 @@ from attrs import evolve
 from moedsl.cli import talk, terminal
 from moedsl.compiler import Result
 from moedsl.planner import sweep_table
-from moedsl.planner.model.ladder import Ladder
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.page import Command, coloured
 from moedsl.planner.text.plan import SECTIONS, head
 from moedsl.queries import pages
-from moedsl.solver.solve import Chosen
-from moedsl.support import limits
 
 
 def with_ladders(result: Result) -> None:
     """Add its ladder to each plan; plans of a workflow have theirs."""
-    pairs = zip(result.chosen, result.plans, strict=True)
-    count = len(result.plans)
-    result.plans = tuple(evolve(p, ladder=p.ladder or _ladder(c, i, count)) for i, (c, p) in enumerate(pairs))
-
-
-def _ladder(c: Chosen, i: int, count: int) -> Ladder:
     from moedsl.planner import ladder
 
-    with limits.of_part(c.problem.program, i, count, "compared with the next phase"):
-        return ladder.of_run(c)
+    pairs = zip(result.chosen, result.plans, strict=True)
+    result.plans = tuple(evolve(p, ladder=p.ladder or ladder.of_run(c)) for c, p in pairs)
 
 
 def prints_notes(a: Namespace) -> bool:

@@ -20,6 +20,8 @@ from moedsl.support.diagnostics import Diagnostic, warning
 
 log = logging.getLogger(__name__)
 
+SECONDS = 55.0
+"""Of a core, for all runs of a file."""
 DELAY = 0.1
 """Seconds after a check before its programs are solved, so that nothing is solved between two keys."""
 
@@ -117,7 +119,7 @@ class Solving:
 
 def solved(job: Job, document: Document) -> Solved | None:
     """Solve a snapshot; None if it is void. A bug of the solver only costs the hints."""
-    end = time.thread_time() + limits.SECONDS
+    end = time.thread_time() + SECONDS
 
     def ask() -> None:
         if job.void:
@@ -139,7 +141,7 @@ def solved(job: Job, document: Document) -> Solved | None:
 
 
 def _too_large(document: Document) -> Diagnostic:
-    text = f"there is too much to search: the editor stopped to plan this file after {limits.SECONDS:g} s of a core"
+    text = f"there is too much to search: the editor stopped to plan this file after {SECONDS:g} s of a core"
     help = "pin a value or state fewer `candidates`; `moedsl plan FILE --run NAME` plans one run"
     return warning("solve.stopped", text, document.programs[0].spans["hardware"], help=help)
 

@@ -59,7 +59,7 @@ def answer(
         return Answer((), tuple(checked.diagnostics), sources)
     out, diagnostics = list[Json](), list[Diagnostic]()
     seen = list[str]()
-    for i, (name, base, failure) in enumerate(_bases(source, checked, sources, run)):
+    for name, base, failure in _bases(source, checked, sources, run):
         seen.append(name)
         if run is not None and name != run:
             continue
@@ -67,7 +67,7 @@ def answer(
             made, missing = [failure], []
         else:
             p = base.chosen.problem.program
-            with limits.of_part(p, i, max(i + 1, len(checked.programs)), "explained"):
+            with limits.of_part(p):
                 own = [r for r in p.rules if not r.is_std]
                 made, missing = _about(base, names, source, lambda n, own=own: page(n, checked.library, own, sources))
         out += [m for m in made if m is not None and not (m["kind"] == "page" and m in out)]
@@ -85,8 +85,8 @@ def _bases(source: Source, r: Result, sources: Mapping[str, Source], run: str | 
     The runs of an isolation or a workflow are solved together.
     """
     if all(_plain(p) for p in r.programs):
-        for i, p in enumerate(r.programs):
-            with limits.of_part(p, i, len(r.programs), "explained"):
+        for p in r.programs:
+            with limits.of_part(p):
                 one = _one(p, sources) if run in (None, p.name) else (p.name, None, None)
             yield one
         return

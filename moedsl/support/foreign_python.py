@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from moedsl.support.limits import File, Place, TooLarge
+from moedsl.support.limits import File, TooLarge
 
 MOST = 400_000
 """Characters of a file. Each takes up to 4 µs of a core and 1 kB of memory; Megatron's largest file has 245,000."""
@@ -19,7 +19,7 @@ def parse_file(path: Path) -> ast.Module | None:
     except UnicodeDecodeError:
         return None
     if len(text) > MOST:
-        raise TooLarge(f"has more than {MOST // 1000} kB of Python", (Place(File(str(path))),))
+        raise TooLarge(f"has more than {MOST // 1000} kB of Python", File(str(path)))
     return parse(text)
 
 

@@ -6,19 +6,14 @@ import errno
 import stat
 from pathlib import Path
 
-from moedsl.support import limits
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.source import Span
 
 
 def text_of(path: Path) -> str:
-    """Read a file, or the pipe of a shell's ``<(command)``. Raises OSError, or UnicodeDecodeError.
-
-    A limit that is reached meanwhile names the file.
-    """
+    """Read a file, or the pipe of a shell's ``<(command)``. Raises OSError, or UnicodeDecodeError."""
     refuse_special(path)
-    with limits.of_part(limits.File(str(path), "is this the right file?")):
-        return path.read_text(encoding="utf-8")
+    return path.read_text(encoding="utf-8")
 
 
 def refuse_special(path: Path) -> None:

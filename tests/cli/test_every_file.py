@@ -1,4 +1,4 @@
-"""Every command that takes a file ends with a diagnostic, whatever that file is: endless, growing, huge, unreadable."""
+"""Every command that takes a file ends with a diagnostic, whatever that file is: endless, huge, unreadable."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import os
 import random
 import shutil
 import signal
-import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,7 +14,6 @@ import pytest
 
 from moedsl.cli.arguments import COMMANDS, Command
 from moedsl.cli.main import main
-from moedsl.support import limits
 from tests.cli.test_foreign_input import denied
 from tests.helpers import rotation
 
@@ -94,9 +91,7 @@ KINDS: Mapping[str, Callable[[Path], object]] = {
     "a directory": Path.mkdir,
     "gone": lambda path: path.symlink_to("gone"),
     "a loop": lambda path: path.symlink_to(path.name),
-    "growing": lambda path: path.write_bytes(START.get(path.suffix, b"")),
 }
-START = {".json": b'{"traceEvents": [' + b'{"ph": "M"},\n' * 1000, ".log": b"a line of a log\n" * 1000}
 
 
 def _leaves(commands: Mapping[str, Command], before: str = "") -> Iterator[str]:
@@ -108,26 +103,6 @@ def _leaves(commands: Mapping[str, Command], before: str = "") -> Iterator[str]:
 
 def test_every_command_is_here() -> None:
     assert {*_leaves(COMMANDS)} == {*READ, *NONE}
-
-
-@contextmanager
-def _grows(path: Path) -> Generator[None]:
-    """A writer that is faster than most readers."""
-    ended, more = threading.Event(), START.get(path.suffix, b"# a comment\n" * 1000) * 4
-
-    def write() -> None:
-        with path.open("ab") as file:
-            while not ended.wait(0.001):
-                file.write(more[-60_000:])
-                file.flush()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        writer.join()
 
 
 class Waits(BaseException):
@@ -165,18 +140,11 @@ def test_a_file_of_any_kind(
 ) -> None:
     monkeypatch.setattr("moedsl.bridge.recipes.importing.is_installed", lambda: False)
     for kind in rotation.some(f"{name} {words}", [*KINDS], 2):
-        if kind == "growing":  # the last; what is read in one call ends at the limit of memory
-            monkeypatch.setattr(limits, "SECONDS", 0.3)
-            monkeypatch.setattr(limits, "MEMORY", 64 << 20)
         given = {w for part in words.split() for w in part.split("=") if w.partition(".")[0] == "F"}
         for file in map(Path, given):
             KINDS[kind](files / file)
         capsys.readouterr()
-        if kind == "growing":
-            with _grows(files / next(iter(given))):
-                code = main([*name.split(), *words.split()])
-        else:
-            code = main([*name.split(), *words.split()])
+        code = main([*name.split(), *words.split()])
         out, said = capsys.readouterr()
         assert "internal" not in said and "Traceback" not in said, (kind, said)
         answered = name in ANSWERED and ANSWERED[name] in out

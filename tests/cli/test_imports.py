@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,22 +57,6 @@ FULL = "deepseek_v3; h100 x 256"
 )
 def test_nothing_heavy(commands: list[list[str]], also: set[str]) -> None:
     assert imported(*commands) & (HEAVY | also) == set()
-
-
-@pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[list[str]]]:
-    """Commands that have run before, with a cache of their own: the tests that run beside this one push entries out of
-    theirs."""
-    program, out = f"{GOOD}; set model.moe_z_loss_coeff = 0.001", str(tmp_path_factory.mktemp("compiled"))
-    commands = [["check", "-e", program], ["plan", "-e", program], ["compile", "-e", program, "-o", out]]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        imported(*commands)
-        yield commands
-
-
-def test_a_warm_run_compiles_no_classes(warm: list[list[str]]) -> None:
-    assert "attr" not in imported(*warm)
 
 
 def test_compile_stays_light(tmp_path: Path) -> None:

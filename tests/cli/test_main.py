@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -19,7 +18,6 @@ import pytest
 from moedsl.cli import main, talk
 from moedsl.cli.commands import plan as plan_command
 from moedsl.facts import axes
-from moedsl.support import limits
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
@@ -120,97 +118,10 @@ def test_interrupted(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (code, stdout) == (130, "") and "Traceback" not in stderr
 
 
-LARGE = "kimi_k2; h100 x 64; require step_time < 1; sweep batch in 64, 128"
-
-
-LIMITED = ["plan", "check", "explain", "what-if", "compile", "report"]
-
-
-@pytest.mark.usefixtures("no_collector_callbacks")
-@pytest.mark.parametrize("command", rotation.some("limited commands", LIMITED, 2))
-def test_a_command_that_takes_too_long(
-    run: Any, command: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    json_too = ["--json"] if command == "plan" else []
-    monkeypatch.chdir(tmp_path_factory.mktemp("warm"))
-    run(command, "-e", GOOD, *json_too)  # imports what the command needs, so that the limit stops a search
-    monkeypatch.setattr(limits, "SECONDS", 0.1)
-    monkeypatch.chdir(tmp_path)
-    code, stdout, stderr = run(command, "-e", LARGE, *json_too)
-    assert code == 1 and "error[solve.too_large]: `main.batch_64` needs more than 0.1 s of a core" in stderr
-    assert "values of recompute" in stderr and "help: " in stderr and "Traceback" not in stderr
-    assert not stdout or [d["id"] for d in json.loads(stdout)["diagnostics"]] == ["solve.too_large"]
-    assert not [*tmp_path.iterdir()]
-    assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
-
-
-PLANNING = [["run", "--dryrun"], ["rehearse", "--dryrun"], ["verify"], ["diff", "-e", GOOD]]
-
-
-@pytest.mark.usefixtures("no_collector_callbacks")
-@pytest.mark.parametrize("words", rotation.some("planning commands", PLANNING, 2))
-def test_what_another_command_plans_is_bounded(
-    run: Any, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "SECONDS", 0.1)
-    (tmp_path / "large.moe").write_text(LARGE)
-    code, stdout, stderr = run(words[0], str(tmp_path / "large.moe"), *words[1:])
-    assert (
-        (code, stdout) == (1, "") and "error[solve.too_large]: `main.batch_64`" in stderr and "Traceback" not in stderr
-    )
-
-
 def runs(count: int) -> str:
     """A file of so many runs, each from the one before."""
     others = (f"run r{i} from r{i - 1} {{ seq {i % 8 + 1}k }}\n" for i in range(1, count))
     return "qwen3_30b_a3b; h100 x 16; fit first\nrun r0 { seq 1k }\n" + "".join(others)
-
-
-SOLVE = ("plan --json", "check --json", "explain", "what-if", "compile", "verify")
-READ = ("check", "fmt --check", "lint --read-only", "verify --read-only")
-"""A run of the tests takes one of each half of the first, and one of the second."""
-
-
-@pytest.mark.usefixtures("no_collector_callbacks")
-@pytest.mark.parametrize("command", rotation.one_of_each("many runs", SOLVE, lambda command: SOLVE.index(command) // 3))
-def test_many_runs_have_the_seconds_of_one_command(
-    run: Any, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each run takes 0.02 s and more: no run alone takes too long."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "many.moe").write_text(runs(200))
-    word, *options = command.split()
-    (tmp_path / "warm.moe").write_text("qwen3_30b_a3b; h100 x 16; require pp > 99")
-    run(word, "warm.moe", *options)
-    monkeypatch.setattr(limits, "SECONDS", 0.6)
-    before = sorted(tmp_path.iterdir())
-    code, stdout, stderr = run(word, "many.moe", *options)
-    done = re.search(r"input needs more than 0.6 s of a core: (\d+) of 200 runs were \w+ before the search was", stderr)
-    assert code == 1 and done and 0 < int(done[1]) < 200, stderr[-2000:]
-    assert "help: `moedsl plan FILE --run NAME` plans one run; write the others into several files" in stderr
-    assert [d["id"] for d in json.loads(stdout)["diagnostics"]] == ["solve.too_large"] if options else not stdout
-    assert sorted(tmp_path.iterdir()) == before
-
-
-@pytest.mark.usefixtures("no_collector_callbacks")
-@pytest.mark.parametrize("command", rotation.some("many files", READ, 1))
-def test_many_files_have_the_seconds_of_one_command(
-    run: Any, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    word, *options = command.split()
-    text = "\n" * 20_000 + GOOD
-    names = [f"a{i}.moe" for i in range(400)]
-    if "--read-only" in options:
-        text = "def x_h100_16gpus_config():\n    cfg = f()\n" + "    cfg.model.a = [f'{a}']\n" * 900
-        names = [f"a{i}.py" for i in range(100)]
-    for name in names:
-        (tmp_path / name).write_text(text)
-    run(word, names[0], *options)
-    monkeypatch.setattr(limits, "SECONDS", 0.5)
-    code, stdout, stderr = run(word, *names, *options)
-    assert code == 1 and re.search(rf"\d+ of {len(names)} files were \w+ before", stderr), stderr[-2000:]
-    assert "help: give the command fewer files at a time" in stderr and not stdout
 
 
 def test_one_run_of_many_needs_no_other(run: Any, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 from moedsl.lsp import solving
 from moedsl.lsp.document import Document, Solved
 from moedsl.lsp.workspace import Workspace
-from moedsl.support import limits
 
 SLOW = "kimi_k2; h100 x 64; require step_time < 1; sweep batch in 64, 128, 256, 512, 1024, 2048\n"
 """No layout is as fast, and each run needs some tenths of a second of a core to say so."""
@@ -37,7 +36,7 @@ def solved(job: solving.Job, document: Document, meanwhile: Callable[[], None] =
 
 
 def test_what_takes_too_long_is_a_warning(document: Document, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SECONDS", 0.1)
+    monkeypatch.setattr(solving, "SECONDS", 0.1)
     found = solved(solving.Job(), document)
     assert found is not None and not found.plans
     (d,) = found.diagnostics

@@ -98,7 +98,7 @@ def test_the_slowest_program(tmp_path: Path, record_property: Figures) -> None:
     """A climb on the seconds of a command: one of the five slowest is changed; one in four is drawn afresh."""
     rng, end, worst = rotation.dice("slowest"), until(), Worst()
     least = FIRST or end
-    count = answered = stopped = 0
+    count = answered = 0
     best: list[tuple[float, int, random_plans.Genes]] = []
     while time.monotonic() < end:
         fresh = not best or rng.random() < 0.25
@@ -110,15 +110,9 @@ def test_the_slowest_program(tmp_path: Path, record_property: Figures) -> None:
         judged(ended, text, words, f"program {count}")
         count, answered = count + 1, answered + (ended.code == 0)
         worst.take(ended, f"{words} of {text!r}")
-        if "solve.too_large" in ended.errors:  # no program is slower
-            stopped += 1
-            continue
         best = sorted([*best, (ended.cpu, count, genes)], key=lambda b: b[:2], reverse=True)[:5]
     assert count or SECONDS < 60
-    record_property(
-        "figures",
-        f"{count} random programs, {answered} answered, {stopped} refused as too large: {worst}; the slowest is {worst.slowest}",
-    )
+    record_property("figures", f"{count} random programs, {answered} answered: {worst}; the slowest is {worst.slowest}")
 
 
 # ---------------------------------------------------------------- kills and writers

@@ -22,12 +22,13 @@ DEAREST = {
 
 PARSE = """
 import resource, sys
-from moedsl.support import foreign_python, limits
+from moedsl.support import foreign_python
+from moedsl.support.limits import within_memory
 text = sys.stdin.read()
-with limits.turned_on(), limits.bounded():
+with within_memory(420):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
     assert foreign_python.parse(text) is not None
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < limits.SECONDS / 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 11
 """
 
 

@@ -23,7 +23,7 @@ from moedsl.lang import reader
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.rule import Rule
 from moedsl.solver.solve import Chosen
-from moedsl.support import foreign_json, limits
+from moedsl.support import foreign_json
 from moedsl.support.diagnostics import Diagnostic, error, suggest
 from moedsl.support.generation import AGAIN, mixed
 from moedsl.support.regular_file import text_of
@@ -90,8 +90,7 @@ def sides(
 
 def one(target: str, options: Options) -> Found:
     """Read a target without Bridge."""
-    with limits.of_part(limits.File(target)):
-        return _one(target, options)
+    return _one(target, options)
 
 
 def _one(target: str, options: Options) -> Found:

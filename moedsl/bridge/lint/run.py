@@ -21,7 +21,6 @@ from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import load_stdlib
 from moedsl.facts.facts import Hardware
 from moedsl.rules.library import Library
-from moedsl.support import limits
 from moedsl.support.diagnostics import Label, error
 
 PHASE = "throughput"
@@ -38,19 +37,15 @@ def lint(
     """Lint each target (FILE, FILE:function or module:function), and list its findings; `read_only` runs none."""
     library = load_stdlib()
     book, wrong = rules.read(library)
-    read: list[Case | Report] = []
-    for i, target in enumerate(targets):
-        with limits.of_part(limits.File(target), i, len(targets)):
-            read.append(_read(target, gpu, world))
+    read = [_read(target, gpu, world) for target in targets]
     known = [c for c in read if isinstance(c, Case)]
     resolved = iter([None for _ in known] if read_only else _resolve(known))
     out: list[Lint] = []
-    for i, (target, c) in enumerate(zip(targets, read, strict=True)):
+    for target, c in zip(targets, read, strict=True):
         if isinstance(c, Report):
             out.append(_failed(target, c.id, c.message, c.help))
         else:
-            with limits.of_part(limits.File(target), i, len(targets), "judged"):
-                out.append(one(c, next(resolved), book, library, phase))
+            out.append(one(c, next(resolved), book, library, phase))
     own = tuple(d for d in wrong if d.is_error)
     return [evolve(x, diagnostics=(*own, *x.diagnostics), sources={**library.sources, **x.sources}) for x in out]
 

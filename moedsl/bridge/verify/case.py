@@ -15,7 +15,7 @@ from moedsl.bridge.verify.devices import choices, devices, unknown
 from moedsl.bridge.verify.gpu import Device, from_plan
 from moedsl.bridge.verify.report import Report, failed
 from moedsl.planner.model.plan import Plan
-from moedsl.support import foreign_json, foreign_python, limits
+from moedsl.support import foreign_json, foreign_python
 from moedsl.support.generation import AGAIN, mixed
 from moedsl.support.regular_file import text_of
 
@@ -59,8 +59,7 @@ def read(target: str, gpu: str | None = None, world: int | None = None) -> Case 
     """
     if gpu is not None and gpu not in devices():
         return failed(target, "verify.input", f"`{gpu}` is not a supported GPU", unknown(gpu))
-    with limits.of_part(limits.File(target)):
-        located = _locate(target)
+    located = _locate(target)
     if isinstance(located, Report):
         return located
     source, function, plan = located

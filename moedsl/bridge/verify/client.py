@@ -24,7 +24,7 @@ from moedsl.bridge.verify.case import Case
 from moedsl.bridge.verify.report import Report, failed, from_json
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.facts.releases import BY_VERSION, Release
-from moedsl.support import child_python, limits
+from moedsl.support import child_python
 from moedsl.support.resources import stdlib_dir
 
 INSTALL = "pip install 'moedsl[bridge]' under Python 3.12, or run moedsl inside a NeMo container"
@@ -55,15 +55,14 @@ class Server:
         self._first: dict[str, Any] | None = None
 
     def _start(self, jobs: int, home: Path, release: Release | None) -> subprocess.Popen[str]:
-        with limits.unlimited_memory():
-            return subprocess.Popen(
-                [sys.executable, "-m", "moedsl.bridge.verify.server", str(jobs), str(home / "hub")],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-                text=True,
-                env=_environment(home, release),
-            )
+        return subprocess.Popen(
+            [sys.executable, "-m", "moedsl.bridge.verify.server", str(jobs), str(home / "hub")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env=_environment(home, release),
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -15,7 +15,6 @@ from moedsl.runs.calibrate import text
 from moedsl.runs.calibrate.fit import Fit, fit
 from moedsl.runs.calibrate.memory import fit_memory
 from moedsl.runs.calibrate.runs import Measured, read
-from moedsl.support import limits
 from moedsl.support.atomic_file import refusals
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.owned_files import stamp
@@ -45,13 +44,11 @@ def run(a: Namespace) -> int:
 def measured(files: list[str]) -> tuple[list[Measured], list[Diagnostic], dict[str, Source]]:
     """Read the runs of all files, with what is wrong in them."""
     out, found, sources = list[Measured](), list[Diagnostic](), dict[str, Source]()
-    with limits.bounded():
-        for i, file in enumerate(files):
-            with limits.of_part(limits.File(file), i, len(files)):
-                source, runs, diagnostics = read(Path(file))
-            out += runs
-            found += diagnostics
-            sources[source.name] = source
+    for file in files:
+        source, runs, diagnostics = read(Path(file))
+        out += runs
+        found += diagnostics
+        sources[source.name] = source
     return out, found, sources
 
 

@@ -17,7 +17,6 @@ from moedsl.diagnose.gpu import remarks
 from moedsl.diagnose.text import text, to_json
 from moedsl.rules.library import Library
 from moedsl.runs.results.gather import experiment_folder, job_logs
-from moedsl.support import limits
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.regular_file import refuse_special, refused
 from moedsl.support.source import Source, Span
@@ -33,8 +32,8 @@ def run(a: Namespace) -> int:
     known = scan.symptoms(library)
     logs = [(name, stream) for name, stream, _ in opened if stream is not None]
     reports: list[scan.Report] = []
-    for i, (name, stream) in enumerate(logs):
-        with stream, limits.of_part(limits.File(name), i, len(logs)):
+    for name, stream in logs:
+        with stream:
             reports.append(scan.diagnose(name, scan.blocks(stream), known))
     data = [_to_json(report, source, library) for report in reports]
     if a.json:

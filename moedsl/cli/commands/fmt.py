@@ -12,7 +12,6 @@ from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
 from moedsl.lang import reader
 from moedsl.lang.formatter import format_source
-from moedsl.support import limits
 from moedsl.support.atomic_file import write
 from moedsl.support.diagnostics import Diagnostic, to_json
 from moedsl.support.source import Source
@@ -22,10 +21,7 @@ def run(a: Namespace) -> int:
     if a.json and "-" in a.files:
         print("--json lists files, and standard output has the text of `-`", file=sys.stderr)
         return 1
-    done: list[tuple[str, str, list[dict[str, Any]]]] = []
-    for i, file in enumerate(a.files):
-        with limits.of_part(limits.File(file), i, len(a.files), "formatted"):
-            done.append((file, *_one(file, a.check)))
+    done = [(file, *_one(file, a.check)) for file in a.files]
     if a.json:
         files = [{"file": file, "status": status, "diagnostics": found} for file, status, found in done]
         talk.print_json({"version": 1, "files": files})

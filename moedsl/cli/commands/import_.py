@@ -8,7 +8,6 @@ from pathlib import Path
 from moedsl.bridge.recipes.importing import imported
 from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
-from moedsl.support import limits
 from moedsl.support.atomic_file import refusals
 from moedsl.support.diagnostics import to_json
 
@@ -18,8 +17,7 @@ def run(a: Namespace) -> int:
     refused = refusals(out, "import", force=a.force) if out is not None else []
     if refused:
         return talk.refused(a, refused)
-    with limits.of_part(limits.File(a.recipe)):
-        made = imported(a.recipe, a.gpu, a.world)
+    made = imported(a.recipe, a.gpu, a.world)
     if made.text is None:
         return talk.refused(a, made.diagnostics)
     talk.say(made.diagnostics, {})

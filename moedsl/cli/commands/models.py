@@ -13,7 +13,6 @@ from moedsl.cli.terminal import print_file
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
 from moedsl.facts.facts import Model
-from moedsl.support import limits
 from moedsl.support.atomic_file import refusals
 from moedsl.support.diagnostics import to_json
 
@@ -49,8 +48,7 @@ def _add(a: Namespace) -> int:
     from moedsl.bridge.importer import config
 
     out = Path(a.output) if a.output else None
-    with limits.of_part(limits.File(a.config)):
-        text, found = config.add(Path(a.config), a.name, hf=a.hf, ignored=a.ignore, known=load_stdlib().models)
+    text, found = config.add(Path(a.config), a.name, hf=a.hf, ignored=a.ignore, known=load_stdlib().models)
     refused = refusals(out, "models add", force=a.force) if out and text is not None else []
     if text is None or refused:
         return talk.refused(a, [*found, *refused])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from typing import Any
 
 from moedsl.cli import talk
 from moedsl.cli.printing import after_plan, only, prints_notes, show, typed, with_ladders
@@ -47,16 +46,12 @@ def _lengths(a: Namespace) -> int:
     """Print what each length needs. Only the check of the file counts, because its own GPUs may be too few."""
     from moedsl.queries import lengths
     from moedsl.solver.problem import lower
-    from moedsl.support import limits
 
     result, code = compiled(a, "check", run=a.run)
     if result is None or code:
         return code
     asked = [(p, lower(p, p.gpus or p.hardware.gpus_per_node).values["seq"]) for p in result.programs]
-    found: list[tuple[str, Any]] = []
-    for i, (p, seq) in enumerate(asked):
-        with limits.of_part(p, i, len(asked), "answered"):
-            found.append((p.name, lengths.table(p, p.gpus, seq, talk.Progress())))
+    found = [(p.name, lengths.table(p, p.gpus, seq, talk.Progress())) for p, seq in asked]
     if a.json:
         talk.print_json({"version": 1, "lengths": dict(found)})
     else:

@@ -23,7 +23,6 @@ from moedsl.runs.results.numbers import Given, Numbers, numbers
 from moedsl.runs.results.regressions import WORSE, regressions, told
 from moedsl.runs.results.rows import lines
 from moedsl.runs.results.text import text
-from moedsl.support import limits
 from moedsl.support.atomic_file import refusals
 from moedsl.support.diagnostics import Diagnostic
 
@@ -63,11 +62,7 @@ def _measured(a: Namespace, paths: Sequence[str]) -> tuple[list[Run], list[dict[
 
 def _rows(runs: Sequence[Run], each: Sequence[Numbers], warmup: int | None) -> list[dict[str, Any]]:
     known = symptoms(load_stdlib())
-    rows: list[dict[str, Any]] = []
-    for i, (r, n) in enumerate(zip(runs, each, strict=True)):
-        with limits.of_part(r, i, len(runs)):
-            rows.append(measure(r, read_all(r.logs, known), n, warmup))
-    return rows
+    return [measure(r, read_all(r.logs, known), n, warmup) for r, n in zip(runs, each, strict=True)]
 
 
 def _keep(a: Namespace, runs: Sequence[Run], rows: Sequence[dict[str, Any]]) -> int:

@@ -19,16 +19,14 @@ from moedsl.cli import talk
 from moedsl.compiler import compile_source
 from moedsl.emit.artifact import files_of
 from moedsl.lang import reader
-from moedsl.support import limits
 from moedsl.support.owned_files import write_all
 
 
 def run(a: Namespace) -> int:
     with ExitStack() as stack:
         paths: list[tuple[str, str]] = []
-        for i, file in enumerate(a.files):
-            with limits.of_part(limits.File(file), i, len(a.files)):
-                made = _compiled(a, file, stack) if file.endswith(".moe") else [(f, f) for f in runs_in(file)]
+        for file in a.files:
+            made = _compiled(a, file, stack) if file.endswith(".moe") else [(f, f) for f in runs_in(file)]
             if made is None:
                 return 1
             paths += made
@@ -48,11 +46,7 @@ def _run(a: Namespace, paths: Sequence[str]) -> Sequence[Report]:
 def _read(a: Namespace, paths: Sequence[str]) -> Sequence[Report]:
     from moedsl.bridge.lint.against_plan import against_plan
 
-    reports: list[Report] = []
-    for i, path in enumerate(paths):
-        with limits.of_part(limits.File(path), i, len(paths), "judged"):
-            reports.append(against_plan(path, a.gpu, a.world))
-    return reports
+    return [against_plan(path, a.gpu, a.world) for path in paths]
 
 
 def _compiled(a: Namespace, file: str, stack: ExitStack) -> list[tuple[str, str]] | None:

@@ -39,6 +39,8 @@ NAME = "page.moe"
 """The name of a program in diagnostics."""
 SECONDS = 15.0
 """Of a core, for one answer."""
+MEGABYTES = 420
+"""Of memory, for one answer; with Python and all imports it is less than 500."""
 COLUMNS = 80
 """Of the page of a plan, if the request does not say them."""
 NARROWEST = 40
@@ -72,7 +74,7 @@ def _bounded(make: Callable[[], Any], instead: Any = None) -> Any:
     spent, (_, hard) = time.process_time(), resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (int(spent + SECONDS) + GRACE, hard))
     try:
-        with limits.turned_on(SECONDS), limits.bounded():
+        with limits.within_memory(MEGABYTES), limits.stopped_after(SECONDS):
             return make()
     except limits.TooLarge as reached:
         return _said([too_large.diagnostic(reached)], None) if instead is None else instead

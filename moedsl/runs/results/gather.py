@@ -11,7 +11,7 @@ from attrs import frozen
 
 from moedsl.launch.script import RANKS
 from moedsl.planner.model.plan import Plan
-from moedsl.support import foreign_json, limits
+from moedsl.support import foreign_json
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.owned_files import written_by_us
 from moedsl.support.regular_file import text_of
@@ -209,20 +209,19 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
     tasks = [plan.parent for plan in found.glob(f"*/{PLAN}")]
     if tasks and all(has_logs(task) for task in tasks):
         return found
-    with limits.unlimited_memory():  # NeMo-Run imports torch, and starts processes
-        wrong = store.has_nemo_run()
-        opened = wrong or store.open_experiment(home, id)
-        if isinstance(opened, Diagnostic):
-            return opened
-        if opened.in_pods and (missing := pods.no_kubectl()):
-            return missing
-        try:
-            for job in (job for job in opened.jobs() if job.handle):
-                _fetch(opened, job)
-        except connections.failures() as problem:
-            if not opened.is_far:
-                raise
-            return opened.disconnected(problem)
+    wrong = store.has_nemo_run()
+    opened = wrong or store.open_experiment(home, id)
+    if isinstance(opened, Diagnostic):
+        return opened
+    if opened.in_pods and (missing := pods.no_kubectl()):
+        return missing
+    try:
+        for job in (job for job in opened.jobs() if job.handle):
+            _fetch(opened, job)
+    except connections.failures() as problem:
+        if not opened.is_far:
+            raise
+        return opened.disconnected(problem)
     return found
 
 

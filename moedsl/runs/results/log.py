@@ -12,7 +12,6 @@ from attrs import field, frozen
 from moedsl.diagnose import scan
 from moedsl.diagnose.scan import Report, Symptom
 from moedsl.runs.results.line import WORDS, Line, Memory, Step, StepTime, parts, read, time_of
-from moedsl.support import limits
 
 _BROKEN = re.compile(rb"Traceback \(most recent call last|ChildFailedError|srun: error|slurmstepd: error")
 Attempt = tuple[Step, ...]
@@ -50,10 +49,7 @@ def read_all(paths: Sequence[Path], known: Sequence[Symptom]) -> Log:
     A line in several files, such as a rank's and the job's, counts once. The attempts are in the order of their times;
     without times, of the files. Raises OSError if a file cannot be read.
     """
-    each: list[Log] = []
-    for i, path in enumerate(paths):
-        with limits.of_part(limits.File(str(path)), i, len(paths)):
-            each.append(_one(path, known))
+    each = [_one(path, known) for path in paths]
     seen: set[Step] = set()
     found: list[tuple[float, int, Attempt]] = []
     for i, log in sorted(enumerate(each), key=lambda g: -sum(map(len, g[1].attempts))):

@@ -16,7 +16,6 @@ from moedsl.runs.tune.candidates import candidates
 from moedsl.runs.tune.evidence import Tried, row, tried
 from moedsl.runs.tune.report import candidate, report, text
 from moedsl.runs.tune.way import RUN, Try, Way, write
-from moedsl.support import limits
 from moedsl.support.diagnostics import Diagnostic
 
 LOST = "launch.no_experiment"
@@ -127,8 +126,7 @@ def _named(way: Way, t: Try, id: str) -> None:
 
 
 def _measured(base: run_file.Base, t: Try, logs: Sequence[Path]) -> dict[str, Any]:
-    with limits.bounded():
-        return row(Run(t.name, tuple(logs), base.plan), load_stdlib())
+    return row(Run(t.name, tuple(logs), base.plan), load_stdlib())
 
 
 def _keep(way: Way, said: dict[str, Any]) -> Diagnostic | None:

@@ -1,1 +1,0 @@
-"""The Python API that `moedsl/__init__.py` re-exports."""
