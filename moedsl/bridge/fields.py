@@ -35,7 +35,7 @@ def built_by(plan: Plan, model: Model) -> dict[str, Any]:
 
 
 def of_recipe(fields: Json, classes: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of a configuration in the form of `verify.flat`; a mock dataset is known by its class or its flag."""
+    """The fields of a configuration as `configs.flat` writes them; a mock dataset is known by its class or its flag."""
     env = {f"env_vars.{n}": v for n, v in (fields.get("env_vars") or {}).items()}
     out = {n: v for n, v in fields.items() if n != "env_vars" and not n.endswith(_UNSTABLE)} | env
     if out.get("checkpoint.load") == out.get("checkpoint.save"):

@@ -12,8 +12,8 @@ from typing import Any
 from attrs import field, frozen
 
 from moedsl.bridge.fields import of_plan, of_recipe
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server, is_installed
 from moedsl.bridge.verify.report import Report
 from moedsl.bridge.verify.resolve import Resolved
@@ -210,7 +210,7 @@ def _read(c: Case) -> Side | Wrong:
     """Read what the source of a recipe states."""
     from moedsl.bridge.lint.run import machine
     from moedsl.bridge.lint.static import read
-    from moedsl.bridge.verify.devices import choices
+    from moedsl.bridge.verify.cases import choices
 
     library = load_stdlib()
     hardware = machine(c, library)
