@@ -14,6 +14,10 @@ block() {  # the start of <details>, a title, then a command: its output below t
   return "$code"
 }
 
+changes() {  # the plan of a file against that of its text in the commit
+  git show "$base:$1" | moedsl diff - "$1"
+}
+
 if ! base=$(git merge-base "$1" HEAD 2>/dev/null); then
   echo "$1 shares no commit with HEAD here; check out with fetch-depth: 0" | tee /dev/stderr
   exit 1
@@ -26,7 +30,7 @@ while IFS= read -r -d '' file; do
   fi
   if git cat-file -e "$base:$file" 2>/dev/null; then
     # its old text may have no plan, or several runs
-    block 'details open' 'What changes' moedsl diff "$base:$file" "$file" || true
+    block 'details open' 'What changes' changes "$file" || true
   fi
   block details Plan moedsl plan "$file" || failed=1
 done < <(git diff --no-renames --name-only -z "$base" -- '*.moe')

@@ -259,8 +259,7 @@ COMMANDS: Mapping[str, Command] = {
         "compare two runs: do they differ in the experiment, or only in how it runs",
         _arg(
             "sides A B",
-            "a .moe file (FILE:run, or REV:FILE in a commit of git), a compiled folder, plan.json, overrides, or a "
-            "recipe.py or module:function, which run as you",
+            "a .moe file (FILE:run), a compiled folder, plan.json, or a recipe.py or module:function, which run as you",
             nargs="*",
         ),
         _arg("-e --expression TEXT", "a program, placed after A and B", action="append"),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from moedsl.emit.dataset import is_mock
-from moedsl.emit.settings import comparable, words
+from moedsl.emit.settings import comparable, planned
 from moedsl.emit.stated import arguments, checkpoint_folder, given, stated
 from moedsl.facts.common import COMMON, COPIED
 from moedsl.facts.facts import Model
@@ -69,7 +69,7 @@ def values(plan: Plan, model: Model) -> dict[str, Any]:
         if _has_default(f, classes, built, bridge)
     }
     known |= {f"model.{name}": _plain(name, value) for name, value in provided(model.hf, bridge).items()}
-    common = {path: v for path, v in given(words(plan)).items() if path not in COPIED.values()}
+    common = {path: v for path, v in given(planned(plan)).items() if path not in COPIED.values()}
     if classes["dataset"] != COMMON[plan.task].dataset:
         common = {path: v for path, v in common.items() if not path.startswith("dataset.")}
     known |= {**_BOTH, **_OF_TASK[plan.task], "dataset": classes["dataset"], "model.hf_model_revision": plan.revision}

@@ -1,7 +1,8 @@
-"""Map the plan's keywords to Megatron's field names, one to many; lint/words.py reads the names back.
+"""The table of Bridge's fields: the keyword that decides each, how its value is written, and how it is read back.
 
-A `Row` names the keyword that decides a field, and how its value is written. Paths start at Bridge's
-``ConfigContainer``. Citations are to megatron-bridge 0.6.2 and megatron-core 0.19.2.
+A keyword has one row for each field that states it; the first has `back`, which gives the keyword of any recipe's
+fields (emit/read_back.py). `words` applies it. Paths start at Bridge's ``ConfigContainer``. Citations are to
+megatron-bridge 0.6.2 and megatron-core 0.19.2.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.cost.cases import CAPACITY, STASH
+from moedsl.emit import read_back
 from moedsl.emit.dataset import BY_FUNCTION
+from moedsl.emit.read_back import Back, Configuration
 from moedsl.facts import validation
 from moedsl.facts.common import COMMON
 from moedsl.facts.fields import has
@@ -21,7 +24,7 @@ from moedsl.planner.model.plan import Batch, Layout, Policy
 
 
 @frozen
-class Words:
+class Planned:
     """A plan with the facts that several rows share."""
 
     task: str
@@ -51,7 +54,7 @@ class Words:
         return has(path, self.bridge)
 
 
-Value = Callable[[Words], Any]
+Value = Callable[[Planned], Any]
 
 
 @frozen
@@ -78,8 +81,10 @@ class Row:
     """A comment for the recipe, if no decision has one; a reason of this field alone."""
     read: Value = lambda w: True
     """When Megatron reads the field. Elsewhere only overrides set it, because a library recipe may have any value."""
+    back: Back | None = None
+    """How the keyword is read back; on one row of a keyword."""
 
-    def setting(self, words: Words) -> Setting:
+    def setting(self, words: Planned) -> Setting:
         """The field with its value for a plan."""
         value = self.value(words) if self.value else words.by_name[self.word or ""]
         why = self.why if isinstance(self.why, str) else self.why(words)
@@ -138,7 +143,7 @@ def _const(value: Any) -> Value:
     return lambda w: value
 
 
-def _flex(w: Words) -> bool:
+def _flex(w: Planned) -> bool:
     return w.policy.dispatcher != "alltoall"
 
 
@@ -150,15 +155,15 @@ def _own_sms(dispatcher: str) -> Value:
     return lambda w: w.policy.dispatcher == dispatcher and not w.has(_NUM_SMS)
 
 
-def _full(w: Words) -> bool:
+def _full(w: Planned) -> bool:
     return "full" in w.policy.recompute
 
 
-def _selective(w: Words) -> bool:
+def _selective(w: Planned) -> bool:
     return bool(w.policy.recompute) and not _full(w)
 
 
-def _whole_graph(w: Words) -> bool:
+def _whole_graph(w: Planned) -> bool:
     return "full_iteration" in w.policy.cuda_graph
 
 
@@ -167,31 +172,31 @@ _MODULES = "model.cuda_graph_modules"
 transformer_config.py:884)."""
 
 
-def _graph_impl(w: Words) -> str:
+def _graph_impl(w: Planned) -> str:
     if _whole_graph(w):
         return "full_iteration" if w.has(_MODULES) else "local"
     return "transformer_engine" if w.policy.cuda_graph else "none"
 
 
-def _paged(w: Words) -> bool:
+def _paged(w: Planned) -> bool:
     """Whether expert shapes must become static: a whole-iteration graph needs HybridEP with paged stashing for that."""
     return _whole_graph(w) and w.policy.dispatcher == "hybridep"
 
 
-def _fsdp(w: Words) -> bool:
+def _fsdp(w: Planned) -> bool:
     return w.policy.sharding == "fsdp"
 
 
-def _offload(w: Words) -> bool:
+def _offload(w: Planned) -> bool:
     return w.policy.offload == "optimizer"
 
 
-def _aware(w: Words) -> bool:
+def _aware(w: Planned) -> bool:
     """Whether the precision-aware optimizer is needed: for moments in BF16, and for the hybrid CPU optimizer."""
     return w.policy.moments != "fp32" or _offload(w)
 
 
-def _overlap(w: Words) -> bool:
+def _overlap(w: Planned) -> bool:
     """Whether data-parallel communication overlaps with compute; FSDP requires it.
 
     Not if a batch may leave the vision tower without gradients (bridge recipes/qwen_vl/h100/qwen3_vl.py:123).
@@ -199,13 +204,13 @@ def _overlap(w: Words) -> bool:
     return _fsdp(w) or not w.vision
 
 
-def _overlap_reason(w: Words) -> str:
+def _overlap_reason(w: Planned) -> str:
     if not _overlap(w):
         return "a batch without images gives the vision tower no gradients, which overlap would wait for"
     return "Bridge turns overlap off at one replica, whose context-parallel ranks reduce gradients too"
 
 
-def _gathers(w: Words) -> bool:
+def _gathers(w: Planned) -> bool:
     """Whether parameters are kept and gathered in FP8, if the run does not set it. With FSDP, NVIDIA's recipes do this
     only for MXFP8."""
     by_default = w.precision_facts.fp8_param_gather and (w.policy.precision == "mxfp8" or not _fsdp(w))
@@ -215,21 +220,21 @@ def _gathers(w: Words) -> bool:
 _TE_RANDOM_STATE = ("model.use_te_rng_tracker", "rng.te_rng_tracker")
 
 
-def _te_random_state(w: Words) -> bool:
+def _te_random_state(w: Planned) -> bool:
     """Graphs need Transformer Engine's random state. Bridge turns both fields on if one is (bridge
     training/config.py:1276)."""
     return bool(w.policy.cuda_graph) or any(w.own.get(path) for path in _TE_RANDOM_STATE)
 
 
-def _moment(w: Words) -> Dtype:
+def _moment(w: Planned) -> Dtype:
     return Dtype("float32" if w.policy.moments == "fp32" else "bfloat16")
 
 
-def _main_grads(w: Words) -> Dtype:
+def _main_grads(w: Planned) -> Dtype:
     return Dtype("bfloat16" if _aware(w) and w.policy.grad_reduce == "bf16" else "float32")
 
 
-def _per_token(w: Words) -> bool:
+def _per_token(w: Planned) -> bool:
     """Whether the loss is per token: with masked tokens, a mean per microbatch would depend on mesh and microbatch.
 
     Bridge requires this only under context parallelism (bridge training/config.py:1450); with it, the mesh does not
@@ -242,11 +247,11 @@ def _fact(name: str) -> Value:
     return lambda w: getattr(w.precision_facts, name)
 
 
-def _mixed(w: Words) -> Call:
+def _mixed(w: Planned) -> Call:
     return Call(_MIXED, w.precision_facts.factory)
 
 
-def _has_adapter(w: Words) -> bool:
+def _has_adapter(w: Planned) -> bool:
     return w.adapter is not None
 
 
@@ -254,7 +259,7 @@ def _of_adapter(name: str) -> Value:
     return lambda w: w.adapter.kwargs[name] if w.adapter else None
 
 
-def _from_jsonl(w: Words) -> bool:
+def _from_jsonl(w: Planned) -> bool:
     return w.dataset.name in ("GPTSFTDatasetConfig", "FinetuningDatasetConfig")
 
 
@@ -269,45 +274,45 @@ def _of_source(name: str) -> Value:
     return lambda w: w.dataset.kwargs["hf_dataset"].kwargs.get(name)
 
 
-def _packs(w: Words) -> bool:
+def _packs(w: Planned) -> bool:
     return "offline_packing_specs" in w.dataset.kwargs
 
 
-def _steps(w: Words) -> int | None:
+def _steps(w: Planned) -> int | None:
     """The steps of a run that states none; Bridge counts those of epochs itself."""
     if w.own.get("train.num_epochs") is not None:
         return None
     return 50 if w.mock else COMMON[w.task].values["train.train_iters"]
 
 
-def _validation_batch(w: Words) -> int:
+def _validation_batch(w: Planned) -> int:
     return validation.smallest_batch(w.batch.micro_batch, w.layout.dp, w.layout.pp, w.layout.vpp)
 
 
-def _hybrid(w: Words) -> bool:
+def _hybrid(w: Planned) -> bool:
     return w.hybrid
 
 
-def _segmented(w: Words) -> bool:
+def _segmented(w: Planned) -> bool:
     """Whether a hybrid's pattern states its stages (core models/hybrid/hybrid_layer_allocation.py:372); Bridge appends
     the blocks of MTP (bridge models/hybrid/hybrid_provider.py:207).
     """
     return w.hybrid and bool(w.layout.pipeline_layout)
 
 
-def _without_mtp(w: Words) -> bool:
+def _without_mtp(w: Planned) -> bool:
     """Whether the MTP pattern must be cleared: with a pattern, the last stage has MTP even at a depth of 0 (core
     models/hybrid/hybrid_model.py:215, core transformer/multi_token_prediction.py:653).
     """
     return w.hybrid and w.no_mtp
 
 
-def _no_depths(w: Words) -> bool:
+def _no_depths(w: Planned) -> bool:
     """Whether Bridge gives a model without MTP 0 depths of it, and not none."""
     return not w.hybrid and w.provided.get("mtp_num_layers") == 0 and "model.mtp_num_layers" not in w.own
 
 
-def _unrepeated(w: Words) -> bool:
+def _unrepeated(w: Planned) -> bool:
     """Whether Bridge would build a block for each depth of MTP of a hybrid, whose depths share one."""
     depths = w.own.get("model.mtp_num_layers", w.provided.get("mtp_num_layers"))
     return w.hybrid and bool(depths) and not w.provided.get("mtp_use_repeated_layer")
@@ -330,14 +335,15 @@ SECTIONS = (
     Section(
         "Parallelism: attention mesh tp x cp x dp x pp, expert mesh etp x ep x edp x pp",
         (
-            Row("tp", "model.tensor_model_parallel_size"),
+            Row("tp", "model.tensor_model_parallel_size", back=read_back.size("model.tensor_model_parallel_size")),
             Row("sequence_parallel", "model.sequence_parallel"),
-            Row("cp", "model.context_parallel_size"),
-            Row("pp", "model.pipeline_model_parallel_size"),
+            Row("cp", "model.context_parallel_size", back=read_back.size("model.context_parallel_size")),
+            Row("pp", "model.pipeline_model_parallel_size", back=read_back.size("model.pipeline_model_parallel_size")),
             Row(
                 "vpp",
                 "model.virtual_pipeline_model_parallel_size",
                 lambda w: w.layout.vpp if w.layout.vpp > 1 else None,
+                back=read_back.size("model.virtual_pipeline_model_parallel_size"),
             ),
             Row(
                 "pipeline_layout",
@@ -347,14 +353,18 @@ SECTIONS = (
             ),
             Row("pipeline_layout", "model.hybrid_layer_pattern", when=_segmented, why=_SEGMENTS),
             Row(None, "model.mtp_num_layers", _const(None), _no_depths, _NO_DEPTHS),
-            Row("ep", "model.expert_model_parallel_size"),
-            Row("etp", "model.expert_tensor_parallel_size"),
+            Row("ep", "model.expert_model_parallel_size", back=read_back.size("model.expert_model_parallel_size")),
+            Row(
+                "etp",
+                "model.expert_tensor_parallel_size",
+                back=Back(read_back.etp, ("model.expert_tensor_parallel_size",), read_back.ETP),
+            ),
         ),
     ),
     Section(
         "Batch and sequence",
         (
-            Row("seq", "model.seq_length"),
+            Row("seq", "model.seq_length", back=read_back.same("model.seq_length")),
             Row("data", "dataset", lambda w: w.dataset),
             Row("data", "dataset.path", when=lambda w: w.dataset.name == BY_FUNCTION),
             *(
@@ -367,8 +377,8 @@ SECTIONS = (
                 Row("pack", f"dataset.offline_packing_specs.{n}", _of_packing(f"offline_packing_specs.{n}"), _packs)
                 for n in ("packed_sequence_size", "pad_seq_to_mult")
             ),
-            Row("micro_batch", "train.micro_batch_size"),
-            Row("global_batch", "train.global_batch_size"),
+            Row("micro_batch", "train.micro_batch_size", back=read_back.same("train.micro_batch_size")),
+            Row("global_batch", "train.global_batch_size", back=read_back.same("train.global_batch_size")),
             Row("data", "model.calculate_per_token_loss", _const(True), _per_token, _PER_TOKEN),
             Row(
                 "sharding",
@@ -381,7 +391,14 @@ SECTIONS = (
     Section(
         "Experts: dispatcher and router",
         (
-            Row("dispatcher", "model.moe_token_dispatcher_type", lambda w: "flex" if _flex(w) else "alltoall"),
+            Row(
+                "dispatcher",
+                "model.moe_token_dispatcher_type",
+                lambda w: "flex" if _flex(w) else "alltoall",
+                back=Back(
+                    read_back.dispatcher, ("model.moe_flex_dispatcher_backend", "model.moe_token_dispatcher_type")
+                ),
+            ),
             Row(
                 "dispatcher",
                 "model.moe_flex_dispatcher_backend",
@@ -399,6 +416,7 @@ SECTIONS = (
                 "model.moe_router_force_load_balancing",
                 lambda w: w.policy.routing == "balanced",
                 why=_BALANCED,
+                back=read_back.either("model.moe_router_force_load_balancing", "balanced", "natural"),
             ),
         ),
     ),
@@ -414,7 +432,10 @@ SECTIONS = (
         "Activation memory",
         (
             Row(
-                "recompute", GRANULARITY, lambda w: "full" if _full(w) else "selective" if w.policy.recompute else None
+                "recompute",
+                GRANULARITY,
+                lambda w: "full" if _full(w) else "selective" if w.policy.recompute else None,
+                back=Back(read_back.recompute, ("model.recompute_modules", GRANULARITY)),
             ),
             Row(
                 "recompute",
@@ -425,7 +446,10 @@ SECTIONS = (
             Row("recompute", "model.recompute_method", lambda w: "uniform" if _full(w) else None),
             Row("recompute", "model.recompute_num_layers", lambda w: 1 if _full(w) else None),
             Row(
-                "offload_modules", "model.fine_grained_activation_offloading", lambda w: bool(w.policy.offload_modules)
+                "offload_modules",
+                "model.fine_grained_activation_offloading",
+                lambda w: bool(w.policy.offload_modules),
+                back=Back(read_back.offloaded, ("model.fine_grained_activation_offloading", "model.offload_modules")),
             ),
             Row("offload_modules", "model.offload_modules", lambda w: list(w.policy.offload_modules)),
         ),
@@ -433,7 +457,16 @@ SECTIONS = (
     Section(
         "CUDA graphs",
         (
-            Row("cuda_graph", "model.cuda_graph_impl", _graph_impl),
+            Row(
+                "cuda_graph",
+                "model.cuda_graph_impl",
+                _graph_impl,
+                back=Back(
+                    read_back.graph,
+                    ("model.cuda_graph_impl", _MODULES, "model.cuda_graph_scope"),
+                    ("model.cuda_graph_impl",),
+                ),
+            ),
             Row(
                 "cuda_graph",
                 _MODULES,
@@ -465,7 +498,16 @@ SECTIONS = (
     Section(
         "Precision",
         (
-            Row("precision", "mixed_precision", _mixed),
+            Row(
+                "precision",
+                "mixed_precision",
+                _mixed,
+                back=Back(
+                    read_back.precision,
+                    ("mixed_precision", "mixed_precision.fp8_recipe", "mixed_precision.fp8", "mixed_precision.fp4"),
+                    ("mixed_precision",),
+                ),
+            ),
             Row("precision", "mixed_precision.bf16", _const(True)),
             Row("precision", "mixed_precision.fp8", _fact("fp8")),
             Row("precision", "mixed_precision.fp8_recipe", _fact("fp8_recipe")),
@@ -483,7 +525,12 @@ SECTIONS = (
                 lambda w: w.precision_facts.fp4_param_gather and w.own.get(GATHERS["fp4"], True) and not _fsdp(w),
             ),
             Row("grad_reduce", "mixed_precision.grad_reduce_in_fp32", lambda w: w.policy.grad_reduce == "fp32"),
-            Row("grad_reduce", "ddp.grad_reduce_in_fp32", lambda w: w.policy.grad_reduce == "fp32"),
+            Row(
+                "grad_reduce",
+                "ddp.grad_reduce_in_fp32",
+                lambda w: w.policy.grad_reduce == "fp32",
+                back=read_back.either("ddp.grad_reduce_in_fp32", "fp32", "bf16"),
+            ),
         ),
     ),
     Section(
@@ -494,9 +541,13 @@ SECTIONS = (
                 "comm_overlap",
                 _const(Call(_OVERLAP, "CommOverlapConfig", {"tp_comm_overlap": False})),
             ),
-            Row("ep_overlap", "comm_overlap.overlap_moe_expert_parallel_comm"),
+            Row(
+                "ep_overlap",
+                "comm_overlap.overlap_moe_expert_parallel_comm",
+                back=read_back.overlap("overlap_moe_expert_parallel_comm"),
+            ),
             Row("ep_overlap", "model.overlap_moe_expert_parallel_comm"),
-            Row("delay_wgrad", "comm_overlap.delay_wgrad_compute"),
+            Row("delay_wgrad", "comm_overlap.delay_wgrad_compute", back=read_back.overlap("delay_wgrad_compute")),
             Row("delay_wgrad", "model.delay_wgrad_compute"),
             Row("sharding", "comm_overlap.overlap_grad_reduce", _overlap, why=_overlap_reason),
             Row("sharding", "ddp.overlap_grad_reduce", _overlap),
@@ -509,7 +560,14 @@ SECTIONS = (
         (
             Row("sharding", "ddp.use_distributed_optimizer", _const(True)),
             Row("sharding", "optimizer.use_distributed_optimizer", _const(True)),
-            Row("sharding", "ddp.use_megatron_fsdp", _fsdp),
+            Row(
+                "sharding",
+                "ddp.use_megatron_fsdp",
+                _fsdp,
+                back=Back(
+                    read_back.sharding, ("ddp.use_megatron_fsdp", "dist.use_megatron_fsdp"), ("ddp.use_megatron_fsdp",)
+                ),
+            ),
             Row("sharding", "dist.use_megatron_fsdp", _fsdp),
             Row(
                 "sharding",
@@ -522,11 +580,16 @@ SECTIONS = (
             Row("sharding", "ddp.keep_fp8_transpose_cache", _const(False), _fsdp),
             Row("moments", "optimizer.optimizer", _const("adam")),
             Row("moments", "optimizer.use_precision_aware_optimizer", _aware),
-            Row("moments", "optimizer.exp_avg_dtype", _moment),
+            Row("moments", "optimizer.exp_avg_dtype", _moment, back=read_back.dtype("optimizer.exp_avg_dtype")),
             Row("moments", "optimizer.exp_avg_sq_dtype", _moment),
             Row("moments", "optimizer.main_params_dtype", _const(Dtype("float32"))),
             Row("grad_reduce", "optimizer.main_grads_dtype", _main_grads),
-            Row("offload", "optimizer.optimizer_cpu_offload", _offload),
+            Row(
+                "offload",
+                "optimizer.optimizer_cpu_offload",
+                _offload,
+                back=read_back.either("optimizer.optimizer_cpu_offload", "optimizer", "none"),
+            ),
             Row("offload", "optimizer.optimizer_offload_fraction", lambda w: 1.0 if _offload(w) else 0.0),
             Row("offload", "optimizer.overlap_cpu_optimizer_d2h_h2d", _offload),
         ),
@@ -566,3 +629,22 @@ SECTIONS = (
         ),
     ),
 )
+BACK: Mapping[str, Back] = {
+    **{r.word: r.back for s in SECTIONS for r in s.rows if r.word and r.back},
+    **read_back.OTHER,
+}
+"""How each keyword of a run is read back from a configuration."""
+
+
+def rows(word: str) -> list[Row]:
+    """The rows of one keyword."""
+    return [r for s in SECTIONS for r in s.rows if r.word == word]
+
+
+def words(c: Configuration) -> dict[str, Any]:
+    """Every keyword of a run that a configuration determines, with its value; a set of words is a frozenset.
+
+    A keyword that the fields do not determine is absent.
+    """
+    found = {word: back.value(c) for word, back in BACK.items()}
+    return {word: value for word, value in found.items() if value is not None}

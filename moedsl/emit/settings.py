@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from moedsl.emit.dataset import dataset, is_mock, masks_tokens, tokenizer
-from moedsl.emit.fields import PRECISION, SECTIONS, SET, Setting, Words
+from moedsl.emit.fields import PRECISION, SECTIONS, SET, Planned, Setting
 from moedsl.facts import adapters
 from moedsl.facts.adapter import Adapter
 from moedsl.facts.common import COPIED
@@ -32,10 +32,10 @@ def resets(bridge: str) -> dict[str, Any]:
     return {path: value for path, value in RESETS.items() if has(path, bridge)}
 
 
-def words(plan: Plan) -> Words:
+def planned(plan: Plan) -> Planned:
     """Collect what the rows read of a plan."""
     kin, given = family(plan.family), provided(plan.hf, plan.target.bridge)
-    return Words(
+    return Planned(
         task=plan.task,
         layout=plan.layout,
         batch=plan.batch,
@@ -91,7 +91,7 @@ def lacking(plan: Plan) -> list[Setting]:
 
 
 def _wanted(plan: Plan) -> list[tuple[str, list[Setting]]]:
-    known = words(plan)
+    known = planned(plan)
     out = [(s.title, [r.setting(known) for r in s.rows if r.when(known)]) for s in SECTIONS]
     out.append(("Tokenizer", [Setting(f"tokenizer.{k}", v, "data") for k, v in tokenizer(plan).items()]))
     derived = {path: Setting(path, value, word) for word, path, value in _derived(plan)}

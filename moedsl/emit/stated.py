@@ -8,9 +8,9 @@ from typing import Any
 from attrs import evolve
 
 from moedsl.emit.dataset import is_mock
-from moedsl.emit.fields import SET, Setting, Words
+from moedsl.emit.fields import SET, Planned, Setting
 from moedsl.emit.naming import function_name
-from moedsl.emit.settings import sections, words
+from moedsl.emit.settings import planned, sections
 from moedsl.facts import weights
 from moedsl.facts.common import COMMON, COPIED, VARIABLES
 from moedsl.facts.fields import path_of
@@ -26,7 +26,7 @@ Sections = list[tuple[str, list[Setting]]]
 
 def stated(plan: Plan) -> Sections:
     """The recipe's assignments under their headings, in order; the user's `set` statements come last."""
-    known = given(words(plan))
+    known = given(planned(plan))
     every = dict(sections(plan))
     own = {s.path: s for s in every.pop(SET, []) if not s.path.startswith(_VARIABLE)}
     found: Sections = []
@@ -50,7 +50,7 @@ def environment(plan: Plan) -> tuple[bool, Mapping[str, Any]]:
     return True, {n: v for n, v in every.items() if VARIABLES.get(n) != v}
 
 
-def given(w: Words) -> dict[str, Any]:
+def given(w: Planned) -> dict[str, Any]:
     """The values without a line of the recipe: of Bridge's common function, of the precision, of overlap."""
     precision = w.precision_facts
     many = w.layout.dp > 1  # bridge training/comm_overlap.py:576

@@ -84,7 +84,7 @@ def normalise(path: str, value: Any) -> Any:
     Dtypes and enum members become words. A pipeline layout becomes the list of its stages in layer order, because
     Bridge replaces the string by an object. A hybrid's pattern is its decoder's, because Bridge appends MTP's blocks.
     """
-    if path.endswith("hybrid_layer_pattern"):
+    if path == PATTERN:
         return decoder(value)
     if path.endswith("pipeline_model_parallel_layout"):
         return None if value is None else stages(str(value))
@@ -96,6 +96,9 @@ def normalise(path: str, value: Any) -> Any:
         return value
     name = getattr(value, "name", None)
     return str(value) if isinstance(value, Dtype) or not isinstance(name, str) else name
+
+
+PATTERN = "model.hybrid_layer_pattern"
 
 
 def decoder(pattern: str | None) -> str | None:

@@ -71,7 +71,6 @@ HOSTILE: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "YAML in itself": ("a.yaml", "model:\n  _target_: x.Y\n  a: &a [*a]\n", ("import a.yaml --gpu h100 --world 8",)),
     "YAML of too long a number": ("a.yaml", f"model: {'9' * 5000}", ("import a.yaml --gpu h100 --world 8",)),
     "YAML of no date": ("a.yaml", "model: 2001-13-45", ("import a.yaml --gpu h100 --world 8",)),
-    "overrides nested too deep": ("o.txt", f"model.a={'[' * 9000}{']' * 9000}", ("diff o.txt o.txt",)),
     "measured, nested too deep": ("m.jsonl", DEEP, ("calibrate m.jsonl",)),
     "measured, no text": ("m.jsonl", '{"run": 5}', ("calibrate m.jsonl",)),
     "measured, no path": ("m.jsonl", '{"file": ["m.jsonl"]}', ("calibrate m.jsonl",)),

@@ -16,12 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from moedsl.bridge.lint import facts, rules, words
+from moedsl.bridge.lint import facts, rules
 from moedsl.bridge.lint.recipe import Recipe
 from moedsl.bridge.verify.cases import Case, devices
 from moedsl.bridge.verify.client import Server
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import load_stdlib
+from moedsl.emit.fields import words
 from moedsl.facts.fields import unknown_word
 from moedsl.rules.vectorizer import names
 
@@ -48,7 +49,7 @@ def fields_used(built: dict[str, Any], recipe: Recipe) -> set[str]:
     from attrs import evolve
 
     watched = evolve(recipe, fields=read)
-    words.words(watched), facts.model_facts(watched), facts.computed(watched)
+    words(watched), facts.model_facts(watched), facts.computed(watched)
     return named | read.asked | {"model.hf_model_id", "env_vars"} | {n for n, v in built.items() if unknown_word(n, v)}
 
 

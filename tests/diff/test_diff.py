@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,15 @@ import pytest
 
 from moedsl.bridge.diff import sources as sources_module
 from moedsl.bridge.diff.compare import compare
-from moedsl.bridge.diff.fields import of_overrides, of_plan, of_recipe
 from moedsl.bridge.diff.sources import Options, Side, sides
 from moedsl.bridge.diff.text import text
+from moedsl.bridge.fields import of_plan, of_recipe
 from moedsl.bridge.verify.cases import Case, devices
 from moedsl.bridge.verify.client import Server
 from moedsl.bridge.verify.report import Refusal
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.cli import main
 from moedsl.emit.bridge import recipe_text
-from moedsl.emit.overrides import overrides_text
 from moedsl.planner.experiment import settings
 from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
 from moedsl.runs.results.gather import read_plan
@@ -190,18 +188,6 @@ def test_a_folder_its_plan_and_the_file_are_one(compiled: Path) -> None:
         assert not any(d["changes"].values()) and d["by"] == "words"
 
 
-def test_overrides_say_what_their_plan_does(compiled: Path) -> None:
-    d = diff(str(compiled / "tuned" / "overrides.txt"), str(compiled / "tuned" / "plan.json"))
-    assert d["by"] == "fields" and d["compared"] > 70 and not any(d["changes"].values())
-
-
-def test_two_kinds_compare_by_fields(compiled: Path) -> None:
-    d = diff(str(compiled / "tuned" / "overrides.txt"), str(compiled / "scale_out"))
-    assert "mixed_precision.fp8" in names(d, EXPERIMENT)
-    assert "model.overlap_moe_expert_parallel_comm" in names(d, EXECUTION)
-    assert not names(d, UNKNOWN)
-
-
 def test_a_recipe_is_read_without_bridge(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources_module, "is_installed", lambda: False)
     d = diff(str(compiled / "tuned" / "recipe.py"), str(compiled / "scale_out" / "recipe.py"))
@@ -232,39 +218,36 @@ def test_every_setting_of_a_plan_is_a_word() -> None:
         assert left <= {"against_4k"}
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "same"),
-    [
-        ("train.global_batch_siz=512", "train.global_batch_size=512", None),
-        ("train.global_batch_siz=512", "train.global_batch_siz=512", None),
-        ("train.global_batch_siz=512 model.seq_length=1", "train.global_batch_size=512 model.seq_length=2", False),
-        ("train.global_batch_size=512", "train.global_batch_size=256", False),
-    ],
-)
-def test_an_override_of_no_field_is_doubted(a: str, b: str, same: bool | None) -> None:
-    d = diff(a, b)
-    assert d["verdict"]["same_experiment"] is same
-    said = d["verdict"]["says"]
-    assert ("did you mean `train.global_batch_size`?" in said[0]) == ("siz=" in a)
-    assert same is False or not any("different experiments" in line for line in said)
-
-
-def test_an_override_of_no_field_is_doubted_beside_a_run() -> None:
-    d = diff("train.global_batch_siz=512", texts=(RUN,))
-    assert "did you mean" in d["verdict"]["says"][0] and d["verdict"]["same_experiment"] is None
-
-
-def test_overrides_of_a_plan_name_fields_alone(compiled: Path) -> None:
-    for side in (f.parent.name for f in compiled.glob("*/overrides.txt")):
-        d = diff(str(compiled / side / "overrides.txt"), str(compiled / side))
-        assert not any("is not a field" in line for line in d["verdict"]["says"])
+def of_fields(name: str, a: Any, b: Any) -> dict[str, Any]:
+    """Compare two recipes that differ in one field at most."""
+    return compare(*(Side("recipe.py", "source", {"model.seq_length": 4096, name: v}) for v in (a, b)))
 
 
 def test_what_nobody_set_is_off_and_alike_values_are_told_apart() -> None:
-    d = diff("model.inference_cuda_graph_scope=none", "model.inference_cuda_graph_scope='none'")
-    assert not any(d["changes"].values())
-    shown = text(diff("model.recompute_modules=null", "model.recompute_modules=[]"))
-    assert "model.recompute_modules  null -> []" in shown
+    assert not any(of_fields("model.inference_cuda_graph_scope", None, "none")["changes"].values())
+    assert "model.recompute_modules  null -> []" in text(of_fields("model.recompute_modules", None, []))
+
+
+def test_what_no_effect_names_is_unknown() -> None:
+    d = of_fields("model.no_such_field", 1, 2)
+    assert names(d, UNKNOWN) == {"model.no_such_field"} and d["verdict"]["same_experiment"] is None
+
+
+def test_two_kinds_compare_by_the_fields_that_both_have(compiled: Path) -> None:
+    recipe = str(compiled / "tuned" / "recipe.py")
+    d = diff(recipe, str(compiled / "scale_out"), options=Options(read_only=True))
+    assert d["by"] == "fields" and {"comm_overlap.overlap_moe_expert_parallel_comm", "mixed_precision.fp8_recipe"} & {
+        x["name"] for group in d["changes"].values() for x in group
+    }
+    assert not names(d, UNKNOWN)
+
+
+def test_one_layout_and_one_dtype_in_each_spelling() -> None:
+    name = "model.pipeline_model_parallel_layout"
+    lists = of_recipe({name: [["embedding", "decoder"], ["decoder", "mtp", "loss"]]}, {})
+    assert lists == of_recipe({name: "Et|tmL"}, {}) == {name: ["Et", "tmL"]}
+    dtype = "optimizer.exp_avg_dtype"
+    assert of_recipe({dtype: "bfloat16"}, {}) == of_recipe({dtype: "torch.bfloat16"}, {})
 
 
 def answer(refusal: Refusal | None, built: dict[str, Any], behind: dict[str, Any]) -> Resolved:
@@ -286,48 +269,6 @@ def test_recipes_are_compared_as_built_where_bridge_refuses_one() -> None:
     assert d["b"]["refused"] == "must be divisible" and d["a"]["refused"] is None
     a, b = sources_module.resolved([case, case], answers[:1] * 2)
     assert isinstance(a, Side) and a.fields["scheduler.lr_decay_steps"] == 9 and not a.as_built
-
-
-def test_what_no_effect_names_is_unknown() -> None:
-    d = diff("model.seq_length=4096 model.no_such_field=1", "model.seq_length=4096 model.no_such_field=2")
-    assert names(d, UNKNOWN) == {"model.no_such_field"} and d["verdict"]["same_experiment"] is None
-
-
-def test_overrides_are_read_as_hydra_does() -> None:
-    words = "model.a=null ++model.b=1.5e-3 +model.c=[attn,mlp] model.d='a b' model.e=true 'model.f={_target_:x.Y,z:1}'"
-    assert of_overrides(words) == {
-        "model.a": None, "model.b": 0.0015, "model.c": ["attn", "mlp"], "model.d": "a b", "model.e": True,
-        "model.f": "Y", "model.f.z": 1,
-    }  # fmt: skip
-
-
-def test_objects_in_an_object_are_read_as_those_of_a_recipe() -> None:
-    inside = "preprocessing:{_target_:x.Chat,column:'a, b'},dataset_kwargs:{pad:true},dtype:{_target_:torch.int8,_call_:false}"
-    specs = "offline_packing_specs:{_target_:x.Specs,packed_sequence_size:8,files:['a,b',c]}"
-    assert of_overrides(f'"++dataset={{_target_:y.Data, seq_length:4096,{inside},{specs}}}"') == {
-        "dataset": "Data", "dataset.mock": False, "dataset.seq_length": 4096, "dataset.preprocessing": "<Chat>",
-        "dataset.preprocessing.column": "a, b",
-        "dataset.dataset_kwargs": {"pad": True}, "dataset.dtype": "int8", "dataset.offline_packing_specs": "<Specs>",
-        "dataset.offline_packing_specs.packed_sequence_size": 8,
-        "dataset.offline_packing_specs.files": ["a,b", "c"],
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("task", ["", 'task sft; weights "/w"; data "/d"', 'task peft; weights "/w"; data hf "squad"'])
-def test_the_overrides_of_a_plan_have_only_fields(task: str, tmp_path: Path) -> None:
-    file = tmp_path / "overrides.txt"
-    file.write_text(overrides_text(plan_of(RUN + task)), encoding="utf-8")
-    d = diff(str(file), str(file))
-    assert d["verdict"]["same_experiment"] is True, d["verdict"]
-
-
-def test_one_value_in_three_spellings() -> None:
-    name = "model.pipeline_model_parallel_layout"
-    flat = of_recipe({name: [["embedding", "decoder"], ["decoder", "mtp", "loss"]]}, {})
-    assert flat == of_overrides(f"{name}=Et|tmL") == {name: ["Et", "tmL"]}
-    assert of_recipe({"optimizer.exp_avg_dtype": "bfloat16"}, {}) == of_overrides(
-        "optimizer.exp_avg_dtype=torch.bfloat16"
-    )
 
 
 def test_a_run_that_goes_on_from_its_own_checkpoints_is_no_other() -> None:
@@ -354,9 +295,8 @@ def test_a_plan_of_mock_data_says_so(compiled: Path) -> None:
         ([str(EXAMPLES / "several_runs.moe") + ":tunde", "-e", RUN], "did you mean `tuned`?"),
         ([str(EXAMPLES), "-e", RUN], "recipe.py"),
         ([str(EXAMPLES / "sft.moe"), "-e", "qwen3_30b_a3c; h100 x 8"], "qwen3_30b_a3b"),
-        (["model.a=1 b", "-e", RUN], "`b` is not an override"),
+        (["model.a=1", "-e", RUN], "no such file"),
         (["no_recipe.py", "-e", RUN], "no such file"),
-        (["none/overrides.txt", "-e", RUN], "none/overrides.txt does not exist"),
         (["none/plan.json", "-e", RUN], "none/plan.json does not exist"),
     ],
 )
@@ -438,33 +378,6 @@ def test_a_program_and_itself_like_a_recipe(capsys: pytest.CaptureFixture[str], 
 def test_like_needs_one_program_and_a_recipe(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
     assert main.main(["diff", *words, "--like", "nothing"]) == 1
     assert said in capsys.readouterr().err
-
-
-def test_two_commits_of_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "runs"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    for key, value in {"HOME": tmp_path, "GIT_CONFIG_NOSYSTEM": 1, "GIT_AUTHOR_NAME": "a"}.items():
-        monkeypatch.setenv(key, str(value))
-    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    for seq in ("4k", "8k"):
-        Path("run.moe").write_text(f"qwen3_30b_a3b; h100 x 16; seq {seq}\n", encoding="utf-8")
-        subprocess.run(["git", "add", "run.moe"], check=True)
-        subprocess.run(["git", *identity, "commit", "-qm", seq], check=True)
-    assert main.main(["diff", "HEAD~1:run.moe", "HEAD:run.moe:main"]) == 0
-    assert "4096 -> 8192" in capsys.readouterr().out
-    assert main.main(["diff", "HEAD~1:run.moe", "run.moe", "--exit-code"]) == 1
-    for wrong in ("HEAD~7:run.moe", "HEAD:other.moe"):
-        assert main.main(["diff", wrong, "run.moe"]) == 1
-        assert "error[diff.input]" in capsys.readouterr().err
-
-
-def test_a_word_that_takes_long_to_split_off_is_no_override() -> None:
-    with pytest.raises(ValueError, match="over 50000 characters"):
-        of_overrides(f"model.a{'.a' * 50_000}=1")
 
 
 @pytest.mark.parametrize("side", ["run", "plan"])

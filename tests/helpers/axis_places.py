@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from moedsl.bridge.lint import words
-from moedsl.bridge.verify import expected
 from moedsl.compiler import load_stdlib
 from moedsl.cost import memory, step
+from moedsl.emit.fields import BACK
 from moedsl.emit.settings import decided_fields
 from moedsl.facts import axes
 from moedsl.planner.model.plan import Plan
@@ -27,9 +26,7 @@ def unknown(plan: Plan) -> dict[str, list[str]]:
         "stdlib/rules/": {*axes.SIZES, *_named(rules, "candidates"), *_named(rules, "default")},
         "stdlib/rules/effects.moe": _named(rules, "effect"),
         "moedsl/cost/": {*memory.COLUMNS, *step.LAYER, *step.ONCE},
-        "moedsl/emit/fields.py": _deciding(plan, decided_fields),
-        "moedsl/bridge/lint/words.py": words.FIELDS,
-        "moedsl/bridge/verify/expected.py": _deciding(plan, lambda p: [check[:2] for check in expected.checks(p)]),
+        "moedsl/emit/fields.py": _deciding(plan, decided_fields) & BACK.keys(),
         "moedsl/rehearse/": {*sizes.AXES, "vpp", "micro_batch", *policy.OFF, *policy.AS_PLANNED},
         "docs/language.md": _documented(),
     }

@@ -25,7 +25,7 @@ def test_our_own_recipes_state_what_their_plans_decide(file: Path, tmp_path: Pat
         report = against_plan(case.file)
         assert report.ok and report.verdict == "read", report
         stated, of, total, *_ = report.read[0].split()
-        assert of == "of" and int(stated) > int(total) / 3 and "nothing was run" in report.read[0]
+        assert of == "of" and 20 < int(stated) < int(total) and "nothing was run" in report.read[0]
 
 
 def test_an_edited_line_differs_from_the_plan(folder: Path) -> None:

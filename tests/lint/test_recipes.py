@@ -61,10 +61,10 @@ def recipe(row: Mapping[str, Any], known: Mapping[str, list[Any]], library: Any)
     hardware, _ = library.gpu(row["hardware"])
     said = {"model.moe_flex_dispatcher_backend": (("recipe.py", 1),)} if row.get("backend_said") else {}
     return Recipe(
-        row["function"], row["function"], "recipe.py", 1, fields, hardware, row["gpus"],
-        {"model.sequence_parallel": row.get("sequence_parallel", False)}, row.get("classes", {}), said,
-        row.get("asked"), bool(fields), stdlib_facts(fields.get("model.hf_model_id"), library),
-        dict.fromkeys(row.get("unknown", ())),
+        target=row["function"], function=row["function"], file="recipe.py", line=1, fields=fields, hardware=hardware,
+        world=row["gpus"], settled={"model.sequence_parallel": row.get("sequence_parallel", False)},
+        classes=row.get("classes", {}), places=said, asked=row.get("asked"), whole=bool(fields),
+        model=stdlib_facts(fields.get("model.hf_model_id"), library), unknown=dict.fromkeys(row.get("unknown", ())),
     )  # fmt: skip
 
 

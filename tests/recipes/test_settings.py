@@ -13,7 +13,10 @@ def needed(theirs: dict[str, Any], ours: dict[str, Any], built: dict[str, Any] |
     """What a recipe needs, by its fields after Bridge's update, and before it where that changes some."""
     hardware, _ = load_stdlib().gpu("h100")
     assert hardware is not None
-    r = Recipe("recipe.py", "recipe", "recipe.py", 1, built or theirs, hardware, 16, settled=theirs)
+    r = Recipe(
+        target="recipe.py", function="recipe", file="recipe.py", line=1, fields=built or theirs, hardware=hardware,
+        world=16, settled=theirs,
+    )  # fmt: skip
     return dict(differing(r, Answer(ours, ours, {}), {}))
 
 

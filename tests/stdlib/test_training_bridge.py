@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from moedsl.bridge.lint.recipe import Recipe
-from moedsl.bridge.lint.words import words
-from tests.helpers.cost_models import hardware, model
+from moedsl.emit.fields import words
+from moedsl.emit.read_back import Configuration
+from tests.helpers.cost_models import model
 from tests.oracles.proven import answers, applies, derived, permits
 
 pytestmark = pytest.mark.bridge
@@ -98,7 +98,7 @@ def test_lint_reads_how_a_recipe_keeps_its_weights(mixed: Any, kept: bool) -> No
     """A name of Bridge's stands for all its fields; an object has its own."""
     named = isinstance(mixed, str) or mixed is None
     fields = {"mixed_precision": mixed} if named else {"mixed_precision.fp8_param_gather": mixed}
-    recipe = Recipe("", "", "", 1, fields, hardware("b200"), 16)
+    recipe = Configuration(fields)
     assert words(recipe)["fp8_weights"] is kept
 
 

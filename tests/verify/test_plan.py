@@ -12,9 +12,9 @@ from attrs import evolve
 
 from moedsl.bridge.verify import cases, update
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.expected import checks
 from moedsl.bridge.verify.report import Report, render
 from moedsl.emit.bridge import recipe_text
+from moedsl.emit.settings import decided_fields
 from moedsl.planner.model.plan import Plan
 from tests.helpers.plans import PLANS, changed
 from tests.helpers.programs import plan_of
@@ -60,7 +60,8 @@ WRONG = (
     ("policy", "recompute", ["layernorm"], "model.recompute_modules"),
     ("policy", "dispatcher", "deepep", "model.moe_token_dispatcher_type"),
     ("policy", "moments", "bf16", "optimizer.exp_avg_dtype"),
-    ("policy", "precision", "mxfp8", "model.fp8_recipe"),
+    ("policy", "precision", "mxfp8", "mixed_precision.fp8_recipe"),
+    ("policy", "precision", "mxfp8", "precision"),
     ("env", "TORCH_NCCL_HIGH_PRIORITY", 0, "env_vars.TORCH_NCCL_HIGH_PRIORITY"),
     ("layout", "pipeline_layout", "Et*24|t*24L", "model.pipeline_model_parallel_layout"),
 )
@@ -117,4 +118,4 @@ def test_what_a_rule_turns_off_needs_no_field_in_an_older_release() -> None:
     derived = f"rules ours {{ derive tokenizer.pad_vocab_size = false {why} }}"
     for release, compared in (("0.4", False), ("0.6", True)):
         plan = plan_of(f"qwen3_30b_a3b; h100 x 16; target bridge {release}; {derived}")
-        assert ("tokenizer.pad_vocab_size" in {field for field, _, _ in checks(plan)}) == compared
+        assert ("tokenizer.pad_vocab_size" in decided_fields(plan)) == compared

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from moedsl.bridge.diff.fields import built_by
 from moedsl.bridge.diff.sources import Side
-from moedsl.bridge.diff.verdict import refusals, strangers, verdict
+from moedsl.bridge.diff.verdict import refusals, verdict
+from moedsl.bridge.fields import built_by
 from moedsl.compiler import load_stdlib
 from moedsl.facts import axes
 from moedsl.facts.facts import Model
@@ -39,8 +39,7 @@ def compare(a: Side, b: Side) -> dict[str, Any]:
     lines = [_line(n, *pair, effects, a) for n, pair in pairs.items() if not _same(*pair)]
     groups = {g: [x for x in lines if x["effect"] == g] for g in GROUPS}
     bench = {"a": _benchmarks(left, effects), "b": _benchmarks(right, effects)}
-    unknown = strangers([n for s in (a, b) if s.how == "overrides" for n in s.fields], effects)
-    found = verdict(groups, bench, unknown)
+    found = verdict(groups, bench)
     return {
         "version": 1,
         "a": _side(a),
@@ -108,7 +107,7 @@ def _words(s: Side, p: Plan) -> dict[str, Any]:
 
 
 def _names(left: Json, right: Json, by_words: bool, a: Side, b: Side) -> list[str]:
-    """The names that both sides know: of two plans, recipes or overrides all; of two kinds, those that both have."""
+    """The names that both sides know: of two plans or two recipes all; of two kinds, those that both have."""
     alike = by_words or (a.whole, a.how) == (b.whole, b.how)
     names = [*left, *(n for n in right if n not in left)]
     if _FACTS in names and not (_FACTS in left and _FACTS in right):

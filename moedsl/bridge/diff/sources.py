@@ -1,4 +1,4 @@
-"""Read the two sides of `moedsl diff`: run file, compiled folder, plan, recipe or overrides, as values by name."""
+"""Read the two sides of `moedsl diff`: run file, compiled folder, plan or recipe, as values by name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from moedsl.bridge.diff import commits
-from moedsl.bridge.diff.fields import of_overrides, of_plan, of_recipe
+from moedsl.bridge.fields import of_plan, of_recipe
 from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server, is_installed
@@ -30,8 +29,7 @@ from moedsl.support.generation import AGAIN, mixed
 from moedsl.support.regular_file import text_of
 from moedsl.support.source import Source
 
-HELP = "give a .moe file (FILE:run, REV:FILE), a compiled folder, plan.json, recipe.py, module:function or overrides"
-_WORDS = "overrides are words such as `model.seq_length=4096`"
+HELP = "give a .moe file (FILE:run), a compiled folder, plan.json, recipe.py or module:function"
 
 
 @frozen
@@ -40,7 +38,7 @@ class Side:
 
     name: str
     how: str
-    """plan, recipe, source or overrides."""
+    """plan, recipe or source."""
     fields: Mapping[str, Any]
     """Bridge's fields by dotted path, comparable with those of another side."""
     whole: bool = False
@@ -96,9 +94,6 @@ def one(target: str, options: Options) -> Found:
 
 
 def _one(target: str, options: Options) -> Found:
-    if old := commits.IN_COMMIT.fullmatch(target):
-        source, found = commits.read(old["commit"], old["file"])
-        return Wrong(found) if source is None else _of_source(source, target, old["run"] or "")
     path, _, name = target.partition(":")
     if path.endswith(".moe") or target == "-":
         source, found = reader.read(target if target == "-" else path)
@@ -107,8 +102,6 @@ def _one(target: str, options: Options) -> Found:
         return _of_folder(Path(path), target, options)
     if path.endswith(".json"):
         return _of_plan_file(Path(path), target)
-    if path.endswith(".txt") or ("=" in target and not os.path.exists(path)):
-        return _of_overrides(target)
     return _of_case(cases.read(target, options.gpu, options.world), target)
 
 
@@ -179,18 +172,6 @@ def _of_plan_file(path: Path, target: str) -> Side | Wrong:
         text = f"{path} is not the plan of one run: {e}"
         return _wrong(text, "write one with `moedsl plan FILE --json` or `moedsl compile`")
     return Side(target, "plan", of_plan(plan), plan=plan)
-
-
-def _of_overrides(target: str) -> Side | Wrong:
-    if target.endswith(".txt") and (wrong := mixed(Path(target).parent)):
-        return _wrong(f"{target}: {wrong}", AGAIN)
-    try:
-        text = text_of(Path(target)) if target.endswith(".txt") else target
-        return Side(target, "overrides", of_overrides(text))
-    except OSError as e:
-        return _unreadable(Path(target), e, ("`moedsl compile FILE` writes one", _WORDS))
-    except ValueError as e:
-        return _wrong(f"{target}: {e}", _WORDS)
 
 
 def _of_case(read: Case | Report, target: str) -> Found:

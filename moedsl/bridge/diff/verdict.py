@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from moedsl.bridge.diff.sources import Side
 from moedsl.facts import axes
-from moedsl.facts.field_suggestions import meant
-from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN, Effects, is_known
-from moedsl.support.diagnostics import Instead
+from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
 
 Json = Mapping[str, Any]
-_HYDRAS = re.compile(r"\._[a-z]+_$")
-"""Hydra's own keys of an object, such as `_target_` and `_call_`."""
 
 
-def verdict(
-    groups: Mapping[str, Sequence[Json]], bench: Mapping[str, Sequence[Json]], unknown: Mapping[str, str | None]
-) -> dict[str, Any]:
-    """Whether it is the same experiment (None: not known), which sides are benchmarks, and a sentence for each.
-
-    `unknown` are overrides of no field, each with the field that it may mean: what differs in that is no proof.
-    """
+def verdict(groups: Mapping[str, Sequence[Json]], bench: Mapping[str, Sequence[Json]]) -> dict[str, Any]:
+    """Whether it is the same experiment (None: not known), which sides are benchmarks, and a sentence for each."""
     only = [s for s in ("a", "b") if _names_of(bench[s]) - _names_of(bench["b" if s == "a" else "a"])]
-    differs = _names_of([*groups[EXPERIMENT], *groups[BENCHMARK]]) - {*unknown.values()}
-    same = False if differs else None if groups[UNKNOWN] or unknown else True
-    says = [*_no_fields(unknown), *_says(groups, bench, only, same)]
-    return {"same_experiment": same, "benchmark_only": only, "says": says}
-
-
-def strangers(names: Iterable[str], effects: Effects) -> dict[str, str | None]:
-    """The names that are neither a keyword, a field nor of an effect, each with the field that it may mean."""
-    out: dict[str, str | None] = {}
-    for name in dict.fromkeys(n for n in names if not (is_known(n) or n in effects.rules or _HYDRAS.search(n))):
-        near = meant(name)
-        out[name] = near[0].word if len(near) == 1 and isinstance(near[0], Instead) else None
-    return out
-
-
-def _no_fields(unknown: Mapping[str, str | None]) -> Iterator[str]:
-    for name, near in unknown.items():
-        yield f"`{name}` is not a field of Bridge" + (f": did you mean `{near}`?" if near else "")
+    differs = _names_of([*groups[EXPERIMENT], *groups[BENCHMARK]])
+    same = False if differs else None if groups[UNKNOWN] else True
+    return {"same_experiment": same, "benchmark_only": only, "says": [*_says(groups, bench, only, same)]}
 
 
 def refusals(a: Side, b: Side) -> Iterator[str]:
@@ -67,8 +42,6 @@ def _says(
         yield f"{side.upper()} is benchmark-only ({why}): its speed is not that of training, its loss is meaningless"
     if same is False and (groups[EXPERIMENT] or not only):
         yield "different experiments: do not compare losses"
-    elif same is None and not groups[UNKNOWN]:
-        yield "it is unknown whether this is the same experiment: a name above is not a field"
     elif same is None:
         unknown = f"no rule states the effect of {len(groups[UNKNOWN])} of the fields that differ"
         yield f"it is unknown whether this is the same experiment: {unknown}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from moedsl.bridge.fields import of_plan, of_recipe
 from moedsl.bridge.lint.run import machine
 from moedsl.bridge.lint.static import read
 from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import choices
-from moedsl.bridge.verify.expected import checks
 from moedsl.bridge.verify.report import Mismatch, Report, failed
 from moedsl.compiler import load_stdlib
 
@@ -28,8 +28,8 @@ def against_plan(target: str, gpu: str | None = None, world: int | None = None) 
     recipe, found = read(c, hardware, library)
     if recipe is None:
         return failed(target, "verify.input", found[0].message, "; ".join(found[0].help))
-    planned = [*checks(c.plan)]
-    stated = [check for check in planned if check[0] in recipe.fields]
-    differ = [Mismatch(f, value, recipe.fields[f]) for f, value, holds in stated if not holds(recipe.fields[f])]
+    planned, read_fields = of_plan(c.plan), of_recipe(recipe.fields, recipe.classes)
+    stated = [f for f in planned if f in read_fields]
+    differ = [Mismatch(f, planned[f], read_fields[f]) for f in stated if read_fields[f] != planned[f]]
     said = f"{len(stated)} of {len(planned)} decided fields are in the source; {UNASKED}"
     return Report(target, "read", mismatches=tuple(differ), read=(said, *recipe.unread))

@@ -12,10 +12,10 @@ from typing import Any
 import attrs
 
 from moedsl.bridge.lint.recipe import Recipe
-from moedsl.bridge.lint.words import graph_modules
+from moedsl.emit.read_back import graph_modules
 from moedsl.facts.architecture import DELTA_NET, FLAGS, INDEXER, MIXER, OR_ZERO, PLAIN
 from moedsl.facts.symbols import HARDWARE, MODEL, POSITIONS
-from moedsl.facts.values import stages
+from moedsl.facts.values import PATTERN, stages
 from moedsl.rules.library import Library
 from moedsl.rules.recipe_scope import known
 
@@ -28,7 +28,6 @@ _FAMILIES = {
     "Gemma4VLModelProvider": "gemma4",
 }
 """The `model_type` of a provider, if rules need it."""
-_PATTERN = "model.hybrid_layer_pattern"
 _VARIANT = "model.experimental_attention_variant"
 
 
@@ -38,7 +37,7 @@ def model_facts(r: Recipe) -> Facts:
     out |= {word: r.get(_M + name) for word, name in PLAIN.items() if r.get(_M + name) is not None}
     out |= {word: r.get(_M + name) or 0 for word, name in OR_ZERO.items() if r.knows(_M + name)}
     out |= {word: bool(r.get(_M + name)) for word, name in FLAGS.items() if r.knows(_M + name)}
-    out |= _hybrid(r) if r.knows(_PATTERN) else {}
+    out |= _hybrid(r) if r.knows(PATTERN) else {}
     out |= _delta_nets(r) | _indexer(r) if r.knows(_VARIANT) else {}
     if r.whole:
         out |= _whole(r)
@@ -51,7 +50,7 @@ def _hybrid(r: Recipe) -> Facts:
     """The facts of a hybrid: its pattern without stages, and MTP's, which follows a slash or has a field of its own
     (bridge models/hybrid/hybrid_provider.py:199-214). A mixer without a number of heads is twice as wide as the hidden
     state (core ssm/mamba_mixer.py:216)."""
-    main, *ahead = str(r.get(_PATTERN) or "").split("/")
+    main, *ahead = str(r.get(PATTERN) or "").split("/")
     out: Facts = {"layer_pattern": main.replace("|", ""), "hybrid": bool(main)}
     out |= {n: r.get(_M + field, 0) if main else 0 for n, field in MIXER.items() if not main or r.knows(_M + field)}
     wide, each = 2 * (r.get("model.hidden_size") or 0), out.get("mamba_head_dim") or 0
@@ -183,7 +182,7 @@ def splits_evenly(r: Recipe) -> Callable[[int, int], bool]:
     """
 
     def splits(pp: int, vpp: int) -> bool:
-        if chunks(r) or r.get(_PATTERN):
+        if chunks(r) or r.get(PATTERN):
             return True
         first, last = (r.get(f"model.num_layers_in_{end}_pipeline_stage") for end in ("first", "last"))
         if first is not None or last is not None:

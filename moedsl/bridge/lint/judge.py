@@ -7,9 +7,10 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.bridge.lint import facts, words
+from moedsl.bridge.lint import facts
 from moedsl.bridge.lint.recipe import Recipe
 from moedsl.bridge.lint.rules import Book
+from moedsl.emit.fields import words
 from moedsl.facts.symbols import Type
 from moedsl.lang import ast
 from moedsl.rules.interpreter import evaluate
@@ -62,7 +63,7 @@ def judge(r: Recipe, book: Book, phase: str) -> Verdict:
 def environment(r: Recipe, book: Book, phase: str) -> Environment:
     """Every known name with its value."""
     env: Environment = {"none": UNSET, "phase": phase, **facts.model_facts(r), **facts.hardware_facts(r)}
-    env |= words.words(r) | facts.computed(r) | _fields(r, book.scope) | _variables(r, book.scope)
+    env |= {"gpus": r.world} | words(r) | facts.computed(r) | _fields(r, book.scope) | _variables(r, book.scope)
     env["has_layout"] = facts.splits_evenly(r)
     for let in (*book.run_lets, *book.lets):
         if all(n in env or n not in book.scope for n in let.expr_reads):

@@ -11,8 +11,8 @@ from attrs import evolve, field, frozen
 from moedsl.bridge.lint.judge import Finding, Verdict
 from moedsl.bridge.lint.lines import Lines
 from moedsl.bridge.lint.recipe import Recipe
-from moedsl.bridge.lint.words import FIELDS
 from moedsl.bridge.verify.report import Refusal
+from moedsl.emit.fields import BACK
 from moedsl.facts import architecture
 from moedsl.facts.field_suggestions import meant
 from moedsl.facts.fields import unknown_word
@@ -132,7 +132,7 @@ def fields_of(name: str) -> tuple[str, ...]:
     """List the dotted fields of a name of an expression."""
     if "." in name:
         return (name,)
-    return _BEHIND.get(name) or FIELDS.get(name) or ()
+    return _BEHIND.get(name) or (BACK[name].shown if name in BACK else ())
 
 
 def _cite(where: str) -> str:

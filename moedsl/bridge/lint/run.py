@@ -97,13 +97,13 @@ def from_bridge(c: Case, resolved: Resolved, hardware: Hardware, library: Librar
     places = {n: tuple((str(f), int(line)) for f, line in p) for n, p in resolved.places.items()}
     facts = stdlib_facts(fields.get("model.hf_model_id"), library)
     return Recipe(
-        c.file,
-        resolved.function,
-        resolved.source,
-        resolved.line,
-        fields,
-        hardware,
-        c.world,
+        target=c.file,
+        function=resolved.function,
+        file=resolved.source,
+        line=resolved.line,
+        fields=fields,
+        hardware=hardware,
+        world=c.world,
         settled=resolved.resolved,
         classes=resolved.classes,
         places=places,

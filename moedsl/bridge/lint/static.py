@@ -32,7 +32,8 @@ def read(c: Case, hardware: Hardware, library: Library) -> tuple[Recipe | None, 
 
 def _recipe(c: Case, module: Module, reader: Reader, hardware: Hardware, library: Library) -> Recipe:
     return Recipe(
-        c.file, c.function, str(module.path), module.functions[c.function].lineno, reader.fields, hardware, c.world,
+        target=c.file, function=c.function, file=str(module.path), line=module.functions[c.function].lineno,
+        fields=reader.fields, hardware=hardware, world=c.world,
         classes=reader.classes, places=reader.places, asked=reader.asked, whole=False,
         model=stdlib_facts(reader.hf, library), unknown=reader.strangers(), unread=tuple(reader.unread),
     )  # fmt: skip

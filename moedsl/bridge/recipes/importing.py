@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.bridge.diff.fields import of_plan
+from moedsl.bridge.fields import of_plan
 from moedsl.bridge.lint.facts import model_facts
 from moedsl.bridge.lint.recipe import Recipe
 from moedsl.bridge.lint.run import from_bridge, machine

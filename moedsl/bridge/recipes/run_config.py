@@ -44,7 +44,10 @@ def _recipe(path: Path, data: Mapping[str, Any], hardware: Hardware, world: int)
     every = {**sections, **dict(_inside(sections))}
     fields |= {f"{s}.{n}": plain(v) for s, held in every.items() for n, v in held.items() if n != "_target_"}
     classes = {n: str(v["_target_"]).rpartition(".")[2] for n, v in sections.items()}
-    return Recipe(str(path), NAME, str(path), 1, fields, hardware, world, settled=fields, classes=classes)
+    return Recipe(
+        target=str(path), function=NAME, file=str(path), line=1, fields=fields, hardware=hardware, world=world,
+        settled=fields, classes=classes,
+    )  # fmt: skip
 
 
 def _inside(sections: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:

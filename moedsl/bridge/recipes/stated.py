@@ -7,16 +7,17 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.bridge.lint import words as lint_words
 from moedsl.bridge.lint.facts import chunks, model_facts
 from moedsl.bridge.lint.recipe import Recipe
 from moedsl.cost import pipeline
+from moedsl.emit.fields import words
+from moedsl.emit.read_back import adapter_of
 from moedsl.facts import axes
 from moedsl.facts.adapter import Adapter
 from moedsl.facts.facts import Model
 from moedsl.facts.families import PRESETS
 from moedsl.facts.samples import Samples
-from moedsl.facts.values import decoder
+from moedsl.facts.values import PATTERN, decoder
 from moedsl.rules.library import Library
 
 _IDENTITY = (
@@ -26,7 +27,6 @@ _IDENTITY = (
 )  # fmt: skip
 """Facts that a recipe's fields state exactly."""
 _ENUMS = {a.name: a.words for a in axes.AXES if a.kind == "enum"}
-PATTERN = "model.hybrid_layer_pattern"
 _HUB = "dataset.hf_dataset"
 _SPLIT = "model.account_for_{}_in_pipeline_split"
 
@@ -61,26 +61,26 @@ class Stated:
 
 def stated(r: Recipe, model: Model) -> Stated:
     """Read the words of a recipe whose model is known, as Bridge's update leaves them."""
-    words = lint_words.words(evolve(r, fields={**r.fields, **r.settled}))
-    values = {a.name: axes.json_value(words[a.name]) for a in axes.AXES if a.name in words}
+    known = words(evolve(r, fields={**r.fields, **r.settled}))
+    values = {a.name: axes.json_value(known[a.name]) for a in axes.AXES if a.name in known}
     values = {n: v for n, v in values.items() if n not in _ENUMS or v in _ENUMS[n]}  # lint knows more dispatchers
     depth = r.get("model.mtp_num_layers") or 0
     return Stated(
         model=model,
         hardware=r.hardware.name,
         gpus=r.world,
-        task=_task(r, model, words.get("task", "pretrain")),
-        seq=words["seq"],
-        batch=words["global_batch"],
+        task=_task(r, model, known.get("task", "pretrain")),
+        seq=known["seq"],
+        batch=known["global_batch"],
         formats={n: v for n, v in values.items() if axes.BY_NAME[n].is_format},
-        routing=words.get("routing", "natural"),
-        frozen=tuple(sorted(words.get("vlm", ()))),
+        routing=known.get("routing", "natural"),
+        frozen=tuple(sorted(known.get("vlm", ()))),
         mtp=depth if depth != model.mtp_layers else None,
         data=_path(r),
         samples=_samples(r),
         layout={n: v for n, v in values.items() if not axes.BY_NAME[n].is_format and axes.BY_NAME[n].is_on(v)}
         | _pipeline(r),
-        adapter=(adapter := lint_words.adapter(r)),
+        adapter=(adapter := adapter_of(r)),
         unknown=(
             *(a.name for a in axes.AXES if a.name not in values),
             *(["adapter"] if adapter is None and "peft" in r.classes else []),

@@ -15,7 +15,7 @@ In a fork, in the order of the questions (worker.py):
 
 - preload.py: what the host imports, and the task of a fork.
 - resolve.py: build the recipe. configs.py: read it, and who assigned what.
-- update.py: the first step of `pretrain()`, and its result against the plan (expected.py).
+- update.py: the first step of `pretrain()`, and its result against the plan.
 - groups.py: process groups of both meshes. runtime.py: refusals that come only during training.
 - stages.py: the model of each stage on the meta device.
 - gpu.py and stand_ins.py: what answers for the GPU, for compiled kernels and for files that are not here.

@@ -9,11 +9,15 @@ from types import CodeType
 from typing import Any
 
 from moedsl.bridge.verify.cases import Case
-from moedsl.bridge.verify.configs import LAYOUT, Writers, defaults_of, flat, layout, unknown, watching
-from moedsl.bridge.verify.expected import PATTERN, checks
+from moedsl.bridge.verify.configs import Writers, defaults_of, flat, unknown, watching
 from moedsl.bridge.verify.report import Change, Mismatch
+from moedsl.emit.fields import rows, words
+from moedsl.emit.read_back import Configuration
 from moedsl.emit.settings import decided_fields
-from moedsl.facts.values import normalise
+from moedsl.facts.axes import json_value
+from moedsl.facts.families import CHOICES, PREPROCESSING
+from moedsl.facts.fields import has
+from moedsl.facts.values import PATTERN, normalise
 from moedsl.planner.model.plan import Plan
 
 Stage = dict[str, Any]
@@ -61,18 +65,11 @@ def compare(config: Any, case: Case, num_microbatches: int | None) -> tuple[Mism
     plan = case.plan
     if plan is None:
         return ()
-    resolved = flat(config) | {"data_parallel_size": config.data_parallel_size, "num_microbatches": num_microbatches}
-    out: list[Mismatch] = []
-    for field, planned, agrees in checks(plan):
-        planned = layout(planned) if field == LAYOUT else planned
-        actual = resolved[field] if field in resolved else _property(config, field)
-        if actual is _ABSENT:
-            out.append(Mismatch(field, planned, None, "no such field"))
-        elif not (actual == planned or agrees(actual)):
-            out.append(Mismatch(field, planned, actual))
-    known = {m.field for m in out}
-    out += [m for m in _emitted(config, plan) if m.field not in known]
-    return (*out, *_environment(config, plan))
+    counts = {"data_parallel_size": plan.layout.dp, "num_microbatches": plan.batch.num_microbatches}
+    resolved = {"data_parallel_size": config.data_parallel_size, "num_microbatches": num_microbatches}
+    out = [Mismatch(n, planned, resolved[n]) for n, planned in counts.items() if resolved[n] != planned]
+    fields = flat(config)
+    return (*out, *_fields(config, plan), *_words(fields, plan), *_samples(fields, plan), *_environment(config, plan))
 
 
 def compare_stages(
@@ -97,14 +94,43 @@ def compare_stages(
     return pairs, tuple(out)
 
 
-def _emitted(config: Any, plan: Plan) -> Iterator[Mismatch]:
-    """Compare what the emitter decides, field by field (emit/settings.py)."""
+def _fields(config: Any, plan: Plan) -> Iterator[Mismatch]:
+    """Compare what the recipe was written from, field by field (emit/fields.py)."""
     for field, planned in decided_fields(plan).items():
         actual = _property(config, field)
         if actual is _ABSENT:
             yield Mismatch(field, planned, None, "no such field")
         elif (resolved := normalise(field, actual)) != planned:
             yield Mismatch(field, planned, resolved)
+
+
+_COPIED = ("comm_overlap", "mixed_precision")
+"""Sections whose fields Bridge copies to the model, where Megatron-Core reads them."""
+
+
+def _words(fields: Mapping[str, Any], plan: Plan) -> Iterator[Mismatch]:
+    """Compare the plan's words with those read back from what Megatron-Core reads, as `lint` reads any recipe.
+
+    This does not depend on how the words were written. A word is skipped if the run sets a field that states it.
+    """
+    read = words(Configuration({n: v for n, v in fields.items() if n.partition(".")[0] not in _COPIED}))
+    for word, planned in {**plan.layout.to_json(), **plan.batch.to_json(), **plan.policy.to_json()}.items():
+        resolved = json_value(read.get(word))
+        if resolved not in (None, planned) and not plan.set.keys() & {r.path for r in rows(word)}:
+            yield Mismatch(word, planned, resolved)
+
+
+def _samples(fields: Mapping[str, Any], plan: Plan) -> Iterator[Mismatch]:
+    """Compare how the run says that its samples are read: an object, before 0.6 a keyword of the dataset."""
+    word = plan.set.get(PREPROCESSING)
+    if word is None:
+        return
+    if has(PREPROCESSING, plan.target.bridge):
+        planned, resolved = f"<{CHOICES[PREPROCESSING][word].name}>", fields.get(PREPROCESSING)
+    else:
+        planned, resolved = word, "chat" if (fields.get("dataset.dataset_kwargs") or {}).get("chat") else "prompts"
+    if resolved != planned:
+        yield Mismatch(PREPROCESSING, planned, resolved)
 
 
 _ABSENT = object()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import Attribute, field, fields, frozen, make_class
 
 from moedsl.facts import axes
 from moedsl.planner.model.answers import Pareto, Ranked, TokenCost
@@ -70,7 +70,23 @@ class Device(JsonForm):
     """GPUs that NVLink connects."""
 
 
-@frozen
+_TYPES = {"int": "int", "flag": "bool", "enum": "str", "set": "Sequence[str]"}
+
+
+def _with_axes(*first: str) -> Callable[[type, list[Attribute[Any]]], list[Attribute[Any]]]:
+    """Make a hook of attrs that gives a class these fields first, and a field for each axis that it does not state."""
+
+    def fields_of(cls: type, stated: list[Attribute[Any]]) -> list[Attribute[Any]]:
+        more = [n for n in first if n not in cls.__annotations__]
+        cls.__annotations__ |= {n: _TYPES[axes.BY_NAME[n].kind] for n in more}
+        added = fields(make_class(cls.__name__, {n: field() for n in more})) if more else ()
+        by_name = {f.name: f for f in (*stated, *added)}
+        return [by_name.pop(n) for n in first] + [*by_name.values()]
+
+    return fields_of
+
+
+@frozen(field_transformer=_with_axes(*axes.LAYOUT))
 class Layout(JsonForm):
     """The parallel layout: sizes of the meshes of attention and experts."""
 
@@ -110,7 +126,7 @@ class Against4k(JsonForm):
     text: str
 
 
-@frozen
+@frozen(field_transformer=_with_axes("global_batch", *axes.BATCH))
 class Batch(JsonForm):
     """The batch of a step."""
 
@@ -125,7 +141,7 @@ class Batch(JsonForm):
     against_4k: Against4k | None = None
 
 
-@frozen
+@frozen(field_transformer=_with_axes(*axes.POLICY))
 class Policy(JsonForm):
     """How the run computes, communicates and stores its state."""
 
