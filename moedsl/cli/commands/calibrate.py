@@ -15,9 +15,8 @@ from moedsl.runs.calibrate import text
 from moedsl.runs.calibrate.fit import Fit, fit
 from moedsl.runs.calibrate.memory import fit_memory
 from moedsl.runs.calibrate.runs import Measured, read
-from moedsl.support.atomic_file import refusals
 from moedsl.support.diagnostics import Diagnostic, Label, error
-from moedsl.support.owned_files import stamp
+from moedsl.support.files import refusals, stamp
 from moedsl.support.source import Source, Span
 
 SIGN = "# Fitted by `moedsl calibrate`"

@@ -15,7 +15,7 @@ from moedsl.runs.snapshot.report import compare, report
 from moedsl.runs.snapshot.stages import Given
 from moedsl.runs.snapshot.text import text
 from moedsl.support.diagnostics import Diagnostic, Label, error
-from moedsl.support.regular_file import refused
+from moedsl.support.foreign import refused
 from moedsl.support.source import Span
 
 

@@ -23,8 +23,8 @@ from moedsl.runs.results.numbers import Given, Numbers, numbers
 from moedsl.runs.results.regressions import WORSE, regressions, told
 from moedsl.runs.results.rows import lines
 from moedsl.runs.results.text import text
-from moedsl.support.atomic_file import refusals
 from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.files import refusals
 
 
 def run(a: Namespace) -> int:

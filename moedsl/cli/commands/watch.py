@@ -18,9 +18,9 @@ from moedsl.runs.watch.page import SIGN, page
 from moedsl.runs.watch.sources import Jobs, Source, source
 from moedsl.runs.watch.text import text
 from moedsl.runs.watch.view import ENDED, Watched, view
-from moedsl.support.atomic_file import refusals, write
 from moedsl.support.diagnostics import Diagnostic
-from moedsl.support.owned_files import stamp
+from moedsl.support.files import refusals, stamp
+from moedsl.support.files import write_file as write
 from moedsl.support.visible import in_json
 
 EVERY_S = 15.0

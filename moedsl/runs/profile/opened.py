@@ -16,8 +16,7 @@ from moedsl.runs.profile import kineto, nsight
 from moedsl.runs.profile.json_stream import Malformed, Truncated
 from moedsl.runs.profile.trace import Trace
 from moedsl.support.diagnostics import Diagnostic, Label, error
-from moedsl.support.growing_file import Until
-from moedsl.support.regular_file import refused
+from moedsl.support.foreign import Until, refused
 from moedsl.support.source import Span
 from moedsl.support.text import size
 

@@ -14,10 +14,10 @@ from attrs import define, field
 from moedsl.facts import axes
 from moedsl.runs.results.compare import RATE
 from moedsl.runs.tune.evidence import REFUSED, Codes
-from moedsl.support import atomic_file, foreign_json
+from moedsl.support import files, foreign
 from moedsl.support.diagnostics import Diagnostic, error
-from moedsl.support.owned_files import stamp, write_all, written_by_us
-from moedsl.support.regular_file import text_of
+from moedsl.support.files import stamp, write_all, written_by_us
+from moedsl.support.foreign import text_of
 
 FILE, RUN = "way.json", "run.moe"
 
@@ -55,7 +55,7 @@ class Way:
         """Write everything in one step, so that a kill leaves the state before or after."""
         shared = {"experiment": self.experiment, "machines": self.machines}
         data = {"version": 1, **shared, "stop": self.stop, "tries": [_json(t) for t in self.tries]}
-        atomic_file.replace(self.folder / FILE, stamp(FILE, json.dumps(data, indent=2, ensure_ascii=False) + "\n"))
+        files.replace_file(self.folder / FILE, stamp(FILE, json.dumps(data, indent=2, ensure_ascii=False) + "\n"))
 
     @property
     def next_name(self) -> str:
@@ -103,7 +103,7 @@ def _continued(folder: Path, text: str, experiment: str, machines: str) -> Way |
     if written_by_us(FILE, text) != "ours":
         return _wrong(f"{file} was not written by `moedsl tune`, or was edited since", _ANOTHER)
     try:
-        data = foreign_json.loads(text)
+        data = foreign.load_json(text)
         way = Way(folder, data["experiment"], data["machines"], [_try(**t) for t in data["tries"]])
     except (ValueError, TypeError, LookupError):
         return _wrong(f"{file} is not as `moedsl tune` writes it", _ANOTHER)

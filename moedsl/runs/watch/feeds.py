@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from attrs import define, field
 
 from moedsl.diagnose import scan
-from moedsl.support.growing_file import Until
+from moedsl.support.foreign import Until
 
 LAST = 64 << 20
 """The most bytes of a file that the first call reads: those at its end."""
