@@ -154,7 +154,7 @@ def _replace(folder: Path, contents: Mapping[str, bytes], remove: Sequence[str])
 
 
 def write_temporary(path: Path, data: bytes, mode: int | None = None) -> Path:
-    """Write data under a hidden name next to a path, to be renamed into it; without a `mode` it has that of a new file."""
+    """Write data under a hidden name next to a path, to be renamed into it; by default with the mode of a new file."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -22,12 +22,12 @@ DEAREST = {
 
 PARSE = """
 import resource, sys
-from moedsl.support import foreign_python
+from moedsl.support import foreign
 from moedsl.support.limits import within_memory
 text = sys.stdin.read()
 with within_memory(420):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-    assert foreign_python.parse(text) is not None
+    assert foreign.parse_python(text) is not None
     assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 11
 """
 
