@@ -5,27 +5,31 @@ run, as in ``set optimizer.lr = optimizer.lr / 2``. An edit is tried with everyt
 everything else free. It must compile and change the plan; if memory ran out, it must also lower the predicted peak, by
 as much as the run asked for and did not get.
 Whether it cures the run, only the run shows.
+
+For a run out of memory, this also reads from its message how much it asked for (`refused_gib`), and whether the GPU in
+the message can be the one of the run file (`remarks`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from attrs import evolve, field, frozen
 
 from moedsl.compiler import Result, compile_source
-from moedsl.diagnose.scan import Sighting
-from moedsl.diagnose.shortage import ran_out, refused_gib, saves
+from moedsl.diagnose.scan import Report, Sighting
 from moedsl.facts import axes
+from moedsl.facts.units import GIB
 from moedsl.lang import ast
 from moedsl.lang.parser import parse
 from moedsl.lang.printer import print_expr
 from moedsl.planner import experiment
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.interpreter import evaluate
+from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
 from moedsl.support.source import Source
@@ -109,11 +113,6 @@ def _settled(edit: str, present: Mapping[str, Any]) -> str | None:
     return edit
 
 
-def _present(before: Plan | None, rate: float | None) -> Mapping[str, Any]:
-    """The fields that a run file sets, else the learning rate that the log shows."""
-    return {} if before is None else {_RATE: rate, **before.set}
-
-
 def _statements(text: str) -> tuple[ast.Item, ...]:
     """The statements of a text; none if it is something else: a bare name is a word of the prose."""
     module, found = parse(Source("<fix>", text))
@@ -159,7 +158,7 @@ def _runs(result: Result) -> list[str | None]:
 
 def _attempt(source: Source, run: str | None, before: Plan | None, s: Sighting, alone: bool) -> Attempt:
     failures: dict[str, str] = {}
-    present = _present(before, s.learning_rate)
+    present = {} if before is None else {_RATE: s.learning_rate, **before.set}
     for edit in filter(None, (_settled(e, present) for e in _named(s.rule.fix))):
         for held in (True, False) if before is not None and "." not in before.name else (False,):
             after = _planned(source, run, edit, _held(before, edit) if held and before else "", alone)
@@ -191,21 +190,15 @@ def _planned(source: Source, run: str | None, edit: str, held: str, alone: bool)
 
 def _held(before: Plan, edit: str) -> str:
     """Pin everything in a plan that an edit does not name."""
-    spoken = _spoken(edit)
+    spoken: set[str] = set()
+    for s in _statements(edit):
+        if isinstance(s, ast.PinStmt):
+            spoken |= {b.name.id for b in s.bindings}
+        elif isinstance(s, ast.MicroBatchStmt):
+            spoken.add("micro_batch")
     values = experiment.settings(before.layout, before.batch, before.policy)
     pins = {a.name: values[a.name] for a in axes.AXES if a.name not in spoken and a.name not in _NOT_HELD}
     return "pin " + " ".join(f"{name}={axes.written(value)}" for name, value in pins.items())
-
-
-def _spoken(edit: str) -> set[str]:
-    """The names of the axes that an edit fixes."""
-    names: set[str] = set()
-    for s in _statements(edit):
-        if isinstance(s, ast.PinStmt):
-            names |= {b.name.id for b in s.bindings}
-        elif isinstance(s, ast.MicroBatchStmt):
-            names.add("micro_batch")
-    return names
 
 
 def changes(before: Plan, after: Plan) -> dict[str, tuple[Any, Any]]:
@@ -222,3 +215,64 @@ def _settings(p: Plan) -> dict[str, Any]:
 def figures(p: Plan) -> dict[str, float]:
     """Seconds a step and GiB at the peak."""
     return {"step_time_s": p.estimate.step_time_s, "peak_gib": p.estimate.memory.peak_gib}
+
+
+_MEMORY = "memory"
+_REFUSED = re.compile(r"Tried to allocate ([0-9.]{1,12}) (GiB|MiB|KiB|bytes)")
+"""PyTorch's message (torch lib/libc10_cuda.so)."""
+_UNITS = {"GiB": 1.0, "MiB": 2**-10, "KiB": 2**-20, "bytes": 2**-30}
+
+
+def ran_out(id: str) -> bool:
+    """Whether a symptom means insufficient memory: its name is ``memory``, or ends in ``_memory``."""
+    name = id.rpartition(".")[2]
+    return name == _MEMORY or name.endswith(f"_{_MEMORY}")
+
+
+def refused_gib(sightings: Iterable[Sighting]) -> float:
+    """Return the GiB that a run asked for and did not get: a layout that saves less fails at the same place."""
+    found = (_REFUSED.search(s.text) for s in sightings if ran_out(s.rule.id))
+    return max((_size(m) for m in found if m), default=0.0)
+
+
+def _size(m: re.Match[str]) -> float:
+    try:
+        return float(m[1]) * _UNITS[m[2]]
+    except ValueError:  # several points
+        return 0.0
+
+
+def saves(was_gib: float, now_gib: float, refused: float) -> bool:
+    """Whether a predicted peak is enough below that of the run that failed."""
+    return now_gib < was_gib and now_gib <= was_gib - refused
+
+
+APART = 0.15
+"""Share by which a driver's total may differ from a declared size: gigabytes and gibibytes are 7% apart."""
+LIKE = 0.01
+"""Share by which the totals of two drivers differ on the same GPU."""
+_TOTAL = re.compile(r"total capacity of ([0-9.]+) GiB")
+"""PyTorch's message (torch lib/libc10_cuda.so)."""
+
+
+def remarks(report: Report, source: Source, library: Library) -> dict[str, str]:
+    """Remark for each symptom whose line names a GPU memory that no run of the file has."""
+    totals = {s.rule.id: float(m[1]) * GIB for s in report.sightings if (m := _TOTAL.search(s.text))}
+    if not totals:
+        return {}
+    planned = {p.hardware.name: p.hardware.total for p in compile_source(source, "check").programs}
+    wrong = {id: total for id, total in totals.items() if planned and not _near(total, planned, APART)}
+    return {id: _sentence(total, planned, library) for id, total in wrong.items()}
+
+
+def _near(total: float, memories: dict[str, float], apart: float) -> list[str]:
+    """The GPUs that may have so many bytes."""
+    return [n for n, m in memories.items() if abs(total / m - 1) <= apart]
+
+
+def _sentence(total: float, planned: dict[str, float], library: Library) -> str:
+    facts = (library.gpu(name)[0] for name in sorted(library.hardware))
+    like = _near(total, {f.name: f.total for f in facts if f is not None}, LIKE)
+    own = " or ".join(f"{n} with {m / GIB:.0f} GiB" for n, m in planned.items())
+    of = f", like {' or '.join(like)}" if like else ""
+    return f"the GPU of the log has {total / GIB:.2f} GiB{of}; the run file is for {own}: these are different runs"

@@ -1,23 +1,30 @@
-"""Search a log of any size for known symptoms, block by block, and for the last line that looks like an error."""
+"""Search a log of any size for known symptoms, block by block, for the rank that failed first, and for the last line
+that looks like an error.
+
+RE2's own filter (FilteredRE2) knows the literal texts that every match of an expression contains. It screens pieces of
+a log, and then lines; an expression itself is tried only on lines that have its texts.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from io import BytesIO
 from typing import BinaryIO
 
+import re2
 from attrs import define, evolve, field, frozen
 
-from moedsl.diagnose import ranks
-from moedsl.diagnose.needles import needles
-from moedsl.diagnose.ranks import Failure
 from moedsl.rules import collect
 from moedsl.rules.library import Library
-from moedsl.rules.patterns import Match, Pattern, compiled
+from moedsl.rules.patterns import OPTIONS, Pattern, compiled
 from moedsl.rules.rule import Rule
 
 BLOCK = 4 << 20
 """Bytes to read at once."""
+PIECE = 1 << 16
+"""Bytes of whole lines that the filter screens at once."""
 LONGEST = 1 << 20
 """The most bytes of a line; a longer one is cut."""
 SHOWN = 300
@@ -32,11 +39,12 @@ _BINARY = bytes(b for b in range(32) if b not in b"\t\n\r\x1b\f\b") + b"\x7f"
 
 @frozen
 class Symptom:
-    """One symptom of the stdlib or of a run file, ready to search: every match contains one of `words`."""
+    """One symptom of the stdlib or of a run file, ready to search."""
 
     rule: Rule
+    text: str
+    """Its regular expression."""
     pattern: Pattern
-    words: tuple[bytes, ...] | None
 
 
 @frozen
@@ -75,8 +83,17 @@ def symptoms(library: Library) -> tuple[Symptom, ...]:
 def symptom(rule: Rule) -> Symptom:
     """Prepare a rule; raises UnusablePattern."""
     text = getattr(rule.expr, "value", "")
-    words = needles(text)
-    return Symptom(rule, compiled(text), tuple(w.encode() for w in sorted(words)) if words else None)
+    return Symptom(rule, text, compiled(text))
+
+
+@lru_cache(maxsize=8)
+def _filter_of(patterns: tuple[str, ...]) -> re2.Filter:
+    """RE2's filter of these expressions, by their places in the tuple."""
+    made = re2.Filter()
+    for pattern in patterns:
+        made.Add(pattern, OPTIONS)
+    made.Compile()
+    return made
 
 
 def is_binary(start: bytes) -> bool:
@@ -124,14 +141,29 @@ class Scan:
     def block(self, block: bytes) -> None:
         """Read a block of whole lines."""
         block = _ANSI.sub(b"", block) if b"\x1b" in block else block
-        for s in self.known:
-            for start in sorted(_starts(block, s.words)):
-                self._try(s, block, start)
-        self._note_error(block)
-        self.first_failure = ranks.first([*filter(None, [self.first_failure]), *ranks.failures(block)])
+        for s, start in self._candidates(block) if self.known else ():
+            self._try(s, block, start)
+        at = _last_error(block)
+        if at is not None:
+            _, text = _without_rank(_line(block, at))
+            self.last_error = self._number(block, at), text[:SHOWN]
+        self.first_failure = first_to_fail([*filter(None, [self.first_failure]), *failures(block)])
         self.learning_rate = self._rate(block, len(block))
         self.lines += block.count(b"\n")
         self.unfinished = not block.endswith(b"\n")
+
+    def _candidates(self, block: bytes) -> Iterator[tuple[Symptom, int]]:
+        """The symptoms that a line may show, by its start, in the order of the lines."""
+        may_match = _filter_of(tuple(s.text for s in self.known)).Match
+        start = 0
+        while start < len(block):
+            end = block.find(b"\n", start + PIECE) + 1 or len(block)
+            if may_match(block[start:end], potential=True):
+                for line in BytesIO(block[start:end]):
+                    for index in may_match(line, potential=True) or ():
+                        yield self.known[index], start
+                    start += len(line)
+            start = end
 
     def report(self, name: str) -> Report:
         """Report on what was read so far."""
@@ -153,7 +185,7 @@ class Scan:
                 _shown(text, match.group()),
                 1,
                 of_line,
-                _named(match),
+                {name: value for name, value in match.groupdict().items() if value},
                 self._rate(block, _end(block, start)),
             )
         else:
@@ -172,34 +204,9 @@ class Scan:
     def _number(self, block: bytes, start: int) -> int:
         return self.lines + block.count(b"\n", 0, start) + 1
 
-    def _note_error(self, block: bytes) -> None:
-        at = _last_error(block)
-        if at is not None:
-            _, text = _without_rank(_line(block, at))
-            self.last_error = self._number(block, at), text[:SHOWN]
-
 
 def _joined(ranks: tuple[int, ...], rank: int | None) -> tuple[int, ...]:
     return ranks if rank is None or rank in ranks else tuple(sorted((*ranks, rank)))
-
-
-def _named(match: Match) -> dict[str, str]:
-    return {name: value for name, value in match.groupdict().items() if value}
-
-
-def _starts(block: bytes, words: tuple[bytes, ...] | None) -> set[int]:
-    """The starts of the lines that contain one of the words; of every line if there are no words."""
-    if words is None:
-        return {0, *(m.end() for m in re.finditer(rb"\n(?!\Z)", block))}
-    return {start for w in words for start in _holding(block, w)}
-
-
-def _holding(block: bytes, word: bytes) -> Iterator[int]:
-    at = block.find(word)
-    while at >= 0:
-        yield block.rfind(b"\n", 0, at) + 1
-        end = block.find(b"\n", at)
-        at = block.find(word, end) if end >= 0 else -1
 
 
 def _line(block: bytes, start: int) -> str:
@@ -250,3 +257,54 @@ def _last_error(block: bytes) -> int | None:
 
 
 _WORDS = (b"Error", b"ERROR", b"Exception", b"FATAL", b"Segmentation fault", b"core dumped", b"Killed", b"rror: ")
+
+
+MARK = "moedsl: rank "
+"""The beginning of the line that a rank writes when it fails (launch/in_job/rank.py)."""
+_OF_RANK = re.compile(rb"moedsl: rank (?P<rank>\d+) on (?P<node>\S+) failed at (?P<time>\S+): (?P<error>[^\r\n]+)")
+_OF_TORCHRUN = re.compile(
+    rb"Root Cause \(first observed failure\):\s+\[\d+\]:\s+time\s*: (?P<time>\S+)\s+host\s*: (?P<node>\S+)\s+"
+    rb"rank\s*: (?P<rank>\d+)[^\n]*\s+exitcode\s*: (?P<code>-?\d+)[^\n]*\s+error_file:[^\n]*\s+"
+    rb"traceback : (?P<error>[^\n]*(?:\n(?!=====)[^\n]*)*)"
+)
+"""The table of torch.distributed.elastic.multiprocessing.errors.ChildFailedError."""
+_NO_TRACEBACK = b"To enable traceback see"
+
+
+@frozen
+class Failure:
+    """One rank that failed."""
+
+    rank: int
+    node: str
+    time: str
+    """As the log writes it; a rank's own line has UTC."""
+    error: str
+    from_rank: bool = True
+    """Whether the rank wrote it itself; torchrun's clock is that of its poll."""
+
+
+def failures(block: bytes) -> Iterator[Failure]:
+    """The failures that some lines of a log name."""
+    for m in _OF_RANK.finditer(block):
+        yield Failure(int(m["rank"]), _text(m["node"]), _text(m["time"]), _text(m["error"]))
+    if b"Root Cause" in block:
+        for m in _OF_TORCHRUN.finditer(block):
+            error = _text(m["error"]).splitlines()[-1].strip()
+            if m["error"].startswith(_NO_TRACEBACK):
+                error = f"exit code {_text(m['code'])}"
+            yield Failure(int(m["rank"]), _text(m["node"]), _text(m["time"]), error, from_rank=False)
+
+
+def first_to_fail(found: Iterable[Failure]) -> Failure | None:
+    """The first one; a rank's own line before torchrun's, whose clock is in another zone."""
+    return min(found, key=lambda f: (not f.from_rank, f.time), default=None)
+
+
+def failure_text(f: Failure) -> str:
+    """Write a failure in one line."""
+    return f"rank {f.rank} on {f.node}" + (f" at {f.time}" if f.time else "") + f": {f.error}"
+
+
+def _text(part: bytes) -> str:
+    return part.decode("utf-8", errors="replace").strip()

@@ -8,10 +8,9 @@ from typing import Any
 
 from attrs import asdict
 
-from moedsl.diagnose import ranks
+from moedsl.diagnose import scan
 from moedsl.diagnose.edit import Attempt, Compiled, changes, edits, figures
-from moedsl.diagnose.ranks import Failure
-from moedsl.diagnose.scan import Report, Sighting
+from moedsl.diagnose.scan import Failure, Report, Sighting
 from moedsl.facts.axes import LAYOUT, show
 from moedsl.support.text import counted, wrapped
 
@@ -39,12 +38,13 @@ def _sighting(s: Sighting, attempts: Sequence[Attempt] | None, remark: str | Non
     entry = {"id": s.rule.id, "line": s.line, "text": s.text, "count": s.count, "ranks": list(s.ranks)}
     named = {"details": dict(s.details)} if s.details else {}
     known = {"cause": s.rule.because, "confirm": s.rule.confirm, "fix": s.rule.fix, "edits": edits(s.rule.fix)}
-    tried = {} if attempts is None else {"runs": [_attempt(a) for a in attempts]}
-    return {**entry, **named, **known, "cite": list(s.rule.cites), **({"remark": remark} if remark else {}), **tried}
-
-
-def _attempt(a: Attempt) -> Json:
-    return {"run": a.run, "compiled": _compiled(a.compiled) if a.compiled else None, "failures": dict(a.failures)}
+    out: Json = {**entry, **named, **known, "cite": list(s.rule.cites), **({"remark": remark} if remark else {})}
+    if attempts is not None:
+        out["runs"] = [
+            {"run": a.run, "compiled": _compiled(a.compiled) if a.compiled else None, "failures": dict(a.failures)}
+            for a in attempts
+        ]
+    return out
 
 
 def _compiled(p: Compiled) -> Json:
@@ -64,7 +64,9 @@ def text(r: Json) -> str:
     """Print the diagnosis."""
     n = len(r["symptoms"])
     head = f"{r['log']}: {counted(r['lines'], 'line', ',')}, {n or 'no'} known symptom{'s' * (n != 1)}"
-    first = [_paragraph("first to fail: ", ranks.text(Failure(**r["first_failure"])))] if r["first_failure"] else []
+    first = (
+        [_paragraph("first to fail: ", scan.failure_text(Failure(**r["first_failure"])))] if r["first_failure"] else []
+    )
     parts = [_symptom(s, r["log"]) for s in r["symptoms"]] or [_nothing(r)]
     return "\n\n".join(["\n".join([head, *first]), *parts]) + "\n"
 

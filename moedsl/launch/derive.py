@@ -13,7 +13,7 @@ from moedsl.emit.naming import function_name
 from moedsl.facts.axes import SETS
 from moedsl.facts.facts import Hardware
 from moedsl.facts.symbols import HARDWARE, VLM_WORDS
-from moedsl.launch import places
+from moedsl.launch import mounts
 from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.check.clusters import arguments, rules
@@ -40,9 +40,33 @@ def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | Non
         applied.apply(rule)
     if any(d.is_error for d in found):
         return None, found
-    launch = _launch(plan, cluster, applied)
+    of = applied.env
+    derived = [*applied.derived.values()]
+    launch = Launch(
+        name=job_name(plan),
+        cluster=cluster.name,
+        executor=cluster.executor,
+        nodes=int(of["nodes"]),
+        gpus_per_node=min(int(of["gpus_per_node"]), int(plan.gpus)),
+        tasks_per_node=int(of["tasks_per_node"]),
+        ranks_per_node=int(of["ranks_per_node"]),
+        numa_binding="numa_binding" in applied.derived,
+        cores_per_rank=_number(applied, "cores_per_rank"),
+        segment=_number(applied, "segment"),
+        spare_nodes=cluster.spare_nodes,
+        ft_launcher=_prefixed(derived, "ft_launcher."),
+        chain=_chain(plan, applied),
+        network=of["network"],
+        nvlink=of["nvlink"] if of["nvlink_domain"] >= of["gpus_per_node"] > 1 else 0.0,
+        environment=tuple(_environment(plan, cluster, applied.variables)),
+        srun=_prefixed(derived, "srun."),
+        sbatch=tuple(s for s in _prefixed(derived, "sbatch.") if s.name not in cluster.sbatch),
+        pods=tuple(attrs.evolve(s, name=s.name.removeprefix("pod.")) for s in derived if s.name.startswith("pod.")),
+        settings=tuple(s for s in derived if "." not in s.name),
+        secrets=cluster.secrets,
+    )
     wrong = [*arguments.of_this_machine(launch.environment)] if cluster.executor == "local" else []
-    wrong += places.unkept(plan, cluster)
+    wrong += mounts.unkept(plan, cluster)
     return None if wrong else launch, found + wrong
 
 
@@ -130,7 +154,7 @@ _HELP: Mapping[str, str] = {
     RuleId.CHECKPOINTS_OUTLIVE: 'write `set checkpoint.save = "/a/folder"`; the recipe loads from there too',
     RuleId.PODS_THAT_FAIL: (
         "submit the run again after each failure: it goes on from the last checkpoint. The runtime of a TrainJob may "
-        "state restarts, and so may `jobset.py` of `compile --emit launch`"
+        "state restarts"
     ),
     RuleId.EXPERTS_BY_RDMA: _ALLTOALL,
     RuleId.EXPERTS_ON_EFA: f"{_ALLTOALL}; or try it in a short run first",
@@ -154,34 +178,6 @@ def _said(value: Any) -> str:
     return "+".join(value) or "none" if isinstance(value, list) else str(value) or '""'
 
 
-def _launch(plan: Plan, cluster: Cluster, applied: _Applied) -> Launch:
-    of = applied.env
-    derived = [*applied.derived.values()]
-    return Launch(
-        name=job_name(plan),
-        cluster=cluster.name,
-        executor=cluster.executor,
-        nodes=int(of["nodes"]),
-        gpus_per_node=min(int(of["gpus_per_node"]), int(plan.gpus)),
-        tasks_per_node=int(of["tasks_per_node"]),
-        ranks_per_node=int(of["ranks_per_node"]),
-        numa_binding="numa_binding" in applied.derived,
-        cores_per_rank=_number(applied, "cores_per_rank"),
-        segment=_number(applied, "segment"),
-        spare_nodes=cluster.spare_nodes,
-        ft_launcher=_prefixed(derived, "ft_launcher."),
-        chain=_chain(plan, applied),
-        network=of["network"],
-        nvlink=of["nvlink"] if of["nvlink_domain"] >= of["gpus_per_node"] > 1 else 0.0,
-        environment=tuple(_environment(plan, cluster, applied.variables)),
-        srun=_prefixed(derived, "srun."),
-        sbatch=tuple(s for s in _prefixed(derived, "sbatch.") if s.name not in cluster.sbatch),
-        pods=tuple(attrs.evolve(s, name=s.name.removeprefix("pod.")) for s in derived if s.name.startswith("pod.")),
-        settings=tuple(s for s in derived if "." not in s.name),
-        secrets=cluster.secrets,
-    )
-
-
 def _chain(plan: Plan, applied: _Applied) -> Chain | None:
     """The chain of a run that needs several jobs."""
     jobs = _number(applied, "jobs")
@@ -195,11 +191,11 @@ def _number(applied: _Applied, name: str) -> int:
 
 
 def _prefixed(derived: Sequence[Setting], prefix: str) -> tuple[Setting, ...]:
-    return tuple(attrs.evolve(s, name=_option(s.name, prefix)) for s in derived if s.name.startswith(prefix))
-
-
-def _option(name: str, prefix: str) -> str:
-    return name.removeprefix(prefix).replace("_", "-")
+    return tuple(
+        attrs.evolve(s, name=s.name.removeprefix(prefix).replace("_", "-"))
+        for s in derived
+        if s.name.startswith(prefix)
+    )
 
 
 def _environment(plan: Plan, cluster: Cluster, of_launch: Mapping[str, Setting]) -> list[Setting]:

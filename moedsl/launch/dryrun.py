@@ -1,4 +1,7 @@
-"""Show what a launch would send, byte for byte, without sending it: NeMo-Run writes its files to a temporary folder."""
+"""Show a launch: each derived value with its rule, and byte for byte what would be sent, without sending it.
+
+NeMo-Run writes its files to a temporary folder.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,15 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from moedsl.launch import executors, here, homes, kubeflow, store
+from moedsl.launch import executors, experiment_dirs, kubeflow, local, store
 from moedsl.launch.derive import Launch
+from moedsl.launch.nemo import no_input
 from moedsl.launch.script import Payload
-from moedsl.launch.shield import no_input
+from moedsl.rules.check.clusters.arguments import Setting
 from moedsl.rules.check.clusters.facts import Cluster
 
 
@@ -40,9 +45,9 @@ def dryrun_all(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, source:
     if cluster.executor == "kubeflow":
         return _joined([_manifest(launch, cluster, payload) for launch, payload in jobs])
     if cluster.executor == "local":
-        return Sent("", "", {f"{launch.name}.sh": here.text(launch, cluster, payload) for launch, payload in jobs})
-    base, title = executors.home(cluster), homes.title([launch.name for launch, _ in jobs], source)
-    id = homes.first_id(title, base, homes.id_ending(base, cluster.tunnel == "ssh"))
+        return Sent("", "", {f"{launch.name}.sh": local.text(launch, cluster, payload) for launch, payload in jobs})
+    base, title = executors.home(cluster), experiment_dirs.title([launch.name for launch, _ in jobs], source)
+    id = experiment_dirs.first_id(title, base, experiment_dirs.id_ending(base, cluster.tunnel == "ssh"))
     files: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="moedsl-dryrun-") as temporary:
         own = Path(temporary)
@@ -94,3 +99,56 @@ def _prepare(
 def _read(folder: Path, name: str) -> dict[str, str]:
     files = (folder / f"{name}_sbatch.sh", folder / name / "scripts" / f"{name}.sh")
     return {str(f.relative_to(folder)): f.read_text(encoding="utf-8") for f in files if f.exists()}
+
+
+if TYPE_CHECKING:
+    pass
+
+
+def derived(launch: Launch) -> str:
+    """Print what follows from the plan and the cluster, a line each, with the reason and the rule."""
+    ranks = f"{launch.nodes} nodes of {launch.ranks_per_node} ranks" if launch.nodes > 1 else f"{launch.world} ranks"
+    lines = [f"{launch.name} on {launch.cluster}: {ranks}"]
+    for title, settings in (
+        ("derived", launch.settings),
+        ("ft_launcher", launch.ft_launcher),
+        ("srun", launch.srun),
+        ("sbatch", launch.sbatch),
+        ("pods", launch.pods),
+        ("environment of every rank", launch.environment),
+    ):
+        if settings:
+            lines += ["", f"  {title}", *_lines(settings)]
+    if launch.secrets:
+        lines += ["", f"  secrets, inherited: {', '.join(launch.secrets)}"]
+    return "\n".join([*lines, ""])
+
+
+def _lines(settings: Sequence[Setting]) -> Iterator[str]:
+    width = max(len(_said(s)) for s in settings if len(_said(s)) <= _WIDEST) if settings else 0
+    for s in settings:
+        rule = f"  [{s.rule}]" if s.rule else ""
+        yield f"    {_said(s):{width}}  {_line(s.because or '')}{rule}".rstrip()
+
+
+_WIDEST = 60
+
+
+def _line(text: str) -> str:
+    """Write a reason in one line, without control characters for the terminal."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split()))
+
+
+def _said(s: Setting) -> str:
+    """Write `name=value`; control characters are escaped, so that it stays one line."""
+    if s.value is True:
+        return s.name
+    return f"{s.name}={s.text}" if s.text.isprintable() else f"{s.name}={s.text!r}"
+
+
+def sent(s: Sent) -> str:
+    """Write every file after a line with its name, and then a line for the further jobs of each chain."""
+    below = f"{s.folder}/" if s.folder else ""
+    head = [f"experiment {s.experiment}\n"] if s.experiment else []
+    files = (f"==> {below}{name}\n{text}" for name, text in s.files.items())
+    return "\n".join([*head, *files, *(f"==> {line}\n" for line in s.more)])

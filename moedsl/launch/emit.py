@@ -5,18 +5,16 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
 from moedsl.facts.values import quoted
-from moedsl.launch import head, homes, kubeflow, slurm
+from moedsl.launch import experiment_dirs, head, kubeflow, slurm
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import END, Payload, script
 from moedsl.planner.model.plan import Plan
-from moedsl.rules.check.clusters.arguments import Setting
 from moedsl.rules.check.clusters.facts import Cluster
 
 if TYPE_CHECKING:
@@ -37,18 +35,11 @@ class Argument:
 
 def files(launch: Launch, cluster: Cluster, plan: Plan) -> dict[str, str]:
     """Return the texts by file name, for the folder of recipe.py."""
-    made = {"launch.py": _launch_py(launch, cluster), "job.sh": _job(launch, cluster, plan)}
-    if _class(cluster) == "JobSetExecutor":
-        made["jobset.py"] = resources.files("moedsl.launch").joinpath("jobset.py").read_text("utf-8")
-    return made
-
-
-def _job(launch: Launch, cluster: Cluster, plan: Plan) -> str:
-    """The job's script with a marker line for the recipe, and with the preflight check."""
     own = evolve(cluster, python=cluster.python or "python3")
     text = script(launch, own, head.with_head(Payload({"recipe.py": f"{FILES_LINE}\n"}), plan, launch, own))
     before, _, rest = text.partition('cat > "$MOEDSL_FILES/recipe.py"')
-    return before + FILES_LINE + "\n" + rest.partition(f"\n{END}\n")[2]
+    job = before + FILES_LINE + "\n" + rest.partition(f"\n{END}\n")[2]  # launch.py puts the recipe there
+    return {"launch.py": _launch_py(launch, cluster), "job.sh": job}
 
 
 def _launch_py(launch: Launch, cluster: Cluster) -> str:
@@ -56,24 +47,18 @@ def _launch_py(launch: Launch, cluster: Cluster) -> str:
         name=launch.name,
         cluster=cluster.name,
         cluster_line=literal(cluster.name),
-        letters=literal(homes.MARK_LETTERS),
-        length=homes.MARK_LENGTH,
+        letters=literal(experiment_dirs.MARK_LETTERS),
+        length=experiment_dirs.MARK_LENGTH,
         ranks=launch.world,
         jobs=launch.chain.jobs if launch.chain else 0,
         home=literal(cluster.job_dir) if cluster.tunnel == "local" and cluster.job_dir else "",
         executor=launch.executor,
-        kind=_class(cluster),
+        kind={"local": "LocalExecutor", "slurm": "SlurmExecutor", "kubeflow": "KubeflowExecutor"}[cluster.executor],
         ssh=[Argument((), n, literal(v)) for n, v in slurm.ssh(cluster).items()] if cluster.tunnel == "ssh" else [],
         arguments=[*_arguments(launch, cluster)],
         files_line=literal(FILES_LINE + "\n"),
         end=literal(END),
     )
-
-
-def _class(cluster: Cluster) -> str:
-    """The name of the executor's class."""
-    pods = "KubeflowExecutor" if cluster.has_trainer else "JobSetExecutor"
-    return {"local": "LocalExecutor", "slurm": "SlurmExecutor", "kubeflow": pods}[cluster.executor]
 
 
 def _arguments(launch: Launch, cluster: Cluster) -> Iterator[Argument]:
@@ -89,7 +74,8 @@ def _reasons(launch: Launch, name: str) -> Iterator[str]:
     behind = _RENAMED.get(name, name)
     settings = launch.srun if name == "srun_args" else [of[behind]] if behind in of else []
     for s in settings:
-        yield _reason(s, name)
+        said = f"{s.name}: {s.because}" if name == "srun_args" else str(s.because)
+        yield textwrap.shorten(f"{said} [{s.rule}]", _WIDTH, placeholder=" ...")
 
 
 _RENAMED = {
@@ -101,11 +87,6 @@ _RENAMED = {
     "setup_lines": "requeue",
 }
 """Arguments of NeMo-Run that a rule derives under another name."""
-
-
-def _reason(s: Setting, name: str) -> str:
-    said = f"{s.name}: {s.because}" if name == "srun_args" else str(s.because)
-    return textwrap.shorten(f"{said} [{s.rule}]", _WIDTH, placeholder=" ...")
 
 
 def literal(value: Any) -> str:

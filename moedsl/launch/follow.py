@@ -1,15 +1,23 @@
-"""Wait for an experiment, from the process that submitted it or from another one."""
+"""Wait for an experiment, from the process that submitted it or from another one, and say why its jobs failed."""
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-from moedsl.launch import causes, chain, logs, shield
+from moedsl.compiler import load_stdlib
+from moedsl.diagnose import scan
+from moedsl.diagnose.scan import Failure
+from moedsl.launch import logs
+from moedsl.launch.in_job import chain
 from moedsl.launch.logs import explained
 from moedsl.launch.store import UNKNOWN, Experiment, Job
-from moedsl.support.text import counted
+from moedsl.support.text import counted, wrapped
 
 FIRST_S, LONGEST_S = 1.0, 15.0
 """Seconds between two queries: at first, and after some minutes; other users need the accounting service too."""
@@ -28,23 +36,19 @@ def wait(
     readers: dict[str, logs.Reader | None] = {}
     pause = FIRST_S
     while True:
-        with shield.heard():
+        with reraising_interrupt():
             jobs = experiment.jobs(only)
         for job in jobs:
-            _say(job, said)
+            now = state(job)
+            if said.get(job.name) != now and not (job.state == UNKNOWN and not said):
+                said[job.name] = now
+                print(f"{time.strftime('%H:%M:%S')}  {job.name}  {job.number}  {now}", file=sys.stderr, flush=True)
             if with_logs:
                 _write(experiment, job, readers, len(jobs) > 1)
         if enough(jobs) or all(job.ended for job in jobs):
             return jobs
         time.sleep(pause)
         pause = min(pause * 1.1, LONGEST_S)
-
-
-def _say(job: Job, said: dict[str, str]) -> None:
-    now = state(job)
-    if said.get(job.name) != now and not (job.state == UNKNOWN and not said):
-        said[job.name] = now
-        print(f"{time.strftime('%H:%M:%S')}  {job.name}  {job.number}  {now}", file=sys.stderr, flush=True)
 
 
 def _write(experiment: Experiment, job: Job, readers: dict[str, logs.Reader | None], several: bool) -> None:
@@ -80,9 +84,49 @@ def report(experiment: Experiment, jobs: Sequence[Job]) -> int:
         logs.print_lines(said, sys.stderr, "  | ")
         before_ranks = explained(said)
         first = None if before_ranks else logs.first_failure(experiment, job, said)
-        logs.print_lines([before_ranks] if before_ranks else causes.lines(first), sys.stderr, "  ")
+        logs.print_lines([before_ranks] if before_ranks else cause_lines(first), sys.stderr, "  ")
         print(f"  moedsl diagnose {experiment.id}", file=sys.stderr)
         print(f"  scripts and logs: {job.folder}", file=sys.stderr)
     if ended:
         print(f"\n{counted(len(ended), 'job')} did not train: {ended[0]}", file=sys.stderr)
     return int(bool(bad))
+
+
+def cause_lines(first: Failure | None) -> Iterator[str]:
+    """Write the first failure with its known causes and their fixes; nothing if no rank is known to have failed."""
+    if first is None:
+        return
+    yield f"first to fail: {scan.failure_text(first)}"
+    for s in scan.diagnose("", [first.error.encode()], scan.symptoms(load_stdlib())).sightings:
+        yield from wrapped(f"cause: {s.rule.because} ({s.rule.id})", "  ", "    ").splitlines()
+        if s.rule.fix:
+            yield from wrapped(f"fix: {s.rule.fix}", "  ", "    ").splitlines()
+
+
+@contextmanager
+def reraising_interrupt() -> Generator[None]:
+    """Raise KeyboardInterrupt for Ctrl-C, whatever the code inside does with it.
+
+    NeMo-Run calls Slurm with invoke, which forwards Ctrl-C to its command and continues (invoke runners.py,
+    `Runner._finish`). This changes nothing on other threads, or if Python's own handler is not installed.
+    """
+    mine = threading.current_thread() is threading.main_thread()
+    if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signals: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        signals.append(number)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    except Exception:
+        if not signals:
+            raise
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signals:
+        raise KeyboardInterrupt

@@ -31,7 +31,7 @@ def with_head(payload: Payload, plan: Plan, launch: Launch, cluster: Cluster) ->
 
 
 def _with(payload: Payload, cluster: Cluster, name: str, source: str, asks: str, expected: dict[str, Any]) -> Payload:
-    more = {name: files("moedsl.launch").joinpath(source).read_text(encoding="utf-8"),
+    more = {name: files("moedsl.launch.in_job").joinpath(source).read_text(encoding="utf-8"),
             asks: json.dumps(expected, indent=1) + "\n"}  # fmt: skip
     python = word(cluster.python) if cluster.python else "python3"
     start = f'{python} "$MOEDSL_FILES/{name}" "$MOEDSL_FILES/{asks}" || exit "$?"\n'

@@ -1,22 +1,37 @@
-"""Make NeMo-Run's executor for Kubernetes, its task and the TrainJob or JobSet from a launch and a cluster.
+"""Make NeMo-Run's executor for Kubernetes, its task and the TrainJob from a launch and a cluster.
 
 The script is the container's command, so that a job needs no volume. Two programs on the way replace words that begin
 with a dollar: NeMo-Run fills its macros into every argument (nemo_run core/execution/base.py:70, Python's
 `string.Template`), and the kubelet expands ``$(NAME)`` and ``$$`` in a container's command (Kubernetes' reference of
 `Container.command`). Both are escaped, so that the script arrives unchanged.
+
+Pods (`pod_spec`): NeMo-Run has arguments for most settings, but writes them as `podTemplateOverrides`, a field that
+only Kubeflow Trainer 2.1 has. Releases from 2.2 on have `runtimePatches` (kubeflow-trainer-api 2.1.0, 2.2.1 and
+2.3.0).
+
+NeMo-Run's list of jobs (`keep`, `found`, `enlist`) stays complete even if a launcher is killed. NeMo-Run draws a name
+when it posts a job (nemo_run 0.11.1 core/execution/kubeflow.py:304), and writes it down afterwards. Here the name is
+drawn and written before, so that another process can ask the API server for it. The list is one file of a home, which
+each launch reads and rewrites (run/torchx_backend/schedulers/kubeflow.py:230): launches take turns, and a job that is
+missing on the list is added again, because NeMo-Run queries only listed jobs. A query builds the executor of its own
+job alone.
 """
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import cache, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from unittest.mock import patch
 
-from moedsl.launch import nemo, pod_template
 from moedsl.launch.derive import Launch
+from moedsl.launch.nemo import nemo_run as import_nemo_run
 from moedsl.launch.script import Payload, script
 from moedsl.rules.check.clusters.facts import Cluster
 from moedsl.support.diagnostics import Diagnostic, error
@@ -35,32 +50,13 @@ Json = dict[str, Any]
 
 def executor(launch: Launch, cluster: Cluster) -> nemo_run.KubeflowExecutor:
     """Make the executor; it reads the kubeconfig, and raises the errors of the kubernetes package."""
-    return _class(cluster)(**arguments(launch, cluster))
-
-
-def _class(cluster: Cluster) -> type[nemo_run.KubeflowExecutor]:
-    """The class of the executor, which posts what the cluster has."""
-    if cluster.has_trainer:
-        return nemo.nemo_run().KubeflowExecutor
-    from moedsl.launch.jobset import JobSetExecutor
-
-    return JobSetExecutor
-
-
-def kind(cluster: Cluster) -> tuple[str, str, str]:
-    """The group, version and plural of the cluster's jobs."""
-    if cluster.has_trainer:
-        return GROUP, VERSION, PLURAL
-    from moedsl.launch import jobset
-
-    return jobset.GROUP, jobset.VERSION, jobset.PLURAL
+    return import_nemo_run().KubeflowExecutor(**arguments(launch, cluster))
 
 
 def arguments(launch: Launch, cluster: Cluster) -> Json:
     """The executor's arguments by name, as plain values."""
-    runtime = {"runtime_ref": cluster.runtime} if cluster.has_trainer else {}
     return {
-        **runtime,
+        "runtime_ref": cluster.runtime,
         "namespace": cluster.namespace,
         "image": cluster.container,
         "num_nodes": launch.nodes,
@@ -69,9 +65,9 @@ def arguments(launch: Launch, cluster: Cluster) -> Json:
         "train_job_basename": launch.name,
         "labels": _labels(cluster),
         "env_list": [_secret(name, cluster) for name in launch.secrets],
-        "extra_resource_requests": pod_template.resources(launch, cluster),
-        "extra_resource_limits": pod_template.resources(launch, cluster),
-        "spec_kwargs": pod_template.said(launch, cluster),
+        "extra_resource_requests": resources(launch, cluster),
+        "extra_resource_limits": resources(launch, cluster),
+        "spec_kwargs": pod_spec(launch, cluster),
     }
 
 
@@ -129,7 +125,7 @@ def manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Json:
 @contextmanager
 def offline() -> Generator[None]:
     """Keep NeMo-Run's executor from reading a kubeconfig, which a manifest does not need."""
-    KubeflowExecutor = nemo.nemo_run().KubeflowExecutor  # noqa: N806
+    KubeflowExecutor = import_nemo_run().KubeflowExecutor  # noqa: N806
     with patch.object(KubeflowExecutor, "_load_kube_clients", lambda self: None):
         yield
 
@@ -207,3 +203,234 @@ def lost(executor: nemo_run.KubeflowExecutor, handle: str) -> tuple[str, str] | 
     except HTTPError:
         return "UNKNOWN", "the API server does not answer"
     return None
+
+
+JOB = "node"
+"""The name that Kubeflow's runtimes give to the job of the ranks, and to its container."""
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
+"""The label of all pods of a job."""
+MANAGED = {"app.kubernetes.io/managed-by": "moedsl"}
+_EFA = "vpc.amazonaws.com/efa"
+_KUEUE = "kueue.x-k8s.io/podset-"
+_REQUIREMENT = re.compile(r"(?P<key>\S+) (?P<operator>in|notin) \((?P<values>.*)\)")
+_TOLERATION = re.compile(r"(?P<key>[^=:]+)(?:=(?P<value>[^:]*))?(?::(?P<effect>.*))?")
+
+
+def pod_spec(launch: Launch, cluster: Cluster) -> Json:
+    """The part of a TrainJob's `spec` for its pods; empty if there is nothing to say."""
+    template = {name: part for name, part in _template(launch, cluster).items() if part}
+    if not template:
+        return {}
+    jobs = [{"name": JOB, "template": {"spec": {"template": template}}}]
+    patch = {"template": {"spec": {"replicatedJobs": jobs}}}
+    return {"runtimePatches": [{"manager": MANAGED["app.kubernetes.io/managed-by"], "trainingRuntimeSpec": patch}]}
+
+
+def resources(launch: Launch, cluster: Cluster) -> dict[str, str]:
+    """The resources of a pod besides its GPUs; what the cluster states wins."""
+    efa = _pod(launch).get("efa_devices")
+    return ({_EFA: efa} if efa else {}) | dict(cluster.resources)
+
+
+def _pod(launch: Launch) -> dict[str, str]:
+    return {s.name: s.text for s in launch.pods}
+
+
+def _template(launch: Launch, cluster: Cluster) -> Json:
+    labels = {**(MANAGED if cluster.colocate else {}), **cluster.labels}
+    metadata = {"labels": labels, "annotations": _annotations(launch, cluster)}
+    volumes, container = _volumes(launch, cluster), _container(launch, cluster)
+    spec = {
+        "volumes": [volume for volume, _ in volumes],
+        "imagePullSecrets": [{"name": name} for name in cluster.image_pull_secrets],
+        "tolerations": [toleration(text) for text in cluster.tolerations],
+        "affinity": _affinity(cluster),
+        "containers": [{"name": JOB, **container}] if container else [],
+        "nodeSelector": dict(cluster.node_selector),
+        "serviceAccountName": cluster.service_account,
+    }
+    parts = {"metadata": metadata, "spec": spec}
+    return {part: {name: value for name, value in fields.items() if value} for part, fields in parts.items()}
+
+
+def _annotations(launch: Launch, cluster: Cluster) -> dict[str, str]:
+    """The annotations of pods: the cluster's, and those that Kueue and GKE read."""
+    levels = {
+        "required-topology": cluster.required_topology,
+        "preferred-topology": cluster.preferred_topology,
+        "slice-required-topology": cluster.slice_topology if launch.segment else "",
+        "slice-size": str(launch.segment) if cluster.slice_topology and launch.segment else "",
+    }
+    kueue = {f"{_KUEUE}{name}": level for name, level in levels.items() if level}
+    return {**kueue, **_networks(cluster.interfaces), **cluster.annotations}
+
+
+def _networks(interfaces: Mapping[str, str]) -> dict[str, str]:
+    """The annotations of a pod's networks on GKE: its own network at eth0 first, then those of `interfaces`."""
+    if not interfaces:
+        return {}
+    networks = [
+        {"interfaceName": name, "network": network}
+        for name, network in ({"eth0": "default"} | dict(interfaces)).items()
+    ]
+    said = json.dumps(networks, separators=(",", ":"))
+    return {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": said}
+
+
+def toleration(text: str) -> Json:
+    """A toleration as the API server has it, from a taint as kubectl writes it."""
+    found = _TOLERATION.fullmatch(text)
+    assert found is not None  # the checker has read it
+    given = {name: part for name, part in found.groupdict().items() if part is not None}
+    return {"operator": "Equal" if "value" in given else "Exists", **given}
+
+
+def _affinity(cluster: Cluster) -> Json:
+    """The nodes of a pod by their labels, and by the nodes of the job's other pods."""
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = [{"matchExpressions": [requirement(text) for text in cluster.affinity]}]
+    nodes = {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}} if cluster.affinity else {}
+    same_job = {"labelSelector": {"matchLabels": MANAGED}, "matchLabelKeys": [JOBSET]}
+    pods = {"podAffinity": {required: [{**same_job, "topologyKey": cluster.colocate}]}} if cluster.colocate else {}
+    return {**nodes, **pods}
+
+
+def requirement(text: str) -> Json:
+    """A requirement as the API server has it, from one as kubectl writes it."""
+    found = _REQUIREMENT.fullmatch(text)
+    if found is None:
+        return {"key": text.removeprefix("!"), "operator": "DoesNotExist" if text.startswith("!") else "Exists"}
+    operator = {"in": "In", "notin": "NotIn"}[found["operator"]]
+    return {"key": found["key"], "operator": operator, "values": re.split(", ?", found["values"])}
+
+
+def _container(launch: Launch, cluster: Cluster) -> Json:
+    """The settings of the ranks' container."""
+    mounts = [mount for _, mount in _volumes(launch, cluster)]
+    privileged = _pod(launch).get("privileged") == "1"
+    parts = {"volumeMounts": mounts, "securityContext": {"privileged": True} if privileged else {}}
+    return {name: part for name, part in parts.items() if part}
+
+
+def _volumes(launch: Launch, cluster: Cluster) -> list[tuple[Json, Json]]:
+    """Each volume with its mount: folders of the node, the shared claim, devices, and memory for /dev/shm, which data
+    loaders and NCCL use.
+    """
+    pairs = [_host(f"mount-{i}", mount) for i, mount in enumerate(cluster.mounts)]
+    if mounts := _pod(launch).get("mounts"):  # the folders of the node that a rule mounts
+        pairs += [_host(f"fabric-{i}", mount) for i, mount in enumerate(mounts.split(","))]
+    if cluster.pvc:
+        volume = {"name": "shared", "persistentVolumeClaim": {"claimName": cluster.pvc}}
+        pairs.append((volume, {"name": "shared", "mountPath": cluster.pvc_path}))
+    if folder := _pod(launch).get("device_folder"):
+        pairs.append(({"name": "devices", "hostPath": {"path": folder}}, {"name": "devices", "mountPath": folder}))
+    if cluster.shm or _pod(launch).get("shm") == "1":
+        limit = {"sizeLimit": cluster.shm} if cluster.shm else {}
+        volume = {"name": "shm", "emptyDir": {"medium": "Memory", **limit}}
+        pairs.append((volume, {"name": "shm", "mountPath": "/dev/shm"}))
+    first = {pair[1]["mountPath"]: pair for pair in reversed(pairs)}  # the cluster's own mounts win
+    return [pair for pair in pairs if first[pair[1]["mountPath"]] is pair]
+
+
+def _host(name: str, mount: str) -> tuple[Json, Json]:
+    """A volume and its mount for ``/on/the/node:/in/the/container``, with ``:ro`` if it is only read."""
+    source, target, *options = mount.split(":")
+    read_only = {"readOnly": True} if "ro" in ",".join(options).split(",") else {}
+    return {"name": name, "hostPath": {"path": source}}, {"name": name, "mountPath": target, **read_only}
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+LIST, TURN = ".kubeflow_jobs.json", ".kubeflow_jobs.turn"
+
+
+def keep(jobs: Iterable[Any], file: Path) -> None:
+    """Draw the name of each of NeMo-Run's jobs and write them to a file, by the job's own name."""
+    scheduler()
+    names = {job.id: job.executor._trainjob_name(job.id) for job in jobs}
+    file.write_text(json.dumps(names), encoding="utf-8")
+
+
+def file_of(home: Path, id: str) -> Path:
+    """The file with the names of an experiment until all are listed; NeMo-Run makes the experiment's folder itself."""
+    return home / "experiments" / id.rpartition("_")[0] / f".{id}.trainjobs.json"
+
+
+def found(job: Any, id: str, file: Path) -> str:
+    """NeMo-Run's handle of a job that was posted but not listed; empty if none was posted."""
+    name = json.loads(file.read_text(encoding="utf-8")).get(job.id) if file.exists() else None
+    if name is None:
+        return ""
+    handle = f"kubeflow://nemo_run/{id}___{job.id}___{name}"
+    if not _is_listed(handle) and lost(job.executor, handle) == DELETED:
+        return ""
+    enlist(handle, job.executor)
+    return handle
+
+
+def enlist(handle: str, executor: Any) -> None:
+    """Put a job on the list if it is missing; NeMo-Run needs this to query and cancel it."""
+    if not _is_listed(handle):
+        name = job_name(handle)
+        scheduler()._save_job_dir(_app(handle), job_status="Unknown", executor=executor, job_name=name)
+
+
+def _is_listed(handle: str) -> bool:
+    return _app(handle) in scheduler()._get_job_dirs()
+
+
+def _app(handle: str) -> str:
+    """NeMo-Run's key of a job on the list."""
+    return handle.rpartition("/")[2]
+
+
+@cache
+def scheduler() -> Any:
+    """NeMo-Run's module, patched so that one process at a time reads and writes its list."""
+    from nemo_run.run.torchx_backend.schedulers import kubeflow as module
+
+    known: Any = module  # NeMo-Run has no public list
+    known._save_job_dir = _in_turn(known._save_job_dir)
+    known._get_job_dirs = _in_turn(_listed)
+    return known
+
+
+def _home() -> Path:
+    from nemo_run.config import get_nemorun_home
+
+    return Path(get_nemorun_home())
+
+
+def _in_turn(work: Callable[P, R]) -> Callable[P, R]:
+    """Run a function while no other process of this home does."""
+
+    @wraps(work)
+    def call(*words: P.args, **named: P.kwargs) -> R:
+        _home().mkdir(parents=True, exist_ok=True)
+        with (_home() / TURN).open("a") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            return work(*words, **named)
+
+    return call
+
+
+def _listed() -> dict[str, Any]:
+    """Read a list that may be empty: a list that a killed launcher did not finish names no jobs."""
+    file = _home() / LIST
+    try:
+        return _Listed(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
+    except json.JSONDecodeError:
+        file.unlink()  # each experiment puts its own back
+        return {}
+
+
+class _Listed(dict[str, Any]):
+    """The jobs of a list. NeMo-Run builds the executor of each, which reads the kubeconfig, and asks for one by `get`:
+    this builds that one."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        job = super().get(key, default)
+        if job and isinstance(job.get("executor"), str):
+            module = scheduler()
+            job["executor"] = module.fdl.build(module.ZlibJSONSerializer().deserialize(job["executor"]))
+        return job

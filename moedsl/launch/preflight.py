@@ -1,18 +1,24 @@
-"""Check before a submission what would fail hours later. head_check.py checks the rest inside the job."""
+"""Check before a submission what would fail hours later: the recipe with Bridge, nodes, paths, and whether the Hugging
+Face hub gives the job its model. in_job/head_check.py checks the rest inside the job.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from collections.abc import Callable, Container, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 from attrs import frozen
 
-from moedsl.launch import head, kube_nodes, nodes, places, weights
+from moedsl.launch import head, mounts, nodes, weights
 from moedsl.launch.derive import Launch
-from moedsl.launch.shield import no_input
+from moedsl.launch.nemo import no_input
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.check.clusters.facts import Cluster
 from moedsl.rules.library import Library
@@ -41,8 +47,8 @@ def before(
     checkpoints = {p for j in jobs for p in head.checkpoints(j.plan)}
     written = list(dict.fromkeys(p for j in jobs for p in saved(j.plan)))
     if cluster.executor == "local":
-        said = _local(places.command(paths, cluster, written, checkpoints))
-        return found + places.missing(said, paths, cluster, written)
+        said = _local(mounts.command(paths, cluster, written, checkpoints))
+        return found + mounts.missing(said, paths, cluster, written)
     found += unmounted([j.plan for j in jobs], cluster)
     progress(f"asking cluster {cluster.name} for its nodes")
     if cluster.executor == "kubeflow":
@@ -53,12 +59,12 @@ def before(
 def unmounted(plans: Sequence[Plan], cluster: Cluster) -> list[Diagnostic]:
     """Report paths of runs that their container cannot see."""
     paths = (p for plan in plans for p in (*head.paths(plan), *weights.folders(plan), *saved(plan)))
-    return places.unmounted([*dict.fromkeys(paths)], cluster)
+    return mounts.unmounted([*dict.fromkeys(paths)], cluster)
 
 
 def absent(folders: Sequence[str], cluster: Cluster) -> list[str]:
     """Return those of some folders that are not on the cluster; all where nobody can be asked."""
-    command = places.command(folders, cluster)
+    command = mounts.command(folders, cluster)
     if cluster.executor == "local":
         said = _local(command)
     elif cluster.executor == "kubeflow" or isinstance(tunnel := _tunnel(cluster), Diagnostic):
@@ -121,14 +127,14 @@ def slurm(
         return [tunnel]
     with no_input():
         said = tunnel.run(nodes.SINFO, hide=True, warn=True)
-        there = tunnel.run(places.command(paths, cluster, written, checkpoints), hide=True, warn=True).stdout
+        there = tunnel.run(mounts.command(paths, cluster, written, checkpoints), hide=True, warn=True).stdout
     if not said.ok:
         words = "; ".join(said.stderr.strip().splitlines()) or f"exit code {said.exited}"
         text = f"the nodes of cluster {cluster.name} are not known: sinfo says {words}"
         return [error("preflight.nodes", text, help=nodes.HELP)]
     known = nodes.of_sinfo(said.stdout, cluster.partition)
     found = [d for j in jobs for d in nodes.judge(known, j.launch, j.plan.hardware, nodes.place(cluster))]
-    return _once(found) + places.missing(there, paths, cluster, written)
+    return _once(found) + mounts.missing(there, paths, cluster, written)
 
 
 def _tunnel(cluster: Cluster) -> Any:
@@ -154,14 +160,16 @@ def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
 
     from moedsl.launch import kubeflow
 
-    kind = kubeflow.kind(cluster)
     wrong = kubeflow.context_refusal(cluster)
     if wrong is not None:
         return [wrong]
     try:
         config.load_kube_config(context=cluster.context or None)
-        if not _serves(*kind):
-            return [_unserved(cluster, *kind)]
+        if not _serves(kubeflow.GROUP, kubeflow.VERSION, kubeflow.PLURAL):
+            of = f"{kubeflow.GROUP}/{kubeflow.VERSION}"
+            text = f"cluster {cluster.name} has no {kubeflow.PLURAL} of {of}, so it would take no job"
+            help = "install Kubeflow Trainer there; `kubectl get crd` lists what the cluster has"
+            return [error("preflight.no_kind", text, help=help)]
         listed: Any = client.CoreV1Api().list_node()
     except ApiException as answer:
         text = f"the nodes of cluster {cluster.name} cannot be listed: the API server answers {answer.reason}"
@@ -169,7 +177,7 @@ def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
     except (config.ConfigException, HTTPError) as problem:
         text = f"the API server of cluster {cluster.name} cannot be reached: {problem}"
         return [error("preflight.tunnel", text, help="try `kubectl get nodes`")]
-    known = kube_nodes.of_kubernetes(listed.items, cluster)
+    known = nodes.of_kubernetes(listed.items, cluster)
     return _once([d for j in jobs for d in nodes.judge(known, j.launch, j.plan.hardware, nodes.place(cluster))])
 
 
@@ -187,14 +195,6 @@ def _serves(group: str, version: str, plural: str) -> bool:
     return any(resource.name == plural for resource in listed.resources)
 
 
-def _unserved(cluster: Cluster, group: str, version: str, plural: str) -> Diagnostic:
-    text = f"cluster {cluster.name} has no {plural} of {group}/{version}, so it would take no job"
-    other = (
-        "`trainer none`, with which jobs are JobSets" if cluster.has_trainer else "its Kubeflow Trainer as `trainer`"
-    )
-    return error("preflight.no_kind", text, help=f"state {other}; `kubectl get crd` lists what the cluster has")
-
-
 def _once(found: Sequence[Diagnostic]) -> list[Diagnostic]:
     """Drop duplicates, which several jobs of one experiment cause."""
     return [d for i, d in enumerate(found) if d.message not in {e.message for e in found[:i]}]
@@ -205,3 +205,49 @@ def _local(command: str) -> str:
 
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, env=dict(os.environ))
     return done.stdout
+
+
+ENDPOINT = "https://huggingface.co"
+TOKEN = "HF_TOKEN"
+SECONDS = 10.0
+_WHY = {
+    "GatedRepo": "is gated",
+    "RepoNotFound": "does not exist, or is private",
+    "RevisionNotFound": "has no such revision",
+    "EntryNotFound": "has no config.json",
+}
+"""What the hub's X-Error-Code means (huggingface_hub/utils/_http.py:841)."""
+
+
+def hub_refusals(model: str, revision: str | None, cluster: Cluster) -> list[Diagnostic]:
+    """Report why the hub does not give a job the configuration of a model, which it guards as it does the weights."""
+    if cluster.offline:
+        return []
+    endpoint = os.environ.get("HF_ENDPOINT") or ENDPOINT
+    inherits = cluster.executor == "local" or TOKEN in cluster.secrets
+    token = os.environ.get(TOKEN) if inherits else None
+    address = f"{endpoint.rstrip('/')}/{quote(model)}/resolve/{quote(revision or 'main')}/config.json"
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        with urlopen(Request(address, method="HEAD", headers=headers), timeout=SECONDS):
+            return []
+    except HTTPError as answer:
+        if answer.code < 500:
+            return [_kept_by_hub(model, answer, inherits, bool(token))]
+        problem: Exception = answer
+    except (OSError, HTTPException, ValueError) as refused:
+        problem = refused
+    text = f"the Hugging Face hub did not answer whether the job may read {model}: {problem}"
+    return [note("preflight.hub", text, help="the job that imports the weights asks it")]
+
+
+def _kept_by_hub(model: str, answer: HTTPError, inherits: bool, has_token: bool) -> Diagnostic:
+    why = _WHY.get(answer.headers.get("X-Error-Code", ""), f"is not given: {answer.code} {answer.reason}")
+    text = f"{model} on Hugging Face {why}"
+    if has_token:
+        help = f"accept its terms on the page of the model with the account of {TOKEN}, or name another model"
+    elif inherits:
+        help = f"export {TOKEN}=... with a token of an account that may read it, or name another model"
+    else:
+        help = f"write `secrets [{TOKEN}]` into the cluster, and export {TOKEN}, or name another model"
+    return error("preflight.gated", text, help=help)

@@ -8,11 +8,12 @@ from importlib.resources import files
 
 from attrs import field, frozen
 
-from moedsl.launch.chain import COMPLETE
 from moedsl.launch.derive import Chain, Launch
-from moedsl.launch.quote import RUNDIR, ascii_source, document, export, word
+from moedsl.launch.in_job.chain import COMPLETE
+from moedsl.launch.quote import RUNDIR, word
 from moedsl.rules.check.clusters.arguments import Setting
 from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.support.diagnostics import Diagnostic, error
 
 RANK, RANK_LOG, NUMA, CHAIN = "moedsl_rank.py", "moedsl_rank_log.py", "moedsl_numa.py", "moedsl_chain.py"
 """The names of rank.py, rank_log.py, numa.py and chain.py in a job."""
@@ -55,13 +56,14 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
     yield "set -euo pipefail"
     yield ""
     documents = [
-        document(f'"$MOEDSL_FILES/{name}"', ascii_source(text), END)
-        for name, text in sorted({**payload.files, **_programs(launch, cluster)}.items())
+        _document(name, text) for name, text in sorted({**payload.files, **_programs(launch, cluster)}.items())
     ]
     yield from _removed(documents) if launch.executor == "slurm" else [_MAKE.format("-d"), *documents]
     yield "# Environment"
     if cluster.env_script:
-        yield from _read(word(cluster.env_script))
+        path = word(cluster.env_script)
+        yield f'[ -r {path} ] || {{ echo "moedsl preflight: env_script {path} cannot be read" >&2; exit 79; }}'
+        yield f"set +eu; . {path}; set -eu  # the variables below win"
     yield from (_variable(launch, s) for s in launch.environment)
     if cluster.rank_logs:
         yield f"export MOEDSL_RANK_LOGS={RUNDIR}/{RANKS}  # NeMo-Run puts the folder of the job there"
@@ -78,13 +80,28 @@ def _lines(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
         yield "# Preflight."
         yield payload.preflight.rstrip("\n")
         yield ""
-    yield from _start(launch, cluster, payload)
+    python = _python(cluster)
+    if launch.starts_ranks:  # this task is one rank; else torchrun or ft_launcher starts those of the node
+        yield from _watched(_rank(launch, python, payload) + "".join(f" {word(a)}" for a in payload.arguments))
+    else:
+        yield from _torchrun(launch, python, payload)
     if launch.chain:
         yield "# The chain: its last job fails if the run is not complete."
         judge = f"{_chain(launch.chain, cluster)} {launch.chain.jobs}"
         yield f'[ "$code" -ne 0 ] || [ "$SLURM_PROCID" -ne 0 ] || {judge} || code="$?"'
     if launch.executor == "slurm" or _signals_ranks(launch):
         yield 'exit "$code"'
+
+
+def _document(name: str, text: str) -> str:
+    """Write lines that put `text` into a file of the job, without expansion, in ASCII: only comments and docstrings of
+    Python can have other characters, which are escaped. The delimiter grows until no line of the text equals it.
+    """
+    ended = text if text.endswith("\n") else text + "\n"
+    ended, delimiter = ended.encode("ascii", "backslashreplace").decode("ascii"), END
+    while delimiter in ended.splitlines():
+        delimiter += "_"
+    return f"cat > \"$MOEDSL_FILES/{name}\" <<'{delimiter}'\n{ended}{delimiter}\n"
 
 
 def _chain(chain: Chain, cluster: Cluster) -> str:
@@ -117,19 +134,13 @@ def _programs(launch: Launch, cluster: Cluster) -> dict[str, str]:
     sources |= {RANK_LOG: "rank_log.py"} if cluster.rank_logs or launch.executor == "local" else {}
     sources |= {NUMA: "numa.py"} if launch.numa_binding else {}
     sources |= {CHAIN: "chain.py"} if launch.chain else {}
-    return {name: files("moedsl.launch").joinpath(source).read_text("utf-8") for name, source in sources.items()}
+    return {name: files("moedsl.launch.in_job").joinpath(source).read_text("utf-8") for name, source in sources.items()}
 
 
 def _variable(launch: Launch, s: Setting) -> str:
     """Export a variable. On this machine the shell's value overrides it; on a cluster it would be the login node's."""
-    line = export(s.name, s.text)
+    line = f"export {s.name}={word(s.text)}"
     return f'[ -n "${{{s.name}+set}}" ] || {line}' if launch.executor == "local" and s.origin != "cluster" else line
-
-
-def _read(path: str) -> Iterator[str]:
-    """Read a script of the image that sets variables; a job without it ends here."""
-    yield f'[ -r {path} ] || {{ echo "moedsl preflight: env_script {path} cannot be read" >&2; exit 79; }}'
-    yield f"set +eu; . {path}; set -eu  # the variables below win"
 
 
 def _secrets(names: tuple[str, ...]) -> Iterator[str]:
@@ -153,15 +164,6 @@ def _ranks(launch: Launch) -> Iterator[str]:
         yield 'export RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS" LOCAL_RANK="$SLURM_LOCALID"'
         yield f'export LOCAL_WORLD_SIZE="{launch.ranks_per_node}" NODE_RANK="$SLURM_NODEID"'
     yield ""
-
-
-def _start(launch: Launch, cluster: Cluster, payload: Payload) -> Iterator[str]:
-    """Start the ranks: this task is one rank, or torchrun or ft_launcher starts those of the node."""
-    python = _python(cluster)
-    if launch.starts_ranks:
-        yield from _watched(_rank(launch, python, payload) + "".join(f" {word(a)}" for a in payload.arguments))
-    else:
-        yield from _torchrun(launch, python, payload)
 
 
 def _python(cluster: Cluster) -> str:
@@ -275,3 +277,11 @@ def _meeting(launch: Launch) -> str:
     if launch.executor == "kubeflow":
         meet = "--node-rank=$PET_NODE_RANK --master-addr=$PET_MASTER_ADDR --master-port=$PET_MASTER_PORT"
     return f"--nnodes={launch.nodes} --nproc-per-node={launch.ranks_per_node} {meet}"
+
+
+def refusal(text: str, has_container: bool) -> Diagnostic | None:
+    """Refuse a file whose text NeMo-Run would change, because it replaces a path in it."""
+    if has_container or RUNDIR not in text:
+        return None
+    message = f"the recipe names {RUNDIR}, which NeMo-Run replaces by the job's own folder if there is no container"
+    return error("launch.reserved_path", message, help="use another path, or give the cluster a container")

@@ -13,7 +13,6 @@ from typing import Any
 
 from moedsl.launch.derive import Launch
 from moedsl.launch.quote import word
-from moedsl.rules.check.clusters.arguments import Setting
 from moedsl.rules.check.clusters.facts import Cluster
 
 _PARAMETERS = ("exclusive", "mem")
@@ -80,12 +79,12 @@ def prefix(cluster: Cluster) -> str:
 def srun_arguments(launch: Launch, cluster: Cluster) -> list[str]:
     """The derived arguments, except those that the cluster overrides, then the cluster's."""
     stated = {a.split("=", 1)[0] for a in cluster.srun_args}
-    said = [_option(s) for s in launch.srun if f"--{s.name}" not in stated] + list(cluster.srun_args)
+    said = [
+        (f"--{s.name}" if s.value is True else f"--{s.name}={s.text}")
+        for s in launch.srun
+        if f"--{s.name}" not in stated
+    ] + list(cluster.srun_args)
     return [word(argument) for argument in said]
-
-
-def _option(s: Setting) -> str:
-    return f"--{s.name}" if s.value is True else f"--{s.name}={s.text}"
 
 
 def ssh(cluster: Cluster) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from attrs import define, frozen
 
-from moedsl.launch import connections, executors, homes, kubeflow, slurm, trainjobs
+from moedsl.launch import connections, executors, experiment_dirs, kubeflow, slurm
 from moedsl.launch.nemo import nemo_run
 from moedsl.support.diagnostics import Diagnostic, error
 
@@ -102,10 +102,11 @@ class Experiment:
         return {job.id: job.handle or self._found_again(job) for job in self.of_nemo.jobs}
 
     def _found_again(self, job: Any) -> str:
-        """Return the handle of a submitted job: of Kubernetes by the name that was drawn for it; of Slurm by NeMo-Run's
-        list, or since accounting knows what sbatch read."""
+        """Return the handle of a submitted job. For Kubernetes: by the name that was drawn for it. For Slurm: the
+        job id from NeMo-Run's list, else from sacct by the path of the script.
+        """
         if isinstance(job.executor, nemo_run().KubeflowExecutor):
-            return trainjobs.found(job, self.id, trainjobs.file_of(self.home, self.id))
+            return kubeflow.found(job, self.id, kubeflow.file_of(self.home, self.id))
         if not isinstance(job.executor, nemo_run().SlurmExecutor):
             return ""
         script = f"{job.executor.tunnel.job_dir}/{job.id}_sbatch.sh"
@@ -153,7 +154,7 @@ class Experiment:
         if handle.startswith("kubeflow:"):
             if lost := kubeflow.lost(executor, handle):
                 return lost
-            trainjobs.enlist(handle, executor)
+            kubeflow.enlist(handle, executor)
         try:
             status = self.runner.status(handle)
         except AssertionError as problem:  # a state that NeMo-Run has no name for
@@ -203,7 +204,7 @@ def use_home(home: Path) -> None:
 def known() -> dict[str, Path]:
     """Every experiment's id with its home, the newest first; one whose folder goes meanwhile is left out."""
     found: list[tuple[float, str, Path]] = []
-    for home in homes.known():
+    for home in experiment_dirs.known():
         for path in home.glob("experiments/*/*_*"):
             with suppress(FileNotFoundError):
                 about = path.stat()
@@ -218,7 +219,7 @@ def find(id: str) -> Experiment | Diagnostic:
         return open_experiment(ids[id], id)
     close = difflib.get_close_matches(id, ids, 1)
     help = f"did you mean {close[0]}?" if close else "`moedsl jobs` lists them"
-    return error("launch.no_experiment", f"no experiment {id} in {homes.text()}", help=help)
+    return error("launch.no_experiment", f"no experiment {id} in {experiment_dirs.text()}", help=help)
 
 
 def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:

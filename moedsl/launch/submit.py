@@ -1,4 +1,4 @@
-"""Submit all jobs of an experiment, or none."""
+"""Submit all jobs of an experiment, or none: a failure or a signal on the way cancels what was submitted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import errno
 import gc
 import json
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
@@ -14,9 +16,9 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.launch import connections, homes, shield, store, trainjobs
+from moedsl.launch import connections, experiment_dirs, kubeflow, store
 from moedsl.launch.derive import Chain
-from moedsl.launch.shield import no_input
+from moedsl.launch.nemo import no_input, whole_files
 from moedsl.support.diagnostics import Diagnostic, error
 
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
@@ -74,23 +76,28 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
     store.use_home(home)
     try:
         tunnels = _open_tunnels(tasks)
-        _ask_for_an_answer(tasks)
+        if any(isinstance(task.executor, store.nemo_run().KubeflowExecutor) for task in tasks):
+            from kubernetes import client
+
+            with suppress(client.ApiException):  # an answer that refuses is an answer too
+                client.VersionApi().get_code()
     except _refusals() as problem:
         return Submitted("", why_not=_unreached(tasks, problem))
     with ExitStack() as stack:
         try:
-            id = stack.enter_context(_reserved(title, home, homes.id_ending(home, _elsewhere(tunnels))))
-            homes.remember(home)
+            copied = any(isinstance(tunnel, store.nemo_run().SSHTunnel) for tunnel in tunnels.values())
+            id = stack.enter_context(_reserved(title, home, experiment_dirs.id_ending(home, copied)))
+            experiment_dirs.remember(home)
         except OSError as problem:
-            return Submitted("", why_not=homes.unwritable(home, problem))
+            return Submitted("", why_not=experiment_dirs.unwritable(home, problem))
         named(id)
         made = _experiment(tasks, title, id, tunnels)
         experiment = store.Experiment(id, home, made)
         left: list[Diagnostic] = []
-        with shield.noted() as signals:
-            refused = shield.raised(lambda: _run(made, tasks))
+        with deferred_signals() as signals:
+            refused = run_without_signals(lambda: _run(made, tasks))
             taken = refused is None and not signals
-            problem = None if taken else shield.raised(lambda: left.extend(_undo(experiment)))
+            problem = None if taken else run_without_signals(lambda: left.extend(_undo(experiment)))
     if taken:
         return Submitted(id, experiment)
     unmeant = [p for p in (refused, problem) if p is not None and not isinstance(p, _refusals())]
@@ -119,7 +126,7 @@ def _reserved(title: str, home: Path, ending: str = "") -> Generator[str]:
     """
     folder = home / "experiments" / title
     folder.mkdir(parents=True, exist_ok=True)
-    id = next(id for id in homes.ids(title, ending) if _took(folder, id))
+    id = next(id for id in experiment_dirs.ids(title, ending) if _took(folder, id))
     try:
         yield id
     finally:
@@ -151,20 +158,6 @@ def _open_tunnels(tasks: Sequence[Task]) -> dict[str, Any]:
     return tunnels
 
 
-def _ask_for_an_answer(tasks: Sequence[Task]) -> None:
-    """Ask the API server of the kubeconfig, if jobs are posted to one; an answer that refuses is an answer too."""
-    from kubernetes import client
-
-    if any(isinstance(task.executor, store.nemo_run().KubeflowExecutor) for task in tasks):
-        with suppress(client.ApiException):
-            client.VersionApi().get_code()
-
-
-def _elsewhere(tunnels: Mapping[str, Any]) -> bool:
-    """Whether the jobs use a copy of the experiment's folder, in a folder that other machines may use too."""
-    return any(isinstance(tunnel, store.nemo_run().SSHTunnel) for tunnel in tunnels.values())
-
-
 def _experiment(tasks: Sequence[Task], title: str, id: str, tunnels: Mapping[str, Any]) -> Any:
     """Make a nemo_run.Experiment over the open tunnels; nothing is written yet."""
     made = store.new_experiment(title, id, executor=tasks[0].executor)
@@ -175,7 +168,7 @@ def _experiment(tasks: Sequence[Task], title: str, id: str, tunnels: Mapping[str
 
 
 def _run(made: Any, tasks: Sequence[Task]) -> None:
-    with redirect_stdout(sys.stderr), no_input(), shield.whole_files(), made:
+    with redirect_stdout(sys.stderr), no_input(), whole_files(), made:
         for task in tasks:
             made.add(task.script, executor=_in_order(task), name=task.name, dependencies=list(task.after))
         with _named_beforehand(made), connections.copying(), _collected():
@@ -198,9 +191,9 @@ def _collected() -> Generator[None]:
 def _named_beforehand(made: Any) -> Generator[None]:
     """Keep the names of Kubernetes' jobs while they are posted; if the launcher is killed meanwhile, the list stays."""
     jobs = [job for job in made.jobs if isinstance(job.executor, store.nemo_run().KubeflowExecutor)]
-    file = trainjobs.file_of(Path(made._exp_dir).parents[2], made._id)
+    file = kubeflow.file_of(Path(made._exp_dir).parents[2], made._id)
     if jobs:
-        trainjobs.keep(jobs, file)
+        kubeflow.keep(jobs, file)
     yield
     file.unlink(missing_ok=True)
 
@@ -220,7 +213,7 @@ def _undo(experiment: store.Experiment) -> list[Diagnostic]:
     """Cancel what was submitted, or remove an empty folder. Report what could not be cancelled."""
     if not any(experiment.handles.values()):
         shutil.rmtree(experiment.of_nemo._exp_dir, ignore_errors=True)
-        trainjobs.file_of(experiment.home, experiment.id).unlink(missing_ok=True)
+        kubeflow.file_of(experiment.home, experiment.id).unlink(missing_ok=True)
         return []
     left = not_cancelled(experiment.id, experiment.cancel())
     return [left] if left else []
@@ -252,7 +245,7 @@ def _unreached(tasks: Sequence[Task], problem: BaseException) -> Diagnostic:
 def _refusal(problem: BaseException, home: Path) -> Diagnostic:
     """Return the message of the scheduler, the connection or the disk."""
     if isinstance(problem, OSError) and problem.errno in _OF_DISKS:
-        return homes.unwritable(home, problem)
+        return experiment_dirs.unwritable(home, problem)
     said = _said(problem)
     help = "`moedsl run FILE --cluster --dryrun` shows what is submitted"
     return error("launch.refused", f"not submitted: {said or type(problem).__name__}", help=help)
@@ -268,3 +261,50 @@ def _said(problem: BaseException) -> str:
         except (ValueError, KeyError, TypeError):
             return f"{getattr(problem, 'reason', '')}: {body}"
     return str(problem)
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, the usual request to end, and a lost terminal or connection."""
+
+
+@contextmanager
+def deferred_signals() -> Generator[list[int]]:
+    """Collect signals instead of acting on them.
+
+    Signals that this process ignores (nohup, a shell's background job) stay ignored. Main thread only.
+    """
+    signals: list[int] = []
+
+    def note(number: int, _: Any) -> None:
+        signals.append(number)
+        with suppress(OSError):  # of a terminal that went
+            print("interrupted: finishing the submission, then cancelling all its jobs", file=sys.stderr, flush=True)
+
+    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in heard}
+    try:
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run_without_signals(work: Callable[[], None]) -> BaseException | None:
+    """Run `work` to its end and return its exception.
+
+    It runs on a thread with blocked signals, which sbatch, scancel and ssh inherit. A Ctrl-C of the terminal reaches
+    them too, and would end sbatch after Slurm accepted the job and before its number is known.
+    """
+    problems: list[BaseException] = []
+
+    def body() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            work()
+        except (Exception, SystemExit) as problem:
+            problems.append(problem)
+
+    thread = threading.Thread(target=body, name="submission")
+    thread.start()
+    thread.join()
+    return problems[0] if problems else None

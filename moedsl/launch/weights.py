@@ -64,13 +64,12 @@ def _job(plan: Plan, launch: Launch, action: str, wanted: Mapping[str, Any]) -> 
         launch, name=f"{launch.name}.{action}", nodes=1, gpus_per_node=1, tasks_per_node=1, ranks_per_node=1,
         numa_binding=False, segment=0, spare_nodes=0, ft_launcher=(), settings=(), chain=None,
     )  # fmt: skip
-    said = {**wanted, "options": _options(plan, str(wanted["model"]))}
+    options: dict[str, Any] = {"revision": plan.revision} if plan.revision and wanted["model"] == plan.hf else {}
+    if family(plan.family).remote_code:
+        options["trust_remote_code"] = True
+    said = {**wanted, "options": options}  # of `from_hf_pretrained`
     sources = {CONVERT: "convert.py", head.PROGRAM: "head_check.py"}
-    texts = {name: files("moedsl.launch").joinpath(source).read_text("utf-8") for name, source in sources.items()}
+    texts = {
+        name: files("moedsl.launch.in_job").joinpath(source).read_text("utf-8") for name, source in sources.items()
+    }
     return one, Payload({**texts, WANTED: json.dumps(said, indent=1) + "\n"}, entry=CONVERT)
-
-
-def _options(plan: Plan, model: str) -> dict[str, Any]:
-    """The arguments of `from_hf_pretrained`."""
-    revision = {"revision": plan.revision} if plan.revision and model == plan.hf else {}
-    return revision | ({"trust_remote_code": True} if family(plan.family).remote_code else {})

@@ -1,8 +1,7 @@
-"""Write the JSON Schemas of TrainJob and JobSet of three releases of Kubeflow Trainer, from the models of its own
-packages.
+"""Write the JSON Schemas of TrainJob of two releases of Kubeflow Trainer, from the models of its own packages.
 
-    pip download --no-deps kubeflow-trainer-api==2.1.0 kubeflow-trainer-api==2.2.1 ... and unpack each
-    python tests/data/extract_kubernetes_schemas.py FOLDER/2.1.0 FOLDER/2.2.1 FOLDER/2.3.0
+    pip download --no-deps kubeflow-trainer-api==2.2.1 ... and unpack each
+    python tests/data/extract_kubernetes_schemas.py FOLDER/2.2.1 FOLDER/2.3.0
 
 Objects are closed, because the API server drops a field that the definition does not have.
 """
@@ -15,10 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-KINDS = {
-    "trainjob": "trainer_v1alpha1_train_job.TrainerV1alpha1TrainJob",
-    "jobset": "jobset_v1alpha2_job_set.JobsetV1alpha2JobSet",
-}
+MODEL = "trainer_v1alpha1_train_job.TrainerV1alpha1TrainJob"
 ASK = """
 import importlib, json, sys
 module, _, model = sys.argv[1].partition(".")
@@ -49,7 +45,6 @@ def closed(part: Any) -> Any:
 
 
 if __name__ == "__main__":
-    for kind, model in KINDS.items():
-        found = {Path(folder).name: schema(folder, model) for folder in sys.argv[1:]}
-        text = json.dumps(found, separators=(",", ":"), sort_keys=True) + "\n"
-        Path(__file__).with_name(f"{kind}_schemas.json").write_text(text, encoding="utf-8")
+    found = {Path(folder).name: schema(folder, MODEL) for folder in sys.argv[1:]}
+    text = json.dumps(found, separators=(",", ":"), sort_keys=True) + "\n"
+    Path(__file__).with_name("trainjob_schemas.json").write_text(text, encoding="utf-8")

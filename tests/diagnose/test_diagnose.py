@@ -63,7 +63,7 @@ def moe(folder: Path, text: str) -> str:
 
 
 def failed(rank: int, second: float, error: str) -> str:
-    """The line that a rank of moedsl's jobs writes (launch/rank.py)."""
+    """The line that a rank of moedsl's jobs writes (launch/in_job/rank.py)."""
     return f"moedsl: rank {rank} on n{rank // 4} failed at 2026-11-23T12:00:{second:06.3f}+00:00: {error}"
 
 

@@ -15,7 +15,7 @@ from moedsl.emit.dataset import dataset, tokenizer
 from moedsl.emit.overrides import overrides
 from moedsl.emit.settings import decided_fields, sections
 from moedsl.facts.values import Call
-from moedsl.launch import head, here
+from moedsl.launch import head, local
 from moedsl.planner.model.plan import Plan
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
@@ -125,7 +125,7 @@ def test_a_rule_may_name_the_weights() -> None:
 
 def test_it_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """On this machine; tests/launch/test_weights.py asks for a cluster."""
-    monkeypatch.setattr(here, "gpus", lambda: 0)  # tests/support/test_child_python.py asks torch
+    monkeypatch.setattr(local, "gpus", lambda: 0)  # tests/support/test_child_python.py asks torch
     file = tmp_path / "run.moe"
     file.write_text(SFT)
     assert main(["run", str(file), "--no-preflight"]) == 1

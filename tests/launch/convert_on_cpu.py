@@ -1,4 +1,4 @@
-"""Run moedsl/launch/convert.py on a CPU: `convert_on_cpu.py FOLDER`, which has the job's files, in a fork of
+"""Run moedsl/launch/in_job/convert.py on a CPU: `convert_on_cpu.py FOLDER`, which has the job's files, in a fork of
 tests/helpers/bridge_process.py.
 
 Megatron-Core's own layers stand for Transformer Engine's, and gloo for NCCL; the rest is Bridge's.

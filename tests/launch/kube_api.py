@@ -1,9 +1,9 @@
 """A Kubernetes API server of one node on loopback, as far as NeMo-Run and kubectl ask one, and the pods of its jobs.
 
-Kept: TrainJobs and JobSets as they were posted. Run: each pod as a process of this machine, started with the container's
-command and environment as the kubelet gives them (`expanded`), for a TrainJob with the PET_* variables of Kubeflow's
-torch runtime; the host name of a JobSet's first pod is this machine. What is
-asked for and not known here is answered with 404 and kept in `unknown`.
+Kept: TrainJobs as they were posted. Run: each pod as a process of this machine, started with the container's
+command and environment as the kubelet gives them (`expanded`), with the PET_* variables of Kubeflow's torch runtime; the
+host name of a job's first pod is this machine. What is asked for and not known here is answered with 404 and kept in
+`unknown`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ import psutil
 from tests.helpers import ports
 
 GROUP = "/apis/trainer.kubeflow.org/v1alpha1"
-KINDS = {"TrainJob": GROUP, "JobSet": "/apis/jobset.x-k8s.io/v1alpha2"}
-_JOB = re.compile(r"(/apis/[^/]+/[^/]+)/namespaces/[^/]+/(trainjobs|jobsets)(?:/([^/]+))?")
+_JOB = re.compile(rf"{GROUP}/namespaces/[^/]+/trainjobs(?:/([^/]+))?")
 _PODS = re.compile(r"/api/v1/namespaces/([^/]+)/pods(?:/([^/]+)(/log)?)?")
 Json = dict[str, Any]
 
@@ -136,12 +135,6 @@ _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 def _pods_of(body: Json) -> tuple[int, Json]:
     """How many pods a job has, and the container of each."""
     name, spec = body["metadata"]["name"], body["spec"]
-    if body["kind"] == "JobSet":
-        (job,) = spec["replicatedJobs"]
-        indexed = job["template"]["spec"]
-        assert (indexed["completionMode"], indexed["parallelism"]) == ("Indexed", indexed["completions"])
-        (container,) = indexed["template"]["spec"]["containers"]
-        return indexed["completions"], container
     trainer = spec["trainer"]
     pet = {"NNODES": trainer["numNodes"], "NPROC_PER_NODE": trainer["numProcPerNode"], "MASTER_PORT": 29500,
            "MASTER_ADDR": f"{name}-node-0-0.{name}"}  # fmt: skip
@@ -162,8 +155,7 @@ class Api:
         self.asked: list[str] = []
         """Paths of every question, in their order."""
         self.nodes, self.secrets = nodes or [], secrets or {}
-        self.kinds = list(KINDS)
-        """The kinds of jobs that are defined."""
+        self.defines_trainjobs = True
         self.refuse: str | None = None
         """What TrainJobs are refused with, as an admission webhook does."""
         self.room = threading.Semaphore(0)
@@ -210,7 +202,7 @@ class Api:
 
     def post(self, path: str, body: Json) -> tuple[int, Json]:
         found = _JOB.fullmatch(path)
-        if not found or KINDS[body["kind"]] != found[1] or f"{body['kind'].lower()}s" != found[2]:
+        if not found or body["kind"] != "TrainJob":
             return self._not_found(path)
         if self.refuse and not self.room.acquire(blocking=False):
             return 422, _status(422, "Invalid", self.refuse)
@@ -240,32 +232,28 @@ class Api:
         self.asked.append(path)
         if path in _DISCOVERY:
             return 200, _DISCOVERY[path]
-        if path in (served := {KINDS[kind]: _defined(kind) for kind in self.kinds}):
-            return 200, served[path]
+        if path == GROUP and self.defines_trainjobs:
+            return 200, _TRAINJOBS
         if path == "/api/v1/nodes":
             return 200, {"apiVersion": "v1", "kind": "NodeList", "items": self.nodes}
         if found := _JOB.fullmatch(path):
-            name = self._named(found)
-            return (200, self.jobs[name] | {"status": self._job_status(name)}) if name else self._not_found(path)
+            name = found[1]
+            known = name in self.jobs
+            return (200, self.jobs[name] | {"status": self._job_status(name)}) if known else self._not_found(path)
         if found := _PODS.fullmatch(path):
             return self._pods(found, query, path)
         return self._not_found(path)
 
     def delete(self, path: str) -> tuple[int, Json]:
         found = _JOB.fullmatch(path)
-        name = self._named(found) if found else ""
-        if not name:
+        name = found[1] if found else ""
+        if name not in self.jobs:
             return self._not_found(path)
         del self.jobs[name]
         self.deleted.append(name)
         for pod in self.pods.get(name, []):
             pod.stop()
         return 200, _status(200, "Success", "")
-
-    def _named(self, found: re.Match[str]) -> str:
-        """The name of the job that a path names; empty if there is none of its kind."""
-        kind = self.jobs.get(found[3], {}).get("kind", "")
-        return found[3] if f"{kind.lower()}s" == found[2] else ""
 
     def _pods(self, found: re.Match[str], query: dict[str, list[str]], path: str) -> tuple[int, Json | str]:
         namespace, name, log = found.groups()
@@ -304,27 +292,21 @@ class Api:
             "failed": int(any(c for c in codes)),
             "succeeded": int(all(c == 0 for c in codes)),
         }
-        field = "jobsStatus" if self.jobs[name]["kind"] == "TrainJob" else "replicatedJobsStatus"
-        return {field: [{"name": "node", "suspended": 0, **count}]}
+        return {"jobsStatus": [{"name": "node", "suspended": 0, **count}]}
 
     def _not_found(self, path: str) -> tuple[int, Json]:
         self.unknown.append(path)
         return 404, _status(404, "NotFound", path)
 
 
-def _defined(kind: str) -> Json:
-    """What the server says of a kind of job."""
-    said = {
-        "name": f"{kind.lower()}s",
-        "singularName": "",
-        "namespaced": True,
-        "kind": kind,
-        "verbs": ["create", "get"],
-    }
-    version = KINDS[kind].removeprefix("/apis/")
-    return {"kind": "APIResourceList", "groupVersion": version, "resources": [said]}
-
-
+_TRAINJOBS = {
+    "kind": "APIResourceList",
+    "groupVersion": GROUP.removeprefix("/apis/"),
+    "resources": [
+        {"name": "trainjobs", "singularName": "", "namespaced": True, "kind": "TrainJob", "verbs": ["create", "get"]}
+    ],
+}
+"""What the server says of its kind of job."""
 _POD_KIND = {
     "name": "pods",
     "singularName": "pod",

@@ -1,7 +1,7 @@
 """The launching machine: one process that submits Kubeflow jobs as `moedsl run` does, and runs moedsl's commands.
 
 Lines of JSON on stdin and stdout: {"submit": ENTRY, "arguments": [...]} submits a small program in place of the recipe,
-as two nodes of two ranks, to the cluster of {"file": NAME}; {"wait": ID} waits as `moedsl run` does then; {"words": [...]} is a command line, whose jobs
+as two nodes of two ranks, to the cluster of run.moe; {"wait": ID} waits as `moedsl run` does then; {"words": [...]} is a command line, whose jobs
 run {"programs": {DISPATCHER: ENTRY}} in place of recipes if that is given, with {"path": PATH}. The answer is {"code",
 "out", "err"}; with {"apart": true}, a fork does it, and the answer is its number.
 """
@@ -61,8 +61,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
             with recipe, patch.dict(os.environ, PATH=path):
                 code = main(asked["words"])
         elif "submit" in asked:
-            file = Path(asked.get("file", "run.moe"))
-            code = submitted(file, asked["submit"], asked["arguments"], asked.get("count", 1))
+            code = submitted(Path("run.moe"), asked["submit"], asked["arguments"], asked.get("count", 1))
         else:
             code = waited(asked["wait"]) if "wait" in asked else main(asked["words"])
     return {"code": code, "out": out.getvalue(), "err": err.getvalue()}

@@ -26,7 +26,6 @@ cluster k8s {
 }
 qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; fit first
 """
-JOBSET_RUN = RUN.replace("executor kubeflow", "executor kubeflow\n  trainer none")
 HARD = {
     "BLANKS": " two  words ",
     "QUOTES": """it's "quoted" \\ and `ticked`""",
@@ -41,7 +40,7 @@ HARD = {
 
 
 @cache
-def launched(run: str = RUN) -> tuple[Launch, Cluster]:
-    """A run above on its cluster."""
-    _, launch, cluster = run_files.launched(run, "k8s")
+def launched() -> tuple[Launch, Cluster]:
+    """The run above on its cluster."""
+    _, launch, cluster = run_files.launched(RUN, "k8s")
     return launch, cluster

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from moedsl.launch import convert, head_check
+from moedsl.launch.in_job import convert, head_check
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from moedsl.launch import convert, head_check
+from moedsl.launch.in_job import convert, head_check
 from tests.helpers import bridge_process, ports
 
 pytestmark = pytest.mark.bridge

@@ -14,14 +14,15 @@ from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from moedsl.cli.main import main
-from moedsl.launch import executors, homes, quote
+from moedsl.launch import executors, experiment_dirs
 from moedsl.launch.dryrun import dryrun, dryrun_all
+from moedsl.launch.nemo import HOME, no_input
+from moedsl.launch.quote import word
 from moedsl.launch.script import Payload
-from moedsl.launch.shield import no_input
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.check.clusters.arguments import DERIVED_SBATCH
 from moedsl.rules.check.clusters.facts import Cluster
-from tests.helpers import forks, rotation
+from tests.helpers import forks
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS, changed
 from tests.launch.launches import launch, plan, slurm
@@ -54,10 +55,10 @@ class Text(SingleFileSnapshotExtension):
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(executors.HOME, str(tmp_path / "nemo"))
+    monkeypatch.setenv(HOME, str(tmp_path / "nemo"))
     behind_ssh = tmp_path / "nemo" / "clusters" / "lab"
     behind_ssh.mkdir(parents=True)
-    (behind_ssh / homes.MARK_FILE).write_text("k7f3qx")
+    (behind_ssh / experiment_dirs.MARK_FILE).write_text("k7f3qx")
     return tmp_path / "nemo"
 
 
@@ -91,11 +92,13 @@ def test_machines_that_share_a_folder_behind_ssh_have_ids_of_their_own(
     made, on = LAUNCHES["gb200_ssh"]
     sent: list[str] = []
     for laptop in ("a", "a", "b"):
-        monkeypatch.setenv(executors.HOME, str(tmp_path / laptop))
+        monkeypatch.setenv(HOME, str(tmp_path / laptop))
         sent.append(dryrun(launch(made, on), on, SHORT).folder)
     assert sent[0] == sent[1] != sent[2]
     assert all(
-        re.fullmatch(rf"/shared/runs/[^/]+/[^/]+_0-[{homes.MARK_LETTERS}]{{{homes.MARK_LENGTH}}}", folder)
+        re.fullmatch(
+            rf"/shared/runs/[^/]+/[^/]+_0-[{experiment_dirs.MARK_LETTERS}]{{{experiment_dirs.MARK_LENGTH}}}", folder
+        )
         for folder in sent
     )
 
@@ -209,10 +212,10 @@ def test_a_dry_run_of_a_chain_is_its_first_job(
     assert main(["compile", run, "--emit", "launch", "-o", str(tmp_path / "out")]) == 0
     capsys.readouterr()
     assert main(["run", run, "--cluster", "--dryrun"]) == 0
-    here = capsys.readouterr().out.partition("==> ")[2]
+    local = capsys.readouterr().out.partition("==> ")[2]
     there = forks.run(str(tmp_path / "out" / "launch.py"), "--dryrun").stdout.partition("==> ")[2]
-    assert here == there
-    sbatch, _, line = here.split("==> ")
+    assert local == there
+    sbatch, _, line = local.split("==> ")
     assert main(["run", run, "--cluster", "--no-preflight", "--detach"]) == 0
     jobs = [line.split() for line in (tmp_path / "jobs").read_text().splitlines()]
     names = [Path(words[-1]).name.removesuffix("_sbatch.sh") for words in jobs]
@@ -222,18 +225,14 @@ def test_a_dry_run_of_a_chain_is_its_first_job(
     assert "--dependency=afterany:1" in jobs[1]
 
 
-@pytest.mark.parametrize("trainer", rotation.some("kept script of Kubernetes", ["2.1", "none"], 1))
 def test_the_script_that_is_kept_posts_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], trainer: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A TrainJob or a JobSet, but for the six digits of its name."""
+    """But for the six digits of its name."""
     import yaml
     from kubernetes.config import kube_config
 
-    lab = (
-        'cluster lab { executor kubeflow; hardware h100; container img; namespace team; queue q; env { A "$(x) $y $$" }'
-    )
-    lab += f"; trainer {trainer} }}"
+    lab = 'cluster lab { executor kubeflow; hardware h100; container img; namespace team; queue q; env { A "$(x) $y $$" } }'
     (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
     out = tmp_path / "out"
     assert main(["compile", str(tmp_path / "run.moe"), "--emit", "launch", "-o", str(out)]) == 0
@@ -244,9 +243,9 @@ def test_the_script_that_is_kept_posts_the_same(
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
     done = forks.run(str(out / "launch.py"), "--dryrun")
     assert done.returncode == 0, done.stderr
-    here, there = json.loads(done.stdout), yaml.safe_load(manifest)
-    drawn, name = here["metadata"]["name"], there["metadata"]["name"]
-    assert json.loads(json.dumps(here).replace(drawn, name)) == there
+    local, there = json.loads(done.stdout), yaml.safe_load(manifest)
+    drawn, name = local["metadata"]["name"], there["metadata"]["name"]
+    assert json.loads(json.dumps(local).replace(drawn, name)) == there
 
 
 KUBECONFIG = """apiVersion: v1
@@ -258,14 +257,13 @@ users: [{name: u, user: {}}]
 """
 
 
-@pytest.mark.parametrize("trainer", ["2.1", "none"])
 def test_an_api_server_that_cannot_be_reached_is_said(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], trainer: str
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without the preflight too, and before anything is written."""
     from kubernetes.config import kube_config
 
-    lab = f"cluster lab {{ executor kubeflow; hardware h100; container img; trainer {trainer} }}"
+    lab = "cluster lab { executor kubeflow; hardware h100; container img }"
     (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
     (tmp_path / "kubeconfig").write_text(KUBECONFIG)
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
@@ -323,7 +321,7 @@ def test_a_home_that_nemo_run_cannot_use_is_said(
     """As the submission would, the dry run refuses it."""
     (tmp_path / "run.moe").write_text(f"{ROW}\ncluster lab {{ executor slurm; hardware h100 }}\n")
     for more in (["--dryrun"], ["--no-preflight"]):
-        monkeypatch.setenv(executors.HOME, str(tmp_path / "two words"))
+        monkeypatch.setenv(HOME, str(tmp_path / "two words"))
         assert main(["run", str(tmp_path / "run.moe"), "--cluster", *more]) == 1
         assert "error[launch.home]" in capsys.readouterr().err
 
@@ -332,7 +330,7 @@ def test_a_home_that_takes_no_mark_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv(executors.HOME, str(tmp_path / "file" / "nemo"))
+    monkeypatch.setenv(HOME, str(tmp_path / "file" / "nemo"))
     lab = f'cluster lab {{ executor slurm; hardware h100; job_dir "/r"; {SSH} }}'
     (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
     assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--dryrun"]) == 1
@@ -343,18 +341,18 @@ def test_a_local_dry_run_is_the_script(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["run", "-e", ROW, "--dryrun", "--json"]) == 0
     (text,) = json.loads(capsys.readouterr().out)["files"].values()
     assert "torch.distributed.run --standalone --nproc-per-node=16" in text
-    ours = quote.word(sys.executable)  # need not be the first python3 of PATH, which may lack Bridge
+    ours = word(sys.executable)  # need not be the first python3 of PATH, which may lack Bridge
     assert f'\n{ours} "$MOEDSL_FILES/preflight.py"' in text
     assert f"\nexec {ours} -P -m torch" in text
 
 
 def test_this_machine_lacks_the_gpus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from moedsl.launch import here
+    from moedsl.launch import local
 
-    monkeypatch.setattr(here, "gpus", lambda: 8)
+    monkeypatch.setattr(local, "gpus", lambda: 8)
     assert main(["run", "-e", ROW]) == 1
     assert "the plan is for 16 GPUs, and this machine has 8" in capsys.readouterr().err
-    monkeypatch.setattr(here, "gpus", lambda: 0)
+    monkeypatch.setattr(local, "gpus", lambda: 0)
     assert main(["run", str(ROOT / "examples" / "smoke.moe")]) == 1
     said = capsys.readouterr().err
     assert "the plan is for 1 GPU, and this machine has none" in said
@@ -367,10 +365,10 @@ def test_this_machine_lacks_what_training_imports(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first run on a real GPU ended in this import a minute after its start."""
-    from moedsl.launch import here
+    from moedsl.launch import local
 
-    monkeypatch.setattr(here, "gpus", lambda: 16)
-    monkeypatch.setattr(here, "_has", lambda package: package != "nvidia_resiliency_ext")
+    monkeypatch.setattr(local, "gpus", lambda: 16)
+    monkeypatch.setattr(local, "_has", lambda package: package != "nvidia_resiliency_ext")
     assert main(["run", "-e", ROW]) == 1
     assert "that Bridge's training imports: nvidia_resiliency_ext" in capsys.readouterr().err
 

@@ -6,7 +6,6 @@ The judges are xpk and SkyPilot themselves (tests/data/extract_google_fabrics.py
 from __future__ import annotations
 
 import json
-import shlex
 from typing import Any
 
 import pytest
@@ -20,8 +19,8 @@ FABRICS = {"gib": "gke", "tcpx": "tcpx", "tcpxo": "tcpxo"}
 Json = dict[str, Any]
 
 
-def ours(fabric: str, trainer: str = "none") -> Json:
-    return pod_of(made(f"{FACTS[FABRICS[fabric]]}; trainer {trainer}", 16)[0])
+def ours(fabric: str) -> Json:
+    return pod_of(made(FACTS[FABRICS[fabric]], 16)[0])
 
 
 def mounts(pod: Json, container: Json) -> dict[str, str]:
@@ -39,46 +38,27 @@ def _source(volume: Json) -> str:
 
 @pytest.mark.parametrize("fabric", FABRICS)
 def test_the_ranks_see_what_xpk_mounts(fabric: str) -> None:
+    """But for the folder of the daemon's sockets: no TrainJob has a field for the daemon, so the runtime states both."""
     pod, theirs = ours(fabric), THEIRS["pods"][fabric]
-    assert mounts(pod, pod["spec"]["containers"][0]) == mounts(theirs, theirs["spec"]["containers"][0])
+    wanted = mounts(theirs, theirs["spec"]["containers"][0])
+    assert mounts(pod, pod["spec"]["containers"][0]) == {at: what for at, what in wanted.items() if what != "shared"}
 
 
 @pytest.mark.parametrize("fabric", FABRICS)
 def test_annotations_are_those_of_xpk(fabric: str) -> None:
-    """But for the networks, whose names are the cluster's own."""
+    """But for the networks, whose names are the cluster's own, and for the devices of the daemon."""
     pod, theirs = ours(fabric)["metadata"]["annotations"], THEIRS["pods"][fabric]["metadata"]["annotations"]
     networks = "networking.gke.io/interfaces"
-    assert {n: text for n, text in pod.items() if n != networks} == {
-        n: text for n, text in theirs.items() if n != networks
-    }
+    wanted = {n: text for n, text in theirs.items() if not n.startswith("devices.gke.io")}
+    assert pod | {networks: ""} == wanted | {networks: ""}
     assert json.loads(pod[networks])[0] == json.loads(theirs[networks])[0]
 
 
 def test_a_mount_of_the_cluster_wins() -> None:
     """The API server takes no two mounts at one path."""
-    own = f'{FACTS["gke"]}; trainer none; mounts ["/opt/gib:/usr/local/gib"]'
-    pod = pod_of(made(own, 16)[0])
+    pod = pod_of(made(f'{FACTS["gke"]}; mounts ["/opt/gib:/usr/local/gib"]', 16)[0])
     seen = mounts(pod, pod["spec"]["containers"][0])
     assert len(seen) == len(pod["spec"]["containers"][0]["volumeMounts"]) and seen["/usr/local/gib"] == "/opt/gib"
-
-
-def words(container: Json) -> list[str]:
-    """The words of a command, without what a shell is told besides, and without quotes."""
-    whole = [*container["command"], *container.get("args", [])]
-    script = shlex.split(whole[2]) if whole[:2] == ["/bin/sh", "-c"] else whole
-    return [w.strip('" ') for w in script if w not in ("set", "-ex", "&&", "exec")]
-
-
-@pytest.mark.parametrize("fabric", ["tcpx", "tcpxo"])
-def test_the_daemon_is_xpks(fabric: str) -> None:
-    """The image of TCPXO is of a later release than xpk's."""
-    pod, theirs = ours(fabric), THEIRS["pods"][fabric]
-    (mine,), (xpks,) = pod["spec"]["initContainers"], theirs["spec"]["initContainers"]
-    alike = ("name", "restartPolicy", "securityContext", "env")
-    assert {n: mine[n] for n in alike} == {n: xpks[n] for n in alike}
-    assert mine["image"].partition(":")[0] == xpks["image"].partition(":")[0]
-    assert words(mine) == words(xpks)
-    assert mounts(pod, mine) == mounts(theirs, xpks)
 
 
 def variables(environment: Any) -> dict[str, str]:
@@ -108,12 +88,3 @@ def test_tcpxo_in_pods_names_the_interfaces() -> None:
 def exported(fabric: str) -> dict[str, str]:
     """The variables of the ranks in pods."""
     return variables(launch(plan("h100", 16, {"ep": 8}), cluster(FACTS[fabric])).environment)
-
-
-@pytest.mark.parametrize("trainer", ["2.1", "2.2"])
-def test_a_trainjob_leaves_the_daemon_to_its_runtime(trainer: str) -> None:
-    """No release has a field for a further container; libraries of the node are mounted all the same."""
-    pod = ours("tcpx", trainer)
-    assert "initContainers" not in pod["spec"]
-    assert not any(name.startswith("devices.gke.io") for name in pod["metadata"]["annotations"])
-    assert "/usr/local/nvidia/lib64" in mounts(pod, pod["spec"]["containers"][0])

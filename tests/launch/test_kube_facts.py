@@ -1,4 +1,4 @@
-"""What a Kubernetes cluster states is in the manifest, and each manifest is one of the real definition of a TrainJob or a JobSet.
+"""What a Kubernetes cluster states is in the manifest, and each manifest is one of the real definition of a TrainJob.
 
 The judge is the schema of Kubeflow's own packages (tests/data/extract_kubernetes_schemas.py), with closed objects: a field
 that a release does not have is an error here, where the API server would drop it without a word.
@@ -21,7 +21,6 @@ from moedsl.launch.script import Payload
 from moedsl.rules.check.clusters.facts import Cluster
 from moedsl.support.source import Source
 from tests.helpers.paths import ROOT
-from tests.helpers.plans import changed
 from tests.launch.launches import cluster, ids, launch, plan
 
 PODS = 'executor kubeflow; hardware {}; container "nvcr.io/nvidia/nemo:26.06"'
@@ -44,20 +43,19 @@ FACTS = {
     "tcpxo": f"{PODS.format('h100')}; fabric tcpxo; interfaces {NETWORKS}",
     "every": f"{PODS.format('gb200')}; fabric gib; {EVERY_FACT}",
 }
-RELEASES = {"2.1": ("2.1.0",), "2.2": ("2.2.1", "2.3.0"), "none": ("2.1.0", "2.2.1", "2.3.0")}
-"""The packages that judge a word of `trainer`."""
+RELEASES = ("2.2.1", "2.3.0")
+"""The packages of Kubeflow Trainer that judge."""
 
 
 @cache
-def validator(kind: str, release: str) -> Draft202012Validator:
-    schemas = json.loads((ROOT / f"tests/data/{kind.lower()}_schemas.json").read_text(encoding="utf-8"))
+def validator(release: str) -> Draft202012Validator:
+    schemas = json.loads((ROOT / "tests/data/trainjob_schemas.json").read_text(encoding="utf-8"))
     return Draft202012Validator(schemas[release])
 
 
 def wrong(body: dict[str, Any], release: str) -> list[str]:
     """What a release's definition says against a manifest."""
-    found = validator(body["kind"], release).iter_errors(body)
-    return [f"{e.json_path}: {e.message[:300]}" for e in found]
+    return [f"{e.json_path}: {e.message[:300]}" for e in validator(release).iter_errors(body)]
 
 
 def made(facts: str, gpus: int = 64) -> tuple[dict[str, Any], Cluster]:
@@ -68,45 +66,29 @@ def made(facts: str, gpus: int = 64) -> tuple[dict[str, Any], Cluster]:
     return yaml.load(text, yaml.CSafeLoader), on
 
 
-@pytest.mark.parametrize("trainer", RELEASES)
 @pytest.mark.parametrize("facts", FACTS)
-def test_a_manifest_is_of_the_real_definition(facts: str, trainer: str) -> None:
-    body, _ = made(f"{FACTS[facts]}; trainer {trainer}")
-    for release in RELEASES[trainer]:
+def test_a_manifest_is_of_the_real_definition(facts: str) -> None:
+    body, _ = made(FACTS[facts])
+    for release in RELEASES:
         assert wrong(body, release) == []
-
-
-@pytest.mark.parametrize(("trainer", "other"), [("2.1", "2.2.1"), ("2.1", "2.3.0"), ("2.2", "2.1.0")])
-def test_another_release_would_drop_the_pods_settings(trainer: str, other: str) -> None:
-    body, _ = made(f"{FACTS['every']}; trainer {trainer}")
-    assert wrong(body, other)
 
 
 def test_a_field_that_no_definition_has_is_found() -> None:
     body, _ = made(FACTS["eks"])
     body["spec"]["trainer"]["securityContext"] = {"privileged": True}
-    jobset, _ = made(f"{FACTS['eks']}; trainer none")
-    pod_of(jobset)["spec"]["containers"][0]["numNodes"] = 2
-    for release in ("2.1.0", "2.2.1", "2.3.0"):
-        assert wrong(body, release) and wrong(jobset, release)
+    for release in RELEASES:
+        assert wrong(body, release)
 
 
 def pod_of(body: dict[str, Any]) -> dict[str, Any]:
-    """The settings of pods in each form."""
-    if body["kind"] == "JobSet":
-        (job,) = body["spec"]["replicatedJobs"]
-        return job["template"]["spec"]["template"]
-    if "runtimePatches" in body["spec"]:
-        (patch,) = body["spec"]["runtimePatches"]
-        (job,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
-        return job["template"]["spec"]["template"]
-    (override,) = body["spec"]["podTemplateOverrides"]
-    return override
+    """The settings of pods."""
+    (patch,) = body["spec"]["runtimePatches"]
+    (job,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    return job["template"]["spec"]["template"]
 
 
-@pytest.mark.parametrize("trainer", RELEASES)
-def test_every_fact_is_in_the_manifest(trainer: str) -> None:
-    body, _ = made(f"{FACTS['every']}; trainer {trainer}")
+def test_every_fact_is_in_the_manifest() -> None:
+    body, _ = made(FACTS["every"])
     pod = pod_of(body)
     spec = pod["spec"]
     assert body["metadata"]["labels"] == {
@@ -138,45 +120,17 @@ def test_every_fact_is_in_the_manifest(trainer: str) -> None:
     assert pods["topologyKey"] == "nvidia.com/gpu.clique"
     assert pods["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
     (container,) = spec["containers"]
-    resources = container.get("resources") or body["spec"]["trainer"]["resourcesPerNode"]
-    assert resources["limits"] == {
+    assert body["spec"]["trainer"]["resourcesPerNode"]["limits"] == {
         "nvidia.com/gpu": "4", "rdma/ib": "8", "cpu": "96", "memory": "1500Gi"
     }  # fmt: skip
-    assert ("securityContext" in container) == (trainer != "2.1")
+    assert container["securityContext"] == {"privileged": True}
     assert {v["name"] for v in spec["volumes"]} == {m["name"] for m in container["volumeMounts"]}
 
 
-def test_a_jobset_has_a_pod_for_each_node_and_says_where_they_meet() -> None:
-    """Names of hosts as JobSet's definition of `network` and of a replicated job describes them."""
-    body, _ = made(f"{FACTS['eks']}; trainer none")
-    name, (job,) = body["metadata"]["name"], body["spec"]["replicatedJobs"]
-    indexed, (container,) = job["template"]["spec"], pod_of(body)["spec"]["containers"]
-    assert (indexed["completionMode"], indexed["parallelism"], indexed["completions"]) == ("Indexed", 8, 8)
-    assert (indexed["backoffLimit"], pod_of(body)["spec"]["restartPolicy"]) == (0, "Never")
-    env = {e["name"]: e.get("value") for e in container["env"]}
-    assert env["PET_MASTER_ADDR"] == f"{name}-{job['name']}-0-0.{body['spec']['network']['subdomain']}"
-    assert (env["PET_NNODES"], env["PET_NPROC_PER_NODE"]) == ("8", "8")
-    trainjob, _ = made(FACTS["eks"])
-    assert container["command"] == trainjob["spec"]["trainer"]["command"]
-
-
-def test_a_pod_that_saves_at_a_signal_has_the_time() -> None:
-    """torchrun kills its ranks and the kubelet the pod after the same seconds; both take 30 by default."""
-    on = cluster(f"{FACTS['none']}; trainer none")
-    given = changed(plan("h100", 16, {"ep": 8}), set={"train.exit_signal_handler": True})
-    body = kubeflow.manifest(launch(given, on), on, Payload({"recipe.py": "pass\n"}))
-    assert all(wrong(body, release) == [] for release in RELEASES["none"])
-    pod = pod_of(body)["spec"]
-    assert pod["terminationGracePeriodSeconds"] == 62
-    assert "export PET_SHUTDOWN_TIMEOUT=62" in pod["containers"][0]["command"][2]
-    assert "terminationGracePeriodSeconds" not in pod_of(made(f"{FACTS['none']}; trainer none")[0])["spec"]
-
-
-@pytest.mark.parametrize("trainer", RELEASES)
 @pytest.mark.parametrize("facts", FACTS)
-def test_shared_memory_is_the_nodes(facts: str, trainer: str) -> None:
+def test_shared_memory_is_the_nodes(facts: str) -> None:
     """A container's own /dev/shm has 64 MiB."""
-    body, on = made(f"{FACTS[facts]}; trainer {trainer}")
+    body, on = made(FACTS[facts])
     spec = pod_of(body)["spec"]
     (name,) = (m["name"] for m in spec["containers"][0]["volumeMounts"] if m["mountPath"] == "/dev/shm")
     (volume,) = (v for v in spec["volumes"] if v["name"] == name)
@@ -195,20 +149,19 @@ def test_a_rule_of_the_run_leaves_shared_memory_to_the_runtime() -> None:
 
 
 def test_efa_gets_its_devices_and_the_cluster_may_state_their_number() -> None:
-    body, _ = made(f"{FACTS['eks']}; trainer 2.2")
+    body, _ = made(FACTS["eks"])
     spec = pod_of(body)["spec"]
     assert body["spec"]["trainer"]["resourcesPerNode"]["requests"]["vpc.amazonaws.com/efa"] == "32"
     assert spec["containers"][0]["securityContext"] == {"privileged": True}
     assert {"name": "devices", "hostPath": {"path": "/dev/infiniband"}} in spec["volumes"]
-    fewer, _ = made(f'{FACTS["eks"]}; trainer 2.2; resources ["vpc.amazonaws.com/efa=16"]')
+    fewer, _ = made(f'{FACTS["eks"]}; resources ["vpc.amazonaws.com/efa=16"]')
     assert fewer["spec"]["trainer"]["resourcesPerNode"]["requests"]["vpc.amazonaws.com/efa"] == "16"
 
 
 @pytest.mark.parametrize(
     ("fact", "id"),
     [
-        ("trainer 2.7", "check.unknown_word"),
-        ('trainer none; runtime "torch-distributed"', "check.cluster"),
+        ("trainer 2.2", "check.unknown_fact"),
         ('tolerations ["pool=moe:Never"]', "check.cluster"),
         ('affinity ["pool in moe"]', "check.cluster"),
         ('colocate "a b"', "check.cluster"),

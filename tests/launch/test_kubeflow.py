@@ -24,6 +24,7 @@ from moedsl.rules.check.clusters.arguments import Setting
 from moedsl.rules.check.clusters.facts import Cluster
 from tests.launch import kube_launch
 from tests.launch.kube_api import Api, expanded
+from tests.launch.test_kube_facts import pod_of
 
 HERE = Path(__file__).resolve().parent
 ENTRY = "import json, os, sys\nprint(json.dumps({'env': dict(os.environ), 'argv': sys.argv[1:]}))\n"
@@ -85,7 +86,7 @@ def test_a_manifest_needs_no_kubeconfig(launched: tuple[Launch, Cluster], tmp_pa
 
 def test_what_a_cluster_states_is_in_the_manifest(launched: tuple[Launch, Cluster]) -> None:
     body = yaml.safe_load(kubeflow.text(kubeflow.manifest(*launched, Payload({"recipe.py": ENTRY}))))
-    trainer, (override,) = body["spec"]["trainer"], body["spec"]["podTemplateOverrides"]
+    trainer, override = body["spec"]["trainer"], pod_of(body)
     assert (trainer["numNodes"], trainer["numProcPerNode"]) == (2, 8)
     assert trainer["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": "8"}
     assert trainer["env"] == [

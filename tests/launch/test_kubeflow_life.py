@@ -1,4 +1,4 @@
-"""The life of a TrainJob or a JobSet, from its post to its end, on an API server on loopback that runs its pods as processes."""
+"""The life of a TrainJob, from its post to its end, on an API server on loopback that runs its pods as processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from moedsl.launch import kubeflow, store, trainjobs
+from moedsl.launch import kubeflow, store
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload
 from moedsl.rules.check.clusters.facts import Cluster
@@ -80,7 +80,6 @@ class Shell:
         }
         env = os.environ | {n: str(folder / d) for n, d in places.items()}
         (folder / "run.moe").write_text(kube_launch.RUN)
-        (folder / "jobset.moe").write_text(kube_launch.JOBSET_RUN)
         store.nemo_run()  # imported before the fork
         self.err = (folder / "err").open("w+")
         words, pipe = [str(HERE / "kube_driver.py")], subprocess.PIPE
@@ -106,9 +105,9 @@ class Shell:
     def moedsl(self, *words: str) -> dict[str, Any]:
         return self.ask(words=words)
 
-    def submit(self, program: str, *arguments: str, file: str = "run.moe") -> str:
+    def submit(self, program: str, *arguments: str) -> str:
         """The id of an experiment whose ranks run `program`."""
-        done = self.ask(submit=program, arguments=arguments, file=file)
+        done = self.ask(submit=program, arguments=arguments)
         assert done["code"] == 0, done
         return done["out"].split()[0]
 
@@ -227,23 +226,10 @@ def test_the_first_rank_that_fails_and_its_cause(machines: Machines, kubectl: No
     assert [s["id"] for s in log["symptoms"]] == ["std.input_failures.data_missing"]
 
 
-def test_a_jobset_is_posted_as_the_dry_run_says_and_its_failure_is_seen(machines: Machines) -> None:
-    api, shell = machines
-    values = list(kube_launch.HARD.values())
-    id = shell.submit(FAILS, *values, file="jobset.moe")
-    wait_for(lambda: all(p.code is not None for p in pods(api)))
-    assert [p.code for p in pods(api)] == [0, 7]
-    assert shell.state(id) == "FAILED"
-    assert api.posted[-1]["kind"] == "JobSet"
-    payload = Payload({"recipe.py": FAILS}, arguments=tuple(values))
-    check_posted(api.posted[-1], *kube_launch.launched(kube_launch.JOBSET_RUN), payload)
-
-
-@pytest.mark.parametrize("file", ["run.moe", "jobset.moe"])
-def test_a_job_that_is_cancelled(machines: Machines, file: str) -> None:
+def test_a_job_that_is_cancelled(machines: Machines) -> None:
     """Running, then deleted: NeMo-Run alone would call it pending for ever."""
     api, shell = machines
-    id = shell.submit(WAITS, file=file)
+    id = shell.submit(WAITS)
     wait_for(lambda: any(b"waiting" in p.log.read_bytes() for p in pods(api)), api)
     assert shell.state(id) == "RUNNING"
     cancelled = shell.moedsl("cancel", id)
@@ -278,12 +264,11 @@ def test_a_refusal_of_one_job_cancels_the_others(machines: Machines) -> None:
     assert sorted(job["state"] for job in states) == ["CANCELLED", "NOT SUBMITTED"]
 
 
-@pytest.mark.parametrize("file", ["run.moe", "jobset.moe"])
-def test_a_log_is_followed_from_pods_that_wait_to_the_jobs_end(machines: Machines, kubectl: None, file: str) -> None:
+def test_a_log_is_followed_from_pods_that_wait_to_the_jobs_end(machines: Machines, kubectl: None) -> None:
     """The pods start one after the other; kubectl alone ends at once where one of them has not."""
     api, shell = machines
     api.hold = "ImagePullBackOff"
-    id = shell.submit(SAYS, file=file)
+    id = shell.submit(SAYS)
     first, second = pods(api)
     with ThreadPoolExecutor(1) as pool:
         followed = pool.submit(shell.moedsl, "logs", id, "-f")
@@ -409,7 +394,7 @@ def test_launches_at_once_are_all_on_nemo_runs_list(tmp_path: Path, monkeypatch:
     """Each reads it, adds a job and writes it back."""
     monkeypatch.setenv("NEMORUN_HOME", str(tmp_path))  # taken back afterwards
     store.use_home(tmp_path)
-    listed, executor = trainjobs.scheduler(), store.nemo_run().LocalExecutor()
+    listed, executor = kubeflow.scheduler(), store.nemo_run().LocalExecutor()
 
     def launch(first: int) -> None:
         for number in range(first, first + 8):

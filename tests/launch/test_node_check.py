@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import json
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moedsl.launch import node_check
+from moedsl.launch.in_job import node_check
 from tests.helpers import bridge_process
 from tests.launch import shaped_network
 from tests.launch.launch_needs import unable
@@ -133,10 +135,10 @@ def test_a_list_of_nodes(text: str, names: Sequence[str]) -> None:
 
 
 @pytest.fixture
-def library(nvml: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The stand-in for the driver's library, which the check loads."""
-    monkeypatch.setattr(node_check, "LIBRARY", str(nvml / "libnvidia-ml.so.1"))
-    return node_check.LIBRARY
+def library(nvml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in for the driver's library, which NVIDIA's pynvml loads."""
+    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(nvml / "libnvidia-ml.so.1")))
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
 
 
 GOOD = "1980|0|4|0|0|18"
@@ -154,51 +156,31 @@ GOOD = "1980|0|4|0|0|18"
     (None, "it has 1 GPUs, and the job needs 2"),
 ])  # fmt: skip
 def test_a_bad_gpu(
-    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str | None, text: str
+    library: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str | None, text: str
 ) -> None:
     monkeypatch.setenv("STANDIN_NVML", ";".join([GOOD, *([second] if second else [])]))
     problems = node_check.own({"gpus": 2, "folder": str(tmp_path / "not" / "there")})["problems"]
     assert problems[:1] == [text] * bool(text)
 
 
-def test_a_driver_that_fails(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_fails(library: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STANDIN_NVML_INIT", "9")
     assert node_check.own({"gpus": 2, "folder": str(tmp_path)})["problems"] == ["its driver fails: Driver Not Loaded"]
 
 
-def test_nvidias_own_binding_reads_the_same(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The calls, their arguments and the numbers are those of pynvml, which loads the same library."""
-    import ctypes
+def test_what_is_compared_between_gpus(library: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STANDIN_NVML", "2062|0|0|0|0|12;1980|0|0|0|0|18")
+    assert list(node_check.gpus([])) == [
+        {"name": "GPU 0", "driver": "580.65.06", "clock": 2062, "links": 12},
+        {"name": "GPU 1", "driver": "580.65.06", "clock": 1980, "links": 18},
+    ]
 
-    import pynvml
 
-    monkeypatch.setenv("STANDIN_NVML", "2062|5|200|1|0|12;1980|0|0|0|1|18")
-    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(library))
-    pynvml.nvmlInit()
-    problems: list[str] = []
-    ours = list(node_check.gpus(problems))
-    for index, gpu in enumerate(ours):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        links = 0
-        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-            with suppress(pynvml.NVMLError):
-                links += pynvml.nvmlDeviceGetNvLinkState(handle, link)
-        assert gpu["clock"] == pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM)
-        assert (gpu["links"], gpu["driver"]) == (links, pynvml.nvmlSystemGetDriverVersion())
-        kinds = (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
-        errors = pynvml.nvmlDeviceGetTotalEccErrors(handle, *kinds)
-        assert (f"GPU {index} has {errors} uncorrected ECC errors" in problems) == (errors > 0)
-        reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-        for bit, words in (
-            (pynvml.nvmlClocksThrottleReasonHwSlowdown, "hw_slowdown"),
-            (pynvml.nvmlClocksThrottleReasonHwThermalSlowdown, "hw_thermal_slowdown"),
-            (pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown, "hw_power_brake_slowdown"),
-        ):
-            assert any(f"GPU {index} " in p and f"({words})" in p for p in problems) == bool(reasons & bit)
-        *_, pending, failure = pynvml.nvmlDeviceGetRemappedRows(handle)
-        for word, value in (("pending", pending), ("failure", failure)):
-            assert any(f"GPU {index} " in p and p.endswith(word) for p in problems) == bool(value)
-    assert len(ours) == pynvml.nvmlDeviceGetCount() == 2
+def test_an_image_without_pynvml_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setenv("SLURMD_NODENAME", "n7")
+    assert list(node_check.gpus([])) == []
+    assert "the health of the GPUs of n7 is not checked: this image has no nvidia-ml-py" in capsys.readouterr().err
 
 
 def test_a_file_system_that_hangs_is_not_waited_for() -> None:

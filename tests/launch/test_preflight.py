@@ -12,7 +12,7 @@ from attrs import evolve
 
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
-from moedsl.launch import nodes, places, preflight
+from moedsl.launch import mounts, nodes, preflight
 from moedsl.launch.nodes import Node
 from moedsl.launch.preflight import Checked
 from moedsl.rules.check.clusters.facts import Cluster
@@ -174,7 +174,7 @@ def test_no_bridge_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "mounts, path, there",
+    "stated, path, there",
     [
         (["/lustre:/data"], "/data/corpus", "/lustre/corpus"),
         (["/lustre:/data:ro"], "/data", "/lustre"),
@@ -183,10 +183,10 @@ def test_no_bridge_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
         ([], "/data/x", None),
     ],
 )
-def test_a_path_of_the_container_outside_of_it(mounts: list[str], path: str, there: str | None) -> None:
-    cluster = Cluster("lab", "slurm", container="image", mounts=tuple(mounts))
-    assert places.outside(path, cluster) == there
-    assert ids(places.unmounted([path], cluster)) == ([] if there else ["preflight.path"])
+def test_a_path_of_the_container_outside_of_it(stated: list[str], path: str, there: str | None) -> None:
+    cluster = Cluster("lab", "slurm", container="image", mounts=tuple(stated))
+    assert mounts.outside(path, cluster) == there
+    assert ids(mounts.unmounted([path], cluster)) == ([] if there else ["preflight.path"])
 
 
 def test_the_folder_of_an_own_model_must_be_in_a_mount() -> None:
@@ -199,18 +199,18 @@ def test_the_folder_of_an_own_model_must_be_in_a_mount() -> None:
 
 
 def test_without_a_container_a_path_is_the_nodes() -> None:
-    assert places.outside("/x", Cluster("lab", "slurm")) == "/x"
+    assert mounts.outside("/x", Cluster("lab", "slurm")) == "/x"
 
 
 @pytest.mark.parametrize("executor", ["slurm", "kubeflow"])
 def test_a_relative_path_is_not_one_to_mount(executor: str) -> None:
-    (found,) = places.unmounted(["conv"], Cluster("lab", executor, container="image"))
+    (found,) = mounts.unmounted(["conv"], Cluster("lab", executor, container="image"))
     assert found.help == ("a job runs in another folder: write the absolute path of conv",)
 
 
 def test_a_claim_holds_its_paths() -> None:
     cluster = Cluster("k", "kubeflow", container="image", pvc="shared", pvc_path="/workspace")
-    (found,) = places.unmounted(["/workspace/data", "/elsewhere"], cluster)
+    (found,) = mounts.unmounted(["/workspace/data", "/elsewhere"], cluster)
     assert found.id == "preflight.path" and found.message.endswith("its container mounts /workspace")
     assert found.help == ("name a folder of the claim shared, which is mounted at /workspace: /workspace/elsewhere",)
 
@@ -258,9 +258,9 @@ def test_an_indexed_dataset_is_its_prefix(tmp_path: Path) -> None:
     (tmp_path / "a b.bin").touch()
     cluster = Cluster("lab", "slurm")
     paths = [str(tmp_path / "a b"), str(tmp_path / "none")]
-    said = subprocess.run(["bash", "-c", places.command(paths, cluster)], capture_output=True, text=True, check=True)
+    said = subprocess.run(["bash", "-c", mounts.command(paths, cluster)], capture_output=True, text=True, check=True)
     assert said.stdout == "missing 1\n"
-    assert len(places.missing(said.stdout, paths, cluster)) == 1
+    assert len(mounts.missing(said.stdout, paths, cluster)) == 1
 
 
 def test_a_folder_of_checkpoints_takes_files(tmp_path: Path) -> None:
@@ -268,10 +268,10 @@ def test_a_folder_of_checkpoints_takes_files(tmp_path: Path) -> None:
     (tmp_path / "a file").touch()
     cluster = Cluster("lab", "slurm")
     folders = [str(tmp_path / "new $x" / "run"), str(tmp_path / "a file" / "run")]
-    command = places.command([], cluster, folders)
+    command = mounts.command([], cluster, folders)
     said = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert said.stdout == "unwritable 1\n"
-    (found,) = places.missing(said.stdout, [], cluster, folders)
+    (found,) = mounts.missing(said.stdout, [], cluster, folders)
     assert found.id == "preflight.path" and folders[1] in found.message
 
 
@@ -352,18 +352,12 @@ def test_the_taints_that_keep_a_job_away(two_nodes: Planned, kubernetes: Callabl
     assert wrong.help[0] == 'write `tolerations ["spot:NoExecute", "team=ai:NoSchedule"]` into the cluster'
 
 
-@pytest.mark.parametrize("kind", ["TrainJob", "JobSet"])
-def test_a_cluster_without_the_definition_of_the_job(
-    kind: str, two_nodes: Planned, kubernetes: Callable[[Api], None]
-) -> None:
+def test_a_cluster_without_the_definition_of_the_job(two_nodes: Planned, kubernetes: Callable[[Api], None]) -> None:
     job = Checked(evolve(two_nodes.plan, hardware="h100"), evolve(two_nodes.launch, nodes=2, gpus_per_node=8))
-    clusters = {"TrainJob": "2.1", "JobSet": "none"}
     with Api(nodes=h100s()) as api:
         kubernetes(api)
-        api.kinds = [kind]
-        for needed, trainer in clusters.items():
-            found = preflight.kubernetes([job], Cluster("k", "kubeflow", container="x", trainer=trainer))
-            assert ids(found) == ([] if needed == kind else ["preflight.no_kind"])
+        api.defines_trainjobs = False
+        assert ids(preflight.kubernetes([job], Cluster("k", "kubeflow", container="x"))) == ["preflight.no_kind"]
 
 
 def test_an_api_server_that_does_not_answer(two_nodes: Planned, kubernetes: Callable[[Api], None]) -> None:

@@ -12,8 +12,9 @@ from attrs import evolve
 
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose import scan
-from moedsl.launch import head, head_check
+from moedsl.launch import head
 from moedsl.launch.derive import Launch, derive
+from moedsl.launch.in_job import head_check
 from moedsl.launch.script import Payload, script
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.check.clusters import cluster as clusters
@@ -236,7 +237,7 @@ def test_the_check_is_plain_python() -> None:
     """It runs with an image's interpreter: nothing newer than 3.8, no package, ASCII."""
     import ast
 
-    text = (Path(head.__file__).parent / "head_check.py").read_text(encoding="ascii")
+    text = (Path(head.__file__).parent / "in_job/head_check.py").read_text(encoding="ascii")
     ast.parse(text, feature_version=(3, 8))
 
 

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moedsl.cli.main import main
-from moedsl.launch import quote
 from moedsl.launch.derive import Launch
 from moedsl.launch.dryrun import dryrun
+from moedsl.launch.quote import RUNDIR, word
 from moedsl.launch.script import Payload, script
 from moedsl.rules import launch_variables
 from moedsl.rules.check.clusters.facts import Cluster
@@ -113,14 +113,14 @@ def in_bash(text: str, folder: Path, **env: str) -> dict[str, object]:
 @given(st.lists(text, min_size=1, max_size=20))
 @slow
 def test_a_word_of_bash_is_what_it_was(tmp_path: Path, texts: list[str]) -> None:
-    words = " ".join(map(quote.word, texts))
+    words = " ".join(map(word, texts))
     assert words.isascii()
     program = "import base64, json, os, sys; print(json.dumps([base64.b64encode(os.fsencode(a)).decode() for a in sys.argv[1:]]))"
     done = subprocess.run(
         ["bash", "-c", f"exec '{sys.executable}' -c '{program}' {words}"], capture_output=True, check=True, cwd=tmp_path
     )
     assert [base64.b64decode(a).decode() for a in json.loads(done.stdout)] == texts
-    assert quote.RUNDIR not in words
+    assert RUNDIR not in words
 
 
 @given(st.dictionaries(name, text, max_size=8), st.lists(text, max_size=3))
@@ -173,7 +173,7 @@ def test_the_sbatch_file_gives_each_rank_its_values(container: str, launcher: st
     folder = Path(sent.folder) / made.name
     (folder / "scripts").mkdir(parents=True)
     (folder / "scripts" / f"{made.name}.sh").write_text(job)
-    inside = sbatch.replace(f"{quote.RUNDIR}/scripts", str(folder / "scripts")) if container else sbatch
+    inside = sbatch.replace(f"{RUNDIR}/scripts", str(folder / "scripts")) if container else sbatch
     (tmp_path / "sbatch.sh").write_text(inside)
     path = f"{tools}:{os.environ['PATH']}"
     taken = str(tmp_path / "words")

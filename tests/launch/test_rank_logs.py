@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.launch import here
-from moedsl.launch.rank_log import PIECE
+from moedsl.launch import local
+from moedsl.launch.in_job.rank_log import PIECE
 from moedsl.launch.script import RANK, RANK_LOG, Payload
 from moedsl.rules.check.clusters.facts import Cluster
 from tests.helpers import bridge_process
@@ -47,8 +47,8 @@ def trained(folder: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> tuple[in
     made = launch(plan("h100", 4, {"ep": 4}), on)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", warm)  # of torchrun; the ranks start Python
-        code = here.train(made, on, Payload({"p.py": SAYS + end}, "p.py"))
-    return code, here.rank_logs(made)
+        code = local.train(made, on, Payload({"p.py": SAYS + end}, "p.py"))
+    return code, local.rank_logs(made)
 
 
 def test_the_first_rank_that_fails_is_named_with_its_cause(
@@ -89,7 +89,7 @@ def rank(
 ) -> subprocess.Popen[bytes]:
     """One rank as a job starts it, with other values of constants; it has no log without a folder for them."""
     for name, source in ((RANK, "rank.py"), (RANK_LOG, "rank_log.py")):
-        text = files("moedsl.launch").joinpath(source).read_text()
+        text = files("moedsl.launch.in_job").joinpath(source).read_text()
         for constant, value in changes.items() if source == "rank_log.py" else ():
             text, found = re.subn(f"^{constant} = .*$", f"{constant} = {value}", text, flags=re.MULTILINE)
             assert found == 1
@@ -181,7 +181,7 @@ def test_the_log_of_a_rank_that_is_killed_is_waited_for(tmp_path: Path) -> None:
     process.wait()
     later = threading.Timer(0.5, os.kill, (copier, signal.SIGCONT))
     later.start()
-    here.copied(tmp_path)
+    local.copied(tmp_path)
     assert "killed, or ended without" in (tmp_path / "ranks" / "rank-5.log").read_text()
     process.communicate()
 

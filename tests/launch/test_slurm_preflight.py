@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from moedsl.launch import follow, head, head_check, preflight
+from moedsl.launch import follow, head, preflight
+from moedsl.launch.in_job import head_check
 from moedsl.launch.preflight import Checked
 from moedsl.launch.submit import submit
 from tests.launch.slurm_launch import planned, program

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moedsl.launch.homes import LONGEST, title
+from moedsl.launch.experiment_dirs import LONGEST, title
 
 SWEEP = ("qwen3_16gpu_h100_bf16.main.micro_batch_1", "qwen3_16gpu_h100_bf16.main.micro_batch_2")
 

@@ -13,7 +13,7 @@ import pytest
 from attrs import evolve
 
 from moedsl.cli.main import main
-from moedsl.launch import here, hub, places, preflight
+from moedsl.launch import local, mounts, preflight
 from moedsl.launch.submit import Task, following, sequential
 from tests.launch import launches
 
@@ -107,8 +107,8 @@ def test_this_machine_lacks_the_gpu(
     words: list[str], file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No rehearsal converts weights, so none is offered."""
-    monkeypatch.setattr(here, "gpus", lambda: 0)
-    monkeypatch.setattr(here, "_has", lambda _: True)
+    monkeypatch.setattr(local, "gpus", lambda: 0)
+    monkeypatch.setattr(local, "_has", lambda _: True)
     file.write_text(RUN + WEIGHTS)
     assert main(["weights", words[0], str(file), *words[1:]]) == 1
     said = capsys.readouterr().err
@@ -156,8 +156,8 @@ def test_checkpoints_that_are_missing_or_not_whole(tmp_path: Path) -> None:
     local = launches.cluster("executor local")
     assert preflight.absent([whole, half, gone], local) == [gone]
     paths = [whole, half, gone]
-    said = preflight._local(places.command(paths, local, (), paths))
-    assert [d.id for d in places.missing(said, paths, local)] == ["preflight.path", "preflight.checkpoint"]
+    said = preflight._local(mounts.command(paths, local, (), paths))
+    assert [d.id for d in mounts.missing(said, paths, local)] == ["preflight.path", "preflight.checkpoint"]
 
 
 @pytest.fixture
@@ -186,21 +186,21 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str | None]]:
 
 
 def test_a_gated_repository(answers: list[str | None], monkeypatch: pytest.MonkeyPatch) -> None:
-    (found,) = hub.refusals("org/gated", None, HUB)
+    (found,) = preflight.hub_refusals("org/gated", None, HUB)
     assert (found.id, found.message) == ("preflight.gated", "org/gated on Hugging Face is gated")
     monkeypatch.setenv("HF_TOKEN", "good")
-    assert hub.refusals("org/gated", None, HUB) == []
-    (found,) = hub.refusals("org/gated", None, evolve(HUB, secrets=()))
+    assert preflight.hub_refusals("org/gated", None, HUB) == []
+    (found,) = preflight.hub_refusals("org/gated", None, evolve(HUB, secrets=()))
     assert "secrets [HF_TOKEN]" in found.help[0]
-    (found,) = hub.refusals("org/absent", None, HUB)
+    (found,) = preflight.hub_refusals("org/absent", None, HUB)
     assert "does not exist, or is private" in found.message
     assert answers == [None, "Bearer good", None, "Bearer good"]
-    assert hub.refusals("org/gated", None, evolve(HUB, offline=True)) == []
+    assert preflight.hub_refusals("org/gated", None, evolve(HUB, offline=True)) == []
 
 
 def test_a_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert [d.id for d in hub.refusals("org/name", None, HUB)] == ["preflight.hub"]
+    assert [d.id for d in preflight.hub_refusals("org/name", None, HUB)] == ["preflight.hub"]
 
 
 def test_compile_says_to_import_the_weights_before_the_launch(

@@ -12,8 +12,7 @@ from typing import Any, BinaryIO
 from moedsl.cli import talk
 from moedsl.cli.own_rules import library_of
 from moedsl.diagnose import scan
-from moedsl.diagnose.edit import compile_edits
-from moedsl.diagnose.gpu import remarks
+from moedsl.diagnose.edit import compile_edits, remarks
 from moedsl.diagnose.text import text, to_json
 from moedsl.rules.library import Library
 from moedsl.runs.results.gather import experiment_folder, job_logs

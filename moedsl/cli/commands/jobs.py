@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from moedsl.cli import talk
-from moedsl.launch import follow, homes, store
+from moedsl.launch import experiment_dirs, follow, store
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.text import counted
 
@@ -46,7 +46,7 @@ def _each(experiments: list[store.Experiment]) -> None:
 
 def _table(experiments: list[store.Experiment]) -> None:
     if not experiments:
-        print(f"no experiments in {homes.text()}")
+        print(f"no experiments in {experiment_dirs.text()}")
         return
     width = max(len(one.id) for one in experiments)
     for one in experiments:

@@ -8,7 +8,7 @@ from argparse import Namespace
 from typing import Any
 
 from moedsl.cli import talk
-from moedsl.launch import connections, follow, logs, pods, store
+from moedsl.launch import connections, follow, logs, store
 from moedsl.launch.logs import explained
 from moedsl.support.diagnostics import Diagnostic, error
 
@@ -23,7 +23,7 @@ def run(a: Namespace) -> int:
     if a.job and a.job not in opened.names:
         help = f"there are {', '.join(opened.names)}"
         return talk.refused(a, [error("launch.no_job", f"{a.id} has no job {a.job}", help=help)])
-    if opened.in_pods and (missing := pods.no_kubectl()):
+    if opened.in_pods and (missing := logs.no_kubectl()):
         return talk.refused(a, [missing])
     only = (a.job,) if a.job else opened.names
     if a.json:

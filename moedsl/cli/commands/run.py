@@ -14,7 +14,7 @@ from moedsl.cli.talk import compiled
 from moedsl.compiler import Result
 from moedsl.emit.bridge import recipe_text
 from moedsl.facts.families import family
-from moedsl.launch import executors, head, here, homes, nodes, quote, show, store, weights
+from moedsl.launch import dryrun, executors, experiment_dirs, head, local, nodes, script, store, weights
 from moedsl.launch.derive import Launch, derive, to_json
 from moedsl.launch.script import Payload
 from moedsl.planner.model.plan import Plan
@@ -94,7 +94,7 @@ def _run(
 
 def _before(a: Namespace, cluster: Cluster, made: Sequence[Job]) -> tuple[list[Job], list[Diagnostic]]:
     """The jobs that import weights which are not there, and why the hub does not give them."""
-    from moedsl.launch import hub, preflight
+    from moedsl.launch import preflight
 
     needed = imports(made, cluster)
     if needed and cluster.executor == "kubeflow":
@@ -106,7 +106,7 @@ def _before(a: Namespace, cluster: Cluster, made: Sequence[Job]) -> tuple[list[J
         return needed, []
     absent = preflight.absent([f for j in needed for f in weights.folders(j.plan)], cluster)
     needed = [j for j in needed if weights.folders(j.plan)[0] in absent]
-    return needed, [d for j in needed for d in hub.refusals(str(j.plan.hub_weights), None, cluster)]
+    return needed, [d for j in needed for d in preflight.hub_refusals(str(j.plan.hub_weights), None, cluster)]
 
 
 def imports(made: Sequence[Job], cluster: Cluster) -> list[Job]:
@@ -117,7 +117,7 @@ def imports(made: Sequence[Job], cluster: Cluster) -> list[Job]:
 
 def _headed(job: Job, cluster: Cluster) -> Job:
     """Make the job with the preflight check."""
-    return evolve(job, payload=head.with_head(job.payload, job.plan, job.launch, here.interpreted(cluster)))
+    return evolve(job, payload=head.with_head(job.payload, job.plan, job.launch, local.interpreted(cluster)))
 
 
 def _preflight(a: Namespace, result: Result, cluster: Cluster, jobs: Sequence[Job]) -> list[Diagnostic]:
@@ -158,18 +158,18 @@ def refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool, converts: str 
     """Report why these jobs cannot start from here; `converts` says what they do with weights if they do not train."""
     if cluster.executor != "local" and (missing := store.has_nemo_run()):
         return [missing]
-    if cluster.executor != "local" and (wrong := homes.refusal(executors.home(cluster))):
+    if cluster.executor != "local" and (wrong := experiment_dirs.refusal(executors.home(cluster))):
         return [wrong]
-    held = [quote.refusal(t, bool(cluster.container)) for j in jobs for t in j.payload.files.values()]
+    held = [script.refusal(t, bool(cluster.container)) for j in jobs for t in j.payload.files.values()]
     found = [d for d in held if d is not None and cluster.executor == "slurm"][:1]
     if not dryrun:
         for p in (j.plan for j in jobs):
             found += training_inputs.refused(p.name, p.task, {**p.derived, **p.set})
     if cluster.executor == "local" and not dryrun:
         hybrid = any(family(j.plan.family).hybrid for j in jobs)  # Mamba layers cannot run on a CPU
-        found += here.refusals([j.launch for j in jobs], converts, rehearses=not hybrid)
+        found += local.refusals([j.launch for j in jobs], converts, rehearses=not hybrid)
     if cluster.executor != "local" and not dryrun:
-        found += here.missing_secrets(cluster)
+        found += local.missing_secrets(cluster)
     if cluster.executor == "kubeflow":
         found += _kubeflow_refusals(cluster, jobs, dryrun)
     return found
@@ -199,7 +199,7 @@ def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) ->
     try:
         sent = dryrun_all([(j.launch, j.payload) for j in jobs], cluster, source)
     except OSError as problem:  # of the home, where an id's mark is kept, or of the temporary folder
-        talk.say([homes.unwritable(executors.home(cluster), problem)], {})
+        talk.say([experiment_dirs.unwritable(executors.home(cluster), problem)], {})
         return 1
     if a.json:
         runs = [to_json(j.launch) for j in jobs]
@@ -207,8 +207,8 @@ def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) ->
                          "runs": runs})  # fmt: skip
         return 0
     for job in jobs:
-        print(show.derived(job.launch))
-    print(show.sent(sent), end="")
+        print(dryrun.derived(job.launch))
+    print(dryrun.sent(sent), end="")
     return 0
 
 
@@ -220,9 +220,9 @@ def start(
     if a.dryrun:
         return _dryrun(a, cluster, [*before, *jobs], source)
     for job in (*before, *jobs):
-        print(show.derived(job.launch), file=sys.stderr)
+        print(dryrun.derived(job.launch), file=sys.stderr)
     if cluster.executor == "local":
-        return next((code for j in (*before, *jobs) if (code := here.train(j.launch, cluster, j.payload))), 0)
+        return next((code for j in (*before, *jobs) if (code := local.train(j.launch, cluster, j.payload))), 0)
     return _submit(a, cluster, jobs, source, before, named, bad)
 
 
@@ -244,7 +244,7 @@ def _submit(
         [Task(j.launch.name, _script(j, cluster), executors.executor(j.launch, cluster, home)) for j in some]
         for some in (before, jobs)
     )
-    title = homes.title([t.name for t in tasks], source)
+    title = experiment_dirs.title([t.name for t in tasks], source)
     chains = [(j.plan, chained(t, j.launch.chain)) for j, t in zip(jobs, tasks, strict=True)]
     plans = {t.name: plan for plan, chain in chains for t in chain}
     tasks = [t for _, chain in chains for t in chain]

@@ -13,7 +13,7 @@ from attrs import frozen
 from moedsl.cli import talk
 from moedsl.cli.commands import run as run_command
 from moedsl.lang import reader
-from moedsl.launch import pods
+from moedsl.launch import logs
 from moedsl.launch.store import Job
 from moedsl.rules.check.clusters import known
 from moedsl.runs.results.gather import experiment_folder, job_logs
@@ -56,7 +56,7 @@ def _refused(a: Namespace, base: run_file.Base) -> Diagnostic | None:
     if cluster is None:
         return found[0]
     if cluster.executor == "kubeflow":
-        return pods.no_kubectl()
+        return logs.no_kubectl()
     if cluster.executor != "local":
         return None
     help = "`moedsl run run.moe` trains here, and `moedsl next` reads its log"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from moedsl.cli import talk
 from moedsl.cli.commands import run as of_runs
 from moedsl.cli.commands.run import Job
-from moedsl.launch import hub, weights
+from moedsl.launch import preflight, weights
 from moedsl.rules.check.clusters import known
 from moedsl.rules.check.clusters.facts import Cluster
 from moedsl.support.diagnostics import Diagnostic, error
@@ -42,7 +42,9 @@ def _imports(a: Namespace, cluster: Cluster, planned: Sequence[Job]) -> tuple[li
     if not jobs:
         text, help = "no run names weights of Hugging Face", 'write `task sft` and `weights hf "ORG/NAME"`'
         return [], [error("launch.weights", text, help=help)]
-    return jobs, [] if a.dryrun else [d for j in jobs for d in hub.refusals(str(j.plan.hub_weights), None, cluster)]
+    return jobs, [] if a.dryrun else [
+        d for j in jobs for d in preflight.hub_refusals(str(j.plan.hub_weights), None, cluster)
+    ]
 
 
 def _exports(a: Namespace, _: Cluster, planned: Sequence[Job]) -> tuple[list[Job], list[Diagnostic]]:

@@ -200,7 +200,7 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
 
     Logs on the cluster, over an SSH tunnel or in pods, are fetched now.
     """
-    from moedsl.launch import connections, pods, store
+    from moedsl.launch import connections, logs, store
 
     home = store.known().get(id)
     if home is None:
@@ -213,7 +213,7 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
     opened = wrong or store.open_experiment(home, id)
     if isinstance(opened, Diagnostic):
         return opened
-    if opened.in_pods and (missing := pods.no_kubectl()):
+    if opened.in_pods and (missing := logs.no_kubectl()):
         return missing
     try:
         for job in (job for job in opened.jobs() if job.handle):

@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.diagnose.shortage import saves
+from moedsl.diagnose.edit import saves
 from moedsl.facts import axes
 from moedsl.facts.units import GIB
 from moedsl.rules.effects import EXECUTION, of_rules

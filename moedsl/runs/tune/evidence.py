@@ -10,8 +10,8 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from moedsl.cost import Cost
+from moedsl.diagnose.edit import ran_out, refused_gib
 from moedsl.diagnose.scan import symptoms
-from moedsl.diagnose.shortage import ran_out, refused_gib
 from moedsl.rules.library import Library
 from moedsl.runs.results.compare import RATE
 from moedsl.runs.results.gather import Run

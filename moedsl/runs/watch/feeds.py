@@ -100,10 +100,10 @@ class Pods:
     seen: dict[str, str] = field(factory=dict)
 
     def blocks(self, whole: bool) -> Iterator[bytes]:
-        from moedsl.launch import pods
+        from moedsl.launch import logs
 
         out = io.StringIO()
-        pods.print_logs(self.executor, self.name, False, out, self.seen)
+        logs.print_logs(self.executor, self.name, False, out, self.seen)
         if text := out.getvalue():
             self.changed = time.time()
             yield text.encode(errors="replace")

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import define, field
 
-from moedsl.diagnose import ranks
+from moedsl.diagnose import scan
 from moedsl.facts.units import GIB
 from moedsl.launch.store import Job
 from moedsl.planner.model.plan import Plan
@@ -208,7 +208,7 @@ def _alarms(run: Watched, expected: Plan | None, now: Attempt | None, state: str
         earlier = (log.feed.changed or 0.0) < (run.changed or 0.0) - EARLIER_S
         report = log.scan.report(log.feed.name)
         if report.first_failure:
-            yield _alarm("failed_rank", ranks.text(report.first_failure), log=report.name, earlier=earlier)
+            yield _alarm("failed_rank", scan.failure_text(report.first_failure), log=report.name, earlier=earlier)
         for s in report.sightings:
             known = {"line": s.line, "count": s.count, "cause": s.rule.because, "fix": s.rule.fix}
             yield _alarm(s.rule.id, s.text, log=report.name, earlier=earlier, **known)

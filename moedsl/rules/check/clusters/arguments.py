@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -96,24 +95,11 @@ def value(rule: Rule, text: str) -> Diagnostic | None:
     return None
 
 
-def _is_command(text: str) -> bool:
-    try:
-        return bool(shlex.split(text))
-    except ValueError:
-        return False
-
-
 def _is_mounts(text: str) -> bool:
     return all(re.fullmatch(r"/[^:,]*:/[^:,]*(:ro)?", mount) for mount in text.split(","))
 
 
-_MOUNTS = _is_mounts, '"/on/the/node:/in/the/container", joined by commas'
-_PODS = {
-    "pod.mounts": _MOUNTS,
-    "pod.daemon_mounts": _MOUNTS,
-    "pod.daemon_socket": (_is_mounts, '"/in/the/daemon:/in/the/ranks"'),
-    "pod.daemon_command": (_is_command, "a command as a shell reads it"),
-}
+_PODS = {"pod.mounts": (_is_mounts, '"/on/the/node:/in/the/container", joined by commas')}
 """How the settings of pods are written that are read further."""
 
 

@@ -120,9 +120,6 @@ class _Reader:
             )
         if executor == "kubeflow" and " " in str(values.get("container") or ""):
             self.error("check.cluster", "the name of an image must not contain a space", _at(entries["container"]))
-        if values.get("trainer") == "none" and "runtime" in entries:
-            text = "`runtime` is for TrainJobs; with `trainer none` jobs are JobSets, which refer to no runtime"
-            self.error("check.cluster", text, entries["runtime"].name, "drop it, or state the cluster's `trainer`")
         if executor == "local":
             self._harmless(entries, values.get("env") or {})
 

@@ -14,7 +14,6 @@ EXECUTORS = ("local", "slurm", "kubeflow")
 TUNNELS = ("local", "ssh")
 LAUNCHERS = ("srun", "torchrun")
 REQUESTS = ("gpus_per_node", "gres", "none")
-TRAINERS = ("2.1", "2.2", "none")
 TOPOLOGIES = ("on", "off", "block", "tree")
 FABRICS = ("infiniband", "roce", "efa", "gib", "tcpx", "tcpxo")
 
@@ -122,11 +121,6 @@ class Cluster:
     namespace: str = _fact("namespace", "default", "kubeflow")
     runtime: str = _fact("object", "torch-distributed", "kubeflow")
     """The ClusterTrainingRuntime that a TrainJob refers to."""
-    trainer: str = _fact("word", "2.1", "kubeflow", words=TRAINERS)
-    """The release of Kubeflow Trainer: 2.1 takes `podTemplateOverrides`, 2.2 and later ones `runtimePatches`.
-
-    none: the cluster has no Kubeflow Trainer, and jobs are plain JobSets.
-    """
     queue: str = _fact("object", "", "kubeflow")
     """The local queue of Kueue."""
     priority: str = _fact("object", "", "kubeflow")
@@ -173,11 +167,6 @@ class Cluster:
 
     local_disk: str = _fact("path", "")
     """A folder on each node's own disk, for checkpoints between those on the shared file system."""
-
-    @property
-    def has_trainer(self) -> bool:
-        """Whether jobs on Kubernetes are TrainJobs of Kubeflow Trainer; else they are plain JobSets."""
-        return self.trainer != "none"
 
     @property
     def site(self) -> Site:

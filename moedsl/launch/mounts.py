@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from pathlib import PurePosixPath
 
-from moedsl.launch.head_check import MARKS
+from moedsl.launch.in_job.head_check import MARKS
 from moedsl.launch.quote import word
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.check.clusters.facts import Cluster

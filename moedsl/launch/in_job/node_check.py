@@ -1,6 +1,7 @@
 """Check the nodes of a job against each other before its ranks start: `python3 node_check.py node_check.json`.
 
-The job includes this file unchanged; it needs nothing newer than Python 3.8, and torch. The first task of every node
+The job includes this file unchanged; it needs torch, for the health of GPUs nvidia-ml-py (pynvml), and nothing newer
+than Python 3.8. The first task of every node
 looks at its own GPUs, its clock and the file system, and measures between its GPUs and with two other nodes, one at a
 time. The first node judges, and names each bad node with its reason. The exit code is 0, or 79 if a node is bad.
 Everything ends within `SECONDS`, whatever hangs.
@@ -8,7 +9,6 @@ Everything ends within `SECONDS`, whatever hangs.
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
 import os
@@ -46,13 +46,6 @@ REPEATS = 5
 """Measurements of a transfer, of which the quickest counts."""
 SHARE = {"nccl": 0.5, "gloo": 0.1}
 """The least share of the network that most nodes reach, and of NCCL's also of what is stated. CPUs are noisy."""
-LIBRARY = "libnvidia-ml.so.1"
-"""The driver's management library, in each container with GPUs; its calls and numbers are those of NVIDIA's pynvml."""
-SM_CLOCK, UNCORRECTED, VOLATILE = 1, 1, 0
-SLOWED = {0x08: "slows down (hw_slowdown)", 0x40: "is too hot (hw_thermal_slowdown)",
-          0x80: "has no power (hw_power_brake_slowdown)"}  # fmt: skip
-LINKS = 36
-"""The most NVLinks of a GPU; those beyond its own are an error of the call."""
 NOT_JOINED = "it did not join the network test"
 NO_ANSWER = f"it did not answer within {SECONDS / 2:.0f} s"
 
@@ -81,51 +74,58 @@ def node() -> str:
 
 
 def gpus(problems: list[str]) -> Iterator[dict[str, Any]]:
-    """Ask the driver about every GPU, and note what is wrong with each."""
+    """Ask the driver about every GPU, by NVIDIA's pynvml, and note what is wrong with each; OSError if it fails."""
     try:
-        library = ctypes.CDLL(LIBRARY)
-    except OSError:
+        import pynvml
+    except ImportError:
+        text = "moedsl: the health of the GPUs of {} is not checked: this image has no nvidia-ml-py"
+        print(text.format(node()), file=sys.stderr)
         return
-    library.nvmlErrorString.restype = ctypes.c_char_p
-    driver, count = ctypes.create_string_buffer(80), ctypes.c_uint()
-    for code in (
-        library.nvmlInit_v2(),
-        library.nvmlSystemGetDriverVersion(driver, len(driver)),
-        library.nvmlDeviceGetCount_v2(ctypes.byref(count)),
-    ):
-        if code:
-            raise OSError(library.nvmlErrorString(code).decode())
-    for index in range(count.value):
-        gpu, name = ctypes.c_void_p(), f"GPU {index}"
-        code = library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(gpu))
-        if code:
-            problems.append(f"{name}: {library.nvmlErrorString(code).decode()}")
+    try:
+        pynvml.nvmlInit()
+        driver, count = pynvml.nvmlSystemGetDriverVersion(), pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError_LibraryNotFound:  # pyright: ignore[reportAttributeAccessIssue]
+        return  # a node without GPUs
+    except pynvml.NVMLError as problem:
+        raise OSError(str(problem)) from problem
+    for index in range(count):
+        name = f"GPU {index}"
+        try:
+            gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
+        except pynvml.NVMLError as problem:
+            problems.append(f"{name}: {problem}")
             continue
-        problems += [f"{name} {words}" for words in faults(library, gpu)]
-        links = [number(library, "nvmlDeviceGetNvLinkState", gpu, link) for link in range(LINKS)]
-        clock = number(library, "nvmlDeviceGetMaxClockInfo", gpu, SM_CLOCK)
-        yield {"name": name, "driver": driver.value.decode(), "clock": clock, "links": links.count(1)}
+        problems += [f"{name} {words}" for words in faults(pynvml, gpu)]
+        links = [asked(pynvml, "NvLinkState", gpu, link) for link in range(pynvml.NVML_NVLINK_MAX_LINKS)]
+        clock = asked(pynvml, "MaxClockInfo", gpu, pynvml.NVML_CLOCK_SM)
+        yield {"name": name, "driver": driver, "clock": clock, "links": links.count(1)}
 
 
-def faults(library: Any, gpu: Any) -> Iterator[str]:
-    """What the driver says against a GPU; a question that its release does not know has no answer."""
-    errors = number(library, "nvmlDeviceGetTotalEccErrors", gpu, UNCORRECTED, VOLATILE, wide=True)
+def faults(pynvml: Any, gpu: Any) -> Iterator[str]:
+    """What the driver says against a GPU."""
+    kinds = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+    errors = asked(pynvml, "TotalEccErrors", gpu, *kinds)
     if errors:
         yield f"has {errors} uncorrected ECC errors"
-    slowed = number(library, "nvmlDeviceGetCurrentClocksThrottleReasons", gpu, wide=True) or 0
-    yield from (words for bit, words in SLOWED.items() if slowed & bit)
-    rows = [ctypes.c_uint() for _ in range(4)]
-    if not library.nvmlDeviceGetRemappedRows(gpu, *map(ctypes.byref, rows)):
-        for field, value in zip(("pending", "failure"), rows[2:]):  # noqa: B905
-            if value.value:
-                yield f"must be reset or replaced: its remapped rows have a {field}"
+    reasons = asked(pynvml, "CurrentClocksThrottleReasons", gpu) or 0
+    if reasons & pynvml.nvmlClocksThrottleReasonHwSlowdown:
+        yield "slows down (hw_slowdown)"
+    if reasons & pynvml.nvmlClocksThrottleReasonHwThermalSlowdown:
+        yield "is too hot (hw_thermal_slowdown)"
+    if reasons & pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown:
+        yield "has no power (hw_power_brake_slowdown)"
+    _, _, pending, failure = asked(pynvml, "RemappedRows", gpu) or (0, 0, 0, 0)
+    for word, value in (("pending", pending), ("failure", failure)):
+        if value:
+            yield f"must be reset or replaced: its remapped rows have a {word}"
 
 
-def number(library: Any, call: str, gpu: Any, *arguments: int, wide: bool = False) -> int | None:
-    """The number that a call of the library gives for a GPU; None where it has none."""
-    value = ctypes.c_ulonglong() if wide else ctypes.c_uint()
-    code = getattr(library, call)(gpu, *arguments, ctypes.byref(value))
-    return None if code else value.value
+def asked(pynvml: Any, what: str, *arguments: Any) -> Any:
+    """The answer of `nvmlDeviceGet` + `what`; None where the GPU or the release of the driver has none."""
+    try:
+        return getattr(pynvml, "nvmlDeviceGet" + what)(*arguments)
+    except pynvml.NVMLError:
+        return None
 
 
 def written(folder: str) -> float:

@@ -17,8 +17,8 @@ from typing import IO
 
 from attrs import evolve
 
-from moedsl.diagnose import ranks
-from moedsl.launch import causes
+from moedsl.diagnose import scan
+from moedsl.launch import follow
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import RANK_LOG, RANKS, Payload, script
 from moedsl.rules.check.clusters.facts import Cluster
@@ -134,10 +134,10 @@ def rank_logs(launch: Launch) -> Path:
 
 def explain(logs: Path, started: datetime) -> None:
     """Say on stderr which rank failed first, why, and where its log is."""
-    found = (f for log in logs.glob("rank-*.log*") for f in ranks.failures(log.read_bytes()))
-    first = ranks.first(f for f in found if datetime.fromisoformat(f.time) >= started)
+    found = (f for log in logs.glob("rank-*.log*") for f in scan.failures(log.read_bytes()))
+    first = scan.first_to_fail(f for f in found if datetime.fromisoformat(f.time) >= started)
     if first is None:
         return
     log = logs / f"rank-{first.rank}.log"
-    for line in ["", *causes.lines(first), f"its log: {log}", f"moedsl diagnose {shlex.quote(str(log))}"]:
+    for line in ["", *follow.cause_lines(first), f"its log: {log}", f"moedsl diagnose {shlex.quote(str(log))}"]:
         print(line, file=sys.stderr)

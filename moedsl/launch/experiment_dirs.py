@@ -78,11 +78,7 @@ def title(jobs: Sequence[str], source: str = "") -> str:
     if len(jobs) == 1:
         return jobs[0]
     stem = "" if not source or source.startswith("<") else PurePath(source).stem
-    return _plain(stem) or _shared(jobs) or "runs"
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:LONGEST].strip(_SIGNS)
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", stem)[:LONGEST].strip(_SIGNS) or _shared(jobs) or "runs"
 
 
 def _shared(jobs: Sequence[str]) -> str:
@@ -119,15 +115,10 @@ def mark(home: Path) -> str:
     file = home / MARK_FILE
     if not file.exists():
         home.mkdir(parents=True, exist_ok=True)
-        _draw(file)
+        drawn = "".join(secrets.choice(MARK_LETTERS) for _ in range(MARK_LENGTH))
+        own = file.with_name(f"{file.name}.{drawn}")
+        own.write_text(drawn, encoding="ascii")
+        with suppress(FileExistsError):  # another process has just drawn one
+            os.link(own, file)
+        own.unlink()
     return file.read_text(encoding="ascii").strip()
-
-
-def _draw(file: Path) -> None:
-    """Write a mark in one step, unless another process has just written one."""
-    drawn = "".join(secrets.choice(MARK_LETTERS) for _ in range(MARK_LENGTH))
-    own = file.with_name(f"{file.name}.{drawn}")
-    own.write_text(drawn, encoding="ascii")
-    with suppress(FileExistsError):
-        os.link(own, file)
-    own.unlink()
