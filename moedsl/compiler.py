@@ -176,7 +176,19 @@ def _solve(r: Result, progress: Progress) -> None:
 def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> Layouts:
     """Choose the layout of a program, or of each variant of an isolation; a phase builds on the phases before it."""
     if p.workflow is not None:
-        return _phase(p, earlier, progress)
+        # Choose the layout of one phase from those of the phases before it; none if one of them has none
+        before = [c for c in earlier if c.problem.program.workflow == p.workflow]
+        if len(before) < [*phases.PHASES.values()].index(p.phase):
+            return (), []
+        if before:
+            p = evolve(p, gpus=before[0].problem.gpus)
+        if p.phase == "profile":  # the layout that scale chose, under the rules of profiling
+            scale = before[-1]
+            compiled = solve.solve(p, scale.problem.gpus, keep=0, must_fit=scale.must_fit)
+            return (evolve(compiled, solution=scale.solution),), []
+        progress(f"{p.name}: solving")
+        chosen, diagnostics = choose(p, progress)
+        return (chosen,) if chosen is not None else (), diagnostics
     if p.isolate is not None:
         from moedsl.planner.isolate import choose as isolate
 
@@ -195,22 +207,6 @@ def choose(p: Program, progress: Progress) -> tuple[Chosen | None, list[Diagnost
 
     progress("no layout fits: searching for the conflict")
     return None, [infeasible_report.diagnostic(infeasible.analyse(infeasible.telling(solved)))]
-
-
-def _phase(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> Layouts:
-    """Choose the layout of one phase from those of the phases before it; none if one of them has none."""
-    before = [c for c in earlier if c.problem.program.workflow == p.workflow]
-    if len(before) < [*phases.PHASES.values()].index(p.phase):
-        return (), []
-    if before:
-        p = evolve(p, gpus=before[0].problem.gpus)
-    if p.phase == "profile":  # the layout that scale chose, under the rules of profiling
-        scale = before[-1]
-        compiled = solve.solve(p, scale.problem.gpus, keep=0, must_fit=scale.must_fit)
-        return (evolve(compiled, solution=scale.solution),), []
-    progress(f"{p.name}: solving")
-    chosen, diagnostics = choose(p, progress)
-    return (chosen,) if chosen is not None else (), diagnostics
 
 
 def _plan(r: Result, progress: Progress) -> None:

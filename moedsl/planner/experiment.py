@@ -114,7 +114,15 @@ def notes(chosen: Sequence[Chosen]) -> Iterator[Diagnostic]:
     """Note what affects a comparison of losses: values of the experiment that moedsl chose, and sweeps over them."""
     for c in chosen:
         yield from _auto_precision(c)
-        yield from _chosen(c)
+        # Note chosen values that are part of the experiment
+        p, effects = c.problem.program, of_rules(c.problem.program.of("effect"))
+        open_ = (a for a in axes.AXES if len(c.problem.domains[a.name]) > 1 and a.name != "precision")
+        for axis in open_:
+            value = _value(c, axis.name)
+            if effects.word(axis.name, value) == EXPERIMENT:
+                text = f"moedsl chose {axis.name} {axes.show(value)}, which is part of the experiment"
+                help = f"pin {axis.name} to decide it yourself: {effects.reason(axis.name, value)}"
+                yield note("plan.experiment_chosen", text, p.spans["hardware"], help=help)
     for group in _sweeps(chosen):
         yield from _sweep_changes(group)
 
@@ -129,18 +137,6 @@ def _auto_precision(c: Chosen) -> Iterator[Diagnostic]:
     text = f"`precision auto` is {value} here, {among}; the precision is part of the experiment"
     help = f"write `precision {value}` in every run that you compare"
     yield note("plan.precision_auto", text, p.spans["precision"], help=help)
-
-
-def _chosen(c: Chosen) -> Iterator[Diagnostic]:
-    """Note chosen values that are part of the experiment."""
-    p, effects = c.problem.program, of_rules(c.problem.program.of("effect"))
-    open_ = (a for a in axes.AXES if len(c.problem.domains[a.name]) > 1 and a.name != "precision")
-    for axis in open_:
-        value = _value(c, axis.name)
-        if effects.word(axis.name, value) == EXPERIMENT:
-            text = f"moedsl chose {axis.name} {axes.show(value)}, which is part of the experiment"
-            help = f"pin {axis.name} to decide it yourself: {effects.reason(axis.name, value)}"
-            yield note("plan.experiment_chosen", text, p.spans["hardware"], help=help)
 
 
 def _value(c: Chosen, name: str) -> Any:

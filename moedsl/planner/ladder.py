@@ -11,7 +11,7 @@ from moedsl.facts.units import GIB
 from moedsl.lang import ast
 from moedsl.planner.model.ladder import Folding, Gain, Ladder, NextPhase, Opened, RanksBy
 from moedsl.planner.walls import measured, note
-from moedsl.rules.check.program import Pin, Program
+from moedsl.rules.check.program import Pin
 from moedsl.rules.ids import Block, LetName
 from moedsl.rules.rule import Rule
 from moedsl.solver.solve import Chosen, plan_for, solve
@@ -120,12 +120,10 @@ def _folding(chosen: Chosen, priced: bool) -> Folding:
     env = chosen.environment(chosen.solution.rows[0].codes, chosen.solution.rows[0].prices)
     if not priced:
         return Folding(not env[LetName.SHARED_MESH])
-    best = solve(_with_shared_mesh(chosen.problem.program), chosen.problem.gpus, keep=1)
-    return Folding(not env[LetName.SHARED_MESH], _gain(chosen, best) if best.solution.rows else None)
-
-
-def _with_shared_mesh(p: Program) -> Program:
-    let = next(r for r in p.of("let") if r.name == LetName.SHARED_MESH)
+    let = next(r for r in chosen.problem.program.of("let") if r.name == LetName.SHARED_MESH)
     expr = ast.Name(let.name, let.span)
     law = Rule("run.shared_mesh", "require", let.name, expr, None, let.because, let.cites, let.span, wish=True)
-    return evolve(p, rules=(*p.rules, law))
+    best = solve(
+        evolve(chosen.problem.program, rules=(*chosen.problem.program.rules, law)), chosen.problem.gpus, keep=1
+    )
+    return Folding(not env[LetName.SHARED_MESH], _gain(chosen, best) if best.solution.rows else None)

@@ -67,7 +67,10 @@ def _priced(r: Shipped, chosen: Chosen, row: Row, pipeline: str | None) -> dict[
     codes = pinned_row(theirs.problem)
     found = neighbours.repriced(theirs.compiled, theirs.cost, evolve(row, codes=codes))
     law = next((x for x in p.of("require") if x.id == found.refused_by), None)
-    out: dict[str, Any] = {"changes": _changes(r, row, codes, pipeline)}
+    # The axes that differ from the plan, and the pipeline layout if its stages do
+    changes, text = evolve(row, codes=codes).changes(row.codes), r.layout.get(_PIPELINE)
+    same = text is None or (pipeline is not None and stages(text) == stages(pipeline))
+    out: dict[str, Any] = {"changes": (changes if same else {**changes, _PIPELINE: text})}
     out |= {"refused_by": law and law.id, "because": law and law.because}
     if isnan(found.step_time):
         return out | dict.fromkeys(("step_time_s", "peak_gib", "verdict", "against_plan"))
@@ -91,10 +94,3 @@ def _pinned(p: Program, r: Shipped, row: Row) -> Program:
     codes = codes_of(r.layout, row)
     where = p.spans["hardware"]
     return evolve(p, pins={n: Pin(n, c, where) for n, c in codes.items()}, pipeline_layout=r.layout.get(_PIPELINE))
-
-
-def _changes(r: Shipped, row: Row, codes: Mapping[str, int], pipeline: str | None) -> dict[str, Any]:
-    """The axes that differ from the plan, and the pipeline layout if its stages do."""
-    changes, text = evolve(row, codes=codes).changes(row.codes), r.layout.get(_PIPELINE)
-    same = text is None or (pipeline is not None and stages(text) == stages(pipeline))
-    return changes if same else {**changes, _PIPELINE: text}

@@ -17,15 +17,11 @@ def bound(e: ast.Expr, env: Mapping[str, Any]) -> tuple[str, str] | None:
     if not isinstance(e, ast.Binary):
         return None
     if e.op in ("=>", "or"):
-        return bound(e.right, env) if _undecided(e, env) else None
+        # Whether the value of an `=>` or an `or` depends on its right side
+        from moedsl.rules.interpreter import evaluate
+
+        return bound(e.right, env) if (bool(evaluate(e.left, env)) == (e.op == "=>")) else None
     products = {**PRODUCTS, "bridge": BRIDGE}
     product = next((p for p, n in products.items() if isinstance(e.left, ast.Name) and n == e.left.id), None)
     least = e.right.args[0] if isinstance(e.right, ast.Call) and e.right.args else None
     return (product, least.value) if product and e.op == ">=" and isinstance(least, ast.String) else None
-
-
-def _undecided(e: ast.Binary, env: Mapping[str, Any]) -> bool:
-    """Whether the value of an `=>` or an `or` depends on its right side."""
-    from moedsl.rules.interpreter import evaluate
-
-    return bool(evaluate(e.left, env)) == (e.op == "=>")

@@ -84,7 +84,7 @@ def _bases(source: Source, r: Result, sources: Mapping[str, Source], run: str | 
 
     The runs of an isolation or a workflow are solved together.
     """
-    if all(_plain(p) for p in r.programs):
+    if all((p.isolate is None and p.workflow is None) for p in r.programs):
         for p in r.programs:
             with limits.of_part(p):
                 one = _one(p, sources) if run in (None, p.name) else (p.name, None, None)
@@ -96,10 +96,6 @@ def _bases(source: Source, r: Result, sources: Mapping[str, Source], run: str | 
     for d in solved.diagnostics:
         if d.is_error:
             yield "", None, _failure(d)
-
-
-def _plain(p: Program) -> bool:
-    return p.isolate is None and p.workflow is None
 
 
 def _one(p: Program, sources: Mapping[str, Source]) -> Run:

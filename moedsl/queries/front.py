@@ -50,7 +50,11 @@ class _Front(Search):
         if not meshes.rows:
             return
         left = meshes.with_columns(least_time=self._least_time(meshes))
-        left = left.take(_promising(left["peak_memory"], left["least_time"]))
+        # An order that starts with the smallest, the fastest and the best of both in turn
+        memory = left["peak_memory"]
+        time = left["least_time"]
+        ranks = [np.argsort(np.argsort(v, kind="stable"), kind="stable") for v in (memory, time, np.log(memory * time))]
+        left = left.take(np.argsort(np.minimum.reduce(ranks), kind="stable"))
         size = FIRST_CHUNK
         while left.rows:
             yield left.take(np.arange(min(size, left.rows)))
@@ -63,21 +67,13 @@ class _Front(Search):
         if not table.rows:
             return []
         table = self._within_memory(table, [n for n in self.c.memory_prices if n not in self.c.memory_read], [])
-        table = table.take(_lowest(table["peak_memory"], table["step_time"]))
+        # The rows that no other beats in both prices, ties included
+        memory = table["peak_memory"]
+        time = table["step_time"]
+        order = np.lexsort((time, memory))
+        table = table.take(order[time[order] <= np.minimum.accumulate(time[order])])
         keys = self._keys(table)
         return _front_of(self._row(table, keys, i) for i in range(table.rows))
-
-
-def _promising(memory: Floats, time: Floats) -> NDArray[np.intp]:
-    """An order that starts with the smallest, the fastest and the best of both in turn."""
-    ranks = [np.argsort(np.argsort(v, kind="stable"), kind="stable") for v in (memory, time, np.log(memory * time))]
-    return np.argsort(np.minimum.reduce(ranks), kind="stable")
-
-
-def _lowest(memory: Floats, time: Floats) -> NDArray[np.intp]:
-    """The rows that no other beats in both prices, ties included."""
-    order = np.lexsort((time, memory))
-    return order[time[order] <= np.minimum.accumulate(time[order])]
 
 
 def _front_of(rows: Iterable[Row]) -> list[Row]:

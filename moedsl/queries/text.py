@@ -194,13 +194,22 @@ def what_if_text(a: Json) -> str:
     names = dict.fromkeys(n for f in solved for n in f["another_experiment"])
     mark = [wrapped(ELSEWHERE + ", ".join(names))] if names else []
     above = f"{a['name']}: what if, with the same {step}"
-    return "\n".join([above, head, now, *body, _ranked(a), *mark, *budget_note(figures)]) + "\n"
-
-
-def _ranked(a: Json) -> str:
-    """Name the ranking of the lines, and how to compare by speed if it is another."""
+    # Name the ranking of the lines, and how to compare by speed if it is another
     ranking = ALONE.format(rank=a["ranks_by"], phase=a["phase"])
-    return wrapped(ranking + (BY_SPEED if a["by_speed"] else NOT_BY_SPEED))
+    return (
+        "\n".join(
+            [
+                above,
+                head,
+                now,
+                *body,
+                wrapped(ranking + (BY_SPEED if a["by_speed"] else NOT_BY_SPEED)),
+                *mark,
+                *budget_note(figures),
+            ]
+        )
+        + "\n"
+    )
 
 
 def _now(a: Json, f: Priced) -> tuple[str, ...]:

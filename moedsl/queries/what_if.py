@@ -65,7 +65,11 @@ def _line(base: Chosen, c: Change, budget: Budget | None, progress: Progress) ->
     changed = plan_for(c.program, c.program.gpus, keep=1)
     head |= _sizes(changed)
     if not changed.solution.rows:
-        return {**head, "gpus": changed.problem.gpus, "why": _why(changed)}
+        # Explain why a change has no layout, in one line
+        from moedsl.solver.infeasible.analyse import briefly
+        from moedsl.solver.infeasible.report import message
+
+        return {**head, "gpus": changed.problem.gpus, "why": message(briefly(changed))}
     row, now = changed.solution.rows[0], base.solution.rows[0]
     return {
         **head,
@@ -87,11 +91,3 @@ def _goodput(c: Chosen) -> float:
 def _sizes(c: Chosen) -> Json:
     p = c.problem
     return {"hardware": p.program.hardware.name, "seq": p.values["seq"], "global_batch": p.global_batch}
-
-
-def _why(chosen: Chosen) -> str:
-    """Explain why a change has no layout, in one line."""
-    from moedsl.solver.infeasible.analyse import briefly
-    from moedsl.solver.infeasible.report import message
-
-    return message(briefly(chosen))

@@ -128,7 +128,13 @@ def _order(
 def read_rule(prefix: str, block: ast.RulesDecl, m: ast.Member, diagnostics: list[Diagnostic]) -> Rule:
     """Read a member of a block, with its condition joined to the block's; it must have a reason and a source."""
     name = m.name.id if m.name else "unnamed"
-    _reasoned(m, name, diagnostics)
+    # Report a rule without a reason or a source; a `let` needs none
+    clauses = {"because": m.because, "cite": m.cites}
+    missing = [word for word, said in clauses.items() if not said]
+    if missing and not isinstance(m, ast.Let):
+        text = f"rule `{name}` has no {' and no '.join(f'`{w}`' for w in missing)}"
+        help = 'give a reason and a source: `because "..." cite docs "where"`'
+        diagnostics.append(error("check.no_reason", text, m.name.span if m.name else m.span, help=help))
     when = _both(block.when, getattr(m, "when", None))
     because = m.because.value if m.because else None
     return Rule(
@@ -141,16 +147,6 @@ def read_rule(prefix: str, block: ast.RulesDecl, m: ast.Member, diagnostics: lis
 def _text(m: ast.Member, clause: str) -> str | None:
     value: ast.String | None = getattr(m, clause, None)
     return value.value if value else None
-
-
-def _reasoned(m: ast.Member, name: str, diagnostics: list[Diagnostic]) -> None:
-    """Report a rule without a reason or a source; a `let` needs none."""
-    clauses = {"because": m.because, "cite": m.cites}
-    missing = [word for word, said in clauses.items() if not said]
-    if missing and not isinstance(m, ast.Let):
-        text = f"rule `{name}` has no {' and no '.join(f'`{w}`' for w in missing)}"
-        help = 'give a reason and a source: `because "..." cite docs "where"`'
-        diagnostics.append(error("check.no_reason", text, m.name.span if m.name else m.span, help=help))
 
 
 def worth(m: ast.Member, diagnostics: list[Diagnostic]) -> float:
@@ -283,7 +279,12 @@ def _check_choice(rule: Rule, inference: Inference, diagnostics: list[Diagnostic
     for item in items:
         inference.value(item, want)
         _check_early(item, diagnostics)
-        _check_size(item, want, diagnostics)
+        if (
+            want == NUMBER
+            and isinstance(item, ast.Number)
+            and not (isinstance(number(item), int) and number(item) >= 1)
+        ):
+            diagnostics.append(error("check.size", "a size is a whole number of at least 1", item.span))
 
 
 def _check_early(item: ast.Expr, diagnostics: list[Diagnostic]) -> None:
@@ -300,11 +301,6 @@ def _check_too_late(late: Iterable[str], span: Span, before: str, help: str, dia
     if late:
         text = f"`{min(late)}` has no value before {before}"
         diagnostics.append(error("check.too_late", text, span, help=help))
-
-
-def _check_size(item: ast.Expr, want: Type, diagnostics: list[Diagnostic]) -> None:
-    if want == NUMBER and isinstance(item, ast.Number) and not (isinstance(number(item), int) and number(item) >= 1):
-        diagnostics.append(error("check.size", "a size is a whole number of at least 1", item.span))
 
 
 def _check_rank(rule: Rule, inference: Inference) -> None:

@@ -120,25 +120,21 @@ class Block:
 
     def _value(self, e: ast.FactEntry, type_: str) -> Any | None:
         if type_ == "Vision | None":
-            return self._vision(e)
+            entries = tuple(v for v in e.value if isinstance(v, ast.FactEntry)) if isinstance(e.value, tuple) else ()
+            return Block(Vision, "a vision tower", self.diagnostics).read(entries, {}, e.name)
         if type_.startswith("Mapping"):
-            return self._mapping(e)
+            pairs = [v for v in e.value if isinstance(v, ast.Binding)] if isinstance(e.value, tuple) else []
+            if not pairs:
+                return self._error("check.type", f"`{e.name.id}` is written `{e.name.id} bf16=989 fp8=1979`", e.name)
+            found = {b.name.id: self._rate(b) for b in pairs}
+            if "bf16" not in found:
+                self._error(
+                    "check.missing_fact", f"`{e.name.id}` needs bf16: every other rate falls back to it", e.name
+                )
+            return found
         if isinstance(e.value, tuple):
             return self._error("check.type", f"`{e.name.id}` is one value", e.name)
         return self._plain(e.name, e.value, type_)
-
-    def _vision(self, e: ast.FactEntry) -> Vision | None:
-        entries = tuple(v for v in e.value if isinstance(v, ast.FactEntry)) if isinstance(e.value, tuple) else ()
-        return Block(Vision, "a vision tower", self.diagnostics).read(entries, {}, e.name)
-
-    def _mapping(self, e: ast.FactEntry) -> dict[str, float] | None:
-        pairs = [v for v in e.value if isinstance(v, ast.Binding)] if isinstance(e.value, tuple) else []
-        if not pairs:
-            return self._error("check.type", f"`{e.name.id}` is written `{e.name.id} bf16=989 fp8=1979`", e.name)
-        found = {b.name.id: self._rate(b) for b in pairs}
-        if "bf16" not in found:
-            self._error("check.missing_fact", f"`{e.name.id}` needs bf16: every other rate falls back to it", e.name)
-        return found
 
     def _rate(self, b: ast.Binding) -> float:
         """Read the rate of one precision, in the unit of the facts."""
@@ -160,7 +156,14 @@ class Block:
             case ("int", ast.Number(unit=None)) if isinstance(number(value), int):
                 return number(value)
             case ("float", ast.Number()):
-                return self._float(name, value)
+                units = UNITS.get((self.cls, name.id))
+                if units and value.unit not in units:
+                    return self._error("check.unit", f"`{name.id}` needs a unit: {', '.join(units)}", value)
+                if (
+                    not units and value.unit is not None and self.cls is not Constant
+                ):  # those of a constant follow from its own
+                    return self._error("check.unit", f"`{name.id}` has no unit", value)
+                return float(number(value))
             case ("bool", ast.Bool()):
                 return value.value
             case ("str", ast.String() | ast.Name()):
@@ -169,14 +172,6 @@ class Block:
                 return tuple(int(number(i)) for i in value.items if isinstance(i, ast.Number))
             case _:
                 return self._error("check.type", f"`{name.id}` must be {_WANTED[type_]}", value)
-
-    def _float(self, name: ast.Name, value: ast.Number) -> float | None:
-        units = UNITS.get((self.cls, name.id))
-        if units and value.unit not in units:
-            return self._error("check.unit", f"`{name.id}` needs a unit: {', '.join(units)}", value)
-        if not units and value.unit is not None and self.cls is not Constant:  # those of a constant follow from its own
-            return self._error("check.unit", f"`{name.id}` has no unit", value)
-        return float(number(value))
 
     def _text(self, name: ast.Name, value: ast.String | ast.Name) -> str | None:
         text = value.value if isinstance(value, ast.String) else value.id
@@ -230,7 +225,21 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
         wrong.append(f"{m.dense_layers} dense layers are more than its {m.layers} layers")
     if m.revision and not _COMMIT.fullmatch(m.revision):
         wrong.append("revision is a commit, 40 hexadecimal digits: a branch or a tag may move")
-    wrong += _of_vision(m.vision) + _of_gates(m) + _of_indexer(m) + _of_windows(m)
+    # Check that a gate has something to multiply, and a norm of all heads whose they are
+    asked = (
+        (not m.attention_gate or m.attention == "gqa", "attention_gate needs attention gqa: latent attention has none"),
+        (not m.shared_expert_gate or m.shared_expert_hidden, "shared_expert_gate needs shared_expert_hidden"),
+        (
+            m.qk_norm_over == "each_head" or (m.qk_norm and m.attention == "gqa"),
+            f"qk_norm_over {m.qk_norm_over} needs qk_norm and attention gqa",
+        ),
+        (
+            m.qk_norm_over != "all_heads" or m.heads == m.query_groups,
+            "qk_norm_over all_heads needs as many query groups as heads: the norm of the keys is as wide as all heads",
+        ),
+        (not m.mtp_dense or (m.mtp_layers and not m.hybrid), "mtp_dense needs mtp_layers, and no layer_pattern"),
+    )
+    wrong += _of_vision(m.vision) + [text for fine, text in asked if not fine] + _of_indexer(m) + _of_windows(m)
     wrong += _of_pattern(m) if m.hybrid else _without_pattern(m)
     wrong += _of_delta_nets(m) if m.linear else _without_delta_nets(m)
     return [error("check.model", f"model {m.name}: {w}", decl.name.span) for w in wrong]
@@ -248,24 +257,6 @@ def _of_vision(v: Vision | None) -> list[str]:
         return []
     limits = f"{', '.join(_PATCH)} are from 1 to {MOST_PATCH}, others below {MOST_VISION}"
     return [f"a size of its vision is out of range: {limits}"]
-
-
-def _of_gates(m: Model) -> list[str]:
-    """Check that a gate has something to multiply, and a norm of all heads whose they are."""
-    asked = (
-        (not m.attention_gate or m.attention == "gqa", "attention_gate needs attention gqa: latent attention has none"),
-        (not m.shared_expert_gate or m.shared_expert_hidden, "shared_expert_gate needs shared_expert_hidden"),
-        (
-            m.qk_norm_over == "each_head" or (m.qk_norm and m.attention == "gqa"),
-            f"qk_norm_over {m.qk_norm_over} needs qk_norm and attention gqa",
-        ),
-        (
-            m.qk_norm_over != "all_heads" or m.heads == m.query_groups,
-            "qk_norm_over all_heads needs as many query groups as heads: the norm of the keys is as wide as all heads",
-        ),
-        (not m.mtp_dense or (m.mtp_layers and not m.hybrid), "mtp_dense needs mtp_layers, and no layer_pattern"),
-    )
-    return [text for fine, text in asked if not fine]
 
 
 def _of_indexer(m: Model) -> list[str]:

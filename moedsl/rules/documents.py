@@ -159,11 +159,7 @@ class _Reader:
         carried, shown = self._carried(facts.get("carried")), self._tests(facts.get("shown"))
         rest = {n: self._text(facts, n, block.name) for n in ("behaviour", "note", "superseded", "left") if n in facts}
         claim = Claim(says, where, kind, lines, block.name.span, carried, shown=shown, **rest)
-        self._borne(claim)
-        return claim
-
-    def _borne(self, claim: Claim) -> None:
-        """Check that a claim has either an implementation and a test, or a reason why not."""
+        # Check that a claim has either an implementation and a test, or a reason why not
         borne = bool(claim.carried or claim.behaviour)
         wants = [*(["carried or a behaviour"] if not borne else []), *(["shown"] if not claim.shown else [])]
         if claim.left is None and wants:
@@ -173,6 +169,7 @@ class _Reader:
         if claim.left is not None and (borne or claim.shown):
             text = "a claim with `left` has neither `carried` nor `behaviour`"
             self.diagnostics.append(error("check.no_carrier", text, claim.span, help="drop `left`, or the rest"))
+        return claim
 
     def _facts(
         self, entries: Iterable[ast.FactEntry], known: tuple[str, ...], title: str, often: tuple[str, ...] = ()

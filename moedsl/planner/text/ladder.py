@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from moedsl.facts.axes import pairs, show
 from moedsl.planner.model.ladder import Folding, Gain, Ladder, NextPhase, Opened
@@ -26,7 +26,11 @@ def _lines(ladder: Ladder) -> Iterator[str]:
     if ladder.from_:
         yield f"  since {_name(ladder.from_.phase or '')}: {_gain(ladder.from_)}"
     for verb, opened in (("may change", ladder.open), ("holds", ladder.held)):
-        for because, entries in _by_reason(opened).items():
+        # Group axes by the rule that opens or holds them
+        out: dict[str, list[Opened]] = {}
+        for entry in opened:
+            out.setdefault(_because(entry), []).append(entry)
+        for because, entries in out.items():
             axes = "; ".join(_entry(e) for e in entries)
             yield wrapped(f"{verb} {axes} ({because})", "    ", "      ")
     for step in ladder.next:
@@ -34,14 +38,6 @@ def _lines(ladder: Ladder) -> Iterator[str]:
     yield from _folding(ladder.folding)
     for note in ladder.notes:
         yield wrapped(f"{note.says}: {note.because}", "  ", "    ")
-
-
-def _by_reason(entries: Iterable[Opened]) -> dict[str, list[Opened]]:
-    """Group axes by the rule that opens or holds them."""
-    out: dict[str, list[Opened]] = {}
-    for entry in entries:
-        out.setdefault(_because(entry), []).append(entry)
-    return out
 
 
 def _name(phase: str) -> str:

@@ -175,25 +175,21 @@ def _adapter(p: Plan) -> str:
 def _memory(p: Plan) -> str:
     m = p.estimate.memory
     share = 100 * m.peak_gib / m.visible_gib
+    # Print a table with a line for each run of equal stages
+    rows: list[tuple[str, ...]] = [_COLUMNS]
+    for first, last, s in _runs(m.stages):
+        name = str(first) if first == last else f"{first}-{last}"
+        sizes = (f"{getattr(s, k + '_gib'):.1f}" for k in (*MEMORY, "total"))
+        rows.append((name, f"{s.params / 1e9:.2f}B", *sizes))
     lines = [
         f"Memory  {m.peak_gib:.1f} of {m.visible_gib:.1f} GiB ({share:.0f}%) on the most loaded rank",
         bounds_text(m),
-        _stages(m.stages),
+        "\n".join(table(rows)),
     ]
     return "\n".join(lines)
 
 
 _COLUMNS = ("stage", "parameters", *MEMORY, "total GiB")
-
-
-def _stages(stages: Sequence[Stage]) -> str:
-    """Print a table with a line for each run of equal stages."""
-    rows: list[tuple[str, ...]] = [_COLUMNS]
-    for first, last, s in _runs(stages):
-        name = str(first) if first == last else f"{first}-{last}"
-        sizes = (f"{getattr(s, k + '_gib'):.1f}" for k in (*MEMORY, "total"))
-        rows.append((name, f"{s.params / 1e9:.2f}B", *sizes))
-    return "\n".join(table(rows))
 
 
 def _runs(stages: Sequence[Stage]) -> Iterable[tuple[int, int, Stage]]:

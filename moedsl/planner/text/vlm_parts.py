@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from moedsl.planner.model.estimate import MEMORY, Freeze, Part, VisionNote
+from moedsl.planner.model.estimate import MEMORY, Freeze, VisionNote
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.ids import RuleId
 from moedsl.support.json_form import ABSENT, Absent
@@ -18,23 +16,19 @@ def parts_text(p: Plan) -> str:
         return ""
     rate, share = e.useful_tokens_per_s_per_gpu, 100 * e.useful_share
     head = f"Parts  {rate:,.0f} useful tokens/s/GPU: {share:.1f}% of a sequence trains the decoder, the rest is image"
-    lines = [head, *_mock(p), *_table(e.parts), *_note(e.vision_note)]
+    # Print GiB on a rank of the first stage, and seconds a step
+    rows: list[tuple[str, ...]] = [("part", "parameters", *MEMORY, "total GiB", "s a step", "share")]
+    for part in e.parts:
+        sizes = (f"{getattr(part, f'{k}_gib'):.2f}" for k in (*MEMORY, "total"))
+        time = (f"{part.time_s:.3f}", f"{100 * part.share:.1f}%")
+        rows.append((part.part, f"{part.params / 1e9:.2f}B", *sizes, *time))
+    lines = [head, *_mock(p), *table(rows), *_note(e.vision_note)]
     return "\n".join([*lines, *map(_frozen, e.freeze or ())])
 
 
 def _mock(p: Plan) -> list[str]:
     """Print the rule on mock data, if it applies."""
     return [wrapped(f"data is mock: {m.result}") for m in p.measured if m.rule == RuleId.MOCK_DATA]
-
-
-def _table(parts: Sequence[Part]) -> list[str]:
-    """Print GiB on a rank of the first stage, and seconds a step."""
-    rows: list[tuple[str, ...]] = [("part", "parameters", *MEMORY, "total GiB", "s a step", "share")]
-    for part in parts:
-        sizes = (f"{getattr(part, f'{k}_gib'):.2f}" for k in (*MEMORY, "total"))
-        time = (f"{part.time_s:.3f}", f"{100 * part.share:.1f}%")
-        rows.append((part.part, f"{part.params / 1e9:.2f}B", *sizes, *time))
-    return table(rows)
 
 
 def _note(note: VisionNote | Absent | None) -> list[str]:

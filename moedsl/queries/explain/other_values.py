@@ -82,7 +82,9 @@ def _problems(
     p: Program, axis: str, values: list[int], now: int, lowered: Callable[[Program], Problem]
 ) -> list[tuple[Problem, list[int]]]:
     """Group values whose pins give the other axes the same domains, each group with its problem."""
-    if not _settles_others(p, axis):
+    # Whether a default or the candidates of another axis depend on this one
+    read = [r for r in p.rules if r.kind in ("candidates", "default") and r.name != axis]
+    if not any(axis in reads(p, r) for r in read):
         return [(lowered(_pinned(p, axis, now)), values)]
     groups: dict[tuple[Any, ...], tuple[Problem, list[int]]] = {}
     for v in values:
@@ -99,9 +101,3 @@ def _held(b: Context) -> Mapping[str, Any]:
 
 def _pinned(p: Program, axis: str, code: int) -> Program:
     return evolve(p, pins={**p.pins, axis: Pin(axis, code, p.spans["hardware"])})
-
-
-def _settles_others(p: Program, axis: str) -> bool:
-    """Whether a default or the candidates of another axis depend on this one."""
-    read = [r for r in p.rules if r.kind in ("candidates", "default") and r.name != axis]
-    return any(axis in reads(p, r) for r in read)

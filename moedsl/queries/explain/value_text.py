@@ -15,7 +15,18 @@ Json = Mapping[str, Any]
 
 def value_text(e: Json) -> str:
     """Print the origin of the value, its alternatives, the price of advice, and the rules that it obeys."""
-    parts = [_head(e), _alternatives(e), _advice(e), _tight(e), _other_rules(e), _branches(e)]
+    out = [run_line(e), ""]
+    if "field" in e and e["field"]["path"] != e["name"]:
+        out.append(f"{e['field']['path']} = {e['field']['value']}, which `{e['name']}` decides")
+    out.append(f"{e['name']} = {of_name(e['name'], e['value'])}    {e['doc']}")
+    parts = [
+        "\n".join([*out, *_origin(e["origin"])]),
+        _alternatives(e),
+        _advice(e),
+        _tight(e),
+        _other_rules(e),
+        _branches(e),
+    ]
     return "\n\n".join(p for p in parts if p) + "\n"
 
 
@@ -27,14 +38,6 @@ def paragraph(text: str, indent: str = "  ") -> str:
 def run_line(e: Json) -> str:
     """Name the run that is explained."""
     return f"{e['run']}: {e['model']} on {e['gpus']} {e['hardware']}, {tokens(e['seq'])} tokens, {e['phase']} first"
-
-
-def _head(e: Json) -> str:
-    out = [run_line(e), ""]
-    if "field" in e and e["field"]["path"] != e["name"]:
-        out.append(f"{e['field']['path']} = {e['field']['value']}, which `{e['name']}` decides")
-    out.append(f"{e['name']} = {of_name(e['name'], e['value'])}    {e['doc']}")
-    return "\n".join([*out, *_origin(e["origin"])])
 
 
 def _origin(o: Json) -> list[str]:
@@ -102,24 +105,20 @@ def parts(tree: Json) -> str:
 def best(b: Json) -> str:
     """Write the best layout with an alternative, or why there is none, for a cell of a table."""
     if b["layout"] is None:
-        return _none(b)
+        if b["refused_by"]:
+            return f"{short(b['refused_by'][0])} refuses it in every layout"
+        if not b["legal_layouts"]:
+            return "no layout is legal"
+        if b["least_gib"] is None:
+            return "no layout fits"
+        least = f"the smallest needs {b['least_gib']:.0f} GiB"
+        return f"none of {b['legal_layouts']:,} legal meshes has a layout that fits; {least}"
     with_ = f", with {pairs(b['changes'])}" if b["changes"] else ""
     because = b["decided_by"]
     worse = "" if because is None or because["key"] in ("score", "step_time") else f"; {key(because)}"
     against = f"; against {', '.join(short(r) for r in b['against_advice'])}" if b["against_advice"] else ""
     rate = f", {100 * b['throughput_change']:+.1f}% tokens/s/GPU" if "throughput_change" in b else ""
     return f"{cost(b)}{rate}{with_}{worse}{against}"
-
-
-def _none(b: Json) -> str:
-    if b["refused_by"]:
-        return f"{short(b['refused_by'][0])} refuses it in every layout"
-    if not b["legal_layouts"]:
-        return "no layout is legal"
-    if b["least_gib"] is None:
-        return "no layout fits"
-    least = f"the smallest needs {b['least_gib']:.0f} GiB"
-    return f"none of {b['legal_layouts']:,} legal meshes has a layout that fits; {least}"
 
 
 def key(d: Json) -> str:

@@ -86,7 +86,14 @@ def check(
             diagnostics.extend((*units.bandwidth_of_no_gpu(program, library), *units.rate_not_stated(program, library)))
             diagnostics.extend(units.capability_of_another_arch(program, library))
             programs.extend(q for p in phases.phases(evolve(program, site=site)) for q in _sweep(p))
-    return tuple(programs), _unique(diagnostics)
+    # Drop duplicates: several runs may inherit the same mistake
+    out: list[Diagnostic] = []
+    alike: dict[str, list[Diagnostic]] = {}
+    for d in diagnostics:
+        if d not in (same := alike.setdefault(d.message, [])):
+            same.append(d)
+            out.append(d)
+    return tuple(programs), out
 
 
 SUBJECTS = ("recipe", "launch", "trace")
@@ -110,17 +117,6 @@ def _clusters(library: Library) -> tuple[Site, list[Diagnostic]]:
     from moedsl.rules.check.clusters import known as clusters
 
     return clusters.site(library), clusters.check(library)
-
-
-def _unique(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Drop duplicates: several runs may inherit the same mistake."""
-    out: list[Diagnostic] = []
-    alike: dict[str, list[Diagnostic]] = {}
-    for d in diagnostics:
-        if d not in (same := alike.setdefault(d.message, [])):
-            same.append(d)
-            out.append(d)
-    return out
 
 
 def _sweep(p: Program) -> list[Program]:
@@ -208,7 +204,14 @@ class _Reader:
             spans = {n: spans.get("adapter", spans["task"]) for n in RUN if n.startswith("adapter")} | spans
         spans = {"pack": spans["data"]} | spans if samples is not None and "data" in spans else spans
         self._stages(parts["pipeline_layout"], pins, model)
-        self._ahead(sets, model)
+        # Report MTP layers set for a model of which Bridge would build none: a hybrid without a pattern for them, or
+        # one of a family that has none
+        never = family(model.family).mtp == "none"
+        if sets.get("model.mtp_num_layers") and (never or (model.hybrid and not model.mtp_pattern)):
+            text = f"{model.name} has no multi-token prediction, so Bridge would build none"
+            declared = 'declare the model with `mtp_layers 1 mtp_pattern "*E"`; its checkpoint has no weights for them'
+            help = "drop this `set`" if never else declared
+            self._error("check.model", text, self.draft.sets["model.mtp_num_layers"].path.span, help)
         self._unbuilt(model, target)
         if parts["adapter"] is not None:
             stmt = self.draft.fixed.get("adapter")
@@ -230,28 +233,25 @@ class _Reader:
         if isinstance(stmt, ast.ModelStmt):
             return self._look_up(stmt.name, "model")
         if "vlm" in self.draft.fixed and REFERENCE_VLM in self.library.profiles:
-            return self._reference_vlm()
+            body = self.library.profiles[REFERENCE_VLM].body
+            name = next(s.name for s in body if isinstance(s, ast.ModelStmt | ast.BareStmt))
+            text, span = f"`vlm` without a model stands for the reference VLM, {name.id}", self.draft.fixed["vlm"].span
+            self.diagnostics.append(
+                note(
+                    "check.reference_vlm",
+                    text,
+                    span,
+                    help=f"name it to be explicit: `model {name.id}`",
+                    fixes=(Fix(f"Write `model {name.id}`", ADD, span, f"model {name.id}", self.name),),
+                )
+            )
+            return self._look_up(name, "model")
         self._absent(
             "check.no_model",
             f"run `{self.name}` names no model",
             "write `model qwen3_30b_a3b`; `moedsl models` lists them",
         )
         return None
-
-    def _reference_vlm(self) -> Model | None:
-        body = self.library.profiles[REFERENCE_VLM].body
-        name = next(s.name for s in body if isinstance(s, ast.ModelStmt | ast.BareStmt))
-        text, span = f"`vlm` without a model stands for the reference VLM, {name.id}", self.draft.fixed["vlm"].span
-        self.diagnostics.append(
-            note(
-                "check.reference_vlm",
-                text,
-                span,
-                help=f"name it to be explicit: `model {name.id}`",
-                fixes=(Fix(f"Write `model {name.id}`", ADD, span, f"model {name.id}", self.name),),
-            )
-        )
-        return self._look_up(name, "model")
 
     def _hardware(self) -> Hardware | None:
         stmt = self.draft.fixed.get("hardware")
@@ -475,16 +475,6 @@ class _Reader:
         self._error(
             "check.pipeline_layout", f"this layout has {chunks} chunks, which does not match pp={pp}", span, help
         )
-
-    def _ahead(self, sets: Mapping[str, Any], model: Model) -> None:
-        """Report MTP layers set for a model of which Bridge would build none: a hybrid without a pattern for them, or
-        one of a family that has none."""
-        never = family(model.family).mtp == "none"
-        if sets.get("model.mtp_num_layers") and (never or (model.hybrid and not model.mtp_pattern)):
-            text = f"{model.name} has no multi-token prediction, so Bridge would build none"
-            declared = 'declare the model with `mtp_layers 1 mtp_pattern "*E"`; its checkpoint has no weights for them'
-            help = "drop this `set`" if never else declared
-            self._error("check.model", text, self.draft.sets["model.mtp_num_layers"].path.span, help)
 
     def _wishes(self) -> Iterable[Rule]:
         for i, w in enumerate(self.draft.wishes, 1):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attrs import evolve
@@ -41,7 +41,7 @@ def read(
             continue
         found = [*_mistakes(field, s, model)]
         diagnostics += found
-        if not found and not _is_fact(model, path):
+        if not found and not (model is not None and path in architecture.facts()):
             out[path] = fields.held(field.type, _plain(s.value))
     return out
 
@@ -99,10 +99,6 @@ def _too_large(field: fields.Field, value: Any, span: Span) -> Iterator[Diagnost
 
 def _drop(s: ast.SetStmt) -> tuple[Fix, ...]:
     return (Fix(f"Drop the `set` of `{s.path.id}`", DROP, s.path.span),)
-
-
-def _is_fact(model: Model | None, path: str) -> bool:
-    return model is not None and path in architecture.facts()
 
 
 def _architecture(path: str, value: Any, s: ast.SetStmt, model: Model | None) -> Iterator[Diagnostic]:
@@ -246,7 +242,9 @@ SHOWN = 3
 
 def secret(path: str, value: ast.Expr) -> Iterator[Diagnostic]:
     """Refuse strings that look like the value of a secret, because the recipe is a file."""
-    for text in _strings(value):
+    # The strings of a literal value
+    items = value.items if isinstance(value, ast.List) else (value,)
+    for text in (i for i in items if isinstance(i, ast.String)):
         from moedsl.facts import secrets
 
         what = secrets.value_kind(text.value)
@@ -254,12 +252,6 @@ def secret(path: str, value: ast.Expr) -> Iterator[Diagnostic]:
             message = f"the value of `{path}` looks like {what}, which must not be in a file"
             help = "revoke it if it was real; programs read it from the environment: `secrets [HF_TOKEN]`"
             yield error("check.secret", message, text.span, help=help)
-
-
-def _strings(e: ast.Expr) -> Iterable[ast.String]:
-    """The strings of a literal value."""
-    items = e.items if isinstance(e, ast.List) else (e,)
-    return (i for i in items if isinstance(i, ast.String))
 
 
 def _is_literal(e: ast.Expr) -> bool:

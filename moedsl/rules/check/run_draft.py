@@ -88,14 +88,11 @@ class Gather:
                 base = self._profile(s, profiles).over(base)
             else:
                 draft = self._add(draft, s)
-        self._swept_and_fixed(draft)
-        return draft.over(base)
-
-    def _swept_and_fixed(self, d: Draft) -> None:
-        for key in d.swept:
-            stated = d.fixed.get(key) or d.pins.get(key)
+        for key in draft.swept:
+            stated = draft.fixed.get(key) or draft.pins.get(key)
             if stated is not None and key != "hardware":
-                self._twice(key, d.fixed["sweep"].span, stated.span)
+                self._twice(key, draft.fixed["sweep"].span, stated.span)
+        return draft.over(base)
 
     def _is_profile(self, s: ast.BareStmt) -> bool:
         n = s.name.id

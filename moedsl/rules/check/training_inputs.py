@@ -84,16 +84,7 @@ def of_another_model(p: Program, library: Library) -> Iterator[Diagnostic]:
 
 def wrong_file(p: Program) -> Iterator[Diagnostic]:
     """Warn if the data of a text model is not what Bridge reads: a file, several corpora, or none."""
-    yield from _mock_with_corpus(p)
-    dataset = dataset_class(p.model.vision is not None, p.task, p.data == "mock")
-    if dataset == "GPTSFTDatasetConfig":
-        yield from _not_a_folder(p)
-    elif dataset == "GPTDatasetConfig":
-        yield from _not_a_prefix(p)
-
-
-def _mock_with_corpus(p: Program) -> Iterator[Diagnostic]:
-    """Warn if a run without `data` sets the path of a corpus: the recipe is that of a run on mock data."""
+    # Warn if a run without `data` sets the path of a corpus: the recipe is that of a run on mock data
     path = next((path for path in _CORPUS if p.sets.get(path)), None)
     if p.data == "mock" and path is not None:
         text = (
@@ -101,6 +92,11 @@ def _mock_with_corpus(p: Program) -> Iterator[Diagnostic]:
         )
         help = f'add `data "PATH"` with one of its prefixes; `{path}` then replaces that path'
         yield warning("plan.mock_with_corpus", text, p.spans[path], help=help, cites=(_BLEND,))
+    dataset = dataset_class(p.model.vision is not None, p.task, p.data == "mock")
+    if dataset == "GPTSFTDatasetConfig":
+        yield from _not_a_folder(p)
+    elif dataset == "GPTDatasetConfig":
+        yield from _not_a_prefix(p)
 
 
 def _not_a_prefix(p: Program) -> Iterator[Diagnostic]:

@@ -193,7 +193,14 @@ def _opened(
         place, statement = ("sweep", sweep) if sweep else (key, what)
         layout = " ".join(f"{n}={best[n]}" for n in _NAMED if best[n] > 1) or "no model parallelism"
         text = f"write `{statement}`: {opened(solution.legal)}, the best with {layout}"
-        yield Relaxation(text, solution.legal, lambda: solution.rows[0], (_fix(p, place, statement),))
+        # Replace the statement of the same thing, or add one if the run has none
+        kind, span = (REPLACE, p.spans[place]) if place in p.spans else (ADD, p.spans["hardware"])
+        yield Relaxation(
+            text,
+            solution.legal,
+            lambda: solution.rows[0],
+            (Fix(f"Write `{statement}`", kind, span, statement, p.name),),
+        )
 
 
 def _in_sweep(p: Program, sizes: Mapping[str, int]) -> str | None:
@@ -205,12 +212,6 @@ def _in_sweep(p: Program, sizes: Mapping[str, int]) -> str | None:
         return None
     kept = dict.fromkeys(new if v == old else v for v in values)
     return f"sweep {axis} in {', '.join(tokens(v) if axis == 'seq' else str(v) for v in kept)}"
-
-
-def _fix(p: Program, key: str, statement: str) -> Fix:
-    """Replace the statement of the same thing, or add one if the run has none."""
-    kind, span = (REPLACE, p.spans[key]) if key in p.spans else (ADD, p.spans["hardware"])
-    return Fix(f"Write `{statement}`", kind, span, statement, p.name)
 
 
 def as_json(r: Relaxation) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def diagnostic(x: Infeasible) -> Diagnostic:
 
 def message(x: Infeasible) -> str:
     """Name the conflict in one line."""
-    wishes = _wishes(x)
+    wishes = [named(m) for m in x.core if m.is_negotiable]
     if not x.legal:
         more = "".join(f"; {collision(x, core)}" for core in x.others) + (f"; {x.still_none}" if x.still_none else "")
         return f"no layout of {_where(x)} is legal: {collision(x, x.core)}{x.values.summary}{more}"
@@ -103,10 +103,6 @@ def _where(x: Infeasible) -> str:
     p = x.chosen.problem.program
     gpus = f"{x.chosen.problem.gpus} {p.hardware.name}"
     return f"{p.model.name} on {gpus if p.gpus is not None else f'any number of {p.hardware.name} up to {MOST_GPUS}'}"
-
-
-def _wishes(x: Infeasible) -> list[str]:
-    return [named(m) for m in x.core if m.is_negotiable]
 
 
 def explanation(c: Chosen, sources: Mapping[str, Source]) -> dict[str, Any]:
