@@ -16,8 +16,8 @@ from accuracy_groups import Key, Prediction, speed
 from accuracy_interval import Slopes, resembles, spreads
 from attrs import frozen
 
-from moedsl.facts.calibration import Constants, first_guess, fitted
-from moedsl.runs.calibrate.fit import Floats, fit
+from moedsl.facts.calibration import Constants, first_guess
+from moedsl.runs.calibrate.fit import fit
 from moedsl.runs.calibrate.runs import Measured
 
 
@@ -48,7 +48,6 @@ def left_out(
     """Return the predictions by the name of the grouping; with slopes and shares also how far the constants leave them
     open, and whether they resemble what was fitted to."""
     _JOBS[:] = [f.seen for f in some]
-    _SLOPES.update(slope)
     out: dict[str, list[Prediction]] = {f.name: [] for f in some}
     for f, constants in zip(some, _fits(workers), strict=True):
         open_ = spreads(f.unseen, f.seen, constants, slope) if slope else [0.0] * len(f.unseen)
@@ -60,8 +59,6 @@ def left_out(
 
 _JOBS: list[Sequence[Measured]] = []
 """What the processes of `left_out` fit, which they inherit: runs are too large to send."""
-_SLOPES: dict[str, Floats] = {}
-"""The slopes of the runs, where a fit begins."""
 
 
 def _fits(workers: int) -> list[Constants]:
@@ -77,10 +74,7 @@ def _fits(workers: int) -> list[Constants]:
 def _fitted(number: int) -> Constants:
     seen = _JOBS[number]
     stated = seen[0].cost.hardware.constants
-    if not _SLOPES:
-        return fit(seen, first_guess(stated)).constants
-    at = [[*stated.known].index(name) for name in fitted(stated)]
-    return fit(seen, first_guess(stated), near=(stated, np.array([_SLOPES[r.id][at] for r in seen]))).constants
+    return fit(seen, first_guess(stated), near=stated).constants
 
 
 def rival(r: Measured, seen: Sequence[Measured]) -> float:

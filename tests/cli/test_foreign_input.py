@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.runs.samples import measure as lines
-from moedsl.runs.tune import way
+from moedsl.runs.samples import measure
+from moedsl.runs.tune import journal
 from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic
 from tests.helpers import rotation
@@ -134,15 +134,15 @@ def newest(alone: Path, written: Path) -> Iterator[None]:
         (alone / folder).mkdir()
     for link, to in (("zero.json", "/dev/zero"), ("zero.txt", "/dev/zero"), ("loop", "loop")):
         (alone / link).symlink_to(to)
-    for pipe in ("pipe", "pipe.json", "pipe.txt", "piped/plan.json", "piped/way.json"):
+    for pipe in ("pipe", "pipe.json", "pipe.txt", "piped/plan.json", "piped/journal.json"):
         os.mkfifo(alone / pipe)
-    for half in ("half", "broken/way.json"):
+    for half in ("half", "broken/journal.json"):
         (alone / half).write_bytes(b'{"a": "\xc3')
     denied(alone / "denied")
     (alone / "piped" / "a.log").write_text(_log(1))
     shutil.copytree(written, alone, dirs_exist_ok=True)
     with (alone / "one_line.jsonl").open("wb") as file:
-        file.truncate(lines.MOST_LINE + 1)
+        file.truncate(measure.MOST_LINE + 1)
     before = signal.signal(signal.SIGALRM, _waits)
     signal.alarm(30)
     yield
@@ -173,7 +173,7 @@ def test_the_input_of_the_newest_commands(command: str, given: str, capsys: pyte
 @pytest.mark.usefixtures("newest")
 @pytest.mark.parametrize("folder", ["piped", "broken", "half"])
 def test_a_folder_that_holds_no_tuning(folder: str) -> None:
-    assert isinstance(way.opened(Path(folder), "an experiment", "16 h100"), Diagnostic)
+    assert isinstance(journal.opened(Path(folder), "an experiment", "16 h100"), Diagnostic)
 
 
 @pytest.mark.parametrize("command", ["diagnose", "results --seq 4k --gpus 16 --global-batch 64", "lint --read-only"])

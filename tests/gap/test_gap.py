@@ -13,7 +13,7 @@ import pytest
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.runs.calibrate.runs import Measured, of_line
-from moedsl.runs.gap import log_shows, measured, published
+from moedsl.runs.gap import log_problems, published
 from moedsl.runs.gap.settings import State, differing, priced
 from moedsl.support.source import Source, Span
 from tests.helpers import bridge_process
@@ -59,9 +59,9 @@ def test_each_setting_has_a_price_and_the_rest_is_a_number(folder: Path, capsys:
     assert {s["setting"] for s in there["settings"]} >= {"dispatcher", "GPUs, batch and layout"}
     assert prod(s["speed"] for s in there["settings"]) == pytest.approx(there["explained"])
     assert there["explained"] * there["unexplained"] == pytest.approx(there["speed"])
-    measured = 512 * 4096 / SECONDS / 64
-    assert found["measured"]["tokens_per_s_per_gpu"] == pytest.approx(measured, rel=0.01)
-    assert there["speed"] == pytest.approx(there["tokens_per_s_per_gpu"] / measured, rel=0.01)
+    published = 512 * 4096 / SECONDS / 64
+    assert found["measured"]["tokens_per_s_per_gpu"] == pytest.approx(published, rel=0.01)
+    assert there["speed"] == pytest.approx(there["tokens_per_s_per_gpu"] / published, rel=0.01)
     dispatcher = next(s for s in there["settings"] if s["setting"] == "dispatcher")
     assert (dispatcher["here"], dispatcher["there"]) == ({"dispatcher": "alltoall"}, {"dispatcher": "hybridep"})
     assert dispatcher["speed"] > 1.05
@@ -133,7 +133,7 @@ def test_a_release_has_the_price_of_what_was_published_again(id: str) -> None:
     found = published.Published(json.loads(text), _measured(text))
     speed, upto, rest = AGAIN[id]
     plan = compile_source(Source("", found.line["run"])).plans[0]
-    known, unknown = measured.prices(found.state, found, plan)
+    known, unknown = published.prices(found.state, found, plan)
     assert {s["setting"] for s in (*known, *unknown)} <= {"release", "affinity"}
     assert [s["speed"] for s in known] == ([] if speed is None else [pytest.approx(speed)])
     assert [s["here"]["release"] for s in known] == ([upto] if upto else [])
@@ -189,7 +189,7 @@ def test_lines_of_megatrons_timers_and_straggler_detector(tmp_path: Path) -> Non
     made = bridge_process.run(str(ROOT / "tests/oracles/bridge_timers.py"), text=json.dumps(job))
     assert made.returncode == 0, made.stderr[-2000:]
     (tmp_path / "train.log").write_text("".join(f"3: {line}\n" for line in made.stdout.splitlines()))
-    found = {s["what"]: s for s in log_shows.shown([tmp_path / "train.log"], [9.5, 9.5])}
+    found = {s["what"]: s for s in log_problems.problems([tmp_path / "train.log"], [9.5, 9.5])}
     assert found["data loading"]["seconds"] == pytest.approx(0.38)
     assert found["data loading"]["share"] == pytest.approx(0.04)
     assert (found["clocks"]["least_mhz"], found["clocks"]["most_mhz"]) == (1620, 1980)
@@ -262,12 +262,12 @@ def test_a_plan_knows_the_model_that_its_run_file_declares(tmp_path: Path, capsy
     """What reads a plan.json later does not have the run file."""
     (tmp_path / "run.moe").write_text(MOONLIGHT.replace("h200 x 1", "ours x 1") + OURS)
     assert main(["compile", str(tmp_path / "run.moe"), "-o", str(tmp_path)]) == 0
-    measured = [f"{H200_LOG}={tmp_path / 'plan.json'}"]
-    found = gap(*measured, capsys=capsys)["measured"]
+    published = [f"{H200_LOG}={tmp_path / 'plan.json'}"]
+    found = gap(*published, capsys=capsys)["measured"]
     assert found["step_s"] == pytest.approx(1.38, abs=0.01), found
-    assert main(["next", *measured]) == 0
+    assert main(["next", *published]) == 0
     assert "1 tried" in capsys.readouterr().out
-    assert main(["results", *measured, "--measured", str(tmp_path / "runs.jsonl")]) == 0
+    assert main(["results", *published, "--measured", str(tmp_path / "runs.jsonl")]) == 0
     (row,) = (tmp_path / "runs.jsonl").read_text().splitlines()
     again = of_line(row, 1, tmp_path, Span("runs.jsonl", 0, 0))
     assert isinstance(again, Measured) and (again.model, again.gpu) == ("five_layers", "ours")

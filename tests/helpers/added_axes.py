@@ -73,7 +73,7 @@ def answers(folder: Path) -> dict[str, Any]:
     from moedsl.compiler import compile_source
     from moedsl.lang.keywords import keywords
     from moedsl.queries import changes, top
-    from moedsl.runs.results.program import run_text
+    from moedsl.runs.calibrate.runs import run_text
     from moedsl.support.source import Source
     from tests.helpers import axis_places
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from moedsl.runs.results import line
+from moedsl.runs.results import log
 
 BEGIN = datetime(2026, 11, 26, 22)
 
@@ -29,8 +29,8 @@ def iteration_lines(
     return "".join(iteration_line(i, 80, seconds, batch, tflops, after + (i - first) * seconds) for i in each)
 
 
-def step(i: int, seconds: float, batch: int | None) -> line.Step:
+def step(i: int, seconds: float, batch: int | None) -> log.Step:
     """One line as it is read."""
-    found = line.read(iteration_line(i, 80, seconds, batch))
-    assert isinstance(found, line.Step)
+    found = log.read_line(iteration_line(i, 80, seconds, batch))
+    assert isinstance(found, log.Step)
     return found

@@ -10,8 +10,7 @@ from pathlib import Path
 from attrs import evolve, frozen
 
 from moedsl.planner.model.plan import Plan
-from moedsl.runs.calibrate.runs import Measured
-from moedsl.runs.results.program import priced
+from moedsl.runs.calibrate.runs import Measured, priced
 from moedsl.runs.tune.evidence import columns
 
 STEPS = 40

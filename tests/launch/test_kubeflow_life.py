@@ -335,7 +335,7 @@ def test_tune_goes_on_after_its_launcher_was_killed(machines: Machines, kubectl:
     go, before = shell.folder / "go", len(api.posted)
     waits = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists():\n    time.sleep(0.1)\n"
     with shell.doomed(words=WAY, programs=programs(waits)):
-        wait_for(lambda: (shell.folder / "tuned_tune" / "way.json").exists() and len(api.posted) > before)
+        wait_for(lambda: (shell.folder / "tuned_tune" / "journal.json").exists() and len(api.posted) > before)
     go.touch()
     done = shell.ask(words=WAY, programs=programs())
     assert done["code"] == 0, done
@@ -355,7 +355,7 @@ def test_tune_counts_no_job_whose_pods_are_gone(machines: Machines, kubectl: Non
     assert done["code"] == 1
     (said,) = json.loads(done["out"])["diagnostics"]
     assert said["id"] == "tune.no_log" and "its pods are gone" in said["message"]
-    (t,) = json.loads((shell.folder / "gone" / "way.json").read_text())["tries"]
+    (t,) = json.loads((shell.folder / "gone" / "journal.json").read_text())["tries"]
     assert t["row"] is None and t["id"]
     (place,) = re.findall(r"save the log as (\S+)", " ".join(said["help"]))
     Path(place).write_text(pods(api)[0].log.read_text())

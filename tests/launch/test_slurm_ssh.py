@@ -238,7 +238,7 @@ def test_tune_through_ssh(
     said = capsys.readouterr()
     assert json.loads(said.out)["diagnostics"][0]["id"] == "launch.no_connection"
     assert said.err.count("trying again in") == 2
-    *_, last = json.loads((tmp_path / "way" / "way.json").read_text())["tries"]
+    *_, last = json.loads((tmp_path / "way" / "journal.json").read_text())["tries"]
     assert last["id"] and last["row"] is None
 
     laptop.start()

@@ -44,7 +44,7 @@ def test_two_jobs_and_one_more(login_node: Path, run_file: Path, tmp_path: Path,
     monkeypatch.setattr(Cluster, "wait", killed)
     assert main([*words, "--budget", "3"]) == 130
     assert "goes on from here" in capsys.readouterr().err
-    kept = json.loads((tmp_path / "way" / "way.json").read_text())["tries"]
+    kept = json.loads((tmp_path / "way" / "journal.json").read_text())["tries"]
     assert [bool(t["row"]) for t in kept] == [True, False]
     assert kept[0]["row"]["status"] == "ok"
     assert main([*words, "--budget", "3"]) == 0
@@ -53,4 +53,4 @@ def test_two_jobs_and_one_more(login_node: Path, run_file: Path, tmp_path: Path,
     assert waited[1] == waited[2] == data["tries"][1]["id"]
     assert data["stop"] == "the budget of 3 jobs is spent"
     assert len({t["id"] for t in data["tries"]}) == 3
-    assert (tmp_path / "way" / "way.svg").read_text().count("<circle") == 3 + 1  # one is the legend's
+    assert (tmp_path / "way" / "journal.svg").read_text().count("<circle") == 3 + 1  # one is the legend's

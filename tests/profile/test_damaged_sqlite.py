@@ -11,7 +11,7 @@ import pytest
 
 from moedsl.cli.main import main
 from moedsl.runs.profile.nsight import COPY, KERNEL, NAMES, NEEDS, NUMBERS, NVTX, RUNTIME, STRINGS, TEXTS
-from moedsl.runs.profile.opened import traces
+from moedsl.runs.profile.report import traces
 from moedsl.support.diagnostics import Diagnostic
 from tests.helpers.nsight_export import Export, write
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moedsl.cli.main import main
-from moedsl.runs.profile import json_stream, opened
+from moedsl.runs.profile import json_stream, report
 from moedsl.runs.profile.json_stream import Malformed, Reader, Truncated
 from tests.helpers.nsight_export import Export, write
 from tests.profile.test_budget import three_steps
@@ -143,9 +143,9 @@ def test_plain_and_compressed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_progress_of_a_compressed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It counts the bytes of the file, which are few."""
-    monkeypatch.setattr(opened, "LEAST", 1)
+    monkeypatch.setattr(report, "LEAST", 1)
     path, said = file(tmp_path / "b.json.gz", gzip.compress(json.dumps(TRACE).encode())), list[str]()
-    opened.traces(path, lambda _: False, said.append)
+    report.traces(path, lambda _: False, said.append)
     assert len(said) == 1 and said[0].startswith("reading b.json.gz: 100% of ")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moedsl.runs.profile import intervals, nested
+from moedsl.runs.profile import nested, trace
 from moedsl.runs.profile.nested import Paths
 from moedsl.runs.profile.trace import Numbered, Spans
 
@@ -21,9 +21,9 @@ def painted(spans: Pairs) -> set[int]:
     return {t for a, b in spans for t in range(a, b)}
 
 
-def made(spans: Pairs) -> intervals.Union:
+def made(spans: Pairs) -> trace.Union:
     start, end = (np.array([s[i] for s in spans], np.int64) for i in (0, 1))
-    return intervals.union(start, end)
+    return trace.union(start, end)
 
 
 @settings(deadline=None)
@@ -33,9 +33,9 @@ def test_unions(some: Pairs, others: Pairs) -> None:
     assert painted(list(zip(a.start.tolist(), a.end.tolist(), strict=True))) == painted(some)
     assert a.length == len(painted(some))
     assert (a.start[1:] > a.end[:-1]).all()
-    assert intervals.joined(a, b).length == len(painted(some) | painted(others))
-    assert intervals.alone(a, b) == len(painted(some) - painted(others))
-    gaps = intervals.gaps(a, 0, END)
+    assert trace.joined(a, b).length == len(painted(some) | painted(others))
+    assert trace.alone(a, b) == len(painted(some) - painted(others))
+    gaps = trace.gaps(a, 0, END)
     assert painted(list(zip(gaps.start.tolist(), gaps.end.tolist(), strict=True))) == {*range(END)} - painted(some)
 
 

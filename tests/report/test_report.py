@@ -17,8 +17,9 @@ from moedsl.compiler import compile_source
 from moedsl.facts import rank_groups
 from moedsl.facts.machines import Machines
 from moedsl.planner.model.plan import Plan
-from moedsl.planner.report import ranks, schedule, ticks
+from moedsl.planner.report import ranks, schedule
 from moedsl.planner.report.page import SIGN, memory, meshes, page
+from moedsl.support import svg
 from moedsl.support.source import Source
 from tests.helpers import bridge_process
 
@@ -232,10 +233,10 @@ def test_every_reader_gets_the_numbers() -> None:
     "low, high, expected", [(0, 185, [0, 50, 100, 150]), (0, 0.7, [0, 0.2, 0.4, 0.6]), (10, 10, [10]), (11, 19, [12, 14, 16, 18])]
 )  # fmt: skip
 def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None:
-    assert ticks.linear(low, high) == pytest.approx(expected)
+    assert svg.linear(low, high) == pytest.approx(expected)
 
 
 def test_ticks_of_equal_ratios_are_few() -> None:
-    assert ticks.doubles(1, 4096) == [1, 4, 16, 64, 256, 1024, 4096] and ticks.doubles(8, 8) == [8]
-    assert ticks.decades(18.77, 600) == [20, 50, 100, 200, 500]
-    assert ticks.decades(10, 19) == [10, 12, 14, 16, 18] and ticks.decades(0.3, 0.3) == [0.3]
+    assert svg.doubles(1, 4096) == [1, 4, 16, 64, 256, 1024, 4096] and svg.doubles(8, 8) == [8]
+    assert svg.decades(18.77, 600) == [20, 50, 100, 200, 500]
+    assert svg.decades(10, 19) == [10, 12, 14, 16, 18] and svg.decades(0.3, 0.3) == [0.3]

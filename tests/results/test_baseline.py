@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.runs.results.noise import error_of
+from moedsl.runs.results.measure import error_of
 
 Json = dict[str, Any]
 RUN = "model qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; precision bf16; routing balanced; throughput first; "

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.runs.results.batches import last_settings
 from moedsl.runs.results.log import Attempt, Log
+from moedsl.runs.results.measure import last_settings
 from tests.helpers.logs import iteration_lines, step
 from tests.results.test_results import results
 

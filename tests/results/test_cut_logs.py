@@ -9,7 +9,7 @@ import pytest
 from attrs import fields
 
 from moedsl.cli.main import main
-from moedsl.runs.results import line, log
+from moedsl.runs.results import log
 from tests.helpers.logs import iteration_line
 
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first"
@@ -23,11 +23,11 @@ def whole(i: int, loss: bool = True) -> str:
 
 LINE = whole(5).rstrip("\n")
 MEMORY = "[Rank 0] (after 1 iterations) memory (GB) | mem-max-allocated-gigabytes: 66.000 | mem-alloc-retires: 0\n"
-VALUES = [f.name for f in fields(line.Step) if f.name not in ("stamp", "iteration", "of", "seconds", "has_end")]
+VALUES = [f.name for f in fields(log.Step) if f.name not in ("stamp", "iteration", "of", "seconds", "has_end")]
 
 
-def steps(text: str) -> list[line.Step]:
-    return [s for s in log.lines(text.encode()) if isinstance(s, line.Step)]
+def steps(text: str) -> list[log.Step]:
+    return [s for s in log.lines(text.encode()) if isinstance(s, log.Step)]
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,14 @@ def test_a_line_cut_anywhere_has_its_own_values_or_none(behind: str) -> None:
         said = list(log.lines((LINE[:at] + behind).encode()))
         assert said[len(said) - len(own) :] == own, LINE[:at]
         for step in said[: len(said) - len(own)]:
-            assert isinstance(step, line.Step)
+            assert isinstance(step, log.Step)
             assert (step.stamp, step.iteration, step.seconds) == (truth.stamp, truth.iteration, truth.seconds)
             assert all(getattr(step, name) in (getattr(truth, name), None) for name in VALUES), LINE[:at]
 
 
 @pytest.mark.parametrize("at", range(LINE.index("| elapsed"), len(LINE), 7))
 def test_a_line_that_was_cut_is_not_nan(at: int) -> None:
-    search = line.NanSearch()
+    search = log.NanSearch()
     for step in steps("".join(map(whole, range(1, 5))) + LINE[:at]):
         search.add(step)
     assert search.found is None
@@ -54,7 +54,7 @@ def test_a_line_that_was_cut_is_not_nan(at: int) -> None:
 
 @pytest.mark.parametrize("end", [END, ""], ids=["as Bridge", "without an end"])
 def test_a_whole_line_without_its_loss_is_nan(end: str) -> None:
-    search = line.NanSearch()
+    search = log.NanSearch()
     for step in steps("".join(whole(i, loss=i < 5).replace(END, end) for i in range(1, 6))):
         search.add(step)
     assert search.found == 5

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.runs.gap import log_shows
-from moedsl.runs.results import line
+from moedsl.runs.gap import log_problems
+from moedsl.runs.results import log
 from tests.helpers import rotation
 
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first"
@@ -84,7 +84,7 @@ SLOW = {
 @pytest.mark.parametrize("text", SLOW.values(), ids=SLOW)
 def test_a_line_made_to_be_slow(text: str) -> None:
     start = time.process_time()
-    assert line.read(text) is None
+    assert log.read_line(text) is None
     assert time.process_time() - start < 2
 
 
@@ -92,5 +92,5 @@ def test_a_line_made_to_be_slow(text: str) -> None:
 def test_a_timer_made_to_be_slow(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(text)
     start = time.process_time()
-    assert log_shows.shown([tmp_path / "a.log"], [9.5]) == []
+    assert log_problems.shown([tmp_path / "a.log"], [9.5]) == []
     assert time.process_time() - start < 2

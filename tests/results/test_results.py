@@ -14,11 +14,10 @@ from moedsl.cli.main import main
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose.scan import symptoms
 from moedsl.runs.calibrate.runs import read as read_calibration
-from moedsl.runs.results import line, log
+from moedsl.runs.results import log
 from moedsl.runs.results.compare import comparisons
-from moedsl.runs.results.gather import Run
-from moedsl.runs.results.numbers import Given, Numbers, numbers
-from moedsl.runs.results.text import text as shown_as
+from moedsl.runs.results.compare import text as shown_as
+from moedsl.runs.results.gather import Given, Numbers, Run, numbers
 from moedsl.support.source import Source
 from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT, example_path
@@ -106,15 +105,15 @@ def results(*words: str, capsys: pytest.CaptureFixture[str]) -> Json:
 
 @pytest.mark.bridge
 def test_every_line_of_bridge_is_read(bridge_logs: dict[str, str]) -> None:
-    said = [line.read(text) for text in bridge_logs["2"].splitlines()]
-    read = [s for s in said if isinstance(s, line.Step)]
+    said = [log.read_line(text) for text in bridge_logs["2"].splitlines()]
+    read = [s for s in said if isinstance(s, log.Step)]
     assert [s.iteration for s in read] == list(range(1, STEPS + 1))
     for s, job in zip(read, JOBS["2"]["steps"], strict=True):
         assert s.seconds == pytest.approx(job["seconds"], abs=1e-4)
         assert s.loss == pytest.approx(job["loss"])
         assert (s.global_batch, s.grad_norm, s.of, s.tflops) == (1024, 2.0, STEPS, 240.0)
-    assert [m.peak for m in said if isinstance(m, line.Memory)] == [70_000_000_000] * 2
-    assert len([t for t in said if isinstance(t, line.StepTime)]) == STEPS
+    assert [m.peak for m in said if isinstance(m, log.Memory)] == [70_000_000_000] * 2
+    assert len([t for t in said if isinstance(t, log.StepTime)]) == STEPS
 
 
 @pytest.mark.bridge
@@ -179,13 +178,13 @@ def test_megatron_lm_prints_the_same_fields() -> None:
             " elapsed time per iteration (ms): 1234.5 | throughput per GPU (TFLOP/s/GPU): 321.0 |"
             " learning rate: 3.000000E-04 | global batch size:  1024 | lm loss: 1.105000E+01 | loss scale: 1.0 |"
             " grad norm: 1.500 | number of skipped iterations:   0 | number of nan iterations:   1 |")  # fmt: skip
-    said = line.read(text)
-    assert isinstance(said, line.Step)
+    said = log.read_line(text)
+    assert isinstance(said, log.Step)
     assert (said.iteration, said.seconds, said.global_batch, said.loss, said.nan) == (7, 1.2345, 1024, 11.05, 1)
-    memory = line.read(
+    memory = log.read_line(
         "[Rank 0] (after 2 iterations) memory (MB) | allocated: 10.00 | max allocated: 2048.00 | reserved: 3.00"
     )
-    assert memory == line.Memory(0, 2 << 30)
+    assert memory == log.Memory(0, 2 << 30)
 
 
 def test_other_lines_say_nothing() -> None:
@@ -195,7 +194,7 @@ def test_other_lines_say_nothing() -> None:
         "validation loss at iteration 10 | lm loss value: 1.0E+01 |",
         "[Rank 0] memory (GB) |",
     ):
-        assert line.read(text) is None
+        assert log.read_line(text) is None
 
 
 # ---------------------------------------------------------------- sweeps
@@ -363,7 +362,7 @@ def test_two_sweeps_of_one_axis_are_two_tables() -> None:
         for i, name in enumerate(of)
     ]
     shown = shown_as({"runs": rows, "comparisons": comparisons(rows)})
-    assert [line.split(":")[0] for line in shown.splitlines() if "measured" in line] == ["a", "b"]
+    assert [log.split(":")[0] for log in shown.splitlines() if "measured" in log] == ["a", "b"]
     assert [shown.count(f"\n            {value} ") for value in ("1", "2")] == [2, 2]
 
 

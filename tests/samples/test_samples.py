@@ -17,8 +17,7 @@ from moedsl.cli.main import main
 from moedsl.emit.dataset import dataset
 from moedsl.runs.samples import measure as measuring
 from moedsl.runs.samples import report as reporting
-from moedsl.runs.samples import tokens
-from moedsl.runs.samples.measure import BadLine, measure
+from moedsl.runs.samples.measure import BadLine, estimated, measure
 from moedsl.runs.samples.report import report, text
 from tests.emit.test_data import CHAT, PADDED, WEIGHTS, ask, plain
 from tests.helpers import bridge_process
@@ -34,13 +33,13 @@ def lines(*rows: Any) -> io.BytesIO:
 
 
 def counted(file: io.BytesIO, seconds: float = 60) -> Counter[int]:
-    return measure(file, tokens.estimated, seconds, lambda _: None).counts
+    return measure(file, estimated, seconds, lambda _: None).counts
 
 
 COUNT = """
 import json, sys
-from moedsl.runs.samples import measure, tokens
-count = tokens.of_tokenizer(sys.argv[1] + "/letters")
+from moedsl.runs.samples import measure
+count = measure.of_tokenizer(sys.argv[1] + "/letters")
 with open(sys.argv[1] + "/training.jsonl", "rb") as file:
     print(json.dumps([*measure.measure(file, count, 60, lambda _: None).counts]))
 """
@@ -108,7 +107,7 @@ def test_a_file_that_takes_too_long_is_read_all_over(
     clock = iter(range(10**6))
     monkeypatch.setattr(measuring.time, "monotonic", lambda: next(clock))
     said: list[str] = []
-    part = measure(file, tokens.estimated, 40, said.append)
+    part = measure(file, estimated, 40, said.append)
     mean = [sum(n * c for n, c in m.items()) / m.total() for m in (part.counts, whole)]
     assert 0.1 < part.share < 0.9 and part.counts.total() < whole.total() and said
     assert mean[0] == pytest.approx(mean[1], rel=0.2)
@@ -161,7 +160,7 @@ NOTES: list[tuple[list[Any], str]] = [
 
 @pytest.mark.parametrize(("rows", "said"), NOTES)
 def test_what_a_recipe_does_not_read(rows: list[Any], said: str) -> None:
-    made = report(measure(lines(*rows), tokens.estimated, 60, lambda _: None), "/data", None)
+    made = report(measure(lines(*rows), estimated, 60, lambda _: None), "/data", None)
     assert len(made["notes"]) == bool(said) and said in "".join(made["notes"])
     assert all(" ".join(note.split()) in " ".join(text(made, "data").split()) for note in made["notes"])
 
@@ -196,7 +195,7 @@ def test_what_a_run_needs_of_the_folder(
 def test_a_file_that_does_not_fill_the_default_batch_has_a_smaller_one(samples: int, batch: int | None) -> None:
     """A sample of 4,000 tokens fills a sequence of the default length."""
     file = lines(*[{"input": "", "output": "x" * 15_990}] * samples)
-    made = report(measure(file, tokens.estimated, 60, lambda _: None), "data", None)
+    made = report(measure(file, estimated, 60, lambda _: None), "data", None)
     assert made["batch"] == batch
     assert ("\nbatch " in text(made, "data")) == (batch is not None)
 
@@ -205,7 +204,7 @@ def test_a_file_that_does_not_fill_the_default_batch_has_a_smaller_one(samples: 
 def test_an_epoch_has_the_steps_that_bridge_makes_of_it(samples: int, steps: int) -> None:
     """It counts a last step that is not full (bridge training/config.py:1597)."""
     file = lines(*[FULL] * samples)
-    made = report(measure(file, tokens.estimated, 60, lambda _: None), "data", None)
+    made = report(measure(file, estimated, 60, lambda _: None), "data", None)
     assert made["epoch"] == steps
     assert f"\n# set train.num_epochs = 1   # {steps} step" in text(made, "data")
 

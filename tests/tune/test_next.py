@@ -16,8 +16,7 @@ from moedsl.cli.main import main
 from moedsl.diagnose import edit
 from moedsl.runs.tune import run_file
 from moedsl.runs.tune.candidates import candidates, expected
-from moedsl.runs.tune.evidence import Tried
-from moedsl.runs.tune.posterior import known
+from moedsl.runs.tune.evidence import Tried, known
 from moedsl.support.source import Source
 from tests.helpers.programs import compiled, compiled_source
 from tests.helpers.simulated_cluster import Truth

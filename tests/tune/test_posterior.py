@@ -16,8 +16,7 @@ from moedsl.facts import axes
 from moedsl.runs.calibrate.runs import Measured, read
 from moedsl.runs.tune import run_file
 from moedsl.runs.tune.candidates import Candidate, candidates
-from moedsl.runs.tune.evidence import Tried, columns
-from moedsl.runs.tune.posterior import FAR, NEAR, known, parts, shared
+from moedsl.runs.tune.evidence import FAR, NEAR, Tried, columns, known, parts, shared
 from moedsl.solver import uncertainty
 from moedsl.solver.uncertainty import NINE_OF_TEN
 from moedsl.support.resources import stdlib_dir

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from attrs import define, field
 
-from moedsl.runs.tune import run_file, way
+from moedsl.runs.tune import journal, run_file
 from moedsl.runs.tune.candidates import candidates
 from moedsl.runs.tune.loop import LOST, Ends, Launcher, evidence, tune
 from moedsl.runs.tune.report import report
@@ -68,19 +68,19 @@ def base(once: None) -> run_file.Base:
     return made
 
 
-def opened(folder: Path, base: run_file.Base) -> way.Way:
-    made = way.opened(folder, base.plan.experiment.fingerprint, run_file.machines(base.plan))
-    assert isinstance(made, way.Way)
+def opened(folder: Path, base: run_file.Base) -> journal.Journal:
+    made = journal.opened(folder, base.plan.experiment.fingerprint, run_file.machines(base.plan))
+    assert isinstance(made, journal.Journal)
     return made
 
 
-def go(base: run_file.Base, folder: Path, launcher: Launcher, budget: int, stop: float = 0.01) -> way.Way:
+def go(base: run_file.Base, folder: Path, launcher: Launcher, budget: int, stop: float = 0.01) -> journal.Journal:
     mine = opened(folder, base)
     assert tune(base, mine, launcher, Ends(budget, stop), lambda _: None) == 0
     return mine
 
 
-def steps(base: run_file.Base, done: way.Way) -> list[float]:
+def steps(base: run_file.Base, done: journal.Journal) -> list[float]:
     return [t.step for t in evidence(base, done) if t.step]
 
 
@@ -100,7 +100,7 @@ def test_it_finds_a_better_layout_in_few_jobs(base: run_file.Base, tmp_path: Pat
     assert len(set(layouts)) == len(layouts)
     table = (tmp_path / "tune" / "table.txt").read_text()
     assert "fastest" in table and "stop: " in table
-    svg = ElementTree.parse(tmp_path / "tune" / "way.svg")
+    svg = ElementTree.parse(tmp_path / "tune" / "journal.svg")
     assert len([e for e in svg.iter() if e.tag.endswith("circle")]) == len(found) + 1  # one is the legend's
 
 
@@ -109,7 +109,7 @@ def test_a_killed_one_goes_on(base: run_file.Base, tmp_path: Path) -> None:
     launcher = Simulated(Truth({}), tmp_path / "jobs", killed_at=2)
     with pytest.raises(KeyboardInterrupt):
         go(base, tmp_path / "tune", launcher, budget=3)
-    saved = json.loads((tmp_path / "tune" / "way.json").read_text())
+    saved = json.loads((tmp_path / "tune" / "journal.json").read_text())
     assert [(t["id"], t["row"] is not None) for t in saved["tries"]] == [("job_0", True), ("job_1", False)]
     launcher.killed_at = None
     done = go(base, tmp_path / "tune", launcher, budget=3, stop=0.0)
@@ -157,19 +157,19 @@ def test_a_first_job_that_fails_ends_it(base: run_file.Base, tmp_path: Path) -> 
 
 def test_a_folder_of_something_else_is_refused(base: run_file.Base, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine\n")
-    found = way.opened(tmp_path, "abc", "16 h100")
+    found = journal.opened(tmp_path, "abc", "16 h100")
     assert isinstance(found, Diagnostic) and "holds no tuning" in found.message
     go(base, tmp_path / "tune", Simulated(Truth({}), tmp_path / "jobs"), budget=1)
     mark = base.plan.experiment.fingerprint
-    other = way.opened(tmp_path / "tune", "another", "16 h100")
+    other = journal.opened(tmp_path / "tune", "another", "16 h100")
     assert isinstance(other, Diagnostic) and "tunes experiment" in other.message
     for machines in ("32 h100", "16 h200"):
-        other = way.opened(tmp_path / "tune", mark, machines)
+        other = journal.opened(tmp_path / "tune", mark, machines)
         assert isinstance(other, Diagnostic) and other.id == "tune.folder"
         assert f"measures steps on 16 h100, and the file is for {machines}" in other.message
-    assert isinstance(way.opened(tmp_path / "tune", mark, "16 h100"), way.Way)
-    (tmp_path / "tune" / "way.json").write_text("{")
-    assert isinstance(way.opened(tmp_path / "tune", "abc", "16 h100"), Diagnostic)
+    assert isinstance(journal.opened(tmp_path / "tune", mark, "16 h100"), journal.Journal)
+    (tmp_path / "tune" / "journal.json").write_text("{")
+    assert isinstance(journal.opened(tmp_path / "tune", "abc", "16 h100"), Diagnostic)
 
 
 FOREIGN = ["../../etc/x", "/etc/x", "", "1", "02", 1, None, ["01"], {"01": 1}]
@@ -179,13 +179,15 @@ FOREIGN = ["../../etc/x", "/etc/x", "", "1", "02", 1, None, ["01"], {"01": 1}]
 @pytest.mark.parametrize("name", FOREIGN, ids=str)
 def test_jobs_of_another_name_are_refused(base: run_file.Base, tmp_path: Path, name: Any, signed: bool) -> None:
     """A way of somebody else names no file outside of its folder, whether its hash is right or not."""
-    mine = way.Way(tmp_path / "tune", base.plan.experiment.fingerprint, "16 h100", [way.Try(name, base.start, None)])
+    mine = journal.Journal(
+        tmp_path / "tune", base.plan.experiment.fingerprint, "16 h100", [journal.Try(name, base.start, None)]
+    )
     mine.folder.mkdir()
     mine.save()
-    file = mine.folder / "way.json"
+    file = mine.folder / "journal.json"
     text = file.read_text() if signed else file.read_text().replace('"stop": null', '"stop": 1')
     file.write_text(text)
-    found = way.opened(mine.folder, mine.experiment, mine.machines)
+    found = journal.opened(mine.folder, mine.experiment, mine.machines)
     assert isinstance(found, Diagnostic) and found.id == "tune.folder"
     assert [*tmp_path.rglob("*")] == [mine.folder, file]
 
@@ -212,7 +214,7 @@ PLACES = ["experiment", "machines", "tries", "tries.0", "tries.0.codes", "tries.
 )
 def test_a_forged_way_has_values_of_any_type(base: run_file.Base, tmp_path: Path, place: str, value: Any) -> None:
     """It is refused, or what reads it can: its hash is right."""
-    mine = way.Way(tmp_path / "tune", base.plan.experiment.fingerprint, "16 h100")
+    mine = journal.Journal(tmp_path / "tune", base.plan.experiment.fingerprint, "16 h100")
     mine.folder.mkdir()
     data: Any = {"version": 1, "experiment": mine.experiment, "machines": mine.machines, "stop": None}
     data["tries"] = [{"name": "01", "codes": dict(base.start), "change": CHANGE, "id": "a", "row": ROW}]
@@ -222,9 +224,9 @@ def test_a_forged_way_has_values_of_any_type(base: run_file.Base, tmp_path: Path
     for part in above:
         inner = inner[part]
     inner[last] = value
-    file = mine.folder / way.FILE
-    file.write_text(stamp(way.FILE, json.dumps(data, indent=2) + "\n"))
-    found = way.opened(mine.folder, mine.experiment, mine.machines)
+    file = mine.folder / journal.FILE
+    file.write_text(stamp(journal.FILE, json.dumps(data, indent=2) + "\n"))
+    found = journal.opened(mine.folder, mine.experiment, mine.machines)
     if isinstance(found, Diagnostic):
         assert found.id == "tune.folder"
         return
@@ -237,7 +239,7 @@ def test_files_of_the_user_stay(base: run_file.Base, tmp_path: Path) -> None:
     """A file or a link in the folder that is not of the tuning ends it before it is written."""
     (tmp_path / "mine.txt").write_text("mine\n")
     go(base, tmp_path / "tune", Simulated(Truth({}), tmp_path / "jobs"), budget=1)
-    for name in ("table.txt", "way.svg", "02/run.moe"):
+    for name in ("table.txt", "journal.svg", "02/run.moe"):
         folder = tmp_path / name.replace("/", "_")
         shutil.copytree(tmp_path / "tune", folder)
         (folder / name).unlink(missing_ok=True)
@@ -251,10 +253,10 @@ def test_files_of_the_user_stay(base: run_file.Base, tmp_path: Path) -> None:
 def test_links_in_place_of_the_folder(base: run_file.Base, tmp_path: Path) -> None:
     go(base, tmp_path / "theirs", Simulated(Truth({}), tmp_path / "jobs"), budget=1)
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "way.json").symlink_to(tmp_path / "theirs" / "way.json")
+    (tmp_path / "mine" / "journal.json").symlink_to(tmp_path / "theirs" / "journal.json")
     (tmp_path / "nowhere").symlink_to(tmp_path / "none")
     for folder in ("mine", "nowhere"):
-        found = way.opened(tmp_path / folder, base.plan.experiment.fingerprint, "16 h100")
+        found = journal.opened(tmp_path / folder, base.plan.experiment.fingerprint, "16 h100")
         assert isinstance(found, Diagnostic) and found.id == "tune.folder"
     assert not (tmp_path / "none").exists()
 

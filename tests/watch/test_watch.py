@@ -20,8 +20,8 @@ from moedsl.cli.main import main
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import Scan, symptoms
 from moedsl.launch.store import Job
-from moedsl.runs.results import line
-from moedsl.runs.watch import feeds
+from moedsl.runs.results import log
+from moedsl.runs.watch import reading
 from moedsl.runs.watch.reading import Reading
 from moedsl.runs.watch.sources import Paths, source
 from moedsl.runs.watch.view import Watched, view
@@ -108,7 +108,7 @@ def test_only_what_a_log_gains_is_read(follow: Callable[..., Watched]) -> None:
     run = follow()
     assert run.attempts()[0].last.iteration == 5
     (log,) = run.logs.values()
-    assert isinstance(log.feed, feeds.File)
+    assert isinstance(log.feed, reading.File)
     begun = log.feed.offset
     assert 0 < begun < os.path.getsize("train.log")  # the line without its end is read when it has one
     append("ation (ms): 2000.0 | global batch size:    64 | lm loss: 1.1E+01 |\n" + steps(7, 9, 12))
@@ -137,11 +137,11 @@ def test_a_file_that_is_cut_or_replaced_is_read_from_its_start(follow: Callable[
 
 
 def test_of_a_huge_log_the_end_is_read(follow: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "LAST", 2000)
+    monkeypatch.setattr(reading, "LAST", 2000)
     append(steps(1, 200, 0, of=300))
     (attempt,) = follow().attempts()
     assert 190 < attempt.first.iteration < 200 and attempt.last.iteration == 200
-    monkeypatch.setattr(feeds, "LAST", 10)
+    monkeypatch.setattr(reading, "LAST", 10)
     append(steps(201, 230, 400, of=300))
     assert follow().attempts()[0].last.iteration == 230  # later calls read all that is new
 
@@ -169,11 +169,11 @@ def test_the_lines_are_those_of_nvidias_code() -> None:
     ):
         (folder,) = find_spec(f"megatron.{package}").submodule_search_locations  # type: ignore[union-attr, misc]
         assert words in (Path(folder) / file).read_text(), file
-    assert line.read(saved(20)) == line.Saved(20)
-    assert line.read("  successfully saved local checkpoint from iteration      20") == line.Saved(20)
-    assert line.read(CLOCK) == line.Clock("2026-11-20 10:00:00")
-    assert line.read(NVRX) == line.Slow({3: "n1", 2: "n1"}, None)
-    assert line.read(CORE) == line.Slow({6: None}, 1.3)
+    assert log.read_line(saved(20)) == log.Saved(20)
+    assert log.read_line("  successfully saved local checkpoint from iteration      20") == log.Saved(20)
+    assert log.read_line(CLOCK) == log.Clock("2026-11-20 10:00:00")
+    assert log.read_line(NVRX) == log.Slow({3: "n1", 2: "n1"}, None)
+    assert log.read_line(CORE) == log.Slow({6: None}, 1.3)
 
 
 KUBECTL = """#!/bin/bash
@@ -189,7 +189,7 @@ def test_pods_are_asked_for_what_is_new(tmp_path: Path, monkeypatch: pytest.Monk
     )
     (tmp_path / "kubectl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    pods = feeds.Pods("kubeflow://nemo_run/e___t___job", SimpleNamespace(namespace="default", num_nodes=1))
+    pods = reading.Pods("kubeflow://nemo_run/e___t___job", SimpleNamespace(namespace="default", num_nodes=1))
     log = Reading(pods, Scan(()))
     log.more(whole=False)
     log.more(whole=False)
@@ -212,7 +212,7 @@ def test_a_pod_whose_lines_arrive_late_loses_none(tmp_path: Path, monkeypatch: p
     (tmp_path / "kubectl").write_text(TWO_PODS.format(folder=tmp_path))
     (tmp_path / "kubectl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    pods = feeds.Pods("kubeflow://nemo_run/e___t___job", SimpleNamespace(namespace="default", num_nodes=2))
+    pods = reading.Pods("kubeflow://nemo_run/e___t___job", SimpleNamespace(namespace="default", num_nodes=2))
     said = [b"".join(pods.blocks(False)).decode().splitlines() for _ in range(3)]
     assert said == [["[pod/a/node] a says first"], ["[pod/b/node] b says first"], ["[pod/a/node] a says last"]]
     assert "--since-time=2026-11-20T10:00:01Z" in (tmp_path / "asked").read_text().splitlines()[2]

@@ -11,8 +11,7 @@ from typing import Any
 from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
 from moedsl.facts.calibration import first_guess
-from moedsl.runs.calibrate import text
-from moedsl.runs.calibrate.fit import Fit, fit
+from moedsl.runs.calibrate.fit import Fit, changes, declaration, fit, lacks_scipy, of_memory, verdict
 from moedsl.runs.calibrate.memory import fit_memory
 from moedsl.runs.calibrate.runs import Measured, read
 from moedsl.support.diagnostics import Diagnostic, Label, error
@@ -24,14 +23,15 @@ SIGN = "# Fitted by `moedsl calibrate`"
 
 def run(a: Namespace) -> int:
     diagnostics = refusals(Path(a.output), "calibrate", SIGN, a.force) if a.output else []
+    diagnostics += [lacking] if (lacking := lacks_scipy()) else []
     if diagnostics:
         return talk.refused(a, diagnostics)
     runs, diagnostics, sources = measured(a.files)
     some = [r for r in runs if r.tokens or r.peak]
     if not some and not any(d.is_error for d in diagnostics):
-        text = "no run measured its speed or its memory"
+        fit = "no run measured its speed or its memory"
         help = "a line needs tokens_per_s_per_gpu, step_time_s or peak_gb"
-        diagnostics.append(error("calibrate.run", text, Label(Span(a.files[0], 0, 0)), help=help))
+        diagnostics.append(error("calibrate.run", fit, Label(Span(a.files[0], 0, 0)), help=help))
     if any(d.is_error for d in diagnostics):
         return talk.refused(a, diagnostics, sources)
     talk.say(diagnostics, sources)
@@ -59,14 +59,14 @@ def _architecture(arch: str, runs: list[Measured], from_scratch: bool, progress:
     before = first_guess(here) if from_scratch else here
     fitted = fit(speed, before, progress) if speed else Fit(before, ())
     if speed:
-        print(f"{arch}: {text.verdict(speed, before, fitted)}", file=sys.stderr)
+        print(f"{arch}: {verdict(speed, before, fitted)}", file=sys.stderr)
     memory = fit_memory(some, fitted.constants)
     if memory.runs:
-        print(f"{arch}: {text.of_memory(memory)}", file=sys.stderr)
+        print(f"{arch}: {of_memory(memory)}", file=sys.stderr)
     both = Fit(memory.constants, (*fitted.moved, *memory.moved))
-    print("\n".join(text.changes(before, both)), file=sys.stderr)
+    print("\n".join(changes(before, both)), file=sys.stderr)
     moved = {name: {"before": before.stated(name), "after": both.constants.stated(name)} for name in both.moved}
-    return {"architecture": arch, "runs": len(some), "moved": moved, "declaration": text.declaration(arch, both, some)}
+    return {"architecture": arch, "runs": len(some), "moved": moved, "declaration": declaration(arch, both, some)}
 
 
 def _write(a: Namespace, each: Sequence[dict[str, Any]]) -> int:

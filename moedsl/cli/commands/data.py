@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moedsl.cli import talk
-from moedsl.runs.samples import tokens
-from moedsl.runs.samples.measure import BadLine, Measured, Tokens, measure
+from moedsl.runs.samples.measure import BadLine, Measured, Tokens, estimated, measure, of_tokenizer
 from moedsl.runs.samples.report import report, text, validation_note
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.foreign import refused
@@ -60,10 +59,10 @@ def _files(path: Path, training: Measured, count: Tokens, seconds: float) -> Ite
 
 def _counter(name: str | None) -> Tokens | Diagnostic:
     if name is None:
-        return tokens.estimated
+        return estimated
     at = Label(Span(name, 0, 0))
     try:
-        return tokens.of_tokenizer(name)
+        return of_tokenizer(name)
     except ImportError:
         help = "install transformers, or leave out `--tokenizer` for an estimate"
         return error("data.tokenizer", "`--tokenizer` needs the package transformers", at, help=help)

@@ -16,19 +16,13 @@ from moedsl.diagnose.scan import symptoms
 from moedsl.facts.axes import pairs
 from moedsl.planner.experiment import settings
 from moedsl.planner.model.plan import Plan
-from moedsl.runs.calibrate.runs import Measured
-from moedsl.runs.gap.report import report
+from moedsl.runs.calibrate.runs import Measured, priced
+from moedsl.runs.gap.report import report, text
 from moedsl.runs.gap.settings import State
-from moedsl.runs.gap.text import text
-from moedsl.runs.results.batches import last_settings
-from moedsl.runs.results.compare import RATE
 from moedsl.runs.results.contradictions import BATCH, said
-from moedsl.runs.results.gather import DAMAGED, Run, gather
+from moedsl.runs.results.gather import DAMAGED, Given, Numbers, Run, gather, numbers, told_apart
 from moedsl.runs.results.log import read_all
-from moedsl.runs.results.measure import measure, way_out
-from moedsl.runs.results.names import told_apart
-from moedsl.runs.results.numbers import Given, Numbers, numbers
-from moedsl.runs.results.program import priced
+from moedsl.runs.results.measure import RATE, last_settings, measure, way_out
 from moedsl.support.diagnostics import Diagnostic, error
 
 

@@ -10,10 +10,8 @@ from typing import Any
 from moedsl.cli import talk
 from moedsl.cli.traced import judged_by
 from moedsl.planner.model.plan import Plan
-from moedsl.runs.snapshot import plain_pickle, replay
-from moedsl.runs.snapshot.report import compare, report
-from moedsl.runs.snapshot.stages import Given
-from moedsl.runs.snapshot.text import text
+from moedsl.runs.snapshot import replay
+from moedsl.runs.snapshot.report import Given, compare, report, text
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.foreign import refused
 from moedsl.support.source import Span
@@ -60,10 +58,10 @@ def _read(path: Path) -> list[replay.Memory] | Diagnostic:
         return error("read.special", f"{path} is not a regular file", at, help="save it as a file first")
     try:
         with path.open("rb") as stream:
-            found = replay.devices(plain_pickle.load(stream))
+            found = replay.devices(replay.load(stream))
     except OSError as e:
         return refused(path, e, "name one snapshot in it")
-    except (plain_pickle.NotPlain, replay.NoSnapshot) as e:
+    except (replay.NotPlain, replay.NoSnapshot) as e:
         help = "give the file that `torch.cuda.memory._dump_snapshot` or Bridge's `record_memory_history` wrote"
         return error("memory.snapshot", f"{path} is no memory snapshot: {e}", at, help=help)
     if not any(m.peak for m in found):

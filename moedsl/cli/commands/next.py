@@ -13,12 +13,10 @@ from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
 from moedsl.lang import reader
 from moedsl.planner.model.plan import Plan
-from moedsl.runs.calibrate.runs import Measured
+from moedsl.runs.calibrate.runs import Measured, priced
 from moedsl.runs.results.contradictions import BATCH, said
-from moedsl.runs.results.gather import Run, gather
+from moedsl.runs.results.gather import Run, gather, told_apart
 from moedsl.runs.results.measure import remarks, way_out
-from moedsl.runs.results.names import told_apart
-from moedsl.runs.results.program import priced
 from moedsl.runs.tune import run_file
 from moedsl.runs.tune.candidates import candidates
 from moedsl.runs.tune.evidence import Tried, best, row, tried

@@ -12,17 +12,12 @@ from typing import Any
 from moedsl.cli import talk
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
-from moedsl.runs.results import regressions_text
-from moedsl.runs.results.compare import comparisons
+from moedsl.runs.results.compare import comparisons, text
 from moedsl.runs.results.contradictions import unfit
-from moedsl.runs.results.gather import Run, gather
+from moedsl.runs.results.gather import Given, Numbers, Run, gather, numbers, told_apart
 from moedsl.runs.results.log import read_all
-from moedsl.runs.results.measure import measure
-from moedsl.runs.results.names import told_apart
-from moedsl.runs.results.numbers import Given, Numbers, numbers
-from moedsl.runs.results.regressions import WORSE, regressions, told
-from moedsl.runs.results.rows import lines
-from moedsl.runs.results.text import text
+from moedsl.runs.results.measure import calibration_lines, measure
+from moedsl.runs.results.regressions import WORSE, as_table, regressions, told
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.files import refusals
 
@@ -43,7 +38,7 @@ def run(a: Namespace) -> int:
     if a.json:
         talk.print_json(data)
     else:
-        talk.print_text(lambda: text(data) + (f"\n{regressions_text.text(judged)}" if a.baseline else ""), end="")
+        talk.print_text(lambda: text(data) + (f"\n{as_table(judged)}" if a.baseline else ""), end="")
     if not any(c["winner"] for c in compared):
         return 1
     return _keep(a, runs, rows) or int(any(r["verdict"] in WORSE for r in judged))
@@ -69,7 +64,7 @@ def _keep(a: Namespace, runs: Sequence[Run], rows: Sequence[dict[str, Any]]) -> 
     """Write the lines for `moedsl calibrate`, if requested."""
     if a.measured is None:
         return 0
-    written = lines([(r.plan, row) for r, row in zip(runs, rows, strict=True)])
+    written = calibration_lines([(r.plan, row) for r, row in zip(runs, rows, strict=True)])
     for r, row in zip(runs, rows, strict=True):
         for why in unfit(r.plan, row) if r.plan else ():
             print(f"{row['name']}: no line for `moedsl calibrate`: {why}", file=sys.stderr)

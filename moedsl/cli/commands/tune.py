@@ -17,7 +17,7 @@ from moedsl.launch import logs
 from moedsl.launch.store import Job
 from moedsl.rules.check.clusters import known
 from moedsl.runs.results.gather import experiment_folder, job_logs
-from moedsl.runs.tune import run_file, way
+from moedsl.runs.tune import journal, run_file
 from moedsl.runs.tune.loop import LOST, Ends, tune
 from moedsl.support.diagnostics import Diagnostic, error
 
@@ -29,7 +29,7 @@ def run(a: Namespace) -> int:
         return talk.refused(a, base, {source.name: source} if source else {})
     wrong = _refused(a, base)
     folder = Path(a.output or f"{Path(a.file).stem}_tune")
-    opened = wrong or way.opened(folder, base.plan.experiment.fingerprint, run_file.machines(base.plan))
+    opened = wrong or journal.opened(folder, base.plan.experiment.fingerprint, run_file.machines(base.plan))
     if isinstance(opened, Diagnostic):
         return talk.refused(a, [opened])
     try:
@@ -42,9 +42,9 @@ def run(a: Namespace) -> int:
     return ended or _print(a, opened)
 
 
-def _print(a: Namespace, done: way.Way) -> int:
+def _print(a: Namespace, done: journal.Journal) -> int:
     if a.json:
-        print((done.folder / way.FILE).read_text(encoding="utf-8"), end="")
+        print((done.folder / journal.FILE).read_text(encoding="utf-8"), end="")
     else:
         print(done.table, end="")
     return 0

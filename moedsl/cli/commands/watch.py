@@ -16,11 +16,9 @@ from moedsl.diagnose.scan import symptoms
 from moedsl.launch import connections
 from moedsl.runs.watch.page import SIGN, page
 from moedsl.runs.watch.sources import Jobs, Source, source
-from moedsl.runs.watch.text import text
-from moedsl.runs.watch.view import ENDED, Watched, view
+from moedsl.runs.watch.view import ENDED, Watched, text, view
 from moedsl.support.diagnostics import Diagnostic
-from moedsl.support.files import refusals, stamp
-from moedsl.support.files import write_file as write
+from moedsl.support.files import refusals, stamp, write_file
 from moedsl.support.visible import in_json
 
 EVERY_S = 15.0
@@ -82,6 +80,6 @@ def _page(a: Namespace, runs: Sequence[Watched], views: Sequence[dict[str, Any]]
     if not a.page:
         return 0
     path = Path(a.page)
-    diagnostics = write(path, stamp(path.name, page(runs, views, every)))
+    diagnostics = write_file(path, stamp(path.name, page(runs, views, every)))
     talk.say(diagnostics, {})
     return int(bool(diagnostics))

@@ -11,10 +11,10 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.planner.report.ticks import shares
 from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.foreign import text_of
+from moedsl.support.svg import shares
 
 Json = Mapping[str, Any]
 BLOCKS = (("compute", "#3b6fb6"), ("communication", "#c9803a"), ("copies", "#5a9a5a"))

@@ -16,8 +16,8 @@ from moedsl.planner.model.estimate import MEMORY, Stage
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.report import ranks, schedule, trades
 from moedsl.planner.report.measured import NOTHING, Measured
-from moedsl.planner.report.ticks import shares
 from moedsl.planner.text.plan import plan_text
+from moedsl.support.svg import shares
 from moedsl.support.visible import visible
 
 MOST_RANKS = 1024

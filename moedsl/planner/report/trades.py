@@ -11,7 +11,7 @@ from attrs import frozen
 from moedsl.facts.axes import pairs
 from moedsl.planner.model.answers import Priced
 from moedsl.planner.model.plan import Plan
-from moedsl.planner.report.ticks import decades, doubles, linear
+from moedsl.support.svg import decades, doubles, linear
 
 Point = tuple[Priced, Mapping[str, Any] | None]
 """A layout and what differs from the plan; None for the plan itself."""

@@ -1,4 +1,4 @@
-"""Fit the constants to measured runs: a damped Gauss-Newton search in their logarithms, within their ranges.
+"""Fit the constants to measured runs by SciPy's least squares of their logarithms, within their ranges; print the fit.
 
 It minimises the squared log of measured over predicted speed, in units of a good estimate's error, and the squared
 distance of each constant from its start, in units of its spread: a constant that no run depends on stays. Runs that
@@ -8,21 +8,30 @@ differ only in their date share one vote, and a run far from all others loses it
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from moedsl.facts.calibration import Constant, Constants, fitted
+from moedsl.facts.calibration import Constants, fitted
+from moedsl.runs.calibrate.memory import MemoryFit
 from moedsl.runs.calibrate.runs import Measured, batches, predicted
+from moedsl.support.diagnostics import Diagnostic, error
+from moedsl.support.text import counted
 
 Floats = NDArray[np.float64]
 EXACT = 0.08
 """The error of a good estimate, as a log ratio."""
 FAR = 2 * EXACT
 """The error at which a run starts to lose its vote."""
-ROUNDS, STEPS = 3, 10
+ROUNDS, STEPS, STILL = 3, 20, 1e-4
+"""Rounds of weights; in each the most evaluations of the search, and the change of its sum of squares that ends it."""
+NUDGE = 1e-3
+"""The step in the logarithm of a constant by which slopes are taken."""
 Progress = Callable[[str], None]
 
 
@@ -34,25 +43,46 @@ class Fit:
     moved: tuple[str, ...]
 
 
+def lacks_scipy() -> Diagnostic | None:
+    """Report that SciPy is not installed."""
+    if find_spec("scipy") is None:
+        return error("calibrate.no_scipy", "SciPy is not installed", help="pip install 'moedsl[calibrate]'")
+    return None
+
+
 def fit(
-    runs: Sequence[Measured],
-    start: Constants,
-    progress: Progress = lambda _: None,
-    near: tuple[Constants, Floats] | None = None,
+    runs: Sequence[Measured], start: Constants, progress: Progress = lambda _: None, near: Constants | None = None
 ) -> Fit:
-    """Fit the constants of one architecture to the runs on it that measured their speed. The search begins at the
-    constants `near`, if they are given, with the slopes there of the log of each run's step by each constant."""
+    """Fit the constants of one architecture to the runs on it that measured their speed.
+
+    The search begins at the constants `near` if they are given, else at `start`. It needs SciPy.
+    """
+    least_squares: Any = import_module("scipy.optimize").least_squares  # half a second, and of an extra
     known = fitted(start)
-    votes = _votes(runs)
-    x0 = np.log([getattr(start, name) for name in known])
-    x, slope, weights = x0, None, votes
-    if near is not None:
-        x, slope = np.log([getattr(near[0], name) for name in known]), near[1]
+    low, high = (np.log([getattr(c, end) * c.scale for c in known.values()]) for end in ("low", "high"))
+    x0, x = (np.log([getattr(k, name) for name in known]) for k in (start, near or start))
+    spread = np.array([c.spread for c in known.values()])
+    asked, measured = batches(runs), np.log([r.tokens or np.nan for r in runs])
+
+    def off(x: Floats) -> Floats:
+        return measured - np.log(predicted(asked, _constants(start, x)))
+
+    def residuals(x: Floats, weights: Floats) -> Floats:
+        return np.concatenate([weights / EXACT * off(x), (x - x0) / spread])
+
+    def jacobian(x: Floats, weights: Floats) -> Floats:
+        """By forward differences; backward at the end of a range. All constants are moved in one pricing."""
+        steps = np.where(x + NUDGE <= high, NUDGE, -NUDGE)
+        here, *moved = off(np.vstack([x, x + np.diag(steps)]))
+        slopes = (np.array(moved) - here).T / steps
+        return np.vstack([(weights / EXACT)[:, None] * slopes, np.diag(1 / spread)])
+
+    votes = weights = _votes(runs)
     for i in range(ROUNDS):
         progress(f"fitting {len(runs)} runs, round {i + 1} of {ROUNDS}")
-        x, slope = _search(runs, start, x0, x, weights, slope, fresh=near is None)
-        weights = votes * _kept(errors(runs, _constants(start, x)))
-    spread = np.array([c.spread for c in known.values()])
+        within = np.clip(x, low, high)
+        x = least_squares(residuals, within, jacobian, (low, high), ftol=STILL, max_nfev=STEPS, args=(weights,)).x
+        weights = votes * _kept(off(x))
     moved = tuple(n for n, far in zip(known, np.abs(x - x0) > spread / 10, strict=True) if far)
     return Fit(_constants(start, x), moved)
 
@@ -79,64 +109,52 @@ def _constants(start: Constants, x: Floats) -> Constants:
     return evolve(start, **dict(zip(fitted(start), values, strict=True)))
 
 
-def _log(known: Sequence[Constant], read: Callable[[Constant], float]) -> Floats:
-    return np.log([read(c) * c.scale for c in known])
-
-
 def _votes(runs: Sequence[Measured]) -> Floats:
     keys = [(r.gpu, r.model, r.cost.gpus, r.cost.seq, r.cost.routing, *sorted(r.row.items())) for r in runs]
     shared = Counter(keys)
     return np.array([1 / np.sqrt(shared[k]) for k in keys])
 
 
-def _search(
-    runs: Sequence[Measured],
-    start: Constants,
-    x0: Floats,
-    x: Floats,
-    weights: Floats,
-    slope: Floats | None,
-    fresh: bool,
-) -> tuple[Floats, Floats | None]:
-    """Take Levenberg and Marquardt's steps, clipped to the ranges, and return the slopes too. It computes new slopes
-    where a step fails, and where a search that has to end with fresh ones would end."""
-    known = [*fitted(start).values()]
-    low, high = _log(known, lambda c: c.low), _log(known, lambda c: c.high)
-    spread = np.array([c.spread for c in known])
-    asked, measured = batches(runs), np.log([r.tokens or np.nan for r in runs])
-
-    def off(x: Floats) -> Floats:
-        return measured - np.log(predicted(asked, _constants(start, x)))
-
-    def residuals(off: Floats, x: Floats) -> Floats:
-        return np.concatenate([weights / EXACT * off, (x - x0) / spread])
-
-    o, damping, new = off(x), 1e-2, False
-    for _ in range(STEPS):
-        if slope is None:
-            slope, new = _slope(off, x, high), True
-        f, rows = residuals(o, x), np.vstack([(weights / EXACT)[:, None] * slope, np.diag(1 / spread)])
-        square = rows.T @ rows
-        step = np.linalg.solve(square + damping * np.diag(np.diag(square)), -rows.T @ f)
-        y = np.clip(x + step, low, high)
-        after = off(y)
-        g = residuals(after, y)
-        gain = f @ f - g @ g
-        small = abs(gain) < 1e-4 * (f @ f)
-        if gain > 0:
-            x, o, damping = y, after, damping / 3
-        elif new:
-            damping *= 4
-        if small and (new or not fresh):
-            break
-        if not new and (small or gain < 0):
-            slope = None
-        new = new and gain <= 0
-    return x, slope
+def declaration(arch: str, found: Fit, runs: Sequence[Measured]) -> str:
+    """Write ``calibration ARCH { ... }``: three digits of each constant that a fit may move, its meaning, and whether
+    the runs moved it; then what else the generation states."""
+    gpus = ", ".join(sorted({r.gpu for r in runs}))
+    some = f"{counted(len(runs), 'run')} on {gpus}"
+    head = f"# Fitted by `moedsl calibrate` to {some}. Constants not from the runs are unchanged.\n"
+    k, lines = found.constants, list[str]()
+    for name, c in k.known.items():
+        if c.spread or k.stated(name) != c.value:
+            kept = "" if name in found.moved else " (not from the runs)"
+            lines.append(f"  {name} {rounded(k.stated(name)):g}  # {c.about}{kept}")
+    return head + f"calibration {arch} {{\n" + "\n".join(lines) + "\n}\n"
 
 
-def _slope(off: Callable[[Floats], Floats], x: Floats, high: Floats) -> Floats:
-    """The Jacobian by forward differences; backward at the end of a range."""
-    steps = np.where(x + 1e-3 <= high, 1e-3, -1e-3)
-    here, *moved = off(np.vstack([x, x + np.diag(steps)]))
-    return (np.array(moved) - here).T / steps
+def rounded(value: float) -> float:
+    """Round to three significant digits."""
+    return float(f"{value:.3g}")
+
+
+def changes(before: Constants, found: Fit) -> Iterator[str]:
+    """Print one line for each constant that the runs moved."""
+    for name in found.moved:
+        c = before.known[name]
+        yield f"  {name:<10} {before.stated(name):>8.3g} -> {found.constants.stated(name):>8.3g}   {c.about}"
+
+
+def verdict(runs: Sequence[Measured], before: Constants, found: Fit) -> str:
+    """Print the median error over the runs, with the constants before and after."""
+    was, now = (float(np.median(np.abs(np.expm1(-errors(runs, c))))) for c in (before, found.constants))
+    return f"median error of the estimate {was:.1%} -> {now:.1%} over {counted(len(runs), 'run')} (those of the fit)"
+
+
+def of_memory(f: MemoryFit) -> str:
+    """Print how far the estimate is from the measured peaks, or why nothing is fitted to them."""
+    if f.errors is None:
+        few = f"{f.runs} measured {'peak is' if f.runs == 1 else 'peaks are'} too few for {len(f.terms)} constants"
+        return f"memory: {few} ({', '.join(f.terms)}), so none is fitted; give at least {len(f.terms) + 1}"
+    before, fitted_, kept = f.errors
+    some = counted(f.runs, "run")
+    said = f"memory: median error {before:.1%} -> {fitted_:.1%} over {some}, {kept:.1%} on runs kept back"
+    if not f.helps:
+        return f"{said}: no better than before, so none of its constants is stated"
+    return f"{said}; stated: {', '.join(f.moved) or 'none, because these runs determine none'}"

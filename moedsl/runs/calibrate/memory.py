@@ -54,7 +54,14 @@ class MemoryFit:
 def fit_memory(runs: Sequence[Measured], start: Constants) -> MemoryFit:
     """Fit to the runs of one architecture that measured their peak; each is also kept back once."""
     some = [r for r in runs if r.peak]
-    terms = _terms(some, start)
+    # The terms that have a range here and move the peak of a run
+    out = list[str]()
+    for name in TERMS if some else ():
+        ends = start.ends(name)
+        low, high = (_peaks(some, evolve(start, **{name: ends[end]})) for end in ("low", "high"))
+        if np.any(np.abs(high / low - 1) > SEEN):
+            out.append(name)
+    terms = tuple(out)
     if not terms or len(some) <= len(terms):
         return MemoryFit(start, len(some), terms)
     said, known = _stated(some, start, terms)
@@ -73,17 +80,6 @@ def _stated(runs: Sequence[Measured], start: Constants, terms: Sequence[str]) ->
 
 def _middle(errors: Floats) -> float:
     return float(np.median(np.abs(np.expm1(-errors))))
-
-
-def _terms(runs: Sequence[Measured], start: Constants) -> tuple[str, ...]:
-    """The terms that have a range here and move the peak of a run."""
-    out = list[str]()
-    for name in TERMS if runs else ():
-        ends = start.ends(name)
-        low, high = (_peaks(runs, evolve(start, **{name: ends[end]})) for end in ("low", "high"))
-        if np.any(np.abs(high / low - 1) > SEEN):
-            out.append(name)
-    return tuple(out)
 
 
 def _peaks(runs: Sequence[Measured], constants: Constants) -> Floats:

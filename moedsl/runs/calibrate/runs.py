@@ -1,11 +1,14 @@
-"""Read measured runs: each a run file (or its text) with its measurements, as columns for the prices."""
+"""Read measured runs: each a run file (or its text) with its measurements, as columns for the prices.
+
+The reverse too: a plan as the text of its run, with the layout pinned as the plan has it.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
@@ -13,8 +16,11 @@ from numpy.typing import NDArray
 
 from moedsl.compiler import compile_source
 from moedsl.cost import Cost, flops
+from moedsl.facts.axes import AXES, POLICY, written
 from moedsl.facts.calibration import Constants
 from moedsl.lang import reader
+from moedsl.planner.experiment import settings
+from moedsl.planner.model.plan import Plan
 from moedsl.rules.check.program import Program
 from moedsl.solver.problem import Problem, lower, pinned_row
 from moedsl.solver.solve import make_cost, solve
@@ -177,10 +183,8 @@ def of_line(line: str, number: int, folder: Path, span: Span) -> Measured | Sequ
     if result.failed or len(result.programs) != 1:
         why = next((d.message for d in result.diagnostics if d.is_error), f"it holds {len(result.programs)} runs")
         return [_wrong(span, f"{name} does not compile: {why}")]
-    return _measured(data, result.programs[0], str(data.get("id", number)), span)
-
-
-def _measured(data: dict[str, Any], p: Program, id: str, span: Span) -> Measured | Sequence[Diagnostic]:
+    p = result.programs[0]
+    id = str(data.get("id", number))
     if p.gpus is None:
         return [_wrong(span, "the run names no number of GPUs")]
     wrong = [n for n in _MEASURED if data.get(n) is not None and not _is_positive(data[n])]
@@ -220,3 +224,41 @@ def _row(p: Program, problem: Problem) -> Mapping[str, int] | None:
 def _wrong(span: Span, message: str) -> Diagnostic:
     help = 'a line is {"run": "qwen3_30b_a3b; h100 x 16; ...", "tokens_per_s_per_gpu": 12440}'
     return error("calibrate.run", message, span, help=help)
+
+
+_PINNED = [a.name for a in AXES if a.section == "layout"] + [n for n in POLICY if n != "precision"]
+
+
+def run_text(plan: Plan) -> str:
+    """Write the run file that declares, states and pins everything that the plan decided."""
+    values = settings(plan.layout, plan.policy)
+    pins = "pin " + " ".join(f"{k}={written(values[k])}" for k in _PINNED)
+    stages = plan.layout.pipeline_layout
+    return "; ".join(
+        [*experiment(plan), f"micro_batch {plan.batch.micro_batch}", pins,
+         *([f'pin pipeline_layout="{stages}"'] if stages else [])]
+    )  # fmt: skip
+
+
+def experiment(plan: Plan) -> list[str]:
+    """Write the declarations and statements of a plan without its layout and its policies."""
+    batch, policy = plan.batch, plan.policy
+    frozen = [w for w in ("vision", "projection", "language") if getattr(policy, f"freeze_{w}")]
+    return [
+        *([plan.declared] if plan.declared else []),
+        f"model {plan.model}",
+        f"{plan.hardware} x {plan.gpus}",
+        f"{plan.phase} first",
+        f"seq {batch.seq}",
+        f"batch {batch.global_batch}",
+        f"precision {policy.precision}",
+        f"task {plan.task}",
+        f"routing {policy.routing}",
+        *([f"vlm {' '.join(f'freeze_{w}' for w in frozen)}"] if frozen else []),
+    ]
+
+
+def priced(plan: Plan) -> Measured | Sequence[Diagnostic]:
+    """Return what the estimate sees of a plan, or why its program does not compile here."""
+    line = json.dumps({"run": run_text(plan), "id": plan.name})
+    return of_line(line, 1, Path(), Span(plan.name, 0, 0))

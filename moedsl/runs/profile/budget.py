@@ -1,4 +1,7 @@
-"""Divide the steps of a trace: by class, by wall, by module, and the idle time by its cause."""
+"""Divide the steps of a trace: by class, by wall, by module, and the idle time by its cause.
+
+A device is idle because the next operation was launched late, or waited for communication or for another stage.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from moedsl.runs.profile import intervals
-from moedsl.runs.profile.idle import BUBBLE, CAUSES, LAUNCH, PIPELINE, WAIT, idle
-from moedsl.runs.profile.intervals import Union
-from moedsl.runs.profile.kinds import COMMUNICATION, COMPUTE, COPIES, NO_CLASS, Classes
-from moedsl.runs.profile.steps import Steps
-from moedsl.runs.profile.trace import Ints, Trace
-from moedsl.runs.profile.window import Numbers, Window, cut
+from moedsl.runs.profile import trace
+from moedsl.runs.profile.kinds import COMMUNICATION, COMPUTE, COPIES, NO_CLASS, Classes, Kind
+from moedsl.runs.profile.steps import Numbers, Steps, Window, cut
+from moedsl.runs.profile.trace import UNKNOWN, Ints, Trace, Union
 
 SECOND = 1e9
 GROUPS = (COMPUTE, COMMUNICATION, COPIES)
@@ -59,7 +59,7 @@ def timeline(w: Window, numbers: Numbers) -> Json:
     out: Json = {"step_s": w.length / SECOND}
     for name in GROUPS:
         found = w.union(np.isin(w.kind, numbers.block(name)))
-        drawn = intervals.union(found.start, found.end + w.length // PIXELS)
+        drawn = trace.union(found.start, found.end + w.length // PIXELS)
         spans = zip(drawn.start - w.start, drawn.end - w.start, strict=True)
         out[name] = [[round(float(a) / w.length, 4), round(min(float(b) / w.length, 1.0), 4)] for a, b in spans]
     return out
@@ -68,21 +68,21 @@ def timeline(w: Window, numbers: Numbers) -> Json:
 def _step(w: Window, numbers: Numbers, on_cpu: bool) -> dict[str, float]:
     """Return the nanoseconds of one step by name."""
     blocks = {name: w.union(np.isin(w.kind, numbers.block(name))) for name in GROUPS}
-    busy = intervals.joined(*blocks.values())
+    busy = trace.joined(*blocks.values())
     compute, sent = blocks[COMPUTE], blocks[COMMUNICATION]
-    computed_or_sent = intervals.joined(compute, sent)
+    computed_or_sent = trace.joined(compute, sent)
     out: dict[str, float] = {
         "busy_s": busy.length, "idle_s": w.length - busy.length, "compute_s": compute.length,
         "compute_absent_s": w.length - compute.length, "communication_s": sent.length,
-        "communication_exposed_s": intervals.alone(sent, intervals.joined(compute, blocks[COPIES])),
+        "communication_exposed_s": trace.alone(sent, trace.joined(compute, blocks[COPIES])),
         "wall communication": computed_or_sent.length - compute.length,
         "wall copies": busy.length - computed_or_sent.length,
         "wall bubble": _pipeline(w, numbers, compute),
     }  # fmt: skip
-    others = {k: intervals.joined(*(u for name, u in blocks.items() if name != k)) for k in GROUPS}
+    others = {k: trace.joined(*(u for name, u in blocks.items() if name != k)) for k in GROUPS}
     for i, k in enumerate(numbers.kinds):
         own = w.union(w.kind == i)
-        out |= {f"busy {i}": own.length, f"exposed {i}": intervals.alone(own, others[k.block])}
+        out |= {f"busy {i}": own.length, f"exposed {i}": trace.alone(own, others[k.block])}
     out |= _by_group(w, numbers, others[COMMUNICATION])
     out |= _sums("kind", w.kind, w, len(numbers.kinds)) | _sums("text", w.text, w, len(numbers.of_text))
     return out | {f"idle {c}": s for c, s in idle(w, busy, numbers.kinds, on_cpu).items()}
@@ -94,7 +94,7 @@ def _by_group(w: Window, numbers: Numbers, others: Union) -> dict[str, float]:
     of = numbers.of_collective[w.text]
     for i in range(len(numbers.collectives)):
         own = w.union(of == i)
-        out |= {f"busy collective {i}": own.length, f"exposed collective {i}": intervals.alone(own, others)}
+        out |= {f"busy collective {i}": own.length, f"exposed collective {i}": trace.alone(own, others)}
     known, found = of >= 0, of[of >= 0]
     sums = (("work", w.work), ("launches", w.begun))
     return out | {
@@ -114,8 +114,8 @@ def _pipeline(w: Window, numbers: Numbers, compute: Union) -> int:
     """Return the time of the pipeline's sends and receives that neither compute nor other communication hides."""
     mine = [i for i, k in enumerate(numbers.kinds) if k == PIPELINE]
     others = [i for i in numbers.block(COMMUNICATION) if i not in mine]
-    hidden = intervals.joined(compute, w.union(np.isin(w.kind, others)))
-    return intervals.alone(w.union(np.isin(w.kind, mine)), hidden)
+    hidden = trace.joined(compute, w.union(np.isin(w.kind, others)))
+    return trace.alone(w.union(np.isin(w.kind, mine)), hidden)
 
 
 def _mean(each: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -201,3 +201,38 @@ def _unknown(mean: dict[str, float], t: Trace, numbers: Numbers) -> Json:
     rows = sorted(((n, s, c) for n, (s, c) in names.items() if s), key=lambda r: -r[1])
     listed = [{"name": n, "work_s": s, "share": s / whole, "launches": c} for n, s, c in rows[:SHOWN]]
     return {"share": sum(s for _, s, _ in rows) / whole if whole else 0.0, "names": len(rows), "kernels": listed}
+
+
+LAUNCH, WAIT, BUBBLE, DEPENDENCY, UNRESOLVED = CAUSES = (
+    "launch", "communication", "bubble", "dependency", "unresolved",
+)  # fmt: skip
+"""The host launched late; a collective was awaited; another stage was; another operation was; the trace cannot tell."""
+PIPELINE = Kind(COMMUNICATION, "pipeline")
+
+
+def idle(w: Window, busy: Union, kinds: Sequence[Kind], on_cpu: bool) -> dict[str, int]:
+    """Return the idle nanoseconds of a window by cause. On a CPU, Python runs between its operations."""
+    out: dict[str, int] = dict.fromkeys(CAUSES, 0)
+    by_end = np.argsort(w.ends, kind="stable")
+    gaps = trace.gaps(busy, w.start, w.end)
+    nexts = np.searchsorted(w.starts, gaps.end).tolist()
+    lasts = np.searchsorted(w.ends[by_end], gaps.start).tolist()
+    ended: list[int] = w.kind[by_end].tolist()
+    launches: list[int] = [*w.launched.tolist(), w.after[0]]
+    begun: list[int] = [*w.kind.tolist(), w.after[1]]
+    for begin, end, following, last in zip(gaps.start.tolist(), gaps.end.tolist(), nexts, lasts, strict=True):
+        before = kinds[ended[last]] if last < len(ended) and begin > w.start else None
+        after = kinds[begun[following]] if begun[following] != UNKNOWN else None
+        out[LAUNCH if on_cpu else _cause(begin, launches[following], (before, after))] += end - begin
+    return out
+
+
+def _cause(begin: int, launched: int, around: tuple[Kind | None, ...]) -> str:
+    """Return the cause of a gap, by the launch of the operation after it and the operations on both sides."""
+    if launched == UNKNOWN:
+        return UNRESOLVED
+    if launched >= begin:
+        return LAUNCH
+    if PIPELINE in around:
+        return BUBBLE
+    return WAIT if any(k is not None and k.block == COMMUNICATION for k in around) else DEPENDENCY

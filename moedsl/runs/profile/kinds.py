@@ -47,19 +47,21 @@ class Classes:
 
     def __attrs_post_init__(self) -> None:
         own_first = sorted(self.rules, key=lambda r: r.is_std)
-        self.patterns = [(_kind(r), compiled(_pattern(r)), INSIDE in _pattern(r)) for r in own_first]
+        self.patterns = [
+            (Kind(r.id.split(".")[1], r.name), compiled(_pattern(r)), INSIDE in _pattern(r)) for r in own_first
+        ]
 
     def of(self, name: str, around: tuple[str, ...], on_cpu: bool = False) -> Kind:
         """Return the class of an operation, by its name and the ranges around it or its launch."""
         key = (name, around, on_cpu)
         found = self.known.get(key)
         if found is None:
-            found = self.known[key] = self._find(name, name + INSIDE + "/".join([HOST, *around] if on_cpu else around))
+            whole = name + INSIDE + "/".join([HOST, *around] if on_cpu else around)
+            fitting = (
+                k for k, p, inside in self.patterns if k.block in OPERATIONS and p.search(whole if inside else name)
+            )
+            found = self.known[key] = next(fitting, UNKNOWN_KIND)
         return found
-
-    def _find(self, name: str, whole: str) -> Kind:
-        fitting = (k for k, p, inside in self.patterns if k.block in OPERATIONS and p.search(whole if inside else name))
-        return next(fitting, UNKNOWN_KIND)
 
     def step(self, text: str) -> int | None:
         """Return the place of the first pattern of steps that a range's name matches; None if it is no step."""
@@ -103,10 +105,6 @@ def _unusable(rule: Rule) -> list[Diagnostic]:
     except UnusablePattern as e:
         return [error("check.pattern", str(e), rule.expr.span, help=e.help)]
     return []
-
-
-def _kind(rule: Rule) -> Kind:
-    return Kind(rule.id.split(".")[1], rule.name)
 
 
 def _pattern(rule: Rule) -> str:

@@ -11,10 +11,10 @@ import numpy as np
 from attrs import define, field
 
 from moedsl.runs.profile import nested
-from moedsl.runs.profile.halves import Halves
 from moedsl.runs.profile.json_stream import Malformed, Reader
 from moedsl.runs.profile.nested import Paths
 from moedsl.runs.profile.trace import UNKNOWN, Ints, Numbered, Range, Spans, Trace, matched, rows
+from moedsl.runs.profile.trace import EventPairs as Halves
 from moedsl.support.text import counted
 
 KERNELS = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
@@ -88,53 +88,41 @@ class _Events:
             if phase == "X":
                 self._add(event)
             elif phase in ("B", "E"):
-                self._half(event, phase)
+                at, _ = _times(event)
+                thread = self.threads((event.get("pid"), event.get("tid")))
+                if phase == "B":
+                    self.halves.begin(at, thread, self._add({**event, "dur": 0}))
+                else:
+                    self.halves.end(at, thread)
         except (KeyError, TypeError, ValueError, OverflowError):
             raise Malformed("an event has a time, a thread or a correlation that is none") from None
-
-    def _half(self, event: Mapping[str, Any], phase: str) -> None:
-        at, _ = _times(event)
-        thread = self.threads((event.get("pid"), event.get("tid")))
-        if phase == "B":
-            self.halves.begin(at, thread, self._add({**event, "dur": 0}))
-        else:
-            self.halves.end(at, thread)
 
     def _add(self, event: Mapping[str, Any]) -> Spans | None:
         """Keep an event; returns where, None if it is of no use."""
         kind = str(event.get("cat") or _guessed(event)).lower()
         if kind in KERNELS:
-            return self._kernel(event)
+            args = _args(event)
+            self.correlations.append(int(args.get("correlation", UNKNOWN)))
+            group = str(args.get("Process Group Description") or args.get("Process Group Name") or "")
+            self.groups.append(self.collectives((str(args.get("Collective name") or ""), group)))
+            self.places.append(self.devices((event.get("pid"), _count(args.get("device")))))
+            return self._span(event, self.kernels, ("device", event.get("pid"), event.get("tid")))
         if kind in LAUNCHES:
-            return self._launch(event)
+            correlation = _args(event).get("correlation")
+            if correlation is None:
+                return None
+            self.launches.append(int(correlation))
+            return self._span(event, self.launched, (event.get("pid"), event.get("tid")))
         if kind in HOST or (kind == "python_function" and str(event.get("name")).startswith(MODULE)):
-            return self._host(event)
+            if self.is_step(str(event.get("name", ""))):
+                self.steps.append(len(self.host))
+            return self._span(event, self.host, (event.get("pid"), event.get("tid")))
         return None
 
     def _span(self, event: Mapping[str, Any], spans: Spans, place: Any) -> Spans:
         start, length = _times(event)
         spans.add(start, start + length, self.names(str(event.get("name", ""))), self.threads(place))
         return spans
-
-    def _kernel(self, event: Mapping[str, Any]) -> Spans:
-        args = _args(event)
-        self.correlations.append(int(args.get("correlation", UNKNOWN)))
-        group = str(args.get("Process Group Description") or args.get("Process Group Name") or "")
-        self.groups.append(self.collectives((str(args.get("Collective name") or ""), group)))
-        self.places.append(self.devices((event.get("pid"), _count(args.get("device")))))
-        return self._span(event, self.kernels, ("device", event.get("pid"), event.get("tid")))
-
-    def _launch(self, event: Mapping[str, Any]) -> Spans | None:
-        correlation = _args(event).get("correlation")
-        if correlation is None:
-            return None
-        self.launches.append(int(correlation))
-        return self._span(event, self.launched, (event.get("pid"), event.get("tid")))
-
-    def _host(self, event: Mapping[str, Any]) -> Spans:
-        if self.is_step(str(event.get("name", ""))):
-            self.steps.append(len(self.host))
-        return self._span(event, self.host, (event.get("pid"), event.get("tid")))
 
     def join(self) -> None:
         """Set the ends of spans that two events state."""
@@ -148,7 +136,15 @@ class _Events:
         if not len(self.kernels):
             yield self._trace(name, None, self._of_host())
             return
-        device = self._devices()
+        # Return the number of each kernel's device. An event that states none is of the only one of its process
+        known = defaultdict[Any, list[int]](list)
+        for n, (process, number) in enumerate(self.devices.values):
+            known[process] += [n] * (number is not None)
+        same = [
+            known[p][0] if number is None and len(known[p]) == 1 else n
+            for n, (p, number) in enumerate(self.devices.values)
+        ]
+        device = np.array(same, np.int64)[np.asarray(self.places, np.int64)]
         every = sorted(np.unique(device).tolist(), key=self._place)
         if len(every) > MOST:
             raise Malformed(f"its operations are of {len(every):,} devices, and a machine has {MOST} at most")
@@ -159,17 +155,6 @@ class _Events:
             label = f"{name}, {self._label(one)}" if len(every) > 1 else name
             operations = self._of_device(device == one, launch["start"], around, paths)
             yield self._trace(label, self.devices.values[one][1], operations)
-
-    def _devices(self) -> Ints:
-        """Return the number of each kernel's device. An event that states none is of the only one of its process."""
-        known = defaultdict[Any, list[int]](list)
-        for n, (process, number) in enumerate(self.devices.values):
-            known[process] += [n] * (number is not None)
-        same = [
-            known[p][0] if number is None and len(known[p]) == 1 else n
-            for n, (p, number) in enumerate(self.devices.values)
-        ]
-        return np.array(same, np.int64)[np.asarray(self.places, np.int64)]
 
     def _place(self, device: int) -> tuple[Any, ...]:
         """Return what sorts devices by their numbers, of processes too."""

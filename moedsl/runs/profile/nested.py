@@ -8,7 +8,6 @@ encloses nothing, and takes no time from the ranges around it. PyTorch's own sum
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -94,15 +93,12 @@ def own_parts(ranges: Spans, paths: Paths) -> Parts:
     out = Parts()
     c = ranges.columns()
     order = _order(c["start"], c["end"], c["place"])
-    for thread in _threads(c["place"][order]):
+    # Yield the slice of each thread in sorted places
+    places = c["place"][order]
+    cuts = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]
+    for thread in (slice(a, b) for a, b in pairwise(cuts) if b > a):
         _own_of_thread(ranges, order[thread], paths, out)
     return out
-
-
-def _threads(places: Ints) -> Iterator[slice]:
-    """Yield the slice of each thread in sorted places."""
-    cuts = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]
-    return (slice(a, b) for a, b in pairwise(cuts) if b > a)
 
 
 def _own_of_thread(ranges: Spans, order: Ints, paths: Paths, out: Parts) -> None:

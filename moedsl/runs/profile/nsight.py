@@ -162,7 +162,7 @@ class _Export:
         join = f"LEFT JOIN {STRINGS} s ON s.id = e.textId" if by_id else ""
         query = f"SELECT e.start, e.end, {text}, e.globalTid, e.eventType FROM {NVTX} e {join} WHERE e.end IS NOT NULL"
         for start, end, name, thread, kind in self._rows(query):
-            short = _short(name)
+            short = name.partition(", ")[0] if ", op_id" in name or ", seq" in name else name
             if start >= 0 and self.is_step(short):
                 steps.append(((thread or 0) >> 24 & PROCESS, Range(short, start, end)))
             if kind not in STARTED:
@@ -267,8 +267,3 @@ def _unlike(table: str, column: str) -> str:
         return f"typeof({column}) NOT IN ('text'{empty})"
     most = NUMBERS[column]
     return f"(typeof({column}) NOT IN ('integer'{empty}) OR {column} NOT BETWEEN {-most} AND {most})"
-
-
-def _short(text: str) -> str:
-    """Drop what PyTorch appends to the name of an operation: ``aten::mm, seq = 12, op_id = 34``."""
-    return text.partition(", ")[0] if ", op_id" in text or ", seq" in text else text

@@ -1,19 +1,33 @@
-"""Make the report of one or several traces as JSON."""
+"""Read traces and make their report as JSON: of one file, and of several ranks together.
+
+A file is an sqlite export, a report of Nsight Systems, or JSON, by its first bytes. Ranks that launch the same hold the
+same part of the model; ranks of other parts are not compared with them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gzip
+import io
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from moedsl.runs.profile import opened, ranks, steps
+from moedsl.runs.profile import kineto, nsight, steps
 from moedsl.runs.profile.budget import budget
-from moedsl.runs.profile.kinds import Classes
+from moedsl.runs.profile.json_stream import Malformed, Truncated
+from moedsl.runs.profile.kinds import COMPUTE, Classes
 from moedsl.runs.profile.trace import UNKNOWN, Trace
 from moedsl.support.diagnostics import Diagnostic, Label, error, warning
+from moedsl.support.foreign import Until, refused
 from moedsl.support.source import Span
+from moedsl.support.text import size
 
 Json = dict[str, Any]
 VERSION = 1
@@ -23,20 +37,17 @@ ENOUGH = 0.95
 """The share of operations whose launch is known, below which a remark says so."""
 
 
-def reports(path: Path, classes: Classes, said: opened.Said) -> tuple[list[Json], list[Diagnostic]]:
+def reports(path: Path, classes: Classes, said: Said) -> tuple[list[Json], list[Diagnostic]]:
     """Read the traces of a file, and divide the steps of each."""
-    found = opened.traces(path, lambda text: classes.step(text) is not None, said)
+    found = traces(path, lambda text: classes.step(text) is not None, said)
     if isinstance(found, Diagnostic):
         return [], [found]
     each = [_one(t, path, classes) for t in found] or [_empty(path)]
     wrong = [r for r in each if isinstance(r, Diagnostic)]
     fine = [r for r in each if not isinstance(r, Diagnostic)]
-    return fine, [_left_out(d) for d in wrong] if fine else wrong
-
-
-def _left_out(wrong: Diagnostic) -> Diagnostic:
-    """Say that a process or device has no steps, where others of its file have: an observer, or a loader of data."""
-    return warning("profile.left_out", f"{wrong.message}; it is left out", *wrong.labels, help=wrong.help)
+    return fine, [
+        warning("profile.left_out", f"{d.message}; it is left out", *d.labels, help=d.help) for d in wrong
+    ] if fine else wrong
 
 
 def _one(t: Trace, path: Path, classes: Classes) -> Json | Diagnostic:
@@ -78,15 +89,177 @@ def _empty(path: Path) -> Diagnostic:
 
 def whole(each: Sequence[Json]) -> tuple[Json, list[Diagnostic]]:
     """Join the reports of ranks: the figures of the representative of all, and a line for each rank."""
-    groups = ranks.parts(each)
-    chosen = [ranks.representative(each, part) for part in groups]
+    groups = parts(each)
+    chosen = [representative(each, part) for part in groups]
     shown = max(chosen, key=lambda i: each[i]["device"]["compute_s"])
-    data = {"version": VERSION, **each[shown], "ranks": ranks.survey(each, groups)}
+    data = {"version": VERSION, **each[shown], "ranks": survey(each, groups)}
     if len(each) > 1:
-        data |= {"parts": [each[i] for i in chosen], "spread": ranks.spread(each, groups)}
+        data |= {"parts": [each[i] for i in chosen], "spread": spread(each, groups)}
     if len(groups) == 1:
         return data, []
     text = f"the traces are of {len(groups)} different parts of the model, which are not compared with each other"
     named = "; ".join(", ".join(each[i]["trace"] for i in part) for part in groups)
     help = f"{named}. The table is of {each[shown]['trace']}, which computes most; --json has each part"
     return data, [warning("profile.parts", text, help=help)]
+
+
+DIFFERS = "optimizer"
+"""The distributed optimizer gives each rank of a part other weights, and so other launches."""
+SAME = 0.05
+"""Ranks of one part launch the same classes of compute equally often, within this share: experts get other tokens."""
+
+
+def parts(reports: Sequence[Json]) -> list[list[int]]:
+    """Group the ranks by what they launch, in the order of their first rank."""
+    out: list[list[int]] = []
+    prints = [
+        {c["class"]: c["launches"] for c in r["classes"] if c["wall"] == COMPUTE and c["class"] != DIFFERS}
+        for r in reports
+    ]
+    for i, mine in enumerate(prints):
+        home = next((part for part in out if _alike(prints[part[0]], mine)), None)
+        if home is None:
+            out.append([i])
+        else:
+            home.append(i)
+    return out
+
+
+def representative(reports: Sequence[Json], part: Sequence[int]) -> int:
+    """Return the rank of a part with the most time outside communication: the others wait for it."""
+    return max(part, key=lambda i: reports[i]["step_s"] - reports[i]["walls"]["communication"]["s"])
+
+
+def spread(reports: Sequence[Json], groups: Sequence[Sequence[int]]) -> list[Json]:
+    """Return the slowest and the fastest rank of each part that has several, by their time outside communication, and
+    in how many steps the slowest is that."""
+    out: list[Json] = []
+    for n, part in enumerate(groups):
+        own = {i: reports[i]["steps"]["own_each_s"] for i in part}
+        mean = {i: sum(each) / len(each) for i, each in own.items()}
+        slowest, fastest = (choose(part, key=lambda i: mean[i]) for choose in (max, min))
+        same = [*zip(*own.values(), strict=False)]
+        if len(part) > 1:
+            out.append({"part": n, "slowest": reports[slowest]["trace"], "slowest_s": mean[slowest],
+                        "fastest": reports[fastest]["trace"], "fastest_s": mean[fastest], "steps": len(same),
+                        "slowest_in": sum(max(s) == s[part.index(slowest)] for s in same)})  # fmt: skip
+    return out
+
+
+def survey(reports: Sequence[Json], groups: Sequence[Sequence[int]]) -> list[Json]:
+    """Return a line for each rank, and its timeline."""
+    part_of = {i: n for n, part in enumerate(groups) for i in part}
+    return [
+        {"trace": r["trace"], "rank": r["rank"], "part": part_of[i], "step_s": r["step_s"], **r["device"],
+         "timeline": r["timeline"]}
+        for i, r in enumerate(reports)
+    ]  # fmt: skip
+
+
+def _alike(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
+    return all(abs(a.get(n, 0) - b.get(n, 0)) <= max(SAME * max(a.get(n, 0), b.get(n, 0)), 1) for n in {*a, *b})
+
+
+SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
+REPORT = ".nsys-rep"
+EXPORT = "nsys export --type sqlite -o {stem}.sqlite {path}"
+LINES, LEAST = 8, 1 << 24
+"""A large file has so many lines of progress; none is for fewer bytes."""
+HELP = "give the sqlite export of Nsight Systems, or the JSON of PyTorch's profiler, plain or compressed with gzip"
+
+IsStep = Callable[[str], bool]
+Said = Callable[[str], object]
+
+
+def traces(path: Path, is_step: IsStep, said: Said) -> list[Trace] | Diagnostic:
+    """Read the traces of a file, or say why not."""
+    if path.is_fifo():
+        return _refused("read.special", path, "is not a regular file", "save it as a file first")
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(16)
+    except OSError as e:
+        return refused(path, e, "name the traces in it")
+    if not start:
+        return _refused("profile.empty", path, "is empty", "profile again, and let the run end or the profiler stop")
+    try:
+        if start.startswith(SQLITE):
+            return nsight.read(path, is_step, _counter(f"reading {path.name}", said))
+        if path.suffix == REPORT:
+            # Export a report with `nsys`, if that is installed, and read the export
+            nsys = shutil.which("nsys")
+            if nsys is None:
+                help = "where Nsight Systems is installed: " + EXPORT.format(stem=path.stem, path=path)
+                return _refused(
+                    "profile.no_nsys", path, "is a report that only Nsight Systems reads, and `nsys` is not here", help
+                )
+            with tempfile.TemporaryDirectory(prefix="moedsl-profile-") as folder:
+                out = Path(folder, path.stem + ".sqlite")
+                said(f"exporting {path.name} with nsys")
+                done = subprocess.run(
+                    [nsys, "export", "--type", "sqlite", "-o", str(out), str(path)],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                if done.returncode or not out.exists():
+                    text = f"cannot be exported by nsys: {(done.stderr or done.stdout).strip().splitlines()[-1:]}"
+                    return _refused(
+                        "profile.no_nsys",
+                        path,
+                        text,
+                        "run the export by hand: " + EXPORT.format(stem=path.stem, path=path),
+                    )
+                return nsight.read(out, is_step, _counter(f"reading {out.name}", said))
+        if start.startswith(GZIP) or start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
+            return _json(path, start.startswith(GZIP), is_step, said)
+        raise Malformed("it is neither sqlite nor JSON")
+    except Truncated as e:
+        return _refused(
+            "profile.truncated",
+            path,
+            f"is incomplete: {e}",
+            "copy it again; a profiler that was killed wrote only a part",
+        )
+    except (Malformed, UnicodeDecodeError) as e:
+        return _refused("profile.schema", path, f"cannot be read as a trace: {e}", HELP)
+    except sqlite3.Error as e:
+        help = "export the report again: " + EXPORT.format(stem=path.stem, path=path.with_suffix(REPORT).name)
+        return _refused("profile.truncated", path, f"is a damaged sqlite file: {e}", help)
+
+
+def _json(path: Path, packed: bool, is_step: IsStep, said: Said) -> list[Trace]:
+    whole = path.stat().st_size
+    with path.open("rb") as raw:
+        told = 0
+
+        def progress() -> None:
+            nonlocal told
+            if raw.tell() - told >= max(whole // LINES, LEAST):
+                told = raw.tell()
+                said(f"reading {path.name}: {told / whole:.0%} of {size(whole / 1e9)}")
+
+        here = io.BufferedReader(Until(raw))
+        unpacked = gzip.GzipFile(fileobj=here) if packed else here
+        with io.TextIOWrapper(unpacked, encoding="utf-8-sig", errors="replace") as text:
+            try:
+                return kineto.read(path.name, text, is_step, progress)
+            except (EOFError, zlib.error, gzip.BadGzipFile) as e:
+                raise Truncated(f"the compressed data end early ({e})") from None
+
+
+def _counter(text: str, said: Said) -> Callable[[], object]:
+    """Make the report of progress of a reader that does not know how much there is."""
+    rows = 0
+
+    def progress() -> None:
+        nonlocal rows
+        rows += nsight.ROWS
+        if rows % (16 * nsight.ROWS) == 0:
+            said(f"{text}: {rows / 1e6:.0f} million rows")
+
+    return progress
+
+
+def _refused(id: str, path: Path, what: str, help: str) -> Diagnostic:
+    return error(id, f"{path} {what}", Label(Span(str(path), 0, 0)), help=help)

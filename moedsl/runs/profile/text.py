@@ -30,15 +30,6 @@ BLOCKS = {"communication": "communication", "memory": "copies"}
 
 def text(r: Json) -> str:
     """Print the report."""
-    blocks = [_head(r), *_ranks(r), _walls(r), _classes(r), _collectives(r), _idle(r), _modules(r), _unknown(r)]
-    blocks += [b for c in r.get("plans", ()) for b in (_compared(c), _fixes(c))]
-    blocks += (
-        [] if "plans" in r else [[wrapped(f"next: --run FILE compares this with the plan of a run file, and {PRICED}")]]
-    )
-    return "\n\n".join("\n".join(b) for b in blocks if b) + "\n"
-
-
-def _head(r: Json) -> list[str]:
     s, rank = r["steps"], "" if r["rank"] is None else f", rank {r['rank']} of {r['world']}"
     of = r["device_name"] or ("CPU" if r["on_cpu"] else "")
     lines = [f"{r['trace']}: {r['tool']}{rank}{', ' * bool(of)}{of}"]
@@ -47,7 +38,22 @@ def _head(r: Json) -> list[str]:
     left = s["n"] - s["used"]
     if left:
         lines.append(f"  left out: {counted(left, 'step')}, more than half as long again as the median")
-    return [*lines, *(wrapped(text, "  remark: ", " " * 10) for text in r["remarks"])]
+    rows = [(name, _ms(w["s"]), _share(w["share"])) for name, w in r["walls"].items()]
+    blocks = [
+        [*lines, *(wrapped(text, "  remark: ", " " * 10) for text in r["remarks"])],
+        *_ranks(r),
+        ["Walls", *table(rows, "lr"), wrapped(f"largest loss: {_loss(r)}")],
+        _classes(r),
+        _collectives(r),
+        _idle(r),
+        _modules(r),
+        _unknown(r),
+    ]
+    blocks += [b for c in r.get("plans", ()) for b in (_compared(c), _fixes(c))]
+    blocks += (
+        [] if "plans" in r else [[wrapped(f"next: --run FILE compares this with the plan of a run file, and {PRICED}")]]
+    )
+    return "\n\n".join("\n".join(b) for b in blocks if b) + "\n"
 
 
 def _ranks(r: Json) -> Iterator[list[str]]:
@@ -70,11 +76,6 @@ def _spread(p: Json) -> str:
     said = f"part {p['part']}: {p['slowest']} has most time outside communication, {_ms(p['slowest_s'])}"
     said += f", {more:.1%} more than {p['fastest']}, and most in {p['slowest_in']} of {counted(p['steps'], 'step')}"
     return wrapped(said)
-
-
-def _walls(r: Json) -> list[str]:
-    rows = [(name, _ms(w["s"]), _share(w["share"])) for name, w in r["walls"].items()]
-    return ["Walls", *table(rows, "lr"), wrapped(f"largest loss: {_loss(r)}")]
 
 
 def _loss(r: Json) -> str:

@@ -1,10 +1,14 @@
-"""Hold one rank's trace: the operations of its device in arrays, with their names, launches and enclosing ranges."""
+"""One rank's trace: the operations of its device in arrays, with their names, launches and enclosing ranges.
+
+The readers collect spans here, also those that a trace states as two events, `B` where one begins and `E` where it
+ends. Time is the length of a union of intervals, never a sum of durations.
+"""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from attrs import define, field, frozen
@@ -115,3 +119,95 @@ def rows(*columns: Ints) -> Iterator[tuple[int, ...]]:
     """Yield the rows of equally long columns as plain numbers, a block at a time."""
     for at in range(0, len(columns[0]), BLOCK):
         yield from zip(*(c[at : at + BLOCK].tolist() for c in columns), strict=True)
+
+
+class Union(NamedTuple):
+    """Intervals that do not touch, in order."""
+
+    start: Ints
+    end: Ints
+
+    @property
+    def length(self) -> int:
+        return int((self.end - self.start).sum())
+
+
+def union(start: Ints, end: Ints) -> Union:
+    """Join intervals that overlap or touch; they need no order."""
+    filled = end > start
+    start, end = start[filled], end[filled]
+    if not len(start):
+        return Union(start, end)
+    order = np.argsort(start, kind="stable")
+    start, reached = start[order], np.maximum.accumulate(end[order])
+    first = np.concatenate([[True], start[1:] > reached[:-1]])
+    last = np.concatenate([first[1:], [True]])
+    return Union(start[first], reached[last])
+
+
+def joined(*unions: Union) -> Union:
+    """Join several unions."""
+    return union(np.concatenate([u.start for u in unions]), np.concatenate([u.end for u in unions]))
+
+
+def alone(some: Union, others: Union) -> int:
+    """Return the length of `some` outside `others`."""
+    return joined(some, others).length - others.length
+
+
+def gaps(busy: Union, start: int, end: int) -> Union:
+    """Return what a window has outside a union that lies in it."""
+    starts = np.concatenate([np.array([start], np.int64), busy.end])
+    ends = np.concatenate([busy.start, np.array([end], np.int64)])
+    filled = ends > starts
+    return Union(starts[filled], ends[filled])
+
+
+END, NOT_KEPT = -1, -2
+
+
+@define
+class EventPairs:
+    """Collect the beginnings and ends; those of one thread are nested."""
+
+    into: tuple[Spans, ...]
+    """Where the spans are kept."""
+    at: array[int] = field(factory=lambda: array("q"))
+    thread: array[int] = field(factory=lambda: array("i"))
+    row: array[int] = field(factory=lambda: array("q"))
+    """The span that begins, as its row and its place in `into`; END, or NOT_KEPT."""
+
+    def begin(self, at: int, thread: int, spans: Spans | None) -> None:
+        """Add a beginning; its span is the last of `spans`."""
+        place = next((i for i, s in enumerate(self.into) if s is spans), None)
+        self._add(at, thread, NOT_KEPT if spans is None or place is None else (len(spans) - 1) * len(self.into) + place)
+
+    def end(self, at: int, thread: int) -> None:
+        self._add(at, thread, END)
+
+    def _add(self, at: int, thread: int, row: int) -> None:
+        self.at.append(at)
+        self.thread.append(thread)
+        self.row.append(row)
+
+    def join(self) -> int:
+        """Set the ends of the spans; returns how many halves have no other."""
+        at, thread, row = (np.asarray(c, np.int64) for c in (self.at, self.thread, self.row))
+        order = np.lexsort((at, thread))  # stable: at the same time the order of the file
+        left, last = 0, None
+        begun: list[int] = []
+        for _, when, where, one in ordered(order, at, thread, row):
+            if where != last:
+                left, begun, last = left + len(begun), [], where
+            if one != END:
+                begun.append(one)
+            elif begun:
+                self._set(begun.pop(), when)
+            else:
+                left += 1
+        return left + len(begun)
+
+    def _set(self, one: int, end: int) -> None:
+        if one != NOT_KEPT:
+            at, place = divmod(one, len(self.into))
+            self.into[place].end[at] = end

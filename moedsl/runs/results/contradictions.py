@@ -19,9 +19,8 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.planner.model.plan import Plan
-from moedsl.runs.calibrate.runs import Measured, above_peak
-from moedsl.runs.results.numbers import Numbers
-from moedsl.runs.results.program import priced
+from moedsl.runs.calibrate.runs import Measured, above_peak, priced
+from moedsl.runs.results.gather import Numbers
 
 Json = dict[str, Any]
 BATCH, RESTART, STARTS, FLOPS, PEAK = "batch", "restart", "starts", "flops", "peak"

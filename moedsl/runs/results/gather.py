@@ -1,13 +1,18 @@
-"""Find the logs of each run: a log, a folder of runs, `LOG=RUN` for logs from elsewhere, or the id of an experiment."""
+"""Find the runs that a command names, and their numbers.
+
+A run is a log, a folder of runs, `LOG=RUN` for logs from elsewhere, or the id of an experiment; runs of one name whose
+plans differ get the place of their plan. The numbers turn seconds into tokens: length, GPUs, batch and useful share, of
+a plan or recipe, or given.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from moedsl.launch.script import RANKS
 from moedsl.planner.model.plan import Plan
@@ -76,7 +81,14 @@ def _one(target: str) -> list[Run] | Diagnostic:
         return [_of_log(path)]
     log, _, stands = target.rpartition("=")
     if log and _is_read(log):
-        return _paired(Path(log), stands)
+        # Pair a log, or a folder of logs of one run, with its plan or recipe
+        log = Path(log)
+        logs = tuple(job_logs(log)) if log.is_dir() else (log,)
+        file = Path(stands) / PLAN if os.path.isdir(stands) else Path(stands)
+        if file.suffix != ".json" or not os.path.isfile(file):
+            return [Run(str(log), logs, recipe=stands)] if _is_read(stands.partition(":")[0]) else _wrong_run(stands)
+        plan = read_plan(file)
+        return _wrong_run(stands) if plan is None else [_run(str(log), logs, file, plan)]
     experiment = None if "/" in target else experiment_folder(target)
     if isinstance(experiment, Diagnostic):
         return experiment
@@ -92,16 +104,6 @@ def _is_read(path: str) -> bool:
 
 def _wrong(text: str) -> Diagnostic:
     return error("results.input", text, help=HELP)
-
-
-def _paired(log: Path, stands: str) -> list[Run] | Diagnostic:
-    """Pair a log, or a folder of logs of one run, with its plan or recipe."""
-    logs = tuple(job_logs(log)) if log.is_dir() else (log,)
-    file = Path(stands) / PLAN if os.path.isdir(stands) else Path(stands)
-    if file.suffix != ".json" or not os.path.isfile(file):
-        return [Run(str(log), logs, recipe=stands)] if _is_read(stands.partition(":")[0]) else _wrong_run(stands)
-    plan = read_plan(file)
-    return _wrong_run(stands) if plan is None else [_run(str(log), logs, file, plan)]
 
 
 def _run(name: str, logs: tuple[Path, ...], file: Path | None, plan: Plan | Diagnostic | None) -> Run:
@@ -125,7 +127,7 @@ def _of_log(path: Path) -> Run:
 
 def _below(folder: Path) -> Iterator[Run]:
     """Yield each folder with a plan and its logs; logs without a plan are grouped by folder."""
-    roots = {_root(p): p for p in sorted(folder.rglob(PLAN))}
+    roots = {(p.parent.parent if p.parent.name == CODE else p.parent): p for p in sorted(folder.rglob(PLAN))}
     groups: dict[Path, list[Path]] = {root: [] for root in roots}
     for log in job_logs(folder):
         root = next((p for p in log.parents if p in roots), log.parent)
@@ -133,10 +135,6 @@ def _below(folder: Path) -> Iterator[Run]:
     for root, logs in groups.items():
         plan = read_plan(roots[root]) if root in roots else None
         yield _run(str(root), tuple(logs), roots.get(root), plan)
-
-
-def _root(plan: Path) -> Path:
-    return plan.parent.parent if plan.parent.name == CODE else plan.parent
 
 
 def read_plan(path: Path) -> Plan | Diagnostic | None:
@@ -234,3 +232,134 @@ def _fetch(experiment: Any, job: Any) -> None:
             logs.print_lines(reader.more(whole=True), out)
         else:
             logs.print_elsewhere(experiment, job, False, out)
+
+
+_WHAT_RUNS = ("model", "hf", "hardware", "gpus", "task", "target", "layout", "batch", "policy", "derived", "env", "set")
+"""The parts of a plan that decide what is run; runs of plans that agree in them repeat one run."""
+
+
+def told_apart(runs: Sequence[Run]) -> list[Run]:
+    """Add its plan's place to the name of each run that shares its name with another plan's run."""
+    shared = [r for r in runs if r.plan and any(o.name == r.name and not _is_same(o.plan, r.plan) for o in runs)]
+    if not shared:
+        return list(runs)
+    common = os.path.commonpath([_place(r) for r in shared])
+    return [evolve(r, place=_first_place(r, shared, common)) if r in shared else r for r in runs]
+
+
+def _is_same(one: Plan | None, other: Plan) -> bool:
+    return one is not None and _what_runs(one) == _what_runs(other)
+
+
+def _what_runs(plan: Plan) -> dict[str, Any]:
+    json = plan.to_json()
+    return {part: json.get(part) for part in _WHAT_RUNS}
+
+
+def _first_place(run: Run, shared: Sequence[Run], common: str) -> str:
+    """The place of the first run of the same plan, so that repetitions keep one name."""
+    first = next(o for o in shared if o.plan and run.plan and o.name == run.name and _is_same(o.plan, run.plan))
+    return os.path.relpath(_place(first), common)
+
+
+def _place(run: Run) -> str:
+    """The folder of a plan.json, or the file if it has a name of its own."""
+    assert run.plan_file is not None
+    path = run.plan_file.resolve()
+    return str(path.parent if path.name == PLAN else path)
+
+
+_RAMP = "train.rampup_batch_size"
+
+
+@frozen
+class Given:
+    """Numbers that the command line states, of runs whose plan or recipe does not give them."""
+
+    seq: int | None = None
+    gpus: int | None = None
+    global_batch: int | None = None
+
+
+@frozen
+class Numbers:
+    """The numbers of one run."""
+
+    seq: int
+    """Tokens of a sequence."""
+    gpus: int
+    global_batch: int | None
+    """Sequences of a step; None if only the log has it."""
+    useful_share: float
+    """The share of tokens that train the model (`useful.share`); 1 without a plan."""
+    source: str
+    """plan, recipe or given."""
+    ramps_up: bool = False
+    """Whether the first steps have smaller batches (`rampup_batch_size`)."""
+
+    def useful_rate(self, seconds: float, global_batch: int, trained: float = 1.0) -> float:
+        """Useful tokens a second and GPU of a step; `trained` is the share of iterations that were not skipped."""
+        return self.seq * global_batch * self.useful_share * trained / seconds / self.gpus
+
+
+def numbers(runs: Sequence[Run], given: Given) -> list[Numbers | Diagnostic]:
+    """The numbers of each run, or why they are unknown. Recipes go through the real Bridge if it is installed."""
+    recipes = _recipes([r.recipe for r in runs if r.recipe], given)
+    return [_numbers_of(r, given, recipes) for r in runs]
+
+
+def _numbers_of(run: Run, given: Given, recipes: Mapping[str, Mapping[str, Any] | Diagnostic]) -> Numbers | Diagnostic:
+    known: Mapping[str, Any] = {}
+    if run.plan is not None:
+        p = run.plan
+        sizes = {"seq": p.batch.seq, "gpus": p.gpus, "global_batch": p.batch.global_batch}
+        known = {**sizes, "useful_share": p.estimate.useful_share, _RAMP: p.set.get(_RAMP)}
+    elif run.recipe is not None:
+        read = recipes[run.recipe]
+        if isinstance(read, Diagnostic):
+            return read
+        known = read
+    against = _contradiction(run, given, known)
+    if against is not None:
+        return against
+    seq, gpus = given.seq or known.get("seq"), given.gpus or known.get("gpus")
+    if seq is None or gpus is None:
+        missing = " and ".join(w for w, v in (("length", seq), ("number of GPUs", gpus)) if v is None)
+        text = f"{run.name}: unknown {missing}, so tokens cannot be counted"
+        return error("results.numbers", text, help="give --seq, --gpus and --global-batch, or LOG=PLAN")
+    batch = given.global_batch or known.get("global_batch")
+    source = "plan" if run.plan else "recipe" if run.recipe else "given"
+    return Numbers(int(seq), int(gpus), batch, known.get("useful_share", 1.0), source, bool(known.get(_RAMP)))
+
+
+def _contradiction(run: Run, given: Given, known: Mapping[str, Any]) -> Diagnostic | None:
+    """Refuse numbers of the command line that the plan or recipe contradicts: the log cannot be of both."""
+    pairs = {"--seq": (given.seq, known.get("seq")), "--gpus": (given.gpus, known.get("gpus")),
+             "--global-batch": (given.global_batch, known.get("global_batch"))}  # fmt: skip
+    apart = {flag: (own, of) for flag, (own, of) in pairs.items() if own is not None and of is not None and own != of}
+    if not apart:
+        return None
+    flags = ", ".join(f"{flag} {own} (it has {of})" for flag, (own, of) in apart.items())
+    help = "leave out what the plan or recipe gives; if the log is of another run, give LOG=PLAN"
+    return error("results.numbers", f"{run.name}: {run.plan_file or run.recipe} contradicts {flags}", help=help)
+
+
+def _recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any] | Diagnostic]:
+    """Read each recipe like `moedsl diff`; its number of GPUs is in its function's name or in --gpus."""
+    if not targets:
+        return {}
+    from moedsl.bridge.diff.sources import Options, Side, sides
+    from moedsl.bridge.verify import cases
+
+    made: dict[str, Mapping[str, Any] | Diagnostic] = {}
+    for target, side in zip(targets, sides(targets, options=Options(world=given.gpus)), strict=True):
+        read = cases.read(target, world=given.gpus)
+        if isinstance(side, Side) and isinstance(read, cases.Case):
+            f = side.fields
+            seq = f.get("model.seq_length", f.get("dataset.seq_length"))
+            sizes = {"seq": seq, "gpus": read.world, "global_batch": f.get("train.global_batch_size")}
+            made[target] = {**sizes, _RAMP: f.get(_RAMP)}
+        else:
+            found = getattr(side, "diagnostics", ())
+            made[target] = found[0] if found else error("results.numbers", f"{target} cannot be read as a recipe")
+    return made

@@ -1,23 +1,30 @@
-"""Measure one run: the median after the warm-up, the spread, and how the run ended."""
+"""Measure one run: the median after the warm-up, the spread, how well the median is known, and how the run ended.
+
+A global batch that ramps up (`rampup_batch_size`) is told from a restart with another batch: only a ramp-up grows, and
+it ends with the full batch. Consecutive steps of a run resemble each other, so the error of a median comes from blocks
+of consecutive steps, not from single steps.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
+
+from attrs import evolve
 
 from moedsl.facts.units import GIB
 from moedsl.planner.model.plan import Plan
-from moedsl.runs.results.batches import batches, last_settings
-from moedsl.runs.results.contradictions import BATCH, Timed, contradictions
-from moedsl.runs.results.gather import Run
-from moedsl.runs.results.line import NanSearch, Step, StepTime, is_number
-from moedsl.runs.results.log import Attempt, Log, Sample, iterations, samples
-from moedsl.runs.results.noise import error_of
-from moedsl.runs.results.numbers import Numbers
+from moedsl.runs.calibrate.runs import run_text
+from moedsl.runs.results.contradictions import BATCH, Timed, contradictions, unfit
+from moedsl.runs.results.gather import Numbers, Run
+from moedsl.runs.results.log import Attempt, Log, NanSearch, Sample, Step, StepTime, is_number, iterations, samples
 
 Json = dict[str, Any]
+RATE = "useful_tokens_per_s_per_gpu"
 WARMUP = 10
 """The default number of iterations of an attempt to skip; a third of a shorter run."""
 OK, FAILED, UNFINISHED, SHORT, NOTHING = "ok", "failed", "unfinished", "too short", "no log"
@@ -202,3 +209,75 @@ def _belongs(plan: Plan | None) -> Json:
         return {}
     of = plan.sweep or plan.isolation
     return {**({"value_of": of.to_json()} if of else {}), "experiment": plan.experiment.fingerprint}
+
+
+def last_settings(log: Log, full: int | None) -> Log:
+    """Return a log with the attempts at its end that go on with each other's batch: steps before a restart with another
+    one are other steps. `full` is the batch of the plan, if it is known."""
+    pieces = [piece for attempt in log.attempts for piece in _pieces(attempt, full)]
+    first = max(len(pieces) - 1, 0)
+    while first > 0 and _goes_on(pieces[first - 1], pieces[first], full):
+        first -= 1
+    return evolve(log, attempts=tuple(pieces[first:]), earlier=tuple(batches(pieces[:first]))) if first else log
+
+
+def batches(attempts: Iterable[Iterable[Step]]) -> list[int]:
+    """Return the batches that the lines state, each once, in order."""
+    return list(dict.fromkeys(s.global_batch for a in attempts for s in a if s.global_batch))
+
+
+def _pieces(attempt: Attempt, full: int | None) -> Iterator[Attempt]:
+    """Split where the batch falls, or grows from the full one: there a job with other settings went on."""
+    begin, before = 0, None
+    for i, step in enumerate(attempt):
+        batch = step.global_batch or before
+        if before and batch and (batch < before or (full and before == full < batch)):
+            yield attempt[begin:i]
+            begin = i
+        before = batch
+    yield attempt[begin:]
+
+
+def _goes_on(one: Attempt, other: Attempt, full: int | None) -> bool:
+    """Whether a later attempt begins with the batch that the one before had at that step, or with one that has grown
+    since."""
+    first = next(iter(batches([other])), None)
+    at = [s.global_batch for s in one if s.global_batch and s.iteration <= other[0].iteration]
+    before = at[-1] if at else next(iter(batches([one])), None)
+    if before is None or first is None or before == first:
+        return True
+    return before < first and before != full and (len(batches([one])) > 1 or len(batches([other])) > 1)
+
+
+BLOCKS = 8
+"""The blocks of one run."""
+LEAST = 3
+"""Steps of a block. A run with too few for two blocks has no known error."""
+
+
+def error_of(values: Sequence[float]) -> float | None:
+    """Return the standard error of the median of one run's steps, in order; None if they are too few."""
+    count = min(BLOCKS, len(values) // LEAST)
+    if count < 2:
+        return None
+    cuts = [round(i * len(values) / count) for i in range(count + 1)]
+    return of_repeats([statistics.median(values[a:b]) for a, b in pairwise(cuts)])
+
+
+def of_repeats(values: Sequence[float]) -> float:
+    """Return the standard error of the middle of several independent values."""
+    return statistics.stdev(values) / len(values) ** 0.5
+
+
+def calibration_lines(pairs: Sequence[tuple[Plan | None, Json]]) -> str:
+    """Write JSON lines of the plans with their results; runs without a plan or without figures have none, nor has one
+    whose log contradicts its plan."""
+    figures = [(plan, r) for plan, r in pairs if plan and r[RATE] and r["status"] in (OK, UNFINISHED)]
+    rows = [_calibration_line(plan, r) for plan, r in figures if not unfit(plan, r)]
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _calibration_line(plan: Plan, r: Json) -> dict[str, Any]:
+    """Write one line; calibration counts every token, useful or not."""
+    row = {"id": r["name"], "run": run_text(plan), "tokens_per_s_per_gpu": r[RATE]["median"] / r["useful_share"]}
+    return row if r["peak_gib"] is None else {**row, "peak_gb": r["peak_gib"] * GIB / 1e9}

@@ -1,16 +1,76 @@
-"""Measure a file of samples in bounded memory and time: the number of samples by length."""
+"""Measure a file of samples in bounded memory and time: the number of samples by their length in tokens.
+
+A line of JSONL is read as Bridge's data sets for fine-tuning do; its tokens are counted with a tokenizer, or by bytes.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO
 
 from attrs import frozen
 
-from moedsl.runs.samples.lines import NotASample, Sample, read
+TURNS = ("messages", "conversation", "conversations")
+"""The keys of a conversation (bridge data/sft_processing.py:142)."""
+PAIRS = (("input", "output"), ("prompt", "completion"))
+"""The keys of a prompt and its answer; a recipe reads the first pair (bridge data/builders/gpt_sft.py:71)."""
+
+
+INSTRUCTION = "instruction"
+"""What a line of Alpaca asks of its `input`; a recipe does not read it."""
+_ANSWERS = ("assistant", "gpt")
+"""The roles whose turns a model learns (bridge data/conversation_processing.py:35)."""
+
+
+class NotASample(ValueError):
+    """A line that is no sample, with the reason."""
+
+
+@frozen
+class Sample:
+    """The text of a line: a prompt and its answer, or the turns of a conversation."""
+
+    keys: tuple[str, ...]
+    text: str = ""
+    turns: tuple[Mapping[str, str], ...] = ()
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it has text that a model learns."""
+        return not self.turns or any(t["role"] in _ANSWERS for t in self.turns)
+
+
+def read_sample(line: bytes) -> Sample:
+    """Read one line; raises NotASample."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as e:
+        raise NotASample("is not JSON") from e
+    if not isinstance(row, dict):
+        raise NotASample("is not a JSON object")
+    for keys in PAIRS:
+        if all(isinstance(row.get(k), str) for k in keys):
+            beside = (INSTRUCTION,) if row.get(INSTRUCTION) else ()
+            return Sample((*beside, *keys), " ".join(row[k] for k in keys))
+    for key in TURNS:
+        if isinstance(row.get(key), list):
+            if not row[key]:
+                raise NotASample(f"has no turn in `{key}`")
+            return Sample((key,), turns=tuple(_turn(t) for t in row[key]))
+    raise NotASample(f"is no sample: its keys are {', '.join(map(str, row)) or 'none'}")
+
+
+def _turn(turn: Any) -> Mapping[str, str]:
+    found = turn if isinstance(turn, dict) else {}
+    role, text = found.get("role", found.get("from")), found.get("content", found.get("value"))
+    if not isinstance(role, str) or not isinstance(text, str):
+        raise NotASample("has a turn without `role` and `content`, which are texts")
+    return {"role": role.lower(), "content": text}
+
 
 BLOCKS = 64
 """A file is read in as many parts, in an order that makes one which is not read to the end be read all over."""
@@ -61,7 +121,7 @@ def measure(file: BinaryIO, tokens: Tokens, seconds: float, progress: Callable[[
         at = begin
         for i, (at, line) in enumerate(_lines(file, begin, end)):
             try:
-                sample = read(line)
+                sample = read_sample(line)
             except NotASample as e:
                 raise BadLine(_number(file, at), str(e)) from e
             n = tokens(sample)
@@ -104,3 +164,34 @@ def _number(file: BinaryIO, at: int) -> int:
     while (left := at - file.tell()) > 0:
         number += file.read(min(left, 1 << 20)).count(b"\n")
     return number
+
+
+BYTES = 4
+"""Bytes of UTF-8 for a token: a rule of thumb for English; code and other languages have fewer."""
+_AROUND = 5
+"""Tokens that a chat template puts around a turn: its start, the role, its end and line breaks."""
+_END = 1
+"""Bridge adds the end of the text (bridge data/datasets/gpt_sft.py)."""
+
+
+def estimated(sample: Sample) -> int:
+    """Count by bytes, without a tokenizer."""
+    if sample.turns:
+        return sum(_AROUND + len(t["content"].encode()) // BYTES for t in sample.turns)
+    return _END + -(-len(sample.text.encode()) // BYTES)
+
+
+def of_tokenizer(name: str) -> Tokens:
+    """Load a tokenizer of Hugging Face, by its folder or name; raises what transformers raises."""
+    from transformers import AutoTokenizer  # imported only where a tokenizer is named
+
+    loaded: Any = AutoTokenizer.from_pretrained(name)
+
+    def count(sample: Sample) -> int:
+        if not sample.turns:
+            return _END + len(loaded(sample.text, add_special_tokens=False)["input_ids"])
+        if loaded.chat_template:
+            return len(loaded.apply_chat_template([*sample.turns], tokenize=True, return_dict=False))
+        return sum(_AROUND + len(loaded(t["content"], add_special_tokens=False)["input_ids"]) for t in sample.turns)
+
+    return count

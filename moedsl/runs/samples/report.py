@@ -9,8 +9,7 @@ from typing import Any
 
 from moedsl.facts.samples import filled, groups
 from moedsl.lang.printer import quote
-from moedsl.runs.samples.lines import INSTRUCTION, PAIRS, TURNS
-from moedsl.runs.samples.measure import Measured
+from moedsl.runs.samples.measure import INSTRUCTION, PAIRS, TURNS, Measured
 from moedsl.support.text import counted, table, tokens, wrapped
 
 _SHARES = (0.5, 0.9, 0.99)

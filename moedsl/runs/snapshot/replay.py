@@ -1,15 +1,53 @@
-"""Replay the history of an allocator backwards from the blocks of the snapshot, and find what was live at the peak.
+"""Read a snapshot of PyTorch's allocator, and find what was live at the peak.
 
-The blocks at the end are known, and each event says what it changed. So the bytes at every moment of the history are
-known, those from before its first event too.
+A snapshot is a pickle of plain values, and is read without executing anything. The history is replayed backwards from
+the blocks of the snapshot: those at the end are known, and each event says what it changed. So the bytes at every
+moment of the history are known, those from before its first event too.
 """
 
 from __future__ import annotations
 
+import io
+import os
+import pickle
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO, NoReturn
 
 from attrs import frozen
+
+LARGEST = 2 << 30
+"""Bytes of a pickle. A snapshot of the 100,000 events that Bridge records has far fewer."""
+
+
+class NotPlain(ValueError):
+    """Says what a pickle holds besides plain values, or that it is damaged."""
+
+
+class _Plain(pickle.Unpickler):
+    """Lists, dictionaries, numbers and texts need no global, so none is looked up."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise NotPlain(f"it names {module}.{name}, and reading it would run code")
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise NotPlain("it refers to another file")
+
+
+def load(stream: BinaryIO) -> Any:
+    """Read one value, of at most `LARGEST` bytes; raises NotPlain."""
+    whole = stream if stream.seekable() else io.BytesIO(stream.read(LARGEST + 1))
+    if whole.seek(0, os.SEEK_END) > LARGEST:
+        raise NotPlain(f"it has more than {LARGEST >> 30} GiB")
+    whole.seek(0)
+    try:
+        return _Plain(whole).load()
+    except NotPlain:
+        raise
+    except MemoryError:  # a length that no memory has
+        raise NotPlain("it is damaged, or too large for the memory of this machine") from None
+    except (pickle.UnpicklingError, EOFError, ValueError, LookupError, AttributeError, TypeError, OverflowError) as e:
+        raise NotPlain(f"it is damaged or no pickle: {e}") from None
+
 
 ALLOCATED, AWAITING = "active_allocated", "active_awaiting_free"
 DRAWN = 500
@@ -74,7 +112,10 @@ def _device(device: int, segments: Sequence[Mapping[str, Any]], events: Sequence
     parts = [0] * min(DRAWN, max(len(events), 1))
     parts[-1] = total
     for i in range(len(events) - 1, -1, -1):
-        total -= _change(events[i])
+        # Return the bytes that an event adds
+        event = events[i]
+        sign = {ALLOC: 1, FREE: -1}.get(event["action"], 0)
+        total -= sign * _size(event) if sign else 0
         part = i * len(parts) // len(events)
         parts[part] = max(parts[part], total)
         if total > peak:
@@ -95,12 +136,6 @@ def _blocks(segment: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
         out.append((block.get("address", at), block))
         at += block["size"]
     return out
-
-
-def _change(event: Mapping[str, Any]) -> int:
-    """Return the bytes that an event adds."""
-    sign = {ALLOC: 1, FREE: -1}.get(event["action"], 0)
-    return sign * _size(event) if sign else 0
 
 
 def _size(of: Mapping[str, Any], name: str = "size") -> int:

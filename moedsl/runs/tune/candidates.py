@@ -12,8 +12,7 @@ from moedsl.diagnose.edit import saves
 from moedsl.facts import axes
 from moedsl.facts.units import GIB
 from moedsl.rules.effects import EXECUTION, of_rules
-from moedsl.runs.tune.evidence import Codes, Tried, best, columns
-from moedsl.runs.tune.posterior import Known, known
+from moedsl.runs.tune.evidence import Codes, Known, Tried, best, columns, known
 from moedsl.solver import neighbours
 from moedsl.solver.neighbours import Neighbour
 from moedsl.solver.solve import Chosen

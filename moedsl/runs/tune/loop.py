@@ -11,11 +11,11 @@ from attrs import frozen
 
 from moedsl.compiler import load_stdlib
 from moedsl.runs.results.gather import Run
-from moedsl.runs.tune import picture, run_file
+from moedsl.runs.tune import run_file
 from moedsl.runs.tune.candidates import candidates
 from moedsl.runs.tune.evidence import Tried, row, tried
-from moedsl.runs.tune.report import candidate, report, text
-from moedsl.runs.tune.way import RUN, Try, Way, write
+from moedsl.runs.tune.journal import PICTURE, RUN, TABLE, Journal, Try, write
+from moedsl.runs.tune.report import candidate, picture, report, text
 from moedsl.support.diagnostics import Diagnostic
 
 LOST = "launch.no_experiment"
@@ -44,48 +44,56 @@ class Ends:
     """The expected gain that is worth a job."""
 
 
-def tune(base: run_file.Base, way: Way, launcher: Launcher, ends: Ends, say: Callable[[str], None]) -> int | Diagnostic:
-    """Go on with a way to its end. Return 0, the exit code of a refused submission, or what went wrong; the way is kept
-    in each case."""
+def tune(
+    base: run_file.Base, journal: Journal, launcher: Launcher, ends: Ends, say: Callable[[str], None]
+) -> int | Diagnostic:
+    """Continue a tuning to its end. Return 0, the exit code of a refused submission, or what went wrong; the journal is
+    saved in each case, with its table and its picture."""
     while True:
-        for t in way.tries:
-            if t.row is None and (failed := _run(base, way, t, launcher)):
+        for t in journal.tries:
+            if t.row is None and (failed := _run(base, journal, t, launcher)):
                 return failed
-        done = evidence(base, way)
+        done = evidence(base, journal)
         found = candidates(base.chosen, base.start, done) if done else []
         said = report(base.chosen, base.start, done, found, ends.stop)
-        way.stop = _end(way, said, ends)
-        if refused := _keep(way, said):
-            return refused
-        if way.stop:
+        journal.stop = _why_stop(journal, said, ends)
+        journal.save()
+        if said["tried"]:
+            journal.table = text({**said, "stop": journal.stop, "next": None} if journal.stop else said)
+            drawn = picture(said["tried"], [t.change for t in journal.tries])
+            if refused := write(journal.folder, {TABLE: journal.table, PICTURE: drawn}):
+                return refused
+        if journal.stop:
             return 0
-        added = _next(base, way, said["next"], found[0].codes if done else base.start)
+        added = _next(base, journal, said["next"], found[0].codes if done else base.start)
         if isinstance(added, Diagnostic):
             return added
         say(f"{added.name}: {_why(added)}")
 
 
-def evidence(base: run_file.Base, way: Way) -> list[Tried]:
-    """Read what the ended jobs of a way say; one that neither measured nor failed counts as failed."""
-    rows = [(t, tried(t.name, t.codes, base.chosen.cost, t.row)) for t in way.tries if t.row]
+def evidence(base: run_file.Base, journal: Journal) -> list[Tried]:
+    """Read what the ended jobs measured; one that neither measured nor failed counts as failed."""
+    rows = [(t, tried(t.name, t.codes, base.chosen.cost, t.row)) for t in journal.tries if t.row]
     return [found or Tried(t.name, t.codes, None) for t, found in rows]
 
 
-def _end(way: Way, said: dict[str, Any], ends: Ends) -> str | None:
+def _why_stop(journal: Journal, said: dict[str, Any], ends: Ends) -> str | None:
     """Say why no further job is submitted, if so."""
-    if not way.tries:
+    if not journal.tries:
         return None
-    first = way.tries[0].row
-    if not any(t["step_s"] for t in said["tried"]) and not any(t["out_of_memory"] for t in said["tried"]):
+    first = journal.tries[0].row
+    if not any(t["step_s"] or t["out_of_memory"] for t in said["tried"]):
         return f"the first job measured nothing: {first['cause'] if first else ''}"
     if said["stop"]:
         return str(said["stop"])
-    return f"the budget of {ends.budget} jobs is spent" if len(way.tries) >= ends.budget else None
+    return f"the budget of {ends.budget} jobs is spent" if len(journal.tries) >= ends.budget else None
 
 
-def _next(base: run_file.Base, way: Way, change: dict[str, Any] | None, codes: run_file.Codes) -> Try | Diagnostic:
+def _next(
+    base: run_file.Base, journal: Journal, change: dict[str, Any] | None, codes: run_file.Codes
+) -> Try | Diagnostic:
     """Add the next try, with its run file."""
-    t = Try(way.next_name, codes, change)
+    t = Try(journal.next_name, codes, change)
     checkpoints = run_file.checkpoints_of(base, t.name)
     if isinstance(checkpoints, Diagnostic):
         return checkpoints
@@ -93,10 +101,10 @@ def _next(base: run_file.Base, way: Way, change: dict[str, Any] | None, codes: r
     if isinstance(made, Diagnostic):
         return made
     plan = json.dumps(made.plan.to_json(), indent=2, ensure_ascii=False) + "\n"
-    if refused := write(way.file_of(t).parent, {RUN: made.text, "plan.json": plan}):
+    if refused := write(journal.file_of(t).parent, {RUN: made.text, "plan.json": plan}):
         return refused
-    way.tries.append(t)
-    way.save()
+    journal.tries.append(t)
+    journal.save()
     return t
 
 
@@ -104,36 +112,22 @@ def _why(t: Try) -> str:
     return "the plan" if t.change is None else candidate(t.change)
 
 
-def _run(base: run_file.Base, way: Way, t: Try, launcher: Launcher) -> int | Diagnostic:
-    """Submit a try that is not, wait for it and measure it; 0 if that is done."""
+def _run(base: run_file.Base, journal: Journal, t: Try, launcher: Launcher) -> int | Diagnostic:
+    """Submit a try if it was not yet, wait for its job and measure it; 0 if that is done."""
+
+    def named(id: str) -> None:
+        """Save the id before anything is submitted: a process that is killed then finds the job again."""
+        t.id = id
+        journal.save()
+
     logs = launcher.wait(t.id) if t.id else None
     if logs is None or (isinstance(logs, Diagnostic) and logs.id == LOST):
-        code = launcher.submit(way.file_of(t), lambda given: _named(way, t, given))
+        code = launcher.submit(journal.file_of(t), named)
         if code or t.id is None:
             return code or 1
         logs = launcher.wait(t.id)
     if isinstance(logs, Diagnostic):
         return logs
-    t.row = _measured(base, t, logs)
-    way.save()
+    t.row = row(Run(t.name, tuple(logs), base.plan), load_stdlib())
+    journal.save()
     return 0
-
-
-def _named(way: Way, t: Try, id: str) -> None:
-    """Keep the id before anything is submitted: a process that is killed then finds the job again."""
-    t.id = id
-    way.save()
-
-
-def _measured(base: run_file.Base, t: Try, logs: Sequence[Path]) -> dict[str, Any]:
-    return row(Run(t.name, tuple(logs), base.plan), load_stdlib())
-
-
-def _keep(way: Way, said: dict[str, Any]) -> Diagnostic | None:
-    """Write the way, its table and its picture."""
-    way.save()
-    if not said["tried"]:
-        return None
-    way.table = text({**said, "stop": way.stop, "next": None} if way.stop else said)
-    drawn = picture.of_way(said["tried"], [t.change for t in way.tries])
-    return write(way.folder, {"table.txt": way.table, "way.svg": drawn})

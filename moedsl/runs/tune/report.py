@@ -1,24 +1,33 @@
-"""Make the report of what was tried and what is next, and print it."""
+"""Make the report of what was tried and what is next; print it, and draw it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from itertools import accumulate
 from typing import Any
+
+from attrs import evolve
 
 from moedsl.facts import axes
 from moedsl.facts.axes import show
 from moedsl.facts.units import GIB
 from moedsl.planner import useful
-from moedsl.runs.results.compare import RATE
+from moedsl.runs.results.measure import RATE
 from moedsl.runs.tune.candidates import Candidate, why_enough
 from moedsl.runs.tune.evidence import Codes, Tried, best, columns
 from moedsl.solver import uncertainty
 from moedsl.solver.solve import Chosen
+from moedsl.support import svg
 from moedsl.support.text import table, wrapped
 
 Json = dict[str, Any]
 SHOWN = 8
 """The candidates that are printed."""
+_AREA = svg.Area(80.0, 30.0, 900.0, 280.0, (0.0, 0.0), (1.0, 1.0))
+"""The diagram in the picture; the legend is on its right, and labels hang down to the right of their job."""
+_WIDTH, _HEIGHT = 1200, 500
+_BLUE, _GREY, _RED = "#3b6fb6", "#999", "#c0504d"
 
 
 def report(chosen: Chosen, start: Codes, done: Sequence[Tried], found: Sequence[Candidate], stop: float) -> Json:
@@ -130,3 +139,59 @@ def candidate(c: Mapping[str, Any]) -> str:
     if c["gain"] is None:
         return f"{change}, {c['step_s']:.2f} s a step and {c['peak_gib']:.1f} GiB predicted"
     return f"{change}, {c['gain']:+.1%} ({c['low']:+.1%} to {c['high']:+.1%})"
+
+
+def picture(tried: Sequence[Json], changes: Sequence[Mapping[str, Any] | None]) -> str:
+    """Draw the jobs from left to right as SVG: the speed of each, what was expected of its change, the fastest so far.
+
+    `tried` is of the report, and `changes` are the candidates that the jobs tried, None for the plan itself.
+    """
+    rates = [t[RATE] or 0.0 for t in tried]
+    best = [*accumulate(rates, max)]
+    spans = [
+        (best[i - 1] * (1 + c["low"]), best[i - 1] * (1 + c["high"]))
+        if i and c and c["gain"] is not None and best[i - 1]
+        else None
+        for i, c in enumerate(changes)
+    ]
+    top = 1.05 * (max([*rates, *(high for s in spans if s for high in s)]) or 1.0)
+    area = evolve(_AREA, highest=(len(tried), top))
+    left, right = area.left, area.left + area.width
+    shapes: list[str] = []
+    for tick in svg.shares(top):
+        _, y = area.at(0, tick["at"] / 100 * top)
+        shapes.append(svg.element("line", x1=left, x2=right, y1=y, y2=y, stroke="#ddd"))
+        shapes.append(svg.element("text", tick["text"], x=left - 8, y=y + 4, text_anchor="end"))
+    shapes.append(svg.element("text", "useful tokens/s/GPU", x=8, y=area.top - 12))
+    for i, (t, c, span) in enumerate(zip(tried, changes, spans, strict=True)):
+        x, y = area.at(i + 0.5, rates[i])
+        if span:
+            said = svg.element("title", "nine of ten were expected here")
+            shapes.append(_bar(x, area.at(0, span[0])[1], area.at(0, span[1])[1], said))
+        shapes.append(_point(x, y) if rates[i] else _cross(x, y))
+        label = escape(f"{t['name']}: {c['axis']} {show(c['to'])}" if c else f"{t['name']}: the plan")
+        place = f"translate({x + 4:.1f} {area.top + area.height + 14:.1f}) rotate(40)"
+        shapes.append(svg.element("text", label, transform=place))
+    shapes.append(svg.polyline([area.at(i + 0.5, b) for i, b in enumerate(best) if b], fill="none", stroke=_BLUE))
+    x, y = right + 40, area.top + 10
+    marks = (
+        (_point(x, y), "measured"),
+        (svg.polyline([(x - 12, y + 24), (x + 12, y + 24)], stroke=_BLUE), "the fastest so far"),
+        (_bar(x, y + 40, y + 56), "nine of ten expected"),
+        (_cross(x, y + 72), "failed"),
+    )
+    for n, (mark, name) in enumerate(marks):
+        shapes.append(mark + svg.element("text", name, x=x + 20, y=y + 24 * n + 4))
+    return svg.picture(_WIDTH, _HEIGHT, "Useful tokens/s/GPU of each job", shapes)
+
+
+def _bar(x: float, low: float, high: float, *inside: str) -> str:
+    return svg.element("line", *inside, x1=x, x2=x, y1=low, y2=high, stroke=_GREY, stroke_width=6, stroke_opacity=0.4)
+
+
+def _point(x: float, y: float) -> str:
+    return svg.element("circle", cx=x, cy=y, r=4, fill=_BLUE)
+
+
+def _cross(x: float, y: float) -> str:
+    return svg.element("path", d=f"M{x - 5:.1f} {y - 5:.1f} l10 10 m0 -10 l-10 10", stroke=_RED, stroke_width=2)

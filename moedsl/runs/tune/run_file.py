@@ -14,7 +14,7 @@ from moedsl.lang import ast
 from moedsl.lang.parser import parse
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.library import Library, used_name
-from moedsl.runs.results.program import experiment
+from moedsl.runs.calibrate.runs import experiment
 from moedsl.runs.tune.evidence import Codes
 from moedsl.solver.solve import Chosen
 from moedsl.support.diagnostics import Diagnostic, error

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from moedsl.runs.watch.attempts import Attempt
-from moedsl.runs.watch.text import text
-from moedsl.runs.watch.view import Watched
+from moedsl.runs.watch.reading import Attempt
+from moedsl.runs.watch.view import Watched, text
+from moedsl.support import svg
 from moedsl.support.visible import visible
 
 SIGN = '<meta name="generator" content="moedsl watch">'
@@ -21,12 +21,12 @@ POINTS = 500
 WIDTH, HEIGHT = 1000, 160
 
 
-def page(runs: Sequence[Watched], views: Sequence[Mapping[str, Any]], every: float) -> str:
+def page(runs: Sequence[Watched], views: Sequence[dict[str, Any]], every: float) -> str:
     """Make one HTML document; it loads nothing from elsewhere."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), undefined=jinja2.StrictUndefined, autoescape=True
     )
-    shown = [{"name": visible(v["name"]), "text": visible(text([v])), "curves": list(_curves(r.attempts()))}
+    shown = [{"name": visible(v["name"]), "text": visible(text([v])), "curves": [*_curves(r.attempts())]}
              for r, v in zip(runs, views, strict=True)]  # fmt: skip
     return environment.get_template("page.html.j2").render(
         runs=shown, every=math.ceil(every), width=WIDTH, height=HEIGHT
@@ -35,23 +35,19 @@ def page(runs: Sequence[Watched], views: Sequence[Mapping[str, Any]], every: flo
 
 def _curves(attempts: Sequence[Attempt]) -> Iterator[dict[str, Any]]:
     """The loss and the seconds of a step over the iterations, a line for each attempt."""
-    each = [[(a.ends[i], a.losses[i]) for i in range(len(a.ends))] for a in attempts]
-    yield from _curve("loss", each)
+    losses = [[*zip(a.ends, a.losses, strict=True)] for a in attempts]
     times = [[(a.ends[i], (a.trained[i] - a.trained[i - 1]) / (a.ends[i] - a.ends[i - 1]))
               for i in range(1, len(a.ends))] for a in attempts]  # fmt: skip
-    yield from _curve("s a step", times)
-
-
-def _curve(name: str, each: Sequence[Sequence[tuple[int, float]]]) -> Iterator[dict[str, Any]]:
-    lines = [thinned([(x, y) for x, y in line if math.isfinite(y)]) for line in each]
-    points = [p for line in lines for p in line]
-    if len(points) < 2:
-        return
-    (left, right), (low, high) = ((min(v), max(v)) for v in zip(*points, strict=True))
-    across, up = WIDTH / max(right - left, 1), HEIGHT / ((high - low) or 1.0)
-    paths = [" ".join(f"{(x - left) * across:.1f},{HEIGHT - (y - low) * up:.1f}" for x, y in line) for line in lines]
-    yield {"name": name, "paths": paths, "left": f"{left:,.0f}", "right": f"{right:,.0f}", "low": f"{low:.4g}",
-           "high": f"{high:.4g}"}  # fmt: skip
+    for name, each in (("loss", losses), ("s a step", times)):
+        lines = [thinned([(x, y) for x, y in line if math.isfinite(y)]) for line in each]
+        points = [p for line in lines for p in line]
+        if len(points) < 2:
+            continue
+        (left, right), (low, high) = ((min(v), max(v)) for v in zip(*points, strict=True))
+        area = svg.Area(0.0, 0.0, WIDTH, HEIGHT, (left, low), (right, high))
+        paths = [svg.polyline(area.at(x, y) for x, y in line) for line in lines]
+        yield {"name": name, "paths": paths, "left": f"{left:,.0f}", "right": f"{right:,.0f}", "low": f"{low:.4g}",
+               "high": f"{high:.4g}"}  # fmt: skip
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -12,10 +12,8 @@ from attrs import define, field
 from moedsl.diagnose.scan import Scan, Symptom
 from moedsl.launch import logs, store
 from moedsl.planner.model.plan import Plan
-from moedsl.runs.results.gather import DAMAGED, PLAN, gather, job_logs, read_plan
-from moedsl.runs.results.names import told_apart
-from moedsl.runs.watch.feeds import Feed, File, Pods, Tunnel
-from moedsl.runs.watch.reading import Reading
+from moedsl.runs.results.gather import DAMAGED, PLAN, gather, job_logs, read_plan, told_apart
+from moedsl.runs.watch.reading import Feed, File, Pods, Reading, Tunnel
 from moedsl.runs.watch.view import Watched
 from moedsl.support.diagnostics import Diagnostic
 

@@ -1,9 +1,10 @@
-"""What is known of a run at this moment, as JSON."""
+"""What is known of a run at this moment, as JSON and as text."""
 
 from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,17 +14,13 @@ from moedsl.diagnose import scan
 from moedsl.facts.units import GIB
 from moedsl.launch.store import Job
 from moedsl.planner.model.plan import Plan
-from moedsl.runs.results.batches import batches
 from moedsl.runs.results.contradictions import BATCH, Timed, contradictions, said
-from moedsl.runs.results.gather import Run
-from moedsl.runs.results.line import Step
-from moedsl.runs.results.measure import predicted, spread_of
-from moedsl.runs.results.numbers import Given, Numbers, numbers
-from moedsl.runs.watch.attempts import Attempt, merged, spent
-from moedsl.runs.watch.reading import Reading
-from moedsl.runs.watch.slow import stragglers
+from moedsl.runs.results.gather import Given, Numbers, Run, numbers
+from moedsl.runs.results.log import Step
+from moedsl.runs.results.measure import batches, predicted, spread_of
+from moedsl.runs.watch.reading import Attempt, Reading, merged, spent, stragglers
 from moedsl.support.diagnostics import Diagnostic
-from moedsl.support.text import duration
+from moedsl.support.text import counted, duration, table, wrapped
 
 Json = dict[str, Any]
 WAITING, TRAINING, SILENT, FINISHED, ENDED = "waiting", "training", "silent", "finished", "ended"
@@ -107,14 +104,10 @@ def _state(run: Watched, now: Attempt | None, quiet: float) -> str:
         return FINISHED if done else ENDED
     if now is None or (run.jobs is not None and not _is_running(run)):
         return WAITING
-    return SILENT if quiet > _most_silent(run, now) else TRAINING
-
-
-def _most_silent(run: Watched, now: Attempt) -> float:
-    """The seconds without a line that are still normal: several lines, or two saves of a checkpoint."""
+    # The seconds without a line that are still normal: several lines, or two saves of a checkpoint
     covers = now.ends[-1] - (now.ends[-2] if len(now.ends) > 1 else now.origin)
     saving = run.plan.checkpoints.blocked_s if run.plan and run.plan.checkpoints else 0.0
-    return max(SILENT_S, SILENT_LINES * now.pace() * covers, 2 * saving)
+    return SILENT if quiet > max(SILENT_S, SILENT_LINES * now.pace() * covers, 2 * saving) else TRAINING
 
 
 def _progress(now: Attempt | None, state: str) -> Json:
@@ -220,3 +213,106 @@ def _alarms(run: Watched, expected: Plan | None, now: Attempt | None, state: str
 def _alarm(id: str, text: str, **more: Any) -> Json:
     blank = {"log": None, "line": None, "count": 1, "cause": None, "fix": None, "earlier": False}
     return {"id": id, "text": text, **blank, **more}
+
+
+SHARES = {"trains": "trains", "stops": "saves and other stops", "repeats": "repeated steps", "returns": "starts"}
+"""The shares of the time in words."""
+
+
+def text(runs: Sequence[Json]) -> str:
+    """Print every run."""
+    return "\n".join("\n".join(_run(r)) + "\n" for r in runs)
+
+
+def _run(r: Json) -> Iterator[str]:
+    yield f"{r['name']}: {r['state']}"
+    yield from (f"  {line}" for line in _progress_lines(r))
+    yield from (f"  {line}" for line in table(_figures(r), "lr")) if r["step_time_s"] else ()
+    yield from (_row("goodput", line) for line in _goodput_lines(r))
+    yield from (_row("straggler", straggler(s)) for s in r["stragglers"])
+    yield from (_row("warning", w["text"]) for w in r["warnings"])
+    for alarm in r["alarms"]:
+        yield from _alarm_lines(alarm)
+
+
+def _progress_lines(r: Json) -> Iterator[str]:
+    if r["jobs"] is not None:
+        yield f"{'jobs':<11}{_jobs(r['jobs'])}"
+    if r["iteration"] is None:
+        yield f"{'step':<11}no iteration line yet"
+        return
+    left = f", {duration(r['left_s'])} left" if r["left_s"] else ""
+    ago = f", {duration(r['silent_s'])} ago" if r["silent_s"] >= 1 else ""
+    yield f"{'step':<11}{r['iteration']:,} of {r['of']:,} ({r['iteration'] / r['of']:.1%}){ago}{left}"
+    if r["loss"]:
+        before = f" ({r['loss']['before']:.4g} at step {r['loss']['before_at']:,})"
+        norm = "" if r["grad_norm"] is None else f", gradient norm {r['grad_norm']:.3g}"
+        yield f"{'loss':<11}{r['loss']['now']:.4g}{before if r['loss']['before_at'] < r['loss']['at'] else ''}{norm}"
+
+
+def _jobs(jobs: Sequence[Json]) -> str:
+    """Count the jobs by their states, and name those that run."""
+    running = [job["number"] for job in jobs if job["state"] == "RUNNING"]
+    states = ", ".join(f"{n} {state}" for state, n in Counter(job["state"] for job in jobs).items())
+    return states + (f" ({' '.join(running)})" if running else "")
+
+
+def _figures(r: Json) -> list[tuple[str, ...]]:
+    plan, times = r["predicted"] or {}, r["step_time_s"]
+    interval = plan.get("step_time_interval_s")
+    wide = f" ({_seconds(interval[0])} to {_seconds(interval[1])})" if interval else ""
+    rows = [("", "now", "planned")]
+    rows.append(("s a step", _seconds(times["median"]), _figure(plan.get("step_time_s"), _seconds) + wide))
+    for name, key, form in (
+        ("useful tokens/s/GPU", "useful_tokens_per_s_per_gpu", ",.0f"), ("TFLOPS/GPU", "tflops_per_gpu", ",.0f"),
+        ("peak GiB", "peak_gib", ".1f"),
+    ):  # fmt: skip
+        if r[key] is not None:
+            rows.append((name, format(r[key], form), _figure(plan.get(key), lambda v, form=form: format(v, form))))
+    return [row if r["predicted"] else row[:2] for row in rows]
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3f}" if value < 1 else f"{value:.2f}"
+
+
+def _figure(value: float | None, write: Any) -> str:
+    return "" if value is None else write(value)
+
+
+def _goodput_lines(r: Json) -> Iterator[str]:
+    g, saves = r["goodput"], r["saves"]
+    counts = [counted(r["attempts"], "start")]
+    counts += [f"{counted(len(saves), 'save')}, the last of step {saves[-1]:,}"] if saves else []
+    if g is not None:
+        planned = (r["predicted"] or {}).get("goodput")
+        parts = [f"{g[name]:.1%} {words}" for name, words in SHARES.items() if name != "trains" and g[name] >= 0.0005]
+        yield (
+            f"{g['trains']:.1%} of {duration(g['elapsed_s'])}"
+            + (f", {planned:.1%} planned" if planned else "")
+            + (f"; {', '.join(parts)}" if parts else "")
+            + f"; {', '.join(counts)}"
+        )
+    elif r["attempts"]:
+        yield f"unknown without times of the lines; {', '.join(counts)}"
+
+
+def straggler(s: Json) -> str:
+    """Write a slow node in one line."""
+    ranks = f"rank{'s' * (len(s['ranks']) > 1)} {', '.join(map(str, s['ranks']))}"
+    often = f"in {s['in_reports']} of {counted(s['reports'], 'report')}, the last after step {s['at_iteration']:,}"
+    return f"{s['node']}, {ranks}, {often}: {s['because']}"
+
+
+def _alarm_lines(alarm: Json) -> Iterator[str]:
+    place = f" {alarm['log']}:{alarm['line']}" if alarm["line"] else f" {alarm['log']}" if alarm["log"] else ""
+    if alarm["earlier"]:
+        yield _row("earlier", f"{alarm['id']}{place}")
+        return
+    yield _row("ALARM", f"{alarm['id']}{place}")
+    rows = {"": alarm["text"], "cause: ": alarm["cause"], "fix: ": alarm["fix"]}
+    yield from (wrapped(name + value, " " * 15, " " * 17) for name, value in rows.items() if value)
+
+
+def _row(name: str, value: str) -> str:
+    return wrapped(value, f"  {name:<11}", " " * 13)

@@ -1,4 +1,5 @@
-"""Keep the way of a tuning in a folder: what was tried, its job and its result, so that a killed one goes on."""
+"""The journal of a tuning, in a folder: what was tried, its job and its result. A tuning that was killed continues from
+it."""
 
 from __future__ import annotations
 
@@ -12,14 +13,16 @@ from typing import Any
 from attrs import define, field
 
 from moedsl.facts import axes
-from moedsl.runs.results.compare import RATE
+from moedsl.runs.results.measure import RATE
 from moedsl.runs.tune.evidence import REFUSED, Codes
 from moedsl.support import files, foreign
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.files import stamp, write_all, written_by_us
 from moedsl.support.foreign import text_of
 
-FILE, RUN = "way.json", "run.moe"
+FILE, RUN, TABLE, PICTURE = "journal.json", "run.moe", "table.txt", "journal.svg"
+OLD = "way.json"
+"""The name of the file before it was called a journal; it is still read."""
 
 
 @define
@@ -37,7 +40,7 @@ class Try:
 
 
 @define
-class Way:
+class Journal:
     """All tries of one experiment, in order."""
 
     folder: Path
@@ -54,7 +57,15 @@ class Way:
     def save(self) -> None:
         """Write everything in one step, so that a kill leaves the state before or after."""
         shared = {"experiment": self.experiment, "machines": self.machines}
-        data = {"version": 1, **shared, "stop": self.stop, "tries": [_json(t) for t in self.tries]}
+        data = {
+            "version": 1,
+            **shared,
+            "stop": self.stop,
+            "tries": [
+                {"name": t.name, "codes": dict(t.codes), "change": t.change, "id": t.id, "row": t.row}
+                for t in self.tries
+            ],
+        }
         files.replace_file(self.folder / FILE, stamp(FILE, json.dumps(data, indent=2, ensure_ascii=False) + "\n"))
 
     @property
@@ -71,56 +82,49 @@ def _name(at: int) -> str:
     return f"{at + 1:02}"
 
 
-def _json(t: Try) -> dict[str, Any]:
-    return {"name": t.name, "codes": dict(t.codes), "change": t.change, "id": t.id, "row": t.row}
-
-
-def opened(folder: Path, experiment: str, machines: str) -> Way | Diagnostic:
-    """Open the way in a folder, or begin one; the folder must be new, or hold one of the same experiment on the same
-    machines."""
-    file = folder / FILE
+def opened(folder: Path, experiment: str, machines: str) -> Journal | Diagnostic:
+    """Open the journal in a folder, or begin one. The folder must be new, or have a journal of the same experiment on
+    the same machines, whose entries count only as `save` wrote them: they name the folders of the jobs."""
+    another = "name a new folder with -o"
+    file = next((f for f in (folder / FILE, folder / OLD) if os.path.lexists(f)), folder / FILE)
     try:
         if not os.path.lexists(file):
             if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-                return _wrong(f"{folder} exists and holds no tuning", _ANOTHER)
+                return _wrong(f"{folder} exists and holds no tuning", another)
             folder.mkdir(parents=True, exist_ok=True)
-            return Way(folder, experiment, machines)
+            return Journal(folder, experiment, machines)
         if file.is_symlink() or not file.is_file():
-            return _wrong(f"{file} is not a file that `moedsl tune` wrote", _ANOTHER)
+            return _wrong(f"{file} is not a file that `moedsl tune` wrote", another)
         text = text_of(file)
     except (OSError, ValueError) as problem:
-        return _wrong(f"{file} cannot be read: {problem}", _ANOTHER)
-    return _continued(folder, text, experiment, machines)
-
-
-_ANOTHER = "name a new folder with -o"
-_BEGAN = "name another folder with -o, or give the file that it began with"
-
-
-def _continued(folder: Path, text: str, experiment: str, machines: str) -> Way | Diagnostic:
-    """Read a way, whose entries are trusted only as `save` wrote them: they name the folders of the jobs."""
-    file = folder / FILE
-    if written_by_us(FILE, text) != "ours":
-        return _wrong(f"{file} was not written by `moedsl tune`, or was edited since", _ANOTHER)
+        return _wrong(f"{file} cannot be read: {problem}", another)
+    if written_by_us(file.name, text) != "ours":
+        return _wrong(f"{file} was not written by `moedsl tune`, or was edited since", another)
     try:
         data = foreign.load_json(text)
-        way = Way(folder, data["experiment"], data["machines"], [_try(**t) for t in data["tries"]])
+        journal = Journal(folder, data["experiment"], data["machines"], [_try(**t) for t in data["tries"]])
     except (ValueError, TypeError, LookupError):
-        return _wrong(f"{file} is not as `moedsl tune` writes it", _ANOTHER)
-    if [t.name for t in way.tries] != [_name(i) for i in range(len(way.tries))]:
-        return _wrong(f"{file} names jobs that `moedsl tune` does not", _ANOTHER)
-    if way.experiment != experiment:
-        text = f"{folder} tunes experiment {way.experiment}, and the file is experiment {experiment}"
-        return _wrong(text, _BEGAN)
-    if way.machines != machines:
-        return _wrong(f"{folder} measures steps on {way.machines}, and the file is for {machines}", _BEGAN)
-    return way
+        return _wrong(f"{file} is not as `moedsl tune` writes it", another)
+    if [t.name for t in journal.tries] != [_name(i) for i in range(len(journal.tries))]:
+        return _wrong(f"{file} names jobs that `moedsl tune` does not", another)
+    began = "name another folder with -o, or give the file that it began with"
+    if journal.experiment != experiment:
+        text = f"{folder} tunes experiment {journal.experiment}, and the file is experiment {experiment}"
+        return _wrong(text, began)
+    if journal.machines != machines:
+        return _wrong(f"{folder} measures steps on {journal.machines}, and the file is for {machines}", began)
+    return journal
 
 
 def _try(name: Any, codes: Any, change: Any, id: Any, row: Any) -> Try:
     """Make a try of what a file says; raises ValueError, TypeError or LookupError if a value is of another kind."""
-    if {*codes} != {*axes.BY_NAME} or not all(_is_code(axes.BY_NAME[n], code) for n, code in codes.items()):
+    if {*codes} != {*axes.BY_NAME}:
         raise ValueError("no layout")
+    for n, code in codes.items():
+        axis = axes.BY_NAME[n]
+        most = {"int": 1 << 20, "set": (1 << len(axis.words)) - 1, "enum": len(axis.words) - 1}.get(axis.kind, 1)
+        if type(code) is not int or not (axis.kind == "int") <= code <= most:
+            raise ValueError("no layout")
     if change is not None and not (change["axis"] in axes.BY_NAME and {"from", "to"} <= {*change}):
         raise ValueError("no change")
     numbers = [change[n] for n in ("step_s", "peak_gib")] if change is not None else []
@@ -137,14 +141,8 @@ def _try(name: Any, codes: Any, change: Any, id: Any, row: Any) -> Try:
     return Try(name, codes, change, id, row)
 
 
-def _is_code(axis: axes.Axis, code: Any) -> bool:
-    """Whether an axis has a value of that number."""
-    most = {"int": 1 << 20, "set": (1 << len(axis.words)) - 1, "enum": len(axis.words) - 1}.get(axis.kind, 1)
-    return type(code) is int and (axis.kind == "int") <= code <= most
-
-
 def write(folder: Path, files: Mapping[str, str]) -> Diagnostic | None:
-    """Write files of a way into a folder, or say which one there is not as `moedsl tune` wrote it."""
+    """Write files of a tuning into a folder, or say which one there is not as `moedsl tune` wrote it."""
     refused = write_all(folder, files)
     return _wrong(refused[0].message, "move it away, and the same command goes on") if refused else None
 
