@@ -163,7 +163,7 @@ def compile(
     files = files_of_runs(result.plans, result.source, result.library)
     if folder is not None:
         from moedsl.support import left_over
-        from moedsl.support.owned_files import write_all
+        from moedsl.support.files import write_all
 
         old = left_over.find(folder, files)
         found += tuple(write_all(folder, files, force, old.ours) or old.diagnostics())

@@ -82,7 +82,7 @@ def refused(a: Namespace, diagnostics: Iterable[Diagnostic], sources: Mapping[st
 
 def written(path: Path, text: str, note: str) -> int:
     """Write a file and report it on stderr; returns the exit code."""
-    from moedsl.support.atomic_file import write  # most commands write nothing
+    from moedsl.support.files import write_file as write  # most commands write nothing
 
     diagnostics = write(path, text)
     say(diagnostics, {})

@@ -12,9 +12,8 @@ from moedsl.emit.overrides import overrides_text
 from moedsl.emit.settings import decided_fields
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.library import Library
-from moedsl.support.generation import LOCK
+from moedsl.support.files import LOCK, digest, hash_of
 from moedsl.support.installed import version as installed_version
-from moedsl.support.owned_files import digest, hash_of
 from moedsl.support.source import Source, of_stdlib
 
 

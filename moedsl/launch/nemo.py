@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from moedsl.support import atomic_file
+from moedsl.support import files
 
 HOME = "NEMORUN_HOME"
 """The variable that names the folder of experiments."""
@@ -61,4 +61,4 @@ def _open(path: str, mode: str = "r") -> Any:
 def _written_whole(path: Path) -> Generator[io.StringIO]:
     text = io.StringIO()
     yield text
-    atomic_file.replace(path, text.getvalue())
+    files.replace_file(path, text.getvalue())

@@ -99,7 +99,7 @@ def bridge(plans: Sequence[Plan], source: Source, library: Library, progress: Pr
 
 def _written(plan: Plan, folder: Path, source: Source, library: Library) -> str:
     from moedsl.emit.artifact import files_of
-    from moedsl.support.owned_files import write_all
+    from moedsl.support.files import write_all
 
     write_all(folder, files_of(plan, source, library))
     return str(folder)

@@ -26,7 +26,7 @@ from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import hf
 from moedsl.rehearse.shrink import Rehearsal
 from moedsl.support.diagnostics import Diagnostic, error
-from moedsl.support.owned_files import write_all, written_as
+from moedsl.support.files import write_all, written_as
 from moedsl.support.source import Source
 
 RUN, TASK, MODEL = "rehearsal.moe", "task.json", "model"

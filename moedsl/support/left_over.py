@@ -9,11 +9,10 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.support import foreign_json
+from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic, note, warning
-from moedsl.support.generation import LOCK
-from moedsl.support.owned_files import written_by_us
-from moedsl.support.regular_file import text_of
+from moedsl.support.files import LOCK, written_by_us
+from moedsl.support.foreign import text_of
 
 
 @frozen
@@ -101,7 +100,7 @@ def _state(path: Path) -> str:
 def _lock(path: Path) -> dict[str, Any] | None:
     """The lock of a compile; None if there is none, or not one of this version."""
     try:
-        lock = foreign_json.loads(text_of(path))
+        lock = foreign.load_json(text_of(path))
         known = (lock["inputs"]["source"], lock["decided"]["name"], *lock["files"])
     except (OSError, ValueError, LookupError, TypeError):
         return None

@@ -17,7 +17,7 @@ import pytest
 from moedsl.cli.main import main
 from moedsl.runs.samples import measure
 from moedsl.runs.tune import journal
-from moedsl.support import foreign_python
+from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
@@ -52,7 +52,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("words", ["lint --read-only", "diff --read-only a.py", "verify --read-only"])
 def test_python_that_is_too_large(words: str, alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its parser is one call that no signal interrupts."""
-    (alone / "a.py").write_text("a;" * foreign_python.MOST)
+    (alone / "a.py").write_text("a;" * foreign.MOST_PYTHON)
     assert main([*words.split(), "a.py"]) == 1
     said = capsys.readouterr().err
     assert "error[read.too_large]" in said and "a.py has more than 400 kB of Python; reading it was stopped" in said

@@ -155,7 +155,7 @@ def test_megatron_reads_the_same_stages(layout: str) -> None:
 def test_emission_imports_neither_bridge_nor_torch() -> None:
     code = (
         "import sys\n"
-        "import moedsl.emit.bridge, moedsl.emit.overrides, moedsl.emit.artifact, moedsl.support.owned_files\n"
+        "import moedsl.emit.bridge, moedsl.emit.overrides, moedsl.emit.artifact, moedsl.support.files\n"
         "assert 'jinja2' not in sys.modules\n"
         "from tests.helpers.plans import PLANS; moedsl.emit.bridge.recipe_text(PLANS['qwen3_30b_h100_bf16'])\n"
         "assert not {'torch', 'megatron', 'transformers', 'hydra'} & set(sys.modules)"

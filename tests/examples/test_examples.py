@@ -11,7 +11,7 @@ import pytest
 
 from moedsl.cli.main import main
 from moedsl.emit.artifact import files_of
-from moedsl.support.owned_files import write_all
+from moedsl.support.files import write_all
 from tests.helpers import programs, rotation
 from tests.helpers.paths import EXAMPLES, ROOT
 

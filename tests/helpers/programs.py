@@ -17,7 +17,7 @@ from moedsl.compiler import Result, compile_source
 from moedsl.emit.artifact import files_of
 from moedsl.planner.model.plan import Plan
 from moedsl.support.diagnostics import Diagnostic
-from moedsl.support.owned_files import write_all
+from moedsl.support.files import write_all
 from moedsl.support.source import Source
 from tests.helpers.paths import ROOT
 

@@ -16,7 +16,7 @@ from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.emit.artifact import files_of
-from moedsl.support.owned_files import write_all
+from moedsl.support.files import write_all
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT

@@ -23,7 +23,7 @@ from moedsl.compiler import compile_source, load_stdlib
 from moedsl.emit.artifact import files_of
 from moedsl.emit.settings import decided_fields
 from moedsl.facts.values import stages
-from moedsl.support.owned_files import write_all
+from moedsl.support.files import write_all
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import DATA

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.support.folder_lock import STAGE
-from moedsl.support.generation import mixed
+from moedsl.support.files import mixed
 from moedsl.support.resources import stdlib_dir
 from tests.helpers import damage, random_plans, rotation
 from tests.helpers.paths import EXAMPLES
@@ -154,7 +153,7 @@ def compiling(folder: Path, program: str, output: str, name: str = "command") ->
 
 
 def staged(folder: Path) -> bool:
-    return any(name.startswith(STAGE) for _, names, _ in os.walk(folder) for name in names)
+    return any(name.startswith(".") for _, _, names in os.walk(folder) for name in names)
 
 
 def killed(writer: Running, folder: Path, rng: random.Random) -> None:

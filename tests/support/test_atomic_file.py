@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.support import atomic_file
+from moedsl.support import files
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -29,12 +29,12 @@ def test_what_is_no_file_is_neither_read_nor_replaced(
         os.mkfifo("pipe")
         path.symlink_to("pipe")
     before = stat.S_IFMT(path.stat().st_mode)
-    (refused,) = atomic_file.refusals(path, "report", "moedsl report", force)
+    (refused,) = files.refusals(path, "report", "moedsl report", force)
     assert refused.id == "emit.exists" and "a device, a pipe or a socket" in refused.message
     assert stat.S_IFMT(path.stat().st_mode) == before
 
 
 def test_a_link_to_itself(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    (refused,) = atomic_file.refusals(tmp_path / "loop", "report")
+    (refused,) = files.refusals(tmp_path / "loop", "report")
     assert refused.id == "emit.unwritable"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.support import foreign_python, limits
+from moedsl.support import foreign, limits
 from tests.helpers import rotation
 
 DEAREST = {
@@ -22,12 +22,12 @@ DEAREST = {
 
 PARSE = """
 import resource, sys
-from moedsl.support import foreign_python
+from moedsl.support import foreign
 from moedsl.support.limits import within_memory
 text = sys.stdin.read()
 with within_memory(420):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-    assert foreign_python.parse(text) is not None
+    assert foreign.parse_python(text) is not None
     assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 11
 """
 
@@ -35,7 +35,7 @@ with within_memory(420):
 @pytest.mark.parametrize("name", rotation.some("dearest", [*DEAREST], 1))
 def test_the_largest_file_is_parsed_within_the_limits(name: str) -> None:
     piece = DEAREST[name]
-    text = piece * (foreign_python.MOST // len(piece))
+    text = piece * (foreign.MOST_PYTHON // len(piece))
     ran = subprocess.run([sys.executable, "-c", PARSE], input=text, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
 
@@ -43,10 +43,10 @@ def test_the_largest_file_is_parsed_within_the_limits(name: str) -> None:
 @pytest.mark.parametrize("content", [b"x = (" * 300, b"x = \xff", b"x =", b"\0", b"x = " + b"-" * 100_000 + b"1"])
 def test_what_is_not_python_is_no_crash(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_bytes(content)
-    assert foreign_python.parse_file(tmp_path / "a.py") is None
+    assert foreign.parse_python_file(tmp_path / "a.py") is None
 
 
 def test_a_file_that_is_too_large_is_not_parsed(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("#" * (foreign_python.MOST + 1))
+    (tmp_path / "a.py").write_text("#" * (foreign.MOST_PYTHON + 1))
     with pytest.raises(limits.TooLarge, match="400 kB of Python"):
-        foreign_python.parse_file(tmp_path / "a.py")
+        foreign.parse_python_file(tmp_path / "a.py")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.support.generation import LOCK, mixed
+from moedsl.support.files import LOCK, mixed
 
 RUN = "qwen3_30b_a3b; h100 x 16; fit first; seq {}"
 FILES = (LOCK, "plan.json", "overrides.txt", "recipe.py")

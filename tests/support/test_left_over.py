@@ -11,8 +11,7 @@ from moedsl.cli.main import main
 from moedsl.emit.artifact import files_of_runs
 from moedsl.support import left_over
 from moedsl.support.diagnostics import Diagnostic
-from moedsl.support.generation import LOCK
-from moedsl.support.owned_files import write_all
+from moedsl.support.files import LOCK, write_all
 from tests.helpers.programs import compiled
 
 MODEL = "qwen3_30b_a3b; seq 4k; "

@@ -17,7 +17,7 @@ from moedsl.runs.tune.candidates import candidates
 from moedsl.runs.tune.loop import LOST, Ends, Launcher, evidence, tune
 from moedsl.runs.tune.report import report
 from moedsl.support.diagnostics import Diagnostic, error
-from moedsl.support.owned_files import stamp
+from moedsl.support.files import stamp
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, compiled_source

@@ -23,10 +23,11 @@ from moedsl.lang import reader
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.rule import Rule
 from moedsl.solver.solve import Chosen
-from moedsl.support import foreign_json
+from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic, error, suggest
-from moedsl.support.generation import AGAIN, mixed
-from moedsl.support.regular_file import text_of
+from moedsl.support.files import COMPILE_AGAIN as AGAIN
+from moedsl.support.files import mixed
+from moedsl.support.foreign import text_of
 from moedsl.support.source import Source
 
 HELP = "give a .moe file (FILE:run), a compiled folder, plan.json, recipe.py or module:function"
@@ -161,7 +162,7 @@ def _of_plan_file(path: Path, target: str) -> Side | Wrong:
     if wrong := mixed(path.parent):
         return _wrong(f"{target}: {wrong}", AGAIN)
     try:
-        data = foreign_json.loads(text_of(path))
+        data = foreign.load_json(text_of(path))
     except OSError as e:
         return _unreadable(path, e, HELP)
     except ValueError as e:

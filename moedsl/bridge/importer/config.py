@@ -24,7 +24,7 @@ from moedsl.bridge.importer.rules import Check, Family, Rule
 from moedsl.bridge.importer.unsupported import SIGNS, UNSUPPORTED
 from moedsl.bridge.importer.writer import Value, write
 from moedsl.support.diagnostics import Diagnostic, Label, error, warning
-from moedsl.support.regular_file import refuse_special
+from moedsl.support.foreign import refuse_special
 from moedsl.support.source import Source, Span
 
 Result = tuple[str | None, tuple[Diagnostic, ...]]

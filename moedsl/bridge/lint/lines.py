@@ -14,7 +14,7 @@ from pathlib import Path
 from attrs import define, field
 
 from moedsl.bridge.lint.recipe import Place, Recipe
-from moedsl.support import foreign_python
+from moedsl.support import foreign
 from moedsl.support.diagnostics import Label
 from moedsl.support.source import Source, Span
 
@@ -114,7 +114,7 @@ class Lines:
     def _tree(self, file: str) -> ast.Module | None:
         if file not in self._trees:
             source = self.sources.get(self._read(file))
-            self._trees[file] = foreign_python.parse(source.text) if source else None
+            self._trees[file] = foreign.parse_python(source.text) if source else None
         return self._trees[file]
 
 
@@ -122,7 +122,7 @@ class Lines:
 def _calls(text: str) -> list[tuple[int, int, list[tuple[int, str | None]]]]:
     """Return the first and last line of each call and dictionary, and the lines of its names. Many recipes start from
     the same file."""
-    tree = foreign_python.parse(text)
+    tree = foreign.parse_python(text)
     nodes = [n for n in ast.walk(tree) if isinstance(n, ast.Call | ast.Dict)] if tree else []
     return [(n.lineno, n.end_lineno or n.lineno, _named(n)) for n in nodes]
 

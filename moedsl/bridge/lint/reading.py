@@ -11,7 +11,7 @@ from attrs import define, field, frozen
 
 from moedsl.bridge.lint.recipe import Place
 from moedsl.facts.fields import field_names
-from moedsl.support import foreign_python
+from moedsl.support import foreign
 
 CFG = "cfg"
 DEEPEST = 12
@@ -60,7 +60,7 @@ class Module:
     def of(path: Path) -> Module | None:
         """Read a file; None if it is not Python, or nested too deep for its parser."""
         try:
-            tree = foreign_python.parse_file(path)
+            tree = foreign.parse_python_file(path)
         except OSError:
             return None
         if tree is None or _depth(tree) > MOST_NESTED:

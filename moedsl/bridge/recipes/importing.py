@@ -37,7 +37,7 @@ from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 from moedsl.solver.fits import violations
 from moedsl.support.diagnostics import Diagnostic, error, warning
-from moedsl.support.owned_files import write_all
+from moedsl.support.files import write_all
 
 _NO_BRIDGE = "Megatron Bridge is not installed here: fields of model, dataset and tokenizer were not compared"
 _REFUSED = "its other fields, which were not compared, because the layout is refused"

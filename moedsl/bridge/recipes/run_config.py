@@ -10,7 +10,7 @@ from typing import Any
 from moedsl.bridge.lint.recipe import Recipe
 from moedsl.facts.facts import Hardware
 from moedsl.facts.fields import absent
-from moedsl.support.regular_file import text_of
+from moedsl.support.foreign import text_of
 
 NAME = "run_config"
 

@@ -20,10 +20,11 @@ from moedsl.bridge.verify.report import Report, failed
 from moedsl.compiler import load_stdlib
 from moedsl.facts.facts import Hardware
 from moedsl.planner.model.plan import Plan
-from moedsl.support import foreign_json, foreign_python
+from moedsl.support import foreign
 from moedsl.support.diagnostics import suggest
-from moedsl.support.generation import AGAIN, mixed
-from moedsl.support.regular_file import text_of
+from moedsl.support.files import COMPILE_AGAIN as AGAIN
+from moedsl.support.files import mixed
+from moedsl.support.foreign import text_of
 
 _NAMED = re.compile(r"(?<![a-z\d])(\d+)gpu_([a-z]+\d+)(?![a-z\d])")
 
@@ -116,7 +117,7 @@ def _locate(target: str) -> tuple[str, str, Plan | None] | Report:
         return failed(target, "verify.mixed", wrong, AGAIN)
     beside = path.parent / "plan.json"
     try:
-        plan = Plan.from_json(foreign_json.loads(text_of(beside))) if beside.exists() else None
+        plan = Plan.from_json(foreign.load_json(text_of(beside))) if beside.exists() else None
     except (OSError, ValueError) as e:
         return failed(target, "verify.input", f"{beside} is not a plan: {getattr(e, 'strerror', None) or e}")
     return str(path.resolve()), function, plan
@@ -124,7 +125,7 @@ def _locate(target: str) -> tuple[str, str, Plan | None] | Report:
 
 def _function(path: Path) -> str | None:
     """The one public function ending in _config, else the only public one; None if there is not exactly one."""
-    tree = foreign_python.parse_file(path)
+    tree = foreign.parse_python_file(path)
     public = [
         n.name for n in (tree.body if tree else ()) if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")
     ]

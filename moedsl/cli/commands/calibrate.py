@@ -14,9 +14,8 @@ from moedsl.facts.calibration import first_guess
 from moedsl.runs.calibrate.fit import Fit, changes, declaration, fit, lacks_scipy, of_memory, verdict
 from moedsl.runs.calibrate.memory import fit_memory
 from moedsl.runs.calibrate.runs import Measured, read
-from moedsl.support.atomic_file import refusals
 from moedsl.support.diagnostics import Diagnostic, Label, error
-from moedsl.support.owned_files import stamp
+from moedsl.support.files import refusals, stamp
 from moedsl.support.source import Source, Span
 
 SIGN = "# Fitted by `moedsl calibrate`"

@@ -17,10 +17,10 @@ from moedsl.compiler import Result
 from moedsl.emit.artifact import files_of_runs
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.page import Command
-from moedsl.support import foreign_json, left_over
+from moedsl.support import foreign, left_over
 from moedsl.support.diagnostics import Diagnostic
-from moedsl.support.owned_files import write_all
-from moedsl.support.regular_file import text_of
+from moedsl.support.files import write_all
+from moedsl.support.foreign import text_of
 
 
 def run(a: Namespace) -> int:
@@ -111,7 +111,7 @@ def _write(a: Namespace, result: Result) -> int:
 def _model_in(folder: Path) -> str | None:
     """The model of the plan in a folder; None if there is no plan."""
     try:
-        plan = foreign_json.loads(text_of(folder / "plan.json"))
+        plan = foreign.load_json(text_of(folder / "plan.json"))
     except (OSError, ValueError):
         return None
     return plan.get("model") if isinstance(plan, dict) else None

@@ -11,7 +11,7 @@ from moedsl.cli import talk
 from moedsl.runs.samples.measure import BadLine, Measured, Tokens, estimated, measure, of_tokenizer
 from moedsl.runs.samples.report import report, text, validation_note
 from moedsl.support.diagnostics import Diagnostic, Label, error
-from moedsl.support.regular_file import refused
+from moedsl.support.foreign import refused
 from moedsl.support.source import Span
 
 TRAINING, VALIDATION = "training.jsonl", "validation.jsonl"

@@ -17,7 +17,7 @@ from moedsl.diagnose.text import text, to_json
 from moedsl.rules.library import Library
 from moedsl.runs.results.gather import experiment_folder, job_logs
 from moedsl.support.diagnostics import Diagnostic, Label, error
-from moedsl.support.regular_file import refuse_special, refused
+from moedsl.support.foreign import refuse_special, refused
 from moedsl.support.source import Source, Span
 
 

@@ -12,8 +12,8 @@ from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
 from moedsl.lang import reader
 from moedsl.lang.formatter import format_source
-from moedsl.support.atomic_file import write
 from moedsl.support.diagnostics import Diagnostic, to_json
+from moedsl.support.files import write_file as write
 from moedsl.support.source import Source
 
 

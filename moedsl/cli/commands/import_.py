@@ -8,8 +8,8 @@ from pathlib import Path
 from moedsl.bridge.recipes.importing import imported
 from moedsl.cli import talk
 from moedsl.cli.terminal import print_file
-from moedsl.support.atomic_file import refusals
 from moedsl.support.diagnostics import to_json
+from moedsl.support.files import refusals
 
 
 def run(a: Namespace) -> int:

@@ -13,7 +13,7 @@ from moedsl.planner.model.plan import Plan
 from moedsl.runs.snapshot import replay
 from moedsl.runs.snapshot.report import Given, compare, report, text
 from moedsl.support.diagnostics import Diagnostic, Label, error
-from moedsl.support.regular_file import refused
+from moedsl.support.foreign import refused
 from moedsl.support.source import Span
 
 

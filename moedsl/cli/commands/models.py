@@ -13,8 +13,8 @@ from moedsl.cli.terminal import print_file
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
 from moedsl.facts.facts import Model
-from moedsl.support.atomic_file import refusals
 from moedsl.support.diagnostics import to_json
+from moedsl.support.files import refusals
 
 
 def run(a: Namespace) -> int:

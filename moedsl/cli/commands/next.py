@@ -21,8 +21,8 @@ from moedsl.runs.tune import run_file
 from moedsl.runs.tune.candidates import candidates
 from moedsl.runs.tune.evidence import Tried, best, row, tried
 from moedsl.runs.tune.report import report, text
-from moedsl.support.atomic_file import refusals
 from moedsl.support.diagnostics import Diagnostic, error
+from moedsl.support.files import refusals
 from moedsl.support.text import wrapped
 
 EXPERIMENT = "another experiment"

@@ -9,9 +9,8 @@ from moedsl.cli import answers, talk
 from moedsl.cli.talk import compiled
 from moedsl.planner.report import measured
 from moedsl.planner.report.page import SIGN, page
-from moedsl.support.atomic_file import refusals
 from moedsl.support.diagnostics import Diagnostic
-from moedsl.support.owned_files import stamp
+from moedsl.support.files import refusals, stamp
 
 
 def run(a: Namespace) -> int:

@@ -18,8 +18,8 @@ from moedsl.runs.results.gather import Given, Numbers, Run, gather, numbers, tol
 from moedsl.runs.results.log import read_all
 from moedsl.runs.results.measure import calibration_lines, measure
 from moedsl.runs.results.regressions import WORSE, as_table, regressions, told
-from moedsl.support.atomic_file import refusals
 from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.files import refusals
 
 
 def run(a: Namespace) -> int:

@@ -19,7 +19,7 @@ from moedsl.cli import talk
 from moedsl.compiler import compile_source
 from moedsl.emit.artifact import files_of
 from moedsl.lang import reader
-from moedsl.support.owned_files import write_all
+from moedsl.support.files import write_all
 
 
 def run(a: Namespace) -> int:

@@ -17,9 +17,8 @@ from moedsl.launch import connections
 from moedsl.runs.watch.page import SIGN, page
 from moedsl.runs.watch.sources import Jobs, Source, source
 from moedsl.runs.watch.view import ENDED, Watched, text, view
-from moedsl.support.atomic_file import refusals, write
 from moedsl.support.diagnostics import Diagnostic
-from moedsl.support.owned_files import stamp
+from moedsl.support.files import refusals, stamp, write_file
 from moedsl.support.visible import in_json
 
 EVERY_S = 15.0
@@ -81,6 +80,6 @@ def _page(a: Namespace, runs: Sequence[Watched], views: Sequence[dict[str, Any]]
     if not a.page:
         return 0
     path = Path(a.page)
-    diagnostics = write(path, stamp(path.name, page(runs, views, every)))
+    diagnostics = write_file(path, stamp(path.name, page(runs, views, every)))
     talk.say(diagnostics, {})
     return int(bool(diagnostics))

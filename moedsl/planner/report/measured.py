@@ -11,9 +11,9 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.support import foreign_json
+from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic, error
-from moedsl.support.regular_file import text_of
+from moedsl.support.foreign import text_of
 from moedsl.support.svg import shares
 
 Json = Mapping[str, Any]
@@ -52,7 +52,7 @@ def read(profile: str | None, memory: str | None) -> Measured | Diagnostic:
     each: list[Json | None] = []
     for path, command in ((profile, "profile"), (memory, "memory")):
         try:
-            each.append(None if path is None else foreign_json.loads(text_of(Path(path))))
+            each.append(None if path is None else foreign.load_json(text_of(Path(path))))
             Measured(*each).view("")
         except FileNotFoundError:
             return _wrong(command, f"{path} does not exist")

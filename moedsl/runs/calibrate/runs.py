@@ -24,9 +24,9 @@ from moedsl.planner.model.plan import Plan
 from moedsl.rules.check.program import Program
 from moedsl.solver.problem import Problem, lower, pinned_row
 from moedsl.solver.solve import make_cost, solve
-from moedsl.support import foreign_json
+from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic, error
-from moedsl.support.regular_file import text_of
+from moedsl.support.foreign import text_of
 from moedsl.support.source import Source, Span
 from moedsl.support.text import counted
 
@@ -164,7 +164,7 @@ _FROM_LOGS = "`moedsl results LOG --measured FILE` writes such lines from logs"
 def of_line(line: str, number: int, folder: Path, span: Span) -> Measured | Sequence[Diagnostic]:
     """Read one line, which stands at `span` in a file of `folder`."""
     try:
-        data = foreign_json.loads(line)
+        data = foreign.load_json(line)
     except ValueError as e:
         return [_wrong(span, f"this line is not JSON: {e}")]
     if not isinstance(data, dict) or not ("run" in data or "file" in data):

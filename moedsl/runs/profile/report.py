@@ -25,8 +25,7 @@ from moedsl.runs.profile.json_stream import Malformed, Truncated
 from moedsl.runs.profile.kinds import COMPUTE, Classes
 from moedsl.runs.profile.trace import UNKNOWN, Trace
 from moedsl.support.diagnostics import Diagnostic, Label, error, warning
-from moedsl.support.growing_file import Until
-from moedsl.support.regular_file import refused
+from moedsl.support.foreign import Until, refused
 from moedsl.support.source import Span
 from moedsl.support.text import size
 

@@ -16,10 +16,10 @@ from attrs import evolve, frozen
 
 from moedsl.launch.script import RANKS
 from moedsl.planner.model.plan import Plan
-from moedsl.support import foreign_json
+from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic, error
-from moedsl.support.owned_files import written_by_us
-from moedsl.support.regular_file import text_of
+from moedsl.support.files import written_by_us
+from moedsl.support.foreign import text_of
 from moedsl.support.source import Span
 
 HELP = (
@@ -147,7 +147,7 @@ def read_plan(path: Path) -> Plan | Diagnostic | None:
     except (OSError, UnicodeDecodeError) as problem:
         return _damaged(path, f"cannot be read: {getattr(problem, 'strerror', None) or problem}")
     try:
-        data = foreign_json.loads(text)
+        data = foreign.load_json(text)
     except ValueError as problem:
         return _damaged(path, f"is cut or damaged: {problem}")
     try:

@@ -15,10 +15,10 @@ from attrs import define, field
 from moedsl.facts import axes
 from moedsl.runs.results.measure import RATE
 from moedsl.runs.tune.evidence import REFUSED, Codes
-from moedsl.support import atomic_file, foreign_json
+from moedsl.support import files, foreign
 from moedsl.support.diagnostics import Diagnostic, error
-from moedsl.support.owned_files import stamp, write_all, written_by_us
-from moedsl.support.regular_file import text_of
+from moedsl.support.files import stamp, write_all, written_by_us
+from moedsl.support.foreign import text_of
 
 FILE, RUN, TABLE, PICTURE = "journal.json", "run.moe", "table.txt", "journal.svg"
 OLD = "way.json"
@@ -66,7 +66,7 @@ class Journal:
                 for t in self.tries
             ],
         }
-        atomic_file.replace(self.folder / FILE, stamp(FILE, json.dumps(data, indent=2, ensure_ascii=False) + "\n"))
+        files.replace_file(self.folder / FILE, stamp(FILE, json.dumps(data, indent=2, ensure_ascii=False) + "\n"))
 
     @property
     def next_name(self) -> str:
@@ -101,7 +101,7 @@ def opened(folder: Path, experiment: str, machines: str) -> Journal | Diagnostic
     if written_by_us(file.name, text) != "ours":
         return _wrong(f"{file} was not written by `moedsl tune`, or was edited since", another)
     try:
-        data = foreign_json.loads(text)
+        data = foreign.load_json(text)
         journal = Journal(folder, data["experiment"], data["machines"], [_try(**t) for t in data["tries"]])
     except (ValueError, TypeError, LookupError):
         return _wrong(f"{file} is not as `moedsl tune` writes it", another)

@@ -23,7 +23,7 @@ from attrs import define, field, frozen
 from moedsl.diagnose import scan
 from moedsl.diagnose.scan import Scan
 from moedsl.runs.results.log import Clock, Memory, NanSearch, Saved, Slow, Step, lines, time_of
-from moedsl.support.growing_file import Until
+from moedsl.support.foreign import Until
 
 LAST = 64 << 20
 """The most bytes of a file that the first call reads: those at its end."""

@@ -1,0 +1,262 @@
+"""Write files all or none, and never over one that moedsl did not write or that someone edited since.
+
+Each file has a marker with the hash of its own text without the marker: a comment in its first line, of Python or of
+HTML, or the first key of a JSON object. `write_all` writes the files of a compile: all under temporary names before it
+renames the first. `write_file` writes one file, for whose place `refusals` is asked before the work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from moedsl.support import foreign
+from moedsl.support.diagnostics import Diagnostic, error
+from moedsl.support.foreign import text_of
+
+LOCK = "moedsl.lock.json"
+"""The file with the hashes of the others."""
+COMPILE_AGAIN = "compile into this folder again: a compile that wrote there was killed"
+_SIGNED = 500
+"""The characters of a file that have the sign of its command."""
+_COMMENT = re.compile(r"\A(?:#|<!--) moedsl: sha256=([0-9a-f]{64})(?: -->)?\n")
+_KEY = re.compile(r'\A\{\n  "moedsl_sha256": "([0-9a-f]{64})",?')
+_ELSEWHERE = "move it away, or write elsewhere with -o"
+_FORCE = "write to another directory with -o, or give --force to replace it"
+
+
+def digest(text: str) -> str:
+    """SHA-256 of a text in UTF-8, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def stamp(name: str, text: str) -> str:
+    """Add the marker to a text. A ``.json`` text must be an object that starts with ``{`` and a newline."""
+    if text.startswith("<"):
+        return f"<!-- moedsl: sha256={digest(text)} -->\n{text}"
+    if not name.endswith(".json"):
+        return f"# moedsl: sha256={digest(text)}\n{text}"
+    comma = "" if text[1:].strip() == "}" else ","
+    return f'{{\n  "moedsl_sha256": "{digest(text)}"{comma}{text[1:]}'
+
+
+def written_by_us(name: str, text: str) -> str:
+    """Classify a file as "ours", "edited" (formerly ours) or "foreign"."""
+    found = _marker(name, text)
+    if not found:
+        return "foreign"
+    rest = text[found.end() :]
+    return "ours" if digest("{" + rest if name.endswith(".json") else rest) == found[1] else "edited"
+
+
+def written_as(path: Path) -> str | None:
+    """The hash of the text that moedsl wrote to a file; None if it is not there, or not as moedsl wrote it."""
+    try:
+        text = path.read_bytes().decode("utf-8", errors="replace")
+    except OSError:
+        return None
+    found = _marker(path.name, text)
+    return found[1] if found and written_by_us(path.name, text) == "ours" else None
+
+
+def _marker(name: str, text: str) -> re.Match[str] | None:
+    return (_KEY if name.endswith(".json") else _COMMENT).match(text)
+
+
+def write_all(
+    directory: str | Path, files: Mapping[str, str], force: bool = False, remove: Sequence[str] = ()
+) -> list[Diagnostic]:
+    """Write `files` (texts by name or path) into `directory`, made if necessary; returns errors, or an empty list.
+
+    Those to `remove` go with it, and folders that are empty then.
+
+    Errors: emit.exists (the directory is something else), emit.not_ours and emit.edited (without `force`),
+    emit.unwritable (the system refuses). Nothing has changed then, unless the system refuses in the middle of renaming:
+    `mixed` tells that to who reads the folder next.
+    """
+    folder = Path(directory)
+    try:
+        problems = list(_refusals(folder, files, force))
+        if not problems:
+            _replace(folder, {name: stamp(name, text).encode() for name, text in files.items()}, remove)
+    except OSError as refused:
+        return [_unwritable(folder, refused)]
+    return problems
+
+
+def _refusals(folder: Path, files: Mapping[str, str], force: bool) -> Iterator[Diagnostic]:
+    wrong = [d for d in _folders(folder, files) if os.path.lexists(d) and not d.is_dir()]
+    if wrong:
+        yield error("emit.exists", f"{wrong[0]} is not a directory", help="name a directory with -o")
+        return
+    for name in files:
+        yield from _refusal(folder / name, force)
+
+
+def _folders(folder: Path, names: Iterable[str]) -> list[Path]:
+    """The folder and its subfolders in the names, each once."""
+    return list(dict.fromkeys([folder, *((folder / name).parent for name in names)]))
+
+
+def _refusal(path: Path, force: bool) -> Iterator[Diagnostic]:
+    if not os.path.lexists(path):
+        return
+    if path.is_dir() and not path.is_symlink():
+        yield error("emit.exists", f"{path} is a directory", help=_ELSEWHERE)
+    elif not path.is_symlink() and not path.is_file():
+        yield error("emit.exists", f"{path} is a device, a pipe or a socket", help=_ELSEWHERE)
+    elif not force:
+        yield from _guarded(path)
+
+
+def _guarded(path: Path) -> Iterator[Diagnostic]:
+    if path.is_symlink():
+        yield error("emit.not_ours", f"{path} is not a file that moedsl wrote", help=_FORCE)
+        return
+    state = written_by_us(path.name, path.read_bytes().decode("utf-8", errors="replace"))
+    if state == "foreign":
+        yield error("emit.not_ours", f"{path} was not written by moedsl", help=_FORCE)
+    elif state == "edited":
+        yield error("emit.edited", f"{path} was edited after moedsl wrote it", help=_FORCE)
+
+
+def _unwritable(path: Path, refused: OSError) -> Diagnostic:
+    message = f"cannot write {path}: {refused.strerror or refused}"
+    return error("emit.unwritable", message, help="name a directory that you may write to with -o")
+
+
+def _replace(folder: Path, contents: Mapping[str, bytes], remove: Sequence[str]) -> None:
+    """Write every file under another name next to its place, then rename all, then remove.
+
+    If one cannot be written, nothing has changed. The last file is renamed first: it has the hashes of the others, so
+    that `mixed` notices a writer that was killed between two renames.
+    """
+    with ExitStack() as tidy:
+        for part in _folders(folder, [*contents, *remove]):
+            missing = [p for p in (part, *part.parents) if not p.exists()]
+            part.mkdir(parents=True, exist_ok=True)
+            for made in reversed(missing):
+                tidy.callback(_remove_empty, made)
+        staged = dict[Path, Path]()
+        for name, data in contents.items():
+            staged[folder / name] = temporary = write_temporary(folder / name, data)
+            tidy.callback(temporary.unlink, missing_ok=True)
+        for path, temporary in reversed(staged.items()):
+            os.replace(temporary, path)
+        for name in remove:
+            (folder / name).unlink(missing_ok=True)
+            _remove_empty((folder / name).parent)
+
+
+def write_temporary(path: Path, data: bytes, mode: int | None = None) -> Path:
+    """Write data under a hidden name next to a path, to be renamed into it; by default with the mode of a new file."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o666 & ~_umask() if mode is None else mode)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return Path(name)
+
+
+def _umask() -> int:
+    """The user's umask, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _remove_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def hash_of(texts: Iterable[tuple[str, str]]) -> str:
+    """Hash named texts together in any order: a source file with its includes, or the stdlib, for the lock."""
+    lines = sorted(f"{name}\0{digest(text)}\n" for name, text in texts)
+    return digest("".join(lines))
+
+
+def refusals(path: Path, by: str, sign: str = "", force: bool = False) -> list[Diagnostic]:
+    """Report before the work why the command `by` may not write there.
+
+    The command replaces its own files: those with the marker and with `sign` near it. Errors:
+    emit.exists (no file, or below something that is no folder), emit.not_ours and emit.edited (without `force`),
+    emit.unwritable.
+    """
+    try:
+        return list(_refusals_of_file(path, by, sign, force))
+    except (OSError, RuntimeError) as refused:  # below Python 3.13 a link to itself is the second
+        return [_unwritable_file(path, refused)]
+
+
+def write_file(path: Path, text: str) -> list[Diagnostic]:
+    """Write the file; emit.unwritable if the system refuses, and then nothing has changed."""
+    try:
+        replace_file(path, text)
+    except OSError as refused:
+        return [_unwritable_file(path, refused)]
+    return []
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file in one step; a link stays a link, the mode stays."""
+    target = path.resolve()
+    mode = target.stat().st_mode if target.exists() else None
+    os.replace(write_temporary(target, text.encode(), mode), target)
+
+
+def _refusals_of_file(path: Path, by: str, sign: str, force: bool) -> Iterator[Diagnostic]:
+    folder = path.resolve().parent
+    if path.is_dir():
+        yield error("emit.exists", f"{path} is a directory", help="name a file in it with -o")
+    elif path.exists() and not path.is_file():
+        yield error("emit.exists", f"{path} is a device, a pipe or a socket", help="name a file with -o")
+    elif folder.exists() and not folder.is_dir():
+        yield error("emit.exists", f"{folder} is not a directory", help="name a file in a directory with -o")
+    elif not folder.exists():
+        help = (f"mkdir -p {path.parent}", "or name a file in a directory that exists with -o")
+        yield error("emit.unwritable", f"cannot write {path}: there is no directory {path.parent}", help=help)
+    elif path.is_symlink() and not path.exists():  # it would become a file elsewhere
+        help = "remove the link, or name another file with -o"
+        yield error("emit.exists", f"{path} is a link to a file that is not there", help=help)
+    elif path.exists() and not force:
+        yield from _guarded_file(path, by, sign)
+
+
+def _guarded_file(path: Path, by: str, sign: str) -> Iterator[Diagnostic]:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    help = "write to another file with -o, or give --force to replace it"
+    state = written_by_us(path.name, text) if sign and sign in text[:_SIGNED] else "foreign"
+    if state == "foreign":
+        yield error("emit.not_ours", f"{path} was not written by `moedsl {by}`", help=help)
+    elif state == "edited":
+        yield error("emit.edited", f"{path} was edited after moedsl wrote it", help=help)
+
+
+def _unwritable_file(path: Path, refused: OSError | RuntimeError) -> Diagnostic:
+    text = f"cannot write {path}: {refused.strerror or refused if isinstance(refused, OSError) else 'a link to itself'}"
+    return error("emit.unwritable", text, help="name a file that you may write to with -o")
+
+
+def mixed(folder: Path) -> str:
+    """Name the files that are as moedsl wrote them, but of another compile than the lock; empty if there are none.
+
+    A compile that was killed while it renamed leaves such a mixture.
+    """
+    try:
+        files = foreign.load_json(text_of(folder / LOCK))["files"]
+        here = [name for name in files if "/" not in name and (folder / name).is_file()]
+        others = [name for name in here if written_as(folder / name) not in (None, files[name])]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # no lock, or not one of this version
+        return ""
+    return f"{', '.join(others)} and {LOCK} are of different compiles" if others else ""

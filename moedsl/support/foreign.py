@@ -1,0 +1,96 @@
+"""Read what somebody else may have written: texts, files that grow meanwhile, JSON and Python.
+
+No device, socket or named pipe is read, because they may never end. Python's parser cannot be stopped, so the size of a
+text is bounded.
+"""
+
+from __future__ import annotations
+
+import ast
+import errno
+import io
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from moedsl.support.diagnostics import Diagnostic, Label, error
+from moedsl.support.limits import File, TooLarge
+from moedsl.support.source import Span
+
+
+def text_of(path: Path) -> str:
+    """Read a file, or the pipe of a shell's ``<(command)``. Raises OSError, or UnicodeDecodeError."""
+    refuse_special(path)
+    return path.read_text(encoding="utf-8")
+
+
+def refuse_special(path: Path) -> None:
+    """Raise OSError unless it is a file, a directory or a pipe without a name, or missing."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    unnamed = stat.S_ISFIFO(mode) and not path.resolve().exists()
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or unnamed):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
+def refused(path: str | Path, e: OSError, in_folder: str) -> Diagnostic:
+    """Report a file that cannot be opened; `in_folder` is the help where it is a folder."""
+    at = Label(Span(str(path), 0, 0))
+    if isinstance(e, FileNotFoundError):
+        return error("read.missing", f"{path} does not exist", at, help="check the path")
+    if isinstance(e, IsADirectoryError):
+        return error("read.directory", f"{path} is a directory", at, help=in_folder)
+    return error("read.denied", f"{path} cannot be read: {e.strerror or e}", at, help="check its permissions")
+
+
+class Until(io.RawIOBase):
+    """The bytes from where a file is read to its end of now, without those that are written later."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__()
+        self._stream, self._left = stream, os.fstat(stream.fileno()).st_size - stream.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = self._stream.read(min(self._left, len(buffer)))
+        buffer[: len(data)] = data
+        self._left -= len(data)
+        return len(data)
+
+
+def load_json(text: str | bytes) -> Any:
+    """Parse a text; raises ValueError if it is not JSON, or nested too deep to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+MOST_PYTHON = 400_000
+"""Characters of a file. Each takes up to 4 µs of a core and 1 kB of memory; Megatron's largest file has 245,000."""
+
+
+def parse_python_file(path: Path) -> ast.Module | None:
+    """Parse a file; None as in `parse_python`. Raises TooLarge, and OSError if the file cannot be read."""
+    try:
+        with path.open(encoding="utf-8") as stream:
+            text = stream.read(MOST_PYTHON + 1)
+    except UnicodeDecodeError:
+        return None
+    if len(text) > MOST_PYTHON:
+        raise TooLarge(f"has more than {MOST_PYTHON // 1000} kB of Python", File(str(path)))
+    return parse_python(text)
+
+
+def parse_python(text: str) -> ast.Module | None:
+    """Parse a text; None if it is not Python, or too long or nested too deep to be parsed."""
+    try:
+        return ast.parse(text) if len(text) <= MOST_PYTHON else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deep
+        return None
