@@ -20,18 +20,15 @@ from moedsl.planner import (
     experiment,
     interval,
     memory_verdict,
+    other_layouts,
     racks,
-    rebalance,
-    risky,
     sweep_table,
-    unpinned,
     useful,
     vlm_parts,
     walls,
 )
 from moedsl.planner.model.decisions import Allowed, Alternative, Compared4k, Decision, Measured, MoreGpus, OtherValue
 from moedsl.planner.model.estimate import Certain, CertainLayout, Covers, Estimate, Faster, Interval
-from moedsl.planner.model.ladder import RanksBy
 from moedsl.planner.model.plan import (
     VERSION,
     AdapterPlan,
@@ -46,7 +43,7 @@ from moedsl.planner.model.plan import (
     Search,
     Target,
 )
-from moedsl.planner.model.shipped import ShippedRecipe
+from moedsl.planner.model.sections import RanksBy, ShippedRecipe
 from moedsl.planner.notes.advice import Answers, against, answers
 from moedsl.planner.version_bounds import bound
 from moedsl.rules.check.program import Pin, Program
@@ -80,7 +77,7 @@ def make_plan(
     near, tried = ([each[a.name, v] for a, v in pairs if (a.name, v) in each] for pairs in (own, fixes))
     layout = _layout(chosen, env)
     recipe = _shipped(chosen, row, layout)
-    free = unpinned.free_choices(chosen, row)
+    free = other_layouts.free_choices(chosen, row)
     known = interval.known(chosen.cost, row, _compared(chosen, near, recipe, free.values()))
     estimate = _estimate(chosen, row, env, peaks, _certain(chosen, answered, row) if tight else None, known.interval)
     batch, policy = _batch(env), _policy(p, env)
@@ -414,19 +411,19 @@ def _certain(chosen: Chosen, answered: Answers, row: Row) -> Certain:
 
 def _faster(chosen: Chosen, row: Row) -> Faster | None:
     """The layout that the run would choose if it risked running out of memory, if that is faster."""
-    other = risky.faster(chosen, row)
+    other = other_layouts.faster(chosen, row)
     if other is None:
         return None
     shown = chosen.cost.hardware.shown
     low, high = ((shown - float(chosen.cost.spare(other.codes, case)[0])) / GIB for case in ("low", "high"))
     gain = f"{other.step_time - row.step_time:+.2f} s, {against(other, row)}"
     sizes = (other.peak_memory / GIB, low, high)
-    return Faster(_changes(chosen, other, row), *sizes, other.step_time, gain, risky.STATEMENT)
+    return Faster(_changes(chosen, other, row), *sizes, other.step_time, gain, other_layouts.STATEMENT)
 
 
 def _rebalanced(chosen: Chosen, row: Row) -> Alternative | None:
     """The same layout with balanced pipeline stages, if that saves enough."""
-    balanced = rebalance.rebalanced(chosen, row)
+    balanced = other_layouts.rebalanced(chosen, row)
     if balanced is None:
         return None
     text, other = balanced

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.planner.model.saving import Checkpoints, LocalCheckpoints, Shares
+from moedsl.planner.model.sections import Checkpoints, LocalCheckpoints, Shares
 from moedsl.rules.check.program import Program
 from moedsl.solver.saving import INTERVAL, Saving, saving
 from moedsl.solver.solve import Chosen

@@ -9,7 +9,7 @@ from attrs import evolve
 from moedsl.facts import axes
 from moedsl.facts.units import GIB
 from moedsl.lang import ast
-from moedsl.planner.model.ladder import Folding, Gain, Ladder, NextPhase, Opened, RanksBy
+from moedsl.planner.model.sections import Folding, Gain, Ladder, NextPhase, Opened, RanksBy
 from moedsl.planner.walls import measured, note
 from moedsl.rules.check.program import Pin
 from moedsl.rules.ids import Block, LetName

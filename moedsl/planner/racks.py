@@ -12,7 +12,7 @@ from moedsl.facts.facts import Hardware
 from moedsl.facts.machines import Machines, machines, spans
 from moedsl.facts.rank_groups import rows
 from moedsl.facts.site import Site
-from moedsl.planner.model.racks import AxisOnRacks, Racks
+from moedsl.planner.model.sections import AxisOnRacks, Racks
 
 Layout = Mapping[str, Any]
 

@@ -17,7 +17,7 @@ from moedsl.facts import axes
 from moedsl.facts.recipes import Shipped
 from moedsl.facts.units import GIB
 from moedsl.facts.values import stages
-from moedsl.planner.model.shipped import ShippedRecipe
+from moedsl.planner.model.sections import ShippedRecipe
 from moedsl.rules.check.program import Pin, Program
 from moedsl.solver import neighbours
 from moedsl.solver.problem import pinned_row

@@ -17,7 +17,7 @@ from moedsl.facts import axes
 from moedsl.facts.units import GIB
 from moedsl.lang import ast
 from moedsl.planner.model.estimate import Estimate, Stage
-from moedsl.planner.model.walls import (
+from moedsl.planner.model.sections import (
     BoughtBack,
     CommunicationWall,
     Compute,

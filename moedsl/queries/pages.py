@@ -9,7 +9,7 @@ from moedsl.planner import sweep_table
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.text.page import Command, next_text, notes_text, page_text
 from moedsl.planner.text.plan import plan_text
-from moedsl.planner.text.runs import runs_text
+from moedsl.planner.text.sections import runs_text
 from moedsl.support.diagnostics import to_json
 
 

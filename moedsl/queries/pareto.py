@@ -1,17 +1,28 @@
-"""Find both trade-offs of a run: memory against speed on its GPUs, and GPUs against time at its batch."""
+"""Both trade-offs of a run: memory against speed on its GPUs, and GPUs against time at its batch.
+
+The front of memory and speed is exact: every layout that no other one beats in both. A mesh, and then a mesh with its
+policies of memory, is skipped only if a known layout needs no more memory than its lower bound and less time than its
+lower bound.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from moedsl.lang.printer import print_expr
 from moedsl.planner.model.answers import Behind, FrontPoint, MemoryTime, Pareto, Standing
 from moedsl.queries.figures import Budget, priced
-from moedsl.queries.front import front
 from moedsl.queries.gpus import scaling
 from moedsl.queries.top import shared
+from moedsl.solver.bounds import SLACK
+from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Row
+from moedsl.solver.space import LARGEST_CHUNK
+from moedsl.solver.table import Row, Table
 from moedsl.support.json_form import ABSENT
 
 
@@ -51,3 +62,80 @@ def behind(chosen: Chosen, row: Row) -> Behind | None:
     keys = zip(laws, row.keys, chosen.solution.rows[0].keys, strict=False)
     law, value, own = next(((law, a, b) for law, a, b in keys if a != b), (None, 0.0, 0.0))
     return None if law is None or value < own else Behind(law.rule.id, print_expr(law.expr), value, own)
+
+
+FIRST_CHUNK = 32
+"""Meshes in the first chunk, before any are skipped."""
+Floats = NDArray[np.floating[Any]]
+
+
+def front(chosen: Chosen) -> tuple[Row, ...]:
+    """The layouts that no other beats in both memory and step time, the smallest memory first; empty if none fits.
+
+    Of layouts with the same memory and time, only the one that the run ranks highest is included.
+    """
+    return tuple(_Front(chosen.compiled, chosen.cost).front())
+
+
+class _Front(Search):
+    """A search that keeps all rows that no other dominates."""
+
+    def front(self) -> list[Row]:
+        if not self.legal.rows or not self.policies.rows:
+            return []
+        found: list[Row] = []
+        for part in self._parts(self._could_fit(self.legal, "peak_memory"), self.policies, found):
+            held = self._could_hold(self._held(part, self.policies), "peak_memory")
+            if held.rows:
+                held = _undominated(held, held["peak_memory"], self._least_times(held), found)
+            found[:] = _front_of([*found, *self._rows(self._moved(held, self.policies))])
+        return found
+
+    def _parts(self, meshes: Table, policies: Table, found: list[Row]) -> Iterator[Table]:
+        """The meshes in growing chunks, the promising ones first, without those that `found` dominates by then."""
+        if not meshes.rows:
+            return
+        left = meshes.with_columns(least_time=self._least_time(meshes))
+        # An order that starts with the smallest, the fastest and the best of both in turn
+        memory = left["peak_memory"]
+        time = left["least_time"]
+        ranks = [np.argsort(np.argsort(v, kind="stable"), kind="stable") for v in (memory, time, np.log(memory * time))]
+        left = left.take(np.argsort(np.minimum.reduce(ranks), kind="stable"))
+        size = FIRST_CHUNK
+        while left.rows:
+            yield left.take(np.arange(min(size, left.rows)))
+            left = left.take(np.arange(size, max(left.rows, size)))
+            left = _undominated(left, left["peak_memory"], left["least_time"], found)
+            size = min(size * 2, max(1, LARGEST_CHUNK // policies.rows))
+
+    def _rows(self, table: Table) -> list[Row]:
+        """The Pareto front of some priced rows."""
+        if not table.rows:
+            return []
+        table = self._within_memory(table, [n for n in self.c.memory_prices if n not in self.c.memory_read], [])
+        # The rows that no other beats in both prices, ties included
+        memory = table["peak_memory"]
+        time = table["step_time"]
+        order = np.lexsort((time, memory))
+        table = table.take(order[time[order] <= np.minimum.accumulate(time[order])])
+        keys = self._keys(table)
+        return _front_of(self._row(table, keys, i) for i in range(table.rows))
+
+
+def _front_of(rows: Iterable[Row]) -> list[Row]:
+    """One row for each pair of prices that no other pair beats, in the order of their memory."""
+    out: list[Row] = []
+    for row in sorted(rows, key=lambda r: (r.peak_memory, r.step_time, r.keys)):
+        if not out or row.step_time < out[-1].step_time:
+            out.append(row)
+    return out
+
+
+def _undominated(table: Table, memory: Floats, time: Floats, found: list[Row]) -> Table:
+    """The rows whose bounds allow a layout that the front `found` does not dominate."""
+    if not found or not table.rows:
+        return table
+    known = np.array([r.peak_memory for r in found])
+    fastest = np.array([np.inf, *(r.step_time for r in found)])
+    within = np.searchsorted(known, memory * (1 - SLACK), side="right")
+    return table.take(fastest[within] >= time * (1 - SLACK))

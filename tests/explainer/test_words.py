@@ -13,7 +13,7 @@ from moedsl.compiler import load_stdlib
 from moedsl.cost import bounds
 from moedsl.facts import axes
 from moedsl.planner.text.plan import SECTIONS
-from moedsl.planner.text.walls import KINDS
+from moedsl.planner.text.sections import KINDS
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 

@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 from moedsl.compiler import compile_source
 from moedsl.launch.derive import derive
 from moedsl.planner.model.plan import Plan
-from moedsl.planner.model.saving import Checkpoints, Shares
+from moedsl.planner.model.sections import Checkpoints, Shares
 from moedsl.rules.check.clusters import rules
 from moedsl.rules.check.clusters.facts import Cluster
 from moedsl.rules.rule import Rule

@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from moedsl.planner.checkpoints import checkpoints
-from moedsl.planner.model.saving import Checkpoints
+from moedsl.planner.model.sections import Checkpoints
 from moedsl.planner.notes.goodput import LEAST
 from moedsl.planner.text.plan import plan_text
 from moedsl.queries.explain.context import based

@@ -10,7 +10,7 @@ from moedsl.compiler import compile_source
 from moedsl.cost import pipeline
 from moedsl.planner.model.decisions import Alternative
 from moedsl.planner.model.plan import Plan
-from moedsl.planner.rebalance import WORTH
+from moedsl.planner.other_layouts import WORTH
 from moedsl.support.source import Source
 from tests.helpers.cost_models import model
 

@@ -10,7 +10,7 @@ from moedsl.compiler import load_stdlib
 from moedsl.facts.units import GIB
 from moedsl.planner import walls
 from moedsl.planner.model.plan import Plan
-from moedsl.planner.text.walls import walls_text
+from moedsl.planner.text.sections import walls_text
 from moedsl.rules.collect import collect
 from tests.helpers.programs import plan_of as plan
 

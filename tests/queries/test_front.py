@@ -16,8 +16,7 @@ from moedsl.facts.axes import MEMORY_POLICIES, TRANSPORT_POLICIES
 from moedsl.planner import experiment
 from moedsl.planner.model.answers import GpusTime, Pareto
 from moedsl.planner.model.plan import Plan
-from moedsl.queries.front import _Front, front
-from moedsl.queries.pareto import beats, behind, pareto
+from moedsl.queries.pareto import _Front, beats, behind, front, pareto
 from moedsl.queries.text import pareto_text
 from moedsl.solver.laws import compile_problem
 from moedsl.solver.problem import lower

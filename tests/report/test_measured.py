@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.planner.report import measured
+from moedsl.planner.report import charts
 from tests.helpers.nsight_export import write
 from tests.profile.test_budget import three_steps
 from tests.snapshot.test_memory import known
@@ -45,7 +45,7 @@ def test_what_was_measured_is_drawn(run: Path, tmp_path: Path, capsys: pytest.Ca
     html = page.read_text()
     assert "The step as measured" in html and "One step of each stage" in html
     assert html.count("the step by wall, predicted and measured") == 1
-    boxes = sum(len(profile["timeline"][name]) for name, _ in measured.BLOCKS)
+    boxes = sum(len(profile["timeline"][name]) for name, _ in charts.BLOCKS)
     assert html.count("</title></rect>") >= boxes > 3
     (device,) = memory["devices"]
     assert max(device["over_time_gib"]) == pytest.approx(device["peak_gib"], abs=0.001)
@@ -67,7 +67,7 @@ def test_the_timeline_is_of_one_step(run: Path, tmp_path: Path, capsys: pytest.C
         assert drawn == pytest.approx(data["device"][figure] / data["step_s"], abs=0.0015 * (len(spans) + 1))
 
 
-@pytest.mark.parametrize(("count", "drawn"), [(4, 4), (measured.DRAWN + 1, 1)])
+@pytest.mark.parametrize(("count", "drawn"), [(4, 4), (charts.DRAWN + 1, 1)])
 def test_each_stage_has_its_timeline(
     count: int, drawn: int, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

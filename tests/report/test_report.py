@@ -17,7 +17,7 @@ from moedsl.compiler import compile_source
 from moedsl.facts import rank_groups
 from moedsl.facts.machines import Machines
 from moedsl.planner.model.plan import Plan
-from moedsl.planner.report import ranks, schedule
+from moedsl.planner.report import charts
 from moedsl.planner.report.page import SIGN, memory, meshes, page
 from moedsl.support import svg
 from moedsl.support.source import Source
@@ -28,7 +28,7 @@ SHAPES = [(1, 1, 3), (2, 1, 4), (4, 1, 3), (4, 1, 8), (2, 2, 4), (4, 3, 8), (8, 
 
 @pytest.mark.parametrize("pp, vpp, microbatches", SHAPES)
 def test_everything_runs_once_on_one_rank_at_a_time(pp: int, vpp: int, microbatches: int) -> None:
-    slots = schedule.timeline(pp, vpp, microbatches)
+    slots = charts.timeline(pp, vpp, microbatches)
     assert len({(s.rank, s.chunk, s.microbatch, s.forward) for s in slots}) == len(slots) == 2 * pp * vpp * microbatches
     for rank in range(pp):
         mine = [s for s in slots if s.rank == rank]
@@ -40,7 +40,7 @@ def test_the_bubble_is_the_one_of_the_estimate(pp: int, vpp: int, microbatches: 
     """(pp - 1) / vpp microbatches of a stage, beside all of them, where the pipeline is full."""
     if microbatches >= pp:
         waits = (pp - 1) / vpp
-        assert schedule.idle(schedule.timeline(pp, vpp, microbatches)) == pytest.approx(waits / (microbatches + waits))
+        assert charts.idle(charts.timeline(pp, vpp, microbatches)) == pytest.approx(waits / (microbatches + waits))
 
 
 ASK = """
@@ -60,7 +60,7 @@ def test_the_order_is_megatrons() -> None:
     for (pp, vpp, microbatches), said in zip(shapes, json.loads(asked.stdout.splitlines()[-1]), strict=True):
         table = [(chunk, m) for m, chunk in said]
         for rank in range(pp):
-            steps = schedule.order(pp, vpp, microbatches, rank)
+            steps = charts.order(pp, vpp, microbatches, rank)
             assert [(c, m) for forward, c, m in steps if forward] == table
             assert [(vpp - 1 - c, m) for forward, c, m in steps if not forward] == table
 
@@ -68,24 +68,24 @@ def test_the_order_is_megatrons() -> None:
 @pytest.mark.parametrize("sizes", [(2, 2, 4, 2, 1, 8, 2), (1, 1, 16, 2, 2, 4, 2), (4, 2, 1, 4, 1, 8, 1)])
 def test_ranks_stand_where_the_meshes_say(sizes: tuple[int, ...]) -> None:
     layout: dict[str, int] = dict(zip(("tp", "cp", "dp", "pp", "etp", "ep", "edp"), sizes, strict=True))
-    world = ranks.place(layout, rank_groups.world(layout), Machines(4, 8, 16, 2))
+    world = charts.place(layout, rank_groups.world(layout), Machines(4, 8, 16, 2))
     groups = rank_groups.groups(layout)
     for axis in ("tp", "cp", "dp", "pp", "etp", "ep", "edp"):
         group = next(g for g in groups[axis.upper()] if 0 in g)
         assert [r.rank for r in world if r.shares(world[0], axis)] == group
         there = {name: len({r // size for r in group}) for name, size in (("node", 4), ("domain", 8), ("rack", 16))}
         there["rail"] = len({r % 4 // 2 for r in group})
-        assert ranks.crossing(world, axis, [*there]) == there
+        assert charts.crossing(world, axis, [*there]) == there
 
 
 @pytest.mark.parametrize("sizes", [(2, 2, 4, 2, 1, 8, 2), (1, 1, 16, 2, 2, 4, 2), (4, 2, 1, 4, 1, 8, 1)])
 def test_expert_groups_and_stages_are_those_of_the_meshes(sizes: tuple[int, ...]) -> None:
     layout: dict[str, int] = dict(zip(("tp", "cp", "dp", "pp", "etp", "ep", "edp"), sizes, strict=True))
-    world = ranks.place(layout, rank_groups.world(layout), Machines(4, 8))
+    world = charts.place(layout, rank_groups.world(layout), Machines(4, 8))
     groups = rank_groups.groups(layout)
-    assert [[r.rank for r in g] for g in ranks.expert_groups(world)] == groups["ETP_EP"]
-    first = {r.rank for r in ranks.stages(world)[0]}
-    assert first == {g[0] for g in groups["PP"]} and len(ranks.stages(world)) == layout["pp"]
+    assert [[r.rank for r in g] for g in charts.expert_groups(world)] == groups["ETP_EP"]
+    first = {r.rank for r in charts.stages(world)[0]}
+    assert first == {g[0] for g in groups["PP"]} and len(charts.stages(world)) == layout["pp"]
 
 
 def test_the_picture_says_where_groups_and_stages_are() -> None:

@@ -137,7 +137,7 @@ BY_HAND = {
     "moedsl/bridge/verify/groups.py": "the groups that Megatron names",
     "moedsl/rehearse": "what a CPU can do",
     "moedsl/planner/walls.py": "the parts of a step that each group's communication takes",
-    "moedsl/planner/text/walls.py": "the words for them",
+    "moedsl/planner/text/sections.py": "the words for them",
 }
 """Where lists of axes are written by hand, and of what."""
 

@@ -15,7 +15,7 @@ import pytest
 import moedsl
 from moedsl.cli.main import main
 from moedsl.facts.units import GIB
-from moedsl.planner.report.measured import Measured
+from moedsl.planner.report.charts import Measured
 from moedsl.runs.snapshot import replay, report
 from tests.helpers import rotation
 

@@ -115,8 +115,10 @@ def _words(fields: Mapping[str, Any], plan: Plan) -> Iterator[Mismatch]:
     """
     read = words(Configuration({n: v for n, v in fields.items() if n.partition(".")[0] not in _COPIED}))
     for word, planned in {**plan.layout.to_json(), **plan.batch.to_json(), **plan.policy.to_json()}.items():
-        resolved = json_value(read.get(word))
-        if resolved not in (None, planned) and not plan.set.keys() & {r.path for r in rows(word)}:
+        value = read.get(word)
+        resolved = json_value(value)
+        same = value == frozenset(planned) if isinstance(value, frozenset) else resolved in (None, planned)
+        if not same and not plan.set.keys() & {r.path for r in rows(word)}:
             yield Mismatch(word, planned, resolved)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from moedsl.cli import answers, talk
 from moedsl.cli.talk import compiled
-from moedsl.planner.report import measured
+from moedsl.planner.report import charts
 from moedsl.planner.report.page import SIGN, page
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.files import refusals, stamp
@@ -18,7 +18,7 @@ def run(a: Namespace) -> int:
     diagnostics = refusals(path, "report", SIGN, a.force)
     if diagnostics:
         return talk.refused(a, diagnostics)
-    found = measured.read(a.profile, a.memory)
+    found = charts.read(a.profile, a.memory)
     if isinstance(found, Diagnostic):
         return talk.refused(a, [found])
     result, code = compiled(a, "plan")

@@ -20,11 +20,7 @@ from moedsl.planner.model.decisions import (
     MoreGpus,
 )
 from moedsl.planner.model.estimate import Estimate
-from moedsl.planner.model.ladder import Ladder, RanksBy
-from moedsl.planner.model.racks import Racks
-from moedsl.planner.model.saving import Checkpoints
-from moedsl.planner.model.shipped import ShippedRecipe
-from moedsl.planner.model.walls import Walls
+from moedsl.planner.model.sections import Checkpoints, Ladder, Racks, RanksBy, ShippedRecipe, Walls
 from moedsl.support.json_form import JsonForm
 
 VERSION = 1

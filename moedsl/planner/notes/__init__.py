@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from moedsl.planner.notes import run
+from moedsl.planner.notes.advice import idle_advice, unheeded
 from moedsl.planner.notes.goodput import low_goodput
-from moedsl.planner.notes.ignored_advice import idle_advice, unheeded
 from moedsl.planner.notes.run import no_proxy, uneven_batch, unsaved
 from moedsl.planner.notes.tight import tight
 from moedsl.solver.solve import Chosen

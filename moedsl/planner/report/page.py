@@ -14,8 +14,8 @@ from moedsl.facts.machines import Machines, machines
 from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.estimate import MEMORY, Stage
 from moedsl.planner.model.plan import Plan
-from moedsl.planner.report import ranks, schedule, trades
-from moedsl.planner.report.measured import NOTHING, Measured
+from moedsl.planner.report import charts
+from moedsl.planner.report.charts import NOTHING, Measured
 from moedsl.planner.text.plan import plan_text
 from moedsl.support.svg import shares
 from moedsl.support.visible import visible
@@ -30,7 +30,7 @@ KINDS = {
 }  # fmt: skip
 """A stage's layers in words."""
 PLACES = {"rack": "racks", "domain": "NVLink domains", "node": "nodes", "rail": "rails"}
-_MESHES = ((ranks.ATTENTION, "attention"), (ranks.EXPERTS, "experts"))
+_MESHES = ((charts.ATTENTION, "attention"), (charts.EXPERTS, "experts"))
 SIGN = '<meta name="generator" content="moedsl report">'
 """The marker by which a report is known."""
 COLOURS = ("#3b6fb6", "#7aa6d6", "#c9803a", "#5a9a5a", "#a9a9a9", "#8a6bb0", "#c0504d", "#d8b24a", "#4aa3a3", "#6b6b6b")
@@ -59,7 +59,7 @@ def _view(p: Plan, found: Measured) -> dict[str, Any]:
         "time_ticks": shares(p.estimate.step_time_s),
         "decisions": [_decision(d) for d in p.decisions],
         "timeline": timeline(p),
-        "trades": trades.trades(p),
+        "trades": charts.trades(p),
         "meshes": meshes(p),
         "measured": found.view(p.name),
     }
@@ -115,7 +115,7 @@ def timeline(p: Plan) -> dict[str, Any] | None:
         return None
     every = p.batch.num_microbatches
     drawn = min(every, MOST_MICROBATCHES * pp)
-    slots = schedule.timeline(pp, vpp, drawn)
+    slots = charts.timeline(pp, vpp, drawn)
     end = max(s.end for s in slots)
     boxes = [
         {
@@ -130,7 +130,7 @@ def timeline(p: Plan) -> dict[str, Any] | None:
         for s in slots
     ]
     whole = (pp - 1) / vpp / (every + (pp - 1) / vpp)
-    idle = schedule.idle(slots)
+    idle = charts.idle(slots)
     sizes = {"rows": pp, "drawn": drawn, "every": every, "idle": idle, "whole": whole}
     return {"boxes": boxes, "ticks": shares(end), **sizes}
 
@@ -140,12 +140,12 @@ def meshes(p: Plan) -> dict[str, Any]:
     node, whole, layout = p.device.gpus_per_node, p.device.nvlink_domain, p.layout.to_json()
     known = (p.racks.nodes_per_rack, p.racks.rails or 0) if p.racks else ()
     on = machines(layout, p.gpus, node, whole, *known)
-    world = ranks.place(layout, p.gpus, on)
+    world = charts.place(layout, p.gpus, on)
     unit = max(on.domain, on.rack)
     drawn = world[: max(MOST_RANKS // unit, 1) * unit]
     panels = [_groups(drawn, on), *(_panel(drawn, on, *of) for of in _MESHES)]
     places = [*(["rack"] if on.rack else []), "domain", "node", *(["rail"] if on.rails else [])]
-    spans = [{"axis": a, **_span(world, a, places)} for a in dict.fromkeys((*ranks.ATTENTION, *ranks.EXPERTS))]
+    spans = [{"axis": a, **_span(world, a, places)} for a in dict.fromkeys((*charts.ATTENTION, *charts.EXPERTS))]
     sizes = {"drawn": len(drawn), "gpus": len(world), "whole": whole, "on": on, "racks": p.racks}
     return {
         "panels": panels,
@@ -156,19 +156,19 @@ def meshes(p: Plan) -> dict[str, Any]:
     }
 
 
-def _machines(world: list[ranks.Rank], places: Sequence[str]) -> dict[str, Any]:
+def _machines(world: list[charts.Rank], places: Sequence[str]) -> dict[str, Any]:
     """How many expert groups stay on NVLink and in a rack, and the machines of each pipeline stage."""
-    groups = ranks.expert_groups(world)
+    groups = charts.expert_groups(world)
     names = [name for name in places if name != "rail"]
     within = {name: sum(len({getattr(r, name) for r in group}) == 1 for group in groups) for name in names}
     rows = [
         {
             "stage": stage[0].stage,
             "gpus": len(stage),
-            "groups": len(ranks.expert_groups(stage)),
+            "groups": len(charts.expert_groups(stage)),
             "on": [_numbers([getattr(r, name) for r in stage]) for name in names],
         }
-        for stage in ranks.stages(world)
+        for stage in charts.stages(world)
     ]
     return {"groups": len(groups), "within": within, "rows": rows, "places": [PLACES[name] for name in names]}
 
@@ -184,29 +184,29 @@ def _numbers(found: list[int]) -> str:
     return ", ".join(f"{a}-{b}" if b > a else f"{a}" for a, b in out)
 
 
-def _span(world: list[ranks.Rank], axis: str, places: Sequence[str]) -> dict[str, Any]:
-    return {"on": ranks.crossing(world, axis, places), "size": sum(r.shares(world[0], axis) for r in world)}
+def _span(world: list[charts.Rank], axis: str, places: Sequence[str]) -> dict[str, Any]:
+    return {"on": charts.crossing(world, axis, places), "size": sum(r.shares(world[0], axis) for r in world)}
 
 
-def _groups(drawn: list[ranks.Rank], on: Machines) -> dict[str, Any]:
+def _groups(drawn: list[charts.Rank], on: Machines) -> dict[str, Any]:
     """The expert groups and pipeline stages on the machines, each GPU with the number of its group."""
-    numbers = {r.rank: number for number, group in enumerate(ranks.expert_groups(drawn)) for r in group}
+    numbers = {r.rank: number for number, group in enumerate(charts.expert_groups(drawn)) for r in group}
     return _on_machines(drawn, on, lambda r: _group_cell(r, numbers[r.rank], on), "expert groups by number")
 
 
-def _group_cell(r: ranks.Rank, number: int, on: Machines) -> dict[str, Any]:
+def _group_cell(r: charts.Rank, number: int, on: Machines) -> dict[str, Any]:
     title = f"rank {r.rank}: expert group {number}, stage {r.stage}, node {r.node}, NVLink domain {r.domain}"
     title += f", rack {r.rack}" if on.rack else ""
     title += f", rail {r.rail}" if on.rails else ""
     return {"title": title, **_coloured(r), "mark": str(number)}
 
 
-def _panel(drawn: list[ranks.Rank], on: Machines, names: tuple[str, ...], title: str) -> dict[str, Any]:
+def _panel(drawn: list[charts.Rank], on: Machines, names: tuple[str, ...], title: str) -> dict[str, Any]:
     return _on_machines(drawn, on, lambda r: _cell(r, drawn[0], names), title)
 
 
 def _on_machines(
-    drawn: list[ranks.Rank], on: Machines, cell: Callable[[ranks.Rank], dict[str, Any]], title: str
+    drawn: list[charts.Rank], on: Machines, cell: Callable[[charts.Rank], dict[str, Any]], title: str
 ) -> dict[str, Any]:
     """Cells by rack, NVLink domain and node; what is in no rack is in one without a number."""
     racks: dict[int | None, dict[int, dict[int, list[dict[str, Any]]]]] = {}
@@ -221,7 +221,7 @@ def _on_machines(
     return {"title": title, "racks": found, "rails": rails}
 
 
-def _coloured(r: ranks.Rank) -> dict[str, str]:
+def _coloured(r: charts.Rank) -> dict[str, str]:
     colour = COLOURS[r.stage % len(COLOURS)]
     return {"colour": colour, "ink": _ink(colour)}
 
@@ -233,8 +233,8 @@ def _ink(colour: str) -> str:
     return "#000" if light > 0.18 else "#fff"
 
 
-def _cell(r: ranks.Rank, first: ranks.Rank, names: tuple[str, ...]) -> dict[str, Any]:
-    coordinates = r.attention if names == ranks.ATTENTION else r.experts
+def _cell(r: charts.Rank, first: charts.Rank, names: tuple[str, ...]) -> dict[str, Any]:
+    coordinates = r.attention if names == charts.ATTENTION else r.experts
     where = " ".join(f"{n} {c}" for n, c in zip(names, coordinates, strict=True))
     together = [n for n in names if r.shares(first, n)] if r is not first else ["rank 0"]
     return {

@@ -10,10 +10,9 @@ from moedsl.cost.bounds import NOT
 from moedsl.facts.axes import BY_NAME, pairs, show
 from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.plan import Plan
-from moedsl.planner.model.shipped import ShippedRecipe
-from moedsl.planner.model.walls import Walls
+from moedsl.planner.model.sections import ShippedRecipe, Walls
 from moedsl.planner.text.plan import batch, goodput, head, length, meshes, policy, racks, samples, steps
-from moedsl.planner.text.walls import listed
+from moedsl.planner.text.sections import listed
 from moedsl.support.render import paint
 from moedsl.support.text import CLOSE, bar, counted, short, wrapped
 from moedsl.support.visible import visible

@@ -17,8 +17,7 @@ from moedsl.planner.memory_verdict import bounds_text
 from moedsl.planner.model.decisions import Alternative
 from moedsl.planner.model.estimate import MEMORY, Interval, Stage
 from moedsl.planner.model.plan import Layout, Need, Plan, SamplesPlan
-from moedsl.planner.model.racks import Racks
-from moedsl.planner.model.saving import Checkpoints
+from moedsl.planner.model.sections import Checkpoints, Racks
 from moedsl.support.text import counted, duration, short, size, table, tokens, wrapped
 
 
@@ -305,13 +304,13 @@ def _checkpoints(p: Plan) -> str:
 
 
 def _parts(p: Plan) -> str:
-    from moedsl.planner.text.vlm_parts import parts_text
+    from moedsl.planner.text.sections import parts_text
 
     return parts_text(p)
 
 
 def _walls(p: Plan) -> str:
-    from moedsl.planner.text.walls import walls_text
+    from moedsl.planner.text.sections import walls_text
 
     return walls_text(p)
 
@@ -319,13 +318,13 @@ def _walls(p: Plan) -> str:
 def _shipped(p: Plan) -> str:
     if p.shipped is None:
         return ""
-    from moedsl.planner.text.shipped import shipped_text
+    from moedsl.planner.text.sections import shipped_text
 
     return shipped_text(p, p.shipped)
 
 
 def _ladder(p: Plan) -> str:
-    from moedsl.planner.text.ladder import ladder_text
+    from moedsl.planner.text.sections import ladder_text
 
     return ladder_text(p)
 
