@@ -1,8 +1,8 @@
 """Read what others wrote for Megatron Bridge, and ask the real Bridge.
 
 - `importer/`: a Hugging Face configuration becomes the declaration of a model (`moedsl models add`).
-- `recipes/`: a Bridge recipe or run_config.yaml becomes a program (`moedsl import`): its words, its pins, and a line for
-  everything else that it sets.
+- `recipes/`: a Bridge recipe or run_config.yaml becomes a program (`moedsl import`): its words, its pins, and a line
+  for everything else that it sets.
 - `lint/`: a recipe is judged by every rule, from its fields as Bridge resolves them or as its source states them.
 - `diff/`: two runs are compared: what changes the experiment, and what changes only how it runs.
 - `verify/`: the real Megatron Bridge, in processes of its own, accepts a recipe or says why not, and what it made of
