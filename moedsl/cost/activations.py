@@ -85,8 +85,8 @@ def sizes(m: Model, t: Table, seq: int, learns: bool = True, adapter: Adapter | 
     tokens = t["micro_batch"] * (seq / t["cp"])
     split = tokens / t["tp"]
     keep = {word: 1.0 - t.has("recompute", bit) for word, bit in BIT.items()}
-    # Return 1 where a captured router passes the norm's output out of its graph, so that it is kept even if
-    # recomputed
+    # A captured router passes the norm's output out of its graph, so that it is kept even if recomputed; only a graph
+    # that ends after alltoall's preprocessing does not (core transformer/transformer_layer.py:458-499).
     router, inside = (t.has("cuda_graph", CUDA_GRAPH.index(w)) for w in ("moe_router", "moe_preprocess"))
     keep["pre_mlp_norm"] = np.maximum(keep["layernorm"], (1.0 * (router & ~(inside & (t["dispatcher"] == ALLTOALL)))))
     routed = split * m.topk * t["etp"] * 1.0

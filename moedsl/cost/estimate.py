@@ -221,9 +221,7 @@ class Cost:
         (machines, 1); then by machine and row."""
         full = self._keyed(cols)
         n = rows.length(full)
-        # Return the pipelines of n rows, and what a layer and what happens once a step depend on
-        levels = rows.Levels.of(full, (*step.LAYER, *step.ONCE))
-        pipes, layer, once = levels.kinds(("pp", "vpp"), n), levels.table(step.LAYER, n), levels.table(step.ONCE, n)
+        pipes, layer, once = _time_tables(full, n)
         pairs = bool(layer["ep_overlap"].any())
         each = self._kept("layer", pairs).prices(layer, step.LAYER, lambda new: self._microbatch(new, pairs))
         shared = self._kept("once").prices(once, step.ONCE, self._once)
@@ -495,3 +493,9 @@ class Cost:
 
 _ALONE = deque[Cost](maxlen=8)
 """The costs on one GPU of the last runs."""
+
+
+def _time_tables(full: dict[str, Ints], n: int) -> tuple[Table, Table, Table]:
+    """The pipelines of n rows, and what a layer and what happens once a step depend on; frees the levels at return."""
+    levels = rows.Levels.of(full, (*step.LAYER, *step.ONCE))
+    return levels.kinds(("pp", "vpp"), n), levels.table(step.LAYER, n), levels.table(step.ONCE, n)

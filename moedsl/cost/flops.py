@@ -33,6 +33,8 @@ def _transformer(m: Model, seq: float) -> float:
     mlp = products(m) * m.hidden * m.ffn_hidden * m.dense_layers + _experts(m) * moe_layers
     mtp = m.mtp_layers * (3 * m.hidden + 2 * m.hidden**2)
     delta = deltas(m, 0, m.layers) + m.mtp_layers * in_mtp(m).get("delta", 0)
+    # no entry of the list of windowed layers is for MTP, so its layers count as full (bridge
+    # training/utils/flop_utils.py:1053-1056)
     attended = (m.layers + m.mtp_layers - delta) * _attention(m, seq) + m.mtp_layers * (
         2 * m.heads * m.head_dim * (seq / 2 - context(m, seq)) if m.window_every else 0.0
     )

@@ -64,6 +64,8 @@ def _gqa(m: Model, tp: int) -> int:
     out = m.heads * m.value_dim * m.hidden // tp + m.hidden * m.attention_bias
     sinks = m.heads // tp * m.attention_sinks
     queries, keys = m.heads, m.query_groups
+    # norms of queries and keys: ranks that share a query group have its part of a split one (bridge
+    # models/minimax_m2/minimax_m2_provider.py:122-139)
     each = {"each_head": 2, "all_heads": queries + keys, "split_heads": queries // tp + -(-keys // tp)}
     return width * (m.hidden + m.qkv_bias) // tp + out + (each[m.qk_norm_over] * m.head_dim) * m.qk_norm + sinks
 

@@ -8,9 +8,9 @@ All of it is data and small functions over it; nothing here reads a run file or 
   runs and clusters, `calibration.py` the constants of the estimates; `units.py` their units.
 - `machines.py`, `gpu_counts.py`, `rank_groups.py`, `batch_shapes.py`: which GPU counts, rank groups and batches exist.
 - `fields.py` reads the packed tables of Bridge's fields for each release (`releases.py`, `versions.py`) without
-  Bridge; `families.py`, `architecture.py`, `values.py`, `common.py`, `adapters.py` say what Bridge makes of a model
-  family, `unbuilt.py` and `validation.py` what it refuses. `recipes.py` has the recipes of the wheel, `secrets.py` the fields
-  that hide values, `field_suggestions.py` the words for a mistyped field, `differences.py` renamed fields.
+  Bridge. `families.py`, `architecture.py`, `values.py`, `common.py` and `adapters.py` say what Bridge makes of a model
+  family, `unbuilt.py` and `validation.py` what it refuses. `recipes.py` has the recipes of the wheel, `secrets.py` the
+  fields that hide values, `field_suggestions.py` words for a mistyped field, `differences.py` renamed fields.
 
 To add an axis or a GPU: CONTRIBUTING.md lists the places. Imports `support` only.
 """

@@ -6,6 +6,7 @@ asked for prefixes without values, as completion does.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from functools import cache, partial
@@ -27,12 +28,19 @@ builder = Builder()
 
 @cache
 def parser() -> Lark:
-    """Lark with the builders of the syntax tree; it reads newlines in every state, and keeps its tables in a file."""
+    """Lark with the builders of the syntax tree; it reads newlines in every state, and keeps its tables in a file.
+
+    Where the package's folder cannot be written, each process makes the tables anew.
+    """
     tables = compiled.FOLDER / f"grammar-lark{lark.__version__}-py{sys.version_info[0]}{sys.version_info[1]}"
-    tables.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        tables.parent.mkdir(parents=True, exist_ok=True)
+        kept = str(tables) if tables.exists() or os.access(tables.parent, os.W_OK) else False
+    except OSError:
+        kept = False
     return Lark(
         grammar_file().read_text(encoding="utf-8"), parser="lalr", start="module", keep_all_tokens=True,
-        maybe_placeholders=False, cache=str(tables),
+        maybe_placeholders=False, cache=kept,
         transformer=SimpleNamespace(**{name: partial(make, builder) for name, make in RULES.items()}),
         postlex=SimpleNamespace(always_accept=("NEWLINE",), process=lambda stream: stream),
     )  # fmt: skip

@@ -6,10 +6,12 @@ Which words are keywords is what the parser took them for; the rest is the kind 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from attrs import frozen
+from lark import Token
 
-from moedsl.lang import parser
+from moedsl.lang import grammar, parser
 from moedsl.lang.keywords import keywords
 from moedsl.lang.tokens import Lexeme, brackets, lexemes
 from moedsl.support.source import Source
@@ -66,12 +68,13 @@ class _Recording(parser._Parse):
         super().__init__(source, brackets(source.text))
         self.taken: dict[int, str] = {}
 
-    def feed(self, token: parser.Word) -> None:
-        super().feed(token)
+    def feed(self, token: Token) -> Any:
+        found = super().feed(token)
         taken = self.values[-1]
-        if str(taken).split():
+        if isinstance(taken, Token) and str(taken).split():
             before = str(taken).rindex(taken.type.lower()) if taken.type.lower() in keywords().clauses else 0
             self.taken[taken.start_pos + before] = taken.type
+        return found
 
 
 @cache
@@ -79,7 +82,7 @@ def classes(text: str) -> list[Classed]:
     """The words of a text that parses, white space left out, in order."""
     source = Source("t.moe", text)
     with parser._lock:
-        parser._builder.start(source.name)
+        grammar.builder.start(source.name)
         parsing = _Recording(source)
         parsing.run()
     assert not parsing.errors, parsing.errors

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from attrs import evolve, fields, has
+from lark import Token
 from tree_sitter import Language, Node, Parser, Query
 
-from moedsl.lang import ast
+from moedsl.lang import ast, grammar
 from moedsl.lang import parser as own
 from moedsl.lang.tokens import brackets
 from moedsl.lang.tree_builder import RULES, Builder
@@ -88,7 +89,7 @@ class _Convert:
 
     def word(self, node: Node) -> Any:
         start, end = self.offset(node.start_byte), self.offset(node.end_byte)
-        return own.make_word(self.text[start:end], "WORD", start, end)
+        return Token("WORD", self.text[start:end], start, end_pos=end)
 
     def offset(self, at: int) -> int:
         return at if self.plain else len(self.bytes[:at].decode("utf-8"))
@@ -101,7 +102,7 @@ def by_lark(text: str) -> Any:
     """
     source = Source("t.moe", text)
     with own._lock:
-        own._builder.start(source.name)
+        grammar.builder.start(source.name)
         parsing = own._Parse(source, brackets(text))
         module, _ = parsing.run()
     return None if parsing.errors else module

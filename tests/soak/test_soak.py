@@ -124,9 +124,9 @@ GENERATIONS = [f"{seq}k" for seq in (4, 8, 16)]
 
 
 def shown(folder: Path) -> Files:
-    """Every file of a folder that is not hidden, by its path."""
-    found = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
-    return {name: p.read_bytes() for name, p in found.items() if ".moedsl-" not in name}
+    """Every file of a folder that is not hidden, by its path; a writer that was killed may leave a hidden one."""
+    found = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")}
+    return {name: p.read_bytes() for name, p in found.items()}
 
 
 def hidden(folder: Path) -> list[Path]:
