@@ -248,12 +248,6 @@ def test_a_name_that_is_too_long(words: Sequence[str], alone: Path, capsys: pyte
     assert "internal" not in capsys.readouterr().err
 
 
-def test_overrides_may_be_longer_than_a_name(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    many = " ".join(f"model.field_{i}={'a' * 300}" for i in range(20))
-    assert len(many) > len(LONG_NAME)
-    assert main(["diff", many, many]) == 0, capsys.readouterr().err
-
-
 def test_next_writes_through_no_link(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A link to what does not exist yet would become a file elsewhere."""
     (alone / "link.moe").symlink_to("elsewhere.moe")
