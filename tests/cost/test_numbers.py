@@ -42,16 +42,24 @@ REVIEWED = {
         1e-12: "a tolerance",
         2048: "the GPUs for which `restart` is stated",
     },
-    "mixers.py": {128: "the chunk of Megatron's scan", 64: "the chunk of fla's kernels"},
-    "known.py": {50_000: "rows whose prices are kept"},
+    "mixers.py": {
+        128: "the chunk of Megatron's scan",
+        64: "the chunk of fla's kernels, and heads that FlashMLA works on",
+        30: "a power of two, of cuDNN's",
+        31: "the same",
+    },
+    "parameters.py": {1e9: "a default of Megatron FSDP"},
     "pipeline.py": {
         0.6: "a weight by which layouts are balanced, which no estimate reads",
         20_000: "a limit of a text",
     },
-    "rows.py": {100_000: "rows of a chunk", 256: "rows that are not made unique", 4096: "a size of a table"},
+    "rows.py": {
+        50_000: "rows whose prices are kept",
+        100_000: "rows of a chunk",
+        256: "rows that are not made unique",
+        4096: "a size of a table",
+    },
     "segments.py": {1e-9: "a tolerance"},
-    "sharded.py": {1e9: "a default of Megatron FSDP"},
-    "sparse.py": {64: "heads that FlashMLA works on", 30: "a power of two, of cuDNN's", 31: "the same"},
     "step.py": {16384: "the tokens for which `straggling` is stated", 0.5: "halves of a count", 0.25: "the same"},
 }
 """What else stands there, by file, and what it is."""
