@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from attrs import define, evolve, field
 
 from moedsl.facts.releases import NEWEST
-from moedsl.lang import ast, parse_cache
+from moedsl.lang import ast, parser
 from moedsl.planner import experiment
 from moedsl.planner.model.plan import Plan
 from moedsl.planner.notes import notes
@@ -101,10 +101,10 @@ def advance(result: Result, stages: Iterable[str], progress: Progress = lambda _
 
 
 def _parse(r: Result, _: Progress) -> None:
-    r.module, diagnostics = parse_cache.cached_parse(r.source)
+    r.module, diagnostics = parser.parse(r.source)
     r.diagnostics.extend(diagnostics)
     if r.module is not None:
-        library.use(r.library, r.source, r.module, parse_cache.cached_parse)
+        library.use(r.library, r.source, r.module, parser.parse)
     if r.like:
         _parse_like(r)
 
@@ -114,7 +114,7 @@ def _parse_like(r: Result) -> None:
 
     found = recipes.like(r.like)
     if isinstance(found, Source):
-        r.below, _ = parse_cache.cached_parse(found)
+        r.below, _ = parser.parse(found)
         r.library.sources[found.name] = found
     else:
         r.diagnostics.extend(found)

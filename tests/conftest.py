@@ -15,7 +15,7 @@ from hypothesis import core, settings
 from moedsl.bridge.verify.client import Server
 from moedsl.bridge.verify.report import Report
 from moedsl.cli.commands import rehearse
-from moedsl.rehearse.launch import Host, Outcome
+from moedsl.rehearse.launch import Outcome, Ranks
 from moedsl.rehearse.prepare import Prepared
 from tests.helpers import law_recipes, rotation, run_folder, warm
 from tests.helpers.rule_cases import ASKED, EVERY
@@ -158,16 +158,16 @@ def law_reports(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 @pytest.fixture(scope="session")
-def host() -> Iterator[Host]:
+def ranks() -> Iterator[Ranks]:
     """Bridge imported once for all rehearsals."""
-    with warm.host() as process:
+    with warm.ranks() as process:
         yield process
 
 
-class Shared(Host):
-    """The host of the tests where the command would start its own."""
+class Shared(Ranks):
+    """The ranks of the tests where the command would start its own."""
 
-    current: Host
+    current: Ranks
 
     def __init__(self) -> None:
         pass
@@ -180,6 +180,6 @@ class Shared(Host):
 
 
 @pytest.fixture
-def shared(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    Shared.current = host
-    monkeypatch.setattr(rehearse, "Host", Shared)
+def shared(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    Shared.current = ranks
+    monkeypatch.setattr(rehearse, "Ranks", Shared)

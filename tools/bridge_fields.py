@@ -35,7 +35,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from moedsl.bridge.verify import environments, hub, mamba, te
+from moedsl.bridge.verify import environments, hub, stand_ins
 from moedsl.facts import differences
 from moedsl.facts.common import COMMON, MODULE
 from moedsl.facts.families import family
@@ -270,8 +270,8 @@ def generate() -> dict[str, Any]:
     home = Path(tempfile.mkdtemp())
     hub.build(home, stdlib_dir() / "hf", home / "none")
     os.environ.update(hub.environment(home))  # read while transformers is imported
-    te.install()
-    mamba.install()
+    stand_ins.install_engine()
+    stand_ins.install_mamba()
     config: Any = importlib.import_module("megatron.bridge.training.config")
     kinds: dict[str, list[type]] = {}
     absent: dict[str, str | None] = {}

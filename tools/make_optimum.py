@@ -21,20 +21,20 @@ from moedsl.compiler import compile_source
 from moedsl.facts import axes
 from moedsl.facts.recipes import pins
 from moedsl.rules.check.program import Program
+from moedsl.solver.fits import violations
 from moedsl.solver.problem import lower, pinned_row
 from moedsl.solver.search import Search
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Row
-from moedsl.solver.violations import violations
 from moedsl.support.source import Source
 
 ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "tests/data/recipe_layouts.jsonl"
 PAGE = ROOT / "docs/optimum.md"
 OPEN = [a.name for a in axes.AXES if a.opened]
-HELD = [a.name for a in axes.AXES if not a.opened and a.name != "precision"]
+MEMORY_POLICIES = [a.name for a in axes.AXES if not a.opened and a.name != "precision"]
 """Pinned as in the recipe: the experiment, the kind of data parallelism, and what the solver never chooses."""
-WAYS = axes.MOVED
+WAYS = axes.TRANSPORT_POLICIES
 """How a recipe communicates and launches: most differences from the best are here."""
 FROZEN = {"qwen3_vl": "vlm freeze_language freeze_vision"}
 """Settings of these models' recipes outside the layout (bridge recipes/qwen_vl/h100/qwen3_vl.py:104-106)."""
@@ -106,12 +106,12 @@ def _has_words(axis: axes.Axis, value: Any) -> bool:
 
 def place(recipe: Mapping[str, Any]) -> Place | None:
     """Rank a recipe; None if Megatron-Core refuses its layout."""
-    pinned = _program(text(recipe, (*HELD, *OPEN)))
+    pinned = _program(text(recipe, (*MEMORY_POLICIES, *OPEN)))
     if violations(pinned, recipe["gpus"]):
         return None
     row = pinned_row(lower(pinned, recipe["gpus"]))
-    chosen = solve(_program(text(recipe, HELD)), recipe["gpus"], keep=TOP)
-    likewise = solve(_program(text(recipe, (*HELD, *WAYS))), recipe["gpus"], keep=1).solution.rows[0]
+    chosen = solve(_program(text(recipe, MEMORY_POLICIES)), recipe["gpus"], keep=TOP)
+    likewise = solve(_program(text(recipe, (*MEMORY_POLICIES, *WAYS))), recipe["gpus"], keep=1).solution.rows[0]
     search = Search(chosen.compiled, chosen.cost)
     beyond, best = outside(search, row), chosen.solution.rows[0]
     spent, less = chosen.cost.time_report(row), chosen.cost.time_report(best.codes)

@@ -17,8 +17,8 @@ from attrs import evolve
 
 from moedsl.bridge.lint.run import from_bridge, machine
 from moedsl.bridge.recipes.stated import Stated, model_of, stated
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import load_stdlib

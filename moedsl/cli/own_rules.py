@@ -7,7 +7,7 @@ from argparse import Namespace
 from moedsl.cli import console
 from moedsl.compiler import ABSENT, Result, compile_source, load_stdlib
 from moedsl.lang import reader
-from moedsl.lang.parse_cache import cached_parse
+from moedsl.lang.parser import parse
 from moedsl.rules import collect
 from moedsl.rules.library import Library, use
 from moedsl.runs.profile import kinds
@@ -23,10 +23,10 @@ def library_of(path: str | None) -> tuple[Library, Source | None, list[Diagnosti
     source, found = reader.read(path)
     if source is None:
         return library, None, list(found)
-    module, found = cached_parse(source)
+    module, found = parse(source)
     if module is None or found:
         return library, None, list(found)
-    use(library, source, module, cached_parse)
+    use(library, source, module, parse)
     *_, wrong = collect.of_library(library)
     return library, source, [d for d in (*library.diagnostics, *wrong) if d.is_error]
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from attrs import evolve, frozen
 
-from moedsl.cost import adapters, mixers, sparse
+from moedsl.cost import adapters, mixers
 from moedsl.cost.adapters import Linear
 from moedsl.cost.blocks import either, products, routed_width, with_experts, with_window, without_window
 from moedsl.cost.cases import Case
@@ -176,10 +176,10 @@ def _sparse(m: Model, s: Sizes) -> Floats:
     For each head the query of a full width and the compressed one, which `mla_up_proj` recomputes, the result in the
     latent's width and a log-sum-exp. For each token, on every TP rank, the compressed key, and what the indexer keeps.
     """
-    padded = s.split * sparse.heads(m, s.tp)
-    up = s.split * m.heads * (m.qk_nope_dim + m.qk_rope_dim) + padded * sparse.key(m)
+    padded = s.split * mixers.heads(m, s.tp)
+    up = s.split * m.heads * (m.qk_nope_dim + m.qk_rope_dim) + padded * mixers.key(m)
     out = padded * (BF16 * m.kv_lora_rank + 4)
-    core = (out + s.tokens * BF16 * sparse.key(m)) * s.keep["core_attn"]
+    core = (out + s.tokens * BF16 * mixers.key(m)) * s.keep["core_attn"]
     return (BF16 * up * s.keep["mla_up_proj"] + core) * s.here["core_attn"] + _indexer(m, s)
 
 
@@ -369,7 +369,7 @@ def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, case: Case) ->
     largest = np.maximum(moe, dense if m.dense_layers or "-" in m.layer_pattern else 0.0)
     scans = (again[kind] + BF16 * s.split * one.working for kind, one in mixers.of(m).items())
     attended = 2 * BF16 * s.pairs * (s.scores > 0 or without_window(m).wide_heads)
-    indexed = sparse.scratch(s.pairs * s.tp / m.heads) * m.sparse
+    indexed = mixers.scratch(s.pairs * s.tp / m.heads) * m.sparse
     return np.maximum.reduce([largest, attended, *scans]) + indexed
 
 

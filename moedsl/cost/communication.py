@@ -2,6 +2,9 @@
 
 Ranks are numbered with tp (etp for experts) fastest, then cp or ep, dp, pp (megatron/core/parallel_state.py). A group
 of n ranks at a stride is therefore in one NVLink domain if n x stride fits in it.
+
+Routing that nothing balances makes one rank the slowest: `fullest` estimates how many tokens reach the fullest of the
+ranks that share a layer's experts.
 """
 
 from __future__ import annotations
@@ -11,9 +14,10 @@ from functools import lru_cache
 from math import comb
 
 import numpy as np
+from attrs import frozen
 from numpy.typing import ArrayLike
 
-from moedsl.cost import formats, mixers, sparse
+from moedsl.cost import formats, mixers
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import routed_width
 from moedsl.cost.parameters import Parameters
@@ -123,7 +127,7 @@ def context(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     cp = t["cp"] * 1.0
     if m.sparse:
         each = t["micro_batch"] * (seq / cp) * 2.0 * (cp - 1)
-        return each * (2 * sparse.key(m) + m.indexer_dim) / ring(hw, cp, t["tp"] * 1.0)
+        return each * (2 * mixers.key(m) + m.indexer_dim) / ring(hw, cp, t["tp"] * 1.0)
     if m.attention == "mla":
         width = m.heads * (m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim)
     else:
@@ -189,3 +193,30 @@ def overlapped(t: Mapping[str, Ints], reduces: bool, gathers: bool) -> Floats | 
         return 1.0
     grad, sent = formats.gradient(t), formats.sent(t)
     return np.maximum((reduces * grad + gathers * sent) / (grad + sent), formats.fsdp(t))
+
+
+@frozen
+class Skew:
+    """How unevenly a router spreads the tokens over the ranks."""
+
+    balanced: float
+    """The tokens of the fullest rank over the mean, of a router that training balances; 1 is forced balance."""
+    spread: float
+    """The spread of the experts' tokens, of a router that nothing balances, over that of one that picks the same
+    experts for every token."""
+    capacity: float
+    """`moe_expert_rank_capacity_factor` of a captured iteration."""
+
+    def fullest(self, m: Model, t: Table) -> Floats:
+        """Return the tokens of the fullest rank over the mean, by row.
+
+        A router that always picks the same experts gives them experts / topk times the mean, and the others none. The
+        tokens of n experts on a rank spread less by the root of n, and the fullest of r ranks is sqrt(2 ln r)
+        deviations above the mean. A captured iteration with a fuller rank is run again without its graph (core
+        transformer/moe/paged_stash.py:1150).
+        """
+        ranks, same = t["ep"] * 1.0, m.experts / max(m.topk, 1)
+        one = self.spread * np.sqrt(max(same - 1, 0.0))
+        free = 1 + one * np.sqrt(2 * np.log(ranks) * ranks / max(m.experts, 1))
+        most = np.where(t["captured"] > 0, self.capacity, np.minimum(ranks, same))
+        return np.maximum(np.minimum(free, most), self.balanced)

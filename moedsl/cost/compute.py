@@ -14,7 +14,7 @@ import numpy as np
 from attrs import astuple, evolve, frozen
 from numpy.typing import ArrayLike, NDArray
 
-from moedsl.cost import activations, adapters, formats, mixers, sparse
+from moedsl.cost import activations, adapters, formats, mixers
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import either, kinds, products, routed_width, with_experts, with_window, without_window
 from moedsl.cost.mixers import Mixer
@@ -292,7 +292,7 @@ def rotary(m: Model, fused: bool) -> tuple[float, float]:
 def _attended(m: Model, t: Table, seq: float, exponential: float) -> Floats:
     """Count the products of a token in attention itself; an exponential counts as so many."""
     if m.sparse:
-        return sparse.attention(m, t["tp"] * 1.0, seq, exponential)
+        return mixers.attention(m, t["tp"] * 1.0, seq, exponential)
     width = m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else m.head_dim + m.value_dim
     keys = seq if m.wide_heads else context(m, seq)  # separate kernels do not skip what the mask hides
     return np.zeros(t.rows) + keys * m.heads * (width + exponential)
@@ -305,8 +305,8 @@ def _indexer(
     if not m.sparse:
         return np.zeros(t.rows), np.zeros(t.rows)
     tokens = split * t["tp"]
-    forward = 2 * sparse.projections(m) / rate + 2 * sparse.scores(m, seq) / attends + sparse.SCORED * seq / hbm
-    return tokens * forward, tokens * 2 * sparse.losses(m, t["tp"] * 1.0, seq) / attends
+    forward = 2 * mixers.projections(m) / rate + 2 * mixers.scores(m, seq) / attends + mixers.SCORED * seq / hbm
+    return tokens * forward, tokens * 2 * mixers.losses(m, t["tp"] * 1.0, seq) / attends
 
 
 _ADAPTED = {"attention": ("attention",), "mlp": ("mlp",), "moe": activations.OF_MOE, "mixer": ("mixer",)}

@@ -26,11 +26,10 @@ from moedsl.cost import (
     rows,
     step,
     tower,
-)  # fmt: skip
-from moedsl.cost.known import Known
+)
+from moedsl.cost.communication import Skew
 from moedsl.cost.pipeline import Layout
-from moedsl.cost.rows import Floats, Ints, Table
-from moedsl.cost.skew import Skew
+from moedsl.cost.rows import Floats, Ints, Known, Table
 from moedsl.facts.adapter import Adapter
 from moedsl.facts.axes import BY_NAME
 from moedsl.facts.facts import Hardware, Model

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from attrs import evolve, field, frozen
 
-from moedsl.cost import activations, adapters, formats, mixers, parameters, sharded
+from moedsl.cost import activations, adapters, formats, mixers, parameters
 from moedsl.cost.blocks import kinds, products, routed_width, with_experts
 from moedsl.cost.cases import Case, Flag
 from moedsl.cost.formats import BF16
@@ -219,8 +219,8 @@ def _buffers(
     again = {kind: twice * size for kind, size in activations.captured(m, s, t).items()}
     fsdp = formats.fsdp(t)
     most = with_experts(m)[-1]
-    unit = fsdp * sharded.units(m, t, gpus, (n.all[most], n.learning[most]), saved[most])
-    roots = {name: fsdp * held for name, held in sharded.whole(m, t, gpus).items()}
+    unit = fsdp * parameters.units(m, t, gpus, (n.all[most], n.learning[most]), saved[most])
+    roots = {name: fsdp * held for name, held in parameters.whole(m, t, gpus).items()}
     at_loss = np.where((whole > 0) | case.together, loss, np.maximum(loss - work, 0.0))
     static = t["ep_overlap"] * s.mask
     return {"one": work + static + unit, "loss": at_loss, "ahead": loss} | again | roots
@@ -248,8 +248,8 @@ def always_held(m: Model, hw: Hardware, t: Table, gpus: int, learns: Trained, ca
     """Price what is held whatever is recomputed, and for any number of tokens: of `prices`, what reads no CP, no micro
     batch and no policy of activations. FSDP then frees the activations of any gradient that it has in flight."""
     n, most, fsdp = counts(m, t, learns), with_experts(m)[-1], formats.fsdp(t)
-    unit = sharded.units(m, t, gpus, (n.all[most], n.learning[most]), np.full(t.rows, np.finfo(float).max))
-    roots = {name: fsdp * whole for name, whole in sharded.whole(m, t, gpus).items()}
+    unit = parameters.units(m, t, gpus, (n.all[most], n.learning[most]), np.full(t.rows, np.finfo(float).max))
+    roots = {name: fsdp * whole for name, whole in parameters.whole(m, t, gpus).items()}
     return {
         **held(n, t, gpus, bool(case.transposes)),
         "buffers": added({"one": fsdp * unit}, roots, always(m, hw, t, learns, case)),

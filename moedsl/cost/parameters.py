@@ -5,17 +5,26 @@ Counts are exact integers. Data parallelism over dp x cp reduces `dense`, and ED
 routers, biases of row-parallel linears and MLA's down projections are whole on every TP rank. Bridge's providers do not
 pad the Hugging Face vocabulary (bridge models/gpt_provider.py:265, `should_pad_vocab` False); `padded_vocab` is for a
 recipe that does.
+
+With Megatron FSDP, `units` and `whole` count what a rank holds and sends in addition to its shards: gathered layers,
+gradients in flight, whole roots.
+
+A unit is a transformer layer, of the language model or of the vision tower. Everything else (embedding, output layer,
+norms, patch embedding, mergers) is gathered once and stays whole on every rank.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
+import numpy as np
 from attrs import frozen
 
-from moedsl.cost import mixers, sparse
+from moedsl.cost import formats, mixers
 from moedsl.cost.blocks import either, in_mtp, kinds, products, routed_width, with_window, without_window
 from moedsl.cost.pipeline import Chunk, Layout, layout_for
+from moedsl.cost.rows import Floats, Table
 from moedsl.facts.facts import Model, Vision
 
 
@@ -71,7 +80,7 @@ def _mla(m: Model, tp: int) -> int:
     query = m.q_lora_rank * (m.hidden + qk + m.qk_norm) if m.q_lora_rank else whole
     down = m.hidden * (m.kv_lora_rank + m.qk_rope_dim) + m.kv_lora_rank * m.qk_norm
     up = m.kv_lora_rank * m.heads * (m.qk_nope_dim + m.v_head_dim) // tp
-    return query + down + up + m.heads * m.v_head_dim * m.hidden // tp + sparse.parameters(m)
+    return query + down + up + m.heads * m.v_head_dim * m.hidden // tp + mixers.parameters(m)
 
 
 def mlp(m: Model, tp: int) -> int:
@@ -125,7 +134,7 @@ def layers(m: Model, tp: int, ep: int, etp: int) -> dict[str, Parameters]:
     around = attention(m, tp)
     out = {"dense": Parameters(around + mlp(m, tp)), "moe": Parameters(around) + block}
     if m.indexer_every > 1:
-        out["reuse"] = Parameters(around - sparse.parameters(m)) + block
+        out["reuse"] = Parameters(around - mixers.parameters(m)) + block
     return {**out, "delta": Parameters(delta_net(m, tp)) + block} if m.linear else out
 
 
@@ -202,3 +211,41 @@ def unique(m: Model) -> int:
     """Count each parameter of the whole model once, with MTP layers but without their copy of the embedding."""
     whole = layout_for(m, 1, 1)
     return stage(m, whole, 0, 1, 1, 1).total if whole else 0
+
+
+QUEUE = 1e9
+"""Elements of gradients that wait for their reduce-scatter before the oldest is freed, and twice the elements gathered
+ahead; more if two units are larger (core distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py:432-444)."""
+
+
+def split(t: Table, gpus: int, of: Parameters) -> Floats:
+    """Count the parameters of a rank that are split over other ranks: dense over dp x cp, experts over EDP. PP is 1."""
+    dense, expert = gpus > t["tp"], gpus > t["etp"] * t["ep"]
+    return 1.0 * of.dense * dense + 1.0 * of.expert * expert
+
+
+def units(m: Model, t: Table, gpus: int, layers: tuple[Parameters, Parameters], kept: Floats) -> Floats:
+    """Return the bytes in addition to the shards at the peak, early in backward. `layers` are the parameters of a layer
+    with experts, all and those that are trained; `kept` the bytes of activations that its backward frees.
+
+    Gathered are the layer at work, and the next ones until half of QUEUE is gathered. Gradients grow to QUEUE while the
+    activations of the same layers are freed, so only their excess counts.
+    """
+    every, learning = layers
+    n = m.layers + m.mtp_layers
+    size = np.maximum(every.total, 1.0)
+    ahead = np.ceil(np.maximum(QUEUE / 2, size) / size)
+    gathered = np.minimum(1.0 + ahead, n) * split(t, gpus, every) * formats.sent(t)
+    grown, learnt = split(t, gpus, learning), np.maximum(learning.total, 1.0)
+    each = grown * formats.gradient(t)
+    queued = np.minimum(np.maximum(QUEUE, 2 * size) / learnt, n)
+    return gathered + each + queued * np.maximum(each - kept * (grown > 0), 0.0)
+
+
+def whole(m: Model, t: Table, gpus: int) -> Mapping[str, Floats]:
+    """Return the bytes of what is not a unit and stays gathered, by feature of `profiles.held`."""
+    tp, some = t["tp"], (gpus > t["tp"]) * formats.BF16
+    out = {"words": table_size(m, tp) * some}  # type: ignore[arg-type]
+    if m.vision is not None:
+        out["vision"] = (vision(m.vision, tp) - vision_layers(m.vision, tp)) * some  # type: ignore[arg-type]
+    return out

@@ -1,4 +1,8 @@
-"""Reduce columns to unique rows: a price depends on a few small keys, and is computed once for each key that occurs."""
+"""Price unique rows once: a price depends on a few small keys, so columns are reduced to the rows that occur.
+
+`narrow` makes such a table and `inverse` spreads its prices over all rows again. Prices of rows are kept between
+searches of one space, which price many rows again: a few rows take as long as hundreds.
+"""
 
 from __future__ import annotations
 
@@ -228,3 +232,33 @@ def undominated(profile: Floats) -> Floats:
     rows = rows[np.append(True, (rows[1:] != rows[:-1]).any(axis=1))]
     covers = (rows[:, None, :] >= rows[None, :, :]).all(axis=2)
     return rows[covers.sum(axis=0) == 1]
+
+
+MOST = 50_000
+"""Rows whose prices are kept."""
+
+
+class Known:
+    """The prices of the rows of small tables, by what they depend on."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, Floats] = {}
+
+    def prices(self, t: Table, names: Sequence[str], price: Callable[[Table], Floats], many: bool = False) -> Floats:
+        """Return `price(t)`, (..., rows), which depends on the named columns; of few rows, or if `many` are kept too,
+        only new ones are priced."""
+        if t.rows > (MOST if many else FEW):
+            return np.concatenate([price(part) for part in t.parts()], axis=-1)
+        if len(self._kept) > MOST:
+            self._kept = {}
+        kept, keys = self._kept, _keys(t, names)
+        if new := {key: i for i, key in enumerate(keys) if key not in kept}:
+            kept.update(zip(new, np.moveaxis(price(t.take([*new.values()])), -1, 0), strict=True))
+        return np.stack([kept[key] for key in keys], axis=-1)
+
+
+def _keys(t: Table, names: Sequence[str]) -> list[bytes]:
+    rows = np.empty((t.rows, len(names)), np.int64)
+    for i, name in enumerate(names):
+        rows[:, i] = t[name]
+    return rows.view(f"V{8 * len(names)}").ravel().tolist()

@@ -8,14 +8,14 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
-from moedsl.cost import activations, adapters, communication, compute, formats, sparse
+from moedsl.cost import activations, adapters, communication, compute, formats, mixers
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import ORDINARY, counted, either, kinds, with_experts, with_window
+from moedsl.cost.communication import Skew
 from moedsl.cost.memory import Counts, Trained
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import of_time
 from moedsl.cost.rows import Floats, Ints, Table
-from moedsl.cost.skew import Skew
 from moedsl.facts.adapter import Adapter
 from moedsl.facts.axes import BY_NAME
 from moedsl.facts.calibration import Constants
@@ -148,7 +148,7 @@ def _split_blocks(m: Model, a: Adapter | None) -> Mapping[str, float]:
     if m.hybrid:
         out = {"dense": 1.0, "moe": shared, "mamba": 1.0, "attention": 1.0}
     else:
-        indexed = sparse.gathered(m) / m.hidden / 5 if m.sparse else 0.0
+        indexed = mixers.gathered(m) / m.hidden / 5 if m.sparse else 0.0
         out = {"dense": 2.0 + indexed, "moe": 1.0 + shared + indexed, "delta": 1.0 + shared}
         out |= {"reuse": 1.0 + shared} if m.indexer_every > 1 else {}
         out = either(m, out, out)

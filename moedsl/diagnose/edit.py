@@ -21,7 +21,7 @@ from moedsl.diagnose.scan import Sighting
 from moedsl.diagnose.shortage import ran_out, refused_gib, saves
 from moedsl.facts import axes
 from moedsl.lang import ast
-from moedsl.lang.parse_cache import cached_parse
+from moedsl.lang.parser import parse
 from moedsl.lang.printer import print_expr
 from moedsl.planner import experiment
 from moedsl.planner.model.plan import Plan
@@ -116,7 +116,7 @@ def _present(before: Plan | None, rate: float | None) -> Mapping[str, Any]:
 
 def _statements(text: str) -> tuple[ast.Item, ...]:
     """The statements of a text; none if it is something else: a bare name is a word of the prose."""
-    module, found = cached_parse(Source("<fix>", text))
+    module, found = parse(Source("<fix>", text))
     if module is None or found or any(isinstance(i, ast.BareStmt | ast.UseDecl) for i in module.items):
         return ()
     return module.items

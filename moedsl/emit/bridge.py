@@ -65,13 +65,10 @@ def _launch(plan: Plan) -> str:
 def _template() -> Template:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from moedsl.emit import bytecode
-
     # the output is Python, not HTML: every value is already a Python literal or a cleaned comment
     loader = FileSystemLoader(Path(__file__).parent / "templates")
     env = Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-        bytecode_cache=bytecode.DiskCache(),
     )  # fmt: skip
     return env.get_template("recipe.py.j2")
 

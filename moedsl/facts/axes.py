@@ -189,9 +189,9 @@ MESH = tuple(sorted(_names("parallel", "shape"), key=lambda n: BY_NAME[n].mesh !
 """The axes of a mesh in the order of the search: only few pairs of pipeline sizes have a layout, so they come first."""
 WEIGHTS = tuple(n for n in MESH if not BY_NAME[n].splits_activations)
 """The axes of a mesh that decide the weights of a rank."""
-HELD = _names("held")
+MEMORY_POLICIES = _names("held")
 """Policies that decide what is held in memory."""
-MOVED = _names("moved")
+TRANSPORT_POLICIES = _names("moved")
 """Policies that decide how data moves and how kernels are launched."""
 ATTENTION, EXPERTS = _ranks("attention"), _ranks("experts")
 LAYOUT, BATCH, POLICY = _listed("layout"), _listed("batch"), _listed("policy")

@@ -1,6 +1,6 @@
 """Parse a Source to an ast.Module.
 
-`lalr.py` runs the grammar's tables token by token. If a statement does not parse, one error is reported, the parser
+Lark runs token by token (`grammar.py`). If a statement does not parse, one error is reported, the parser
 returns to the start of the statement, and reading continues after it; three wrong statements give three errors.
 """
 
@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 import threading
-from functools import cache, partial
-from typing import Any
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, cast
 
-from moedsl.lang import ast
-from moedsl.lang.lalr import END, Machine, Word, make_word
+from lark import Token, Tree, UnexpectedCharacters, UnexpectedToken
+
+from moedsl.lang import ast, grammar
 from moedsl.lang.limits import MAX_HEIGHT, too_deep, too_tall
 from moedsl.lang.parse_errors import DECLARATIONS, Stop, stray, unclosed, unexpected
 from moedsl.lang.tokens import Brackets, brackets, lexeme_at, lexemes
-from moedsl.lang.tree_builder import RULES, Builder
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.source import Source, Span
 
@@ -28,7 +29,6 @@ CLAUSES = ("because", "cite", "worth", "when", "confirm", "fix")
 _OTHER_WORDS = ("NAME", "WORD", "VERSION")
 
 _lock = threading.Lock()
-_builder = Builder()
 
 
 class Unexpected(Exception):
@@ -39,15 +39,9 @@ class Unexpected(Exception):
 
 
 @cache
-def machine() -> Machine:
-    """The tables of the grammar, with the builders of the syntax tree."""
-    return Machine({name: partial(make, _builder) for name, make in RULES.items()})
-
-
-@cache
 def _patterns() -> dict[str, re.Pattern[str]]:
     """The other terminals that a keyword or a number may be."""
-    return {name: re.compile(machine().terminals[name]) for name in _OTHER_WORDS}
+    return {t.name: re.compile(t.pattern.to_regexp()) for t in grammar.parser().terminals if t.name in _OTHER_WORDS}
 
 
 def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
@@ -61,7 +55,7 @@ def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
     if deep is not None:
         return None, (deep,)
     with _lock:
-        _builder.start(source.name)
+        grammar.builder.start(source.name)
         parsing = _Parse(source, pairs)
         module, diagnostics = parsing.run()
     tall = too_tall(module) if module is not None and parsing.longest > MAX_HEIGHT else None
@@ -74,8 +68,9 @@ class _Parse:
     def __init__(self, source: Source, pairs: Brackets) -> None:
         self.source, self.pairs = source, pairs
         self.open = set(pairs.unclosed)
-        self.machine = machine()
-        self.states, self.values = [0], list[Any]()
+        self.cursor = grammar.parser().parse_interactive(source.text)
+        state = self.cursor.parser_state
+        self.states, self.values = state.state_stack, state.value_stack
         self.errors: list[Diagnostic] = []
         self.at = self.last = self.statement = self.longest = self.words = 0
         self.set_mark()
@@ -87,7 +82,7 @@ class _Parse:
                 module = self.feed_end() if self.feed_tokens() else None
             except Unexpected as e:
                 self.recover(e)
-        found = sorted(self.errors + _builder.problems, key=lambda d: d.labels[0].span.start)
+        found = sorted(self.errors + grammar.builder.problems, key=lambda d: d.labels[0].span.start)
         if module is None:
             found.append(self.gave_up())
         return module, tuple(found)
@@ -102,7 +97,7 @@ class _Parse:
     def feed_tokens(self) -> bool:
         """Read all tokens from the lexer's position on, without newlines inside ( ) and [ ]; False if too many."""
         depth, started = 0, self.words
-        while (token := self.next_token()) is not None:
+        for token in self.tokens():
             kind = token.type
             if kind == "NEWLINE" and depth:
                 continue
@@ -111,7 +106,7 @@ class _Parse:
             elif kind in ("RPAREN", "RBRACKET"):
                 depth -= depth > 0
             self.feed(token)
-            self.last = self.at
+            self.last = self.at = cast(int, token.end_pos)
             self.words += 1
             if self.words > MAX_WORDS:
                 return False
@@ -119,48 +114,48 @@ class _Parse:
                 self.longest, started = max(self.longest, self.words - started), self.words
                 self.statement = self.last
                 self.set_mark()
-        self.longest = max(self.longest, self.words - started)
+        self.longest, self.at = max(self.longest, self.words - started), len(self.source.text)
         return True
 
-    def next_token(self) -> Word | None:
-        """The token at the lexer's position or after white space; None at the end of the text."""
-        text, match = self.source.text, self.machine.matches[self.states[-1]]
-        start, end = self.at, len(text)
-        while start < end:
-            found = match(text, start)
-            if found is None:
-                raise Unexpected(start)
-            at, kind = found.end(), found.lastgroup
-            if kind not in self.machine.ignored:
-                self.at = at
-                return make_word(found[0], kind, start, at)
-            start = at
-        self.at = end
-        return None
+    def tokens(self) -> Iterator[Token]:
+        """The tokens from the lexer's position on; each depends on the parser's state."""
+        lexer: Any = self.cursor.lexer_thread
+        lexer.state.line_ctr.char_pos = self.at
+        try:
+            yield from lexer.lex(self.cursor.parser_state)
+        except UnexpectedToken as e:
+            raise Unexpected(cast(int, e.token.start_pos)) from None
+        except UnexpectedCharacters as e:
+            raise Unexpected(e.pos_in_stream) from None
 
-    def feed(self, token: Word) -> None:
+    def feed(self, token: Token) -> Any:
         """Read one token; a keyword that cannot be here (``seq`` in a model's facts) is a plain word."""
-        if self.machine.feed(self.states, self.values, token):
-            return
-        taken, kind = self.machine.rows[self.states[-1]], token.type
-        token.type = next((k for k in _OTHER_WORDS if k in taken and self.is_word(k, token)), kind)
-        if token.type == kind or not self.machine.feed(self.states, self.values, token):
-            raise Unexpected(token.start_pos)
+        try:
+            return self.cursor.feed_token(token)
+        except UnexpectedToken:
+            taken = self.cursor.choices()
+            kind = next((k for k in _OTHER_WORDS if k in taken and self.is_word(k, token)), None)
+        try:
+            if kind is not None:
+                return self.cursor.feed_token(token.update(type=kind))
+        except UnexpectedToken:
+            pass
+        raise Unexpected(cast(int, token.start_pos))
 
     def is_word(self, kind: str, text: str) -> bool:
         return _patterns()[kind].fullmatch(text) is not None
 
     def feed_end(self) -> ast.Module:
         end = len(self.source.text)
-        self.feed(make_word("", END, end, end))
-        return ast.Module(self.values[-2].items, Span(self.source.name, 0, end))
+        module = self.feed(Token(grammar.END, "", end, end_pos=end))
+        return ast.Module(module.items, Span(self.source.name, 0, end))
 
     def set_mark(self) -> None:
         self.mark = [*self.states], [*self.values]
-        self.sizes = [(v, len(v)) for v in self.values if isinstance(v, list)]
+        self.sizes = [(v.children, len(v.children)) for v in self.values if isinstance(v, Tree)]
 
     def back_to_mark(self) -> None:
-        """Cut the end of a repeated rule's list, which grows in place."""
+        """Cut the end of a repeated rule's list, which Lark lets grow in place."""
         self.states[:], self.values[:] = self.mark
         for children, size in self.sizes:
             del children[size:]
@@ -168,7 +163,7 @@ class _Parse:
     def recover(self, e: Unexpected) -> None:
         """Report the error of the present statement and move after it, or close a block that was never closed."""
         stop = self.stop(e)
-        _builder.problems[:] = [p for p in _builder.problems if p.labels[0].span.start < self.statement]
+        grammar.builder.problems[:] = [p for p in grammar.builder.problems if p.labels[0].span.start < self.statement]
         opened = self.unclosed_block(stop)
         if opened is not None:
             self.errors.append(unclosed(self.source, opened, stop.statement))
@@ -181,13 +176,13 @@ class _Parse:
 
     def stop(self, e: Unexpected) -> Stop:
         """The place of the parser; afterwards the parser is at the mark again."""
-        accepts = self.machine.accepts(self.states)
+        accepts = grammar.accepts(self.states)
         self.back_to_mark()
         text = self.source.text
         first = lexeme_at(text, self.statement)
         offset = self.clause_offset(e.offset) if text.startswith("\n", e.offset) else e.offset
         statement = first.start if first else len(text)
-        return Stop(self.source, statement, offset, self.last, accepts, self.machine.accepts(self.states))
+        return Stop(self.source, statement, offset, self.last, accepts, grammar.accepts(self.states))
 
     def clause_offset(self, offset: int) -> int:
         """Point at a wrong clause itself, not at the newline before it."""
@@ -207,7 +202,7 @@ class _Parse:
     def close_block(self) -> None:
         """Continue as if the block had been closed and its statement ended."""
         for kind, text in (("RBRACE", "}"), ("NEWLINE", "\n")):
-            self.feed(make_word(text, kind, self.last, self.last))
+            self.feed(Token(kind, text, self.last, end_pos=self.last))
         self.set_mark()
 
     def diagnose(self, stop: Stop) -> Diagnostic:

@@ -1,7 +1,7 @@
 """Build the class of `ast.py` with the name of a grammar rule from the rule's children.
 
-Each builder gets the children of one reduction, tokens included, and returns the node; `parser.py` passes them to
-`lalr.py`. A wrong number or string is noted in `Builder.problems`, and the node is built anyway.
+Each builder gets the children of one reduction, tokens included, and returns the node; `grammar.py` passes them to
+Lark. A wrong number or string is noted in `Builder.problems`, and the node is built anyway.
 """
 
 from __future__ import annotations

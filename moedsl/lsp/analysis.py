@@ -10,9 +10,9 @@ from attrs import evolve
 
 from moedsl import compiler
 from moedsl.lang import ast, parser, reader
-from moedsl.lang.parse_cache import together
 from moedsl.lsp.document import Analysis
 from moedsl.rules import library
+from moedsl.rules import stdlib as stdlib_files
 from moedsl.rules.library import Library
 from moedsl.support import resources
 from moedsl.support.diagnostics import Diagnostic
@@ -34,8 +34,7 @@ def stdlib() -> Library:
 def without(name: str) -> Library:
     """The stdlib without one of its files, for editing that file."""
     others = [p for p in resources.stdlib_files() if str(p) != name]
-    with together() as parse:
-        return library.load(others, parse)
+    return library.load(others, stdlib_files.parse)
 
 
 def fresh(name: str) -> Library:

@@ -16,14 +16,15 @@ from attrs import frozen
 
 from moedsl.facts.operators import FUNCTIONS
 from moedsl.lang import ast, reader
-from moedsl.lang.parse_cache import cached_parse, together
 from moedsl.lang.parse_errors import DECLARATIONS
+from moedsl.lang.parser import parse
 from moedsl.lang.tokens import Lexeme, lexemes
 from moedsl.lsp import analysis, builtin
 from moedsl.lsp.document import Analysis, Document
 from moedsl.lsp.names import Occurrence, Scope, Symbol, Target, named, occurrences
 from moedsl.lsp.workspace import Workspace
 from moedsl.rules import library
+from moedsl.rules import stdlib as stdlib_files
 from moedsl.rules.library import Library
 from moedsl.support import resources
 from moedsl.support.source import Source, Span, of_stdlib
@@ -69,14 +70,13 @@ def _file(source: Source, scope: Scope) -> File:
 @cache
 def stdlib() -> Files:
     """Every file of the stdlib, except documents."""
-    with together() as parse:
-        return _kept(analysis.stdlib().sources.values(), parse)
+    return _kept(analysis.stdlib().sources.values(), stdlib_files.parse)
 
 
 @cache
 def documents() -> Files:
     """The stdlib's documents, which list the rules for a document's claims."""
-    return _kept(library.sources(resources.document_files()), cached_parse)
+    return _kept(library.sources(resources.document_files()), parse)
 
 
 def _kept(sources: Iterable[Source], parse: library.Parse) -> Files:
@@ -182,7 +182,7 @@ def everywhere(workspace: Workspace, document: Document, symbol: Symbol) -> list
 def on_disk(workspace: Workspace) -> Iterator[File]:
     """The declarations of files in the workspace's folders that are not open."""
     scope = Scope.of(analysis.stdlib())
-    parsed = ((s, cached_parse(s)[0]) for s in closed(workspace))
+    parsed = ((s, parse(s)[0]) for s in closed(workspace))
     return (File(s, occurrences(s, m, scope)) for s, m in parsed if m is not None)
 
 

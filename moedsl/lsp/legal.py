@@ -8,7 +8,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from moedsl.facts import axes
-from moedsl.facts.axes import HELD, MESH, MOVED
+from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
 from moedsl.lsp.document import Solved
 from moedsl.rules.check.program import Pin, Program
 from moedsl.solver.laws import Compiled, Law, compile_problem, obeying
@@ -19,7 +19,7 @@ from moedsl.solver.table import Table
 
 WIDE = 64
 """The number of layouts of one value to extend at a time."""
-_ORDER = (*MESH, *HELD, *MOVED)
+_ORDER = (*MESH, *MEMORY_POLICIES, *TRANSPORT_POLICIES)
 
 
 @frozen

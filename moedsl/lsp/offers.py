@@ -8,7 +8,8 @@ from functools import partial
 from moedsl.facts import axes, symbols
 from moedsl.lang import keywords
 from moedsl.lsp import describe, offers_rules, offers_run
-from moedsl.lsp.place import Around, Offer, terminal_words
+from moedsl.lsp.place import Around, Offer
+from moedsl.lsp.states import terminal_words
 
 
 def offers(a: Around) -> list[Offer]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from moedsl.solver.question import Question
+from moedsl.solver.question import Question, TopK
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen, fit_is_read, solve
 from moedsl.solver.table import Row
-from moedsl.solver.top_k import TopK
 
 STATEMENT = "risk oom"
 LEAST = 5e-4

@@ -10,11 +10,10 @@ from moedsl.facts import axes
 from moedsl.facts.recipes import LIKE
 from moedsl.rules.check.program import Program
 from moedsl.rules.effects import EXPERIMENT, of_rules
-from moedsl.solver.question import Question
+from moedsl.solver.question import Question, TopK
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen, solve
 from moedsl.solver.table import Row
-from moedsl.solver.top_k import TopK
 
 
 def free_choices(chosen: Chosen, row: Row) -> dict[str, Row]:

@@ -51,7 +51,7 @@ LINKS = {
 """The parts of the step that each kind of communication exposes; the pipeline bubble counts as pp, and the wait for the
 slowest expert group as dp, in whose reduction it shows."""
 HOST = ("launch", "step_overhead")
-BACK = tuple(n for n in axes.HELD if not axes.BY_NAME[n].is_format)
+BACK = tuple(n for n in axes.MEMORY_POLICIES if not axes.BY_NAME[n].is_format)
 """Axes that save memory."""
 GRAPHS = "cuda_graph"
 

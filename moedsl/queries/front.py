@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moedsl.solver.bounds import SLACK
-from moedsl.solver.order import LARGEST_CHUNK
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
+from moedsl.solver.space import LARGEST_CHUNK
 from moedsl.solver.table import Row, Table
 
 FIRST_CHUNK = 32

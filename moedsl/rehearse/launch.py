@@ -1,34 +1,44 @@
-"""Start ranks from the parent, report their progress, and end them all on failure, Ctrl-C or a deadline."""
+"""Start the ranks of a rehearsal, report their progress, and end them all on failure, Ctrl-C or a deadline.
+
+`Ranks` trains on the CPU and `Gpus` on GPUs, where torchrun starts the ranks over NCCL with Transformer Engine's own
+modules. `lacking` finds models that this machine cannot rehearse because packages of kernels are missing: a Mamba-2
+mixer needs mamba_ssm and causal_conv1d, which need a GPU. A gated delta net needs fla, but Megatron-Core also has a
+path in PyTorch, which a rehearsal on a CPU uses (moedsl.rehearse.cpu.layers).
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from select import select
 from types import TracebackType
 from typing import Any, Self
 
 from attrs import frozen
 
-from moedsl.bridge.verify import hub
+from moedsl.bridge.verify import hub, stand_ins
+from moedsl.bridge.verify.host import Host, HostEndedError, Start, popen
+from moedsl.facts.facts import Model
 from moedsl.rehearse.prepare import TASK, Prepared, rank_files
 from moedsl.support import child_python
+from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.resources import stdlib_dir
 
 Progress = Callable[[str], object]
 TAIL = 15
 """Lines of a failing rank's log to print."""
-_NEWS = re.compile(r"(ready|done|rank (\d+) (iteration|failed) (-?\d+))\b")
-_QUIET = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "TORCHDYNAMO_DISABLE": "1"}
+MOST = 1 << 16
+"""More than the ranks of a rehearsal: the step between the tasks of two."""
+ENVIRONMENT = {"TORCHDYNAMO_DISABLE": "1", "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo")}
 
 
 @frozen
@@ -53,19 +63,18 @@ class Outcome:
     seconds: float
 
 
-class Host:
-    """The warm process of a CPU, which imports Bridge once: `with Host() as host: host.run(prepared)`. A deadline ends
-    the process; the next rehearsal starts another."""
+class Ranks:
+    """Trains rehearsals on a CPU: `with Ranks() as ranks: ranks.run(prepared)`.
+
+    A host imports Bridge once and forks for each rank. A deadline ends it; the next rehearsal starts another.
+    """
 
     device = "cpu"
 
-    def __init__(self) -> None:
-        self._home = tempfile.TemporaryDirectory(prefix="moedsl-hf-")
-        home = Path(self._home.name)
-        hub.build(home, stdlib_dir() / "hf", hub.user_cache())
-        self._home_path = home
-        self._process: subprocess.Popen[bytes] | None = None
-        self._unread = bytearray()
+    def __init__(self, start: Start = popen) -> None:
+        self._start = start
+        self._host: Host | None = None
+        self._numbers = itertools.count()
 
     def __enter__(self) -> Self:
         return self
@@ -73,113 +82,53 @@ class Host:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
+    def close(self) -> None:
+        """End the host and all ranks."""
+        host, self._host = self._host, None
+        if host is not None:
+            host.close()
+
     def run(self, prepared: Prepared, timeout: float, progress: Progress = lambda _: None) -> Outcome:
         """Train one rehearsal; `timeout` in seconds includes the import of Bridge. Mistakes do not raise."""
         start = time.monotonic()
         forget(prepared)
-        if self._process is None:
-            self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed in end()
-            self._unread = bytearray()
-            self._process = self._start()
+        if self._host is None:
+            self._host = Host("moedsl.rehearse.worker", ENVIRONMENT, self._start)
             progress("starting the real Megatron Bridge (about ten seconds)")
-        job = {"task": str(prepared.folder.resolve() / TASK), "ranks": prepared.rehearsal.ranks}
-        failure = self._send(self._process, job) or self._follow(self._process, prepared, start + timeout, progress)
+        try:
+            failure = self._train(self._host, prepared, start + timeout, progress)
+        except HostEndedError as ended:
+            failure = Failure("start", None, ended.status, _last(ended.log))
         if failure is not None and failure.kind != "rank":
-            self.end()
+            self.close()
         return Outcome(answers(prepared), failure, round(time.monotonic() - start, 1))
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "moedsl.rehearse.host", str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=_environment(self._home_path),
-            start_new_session=True,  # Ctrl-C reaches the parent alone, which ends the whole group
-        )
-
-    def end(self) -> None:
-        """End the process and all remaining ranks."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        with suppress(ProcessLookupError):  # the whole group has ended already
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        assert process.stdin and process.stdout
-        with suppress(BrokenPipeError):
-            process.stdin.close()
-        process.stdout.close()
-        self._log.close()
-
-    def close(self) -> None:
-        """End what runs and remove temporary files."""
-        self.end()
-        self._home.cleanup()
-
-    def _send(self, process: subprocess.Popen[bytes], job: dict[str, Any]) -> Failure | None:
-        assert process.stdin
-        try:
-            process.stdin.write(f"{json.dumps(job)}\n".encode())
-            process.stdin.flush()
-        except BrokenPipeError:
-            return self._ended(process)
-        return None
-
-    def _follow(
-        self, process: subprocess.Popen[bytes], prepared: Prepared, deadline: float, progress: Progress
-    ) -> Failure | None:
-        failure = None
-        for news in self._news(process, deadline):
-            if news is None:
-                return self._late(prepared) if time.monotonic() >= deadline else self._ended(process)
-            if news[0] == "done":
-                return failure
-            failure = failure or _heard(news, prepared, progress)
+    def _train(self, host: Host, prepared: Prepared, deadline: float, progress: Progress) -> Failure | None:
+        """Start the ranks and follow them. The first that fails ends the others."""
+        folder, count = prepared.folder.resolve(), prepared.rehearsal.ranks
+        first = next(self._numbers) * MOST
+        common = {"task": str(folder / TASK), "ranks": count, "store": str(host.folder / f"store{first}")}
+        host.start([(first + r, {**common, "rank": r, "log": str(folder / f"rank_{r}.log")}) for r in range(count)])
+        left, raised, failure = {*range(count)}, list[int](), None
+        while left:
+            message = host.next(deadline)
+            if message is None:
+                done = {a["rank"] for a in answers(prepared)}
+                rank = min({*range(count)} - done, default=0)  # the rank that is least far counts for all
+                return Failure("timeout", rank, None, tail(prepared, rank))
+            rank = message.get("id", first) - first
+            if "raised" in message:
+                raised.append(rank)
+            elif "told" in message and rank == count - 1:  # of the last stage
+                progress(f"{message['told']} of {prepared.iterations}")
+            ended = {id - first: status for id, status in message.get("ended", ())}
+            left -= ended.keys()
+            if failure is None and (failed := [rank for rank, status in ended.items() if status]):
+                # one that raised nothing was killed, and others failed because it was gone
+                rank = min(failed, key=lambda r: raised.index(r) if r in raised else -1)
+                failure = Failure("rank", rank, ended[rank], tail(prepared, rank))
+                host.end(first + r for r in left)
         return failure
-
-    def _news(self, process: subprocess.Popen[bytes], deadline: float) -> Iterator[re.Match[str] | None]:
-        """Yield each line of messages; None at the end of the messages or of the time."""
-        assert process.stdout
-        while True:
-            while b"\n" in self._unread:
-                line, _, rest = bytes(self._unread).partition(b"\n")
-                self._unread[:] = rest
-                if news := _NEWS.match(line.decode()):
-                    yield news
-            readable, _, _ = select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
-            data = os.read(process.stdout.fileno(), 1 << 12) if readable else b""
-            if not data:
-                yield None
-                return
-            self._unread += data
-
-    def _ended(self, process: subprocess.Popen[bytes]) -> Failure:
-        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 8000))
-        return Failure("start", None, process.poll(), _last(self._log.read().decode(errors="replace")))
-
-    def _late(self, prepared: Prepared) -> Failure:
-        """The rank that is least far, which counts for all."""
-        done = {a["rank"] for a in answers(prepared)}
-        rank = next((r for r in range(prepared.rehearsal.ranks) if r not in done), 0)
-        return Failure("timeout", rank, None, tail(prepared, rank))
-
-
-def _environment(home: Path) -> dict[str, str]:
-    own = child_python.environment() | hub.environment(home) | _QUIET | {"CUDA_VISIBLE_DEVICES": ""}
-    return {"GLOO_SOCKET_IFNAME": "lo"} | own
-
-
-def _heard(news: re.Match[str], prepared: Prepared, progress: Progress) -> Failure | None:
-    """Report the iterations of the last rank, which is of the last stage; returns a failure if a rank failed."""
-    if news[2] is None:
-        return None
-    rank, number = int(news[2]), int(news[4])
-    if news[3] == "failed":
-        return Failure("rank", rank, number, tail(prepared, rank))
-    if rank == prepared.rehearsal.ranks - 1:
-        progress(f"iteration {number} of {prepared.iterations}")
-    return None
 
 
 def forget(prepared: Prepared) -> None:
@@ -202,3 +151,95 @@ def tail(prepared: Prepared, rank: int) -> tuple[str, ...]:
 
 def _last(text: str) -> tuple[str, ...]:
     return tuple(line for line in text.splitlines() if line.strip())[-TAIL:]
+
+
+_ITERATION = re.compile(r"rank (\d+) iteration (\d+)")
+
+
+def available() -> int:
+    """Count this machine's GPUs for a rehearsal: 0 without Transformer Engine's extension or without CUDA."""
+    if stand_ins.compiled() is None or find_spec("torch") is None:
+        return 0
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+class Gpus:
+    """Runs rehearsals like `launch.Ranks`, but each is a torchrun of its own."""
+
+    device = "gpu"
+
+    def __init__(self) -> None:
+        self._home = tempfile.TemporaryDirectory(prefix="moedsl-hf-")
+        hub.build(Path(self._home.name), stdlib_dir() / "hf", hub.user_cache())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._home.cleanup()
+
+    def run(self, prepared: Prepared, timeout: float, progress: Progress = lambda _: None) -> Outcome:
+        """Train one rehearsal; `timeout` in seconds. Ctrl-C ends torchrun, which ends its ranks."""
+        start, last = time.monotonic(), prepared.rehearsal.ranks - 1
+        folder = prepared.folder.resolve()
+        forget(prepared)
+        process = subprocess.Popen(
+            [
+                sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={last + 1}",
+                "-m", "moedsl.rehearse.worker", str(folder / TASK),
+            ],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            env=child_python.environment() | hub.environment(Path(self._home.name)),
+        )  # fmt: skip
+        alarm = threading.Timer(timeout, process.terminate)
+        alarm.start()
+        try:
+            assert process.stdout is not None
+            with (folder / "rank_0.log").open("w", encoding="utf-8") as file:  # of all ranks
+                for line in process.stdout:
+                    file.write(line)
+                    news = _ITERATION.match(line)
+                    if news and int(news[1]) == last:
+                        progress(f"iteration {news[2]}")
+            status = process.wait()
+        finally:
+            alarm.cancel()
+            process.terminate()  # of one that has ended already nothing comes
+            process.wait()
+        seconds = round(time.monotonic() - start, 1)
+        kind = "timeout" if seconds >= timeout else "rank"
+        failure = Failure(kind, 0, status, tail(prepared, 0)) if status else None
+        return Outcome(answers(prepared), failure, seconds)
+
+
+MAMBA = ("mamba_ssm", "causal_conv1d")
+"""The names that Megatron-Core's mixer imports (core ssm/mamba_mixer.py:61-81, 200)."""
+DELTA_NETS = ("fla",)
+"""The names that its gated delta nets import (core ssm/gated_delta_net/common.py:44-46, 141)."""
+
+
+def lacking(models: Sequence[Model], on_gpus: bool) -> Diagnostic | None:
+    """Report rehearse.no_kernels if the model's layers need kernels for which this run has no GPU or no packages."""
+    for m in models:
+        if "M" in m.layer_pattern + m.mtp_pattern and (not on_gpus or _absent(MAMBA)):
+            why = f"{_absent(MAMBA)} missing in this Python" if on_gpus else "they cannot run on a CPU"
+            return _refused(f"the Mamba-2 layers of {m.name}", MAMBA, why)
+        if m.linear and on_gpus and _absent(DELTA_NETS):
+            return _refused(f"the gated delta nets of {m.name}", DELTA_NETS, "it is missing in this Python")
+    return None
+
+
+def _absent(packages: Sequence[str]) -> str:
+    """Name the missing packages."""
+    return " and ".join(name for name in packages if find_spec(name) is None)
+
+
+def _refused(layers: str, packages: Sequence[str], why: str) -> Diagnostic:
+    named = " and ".join(packages)
+    return error(
+        "rehearse.no_kernels",
+        f"{layers} need the kernels of {named}; {why}",
+        help=f"--dryrun shows what would run; to run it, use a GPU and a container with {named}",
+    )

@@ -1,13 +1,40 @@
-"""Choose the policies of a rehearsal: those that a CPU can run as planned, and those that it cannot, with reasons."""
+"""Choose the policies of a rehearsal, and describe what is kept, shrunk, or not rehearsed.
+
+A CPU runs some policies as planned; the others are off, with the reason in a `Note`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from attrs import frozen
+
 from moedsl.facts.axes import BY_NAME
 from moedsl.planner.model.plan import Plan
-from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note
+
+KEPT, SHRUNK, LEFT_OUT = "kept", "shrunk", "not rehearsed"
+KINDS = (KEPT, SHRUNK, LEFT_OUT)
+
+
+@frozen
+class Note:
+    """One thing of the plan: `kind` is kept, shrunk or not rehearsed; `here` is its value in the rehearsal."""
+
+    what: str
+    kind: str
+    plan: Any
+    here: Any
+    because: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"what": self.what, "plan": self.plan, "here": self.here, "because": self.because}
+
+
+def sized(what: str, plan: Any, here: Any) -> Note:
+    """Note a size: kept if it is equal, else shrunk."""
+    return Note(what, KEPT if plan == here else SHRUNK, plan, here)
+
 
 OFF: Mapping[str, str] = {
     "precision": "lower formats are Transformer Engine's kernels, which need a GPU",
@@ -61,7 +88,11 @@ def notes(plan: Plan, here: Mapping[str, Any], on_gpus: bool = False) -> list[No
     """Note each policy, the task and the data; then what no rehearsal has. `here` are the policies of the small run."""
     policy = plan.policy.to_json()
     reasons = {**dict.fromkeys(AS_PLANNED, "there is no expert parallelism to overlap"), **OFF}
-    out = [_note(n, policy[n], here[n], _PLAIN if on_gpus else why) for n, why in reasons.items()]
+    out = list[Note]()
+    for name, why in reasons.items():
+        planned, because = policy[name], _PLAIN if on_gpus else why.format(policy[name])
+        same = planned == here[name]
+        out.append(Note(name, KEPT, planned, planned) if same else Note(name, LEFT_OUT, planned, here[name], because))
     out.append(Note("routing", KEPT, policy["routing"], policy["routing"]))
     if plan.task != "pretrain":
         out.append(Note("task", LEFT_OUT, plan.task, "pretrain", "fine-tuning starts from weights of the real sizes"))
@@ -79,7 +110,3 @@ def in_place_of(task: str) -> str:
     without = what.get(task)
     trains = "a rehearsal trains every weight of the small model, from random values"
     return f"{trains}: `task {task}`, with {without}, is not rehearsed" if without else ""
-
-
-def _note(name: str, value: Any, here: Any, because: str) -> Note:
-    return Note(name, KEPT, value, value) if value == here else Note(name, LEFT_OUT, value, here, because.format(value))

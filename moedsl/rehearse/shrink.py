@@ -10,8 +10,8 @@ from attrs import evolve, field, frozen
 from moedsl.cost import pipeline
 from moedsl.facts.facts import Model
 from moedsl.planner.model.plan import Plan
-from moedsl.rehearse import policy, shapes, widths
-from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note, sized
+from moedsl.rehearse import policy, sizes
+from moedsl.rehearse.policy import KEPT, LEFT_OUT, Note, sized
 
 RANKS = 8
 """The most processes by default."""
@@ -63,23 +63,23 @@ def shrink(plan: Plan, model: Model, ranks: int = RANKS, hardware: str = "", on_
     still empty.
     """
     big = plan.layout
-    sizes = shapes.smallest(big.to_json(), ranks)
-    vpp = 2 if big.vpp > 1 and sizes["pp"] > 1 else 1
-    layers, pattern, layout = _shortened(plan, model, sizes["pp"], vpp)
-    seq = SEQ * sizes["cp"] * sizes["tp"]
-    small = widths.narrow(model, f"{model.name}_rehearsal", sizes, layers, seq, pattern)
-    text = layout if big.pipeline_layout and sizes["pp"] > 1 else None
+    mesh = sizes.smallest(big.to_json(), ranks)
+    vpp = 2 if big.vpp > 1 and mesh["pp"] > 1 else 1
+    layers, pattern, layout = _shortened(plan, model, mesh["pp"], vpp)
+    seq = SEQ * mesh["cp"] * mesh["tp"]
+    small = sizes.narrow(model, f"{model.name}_rehearsal", mesh, layers, seq, pattern)
+    text = layout if big.pipeline_layout and mesh["pp"] > 1 else None
     batch = plan.batch
     made = Rehearsal(
         name=plan.name,
         model=small,
         hardware=hardware or plan.hardware,
-        layout={**sizes, "vpp": vpp},
+        layout={**mesh, "vpp": vpp},
         pipeline_layout=text,
         seq=seq,
         micro_batch=min(batch.micro_batch, 2),
-        num_microbatches=_microbatches(batch.num_microbatches, sizes["pp"]),
-        policy=policy.pinned(plan.policy.to_json(), sizes["ep"]),
+        num_microbatches=_microbatches(batch.num_microbatches, mesh["pp"]),
+        policy=policy.pinned(plan.policy.to_json(), mesh["ep"]),
         routing=plan.policy.routing,
         sets={k: v for k, v in plan.set.items() if not k.startswith(NOT_CARRIED)},
     )
@@ -89,11 +89,11 @@ def shrink(plan: Plan, model: Model, ranks: int = RANKS, hardware: str = "", on_
 def _shortened(plan: Plan, model: Model, pp: int, vpp: int) -> tuple[int, str, str]:
     """Choose layers, a hybrid's pattern, and the layout in Megatron's letters."""
     if model.hybrid:
-        parts = shapes.segments((plan.layout.pipeline_layout or model.layer_pattern).split("|"), pp)
+        parts = sizes.segments((plan.layout.pipeline_layout or model.layer_pattern).split("|"), pp)
         return len("".join(parts)), "".join(parts), "|".join(parts)
-    chunks = shapes.shortened(_layout(plan, model), pp, vpp, int(model.dense_layers > 0 or model.linear))
-    chunks = shapes.paired(chunks) if model.linear else shapes.keyed(chunks) if model.indexer_every > 1 else chunks
-    return sum(c.layers for c in chunks), "", shapes.text(chunks)
+    chunks = sizes.shortened(_layout(plan, model), pp, vpp, int(model.dense_layers > 0 or model.linear))
+    chunks = sizes.paired(chunks) if model.linear else sizes.keyed(chunks) if model.indexer_every > 1 else chunks
+    return sum(c.layers for c in chunks), "", sizes.text(chunks)
 
 
 def _layout(plan: Plan, model: Model) -> pipeline.Layout:
@@ -114,15 +114,17 @@ def _microbatches(planned: int, pp: int) -> int:
 def _with_notes(r: Rehearsal, plan: Plan, model: Model, on_gpus: bool) -> Rehearsal:
     big, batch = plan.layout, plan.batch
     own = [
-        *shapes.notes(big.to_json(), {a: r.layout[a] for a in shapes.AXES}),
-        _virtual(big.vpp, r.layout["vpp"]),
+        *sizes.axis_notes(big.to_json(), {a: r.layout[a] for a in sizes.AXES}),
+        Note("vpp", LEFT_OUT, big.vpp, 1, "virtual stages need a pipeline")
+        if big.vpp > 1 and r.layout["vpp"] == 1
+        else sized("vpp", big.vpp, r.layout["vpp"]),
         sized("pipeline layout", big.pipeline_layout or "even", r.pipeline_layout or "even"),
         sized("sequence_parallel", big.sequence_parallel, r.layout["tp"] > 1),
         sized("seq", batch.seq, r.seq),
         sized("micro_batch", batch.micro_batch, r.micro_batch),
         sized("num_microbatches", batch.num_microbatches, r.num_microbatches),
         sized("global_batch", batch.global_batch, r.global_batch),
-        *widths.notes(model, r.model),
+        *sizes.fact_notes(model, r.model),
         *_sets(plan, r),
     ]
     if r.hardware != plan.hardware:
@@ -132,12 +134,6 @@ def _with_notes(r: Rehearsal, plan: Plan, model: Model, on_gpus: bool) -> Rehear
     if model.sparse and not on_gpus:
         own.append(policy.SPARSE)
     return evolve(r, notes=(*own, *policy.notes(plan, r.policy, on_gpus)))
-
-
-def _virtual(planned: int, here: int) -> Note:
-    if planned > 1 and here == 1:
-        return Note("vpp", LEFT_OUT, planned, here, "virtual stages need a pipeline")
-    return sized("vpp", planned, here)
 
 
 def _sets(plan: Plan, r: Rehearsal) -> list[Note]:

@@ -1,6 +1,7 @@
 """Run one rank of a rehearsal: the emitted recipe through NVIDIA's `pretrain()`; write what the rank saw as JSON.
 
-On a CPU `moedsl.rehearse.host` forks it; on GPUs torchrun starts `python -m moedsl.rehearse.worker TASK.json`.
+On a CPU this is the module of a host (moedsl.bridge.verify.host), which forks for each rank. On GPUs torchrun starts
+`python -m moedsl.rehearse.worker TASK.json`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.bridge.verify import gpu
+from moedsl.bridge.verify.host import Tell
 
 USED = (
     "megatron.bridge.training.pretrain",
@@ -58,7 +60,7 @@ def read(path: str) -> Task:
 def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> None:
     """Train, then write ``rank_N.json``; exceptions of NVIDIA's code pass. `news` gets each iteration.
 
-    Needs MASTER_ADDR and MASTER_PORT, and `load_for_cpu` if there is no GPU.
+    Needs MASTER_ADDR and MASTER_PORT on GPUs, `load` and `collectives.meet` on a CPU.
     """
     answer: dict[str, Any] = {"rank": rank, "losses": [], "groups": {}}
     start = time.monotonic()
@@ -70,12 +72,12 @@ def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> N
     Path(task.out, f"rank_{rank}.json").write_text(json.dumps(answer), encoding="utf-8")
 
 
-def load_for_cpu() -> None:
+def load() -> dict[str, Any]:
     """Import everything that a rank imports, with the replacements of a GPU, for this process and its forks."""
-    from moedsl.rehearse.cpu import collectives, cuda, packages, threads
+    from moedsl.rehearse.cpu import collectives, cuda, packages
 
     warnings.filterwarnings("ignore")
-    threads.keep_one()
+    cuda.keep_one_thread()
     cuda.stand_in()
     cuda.keep_tensors()
     collectives.adapt()
@@ -86,11 +88,20 @@ def load_for_cpu() -> None:
 
     layers.install()
     cuda.adapt_megatron()
+    return {}
+
+
+def work(task: Mapping[str, Any], tell: Tell) -> None:
+    """Run one rank on a CPU. `task` is {"task": its file, "rank", "ranks", "store": a file in which they meet}."""
+    from moedsl.rehearse.cpu import collectives
+
+    collectives.meet(task["store"], task["ranks"])
+    train(read(task["task"]), task["rank"], task["ranks"], tell)
 
 
 def _config(task: Task) -> Any:
     """Build the recipe's own configuration, for a few steps."""
-    from moedsl.bridge.verify.load import import_file
+    from moedsl.bridge.verify.resolve import import_file
 
     config = getattr(import_file(task.recipe), task.function)()
     config.train.train_iters = task.iterations

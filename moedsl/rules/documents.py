@@ -13,7 +13,7 @@ from typing import Any
 from attrs import field, frozen
 
 from moedsl.lang import ast
-from moedsl.lang.parse_cache import cached_parse
+from moedsl.lang.parser import parse
 from moedsl.rules import library
 from moedsl.rules.interpreter import number
 from moedsl.rules.library import Library
@@ -93,7 +93,7 @@ class Documents:
 
 def load(rules: Iterable[str]) -> Documents:
     """Read the stdlib's documents, checked against the ids of existing rules."""
-    return read(library.load(resources.document_files(), cached_parse), rules)
+    return read(library.load(resources.document_files(), parse), rules)
 
 
 def read(declared: Library, rules: Iterable[str]) -> Documents:

@@ -10,8 +10,8 @@ from typing import Any
 
 from moedsl.facts.fields import LATEST, alternatives, fields, words_of
 from moedsl.facts.symbols import FLAG, NUMBER, TEXT, Type
-from moedsl.lang import ast, parse_cache
-from moedsl.rules import collect
+from moedsl.lang import ast
+from moedsl.rules import collect, stdlib
 from moedsl.rules.library import Library, of_sources
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
@@ -78,8 +78,7 @@ def laws(library: Library) -> tuple[Rule, ...]:
 
 @lru_cache(maxsize=1)
 def _laws(sources: tuple[Source, ...]) -> tuple[Rule, ...]:
-    with parse_cache.together() as parse:
-        blocks = of_sources(sources, parse).own_rules
+    blocks = of_sources(sources, stdlib.parse).own_rules
     return tuple(collect.read_rule(prefix, b, m, []) for prefix, b in blocks for m in b.members)
 
 

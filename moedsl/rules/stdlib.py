@@ -1,34 +1,36 @@
-"""Parse, collect and check the stdlib once and cache it, so that a start reads one file if nothing changed.
+"""Load the standard library: parsed, collected and checked once, then read from a compiled file.
 
-The cache's name depends on the content of every file of the stdlib and of the modules that made it, so a change of
-either leads to another name. The blocks of rules themselves are read only when they are needed.
+`compiled.py` says where that file lies and when it is made again. Models, hardware and calibrations are unpickled when
+a name is used, because a plan needs few of them; the syntax trees of whole files only for the language server, for
+rules of recipes, and where a run file's `let` may change what a rule of the library means.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import os
 from collections import ChainMap
 from collections.abc import MutableMapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar, cast
 
 from attrs import frozen
 
 from moedsl.facts.calibration import Constants
-from moedsl.lang import ast, parse_cache
+from moedsl.lang import ast, parser
 from moedsl.rules import collect, ids, library
 from moedsl.rules.calibrations import EVERY
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Collected
-from moedsl.support import disk_cache, resources
-from moedsl.support.packed import Packed
+from moedsl.support import compiled, resources
+from moedsl.support.compiled import Packed
+from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 
 V = TypeVar("V")
-PACKAGES = ("facts", "rules")
-"""The packages that the cache depends on, besides those of a parsed module (`disk_cache.PACKAGES`)."""
+PACKAGES = ("support", "lang", "facts", "rules")
+"""The packages that the compiled library depends on."""
+LIBRARY, MODULES = "stdlib", "stdlib-modules"
+"""The two compiled files."""
 
 
 @frozen
@@ -42,104 +44,89 @@ class Kept:
     profiles: Packed[ast.ProfileDecl]
     constants: Packed[Constants]
     collected: Collected
-
-
-_IN_MEMORY: dict[str, Kept] = {}
-"""The stdlib that this process read or made last, by its name: a notebook, a server and a test compile many times."""
-
-
-@frozen
-class _Read:
-    """Files that were read, with what tells whether one changed since, and their texts."""
-
-    stamps: tuple[tuple[str, int, int, int], ...]
-    sources: list[Source]
-    name: str
-
-
-_last: _Read | None = None
+    sources: dict[str, Source]
 
 
 def load() -> Library:
-    """Load the whole stdlib; one with an error is not cached, and one without an id that Python names raises."""
-    global _last
-    files = resources.stdlib_paths()
-    stamps = tuple((f, s.st_mtime_ns, s.st_size, s.st_ino) for f, s in ((f, os.stat(f)) for f in files))
-    if _last is None or _last.stamps != stamps:
-        sources = library.sources(map(Path, files))
-        _last = _Read(stamps, sources, key(sources))
-    return _loaded(_last.sources, _last.name)
+    """Load the whole stdlib; one with an error is never kept, and one without an id that Python names raises."""
+    stamp = _stamp()
+    kept = _kept(stamp)
+    if isinstance(kept, Library):
+        _kept.cache_clear()
+        return kept
+    return Library(
+        _open(kept.models), _open(kept.hardware), _open(kept.clusters), _open(kept.calibrations),
+        profiles=_open(kept.profiles), sources={**kept.sources}, collected=kept.collected,
+        constants_known=kept.constants, blocks=lambda: _blocks(stamp),
+    )  # fmt: skip
 
 
-def _loaded(sources: list[Source], name: str) -> Library:
-    kept = _load(name)
-    return _made(sources, kept) if kept is not None else _make(sources, name)
+def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
+    """Parse a file of the stdlib, or take the module that was compiled of the same text."""
+    stamp = _stamp()
+    kept = _kept(stamp)
+    if isinstance(kept, Library) or kept.sources.get(source.name) != source:
+        return parser.parse(source)
+    return _modules(stamp)[source.name], ()
 
 
-def _make(sources: Sequence[Source], name: str) -> Library:
-    found = _read(sources)
+def _stamp() -> bytes:
+    return compiled.stamp(PACKAGES, (*resources.stdlib_paths(), str(resources.grammar_file())))
+
+
+@lru_cache(maxsize=1)
+def _kept(stamp: bytes) -> Kept | Library:
+    """The compiled library, made if there is none; a Library if it has errors."""
+    found = compiled.load(LIBRARY, stamp)
+    return found if isinstance(found, Kept) else _compile(stamp)
+
+
+@lru_cache(maxsize=1)
+def _modules(stamp: bytes) -> Packed[ast.Module]:
+    """The syntax tree of each file of a library without errors."""
+    found = compiled.load(MODULES, stamp)
+    if not isinstance(found, Packed):
+        _compile(stamp)
+        found = compiled.load(MODULES, stamp)
+    return found if isinstance(found, Packed) else _parsed(_sources())[1]
+
+
+@lru_cache(maxsize=1)
+def _blocks(stamp: bytes) -> Sequence[tuple[str, ast.RulesDecl]]:
+    """The stdlib's blocks of rules."""
+    return library.of_sources(_sources(), parse).own_rules
+
+
+def _sources() -> list[Source]:
+    return library.sources(map(Path, resources.stdlib_paths()))
+
+
+def _parsed(sources: Sequence[Source]) -> tuple[Library, Packed[ast.Module]]:
+    """The library of these sources, and the syntax tree of each."""
+    parsed = {s: parser.parse(s) for s in sources}
+    return library.of_sources(sources, parsed.__getitem__), Packed({s.name: m for s, (m, _) in parsed.items() if m})
+
+
+def _compile(stamp: bytes) -> Kept | Library:
+    """Parse and check the files and save both compiled files, unless the library has an error."""
+    sources = _sources()
+    found, modules = _parsed(sources)
     ids.require_known(found.own_rules)
     known, scope, wrong = collect.collect(found.rules)
     if wrong or found.diagnostics:
         return found
-    collected = Collected(known, scope, collect.used(known, scope))
     read = {arch: found.constants(arch) for arch in found.calibrations if EVERY in found.calibrations}
     constants = {arch: made for arch, (made, mistakes) in read.items() if made and not mistakes}
     kept = Kept(
         Packed(found.models), Packed(found.hardware), Packed(found.clusters), Packed(found.calibrations),
-        Packed(found.profiles), Packed(constants), collected,
+        Packed(found.profiles), Packed(constants),
+        Collected(known, scope, collect.used(known, scope)), {s.name: s for s in sources},
     )  # fmt: skip
-    disk_cache.save_value(name, kept)
-    _remember(name, kept)
-    return _made(sources, kept)
-
-
-def _made(sources: Sequence[Source], kept: Kept) -> Library:
-    return Library(
-        _open(kept.models), _open(kept.hardware), _open(kept.clusters), _open(kept.calibrations),
-        profiles=_open(kept.profiles), sources={s.name: s for s in sources}, collected=kept.collected,
-        constants_known=kept.constants, blocks=lambda: _blocks(tuple(sources)),
-    )  # fmt: skip
+    compiled.save(LIBRARY, stamp, kept)
+    compiled.save(MODULES, stamp, modules)
+    return kept
 
 
 def _open(kept: Packed[V]) -> MutableMapping[str, V]:
     """The declarations, to which a file can add its own."""
     return ChainMap({}, cast(dict[str, V], kept))
-
-
-@functools.lru_cache(maxsize=1)
-def _blocks(sources: tuple[Source, ...]) -> list[tuple[str, ast.RulesDecl]]:
-    """Read the stdlib's blocks of rules, once in a process unless a file changes."""
-    return _read(sources).own_rules
-
-
-def _read(sources: Sequence[Source]) -> Library:
-    with parse_cache.together() as parse:
-        return library.of_sources(sources, parse)
-
-
-def key(sources: Sequence[Source]) -> str:
-    """The name of the cache of these sources by this code."""
-    digest = hashlib.sha256(_code())
-    for source in sources:
-        digest.update(f"{source.name}\0{source.text}\0".encode("utf-8", "surrogatepass"))
-    return f"{digest.hexdigest()[:40]}.stdlib"
-
-
-@functools.cache
-def _code() -> bytes:
-    return resources.code(*PACKAGES)
-
-
-def _load(name: str) -> Kept | None:
-    if name not in _IN_MEMORY:
-        kept = disk_cache.load_value(name)
-        if not isinstance(kept, Kept):
-            return None
-        _remember(name, kept)
-    return _IN_MEMORY[name]
-
-
-def _remember(name: str, kept: Kept) -> None:
-    _IN_MEMORY.clear()
-    _IN_MEMORY[name] = kept

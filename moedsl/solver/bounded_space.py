@@ -1,8 +1,9 @@
-"""The meshes and policies of a problem, and what bounds the prices of their layouts.
+"""The meshes and policies of a problem, with bounds on the prices of their layouts.
 
-The mesh table grows one axis at a time; each law applies as soon as its axes are bound. Every mesh has a lower bound of
-its rank, from prices with the best policies and other keys at their least. Bounds of prices also tell which meshes
-cannot obey the laws on them. No bound is above the true key.
+The mesh table grows one axis at a time; each law applies as soon as its axes are bound, and meshes that cannot hold
+their weights are dropped before the last axes are enumerated. Each mesh has a lower bound of its rank, from prices with
+the best policies and the other keys at their least. Bounds of prices also show which meshes cannot obey the laws on
+them. No bound is above the true key.
 """
 
 from __future__ import annotations
@@ -17,18 +18,39 @@ import numpy as np
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from moedsl.facts.axes import HELD, MESH, MOVED
+from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
 from moedsl.facts.symbols import MEMORY, SPARES
 from moedsl.rules.vectorizer import Column
-from moedsl.solver import screen
-from moedsl.solver.bounds import SLACK, Policies, Prices, extremes, graph_strength, slowest
-from moedsl.solver.could import could_obey, required
-from moedsl.solver.frugal import by_meshes, frugal, frugal_moves, wasteful, wasteful_moves
+from moedsl.solver.bounds import (
+    SLACK,
+    Policies,
+    Prices,
+    by_meshes,
+    extremes,
+    graph_strength,
+    least_memory_policies,
+    least_memory_transport,
+    most_memory_policies,
+    of_weights,
+    slowest,
+    wasteful_moves,
+)
+from moedsl.solver.intervals import may_satisfy, required
 from moedsl.solver.laws import SECONDS, TIME, Compiled, Law, memory_of, obeyed
-from moedsl.solver.order import FIRST_BLOCK, GUESSED, most_divided_first, share_of
-from moedsl.solver.space import mesh_table, meshes_of, policy_table
+from moedsl.solver.question import Floats
+from moedsl.solver.space import (
+    FIRST_BLOCK,
+    GUESSED,
+    growing,
+    mesh_table,
+    meshes_of,
+    most_divided_first,
+    pipelines_table,
+    policy_table,
+    share_of,
+    weights_table,
+)
 from moedsl.solver.table import Mask, Table
-from moedsl.solver.top_k import Floats
 from moedsl.support import limits
 
 BATCH = 16_384
@@ -63,8 +85,8 @@ class BoundedSpace:
     @cached_property
     def policies(self) -> Table:
         """Every combination of policies that obeys the laws on policies."""
-        other = self.like or self._with_same(HELD + MOVED)
-        return policy_table(self.c, HELD + MOVED) if other is None else other.policies
+        other = self.like or self._with_same(MEMORY_POLICIES + TRANSPORT_POLICIES)
+        return policy_table(self.c, MEMORY_POLICIES + TRANSPORT_POLICIES) if other is None else other.policies
 
     def _with_same(self, names: Iterable[str]) -> BoundedSpace | None:
         """The search nearby, if its domains of some axes are those of this one."""
@@ -74,10 +96,10 @@ class BoundedSpace:
         return self.near if all(np.array_equal(mine[n], its[n]) for n in names) else None
 
     @cached_property
-    def able(self) -> Table:
+    def meshes_that_hold_weights(self) -> Table:
         """The legal meshes whose ranks may hold their weights and optimizer state; if most do, all of them."""
         if self._same is not None:
-            return self._same.able
+            return self._same.meshes_that_hold_weights
         weights, held = self._weights
         few = np.count_nonzero(held) <= MOST_KEPT * len(held)
         return meshes_of(self.c, weights.take(held)) if few else self.legal
@@ -89,7 +111,7 @@ class BoundedSpace:
 
     @cached_property
     def _weights(self) -> tuple[Table, Mask]:
-        return screen.weights(self.c, self.prices, self._frugal) if self._same is None else self._same._weights
+        return weights(self.c, self.prices, self._frugal) if self._same is None else self._same._weights
 
     @property
     def _same(self) -> BoundedSpace | None:
@@ -109,7 +131,7 @@ class BoundedSpace:
     @cached_property
     def _meshes(self) -> Table:
         """The legal meshes to search; if the rank reads the memory, with their least memory as its bound."""
-        meshes = self.able if self._screened else self.legal
+        meshes = self.meshes_that_hold_weights if self._screened else self.legal
         if not meshes.rows or not any("peak_memory" in law.needs for law, _ in self._laws()):
             return meshes
         timed = None if self.like is None else self.like._timed
@@ -154,7 +176,7 @@ class BoundedSpace:
         the seconds of all meshes are known already."""
         if not self._time_limits or self._timed is not None:
             return True
-        worked = screen.in_time(self.c, self.prices, self.fastest(HELD + MOVED), self._time_limits)
+        worked = in_time(self.c, self.prices, self.fastest(MEMORY_POLICIES + TRANSPORT_POLICIES), self._time_limits)
         return any(self._some_in_time(meshes_of(self.c, part)) for part in worked)
 
     def _some_in_time(self, meshes: Table) -> bool:
@@ -169,7 +191,7 @@ class BoundedSpace:
 
     def could_fit(self) -> bool:
         """Whether some legal mesh fits in memory with the policies that use the least; false is certain."""
-        return self._some_fit(self.able, most_divided_first(self.able))
+        return self._some_fit(self.meshes_that_hold_weights, most_divided_first(self.meshes_that_hold_weights))
 
     @property
     def seems_full(self) -> bool:
@@ -204,7 +226,7 @@ class BoundedSpace:
             if not table.rows:
                 break
             if name == TIME:
-                seconds = (self._least_times if HELD[0] in table.axes else self._least_time)(table)
+                seconds = (self._least_times if MEMORY_POLICIES[0] in table.axes else self._least_time)(table)
                 table = table.with_columns(**{LEAST_TIME: seconds}) if joint else table
                 table = table.take(self._within_time(caps, table, seconds * (1 - SLACK)))
             else:
@@ -235,13 +257,15 @@ class BoundedSpace:
         """The laws that refuse every layout that uses no memory."""
         none = {"peak_memory": 0.0, **dict.fromkeys(SPARES, self.c.problem.program.hardware.shown)}
         by_memory = [law for law in self.c.laws if law.bounded - {TIME}]
-        return [law for law in by_memory if not could_obey(self.c.problem, [law], self.c.empty(), none, (), none).any()]
+        return [
+            law for law in by_memory if not may_satisfy(self.c.problem, [law], self.c.empty(), none, (), none).any()
+        ]
 
     def _above_floors(self, table: Table) -> Mask:
         """A mask of the rows that could obey the laws against too little memory, by the most that any policies use."""
         names = memory_of(self._floors)
         reached, policies = np.zeros(table.rows, dtype=bool), self._wasteful
-        if HELD[0] in table.axes:
+        if MEMORY_POLICIES[0] in table.axes:
             policies = wasteful_moves(self.c.problem.domains)
         for may, group in by_meshes(self.c, table, policies):
             at = np.flatnonzero(may & ~reached)
@@ -252,7 +276,7 @@ class BoundedSpace:
                 priced = memory_prices(self.prices, names, _with_each(rest, some))
                 each = {n: column.reshape(rest.rows, len(some)) for n, column in priced.items()}
                 most = {n: (np.max if n == "peak_memory" else np.min)(column, axis=1) for n, column in each.items()}
-                good = could_obey(self.c.problem, self._floors, rest, {}, self._required, most)
+                good = may_satisfy(self.c.problem, self._floors, rest, {}, self._required, most)
                 reached[at[good]] = True
                 at = at[~good]
         return reached
@@ -278,7 +302,7 @@ class BoundedSpace:
     ) -> Mask:
         """A mask of the rows that could obey some laws, by a bound of one price, and the seconds as far as known."""
         known = {TIME: table.axes[LEAST_TIME] * (1 - SLACK)} if LEAST_TIME in table.axes else {}
-        return could_obey(self.c.problem, laws, table, {**known, price: bound}, self._required, others)
+        return may_satisfy(self.c.problem, laws, table, {**known, price: bound}, self._required, others)
 
     @cached_property
     def _required(self) -> list[str]:
@@ -317,24 +341,26 @@ class BoundedSpace:
         """The least seconds of each mesh with any policy."""
         if LEAST_TIME in meshes.axes:
             return np.asarray(meshes.axes[LEAST_TIME])
-        priced = (self.prices.time(meshes.assume(**values)) for values in self.fastest(HELD + MOVED))
+        priced = (
+            self.prices.time(meshes.assume(**values)) for values in self.fastest(MEMORY_POLICIES + TRANSPORT_POLICIES)
+        )
         return functools.reduce(np.minimum, priced)
 
     def _most_seconds(self, table: Table) -> NDArray[np.floating[Any]]:
         """The most seconds of each row with any policy that it leaves open."""
-        names = MOVED if HELD[0] in table.axes else HELD + MOVED
+        names = TRANSPORT_POLICIES if MEMORY_POLICIES[0] in table.axes else MEMORY_POLICIES + TRANSPORT_POLICIES
         each = (self.prices.time(table.assume(**some)) for some in slowest(self.c.problem.domains, names))
         return functools.reduce(np.maximum, each)
 
     @cached_property
     def _frugal(self) -> Policies:
         """Policies that can use the least memory."""
-        return frugal(self.c, self.policies) if self.policies.rows else []
+        return least_memory_policies(self.c, self.policies) if self.policies.rows else []
 
     @cached_property
     def _wasteful(self) -> Policies:
         """Policies that can use the most memory."""
-        return wasteful(self.c, self.policies) if self.policies.rows else []
+        return most_memory_policies(self.c, self.policies) if self.policies.rows else []
 
     def fastest(self, names: Sequence[str]) -> Iterable[dict[str, int]]:
         """Values of some policies that can be the fastest; for graphs, the strongest set."""
@@ -377,15 +403,17 @@ class BoundedSpace:
     def _missed(self, wish: Law, ideal: Table) -> Floats:
         """1 where a row cannot follow a wish, by the bounds of prices among its columns."""
         bounds = {n: ideal[n] for n in (TIME, *MEMORY) if n in ideal}
-        return np.where(could_obey(self.c.problem, [wish], ideal, bounds), 0.0, 1.0)
+        return np.where(may_satisfy(self.c.problem, [wish], ideal, bounds), 0.0, 1.0)
 
     def _could_hold(self, table: Table, *prices: str) -> Table:
         """The rows that fit with the least memory for communication and graphs; bounds of `prices` become columns."""
-        return self._capped(table, frugal_moves(self.c.problem.domains), prices)
+        return self._capped(table, least_memory_transport(self.c.problem.domains), prices)
 
     def _least_times(self, held: Table) -> NDArray[np.floating[Any]]:
         """The least seconds of each row with any policy of communication or launches."""
-        return functools.reduce(np.minimum, (self.prices.time(held.assume(**some)) for some in self.fastest(MOVED)))
+        return functools.reduce(
+            np.minimum, (self.prices.time(held.assume(**some)) for some in self.fastest(TRANSPORT_POLICIES))
+        )
 
     def _allowed(self, table: Table, laws: Iterable[Law]) -> Table:
         """The rows that obey some laws with the settled policies."""
@@ -419,3 +447,32 @@ def number(value: Column, rows: int, negate: bool) -> Floats:
     """A value as a column; of a condition that should hold, 1 where it does not."""
     out = np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,))
     return 1.0 - out if negate else out
+
+
+def weights(c: Compiled, prices: Prices, policies: Policies) -> tuple[Table, Mask]:
+    """What decides the weights of a rank in every legal mesh, with a mask of the rows that a rank may hold with any of
+    some policies under the laws on memory; one row that it may hold if there are none."""
+    caps = [law for law in c.laws if law.bounded - {TIME}]
+    if not caps:
+        return c.empty(), np.ones(1, dtype=bool)
+    table, shown, fitting = weights_table(c), c.problem.program.hardware.shown, required(c)
+    kept = np.zeros(table.rows, dtype=bool)
+    for may, group in by_meshes(c, table, of_weights(policies)):
+        for some in group:
+            held = prices.held(table.assume(**some))
+            bounds = {"peak_memory": held, **dict.fromkeys(SPARES, shown - held)}
+            kept |= may & may_satisfy(c.problem, caps, table, bounds, fitting)
+    return table, kept
+
+
+def in_time(c: Compiled, prices: Prices, policies: Iterable[dict[str, int]], limits: Sequence[Law]) -> list[Table]:
+    """The legal meshes without VPP whose work with the best of some policies obeys limits of the step time, in growing
+    parts, the least work first."""
+    meshes = pipelines_table(c)
+    if not meshes.rows:
+        return []
+    most = meshes.assume(vpp=int(c.problem.domains["vpp"].max()))
+    seconds = functools.reduce(np.minimum, (prices.work(most.assume(**some)) for some in policies))
+    least = (seconds + prices.overhead) * (1 - SLACK) - SLACK  # a price is in whole nanoseconds
+    left = np.flatnonzero(may_satisfy(c.problem, limits, meshes, {TIME: least}))
+    return [meshes.take(at) for at in growing(left[np.argsort(seconds[left], kind="stable")])]

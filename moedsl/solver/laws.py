@@ -1,5 +1,8 @@
-"""Compile the rules of a problem to laws over tables, and judge laws; `could` alone bounds them, and nothing else
-judges them."""
+"""Compile the rules of a problem to laws over tables of layouts, and judge rows by them.
+
+A law is exact: it needs every value that it reads. `intervals.py` judges rows whose prices are only bounded. `reads`
+and `closure` give the names that a rule reads, directly or through the lets of a run.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,13 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from moedsl.facts.operators import Column
-from moedsl.facts.symbols import COSTS, MEMORY, SPARES
+from moedsl.facts.symbols import COSTS, MEMORY, SAVES, SPARES
 from moedsl.lang import ast
 from moedsl.rules.check.program import Program
 from moedsl.rules.rule import Rule, Rules
 from moedsl.rules.types import WORD
 from moedsl.rules.vectorizer import LARGEST, Evaluate, names
 from moedsl.solver.problem import Problem
-from moedsl.solver.reads import closure
 from moedsl.solver.table import Mask, Row, Table, as_mask
 
 TIME = "step_time"
@@ -241,3 +243,25 @@ class _Maker:
                 items = r.expr.items if isinstance(r.expr, ast.List) else (r.expr,)
                 return tuple(Law(r, i, self.rules.needs(names(i)), self.rules.compiler.compile(i)) for i in items)
         return ()
+
+
+def reads(p: Program, r: Rule) -> frozenset[str]:
+    """Every name that a rule of a program reads."""
+    return closure(r.reads, p.of("let"))
+
+
+def reads_price(r: Rule, lets: Iterable[Rule]) -> bool:
+    """Whether a rule reads a price, or what follows from one."""
+    return bool(closure(r.reads, lets) & (COSTS.keys() | SAVES.keys()))
+
+
+def closure(used: Iterable[str], lets: Iterable[Rule]) -> frozenset[str]:
+    """Add to names all that the lets among them read."""
+    exprs = {r.name: r.expr for r in lets}
+    todo, seen = [*used], set[str]()
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen.add(name)
+            todo += names(exprs[name]) if name in exprs else ()
+    return frozenset(seen)

@@ -12,7 +12,7 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
-from moedsl.facts.axes import BY_NAME, HELD, MESH, MOVED
+from moedsl.facts.axes import BY_NAME, MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
 from moedsl.solver.laws import Compiled, Law, allowed, broken, obeying
 from moedsl.solver.members import Member, inactive, without
 from moedsl.solver.problem import lower
@@ -67,7 +67,7 @@ def satisfiable(c: Compiled, domains: Domains, laws: Sequence[Law]) -> bool:
     return some(_groups(alone)) and some(g for g in _groups(opened) if not g[0].isdisjoint(MESH))
 
 
-_ORDER = (*sorted(MESH, key=lambda a: BY_NAME[a].mesh == "experts"), *HELD, *MOVED)
+_ORDER = (*sorted(MESH, key=lambda a: BY_NAME[a].mesh == "experts"), *MEMORY_POLICIES, *TRANSPORT_POLICIES)
 """The mesh of attention with its batch before that of the experts, which few laws join with it."""
 
 

@@ -1,17 +1,25 @@
-"""The members of a conflict, which the user may change: pins, wishes, the candidates of a phase, laws."""
+"""The members of a conflict: what a user could change when no layout is legal or fits.
+
+Members are pins, wishes, the candidates of a phase and laws; `minimal` reduces a conflicting set of them to a minimal
+one with QuickXplain (Junker, AAAI 2004). A stated sequence length or batch is a member if the conflict reads it; then
+`nearby` gives near values that may work.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, TypeVar
 
 from attrs import evolve, frozen
 
 from moedsl.facts import axes
+from moedsl.facts.symbols import HARDWARE
 from moedsl.lang.printer import print_expr
 from moedsl.rules.check.program import Program
 from moedsl.rules.rule import Rule
-from moedsl.solver.laws import Compiled
+from moedsl.solver.laws import Compiled, closure
+from moedsl.solver.problem import divisors
 from moedsl.support.source import Span
 
 
@@ -39,7 +47,7 @@ class Member:
         return self.kind == "law" and self.rule is not None and not self.rule.is_std
 
     @property
-    def gives_way(self) -> bool:
+    def is_negotiable(self) -> bool:
         """Whether the user can change it."""
         return self.stated or self.own
 
@@ -110,3 +118,83 @@ def as_json(m: Member) -> dict[str, Any]:
     rule = {"because": m.rule.because, "cite": [*m.rule.cites], "text": print_expr(m.rule.expr)} if m.rule else {}
     name = wish_text(m) if m.stated else m.key
     return {"kind": m.kind, "name": name, "because": None, "cite": [], "text": m.text, **rule}
+
+
+MOST = 24
+"""The most sizes that are tried, the nearest first."""
+_WORDS = {"seq": "seq", "global_batch": "batch"}
+
+
+@frozen
+class Size:
+    """A size: `name` in rules, keyword `word` of the statement at `span`, `value` in tokens or sequences."""
+
+    name: str
+    word: str
+    value: int
+    span: Span
+
+    @property
+    def text(self) -> str:
+        """Write the statement."""
+        return f"{self.word} {self.value}"
+
+
+def read_by(p: Program, core: Sequence[Member]) -> frozenset[str]:
+    """Every name that the rules of a conflict read, directly or through lets."""
+    used = frozenset[str]().union(*(m.rule.reads for m in core if m.rule is not None))
+    return closure(used, p.of("let"))
+
+
+def reads_hardware(p: Program, core: Sequence[Member]) -> bool:
+    """Whether a conflict reads the number of GPUs or a fact of the hardware."""
+    return bool(read_by(p, core) & {"gpus", *HARDWARE})
+
+
+def sizes(p: Program, core: Sequence[Member]) -> list[Size]:
+    """The sizes that the run states and a conflict reads."""
+    read = read_by(p, core)
+    values = {"seq": p.seq, "global_batch": p.batch or 0}
+    stated = {n: p.spans[w] for n, w in _WORDS.items() if w in p.spans}
+    return [Size(n, _WORDS[n], values[n], span) for n, span in stated.items() if n in read]
+
+
+def nearby(c: Compiled, s: Size) -> list[int]:
+    """Near sizes that meshes can divide, the nearest first; of two as near, the larger first."""
+    p = c.problem.program
+    held = prod(pin.code for a, pin in p.pins.items() if a == "micro_batch" or axes.BY_NAME[a].mesh == "attention")
+    units = {u * k for d in divisors(c.problem.gpus) for u in (d, d * held) for k in (1, 2)}
+    around = {n for u in units for n in (s.value // u * u, -(-s.value // u) * u)} - {0, s.value}
+    return sorted(around, key=lambda n: (abs(n - s.value), -n))[:MOST]
+
+
+T = TypeVar("T")
+
+
+def minimal(soft: list[T], test: Callable[[list[T]], bool]) -> list[T]:
+    """A minimal subset of `soft`, which fails the test; empty if the test fails even without any.
+
+    What passes with some members passes without them, so nothing at all is tested only if no part of `soft` passed.
+    """
+    passed = False
+
+    def passes(active: list[T]) -> bool:
+        nonlocal passed
+        found = test(active)
+        passed |= found
+        return found
+
+    core = _explain([], [], soft, passes) if soft else []
+    return core if core and (passed or test([])) else []
+
+
+def _explain(background: list[T], delta: list[T], soft: list[T], test: Callable[[list[T]], bool]) -> list[T]:
+    if delta and not test(background):
+        return []
+    if len(soft) == 1:
+        return soft
+    half = len(soft) // 2
+    first, second = soft[:half], soft[half:]
+    late = _explain(background + first, first, second, test)
+    early = _explain(background + late, late, first, test)
+    return early + late

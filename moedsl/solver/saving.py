@@ -8,9 +8,8 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.cost import Cost, checkpoints, goodput
-from moedsl.cost.checkpoints import Size
-from moedsl.cost.goodput import Goodput, Local, best_interval
+from moedsl.cost import Cost, goodput
+from moedsl.cost.goodput import Goodput, Local, Size, best_interval
 from moedsl.cost.memory import trained
 from moedsl.facts import validation
 from moedsl.facts.facts import Hardware
@@ -70,12 +69,12 @@ def saving(problem: Problem, cost: Cost, env: Mapping[str, Any], step_time: floa
     validates = _validates(p, env)
     step = step_time * (1 + validates)  # with its part of the next validation
     is_async = bool(sets.get("checkpoint.async_save", env[LetName.SAVES_ASYNC]))
-    size = checkpoints.size(
+    size = goodput.size(
         p.model, trained(p.vlm, p.adapter), sets.get("optimizer.optimizer", "adam"), env["sharding"] == "fsdp",
         sets.get("checkpoint.save_optim", True),
     )  # fmt: skip
-    write = size.total / checkpoints.write_rate(h, gpus, p.site.storage_write)
-    blocked = checkpoints.blocked(h, gpus, size.total, write, is_async, c.save_start)
+    write = size.total / goodput.write_rate(h, gpus, p.site.storage_write)
+    blocked = goodput.blocked(h, gpus, size.total, write, is_async, c.save_start)
     durable, load = write if is_async else 0.0, c.load_times * write
     mtbf = goodput.mtbf(gpus, p.site.gpu_mtbf or c.gpu_mtbf)
     best = best_interval(blocked, mtbf)
@@ -112,8 +111,8 @@ def _local(
     shared: Goodput, h: Hardware, gpus: int, nbytes: float, share: float, step_time: float, load: float
 ) -> tuple[Goodput, int]:
     """Add saves on the nodes' own disks, if they add enough; a run loads from them in the time that they take."""
-    write = checkpoints.local_write(h, gpus, nbytes)
-    blocked = checkpoints.blocked(h, gpus, nbytes, write, True, h.constants.local_start)
+    write = goodput.local_write(h, gpus, nbytes)
+    blocked = goodput.blocked(h, gpus, nbytes, write, True, h.constants.local_start)
     wanted = max(best_interval(blocked, shared.mtbf / share), write, step_time)
     intervals = round(shared.interval / wanted)
     if intervals < 2:

@@ -16,17 +16,15 @@ from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from moedsl.facts import axes
-from moedsl.facts.axes import HELD, MESH, MOVED
+from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
 from moedsl.facts.symbols import COSTS, MEMORY, SPARES
 from moedsl.rules.vectorizer import Column
 from moedsl.solver.bounded_space import BATCH, LEAST_TIME, BoundedSpace, memory_prices, number
 from moedsl.solver.bounds import SLACK, least_seconds
 from moedsl.solver.laws import SECONDS, Law, memory_of, obeying
-from moedsl.solver.order import GROWTH, LARGEST_CHUNK, in_turns
-from moedsl.solver.question import Answer, Question
-from moedsl.solver.space import combinations_of
+from moedsl.solver.question import Answer, Floats, Question, TopK, any_of, ignoring, least
+from moedsl.solver.space import GROWTH, LARGEST_CHUNK, combinations_of, in_turns
 from moedsl.solver.table import Mask, Row, Table, different
-from moedsl.solver.top_k import Floats, TopK, any_of, ignoring, least
 
 FIRST_CHUNK = 2048
 """Expanded rows in the first chunk."""
@@ -34,7 +32,7 @@ SPREAD = 12
 """Meshes for each row of the first chunk in a large space, where more meshes have a bound below the best row."""
 FEW = 16_384
 """Combinations of meshes and policies that are all priced: their bounds would take longer than their prices."""
-POLICIES = frozenset(HELD + MOVED)
+POLICIES = frozenset(MEMORY_POLICIES + TRANSPORT_POLICIES)
 
 
 @frozen
@@ -246,13 +244,13 @@ class Search(BoundedSpace):
 
     def _held(self, part: Table, policies: Table) -> Table:
         """Combine meshes with every policy of memory that the laws allow; `mesh` is the position of the mesh."""
-        held = part.with_columns(mesh=np.arange(part.rows)).times(combinations_of(policies, HELD))
-        return self._allowed(held, self._between((*MESH, *self._settled), HELD))
+        held = part.with_columns(mesh=np.arange(part.rows)).times(combinations_of(policies, MEMORY_POLICIES))
+        return self._allowed(held, self._between((*MESH, *self._settled), MEMORY_POLICIES))
 
     def _moved(self, held: Table, policies: Table, slowest: float = np.inf, queries: Sequence[TopK] = ()) -> Table:
         """Combine the rows of `_held` with every other policy, and price those that obey all laws in time."""
-        table = held.times(combinations_of(policies, MOVED))
-        table = obeying(table, self._between((*MESH, *HELD, *self._settled), MOVED))
+        table = held.times(combinations_of(policies, TRANSPORT_POLICIES))
+        table = obeying(table, self._between((*MESH, *MEMORY_POLICIES, *self._settled), TRANSPORT_POLICIES))
         if queries:
             table = table.take(any_of([k.question.others(table) for k in queries]))
         return self._priced(table, slowest)
@@ -266,7 +264,7 @@ class Search(BoundedSpace):
 
     def _could_enter(self, held: Table, policies: Table, queries: Sequence[TopK]) -> Table:
         """The rows that could enter a top k with some policy of communication or launches."""
-        known = frozenset(MESH + HELD)
+        known = frozenset(MESH + MEMORY_POLICIES)
         masks = [k.question.rows(held, known) for k in queries]
         if held.rows and any(k.worst is not None for k in queries):
             bounds = self._least_keys(held, known, self._least_times(held) * (1 - SLACK), policies)

@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 from attrs import evolve
 
-from moedsl.facts.axes import HELD, MOVED
+from moedsl.facts.axes import MEMORY_POLICIES, TRANSPORT_POLICIES
 from moedsl.rules.ids import RuleId
 from moedsl.solver.bounds import SLACK
-from moedsl.solver.laws import Compiled, Law, compile_problem, obeyed
+from moedsl.solver.laws import Compiled, Law, closure, compile_problem, obeyed, reads
 from moedsl.solver.problem import Problem
-from moedsl.solver.reads import closure, reads
+from moedsl.solver.question import Floats
 from moedsl.solver.search import Search
 from moedsl.solver.solve import KERNELS, make_cost
 from moedsl.solver.space import halves
 from moedsl.solver.table import Mask, Table, different
-from moedsl.solver.top_k import Floats
 
 DIFFER = frozenset({"gpus", "global_batch"})
 """The facts that may differ between the problems."""
@@ -37,7 +36,9 @@ def least_seconds(problems: Sequence[Problem]) -> list[float]:
     if not pipes.rows or not meshes.rows:
         return [np.inf] * len(problems)
     alone = evolve(joined.prices, gpus=1, global_batch=1)  # one microbatch, on one stage
-    each = (alone.work(meshes.assume(pp=1, vpp=1, **some)) for some in joined.fastest(HELD + MOVED))
+    each = (
+        alone.work(meshes.assume(pp=1, vpp=1, **some)) for some in joined.fastest(MEMORY_POLICIES + TRANSPORT_POLICIES)
+    )
     work, idle = functools.reduce(np.minimum, each), _idle(pipes)
     idle_of_few = _idle(pipes.take(_with_few_microbatches(joined.c, pipes)))
     batches = meshes["tp"] * meshes["cp"] / meshes["micro_batch"]  # of one stage, for a sequence on each GPU

@@ -19,15 +19,14 @@ from moedsl.facts.samples import filled
 from moedsl.facts.symbols import SWITCHES
 from moedsl.rules.check.program import Program
 from moedsl.rules.interpreter import evaluate
-from moedsl.solver import familiar
+from moedsl.solver import uncertainty
 from moedsl.solver.bounds import Prices
-from moedsl.solver.familiar import Preference
-from moedsl.solver.laws import Compiled, compile_problem
+from moedsl.solver.laws import Compiled, compile_problem, reads
 from moedsl.solver.problem import Problem, cases, first_of, lower, plain, with_lets
-from moedsl.solver.reads import reads
 from moedsl.solver.saving import saving
 from moedsl.solver.search import Search, Solution
 from moedsl.solver.table import Row
+from moedsl.solver.uncertainty import Preference
 
 KEEP = 6
 KERNELS: Mapping[str, Any] = {
@@ -106,10 +105,10 @@ def choose(p: Program, progress: Progress) -> Chosen | NoLayout:
 
 def plan_for(p: Program, gpus: int, keep: int = KEEP, **overrides: Any) -> Chosen:
     """Solve, and put the layout first that is nearest to what has run, as a plan does."""
-    if not familiar.has_run(p, gpus):
+    if not uncertainty.has_run(p, gpus):
         return solve(p, gpus, keep, **overrides)
     found = solve(p, gpus, max(keep, KEEP), **overrides)
-    solution, preference = familiar.prefer(found.compiled, found.solution)
+    solution, preference = uncertainty.prefer(found.compiled, found.solution)
     return evolve(found, solution=evolve(solution, rows=solution.rows[:keep]), preference=preference)
 
 

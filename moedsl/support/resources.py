@@ -9,20 +9,19 @@ PACKAGE = Path(__file__).resolve().parent.parent
 DOCUMENTS = "documents"
 
 
+def installed() -> bool:
+    """Whether this is an installed wheel, no checkout."""
+    return (PACKAGE / "_data" / "grammar").is_dir()
+
+
 def data_dir(name: str) -> Path:
     """The directory of `name` (``grammar``, ``stdlib`` or ``examples``)."""
-    installed = PACKAGE / "_data" / name
-    return installed if installed.is_dir() else PACKAGE.parent / name
+    return PACKAGE / "_data" / name if installed() else PACKAGE.parent / name
 
 
 def grammar_file() -> Path:
     """The one grammar of .moe files."""
     return data_dir("grammar") / "moe.lark"
-
-
-def tables_file() -> Path:
-    """The tables that `tools/make_grammar.py` makes of the grammar."""
-    return data_dir("grammar") / "tables.json"
 
 
 def stdlib_dir() -> Path:
@@ -51,15 +50,3 @@ def document_files() -> list[Path]:
 def example_files() -> list[Path]:
     """The .moe files of the examples, sorted by path."""
     return sorted(data_dir("examples").rglob("*.moe"))
-
-
-def code(*packages: str) -> bytes:
-    """Join the texts of all modules of some packages, as a key for what they make."""
-    folders = [str(PACKAGE / name) for name in packages]
-    files = (f"{folder}/{f}" for folder in folders for f in sorted(os.listdir(folder)) if f.endswith(".py"))
-    return b"".join(map(_read, files))
-
-
-def _read(file: str) -> bytes:
-    with open(file, "rb", buffering=0) as f:
-        return f.read()

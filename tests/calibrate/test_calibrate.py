@@ -18,7 +18,7 @@ from moedsl.compiler import compile_source
 from moedsl.facts.calibration import fitted, outside
 from moedsl.runs.calibrate.fit import errors, fit
 from moedsl.runs.calibrate.runs import SHOWN, Measured, read
-from moedsl.solver.violations import violations
+from moedsl.solver.fits import violations
 from moedsl.support.resources import stdlib_dir
 from moedsl.support.source import Source
 

@@ -165,7 +165,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def bridge(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rehearsals begin, as they do where Bridge is installed."""
-    monkeypatch.setattr(rehearse, "Host", Trains)
+    monkeypatch.setattr(rehearse, "Ranks", Trains)
     monkeypatch.setattr(rehearse, "is_installed", lambda: True)
     monkeypatch.setattr(rehearse.environments, "is_installed", lambda _: True)
 

@@ -19,7 +19,6 @@ HEAVY = {
     "scipy",
     "pandas",
     "matplotlib",
-    "lark",
     "numpy.ma",
 }
 SAY = """

@@ -11,7 +11,6 @@ import pytest
 from moedsl.cli.arguments import COMMANDS, Command
 from moedsl.cli.main import main
 from moedsl.lang.parser import MAX_ERRORS
-from moedsl.support import disk_cache
 
 WITHOUT = {
     "schema": "what it prints is JSON",
@@ -73,7 +72,6 @@ ANSWERS = [name for name, c in EACH.items() if c.arguments]
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(disk_cache.cache_dir().parent))  # what was parsed stays
     monkeypatch.setenv("HOME", str(tmp_path))
     Path("there.moe").write_text(RUN, encoding="utf-8")
     Path("runs.jsonl").write_text(json.dumps(MEASURED) + "\n", encoding="utf-8")

@@ -159,7 +159,7 @@ MANY = {
     "ep_overlap": "true, false",
     "delay_wgrad": "true, false",
 }
-HELD = r"""
+MEMORY_POLICIES = r"""
 import re, sys
 from moedsl.cli.main import main
 code = main(sys.argv[1:])
@@ -172,7 +172,7 @@ def test_millions_of_policies_are_refused_in_500_mb() -> None:
     rules = "".join(f'candidates {a} = [{values}] because "a test" cite ours "here"\n' for a, values in MANY.items())
     program = f"deepseek_v3; gb200 x 1024\nrules many {{\n{rules}}}\n"
     done = subprocess.run(
-        [sys.executable, "-c", HELD, "plan", "-e", program], capture_output=True, text=True, check=False
+        [sys.executable, "-c", MEMORY_POLICIES, "plan", "-e", program], capture_output=True, text=True, check=False
     )
     assert (
         done.returncode == 1

@@ -32,8 +32,8 @@ CASES = (
 ASK = """
 import json, sys
 from types import SimpleNamespace as Config
-from moedsl.bridge.verify import te
-te.install()
+from moedsl.bridge.verify import stand_ins
+stand_ins.install_engine()
 from megatron.bridge.training.utils.flop_utils import num_floating_point_operations
 said = [num_floating_point_operations(Config(model=Config(**m)), 16) for m in json.load(sys.stdin)]
 print(json.dumps(said))

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from moedsl.cost import checkpoints, goodput
+from moedsl.cost import goodput
 from moedsl.cost.goodput import Goodput, Local, best_interval
 from moedsl.cost.memory import Trained
 from moedsl.facts.adapter import Adapter
@@ -62,8 +62,8 @@ def test_llama_3_trains_as_published() -> None:
     """More than 90% of the time, on a file system of 2 TB/s. The stated restart is that of a requeued job, which takes
     longer than theirs: 4 points."""
     h, gpus, nbytes = hardware("h100"), 16_384, 14 * 405e9
-    write = nbytes / checkpoints.write_rate(h, gpus, 2e12)
-    stops = checkpoints.blocked(h, gpus, nbytes, write, True, h.constants.save_start)
+    write = nbytes / goodput.write_rate(h, gpus, 2e12)
+    stops = goodput.blocked(h, gpus, nbytes, write, True, h.constants.save_start)
     mtbf = 54 * DAY / 419
     g = Goodput(best_interval(stops, mtbf), stops, write, mtbf, goodput.back(h.constants, gpus) + write)
     assert 0.86 < g.trains < 0.95
@@ -81,27 +81,27 @@ def test_100_000_gpus_train_as_published(stall: float, effective: float) -> None
 
 def test_a_checkpoint_of_405b_is_written_as_published() -> None:
     """ByteCheckpoint (arXiv:2407.20143) Table 8: 51 s on 8,960 GPUs."""
-    assert 14 * 405e9 / checkpoints.write_rate(hardware("h100"), 8_960) == pytest.approx(51, rel=0.15)
+    assert 14 * 405e9 / goodput.write_rate(hardware("h100"), 8_960) == pytest.approx(51, rel=0.15)
 
 
 @pytest.mark.parametrize("parameters, gib", [(8e9, 105), (70e9, 912), (405e9, 5288)])
 def test_bytes_of_a_parameter_are_those_of_mlperf_storage(parameters: float, gib: float) -> None:
     """Its table of checkpoints with Adam; the figures are GiB."""
-    size = checkpoints.size(model("qwen3_30b_a3b"), Trained())
+    size = goodput.size(model("qwen3_30b_a3b"), Trained())
     assert size.total / size.parameters * parameters / 2**30 == pytest.approx(gib, rel=0.01)
 
 
 def test_what_is_not_trained_has_no_state() -> None:
     m = model("qwen3_vl_30b_a3b")
-    every, tower = checkpoints.size(m, Trained()), checkpoints.size(m, Trained(language=False, projection=False))
+    every, tower = goodput.size(m, Trained()), goodput.size(m, Trained(language=False, projection=False))
     assert every.parameters == tower.parameters and every.weights == tower.weights
     assert 0.005 * every.optimizer < tower.optimizer < 0.05 * every.optimizer
-    assert checkpoints.size(m, Trained(), state=False).total == every.weights
-    assert checkpoints.size(m, Trained(), fsdp=True).total / every.parameters == 12
-    assert checkpoints.size(m, Trained(), "dist_muon").total / every.parameters == 10
+    assert goodput.size(m, Trained(), state=False).total == every.weights
+    assert goodput.size(m, Trained(), fsdp=True).total / every.parameters == 12
+    assert goodput.size(m, Trained(), "dist_muon").total / every.parameters == 10
 
 
 def test_an_adapter_is_saved_alone() -> None:
     m = model("qwen3_30b_a3b")
     adapter = Adapter("lora", 8, 16, 0.0, frozenset({"linear_qkv"}), "none")
-    assert checkpoints.size(m, Trained(language=False, adapter=adapter)).total < 1e-3 * 14 * 30e9
+    assert goodput.size(m, Trained(language=False, adapter=adapter)).total < 1e-3 * 14 * 30e9

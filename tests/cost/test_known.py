@@ -7,8 +7,7 @@ import pytest
 from attrs import evolve
 
 from moedsl.cost import Cost, step
-from moedsl.cost.known import Known
-from moedsl.cost.rows import FEW, Table
+from moedsl.cost.rows import FEW, Known, Table
 from tests.cost.test_estimate import OF_EACH_KIND, rows
 from tests.helpers.cost_models import hardware, model
 

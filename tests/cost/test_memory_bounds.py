@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from moedsl.bridge.verify.devices import devices
+from moedsl.bridge.verify.cases import devices
 from moedsl.compiler import load_stdlib
 from moedsl.cost import Cost, outside, parameters, pipeline
 from moedsl.cost.bounds import FITS, NOT, TIGHT, Bounds, bounds

@@ -63,9 +63,9 @@ def test_empty_gradients_are_there_once_for_each_shape() -> None:
 
 FLAGS = """
 import json, logging, sys
-from moedsl.bridge.verify import gpu, te
-from moedsl.bridge.verify.devices import devices
-te.install()
+from moedsl.bridge.verify import gpu, stand_ins
+from moedsl.bridge.verify.cases import devices
+stand_ins.install_engine()
 gpu.answer(devices()["gb200"], 8, 0)
 logging.disable(logging.CRITICAL)
 import torch

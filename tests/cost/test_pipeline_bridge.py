@@ -15,8 +15,8 @@ KEYS = ("deepseek_v3", "kimi_k2", "qwen3_235b_a22b", "moonlight_16b")
 PAIRS = ((2, 1), (3, 2), (4, 4), (5, 1), (8, 3), (16, 2), (30, 2), (61, 1))
 ASK = """
 import json, sys
-from moedsl.bridge.verify import te
-te.install()
+from moedsl.bridge.verify import stand_ins
+stand_ins.install_engine()
 from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout as Layout
 letters = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 said = []

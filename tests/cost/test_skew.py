@@ -7,8 +7,8 @@ import pytest
 from attrs import evolve
 
 from moedsl.cost import Cost
+from moedsl.cost.communication import Skew
 from moedsl.cost.rows import Table
-from moedsl.cost.skew import Skew
 from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
 from tests.helpers.cost_models import hardware, model

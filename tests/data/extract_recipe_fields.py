@@ -18,9 +18,8 @@ from typing import Any
 
 from moedsl.bridge.lint import facts, rules, words
 from moedsl.bridge.lint.recipe import Recipe
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.cases import Case, devices
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.devices import devices
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import load_stdlib
 from moedsl.facts.fields import unknown_word

@@ -77,9 +77,9 @@ def answer(probe, configs: Path, case: dict) -> dict:
     """Dense and expert parameters of each stage, and what each chunk holds."""
     from megatron.bridge.training.config import DistributedInitConfig
 
-    from moedsl.bridge.verify import mamba
+    from moedsl.bridge.verify import stand_ins
 
-    mamba.leave_random_states()
+    stand_ins.leave_random_states()
     provider = provider_of(config_of(configs, case["hf"]))
     world = settle(provider, case)
     os.environ.update(WORLD_SIZE=str(world))
@@ -117,13 +117,13 @@ def main() -> None:
     ask.add_argument("--cases", type=Path, default=CASES)
     args = ask.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
-    from moedsl.bridge.verify import mamba
+    from moedsl.bridge.verify import stand_ins
 
     spec = importlib.util.spec_from_file_location("probe", args.probe)
     probe = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(probe)
     probe.install_te()
-    mamba.install()
+    stand_ins.install_mamba()
     probe.target("gb200", 8, 0, on_gpu=False)
     import megatron.bridge  # noqa: F401
 

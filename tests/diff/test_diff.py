@@ -15,9 +15,8 @@ from moedsl.bridge.diff.compare import compare
 from moedsl.bridge.diff.fields import of_overrides, of_plan, of_recipe
 from moedsl.bridge.diff.sources import Options, Side, sides
 from moedsl.bridge.diff.text import text
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.cases import Case, devices
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.devices import devices
 from moedsl.bridge.verify.report import Refusal
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.cli import main

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from moedsl.bridge.verify.gpu import from_plan
-from moedsl.rehearse.checks import groups, parameters
 from moedsl.rehearse.prepare import Prepared, prepare
+from moedsl.rehearse.result import groups, parameters
 from moedsl.rehearse.shrink import shrink
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import compiled

@@ -99,8 +99,8 @@ def test_a_benchmark_is_no_recipe_to_train_with(text: str) -> None:
 
 
 NAMES = """
-from moedsl.bridge.verify import te
-te.install()
+from moedsl.bridge.verify import stand_ins
+stand_ins.install_engine()
 import megatron.bridge.recipes as recipes
 print(*dir(recipes))
 """
@@ -143,8 +143,8 @@ def test_bridge_has_no_recipe_to_train_with_for_another_gpu() -> None:
 
 WHERE = """
 import sys
-from moedsl.bridge.verify import te
-te.install()
+from moedsl.bridge.verify import stand_ins
+stand_ins.install_engine()
 import megatron.bridge.recipes as recipes
 print(*(getattr(recipes, name).__module__.split(".")[-2] for name in sys.argv[1:]))
 """

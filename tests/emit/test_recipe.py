@@ -142,7 +142,7 @@ def test_stages_of_a_layout(layout: str, expected: list[str]) -> None:
 )
 def test_megatron_reads_the_same_stages(layout: str) -> None:
     code = (
-        "from moedsl.bridge.verify import te; te.install()\n"
+        "from moedsl.bridge.verify import stand_ins; stand_ins.install_engine()\n"
         "from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout as P\n"
         "letters = {'embedding': 'E', 'decoder': 't', 'mtp': 'm', 'loss': 'L'}\n"
         f"print('|'.join(''.join(letters[x.name] for x in s) for s in P.parse_str_to_list({layout!r})))"

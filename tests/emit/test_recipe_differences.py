@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from moedsl.bridge.recipes.importing import Draft, draft, of_bridge, written
-from moedsl.bridge.verify.case import Case, read
+from moedsl.bridge.verify.cases import Case, read
 from moedsl.bridge.verify.client import Server
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import load_stdlib

@@ -117,8 +117,8 @@ def test_another_batch_of_an_example_changes_one_setting_where_the_layout_stays(
 GIVEN = """
 import json, os, tempfile
 from pathlib import Path
-from moedsl.bridge.verify import flat, gpu, hub
-from moedsl.bridge.verify.devices import devices
+from moedsl.bridge.verify import configs, gpu, hub
+from moedsl.bridge.verify.cases import devices
 home = Path(tempfile.mkdtemp())
 models = hub.build(home, Path("stdlib/hf"), home / "none")
 os.environ.update(hub.environment(home))
@@ -138,7 +138,7 @@ for task in ("pretrain", "sft"):
             else AutoBridge.from_hf_pretrained(model, **remote)
         )
         config.model = made.to_megatron_provider(load_weights=False)
-        out[f"{task} {model}"] = flat.flat(config)
+        out[f"{task} {model}"] = configs.flat(config)
 print("ANSWER", json.dumps(out, default=str))
 """
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server
 from tests.helpers import programs, rotation
 from tests.helpers.paths import EXAMPLES

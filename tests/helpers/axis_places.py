@@ -11,7 +11,7 @@ from moedsl.cost import memory, step
 from moedsl.emit.settings import decided_fields
 from moedsl.facts import axes
 from moedsl.planner.model.plan import Plan
-from moedsl.rehearse import policy, shapes
+from moedsl.rehearse import policy, sizes
 from moedsl.rules.collect import of_library
 from moedsl.rules.rule import Rule
 from tests.helpers.paths import ROOT
@@ -30,7 +30,7 @@ def unknown(plan: Plan) -> dict[str, list[str]]:
         "moedsl/emit/fields.py": _deciding(plan, decided_fields),
         "moedsl/bridge/lint/words.py": words.FIELDS,
         "moedsl/bridge/verify/expected.py": _deciding(plan, lambda p: [check[:2] for check in expected.checks(p)]),
-        "moedsl/rehearse/": {*shapes.AXES, "vpp", "micro_batch", *policy.OFF, *policy.AS_PLANNED},
+        "moedsl/rehearse/": {*sizes.AXES, "vpp", "micro_batch", *policy.OFF, *policy.AS_PLANNED},
         "docs/language.md": _documented(),
     }
     return {place: [a.name for a in axes.AXES if a.name not in {*names}] for place, names in known.items()}

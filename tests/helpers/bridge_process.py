@@ -238,7 +238,7 @@ def serve(folder: Path) -> None:
             ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
             _answer(folder / stage)
             return
-    _load(folder / "hf")
+    _load()
     _answer(folder / "bridge")
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -264,7 +264,7 @@ def _answer(address: Path) -> None:
         if waiting in ready:
             line, _ = waiting.accept()
             if asked := _asked(line):
-                lines[_fork(line, waiting, *asked)] = line
+                lines[_fork(line, [waiting, *lines.values()], *asked)] = line
             else:
                 line.close()
         for pid in [*lines]:
@@ -274,28 +274,30 @@ def _answer(address: Path) -> None:
                     line.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
 
-def _load(home: Path) -> None:
-    from moedsl.bridge.verify import sparse, te
+def _load() -> None:
+    from moedsl.bridge.verify import stand_ins
 
-    engine = te.install()
-    te.install = lambda: engine  # a second stand-in would be another module than the one that is imported
-    from moedsl.bridge.verify import server
+    engine = stand_ins.install_engine()
+    stand_ins.install_engine = lambda: engine  # a second stand-in would be another module than the one that is imported
+    from moedsl.bridge.verify import preload
 
-    assert server.warm(str(home / "hub"))["ready"]
-    sparse.install = lambda: None  # what is missing is not asked of its stand-in
+    preload.load()
+    stand_ins.install_sparse_attention = lambda: None  # what is missing is not asked of its stand-in
     for name in IMPORTED:
         importlib.import_module(name)
     gc.freeze()  # a collection in a fork would copy every page
 
 
-def _fork(line: socket.socket, waiting: socket.socket, job: Mapping[str, Any], files: Sequence[int]) -> int:
+def _fork(line: socket.socket, others: Sequence[socket.socket], job: Mapping[str, Any], files: Sequence[int]) -> int:
+    """Fork for a job whose client is at `line`; the fork holds no end of a line, so all see it if this process ends."""
     pid = os.fork()
     if not pid:
         os.setpgid(0, 0)
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)  # it ends with the process that it is a copy of
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        waiting.close()
+        for end in (line, *others):
+            end.close()
         for number, file in enumerate(files):
             os.dup2(file, number)
         forks.end(job["words"], job["cwd"], job["environment"])

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import asdict, evolve
 
-from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify import cases
 from moedsl.compiler import load_stdlib
 from moedsl.cost import pipeline
 from moedsl.emit.bridge import recipe_text

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moedsl.compiler import Result, compile_source
-from moedsl.solver.violations import violations
+from moedsl.solver.fits import violations
 from moedsl.support.resources import stdlib_dir
 from moedsl.support.source import Source
 from tests.helpers.paths import DATA

@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import asdict
 
-from moedsl.bridge.verify.devices import devices
+from moedsl.bridge.verify.cases import devices
 from moedsl.facts import axes
 from moedsl.planner.model.plan import Plan
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from attrs import evolve
 
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server
 from moedsl.bridge.verify.report import Report
 from moedsl.compiler import Result, compile_source

@@ -23,7 +23,7 @@ from tests.helpers.paths import ROOT
 
 SHARED = {
     "bridge": ("server: Server", "law_reports:"),
-    "rehearsals": ("host: Host,", 'usefixtures("shared")'),
+    "rehearsals": ("ranks: Ranks,", 'usefixtures("shared")'),
     "examples": ("programs.example(", "import example,"),
     "slurm chains": ("chained(task", 'run_text(8, "chain on")'),
     "slurm": ("slurm: Slurm", "login_node", "from tests.launch.slurm_launch import"),

@@ -1,43 +1,36 @@
-"""The processes of `moedsl verify` and `moedsl rehearse` as forks of one that has imported what they import.
+"""The hosts of `moedsl verify` and `moedsl rehearse` as forks of one process that has imported what they import.
 
 `make test-all` starts each as the commands do.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import IO
 
-from moedsl.bridge.verify import client
+from moedsl.bridge.verify import hub
 from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify.host import Process, Start, popen
 from moedsl.facts.releases import Release
-from moedsl.rehearse import launch
-from moedsl.rehearse.launch import Host
+from moedsl.rehearse.launch import Ranks
 from tests.helpers import bridge_process, rotation
-
-_SERVE = "from moedsl.bridge.verify import server; server.main()"
-_HOST = "import os, sys; sys.argv[1] = str(os.getppid()); from moedsl.rehearse import host; host.main()"
-"""It ends with the process that it is a fork of."""
+from tests.helpers.bridge_process import Stage
 
 
 def server(jobs: int, release: Release | None = None) -> Server:
-    return (Server if rotation.ALL else _Server)(jobs, release)
+    return Server(jobs, release, _start(bridge_process.stage_of(release)))
 
 
-def host() -> Host:
-    return (Host if rotation.ALL else _Host)()
+def ranks() -> Ranks:
+    return Ranks(_start("transformers"))
 
 
-class _Server(Server):
-    def _start(self, jobs: int, home: Path, release: Release | None) -> Any:
-        theirs = bridge_process.home()
-        stage = bridge_process.stage_of(release)
-        words = ["-c", _SERVE, str(jobs), str(theirs / "hub")]
-        return bridge_process.Process(words, self._log, client._environment(theirs, release), stage)
+def _start(stage: Stage) -> Start:
+    return popen if rotation.ALL else partial(_forked, stage)
 
 
-class _Host(Host):
-    def _start(self) -> Any:
-        words = ["-c", _HOST, "its parent"]
-        environment = launch._environment(bridge_process.home())
-        return bridge_process.Process(words, self._log, environment, "transformers", text=False)
+def _forked(stage: Stage, words: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> Process:
+    """As `popen`, with the process's own folder of Hugging Face files: it was read while transformers was imported."""
+    theirs = {**environment, **hub.environment(bridge_process.home())}
+    return bridge_process.Process(words[1:], log, theirs, stage, text=False)

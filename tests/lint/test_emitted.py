@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from moedsl.bridge.lint import rules, run
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.emit.artifact import files_of

@@ -10,10 +10,9 @@ from attrs import evolve
 
 from moedsl.bridge.lint import rules, run
 from moedsl.bridge.lint.report import Lint, merged
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Case, devices
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.devices import devices
 from moedsl.compiler import load_stdlib
 from moedsl.support.diagnostics import to_json
 from tests.helpers import rotation

@@ -20,8 +20,8 @@ from moedsl.bridge.lint.judge import judge
 from moedsl.bridge.lint.recipe import Recipe
 from moedsl.bridge.lint.report import severity
 from moedsl.bridge.lint.run import PHASE, from_bridge, machine
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server
 from moedsl.compiler import load_stdlib
 from moedsl.facts.fields import unknown_word

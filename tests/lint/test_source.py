@@ -9,9 +9,8 @@ import pytest
 
 from moedsl.bridge.lint import rules, run
 from moedsl.bridge.lint.report import Lint
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify.case import Case
-from moedsl.bridge.verify.devices import devices
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Case, devices
 from moedsl.compiler import load_stdlib
 from moedsl.facts.field_suggestions import ELSEWHERE
 from moedsl.facts.fields import lookup

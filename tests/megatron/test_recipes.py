@@ -11,7 +11,7 @@ from moedsl.bridge.verify.client import Server
 from moedsl.compiler import load_stdlib
 from moedsl.facts import axes, recipes
 from moedsl.facts.values import stages
-from moedsl.lang import parse_cache
+from moedsl.lang.parser import parse
 from moedsl.rules.check.check import check
 from moedsl.support.source import Source
 from tests.helpers import rotation
@@ -86,11 +86,11 @@ def test_the_pins_of_each_are_statements() -> None:
     library = load_stdlib()
     for r in rotation.one_of_each("pins of recipes", TABLE, lambda r: r.hf):
         source = Source(r.name, r.pins)
-        module, found = parse_cache.cached_parse(source)
+        module, found = parse(source)
         assert module is not None and not found
         model = next(n for n in library.models if library.model(n)[0].hf == r.hf)  # type: ignore[union-attr]
         depth = "set model.mtp_num_layers = 2" if r.hf.startswith("nvidia/") and "Nano" not in r.hf else ""
-        run, _ = parse_cache.cached_parse(Source("run.moe", f"{model}; {r.hardware} x {r.gpus}; {depth}\n"))
+        run, _ = parse(Source("run.moe", f"{model}; {r.hardware} x {r.gpus}; {depth}\n"))
         assert run is not None
         programs, diagnostics = check(run, library, module.items)
         assert not [d.message for d in diagnostics if d.is_error], r.name

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, patch
 
-from moedsl.bridge.verify import te
+from moedsl.bridge.verify import stand_ins
 from tests.oracles.ask_training import told
 from tests.oracles.ranks import worst
 
@@ -203,7 +203,7 @@ def _rank(meet: Path, rank: int, world: int) -> dict[str, float]:
 
 def main() -> None:
     os.environ["TORCHDYNAMO_DISABLE"] = "1"
-    te.install()
+    stand_ins.install_engine()
     import torch
 
     torch.set_num_threads(1)

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from moedsl.bridge.verify import te
+from moedsl.bridge.verify import stand_ins
 from tests.oracles.ask_training import Nothing, tell, told, without_gpu
 
 OFFLOADED = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm")
@@ -269,7 +269,7 @@ QUESTIONS = (
 
 def main() -> None:
     os.environ["NVTE_CPU_OFFLOAD_V1"] = "1"
-    te.install()
+    stand_ins.install_engine()
     without_gpu()
     tell(QUESTIONS)
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from moedsl.bridge.verify import te
+from moedsl.bridge.verify import stand_ins
 from tests.oracles.ask_training import tell
 
 NODE = 8
@@ -116,5 +116,5 @@ def host_reads() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    te.install()
+    stand_ins.install_engine()
     tell((groups, topk, settings, tokens, host_reads))

@@ -15,8 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify import client, hub
+from moedsl.bridge.verify import cases, host, hub
 from moedsl.support.resources import stdlib_dir
 
 
@@ -24,12 +23,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         hub.build(home, stdlib_dir() / "hf", hub.user_cache())
-        os.environ.update(client._environment(home, None))  # pyright: ignore[reportPrivateUsage]
-        from moedsl.bridge.verify import server
+        os.environ.update(host.child_environment(home))
+        from moedsl.bridge.verify import preload
 
         said = os.dup(1)
         os.dup2(2, 1)  # what the libraries print is no answer
-        server.warm(str(home / "hub"))
+        preload.load()
         for asked in sys.argv[1:]:
             pid = os.fork()
             if not pid:

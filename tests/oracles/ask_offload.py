@@ -15,7 +15,7 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
-from moedsl.bridge.verify import te
+from moedsl.bridge.verify import stand_ins
 from tests.oracles.ask_training import Nothing, told
 
 SCHEDULES = {"in turn": "F0 B0 F1 B1", "pipeline": "F0 F1 B0 F2 B1 B2"}
@@ -32,7 +32,7 @@ LATENT = (
 def stand_in() -> Any:
     """CUDA's streams and random states do nothing, and every tensor but a parameter may be offloaded."""
     os.environ["TORCHDYNAMO_DISABLE"] = "1"
-    te.install()
+    stand_ins.install_engine()
     import torch
 
     torch.set_num_threads(1)

@@ -12,7 +12,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from moedsl.bridge.verify import te
+from moedsl.bridge.verify import stand_ins
 
 GRAPHS: tuple[list[str], ...] = ([], ["attn"], ["moe_router"])
 TORCH, TE = ("2.5.1", "2.6.0"), ("2.6.0", "2.7.0", "2.11.0", "2.12.0")
@@ -25,7 +25,7 @@ def grid() -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    te.install()
+    stand_ins.install_engine()
     from megatron.bridge.training import comm_overlap
     from megatron.core.distributed import DistributedDataParallelConfig
 

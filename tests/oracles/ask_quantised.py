@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from moedsl.bridge.verify import te
+from moedsl.bridge.verify import stand_ins
 from tests.oracles.ask_training import tell, told
 
 TOKENS = (16, 32, 48, 64, 96, 128, 192, 256, 3000, 25000)
@@ -137,5 +137,5 @@ def _told(call: Any) -> str:
 
 
 if __name__ == "__main__":
-    te.install()
+    stand_ins.install_engine()
     tell((linear, normed))

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from moedsl.bridge.verify import te
+from moedsl.bridge.verify import stand_ins
 from tests.oracles.ranks import worst
 
 HEADS, WIDTH = 4, 8
@@ -41,7 +41,7 @@ def errors(meet: Path, rank: int, world: int) -> dict[str, float]:
 
 
 def main() -> None:
-    te.install()
+    stand_ins.install_engine()
     print(json.dumps(worst(Path(sys.argv[1]), errors)))
 
 

@@ -16,8 +16,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from moedsl.bridge.verify import te
-from moedsl.bridge.verify.devices import devices
+from moedsl.bridge.verify import stand_ins
+from moedsl.bridge.verify.cases import devices
 from moedsl.bridge.verify.gpu import answer
 
 LIBRARIES = ("/megatron/", "/transformer_engine/")
@@ -502,7 +502,7 @@ def tell(questions: Sequence[Callable[[], Any]]) -> None:
 
 def main() -> None:
     os.environ["NVTE_CUTEDSL_FUSED_GROUPED_MLP"] = "1"
-    te.install()
+    stand_ins.install_engine()
     cuda = without_gpu()
     cuda.Stream = cuda.Event = cuda.current_stream = Nothing
     tell(QUESTIONS)

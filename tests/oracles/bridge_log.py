@@ -93,9 +93,9 @@ def _config(job: dict[str, Any]) -> Any:
 
 def _started() -> tuple[Any, Any]:
     """Bridge's module and torch, in a process group of one rank."""
-    from moedsl.bridge.verify import te
+    from moedsl.bridge.verify import stand_ins
 
-    te.install()
+    stand_ins.install_engine()
     import torch
     import torch.distributed as dist
     from megatron.bridge.training.utils import train_utils

@@ -11,9 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify import gpu, hub, load, mamba, stand_ins, te
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import cases, gpu, hub, resolve, stand_ins
+from moedsl.bridge.verify.cases import Case
 from moedsl.support.resources import stdlib_dir
 
 
@@ -22,13 +21,13 @@ def main(target: str, file: str) -> None:
         home = Path(folder)
         hub.build(home, stdlib_dir() / "hf", home / "none")
         os.environ.update(hub.environment(home))
-        te.install()
-        mamba.install()
+        stand_ins.install_engine()
+        stand_ins.install_mamba()
         hub.stay_offline(home / "hub")
         case = cases.read(target)
         assert isinstance(case, Case), case
         gpu.answer(case.device, case.world, 0)
-        config, _ = load.load(case)
+        config, _ = resolve.load(case)
         from megatron.bridge.training.config import runtime_config_update
 
         with stand_ins.checkpoint(config):

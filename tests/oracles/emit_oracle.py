@@ -26,7 +26,7 @@ def ask(job: dict[str, Any]) -> dict[str, Any]:
     import torch
     from megatron.bridge.training.config import runtime_config_update
 
-    from moedsl.bridge.verify.devices import devices
+    from moedsl.bridge.verify.cases import devices
     from moedsl.bridge.verify.gpu import answer
 
     answer(devices()[job["gpu"]], job["world"], 0)
@@ -84,12 +84,12 @@ def main() -> None:
     jobs, stdout = json.load(sys.stdin), os.dup(1)
     os.dup2(2, 1)  # Bridge prints; only the answers go to stdout
     warnings.filterwarnings("ignore")
-    from moedsl.bridge.verify import hub, te
+    from moedsl.bridge.verify import hub, stand_ins
 
     with tempfile.TemporaryDirectory() as home:
         hub.build(Path(home), ROOT / "stdlib" / "hf", Path(home) / "none")
         os.environ.update(hub.environment(Path(home)))
-        te.install()
+        stand_ins.install_engine()
         import megatron.bridge.recipes
         import megatron.bridge.training.config  # noqa: F401
 

@@ -18,8 +18,8 @@ from moedsl.rules import collect
 from moedsl.rules.check.program import Program
 from moedsl.rules.interpreter import evaluate, holds
 from moedsl.rules.rule import Rule
+from moedsl.solver.laws import reads_price
 from moedsl.solver.problem import Problem, lower, pinned_row
-from moedsl.solver.reads import reads_price
 from moedsl.solver.solve import environment, make_cost
 from moedsl.support.resources import stdlib_dir
 from tests.helpers.layouts import checked, run_text, variant

@@ -29,7 +29,7 @@ def ask(config: Any, case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(config: Any, paths: list[str]) -> dict[str, Any]:
-    from moedsl.bridge.verify.flat import plain
+    from moedsl.bridge.verify.configs import plain
 
     values = {path: functools.reduce(getattr, path.split("."), config) for path in paths}
     return {path: [plain(v), type(v).__name__] for path, v in values.items()}
@@ -59,7 +59,7 @@ def main() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"  # as when transformers was imported
     from megatron.bridge.training.utils import checkpoint_utils
 
-    from moedsl.bridge.verify.devices import devices
+    from moedsl.bridge.verify.cases import devices
     from moedsl.bridge.verify.gpu import answer
 
     checkpoint_utils.file_exists = lambda path: True  # no checkpoint of a case is on this machine

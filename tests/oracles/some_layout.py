@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from moedsl.facts.axes import HELD, MESH, MOVED
+from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
 from moedsl.solver.laws import Compiled, Law, obeying
 from moedsl.solver.space import combinations_of, policy_table
 from moedsl.solver.table import Table
@@ -15,8 +15,8 @@ from moedsl.solver.table import Table
 def some_layout(c: Compiled, chunk: int = 20_000) -> bool:
     """Whether any mesh and policy obey the laws, prices aside. Depth first: a space with few laws is not built."""
     laws = [law for law in c.laws if not law.priced]
-    mixed = [w for w in laws if w.needs & frozenset(HELD + MOVED) and w.needs & frozenset(MESH)]
-    policies = _distinct(policy_table(c, HELD + MOVED), mixed)
+    mixed = [w for w in laws if w.needs & frozenset(MEMORY_POLICIES + TRANSPORT_POLICIES) and w.needs & frozenset(MESH)]
+    policies = _distinct(policy_table(c, MEMORY_POLICIES + TRANSPORT_POLICIES), mixed)
 
     def extend(table: Table, at: int) -> bool:
         if at == len(MESH):
@@ -34,5 +34,5 @@ def some_layout(c: Compiled, chunk: int = 20_000) -> bool:
 
 def _distinct(policies: Table, laws: Sequence[Law]) -> Table:
     """The combinations of the policies that some laws read, each once."""
-    read = tuple(n for n in policies.axes if any(n in law.needs for law in laws)) or HELD[:1]
+    read = tuple(n for n in policies.axes if any(n in law.needs for law in laws)) or MEMORY_POLICIES[:1]
     return Table(combinations_of(policies, read), {}, {}) if policies.rows else policies

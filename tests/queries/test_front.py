@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from moedsl.compiler import compile_source
-from moedsl.facts.axes import HELD, MOVED
+from moedsl.facts.axes import MEMORY_POLICIES, TRANSPORT_POLICIES
 from moedsl.planner import experiment
 from moedsl.planner.model.answers import GpusTime, Pareto
 from moedsl.planner.model.plan import Plan
@@ -103,10 +103,10 @@ def test_no_row_is_faster_than_its_bound(text: str) -> None:
     p = program(text)
     chosen = solve(p, p.gpus or 8, keep=0)
     search = _Front(chosen.compiled, chosen.cost)
-    meshes, policies = mesh_table(search.c), policy_table(search.c, HELD + MOVED)
+    meshes, policies = mesh_table(search.c), policy_table(search.c, MEMORY_POLICIES + TRANSPORT_POLICIES)
     held = search._held(meshes.take(np.random.default_rng(1).permutation(meshes.rows)[:60]), policies)
     bounded = held.with_columns(least=search._least_times(held))
-    rows = bounded.times(combinations_of(policies, MOVED))
+    rows = bounded.times(combinations_of(policies, TRANSPORT_POLICIES))
     assert np.all(chosen.cost.time(rows) >= rows["least"] * (1 - 1e-12))
 
 

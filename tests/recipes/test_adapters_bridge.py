@@ -11,8 +11,8 @@ import pytest
 
 from moedsl.bridge.recipes import importing
 from moedsl.bridge.recipes.importing import Draft
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.emit.artifact import files_of

@@ -13,8 +13,8 @@ import pytest
 
 from moedsl.bridge.recipes import importing, run_config
 from moedsl.bridge.recipes.importing import Imported, imported
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source, load_stdlib

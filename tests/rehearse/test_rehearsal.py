@@ -20,9 +20,9 @@ from moedsl.cli.main import main
 from moedsl.diagnose import text as diagnose_text
 from moedsl.planner.model.plan import Plan
 from moedsl.rehearse import result
-from moedsl.rehearse.checks import Check, checks
-from moedsl.rehearse.launch import Host
+from moedsl.rehearse.launch import Ranks
 from moedsl.rehearse.prepare import Prepared, prepare
+from moedsl.rehearse.result import Check, checks
 from moedsl.rehearse.shrink import Rehearsal, shrink
 from tests.helpers import rotation, warm
 from tests.helpers.paths import ROOT
@@ -56,9 +56,9 @@ def prepared(text: str, folder: Path, ranks: int = 4, **other: Any) -> Prepared:
     return made
 
 
-def trained(host: Host, made: Prepared) -> dict[str, Check]:
+def trained(ranks: Ranks, made: Prepared) -> dict[str, Check]:
     """The checks of a rehearsal that trains to its end."""
-    outcome = host.run(made, 300)
+    outcome = ranks.run(made, 300)
     assert outcome.failure is None, outcome.failure
     return {c.name: c for c in checks(made, outcome.answers)}
 
@@ -131,28 +131,28 @@ REHEARSED = {
 
 
 @pytest.mark.parametrize("name", rotation.some("rehearsed", [*REHEARSED], 1))
-def test_trains_as_planned(name: str, host: Host, tmp_path: Path) -> None:
+def test_trains_as_planned(name: str, ranks: Ranks, tmp_path: Path) -> None:
     """Finite losses, the planned groups, the counted parameters, replicas alike."""
     text, axes = REHEARSED[name]
     made = prepared(text, tmp_path)
     larger = {a: n for a, n in made.rehearsal.layout.items() if n > 1}
     assert larger.keys() == axes.keys()
-    found = trained(host, made)
+    found = trained(ranks, made)
     assert found.keys() == {"loss", "groups", "parameters", "replicas"}
     assert all(c.ok for c in found.values()), [c for c in found.values() if not c.ok]
 
 
-def losses(host: Host, made: Prepared) -> list[float]:
-    outcome = host.run(made, 300)
+def losses(ranks: Ranks, made: Prepared) -> list[float]:
+    outcome = ranks.run(made, 300)
     assert outcome.failure is None, outcome.failure
     return [x["lm loss"] for x in outcome.answers[-1]["losses"]]
 
 
-def test_a_norm_over_all_heads_fails_with_tp(host: Host, tmp_path: Path) -> None:
+def test_a_norm_over_all_heads_fails_with_tp(ranks: Ranks, tmp_path: Path) -> None:
     """std.qk_norm.no_tp, which a rank that has half of the heads shows in its first forward pass."""
     made = prepared(REHEARSED["olmoe_normed_over_all_heads"][0], tmp_path)
     split = "cfg.model.tensor_model_parallel_size, cfg.model.sequence_parallel = 2, True"
-    outcome = host.run(edited(made, split), 300)
+    outcome = ranks.run(edited(made, split), 300)
     assert outcome.failure is not None and "normalized_shape=[32]" in outcome.failure.lines[-1], outcome.failure
 
 
@@ -173,7 +173,7 @@ SAME_ROUTER = (
 NO_ZIGZAG = "modules._positions = lambda parts, part, length: torch.arange(length) + part * length"
 
 
-def test_splitting_the_sequence_changes_no_loss(host: Host, tmp_path: Path) -> None:
+def test_splitting_the_sequence_changes_no_loss(ranks: Ranks, tmp_path: Path) -> None:
     """The CPU's attention over the keys of a context-parallel group is attention over the whole sequence.
 
     Megatron gives a rank a piece from the front and one from the back; with other positions the loss is another.
@@ -183,20 +183,20 @@ def test_splitting_the_sequence_changes_no_loss(host: Host, tmp_path: Path) -> N
     split = {**ALONE, "cp": 2, "edp": 2}
     one = edited(prepared(text, tmp_path / "one", layout=ALONE, **shared), f"{FP32}; {SAME_ROUTER}")
     two = edited(prepared(text, tmp_path / "two", layout=split, **shared), f"{FP32}; {SAME_ROUTER}")
-    whole = losses(host, one)
-    assert losses(host, two) == pytest.approx(whole, rel=1e-6)
+    whole = losses(ranks, one)
+    assert losses(ranks, two) == pytest.approx(whole, rel=1e-6)
     wrong = edited(two, f"from moedsl.rehearse.cpu import modules; {NO_ZIGZAG}")
-    assert losses(host, wrong) != pytest.approx(whole, rel=1e-6)
+    assert losses(ranks, wrong) != pytest.approx(whole, rel=1e-6)
 
 
-def test_overlapped_experts_change_no_loss(host: Host, tmp_path: Path) -> None:
+def test_overlapped_experts_change_no_loss(ranks: Ranks, tmp_path: Path) -> None:
     """Bridge's 1F1B overlap of expert communication: another schedule, the same numbers."""
     text = QWEN.replace("recompute=[layernorm, moe_act]", "recompute=none ep_overlap=on")
     r, _, _ = small(text)
     assert r.policy["ep_overlap"]
     on = prepared(text, tmp_path / "on")
     off = prepared(text, tmp_path / "off", policy={**r.policy, "ep_overlap": False})
-    assert losses(host, on) == pytest.approx(losses(host, off), rel=1e-6)
+    assert losses(ranks, on) == pytest.approx(losses(ranks, off), rel=1e-6)
     log = (on.folder / "rank_0.log").read_text()
     assert "overlap_moe_expert_parallel_comm: True" in log
 
@@ -207,15 +207,15 @@ NOT_FINITE = (
 )
 
 
-def test_other_parameters_than_counted_and_a_loss_that_is_not_finite_are_found(host: Host, tmp_path: Path) -> None:
-    found = trained(host, edited(prepared(TWO, tmp_path, 2), f"cfg.model.moe_ffn_hidden_size = 64; {NOT_FINITE}"))
+def test_other_parameters_than_counted_and_a_loss_that_is_not_finite_are_found(ranks: Ranks, tmp_path: Path) -> None:
+    found = trained(ranks, edited(prepared(TWO, tmp_path, 2), f"cfg.model.moe_ffn_hidden_size = 64; {NOT_FINITE}"))
     assert found["groups"].ok and not found["parameters"].ok and not found["loss"].ok
     assert "rank 0: 196,608 expert parameters, counted 98,304" in found["parameters"].wrong
 
 
-def test_a_rank_that_fails_ends_the_others_and_is_quoted(host: Host, tmp_path: Path) -> None:
+def test_a_rank_that_fails_ends_the_others_and_is_quoted(ranks: Ranks, tmp_path: Path) -> None:
     made = edited(prepared(TWO, tmp_path, 2), "cfg.model.moe_router_topk = 99")
-    outcome = host.run(made, 300)
+    outcome = ranks.run(made, 300)
     assert outcome.failure is not None and outcome.failure.kind == "rank" and outcome.failure.status == 1
     assert any("topk" in line.lower() for line in outcome.failure.lines), outcome.failure.lines
     said = result.diagnosis(made, outcome)
@@ -224,9 +224,17 @@ def test_a_rank_that_fails_ends_the_others_and_is_quoted(host: Host, tmp_path: P
     assert ranks_alive(made) == []
 
 
+def test_a_rank_that_dies_without_a_word_ends_the_others(ranks: Ranks, tmp_path: Path) -> None:
+    """The other rank waits for it while process groups are made."""
+    made = edited(prepared(TWO, tmp_path, 2), 'import os; os.environ["RANK"] == "1" and os._exit(9)')
+    failure = ranks.run(made, 300).failure
+    assert failure is not None and (failure.kind, failure.rank, failure.status) == ("rank", 1, 9)
+    assert ranks_alive(made) == []
+
+
 NORM = """
 import torch
-from moedsl.rehearse.cpu.delta_nets import l2norm
+from moedsl.rehearse.cpu.layers import l2norm
 x = torch.randn(3, 5, 16, dtype=torch.bfloat16)
 want = torch.nn.functional.normalize(x.double(), dim=-1)
 assert l2norm(x).dtype == torch.bfloat16
@@ -250,10 +258,10 @@ raise SystemExit("the norm is right, and more experts are more launches")
 """tools/measure_gpu.py builds layers with Transformer Engine on a GPU; here its grouped products are PyTorch's."""
 
 
-def test_the_norm_and_the_layers_that_are_measured_are_megatrons_own(host: Host, tmp_path: Path) -> None:
+def test_the_norm_and_the_layers_that_are_measured_are_megatrons_own(ranks: Ranks, tmp_path: Path) -> None:
     """In a rank, as the recipe finds them."""
     made = prepared(QWEN, tmp_path, 1)  # other ranks would do the same
-    outcome = host.run(edited(made, f"exec({NORM!r}); exec({MEASURED!r}, {{}})"), 300)
+    outcome = ranks.run(edited(made, f"exec({NORM!r}); exec({MEASURED!r}, {{}})"), 300)
     said = "SystemExit: the norm is right, and more experts are more launches"
     assert outcome.failure is not None and outcome.failure.lines[-1] == said
 
@@ -272,7 +280,7 @@ def _open(process: psutil.Process) -> list[Any]:
 
 def test_a_deadline_ends_every_rank(tmp_path: Path) -> None:
     made = prepared(QWEN, tmp_path)
-    with warm.host() as own:
+    with warm.ranks() as own:
         outcome = own.run(made, 0.2)
         assert outcome.failure is not None and outcome.failure.kind == "timeout"
     assert ranks_alive(made) == []

@@ -89,7 +89,7 @@ def test_a_fork_may_run_another_program_before_its_parent_goes_on(monkeypatch: p
             "cwd": "/",
             "environment": os.environ.copy(),
         }
-        pid = bridge_process._fork(theirs, waiting, job, [os.dup(number) for number in range(3)])
+        pid = bridge_process._fork(theirs, [waiting], job, [os.dup(number) for number in range(3)])
         assert ours.makefile().readline() == f"{pid}\n" and os.getpgid(pid) == pid
     os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

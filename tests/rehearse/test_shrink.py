@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moedsl.bridge.importer.config import declaration
+from moedsl.cli import console
 from moedsl.cli.commands.rehearse import SHIPPED
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source, load_stdlib
@@ -22,8 +23,8 @@ from moedsl.facts.facts import Model
 from moedsl.facts.symbols import ARCHS
 from moedsl.planner import experiment
 from moedsl.planner.model.plan import Plan
-from moedsl.rehearse import hf, kernels, prepare, program, shapes
-from moedsl.rehearse.notes import KEPT, LEFT_OUT, SHRUNK
+from moedsl.rehearse import hf, launch, prepare, sizes
+from moedsl.rehearse.policy import KEPT, LEFT_OUT, SHRUNK
 from moedsl.rehearse.shrink import RANKS, Rehearsal, shrink
 from moedsl.solver.solve import Chosen
 from moedsl.support.resources import stdlib_dir
@@ -32,7 +33,7 @@ from tests.cli.test_imports import HEAVY, imported
 from tests.helpers import rotation
 from tests.helpers.cost_models import enough_gpus, model
 from tests.helpers.paths import EXAMPLES, ROOT
-from tests.helpers.programs import compiled
+from tests.helpers.programs import compiled, compiled_source
 
 GPUS = {name: enough_gpus(model(name)) for name in sorted(load_stdlib().models)}
 WHERE = (("h100", "throughput 4k"), ("gb200", "fit 128k"), ("gb300", "throughput 32k"))
@@ -45,7 +46,15 @@ PINNED = (
     "nemotron_3_super; h100 x 256; seq 8k; batch 512; pin pp=4 tp=2 cp=2 ep=16; fit first",
     "qwen3_next_80b_a3b; h100 x 64; seq 4k; batch 256; pin pp=4 vpp=10 tp=2 ep=8; fit first",
 )
+DEEPSEEK = PINNED[3]
+MANY = rotation.some("many axes", PINNED, 2)
 Case = tuple[Chosen, Plan, Rehearsal]
+
+
+@pytest.fixture(autouse=True)
+def planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command plans a program that another test has planned no second time."""
+    monkeypatch.setattr(console, "compile_source", lambda source, *_, **__: compiled_source(source))
 
 
 def cases(text: str, name: str = "run.moe", ranks: int = RANKS) -> list[Case]:
@@ -61,8 +70,8 @@ def cases(text: str, name: str = "run.moe", ranks: int = RANKS) -> list[Case]:
 def small_plan(r: Rehearsal) -> Plan:
     """The rehearsal through the rules, the solver and the planner, which have nothing left to choose."""
     r = evolve(r, model=evolve(r.model, hf="/model"))
-    result = compiled(program.text(r))
-    assert not result.failed, (program.text(r), [d.message for d in result.diagnostics])
+    result = compiled(prepare.run_file(r))
+    assert not result.failed, (prepare.run_file(r), [d.message for d in result.diagnostics])
     (plan,) = result.plans
     return plan
 
@@ -80,7 +89,7 @@ def keeps_its_shape(plan: Plan, r: Rehearsal) -> None:
     """An axis of 1 stays 1; a larger one stays larger, or is said to be left out and what would keep it."""
     left_out = {n.what for n in r.notes if n.kind == LEFT_OUT}
     assert r.ranks <= RANKS
-    for axis in (*shapes.AXES, "vpp"):
+    for axis in (*sizes.AXES, "vpp"):
         big, small = getattr(plan.layout, axis), r.layout[axis]
         assert (small <= big and (small > 1) == (big > 1)) or axis in left_out, axis
     assert prod(r.layout[a] for a in ("tp", "cp", "dp")) == prod(r.layout[a] for a in ("etp", "ep", "edp"))
@@ -125,23 +134,26 @@ def test_an_example(file: Path) -> None:
         holds(case)
 
 
-@pytest.mark.parametrize(("model", "where"), CELLS)
-def test_a_cell_of_the_matrix(model: str, where: tuple[str, str]) -> None:
+def cell(model: str, where: tuple[str, str]) -> str:
     hardware, aim = where
     phase, seq = aim.split()
-    for case in cases(f"{model}; {hardware} x {GPUS[model]}; seq {seq}; {phase} first"):
-        holds(case)
+    return f"{model}; {hardware} x {GPUS[model]}; seq {seq}; {phase} first"
 
 
-@pytest.mark.parametrize("text", rotation.some("many axes", PINNED, 2))
+@pytest.mark.parametrize(("model", "where"), CELLS)
+def test_a_cell_of_the_matrix(model: str, where: tuple[str, str]) -> None:
+    (case,) = cases(cell(model, where))
+    holds(case)
+
+
+@pytest.mark.parametrize("text", MANY)
 def test_a_layout_with_many_axes(text: str) -> None:
     for case in cases(text):
         holds(case)
 
 
 @pytest.mark.parametrize(
-    ("text", "ranks"),
-    rotation.some("numbered", rotation.one_of_each("ranks", [*product(PINNED, (1, 2, 3, 6, 16))], lambda c: c[0]), 3),
+    ("text", "ranks"), rotation.one_of_each("ranks", [*product(MANY, (1, 2, 3, 6, 16))], lambda c: c[0])
 )
 def test_any_number_of_ranks_makes_a_legal_run(text: str, ranks: int) -> None:
     ((_, _, r),) = cases(text, ranks=ranks)
@@ -149,17 +161,17 @@ def test_any_number_of_ranks_makes_a_legal_run(text: str, ranks: int) -> None:
     is_what_was_asked(small_plan(r), r)
 
 
-sizes = st.fixed_dictionaries({a: st.sampled_from([1, 1, 2, 3, 4]) for a in shapes.AXES})
+meshes = st.fixed_dictionaries({a: st.sampled_from([1, 1, 2, 3, 4]) for a in sizes.AXES})
 
 
 @settings(deadline=None)
-@given(sizes, st.sampled_from([1, 2, 4, 8]))
+@given(meshes, st.sampled_from([1, 2, 4, 8]))
 def test_an_axis_is_given_up_only_where_ranks_do_not_suffice(plan: dict[str, int], ranks: int) -> None:
-    found = shapes.smallest(plan, ranks)
-    lost = {a for a in shapes.AXES if plan[a] > 1 and found[a] == 1}
-    assert all(1 <= found[a] <= plan[a] for a in shapes.AXES)
+    found = sizes.smallest(plan, ranks)
+    lost = {a for a in sizes.AXES if plan[a] > 1 and found[a] == 1}
+    assert all(1 <= found[a] <= plan[a] for a in sizes.AXES)
     assert prod(found[a] for a in ("tp", "cp", "dp")) == prod(found[a] for a in ("etp", "ep", "edp"))
-    whole = [c for c in candidates(plan, ranks) if all((c[a] > 1) == (plan[a] > 1) for a in shapes.AXES)]
+    whole = [c for c in candidates(plan, ranks) if all((c[a] > 1) == (plan[a] > 1) for a in sizes.AXES)]
     assert bool(whole) == (not lost)
     if whole:
         assert prod(found[a] for a in ("pp", "tp", "cp", "dp")) == min(
@@ -169,24 +181,24 @@ def test_an_axis_is_given_up_only_where_ranks_do_not_suffice(plan: dict[str, int
 
 def candidates(plan: dict[str, int], ranks: int) -> list[dict[str, int]]:
     """Every pair of meshes, by brute force."""
-    values = [range(1, min(plan[a], ranks) + 1) for a in shapes.AXES]
-    made = (dict(zip(shapes.AXES, v, strict=True)) for v in product(*values))
+    values = [range(1, min(plan[a], ranks) + 1) for a in sizes.AXES]
+    made = (dict(zip(sizes.AXES, v, strict=True)) for v in product(*values))
     return [c for c in made if c["pp"] <= 2 and c["tp"] * c["cp"] * c["dp"] == c["ep"] * c["etp"] * c["edp"]
             and c["pp"] * c["tp"] * c["cp"] * c["dp"] <= ranks]  # fmt: skip
 
 
 def test_a_lost_axis_says_what_would_keep_it() -> None:
     plan = {"pp": 2, "ep": 4, "tp": 2, "cp": 2, "etp": 1, "dp": 2, "edp": 2}
-    notes = {n.what: n for n in shapes.notes(plan, shapes.smallest(plan, 8))}
+    notes = {n.what: n for n in sizes.axis_notes(plan, sizes.smallest(plan, 8))}
     assert notes["dp"].kind == LEFT_OUT and notes["dp"].because == "--ranks 16 keeps every axis"
-    assert all(n.kind == KEPT for n in shapes.notes(plan, shapes.smallest(plan, 16)) if plan[n.what] == n.here)
+    assert all(n.kind == KEPT for n in sizes.axis_notes(plan, sizes.smallest(plan, 16)) if plan[n.what] == n.here)
 
 
 @pytest.mark.parametrize("text", ["Et*4|(t*4|)*14tmL", "Et*3|(t*4|)*14t*2mL", "Et*2|(t*4|)*14t*3mL"])
 def test_an_uneven_layout_stays_uneven(text: str) -> None:
     layout = parse_layout(text, model("deepseek_v3"), 4, 4)[0]
     assert layout is not None
-    chunks = shapes.shortened(layout, 2, 2, 1)
+    chunks = sizes.shortened(layout, 2, 2, 1)
     assert [c.embedding for c in chunks] == [True, False, False, False] and [c.loss for c in chunks][-1]
     assert [c.mtp for c in chunks] == [0, 0, 0, 1]
     assert len({c.layers for c in chunks}) > 1
@@ -202,7 +214,7 @@ def test_an_uneven_layout_stays_uneven(text: str) -> None:
     (["MM", "E-", "*E"], 2, ["M", "*E-"]),
 ])  # fmt: skip
 def test_a_hybrids_stages_keep_their_kinds_of_layer(parts: list[str], pp: int, small: list[str]) -> None:
-    assert shapes.segments(parts, pp) == small
+    assert sizes.segments(parts, pp) == small
 
 
 @pytest.mark.bridge
@@ -229,24 +241,23 @@ def test_delta_nets_alternate_with_full_attention_in_every_stage() -> None:
 
 def test_delta_nets_need_their_package_on_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     m = model("qwen3_next_80b_a3b")
-    assert kernels.lacking([m], on_gpus=False) is None
-    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
-    found = kernels.lacking([m], on_gpus=True)
+    assert launch.lacking([m], on_gpus=False) is None
+    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    found = launch.lacking([m], on_gpus=True)
     assert found is not None and found.id == "rehearse.no_kernels" and "fla" in found.message
-    assert kernels.lacking([m], on_gpus=False) is None
+    assert launch.lacking([m], on_gpus=False) is None
 
 
 def test_an_even_layout_stays_even() -> None:
     layout = layout_for(model("qwen3_30b_a3b"), 4, 3)
     assert layout is not None and layout.text is None
-    assert {c.layers for c in shapes.shortened(layout, 2, 2, 0)} == {1}
+    assert {c.layers for c in sizes.shortened(layout, 2, 2, 0)} == {1}
 
 
-@pytest.mark.parametrize("name", rotation.some("small configurations", [*GPUS], 3))
-def test_the_small_configuration_is_the_small_model(name: str) -> None:
+@pytest.mark.parametrize(("model", "where"), CELLS)
+def test_the_small_configuration_is_the_small_model(model: str, where: tuple[str, str]) -> None:
     """The importer reads from the written config.json what the rehearsal plans with."""
-    (case,) = cases(f"{name}; gb200 x {GPUS[name]}; fit first")
-    chosen, _, r = case
+    ((chosen, _, r),) = cases(cell(model, where))
     folder = hf.find(chosen.problem.program.model.hf, r.model.family)
     assert isinstance(folder, Path)
     config = json.loads(hf.files(folder, r.model)["config.json"])
@@ -277,13 +288,13 @@ def test_set_is_carried_unless_it_names_the_cluster() -> None:
 @settings(deadline=None, max_examples=rotation.examples(50))
 @given(st.text(alphabet=st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=20))
 def test_a_text_survives_the_run_file(value: str) -> None:
-    text = f"qwen3_30b_a3b; h100 x 16; fit first; set logger.wandb_exp_name = {program.quoted(value)}"
+    text = f"qwen3_30b_a3b; h100 x 16; fit first; set logger.wandb_exp_name = {prepare.quoted(value)}"
     result = compile_source(Source("run.moe", text), "check")
     assert not result.failed and result.programs[0].sets == {"logger.wandb_exp_name": value}
 
 
 def test_the_counted_parameters_are_those_of_the_small_plan() -> None:
-    (case,) = cases("deepseek_v3; h100 x 1024; seq 4k; batch 8192; pin pp=16 tp=2 ep=16 cp=1; fit first")
+    (case,) = cases(DEEPSEEK)
     r = case[2]
     stages_of_plan = small_plan(r).estimate.memory.stages
     counted = prepare.parameters(r)
@@ -302,7 +313,7 @@ def test_dryrun_prints_what_would_run_and_needs_no_bridge(capsys: pytest.Capture
 
 
 def test_on_gpus_less_is_left_out() -> None:
-    chosen, plan, r = cases("deepseek_v3; h100 x 1024; seq 4k; batch 8192; precision fp8; fit first")[0]
+    chosen, plan, r = cases(DEEPSEEK)[0]
     on_gpus = shrink(plan, chosen.problem.program.model, 8, on_gpus=True)
     left = {n.what for n in on_gpus.notes if n.kind == LEFT_OUT}
     assert {"kernels", "core attention", "communication"} & left == set()
@@ -325,10 +336,11 @@ def test_the_runs_of_a_file_by_name(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", GPUS)
 def test_the_code_of_a_configuration_travels_with_it(name: str) -> None:
     """Where Hugging Face's package has no class for it: also that of Kimi-K2.5's language model, which is Kimi-K2's."""
-    (case,) = cases(f"{name}; gb200 x {GPUS[name]}; fit first")
-    folder = hf.find(case[0].problem.program.model.hf, case[2].model.family)
+    m = model(name)
+    m = evolve(m, family=sizes.LANGUAGE.get(m.family, m.family))
+    folder = hf.find(m.hf, m.family)
     assert isinstance(folder, Path)
-    made = hf.files(folder, case[2].model)
+    made = hf.files(folder, m)
     module = json.loads(made["config.json"]).get("auto_map", {}).get("AutoConfig", "").partition(".")[0]
     shipped = [*(stdlib_dir() / "hf").glob(f"*--*/{module}.py")] if module else []
     assert (f"{module}.py" in made) == bool(shipped)

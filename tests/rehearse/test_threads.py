@@ -4,8 +4,8 @@ from tests.helpers import bridge_process
 
 FORKS = """
 import os, sys, threading, torch
-from moedsl.rehearse.cpu import threads
-threads.keep_one()
+from moedsl.rehearse.cpu import cuda
+cuda.keep_one_thread()
 torch.ones(1 << 20).sum()  # the thread that forks knows its number of threads and asks for no pool
 def compute(start, failed):
     start.wait()

@@ -44,8 +44,8 @@ def test_the_bubble_is_the_one_of_the_estimate(pp: int, vpp: int, microbatches: 
 
 ASK = """
 import json, sys
-from moedsl.bridge.verify import te
-te.install()
+from moedsl.bridge.verify import stand_ins
+stand_ins.install_engine()
 from megatron.core.pipeline_parallel.schedules import get_schedule_table as table
 print(json.dumps([table(n, vpp, pp) for pp, vpp, n in json.load(sys.stdin)]))
 """

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.lang import parse_cache
+from moedsl.lang.parser import parse
 from moedsl.rules import collect, library, stdlib
 from moedsl.rules.library import Library
-from moedsl.support import disk_cache, resources
+from moedsl.support import compiled, resources
 from moedsl.support.diagnostics import to_json
 from moedsl.support.source import Source
 from tests.helpers import rotation
@@ -37,50 +37,37 @@ MINE = {
 
 
 @pytest.fixture(scope="module")
-def parsed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache directory with the parsed files of the stdlib, and nothing that was made of them."""
-    folder = tmp_path_factory.mktemp("parsed")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the stdlib, and what is compiled of it."""
+    folder = tmp_path_factory.mktemp("made")
+    shutil.copytree(resources.stdlib_dir(), folder / "stdlib", ignore=shutil.ignore_patterns("hf"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(folder))
-        parsed_stdlib()
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def kept(parsed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache directory and a stdlib of its own."""
-    shutil.copytree(parsed, tmp_path / "cache")
-    shutil.copytree(resources.stdlib_dir(), tmp_path / "stdlib", ignore=shutil.ignore_patterns("hf"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(resources, "stdlib_dir", lambda: tmp_path / "stdlib")
-    monkeypatch.setattr(stdlib, "_IN_MEMORY", {})
-    stdlib._blocks.cache_clear()
-    yield tmp_path
-    stdlib._blocks.cache_clear()
-
-
-@pytest.fixture(scope="module")
-def made_once(parsed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache directory with the stdlib too."""
-    folder = tmp_path_factory.mktemp("made") / "cache"
-    shutil.copytree(parsed, folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(folder))
-        patch.setattr(stdlib, "_IN_MEMORY", {})
+        patch.setattr(resources, "stdlib_dir", lambda: folder / "stdlib")
+        patch.setattr(compiled, "FOLDER", folder / "compiled")
+        another_start()
         stdlib.load()
     return folder
 
 
+@pytest.fixture(autouse=True)
+def kept(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A stdlib of its own, and a folder for what is compiled of it."""
+    shutil.copytree(made_once / "stdlib", tmp_path / "stdlib")
+    monkeypatch.setattr(resources, "stdlib_dir", lambda: tmp_path / "stdlib")
+    monkeypatch.setattr(compiled, "FOLDER", tmp_path / "compiled")
+    another_start()
+    yield tmp_path
+    another_start()
+
+
 @pytest.fixture
 def made(kept: Path, made_once: Path) -> None:
-    """Begin with the stdlib in the cache."""
-    shutil.copytree(made_once, kept / "cache", dirs_exist_ok=True)
+    """Begin with the compiled stdlib."""
+    (kept / "compiled").mkdir()
+    for name in (stdlib.LIBRARY, stdlib.MODULES):
+        body = (made_once / "compiled" / name).read_bytes()
+        (kept / "compiled" / name).write_bytes(stdlib._stamp() + body[len(stdlib._stamp()) :])
     assert is_kept()
-
-
-def parsed_stdlib() -> Library:
-    with parse_cache.together() as parse:
-        return library.load(resources.stdlib_files(), parse)
 
 
 def names(found: Library) -> dict[str, list[str]]:
@@ -91,16 +78,16 @@ def names(found: Library) -> dict[str, list[str]]:
 
 def another_start() -> None:
     """What the process remembers is forgotten."""
-    stdlib._IN_MEMORY.clear()
-    stdlib._blocks.cache_clear()
+    for known in (stdlib._kept, stdlib._modules, stdlib._blocks):
+        known.cache_clear()
 
 
 def is_kept() -> bool:
-    return disk_cache.load(stdlib.key(library.sources(resources.stdlib_files()))) is not None
+    return compiled.load(stdlib.LIBRARY, stdlib._stamp()) is not None
 
 
 def test_what_is_kept_is_what_is_read() -> None:
-    read = parsed_stdlib()
+    read = library.load(resources.stdlib_files(), parse)
     assert not is_kept()
     made, again = stdlib.load(), stdlib.load()
     assert is_kept()
@@ -110,6 +97,10 @@ def test_what_is_kept_is_what_is_read() -> None:
         assert [*found.rules] == [*read.rules]
         for table in ("models", "hardware", "clusters", "calibrations", "documents", "profiles", "sources"):
             assert getattr(found, table) == getattr(read, table), table
+    for source in read.sources.values():
+        module, _ = stdlib.parse(source)
+        assert module == parse(source)[0] and module is not None
+    assert stdlib.parse(Source("stdlib/rules/walls.moe", "seq"))[1], "another text is parsed"
 
 
 @pytest.mark.usefixtures("made")
@@ -125,10 +116,10 @@ def test_blocks_of_rules_are_read_once_and_again_when_a_file_changes(kept: Path)
 def test_a_users_rules_are_checked_as_beside_rules_read_anew(name: str) -> None:
     """Whatever the user's block says, the rules and the diagnostics are those of one check of everything."""
     source = Source("mine.moe", f"qwen3_30b_a3b; h100 x 16\nrules mine {{\n {MINE[name]}\n}}")
-    module, found = parse_cache.cached_parse(source)
+    module, found = parse(source)
     assert module is not None and not found
     mine = stdlib.load()
-    library.use(mine, source, module, parse_cache.cached_parse)
+    library.use(mine, source, module, parse)
     quick, all_of_it = collect.of_library(mine), collect.collect(mine.rules)
     assert mine.collected is not None
     assert quick[:2] == all_of_it[:2]
@@ -158,31 +149,37 @@ def test_an_error_in_the_stdlib_is_told_at_every_start(kept: Path) -> None:
 def test_a_users_declaration_stays_in_its_own_library() -> None:
     """Two programs of one process do not see each other's hardware."""
     source = Source("mine.moe", (ROOT / "examples/own_hardware.moe").read_text(encoding="utf-8"))
-    module, found = parse_cache.cached_parse(source)
+    module, found = parse(source)
     assert module is not None and not found
     before, mine = names(stdlib.load()), stdlib.load()
-    library.use(mine, source, module, parse_cache.cached_parse)
+    library.use(mine, source, module, parse)
     assert {*mine.hardware} - {*before["hardware"]} == {"h100_200g"}
     assert names(stdlib.load()) == before
 
 
 @pytest.mark.usefixtures("made")
-def test_other_code_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    stdlib.load()
-    monkeypatch.setattr(stdlib, "_code", lambda: b"the next version")
+def test_changed_code_compiles_again(monkeypatch: pytest.MonkeyPatch, kept: Path) -> None:
+    before = stdlib._stamp()
+    monkeypatch.setattr(compiled, "PACKAGE", kept)
+    for name in stdlib.PACKAGES:
+        shutil.copytree(resources.PACKAGE / name, kept / name, ignore=shutil.ignore_patterns("__pycache__"))
+    copied = stdlib._stamp()
+    (kept / "lang" / "parser.py").write_text("changed")
+    assert len({before, copied, stdlib._stamp()}) == 3
     assert not is_kept()
 
 
 @pytest.mark.usefixtures("made")
-def test_a_damaged_entry_and_a_directory_that_is_not_writable(kept: Path) -> None:
+def test_an_old_file_and_a_folder_that_is_not_writable(kept: Path) -> None:
     expected = names(stdlib.load())
-    disk_cache.save(stdlib.key(library.sources(resources.stdlib_files())), b"not a pickle")
+    (kept / "compiled" / stdlib.LIBRARY).write_bytes(b"x" * 32 + b"of another library")
     another_start()
     assert names(stdlib.load()) == expected
-    shutil.rmtree(kept / "cache")
-    (kept / "cache").write_text("a file where the directory would be")
+    shutil.rmtree(kept / "compiled")
+    (kept / "compiled").write_text("a file where the folder would be")
     another_start()
     assert names(stdlib.load()) == expected
+    assert [*stdlib.load().rules]
     assert not is_kept()
 
 
@@ -195,7 +192,7 @@ def test_every_module_behind_what_is_kept_is_in_its_name() -> None:
             found.add(name)
             ahead += _imports(file)
     packages = {name.split(".")[1] for name in found}
-    assert packages <= {*stdlib.PACKAGES, *disk_cache.PACKAGES}
+    assert packages <= {*stdlib.PACKAGES}
 
 
 def _file(module: str) -> Path | None:

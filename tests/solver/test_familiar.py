@@ -6,7 +6,7 @@ import pytest
 
 from moedsl.compiler import compile_source
 from moedsl.planner.model.plan import Plan
-from moedsl.solver import familiar, solve
+from moedsl.solver import solve, uncertainty
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
 from moedsl.support.source import Source
@@ -32,7 +32,7 @@ def test_the_layout_that_has_run_is_chosen() -> None:
     assert found.preference is not None
     first, fastest = found.solution.rows[0], found.preference.fastest
     assert first.codes["vpp"] == 8 != fastest.codes["vpp"]
-    assert fastest.step_time < first.step_time < (1 + familiar.MOST) * fastest.step_time
+    assert fastest.step_time < first.step_time < (1 + uncertainty.MOST) * fastest.step_time
     assert fastest in found.solution.rows
 
 

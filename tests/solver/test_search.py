@@ -19,17 +19,16 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 
 from moedsl.facts import axes
-from moedsl.facts.axes import HELD, MOVED
+from moedsl.facts.axes import MEMORY_POLICIES, TRANSPORT_POLICIES
 from moedsl.facts.symbols import CASES, SPARES
 from moedsl.solver.bounded_space import _with_each, memory_prices
 from moedsl.solver.laws import Law, compile_problem, obeying
 from moedsl.solver.problem import Problem, lower
-from moedsl.solver.question import Question
+from moedsl.solver.question import Question, TopK
 from moedsl.solver.search import Search, Solution
 from moedsl.solver.solve import make_cost, solve
 from moedsl.solver.space import mesh_table, policy_table
 from moedsl.solver.table import Mask, Table
-from moedsl.solver.top_k import TopK
 from tests.helpers import rotation
 from tests.helpers.fake_prices import FakePrices
 from tests.helpers.small_programs import WHY, WIDE, program, texts
@@ -113,7 +112,7 @@ SHORT_STAGES = f"gemma4_26b_a4b; h100 x 256; throughput first; batch 256; rules 
 def test_no_row_is_better_than_its_bound(text: str) -> None:
     """Ideal policies are never slower and the least policies never hold more, in every row of a sample of meshes."""
     search = _search(text)
-    meshes, policies = mesh_table(search.c), policy_table(search.c, HELD + MOVED)
+    meshes, policies = mesh_table(search.c), policy_table(search.c, MEMORY_POLICIES + TRANSPORT_POLICIES)
     sample = meshes.take(np.random.default_rng(0).permutation(meshes.rows)[:150])
     prices = ("peak_memory", *SPARES)
     ends = {f"end_of_{n}": search._most_frugal(n, sample, search._frugal) for n in prices}
@@ -192,7 +191,7 @@ def test_many_questions_in_one_pass_are_many_searches(text: str) -> None:
     ours = [law for law in every if ".few." in law.rule.id]
     laws = ours + rotation.some("asked", [law for law in every if law not in ours], 5)
     assert len(ours) == 4
-    assert any(not law.needs & frozenset(HELD + MOVED) for law in laws)
+    assert any(not law.needs & frozenset(MEMORY_POLICIES + TRANSPORT_POLICIES) for law in laws)
     alone = [evolve(search, c=evolve(search.c, laws=(*search.c.laws, law))).run().rows for law in laws]
     kept = [TopK(KEEP, Question(law=law)) for law in laws]
     search.fill(kept)

@@ -7,11 +7,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from moedsl.facts.axes import HELD, MOVED
+from moedsl.facts.axes import MEMORY_POLICIES, TRANSPORT_POLICIES
 from moedsl.facts.gpu_counts import counts
+from moedsl.solver.fits import least_memory
 from moedsl.solver.infeasible.nearest import MEMORY, _ranked_by
 from moedsl.solver.laws import obeyed, obeying
-from moedsl.solver.least_memory import least_memory
 from moedsl.solver.problem import lower
 from moedsl.solver.several import _joined, least_seconds
 from moedsl.solver.solve import solve
@@ -29,7 +29,7 @@ def test_no_row_of_any_number_is_better_than_their_bound(text: str) -> None:
     problems = [lower(p, n) for n in islice(counts(p.hardware, above=p.gpus or 8), 1, 24, 6)]
     joined, seconds = _joined(problems), least_seconds(problems)
     assert joined is not None and min(seconds) > 0
-    policies, rows = policy_table(joined.c, HELD + MOVED), 0
+    policies, rows = policy_table(joined.c, MEMORY_POLICIES + TRANSPORT_POLICIES), 0
     for n, least in zip((x.gpus for x in problems), seconds, strict=True):
         c = solve(p, n, keep=0)
         for table in (weights_table(c.compiled), *halves(c.compiled)):
@@ -49,7 +49,7 @@ def test_with_fewer_microbatches_than_stages_the_bubble_is_that_without_vpp() ->
     problems = [lower(p, n) for n in islice(counts(p.hardware, above=512), 0, 32, 8)]
     for x, least in zip(problems, least_seconds(problems), strict=True):
         search = solve(p, x.gpus, keep=0).search
-        some = next(iter(search.fastest(HELD + MOVED)))
+        some = next(iter(search.fastest(MEMORY_POLICIES + TRANSPORT_POLICIES)))
         work = search.prices.work(search.legal.assume(**some)).min() + search.prices.overhead
         assert 0.1 < least <= work < least * 1.001
     allowed = program(f'{ONE}; allow batch.interleaved_microbatches because "a test"')

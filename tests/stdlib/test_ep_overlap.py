@@ -9,7 +9,7 @@ import pytest
 
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose.scan import symptoms
-from moedsl.solver.violations import violations
+from moedsl.solver.fits import violations
 from moedsl.support.source import Source
 from tests.helpers import bridge_process
 from tests.helpers.layouts import run_text, variant

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from moedsl.solver.violations import violations
+from moedsl.solver.fits import violations
 from moedsl.support.resources import stdlib_dir
 from tests.helpers.layouts import DEFAULTS, checked, run_text
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.client import Server
 from tests.helpers import rotation
 from tests.stdlib.test_recipes import LATE, ROWS

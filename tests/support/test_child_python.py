@@ -14,7 +14,7 @@ import pytest
 
 from moedsl.bridge.verify.client import Server
 from moedsl.launch import here
-from moedsl.rehearse import gpus, launch
+from moedsl.rehearse import launch
 from moedsl.support import child_python
 from tests.helpers.paths import ROOT
 
@@ -36,9 +36,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.bridge
 def test_verify_imports_the_torch_that_is_installed(folder: Path) -> None:
     with Server(1) as server:
-        process = psutil.Process(server._process.pid)
+        process = psutil.Process(server._host._process.pid)
         while not any("libtorch" in loaded.path for loaded in process.memory_maps()):
-            assert server._process.poll() is None
+            assert server._host._process.poll() is None
             time.sleep(0.1)
     assert not (folder / "ran").exists()
 
@@ -61,11 +61,11 @@ def test_a_rehearsal_starts_without_the_working_directory(
         raise InterruptedError
 
     monkeypatch.setattr(subprocess, "Popen", start_another)
-    for module in (gpus, launch):
+    for module in (launch, launch):
         monkeypatch.setattr(module, "forget", lambda _: None)
     prepared: Any = SimpleNamespace(folder=folder, rehearsal=SimpleNamespace(ranks=4))
     with pytest.raises(InterruptedError):
-        (launch.Host() if device == "cpu" else gpus.Gpus()).run(prepared, 1.0)
+        (launch.Ranks() if device == "cpu" else launch.Gpus()).run(prepared, 1.0)
     assert not (folder / "ran").exists()
 
 

@@ -50,8 +50,8 @@ def test_captured_attention_without_positions_is_a_caution(reports: dict[str, Re
 
 POSITIONS = """
 import sys, traceback
-from moedsl.bridge.verify import te
-te.install()
+from moedsl.bridge.verify import stand_ins
+stand_ins.install_engine()
 import torch
 from megatron.bridge.models.qwen_vl.modelling_qwen3_vl.rope import get_rope_index
 tokens = torch.full((1, 64), 7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.client import Server
 from moedsl.bridge.verify.report import Report
 from tests.helpers.bridge_recipes import DEEPSEEK, QWEN_30B, QWEN_235B, write

@@ -1,21 +1,22 @@
-"""A plan for each GPU of the stdlib, which the real Megatron Bridge accepts on that GPU; a run takes some of them."""
+"""A plan for each GPU of the stdlib, which the real Megatron Bridge accepts on that GPU; a run takes one of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
+from moedsl.bridge.verify.cases import devices
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.devices import devices
 from moedsl.compiler import load_stdlib
 from tests.helpers import rotation
-from tests.helpers.programs import compiled, judged, written
+from tests.helpers.programs import compiled, written
 
 pytestmark = pytest.mark.bridge
 LIBRARY = load_stdlib()
 DICE = rotation.dice("gpus")
-GPUS = rotation.some("gpus", [*devices()], 2)
+GPUS = rotation.some("gpus", [*devices()], 1)
 RUNS = {
     gpu: f"{DICE.choice(('moonlight_16b', 'qwen3_30b_a3b', 'gpt_oss_120b'))}; {gpu} x {DICE.choice((32, 64))}; "
     f"{DICE.choice(('fit', 'scale', 'throughput'))} first; seq {DICE.choice(('4k', '16k'))}"
@@ -76,5 +77,7 @@ def test_code_that_asks_for_the_current_device_is_no_refusal(server: Server, tmp
         "set dist.sharp_enabled_group = dp_replica; set ddp.num_distributed_optimizer_instances = 2",
         "weights made on the CPU": "olmoe_7b; h100 x 16; set model.use_cpu_initialization = true",
     }
-    reports = judged(server, runs, tmp_path)
+    asked = [(name, case) for name, text in runs.items() for case in written(compiled(text), tmp_path / name)]
+    found = server.judge([evolve(case, stages=name == "weights made on the CPU") for name, case in asked])
+    reports = dict(zip(runs, found, strict=True))
     assert {name: r.to_json() for name, r in reports.items() if not r.ok} == {}

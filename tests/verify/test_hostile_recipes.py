@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server
 from tests.helpers import bridge_process
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify import client, hub
+from moedsl.bridge.verify import cases, client, hub
 from moedsl.bridge.verify.client import verify
 from moedsl.bridge.verify.report import Mismatch, Refusal, Report, from_json, render
 

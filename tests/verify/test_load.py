@@ -9,8 +9,8 @@ import pytest
 
 from moedsl.bridge.lint import rules, run
 from moedsl.bridge.lint.report import Lint
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server
 from moedsl.bridge.verify.report import Report
 from moedsl.compiler import load_stdlib

@@ -11,7 +11,7 @@ from itertools import chain, product
 import pytest
 from attrs import evolve
 
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server
 from moedsl.bridge.verify.report import Report
 from moedsl.compiler import Result

@@ -32,7 +32,7 @@ def text_of(name: str) -> str:
 
 
 NO_STAGE_OF_MTP_ALONE = "exaone_moe_236b_a23b; gb300 x 64; pin pp=32 tp=2 ep=2"
-MODELS = rotation.some("other models", [name for name in sorted(load_stdlib().models) if not own_file(name)], 2)
+MODELS = rotation.some("other models", [name for name in sorted(load_stdlib().models) if not own_file(name)], 1)
 
 
 @pytest.fixture(scope="module")

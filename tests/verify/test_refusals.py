@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from moedsl.bridge.verify import case as cases
+from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.client import Server
 from moedsl.bridge.verify.report import Report, render
 from tests.helpers.bridge_recipes import QWEN_30B, write
@@ -76,10 +76,21 @@ def ask(server: Server, tmp_path: Path) -> Ask:
     return judge
 
 
+@pytest.fixture(scope="module")
+def refused(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
+    """Of each recipe what is said; the model is built where it takes that to be refused."""
+    folder, wanted = tmp_path_factory.mktemp("refused"), list[cases.Case]()
+    for name, (lines, question, _) in REFUSED.items():
+        case = cases.read(str(write(folder / name, QWEN_30B, *lines)))
+        assert isinstance(case, cases.Case)
+        wanted.append(evolve(case, stages=question in ("stages", "")))
+    return dict(zip(REFUSED, server.judge(wanted), strict=True))
+
+
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name: str, ask: Ask) -> None:
-    lines, question, where = REFUSED[name]
-    report = ask(*lines)
+def test_refused(name: str, refused: dict[str, Report]) -> None:
+    _, question, where = REFUSED[name]
+    report = refused[name]
     assert report.verdict == "refused", render(report)
     assert question in report.refusals[0].question
     assert report.refusals[0].where.startswith(where)
@@ -111,13 +122,14 @@ def test_a_value_that_bridge_replaces_is_found(ask: Ask) -> None:
     assert (default.origin, default.by.startswith("megatron/bridge/")) == ("default", True)
 
 
-def test_a_crash_is_a_report(ask: Ask) -> None:
-    report = ask("import os", "os.abort()")
-    assert (report.verdict, report.id) == ("failed", "verify.crash")
-    assert report.message.startswith("SIGABRT ended the process before it answered")
-    report = ask("import os", "os._exit(3)")
-    assert (report.verdict, report.id) == ("failed", "verify.crash")
-    assert report.message.startswith("the process ended with exit code 3 before it answered")
+def test_a_crash_is_a_report_and_others_go_on(server: Server, tmp_path: Path) -> None:
+    ends = {"aborts": "os.abort()", "exits": "os._exit(3)", "goes on": "pass"}
+    read = [cases.read(str(write(tmp_path / name, QWEN_30B, "import os", end))) for name, end in ends.items()]
+    aborts, exits, goes_on = server.judge([evolve(c, stages=False) for c in read if isinstance(c, cases.Case)])
+    assert {(r.verdict, r.id) for r in (aborts, exits)} == {("failed", "verify.crash")}
+    assert aborts.message.startswith("SIGABRT ended the process before it answered")
+    assert exits.message.startswith("the process ended with exit code 3 before it answered")
+    assert goes_on.ok
 
 
 def test_a_hang_is_a_report(ask: Ask) -> None:

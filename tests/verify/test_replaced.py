@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from moedsl.bridge.verify.assignments import STAND_IN, Writers, watching
-from moedsl.bridge.verify.flat import defaults_of
+from moedsl.bridge.verify.configs import STAND_IN, Writers, defaults_of, watching
 from moedsl.bridge.verify.report import Change, Report, from_json, render
 
 CHANGES = (

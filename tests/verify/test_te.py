@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.bridge.verify import te
-from moedsl.rehearse import gpus
+from moedsl.bridge.verify import stand_ins
+from moedsl.rehearse import launch
 
 FILE = "transformer_engine_torch.cpython-312-x86_64-linux-gnu.so"
 
@@ -30,11 +30,11 @@ def test_each_kind_of_installation(engine: Path, folder: str) -> None:
     file = engine / folder / FILE
     file.parent.mkdir(exist_ok=True)
     file.touch()
-    found = te.compiled()
+    found = stand_ins.compiled()
     assert found is not None and found.samefile(file)
 
 
 @pytest.mark.usefixtures("engine")
 def test_the_python_part_alone_rehearses_on_the_cpu() -> None:
-    assert te.compiled() is None
-    assert gpus.available() == 0
+    assert stand_ins.compiled() is None
+    assert launch.available() == 0

@@ -40,7 +40,7 @@ def built_by(plan: Plan, model: Model) -> dict[str, Any]:
 
 
 def of_recipe(fields: Json, classes: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of a configuration in the form of `verify.flat`; a mock dataset is known by its class or its flag."""
+    """The fields of a configuration as `configs.flat` writes them; a mock dataset is known by its class or its flag."""
     env = {f"env_vars.{n}": v for n, v in (fields.get("env_vars") or {}).items()}
     out = {n: v for n, v in fields.items() if n != "env_vars" and not n.endswith(_UNSTABLE)} | env
     if out.get("checkpoint.load") == out.get("checkpoint.save"):
@@ -84,7 +84,7 @@ def _override(word: str) -> Iterator[tuple[str, Any]]:
 
 
 def _flat(name: str, value: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The class of an object and its fields, as `verify.flat` writes them; what is not called is a word."""
+    """The class of an object and its fields, as `verify.configs.flat` writes them; what is not called is a word."""
     kind = str(value.get("_target_", "")).rpartition(".")[2]
     if not kind:
         yield name, value

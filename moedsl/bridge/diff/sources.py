@@ -13,8 +13,8 @@ from attrs import field, frozen
 
 from moedsl.bridge.diff import commits
 from moedsl.bridge.diff.fields import of_overrides, of_plan, of_recipe
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server, is_installed
 from moedsl.bridge.verify.report import Report
 from moedsl.bridge.verify.resolve import Resolved
@@ -229,7 +229,7 @@ def _read(c: Case) -> Side | Wrong:
     """Read what the source of a recipe states."""
     from moedsl.bridge.lint.run import machine
     from moedsl.bridge.lint.static import read
-    from moedsl.bridge.verify.devices import choices
+    from moedsl.bridge.verify.cases import choices
 
     library = load_stdlib()
     hardware = machine(c, library)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from moedsl.bridge.lint.run import machine
 from moedsl.bridge.lint.static import read
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify.devices import choices
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import choices
 from moedsl.bridge.verify.expected import checks
 from moedsl.bridge.verify.report import Mismatch, Report, failed
 from moedsl.compiler import load_stdlib

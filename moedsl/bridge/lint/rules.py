@@ -9,7 +9,7 @@ from moedsl.rules import collect as rules
 from moedsl.rules.library import Library
 from moedsl.rules.recipe_scope import COMPUTED, RecipeInference, environment_types, field_types
 from moedsl.rules.rule import Rule
-from moedsl.solver.reads import reads_price
+from moedsl.solver.laws import reads_price
 from moedsl.support.diagnostics import Diagnostic, Label, error
 
 SUBJECT = "recipe"

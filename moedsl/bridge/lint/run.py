@@ -13,9 +13,8 @@ from moedsl.bridge.lint.lines import Lines
 from moedsl.bridge.lint.recipe import Recipe
 from moedsl.bridge.lint.report import Lint, report
 from moedsl.bridge.lint.rules import Book
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify.case import Case
-from moedsl.bridge.verify.devices import choices
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Case, choices
 from moedsl.bridge.verify.report import Report, failed
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import load_stdlib

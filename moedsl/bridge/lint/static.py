@@ -12,7 +12,7 @@ from pathlib import Path
 from moedsl.bridge.lint.facts import stdlib_facts
 from moedsl.bridge.lint.reading import Module, Reader
 from moedsl.bridge.lint.recipe import Recipe
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.cases import Case
 from moedsl.facts.facts import Hardware
 from moedsl.rules.library import Library
 from moedsl.support.diagnostics import Diagnostic, error

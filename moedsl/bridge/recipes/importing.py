@@ -22,10 +22,9 @@ from moedsl.bridge.recipes import program, run_config
 from moedsl.bridge.recipes.program import Below
 from moedsl.bridge.recipes.settings import Answer, as_written, differing, planned, settled, variables
 from moedsl.bridge.recipes.stated import Stated, declared, differing_facts, model_of, stated
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Case, unknown
 from moedsl.bridge.verify.client import INSTALL, Server, is_installed
-from moedsl.bridge.verify.devices import unknown
 from moedsl.bridge.verify.report import Report
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import Result, load_stdlib
@@ -36,7 +35,7 @@ from moedsl.facts.families import CHOICES, PREPROCESSING, dataset_class, preproc
 from moedsl.rules.effects import EXPERIMENT, of_rules
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
-from moedsl.solver.violations import violations
+from moedsl.solver.fits import violations
 from moedsl.support.diagnostics import Diagnostic, error, warning
 from moedsl.support.owned_files import write_all
 

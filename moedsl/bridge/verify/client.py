@@ -1,31 +1,31 @@
-"""Start the warm process from the parent, send it cases and return reports. Imports only light modules."""
+"""Ask the real Megatron Bridge about recipes: cases to a host, reports back. Imports only light modules."""
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
-import subprocess
+import shutil
+import signal
 import sys
-import tempfile
-import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from attrs import evolve
+from attrs import define, evolve, field
 
-from moedsl.bridge.verify import case as cases
-from moedsl.bridge.verify import environments, hub
-from moedsl.bridge.verify import resolve as resolved
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import cases, environments, resolve
+from moedsl.bridge.verify.cases import Case
+from moedsl.bridge.verify.host import Host, HostEndedError, Start, popen
 from moedsl.bridge.verify.report import Report, failed, from_json
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.facts.releases import BY_VERSION, Release
 from moedsl.support import child_python
-from moedsl.support.resources import stdlib_dir
 
 INSTALL = "pip install 'moedsl[bridge]' under Python 3.12, or run moedsl inside a NeMo container"
 Progress = Callable[[Report], object]
@@ -41,28 +41,18 @@ def is_installed() -> bool:
 
 
 class Server:
-    """One warm process; `with Server() as server: server.judge(cases)`. The start takes as long as importing Bridge.
+    """One host of `verify`, which answers cases; `with Server() as server: server.judge(cases)`.
 
-    It has the installed Bridge, or that of a release whose environment is made.
+    It has the installed Bridge, or that of a release whose environment is made. The first answer waits for Bridge's
+    import. At most `jobs` cases run at once, each in a process of its own.
     """
 
-    def __init__(self, jobs: int = 2, release: Release | None = None) -> None:
-        self._home = tempfile.TemporaryDirectory(prefix="moedsl-hf-")
-        home = Path(self._home.name)
-        hub.build(home, stdlib_dir() / "hf", hub.user_cache())
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed in close()
-        self._process = self._start(jobs, home, release)
-        self._first: dict[str, Any] | None = None
-
-    def _start(self, jobs: int, home: Path, release: Release | None) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "moedsl.bridge.verify.server", str(jobs), str(home / "hub")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=_environment(home, release),
-        )
+    def __init__(self, jobs: int = 2, release: Release | None = None, start: Start = popen) -> None:
+        first = environments.folders(release) if release else []
+        path = os.pathsep.join([*first, child_python.environment()["PYTHONPATH"]])
+        self._host = Host("moedsl.bridge.verify.preload", {"PYTHONPATH": path}, start)
+        self._jobs = jobs
+        self._numbers = itertools.count()
 
     def __enter__(self) -> Self:
         return self
@@ -70,18 +60,26 @@ class Server:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    @property
-    def first(self) -> dict[str, Any]:
-        """The first message of the process; `ready` is False if Bridge could not be imported."""
-        if self._first is None:
-            self._first = self._read() or {"ready": False, "error": self._last_words()}
-        return self._first
+    def close(self) -> None:
+        """End the host and remove its temporary files."""
+        self._host.close()
+
+    @cached_property
+    def first(self) -> Mapping[str, Any]:
+        """The first message of the host; `ready` is False if Bridge could not be imported."""
+        try:
+            return self._host.first() or {}
+        except HostEndedError as ended:
+            return {"ready": False, "error": _last_words(ended)}
 
     def judge(self, wanted: Sequence[Case], progress: Progress | None = None) -> list[Report]:
         """Judge each case in order; `progress` is called for each finished one."""
 
         def read(answer: Mapping[str, Any]) -> Report:
-            report = self._complete(from_json(answer))
+            report = from_json(answer)
+            if self.first["ready"]:
+                stood_in = (*self.first["stood_in"], *report.stood_in)
+                report = evolve(report, versions=self.first["versions"], stood_in=stood_in)
             if progress:
                 progress(report)
             return report
@@ -90,63 +88,72 @@ class Server:
 
     def resolve(self, wanted: Sequence[Case]) -> list[Resolved]:
         """Resolve each recipe as built and after Bridge's update, in order."""
-        return self._ask([evolve(c, question="resolve") for c in wanted], resolved.from_json)
+        return self._ask([evolve(c, question="resolve") for c in wanted], resolve.from_json)
 
     def _ask(self, wanted: Sequence[Case], read: Callable[[Mapping[str, Any]], T]) -> list[T]:
-        """Ask cases; a failed Report, as JSON, replaces a missing answer."""
+        """Ask cases. A case whose process dies, or has no answer in time, has a failed Report as JSON; others go on."""
         if not self.first["ready"]:
             return [read(failed(c.file, "verify.import", self.first["error"], INSTALL).to_json()) for c in wanted]
-        answers: dict[int, T] = {}
-        sender = threading.Thread(target=self._send, args=(wanted,), daemon=True)  # a full pipe stops who only writes
-        sender.start()
-        while len(answers) < len(wanted) and (answer := self._read()) is not None:
-            answers[answer["id"]] = read(answer["report"])
-        sender.join()
-        for i in range(len(wanted)):
-            if i not in answers:
-                answers[i] = read(failed(wanted[i].file, "verify.crash", self._last_words()).to_json())
-        return [answers[i] for i in range(len(wanted))]
-
-    def close(self) -> None:
-        """End the process and remove its temporary files."""
-        assert self._process.stdin and self._process.stdout
-        with suppress(BrokenPipeError):  # it may have ended already
-            self._process.stdin.close()
-        self._process.terminate()
-        self._process.wait()
-        self._process.stdout.close()
-        self._log.close()
-        self._home.cleanup()
-
-    def _send(self, wanted: Sequence[Case]) -> None:
-        """Send every case; a process that ended takes none."""
-        assert self._process.stdin
-        with suppress(BrokenPipeError):
-            for i, case in enumerate(wanted):
-                print(json.dumps({"id": i, "case": case.to_json()}), file=self._process.stdin)
-            self._process.stdin.flush()
-
-    def _read(self) -> dict[str, Any] | None:
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        return json.loads(line) if line else None
-
-    def _complete(self, report: Report) -> Report:
-        if not self.first["ready"]:
-            return report
-        common = {"versions": self.first["versions"], "stood_in": (*self.first["stood_in"], *report.stood_in)}
-        return evolve(report, **common)
-
-    def _last_words(self) -> str:
-        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 3000))
-        return f"the verifying process ended: {self._log.read().decode(errors='replace').strip()}"
+        waiting, running, answers = deque(range(len(wanted))), dict[int, _Running](), dict[int, T]()
+        try:
+            while waiting or running:
+                while waiting and len(running) < self._jobs:
+                    at, number = waiting.popleft(), next(self._numbers)
+                    running[number] = _Running(at, wanted[at], self._host.folder / f"case{number}")
+                    self._host.start([(number, running[number].task())])
+                message = self._host.next(min(r.deadline for r in running.values()))
+                if message is None:
+                    late = [number for number, r in running.items() if r.deadline <= time.monotonic()]
+                    for number in late:
+                        running[number].deadline, running[number].is_late = float("inf"), True
+                    self._host.end(late)
+                for number, status in (message or {}).get("ended", ()):
+                    if one := running.pop(number, None):  # None of an earlier call that `progress` broke off
+                        answers[one.at] = read(one.answer(status))
+        except HostEndedError as ended:
+            for at in set(range(len(wanted))) - answers.keys():
+                answers[at] = read(failed(wanted[at].file, "verify.crash", _last_words(ended)).to_json())
+        finally:
+            self._host.end(running)
+        return [answers[at] for at in range(len(wanted))]
 
 
-def _environment(home: Path, release: Release | None) -> dict[str, str]:
-    quiet = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    own = child_python.environment() | hub.environment(home) | quiet
-    first = environments.folders(release) if release else []
-    return own | {"PYTHONPATH": os.pathsep.join([*first, own["PYTHONPATH"]])}
+@define
+class _Running:
+    """A case in a fork; `at` is its place among the wanted ones."""
+
+    at: int
+    case: Case
+    folder: Path
+    """Its folder for the log of the fork and for the answer."""
+    deadline: float = field(init=False)
+    is_late: bool = False
+
+    def task(self) -> Mapping[str, Any]:
+        """Make the folder, start the clock and describe the task to `preload.work`."""
+        self.folder.mkdir()
+        self.deadline = time.monotonic() + self.case.seconds
+        return {"case": self.case.to_json(), "log": str(self.folder / "log"), "answer": str(self.folder / "answer")}
+
+    def answer(self, status: int) -> Mapping[str, Any]:
+        """Read the answer of a fork that ended with this exit status, negative for a signal, and remove its folder."""
+        log, answer = self.folder / "log", self.folder / "answer"
+        if self.is_late and status == -signal.SIGKILL:
+            found = failed(self.case.file, "verify.timeout", "no answer in time; the process was ended").to_json()
+        elif status or not answer.exists():
+            name = f"{signal.Signals(-status).name} ended the process" if status < 0 else ""
+            how = name or f"the process ended with exit code {status}"
+            said = log.read_bytes()[-3000:].decode(errors="replace").strip() if log.exists() else ""
+            text = f"{how} before it answered, perhaps by the recipe itself: {said}"
+            found = failed(self.case.file, "verify.crash", text).to_json()
+        else:
+            found = json.loads(answer.read_text(encoding="utf-8"))
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return found
+
+
+def _last_words(ended: HostEndedError) -> str:
+    return f"the verifying process ended: {ended.log[-3000:].strip()}"
 
 
 def verify(

@@ -16,7 +16,7 @@ from pathlib import Path
 from attrs import frozen
 
 from moedsl.facts.releases import Release
-from moedsl.support import disk_cache
+from moedsl.support import user_cache
 from moedsl.support.installed import version
 
 
@@ -38,13 +38,13 @@ def is_installed(release: Release) -> bool:
 
 def folder(release: Release) -> Path:
     """Where its environment is or will be."""
-    return disk_cache.cache_dir() / "targets" / f"{release.bridge}-py{sys.version_info[0]}.{sys.version_info[1]}"
+    return user_cache.folder() / "targets" / f"{release.bridge}-py{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def made(release: Release) -> Path | None:
     """The folder of its environment if it is there and only this user can change it."""
     found = folder(release)
-    return found if found.is_dir() and disk_cache.is_private(found) else None
+    return found if found.is_dir() and user_cache.is_private(found) else None
 
 
 def is_ready(release: Release) -> bool:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from megatron.core import parallel_state
 from megatron.core.hyper_comm_grid import HyperCommGrid
 
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.gpu import be_rank
 from moedsl.bridge.verify.report import Mismatch
 from moedsl.facts import rank_groups
@@ -68,16 +68,15 @@ def compare(made: Made, config: Any, case: Case) -> tuple[dict[str, Any], tuple[
     layout: Mapping[str, Any] = case.plan.layout.to_json() if case.plan else layout_of(config, case.world)
     wanted = rank_groups.groups(layout, config.dist.use_tp_pp_dp_mapping)
     real = {NAMES[name]: sorted(lists) for name, lists in made.items() if name in NAMES}
-    report = {name: _describe(lists, wanted[name]) for name, lists in sorted(real.items())}
+    report = {
+        name: {"count": len(lists), "sizes": sorted({len(g) for g in lists}), "matches": lists == wanted[name]}
+        for name, lists in sorted(real.items())
+    }
     missing = tuple(
         Mismatch(f"groups.{n}", len(wanted[n]), None, "Megatron-Core made none") for n in wanted if n not in real
     )
     differing = tuple(_difference(n, wanted[n], real[n]) for n, described in report.items() if not described["matches"])
     return report, (*missing, *differing)
-
-
-def _describe(lists: list[list[int]], wanted: list[list[int]]) -> dict[str, Any]:
-    return {"count": len(lists), "sizes": sorted({len(g) for g in lists}), "matches": lists == wanted}
 
 
 def _difference(name: str, wanted: list[list[int]], real: list[list[int]]) -> Mismatch:

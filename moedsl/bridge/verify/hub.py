@@ -44,19 +44,15 @@ def build(home: Path, shipped: Path, cache: Path) -> list[str]:
     for config in sorted(shipped.glob("*--*/config.json")):
         folder = hub / f"models--{config.parent.name}"
         if not folder.exists():
-            _stand_in(folder, config.parent)
+            snapshot = folder / "snapshots" / REVISION
+            snapshot.mkdir(parents=True)
+            (folder / "refs").mkdir()
+            (folder / "refs" / "main").write_text(REVISION)
+            for file in config.parent.iterdir():
+                if file.is_file():
+                    copyfile(file, snapshot / file.name)
             stood_in.append(config.parent.name.replace("--", "/", 1))
     return stood_in
-
-
-def _stand_in(folder: Path, shipped: Path) -> None:
-    snapshot = folder / "snapshots" / REVISION
-    snapshot.mkdir(parents=True)
-    (folder / "refs").mkdir()
-    (folder / "refs" / "main").write_text(REVISION)
-    for file in shipped.iterdir():
-        if file.is_file():
-            copyfile(file, snapshot / file.name)
 
 
 def stay_offline(stand_ins: Path) -> None:

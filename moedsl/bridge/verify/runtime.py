@@ -1,18 +1,26 @@
 """Ask what NVIDIA's code refuses only after training has started, by calling those lines.
 
-Each function gets objects that stop it after the check: reaching them means that the check passed.
+- `ask`: checks of a step. Each function gets objects that stop it after the check: reaching them means that it passed.
+- `make_user_buffers`: what training initialises for tensor-parallel overlap before it builds the model, over objects
+  that send nothing.
+- `ask_stage`: the schedule of the built model with expert overlap, and its CUDA graphs, by the functions that training
+  calls, on the meta device.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import inspect
+import os
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, NoReturn
 from unittest.mock import patch
 
-from moedsl.bridge.verify.meta import meta_device
-from moedsl.bridge.verify.report import Refusal, refusal
+import torch.distributed as dist
+
+from moedsl.bridge.verify.report import Refusal, is_theirs, refusal
+from moedsl.bridge.verify.stages import meta_device
 
 
 class _PassedError(Exception):
@@ -127,3 +135,102 @@ def _quantisation(model: Any) -> None:
     supported, why = quantization.check_nvfp4_support()
     if not supported:
         raise RuntimeError(why)
+
+
+UNTURNED = (
+    "captured attention gets no rotary_pos_emb ({positions}): its graph is made without positions, and a replay drops "
+    "them (megatron/core/transformer/cuda_graphs.py:2306, transformer_engine/pytorch/graph.py:1190)"
+)
+
+
+def ask_stage(config: Any, chunks: Sequence[Any], groups: Any) -> tuple[list[Refusal], list[str]]:
+    """List refusals of the chunks of one rank, and silent errors. Call inside `meta_device`."""
+    refused: list[Refusal] = []
+    cautions: list[str] = []
+    if config.model.overlap_moe_expert_parallel_comm:
+        _try_theirs(refused, "overlap", lambda: [_overlapped_schedule(config, chunk) for chunk in chunks])
+    if config.model.cuda_graph_impl == "transformer_engine":
+        _try_theirs(refused, "graphs", lambda: cautions.extend(_captured(config, chunks, groups)))
+    return refused, cautions
+
+
+def _try_theirs(out: list[Refusal], question: str, asked: Callable[[], object]) -> None:
+    try:
+        asked()
+    except Exception as error:
+        if not is_theirs(error):
+            raise
+        out.append(refusal(error, question))
+
+
+def _overlapped_schedule(config: Any, chunk: Any) -> None:
+    """Plan the layers as core/pipeline_parallel/combined_1f1b.py:381-386 does."""
+    import torch
+
+    wrapped: Any = importlib.import_module("megatron.core.utils").get_attr_wrapped_model
+    model = wrapped(chunk, "build_schedule_plan", return_model_obj=True)
+    tokens = torch.zeros((config.train.micro_batch_size, config.model.seq_length), dtype=torch.long)
+    model.build_schedule_plan(tokens, tokens, None, labels=tokens, loss_mask=tokens)
+
+
+def _captured(config: Any, chunks: Sequence[Any], groups: Any) -> list[str]:
+    """Find the layers and the inputs of their graphs in the order of the schedule, as TECudaGraphHelper of
+    core/transformer/cuda_graphs.py does. Needs the microbatch calculator."""
+    graphs: Any = importlib.import_module("megatron.core.transformer.cuda_graphs")
+    variables = {name: str(value) for name, value in (getattr(config, "env_vars", None) or {}).items()}
+    takes = inspect.signature(graphs.TECudaGraphHelper).parameters
+    own = {"pg_collection": groups} if "pg_collection" in takes else {}  # not before Megatron-Core 0.18
+    with patch.dict(os.environ, variables):
+        helper = graphs.TECudaGraphHelper(
+            chunks, config.model, config.model.seq_length, config.train.micro_batch_size, **own
+        )
+    if not helper.flattened_callables:
+        return []
+    _, made = helper._get_cuda_graph_input_data()
+    # Whether the model rotates positions in shared code; latent attention does this itself
+    model = config.model
+    modules = model.cuda_graph_modules if hasattr(model, "cuda_graph_modules") else model.cuda_graph_scope
+    if not (not model.multi_latent_attention and (not modules or "attn" in {m.name for m in modules})):
+        return []
+    turned = all("rotary_pos_emb" in given for given in made.get("sample_kwargs") or () if given is not None)
+    positions = {c.position_embedding_type for c in helper.chunks_with_decoder if c is not None}
+    return [] if turned or "none" in positions else [UNTURNED.format(positions=", ".join(sorted(positions)))]
+
+
+def _nothing(*args: object, **kwargs: object) -> None:
+    """Stand for a communicator of Transformer Engine, which needs GPUs that reach each other."""
+
+
+_EXTENSION = SimpleNamespace(
+    device_supports_multicast=lambda: True,
+    ubuf_built_with_mpi=lambda: False,
+    get_stream_priority_range=lambda: (0, -1),
+    CommOverlapType=SimpleNamespace(RS=0, AG=1),
+    CommOverlapHelper=_nothing,
+    CommOverlap=_nothing,
+    CommOverlapP2P=_nothing,
+)
+
+
+def make_user_buffers(config: Any) -> None:
+    """Make the user buffers as bridge training/initialize.py:237 does, with the checks of te pytorch/module/base.py.
+
+    Needs the process groups. Raises what NVIDIA's code raises.
+    """
+    if not config.model.tp_comm_overlap:
+        return
+    base: Any = importlib.import_module("transformer_engine.pytorch.module.base")
+    initialize: Any = importlib.import_module("megatron.bridge.training.initialize")
+    groups: Any = dist.distributed_c10d
+    real = groups.new_group
+
+    def new_group(ranks: Any = None, *args: object, **kwargs: object) -> Any:
+        return real(ranks)
+
+    with (
+        patch.object(base, "tex", _EXTENSION),
+        patch.object(dist, "new_group", new_group),
+        patch.object(groups, "new_group", new_group),
+        patch.object(dist, "is_backend_available", lambda name: True),
+    ):
+        initialize._initialize_tp_communicators(config.model, config.train.micro_batch_size)

@@ -1,18 +1,25 @@
-"""Ask for the parameters of each pipeline stage, from the real model that Bridge builds on the meta device."""
+"""Ask for the parameters of each pipeline stage, from the real model that Bridge builds on the meta device.
+
+On the meta device tensors have shapes and no memory, even where Megatron's code names cuda or cpu. Work that NVIDIA's
+code repeats for each layer and each process group, and that changes no answer, is skipped.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
-from moedsl.bridge.verify import mamba, repeated
-from moedsl.bridge.verify.case import Case
+import torch
+from torch.overrides import TorchFunctionMode
+
+from moedsl.bridge.verify import stand_ins
+from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.groups import initialise
-from moedsl.bridge.verify.meta import meta_device
-from moedsl.bridge.verify.report import Mismatch
-from moedsl.planner.model.plan import Plan
 
 Look = Callable[[list[Any], Any], None]
 """Further checks of a stage's chunks and their groups, on the meta device."""
@@ -31,26 +38,22 @@ def count(config: Any, case: Case, pp_ranks: list[int], look: Look) -> tuple[lis
 
 def prepare(model: Any) -> None:
     """Build shapes only: no initialisation, quantised copies, fused gradient buffers or kernel packages."""
-    _stand_in_for_kernels()
-    repeated.spare()
-    mamba.leave_random_states()
-    model.init_model_with_meta_device = True
-    model.gradient_accumulation_fusion = False
-    model.fp8_param = model.fp4_param = False
-
-
-def _stand_in_for_kernels() -> None:
-    """Pretend that DeepEP, HybridEP and NCCL EP are installed: dispatchers test whether their functions are None."""
 
     def absent(*args: object, **kwargs: object) -> None:
         raise RuntimeError("a package of compiled kernels is absent")
 
     module: Any = importlib.import_module("megatron.core.transformer.moe.token_dispatcher")
+    # DeepEP, HybridEP and NCCL EP seem to be installed: dispatchers test whether their functions are None
     for name, value in list(vars(module).items()):
         if value is None and name.startswith("set_"):
             setattr(module, name, lambda *args, **kwargs: None)
         elif value is None and ("dispatch" in name or "combine" in name):
             setattr(module, name, absent)
+    skip_repetitions()
+    stand_ins.leave_random_states()
+    model.init_model_with_meta_device = True
+    model.gradient_accumulation_fusion = False
+    model.fp8_param = model.fp4_param = False
 
 
 def _stage(config: Any, world: int, stage: int, rank: int, whole: dict[str, int], look: Look) -> dict[str, Any]:
@@ -107,21 +110,82 @@ def _unique(model: Any, groups: Any) -> Iterator[tuple[str, int]]:
                 yield part.key, prod(part.global_shape)
 
 
-def compare(stages: list[dict[str, Any]], plan: Plan | None) -> tuple[list[dict[str, Any]], tuple[Mismatch, ...]]:
-    """Compare stages with the plan's: `params` are all of a rank of the stage, `expert_params` those of experts."""
-    planned = plan.estimate.memory.stages if plan else ()
-    if not planned:
-        return [{"stage": s["stage"], "planned": None, "real": s} for s in stages], ()
-    out: list[Mismatch] = []
-    if len(planned) != len(stages):
-        out.append(Mismatch("stages", len(planned), len(stages), "pipeline stages"))
-    pairs: list[dict[str, Any]] = []
-    for want, real in zip(planned, stages, strict=False):
-        counted = {"params": real["dense"] + real["expert"], "expert_params": real["expert"]}
-        pairs.append({"stage": real["stage"], "planned": {name: getattr(want, name) for name in counted}, "real": real})
-        out += [
-            Mismatch(f"stages[{real['stage']}].{name}", getattr(want, name), value)
-            for name, value in counted.items()
-            if getattr(want, name) != value
-        ]
-    return pairs, tuple(out)
+_META = torch.device("meta")
+_REPLACED = ("Stream", "Event", "current_stream")
+
+
+class _Nothing:
+    """A CUDA stream or event that does nothing."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args, **kwargs: None
+
+
+class _ToMeta(TorchFunctionMode):
+    """Replaces every device in calls of torch functions by the meta device."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in (torch.Tensor.cuda, torch.tril):  # torch takes a millisecond for the shape of each causal mask
+            return args[0]
+        if kwargs.get("device") is not None:
+            kwargs["device"] = _META
+        if func is torch.Tensor.to:
+            args = (args[0], *map(_redirect, args[1:]))
+        return func(*args, **kwargs)
+
+
+def _redirect(value: Any) -> Any:
+    """An argument of `to`: a device, by its name or its number, becomes the meta device."""
+    is_name = isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu")
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return _META if is_name or is_number or isinstance(value, torch.device) else value
+
+
+@contextmanager
+def meta_device() -> Generator[None]:
+    """Make tensors without storage, and let torch.cuda have streams without a GPU."""
+    cuda: Any = torch.cuda
+    saved = {name: getattr(cuda, name) for name in _REPLACED}
+    cuda.Stream = cuda.Event = _Nothing
+    cuda.current_stream = lambda *args, **kwargs: _Nothing()
+    try:
+        with _META, _ToMeta():
+            yield
+    finally:
+        for name, value in saved.items():
+            setattr(cuda, name, value)
+
+
+_YARN = "megatron.core.models.common.embeddings.yarn_rotary_pos_embedding"
+
+
+@functools.cache
+def skip_repetitions() -> None:
+    """Skip work that NVIDIA's code repeats for each layer or group, in this whole process: it changes no answer."""
+    utils: Any = importlib.import_module("megatron.core.utils")
+    if utils.HAVE_PACKAGING:
+        utils.PkgVersion = functools.cache(utils.PkgVersion)  # each group compares torch's (parallel_state.py:249)
+    # each latent attention makes a table of cosines and sines for itself: leave it to the first forward
+    embedding: Any = importlib.import_module(_YARN).YarnRotaryEmbedding
+    make = embedding._set_cos_sin_cache
+
+    def later(self: Any, *given: Any, **named: Any) -> None:
+        if hasattr(self, "max_seq_len_cached"):
+            make(self, *given, **named)
+        else:
+            self.max_seq_len_cached = -1
+
+    embedding._set_cos_sin_cache = later
+    # each attention of Transformer Engine sets a logger's level, which empties the caches of a thousand loggers
+    logger: Any = logging.Logger
+    change = logger.setLevel
+
+    def set_level(self: Any, level: Any) -> None:
+        if level != self.level:
+            change(self, level)
+
+    logger.setLevel = set_level

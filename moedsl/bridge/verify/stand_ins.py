@@ -1,12 +1,235 @@
-"""Make stand-ins for what a recipe names and this machine does not have: checkpoint, tokenizer and processor."""
+"""Make stand-ins for what this machine does not have: compiled kernels, and the files that a recipe names.
+
+- Transformer Engine's compiled extension (`install_engine`). A module that replaces it makes a class for any name, and
+  calling one raises. Transformer Engine's classes register their real parameters and never run. Its own switches
+  (NVTE_PROJECT_BUILDING, NVTE_FRAMEWORK; transformer_engine/common/__init__.py) keep it from loading its library.
+- mamba_ssm and causal_conv1d (`install_mamba`), whose kernels need a CUDA compiler to install. Megatron-Core looks for
+  them once, while megatron/core/ssm/mamba_mixer.py is imported (lines 61-81), and does not build its mixer without them
+  (line 200). Stand-ins replace them only for that import, so nothing else finds them: the gated norm registers its real
+  parameter, and no kernel computes.
+- FlashMLA and cuDNN's frontend for sparse attention (`install_sparse_attention`), which a container has. Megatron-Core
+  looks for both when a configuration names them (megatron/core/utils.py:497).
+- The checkpoint, the tokenizer and the processor that a recipe names (`checkpoint`, `vocabulary`, `processors`).
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Generator
-from contextlib import contextmanager
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, nullcontext
+from importlib.machinery import ModuleSpec
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, patch
+
+EXTENSION = "transformer_engine_torch"
+
+
+class _OnDemand(type):
+    """A class of the extension, or an enum whose members are made when they are read."""
+
+    _members: dict[str, Any]
+    _number: int
+
+    def __getattr__(cls, name: str) -> Any:
+        if name == "__members__":  # Transformer Engine compares its enums with these: echo what it asked for
+            return dict(cls._members)
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return cls._members.setdefault(name, _class(f"{cls.__name__}.{name}", len(cls._members)))
+
+    def __int__(cls) -> int:
+        return cls._number
+
+
+def _class(name: str, number: int = 0) -> _OnDemand:
+    def refuse(self: object, *args: object, **kwargs: object) -> None:
+        raise RuntimeError(f"{EXTENSION}.{name} needs the compiled extension of Transformer Engine")
+
+    return _OnDemand(name, (), {"__init__": refuse, "_members": {}, "_number": number})
+
+
+class _Extension(ModuleType):
+    """The module that replaces the extension."""
+
+    def __init__(self) -> None:
+        super().__init__(EXTENSION)
+        self.__spec__ = ModuleSpec(EXTENSION, None)
+        self.__file__ = "<stand-in>"
+        self.get_cudnn_version = lambda: 92000  # asked by name while attention is built
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = _class(name)
+        setattr(self, name, value)
+        return value
+
+
+def install_engine() -> str:
+    """Install the replacement if needed; returns "real", "stood in" or "absent". Call before megatron is imported."""
+    if not installed("transformer_engine"):
+        return "absent"
+    if compiled() is not None:
+        return "real"
+    os.environ["NVTE_PROJECT_BUILDING"] = "1"
+    os.environ["NVTE_FRAMEWORK"] = "none"
+    sys.modules[EXTENSION] = _Extension()
+    common: Any = importlib.import_module("transformer_engine.common")
+    common.load_framework_extension = lambda framework: None
+    return "stood in"
+
+
+def compiled() -> Path | None:
+    """The file of the compiled extension, where Transformer Engine looks for it: next to its package in an editable
+    install, in the package in a container, in `wheel_lib` from PyPI (transformer_engine/common/__init__.py:101)."""
+    spec = find_spec("transformer_engine")
+    if spec is None or spec.origin is None:
+        return None
+    roots = (Path(spec.origin).parents[1], Path(sysconfig.get_paths()["purelib"]))
+    folders = (root / inner for root in roots for inner in ("", "transformer_engine", "transformer_engine/wheel_lib"))
+    return next((file for folder in folders for file in folder.glob(f"{EXTENSION}*.so")), None)
+
+
+def installed(name: str) -> bool:
+    """Whether a distribution is there, real; nothing of it is imported."""
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+MIXER = "megatron.core.ssm.mamba_mixer"
+
+
+def install_mamba() -> None:
+    """Install stand-ins if needed; call after `te.install`, before anything else of megatron is imported."""
+    absent = _absent()
+    if absent and installed("megatron-core"):
+        with _in_place({name: names for package in absent for name, names in _PACKAGES[package]().items()}):
+            importlib.import_module(MIXER)
+
+
+def mamba_packages(model: Any) -> tuple[str, ...]:
+    """The packages that a model's layers would call and that are not installed."""
+    layers = getattr(model, "hybrid_layer_pattern", None) or ""
+    return tuple(f"{name} (no kernel of it computes)" for name in _absent()) if "M" in layers else ()
+
+
+def leave_random_states() -> None:
+    """Skip the random states from which a mixer and an adapter draw their parameters (megatron/core/ssm/
+    mamba_mixer.py:318, tensor_parallel/layers.py:177): training sets them, and on the meta device parameters have no
+    values."""
+    for name in (MIXER, "megatron.core.tensor_parallel.layers"):
+        module: Any = importlib.import_module(name)
+        module.get_cuda_rng_tracker = lambda: SimpleNamespace(fork=nullcontext)
+
+
+@contextmanager
+def _in_place(modules: Mapping[str, Mapping[str, Any]]) -> Generator[None]:
+    """Make these modules importable under these names."""
+    made = {name: _module(name, names) for name, names in modules.items()}
+    sys.modules.update(made)
+    try:
+        yield
+    finally:
+        for name in made:
+            del sys.modules[name]
+
+
+def _module(name: str, names: Mapping[str, Any]) -> ModuleType:
+    module = ModuleType(name)
+    module.__spec__ = ModuleSpec(name, None, is_package=True)
+    module.__path__ = []
+    vars(module).update(names)
+    return module
+
+
+def _mamba_ssm() -> Mapping[str, Mapping[str, Any]]:
+    scans = ("mamba_chunk_scan_combined", "mamba_split_conv1d_scan_combined")
+    return {
+        "mamba_ssm": {},
+        "mamba_ssm.ops": {},
+        "mamba_ssm.ops.triton": {},
+        "mamba_ssm.ops.triton.layernorm_gated": {"RMSNorm": _gated_norm()},
+        "mamba_ssm.ops.triton.ssd_combined": {name: _kernel(f"mamba_ssm.{name}") for name in scans},
+    }
+
+
+def _causal_conv1d() -> Mapping[str, Mapping[str, Any]]:
+    states = "causal_conv1d_varlen_states"
+    return {
+        "causal_conv1d": {"causal_conv1d_fn": _kernel("causal_conv1d.causal_conv1d_fn")},
+        "causal_conv1d.causal_conv1d_varlen": {states: _kernel(f"causal_conv1d.{states}")},
+    }
+
+
+_PACKAGES: Mapping[str, Callable[[], Mapping[str, Mapping[str, Any]]]] = {
+    "mamba_ssm": _mamba_ssm,
+    "causal_conv1d": _causal_conv1d,
+}
+"""The modules that the mixer imports of each package, with the names that it imports from them."""
+
+
+def _gated_norm() -> type:
+    """The norm after the scan, as the mixer makes it (megatron/core/ssm/mamba_mixer.py:417): one weight a channel."""
+    import torch
+
+    class RMSNorm(torch.nn.Module):
+        def __init__(
+            self,
+            hidden_size: int,
+            eps: float = 1e-5,
+            group_size: int | None = None,
+            norm_before_gate: bool = True,
+            device: Any = None,
+            dtype: Any = None,
+        ) -> None:
+            super().__init__()
+            self.eps, self.group_size, self.norm_before_gate = eps, group_size, norm_before_gate
+            self.weight = torch.nn.Parameter(torch.ones(hidden_size, device=device, dtype=dtype))
+            self.register_parameter("bias", None)
+
+        forward = _kernel("mamba_ssm.RMSNorm")
+
+    return RMSNorm
+
+
+def _kernel(name: str) -> Callable[..., Any]:
+    def absent(*args: object, **kwargs: object) -> None:
+        raise RuntimeError(f"{name} needs a package of kernels that is absent")
+
+    return absent
+
+
+def _absent() -> list[str]:
+    return [package for package in _PACKAGES if not installed(package)]
+
+
+_MISSING: list[str] = []
+_LOOK = "_missing_cudnn_dsa_kernel_dependencies"
+
+
+def install_sparse_attention() -> None:
+    """Answer that nothing is missing; call after `te.install`."""
+    if installed("megatron-core"):
+        utils: Any = importlib.import_module("megatron.core.utils")
+        if hasattr(utils, _LOOK):  # not before Megatron-Core 0.19
+            _MISSING[:] = getattr(utils, _LOOK)()
+            setattr(utils, _LOOK, lambda: ())
+
+
+def sparse_packages(model: Any) -> tuple[str, ...]:
+    """The packages that a model's layers would call and that are not installed."""
+    called = getattr(model, "dsa_kernel_backend", None) == "cudnn"
+    return tuple(f"{name} (no kernel of it computes)" for name in _MISSING) if called else ()
 
 
 @contextmanager

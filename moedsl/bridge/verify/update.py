@@ -1,4 +1,4 @@
-"""Ask what pretrain() does first: Bridge's runtime_config_update, and the values that it replaces."""
+"""Ask what pretrain() does first, Bridge's runtime_config_update; compare the result, and the stages, with the plan."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from operator import attrgetter
 from types import CodeType
 from typing import Any
 
-from moedsl.bridge.verify.assignments import Writers, watching
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify.cases import Case
+from moedsl.bridge.verify.configs import LAYOUT, Writers, defaults_of, flat, layout, unknown, watching
 from moedsl.bridge.verify.expected import PATTERN, checks
-from moedsl.bridge.verify.flat import LAYOUT, defaults_of, flat, layout, unknown
 from moedsl.bridge.verify.report import Change, Mismatch
 from moedsl.emit.settings import decided_fields
 from moedsl.facts.values import normalise
 from moedsl.planner.model.plan import Plan
+
+Stage = dict[str, Any]
+"""What `stages.count` says of a stage."""
 
 
 def update(config: Any, written: Collection[str] = ()) -> tuple[Change, ...]:
@@ -71,6 +73,28 @@ def compare(config: Any, case: Case, num_microbatches: int | None) -> tuple[Mism
     known = {m.field for m in out}
     out += [m for m in _emitted(config, plan) if m.field not in known]
     return (*out, *_environment(config, plan))
+
+
+def compare_stages(
+    stages: list[dict[str, Any]], plan: Plan | None
+) -> tuple[list[dict[str, Any]], tuple[Mismatch, ...]]:
+    """Compare stages with the plan's: `params` are all of a rank of the stage, `expert_params` those of experts."""
+    planned = plan.estimate.memory.stages if plan else ()
+    if not planned:
+        return [{"stage": s["stage"], "planned": None, "real": s} for s in stages], ()
+    out: list[Mismatch] = []
+    if len(planned) != len(stages):
+        out.append(Mismatch("stages", len(planned), len(stages), "pipeline stages"))
+    pairs: list[dict[str, Any]] = []
+    for want, real in zip(planned, stages, strict=False):
+        counted = {"params": real["dense"] + real["expert"], "expert_params": real["expert"]}
+        pairs.append({"stage": real["stage"], "planned": {name: getattr(want, name) for name in counted}, "real": real})
+        out += [
+            Mismatch(f"stages[{real['stage']}].{name}", getattr(want, name), value)
+            for name, value in counted.items()
+            if getattr(want, name) != value
+        ]
+    return pairs, tuple(out)
 
 
 def _emitted(config: Any, plan: Plan) -> Iterator[Mismatch]:

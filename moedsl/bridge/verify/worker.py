@@ -14,23 +14,11 @@ from typing import Any, TypeVar
 
 from attrs import define, field
 
-from moedsl.bridge.verify import (
-    built,
-    gpu,
-    groups,
-    load,
-    mamba,
-    runtime,
-    sparse,
-    stages,
-    stand_ins,
-    update,
-    user_buffers,
-)
-from moedsl.bridge.verify.case import Case
+from moedsl.bridge.verify import gpu, groups, resolve, runtime, stages, stand_ins, update
+from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.groups import initialise
-from moedsl.bridge.verify.load import UnbuiltError
 from moedsl.bridge.verify.report import Mismatch, Refusal, Report, failed, is_theirs, refusal
+from moedsl.bridge.verify.resolve import UnbuiltError
 from moedsl.emit.stated import stated
 
 T = TypeVar("T")
@@ -103,22 +91,27 @@ def _questions(case: Case, found: _Findings) -> None:
     gpu.answer(case.device, case.world, 0)
     gpu.be_current()
     with stand_ins.processors() as replaced:
-        config, code = found.ask("recipe", lambda: load.load(case))
+        config, code = found.ask("recipe", lambda: resolve.load(case))
     found.mismatches += update.unknown_fields(config, code)
     written = {s.path for _, settings in stated(case.plan) for s in settings} if case.plan else set[str]()
     with stand_ins.checkpoint(config) as elsewhere:
         found.stood_in = (
             *dict.fromkeys(replaced),
             *elsewhere,
-            *mamba.stood_in(config.model),
-            *sparse.stood_in(config.model),
+            *stand_ins.mamba_packages(config.model),
+            *stand_ins.sparse_packages(config.model),
         )
         found.more["changed"] = found.ask("update", lambda: update.update(config, written))
     collection, made = found.ask("groups", lambda: initialise(config, case.world, 0))
-    found.ask("overlap", lambda: user_buffers.initialise(config))
+    found.ask("overlap", lambda: runtime.make_user_buffers(config))
     refused, count = found.ask("runtime", lambda: runtime.ask(config, collection))
     found.refusals += refused
-    found.more["settled"] = _settled(config, count)
+    found.more["settled"] = {
+        "data_parallel_size": config.data_parallel_size,
+        "num_microbatches": count,
+        "dispatcher": config.model.moe_token_dispatcher_type,
+        "backend": getattr(config.model, "moe_flex_dispatcher_backend", None),
+    }
     found.mismatches += update.compare(config, case, count)
     found.more["groups"], differing = groups.compare(made, config, case)
     found.mismatches += differing
@@ -134,24 +127,15 @@ def _stages(case: Case, config: Any, collection: Any, found: _Findings) -> None:
         """Ask each stage, and list each finding once; nothing without the number of microbatches."""
         if found.more["settled"]["num_microbatches"] is None:
             return
-        refused, cautions = built.ask(config, chunks, of_stage)
+        refused, cautions = runtime.ask_stage(config, chunks, of_stage)
         found.refusals += [r for r in refused if r not in found.refusals]
         found.cautions += [c for c in cautions if c not in found.cautions]
 
     ranks = dist.get_process_group_ranks(collection.pp)
     counted, whole = found.ask("stages", lambda: stages.count(config, case, ranks, look))
-    pairs, differing = stages.compare(counted, case.plan)
+    pairs, differing = update.compare_stages(counted, case.plan)
     found.more |= {"stages": tuple(pairs), "parameters": whole}
     found.mismatches += differing
-
-
-def _settled(config: Any, count: int | None) -> dict[str, Any]:
-    return {
-        "data_parallel_size": config.data_parallel_size,
-        "num_microbatches": count,
-        "dispatcher": config.model.moe_token_dispatcher_type,
-        "backend": getattr(config.model, "moe_flex_dispatcher_backend", None),
-    }
 
 
 def _watch(folder: str) -> set[str]:

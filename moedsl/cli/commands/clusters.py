@@ -10,7 +10,7 @@ import attrs
 from moedsl.cli import console
 from moedsl.compiler import load_stdlib
 from moedsl.lang import reader
-from moedsl.lang.parse_cache import cached_parse
+from moedsl.lang.parser import parse
 from moedsl.rules import library
 from moedsl.rules.check.clusters import cluster as declared
 from moedsl.rules.check.clusters import known as clusters
@@ -43,9 +43,9 @@ def _use(known: Library, file: str) -> list[Diagnostic]:
     source, diagnostics = reader.read(file)
     if source is None:
         return [*diagnostics]
-    module, more = cached_parse(source)
+    module, more = parse(source)
     if module is not None:
-        library.use(known, source, module, cached_parse)
+        library.use(known, source, module, parse)
     return [*diagnostics, *more]
 
 

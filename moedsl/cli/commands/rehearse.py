@@ -7,7 +7,6 @@ import tempfile
 from argparse import Namespace
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from attrs import evolve
 
@@ -17,19 +16,13 @@ from moedsl.bridge.verify.gpu import from_plan
 from moedsl.cli import console
 from moedsl.cli.console import compiled
 from moedsl.compiler import Result as Compiled
-from moedsl.diagnose import text as diagnose_text
 from moedsl.facts.releases import BY_VERSION, default
 from moedsl.planner.model.plan import Plan
-from moedsl.rehearse import program
-from moedsl.rehearse.checks import checks
-from moedsl.rehearse.gpus import Gpus, available
-from moedsl.rehearse.kernels import lacking
-from moedsl.rehearse.launch import Host
+from moedsl.rehearse.launch import Gpus, Ranks, available, lacking
 from moedsl.rehearse.policy import in_place_of
-from moedsl.rehearse.prepare import Prepared, prepare
-from moedsl.rehearse.result import Result, diagnosis, to_json
+from moedsl.rehearse.prepare import Prepared, prepare, run_file
+from moedsl.rehearse.result import Result, checks, diagnosis, text, to_json
 from moedsl.rehearse.shrink import Rehearsal, shrink
-from moedsl.rehearse.text import text
 from moedsl.solver.solve import Chosen
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.source import of_stdlib
@@ -61,10 +54,10 @@ def run(a: Namespace) -> int:
             return console.refused(a, found)
         for other in dict.fromkeys(in_place_of(plan.task) for _, plan in wanted):
             print(other, file=sys.stderr, flush=True) if other else None
-        host = stack.enter_context(Gpus() if gpus else Host())
+        host = stack.enter_context(Gpus() if gpus else Ranks())
         results = {key: _one(a, one, host) for key, one in prepared.items()}
     each = zip(wanted, small, strict=True)
-    return _print(a, [evolve(results[program.text(r)], rehearsal=r, plan=plan) for (_, plan), r in each])
+    return _print(a, [evolve(results[run_file(r)], rehearsal=r, plan=plan) for (_, plan), r in each])
 
 
 def _problem(a: Namespace, made: Compiled, wanted: list[Run]) -> Diagnostic | None:
@@ -108,7 +101,7 @@ def _prepared(
     """Write each different rehearsal to disk, by its run file: runs that shrink to the same one share it."""
     out: dict[str, Prepared] = {}
     for (chosen, plan), r in zip(wanted, small, strict=True):
-        if program.text(r) in out:
+        if run_file(r) in out:
             continue
         device, model = from_plan(plan), chosen.problem.program.model
         assert device is not None, "every plan has a device"
@@ -117,11 +110,11 @@ def _prepared(
         made = prepare(r, (model.hf, model.family), folder, a.iterations, device, on_gpus, traces)
         if isinstance(made, list):
             return {}, made
-        out[program.text(r)] = made
+        out[run_file(r)] = made
     return out, []
 
 
-def _one(a: Namespace, prepared: Prepared, host: Host | Gpus) -> Result:
+def _one(a: Namespace, prepared: Prepared, host: Ranks | Gpus) -> Result:
     r = prepared.rehearsal
     outcome = host.run(prepared, a.timeout, lambda text: print(f"  {r.name}: {text}", file=sys.stderr, flush=True))
     found = checks(prepared, outcome.answers) if outcome.failure is None else ()
@@ -130,15 +123,8 @@ def _one(a: Namespace, prepared: Prepared, host: Host | Gpus) -> Result:
 
 def _print(a: Namespace, results: list[Result]) -> int:
     """Print all results; returns the exit code."""
-    data = [to_json(r) for r in results]
     if a.json:
-        console.print_json({"version": 1, "runs": data})
+        console.print_json({"version": 1, "runs": [to_json(r) for r in results]})
     else:
-        console.print_text(lambda: "\n".join(text(one) + _said(one) for one in data), end="")
+        console.print_text(lambda: "\n".join(text(r) for r in results), end="")
     return int(not all(r.ok for r in results))
-
-
-def _said(run: dict[str, Any]) -> str:
-    """Diagnose a failing rank's log."""
-    known = run["trained"] and run["trained"]["failure"] and run["trained"]["failure"]["diagnosis"]
-    return "\n" + diagnose_text.text(known) if known else ""

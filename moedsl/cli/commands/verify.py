@@ -12,7 +12,7 @@ from pathlib import Path
 from attrs import evolve
 
 from moedsl.bridge.verify import client, report
-from moedsl.bridge.verify.case import runs_in
+from moedsl.bridge.verify.cases import runs_in
 from moedsl.bridge.verify.client import is_installed
 from moedsl.bridge.verify.report import Report
 from moedsl.cli import console

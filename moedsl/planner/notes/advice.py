@@ -16,10 +16,9 @@ from moedsl.rules.check.program import Program
 from moedsl.rules.rule import Rule
 from moedsl.solver.laws import Law
 from moedsl.solver.members import shown
-from moedsl.solver.question import Question
+from moedsl.solver.question import Question, TopK
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
-from moedsl.solver.top_k import TopK
 from moedsl.support.text import change
 
 NEAR = 0.1

@@ -12,7 +12,7 @@ from moedsl.lang.printer import print_expr
 from moedsl.rules.vectorizer import names
 from moedsl.solver.laws import Compiled, Law, broken
 from moedsl.solver.neighbours import Neighbour, judged
-from moedsl.solver.search import HELD, MOVED
+from moedsl.solver.search import MEMORY_POLICIES, TRANSPORT_POLICIES
 from moedsl.solver.solve import Chosen
 from moedsl.solver.table import Row
 from moedsl.support.diagnostics import Diagnostic, note, warning
@@ -75,7 +75,7 @@ def _as_fast(chosen: Chosen, row: Row) -> Iterator[Neighbour]:
     """Layouts with another value of one policy that advice reads: legal, no slower, and FITS."""
     domains = chosen.problem.domains
     read = frozenset[str]().union(*(law.needs for law in chosen.compiled.advice if law.rule.worth))
-    policies = (a for a in (*HELD, *MOVED) if a in read)
+    policies = (a for a in (*MEMORY_POLICIES, *TRANSPORT_POLICIES) if a in read)
     tried = [(axes.BY_NAME[a], int(v)) for a in policies for v in domains[a] if len(domains[a]) > 1]
     for n in judged(chosen.compiled, chosen.cost, row, tried):
         quick = n.refused_by is None and n.step_time <= row.step_time * (1 + ROUNDING)

@@ -13,8 +13,8 @@ from moedsl.rules.ids import RuleId
 from moedsl.rules.interpreter import holds
 from moedsl.rules.vectorizer import names
 from moedsl.solver.laws import Compiled, Law
+from moedsl.solver.members import Size, nearby
 from moedsl.solver.problem import Problem
-from moedsl.solver.sizes import Size, nearby
 from moedsl.solver.solve import Chosen, solve
 from moedsl.support.diagnostics import Diagnostic, Instead, note, warning
 from moedsl.support.text import counted, duration

@@ -13,7 +13,7 @@ from moedsl.queries.explain.context import Context, Json
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
-from moedsl.solver.reads import closure, reads
+from moedsl.solver.laws import closure, reads
 
 _KINDS = ("require", "prefer")
 

@@ -13,9 +13,9 @@ from moedsl.facts import axes
 from moedsl.facts.axes import MESH
 from moedsl.queries.explain.context import Context
 from moedsl.rules.check.program import Pin, Program
+from moedsl.solver.laws import reads
 from moedsl.solver.problem import Problem, divisors, lower
 from moedsl.solver.question import Answer, Question
-from moedsl.solver.reads import reads
 from moedsl.solver.search import Search
 from moedsl.solver.table import different
 

@@ -23,9 +23,8 @@ from moedsl.queries.explain.other_values import best_with, of_axis, of_let
 from moedsl.rules.interpreter import evaluate
 from moedsl.rules.rule import Rule
 from moedsl.solver.infeasible.tree import tree
-from moedsl.solver.laws import Law
+from moedsl.solver.laws import Law, reads
 from moedsl.solver.question import Answer, Question
-from moedsl.solver.reads import reads
 from moedsl.solver.solve import Chosen, solve
 
 _DOCS = {a.name: a.doc for a in axes.FOLLOWING}

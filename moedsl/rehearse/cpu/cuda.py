@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -102,17 +103,13 @@ def keep_tensors() -> None:
 def adapt_megatron() -> None:
     """Replace the types of CUDA tensors for the rest of the process."""
     random: Any = importlib.import_module("megatron.core.tensor_parallel.random")
-    _generator(random)
+    # the CPU's generator as CUDA's
+    random._get_cuda_rng_state = lambda *args, **kwargs: torch.get_rng_state()
+    random._set_cuda_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)
     _recompute(random)
     for name in ("megatron.core.datasets.utils", "megatron.bridge.training.initialize"):
         module: Any = importlib.import_module(name)
         module.compile_helpers = lambda: None  # C++ for blended datasets: mock data needs none
-
-
-def _generator(random: Any) -> None:
-    """Use the CPU's generator as CUDA's."""
-    random._get_cuda_rng_state = lambda *args, **kwargs: torch.get_rng_state()
-    random._set_cuda_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)
 
 
 def _recompute(random: Any) -> None:
@@ -132,3 +129,13 @@ def _give_back(kept: torch.Tensor, recomputed: torch.Tensor) -> None:
     source = recomputed.untyped_storage()
     kept.untyped_storage().resize_(source.nbytes())
     kept.untyped_storage().copy_(source)
+
+
+def keep_one_thread() -> None:
+    """Compute on one thread, here and in every fork.
+
+    PyTorch makes its pool of threads anew in a fork for the first thread that asks. A second that asks meanwhile finds
+    none: "Invalid thread pool!" (aten/src/ATen/ParallelOpenMP.cpp:64). So each fork asks before it has a second thread.
+    """
+    torch.set_num_threads(1)
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))

@@ -1,16 +1,26 @@
-"""Build Megatron-Core's local layers, dense and MoE, with PyTorch modules where it has only Transformer Engine's."""
+"""Build Megatron-Core's local layers, dense and MoE, with PyTorch modules where it has only Transformer Engine's.
+
+Gated delta nets and sparse attention: Megatron-Core builds both only of Transformer Engine's modules (core
+models/gpt/experimental_attention_variant_module_specs.py:427, 439). In deterministic mode it computes the convolution
+and the scan of a delta net in PyTorch (core ssm/gated_delta_net/gdn.py:59, 199); fla's norm of queries and keys is
+replaced here. Without a kernel backend, the indexer and sparse attention run in PyTorch on any device.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from megatron.core.tensor_parallel import RowParallelLinear
 from megatron.core.transformer.identity_op import IdentityOp
+from torch import Tensor
 
-from moedsl.rehearse.cpu import delta_nets, experts, gemma4, sparse, windows
-from moedsl.rehearse.cpu.modules import Attention, Duplicated, Norm, NormedColumn
+from moedsl.rehearse.cpu import modules
+from moedsl.rehearse.cpu.modules import Attention, Duplicated, Norm, NormedColumn, norm
 
 _NORMS = {
     "megatron.core.transformer.torch_norm": ("WrappedTorchNorm",),
@@ -28,14 +38,14 @@ def install() -> None:
             for attribute in attributes:
                 setattr(importlib.import_module(module), attribute, new)
     backends: Any = importlib.import_module("megatron.core.models.backends")
-    backends.LocalSpecProvider.grouped_mlp_modules = experts.modules
+    backends.LocalSpecProvider.grouped_mlp_modules = modules.modules
     backends.LocalSpecProvider.column_parallel_layer_norm_linear = lambda self: NormedColumn
     latent: Any = importlib.import_module("megatron.core.transformer.multi_latent_attention")
     latent.TELinear = Duplicated
     provider: Any = importlib.import_module("megatron.bridge.models.gpt_provider")
     provider.mtp_block_spec = _mtp
-    delta_nets.install()
-    sparse.install()
+    install_delta_nets()
+    install_sparse_attention()
 
 
 def like(own: Any) -> Callable[..., Any]:
@@ -74,16 +84,6 @@ def _by_number(spec: Any) -> None:
     spec.module = importlib.import_module("megatron.bridge.models.stepfun.step35_provider").Step35DecoderLayer
 
 
-_CHANGED = {
-    "olmoe_layer_spec": _over_all_heads,
-    "minimax_m2_layer_spec": _split_over_heads,
-    "mimo_v2_flash_layer_spec": windows.of_two_shapes,
-    "_gemma4_block_spec": gemma4.layer,
-    "build_step35_layer_spec": _by_number,
-}
-"""What Bridge's function that makes a model's layers changes of each."""
-
-
 def _mtp(config: Any, vp_stage: int | None = None) -> Any:
     """Do what bridge models/gpt_provider.py:343 does, which requests Transformer Engine's layers for every model."""
     specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
@@ -112,3 +112,147 @@ def _as_on_gpu(spec: Any, config: Any) -> None:
     attention.linear_q_down_proj = attention.linear_kv_down_proj = Duplicated
     if config.q_lora_rank is None:
         attention.linear_q_proj, attention.q_layernorm = NormedColumn, IdentityOp
+
+
+_NET = "megatron.core.ssm.gated_delta_net.common"
+_VARIANTS = "megatron.core.models.gpt.experimental_attention_variant_module_specs"
+Specs = Callable[..., list[Any]]
+
+
+def install_delta_nets() -> None:
+    """Use local layers for a model whose layers differ by their attention, and a norm without a kernel."""
+    net: Any = importlib.import_module(_NET)
+    net.HAVE_FLA, net.l2norm = True, l2norm
+    specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
+    specs.get_gpt_decoder_layer_specs = _with_delta_nets(specs.get_gpt_decoder_layer_specs)
+
+
+def l2norm(x: Tensor, eps: float = 1e-6) -> Tensor:
+    """Normalise each row by its length, like fla's function of the same name."""
+    wide = x.float()
+    return (wide * (wide.square().sum(-1, keepdim=True) + eps).rsqrt()).to(x.dtype)
+
+
+def _with_delta_nets(ordinary: Specs) -> Specs:
+    """Make the function work for models with gated delta nets too."""
+
+    def layers(config: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        variants: Any = importlib.import_module(_VARIANTS)
+        if not variants.is_linear_attention_variant(config.experimental_attention_variant):
+            return ordinary(config, *args, **kwargs)
+        plain = copy(config)
+        plain.experimental_attention_variant = None
+        pattern = variants.get_linear_attention_pattern(config)
+        specs = ordinary(plain, *args, **kwargs)
+        return [_linear(spec) if linear else spec for spec, linear in zip(specs, pattern, strict=True)]
+
+    return layers
+
+
+def _linear(layer: Any) -> Any:
+    """Make an ordinary layer with a delta net as its attention; the norm before it stays a module."""
+    nets: Any = importlib.import_module("megatron.core.ssm.gated_delta_net")
+    specs: Any = importlib.import_module("megatron.core.transformer.spec_utils")
+    attention = layer.submodules.self_attention.submodules
+    parts = nets.GatedDeltaNetSubmodules(in_proj=attention.linear_qkv, out_norm=Norm, out_proj=attention.linear_proj)
+    net = specs.ModuleSpec(module=nets.GatedDeltaNet, submodules=parts)
+    return replace(layer, submodules=replace(layer.submodules, self_attention=net))
+
+
+_BACKENDS = "megatron.core.models.backends"
+_ABSORBED = "megatron.core.transformer.experimental_attention_variant.absorbed_mla"
+
+
+def install_sparse_attention() -> None:
+    """Use local layers for a model with sparse attention; its small linears are whole on each rank."""
+    absorbed: Any = importlib.import_module(_ABSORBED)
+    absorbed.TELinear = Duplicated
+    backends: Any = importlib.import_module(_BACKENDS)
+    backends.LocalSpecProvider.linear = lambda self: Duplicated
+    specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
+    specs.get_gpt_decoder_layer_specs = _with_indexers(specs.get_gpt_decoder_layer_specs)
+
+
+def _with_indexers(ordinary: Specs) -> Specs:
+    """Make the function work for models with sparse attention too."""
+
+    def layers(config: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        if config.experimental_attention_variant != "dsa":
+            return ordinary(config, *args, **kwargs)
+        plain = copy(config)
+        plain.experimental_attention_variant = None
+        return [_sparse(spec, config) for spec in ordinary(plain, *args, **kwargs)]
+
+    return layers
+
+
+def _sparse(layer: Any, config: Any) -> Any:
+    """Make an ordinary layer with sparse attention."""
+    variants, backends = (importlib.import_module(name) for name in (_VARIANTS, _BACKENDS))
+    attention = variants.get_dsa_module_spec_for_backend(config, backends.LocalSpecProvider())
+    return replace(layer, submodules=replace(layer.submodules, self_attention=attention))
+
+
+def of_two_shapes(spec: Any) -> None:
+    """Build the attention of bridge models/mimo_v2_flash/modeling_mimo_v2_flash.py:294."""
+    attention = spec.submodules.self_attention
+    bridge = importlib.import_module("megatron.bridge.models.mimo_v2_flash.modeling_mimo_v2_flash")
+    attention.module = bridge.MiMoV2FlashSelfAttention
+    attention.submodules.core_attention = _WindowCore
+
+
+class _WindowCore(Attention):
+    """Attention with a window and sinks in some layers, and scaled values in each: the same file, :230."""
+
+    def __init__(self, config: Any, layer_number: int, *words: Any, **named: Any) -> None:
+        own, windowed = copy(config), config.hybrid_attention_pattern[layer_number - 1] == 1
+        own.window_size = (config.window_size - 1, 0) if windowed else None
+        own.softmax_type = "learnable" if windowed else "vanilla"
+        super().__init__(own, layer_number, *words, **named)
+        self.value_scale: float | None = config.attention_value_scale
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *words: Any, **named: Any) -> Tensor:
+        scaled = value if self.value_scale is None else value * self.value_scale
+        return super().forward(query, key, scaled, *words, **named)
+
+
+def gemma4_layer(spec: Any) -> None:
+    """Build the layer of bridge models/gemma/modeling_gemma4.py:1517."""
+    bridge = importlib.import_module("megatron.bridge.models.gemma.modeling_gemma4")
+    spec.module = bridge.Gemma4TransformerLayer
+    attention, experts = spec.submodules.self_attention, copy(spec.submodules.mlp.keywords["submodules"])
+    attention.module = bridge.Gemma4SelfAttention
+    attention.submodules.core_attention, attention.submodules.linear_proj = _Gemma4Core, _NormedRow
+    experts.router = bridge.Gemma4TopKRouter
+    spec.submodules.mlp = partial(bridge.Gemma4MoELayer, submodules=experts)
+
+
+class _Gemma4Core(Attention):
+    """Attention with a window in layers that are not full: the same file, :1726."""
+
+    def __init__(self, config: Any, layer_number: int, *words: Any, **named: Any) -> None:
+        own, windowed = copy(config), layer_number % sum(config.interleaved_attn_pattern) > 0
+        own.window_size = (config.window_size - 1, 0) if windowed else None
+        super().__init__(own, layer_number, *words, **named)
+
+
+class _NormedRow(RowParallelLinear):
+    """A row-parallel linear and a norm of its output: bridge models/common/te_layers.py:26."""
+
+    def __init__(self, inputs: int, outputs: int, *, config: Any, **more: Any) -> None:
+        super().__init__(inputs, outputs, config=config, **more)
+        self.post_layernorm = norm(config, outputs, config.layernorm_epsilon)
+
+    def forward(self, input_: Tensor) -> Any:
+        output, bias = super().forward(input_)
+        return self.post_layernorm(output), bias
+
+
+_CHANGED = {
+    "olmoe_layer_spec": _over_all_heads,
+    "minimax_m2_layer_spec": _split_over_heads,
+    "mimo_v2_flash_layer_spec": of_two_shapes,
+    "_gemma4_block_spec": gemma4_layer,
+    "build_step35_layer_spec": _by_number,
+}
+"""What Bridge's function that makes a model's layers changes of each."""

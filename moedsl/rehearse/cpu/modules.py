@@ -1,21 +1,33 @@
-"""Replace three modules of Transformer Engine by PyTorch: a norm, core attention and a duplicated linear.
+"""Replace modules of Transformer Engine by PyTorch: a norm, core attention, a duplicated linear, and grouped experts.
 
 Megatron-Core's local norm refuses sequence parallelism (core/transformer/torch_norm.py:45), and its local attention
 refuses context parallelism and latent attention (core/transformer/dot_product_attention.py:60). Parameters have the
 shapes and names of the real ones.
+
+Experts are one matrix product each. Everything around it, with the recompute of the activation, is Megatron-Core's
+TEGroupedMLP (core/transformer/moe/experts.py:182), whose linears are built as in
+core/extensions/transformer_engine.py:2612.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from megatron.core.tensor_parallel import ColumnParallelLinear, gather_from_sequence_parallel_region
-from megatron.core.tensor_parallel.random import get_cuda_rng_tracker, get_data_parallel_rng_tracker_name
+from megatron.core.tensor_parallel.random import (
+    get_cuda_rng_tracker,
+    get_data_parallel_rng_tracker_name,
+    get_expert_parallel_rng_tracker_name,
+)
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.utils import is_layer_window_attention
 from torch import Tensor
+from torch.nn import Parameter
+from torch.nn.functional import linear
 
 
 def norm(config: Any, hidden_size: int, eps: float = 1e-5, **_: object) -> torch.nn.Module:
@@ -79,14 +91,10 @@ class Attention(MegatronModule):
         key, value = (x.repeat_interleave(copies, dim=2) for x in (key, value))
         scale = self.scale or 1 / math.sqrt(query.size(-1))
         scores = torch.einsum("qbhd,kbhd->bhqk", query, key) * scale
-        scores = scores.masked_fill(self._hidden(rows, columns), torch.finfo(scores.dtype).min)
-        return torch.einsum("bhqk,kbhd->qbhd", self._softmax(scores), value).flatten(2).contiguous()
-
-    def _hidden(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Return the keys that a query does not see: those after it, and those before its window."""
         distance = rows[:, None] - columns[None, :]
-        later = distance < 0
-        return later if self.window is None else later | (distance > self.window)
+        hidden = distance < 0 if self.window is None else (distance < 0) | (distance > self.window)
+        scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+        return torch.einsum("bhqk,kbhd->qbhd", self._softmax(scores), value).flatten(2).contiguous()
 
     def _softmax(self, scores: Tensor) -> Tensor:
         """Divide with a learned offset in the denominator, if the model has attention sinks."""
@@ -142,3 +150,50 @@ class NormedColumn(ColumnParallelLinear):
 
     def forward(self, input_: Tensor, *more: Any, **others: Any) -> Any:
         return super().forward(self.layer_norm(input_), *more, **others)
+
+
+class _Grouped(torch.nn.Module):
+    """Hold `count` linears; weight{i} is [outputs, inputs]. Expert tensor parallelism works in the dispatcher."""
+
+    def __init__(self, count: int, inputs: int, outputs: int, config: Any, how: Any, bias: bool, late: bool) -> None:
+        super().__init__()
+        self.count, self.late = count, late
+        tracker: Any = get_cuda_rng_tracker()
+        for i in range(count):
+            weight = Parameter(torch.empty(outputs, inputs, dtype=config.params_dtype))
+            with tracker.fork(get_expert_parallel_rng_tracker_name()):  # other values on each rank of the expert mesh
+                how(weight.data)
+            self._add(f"weight{i}", weight, config)
+            if bias:
+                self._add(f"bias{i}", Parameter(torch.zeros(outputs, dtype=config.params_dtype)), config)
+        self.has_bias = bias
+
+    def _add(self, name: str, parameter: Any, config: Any) -> None:
+        """Mark a parameter whose gradient is reduced over the expert mesh, if there is one."""
+        parameter.allreduce = config.expert_model_parallel_size == 1
+        self.register_parameter(name, parameter)
+
+    def forward(self, x: Tensor, counts: Sequence[int]) -> tuple[Tensor, list[Any] | None]:
+        """Multiply the tokens of one expert after another, [tokens, inputs]; returns biases if they are added later."""
+        weights = [getattr(self, f"weight{i}") for i in range(self.count)]
+        biases = [getattr(self, f"bias{i}") for i in range(self.count)] if self.has_bias else [None] * self.count
+        now = [None] * self.count if self.late else biases
+        parts = [linear(t, w, b) for t, w, b in zip(torch.split(x, list(counts)), weights, now, strict=True)]
+        return torch.cat(parts), biases if self.late and self.has_bias else None
+
+
+def _column(count: int, inputs: int, outputs: int, *, config: Any, init_method: Any, bias: bool, **more: Any) -> Any:
+    width = outputs // more["pg_collection"].expt_tp.size()
+    return _Grouped(count, inputs, width, config, init_method, bias, more["skip_bias_add"])
+
+
+def _row(count: int, inputs: int, outputs: int, *, config: Any, init_method: Any, bias: bool, **more: Any) -> Any:
+    width = inputs // more["pg_collection"].expt_tp.size()
+    return _Grouped(count, width, outputs, config, init_method, bias, more["skip_bias_add"])
+
+
+def modules(self: object, grouped: bool) -> Any:
+    """The modules that Megatron-Core's local layers use for the experts of a rank (core/models/backends.py:138)."""
+    from megatron.core.transformer.moe.experts import GroupedMLPSubmodules, TEGroupedMLP
+
+    return partial(TEGroupedMLP, submodules=GroupedMLPSubmodules(linear_fc1=_column, linear_fc2=_row))

@@ -1,7 +1,7 @@
 """Import Megatron-Core as if without Transformer Engine, and Bridge with a replacement of it.
 
 Megatron-Core chooses its own layers if Transformer Engine is absent, and decides that during its import. Bridge and
-modelopt need its names: they get the replacement in `moedsl.bridge.verify.te`.
+modelopt need its names: they get the replacement in `moedsl.bridge.verify.stand_ins`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from moedsl.bridge.verify import te
+from moedsl.bridge.verify import stand_ins
 
 _ENGINE = ("transformer_engine", "transformer_engine_torch")
 _BEFORE = (
@@ -36,15 +36,11 @@ def load() -> None:
         importlib.import_module(name)
     for name in _ENGINE:
         del sys.modules[name]
-    te.install()
+    stand_ins.install_engine()
     if importlib.util.find_spec("nvidia_resiliency_ext") is None:
-        _resiliency()
-
-
-def _resiliency() -> None:
-    """Replace a module of which Bridge's pretrain imports one class, used only with in-process restart."""
-    inner = _module("nvidia_resiliency_ext.inprocess", {"CallWrapper": object})
-    _module("nvidia_resiliency_ext", {"inprocess": inner})
+        # Bridge's pretrain imports one class of it, used only with in-process restart
+        inner = _module("nvidia_resiliency_ext.inprocess", {"CallWrapper": object})
+        _module("nvidia_resiliency_ext", {"inprocess": inner})
 
 
 def _module(name: str, members: dict[str, Any], path: Sequence[str] = ()) -> ModuleType:

@@ -13,7 +13,7 @@ from attrs import frozen
 from moedsl.facts import axes
 from moedsl.runs.calibrate.runs import Measured, of_line
 from moedsl.runs.gap.settings import State
-from moedsl.solver.familiar import RUNS, doublings, published, sizes
+from moedsl.solver.uncertainty import RUNS, doublings, published, sizes
 from moedsl.support.resources import stdlib_dir
 from moedsl.support.source import Span
 

@@ -95,12 +95,12 @@ def _recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any
     if not targets:
         return {}
     from moedsl.bridge.diff.sources import Options, Side, sides
-    from moedsl.bridge.verify import case
+    from moedsl.bridge.verify import cases
 
     made: dict[str, Mapping[str, Any] | Diagnostic] = {}
     for target, side in zip(targets, sides(targets, options=Options(world=given.gpus)), strict=True):
-        read = case.read(target, world=given.gpus)
-        if isinstance(side, Side) and isinstance(read, case.Case):
+        read = cases.read(target, world=given.gpus)
+        if isinstance(side, Side) and isinstance(read, cases.Case):
             f = side.fields
             seq = f.get("model.seq_length", f.get("dataset.seq_length"))
             sizes = {"seq": seq, "gpus": read.world, "global_batch": f.get("train.global_batch_size")}

@@ -11,7 +11,7 @@ from moedsl.compiler import compile_source
 from moedsl.emit.stated import checkpoint_folder
 from moedsl.facts import axes, recipes
 from moedsl.lang import ast
-from moedsl.lang.parse_cache import cached_parse
+from moedsl.lang.parser import parse
 from moedsl.planner.model.plan import Plan
 from moedsl.rules.library import Library, used_name
 from moedsl.runs.results.program import experiment
@@ -92,7 +92,7 @@ def with_layout(b: Base, codes: Codes, remark: str, more: str = "") -> RunFile |
 
 def _found_anywhere(source: Source) -> str:
     """Write a program with absolute paths of the files that it uses, because it goes into another folder."""
-    module, _ = cached_parse(source)
+    module, _ = parse(source)
     text = source.text
     for item in reversed(module.items if module else ()):
         if isinstance(item, ast.UseDecl):

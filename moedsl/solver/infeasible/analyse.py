@@ -15,11 +15,9 @@ from moedsl.solver.fits import fits, fits_where_legal
 from moedsl.solver.infeasible.nearest import NOTHING, Nearest, Values, anywhere, breaking, too_large, too_slow
 from moedsl.solver.infeasible.relax import Relaxation, relaxations, whatever_the_gpus
 from moedsl.solver.infeasible.together import Together, further, together
-from moedsl.solver.laws import SECONDS
+from moedsl.solver.laws import SECONDS, reads_price
 from moedsl.solver.legal import Legality, legal_on, relaxed
-from moedsl.solver.members import Member, inactive, members, wish_text, without
-from moedsl.solver.quickxplain import minimal
-from moedsl.solver.reads import reads_price
+from moedsl.solver.members import Member, inactive, members, minimal, wish_text, without
 from moedsl.solver.solve import Chosen, NoLayout, solve
 
 LAST = CASES[-1]
@@ -77,7 +75,7 @@ class Infeasible:
     def still_none(self) -> str:
         """Note that even without the conflicts no layout meets the limits of memory and prices; empty if one does."""
         c, t = self.chosen.problem, self.together
-        if self.legal or t is None or t.gpus == c.gpus or not any(m.gives_way for m in self.conflicts[-1]):
+        if self.legal or t is None or t.gpus == c.gpus or not any(m.is_negotiable for m in self.conflicts[-1]):
             return ""
         limits = " and ".join(named(m) for m in self.limits)
         one, obeys = ("layout that fits", f" obeys {limits}") if limits else ("layout fits", "")
@@ -95,7 +93,9 @@ class Infeasible:
 
     def _limits_one_of(self, prices: Collection[str]) -> bool:
         needs = self.chosen.problem.program.rules.needs
-        return any(m.rule is not None and not needs(m.rule.reads).isdisjoint(prices) for m in self.core if m.gives_way)
+        return any(
+            m.rule is not None and not needs(m.rule.reads).isdisjoint(prices) for m in self.core if m.is_negotiable
+        )
 
 
 def named(m: Member) -> str:
@@ -116,14 +116,14 @@ def analyse(c: Chosen) -> Infeasible:
         return evolve(x, relaxations=ways)
     p, gpus = c.problem.program, c.problem.gpus
     x = evolve(x, others=() if x.legal else further(p, gpus, x.core))
-    cores = [[m for m in members(c.compiled) if m.gives_way]] if x.legal else x.conflicts
+    cores = [[m for m in members(c.compiled) if m.is_negotiable]] if x.legal else x.conflicts
     hopeless = not x.legal and any(_hopeless(p, core) for core in cores)
     return x if hopeless else evolve(x, together=together(p, gpus, cores))
 
 
 def _hopeless(p: Program, core: Sequence[Member]) -> bool:
     """Whether no change of the user's and no number of GPUs resolves a conflict."""
-    return not any(m.gives_way for m in core) and whatever_the_gpus(p, core)
+    return not any(m.is_negotiable for m in core) and whatever_the_gpus(p, core)
 
 
 def briefly(c: Chosen) -> Infeasible:
@@ -148,7 +148,7 @@ def telling(x: NoLayout) -> Chosen:
 def _smallest_telling(p: Program) -> int:
     """The smallest number of GPUs, from a node up, with a layout without the conflict on a node; else a node."""
     node = p.hardware.gpus_per_node
-    left = without(p, [m for m in briefly(solve(p, node, keep=0, must_fit=LAST)).core if m.gives_way])
+    left = without(p, [m for m in briefly(solve(p, node, keep=0, must_fit=LAST)).core if m.is_negotiable])
     return next((n for n in counts(p.hardware, above=node - 1) if fits(left, n)), node)
 
 
@@ -166,4 +166,4 @@ def _priced_core(c: Chosen, all_: list[Member]) -> list[Member]:
 
 
 def _price_limits(p: Program, all_: Sequence[Member]) -> list[Member]:
-    return [m for m in all_ if m.gives_way and m.rule is not None and reads_price(m.rule, p.of("let"))]
+    return [m for m in all_ if m.is_negotiable and m.rule is not None and reads_price(m.rule, p.of("let"))]

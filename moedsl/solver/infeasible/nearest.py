@@ -15,11 +15,10 @@ from moedsl.lang import ast
 from moedsl.rules.check.program import Program
 from moedsl.rules.rule import Rule
 from moedsl.rules.vectorizer import names
+from moedsl.solver.fits import least_memory
 from moedsl.solver.infeasible.tree import of_name, tree
-from moedsl.solver.laws import SECONDS
-from moedsl.solver.least_memory import least_memory
+from moedsl.solver.laws import SECONDS, reads
 from moedsl.solver.members import Member, without, written
-from moedsl.solver.reads import reads
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen, solve
 from moedsl.solver.table import Row

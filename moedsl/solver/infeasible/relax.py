@@ -14,10 +14,9 @@ from moedsl.solver.fits import layouts
 from moedsl.solver.infeasible.more_gpus import next_that_fits
 from moedsl.solver.laws import Compiled
 from moedsl.solver.legal import legal_on, relaxed
-from moedsl.solver.members import Member, shown, wish_text, without
+from moedsl.solver.members import Member, Size, nearby, read_by, shown, sizes, wish_text, without
 from moedsl.solver.problem import cases
 from moedsl.solver.search import Search, Solution
-from moedsl.solver.sizes import Size, nearby, read_by, sizes
 from moedsl.solver.solve import Chosen, solve
 from moedsl.solver.table import Row
 from moedsl.support.diagnostics import ADD, DROP, REPLACE, VALUE, Fix
@@ -42,7 +41,7 @@ class Relaxation:
 def relaxations(c: Chosen, core: Sequence[Member], legal: bool) -> list[Relaxation]:
     """Find each single change that is enough, in the order in which a person would consider them."""
     p, gpus, seq = c.problem.program, c.problem.gpus, c.problem.values["seq"]
-    out = [r for m in core if m.gives_way or m.kind == "candidates" for r in _drop(c, m, legal)]
+    out = [r for m in core if m.is_negotiable or m.kind == "candidates" for r in _drop(c, m, legal)]
     if not legal:
         out += [r for s in sizes(p, core) for r in _resized(c.compiled, s)]
     if p.gpus is not None and (legal or not whatever_the_gpus(p, core)):

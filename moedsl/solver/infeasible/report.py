@@ -12,8 +12,7 @@ from moedsl.solver.infeasible.analyse import Infeasible, analyse, laws_of, named
 from moedsl.solver.infeasible.more_gpus import MOST_TIMES
 from moedsl.solver.infeasible.relax import as_json as relaxation_json
 from moedsl.solver.infeasible.relax import opened
-from moedsl.solver.members import Member, as_json, wish_text
-from moedsl.solver.sizes import read_by, reads_hardware, sizes
+from moedsl.solver.members import Member, as_json, read_by, reads_hardware, sizes, wish_text
 from moedsl.solver.solve import Chosen
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.source import Source, place_of
@@ -107,7 +106,7 @@ def _where(x: Infeasible) -> str:
 
 
 def _wishes(x: Infeasible) -> list[str]:
-    return [named(m) for m in x.core if m.gives_way]
+    return [named(m) for m in x.core if m.is_negotiable]
 
 
 def explanation(c: Chosen, sources: Mapping[str, Source]) -> dict[str, Any]:

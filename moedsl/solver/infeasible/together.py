@@ -10,8 +10,7 @@ from moedsl.rules.check.program import Program
 from moedsl.solver.fits import fits, layouts
 from moedsl.solver.infeasible.more_gpus import next_that_fits
 from moedsl.solver.legal import Legality, legal_on
-from moedsl.solver.members import Member, members, shown, wish_text, without
-from moedsl.solver.quickxplain import minimal
+from moedsl.solver.members import Member, members, minimal, shown, wish_text, without
 from moedsl.solver.solve import solve
 from moedsl.solver.table import Row
 
@@ -33,8 +32,8 @@ def further(p: Program, gpus: int, core: Sequence[Member]) -> tuple[tuple[Member
     """Find further conflicts, each without the members of earlier conflicts that the user can change."""
     out: list[tuple[Member, ...]] = []
     last, gone = tuple(core), list[Member]()
-    while len(out) < MOST and any(m.gives_way for m in last):
-        gone += [m for m in last if m.gives_way]
+    while len(out) < MOST and any(m.is_negotiable for m in last):
+        gone += [m for m in last if m.is_negotiable]
         left = solve(without(p, gone), gpus, keep=0).compiled
         if legal_on(left):
             break
@@ -50,7 +49,7 @@ def together(p: Program, gpus: int, conflicts: Sequence[Sequence[Member]]) -> To
     The number of GPUs alone opens none: that was tried. None if no number of GPUs has a layout, even without all
     members that the user can change.
     """
-    changed = [m for core in conflicts for m in core if m.gives_way]
+    changed = [m for core in conflicts for m in core if m.is_negotiable]
     at = _enough(without(p, changed), gpus) if changed else None
     if at is None:
         return None

@@ -9,7 +9,7 @@ from pathlib import Path
 from attrs import frozen
 
 from moedsl.facts.site import Site
-from moedsl.lang import ast, parse_cache, reader
+from moedsl.lang import ast, parser, reader
 from moedsl.rules.check.clusters import cluster as declared
 from moedsl.rules.check.clusters import rules
 from moedsl.rules.check.clusters.facts import Cluster
@@ -63,7 +63,7 @@ def _of_user(library: Library) -> tuple[dict[str, Known], list[Diagnostic]]:
     if source is None:
         return {}, [d for d in diagnostics if d.id != "parse.empty"]
     library.sources[source.name] = source
-    module, more = parse_cache.cached_parse(source)
+    module, more = parser.parse(source)
     out: dict[str, Known] = {}
     wrong = [*diagnostics, *more]
     for item in module.items if module else ():

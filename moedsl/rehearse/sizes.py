@@ -1,21 +1,142 @@
-"""Make the model narrow: small widths with the same ratios, the same router, the same kinds of layers."""
+"""Choose the sizes of a rehearsal: the pipeline, both meshes, and a narrow model.
+
+The model keeps its kinds of layers and its router; widths become small, with the same ratios.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import gcd, lcm
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from math import gcd, lcm, prod
 
 from attrs import evolve, fields_dict
 
+from moedsl.cost.pipeline import Chunk, Layout
+from moedsl.facts.axes import ATTENTION, EXPERTS, LAYOUT
 from moedsl.facts.facts import Model
-from moedsl.rehearse.notes import KEPT, LEFT_OUT, Note, sized
+from moedsl.rehearse.policy import KEPT, LEFT_OUT, Note, sized
+
+TWO = 2
+"""Layers of a model without a pipeline, so that one passes its output to the next."""
+
+
+def shortened(layout: Layout, pp: int, vpp: int, more: int) -> list[Chunk]:
+    """The chunks of pp x vpp virtual stages, in a token's order, from those of the plan's `layout`.
+
+    A chunk with the fewest layers (but not none) keeps 1, a fuller one 2, so that an uneven layout stays uneven. Chunks
+    with layers of two kinds get `more`: dense layers before those of experts, or layers with different attention.
+    """
+    chunks = _picked(layout.chunks, pp * vpp)
+    fewest = min((c.layers for c in layout.chunks if c.layers), default=1)
+    counts = [0 if not c.layers else 1 + more + (c.layers > fewest) for c in chunks]
+    if len(counts) == 1:
+        counts = [TWO + more]
+    return [
+        evolve(c, dense=0, moe=n, delta=0, reuse=0, window=0, dense_window=0)
+        for c, n in zip(chunks, counts, strict=True)
+    ]
+
+
+def _picked(chunks: tuple[Chunk, ...], count: int) -> list[Chunk]:
+    """Choose `count` of them evenly, with the first and the last, and with a fullest one if there is room between.
+
+    A single one combines both ends.
+    """
+    last = len(chunks) - 1
+    if count == 1:
+        return [evolve(chunks[last], embedding=True, mtp=sum(c.mtp for c in chunks))]
+    picked = [chunks[round(i * last / (count - 1))] for i in range(count)]
+    fullest = max(chunks, key=lambda c: c.layers)
+    if count > 2 and not any(c.layers == fullest.layers for c in picked):
+        picked[count // 2] = evolve(fullest, embedding=False, mtp=0, loss=False)
+    return [*picked[:-1], evolve(picked[-1], mtp=sum(c.mtp for c in chunks))]
+
+
+def paired(chunks: list[Chunk]) -> list[Chunk]:
+    """Make the number of layers even, because every other one has full attention: a fullest chunk gets one more."""
+    odd, fullest = sum(c.layers for c in chunks) % 2, max(chunks, key=lambda c: c.layers)
+    return [evolve(c, moe=c.moe + odd) if c is fullest else c for c in chunks]
+
+
+def keyed(chunks: list[Chunk]) -> list[Chunk]:
+    """Make the number of layers of each chunk even, because every other one attends to the keys of the one before."""
+    return [evolve(c, moe=c.moe + c.moe % 2) for c in chunks]
+
+
+def text(chunks: list[Chunk]) -> str:
+    """Write the layout in Megatron's letters."""
+    return "|".join(c.text for c in chunks)
+
+
+def segments(parts: list[str], pp: int) -> list[str]:
+    """The stages of a hybrid, each with one layer of each of its kinds, in their order; no kind is lost.
+
+    `parts` are the plan's stages in the letters of its pattern.
+    """
+    last = len(parts) - 1
+    picked = [parts[round(i * last / (pp - 1))] for i in range(pp)] if pp > 1 else ["".join(parts)]
+    short = ["".join(dict.fromkeys(part)) for part in picked]
+    lost = set("".join(parts)) - set("".join(short))
+    return [*short[:-1], short[-1] + "".join(sorted(lost))]
+
+
+AXES = ("pp", "ep", "tp", "cp", "etp", "dp", "edp")
+"""The most important first: with too few ranks, the last ones are dropped."""
+MOST = 64
+"""The most ranks to try for a note on how many all axes would need."""
+
+Sizes = dict[str, int]
+
+
+def smallest(plan: Mapping[str, int], ranks: int) -> Sizes:
+    """The sizes of all AXES for at most `ranks` ranks: those that drop the least, then use the fewest ranks.
+
+    Both meshes have the same ranks: tp x cp x dp = etp x ep x edp on each of pp stages. A size of 1 stays 1.
+    """
+    return min(_all(plan, ranks), key=lambda s: (_lost(plan, s), prod(s[a] for a in ATTENTION), *s.values()))
+
+
+def _lost(plan: Mapping[str, int], sizes: Sizes) -> int:
+    """Rank a choice: larger if more important axes became 1."""
+    return sum(1 << (len(AXES) - i) for i, a in enumerate(AXES) if plan[a] > 1 and sizes[a] == 1)
+
+
+def _all(plan: Mapping[str, int], ranks: int) -> Iterator[Sizes]:
+    """Every pair of meshes of at most `ranks` ranks whose axes are no larger than the plan's."""
+    for pp in {1, min(plan["pp"], 2)}:
+        dense = list(_mesh(plan, [n for n in LAYOUT if n in ATTENTION and n != "pp"], ranks // pp))
+        expert = list(_mesh(plan, [n for n in LAYOUT if n in EXPERTS and n != "pp"], ranks // pp))
+        for a, b in product(dense, expert):
+            if prod(a.values()) == prod(b.values()):
+                yield {"pp": pp, **a, **b}
+
+
+def _mesh(plan: Mapping[str, int], axes: Sequence[str], ranks: int) -> Iterator[Sizes]:
+    choices = (range(1, min(plan[a], ranks) + 1) for a in axes)
+    return (dict(zip(axes, c, strict=True)) for c in product(*choices) if prod(c) <= ranks)
+
+
+def axis_notes(plan: Mapping[str, int], sizes: Sizes) -> list[Note]:
+    """Note each axis; a dropped axis has the number of ranks that would keep all."""
+    enough = _enough(plan) if _lost(plan, sizes) else ""
+    lost = [axis for axis in AXES if plan[axis] > 1 and sizes[axis] == 1]
+    return [
+        Note(axis, LEFT_OUT, plan[axis], sizes[axis], enough) if axis in lost else sized(axis, plan[axis], sizes[axis])
+        for axis in AXES
+    ]
+
+
+def _enough(plan: Mapping[str, int]) -> str:
+    ranks = next((n for n in (2, 4, 8, 16, 32, MOST) if not _lost(plan, smallest(plan, n))), None)
+    return f"--ranks {ranks} keeps every axis" if ranks else f"{MOST} ranks do not keep every axis"
+
 
 HIDDEN, HEAD, EXPERT, DENSE, RANK, VOCAB = 64, 16, 32, 128, 32, 512
 MAMBA_HEADS = 16
 """Width of a group, so that a projection of a mixer's input is a multiple of 16, as kernels and FP8 need."""
 LANGUAGE = {"qwen3_vl_moe": "qwen3_moe", "qwen3_5_moe": "qwen3_next", "kimi_k25": "kimi_k2", "gemma4": "gemma4_text"}
 """The family of a vision-language model's language model."""
-SHRUNK = (
+SHRUNK_FACTS = (
     "layers", "hidden", "vocab", "heads", "query_groups", "head_dim", "ffn_hidden", "experts", "expert_hidden",
     "shared_expert_hidden", "dense_layers", "mtp_layers", "q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim",
     "v_head_dim", "window", "window_every", "window_leading", "window_heads", "window_query_groups",
@@ -24,7 +145,7 @@ SHRUNK = (
     "moe_latent", "indexer_heads", "indexer_dim", "indexer_topk", "indexer_every", "indexer_leading",
 )  # fmt: skip
 """Facts that may become smaller; `notes` lists each that the model has."""
-SAME = (
+KEPT_FACTS = (
     "topk", "routing_groups", "topk_groups", "attention", "qk_norm", "qkv_bias", "attention_bias", "mlp_bias",
     "attention_sinks", "router_bias", "router_balanced", "tied_embeddings", "shared_expert_gate", "gated",
     "mtp_pattern", "mtp_repeated", "attention_gate", "qk_norm_over", "mtp_dense", "window_sinks", "window_first",
@@ -135,12 +256,12 @@ def _split(width: int, tp: int) -> int:
     return width if width % tp == 0 else width * tp
 
 
-def notes(m: Model, small: Model) -> list[Note]:
+def fact_notes(m: Model, small: Model) -> list[Note]:
     """Note each fact, and the vision tower."""
     default = {n: fact.default for n, fact in fields_dict(Model).items()}
-    out = [sized(n, getattr(m, n), getattr(small, n)) for n in SHRUNK if getattr(m, n) not in (0, "", default[n])]
-    plain = {n: default[n] for n in SAME if n != "attention"}
-    out += [Note(n, KEPT, getattr(m, n), getattr(small, n)) for n in SAME if getattr(m, n) != plain.get(n)]
+    out = [sized(n, getattr(m, n), getattr(small, n)) for n in SHRUNK_FACTS if getattr(m, n) not in (0, "", default[n])]
+    plain = {n: default[n] for n in KEPT_FACTS if n != "attention"}
+    out += [Note(n, KEPT, getattr(m, n), getattr(small, n)) for n in KEPT_FACTS if getattr(m, n) != plain.get(n)]
     if m.vision is not None:
         why = (
             "its layers are Transformer Engine's, its images need the model's processor: the language model alone runs"

@@ -1,4 +1,7 @@
-"""Describe a case: a recipe on disk or in a package, its plan if it has one, the GPU and the world."""
+"""Describe a case: a recipe on disk or in a package, its plan if it has one, the GPU and the world.
+
+The GPU is that of the plan, or one of the stdlib, as torch.cuda would describe it.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,19 @@ import ast
 import os
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from attrs import asdict, frozen
 
-from moedsl.bridge.verify.devices import choices, devices, unknown
 from moedsl.bridge.verify.gpu import Device, from_plan
 from moedsl.bridge.verify.report import Report, failed
+from moedsl.compiler import load_stdlib
+from moedsl.facts.facts import Hardware
 from moedsl.planner.model.plan import Plan
 from moedsl.support import foreign_json, foreign_python
+from moedsl.support.diagnostics import suggest
 from moedsl.support.generation import AGAIN, mixed
 from moedsl.support.regular_file import text_of
 
@@ -124,3 +130,26 @@ def _function(path: Path) -> str | None:
     ]
     wanted = [n for n in public if n.endswith("_config")] or public
     return wanted[0] if len(wanted) == 1 else None
+
+
+@cache
+def devices() -> Mapping[str, Device]:
+    """The GPUs by the names that NVIDIA's recipes use. A plan for other hardware has its own `device`."""
+    library = load_stdlib()
+    return {name: _device(h) for name in sorted(library.hardware) if (h := library.gpu(name)[0]) is not None}
+
+
+def choices() -> str:
+    """Write the option that names a GPU, with its values."""
+    return f"--gpu {'|'.join(devices())}"
+
+
+def unknown(gpu: str) -> str:
+    """Suggest the GPUs that a name begins, else one that it resembles, and list all."""
+    begun = " or ".join(f"`{name}`" for name in devices() if name.startswith(gpu))
+    return " ".join(((f"did you mean {begun}?",) if begun else suggest(gpu, [*devices()], 0.5)) + (choices(),))
+
+
+def _device(h: Hardware) -> Device:
+    major, minor = divmod(round(h.capability * 10), 10)
+    return Device(h.device, (major, minor), int(h.total), h.sms)

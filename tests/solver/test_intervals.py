@@ -14,14 +14,14 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from moedsl.compiler import compile_source
 from moedsl.cost import Cost
-from moedsl.facts.axes import HELD, MESH
+from moedsl.facts.axes import MEMORY_POLICIES, MESH
 from moedsl.facts.symbols import COSTS, FLAG, SPARES
 from moedsl.lang import ast
 from moedsl.lang.printer import print_expr
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
-from moedsl.solver.could import could_obey
 from moedsl.solver.fits import fast_enough
+from moedsl.solver.intervals import may_satisfy
 from moedsl.solver.laws import Compiled, Law, compile_problem
 from moedsl.solver.problem import facts, lower
 from moedsl.solver.search import Solution
@@ -72,7 +72,7 @@ def never_refused(e: ast.Expr, known: tuple[str, ...], bounded: frozenset[str], 
     for share in (1.0, 0.5):
         bounds = {n: every[n] * share if n not in SPARES else every[n] + (1 - share) * 1e9 for n in sorted(bounded)}
         axes = {n: every[n] for n in known} or {"tp": every["tp"]}
-        could = could_obey(c.problem, [one], Table(axes, c.problem.codes, c.lets), bounds)
+        could = may_satisfy(c.problem, [one], Table(axes, c.problem.codes, c.lets), bounds)
         assert not np.any(holds & ~could), print_expr(e)
         if one.needs <= axes.keys():
             assert np.array_equal(holds, could)
@@ -81,7 +81,7 @@ def never_refused(e: ast.Expr, known: tuple[str, ...], bounded: frozenset[str], 
 @settings(max_examples=rotation.examples(400), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.one_of(PRICED.flags, PRICED.next().flags),
-    st.sampled_from([(), MESH, MESH + HELD]),
+    st.sampled_from([(), MESH, MESH + MEMORY_POLICIES]),
     st.frozensets(st.sampled_from([n for n in COSTS if n != "score"])),
     st.integers(0, 9),
 )
@@ -104,7 +104,7 @@ def test_a_limit_refuses_in_any_form(text: str) -> None:
     """Where the least seconds are 40, and nothing else is known but the mesh."""
     c, one = compiled(), law(expression(text))
     meshes = Table({n: np.array([2, 4]) for n in MESH}, c.problem.codes, c.lets)
-    assert could_obey(c.problem, [one], meshes, {"step_time": np.array([40.0, 0.01])}).tolist() == [False, True]
+    assert may_satisfy(c.problem, [one], meshes, {"step_time": np.array([40.0, 0.01])}).tolist() == [False, True]
     assert one.bounded == {"step_time"}
 
 
@@ -120,7 +120,7 @@ OPEN = [
 def test_what_may_still_hold_is_not_refused(text: str) -> None:
     c, one = compiled(), law(expression(text))
     meshes = Table({n: np.array([2]) for n in MESH}, c.problem.codes, c.lets)
-    assert could_obey(c.problem, [one], meshes, {"step_time": np.array([40.0])}).all()
+    assert may_satisfy(c.problem, [one], meshes, {"step_time": np.array([40.0])}).all()
 
 
 def test_lets_of_lets_are_bounded_once() -> None:

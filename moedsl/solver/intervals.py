@@ -1,4 +1,4 @@
-"""Tell which rows could obey a law where a price is only bounded, and an axis may not be known: by intervals."""
+"""Interval arithmetic over rules: which rows may still satisfy a law when prices are only bounded and axes are open."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from attrs import frozen
 from moedsl.facts.operators import BINARY, FUNCTIONS, Column
 from moedsl.facts.symbols import ALIASES, COSTS, FLAG, NUMBER, SPARES
 from moedsl.lang import ast
-from moedsl.solver.laws import SECONDS, TIME, Compiled, Law
+from moedsl.solver.laws import SECONDS, TIME, Compiled, Law, closure
 from moedsl.solver.problem import Problem
-from moedsl.solver.reads import closure
 from moedsl.solver.table import Mask, Table, as_mask
 
 Interval = tuple[Column, Column]
@@ -28,7 +27,7 @@ _AT_LEAST_BEST = ("spare_memory", "spare_at_best")
 """The spare memory of cases that need at least the peak of the best one."""
 
 
-def could_obey(
+def may_satisfy(
     problem: Problem,
     laws: Iterable[Law],
     table: Table,
@@ -57,7 +56,7 @@ def could_obey(
 def required(c: Compiled) -> list[str]:
     """The cases whose spare memory a law does not let be negative, whatever the layout: it is in whole bytes."""
     read = [(name, law) for law in c.laws for name in law.needs & SPARES.keys() if law.needs <= SPARES.keys()]
-    return [name for name, law in read if not could_obey(c.problem, [law], c.empty(), {name: -1.0}).any()]
+    return [name for name, law in read if not may_satisfy(c.problem, [law], c.empty(), {name: -1.0}).any()]
 
 
 @frozen(slots=False)
