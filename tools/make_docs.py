@@ -20,7 +20,7 @@ from unittest import mock
 
 import doc_tables
 
-from moedsl.cli import talk, terminal
+from moedsl.cli import console, terminal
 from moedsl.cli.main import main as moedsl
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,7 +57,7 @@ def output_of(command: str) -> str:
     if words[0] not in HARMLESS and "--dryrun" not in words:
         raise ValueError(f"a document runs {', '.join(HARMLESS)}, not {words[0]}: write ```console")
     err, out = io.StringIO(), io.StringIO()
-    talk.QUIET_FOR = float("inf")
+    console.QUIET_FOR = float("inf")
     wide = mock.patch.dict(os.environ, COLUMNS=str(terminal.WIDTH))  # the same in every terminal
     with wide, redirect_stderr(err), redirect_stdout(out):
         moedsl(words)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from attrs import evolve
 
-from moedsl.cli import printing, talk
-from moedsl.cli.talk import compiled
+from moedsl.cli import console, printing
+from moedsl.cli.console import compiled
 from moedsl.compiler import Result
 from moedsl.planner.model.plan import Plan
 from moedsl.queries.figures import Budget, step_tokens
@@ -33,9 +33,9 @@ def run(a: Namespace) -> int:
     if a.json or not (a.top or a.pareto):
         printing.show(a, result, printing.after_plan(printing.typed(a), result.plans))
     else:
-        talk.print_text(lambda: "\n".join(tables(result)), end="")
+        console.print_text(lambda: "\n".join(tables(result)), end="")
     if a.tokens and not a.json:
-        talk.print_text(lambda: "".join(f"\n{budget_text(p, p.budget)}" for p in result.plans if p.budget), end="")
+        console.print_text(lambda: "".join(f"\n{budget_text(p, p.budget)}" for p in result.plans if p.budget), end="")
     return 0
 
 
@@ -54,7 +54,7 @@ def budget_of(a: Namespace) -> Budget | None:
 
 def add(result: Result, layouts: int | None, fronts: bool, budget: Budget | None) -> None:
     """Add `top`, `pareto` and `budget` to every plan, if requested."""
-    progress = talk.Progress()
+    progress = console.Progress()
 
     def answered(c: Chosen, p: Plan) -> Plan:
         best = top(c, layouts, budget) if layouts else None

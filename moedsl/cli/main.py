@@ -58,10 +58,10 @@ def _run(words: Sequence[str]) -> int:
         try:
             code = module.run(arguments)
         except TooLarge as reached:
-            from moedsl.cli import talk
+            from moedsl.cli import console
             from moedsl.solver.too_large import diagnostic
 
-            code = talk.refused(arguments, [diagnostic(reached)])
+            code = console.refused(arguments, [diagnostic(reached)])
         sys.stdout.flush()
         gc.freeze()  # Python is about to end, and would look at all of it once more
         return code

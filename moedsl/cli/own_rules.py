@@ -1,13 +1,16 @@
-"""Load the stdlib with the rules that a run file declares, and plan its runs."""
+"""Load the stdlib with the rules that a run file declares, and plan its runs: what `--run` adds to a command."""
 
 from __future__ import annotations
 
-from moedsl.cli import talk
+from argparse import Namespace
+
+from moedsl.cli import console
 from moedsl.compiler import ABSENT, Result, compile_source, load_stdlib
 from moedsl.lang import reader
 from moedsl.lang.parser import parse
 from moedsl.rules import collect
 from moedsl.rules.library import Library, use
+from moedsl.runs.profile import kinds
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 
@@ -30,6 +33,18 @@ def library_of(path: str | None) -> tuple[Library, Source | None, list[Diagnosti
 
 def plans_of(source: Source) -> Result | None:
     """Plan the runs of a file; None if it has only rules."""
-    result = compile_source(source, "plan", talk.Progress())
+    result = compile_source(source, "plan", console.Progress())
     only_rules = result.failed and all(d.id in ABSENT for d in result.diagnostics if d.is_error)
     return None if only_rules else result
+
+
+def judged_by(a: Namespace) -> tuple[kinds.Classes, Result | None] | int:
+    """Return the classes and the plans, None without `--run` or if it has only rules; the exit code if one is wrong."""
+    library, source, found = library_of(a.run)
+    classes, wrong = kinds.read(library)
+    if found or wrong:
+        return console.refused(a, [*found, *wrong], library.sources)
+    planned = plans_of(source) if source else None
+    if planned and planned.failed:
+        return console.refused(a, planned.diagnostics, planned.sources)
+    return classes, planned

@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl.cli import talk, terminal
+from moedsl.cli import console, terminal
 from moedsl.compiler import Result
 from moedsl.planner import sweep_table
 from moedsl.planner.model.plan import Plan
@@ -62,13 +62,13 @@ def show(a: Namespace, result: Result, next: Sequence[Command]) -> None:
     if a.stop_after and a.stop_after != "plan":
         from moedsl.cli import stages
 
-        talk.print_json(stages.dump(result, a.stop_after))
+        console.print_json(stages.dump(result, a.stop_after))
     elif a.json:
-        talk.print_json(one(result.plans))
+        console.print_json(one(result.plans))
     elif a.full:
-        talk.print_text(lambda: "\n".join(pages.texts(result.plans)), end="")
+        console.print_text(lambda: "\n".join(pages.texts(result.plans)), end="")
     elif a.section:
-        talk.print_text(lambda: "\n".join(_sections(result.plans, a.section)), end="")
+        console.print_text(lambda: "\n".join(_sections(result.plans, a.section)), end="")
     else:
         text = pages.page(result, next, terminal.width(sys.stdout))
         if terminal.coloured(sys.stdout):
@@ -76,7 +76,7 @@ def show(a: Namespace, result: Result, next: Sequence[Command]) -> None:
         else:
             print(text, end="")
         if getattr(a, "ladder", False):
-            talk.print_text(lambda: "\n" + "\n".join(_sections(result.plans, "ladder")), end="")
+            console.print_text(lambda: "\n" + "\n".join(_sections(result.plans, "ladder")), end="")
 
 
 def _sections(plans: Sequence[Plan], name: str) -> Iterator[str]:

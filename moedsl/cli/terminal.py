@@ -42,12 +42,12 @@ class Shown:
 
     def write_painted(self, text: str) -> int:
         """Write a text that has colours of ours, and else nothing hidden."""
-        with _told():
+        with output_errors():
             erase()
             return self.stream.write(text)
 
     def flush(self) -> None:
-        with _told():
+        with output_errors():
             self.stream.flush()
 
     def writelines(self, lines: Any) -> None:
@@ -61,14 +61,14 @@ class Shown:
         return getattr(self.stream, name)
 
 
-def pass_by(text: str, stream: TextIO) -> None:
+def show_transient(text: str, stream: TextIO) -> None:
     """Show a line of progress: on a terminal only until the next text."""
     room = room_of(stream)
     if room is None or os.environ.get("TERM") == "dumb":
         print(text, file=stream, flush=True)
         return
     erase()
-    Shown.passing = _below(stream)
+    Shown.passing = raw_stream(stream)
     Shown.passing.write(visible(text)[: room - 1])
     Shown.passing.flush()
 
@@ -83,13 +83,13 @@ def erase() -> None:
 
 def clear(stream: TextIO) -> None:
     """Clear the terminal of a stream, so that the next text stands at its top."""
-    below = _below(stream)
+    below = raw_stream(stream)
     if below.isatty() and os.environ.get("TERM") != "dumb":
         below.write("\x1b[H\x1b[J")
 
 
 @contextmanager
-def _told() -> Generator[None]:
+def output_errors() -> Generator[None]:
     """Tell a failure of the output from one of a file."""
     try:
         yield
@@ -130,18 +130,18 @@ def _all_open() -> Generator[None]:
 
 def coloured(stream: TextIO) -> bool:
     """Whether to colour what goes to a stream: a terminal that shows colours, of a user who wants them."""
-    return _below(stream).isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return raw_stream(stream).isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def width(stream: TextIO) -> int:
     """The columns of a page on a stream: those of its terminal or of COLUMNS, within reason."""
-    known = _below(stream).isatty() or "COLUMNS" in os.environ
+    known = raw_stream(stream).isatty() or "COLUMNS" in os.environ
     return max(_NARROWEST, min(columns(WIDTH), WIDTH)) if known else WIDTH
 
 
 def room_of(stream: TextIO) -> int | None:
     """Return the columns of the terminal of a stream, if it tells them within reason; None if it goes elsewhere."""
-    return max(_NARROWEST, columns(WIDTH) or WIDTH) if _below(stream).isatty() else None
+    return max(_NARROWEST, columns(WIDTH) or WIDTH) if raw_stream(stream).isatty() else None
 
 
 def folded(text: str, stream: TextIO) -> str:
@@ -185,9 +185,9 @@ def print_painted(text: str, stream: TextIO, end: str = "\n") -> None:
 
 def print_file(text: str) -> None:
     """Print the text of a file: unchanged, unless standard output is a terminal."""
-    below = _below(sys.stdout)
+    below = raw_stream(sys.stdout)
     (sys.stdout if below.isatty() else below).write(text)
 
 
-def _below(stream: TextIO) -> TextIO:
+def raw_stream(stream: TextIO) -> TextIO:
     return stream.stream if isinstance(stream, Shown) else stream

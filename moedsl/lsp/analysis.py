@@ -9,8 +9,7 @@ from functools import cache, lru_cache
 from attrs import evolve
 
 from moedsl import compiler
-from moedsl.lang import ast, reader
-from moedsl.lsp import reparse
+from moedsl.lang import ast, parser, reader
 from moedsl.lsp.document import Analysis
 from moedsl.rules import library
 from moedsl.rules import stdlib as stdlib_files
@@ -61,7 +60,7 @@ def fresh(name: str) -> Library:
 @lru_cache(maxsize=32)
 def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
     """Parse a text like `parser.parse`, with a cache for used files and for files whose used files change."""
-    return reparse.parse(source)
+    return parser.parse(source)
 
 
 def analyse(source: Source, read: Read) -> Analysis:

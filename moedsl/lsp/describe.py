@@ -1,22 +1,33 @@
 """Describe a name as Markdown: keywords, axes, rules, models, hardware, fields of Bridge, facts and functions.
 
-Descriptions come from where the compiler declares a name; only keywords have a file of their own, `syntax/keywords.md`.
+Descriptions come from where the compiler declares a name; only keywords have a file of their own, `lang/keywords.md`.
+The facts of a block, with meanings and words, come from the class that the compiler reads it into.
 """
 
 from __future__ import annotations
 
+import ast as python
+import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import pairwise
+from typing import Any
 
-from moedsl.facts import axes
-from moedsl.facts.facts import Hardware, Model
+import attrs
+
+from moedsl.facts import axes, symbols
+from moedsl.facts.calibration import Constants
+from moedsl.facts.facts import Hardware, Model, Vision
 from moedsl.facts.fields import Field
 from moedsl.facts.operators import FUNCTIONS
 from moedsl.facts.symbols import ALIASES, BUILTIN
 from moedsl.facts.units import GIB
 from moedsl.lang.printer import print_expr
-from moedsl.lsp import facts
+from moedsl.rules.calibrations import EVERY
+from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.rules.declarations import UNITS
+from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 from moedsl.support import resources
 from moedsl.support.source import Source
@@ -60,7 +71,7 @@ def name(word: str) -> str | None:
     if known in FUNCTIONS:
         return f"**{known}**, a function\n\n{FUNCTIONS[known].doc}"
     if known in BUILTIN:
-        meaning = facts.docs(Model).get(known) or facts.docs(Hardware).get(known)
+        meaning = docs(Model).get(known) or docs(Hardware).get(known)
         return f"**{known}**, {BUILTIN[known]}" + (f"\n\n{meaning}" if meaning else "")
     return None
 
@@ -105,3 +116,77 @@ def field(f: Field) -> str:
 def plain(markdown: str) -> str:
     """Turn Markdown into plain text, for a client that shows no Markdown."""
     return re.sub(r"```\w*\n?|\*\*", "", markdown).strip()
+
+
+BLOCKS: Mapping[str, type] = {
+    "model": Model,
+    "hardware": Hardware,
+    "vision": Vision,
+    "cluster": Cluster,
+    "calibration": Constants,
+}
+"""The subject of a block's facts, in words."""
+_WHOSE = {"model": "a model", "hardware": "hardware", "vision": "a vision tower", "cluster": "a cluster"}
+_FILLED = ("name", "sources", "constants", "known")
+_WORDS = {"attention": ("gqa", "mla"), "arch": symbols.ARCHS}
+
+
+def of(block: str) -> list[Any]:
+    """The fields that a block may state."""
+    cls = BLOCKS.get(block)
+    return [f for f in attrs.fields(cls) if f.name not in _FILLED] if cls else []
+
+
+def page(block: str, word: str, library: Library) -> str | None:
+    """Describe a fact of a declaration in Markdown."""
+    if block == "calibration":
+        return _constant(word, library)
+    found = next((f for f in of(block) if f.name == word), None)
+    if found is None:
+        return None
+    meaning = docs(BLOCKS[block]).get(word, "")
+    return f"**{word}**, a fact of {_WHOSE.get(block, 'a ' + block)} ({found.type})" + (
+        f"\n\n{meaning}" if meaning else ""
+    )
+
+
+def _constant(word: str, library: Library) -> str | None:
+    made, _ = library.constants(EVERY)
+    c = made.known.get(word) if made else None
+    if c is None:
+        return None
+    lines = (c.about, f"{c.low:g} to {c.high:g} {c.unit}", f"measured by: {c.measure}", f"source: {c.source}")
+    return "\n\n".join((f"**{word}**, a constant of a calibration", *lines))
+
+
+def words(block: str, word: str, library: Library) -> tuple[str, ...]:
+    """The words that a fact may be; none for a size or a text."""
+    found = next((f for f in of(block) if f.name == word), None)
+    kind = found.metadata.get("kind") if found else None
+    if block == "cluster" and word == "hardware":
+        return tuple(library.hardware)
+    if kind is not None:
+        return ("on", "off") if kind.form == "flag" else kind.words
+    if found is not None and str(found.type) == "bool":
+        return ("true", "false")
+    return _WORDS.get(word, ())
+
+
+def units(block: str, word: str) -> tuple[str, ...]:
+    """The units of which a fact needs one."""
+    return UNITS.get((BLOCKS.get(block, object), word), ())
+
+
+@cache
+def docs(cls: type) -> Mapping[str, str]:
+    """The meaning of each field of a facts class: the docstring below it."""
+    tree = python.parse(inspect.getsource(inspect.getmodule(cls) or cls))
+    found = next(n for n in tree.body if isinstance(n, python.ClassDef) and n.name == cls.__name__)
+    return dict(_documented(found.body))
+
+
+def _documented(body: list[Any]) -> Iterator[tuple[str, str]]:
+    for before, node in pairwise(body):
+        text = node.value.value if isinstance(node, python.Expr) and isinstance(node.value, python.Constant) else None
+        if isinstance(text, str) and isinstance(before, python.AnnAssign) and isinstance(before.target, python.Name):
+            yield before.target.id, " ".join(text.split())

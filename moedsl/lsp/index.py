@@ -1,20 +1,25 @@
-"""Find symbols over files: the symbol at an offset, its declaration, and every place that names it."""
+"""Find symbols over files: the symbol at an offset, its declaration, and every place that names it.
+
+Files in the workspace's folders that no editor has open count too: they may use an open file, or be used by one.
+"""
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import islice
 from weakref import WeakKeyDictionary
 
 from attrs import frozen
 
 from moedsl.facts.operators import FUNCTIONS
-from moedsl.lang import ast
+from moedsl.lang import ast, reader
 from moedsl.lang.parse_errors import DECLARATIONS
 from moedsl.lang.parser import parse
 from moedsl.lang.tokens import Lexeme, lexemes
-from moedsl.lsp import analysis, builtin, disk
+from moedsl.lsp import analysis, builtin
 from moedsl.lsp.document import Analysis, Document
 from moedsl.lsp.names import Occurrence, Scope, Symbol, Target, named, occurrences
 from moedsl.lsp.workspace import Workspace
@@ -177,7 +182,7 @@ def everywhere(workspace: Workspace, document: Document, symbol: Symbol) -> list
 def on_disk(workspace: Workspace) -> Iterator[File]:
     """The declarations of files in the workspace's folders that are not open."""
     scope = Scope.of(analysis.stdlib())
-    parsed = ((s, parse(s)[0]) for s in disk.closed(workspace))
+    parsed = ((s, parse(s)[0]) for s in closed(workspace))
     return (File(s, occurrences(s, m, scope)) for s, m in parsed if m is not None)
 
 
@@ -192,7 +197,7 @@ def everything(workspace: Workspace) -> dict[str, File]:
 def group(workspace: Workspace, document: Document) -> dict[str, File]:
     """The files that share names with a document, open or not: what it uses, what uses it, and so on."""
     out = dict(files(document.analysis))
-    waiting = [d.analysis for d in readable(workspace) if d.uri != document.uri] + disk.using(workspace)
+    waiting = [d.analysis for d in readable(workspace) if d.uri != document.uri] + using(workspace)
     while True:
         joined = [a for a in waiting if out.keys() & files(a).keys()]
         if not joined:
@@ -205,3 +210,38 @@ def group(workspace: Workspace, document: Document) -> dict[str, File]:
 def readable(workspace: Workspace) -> list[Document]:
     """The open files that are not refused."""
     return [d for d in workspace.documents() if not d.refused and isinstance(d.module, ast.Module)]
+
+
+MOST = 500
+"""The most files to read, over all folders."""
+MOST_FOLDERS = 2000
+"""The depth of folders to read below each of the workspace's."""
+_LEFT_OUT = ("node_modules", "__pycache__")
+
+
+def closed(workspace: Workspace) -> Iterator[Source]:
+    """The names of the readable files, folder by folder in alphabetical order, without hidden folders."""
+    opened = {e.name for e in workspace.entries.values()}
+    for i, name in enumerate(_names(workspace.roots)):
+        if i >= MOST:
+            return
+        source = None if name in opened else reader.read(name)[0]
+        if source is not None:
+            yield source
+
+
+def _names(roots: tuple[str, ...]) -> Iterator[str]:
+    for root in roots:
+        for folder, inner, files in islice(os.walk(root), MOST_FOLDERS):
+            inner[:] = sorted(d for d in inner if not d.startswith(".") and d not in _LEFT_OUT)
+            yield from (os.path.join(folder, f) for f in sorted(files) if f.endswith(".moe"))
+
+
+def using(workspace: Workspace) -> list[Analysis]:
+    """The analyses of those files that use another file, with the editors' texts of open files."""
+    opened = {e.name: e.lines.text for e in workspace.entries.values()}
+
+    def read(name: str) -> reader.Read:
+        return reader.from_text(opened[name], name) if name in opened else reader.read(name)
+
+    return [analysis.analyse(s, read) for s in closed(workspace) if 'use "' in s.text]

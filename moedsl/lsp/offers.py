@@ -7,7 +7,7 @@ from functools import partial
 
 from moedsl.facts import axes, symbols
 from moedsl.lang import keywords
-from moedsl.lsp import describe, facts, offers_axes, offers_rules, offers_run
+from moedsl.lsp import describe, offers_rules, offers_run
 from moedsl.lsp.place import Around, Offer
 from moedsl.lsp.states import terminal_words
 
@@ -27,7 +27,7 @@ def _units(a: Around) -> Iterator[Offer]:
     if not a.said or not a.said[-1].isdigit():
         return
     name = a.said[-2] if len(a.said) > 1 else ""
-    known = facts.units(a.at.block, name) or offers_rules.units_of_other_side(a.said[:-1])
+    known = describe.units(a.at.block, name) or offers_rules.units_of_other_side(a.said[:-1])
     yield from (Offer(u, "Unit", "unit") for u in (("%",) if name == "worth" else known))
 
 
@@ -52,7 +52,7 @@ def _meaningless(a: Around) -> set[str]:
 
 def _is_plain(a: Around) -> bool:
     """Whether the statement wants values and no expression, though the grammar would take one."""
-    stated = a.at.block in facts.BLOCKS or len(a.at.blocks) > 1
+    stated = a.at.block in describe.BLOCKS or len(a.at.blocks) > 1
     return stated or a.said[0] in ("pin", "sweep", "isolate", "set")
 
 
@@ -99,9 +99,9 @@ _STATEMENTS: dict[str, Callable[[Around], Iterator[Offer]]] = {
     "vlm": offers_run.vlm,
     "data": offers_run.data,
     "weights": offers_run.weights,
-    "pin": offers_axes.pin,
-    "sweep": offers_axes.swept,
-    "isolate": offers_axes.swept,
+    "pin": offers_run.pin,
+    "sweep": offers_run.swept,
+    "isolate": offers_run.swept,
     "allow": offers_rules.allow,
     "set": offers_rules.set_field,
     "resilience": offers_run.resilience,

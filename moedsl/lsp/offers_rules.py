@@ -11,8 +11,8 @@ from moedsl.facts.families import CHOICES
 from moedsl.facts.operators import FUNCTIONS
 from moedsl.facts.symbols import BUILTIN
 from moedsl.facts.symbols import Type as Kind
-from moedsl.lsp import describe, facts
-from moedsl.lsp.offers_axes import axis_detail
+from moedsl.lsp import describe
+from moedsl.lsp.offers_run import axis_detail
 from moedsl.lsp.place import Around, Offer
 from moedsl.rules.rule import EFFECTS, Rule
 
@@ -56,15 +56,17 @@ def word(value: Any) -> str:
 def stated(a: Around) -> Iterator[Offer]:
     """Offer the facts of a block, and the words of those that have words."""
     stated = a.said[-1] if a.said else ""
-    words_ = facts.words(a.at.block, stated, a.known.library)
+    words_ = describe.words(a.at.block, stated, a.known.library)
     if stated == "cite":
         yield from cites(a)
     elif words_:
         yield from (Offer(w, "EnumMember", stated) for w in words_)
     else:
-        for f in facts.of(a.at.block):
+        for f in describe.of(a.at.block):
             if f.name not in a.said:
-                yield Offer(f.name, "Property", str(f.type), partial(facts.page, a.at.block, f.name, a.known.library))
+                yield Offer(
+                    f.name, "Property", str(f.type), partial(describe.page, a.at.block, f.name, a.known.library)
+                )
 
 
 def cites(a: Around) -> Iterator[Offer]:

@@ -16,13 +16,11 @@ from moedsl.lsp.checking import Checking, Session
 from moedsl.lsp.workspace import Workspace
 
 if TYPE_CHECKING:
-    from cattrs import Converter
 
     class Server(Session, Protocol):
         """The server, as this module uses it."""
 
         checking: Checking
-        converter: Converter
 
         def feature(self, feature_name: str) -> Callable[[Any], Any]: ...
 
@@ -75,7 +73,7 @@ class _Session:
         self.server.files = Workspace(capable, roots)
 
     def initialized(self, _: types.InitializedParams) -> None:
-        threading.Thread(target=_warm_up, args=[self.server.converter], daemon=True).start()
+        threading.Thread(target=_warm_up, daemon=True).start()
         if self.server.files.client.watch_files:
             _watch(self.server)
 
@@ -113,10 +111,10 @@ def _paths(folders: Sequence[types.WorkspaceFolder]) -> tuple[str, ...]:
     return tuple(p for f in folders if (p := uris.to_fs_path(f.uri)))
 
 
-def _warm_up(wire: Converter) -> None:
+def _warm_up() -> None:
     from moedsl.lsp import warm
 
-    warm.warm_up(wire)
+    warm.warm_up()
 
 
 def _watch(server: Server) -> None:

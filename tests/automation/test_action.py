@@ -117,7 +117,7 @@ def test_it_comments_the_plans_and_then_changes_its_comment(
     assert not made.run(steps(made)), "a file has no plan"
     monkeypatch.chdir(pull.folder)
     base = pull.git("merge-base", "main", "topic")
-    monkeypatch.setattr(sys, "stdin", io.StringIO(pull.git("show", f"{base}:a.moe")))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(pull.git("show", f"{base}:a.moe").encode())))
     changed = answer("diff", "-", "a.moe")
     plan, mistake = answer("plan", "a.moe"), answer("plan", "runs/a b.moe")
     assert "4096 -> 8192" in changed and plan.startswith("main: qwen3") and "error[check.unknown_axis]" in mistake

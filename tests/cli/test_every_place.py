@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from moedsl.bridge.recipes.importing import Imported
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.cli.arguments import COMMANDS, Command
 from moedsl.cli.commands import import_, rehearse, tune
 from moedsl.cli.main import main
@@ -179,7 +179,7 @@ def test_a_place_of_any_kind(
     name: str, words: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    for module in (talk, prepare):
+    for module in (console, prepare):
         monkeypatch.setattr(module, "compile_source", lambda source, *_, **__: compiled_source(source))
     monkeypatch.setattr(import_, "imported", lambda *_: Imported(RUN))
     monkeypatch.setattr(tune, "tune", lambda *_: pytest.fail("a job was submitted"))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from moedsl.cli import main, talk
+from moedsl.cli import console, main
 from moedsl.cli.commands import plan as plan_command
 from moedsl.facts import axes
 from tests.helpers import rotation
@@ -29,7 +29,7 @@ FILES = {"recipe.py", "overrides.txt", "plan.json", "moedsl.lock.json"}
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(talk, "QUIET_FOR", float("inf"))  # a busy machine is slow enough for progress
+    monkeypatch.setattr(console, "QUIET_FOR", float("inf"))  # a busy machine is slow enough for progress
 
     def call(*words: str) -> tuple[int, str, str]:
         try:

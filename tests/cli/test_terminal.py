@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import moedsl
-from moedsl.cli import talk, terminal
+from moedsl.cli import console, terminal
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.planner.report.page import page
@@ -66,7 +66,7 @@ def test_no_string_of_a_program_reaches_the_terminal(
     name: str, stream: type[io.StringIO], file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, err = stream(), stream()
-    monkeypatch.setattr(talk, "QUIET_FOR", float("inf"))
+    monkeypatch.setattr(console, "QUIET_FOR", float("inf"))
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
     assert main([COMMANDS[name][0], str(file), *COMMANDS[name][1:]]) == 0
@@ -138,7 +138,7 @@ def test_a_terminal_breaks_no_word(words: list[str], monkeypatch: pytest.MonkeyP
     """What has no terminal is as wide as ever, and has the same words."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setattr(talk, "QUIET_FOR", float("inf"))
+    monkeypatch.setattr(console, "QUIET_FOR", float("inf"))
     said = []
     for stream in (io.StringIO, Terminal):
         monkeypatch.setattr(sys, "stdout", shown := stream())
@@ -168,7 +168,7 @@ def test_a_terminal_that_tells_no_width_has_the_usual_one(monkeypatch: pytest.Mo
 
 
 def test_a_line_of_progress_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(talk, "QUIET_FOR", -1.0)
+    monkeypatch.setattr(console, "QUIET_FOR", -1.0)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", err := Terminal())
     monkeypatch.setattr(sys, "stdout", err)
@@ -181,7 +181,7 @@ def test_a_line_of_progress_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(talk, "QUIET_FOR", -1.0)
+    monkeypatch.setattr(console, "QUIET_FOR", -1.0)
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setattr(sys, "stderr", err := Terminal())
     monkeypatch.setattr(sys, "stdout", out := Terminal())

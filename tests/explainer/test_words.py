@@ -7,8 +7,7 @@ import re
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.cli.reference.page import page
-from moedsl.cli.reference.words import words
+from moedsl.cli.reference.page import page, words
 from moedsl.compiler import load_stdlib
 from moedsl.cost import bounds
 from moedsl.facts import axes

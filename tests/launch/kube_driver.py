@@ -21,7 +21,7 @@ from unittest.mock import patch
 from attrs import evolve
 from kubernetes.config import kube_config
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.cli.commands import run
 from moedsl.cli.main import main
 from moedsl.launch import executors, follow, store
@@ -42,7 +42,7 @@ def submitted(file: Path, entry: str, arguments: list[str], count: int) -> int:
     job = executors.task(launch, cluster, payload)
     tasks = [Task(name, job, executors.executor(evolve(launch, name=name), cluster, home)) for name in names]
     done = submit(tasks, launch.name, home, print)
-    talk.say([done.why_not] if done.why_not else [], {})
+    console.say([done.why_not] if done.why_not else [], {})
     return int(done.why_not is not None)
 
 

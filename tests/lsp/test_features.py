@@ -9,7 +9,7 @@ from lsprotocol import types
 
 from moedsl.compiler import compile_source
 from moedsl.lang import keywords
-from moedsl.lsp import describe, plans
+from moedsl.lsp import describe, edits
 from moedsl.lsp.client import Client
 from moedsl.lsp.features import completion, diagnostics, hints, hover
 from moedsl.lsp.workspace import Workspace
@@ -100,8 +100,8 @@ def test_pinning_everything_keeps_the_plan(name: str) -> None:
     text = next(p for p in EXAMPLES if p.stem == name).read_text(encoding="utf-8")
     d = document(text, solved=True)
     assert d.plan is not None
-    edits = [plans.pin_edit(d, p, [a.name for a in (*hints.WHERE_ON, *hints.ALWAYS)]) for p in d.plan.plans]
-    for e in sorted((e for e in edits if e), key=lambda e: e.range.start.line, reverse=True):
+    pins = [edits.pin_edit(d, p, [a.name for a in (*hints.WHERE_ON, *hints.ALWAYS)]) for p in d.plan.plans]
+    for e in sorted((e for e in pins if e), key=lambda e: e.range.start.line, reverse=True):
         at, _ = d.lines.offsets(e.range)
         text = text[:at] + e.new_text + text[at:]
     again = compile_source(Source("b.moe", text))

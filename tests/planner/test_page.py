@@ -11,7 +11,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.cli.arguments import SECTIONS
 from moedsl.cli.main import main
 from moedsl.cli.printing import after_plan
@@ -45,7 +45,7 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
     def run(*words: str, width: int = 100) -> str:
         monkeypatch.setenv("COLUMNS", str(width))
-        monkeypatch.setattr(talk, "QUIET_FOR", float("inf"))
+        monkeypatch.setattr(console, "QUIET_FOR", float("inf"))
         monkeypatch.chdir(ROOT)
         assert main(["plan", *words]) == 0
         out, err = capsys.readouterr()

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moedsl.bridge.importer.config import declaration
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.cli.commands.rehearse import SHIPPED
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source, load_stdlib
@@ -54,7 +54,7 @@ Case = tuple[Chosen, Plan, Rehearsal]
 @pytest.fixture(autouse=True)
 def planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command plans a program that another test has planned no second time."""
-    monkeypatch.setattr(talk, "compile_source", lambda source, *_, **__: compiled_source(source))
+    monkeypatch.setattr(console, "compile_source", lambda source, *_, **__: compiled_source(source))
 
 
 def cases(text: str, name: str = "run.moe", ranks: int = RANKS) -> list[Case]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.cli.terminal import print_file
 from moedsl.facts.calibration import first_guess
 from moedsl.runs.calibrate.fit import Fit, changes, declaration, fit, lacks_scipy, of_memory, verdict
@@ -25,7 +25,7 @@ def run(a: Namespace) -> int:
     diagnostics = refusals(Path(a.output), "calibrate", SIGN, a.force) if a.output else []
     diagnostics += [lacking] if (lacking := lacks_scipy()) else []
     if diagnostics:
-        return talk.refused(a, diagnostics)
+        return console.refused(a, diagnostics)
     runs, diagnostics, sources = measured(a.files)
     some = [r for r in runs if r.tokens or r.peak]
     if not some and not any(d.is_error for d in diagnostics):
@@ -33,9 +33,9 @@ def run(a: Namespace) -> int:
         help = "a line needs tokens_per_s_per_gpu, step_time_s or peak_gb"
         diagnostics.append(error("calibrate.run", fit, Label(Span(a.files[0], 0, 0)), help=help))
     if any(d.is_error for d in diagnostics):
-        return talk.refused(a, diagnostics, sources)
-    talk.say(diagnostics, sources)
-    progress = talk.Progress()
+        return console.refused(a, diagnostics, sources)
+    console.say(diagnostics, sources)
+    progress = console.Progress()
     each = [_architecture(arch, some, a.from_scratch, progress) for arch in sorted({r.arch for r in some})]
     return _write(a, each)
 
@@ -51,7 +51,7 @@ def measured(files: list[str]) -> tuple[list[Measured], list[Diagnostic], dict[s
     return out, found, sources
 
 
-def _architecture(arch: str, runs: list[Measured], from_scratch: bool, progress: talk.Progress) -> dict[str, Any]:
+def _architecture(arch: str, runs: list[Measured], from_scratch: bool, progress: console.Progress) -> dict[str, Any]:
     """Fit the constants of one architecture, print the verdict on stderr, and return the declaration."""
     some = [r for r in runs if r.arch == arch]
     speed = [r for r in some if r.tokens]
@@ -72,9 +72,9 @@ def _architecture(arch: str, runs: list[Measured], from_scratch: bool, progress:
 def _write(a: Namespace, each: Sequence[dict[str, Any]]) -> int:
     said, path = "\n".join(x["declaration"] for x in each), Path(a.output or "")
     note = f'; a run takes it with `use "{path.name}"`'
-    code = talk.written(path, stamp(path.name, said), note) if a.output else 0
+    code = console.written(path, stamp(path.name, said), note) if a.output else 0
     if a.json and not code:
-        talk.print_json({"version": 1, "file": a.output, "architectures": each})
+        console.print_json({"version": 1, "file": a.output, "architectures": each})
     elif a.output is None:
         print_file(said)
     return code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.launch import follow, store, submit
 from moedsl.support.diagnostics import Diagnostic
 
@@ -12,14 +12,14 @@ from moedsl.support.diagnostics import Diagnostic
 def run(a: Namespace) -> int:
     opened = store.has_nemo_run() or store.find(a.id)
     if isinstance(opened, Diagnostic):
-        return talk.refused(a, [opened])
+        return console.refused(a, [opened])
     jobs = opened.cancel()
     left = submit.not_cancelled(a.id, jobs)
     if a.json:
         rows = [{"job": j.name, "number": j.number, "state": follow.state(j)} for j in jobs]
-        talk.print_json({"version": 1, "jobs": rows, "cancelled": left is None})
+        console.print_json({"version": 1, "jobs": rows, "cancelled": left is None})
     else:
         for job in jobs:
             print(f"{job.name}  {job.number or '-'}  {follow.state(job)}")
-    talk.say([left] if left else [], {})
+    console.say([left] if left else [], {})
     return int(left is not None)

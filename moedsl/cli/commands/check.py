@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.compiler import compile_source
 
 
@@ -14,19 +14,19 @@ def run(a: Namespace) -> int:
     files: list[str | None] = [*a.files] or [None]
     checked = [_one(Namespace(file=f, expression=a.expression, like=a.like)) for f in files]
     if a.sarif:
-        talk.print_sarif(d for _, found in checked for d in found["diagnostics"])
+        console.print_sarif(d for _, found in checked for d in found["diagnostics"])
     elif a.json:
         several = {"version": 1, "files": [{"file": f, **found} for f, (_, found) in zip(files, checked, strict=True)]}
-        talk.print_json(checked[0][1] if len(files) == 1 else several)
+        console.print_json(checked[0][1] if len(files) == 1 else several)
     return max(code for code, _ in checked)
 
 
 def _one(a: Namespace) -> tuple[int, dict[str, Any]]:
     """The exit code of one file, and its diagnostics as JSON; text is printed already."""
-    source, found = talk.source_of(a)
+    source, found = console.source_of(a)
     if source is None:
-        talk.say(found, {})
-        return 1, talk.failed_json(found, {})
-    result = compile_source(source, "plan", talk.Progress(), a.like, asks="diagnostics")
-    talk.say(result.diagnostics, result.sources)
-    return int(result.failed), talk.failed_json(result.diagnostics, result.sources)
+        console.say(found, {})
+        return 1, console.failed_json(found, {})
+    result = compile_source(source, "plan", console.Progress(), a.like, asks="diagnostics")
+    console.say(result.diagnostics, result.sources)
+    return int(result.failed), console.failed_json(result.diagnostics, result.sources)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.compiler import load_stdlib
 from moedsl.lang import reader
 from moedsl.lang.parser import parse
@@ -29,12 +29,12 @@ def run(a: Namespace) -> int:
     diagnostics += [*known.diagnostics, *more, *(d for _, wrong in read.values() for d in wrong)]
     made = {n: c for n, (c, _) in read.items() if c is not None}
     if any(d.is_error for d in diagnostics):
-        return talk.refused(a, diagnostics, known.sources)
+        return console.refused(a, diagnostics, known.sources)
     if a.json:
-        talk.print_json([_json(c, all_[n]) for n, c in made.items()])
+        console.print_json([_json(c, all_[n]) for n, c in made.items()])
     else:
         _table(made, all_)
-    talk.say(diagnostics, known.sources)
+    console.say(diagnostics, known.sources)
     return 0
 
 

@@ -10,9 +10,9 @@ from shlex import quote
 
 from attrs import evolve, frozen
 
-from moedsl.cli import talk
+from moedsl.cli import console
+from moedsl.cli.console import compiled
 from moedsl.cli.printing import prints_notes, show
-from moedsl.cli.talk import compiled
 from moedsl.compiler import Result
 from moedsl.emit.artifact import files_of_runs
 from moedsl.planner.model.plan import Plan
@@ -94,14 +94,14 @@ def _write(a: Namespace, result: Result) -> int:
     diagnostics = launches.diagnostics
     files = files_of_runs(launches.plans, result.source, result.library, launches.files)
     if any(d.is_error for d in diagnostics):
-        return talk.refused(a, diagnostics, result.sources)
-    talk.say(diagnostics, result.sources)
+        return console.refused(a, diagnostics, result.sources)
+    console.say(diagnostics, result.sources)
     before = {where: _model_in(where) for where in dict.fromkeys((folder / name).parent for name in files)}
     old = left_over.find(folder, files)
     diagnostics = write_all(folder, files, a.force, old.ours)
     if diagnostics:
-        return talk.refused(a, diagnostics)
-    talk.say(old.diagnostics(), {})
+        return console.refused(a, diagnostics)
+    console.say(old.diagnostics(), {})
     for where, model in before.items():
         others = f", which held a plan of {model}" if model not in (None, _model_in(where)) else ""
         print(f"wrote {where}/{others}", file=sys.stderr)

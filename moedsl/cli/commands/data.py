@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.runs.samples.measure import BadLine, Measured, Tokens, estimated, measure, of_tokenizer
 from moedsl.runs.samples.report import report, text, validation_note
 from moedsl.support.diagnostics import Diagnostic, Label, error
@@ -30,13 +30,13 @@ def run(a: Namespace) -> int:
     count = _counter(a.tokenizer)
     measured = _measured(path, count, a.seconds) if not isinstance(count, Diagnostic) else count
     if isinstance(measured, Diagnostic):
-        return talk.refused(a, [measured])
+        return console.refused(a, [measured])
     assert not isinstance(count, Diagnostic)
     made = report(measured, str(path.parent), a.tokenizer, [*_files(path, measured, count, a.seconds)])
     if a.json:
-        talk.print_json(made)
+        console.print_json(made)
     else:
-        talk.print_text(lambda: text(made, str(path)))
+        console.print_text(lambda: text(made, str(path)))
     return 0
 
 
@@ -78,7 +78,7 @@ def _measured(path: Path, count: Tokens, seconds: float) -> Measured | Diagnosti
         if path.exists() and not path.is_file():
             return error("read.directory", f"{path} is not a regular file", at, help="name a file of JSON lines")
         with path.open("rb") as file:
-            measured = measure(file, count, seconds, talk.tell)
+            measured = measure(file, count, seconds, console.tell)
     except OSError as e:
         return refused(path, e, "name a file of JSON lines")
     except BadLine as e:

@@ -9,7 +9,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.cli.own_rules import library_of
 from moedsl.diagnose import scan
 from moedsl.diagnose.edit import compile_edits, remarks
@@ -27,7 +27,7 @@ def run(a: Namespace) -> int:
     opened = of_jobs or [_opened(a.log)]
     problems = [*found, *(d for _, _, wrong in opened for d in wrong)]
     if problems:
-        return talk.refused(a, problems, library.sources)
+        return console.refused(a, problems, library.sources)
     known = scan.symptoms(library)
     logs = [(name, stream) for name, stream, _ in opened if stream is not None]
     reports: list[scan.Report] = []
@@ -36,10 +36,10 @@ def run(a: Namespace) -> int:
             reports.append(scan.diagnose(name, scan.blocks(stream), known))
     data = [_to_json(report, source, library) for report in reports]
     if a.json:
-        talk.print_json({"version": 1, "experiment": a.log, "logs": data} if of_jobs else data[0])
+        console.print_json({"version": 1, "experiment": a.log, "logs": data} if of_jobs else data[0])
     else:
         told = [r for r in data if r["symptoms"] or r["first_failure"]] or data
-        talk.print_text(lambda: "\n".join(map(text, told)), end="")
+        console.print_text(lambda: "\n".join(map(text, told)), end="")
     is_wrong = any(r.last_error or r.first_failure for r in reports)
     return int(is_wrong and not any(r.sightings for r in reports))
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from moedsl.bridge.diff.compare import compare
 from moedsl.bridge.diff.sources import Options, Side, Wrong, beside, sides
 from moedsl.bridge.diff.text import text
-from moedsl.cli import talk
+from moedsl.cli import console
 
 
 def run(a: Namespace) -> int:
@@ -28,9 +28,9 @@ def run(a: Namespace) -> int:
         return _failed(a, [f for f in found if isinstance(f, Wrong)])
     data = compare(left, right)
     if a.json:
-        talk.print_json(data)
+        console.print_json(data)
     else:
-        talk.print_text(lambda: text(data), end="")
+        console.print_text(lambda: text(data), end="")
     return int(a.exit_code and data["verdict"]["same_experiment"] is not True)
 
 
@@ -38,6 +38,6 @@ def _failed(a: Namespace, wrong: Sequence[Wrong]) -> int:
     sources = {name: source for w in wrong for name, source in w.sources.items()}
     found = [d for w in wrong for d in w.diagnostics]
     if a.json:
-        talk.print_json(talk.failed_json(found, sources))
-    talk.say(found, sources)
+        console.print_json(console.failed_json(found, sources))
+    console.say(found, sources)
     return 1

@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.compiler import load_stdlib
 
 
@@ -34,12 +34,12 @@ def _pages(a: Namespace, ids: Sequence[str]) -> int:
     library = load_stdlib()
     found = {id: page.listing(library) if id == "rules" else page.page(id, library) for id in ids}
     if a.json:
-        talk.print_json({"version": 1, "pages": [{"name": id, "text": text} for id, text in found.items()]})
+        console.print_json({"version": 1, "pages": [{"name": id, "text": text} for id, text in found.items()]})
     for id, text in found.items():
         if text is None:
             print(f"nothing is called `{id}`; {page.hint(id, library)}", file=sys.stderr)
         elif not a.json:
-            talk.print_text(lambda text=text: text)
+            console.print_text(lambda text=text: text)
     return int(None in found.values())
 
 
@@ -48,15 +48,17 @@ def _of_run(a: Namespace, names: list[str]) -> int:
     from moedsl.queries.explain.text import text_of
     from moedsl.queries.explain_run import answer
 
-    source, diagnostics = talk.source_of(a)
+    source, diagnostics = console.source_of(a)
     if source is None:
-        return talk.refused(a, diagnostics)
+        return console.refused(a, diagnostics)
     result = answer(source, names, a.run, a.like, page)
     if a.json:
         made = result.explanations
-        failed = talk.failed_json(result.diagnostics, result.sources) if result.diagnostics else {}
-        talk.print_json(made[0] if len(made) == 1 and not failed else {"version": 1, "explanations": [*made], **failed})
+        failed = console.failed_json(result.diagnostics, result.sources) if result.diagnostics else {}
+        console.print_json(
+            made[0] if len(made) == 1 and not failed else {"version": 1, "explanations": [*made], **failed}
+        )
     else:
-        talk.print_text(lambda: "\n".join(text_of(e) for e in result.explanations), end="")
-    talk.say(result.diagnostics, result.sources)
+        console.print_text(lambda: "\n".join(text_of(e) for e in result.explanations), end="")
+    console.say(result.diagnostics, result.sources)
     return int(result.failed)

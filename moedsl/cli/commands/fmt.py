@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.cli.terminal import print_file
 from moedsl.lang import reader
 from moedsl.lang.formatter import format_source
@@ -24,7 +24,7 @@ def run(a: Namespace) -> int:
     done = [(file, *_one(file, a.check)) for file in a.files]
     if a.json:
         files = [{"file": file, "status": status, "diagnostics": found} for file, status, found in done]
-        talk.print_json({"version": 1, "files": files})
+        console.print_json({"version": 1, "files": files})
     return int(any(status in ("refused", "would change") for _, status, _ in done))
 
 
@@ -39,7 +39,7 @@ def _one(file: str, check: bool) -> tuple[str, list[dict[str, Any]]]:
         status, more = _kept(file, source, text, check)
         diagnostics = (*diagnostics, *more)
     sources = {source.name: source} if source else {}
-    talk.say(diagnostics, sources)
+    console.say(diagnostics, sources)
     return status, [to_json(d, sources) for d in diagnostics]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.cli.own_rules import library_of, plans_of
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
@@ -38,12 +38,12 @@ def run(a: Namespace) -> int:
     each = [] if found or others else [_one(r, s, a.warmup) for r, s in stated_runs]
     wrong = [*found, *others, *(d for one in each if isinstance(one, list) for d in one)]
     if wrong:
-        return talk.refused(a, wrong)
+        return console.refused(a, wrong)
     reports = [one for one in each if isinstance(one, dict)]
     if a.json:
-        talk.print_json({"version": 1, "runs": reports})
+        console.print_json({"version": 1, "runs": reports})
     else:
-        talk.print_text(lambda: "\n".join([*map(text, reports), _next(a)]))
+        console.print_text(lambda: "\n".join([*map(text, reports), _next(a)]))
     return 0
 
 
@@ -59,10 +59,10 @@ def _stated(a: Namespace) -> tuple[Plan, State] | int | None:
     result = plans_of(source) if source and not found else None
     if found or (result and result.failed):
         sources = {**library.sources, **({source.name: source} if source else {})}
-        return talk.refused(a, found or (result.diagnostics if result else ()), sources)
+        return console.refused(a, found or (result.diagnostics if result else ()), sources)
     if a.run and (result is None or len(result.plans) != 1):
         help = "give a file with one run, which states what the job ran"
-        return talk.refused(a, [error("gap.runs", f"{a.run} has not one run", help=help)])
+        return console.refused(a, [error("gap.runs", f"{a.run} has not one run", help=help)])
     if result is None:
         return None
     chosen = result.chosen[0]

@@ -6,7 +6,7 @@ from argparse import Namespace
 
 import attrs
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.compiler import load_stdlib
 from moedsl.facts.facts import Hardware
 
@@ -15,9 +15,9 @@ def run(a: Namespace) -> int:
     library = load_stdlib()
     known = [h for h in (library.gpu(n)[0] for n in sorted(library.hardware)) if h is not None]
     if a.json:
-        talk.print_json([attrs.asdict(h) for h in known])
+        console.print_json([attrs.asdict(h) for h in known])
         return 0
-    talk.print_text(lambda: "\n".join(map(_line, known)))
+    console.print_text(lambda: "\n".join(map(_line, known)))
     return 0
 
 

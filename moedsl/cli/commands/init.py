@@ -10,7 +10,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.cli.terminal import folded
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.facts.facts import Model
@@ -53,7 +53,7 @@ _ADAPTER = "adapter lora rank=8 alpha=16 targets=[linear_qkv, linear_proj]\n"
 def run(a: Namespace) -> int:
     path = Path(a.file)
     if os.path.lexists(path):  # a link to nothing would become a file elsewhere
-        return talk.refused(
+        return console.refused(
             a, [error("init.exists", f"{path} exists", help="name another file: moedsl init other.moe")]
         )
     library = load_stdlib()
@@ -65,18 +65,18 @@ def run(a: Namespace) -> int:
     missing = [f"--{option}" for option, given, *_ in asked if given is None]
     if missing and not sys.stdin.isatty():
         text = f"there is no terminal to ask for {', '.join(missing)}"
-        return talk.refused(a, [error("init.unanswered", text, help="give them as options")])
+        return console.refused(a, [error("init.unanswered", text, help="give them as options")])
     model, machines, task = (given or _ask(question, known, usual) for _, given, question, known, usual in asked)
     made, _ = library.model(model) if model in library.models else (None, [])
     source = Source(str(path), _text(path, model, machines, task, a.data, made))
     result = compile_source(source, "check")
     if result.failed:
-        return talk.refused(a, result.diagnostics, result.sources)
+        return console.refused(a, result.diagnostics, result.sources)
     text, _ = format_source(source)
     next = f"moedsl plan {shlex.quote(str(path))}"
-    code = talk.written(path, text or source.text, f"; next: {next}")
+    code = console.written(path, text or source.text, f"; next: {next}")
     if a.json and not code:
-        talk.print_json({"version": 1, "file": str(path), "next": next})
+        console.print_json({"version": 1, "file": str(path), "next": next})
     return code
 
 

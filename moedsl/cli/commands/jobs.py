@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.launch import experiment_dirs, follow, store
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.text import counted
@@ -14,19 +14,19 @@ from moedsl.support.text import counted
 def run(a: Namespace) -> int:
     wrong = store.has_nemo_run()
     if wrong:
-        return talk.refused(a, [wrong])
+        return console.refused(a, [wrong])
     opened = [store.find(a.id)] if a.id else [store.open_experiment(home, id) for id, home in _newest(a.last)]
     found = [one for one in opened if isinstance(one, Diagnostic)]
     if a.id and found:
-        return talk.refused(a, found)
+        return console.refused(a, found)
     experiments = [one for one in opened if isinstance(one, store.Experiment)]
     if a.json:
-        talk.print_json({"version": 1, "experiments": [_json(one) for one in experiments]})
+        console.print_json({"version": 1, "experiments": [_json(one) for one in experiments]})
     elif a.id:
         _each(experiments)
     elif experiments or not found:
         _table(experiments)
-    talk.say(found, {})
+    console.say(found, {})
     return 0
 
 

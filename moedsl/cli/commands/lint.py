@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from moedsl.bridge.lint.report import Lint, merged
 from moedsl.bridge.lint.run import lint
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.cli.terminal import coloured
 from moedsl.support.diagnostics import to_json
 from moedsl.support.render import render_all
@@ -18,12 +18,12 @@ from moedsl.support.visible import visible
 def run(a: Namespace) -> int:
     found = lint(a.files, a.gpu, a.world, a.phase, a.read_only)
     if a.sarif:
-        talk.print_sarif(d for x in found for d in x.to_json()["diagnostics"])
+        console.print_sarif(d for x in found for d in x.to_json()["diagnostics"])
     elif a.json:
-        talk.print_json([x.to_json() for x in found])
+        console.print_json([x.to_json() for x in found])
     else:
         parts = (*(text(x, a.read_only) for x in found), inherited(found))
-        talk.print_text(lambda: "\n".join(filter(None, parts)), painted=True)
+        console.print_text(lambda: "\n".join(filter(None, parts)), painted=True)
     return int(any(x.failed for x in found))
 
 

@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 from typing import Any
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.launch import connections, follow, logs, store
 from moedsl.launch.logs import explained
 from moedsl.support.diagnostics import Diagnostic, error
@@ -19,15 +19,15 @@ def run(a: Namespace) -> int:
         return 1
     opened = store.has_nemo_run() or store.find(a.id)
     if isinstance(opened, Diagnostic):
-        return talk.refused(a, [opened])
+        return console.refused(a, [opened])
     if a.job and a.job not in opened.names:
         help = f"there are {', '.join(opened.names)}"
-        return talk.refused(a, [error("launch.no_job", f"{a.id} has no job {a.job}", help=help)])
+        return console.refused(a, [error("launch.no_job", f"{a.id} has no job {a.job}", help=help)])
     if opened.in_pods and (missing := logs.no_kubectl()):
-        return talk.refused(a, [missing])
+        return console.refused(a, [missing])
     only = (a.job,) if a.job else opened.names
     if a.json:
-        talk.print_json({"version": 1, "id": opened.id, "jobs": [_json(opened, job) for job in opened.jobs(only)]})
+        console.print_json({"version": 1, "id": opened.id, "jobs": [_json(opened, job) for job in opened.jobs(only)]})
         return 0
     return _follow(opened, only) if a.follow else _print(opened, only)
 
@@ -55,7 +55,7 @@ def _follow(experiment: store.Experiment, only: tuple[str, ...]) -> int:
     except connections.failures() as problem:
         if not experiment.is_far:
             raise
-        talk.say([experiment.disconnected(problem)], {})
+        console.say([experiment.disconnected(problem)], {})
         return 1
     return int(any(job.state != "SUCCEEDED" for job in jobs))
 

@@ -7,8 +7,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from moedsl.cli import talk
-from moedsl.cli.traced import judged_by
+from moedsl.cli import console
+from moedsl.cli.own_rules import judged_by
 from moedsl.planner.model.plan import Plan
 from moedsl.runs.snapshot import replay
 from moedsl.runs.snapshot.report import Given, compare, report, text
@@ -27,18 +27,18 @@ def run(a: Namespace) -> int:
     for one in given:
         memory = _read(one.path)
         if isinstance(memory, Diagnostic):
-            return talk.refused(a, [memory])
+            return console.refused(a, [memory])
         each += [report(one, m, classes) for m in memory]
     plans = planned.plans if planned else ()
     wrong = [d for one in given for p in plans if (d := _no_stage(one, p))]
     if wrong:
-        return talk.refused(a, wrong)
+        return console.refused(a, wrong)
     for r in each if planned else ():
         r["plans"] = [compare(r, p) for p in plans]
     if a.json:
-        talk.print_json({"version": 1, "devices": each})
+        console.print_json({"version": 1, "devices": each})
     else:
-        talk.print_text(lambda: text(each), end="")
+        console.print_text(lambda: text(each), end="")
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.cli.terminal import print_file
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
@@ -25,9 +25,9 @@ def _list(a: Namespace) -> int:
     library = load_stdlib()
     models = [m for m in (library.model(n)[0] for n in sorted(library.models)) if m is not None]
     if a.json:
-        talk.print_json([_json(m) for m in models])
+        console.print_json([_json(m) for m in models])
         return 0
-    talk.print_text(lambda: "\n".join(map(_line, models)))
+    console.print_text(lambda: "\n".join(map(_line, models)))
     return 0
 
 
@@ -51,12 +51,12 @@ def _add(a: Namespace) -> int:
     text, found = config.add(Path(a.config), a.name, hf=a.hf, ignored=a.ignore, known=load_stdlib().models)
     refused = refusals(out, "models add", force=a.force) if out and text is not None else []
     if text is None or refused:
-        return talk.refused(a, [*found, *refused])
-    talk.say(found, {})
-    code = talk.written(out, text, f'; `use "{out}"` makes it known to a run') if out else 0
+        return console.refused(a, [*found, *refused])
+    console.say(found, {})
+    code = console.written(out, text, f'; `use "{out}"` makes it known to a run') if out else 0
     if a.json and not code:
         said = [to_json(d, {}) for d in found]
-        talk.print_json({"version": 1, "file": a.output, "declaration": text, "diagnostics": said})
+        console.print_json({"version": 1, "file": a.output, "declaration": text, "diagnostics": said})
     elif out is None:
         print_file(text)
     return code

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.compiler import load_stdlib
 from moedsl.lang import reader
 from moedsl.planner.model.plan import Plan
@@ -39,7 +39,7 @@ class _Seen:
 
 def run(a: Namespace) -> int:
     if a.output and (kept := _kept(a.output)):
-        return talk.refused(a, kept)
+        return console.refused(a, kept)
     gathered, found = gather(a.paths)
     runs = [r for r in told_apart(gathered) if r.plan]
     made = [] if found else [_tried(r) for r in runs]
@@ -48,10 +48,10 @@ def run(a: Namespace) -> int:
     done = [(r, m.tried) for r, m in seen if m.tried]
     notes = [f"{r.name}: {text}" for r, m in seen for text in m.remarks]
     if wrong or not done:
-        return talk.refused(a, wrong or [_nothing(a.paths, notes)])
+        return console.refused(a, wrong or [_nothing(a.paths, notes)])
     base = _base(a.run, done)
     if not isinstance(base, run_file.Base):
-        return talk.refused(a, base)
+        return console.refused(a, base)
     return _answer(a, base, done, notes)
 
 
@@ -67,7 +67,7 @@ def _answer(a: Namespace, base: run_file.Base, done: Sequence[tuple[Run, Tried]]
     each = [(t, _other(r.plan, base.plan) if r.plan else None) for r, t in done]
     same, left = [t for t, why in each if why is None], [(t.name, why) for t, why in each if why]
     if not same:
-        return talk.refused(a, [_all_other(base, left)])
+        return console.refused(a, [_all_other(base, left)])
     found = candidates(base.chosen, base.start, same)
     others = {
         "other_experiments": [name for name, why in left if why == EXPERIMENT],
@@ -75,10 +75,10 @@ def _answer(a: Namespace, base: run_file.Base, done: Sequence[tuple[Run, Tried]]
     }
     data = {"version": 1, **report(base.chosen, base.start, same, found, a.stop), **others, "remarks": [*notes]}
     if a.json:
-        talk.print_json(data)
+        console.print_json(data)
     else:
-        talk.print_text(lambda: text(data) + "".join(f"left out, {why}: {name}\n" for name, why in left), end="")
-        talk.print_text(lambda: "".join(f"{wrapped(note, '', '  ', width=110)}\n" for note in notes), end="")
+        console.print_text(lambda: text(data) + "".join(f"left out, {why}: {name}\n" for name, why in left), end="")
+        console.print_text(lambda: "".join(f"{wrapped(note, '', '  ', width=110)}\n" for note in notes), end="")
     return _write(a, base, found[0].codes) if a.output and data["next"] else 0
 
 
@@ -99,8 +99,8 @@ def _all_other(base: run_file.Base, left: Sequence[tuple[str, str]]) -> Diagnost
 def _write(a: Namespace, base: run_file.Base, codes: run_file.Codes) -> int:
     made = run_file.with_layout(base, codes, "The next experiment, by `moedsl next`")
     if isinstance(made, Diagnostic):
-        return talk.refused(a, [made])
-    return talk.written(Path(a.output), made.text, "")
+        return console.refused(a, [made])
+    return console.written(Path(a.output), made.text, "")
 
 
 def _base(file: str | None, done: Sequence[tuple[Run, Tried]]) -> run_file.Base | list[Diagnostic]:

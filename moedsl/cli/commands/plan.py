@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
-from moedsl.cli import talk
+from moedsl.cli import console
+from moedsl.cli.console import compiled
 from moedsl.cli.printing import after_plan, only, prints_notes, show, typed, with_ladders
-from moedsl.cli.talk import compiled
 
 
 def run(a: Namespace) -> int:
@@ -51,9 +51,9 @@ def _lengths(a: Namespace) -> int:
     if result is None or code:
         return code
     asked = [(p, lower(p, p.gpus or p.hardware.gpus_per_node).values["seq"]) for p in result.programs]
-    found = [(p.name, lengths.table(p, p.gpus, seq, talk.Progress())) for p, seq in asked]
+    found = [(p.name, lengths.table(p, p.gpus, seq, console.Progress())) for p, seq in asked]
     if a.json:
-        talk.print_json({"version": 1, "lengths": dict(found)})
+        console.print_json({"version": 1, "lengths": dict(found)})
     else:
-        talk.print_text(lambda: "\n".join(lengths.text(t, name) for name, t in found))
+        console.print_text(lambda: "\n".join(lengths.text(t, name) for name, t in found))
     return 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from moedsl.cli import talk
-from moedsl.cli.traced import judged_by
+from moedsl.cli import console
+from moedsl.cli.own_rules import judged_by
 from moedsl.runs.profile import report
 from moedsl.runs.profile.predicted import compare
 from moedsl.runs.profile.text import text
@@ -18,20 +18,20 @@ def run(a: Namespace) -> int:
     if isinstance(judged, int):
         return judged
     classes, planned = judged
-    each, progress = list[report.Json](), talk.Progress()
+    each, progress = list[report.Json](), console.Progress()
     problems = list[Diagnostic]()
     for path in a.traces:
         more, wrong = report.reports(Path(path), classes, progress)
         each += more
         problems += wrong
     if any(d.is_error for d in problems):
-        return talk.refused(a, problems)
+        return console.refused(a, problems)
     data, remarks = report.whole(each)
-    talk.say([*problems, *remarks], {})
+    console.say([*problems, *remarks], {})
     if planned:
         data["plans"] = [compare(data, c, p) for c, p in zip(planned.chosen, planned.plans, strict=True)]
     if a.json:
-        talk.print_json(data)
+        console.print_json(data)
     else:
-        talk.print_text(lambda: text(data), end="")
+        console.print_text(lambda: text(data), end="")
     return 0

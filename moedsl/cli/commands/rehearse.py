@@ -13,8 +13,8 @@ from attrs import evolve
 from moedsl.bridge.verify import environments
 from moedsl.bridge.verify.client import INSTALL, is_installed
 from moedsl.bridge.verify.gpu import from_plan
-from moedsl.cli import talk
-from moedsl.cli.talk import compiled
+from moedsl.cli import console
+from moedsl.cli.console import compiled
 from moedsl.compiler import Result as Compiled
 from moedsl.facts.releases import BY_VERSION, default
 from moedsl.planner.model.plan import Plan
@@ -39,11 +39,11 @@ def run(a: Namespace) -> int:
     wanted = [(c, p) for c, p in zip(made.chosen, made.plans, strict=True) if a.run in (None, p.name)]
     problem = _problem(a, made, wanted)
     if problem is not None:
-        return talk.refused(a, [problem])
+        return console.refused(a, [problem])
     gpus = 0 if a.cpu or a.dryrun else available()
     absent = None if a.dryrun else lacking([c.problem.program.model for c, _ in wanted], gpus > 0)
     if absent is not None:
-        return talk.refused(a, [absent])
+        return console.refused(a, [absent])
     small = [_shrunk(made, r, min(a.ranks, gpus or a.ranks), gpus > 0) for r in wanted]
     if a.dryrun:
         return _print(a, [Result(r, plan, "cpu") for (_, plan), r in zip(wanted, small, strict=True)])
@@ -51,7 +51,7 @@ def run(a: Namespace) -> int:
         base = Path(a.output or stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-rehearse-")))
         prepared, found = _prepared(a, wanted, small, base, gpus > 0)
         if found:
-            return talk.refused(a, found)
+            return console.refused(a, found)
         for other in dict.fromkeys(in_place_of(plan.task) for _, plan in wanted):
             print(other, file=sys.stderr, flush=True) if other else None
         host = stack.enter_context(Gpus() if gpus else Ranks())
@@ -124,7 +124,7 @@ def _one(a: Namespace, prepared: Prepared, host: Ranks | Gpus) -> Result:
 def _print(a: Namespace, results: list[Result]) -> int:
     """Print all results; returns the exit code."""
     if a.json:
-        talk.print_json({"version": 1, "runs": [to_json(r) for r in results]})
+        console.print_json({"version": 1, "runs": [to_json(r) for r in results]})
     else:
-        talk.print_text(lambda: "\n".join(text(r) for r in results), end="")
+        console.print_text(lambda: "\n".join(text(r) for r in results), end="")
     return int(not all(r.ok for r in results))

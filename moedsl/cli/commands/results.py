@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
 from moedsl.runs.results.compare import comparisons, text
@@ -25,20 +25,20 @@ from moedsl.support.files import refusals
 def run(a: Namespace) -> int:
     kept = refusals(Path(a.measured), "results", force=a.force) if a.measured else []
     if kept:
-        return talk.refused(a, kept)
+        return console.refused(a, kept)
     runs, rows, found = _measured(a, a.paths)
     before, old, more = _measured(a, a.baseline or [])
     if found or more:
-        return talk.refused(a, [*found, *more])
+        return console.refused(a, [*found, *more])
     compared = comparisons(rows)
     judged = regressions(told(runs, rows), told(before, old), a.tolerance) if a.baseline else []
     data = {"version": 1, "runs": rows, "comparisons": compared}
     if a.baseline:
         data |= {"baseline": old, "regressions": judged}
     if a.json:
-        talk.print_json(data)
+        console.print_json(data)
     else:
-        talk.print_text(lambda: text(data) + (f"\n{as_table(judged)}" if a.baseline else ""), end="")
+        console.print_text(lambda: text(data) + (f"\n{as_table(judged)}" if a.baseline else ""), end="")
     if not any(c["winner"] for c in compared):
         return 1
     return _keep(a, runs, rows) or int(any(r["verdict"] in WORSE for r in judged))
@@ -72,4 +72,4 @@ def _keep(a: Namespace, runs: Sequence[Run], rows: Sequence[dict[str, Any]]) -> 
         print("no run has both a plan and figures: nothing to calibrate with", file=sys.stderr)
         return 1
     path = Path(a.measured)
-    return talk.written(path, written, f": {written.count(chr(10))} runs for `moedsl calibrate {path}`")
+    return console.written(path, written, f": {written.count(chr(10))} runs for `moedsl calibrate {path}`")

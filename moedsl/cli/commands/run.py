@@ -9,8 +9,8 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.cli import talk
-from moedsl.cli.talk import compiled
+from moedsl.cli import console
+from moedsl.cli.console import compiled
 from moedsl.compiler import Result
 from moedsl.emit.bridge import recipe_text
 from moedsl.facts.families import family
@@ -56,7 +56,7 @@ def run(a: Namespace, named: Named | None = None) -> int:
         if not bad:
             break
         cluster, found = nodes.without(cluster, bad), []
-        talk.tell(f"{', '.join(bad)}: excluded from now on")
+        console.tell(f"{', '.join(bad)}: excluded from now on")
     return code
 
 
@@ -86,7 +86,7 @@ def _run(
     if cluster is not None and not any(d.is_error for d in found):
         before, more = _before(a, cluster, made)
         found = [*found, *more, *_preflight(a, result, cluster, made)]
-    talk.say(found, result.sources)
+    console.say(found, result.sources)
     if cluster is None or any(d.is_error for d in found):
         return 1
     return start(a, cluster, made, result.source.name, before, named, bad)
@@ -129,7 +129,7 @@ def _preflight(a: Namespace, result: Result, cluster: Cluster, jobs: Sequence[Jo
     if a.dryrun:
         return preflight.unmounted([j.plan for j in jobs], cluster)
     checked = [preflight.Checked(j.plan, j.launch) for j in jobs]
-    return preflight.before(checked, cluster, result.source, result.library, talk.tell)
+    return preflight.before(checked, cluster, result.source, result.library, console.tell)
 
 
 def asked(cluster: str | None) -> str:
@@ -199,11 +199,11 @@ def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) ->
     try:
         sent = dryrun_all([(j.launch, j.payload) for j in jobs], cluster, source)
     except OSError as problem:  # of the home, where an id's mark is kept, or of the temporary folder
-        talk.say([experiment_dirs.unwritable(executors.home(cluster), problem)], {})
+        console.say([experiment_dirs.unwritable(executors.home(cluster), problem)], {})
         return 1
     if a.json:
         runs = [to_json(j.launch) for j in jobs]
-        talk.print_json({"version": 1, "experiment": sent.experiment, "folder": sent.folder, "files": sent.files,
+        console.print_json({"version": 1, "experiment": sent.experiment, "folder": sent.folder, "files": sent.files,
                          "runs": runs})  # fmt: skip
         return 0
     for job in jobs:
@@ -235,7 +235,7 @@ def _submit(
     bad: list[str] | None,
 ) -> int:  # fmt: skip
     """Submit all jobs as one experiment; returns the exit code when they have ended, or, detached, are submitted."""
-    from moedsl.cli import attended
+    from moedsl.cli import foreground
     from moedsl.launch.submit import Task, chained, following, sequential
 
     home = executors.home(cluster)
@@ -249,4 +249,4 @@ def _submit(
     plans = {t.name: plan for plan, chain in chains for t in chain}
     tasks = [t for _, chain in chains for t in chain]
     tasks = sequential(tasks) if a.sequential else tasks
-    return attended.run(following(first, tasks), title, home, a.detach, plans, named, bad)
+    return foreground.run(following(first, tasks), title, home, a.detach, plans, named, bad)

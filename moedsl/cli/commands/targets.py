@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 
 from moedsl.bridge.verify import environments
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.facts.releases import RELEASES, Release, default, named
 from moedsl.support.diagnostics import error, suggest
 
@@ -19,7 +19,7 @@ def _list(a: Namespace) -> int:
     rows = [(r, _where(r)) for r in RELEASES]
     if a.json:
         facts = [{"bridge": r.bridge, "core": r.core, "verified_by": w, "default": r is default()} for r, w in rows]
-        talk.print_json(facts)
+        console.print_json(facts)
         return 0
     for r, where in rows:
         said = where or f"`moedsl targets add {r.minor}` fetches it"
@@ -42,7 +42,7 @@ def _add(a: Namespace) -> int:
         release = named(version)
         if release is None:
             text, help = f"no release {version} of Megatron Bridge is known", suggest(version, known)
-            return talk.refused(a, [error("check.target", text, help=help or (f"one of {', '.join(known)}",))])
+            return console.refused(a, [error("check.target", text, help=help or (f"one of {', '.join(known)}",))])
         if environments.is_ready(release):
             print(f"Bridge {release.bridge} is here already", file=sys.stderr)
             ready.append(release)
@@ -51,9 +51,9 @@ def _add(a: Namespace) -> int:
         try:
             folder = environments.make(release)
         except environments.NotMadeError as problem:
-            return talk.refused(a, [error("verify.no_target", problem.message, help=problem.help)])
+            return console.refused(a, [error("verify.no_target", problem.message, help=problem.help)])
         print(f"Bridge {release.bridge} is in {folder}", file=sys.stderr)
         ready.append(release)
     if a.json:
-        talk.print_json({"version": 1, "targets": [{"bridge": r.bridge, "verified_by": _where(r)} for r in ready]})
+        console.print_json({"version": 1, "targets": [{"bridge": r.bridge, "verified_by": _where(r)} for r in ready]})
     return 0

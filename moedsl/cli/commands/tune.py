@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.cli.commands import run as run_command
 from moedsl.lang import reader
 from moedsl.launch import logs
@@ -26,19 +26,19 @@ def run(a: Namespace) -> int:
     source, found = reader.read(a.file)
     base = run_file.base(source) if source else [*found]
     if not isinstance(base, run_file.Base):
-        return talk.refused(a, base, {source.name: source} if source else {})
+        return console.refused(a, base, {source.name: source} if source else {})
     wrong = _refused(a, base)
     folder = Path(a.output or f"{Path(a.file).stem}_tune")
     opened = wrong or journal.opened(folder, base.plan.experiment.fingerprint, run_file.machines(base.plan))
     if isinstance(opened, Diagnostic):
-        return talk.refused(a, [opened])
+        return console.refused(a, [opened])
     try:
         ended = tune(base, opened, Cluster(a.cluster, a.no_preflight), Ends(a.budget, a.stop), _say)
     except KeyboardInterrupt:
         print("\nthe job goes on without this process; the same command goes on from here", file=sys.stderr)
         return 130
     if isinstance(ended, Diagnostic):
-        return talk.refused(a, [ended])
+        return console.refused(a, [ended])
     return ended or _print(a, opened)
 
 

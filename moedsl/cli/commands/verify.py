@@ -15,7 +15,7 @@ from moedsl.bridge.verify import client, report
 from moedsl.bridge.verify.cases import runs_in
 from moedsl.bridge.verify.client import is_installed
 from moedsl.bridge.verify.report import Report
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.compiler import compile_source
 from moedsl.emit.artifact import files_of
 from moedsl.lang import reader
@@ -33,9 +33,9 @@ def run(a: Namespace) -> int:
         reports = (_read if a.read_only else _run)(a, [p for _, p in paths])
     reports = [evolve(r, file=name) for (name, _), r in zip(paths, reports, strict=True)]
     if a.json:
-        talk.print_json([r.to_json() for r in reports])
+        console.print_json([r.to_json() for r in reports])
     else:
-        talk.print_text(lambda: "\n".join(report.render(r) for r in reports))
+        console.print_text(lambda: "\n".join(report.render(r) for r in reports))
     return int(not all(r.ok for r in reports))
 
 
@@ -53,17 +53,17 @@ def _compiled(a: Namespace, file: str, stack: ExitStack) -> list[tuple[str, str]
     """Compile a .moe file into a temporary folder for the verification; returns its runs with their folders."""
     source, found = reader.read(file)
     if source is None:
-        talk.refused(a, found)
+        console.refused(a, found)
         return None
-    result = compile_source(source, progress=talk.Progress(), target=a.target)
+    result = compile_source(source, progress=console.Progress(), target=a.target)
     if result.failed:
-        talk.refused(a, result.diagnostics, result.sources)
+        console.refused(a, result.diagnostics, result.sources)
         return None
-    talk.say(result.diagnostics, result.sources)
+    console.say(result.diagnostics, result.sources)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-")))
     out: list[tuple[str, str]] = []
     for plan in result.plans:
-        talk.say(write_all(folder / plan.name, files_of(plan, source, result.library)), {})
+        console.say(write_all(folder / plan.name, files_of(plan, source, result.library)), {})
         out.append((f"{file}:{plan.name}" if len(result.plans) > 1 else file, str(folder / plan.name)))
     return out
 

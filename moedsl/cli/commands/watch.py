@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from moedsl.cli import talk, terminal
+from moedsl.cli import console, terminal
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
 from moedsl.launch import connections
@@ -29,7 +29,7 @@ def run(a: Namespace) -> int:
     kept = refusals(Path(a.page), "watch", SIGN, a.force) if a.page else []
     found = source(a.target, symptoms(load_stdlib()))
     if kept or isinstance(found, Diagnostic):
-        return talk.refused(a, [*kept, *([found] if isinstance(found, Diagnostic) else [])])
+        return console.refused(a, [*kept, *([found] if isinstance(found, Diagnostic) else [])])
     try:
         return _follow(a, found)
     except KeyboardInterrupt:
@@ -42,7 +42,7 @@ def run(a: Namespace) -> int:
             or not isinstance(problem, connections.failures())
         ):
             raise
-        return talk.refused(a, [found.experiment.disconnected(problem)])
+        return console.refused(a, [found.experiment.disconnected(problem)])
 
 
 def _follow(a: Namespace, found: Source) -> int:
@@ -67,11 +67,11 @@ def _answer(a: Namespace, views: Sequence[dict[str, Any]], goes_on: bool) -> Non
     if a.json and goes_on:
         print(in_json(json.dumps(data, ensure_ascii=False)), flush=True)
     elif a.json:
-        talk.print_json(data)
+        console.print_json(data)
     else:
         if goes_on:
             terminal.clear(sys.stdout)
-        talk.print_text(lambda: text(views), end="")
+        console.print_text(lambda: text(views), end="")
         sys.stdout.flush()
 
 
@@ -81,5 +81,5 @@ def _page(a: Namespace, runs: Sequence[Watched], views: Sequence[dict[str, Any]]
         return 0
     path = Path(a.page)
     diagnostics = write_file(path, stamp(path.name, page(runs, views, every)))
-    talk.say(diagnostics, {})
+    console.say(diagnostics, {})
     return int(bool(diagnostics))

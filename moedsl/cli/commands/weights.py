@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.cli.commands import run as of_runs
 from moedsl.cli.commands.run import Job
 from moedsl.launch import preflight, weights
@@ -19,7 +19,7 @@ def run(a: Namespace) -> int:
     if a.action is None:
         print("give `moedsl weights import FILE` or `moedsl weights export FILE --to FOLDER`", file=sys.stderr)
         return 1
-    result, code = talk.compiled(a, "plan")
+    result, code = console.compiled(a, "plan")
     if result is None or code:
         return code
     cluster, found = known.choose(result.library, of_runs.asked(a.cluster))
@@ -30,7 +30,7 @@ def run(a: Namespace) -> int:
         found = [*found, *more, *wrong]
         if not any(d.is_error for d in found):
             found = [*found, *of_runs.refusals(cluster, jobs, a.dryrun, f"the {a.action} of weights")]
-    talk.say(found, result.sources)
+    console.say(found, result.sources)
     if cluster is None or any(d.is_error for d in found):
         return 1
     a.sequential = False

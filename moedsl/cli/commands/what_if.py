@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from moedsl.cli import answers, talk
-from moedsl.cli.talk import compiled
+from moedsl.cli import answers, console
+from moedsl.cli.console import compiled
 from moedsl.queries.text import what_if_text
 from moedsl.queries.what_if import profiles, what_if
 
@@ -16,10 +16,10 @@ def run(a: Namespace) -> int:
     result, code = compiled(a, "solve")
     if result is None or code:
         return code
-    progress, budget = talk.Progress(), answers.budget_of(a)
+    progress, budget = console.Progress(), answers.budget_of(a)
     found = [what_if(c, result.library, budget, progress) for c in result.chosen if not profiles(c)]
     if a.json:
-        talk.print_json({"version": 1, "runs": found})
+        console.print_json({"version": 1, "runs": found})
     else:
-        talk.print_text(lambda: "\n".join(map(what_if_text, found)), end="")
+        console.print_text(lambda: "\n".join(map(what_if_text, found)), end="")
     return 0

@@ -1,12 +1,17 @@
-"""Print the page of a rule, a symptom, an effect, a diagnostic, an axis, a fact, a function or a word of a plan."""
+"""Print the page of a rule, a symptom, an effect, a diagnostic, an axis, a fact, a function or a word of a plan.
+
+`words.md` has an entry for each word that a plan's page uses.
+"""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 
-from moedsl.cli.reference.words import words
 from moedsl.facts import axes
 from moedsl.facts.operators import FUNCTIONS
 from moedsl.facts.symbols import ALIASES, BUILTIN
@@ -124,3 +129,13 @@ def _diagnostic(id: str) -> Iterator[str]:
 def _word(id: str) -> Iterator[str]:
     if found := words().get(id.casefold()):
         yield f"{id} in a plan\n{textwrap.indent(found, '  ')}"
+
+
+FILE = Path(__file__).with_name("words.md")
+
+
+@cache
+def words() -> Mapping[str, str]:
+    """Read the text of each word, by the word in small letters."""
+    entries = re.split(r"^## (.+)\n", FILE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return {word.casefold(): text.strip() for word, text in zip(entries[::2], entries[1::2], strict=True)}

@@ -1,12 +1,20 @@
-"""Route the requests of the page. It takes no other site's requests, and loads nothing from elsewhere."""
+"""Route the requests of the page to processes that answer: as many as cores, replaced if one ends.
+
+The server takes no other site's requests, and the page loads nothing from elsewhere.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import multiprocessing
 import sys
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +27,98 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from moedsl import compiler
 from moedsl.cli.serve import work
-from moedsl.cli.serve.pool import BusyError, EndedError, Pool
-from moedsl.cli.serve.start import start
+from moedsl.facts import axes
 from moedsl.lang import reader
+from moedsl.lang.keywords import keywords
+from moedsl.support.resources import example_files
+
+WAITING = 64
+"""Requests that wait for a process; another one is refused."""
+
+
+class BusyError(Exception):
+    """Too many requests wait."""
+
+
+class EndedError(Exception):
+    """The process ended before its answer."""
+
+
+class Pool:
+    """Processes that answer the requests of one event loop."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._free = asyncio.Semaphore(size)
+        self._waiting = 0
+        self._executor = self._started()
+
+    def _started(self) -> ProcessPoolExecutor:
+        forks = multiprocessing.get_context("forkserver")
+        forks.set_forkserver_preload([work.__name__])  # imported once for all, also for those that replace others
+        return ProcessPoolExecutor(self._size, mp_context=forks, initializer=work.begin)
+
+    async def warm(self) -> None:
+        """Start every process."""
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(loop.run_in_executor(self._executor, work.begin) for _ in range(self._size)))
+
+    async def ask(self, gone: Callable[[], Awaitable[bool]], function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of `work` in a process; None if the client is `gone` when its turn comes.
+
+        Raises BusyError and EndedError.
+        """
+        if self._waiting >= WAITING:
+            raise BusyError
+        self._waiting += 1
+        try:
+            async with self._free:
+                return None if await gone() else await self._call(function, *arguments)
+        finally:
+            self._waiting -= 1
+
+    async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        executor = self._executor
+        try:
+            return await asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
+        except BrokenProcessPool:
+            if self._executor is executor:
+                executor.shutdown(wait=False)
+                self._executor = self._started()
+            raise EndedError from None
+
+    def close(self) -> None:
+        """End the processes."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+FIRST = "qwen3_235b_gb200_128k"
+"""The example that the page opens with."""
+
+
+@cache
+def start() -> dict[str, Any]:
+    """`examples` with name, title and text, the first one first; `words` by the class of their colour."""
+    known, library = keywords(), compiler.load_stdlib()
+    groups = (known.statements, known.declarations, known.members, known.clauses, known.links, known.operators)
+    words = {
+        "keyword": sorted({w for group in groups for w in group} | {*axes.PHASES}),
+        "model": [*library.models],
+        "hardware": [*library.hardware],
+        "axis": [a.name for a in axes.AXES],
+    }
+    return {"examples": sorted(_examples(), key=lambda e: e["name"] != FIRST), "words": words}
+
+
+def _examples() -> Iterator[dict[str, str]]:
+    for path in example_files():
+        text = path.read_text(encoding="utf-8")
+        if not any(line.startswith("use ") for line in text.splitlines()):
+            title = next((line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#")), "")
+            yield {"name": path.stem, "title": title, "text": text}
+
 
 HERE = Path(__file__).parent
 FILES = {"/": ("page.html", "html"), "/page.css": ("page.css", "css"), "/page.js": ("page.js", "javascript")}

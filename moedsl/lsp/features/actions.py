@@ -12,8 +12,9 @@ from lsprotocol import types
 
 from moedsl.lang import ast
 from moedsl.lang.printer import quote
-from moedsl.lang.text_edits import Edit, disjoint, edits
-from moedsl.lsp import analysis, plans
+from moedsl.lang.text_edits import Edit, disjoint
+from moedsl.lang.text_edits import edits as edits_of_fix
+from moedsl.lsp import analysis, edits
 from moedsl.lsp.document import Document
 from moedsl.lsp.edits import workspace_edit
 from moedsl.lsp.legend import ALLOW, FIX_ALL, PIN, QUICK_FIX
@@ -67,7 +68,7 @@ def offers(document: Document, start: int, end: int) -> Iterator[Offer]:
         place = shown_at(d, document)
         if place.start <= end and start <= place.end:
             yield from _answers(document, d)
-    for run in plans.runs_at(document, start):
+    for run in edits.runs_at(document, start):
         yield from _pins(document, run)
         yield from _allows(document, run)
     every = fix_all(document)
@@ -97,7 +98,7 @@ def fix_edits(document: Document, fix: Fix) -> tuple[Edit, ...]:
     if of_stdlib(name):
         return ()
     source = document.source if name == document.source.name else document.library.sources.get(name)
-    return edits(fix, source, _module(document, source)) if source is not None else ()
+    return edits_of_fix(fix, source, _module(document, source)) if source is not None else ()
 
 
 def _module(document: Document, source: Source) -> ast.Module | None:
@@ -112,12 +113,12 @@ def fix_all(document: Document) -> list[Edit]:
 
 def _pins(document: Document, run: str) -> Iterator[Offer]:
     """Actions that pin all open axes of a run, or one axis that the solver chose among several."""
-    known = plans.values(document, run)
-    every = plans.pin(document, run, [*known])
+    known = edits.values(document, run)
+    every = edits.pin(document, run, [*known])
     if every is not None:
         yield Offer(f"Pin all that the solver chose in `{run}`", PIN, {document.source.name: (every,)})
-    for name in plans.picked(document, run):
-        one = plans.pin(document, run, [name])
+    for name in edits.picked(document, run):
+        one = edits.pin(document, run, [name])
         title = f"Pin {name}={known[name]}, the solver's choice in `{run}`"
         if one is not None:
             yield Offer(title, PIN, {document.source.name: (one,)})
@@ -126,7 +127,7 @@ def _pins(document: Document, run: str) -> Iterator[Offer]:
 def _allows(document: Document, run: str) -> Iterator[Offer]:
     """Actions that allow advice that a plan does not follow."""
     seen: set[str] = set()
-    for plan in plans.of_runs(document).get(run, ()):
+    for plan in edits.of_runs(document).get(run, ()):
         for advice in plan.advice:
             if not advice.followed and advice.rule not in seen:
                 seen.add(advice.rule)

@@ -6,7 +6,7 @@ from typing import Any
 
 from lsprotocol import types
 
-from moedsl.lsp import plans
+from moedsl.lsp import edits
 from moedsl.lsp.document import Document
 from moedsl.lsp.edits import workspace_edit
 from moedsl.lsp.solving import solve
@@ -42,10 +42,10 @@ def pin_all(workspace: Workspace, uri: str, run: str | None = None) -> types.Wor
     document = _solved(workspace, uri)
     if document is None:
         return None
-    runs = [name for name in plans.of_runs(document) if run in (None, name)]
-    made = [plans.pin(document, name, [*plans.values(document, name)]) for name in runs]
-    edits = [e for e in made if e is not None]
-    return workspace_edit(workspace, {document.source.name: edits}) if edits else None
+    runs = [name for name in edits.of_runs(document) if run in (None, name)]
+    made = [edits.pin(document, name, [*edits.values(document, name)]) for name in runs]
+    pins = [e for e in made if e is not None]
+    return workspace_edit(workspace, {document.source.name: pins}) if pins else None
 
 
 def _solved(workspace: Workspace, uri: str) -> Document | None:
@@ -56,8 +56,8 @@ def _solved(workspace: Workspace, uri: str) -> Document | None:
     return document.solved(solve(document.analysis))
 
 
-def _plans(document: Document, run: str | None) -> list[plans.Plan]:
-    return [p for name, made in plans.of_runs(document).items() if run in (None, name) for p in made]
+def _plans(document: Document, run: str | None) -> list[edits.Plan]:
+    return [p for name, made in edits.of_runs(document).items() if run in (None, name) for p in made]
 
 
 def _why_none(document: Document) -> str:

@@ -10,7 +10,7 @@ from lsprotocol import types
 from moedsl.facts import axes
 from moedsl.lang import ast
 from moedsl.lsp.document import Document
-from moedsl.lsp.plans import STATEMENTS, block_of, pin_edit, written
+from moedsl.lsp.edits import STATEMENTS, block_of, pin_edit, written
 from moedsl.planner.model.decisions import Decision
 from moedsl.planner.model.plan import Plan
 

@@ -9,7 +9,7 @@ from lsprotocol import types
 from moedsl.facts import axes, fields
 from moedsl.facts.symbols import ALIASES
 from moedsl.lang.tokens import Lexeme, lexemes
-from moedsl.lsp import describe, facts
+from moedsl.lsp import describe
 from moedsl.lsp.document import Document
 from moedsl.lsp.offers_run import hardware_doc, model_doc
 from moedsl.lsp.place import Around, place
@@ -57,8 +57,8 @@ def _parts(document: Document, word: Lexeme) -> Iterator[str]:
 def _by_place(a: Around, word: str) -> Iterator[str | None]:
     """The meaning of the word that follows from its statement."""
     first = a.said[0] if a.said else ""
-    if a.at.block in facts.BLOCKS and word != "cite":
-        yield facts.page(a.at.block, word, a.known.library)
+    if a.at.block in describe.BLOCKS and word != "cite":
+        yield describe.page(a.at.block, word, a.known.library)
     elif first == "allow" and len(a.said) == 1:
         yield _rule(a, word)
     elif first == "set" and len(a.said) == 1:

@@ -6,23 +6,23 @@ from collections.abc import Iterator
 
 from lsprotocol import types
 
-from moedsl.lsp import plans
+from moedsl.lsp import edits
 from moedsl.lsp.document import Document
 from moedsl.lsp.legend import SHOW_PLAN, SHOW_REPORT
 
 
 def answer(document: Document, _: types.CodeLensParams) -> list[types.CodeLens]:
     """Make two lenses for each solved run: ``256 gb200, 13.5 s a step, FITS`` and ``report``."""
-    return [lens for run, made in plans.of_runs(document).items() for lens in _lenses(document, run, made)]
+    return [lens for run, made in edits.of_runs(document).items() for lens in _lenses(document, run, made)]
 
 
-def _lenses(document: Document, run: str, made: list[plans.Plan]) -> Iterator[types.CodeLens]:
-    place = document.lines.span(plans.head(document, run))
+def _lenses(document: Document, run: str, made: list[edits.Plan]) -> Iterator[types.CodeLens]:
+    place = document.lines.span(edits.head(document, run))
     yield types.CodeLens(place, types.Command(title(made), SHOW_PLAN, arguments=[document.uri, run]))
     yield types.CodeLens(place, types.Command("report", SHOW_REPORT, arguments=[document.uri, run]))
 
 
-def title(made: list[plans.Plan]) -> str:
+def title(made: list[edits.Plan]) -> str:
     """Write the first plan of a run in a few words, and the number of further ones."""
     first, e = made[0], made[0].estimate
     text = f"{first.gpus} {first.hardware}, {_seconds(e.step_time_s)} s a step, {e.memory.verdict}"

@@ -17,7 +17,7 @@ from moedsl.facts.operators import FUNCTIONS
 from moedsl.lang import reader
 from moedsl.lang.parse_errors import RESERVED
 from moedsl.lang.text_edits import Edit, applied
-from moedsl.lsp import analysis, disk, index
+from moedsl.lsp import analysis, index
 from moedsl.lsp.document import Analysis, Document
 from moedsl.lsp.edits import workspace_edit
 from moedsl.lsp.features.definition import opened
@@ -111,7 +111,7 @@ def refuse_changed(
     texts = {d.source.name: d.source for d in index.readable(workspace)}
     sources = index.group(workspace, document)
     edited = {n: Source(n, applied(sources[n].source.text, es)) for n, es in changes.items()}
-    for before in [*(d.analysis for d in index.readable(workspace)), *disk.using(workspace)]:
+    for before in [*(d.analysis for d in index.readable(workspace)), *index.using(workspace)]:
         if edited.keys() & index.files(before).keys():
             after = _analysed(edited.get(before.source.name, before.source), {**texts, **edited})
             _compare(before, after, after_of)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from moedsl.cli import talk
+from moedsl.cli import console
 from moedsl.launch import connections, follow, logs, store
 from moedsl.launch.submit import Task, submit
 from moedsl.planner.model.plan import Plan
@@ -31,7 +31,7 @@ def run(
     stored with their logs. If `bad` is a list, it gets the nodes that a job named as bad, and all jobs are cancelled.
     """
     done = submit(tasks, title, home, named or _name)
-    talk.say([done.why_not] if done.why_not else [], {})
+    console.say([done.why_not] if done.why_not else [], {})
     if done.signal and not done.why_not:
         print("all submitted jobs were cancelled", file=sys.stderr)
     if done.signal:
@@ -71,7 +71,7 @@ def _submitted(experiment: store.Experiment, detach: bool, plans: Plans, bad: li
     except connections.failures() as problem:
         if not experiment.is_far:
             raise
-        talk.say([experiment.disconnected(problem)], {})
+        console.say([experiment.disconnected(problem)], {})
         _say_how(experiment)
         return 1
 

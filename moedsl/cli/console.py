@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from moedsl.cli.terminal import coloured, folded, pass_by, print_painted, room_of
+from moedsl.cli.terminal import coloured, folded, print_painted, room_of, show_transient
 from moedsl.compiler import Result, compile_source
 from moedsl.lang import reader
 from moedsl.support.diagnostics import Diagnostic, to_json
@@ -104,7 +104,7 @@ class Progress:
 
     def __call__(self, text: str) -> None:
         if time.monotonic() - self._start > QUIET_FOR:
-            pass_by(f"  {text}", sys.stderr)
+            show_transient(f"  {text}", sys.stderr)
 
 
 def compiled(
