@@ -8,7 +8,7 @@ from typing import Any
 
 from moedsl.emit.settings import decided_fields
 from moedsl.facts import axes
-from moedsl.planner.model.plan import Member, Plan
+from moedsl.planner.plan import Member, Plan
 from moedsl.rules.check.program import Program
 from moedsl.support.diagnostics import Diagnostic, warning
 from moedsl.support.text import table, wrapped

@@ -8,10 +8,9 @@ from difflib import get_close_matches
 
 from attrs import frozen
 
-from moedsl.lang.foreign_arguments import foreign_arguments
+from moedsl.lang.foreign_statements import DECLARATIONS, foreign_arguments, unknown_statement
 from moedsl.lang.foreign_syntax import bare_hub_name, bits, foreign_syntax
 from moedsl.lang.tokens import Lexeme, lexeme_at
-from moedsl.lang.unknown_statement import DECLARATIONS, unknown_statement
 from moedsl.support.diagnostics import REPLACE, Diagnostic, Fix, Instead, Label, error
 from moedsl.support.source import Source, Span
 

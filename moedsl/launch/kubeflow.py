@@ -33,7 +33,7 @@ from unittest.mock import patch
 from moedsl.launch.derive import Launch
 from moedsl.launch.nemo import nemo_run as import_nemo_run
 from moedsl.launch.script import Payload, script
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.support.diagnostics import Diagnostic, error
 
 if TYPE_CHECKING:

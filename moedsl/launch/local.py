@@ -21,8 +21,8 @@ from moedsl.diagnose import scan
 from moedsl.launch import follow
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import RANK_LOG, RANKS, Payload, script
-from moedsl.rules.check.clusters.facts import Cluster
-from moedsl.support import child_python
+from moedsl.rules.check.cluster_facts import Cluster
+from moedsl.support import resources
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.text import counted
 
@@ -71,7 +71,7 @@ def gpus() -> int:
     """Count the GPUs that PyTorch sees, in a separate process, because a CUDA context uses memory."""
     asked = "import torch; print(torch.cuda.device_count())"
     command = [sys.executable, "-c", asked]
-    done = subprocess.run(command, env=child_python.environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=resources.child_environment(), capture_output=True, text=True, check=False)
     return int(done.stdout) if done.returncode == 0 and done.stdout.strip().isdigit() else 0
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.launch import connections, experiment_dirs, kubeflow, store
+from moedsl.launch import kubeflow, nemo, store
 from moedsl.launch.derive import Chain
 from moedsl.launch.nemo import no_input, whole_files
 from moedsl.support.diagnostics import Diagnostic, error
@@ -86,10 +86,10 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
     with ExitStack() as stack:
         try:
             copied = any(isinstance(tunnel, store.nemo_run().SSHTunnel) for tunnel in tunnels.values())
-            id = stack.enter_context(_reserved(title, home, experiment_dirs.id_ending(home, copied)))
-            experiment_dirs.remember(home)
+            id = stack.enter_context(_reserved(title, home, store.id_ending(home, copied)))
+            store.remember_home(home)
         except OSError as problem:
-            return Submitted("", why_not=experiment_dirs.unwritable(home, problem))
+            return Submitted("", why_not=store.unwritable_home(home, problem))
         named(id)
         made = _experiment(tasks, title, id, tunnels)
         experiment = store.Experiment(id, home, made)
@@ -126,7 +126,7 @@ def _reserved(title: str, home: Path, ending: str = "") -> Generator[str]:
     """
     folder = home / "experiments" / title
     folder.mkdir(parents=True, exist_ok=True)
-    id = next(id for id in experiment_dirs.ids(title, ending) if _took(folder, id))
+    id = next(id for id in store.experiment_ids(title, ending) if _took(folder, id))
     try:
         yield id
     finally:
@@ -153,7 +153,7 @@ def _open_tunnels(tasks: Sequence[Task]) -> dict[str, Any]:
         tunnel = executor.clone().tunnel
         if tunnel.key not in tunnels:
             store.without_input(tunnel)
-            connections.connect(tunnel)
+            nemo.connect(tunnel)
             tunnels[tunnel.key] = tunnel
     return tunnels
 
@@ -171,7 +171,7 @@ def _run(made: Any, tasks: Sequence[Task]) -> None:
     with redirect_stdout(sys.stderr), no_input(), whole_files(), made:
         for task in tasks:
             made.add(task.script, executor=_in_order(task), name=task.name, dependencies=list(task.after))
-        with _named_beforehand(made), connections.copying(), _collected():
+        with _named_beforehand(made), nemo.copying(), _collected():
             made.run(detach=True)
         made.detach = True  # for executors that NeMo-Run would wait for when the experiment is left
 
@@ -238,14 +238,14 @@ def _unreached(tasks: Sequence[Task], problem: BaseException) -> Diagnostic:
         text = f"not submitted: the API server cannot be reached: {getattr(problem, 'reason', problem)}"
         return error("launch.refused", text, help="try `kubectl get nodes`")
     tunnel = tasks[0].executor.tunnel
-    text = f"not submitted: no connection to {tunnel.host}: {connections.why_not(problem)}"
-    return error("launch.refused", text, help=connections.try_it(tunnel.user, tunnel.host))
+    text = f"not submitted: no connection to {tunnel.host}: {nemo.why_not(problem)}"
+    return error("launch.refused", text, help=nemo.try_it(tunnel.user, tunnel.host))
 
 
 def _refusal(problem: BaseException, home: Path) -> Diagnostic:
     """Return the message of the scheduler, the connection or the disk."""
     if isinstance(problem, OSError) and problem.errno in _OF_DISKS:
-        return experiment_dirs.unwritable(home, problem)
+        return store.unwritable_home(home, problem)
     said = _said(problem)
     help = "`moedsl run FILE --cluster --dryrun` shows what is submitted"
     return error("launch.refused", f"not submitted: {said or type(problem).__name__}", help=help)

@@ -7,17 +7,40 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from attrs import fields
+from attrs import fields, frozen
 
-from moedsl.facts import adapters, axes
+from moedsl.facts import axes, fine_tuning
 from moedsl.facts.facts import Model, Vision
 from moedsl.facts.fields import path_of
-from moedsl.planner.model.decisions import Benchmark, Decision, Experiment
-from moedsl.planner.model.plan import Batch, Layout, Policy
+from moedsl.planner.decisions import Decision
+from moedsl.planner.layout import Batch, Layout, Policy
 from moedsl.rules.check.program import Program
-from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, WORDS, Effects, of_rules
+from moedsl.rules.rule import BENCHMARK, EXECUTION, EXPERIMENT, WORDS, Effects, of_rules
 from moedsl.solver.solve import Chosen
 from moedsl.support.diagnostics import Diagnostic, note
+from moedsl.support.json_form import JsonForm
+
+
+@frozen
+class Benchmark(JsonForm):
+    """A value that makes the run a benchmark: its trained model is useless."""
+
+    name: str
+    value: Any
+    because: str | None
+
+
+@frozen
+class Experiment(JsonForm):
+    """What two runs must share for their losses to be compared."""
+
+    values: Mapping[str, Any]
+    fingerprint: str
+    """Hash of the values and of the architecture."""
+    origins: Mapping[str, str]
+    """pinned, defaulted, derived or chosen, by name."""
+    benchmark: tuple[Benchmark, ...]
+
 
 LENGTH = 12
 """Hexadecimal digits of a fingerprint, enough to avoid collisions within a project."""
@@ -43,7 +66,7 @@ def values(
     named = alone | {n: v for n, v in words.items() if n in WORDS} | {"target": p.target}
     frozen = {n for n, v in named.items() if n.startswith("freeze_") and not v}
     out = {n: v for n, v in named.items() if n not in frozen and effects.word(n, v) in (EXPERIMENT, BENCHMARK)}
-    call = adapters.call(p.adapter, p.model.vision is not None) if p.adapter else None
+    call = fine_tuning.call(p.adapter, p.model.vision is not None) if p.adapter else None
     trained = {f"peft.{n}": v for n, v in call.kwargs.items()} if call else {}
     fields = {path_of(n): v for n, v in derived.items()} | trained | dict(p.sets)
     return out | {n: v for n, v in fields.items() if effects.field(n) != EXECUTION}

@@ -9,11 +9,10 @@ from moedsl.facts.operators import FUNCTIONS
 from moedsl.facts.symbols import AXES, BUILTIN, COSTS, FLAG, NUMBER, RUN, SAVES, TEXT, Type
 from moedsl.lang import ast
 from moedsl.rules.declarations import cite_text
-from moedsl.rules.interpreter import number
+from moedsl.rules.evaluators import names, number
 from moedsl.rules.library import Library
-from moedsl.rules.rule import EFFECTS, Rule
+from moedsl.rules.rule import EFFECTS, Rule, is_known, known_names
 from moedsl.rules.types import Inference
-from moedsl.rules.vectorizer import names
 from moedsl.support.diagnostics import Diagnostic, Label, error, suggest
 from moedsl.support.source import Span
 
@@ -254,12 +253,11 @@ def _check_effect(rule: Rule, diagnostics: list[Diagnostic]) -> None:
 
 
 def _check_effect_name(rule: Rule, diagnostics: list[Diagnostic]) -> None:
-    from moedsl.rules import effects  # reads the table of Bridge's fields
 
-    if effects.is_known(rule.name):
+    if is_known(rule.name):
         return
     text = f"`{rule.name}` is neither a keyword nor a field of Bridge"
-    help = suggest(rule.name, sorted(effects.known_names())) or ("write the section before the field: `model.qk_clip`",)
+    help = suggest(rule.name, sorted(known_names())) or ("write the section before the field: `model.qk_clip`",)
     diagnostics.append(error("check.unknown_field", text, rule.span, help=help))
 
 

@@ -15,7 +15,7 @@ from attrs import field, frozen
 from moedsl.lang import ast
 from moedsl.lang.parser import parse
 from moedsl.rules import library
-from moedsl.rules.interpreter import number
+from moedsl.rules.evaluators import number
 from moedsl.rules.library import Library
 from moedsl.support import resources
 from moedsl.support.diagnostics import Diagnostic, Label, error, suggest

@@ -12,7 +12,7 @@ from attrs import field, frozen
 from moedsl.facts.calibration import Constants
 from moedsl.facts.facts import Hardware, Model
 from moedsl.lang import ast, reader
-from moedsl.rules import calibrations, declarations
+from moedsl.rules import declarations
 from moedsl.rules.rule import Collected
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.source import Source, Span, of_stdlib
@@ -126,9 +126,9 @@ class Library:
 
     def constants(self, arch: str) -> tuple[Constants | None, list[Diagnostic]]:
         """The constants that the estimates use for an architecture."""
-        if arch in self.constants_known and not self.replaced.keys() & {calibrations.EVERY, arch}:
+        if arch in self.constants_known and not self.replaced.keys() & {declarations.EVERY, arch}:
             return self.constants_known[arch], []
-        return self.once("calibration", arch, lambda: calibrations.constants(self.calibrations, arch, self.replaced))
+        return self.once("calibration", arch, lambda: declarations.constants(self.calibrations, arch, self.replaced))
 
     def once(self, kind: str, name: str, make: Callable[[], tuple[Any, list[Diagnostic]]]) -> Any:
         """What `make` makes of the declarations, kept for the next that asks for it."""

@@ -9,8 +9,7 @@ from functools import cache
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.support.diagnostics import Diagnostic, error, note, warning
-from moedsl.support.pages import pages
+from moedsl.support.diagnostics import Diagnostic, error, note, pages, warning
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 

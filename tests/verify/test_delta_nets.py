@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from moedsl.bridge.verify import cases
-from moedsl.bridge.verify.cases import Case
+from moedsl.bridge.verify.cases import Case, Report
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.report import Report
 from moedsl.cost import parameters
-from moedsl.emit.bridge import recipe_text
+from moedsl.emit.recipe import recipe_text
 from moedsl.facts.values import stages
 from tests.helpers import rotation
 from tests.helpers.cost_models import model

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from moedsl.bridge.verify.cases import Report
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.report import Report
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
 from tests.helpers import rotation

@@ -11,9 +11,8 @@ from typing import Any
 from moedsl.cli import console
 from moedsl.cli.terminal import print_file
 from moedsl.facts.calibration import first_guess
-from moedsl.runs.calibrate.fit import Fit, changes, declaration, fit, lacks_scipy, of_memory, verdict
-from moedsl.runs.calibrate.memory import fit_memory
-from moedsl.runs.calibrate.runs import Measured, read
+from moedsl.runs.calibrate import Fit, changes, declaration, fit, fit_memory, lacks_scipy, of_memory, verdict
+from moedsl.runs.measured_runs import Measured, read
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.files import refusals, stamp
 from moedsl.support.source import Source, Span

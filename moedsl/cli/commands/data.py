@@ -8,8 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moedsl.cli import console
-from moedsl.runs.samples.measure import BadLine, Measured, Tokens, estimated, measure, of_tokenizer
-from moedsl.runs.samples.report import report, text, validation_note
+from moedsl.runs.samples import (
+    BadLine,
+    Measured,
+    Tokens,
+    estimated,
+    measure,
+    of_tokenizer,
+    report,
+    text,
+    validation_note,
+)
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.foreign import refused
 from moedsl.support.source import Span

@@ -15,14 +15,13 @@ from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
 from moedsl.facts.axes import pairs
 from moedsl.planner.experiment import settings
-from moedsl.planner.model.plan import Plan
-from moedsl.runs.calibrate.runs import Measured, priced
-from moedsl.runs.gap.report import report, text
-from moedsl.runs.gap.settings import State
-from moedsl.runs.results.contradictions import BATCH, said
+from moedsl.planner.plan import Plan
+from moedsl.runs.gap import report, text
+from moedsl.runs.measured_runs import Measured, priced
+from moedsl.runs.published import State
 from moedsl.runs.results.gather import DAMAGED, Given, Numbers, Run, gather, numbers, told_apart
 from moedsl.runs.results.log import read_all
-from moedsl.runs.results.measure import RATE, last_settings, measure, way_out
+from moedsl.runs.results.measure import BATCH, RATE, last_settings, measure, said, way_out
 from moedsl.support.diagnostics import Diagnostic, error
 
 

@@ -19,7 +19,7 @@ from moedsl.lang.formatter import format_source
 from moedsl.lang.printer import quote
 from moedsl.support.diagnostics import error, suggest
 from moedsl.support.source import Source
-from moedsl.support.visible import visible
+from moedsl.support.text import visible
 
 _MACHINES = re.compile(r"(\w+?)(?: *[xX*] *| +)(\d+)")
 _HEAD = """\

@@ -9,9 +9,9 @@ from typing import Any
 
 from moedsl.cli import console
 from moedsl.cli.own_rules import judged_by
-from moedsl.planner.model.plan import Plan
-from moedsl.runs.snapshot import replay
-from moedsl.runs.snapshot.report import Given, compare, report, text
+from moedsl.planner.plan import Plan
+from moedsl.runs import snapshot
+from moedsl.runs.snapshot import Given, compare, report, text
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.foreign import refused
 from moedsl.support.source import Span
@@ -51,17 +51,17 @@ def _no_stage(given: Given, plan: Plan) -> Diagnostic | None:
     return error("memory.stage", text, help=f"give {given.path}=STAGE with one of them, or the file alone")
 
 
-def _read(path: Path) -> list[replay.Memory] | Diagnostic:
+def _read(path: Path) -> list[snapshot.Memory] | Diagnostic:
     """Read the devices of a snapshot, or say why not."""
     at = Label(Span(str(path), 0, 0))
     if Path(os.path.realpath(path)).is_fifo():  # a pipe of the shell has no name there, and is read
         return error("read.special", f"{path} is not a regular file", at, help="save it as a file first")
     try:
         with path.open("rb") as stream:
-            found = replay.devices(replay.load(stream))
+            found = snapshot.devices(snapshot.load(stream))
     except OSError as e:
         return refused(path, e, "name one snapshot in it")
-    except (replay.NotPlain, replay.NoSnapshot) as e:
+    except (snapshot.NotPlain, snapshot.NoSnapshot) as e:
         help = "give the file that `torch.cuda.memory._dump_snapshot` or Bridge's `record_memory_history` wrote"
         return error("memory.snapshot", f"{path} is no memory snapshot: {e}", at, help=help)
     if not any(m.peak for m in found):

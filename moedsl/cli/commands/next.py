@@ -12,15 +12,12 @@ from attrs import frozen
 from moedsl.cli import console
 from moedsl.compiler import load_stdlib
 from moedsl.lang import reader
-from moedsl.planner.model.plan import Plan
-from moedsl.runs.calibrate.runs import Measured, priced
-from moedsl.runs.results.contradictions import BATCH, said
+from moedsl.planner.plan import Plan
+from moedsl.runs.measured_runs import Measured, priced
 from moedsl.runs.results.gather import Run, gather, told_apart
-from moedsl.runs.results.measure import remarks, way_out
+from moedsl.runs.results.measure import BATCH, remarks, said, way_out
 from moedsl.runs.tune import run_file
-from moedsl.runs.tune.candidates import candidates
-from moedsl.runs.tune.evidence import Tried, best, row, tried
-from moedsl.runs.tune.report import report, text
+from moedsl.runs.tune.candidates import Tried, best, candidates, report, row, text, tried
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.files import refusals
 from moedsl.support.text import wrapped

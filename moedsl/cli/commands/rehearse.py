@@ -11,18 +11,17 @@ from pathlib import Path
 from attrs import evolve
 
 from moedsl.bridge.verify import environments
+from moedsl.bridge.verify.cases import from_plan
 from moedsl.bridge.verify.client import INSTALL, is_installed
-from moedsl.bridge.verify.gpu import from_plan
 from moedsl.cli import console
 from moedsl.cli.console import compiled
 from moedsl.compiler import Result as Compiled
 from moedsl.facts.releases import BY_VERSION, default
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from moedsl.rehearse.launch import Gpus, Ranks, available, lacking
-from moedsl.rehearse.policy import in_place_of
 from moedsl.rehearse.prepare import Prepared, prepare, run_file
 from moedsl.rehearse.result import Result, checks, diagnosis, text, to_json
-from moedsl.rehearse.shrink import Rehearsal, shrink
+from moedsl.rehearse.shrink import Rehearsal, in_place_of, shrink
 from moedsl.solver.solve import Chosen
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.source import of_stdlib

@@ -7,17 +7,16 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl.facts import adapters, architecture, fields
+from moedsl.facts import facts, fields, fine_tuning
 from moedsl.facts.facts import Model
 from moedsl.facts.families import CHOICES, PREPROCESSING, USE, dataset_class, preprocessing, provider
-from moedsl.facts.field_suggestions import all_sections, meant
-from moedsl.facts.fields import path_of
+from moedsl.facts.fields import all_sections, meant, path_of
 from moedsl.facts.symbols import ABSENT_HERE, SWITCHES
 from moedsl.lang import ast
 from moedsl.lang.printer import print_expr
 from moedsl.rules.check.program import Program
 from moedsl.rules.declarations import LARGEST, MOST_MTP
-from moedsl.rules.interpreter import evaluate
+from moedsl.rules.evaluators import evaluate
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import LARGEST as EXACT
 from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Instead, error, suggest
@@ -41,7 +40,7 @@ def read(
             continue
         found = [*_mistakes(field, s, model)]
         diagnostics += found
-        if not found and not (model is not None and path in architecture.facts()):
+        if not found and not (model is not None and path in facts.facts_by_field()):
             out[path] = fields.held(field.type, _plain(s.value))
     return out
 
@@ -58,8 +57,10 @@ def _unknown(path: str, s: ast.SetStmt, target: str) -> Diagnostic:
 
 def _stated(path: str, value: ast.Expr) -> tuple[str, ...]:
     """The statement of ours for a name of another tool; empty if there is none."""
-    from moedsl.lang.foreign_arguments import ours  # imported only after a mistake
-    from moedsl.lang.unknown_statement import OTHER_NAMES
+    from moedsl.lang.foreign_statements import (
+        OTHER_NAMES,
+        ours,  # imported only after a mistake
+    )
 
     if path.rpartition(".")[2] not in (*OTHER_NAMES, *ABSENT_HERE):
         return ()
@@ -103,11 +104,11 @@ def _drop(s: ast.SetStmt) -> tuple[Fix, ...]:
 
 def _architecture(path: str, value: Any, s: ast.SetStmt, model: Model | None) -> Iterator[Diagnostic]:
     """Refuse another value of a fact of the model: every number of the plan follows from these."""
-    word = architecture.facts().get(path)
+    word = facts.facts_by_field().get(path)
     if model is None or word is None:
         return
     has = getattr(model, word)
-    if path not in architecture.SHARED and (value or 0) == has:
+    if path not in facts.SHARED and (value or 0) == has:
         return
     text = f"`{path}` follows from `{word}` of the model: {model.name} has {_said(has)}"
     help = (
@@ -130,13 +131,13 @@ def misplaced(p: Program) -> Iterator[Diagnostic]:
 def _misplaced(path: str, span: Span, p: Program, by: str) -> Iterator[Diagnostic]:
     data = dataset_class(p.model.vision is not None, p.task, p.data == "mock")
     yield from _of_another_choice(path, span, p, by)
-    trained = adapters.CLASSES[p.adapter.method] if p.adapter else ""
+    trained = fine_tuning.CLASSES[p.adapter.method] if p.adapter else ""
     has = {"model": provider(p.model), "dataset": data, "peft": trained}
     section = path.partition(".")[0]
     field = fields.lookup(path.rpartition(".")[0], p.target) or fields.lookup(path, p.target)
     classes = field.classes if field else ()
     if section == "peft" and not classes:
-        classes = tuple(adapters.CLASSES.values())
+        classes = tuple(fine_tuning.CLASSES.values())
     if section in has and classes and has[section] not in classes:
         text = f"`{path}` is not a field of {has[section]}, the {section} of this run"
         text = text if has[section] else f"`{path}` is a field of an adapter, and this run trains none"
@@ -186,7 +187,7 @@ def derived(p: Program) -> Iterator[Diagnostic]:
         elif path in STATED:
             text = f"`{path}` has no value before the layout is chosen, if a rule derives it"
             yield error("check.too_late", text, rule.span, help=f"write `set {path} = {print_expr(rule.expr)}`")
-        elif word := architecture.facts().get(path):
+        elif word := facts.facts_by_field().get(path):
             text = f"`{path}` follows from `{word}` of the model, which no rule changes"
             yield error("check.architecture", text, rule.span, help="declare a model of your own")
 

@@ -15,7 +15,7 @@ from attrs import evolve, field, frozen
 from moedsl.facts import axes
 from moedsl.facts.symbols import ABSENT_HERE, PRECISIONS, ROUTINGS, TASKS, WORD_ELSEWHERE
 from moedsl.lang import ast
-from moedsl.rules.check import resilience
+from moedsl.rules.check import options
 from moedsl.rules.library import Library
 from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Instead, Label, error, suggest
 
@@ -152,7 +152,7 @@ class Gather:
             return (Instead(f"put spaces around `x`: write `{right}`", right),)
         if low in ABSENT_HERE:
             return (ABSENT_HERE[low],)
-        from moedsl.lang.unknown_statement import glued_pin  # imported only after a mistake
+        from moedsl.lang.foreign_statements import glued_pin  # imported only after a mistake
 
         if pin := glued_pin(low):
             return (Instead(f"write `{pin}`", pin),)
@@ -189,11 +189,11 @@ class Gather:
 
     def _resilience(self, d: Draft, s: ast.ResilienceStmt) -> Draft:
         """Read the fields of Bridge as `set`s."""
-        found = [*resilience.mistakes(s)]
+        found = [*options.mistakes(s)]
         self.diagnostics.extend(found)
         if found:
             return d
-        for field_set in resilience.sets(s):
+        for field_set in options.sets(s):
             d = self._set(d, field_set)
         return d
 

@@ -15,7 +15,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl.launch.script import RANKS
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.files import written_by_us
@@ -198,7 +198,7 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
 
     Logs on the cluster, over an SSH tunnel or in pods, are fetched now.
     """
-    from moedsl.launch import connections, logs, store
+    from moedsl.launch import follow, nemo, store
 
     home = store.known().get(id)
     if home is None:
@@ -211,12 +211,12 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
     opened = wrong or store.open_experiment(home, id)
     if isinstance(opened, Diagnostic):
         return opened
-    if opened.in_pods and (missing := logs.no_kubectl()):
+    if opened.in_pods and (missing := follow.no_kubectl()):
         return missing
     try:
         for job in (job for job in opened.jobs() if job.handle):
             _fetch(opened, job)
-    except connections.failures() as problem:
+    except nemo.failures() as problem:
         if not opened.is_far:
             raise
         return opened.disconnected(problem)
@@ -224,14 +224,14 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
 
 
 def _fetch(experiment: Any, job: Any) -> None:
-    from moedsl.launch import logs
+    from moedsl.launch import follow
 
     with (Path(job.folder) / FETCHED).open("w", encoding="utf-8") as out:
-        reader = logs.reader(experiment, job)
+        reader = follow.reader(experiment, job)
         if reader is not None:
-            logs.print_lines(reader.more(whole=True), out)
+            follow.print_lines(reader.more(whole=True), out)
         else:
-            logs.print_elsewhere(experiment, job, False, out)
+            follow.print_elsewhere(experiment, job, False, out)
 
 
 _WHAT_RUNS = ("model", "hf", "hardware", "gpus", "task", "target", "layout", "batch", "policy", "derived", "env", "set")
@@ -348,11 +348,11 @@ def _recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any
     """Read each recipe like `moedsl diff`; its number of GPUs is in its function's name or in --gpus."""
     if not targets:
         return {}
-    from moedsl.bridge.diff.sources import Options, Side, sides
+    from moedsl.bridge.run_sides import Options, Side, read_sides
     from moedsl.bridge.verify import cases
 
     made: dict[str, Mapping[str, Any] | Diagnostic] = {}
-    for target, side in zip(targets, sides(targets, options=Options(world=given.gpus)), strict=True):
+    for target, side in zip(targets, read_sides(targets, options=Options(world=given.gpus)), strict=True):
         read = cases.read(target, world=given.gpus)
         if isinstance(side, Side) and isinstance(read, cases.Case):
             f = side.fields

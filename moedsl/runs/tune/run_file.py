@@ -6,16 +6,16 @@ import os
 
 from attrs import frozen
 
-from moedsl.bridge.recipes.program import literal
+from moedsl.bridge.recipe_words import literal
 from moedsl.compiler import compile_source
-from moedsl.emit.stated import checkpoint_folder
+from moedsl.emit.settings import checkpoint_folder
 from moedsl.facts import axes, recipes
 from moedsl.lang import ast
 from moedsl.lang.parser import parse
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from moedsl.rules.library import Library, used_name
-from moedsl.runs.calibrate.runs import experiment
-from moedsl.runs.tune.evidence import Codes
+from moedsl.runs.measured_runs import experiment
+from moedsl.runs.tune.candidates import Codes
 from moedsl.solver.solve import Chosen
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.source import Source
