@@ -138,7 +138,7 @@ def _needed(programs: tuple[Program, ...], run: str) -> tuple[tuple[Program, ...
     names = {n: p for p in programs for n in _planned_names(p)}
     if run not in names:
         help = suggest(run, [*names]) or f"there are {', '.join(names)}"
-        return (), [error("plan.unknown_run", f"no run is called `{run}`", help=help)]
+        return (), [error("plan.unknown_run", run=run, help=help)]
     named = names[run]
     return tuple(p for p in programs if p is named or (p.workflow and p.workflow == named.workflow)), []
 
@@ -157,9 +157,9 @@ def _of_another_model(r: Result) -> Iterator[Diagnostic]:
     recipe = recipes.named(r.like)
     for p in r.programs:
         if recipe is not None and p.model.hf != recipe.hf:
-            text = f"`{recipe.name}` is a recipe for {recipe.hf}, and this run trains {p.model.name}"
-            help = "the plan names the recipe for its model and GPUs, if there is one"
-            yield warning("check.like_other_model", text, p.spans["hardware"], help=help)
+            yield warning(
+                "check.like_other_model", p.spans["hardware"], recipe=recipe.name, hf=recipe.hf, model=p.model.name
+            )
 
 
 def _solve(r: Result, progress: Progress) -> None:

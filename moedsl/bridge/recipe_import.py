@@ -89,11 +89,10 @@ def imported(target: str, gpu: str | None = None, world: int | None = None) -> I
 
 def _of_run_config(target: str, gpu: str | None, world: int | None, library: Library) -> Recipe | Diagnostic:
     if gpu is None or world is None:
-        help = "name them: --gpu gb200 --world 256"
-        return error("import.recipe", f"{target} does not say on which GPUs it ran", help=help)
+        return error("import.recipe:no-gpus", target=target)
     hardware, _ = library.gpu(gpu) if gpu in library.hardware else (None, [])
     if hardware is None:
-        return error("import.recipe", f"`{gpu}` is not a GPU of the stdlib", help=unknown(gpu))
+        return error("import.recipe:stdlib", gpu=gpu, help=unknown(gpu))
     try:
         return read_run_config(Path(target), hardware, world)
     except UnreadableError as wrong:
@@ -102,11 +101,9 @@ def _of_run_config(target: str, gpu: str | None, world: int | None, library: Lib
 
 def _of_case(c: Case | Report, server: Server | None, library: Library) -> Recipe | Diagnostic:
     if isinstance(c, Report):
-        return error("import.recipe", f"{c.file}: {c.message}", help=c.help or ())
+        return error("import.recipe:refused", file=c.file, message_=c.message, help=c.help or ())
     if server is None:
-        return error(
-            "import.recipe", f"{c.file}: Megatron Bridge is not installed, which builds a recipe", help=INSTALL
-        )
+        return error("import.recipe:megatron", file=c.file, help=INSTALL)
     return of_bridge(c, server.resolve([c])[0], library)
 
 
@@ -117,7 +114,7 @@ def of_bridge(c: Case, resolved: Resolved, library: Library) -> Recipe | Diagnos
         return from_bridge(c, resolved, hardware, library)
     refusal = resolved.refusal
     said = f"{refusal.error}: {' '.join(refusal.message.split())}" if refusal else resolved.message
-    return error("import.recipe", f"{c.file}: Bridge does not build it: {said}", help=resolved.help or ())
+    return error("import.recipe:build", file=c.file, said=said, help=resolved.help or ())
 
 
 def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
@@ -218,10 +215,10 @@ def _broken(d: Draft) -> tuple[Rule, ...]:
 def _refusals(d: Draft, laws: tuple[Rule, ...]) -> Iterator[Diagnostic]:
     """Warn of each law that the layout breaks, or of what refuses the program otherwise."""
     for r in laws:
-        yield warning("import.refused", f"{r.id} refuses the layout of the recipe: {r.because}", cites=r.cites)
+        yield warning("import.refused:refuses", r=r.id, because_=r.because, cites=r.cites)
     for x in () if laws else d.result.diagnostics:
         if x.is_error:
-            yield warning("import.refused", f"the layout of the recipe is refused: {x.message}")
+            yield warning("import.refused:refused", message_=x.message)
 
 
 def _not_compared(ours: Answer) -> Iterator[str]:

@@ -110,11 +110,17 @@ def _second(also: Mapping[str, list[Any]], plans: Sequence[Plan], span: Any) -> 
     }
     (name, value), many = next(iter(shown.items())), len(also) > 1
     what = f"{len(also)} variables of the environment follow it" if many else f"{name} is {value}"
-    text = f"`{_member(plans[0]).axis}` is not the only difference: {what}"
     held = "one fixed, set it" if many else f"it fixed, set {name}"
-    help = f"each variant runs as it would alone; to hold {held} in the launcher, whose value wins"
     because = _reasons(also, plans)
-    return warning("plan.second_difference", text, span, because=because, help=help, values=shown if many else {})
+    return warning(
+        "plan.second_difference",
+        span,
+        axis=_member(plans[0]).axis,
+        what=what,
+        held=held,
+        because=because,
+        values=shown if many else {},
+    )
 
 
 def _reasons(also: Mapping[str, list[Any]], plans: Sequence[Plan]) -> str:

@@ -94,7 +94,6 @@ def _decided(p: Program, plan: Plan, path: str, value: Any, asked: Plan) -> Diag
 
     `asked` is the plan without the fields that the run sets.
     """
-    text = f"`{path}` follows from the plan, which makes it {value}"
     owner = COPIED.get(path)
     if owner is not None and is_free(owner, plan):
         help = Instead(f"set `{owner}` instead, which Bridge writes over it", owner)
@@ -104,7 +103,7 @@ def _decided(p: Program, plan: Plan, path: str, value: Any, asked: Plan) -> Diag
         help = f'write `set {path} = "{MUON}"`: without the prefix each replica holds the whole optimizer state'
     else:
         help = _instead(asked, path, p.sets[path], _word(p, path))
-    return error("plan.set_decided", text, p.spans[path], help=help, fixes=_drop(p, path))
+    return error("plan.set_decided:from-plan", p.spans[path], path=path, value=value, help=help, fixes=_drop(p, path))
 
 
 def _instead(asked: Plan, path: str, value: Any, by: str) -> str:
@@ -119,8 +118,7 @@ def _word(p: Program, path: str) -> str:
 
 def _older(p: Program, path: str, statement: str) -> Diagnostic:
     """Refuse a `set` of an older switch that Megatron-Core turns into a field which the plan decides."""
-    text = f"`{path}` is an older name for what the plan decides: the recipe would contradict its estimate"
-    return error("plan.set_decided", text, p.spans[path], help=f"write {statement}", fixes=_drop(p, path))
+    return error("plan.set_decided:older", p.spans[path], path=path, statement=statement, fixes=_drop(p, path))
 
 
 def _unfollowed(p: Program, plan: Plan) -> Iterator[Diagnostic]:
@@ -132,8 +130,7 @@ def _unfollowed(p: Program, plan: Plan) -> Iterator[Diagnostic]:
 
 def _unpriced(p: Program, path: str, value: Any, why: str) -> Diagnostic:
     """Warn of a `set` that the estimate does not follow."""
-    text = f"the estimate has `{path}` at {value}: {why}"
-    return warning("plan.set_unpriced", text, p.spans[path], help="measure memory and speed in a short run")
+    return warning("plan.set_unpriced", p.spans[path], path=path, value=value, why=why)
 
 
 def _drop(p: Program, path: str) -> tuple[Fix, ...]:
@@ -153,12 +150,13 @@ def _overwritten(
             continue
         if owner.startswith("comm_overlap.") and not path.startswith("model.") and not values[_DISTRIBUTED]:
             continue
-        text = f"Bridge writes `{owner}` over `{path}`: the value does not arrive"
         help: str = Instead(f"set `{owner}` instead", owner)
         if owner in decided:
             help = _instead(asked, owner, value, _word(p, path))
         cites = (_WRITERS[owner.partition(".")[0]],)
-        yield warning("plan.set_overwritten", text, p.spans[path], help=help, cites=cites, fixes=_drop(p, path))
+        yield warning(
+            "plan.set_overwritten", p.spans[path], owner=owner, path=path, help=help, cites=cites, fixes=_drop(p, path)
+        )
 
 
 def _environment(plan: Plan, values: Mapping[str, Any], layout: Mapping[str, Any]) -> dict[str, Any]:

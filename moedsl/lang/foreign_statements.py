@@ -52,7 +52,7 @@ def unknown_statement(source: Source, statement: int, found: Lexeme) -> Diagnost
     if word.text in (*STATEMENTS, *DECLARATIONS, *axes.PHASES) or _counted(word, value):
         return None
     help = tuple(_instead(word.text, line))
-    return error("parse.unexpected", f"`{word.text}` is not a statement", line.span(word, word), help=help)
+    return error("parse.unexpected:statement", line.span(word, word), text=word.text, help=help)
 
 
 def name_of_another_tool(word: str) -> str | None:
@@ -68,7 +68,7 @@ def _used(line: Line) -> Diagnostic:
     help = [Instead(f"write `{pin}`", pin) for pin in pins] or [
         ABSENT_HERE.get(low, 'give the path of a file of declarations: `use "ours.moe"`')
     ]
-    return error("parse.unexpected", "`use` reads a file of declarations", line.span(first, last), help=tuple(help))
+    return error("parse.unexpected:use", line.span(first, last), help=tuple(help))
 
 
 def _condition(line: Line) -> Diagnostic:
@@ -76,7 +76,7 @@ def _condition(line: Line) -> Diagnostic:
     name, last = line.words[0], line.words[-1]
     absent = ABSENT_HERE.get(name.text.lower())
     if absent and name.text.lower() not in _COMPARED:
-        return error("parse.unexpected", f"`{name.text}` is not a statement", line.span(name, name), help=absent)
+        return error("parse.unexpected:statement", line.span(name, name), text=name.text, help=absent)
     right = f"require {_COMPARED.get(name.text.lower(), name.text)} {line.written(line.found, last)}"
     return line.wrong("a condition begins with `require`", name, last, f"write `{right}`", right)
 

@@ -99,9 +99,8 @@ class _Parse:
     def gave_up(self) -> Diagnostic:
         span = Span(self.source.name, self.last, self.last)
         if self.words > MAX_WORDS:
-            message = f"the text has more than {MAX_WORDS} words"
-            return error("parse.too_large", message, span, help="a run file is a few lines; is this the right file?")
-        return error("parse.too_many", f"more than {MAX_ERRORS} errors: the rest was not read", span)
+            return error("parse.too_large", span, max_words=MAX_WORDS)
+        return error("parse.too_many", span, max_errors=MAX_ERRORS)
 
     def feed_tokens(self) -> bool:
         """Read all tokens from the lexer's position on, without newlines inside ( ) and [ ]; False if too many."""

@@ -161,8 +161,7 @@ def too_deep(source: Source, pairs: Brackets) -> Diagnostic | None:
     if pairs.depth <= MAX_DEPTH:
         return None
     span = Span(source.name, pairs.deepest, pairs.deepest + 1)
-    message = f"brackets are nested {pairs.depth} deep; {MAX_DEPTH} is the limit"
-    return error("parse.nested", message, span, help="move parts into a `let` or into several statements")
+    return error("parse.nested:brackets", span, depth=pairs.depth, max_depth=MAX_DEPTH)
 
 
 def too_tall(module: ast.Module) -> Diagnostic | None:
@@ -172,5 +171,4 @@ def too_tall(module: ast.Module) -> Diagnostic | None:
         level = [child for node in level for child in ast.children(node)]
         if not level:
             return None
-    message = f"an expression is nested more than {MAX_HEIGHT} deep"
-    return error("parse.nested", message, level[0].span, help="move parts into a `let` or into several statements")
+    return error("parse.nested:expression", level[0].span, max_height=MAX_HEIGHT)

@@ -337,8 +337,13 @@ def in_claim(path: str, cluster: Cluster) -> bool:
 
 def _unmounted_path(path: str, cluster: Cluster) -> Diagnostic:
     targets = [*(m.split(":")[1] for m in cluster.mounts), *([cluster.pvc_path] if cluster.pvc else [])]
-    text = f"{path} is in no mount of cluster {cluster.name}; its container mounts {', '.join(targets) or 'nothing'}"
-    return error("preflight.path", text, help=_way_in(path, cluster))
+    return error(
+        "preflight.path:mount",
+        path=path,
+        cluster=cluster.name,
+        value=", ".join(targets) or "nothing",
+        help=_way_in(path, cluster),
+    )
 
 
 def _way_in(path: str, cluster: Cluster) -> str:
@@ -363,6 +368,5 @@ def unkept(plan: Plan, cluster: Cluster) -> list[Diagnostic]:
     if cluster.executor != "kubeflow" or not isinstance(folder, str) or folder.startswith("/") or "://" in folder:
         return []
     said = f"checkpoint.save is {folder}" if folder else "checkpoint.save is not set"
-    text = f"{said}: pods would save into their own file systems, which no other pod sees and which go with the pod"
     help = (_way_in("/checkpoints", cluster), "write it as `set checkpoint.save`; `none` there saves nothing")
-    return [error("launch.checkpoints", text, help=help)]
+    return [error("launch.checkpoints", said=said, help=help)]

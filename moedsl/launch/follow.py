@@ -299,8 +299,7 @@ def no_kubectl() -> Diagnostic | None:
     """Report that kubectl is not installed, so that no log can be read."""
     if which("kubectl"):
         return None
-    help = "install it and run this again; jobs continue without it"
-    return error("launch.no_kubectl", "kubectl is not installed; it is needed to read the logs of pods", help=help)
+    return error("launch.no_kubectl")
 
 
 def print_logs(

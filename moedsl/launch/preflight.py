@@ -29,7 +29,7 @@ from moedsl.rules.library import Library
 from moedsl.support.diagnostics import Diagnostic, error, note, warning
 from moedsl.support.source import Source
 
-SKIPPED = note("preflight.skipped", "preflight skipped: recipe, paths and the cluster's GPUs are not checked")
+SKIPPED = note("preflight.skipped")
 Progress = Callable[[str], object]
 
 
@@ -91,8 +91,7 @@ def bridge(plans: Sequence[Plan], source: Source, library: Library, progress: Pr
     from moedsl.bridge.verify.client import INSTALL, is_installed
 
     if not is_installed():
-        text = "Megatron Bridge is not installed here, so it has not checked the recipe"
-        return [note("preflight.no_bridge", text, help=INSTALL)]
+        return [note("preflight.no_bridge", help=INSTALL)]
     progress("asking the real Megatron Bridge about the recipe (about ten seconds)")
     with tempfile.TemporaryDirectory(prefix="moedsl-") as temporary:
         folders = [_written(plan, Path(temporary) / plan.name, source, library) for plan in plans]
@@ -114,8 +113,7 @@ def _refused(name: str, report: Any) -> Diagnostic:
         f"{m.field} is {m.resolved}, planned {m.planned}" for m in report.mismatches
     ]
     cites = tuple(f"bridge {r.where}" for r in report.refusals)
-    text = f"Megatron Bridge refuses the recipe of {name}: {'; '.join(said) or report.message}"
-    return error("preflight.bridge", text, cites=cites, help="`moedsl verify` of the run file gives details")
+    return error("preflight.bridge", name=name, value="; ".join(said) or report.message, cites=cites)
 
 
 def slurm(
@@ -134,8 +132,7 @@ def slurm(
         there = tunnel.run(paths_command(paths, cluster, written, checkpoints), hide=True, warn=True).stdout
     if not said.ok:
         words = "; ".join(said.stderr.strip().splitlines()) or f"exit code {said.exited}"
-        text = f"the nodes of cluster {cluster.name} are not known: sinfo says {words}"
-        return [error("preflight.nodes", text, help=HELP)]
+        return [error("preflight.nodes:cluster", cluster=cluster.name, words=words, help=HELP)]
     known = of_sinfo(said.stdout, cluster.partition)
     found = [d for j in jobs for d in judge_nodes(known, j.launch, j.plan.hardware, nodes_place(cluster))]
     return _once(found) + path_errors(there, paths, cluster, written)
@@ -151,8 +148,13 @@ def _tunnel(cluster: Cluster) -> Any:
         nemo.connect(made)
     except (Exception, SystemExit) as problem:  # SystemExit is how NeMo-Run's SSH tunnel gives up
         why_not = nemo.why_not(problem)
-        text = f"no connection to {cluster.host or 'this machine'} of cluster {cluster.name}: {why_not}"
-        return error("preflight.tunnel", text, help=nemo.try_it(cluster.user, cluster.host))
+        return error(
+            "preflight.tunnel:connection",
+            value=cluster.host or "this machine",
+            cluster=cluster.name,
+            why_not=why_not,
+            help=nemo.try_it(cluster.user, cluster.host),
+        )
     return made
 
 
@@ -171,16 +173,12 @@ def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
         config.load_kube_config(context=cluster.context or None)
         if not _serves(kubeflow.GROUP, kubeflow.VERSION, kubeflow.PLURAL):
             of = f"{kubeflow.GROUP}/{kubeflow.VERSION}"
-            text = f"cluster {cluster.name} has no {kubeflow.PLURAL} of {of}, so it would take no job"
-            help = "install Kubeflow Trainer there; `kubectl get crd` lists what the cluster has"
-            return [error("preflight.no_kind", text, help=help)]
+            return [error("preflight.no_kind", cluster=cluster.name, plural=kubeflow.PLURAL, of=of)]
         listed: Any = client.CoreV1Api().list_node()
     except ApiException as answer:
-        text = f"the nodes of cluster {cluster.name} cannot be listed: the API server answers {answer.reason}"
-        return [note("preflight.unasked", text, help="the job checks its GPUs itself in its first seconds")]
+        return [note("preflight.unasked", cluster=cluster.name, reason=answer.reason)]
     except (config.ConfigException, HTTPError) as problem:
-        text = f"the API server of cluster {cluster.name} cannot be reached: {problem}"
-        return [error("preflight.tunnel", text, help="try `kubectl get nodes`")]
+        return [error("preflight.tunnel:api", cluster=cluster.name, problem=problem)]
     known = of_kubernetes(listed.items, cluster)
     return _once([d for j in jobs for d in judge_nodes(known, j.launch, j.plan.hardware, nodes_place(cluster))])
 
@@ -241,20 +239,18 @@ def hub_refusals(model: str, revision: str | None, cluster: Cluster) -> list[Dia
         problem: Exception = answer
     except (OSError, HTTPException, ValueError) as refused:
         problem = refused
-    text = f"the Hugging Face hub did not answer whether the job may read {model}: {problem}"
-    return [note("preflight.hub", text, help="the job that imports the weights asks it")]
+    return [note("preflight.hub", model=model, problem=problem)]
 
 
 def _kept_by_hub(model: str, answer: HTTPError, inherits: bool, has_token: bool) -> Diagnostic:
     why = _WHY.get(answer.headers.get("X-Error-Code", ""), f"is not given: {answer.code} {answer.reason}")
-    text = f"{model} on Hugging Face {why}"
     if has_token:
         help = f"accept its terms on the page of the model with the account of {TOKEN}, or name another model"
     elif inherits:
         help = f"export {TOKEN}=... with a token of an account that may read it, or name another model"
     else:
         help = f"write `secrets [{TOKEN}]` into the cluster, and export {TOKEN}, or name another model"
-    return error("preflight.gated", text, help=help)
+    return error("preflight.gated", model=model, why=why, help=help)
 
 
 def paths_command(
@@ -302,22 +298,17 @@ def path_errors(output: str, paths: Sequence[str], cluster: Cluster, written: Se
 
 
 def _unfinished(path: str, cluster: Cluster) -> Diagnostic:
-    text = f"{path} on cluster {cluster.name} is no whole checkpoint"
-    help = "an import or a save that did not finish leaves such a folder: remove it, or name another one"
-    return error("preflight.checkpoint", text, help=help)
+    return error("preflight.checkpoint", path=path, cluster=cluster.name)
 
 
 def _unwritable(path: str, cluster: Cluster) -> Diagnostic:
-    text = f"{path} is not writable on cluster {cluster.name}, so no checkpoint can be saved"
-    help = "name another folder in `checkpoint.save`; use --no-preflight if only the compute nodes see it"
-    return error("preflight.path", text, help=help)
+    return error("preflight.path:writable", path=path, cluster=cluster.name)
 
 
 def _missing_path(path: str, cluster: Cluster) -> Diagnostic:
     there = node_path(path, cluster)
     where = "" if there == path else f" (it is {there} outside the container)"
-    help = "correct the path; use --no-preflight if only the compute nodes see it"
-    return error("preflight.path", f"{path} does not exist on cluster {cluster.name}{where}", help=help)
+    return error("preflight.path:missing", path=path, cluster=cluster.name, where=where)
 
 
 SINFO = "sinfo --noheader --Node --format='%P|%N|%G|%t|%f'"
@@ -370,12 +361,11 @@ def type_words(text: str) -> list[str]:
 def judge_nodes(nodes: Sequence[Node], launch: Launch, hardware: str, place: str) -> list[Diagnostic]:
     """Report why nodes do not fit a launch; `place` names them in messages. A scheduler says a100 of an a100_80gb."""
     if not nodes:
-        return [error("preflight.nodes", f"{place} has no nodes", help=HELP)]
+        return [error("preflight.nodes:nodes", place=place, help=HELP)]
     right = [n for n in nodes if not n.types or {hardware, *type_words(hardware)} & n.types]
     if not right:
         types = ", ".join(sorted({t for n in nodes for t in n.types}))
-        text = f"the plan is for {hardware}; the GPUs of {place} are {types}"
-        return [error("preflight.gpu_type", text, help="name another partition or cluster, or plan for its GPUs")]
+        return [error("preflight.gpu_type", hardware=hardware, place=place, types=types)]
     large = [n for n in right if n.gpus is None or n.gpus >= launch.gpus_per_node]
     fit = [n for n in large if not n.taint]
     if len(fit) < launch.allocated <= len(large):
@@ -384,20 +374,21 @@ def judge_nodes(nodes: Sequence[Node], launch: Launch, hardware: str, place: str
         return [_too_few(right, fit, launch, place)]
     up = sum(n.up for n in fit)
     if up < launch.allocated:
-        text = f"the job would wait for nodes: it needs {launch.allocated}, and {up} of {len(fit)} in {place} are up"
-        return [
-            warning(
-                "preflight.nodes_down", text, help="ask the operators of the cluster when the other nodes come back"
-            )
-        ]
+        return [warning("preflight.nodes_down", allocated=launch.allocated, up=up, count=len(fit), place=place)]
     return []
 
 
 def _kept_away(large: Sequence[Node], fit: int, launch: Launch, place: str) -> Diagnostic:
     taints = sorted({n.taint for n in large if n.taint})
-    text = f"the job needs {launch.allocated} nodes, and {place} has {fit} whose taints it tolerates, of {len(large)}"
     listed = ", ".join(f'"{taint}"' for taint in taints)
-    return error("preflight.nodes", text, help=(f"write `tolerations [{listed}]` into the cluster", HELP))
+    return error(
+        "preflight.nodes:job",
+        allocated=launch.allocated,
+        place=place,
+        fit=fit,
+        count=len(large),
+        help=(f"write `tolerations [{listed}]` into the cluster", HELP),
+    )
 
 
 def _too_few(right: Sequence[Node], fit: Sequence[Node], launch: Launch, place: str) -> Diagnostic:

@@ -292,8 +292,7 @@ def refusal(text: str, has_container: bool) -> Diagnostic | None:
     """Refuse a file whose text NeMo-Run would change, because it replaces a path in it."""
     if has_container or RUNDIR not in text:
         return None
-    message = f"the recipe names {RUNDIR}, which NeMo-Run replaces by the job's own folder if there is no container"
-    return error("launch.reserved_path", message, help="use another path, or give the cluster a container")
+    return error("launch.reserved_path", rundir=RUNDIR)
 
 
 RUNDIR = "/nemo_run"
@@ -428,8 +427,7 @@ def weights_refusals(plan: Plan, cluster: Cluster) -> list[Diagnostic]:
     if plan.hub_weights is None:
         return []
     if cluster.executor != "local" and not cluster.weights_dir:
-        text = f"cluster {cluster.name} names no folder for the weights of {plan.hub_weights}"
-        return [error("launch.weights", text, help='write `weights_dir "/a/shared/folder"` into the cluster')]
+        return [error("launch.weights:cluster", cluster=cluster.name, hub_weights=plan.hub_weights)]
     return []
 
 

@@ -231,7 +231,7 @@ def find(id: str) -> Experiment | Diagnostic:
         return open_experiment(ids[id], id)
     close = difflib.get_close_matches(id, ids, 1)
     help = f"did you mean {close[0]}?" if close else "`moedsl jobs` lists them"
-    return error("launch.no_experiment", f"no experiment {id} in {homes_text()}", help=help)
+    return error("launch.no_experiment:experiment", name=id, homes_text=homes_text(), help=help)
 
 
 def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
@@ -240,11 +240,9 @@ def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
     try:
         made = nemo_run().Experiment.from_id(id)
     except FileNotFoundError as missing:
-        text = f"{id} is incomplete: its launcher was killed before {Path(str(missing.filename)).name} was written"
-        return error("launch.no_experiment", text, help="no job was submitted; delete its folder")
+        return error("launch.no_experiment:incomplete", name=id, path=Path(str(missing.filename)).name)
     except (ValueError, zlib.error) as problem:
-        text = f"NeMo-Run's files of {id} cannot be read: {str(problem) or type(problem).__name__}"
-        return error("launch.no_experiment", text, help="ask the scheduler whether one of its jobs still runs")
+        return error("launch.no_experiment:nemo", name=id, value=str(problem) or type(problem).__name__)
     except kubeflow.no_kubeconfig() as problem:
         return kubeflow.unread(id, problem)
     made.clean_mode = True
@@ -282,7 +280,7 @@ def worst(jobs: Sequence[Job]) -> str:
 def has_nemo_run() -> Diagnostic | None:
     """Report that NeMo-Run is not installed."""
     if find_spec("nemo_run") is None:
-        return error("launch.no_nemo_run", "NeMo-Run is not installed", help="pip install 'moedsl[launch]'")
+        return error("launch.no_nemo_run")
     return None
 
 
@@ -317,15 +315,12 @@ def home_refusal(home: Path) -> Diagnostic | None:
     """Refuse a home whose path NeMo-Run would put into commands without quotes."""
     if re.fullmatch(r"[A-Za-z0-9/._~+@%=-]+", str(home)):
         return None
-    text = f"the folder of experiments is {str(home)!r}, and NeMo-Run does not quote it in commands"
-    return error("launch.home", text, help=f"set {HOME} to a folder without blanks and shell characters")
+    return error("launch.home:experiments", home=str(home), home2=HOME)
 
 
 def unwritable_home(home: Path, problem: OSError) -> Diagnostic:
     """Report a home that cannot be written."""
-    text = f"not submitted: {home} is not writable: {problem.strerror or problem}"
-    help = f"`job_dir` of the cluster (on a login node) or {HOME} names another folder"
-    return error("launch.home", text, help=help)
+    return error("launch.home:submitted", home=home, value=problem.strerror or problem, home2=HOME)
 
 
 LONGEST_TITLE = 100

@@ -222,24 +222,29 @@ def _undo(experiment: store.Experiment) -> list[Diagnostic]:
 def not_cancelled(id: str, jobs: Sequence[store.Job]) -> Diagnostic | None:
     """Report jobs that continue although they were cancelled."""
     left = [f"{job.name} ({job.number})" for job in jobs if not job.ended]
-    text = f"these jobs have not ended after {store.END_WITHIN_S:.0f} s: {', '.join(left)}"
-    return error("launch.not_cancelled", text, help=f"moedsl cancel {id}") if left else None
+    return (
+        error("launch.not_cancelled:running", end_within_s=store.END_WITHIN_S, left=", ".join(left), name=id)
+        if left
+        else None
+    )
 
 
 def _uncancelled(id: str, problem: BaseException) -> Diagnostic:
     """Report why jobs could not be cancelled."""
-    text = f"some jobs of {id} are not cancelled: {_said(problem) or type(problem).__name__}"
-    return error("launch.not_cancelled", text, help=f"moedsl cancel {id}")
+    return error("launch.not_cancelled:failed", name=id, value=_said(problem) or type(problem).__name__)
 
 
 def _unreached(tasks: Sequence[Task], problem: BaseException) -> Diagnostic:
     """Report why no connection was opened."""
     if isinstance(tasks[0].executor, store.nemo_run().KubeflowExecutor):
-        text = f"not submitted: the API server cannot be reached: {getattr(problem, 'reason', problem)}"
-        return error("launch.refused", text, help="try `kubectl get nodes`")
+        return error("launch.refused:api", getattr=getattr(problem, "reason", problem))
     tunnel = tasks[0].executor.tunnel
-    text = f"not submitted: no connection to {tunnel.host}: {nemo.why_not(problem)}"
-    return error("launch.refused", text, help=nemo.try_it(tunnel.user, tunnel.host))
+    return error(
+        "launch.refused:connection",
+        host=tunnel.host,
+        why_not=nemo.why_not(problem),
+        help=nemo.try_it(tunnel.user, tunnel.host),
+    )
 
 
 def _refusal(problem: BaseException, home: Path) -> Diagnostic:
@@ -247,8 +252,7 @@ def _refusal(problem: BaseException, home: Path) -> Diagnostic:
     if isinstance(problem, OSError) and problem.errno in _OF_DISKS:
         return store.unwritable_home(home, problem)
     said = _said(problem)
-    help = "`moedsl run FILE --cluster --dryrun` shows what is submitted"
-    return error("launch.refused", f"not submitted: {said or type(problem).__name__}", help=help)
+    return error("launch.refused:submitted", value=said or type(problem).__name__)
 
 
 def _said(problem: BaseException) -> str:

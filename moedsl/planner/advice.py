@@ -201,11 +201,15 @@ def _note(chosen: Chosen, row: Row, law: Law, n: Neighbour) -> Diagnostic:
     own, other = axis.decode(row.codes[n.axis]), axis.decode(n.code)
     return note(
         "plan.idle_advice",
-        f"{n.axis} {axes.show(own)} follows {law.rule.id}, saves no time by the estimate, and is "
-        f"{verdict(chosen.cost, row.codes)}: {axes.show(other)} is as fast and {FITS}",
         p.spans.get("phase", p.spans["hardware"]),
+        axis=n.axis,
+        show=axes.show(own),
+        rule=law.rule.id,
+        verdict=verdict(chosen.cost, row.codes),
+        show2=axes.show(other),
+        fits=FITS,
+        written=axes.written(other),
         because=law.rule.because,
         cites=law.rule.cites,
-        help=f"write `pin {n.axis}={axes.written(other)}` if a sure fit is worth more to you",
         values={"worth": f"{law.rule.worth:.0%}"},
     )

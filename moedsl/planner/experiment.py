@@ -143,9 +143,13 @@ def notes(chosen: Sequence[Chosen]) -> Iterator[Diagnostic]:
         for axis in open_:
             value = _value(c, axis.name)
             if effects.word(axis.name, value) == EXPERIMENT:
-                text = f"moedsl chose {axis.name} {axes.show(value)}, which is part of the experiment"
-                help = f"pin {axis.name} to decide it yourself: {effects.reason(axis.name, value)}"
-                yield note("plan.experiment_chosen", text, p.spans["hardware"], help=help)
+                yield note(
+                    "plan.experiment_chosen",
+                    p.spans["hardware"],
+                    axis=axis.name,
+                    show=axes.show(value),
+                    reason=effects.reason(axis.name, value),
+                )
     for group in _sweeps(chosen):
         yield from _sweep_changes(group)
 
@@ -157,9 +161,7 @@ def _auto_precision(c: Chosen) -> Iterator[Diagnostic]:
     value = _value(c, "precision")
     others = [str(axes.BY_NAME["precision"].decode(int(v))) for v in c.problem.domains["precision"]]
     among = f"the fastest of {', '.join(others)}" if len(others) > 1 else f"the only precision in {p.phase}"
-    text = f"`precision auto` is {value} here, {among}; the precision is part of the experiment"
-    help = f"write `precision {value}` in every run that you compare"
-    yield note("plan.precision_auto", text, p.spans["precision"], help=help)
+    yield note("plan.precision_auto", p.spans["precision"], value=value, among=among)
 
 
 def _value(c: Chosen, name: str) -> Any:
@@ -187,13 +189,10 @@ def _sweep_changes(group: Sequence[Chosen]) -> Iterator[Diagnostic]:
     differing = {n: v for n, values in decided.items() if len(v := list(dict.fromkeys(map(axes.show, values)))) > 1}
     if p.sweep is not None and p.sweep[0] == "gpus" and p.batch is None:
         batch = group[0].problem.global_batch
-        text = f"every run of this sweep has batch {batch}, the default for {p.batch_gpus} GPUs"
-        yield note("plan.batch_held", text, p.spans["sweep"], help=f"write `batch {batch}` or another batch")
+        yield note("plan.batch_held", p.spans["sweep"], batch=batch, batch_gpus=p.batch_gpus)
     if differing and p.sweep is not None:
         which = "; ".join(f"{n} {', '.join(v)}" for n, v in differing.items())
-        text = f"the runs of this sweep are different experiments: {which}"
-        help = "compare their speed by useful tokens; do not compare their losses"
-        yield note("plan.sweep_experiment", text, p.spans["sweep"], help=help)
+        yield note("plan.sweep_experiment", p.spans["sweep"], which=which)
 
 
 def summary(e: Experiment) -> str:

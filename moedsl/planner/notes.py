@@ -37,17 +37,15 @@ def whole_nodes(p: Program, gpus: int) -> list[Diagnostic]:
     node = p.hardware.gpus_per_node
     if gpus <= node or gpus % node == 0:
         return []
-    text = f"{gpus} GPUs are not whole nodes of {node}"
     whole = f"{p.hardware.name} x {(gpus // node + 1) * node}"
     help = Instead(f"write `{whole}`", whole)
-    return [note("plan.partial_node", text, p.spans["hardware"], help=help)]
+    return [note("plan.partial_node", p.spans["hardware"], gpus=gpus, node=node, help=help)]
 
 
 def smallest(p: Program, gpus: int) -> Diagnostic:
     """Note that the solver chose the number of GPUs."""
-    text = f"{gpus} {p.hardware.name} are the fewest GPUs that work; tried were divisors of a node and whole nodes"
     help = Instead(f"write `{p.hardware.name} x {gpus}` to keep it", f"{p.hardware.name} x {gpus}")
-    return note("plan.smallest", text, p.spans["hardware"], help=help)
+    return note("plan.smallest", p.spans["hardware"], gpus=gpus, hardware=p.hardware.name, help=help)
 
 
 RULES = (RuleId.MOCK_DATA,)
@@ -79,10 +77,13 @@ def unsaved(c: Chosen) -> list[Diagnostic]:
         return []
     mtbf = goodput.mtbf(c.problem.gpus, p.site.gpu_mtbf or c.cost.hardware.constants.gpu_mtbf)
     takes = f"a failure, expected every {duration(mtbf)} on {counted(c.problem.gpus, 'GPU')}, takes all of it"
-    text = f"the run trains for {duration(seconds)} and saves no checkpoint: {takes}"
     where = p.spans.get("for") or p.spans.get("train.train_iters") or p.spans["hardware"]
     ways = ('write `set checkpoint.save = "FOLDER"`', 'or `data "PATH"`: a recipe on a corpus saves')
-    return [warning("plan.unsaved", text, where, help=ways if p.data == "mock" else ways[:1])]
+    return [
+        warning(
+            "plan.unsaved", where, duration=duration(seconds), takes=takes, help=ways if p.data == "mock" else ways[:1]
+        )
+    ]
 
 
 AROUND = 1.0
@@ -183,10 +184,20 @@ def low_goodput(c: Chosen) -> list[Diagnostic]:
     validates = f"{g.validates:.1%} validates, " if g.validates else ""
     lost = f"{g.saves:.1%} waits for saves, {g.repeats:.1%} repeats lost steps, {g.returns:.1%} returns from failures"
     trains = f"only {g.trains:.1%} of the time trains steps that are kept"
-    text = f"{trains}, with a failure every {duration(g.mtbf)}: {validates}{lost}"
     places = (p.spans["hardware"], *([Label(own, "the interval of the saves")] if own else []))
     fixes = (Fix(f"Drop the `set` of `{INTERVAL}`", DROP, own),) if own and now.steps != now.best_steps else ()
-    return [warning("plan.goodput", text, *places, help=tuple(_helps(c, now)), fixes=fixes)]
+    return [
+        warning(
+            "plan.goodput",
+            *places,
+            trains=trains,
+            duration=duration(g.mtbf),
+            validates=validates,
+            lost=lost,
+            help=tuple(_helps(c, now)),
+            fixes=fixes,
+        )
+    ]
 
 
 def _helps(c: Chosen, now: Saving) -> Iterator[str]:

@@ -80,8 +80,7 @@ def answer(
         diagnostics += missing
     if run is not None and run not in seen:
         help = suggest(run, seen) or f"the runs are {', '.join(seen)}"
-        text = f"no run is called `{run}`"
-        diagnostics.append(error("explain.unknown_run", text, Span(source.name, 0, 0), help=help))
+        diagnostics.append(error("explain.unknown_run", Span(source.name, 0, 0), run=run, help=help))
     return Answer(tuple(out), tuple(diagnostics), sources)
 
 
@@ -141,9 +140,8 @@ def _about(
 def _unknown(b: Context, name: str, source: Source) -> Diagnostic:
     plan = make_plan(b.chosen, [], b.sources)
     known = [*(n for n in b.env if n not in FUNCTIONS), *plan.derived, *plan.env, *explain_value.known_fields(plan)]
-    text = f"the plan has no value called `{name}`"
     help = suggest(name, known) or "`moedsl explain FILE` lists its values"
-    return error("explain.unknown_name", text, Span(source.name, 0, 0), help=help)
+    return error("explain.unknown_name", Span(source.name, 0, 0), name=name, help=help)
 
 
 def overview(b: Context) -> Json:

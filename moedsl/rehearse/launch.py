@@ -238,8 +238,4 @@ def _absent(packages: Sequence[str]) -> str:
 
 def _refused(layers: str, packages: Sequence[str], why: str) -> Diagnostic:
     named = " and ".join(packages)
-    return error(
-        "rehearse.no_kernels",
-        f"{layers} need the kernels of {named}; {why}",
-        help=f"--dryrun shows what would run; to run it, use a GPU and a container with {named}",
-    )
+    return error("rehearse.no_kernels", layers=layers, named=named, why=why)

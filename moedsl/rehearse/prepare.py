@@ -105,8 +105,7 @@ def prepare(
     }
     model = {f"{MODEL}/{name}": text for name, text in model_files(template, r.model).items()}
     if theirs := [*rank_files(folder)] if written_as(folder / TASK) is None else []:
-        text = f"{theirs[0]} is not of a rehearsal, and would be replaced"
-        return [error("emit.not_ours", text, help="name another folder with -o")]
+        return [error("emit.not_ours:rehearsal", theirs=theirs[0])]
     own = {RUN: source.text, TASK: json.dumps(task, indent=2) + "\n"}
     found = write_all(folder, {**files_of(plan, source, result.library), **model, **own})
     return found or Prepared(folder, r, plan, iterations, parameters(r))
@@ -191,8 +190,7 @@ def find_config(hf: str, family: str) -> Path | Diagnostic:
     found = next((p for p in _candidates(hf) if _of(p, family)), None)
     if found is not None:
         return found
-    help = f"name a folder with a config.json of the family {family} as the model's `hf`, or cache {hf} once"
-    return error("rehearse.no_config", f"no config.json of the family {family} is on this machine", help=help)
+    return error("rehearse.no_config", family=family, hf=hf)
 
 
 def _candidates(hf: str) -> Iterator[Path]:

@@ -113,7 +113,7 @@ class Block:
             )
         if e.name.id in seen:
             first = Label(seen[e.name.id].name.span, "first here")
-            self.diagnostics.append(error("check.twice", f"`{e.name.id}` is stated twice", e.name.span, first))
+            self.diagnostics.append(error("check.twice:entry", e.name.span, first, e=e.name.id))
             return None
         seen[e.name.id] = e
         value = self._value(e, str(facts[e.name.id].type))
@@ -245,7 +245,7 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
     wrong += _of_vision(m.vision) + [text for fine, text in asked if not fine] + _of_indexer(m) + _of_windows(m)
     wrong += _of_pattern(m) if m.hybrid else _without_pattern(m)
     wrong += _of_delta_nets(m) if m.linear else _without_delta_nets(m)
-    return [error("check.model", f"model {m.name}: {w}", decl.name.span) for w in wrong]
+    return [error("check.model", decl.name.span, m=m.name, w=w) for w in wrong]
 
 
 _PATCH = ("patch", "temporal_patch", "merge", "in_channels")
@@ -399,12 +399,11 @@ def _consistent_hardware(h: Hardware, decl: ast.HardwareDecl) -> list[Diagnostic
     sizes |= {f"tflops {k}": v for k, v in h.tflops.items()}
     zero = [n for n, v in sizes.items() if v <= 0]
     if zero:
-        return [error("check.hardware", f"hardware {h.name}: {', '.join(zero)} must be more than 0", decl.name.span)]
+        return [error("check.hardware:more", decl.name.span, h=h.name, zero=", ".join(zero))]
     node, domain = h.gpus_per_node, h.nvlink_domain
     if max(node, domain) % min(node, domain) == 0:
         return []
-    text = f"hardware {h.name}: {node} GPUs a node, {domain} in an NVLink domain: one must be a multiple of the other"
-    return [error("check.hardware", text, decl.name.span)]
+    return [error("check.hardware:gpus", decl.name.span, h=h.name, node=node, domain=domain)]
 
 
 def cite_text(cite: ast.Cite) -> str:
@@ -427,13 +426,13 @@ def constants(
     if found:
         return None, found
     if missing := [name for name in calibration.NAMES if name not in known]:
-        found.append(error("check.missing_fact", f"calibration {EVERY} needs {', '.join(missing)}", every.name.span))
+        found.append(error("check.missing_fact:calibration", every.name.span, every=EVERY, missing=", ".join(missing)))
     stated = _stated(own, known, found) if own and own is not every else {}
     if found:
         return None, found
     made, at = calibration.made(known, stated), (own or every).name
     wrong = calibration.outside(made)
-    return made, [error("check.calibration", f"calibration {at.id}: {w}", at.span) for w in wrong]
+    return made, [error("check.calibration:calibration", at.span, at=at.id, w=w) for w in wrong]
 
 
 def _declared(
@@ -444,9 +443,7 @@ def _declared(
         if not _known(e.name, calibration.NAMES, found):
             continue
         if not isinstance(e.value, tuple):
-            message = f"`{e.name.id}` is declared by a block: `{e.name.id} {{ value ...; unit ... }}`"
-            help = (f"state its value in the calibration of an architecture: {', '.join(ARCHS)}",)
-            found.append(error("check.type", message, e.name.span, help=help))
+            found.append(error("check.type:block", e.name.span, e=e.name.id, archs=", ".join(ARCHS)))
             continue
         entries = tuple(v for v in e.value if isinstance(v, ast.FactEntry))
         filled = {"name": e.name.id, "source": cited(e)}
@@ -463,8 +460,11 @@ def _wrong(
     """Report units of another kind, and numbers that contradict each other."""
     for e in entries:
         if isinstance(e.value, ast.Number) and e.value.unit and not _percent(e.value, c.unit, e.name.id == "spread"):
-            yield error("check.type", f"`{e.name.id}` must be a number without a unit, in {c.unit}", e.value.span)
-    yield from (error("check.calibration", f"`{c.name}`: {text}", at.span) for text in calibration.wrong(c, before))
+            yield error("check.type:without", e.value.span, e=e.name.id, unit=c.unit)
+    yield from (
+        error("check.calibration:constant", at.span, c=c.name, text=text)
+        for text in calibration.wrong(c, before)
+    )
 
 
 def _percent(n: ast.Number, unit: str, spread: bool = False) -> bool:
@@ -478,11 +478,11 @@ def _stated(decl: ast.CalibrationDecl, known: Mapping[str, Constant], found: lis
         if not _known(e.name, known, found):
             continue
         if e.name.id in out:
-            found.append(error("check.twice", f"`{e.name.id}` is stated twice", e.name.span))
+            found.append(error("check.twice:entry", e.name.span, e=e.name.id))
             continue
         unit = known[e.name.id].unit
         if not isinstance(e.value, ast.Number) or not (e.value.unit in (None, unit) or _percent(e.value, unit)):
-            found.append(error("check.type", f"`{e.name.id}` must be a number, in {unit}", e.name.span))
+            found.append(error("check.type:must-number", e.name.span, e=e.name.id, unit=unit))
         else:
             out[e.name.id] = e.value.value if e.value.unit == unit else float(number(e.value))
     return out
@@ -490,6 +490,7 @@ def _stated(decl: ast.CalibrationDecl, known: Mapping[str, Constant], found: lis
 
 def _known(name: ast.Name, known: Mapping[str, Constant] | tuple[str, ...], found: list[Diagnostic]) -> bool:
     if name.id not in known:
-        message = f"a calibration has no fact `{name.id}`"
-        found.append(error("check.unknown_fact", message, name.span, help=suggest(name.id, list(known))))
+        found.append(
+            error("check.unknown_fact:calibration", name.span, name=name.id, help=suggest(name.id, list(known)))
+        )
     return name.id in known

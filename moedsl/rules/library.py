@@ -86,8 +86,9 @@ class Library:
         taken = next((t for t in self._shadowing(item, table) if name.id in t), None)
         if taken is not None:
             first = taken[name.id].name.span  # type: ignore[union-attr]
-            text = f"`{name.id}` is declared twice"
-            self.diagnostics.append(error("check.twice", text, name.span, Label(first, "first declared here")))
+            self.diagnostics.append(
+                error("check.twice:rule", name.span, Label(first, "first declared here"), rule=name.id)
+            )
         table.setdefault(name.id, item)
 
     def _instead(self, table: MutableMapping[str, ast.Item], item: ast.CalibrationDecl | ast.ClusterDecl) -> None:
@@ -200,8 +201,7 @@ def _read_once(library: Library, source: Source, item: ast.UseDecl, read: Read) 
     if name in library.sources:
         return None
     if not name.endswith(".moe") or not os.path.realpath(name).endswith(".moe"):
-        help = "write the declarations into a file whose name ends in .moe, and name that file"
-        library.diagnostics.append(error("read.use", "`use` reads only .moe files", item.path.span, help=help))
+        library.diagnostics.append(error("read.use", item.path.span))
         return None
     used, found = read(name)
     library.diagnostics.extend(_pointing(d, item.path.span) if used is None else d for d in found)

@@ -49,7 +49,7 @@ class Fit:
 def lacks_scipy() -> Diagnostic | None:
     """Report that SciPy is not installed."""
     if find_spec("scipy") is None:
-        return error("calibrate.no_scipy", "SciPy is not installed", help="pip install 'moedsl[calibrate]'")
+        return error("calibrate.no_scipy")
     return None
 
 

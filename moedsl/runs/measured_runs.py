@@ -148,11 +148,30 @@ def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
                 wrong += 1
                 found += read if wrong <= SHOWN else ()
         if wrong > SHOWN and not out:
-            text = f"the first {counted(SHOWN, 'line')} of {path} are no measured runs, so the rest was not read"
-            return source, [], [*found, error("calibrate.run", text, Span(str(path), 0, 0), help=_FROM_LOGS)]
+            return (
+                source,
+                [],
+                [
+                    *found,
+                    error(
+                        "calibrate.run:not-runs",
+                        Span(str(path), 0, 0),
+                        shown=counted(SHOWN, "line"),
+                        path=path,
+                        help=_FROM_LOGS,
+                    ),
+                ],
+            )
     if wrong > SHOWN:
-        text = f"{counted(wrong - SHOWN, 'other line')} of {path} cannot be used either"
-        found.append(error("calibrate.run", text, Span(str(path), 0, 0), help=_FROM_LOGS))
+        found.append(
+            error(
+                "calibrate.run:rest-unusable",
+                Span(str(path), 0, 0),
+                wrong=counted(wrong - SHOWN, "other line"),
+                path=path,
+                help=_FROM_LOGS,
+            )
+        )
     return source, out, found
 
 

@@ -1,6 +1,8 @@
 """Define a diagnostic: its labels, its help, its fixes, its page, and suggestions for a mistyped word.
 
-`pages.md` declares each diagnostic once: its id, its severity and its page.
+`pages.md` declares each diagnostic once: its id, its severity, its texts and its page. A text is a line
+``- [NAME] MESSAGE`` below the heading, and its helps are lines ``  - HELP`` below it; ``[NAME]`` is there if the id has
+several. Both have placeholders as `str.format` reads them.
 """
 
 from __future__ import annotations
@@ -80,36 +82,44 @@ class Diagnostic:
         return self.severity == "error"
 
 
-def error(id: str, message: str, *spans: Span | Label, help: str | tuple[str, ...] = (), **more: Any) -> Diagnostic:
-    """Make an error; spans become labels, the first of them the primary one."""
-    return _make("error", id, message, spans, help, more)
+def error(id: str, *parts: str | Span | Label, **more: Any) -> Diagnostic:
+    """Make an error from its text in `pages.md`; spans become labels, the first of them the primary one.
+
+    `id` is the page's, with ``:NAME`` if the page has several texts, whose placeholders the keywords fill. A text in
+    front of the spans is one that a rule or another program wrote, in place of the page's. `help` replaces the page's;
+    `because`, `cites`, `values` and `fixes` are fields of `Diagnostic`.
+    """
+    return _make("error", id, parts, more)
 
 
-def warning(id: str, message: str, *spans: Span | Label, help: str | tuple[str, ...] = (), **more: Any) -> Diagnostic:
-    """Make a warning: the program still has a meaning."""
-    return _make("warning", id, message, spans, help, more)
+def warning(id: str, *parts: str | Span | Label, **more: Any) -> Diagnostic:
+    """Make a warning, as `error` does: the program still has a meaning."""
+    return _make("warning", id, parts, more)
 
 
-def note(id: str, message: str, *spans: Span | Label, help: str | tuple[str, ...] = (), **more: Any) -> Diagnostic:
-    """Make a note: something that the reader of the plan should know."""
-    return _make("note", id, message, spans, help, more)
+def note(id: str, *parts: str | Span | Label, **more: Any) -> Diagnostic:
+    """Make a note, as `error` does: something that the reader of the plan should know."""
+    return _make("note", id, parts, more)
 
 
-def _make(
-    severity: str,
-    id: str,
-    message: str,
-    spans: tuple[Span | Label, ...],
-    help: str | tuple[str, ...],
-    more: Mapping[str, Any],
-) -> Diagnostic:
-    require_declared(id, severity)
-    labels = tuple(s if isinstance(s, Label) else Label(s) for s in spans)
-    helps = (help,) if isinstance(help, str) else help
+FIELDS = ("because", "cites", "values", "fixes")
+
+
+def _make(severity: str, id: str, parts: tuple[str | Span | Label, ...], more: dict[str, Any]) -> Diagnostic:
+    page, _, name = id.partition(":")
+    require_declared(page, severity)
+    fields = {name: more.pop(name) for name in FIELDS if name in more}
+    help: str | tuple[str, ...] | None = more.pop("help", None)
+    message = next((p for p in parts if isinstance(p, str)), None)
+    if message is None:
+        text = pages()[page].texts[name]
+        message = text.message.format_map(more)
+        help = tuple(h.format_map(more) for h in text.help) if help is None else help
+    labels = tuple(p if isinstance(p, Label) else Label(p) for p in parts if not isinstance(p, str))
+    helps = (help,) if isinstance(help, str) else help or ()
     words = [h.word for h in helps if labels and isinstance(h, Instead)]
-    fixes = (*(Fix(f"Write `{w}`", REPLACE, labels[0].span, w) for w in words), *more.get("fixes", ()))
-    rest: dict[str, Any] = {**more, "fixes": fixes}
-    return Diagnostic(id, severity, message, labels, help=helps, **rest)
+    fields["fixes"] = (*(Fix(f"Write `{w}`", REPLACE, labels[0].span, w) for w in words), *fields.get("fixes", ()))
+    return Diagnostic(page, severity, message, labels, help=helps, **fields)
 
 
 def to_json(d: Diagnostic, sources: Mapping[str, Source]) -> dict[str, Any]:
@@ -151,6 +161,15 @@ def suggest(word: str, known: list[str], least: float = 0.6) -> tuple[str, ...]:
 
 PAGES = Path(__file__).with_name("pages.md")
 _HEADING = re.compile(r"## (\S+) \((.+)\)")
+_TEXT = re.compile(r"(  )?- (?:\[([a-z0-9-]+)\] )?(.*)")
+
+
+@frozen
+class Text:
+    """What a diagnostic says, with placeholders."""
+
+    message: str
+    help: tuple[str, ...]
 
 
 @frozen
@@ -161,6 +180,8 @@ class Page:
     """One severity, or several if it depends on the case."""
     line: int
     """The line of the heading in `pages.md`, from 1."""
+    texts: Mapping[str, Text]
+    """By the name of the text; "" is the name of an only one."""
     text: str
     """Several lines of plain text; an indented line is an example of the language."""
 
@@ -175,8 +196,23 @@ def pages() -> Mapping[str, Page]:
         heading = _HEADING.fullmatch(lines[start])
         if heading is None or heading[1] in out:
             raise ValueError(f"{PAGES.name}:{start + 1}: expected `## ID (SEVERITY)`, each id once: {lines[start]}")
-        text = "\n".join(lines[start + 1 : end]).strip()
-        out[heading[1]] = Page(tuple(heading[2].split(" or ")), start + 1, text)
+        after = next((i for i in range(start + 1, end) if not _TEXT.match(lines[i])), end)
+        text = "\n".join(lines[after:end]).strip()
+        out[heading[1]] = Page(tuple(heading[2].split(" or ")), start + 1, _texts(lines[start + 1 : after]), text)
+    return out
+
+
+def _texts(lines: list[str]) -> Mapping[str, Text]:
+    out: dict[str, Text] = {}
+    name = ""
+    for line in lines:
+        indent, stated, text = _TEXT.fullmatch(line).groups()  # type: ignore[union-attr]
+        text = text.replace("\\n", "\n")
+        if indent:
+            out[name] = Text(out[name].message, (*out[name].help, text))
+        else:
+            name = stated or ""
+            out[name] = Text(text, ())
     return out
 
 

@@ -97,7 +97,7 @@ def write_all(
 def _refusals(folder: Path, files: Mapping[str, str], force: bool) -> Iterator[Diagnostic]:
     wrong = [d for d in _folders(folder, files) if os.path.lexists(d) and not d.is_dir()]
     if wrong:
-        yield error("emit.exists", f"{wrong[0]} is not a directory", help="name a directory with -o")
+        yield error("emit.exists:folder-in-way", wrong=wrong[0])
         return
     for name in files:
         yield from _refusal(folder / name, force)
@@ -112,27 +112,26 @@ def _refusal(path: Path, force: bool) -> Iterator[Diagnostic]:
     if not os.path.lexists(path):
         return
     if path.is_dir() and not path.is_symlink():
-        yield error("emit.exists", f"{path} is a directory", help=_ELSEWHERE)
+        yield error("emit.exists:is-folder", path=path, help=_ELSEWHERE)
     elif not path.is_symlink() and not path.is_file():
-        yield error("emit.exists", f"{path} is a device, a pipe or a socket", help=_ELSEWHERE)
+        yield error("emit.exists:special", path=path, help=_ELSEWHERE)
     elif not force:
         yield from _guarded(path)
 
 
 def _guarded(path: Path) -> Iterator[Diagnostic]:
     if path.is_symlink():
-        yield error("emit.not_ours", f"{path} is not a file that moedsl wrote", help=_FORCE)
+        yield error("emit.not_ours:other-file", path=path, help=_FORCE)
         return
     state = written_by_us(path.name, path.read_bytes().decode("utf-8", errors="replace"))
     if state == "foreign":
-        yield error("emit.not_ours", f"{path} was not written by moedsl", help=_FORCE)
+        yield error("emit.not_ours:other-writer", path=path, help=_FORCE)
     elif state == "edited":
-        yield error("emit.edited", f"{path} was edited after moedsl wrote it", help=_FORCE)
+        yield error("emit.edited", path=path, help=_FORCE)
 
 
 def _unwritable(path: Path, refused: OSError) -> Diagnostic:
-    message = f"cannot write {path}: {refused.strerror or refused}"
-    return error("emit.unwritable", message, help="name a directory that you may write to with -o")
+    return error("emit.unwritable:folder", path=path, value=refused.strerror or refused)
 
 
 def _replace(folder: Path, contents: Mapping[str, bytes], remove: Sequence[str]) -> None:
@@ -223,17 +222,15 @@ def replace_file(path: Path, text: str) -> None:
 def _refusals_of_file(path: Path, by: str, sign: str, force: bool) -> Iterator[Diagnostic]:
     folder = path.resolve().parent
     if path.is_dir():
-        yield error("emit.exists", f"{path} is a directory", help="name a file in it with -o")
+        yield error("emit.exists:is-folder-output", path=path)
     elif path.exists() and not path.is_file():
-        yield error("emit.exists", f"{path} is a device, a pipe or a socket", help="name a file with -o")
+        yield error("emit.exists:special-output", path=path)
     elif folder.exists() and not folder.is_dir():
-        yield error("emit.exists", f"{folder} is not a directory", help="name a file in a directory with -o")
+        yield error("emit.exists:file-in-way", folder=folder)
     elif not folder.exists():
-        help = (f"mkdir -p {path.parent}", "or name a file in a directory that exists with -o")
-        yield error("emit.unwritable", f"cannot write {path}: there is no directory {path.parent}", help=help)
+        yield error("emit.unwritable:no-folder", path=path, parent=path.parent)
     elif path.is_symlink() and not path.exists():  # it would become a file elsewhere
-        help = "remove the link, or name another file with -o"
-        yield error("emit.exists", f"{path} is a link to a file that is not there", help=help)
+        yield error("emit.exists:link", path=path)
     elif path.exists() and not force:
         yield from _guarded_file(path, by, sign)
 
@@ -243,14 +240,17 @@ def _guarded_file(path: Path, by: str, sign: str) -> Iterator[Diagnostic]:
     help = "write to another file with -o, or give --force to replace it"
     state = written_by_us(path.name, text) if sign and sign in text[:_SIGNED] else "foreign"
     if state == "foreign":
-        yield error("emit.not_ours", f"{path} was not written by `moedsl {by}`", help=help)
+        yield error("emit.not_ours:other-command", path=path, by=by, help=help)
     elif state == "edited":
-        yield error("emit.edited", f"{path} was edited after moedsl wrote it", help=help)
+        yield error("emit.edited", path=path, help=help)
 
 
 def _unwritable_file(path: Path, refused: OSError | RuntimeError) -> Diagnostic:
-    text = f"cannot write {path}: {refused.strerror or refused if isinstance(refused, OSError) else 'a link to itself'}"
-    return error("emit.unwritable", text, help="name a file that you may write to with -o")
+    return error(
+        "emit.unwritable:file",
+        path=path,
+        value=refused.strerror or refused if isinstance(refused, OSError) else "a link to itself",
+    )
 
 
 def mixed(folder: Path) -> str:
@@ -282,18 +282,11 @@ class LeftOver:
         """Name what is removed and what stays."""
         found = list[Diagnostic]()
         if self.ours:
-            text = f"removed {self._named(self.ours)}, which an earlier compile wrote and this one does not write"
-            found.append(note("emit.removed", text, help=_again(self.ours)))
+            found.append(note("emit.removed", named=self._named(self.ours), help=_again(self.ours)))
         if self.edited:
-            text = f"kept {self._named(self.edited)}, edited since an earlier compile: this compile does not write it"
-            help = "it belongs to the earlier plan: move it away, or do not use it with the new recipe"
-            found.append(warning("emit.left_over", text, help=help))
+            found.append(warning("emit.left_over:edited", named=self._named(self.edited)))
         if self.unsure:
-            text = f"{self.folder} also holds {', '.join(self.unsure)}, from an earlier compile"
-            help = (
-                "remove those folders, or write to another one with -o: `results` and `verify` read all that is there"
-            )
-            found.append(warning("emit.left_over", text, help=help))
+            found.append(warning("emit.left_over:folders", folder=self.folder, unsure=", ".join(self.unsure)))
         return found
 
     def _named(self, names: Iterable[str]) -> str:

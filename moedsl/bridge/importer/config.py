@@ -59,9 +59,9 @@ def add(
     except ValueError as e:
         at = getattr(e, "pos", 0)
         span = Span(source.name, at, min(at + 1, len(text)))
-        return None, (error("import.not_json", f"{path}: not JSON: {e}", span),)
+        return None, (error("import.not_json:json", span, path=path, e=e),)
     except RecursionError:
-        return None, (error("import.not_json", f"{path}: nested too deeply"),)
+        return None, (error("import.not_json:nested", path=path),)
     place = _CACHED.search(path.absolute().as_posix())
     cached, commit = (place[1].replace("--", "/", 1), place[2]) if place else (None, None)
     hf = hf or cached or _id_of(whole, path)
@@ -85,7 +85,7 @@ def declaration(
     the one that Bridge's recipes take. A text can have a warning.
     """
     if not isinstance(config, Mapping):
-        return None, (error("import.not_object", f"expected a configuration object, got {show(config)}"),)
+        return None, (error("import.not_object", show=show(config)),)
     wrapped = config.get("config")
     inner = wrapped if isinstance(wrapped, Mapping) and "model_type" not in config else config
     name = name or NAMES.get(hf) or derived_name(hf)
@@ -241,11 +241,9 @@ def _sign(key: str) -> str | None:
 def _check_names(name: str, hf: str) -> list[Diagnostic]:
     out: list[Diagnostic] = []
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        message = f"{show(name)} is not a name: letters, digits and _"
-        out.append(error("import.bad_name", message, help=f"pass `--name {derived_name(name)}`"))
+        out.append(error("import.bad_name", show=show(name), derived_name=derived_name(name)))
     if not hf or re.search(r'["\\\x00-\x1f#]', hf):
-        message = f"{show(hf)} is not a Hugging Face id or a folder"
-        out.append(error("import.bad_id", message, help="pass --hf ORG/NAME"))
+        out.append(error("import.bad_id", show=show(hf)))
     return out
 
 
@@ -258,22 +256,19 @@ def _holds(config: Mapping[str, Any], path: str) -> bool:
 
 def _no_field(path: str) -> Diagnostic:
     help = "pass `--ignore` once for each field" if "," in path else "remove it"
-    return error("import.unknown_field", f"--ignore {path}: the configuration has no such field", help=help)
+    return error("import.unknown_field", path=path, help=help)
 
 
 def _built_in(name: str) -> Diagnostic:
-    text = f"`{name}` is a model of the standard library: a run names it without a declaration, and cannot declare it"
-    return warning("import.built_in", text, help="if yours differs, pass --name with another name")
+    return warning("import.built_in", name=name)
 
 
 def _no_bridge(family: str) -> Diagnostic:
-    text = f"Megatron Bridge 0.6.2 has no bridge for {family}: it can be planned, but a recipe for it will be refused"
-    return warning("import.no_bridge", text, values={"field": "model_type", "value": family})
+    return warning("import.no_bridge", family=family, values={"field": "model_type", "value": family})
 
 
 def _no_id(path: Path) -> Diagnostic:
-    way_out = "pass --hf ORG/NAME, or save the file as ORG--NAME/config.json"
-    return error("import.no_id", f"{path}: the file does not name its Hugging Face model", help=way_out)
+    return error("import.no_id", path=path)
 
 
 def _read(path: Path, known: Collection[str]) -> tuple[str | None, Diagnostic | None]:
@@ -282,12 +277,12 @@ def _read(path: Path, known: Collection[str]) -> tuple[str | None, Diagnostic | 
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
         if len(data) > LARGEST:
-            return None, error("import.unreadable", f"{path}: over {LARGEST >> 20} MiB, so not a configuration")
+            return None, error("import.unreadable:over", path=path, largest=LARGEST >> 20)
         return data.decode("utf-8-sig"), None
     except UnicodeDecodeError as e:
-        return None, error("import.unreadable", f"{path}: not UTF-8 text (byte {e.start})")
+        return None, error("import.unreadable:utf", path=path, start=e.start)
     except OSError as e:
-        return None, error("import.unreadable", f"{path}: {e.strerror or e}", help=_needs_config(path, known))
+        return None, error("import.unreadable:other", path=path, value=e.strerror or e, help=_needs_config(path, known))
 
 
 def _needs_config(path: Path, known: Collection[str]) -> str:

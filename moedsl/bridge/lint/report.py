@@ -300,5 +300,12 @@ def _refused(r: Recipe, refusal: Refusal | None, lines: Lines) -> Iterator[Diagn
         step = "while it was built" if refusal.question == "recipe" else "in runtime_config_update"
         theirs = refusal.where.startswith(("megatron/", "transformer_engine/"))
         verb = f"Megatron Bridge refuses {r.function}" if theirs else f"{r.function} fails"
-        text = f"{verb} {step}: {refusal.error}: {' '.join(refusal.message.split())}"
-        yield error("lint.refused", text, *lines.definition(r), cites=(_cite(refusal.where),))
+        yield error(
+            "lint.refused",
+            *lines.definition(r),
+            verb=verb,
+            step=step,
+            error=refusal.error,
+            split=" ".join(refusal.message.split()),
+            cites=(_cite(refusal.where),),
+        )

@@ -81,8 +81,7 @@ def _own(library: Library, found: list[Diagnostic]) -> list[Rule]:
         if block.subject is None or block.subject.id in ELSEWHERE:
             continue
         if block.subject.id != SUBJECT:
-            text = f"rules are of a run, a recipe, a launch or a trace, not of `{block.subject.id}`"
-            found.append(error("check.unknown_word", text, block.subject.span, help="write `of recipe`"))
+            found.append(error("check.unknown_word:rules", block.subject.span, subject=block.subject.id))
             continue
         for member in block.members:
             _add(rules.read_rule(prefix, block, member, found), out, found)
@@ -91,11 +90,10 @@ def _own(library: Library, found: list[Diagnostic]) -> list[Rule]:
 
 def _add(rule: Rule, out: dict[str, Rule], found: list[Diagnostic]) -> None:
     if rule.kind not in KINDS:
-        text = f"`{rule.kind}` decides something for a run, and a recipe is only judged"
-        found.append(error("check.recipe_member", text, rule.span, help=f"one of {', '.join(KINDS)}"))
+        found.append(error("check.recipe_member", rule.span, kind=rule.kind, kinds=", ".join(KINDS)))
     elif rule.id in out:
         first = Label(out[rule.id].span, "first here")
-        found.append(error("check.twice", f"`{rule.id}` is declared twice", rule.span, first))
+        found.append(error("check.twice:rule", rule.span, first, rule=rule.id))
     else:
         out[rule.id] = rule
 

@@ -403,9 +403,7 @@ def read(c: Case, hardware: Hardware, library: Library) -> tuple[Recipe | None, 
     """Read the recipe from its source; a diagnostic if the function does not exist."""
     module = Module.of(Path(c.source)) if c.source.endswith(".py") else None
     if module is None or c.function not in module.functions:
-        text = f"{c.file}: no function `{c.function}` in a source file, and nothing was imported"
-        help = "name it as FILE:function, or let Megatron Bridge import it: installed, and without --read-only"
-        return None, (error("lint.source", text, help=help),)
+        return None, (error("lint.source", file=c.file, function=c.function),)
     reader = Reader()
     reader.call(module, module.functions[c.function], {})
     return _recipe(c, module, reader, hardware, library), ()

@@ -21,8 +21,7 @@ def run(a: Namespace) -> int:
     if isinstance(opened, Diagnostic):
         return console.refused(a, [opened])
     if a.job and a.job not in opened.names:
-        help = f"there are {', '.join(opened.names)}"
-        return console.refused(a, [error("launch.no_job", f"{a.id} has no job {a.job}", help=help)])
+        return console.refused(a, [error("launch.no_job", a=a.id, job=a.job, names=", ".join(opened.names))])
     if opened.in_pods and (missing := follow.no_kubectl()):
         return console.refused(a, [missing])
     only = (a.job,) if a.job else opened.names

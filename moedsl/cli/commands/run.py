@@ -63,10 +63,7 @@ def _unexcluded(a: Namespace, cluster: Cluster) -> list[Diagnostic]:
     """Refuse `--exclude-bad` where no job checks its nodes, or nobody waits for it."""
     if cluster.executor == "slurm" and not a.detach and not a.no_preflight:
         return []
-    text = "--exclude-bad needs a Slurm cluster, and a command that waits for the job's check of its nodes"
-    return [
-        error("launch.exclude_bad", text, help="leave out --detach and --no-preflight, and name a cluster of Slurm")
-    ]
+    return [error("launch.exclude_bad")]
 
 
 def _run(
@@ -97,10 +94,7 @@ def _before(a: Namespace, cluster: Cluster, made: Sequence[Job]) -> tuple[list[J
 
     needed = imports(made, cluster)
     if needed and cluster.executor == "kubeflow":
-        text = f"cluster {cluster.name} starts no job after another, so the weights must be there"
-        return [], [
-            note("launch.weights_first", text, help="`moedsl weights import` submits the job that imports them")
-        ]
+        return [], [note("launch.weights_first", cluster=cluster.name)]
     if a.dryrun or a.no_preflight or not needed:
         return needed, []
     absent = preflight.absent([f for j in needed for f in script.imported_folders(j.plan)], cluster)
@@ -141,7 +135,7 @@ def jobs(result: Result, cluster: Cluster, only: str | None) -> tuple[list[Job],
     names = [p.name for p in result.plans]
     if only is not None and only not in names:
         help = suggest(only, names) or (f"there are {', '.join(names)}",)
-        return [], [error("launch.no_run", f"no run is called `{only}`", help=help)]
+        return [], [error("launch.no_run:run", only=only, help=help)]
     jobs: list[Job] = []
     found: list[Diagnostic] = []
     for plan in (script.with_imported_weights(p, cluster) for p in result.plans if only in (None, p.name)):
@@ -179,8 +173,7 @@ def _unordered(cluster: Cluster, jobs: Sequence[Job], sequential: bool) -> list[
     one."""
     if not sequential or cluster.executor != "kubeflow" or len(jobs) < 2:
         return []
-    help = "leave --sequential out, or start one after the other with `--run NAME`"
-    return [error("launch.sequential", f"cluster {cluster.name} starts no job after another", help=help)]
+    return [error("launch.sequential", cluster=cluster.name)]
 
 
 def _kubeflow_refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagnostic]:

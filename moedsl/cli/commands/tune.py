@@ -59,8 +59,7 @@ def _refused(a: Namespace, base: run_file.Base) -> Diagnostic | None:
         return follow.no_kubectl()
     if cluster.executor != "local":
         return None
-    help = "`moedsl run run.moe` trains here, and `moedsl next` reads its log"
-    return error("tune.local", "tune submits jobs, and this machine has no scheduler", help=help)
+    return error("tune.local")
 
 
 def _say(text: str) -> None:
@@ -117,10 +116,4 @@ def _written(id: str, jobs: Sequence[Job], logs: Sequence[Path]) -> Sequence[Pat
     """Return the logs, or say that a job succeeded and its log is not there, which is no result of its layout."""
     if any(log.stat().st_size for log in logs) or not any(job.state == "SUCCEEDED" for job in jobs):
         return logs
-    text = f"{id} succeeded, and its log cannot be read: its pods are gone, or the cluster does not answer"
-    help = (
-        "give the same command again, which fetches it again",
-        f"if the pods are gone, save the log as {jobs[0].folder}/train.log from where the cluster keeps it; a file "
-        "without steps counts the job as one that failed",
-    )
-    return error("tune.no_log", text, help=help)
+    return error("tune.no_log", name=id, folder=jobs[0].folder)

@@ -98,8 +98,7 @@ def _solved(source: Source) -> tuple[Analysis, Solved | None]:
 
 def _no_file(name: str) -> reader.Read:
     """Refuse the file that a `use` names."""
-    help = "write its declarations into the program, or plan on your machine with `moedsl plan`"
-    return None, (error("read.no_files", "this page reads no files", Span(name, 0, 0), help=help),)
+    return None, (error("read.no_files", Span(name, 0, 0)),)
 
 
 def _said(found: Sequence[Diagnostic], checked: Analysis | None) -> Json:

@@ -101,7 +101,7 @@ class _Reader:
                 self.error("check.unknown_fact", f"{what} has no fact `{e.name.id}`", e.name, help)
             elif e.name.id in out:
                 first = Label(out[e.name.id].name.span, "first here")
-                self.diagnostics.append(error("check.twice", f"`{e.name.id}` is stated twice", e.name.span, first))
+                self.diagnostics.append(error("check.twice:entry", e.name.span, first, e=e.name.id))
             else:
                 out[e.name.id] = e
         return out
@@ -315,9 +315,7 @@ def read(decl: ast.ClusterDecl, library: Library | None = None) -> tuple[Cluster
     if made is not None and library is not None and made.hardware not in ("", *library.hardware):
         at = next(e for e in decl.facts if e.name.id == "hardware")
         help = suggest(made.hardware, [*library.hardware]) or ("`moedsl hardware` lists them",)
-        diagnostics.append(
-            error("check.unknown_hardware", f"no hardware is called `{made.hardware}`", at.span, help=help)
-        )
+        diagnostics.append(error("check.unknown_hardware", at.span, hardware=made.hardware, help=help))
         return None, diagnostics
     return made, diagnostics
 
@@ -382,22 +380,19 @@ def literal(rule: Rule) -> Diagnostic | None:
 
 def derived_sbatch(option: str, at: Span) -> Diagnostic:
     """Refuse a parameter of sbatch that something else decides, and name what to write instead."""
-    text = f"`{option}` of sbatch follows from the plan or from the cluster's facts"
-    return error("check.cluster", text, at, help=DERIVED_SBATCH[option])
+    return error("check.cluster:sbatch", at, option=option, help=DERIVED_SBATCH[option])
 
 
 def value(rule: Rule, text: str) -> Diagnostic | None:
     """Check the value of a derived argument: it must be one line, because the file is read by lines, and no secret."""
     if rule.name in _PODS and not _PODS[rule.name][0](text):
-        return error("check.cluster", f"`{rule.name}` must be {_PODS[rule.name][1]}", rule.span)
+        return error("check.cluster:pods-name", rule.span, rule=rule.name, pods=_PODS[rule.name][1])
     if not rule.name.startswith(_KINDS):
         return None
     if what := secrets.value_kind(text):
-        message = f"the value of `{rule.name}` looks like {what}, which must not be in a file"
-        help = "revoke it if it was real, and write `secrets [HF_TOKEN]` in the cluster: the job inherits it"
-        return error("check.secret", message, rule.span, help=help)
+        return error("check.secret:variable", rule.span, rule=rule.name, what=what)
     if any(c < " " or c == "\x7f" for c in text):
-        return error("check.cluster", f"`{rule.name}` must be one line of text without control characters", rule.span)
+        return error("check.cluster:line", rule.span, rule=rule.name)
     return None
 
 
@@ -413,5 +408,4 @@ def of_this_machine(settings: Iterable[Setting]) -> Iterator[Diagnostic]:
     """Refuse variables of a run's own rules that choose which code a local program loads: set them in the shell."""
     for s in settings:
         if launch_variables.is_loader(s.name) and s.rule is not None and not s.rule.startswith("std."):
-            text = f"`{s.name}` of rule {s.rule} would choose what programs on this machine load or write"
-            yield error("check.cluster", text, help="set it in the shell that calls `moedsl run`")
+            yield error("check.cluster:loads-code", s=s.name, rule=s.rule)

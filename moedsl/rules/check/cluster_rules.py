@@ -76,11 +76,9 @@ def _members(read: Iterable[Rule], diagnostics: list[Diagnostic]) -> Iterable[Ru
     seen: dict[str, Rule] = {}
     for r in read:
         if r.kind not in KINDS:
-            text = f"`{r.kind}` is for runs; rules `of launch` cannot have it"
-            diagnostics.append(error("check.launch_member", text, r.span, help=f"write one of {', '.join(KINDS)}"))
+            diagnostics.append(error("check.launch_member", r.span, kind=r.kind, kinds=", ".join(KINDS)))
         elif r.kind in collect.UNIQUE and r.id in seen:
-            text = f"`{r.id}` is declared twice"
-            diagnostics.append(error("check.twice", text, r.span, Label(seen[r.id].span, "first here")))
+            diagnostics.append(error("check.twice:rule", r.span, Label(seen[r.id].span, "first here"), rule=r.id))
         elif wrong := launch_variables.refused(r) if r.kind == "env" else cluster_reader.literal(r):
             diagnostics.append(wrong)
         else:
@@ -174,12 +172,10 @@ def _of_user(library: Library) -> tuple[dict[str, Known], list[Diagnostic]]:
     wrong = [*diagnostics, *more]
     for item in module.items if module else ():
         if not isinstance(item, ast.ClusterDecl):
-            wrong.append(
-                error("launch.user_file", "the user's file may hold only clusters", item.span, help=_ELSEWHERE)
-            )
+            wrong.append(error("launch.user_file", item.span, help=_ELSEWHERE))
         elif item.name.id in out:
             first = Label(out[item.name.id].decl.name.span, "first declared here")
-            wrong.append(error("check.twice", f"`{item.name.id}` is declared twice", item.name.span, first))
+            wrong.append(error("check.twice:rule", item.name.span, first, rule=item.name.id))
         else:
             out[item.name.id] = Known(item, "user file")
     return out, wrong
@@ -204,7 +200,7 @@ def _named(all_: Mapping[str, Known], name: str) -> Known | Diagnostic:
     if name in all_:
         return all_[name]
     help = suggest(name, [*all_]) or (_listed(all_),)
-    return error("launch.no_cluster", f"no cluster is called `{name}`", help=help)
+    return error("launch.no_cluster:unknown", name=name, help=help)
 
 
 def _meant(all_: Mapping[str, Known]) -> Known | Diagnostic:
@@ -215,9 +211,8 @@ def _meant(all_: Mapping[str, Known]) -> Known | Diagnostic:
             return next(iter(defaults.values()))
         if defaults:
             labels = [Label(k.decl.name.span, "one of them") for k in defaults.values()]
-            text = f"the {origin} has several clusters: {', '.join(defaults)}"
-            return error("launch.which_cluster", text, *labels, help="name one, or write `default on` in one of them")
-    return error("launch.no_cluster", "neither the run file nor the user's file declares a cluster", help=_listed(all_))
+            return error("launch.which_cluster", *labels, origin=origin, defaults=", ".join(defaults))
+    return error("launch.no_cluster:undeclared", help=_listed(all_))
 
 
 def _listed(all_: Mapping[str, Known]) -> str:

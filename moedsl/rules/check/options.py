@@ -45,8 +45,15 @@ def read_adapter(stmt: ast.AdapterStmt | None, trains: bool, diagnostics: list[D
         diagnostics.append(error("check.adapter", text, stmt.span, help=help, fixes=fixes))
     method = stmt.method.id if stmt else METHODS[0]
     if stmt is not None and method not in METHODS:
-        text = f"an adapter is one of {', '.join(METHODS)}, not `{method}`"
-        diagnostics.append(error("check.unknown_word", text, stmt.method.span, help=suggest(method, [*METHODS])))
+        diagnostics.append(
+            error(
+                "check.unknown_word:adapter",
+                stmt.method.span,
+                methods=", ".join(METHODS),
+                method=method,
+                help=suggest(method, [*METHODS]),
+            )
+        )
         return None
     own = _options(stmt.bindings, method, diagnostics) if stmt else {}
     if not trains:
@@ -70,16 +77,16 @@ def _adapter_mistakes(b: ast.Binding, method: str, own: Mapping[str, Any]) -> It
     name = b.name.id
     if name not in _ADAPTER_OPTIONS:
         help = suggest(name, [*_ADAPTER_OPTIONS]) or (f"one of {', '.join(_ADAPTER_OPTIONS)}",)
-        yield error("check.adapter", f"an adapter has no `{name}`", b.name.span, help=help)
+        yield error("check.adapter:adapter", b.name.span, name=name, help=help)
     elif name in own:
         fixes = (Fix("Drop this one", DROP, b.span),)
-        yield error("check.twice", f"`{name}` is stated twice", b.span, help="keep one of them", fixes=fixes)
+        yield error("check.twice:option", b.span, name=name, fixes=fixes)
     elif _ADAPTER_OPTIONS[name][0](b.value) is None:
         yield mistyped(b, *_ADAPTER_OPTIONS[name][1:])
     elif not fine_tuning.has(method, name):
-        yield error("check.adapter", f"{method} has no `{name}` in Bridge", b.span, help="use `adapter lora`")
+        yield error("check.adapter:bridge", b.span, method=method, name=name)
     elif name == "experts" and not fine_tuning.has_experts(method, _experts(b.value)):
-        yield error("check.adapter", f"{method} has no `experts=outer` in Bridge", b.span, help="use `adapter lora`")
+        yield error("check.adapter:experts", b.span, method=method)
     elif name == "targets":
         yield from _targets(b.value, method)
 
@@ -91,13 +98,18 @@ def _targets(value: ast.Expr, method: str) -> Iterator[Diagnostic]:
     for item in value.items:
         assert isinstance(item, ast.Name)
         if item.id not in TARGETS:
-            text = f"no module that takes an adapter is called `{item.id}`"
-            yield error("check.unknown_word", text, item.span, help=_meant(item.id, refused))
+            yield error("check.unknown_word:module", item.span, item=item.id, help=_meant(item.id, refused))
         elif item.id in refused:
             right = ", ".join(PARTS.get(item.id) or [w for w, parts in PARTS.items() if item.id in parts])
-            text = f"{method} does not know `{item.id}`"
             cites = ("bridge peft/canonical_lora.py:277",)
-            yield error("check.adapter", text, item.span, help=Instead(f"write `{right}`", right), cites=cites)
+            yield error(
+                "check.adapter:unknown-target",
+                item.span,
+                method=method,
+                item=item.id,
+                help=Instead(f"write `{right}`", right),
+                cites=cites,
+            )
 
 
 def _meant(word: str, refused: tuple[str, ...]) -> tuple[str, ...]:
@@ -118,15 +130,19 @@ def unbuilt(stmt: ast.AdapterStmt | None, a: Adapter, m: Model, anywhere: Span) 
     has = {t for t in TARGETS if counts.stage(m, evolve(a, targets=frozenset({t})), whole, 0, 1, 1, 1).total}
     cites = ("bridge peft/module_matcher.py:195",)
     if has.isdisjoint(a.targets):
-        text = f"this adapter trains nothing of {m.name}: it has no {' and no '.join(sorted(a.targets))} that it adapts"
         known = [t for t in TARGETS if t in has and t not in (_FUSED if a.method == "canonical_lora" else _SPLIT)]
-        help = f"`targets=[...]` takes {', '.join(known)}"
-        yield error("check.adapter", text, stmt.span if stmt else anywhere, help=help, cites=cites)
+        yield error(
+            "check.adapter:no-targets",
+            stmt.span if stmt else anywhere,
+            m=m.name,
+            targets=" and no ".join(sorted(a.targets)),
+            known=", ".join(known),
+            cites=cites,
+        )
     elif stmt is not None:
         values = (b.value for b in stmt.bindings if b.name.id == "targets" and isinstance(b.value, ast.List))
         for item in (i for v in values for i in v.items if isinstance(i, ast.Name) and i.id not in has):
-            text = f"{m.name} has no `{item.id}` that this adapter adapts, so Bridge leaves it out"
-            yield warning("check.adapter_target", text, item.span, help="drop it", cites=cites)
+            yield warning("check.adapter_target", item.span, m=m.name, item=item.id, cites=cites)
 
 
 def mistyped(b: ast.Binding, takes: str, example: str) -> Diagnostic:
@@ -137,7 +153,7 @@ def mistyped(b: ast.Binding, takes: str, example: str) -> Diagnostic:
         help = Instead(f"write `{b.name.id}={right}`", right)
     elif takes == SWITCH and (on := _said(b.value)):
         help = Instead(f"write `{b.name.id}={on}`", on)
-    return error("check.type", f"`{b.name.id}` is {takes}", b.value.span, help=help)
+    return error("check.type:option", b.value.span, b=b.name.id, takes=takes, help=help)
 
 
 def _whole(value: ast.Expr) -> int | None:
@@ -210,21 +226,21 @@ def _source(stmt: ast.DataStmt, reads_samples: bool, images: bool) -> Iterator[D
     word, value = stmt.word.id if stmt.word else "", stmt.value
     span = (stmt.word or stmt.value or stmt).span
     if word and word not in WORDS:
-        yield error("check.unknown_word", f"`data` is one of {', '.join(WORDS)}, not `{word}`", span, help=_near(word))
+        yield error("check.unknown_word:data", span, words=", ".join(WORDS), word=word, help=_near(word))
     elif word == "mock" and value is not None:
-        yield error("check.data", "mock data has no name", value.span, help="write `data mock`")
+        yield error("check.data:mock-data", value.span)
     elif word == _HUB and value is None:
-        yield error("check.data", "a data set of Hugging Face has a name", span, help='write `data hf "ORG/NAME"`')
+        yield error("check.data:data-set", span)
     elif value is not None and value.value in ("", "mock"):
         help = f'write `data {word} "ORG/NAME"`' if word == _HUB else 'write `data mock` or `data "path"`'
-        yield error("check.data", "a data path must not be empty or `mock`", value.span, help=help)
+        yield error("check.data:path", value.span, help=help)
     elif word == _HUB and not reads_samples:
-        text = "only fine-tuning on text reads a data set of Hugging Face"
-        yield error("check.data", text, span, help=_ENERGON if images else _TEXT)
+        yield error("check.data:only-fine", span, help=_ENERGON if images else _TEXT)
     elif word == _HUB and value is not None and "/" not in value.value and value.value not in PRESETS:
-        text = f"Bridge has no text data set of its own called `{value.value}`"
         help = suggest(value.value, [*PRESETS]) or (f'write `data hf "ORG/NAME"`, or one of {", ".join(PRESETS)}',)
-        yield error("check.data", text, value.span, help=help, cites=("bridge data/sources/hf.py:129",))
+        yield error(
+            "check.data:unknown-set", value.span, value=value.value, help=help, cites=("bridge data/sources/hf.py:129",)
+        )
     if value is not None:
         yield from overrides.secret("data", value)
 
@@ -242,22 +258,19 @@ def _data_mistakes(b: ast.Binding, stmt: ast.DataStmt, reads_samples: bool) -> I
     fixes = (Fix("Drop this one", DROP, b.span),)
     if name not in _DATA_OPTIONS:
         help = suggest(name, [*_DATA_OPTIONS]) or (f"one of {', '.join(_DATA_OPTIONS)}",)
-        yield error("check.data", f"`data` has no `{name}`", b.name.span, help=help)
+        yield error("check.data:data", b.name.span, name=name, help=help)
     elif next(o for o in stmt.bindings if o.name.id == name) is not b:
-        yield error("check.twice", f"`{name}` is stated twice", b.span, help="keep one of them", fixes=fixes)
+        yield error("check.twice:option", b.span, name=name, fixes=fixes)
     elif _DATA_OPTIONS[name][0](b.value) is None:
         yield mistyped(b, *_DATA_OPTIONS[name][1:])
     elif not reads_samples or stmt.value is None:
-        text = f"`{name}` is for samples, which only fine-tuning on text reads"
-        help = 'write `task sft` and `data "FOLDER"`, or drop it'
-        yield error("check.data", text, b.span, help=help, fixes=fixes)
+        yield error("check.data:samples", b.span, name=name, fixes=fixes)
     elif name in ("split", "subset") and not stmt.word:
-        text = f"a folder has no `{name}`: it has training.jsonl and validation.jsonl"
-        yield error("check.data", text, b.span, help="drop it", fixes=fixes)
+        yield error("check.data:training", b.span, name=name, fixes=fixes)
     elif name == "subset" and stmt.value.value in PRESETS:
-        text = f"Bridge's own `{stmt.value.value}` has its subset already"
-        help = 'drop it, or name the data set in full: `data hf "ORG/NAME"`'
-        yield error("check.data", text, b.span, help=help, fixes=fixes, cites=("bridge data/sources/hf.py:85",))
+        yield error(
+            "check.data:subset", b.span, stmt=stmt.value.value, fixes=fixes, cites=("bridge data/sources/hf.py:85",)
+        )
 
     elif name == "split" and stmt.value.value in PRESETS:
         yield from _of_preset(b, stmt.value.value)
@@ -268,9 +281,15 @@ def _of_preset(b: ast.Binding, data: str) -> Iterator[Diagnostic]:
     parts = [part.partition("[")[0] for part in (_text(b.value) or "").split("+")]
     known = PRESET_SPLITS[data]
     for part in dict.fromkeys(p for p in parts if p not in known):
-        text = f"Bridge's own `{data}` has no split `{part}`"
-        help = f'it has {", ".join(known)}; write a part of one as `split="{known[0]}[:5%]"`'
-        yield error("check.data", text, b.span, help=help, cites=("bridge data/sources/hf.py:208",))
+        yield error(
+            "check.data:split",
+            b.span,
+            data=data,
+            part=part,
+            known=", ".join(known),
+            known2=known[0],
+            cites=("bridge data/sources/hf.py:208",),
+        )
 
 
 def _lengths(value: ast.Expr) -> tuple[float, ...] | None:
@@ -327,14 +346,19 @@ def mistakes(stmt: ast.ResilienceStmt) -> Iterator[Diagnostic]:
     """Report an unknown section, and options that it does not have."""
     name = stmt.section.id
     if name not in SECTIONS:
-        text = f"`resilience` is one of {', '.join(SECTIONS)}, not `{name}`"
-        yield error("check.unknown_word", text, stmt.section.span, help=suggest(name, [*SECTIONS]))
+        yield error(
+            "check.unknown_word:resilience",
+            stmt.section.span,
+            sections=", ".join(SECTIONS),
+            name=name,
+            help=suggest(name, [*SECTIONS]),
+        )
         return
     known = options(name)
     for b in stmt.bindings:
         if b.name.id not in known:
             help = suggest(b.name.id, [*known]) or (f"one of {', '.join(known)}",)
-            yield error("check.resilience", f"`{name}` has no option `{b.name.id}`", b.name.span, help=help)
+            yield error("check.resilience", b.name.span, name=name, b=b.name.id, help=help)
 
 
 def sets(stmt: ast.ResilienceStmt) -> Iterator[ast.SetStmt]:
@@ -370,8 +394,7 @@ def read_vlm(
     diagnostics += [*_no_tower(stmt, model), *_unknown(stmt), *_twice(sharded, pinned)]
     frozen = frozenset(o.id for o in stmt.options if o.id in VLM_WORDS)
     if frozen == {*VLM_WORDS}:
-        text = "tower, projection and language model are all frozen, so nothing is trained"
-        diagnostics.append(warning("check.all_frozen", text, stmt.span, help="train at least the projection"))
+        diagnostics.append(warning("check.all_frozen", stmt.span))
     return frozen, {"sharding": _pin(sharded[0])} if sharded else {}
 
 
@@ -388,15 +411,20 @@ def _no_tower(stmt: ast.VlmStmt, model: Model | None) -> Iterator[Diagnostic]:
 def _unknown(stmt: ast.VlmStmt) -> Iterator[Diagnostic]:
     for o in stmt.options:
         if o.id not in VLM_OPTIONS:
-            text = f"`vlm` accepts {', '.join(VLM_OPTIONS)}, not `{o.id}`"
-            yield error("check.unknown_word", text, o.span, help=suggest(o.id, [*VLM_OPTIONS]))
+            yield error(
+                "check.unknown_word:vlm",
+                o.span,
+                vlm_options=", ".join(VLM_OPTIONS),
+                o=o.id,
+                help=suggest(o.id, [*VLM_OPTIONS]),
+            )
 
 
 def _twice(sharded: list[ast.Name], pinned: ast.Binding | None) -> Iterator[Diagnostic]:
     """Report two words for the sharding, or a word and a pin."""
     if len(sharded) > 1:
         first = Label(sharded[0].span, "first here")
-        yield error("check.twice", "`fsdp` and `3d` cannot be combined", sharded[1].span, first)
+        yield error("check.twice:fsdp", sharded[1].span, first)
     if sharded and pinned is not None:
         text, first = f"`vlm {sharded[0].id}` decides the sharding", Label(pinned.span, "pinned here")
         yield error("check.twice", text, sharded[0].span, first, help="keep one of them")
@@ -424,21 +452,19 @@ def _weights_mistakes(stmt: ast.WeightsStmt, tunes: bool, sets: Mapping[str, Any
     word, value = stmt.word, stmt.value
     if word is not None and word.id != WORD:
         help = suggest(word.id, [WORD]) or ('write `weights hf "ORG/NAME"` or `weights "PATH"`',)
-        yield error("check.unknown_word", f"`weights` is `hf` or a path, not `{word.id}`", word.span, help=help)
+        yield error("check.unknown_word:weights", word.span, word=word.id, help=help)
     elif word is not None and not _NAME.fullmatch(value.value):
-        text = f"`{value.value}` is no name of a model on Hugging Face"
-        help = 'write `weights hf "ORG/NAME"`, or `weights "PATH"` for a checkpoint'
-        yield error("check.weights", text, value.span, help=help)
+        yield error("check.weights:name", value.span, value=value.value)
     elif not value.value:
-        yield error("check.weights", "the path of the weights is empty", value.span, help='write `weights "PATH"`')
+        yield error("check.weights:empty", value.span)
     if not tunes:
-        text = "only fine-tuning starts from weights"
         help = "write `task sft` or `task peft`, or drop `weights`"
         if not word:
             help += f"; to pretrain further, `set {fine_tuning.FIELD} = {json.dumps(value.value)}`"
-        yield error("check.weights", text, stmt.span, help=help, fixes=(Fix("Drop `weights`", DROP, stmt.span),))
+        yield error(
+            "check.weights:not-fine-tuning", stmt.span, help=help, fixes=(Fix("Drop `weights`", DROP, stmt.span),)
+        )
     elif fine_tuning.FIELD in sets:
         fixes = (Fix("Drop this one", DROP, stmt.span),)
-        text = f"the weights are stated twice: `set {fine_tuning.FIELD}` names them too"
-        yield error("check.twice", text, stmt.span, help="keep one of them", fixes=fixes)
+        yield error("check.twice:weights", stmt.span, field=fine_tuning.FIELD, fixes=fixes)
     yield from overrides.secret("weights", value)

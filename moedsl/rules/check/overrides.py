@@ -50,9 +50,17 @@ def _unknown(path: str, s: ast.SetStmt, target: str) -> Diagnostic:
     having = [v for v in fields.versions() if fields.lookup(path, v)]
     if not having:
         help = _stated(path, s.value) or meant(path) or (all_sections(),)
-        return error("check.unknown_field", f"Bridge has no field `{path}`", s.path.span, help=help)
-    text = f"Bridge {target} has no field `{path}`; {', '.join(having)} {'have' if having[1:] else 'has'} it"
-    return error("check.unknown_field", text, s.path.span, help=f"write `target bridge {having[-1]}`", fixes=_drop(s))
+        return error("check.unknown_field:unknown-overrides", s.path.span, path=path, help=help)
+    return error(
+        "check.unknown_field:bridge-field",
+        s.path.span,
+        target=target,
+        path=path,
+        having=", ".join(having),
+        words="have" if having[1:] else "has",
+        having2=having[-1],
+        fixes=_drop(s),
+    )
 
 
 def _stated(path: str, value: ast.Expr) -> tuple[str, ...]:
@@ -72,11 +80,9 @@ def _mistakes(field: fields.Field, s: ast.SetStmt, model: Model | None) -> Itera
     """Report what is wrong with a `set` of a known field, without the other statements."""
     section = field.path.rpartition(".")[0]
     if fields.absent().get(section, "") is None:
-        text = f"`{section}` is an abstract class, which a run file cannot fill"
-        yield error("check.unknown_field", text, s.path.span, help="add it to the recipe by hand", fixes=_drop(s))
+        yield error("check.unknown_field:abstract", s.path.span, section=section, fixes=_drop(s))
     elif not _is_literal(s.value):
-        text = "`set` needs a value, not an expression"
-        yield error("check.type", text, s.value.span, help="write the value itself")
+        yield error("check.type:set", s.value.span)
     elif secrets := [*secret(field.path, s.value)]:
         yield from secrets
     elif wrong := [*_of_another_type(field, _plain(s.value), s.value.span)]:
@@ -95,7 +101,7 @@ def _too_large(field: fields.Field, value: Any, span: Span) -> Iterator[Diagnost
     """Refuse a size that no model has, or that is not an exact whole number."""
     most = MOST.get(field.path, EXACT)
     if isinstance(number := fields.held(field.type, value), int) and abs(number) > most:
-        yield error("check.size", f"`{field.path}` may be at most {most}", span, help="write a smaller number")
+        yield error("check.size:too-large", span, path=field.path, most=most)
 
 
 def _drop(s: ast.SetStmt) -> tuple[Fix, ...]:
@@ -110,12 +116,15 @@ def _architecture(path: str, value: Any, s: ast.SetStmt, model: Model | None) ->
     has = getattr(model, word)
     if path not in facts.SHARED and (value or 0) == has:
         return
-    text = f"`{path}` follows from `{word}` of the model: {model.name} has {_said(has)}"
-    help = (
-        f"declare a model of your own with another `{word}`: change a copy of its config.json, and "
-        "`moedsl models add FOLDER/config.json --hf FOLDER` writes the declaration"
+    yield error(
+        "check.architecture:follows-model",
+        s.path.span,
+        path=path,
+        word=word,
+        model=model.name,
+        said=_said(has),
+        fixes=_drop(s),
     )
-    yield error("check.architecture", text, s.path.span, help=help, fixes=_drop(s))
 
 
 def _said(value: Any) -> str:
@@ -155,9 +164,16 @@ def _of_another_choice(path: str, span: Span, p: Program, by: str) -> Iterator[D
     of = {call.name: word for word, call in CHOICES[PREPROCESSING].items()}
     word, others = preprocessing(p.data, p.sets), [of[c] for c in field.classes if c in of]
     if word not in others:
-        text = f"`{path}` is not a field of `{word}`, the preprocessing of this run"
         drop = (Fix(f"Drop the `{by}` of `{path}`", DROP, span),)
-        yield error("check.other_class", text, span, help=f'`set {PREPROCESSING} = "{others[0]}"` has it', fixes=drop)
+        yield error(
+            "check.other_class:field",
+            span,
+            path=path,
+            word=word,
+            preprocessing=PREPROCESSING,
+            others=others[0],
+            fixes=drop,
+        )
 
 
 STATED = (
@@ -183,13 +199,11 @@ def derived(p: Program) -> Iterator[Diagnostic]:
             continue
         if not any(fields.lookup(path, v) for v in fields.versions()):
             help = meant(path) or ("rules for `srun`, `sbatch` and `pod` are in `rules NAME of launch { ... }`",)
-            yield error("check.unknown_field", f"Bridge has no field `{path}`", rule.span, help=help)
+            yield error("check.unknown_field:unknown-overrides", rule.span, path=path, help=help)
         elif path in STATED:
-            text = f"`{path}` has no value before the layout is chosen, if a rule derives it"
-            yield error("check.too_late", text, rule.span, help=f"write `set {path} = {print_expr(rule.expr)}`")
+            yield error("check.too_late:layout", rule.span, path=path, print_expr=print_expr(rule.expr))
         elif word := facts.facts_by_field().get(path):
-            text = f"`{path}` follows from `{word}` of the model, which no rule changes"
-            yield error("check.architecture", text, rule.span, help="declare a model of your own")
+            yield error("check.architecture:fixed-word", rule.span, path=path, word=word)
 
 
 def of_rule(path: str, value: Any, rule: Rule, p: Program) -> Iterator[Diagnostic]:
@@ -225,16 +239,14 @@ def _of_another_type(field: fields.Field, value: Any, span: Span) -> Iterator[Di
     if takes is None or (type(value) is type(field.default) and value == field.default and not choices):
         return
     if not choices and not fields.is_writable(field.type):
-        text = f"`{path}` takes {field.type}, which a run file cannot write"
-        yield error("check.type", text, span, help="change it in the recipe, or in the code that builds the model")
+        yield error("check.type:unwritable", span, path=path, type=field.type)
     elif choices or (words and isinstance(value, str)):
         near = [h.word for h in suggest(str(value), words) if isinstance(h, Instead)]
         help = [Instead(f"did you mean `{w}`?", f'"{w}"') for w in near]
         few = [Instead(f"write `{w}`", f'"{w}"') for w in words[:SHOWN]]
-        yield error("check.unknown_word", f"`{path}` takes {takes}, not `{value}`", span, help=tuple(help or few))
+        yield error("check.unknown_word:field", span, path=path, takes=takes, value=value, help=tuple(help or few))
     else:
-        help = f"write {takes}, as in `{fields.example(path, takes)}`"
-        yield error("check.type", f"`{path}` takes {takes}", span, help=help)
+        yield error("check.type:field", span, path=path, takes=takes, example=fields.example(path, takes))
 
 
 SHOWN = 3
@@ -250,9 +262,7 @@ def secret(path: str, value: ast.Expr) -> Iterator[Diagnostic]:
 
         what = secrets.value_kind(text.value)
         if what is not None:
-            message = f"the value of `{path}` looks like {what}, which must not be in a file"
-            help = "revoke it if it was real; programs read it from the environment: `secrets [HF_TOKEN]`"
-            yield error("check.secret", message, text.span, help=help)
+            yield error("check.secret:field", text.span, path=path, what=what)
 
 
 def _is_literal(e: ast.Expr) -> bool:

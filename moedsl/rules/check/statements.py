@@ -28,16 +28,13 @@ def read_isolation(
     known = [*axes.COMPOSITES, *axes.BY_NAME, *sizes]
     if stmt.axis.id not in known:
         help = suggest(stmt.axis.id, known) or (f"one of {', '.join(known)}",)
-        diagnostics.append(
-            error("check.unknown_axis", f"`{stmt.axis.id}` cannot be isolated", stmt.axis.span, help=help)
-        )
+        diagnostics.append(error("check.unknown_axis:not-isolated", stmt.axis.span, axis=stmt.axis.id, help=help))
         return None
     read_one = _composite if stmt.axis.id in axes.COMPOSITES else _single
     variants = [read_one(stmt.axis, value, code, diagnostics) for value in stmt.values]
     distinct = {v.label: v for v in variants if v is not None}
     if len(distinct) < 2 and None not in variants:
-        text = f"`isolate {stmt.axis.id}` needs at least two values"
-        diagnostics.append(error("check.isolate", text, stmt.span, help="write `isolate overlap in off, on, delayed`"))
+        diagnostics.append(error("check.isolate", stmt.span, axis=stmt.axis.id))
     return Isolation(stmt.axis.id, tuple(distinct.values()), stmt.span)
 
 
@@ -48,8 +45,15 @@ def _composite(axis: ast.Name, value: ast.Expr, _: Code, diagnostics: list[Diagn
         parts = words[value.id]
         return Variant(value.id, {a: axes.BY_NAME[a].encode(v) for a, v in parts.items()})
     word = value.id if isinstance(value, ast.Name) else ""
-    text = f"`{axis.id}` is one of {', '.join(words)}"
-    diagnostics.append(error("check.unknown_word", text, value.span, help=suggest(word, [*words])))
+    diagnostics.append(
+        error(
+            "check.unknown_word:composite",
+            value.span,
+            axis=axis.id,
+            words=", ".join(words),
+            help=suggest(word, [*words]),
+        )
+    )
     return None
 
 
@@ -82,20 +86,24 @@ def read_length(stmt: ast.ForStmt, diagnostics: list[Diagnostic]) -> Mapping[str
     """The stated length, by the name that rules read."""
     unit, amount = stmt.unit.id, _AMOUNT.fullmatch(stmt.amount.id)
     if unit not in UNITS:
-        text = f"`for` counts {', '.join(UNITS)}, not `{unit}`"
         field = f"train.{last_name(unit.lower())}"
         right = f"set {field} = {stmt.amount.id}" if field in FIELDS and stmt.amount.id.isdecimal() else ""
         if unit in _DAYS and stmt.amount.id.isdecimal():
             right = f"for {int(stmt.amount.id) * _DAYS[unit]} days"
         fixes = (Fix(f"Write `{right}`", REPLACE, stmt.span, right),) if right else ()
         help = (f"write `{right}`",) if right else suggest(unit, [*UNITS]) or (_EXAMPLE,)
-        diagnostics.append(error("check.unknown_word", text, stmt.unit.span, help=help, fixes=fixes))
+        diagnostics.append(
+            error(
+                "check.unknown_word:counts", stmt.unit.span, units=", ".join(UNITS), unit=unit, help=help, fixes=fixes
+            )
+        )
         return {}
     name, one = UNITS[unit]
     value = round(float(amount[1]) * _SCALES[amount[2]] * one) if amount else 0
     if not 0 < value <= MOST or (amount and amount[2] and name != "run_tokens"):
-        text = f"`{stmt.amount.id}` is not a number of {unit}"
-        diagnostics.append(error("check.size", text, stmt.amount.span, help=_EXAMPLE))
+        diagnostics.append(
+            error("check.size:number", stmt.amount.span, amount=stmt.amount.id, unit=unit, help=_EXAMPLE)
+        )
         return {}
     return {name: value}
 

@@ -29,13 +29,12 @@ def batch_of_tokens(p: Program) -> Iterator[Diagnostic]:
     """Warn of a batch that is probably a number of tokens."""
     if p.batch is None or p.batch <= MOST_SEQUENCES or "batch" not in p.spans:
         return
-    text = f"`batch` counts sequences, and {p.batch:,} are very many"
     right = f"batch {p.batch // p.seq}" if 0 < p.seq <= p.batch else ""
     tokens = f"{p.batch:,} tokens in sequences of {p.seq:,}"
     help = (
         Instead(f"if these are {tokens}, write `{right}`", right) if right else "divide tokens by the sequence length"
     )
-    yield warning("check.batch_tokens", text, p.spans["batch"], help=help)
+    yield warning("check.batch_tokens", p.spans["batch"], batch=p.batch, help=help)
 
 
 def memory_in_bytes(p: Program) -> Iterator[Diagnostic]:
@@ -53,9 +52,8 @@ def memory_in_bytes(p: Program) -> Iterator[Diagnostic]:
 def _of_the_gpu(name: ast.Name) -> Iterator[Diagnostic]:
     """Warn of an upper limit of what the GPU has, which is the same for every layout."""
     if name.id in HARDWARE:
-        text = f"`{name.id}` is what the GPU has, whatever the layout is"
         help = Instead("write `peak_memory` for what a layout needs", "peak_memory")
-        yield warning("check.bytes", text, name.span, help=help)
+        yield warning("check.bytes:what", name.span, name=name.id, help=help)
 
 
 def _amount(name: str, amount: ast.Number) -> Iterator[Diagnostic]:
@@ -63,9 +61,8 @@ def _amount(name: str, amount: ast.Number) -> Iterator[Diagnostic]:
         text, right = f"`{name}` is in bytes, and {amount.text} is a share", f"{amount.text} * memory"
         yield warning("check.bytes", text, amount.span, help=Instead(f"write `{right}`", right))
     if amount.unit is None and 0 < number(amount) < LEAST_BYTES:
-        text = f"`{name}` is in bytes, and {amount.text} has no unit"
         help = Instead(f"write `{amount.text} GB`", f"{amount.text} GB")
-        yield warning("check.bytes", text, amount.span, help=help)
+        yield warning("check.bytes:bytes", amount.span, name=name, text=amount.text, help=help)
 
 
 def rate_not_stated(p: Program, library: Library) -> Iterator[Diagnostic]:
@@ -74,9 +71,14 @@ def rate_not_stated(p: Program, library: Library) -> Iterator[Diagnostic]:
     word = PRECISION[pin.code] if pin else p.precision
     if word in PRECISION[1:] and hw.rate_of(word) == "bf16" and not of_stdlib(library.hardware[hw.name].span.file):
         rate = word if word in ("mxfp8", "nvfp4") else "fp8"
-        text = f"{hw.name} states no rate for {word}: its matrix products count as in BF16"
-        help = f"add it to `tflops`, as in `tflops bf16={hw.tflops['bf16']:g} {rate}=...`"
-        yield warning("check.no_rate", text, pin.span if pin else p.spans["precision"], help=help)
+        yield warning(
+            "check.no_rate",
+            pin.span if pin else p.spans["precision"],
+            hw=hw.name,
+            word=word,
+            bf16=hw.tflops["bf16"],
+            rate=rate,
+        )
 
 
 CAPABILITIES = {"ampere": (8.0, 9.0), "hopper": (9.0, 10.0), "blackwell": (10.0, 13.0), "rubin": (10.0, math.inf)}
@@ -89,12 +91,17 @@ def capability_of_another_arch(p: Program, library: Library) -> Iterator[Diagnos
     least, above = CAPABILITIES[hw.arch]
     facts = {f.name.id: f.value for f in library.hardware[hw.name].facts}
     if not least <= hw.capability < above:
-        text = f"no GPU of {hw.arch} has the compute capability {hw.capability:g}"
         fitting = [arch for arch, (low, high) in CAPABILITIES.items() if low <= hw.capability < high]
         help = f"state the arch and the capability of one GPU; {' and '.join(fitting)} may have {hw.capability:g}"
         at = facts["capability"]
         assert isinstance(at, ast.Number)
-        yield warning("check.capability", text, at.span, help=help if fitting else "state those of one GPU")
+        yield warning(
+            "check.capability",
+            at.span,
+            arch=hw.arch,
+            capability=hw.capability,
+            help=help if fitting else "state those of one GPU",
+        )
 
 
 BANDWIDTHS = {"hbm": (1e11, 1e14), "nvlink": (1e9, 1e13), "network": (1e8, 1e13)}
@@ -109,9 +116,8 @@ def bandwidth_of_no_gpu(p: Program, library: Library) -> Iterator[Diagnostic]:
         value = fact.value
         if isinstance(value, ast.Number) and value.unit in _OTHER and not least <= number(value) <= most:
             right = f"{value.text.removesuffix(value.unit).strip()} {_OTHER[value.unit]}"
-            text = f"`{fact.name.id}` of {p.hardware.name} is far from that of any GPU"
             help = Instead(f"if the unit is wrong, write `{right}`", right)
-            yield warning("check.bandwidth", text, value.span, help=help)
+            yield warning("check.bandwidth", value.span, fact=fact.name.id, hardware=p.hardware.name, help=help)
 
 
 _ID = "plan.sft_without_weights"
@@ -143,9 +149,8 @@ def frozen_at_random(p: Program) -> Iterator[Diagnostic]:
     frozen = [word for word in VLM_WORDS if word in p.vlm]
     if not frozen or p.data == "mock" or p.task in FINE_TUNES or not _named(p).isdisjoint(_SOURCES["sft"]):
         return
-    text = f"`vlm {' '.join(frozen)}` freezes what no checkpoint fills: it keeps its random weights"
     cites = ("bridge training/setup.py:174", "bridge training/checkpointing.py:2292")
-    yield warning("check.frozen_at_random", text, p.spans["vlm"], help=_FILLED, cites=cites)
+    yield warning("check.frozen_at_random", p.spans["vlm"], frozen=" ".join(frozen), help=_FILLED, cites=cites)
 
 
 def _named(p: Program) -> frozenset[str]:
@@ -171,16 +176,20 @@ def of_another_model(p: Program, library: Library) -> Iterator[Diagnostic]:
     differ = [n for n in _SHAPE if theirs is not None and getattr(theirs, n) != getattr(p.model, n)]
     if theirs is not None and differ:
         has, wants = (f"{differ[0]} {getattr(m, differ[0])}" for m in (theirs, p.model))
-        text = f"`{theirs.hf}` has another shape than {p.model.name}: {has}, not {wants}"
-        help = f'write `weights hf "{p.model.hf}"`, or `model {theirs.name}`'
-        yield error("check.weights", text, p.spans["weights"], help=help)
+        yield error(
+            "check.weights:other-shape",
+            p.spans["weights"],
+            hf=theirs.hf,
+            model=p.model.name,
+            has=has,
+            wants=wants,
+            hf2=p.model.hf,
+            theirs=theirs.name,
+        )
         return
-    text = f"the recipe builds `{p.model.hf}`, with its tokenizer and rotary base, and not that of `{p.hub_weights}`"
-    help = (
-        f"if the two config.json differ, `moedsl models add config.json --name NAME --hf {p.hub_weights}` declares the "
-        "other: its recipe builds it"
+    yield warning(
+        "check.other_weights", p.spans["weights"], hf=p.model.hf, hub_weights=p.hub_weights, cites=(_CONFIGURED,)
     )
-    yield warning("check.other_weights", text, p.spans["weights"], help=help, cites=(_CONFIGURED,))
 
 
 def wrong_file(p: Program) -> Iterator[Diagnostic]:
@@ -188,11 +197,7 @@ def wrong_file(p: Program) -> Iterator[Diagnostic]:
     # Warn if a run without `data` sets the path of a corpus: the recipe is that of a run on mock data
     path = next((path for path in _CORPUS if p.sets.get(path)), None)
     if p.data == "mock" and path is not None:
-        text = (
-            f"`{path}` names a corpus, and without `data` the run is for mock data: 50 steps, no validation, no saves"
-        )
-        help = f'add `data "PATH"` with one of its prefixes; `{path}` then replaces that path'
-        yield warning("plan.mock_with_corpus", text, p.spans[path], help=help, cites=(_BLEND,))
+        yield warning("plan.mock_with_corpus", p.spans[path], path=path, cites=(_BLEND,))
     dataset = dataset_class(p.model.vision is not None, p.task, p.data == "mock")
     if dataset == "GPTSFTDatasetConfig":
         yield from _not_a_folder(p)
@@ -204,10 +209,16 @@ def _not_a_prefix(p: Program) -> Iterator[Diagnostic]:
     """Warn if a run pretrains on one file, because Megatron adds two endings to what the run names, or on several."""
     paths = [word for word in p.data.split() if word.startswith("/")]
     if len(paths) > 1:
-        text = f"`{p.data}` looks like several corpora, and `data` names one"
         words = ", ".join(f'"{word}"' for word in p.data.split())
-        help = f'write `data "{paths[0]}"`, and `set {_CORPUS[0]} = [{words}]`'
-        yield warning("plan.not_a_prefix", text, p.spans["data"], help=help, cites=(_BLEND,))
+        yield warning(
+            "plan.not_a_prefix:looks",
+            p.spans["data"],
+            data=p.data,
+            paths=paths[0],
+            corpus=_CORPUS[0],
+            words=words,
+            cites=(_BLEND,),
+        )
         return
     text = f"`{p.data}` looks like a file, and Megatron pretrains on the prefix of a `.bin` and an `.idx` file"
     help = None
@@ -225,10 +236,8 @@ def _not_a_folder(p: Program) -> Iterator[Diagnostic]:
     """Warn if a run fine-tunes on what looks like one file: Bridge reads a folder."""
     folder, _, name = p.data.rpartition("/")
     if p.samples is not None and p.samples.source == "folder" and name.endswith(_FILES):
-        text = f"`{p.data}` looks like a file, and Bridge fine-tunes on a folder with `training.jsonl`"
         right = f'data "{folder or "."}"'
-        help = f"name the file `training.jsonl`, add a `validation.jsonl` to its folder, and write `{right}`"
-        yield warning("plan.not_a_folder", text, p.spans["data"], help=help, cites=(_FOLDER,))
+        yield warning("plan.not_a_folder", p.spans["data"], data=p.data, right=right, cites=(_FOLDER,))
 
 
 def small_vocabulary(p: Program, values: Mapping[str, Any]) -> Iterator[Diagnostic]:
@@ -236,11 +245,11 @@ def small_vocabulary(p: Program, values: Mapping[str, Any]) -> Iterator[Diagnost
     entries, rows = values[LetName.TOKENIZER_ENTRIES], p.model.vocab
     if p.model.vision is not None or entries <= rows:
         return
-    text = f"the tokenizer of {p.model.hf} has {entries} entries and the model {rows}, which Bridge refuses"
     fits = -(-entries // values["tp"]) * values["tp"]
-    help = f"write `set model.vocab_size = {fits}`, a multiple of tp; a checkpoint must have as many rows"
     cites = ("bridge recipes/moonlight/h100/moonlight_16b.py:52", "bridge training/setup.py:707")
-    yield warning("plan.small_vocabulary", text, p.spans["data"], help=help, cites=cites)
+    yield warning(
+        "plan.small_vocabulary", p.spans["data"], hf=p.model.hf, entries=entries, rows=rows, fits=fits, cites=cites
+    )
 
 
 def refused(name: str, task: str, fields: Mapping[str, Any]) -> Iterator[Diagnostic]:
@@ -273,5 +282,4 @@ def _warning(source: Source) -> Diagnostic:
     found = [*HIDDEN.finditer(source.text)]
     codes = ", ".join(sorted({visible(m[0]) for m in found}))
     places = (Span(source.name, *m.span()) for m in found[:MOST])
-    text = f"the text has characters that an editor or a terminal does not show: {codes}"
-    return warning("check.hidden_text", text, *places, help="remove them, and read the lines again")
+    return warning("check.hidden_text", *places, codes=codes)

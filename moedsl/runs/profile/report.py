@@ -47,7 +47,7 @@ def reports(path: Path, classes: Classes, said: Said) -> tuple[list[Json], list[
     wrong = [r for r in each if isinstance(r, Diagnostic)]
     fine = [r for r in each if not isinstance(r, Diagnostic)]
     return fine, [
-        warning("profile.left_out", f"{d.message}; it is left out", *d.labels, help=d.help) for d in wrong
+        warning("profile.left_out", *d.labels, message_=d.message, help=d.help) for d in wrong
     ] if fine else wrong
 
 
@@ -56,15 +56,7 @@ def _one(t: Trace, path: Path, classes: Classes) -> Json | Diagnostic:
         return _empty(path)
     found = steps.find(t, classes)
     if found is None or not found.used:
-        text = (
-            f"{t.name} has no steps: no range of the host names them, and neither the optimizer nor another operation "
-            f"recurs{'; '.join(['', *t.warnings])}"
-        )
-        help = (
-            "mark each step with an NVTX range such as `step 12`, or call `step()` of PyTorch's profiler",
-            'name another range by `rules steps of trace { symptom mine: "PATTERN" ... }` in the file of --run',
-        )
-        return error("profile.no_steps", text, Label(Span(str(path), 0, 0)), help=help)
+        return error("profile.no_steps", Label(Span(str(path), 0, 0)), t=t.name, value="; ".join(["", *t.warnings]))
     about = {"trace": t.name, "tool": t.tool, "rank": t.rank, "world": t.world, "device_name": t.device}
     return about | {"on_cpu": t.on_cpu, "remarks": _remarks(t)} | budget(t, found, classes)
 
@@ -83,9 +75,7 @@ def _remarks(t: Trace) -> list[str]:
 
 
 def _empty(path: Path) -> Diagnostic:
-    text = f"{path} has no operation of a device or of PyTorch"
-    help = "trace CUDA (`nsys profile -t cuda,nvtx`), or let the profiler's schedule reach its active steps"
-    return error("profile.empty", text, Label(Span(str(path), 0, 0)), help=help)
+    return error("profile.empty", Label(Span(str(path), 0, 0)), path=path)
 
 
 def whole(each: Sequence[Json]) -> tuple[Json, list[Diagnostic]]:
@@ -98,10 +88,8 @@ def whole(each: Sequence[Json]) -> tuple[Json, list[Diagnostic]]:
         data |= {"parts": [each[i] for i in chosen], "spread": spread(each, groups)}
     if len(groups) == 1:
         return data, []
-    text = f"the traces are of {len(groups)} different parts of the model, which are not compared with each other"
     named = "; ".join(", ".join(each[i]["trace"] for i in part) for part in groups)
-    help = f"{named}. The table is of {each[shown]['trace']}, which computes most; --json has each part"
-    return data, [warning("profile.parts", text, help=help)]
+    return data, [warning("profile.parts", count=len(groups), named=named, trace=each[shown]["trace"])]
 
 
 DIFFERS = "optimizer"

@@ -304,11 +304,9 @@ def read(library: Library) -> tuple[Classes, list[Diagnostic]]:
 def _add(prefix: str, block: ast.RulesDecl, m: ast.Member, rules: list[Rule], found: list[Diagnostic]) -> None:
     rule = collect.read_rule(prefix, block, m, found)
     if block.name.id not in BLOCKS:
-        text = f"a block of rules `of trace` is called {', '.join(BLOCKS)}, not `{block.name.id}`"
-        found.append(error("check.trace_member", text, block.name.span))
+        found.append(error("check.trace_member:block", block.name.span, blocks=", ".join(BLOCKS), block=block.name.id))
     elif rule.kind != "symptom":
-        text = f"`{rule.kind}` decides something for a run, and a trace is only read"
-        found.append(error("check.trace_member", text, rule.span, help='write `symptom CLASS: "PATTERN"`'))
+        found.append(error("check.trace_member:decides", rule.span, kind=rule.kind))
     else:
         rules.append(rule)
         found += _unusable(rule)

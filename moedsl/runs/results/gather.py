@@ -69,8 +69,7 @@ def _unreadable(log: Path) -> Iterator[Diagnostic]:
     try:
         log.open("rb").close()
     except OSError as e:
-        text = f"{log} cannot be read: {e.strerror or e}"
-        yield error("read.denied", text, Span(str(log), 0, 0), help="check its permissions")
+        yield error("read.denied", Span(str(log), 0, 0), log=log, value=e.strerror or e)
 
 
 def _one(target: str) -> list[Run] | Diagnostic:
@@ -325,8 +324,7 @@ def _numbers_of(run: Run, given: Given, recipes: Mapping[str, Mapping[str, Any] 
     seq, gpus = given.seq or known.get("seq"), given.gpus or known.get("gpus")
     if seq is None or gpus is None:
         missing = " and ".join(w for w, v in (("length", seq), ("number of GPUs", gpus)) if v is None)
-        text = f"{run.name}: unknown {missing}, so tokens cannot be counted"
-        return error("results.numbers", text, help="give --seq, --gpus and --global-batch, or LOG=PLAN")
+        return error("results.numbers:unknown", run=run.name, missing=missing)
     batch = given.global_batch or known.get("global_batch")
     source = "plan" if run.plan else "recipe" if run.recipe else "given"
     return Numbers(int(seq), int(gpus), batch, known.get("useful_share", 1.0), source, bool(known.get(_RAMP)))
@@ -340,8 +338,7 @@ def _contradiction(run: Run, given: Given, known: Mapping[str, Any]) -> Diagnost
     if not apart:
         return None
     flags = ", ".join(f"{flag} {own} (it has {of})" for flag, (own, of) in apart.items())
-    help = "leave out what the plan or recipe gives; if the log is of another run, give LOG=PLAN"
-    return error("results.numbers", f"{run.name}: {run.plan_file or run.recipe} contradicts {flags}", help=help)
+    return error("results.numbers:contradicts", run=run.name, value=run.plan_file or run.recipe, flags=flags)
 
 
 def _recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any] | Diagnostic]:
@@ -361,5 +358,5 @@ def _recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any
             made[target] = {**sizes, _RAMP: f.get(_RAMP)}
         else:
             found = getattr(side, "diagnostics", ())
-            made[target] = found[0] if found else error("results.numbers", f"{target} cannot be read as a recipe")
+            made[target] = found[0] if found else error("results.numbers:read", target=target)
     return made
