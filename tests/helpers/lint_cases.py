@@ -13,6 +13,7 @@ from tests.helpers.lint_values import DECENTRALIZED, VALUES, Lines, base
 
 LORA = "megatron.bridge.recipes.qwen.h100.qwen3_moe:qwen3_30b_a3b_peft_4gpu_h100_bf16_config"
 VL = "megatron.bridge.perf_recipes.qwen_vl.h100.qwen3_vl:qwen3_vl_30b_a3b_pretrain_16gpu_h100_bf16_config"
+GLM52 = "megatron.bridge.recipes.glm.gb200.glm5:glm52_pretrain_192gpu_gb200_bf16_config"
 VL35 = "megatron.bridge.recipes.qwen_vl.h100.qwen35_vl:qwen35_vl_35b_a3b_sft_16gpu_h100_bf16_config"
 _TRACKER = "m.use_te_rng_tracker = cfg.rng.te_rng_tracker = True"
 _ONE_STAGE = "m.pipeline_model_parallel_size, m.virtual_pipeline_model_parallel_size = 1, None"
@@ -27,6 +28,7 @@ _ENCODER = 'e = QwenVLEnergonTaskEncoderConfig(hf_processor_path="Qwen/Qwen3-VL-
 _NCCLEP = 'm.moe_token_dispatcher_type, m.moe_flex_dispatcher_backend = "flex", "ncclep"'
 _BUDGET = "m.moe_expert_rank_capacity_factor = 2.0"
 _STATIC = "m.moe_ncclep_static_shape = m.use_transformer_engine_op_fuser = True"
+_NO_FUSION = "m.moe_router_fusion = False"
 _NULL = 'cfg.tokenizer.tokenizer_type, cfg.tokenizer.vocab_size = "NullTokenizer", 32000'
 
 
@@ -305,6 +307,48 @@ MISTAKES: dict[str, Mistake] = {
         ('m.moe_router_load_balancing_type = "aux-loss"',),
         ('m.moe_router_load_balancing_type = "aux_loss"',),
     ),
+    "Sinkhorn's routing with a balancing loss": Mistake(
+        "std.recipe_router.sinkhorn_alone",
+        '"sinkhorn"',
+        ('m.moe_router_load_balancing_type, m.moe_aux_loss_coeff = "sinkhorn", 1e-3',),
+        ('m.moe_router_load_balancing_type, m.moe_aux_loss_coeff = "sinkhorn", 0.0',),
+    ),
+    "quantiles in the fused router": Mistake(
+        "std.recipe_router.quantile_unfused",
+        '"quantile_balancing"',
+        ('m.moe_router_load_balancing_type, m.moe_router_fusion = "quantile_balancing", True',),
+        ('m.moe_router_load_balancing_type, m.moe_router_fusion = "quantile_balancing", False',),
+    ),
+    "quantiles in groups of experts": Mistake(
+        "std.recipe_router.quantile_ungrouped",
+        '"quantile_balancing"',
+        ('m.moe_router_load_balancing_type, m.moe_router_num_groups = "quantile_balancing", 8', _NO_FUSION),
+        ('m.moe_router_load_balancing_type, m.moe_router_num_groups = "quantile_balancing", None', _NO_FUSION),
+    ),
+    "weights of 8 experts on the input": Mistake(
+        "std.recipe_router.weights_on_input",
+        "= True",
+        ("m.moe_apply_probs_on_input = True",),
+        ("m.moe_apply_probs_on_input = False",),
+    ),
+    "a replay of the fused router": Mistake(
+        "std.recipe_router.replay_unfused",
+        "= True",
+        ("m.moe_router_fusion = m.moe_enable_routing_replay = True",),
+        ("m.moe_router_fusion, m.moe_enable_routing_replay = False, True",),
+    ),
+    "a loss for each token that is averaged twice": Mistake(
+        "std.recipe_loss.averaged_once",
+        "= True",
+        ("cfg.ddp.average_in_collective = m.calculate_per_token_loss = True",),
+        ("cfg.ddp.average_in_collective, m.calculate_per_token_loss = False, True",),
+    ),
+    "WSD without a stable phase": Mistake(
+        "std.recipe_schedule.stable_phase",
+        '"WSD"',
+        ('cfg.scheduler.lr_decay_style, cfg.scheduler.lr_wsd_decay_iters = "WSD", None',),
+        ('cfg.scheduler.lr_decay_style, cfg.scheduler.lr_wsd_decay_iters = "WSD", 5',),
+    ),
     "a warm-up as long as the run": Mistake(
         "std.recipe_schedule.warmup_ends",
         "= None, 100, 100",
@@ -316,6 +360,25 @@ MISTAKES: dict[str, Mistake] = {
         '"a2a"',
         ('m.context_parallel_size, m.cp_comm_type = 8, "a2a"',),
         ('m.context_parallel_size, m.cp_comm_type = 8, "p2p"',),
+    ),
+    "keys that pass on under learned softmax offsets": Mistake(
+        "std.recipe_context.whole_heads_for_sinks",
+        '"p2p"',
+        ('m.window_size = None; m.softmax_type = "learnable"; m.context_parallel_size, m.cp_comm_type = 2, "p2p"',),
+        ('m.window_size = None; m.softmax_type = "learnable"; m.context_parallel_size, m.cp_comm_type = 2, "a2a"',),
+    ),
+    "keys that pass on under a window": Mistake(
+        "std.recipe_context.whole_heads_for_windows",
+        '"p2p"',
+        ('m.window_size, m.context_parallel_size, m.cp_comm_type = (128, 0), 2, "p2p"',),
+        ('m.window_size, m.context_parallel_size, m.cp_comm_type = (128, 0), 2, "a2a"',),
+    ),
+    "keys that pass on under sparse attention": Mistake(
+        "std.recipe_context.gathered_keys",
+        '"p2p"',
+        ('m.context_parallel_size, m.cp_comm_type = 2, "p2p"',),
+        ('m.context_parallel_size, m.cp_comm_type = 2, "allgather"',),
+        GLM52,
     ),
     "recompute modules without a granularity": Mistake(
         "std.recipe_recompute.modules_with_granularity",
