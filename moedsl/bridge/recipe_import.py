@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.bridge import recipe_words
 from moedsl.bridge.fields import of_plan
 from moedsl.bridge.lint.facts import Recipe, model_facts
 from moedsl.bridge.lint.run import from_bridge, machine
 from moedsl.bridge.recipe_settings import Answer, as_written, differing, planned, settled, variables
-from moedsl.bridge.recipe_words import Below, Stated, declared, differing_facts, model_of, stated
+from moedsl.bridge.recipe_words import Below, Stated, declared, differing_facts, model_of, program_text, stated
 from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import Case, Report, unknown
 from moedsl.bridge.verify.client import INSTALL, Server, is_installed
@@ -34,15 +33,13 @@ from moedsl.facts.facts import Hardware
 from moedsl.facts.families import CHOICES, PREPROCESSING, dataset_class, preprocessing, unsaid_preprocessing
 from moedsl.facts.fields import absent
 from moedsl.rules.library import Library
-from moedsl.rules.rule import EXPERIMENT, Rule, of_rules
+from moedsl.rules.rule import EXPERIMENT, of_rules
 from moedsl.solver.fits import violations
 from moedsl.support.diagnostics import Diagnostic, error, warning
 from moedsl.support.files import write_all
 from moedsl.support.foreign import text_of
 
 _NO_BRIDGE = "Megatron Bridge is not installed here: fields of model, dataset and tokenizer were not compared"
-_REFUSED = "its other fields, which were not compared, because the layout is refused"
-_SIZES = ("layers", "hidden", "heads", "experts", "topk", "expert_hidden")
 _SAVE = "checkpoint.save"
 """A run without it saves nothing, and the other fields of its checkpoints are not stated."""
 _INTERVAL = "checkpoint.save_interval"
@@ -61,7 +58,7 @@ class Draft:
     result: Result
 
     def text(self, below: Below) -> str:
-        return recipe_words.program_text(self.stated, self.recipe.target, below)
+        return program_text(self.stated, self.recipe.target, below)
 
 
 @frozen
@@ -77,29 +74,33 @@ def imported(target: str, gpu: str | None = None, world: int | None = None) -> I
     library = load_stdlib()
     with ExitStack() as stack:
         server = stack.enter_context(Server(1)) if is_installed() else None
-        if is_run_config(target):
-            read = _of_run_config(target, gpu, world, library)
-        else:
-            read = _of_case(cases.read(target, gpu, world), server, library)
-        made = draft(read, library) if isinstance(read, Recipe) else read
+        made = _read(target, gpu, world, server, library)
+        if isinstance(made, Recipe):
+            made = draft(made, library)
         if isinstance(made, Diagnostic):
             return Imported(None, (made,))
-        return finished(made, _answer(made, server, stack))
+        if made.result.failed:
+            return finished(made, None)
+        if server is None:
+            return finished(made, _without_bridge(made))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-")))
+        return finished(made, answered(server.resolve([written(made, folder)])[0]))
 
 
-def _of_run_config(target: str, gpu: str | None, world: int | None, library: Library) -> Recipe | Diagnostic:
-    if gpu is None or world is None:
-        return error("import.recipe:no-gpus", target=target)
-    hardware, _ = library.gpu(gpu) if gpu in library.hardware else (None, [])
-    if hardware is None:
-        return error("import.recipe:stdlib", gpu=gpu, help=unknown(gpu))
-    try:
-        return read_run_config(Path(target), hardware, world)
-    except UnreadableError as wrong:
-        return error("import.recipe", str(wrong), help=wrong.help)
-
-
-def _of_case(c: Case | Report, server: Server | None, library: Library) -> Recipe | Diagnostic:
+def _read(
+    target: str, gpu: str | None, world: int | None, server: Server | None, library: Library
+) -> Recipe | Diagnostic:
+    if target.endswith((".yaml", ".yml")):
+        if gpu is None or world is None:
+            return error("import.recipe:no-gpus", target=target)
+        hardware, _ = library.gpu(gpu) if gpu in library.hardware else (None, [])
+        if hardware is None:
+            return error("import.recipe:stdlib", gpu=gpu, help=unknown(gpu))
+        try:
+            return read_run_config(Path(target), hardware, world)
+        except UnreadableError as wrong:
+            return error("import.recipe", str(wrong), help=wrong.help)
+    c = cases.read(target, gpu, world)
     if isinstance(c, Report):
         return error("import.recipe:refused", file=c.file, message_=c.message, help=c.help or ())
     if server is None:
@@ -121,7 +122,19 @@ def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
     """Write the words of a recipe as a program, and plan it."""
     model = model_of(r, library)
     if model is None:
-        return _no_model(r, library)
+        # with the facts that differ if a declared model has its id
+        id, said = r.get("model.hf_model_id"), model_facts(evolve(r, model=None))
+        named = next((m for m in declared(library) if m.hf == id), None)
+        changed = [*differing_facts(named, said)] if named else []
+        text = f"no declared model has the architecture of {id or 'the recipe'}"
+        if named:
+            text = f"the recipe changes {named.name}: {', '.join(f'{n} {said[n]}' for n in changed)}"
+        help = (
+            "`moedsl models add config.json -o my_model.moe` declares a model",
+            "`moedsl models` lists the known ones",
+        )
+        sizes = ("layers", "hidden", "heads", "experts", "topk", "expert_hidden")
+        return error("import.no_model", text, help=help, values={n: said[n] for n in sizes if n in said})
     s = stated(r, model)
     sets = {
         "model.mtp_num_layers": s.mtp,
@@ -130,7 +143,7 @@ def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
         _INTERVAL: r.settled.get(_INTERVAL) if r.settled.get(_SAVE) is not None else None,
     }
     below = Below({p: v for p, v in sets.items() if v is not None})
-    below, result = planned(lambda more: recipe_words.program_text(s, r.target, more), below)
+    below, result = planned(lambda more: program_text(s, r.target, more), below)
     return Draft(r, s, below, result)
 
 
@@ -145,26 +158,16 @@ def _preprocessing(r: Recipe, s: Stated) -> str | None:
     return None if word == preprocessing(s.data or "", {}) else word
 
 
-def _no_model(r: Recipe, library: Library) -> Diagnostic:
-    """Report an architecture that no declared model has, with the facts that differ if one has its id."""
-    id, said = r.get("model.hf_model_id"), model_facts(evolve(r, model=None))
-    named = next((m for m in declared(library) if m.hf == id), None)
-    changed = [*differing_facts(named, said)] if named else []
-    text = f"no declared model has the architecture of {id or 'the recipe'}"
-    if named:
-        text = f"the recipe changes {named.name}: {', '.join(f'{n} {said[n]}' for n in changed)}"
-    help = ("`moedsl models add config.json -o my_model.moe` declares a model", "`moedsl models` lists the known ones")
-    return error("import.no_model", text, help=help, values={n: said[n] for n in _SIZES if n in said})
-
-
-def _answer(d: Draft, server: Server | None, stack: ExitStack) -> Answer | None:
-    """What Bridge makes of the program's recipe; without Bridge, what the plan and the defaults of its classes say."""
-    if d.result.failed:
-        return None
-    if server is None:
-        return _without_bridge(d)
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-")))
-    return answered(server.resolve([written(d, folder)])[0])
+def _without_bridge(d: Draft) -> Answer:
+    """What the plan and the defaults of Bridge's classes say of the program's recipe."""
+    r, decided = d.recipe, of_plan(d.result.plans[0])
+    effects = of_rules(d.result.programs[0].rules)
+    ours: dict[str, Any] = {}
+    for path, theirs in r.settled.items():
+        known = fields.lookup(path)
+        compared = known is not None and not path.startswith(_ELSEWHERE) and effects.field(path) == EXPERIMENT
+        ours[path] = decided.get(path, known.default if known is not None and compared else theirs)
+    return Answer({}, ours, r.classes)
 
 
 def written(d: Draft, folder: Path) -> Case:
@@ -181,59 +184,29 @@ def answered(r: Resolved) -> Answer:
     return Answer(r.built, r.resolved, r.classes)
 
 
-def _without_bridge(d: Draft) -> Answer:
-    r, decided = d.recipe, of_plan(d.result.plans[0])
-    effects = of_rules(d.result.programs[0].rules)
-    ours: dict[str, Any] = {}
-    for path, theirs in r.settled.items():
-        known = fields.lookup(path)
-        compared = known is not None and not path.startswith(_ELSEWHERE) and effects.field(path) == EXPERIMENT
-        ours[path] = decided.get(path, known.default if known is not None and compared else theirs)
-    return Answer({}, ours, r.classes)
-
-
 def finished(d: Draft, ours: Answer | None) -> Imported:
-    """Write the program with a statement or a comment for each difference between both recipes."""
+    """Write the program with a statement or a comment for each difference between both recipes; None if the layout is
+    refused, by laws that it breaks or otherwise."""
     if ours is None:
-        laws = _broken(d)
+        # none if an axis has no pin
+        laws = violations(d.result.programs[0], d.stated.gpus) if d.result.programs and not d.stated.unknown else ()
         said = [f"the layout, which {r.id} refuses: {r.because} ({', '.join(r.cites)})" for r in laws]
-        said = said or [f"the layout, which is refused: {x.message}" for x in d.result.diagnostics if x.is_error]
-        return Imported(d.text(evolve(d.below, comments=(*said, _REFUSED))), (*_refusals(d, laws),))
+        found = [warning("import.refused:refuses", r=r.id, because_=r.because, cites=r.cites) for r in laws]
+        if not laws:
+            errors = [x.message for x in d.result.diagnostics if x.is_error]
+            said = [f"the layout, which is refused: {message}" for message in errors]
+            found = [warning("import.refused:refused", message_=message) for message in errors]
+        said.append("its other fields, which were not compared, because the layout is refused")
+        return Imported(d.text(evolve(d.below, comments=tuple(said))), tuple(found))
     decided = decided_fields(d.result.plans[0])
     wanted = {p: v for p, v in differing(d.recipe, ours, decided) if p not in d.below.sets}
     env, hidden = variables(d.recipe, ours)
-    comments = (*_not_compared(ours), *_data(d, ours), *hidden)
-    return Imported(d.text(settled(d.text, evolve(d.below, env=env, comments=comments), wanted)))
-
-
-def _broken(d: Draft) -> tuple[Rule, ...]:
-    """The laws that the layout breaks; none if an axis has no pin."""
-    pinned = d.result.programs if not d.stated.unknown else ()
-    return violations(pinned[0], d.stated.gpus) if pinned else ()
-
-
-def _refusals(d: Draft, laws: tuple[Rule, ...]) -> Iterator[Diagnostic]:
-    """Warn of each law that the layout breaks, or of what refuses the program otherwise."""
-    for r in laws:
-        yield warning("import.refused:refuses", r=r.id, because_=r.because, cites=r.cites)
-    for x in () if laws else d.result.diagnostics:
-        if x.is_error:
-            yield warning("import.refused:refused", message_=x.message)
-
-
-def _not_compared(ours: Answer) -> Iterator[str]:
-    if not ours.built:
-        yield _NO_BRIDGE
-
-
-def _data(d: Draft, ours: Answer) -> Iterator[str]:
-    """The class of a dataset that no statement makes."""
+    comments = [] if ours.built else [_NO_BRIDGE]
     kind = d.recipe.classes.get("dataset", "")
-    if kind != ours.classes.get("dataset"):
-        yield f'dataset = {kind}: `data "path"` names data of your own'
-
-
-NAME = "run_config"
+    if kind != ours.classes.get("dataset"):  # no statement makes one of that class
+        comments.append(f'dataset = {kind}: `data "path"` names data of your own')
+    below = evolve(d.below, env=env, comments=(*comments, *hidden))
+    return Imported(d.text(settled(d.text, below, wanted)))
 
 
 class UnreadableError(Exception):
@@ -244,44 +217,29 @@ class UnreadableError(Exception):
         self.help = help
 
 
-def is_run_config(target: str) -> bool:
-    """Whether a target is such a file, by its name."""
-    return target.endswith((".yaml", ".yml"))
-
-
 def read_run_config(path: Path, hardware: Hardware, world: int) -> Recipe:
     """Read the fields of a run; its machines are not in the file. Raises UnreadableError."""
     try:
-        return _recipe(path, _load(path), hardware, world)
+        data = _load(path)
+        sections = {n: v for n, v in data.items() if isinstance(v, Mapping) and "_target_" in v and "_call_" not in v}
+        if "model" not in sections:
+            raise UnreadableError(f"{path} has no `model` section: it is not a `run_config.yaml` of Megatron Bridge")
+        fields = {n: plain(v) for n, v in data.items() if n not in sections and n != "_target_"}
+        # sections that are fields of others, such as that of packing
+        inside = {p: sections.get(s, {}).get(n) for p in absent() for s, _, n in [p.rpartition(".")]}
+        every = {**sections, **{p: held for p, held in inside.items() if isinstance(held, Mapping)}}
+        fields |= {f"{s}.{n}": plain(v) for s, held in every.items() for n, v in held.items() if n != "_target_"}
+        classes = {n: str(v["_target_"]).rpartition(".")[2] for n, v in sections.items()}
+        return Recipe(
+            target=str(path), function="run_config", file=str(path), line=1, fields=fields, hardware=hardware,
+            world=world, settled=fields, classes=classes,
+        )  # fmt: skip
     except RecursionError:
         raise UnreadableError(f"{path} is nested too deep, or contains itself") from None
 
 
-def _recipe(path: Path, data: Mapping[str, Any], hardware: Hardware, world: int) -> Recipe:
-    sections = {n: v for n, v in data.items() if isinstance(v, Mapping) and "_target_" in v and not _is_value(v)}
-    if "model" not in sections:
-        raise UnreadableError(f"{path} has no `model` section: it is not a `run_config.yaml` of Megatron Bridge")
-    fields = {n: plain(v) for n, v in data.items() if n not in sections and n != "_target_"}
-    every = {**sections, **dict(_inside(sections))}
-    fields |= {f"{s}.{n}": plain(v) for s, held in every.items() for n, v in held.items() if n != "_target_"}
-    classes = {n: str(v["_target_"]).rpartition(".")[2] for n, v in sections.items()}
-    return Recipe(
-        target=str(path), function=NAME, file=str(path), line=1, fields=fields, hardware=hardware, world=world,
-        settled=fields, classes=classes,
-    )  # fmt: skip
-
-
-def _inside(sections: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The sections that are fields of others, such as that of packing."""
-    for path in absent():
-        section, _, name = path.rpartition(".")
-        held = sections.get(section, {}).get(name)
-        if isinstance(held, Mapping):
-            yield path, held
-
-
 def plain(value: Any) -> Any:
-    """Convert a value to JSON as `verify/flat.py` does: a dtype and an enum member by name, another object by its
+    """Convert a value to JSON as verify/configs.py does: a dtype and an enum member by name, another object by its
     class."""
     if isinstance(value, list):
         return [plain(v) for v in value]
@@ -291,10 +249,6 @@ def plain(value: Any) -> Any:
     if target.startswith("torch.") and target.count(".") == 1:
         return target.removeprefix("torch.")
     return value.get("_name_", f"<{target.rpartition('.')[2]}>")
-
-
-def _is_value(value: Mapping[str, Any]) -> bool:
-    return "_call_" in value
 
 
 def _load(path: Path) -> Mapping[str, Any]:

@@ -21,7 +21,6 @@ from moedsl.support.source import Source
 Fields = Mapping[str, Any]
 Write = Callable[[Below], str]
 """The text of a program with what follows its words."""
-NAME = "recipe.moe"
 DEFAULT_FOLDER = "nemo_experiments"
 """Bridge's folder for runs that name none, below the folder in which the recipe is built."""
 UNSET: dict[str, str] = {
@@ -35,51 +34,42 @@ OTHER_WORDS: Mapping[str, str] = {
 """Fields in which Megatron reads a word that it does not know as none."""
 
 
-def _is(path: str, *values: Any) -> Callable[[Recipe], bool]:
-    return lambda r: r.settled.get(path) in values
-
-
-def _is_on(path: str) -> Callable[[Recipe], bool]:
-    return lambda r: bool(r.settled.get(path))
-
-
-def _always(_: Recipe) -> bool:
-    return True
-
-
-UNREAD: Mapping[str, Callable[[Recipe], bool]] = {
-    "model.pipeline_model_parallel_layout": _always,
-    PATTERN: _always,
-    "model.num_layers_in_*_pipeline_stage": _always,
-    "model.account_for_*_in_pipeline_split": _always,
-    "model.virtual_pipeline_model_parallel_size": _always,
-    "model.cuda_graph_scope": _always,
-    "model.external_cuda_graph": _always,
-    "model.moe_hybridep_num_sms": _always,
-    "model.moe_deepep_num_sms": _always,
-    "model.hf_model_*": _always,
-    "train.eval_*": _always,
-    "checkpoint.load": _is("checkpoint.save", None),
-    "comm_overlap": _always,
-    "comm_overlap.[!t]*": _always,
-    "comm_overlap.tp_comm_overlap": _is("model.tensor_model_parallel_size", 1),
-    "model.tp_comm_overlap": _always,
-    "mixed_precision": _always,
-    "mixed_precision.fp?_param": _always,
-    "dataset": _always,
-    PREPROCESSING: _is(PREPROCESSING, None),
-    "*.timers": _always,
-    "env_vars": _always,
-    "model.recompute_modules": _is("model.recompute_granularity", None, "full"),
-    "model.moe_flex_dispatcher_*": _is("model.moe_token_dispatcher_type", "alltoall"),
-    "ddp.data_parallel_sharding_strategy": _is("ddp.use_megatron_fsdp", False, None),
-    "model.cp_comm_type": _is("model.context_parallel_size", 1),
-    "model.attention_backend": _is("model.attention_backend", None),
-    "train.manual_gc_eval": _is_on("train.manual_gc_eval"),
-    "tokenizer.vocab_size": _is("tokenizer.tokenizer_type", "HuggingFaceTokenizer"),
+UNREAD = (
+    "model.pipeline_model_parallel_layout",
+    PATTERN,
+    "model.num_layers_in_*_pipeline_stage",
+    "model.account_for_*_in_pipeline_split",
+    "model.virtual_pipeline_model_parallel_size",
+    "model.cuda_graph_scope",
+    "model.external_cuda_graph",
+    "model.moe_hybridep_num_sms",
+    "model.moe_deepep_num_sms",
+    "model.hf_model_*",
+    "train.eval_*",
+    "comm_overlap",
+    "comm_overlap.[!t]*",
+    "model.tp_comm_overlap",
+    "mixed_precision",
+    "mixed_precision.fp?_param",
+    "dataset",
+    "*.timers",
+    "env_vars",
+)
+"""Patterns of fields that need no statement: words and other fields state them, newer fields replace them, or nothing
+reads them."""
+UNREAD_IF: Mapping[str, tuple[str, tuple[Any, ...]]] = {
+    "checkpoint.load": ("checkpoint.save", (None,)),
+    "comm_overlap.tp_comm_overlap": ("model.tensor_model_parallel_size", (1,)),
+    PREPROCESSING: (PREPROCESSING, (None,)),
+    "model.recompute_modules": ("model.recompute_granularity", (None, "full")),
+    "model.moe_flex_dispatcher_*": ("model.moe_token_dispatcher_type", ("alltoall",)),
+    "ddp.data_parallel_sharding_strategy": ("ddp.use_megatron_fsdp", (False, None)),
+    "model.cp_comm_type": ("model.context_parallel_size", (1,)),
+    "model.attention_backend": ("model.attention_backend", (None,)),
+    "train.manual_gc_eval": ("train.manual_gc_eval", (True,)),
+    "tokenizer.vocab_size": ("tokenizer.tokenizer_type", ("HuggingFaceTokenizer",)),
 }
-"""Patterns of fields that need no statement, with a condition: words and other fields state them, newer fields replace
-them, or nothing reads them."""
+"""Further patterns, each with a field and the values of it for which the pattern's fields need no statement."""
 
 
 @frozen
@@ -98,27 +88,24 @@ def differing(r: Recipe, ours: Answer, decided: Fields) -> Iterator[tuple[str, A
     """
     of_data = r.classes.get("dataset") == ours.classes.get("dataset")
     of_samples = r.settled.get(PREPROCESSING) == ours.resolved.get(PREPROCESSING)
+    unread = [*UNREAD, *(p for p, (field, values) in UNREAD_IF.items() if r.settled.get(field) in values)]
+    # Bridge writes some fields over others; the overlap only for the distributed optimizer
+    copied = COPIED if r.settled.get("ddp.use_distributed_optimizer") else {}
     for path, theirs in sorted(r.settled.items()):
+        section, _, name = path.partition(".")
         moved = _moved(path, r.fields, r.settled) or _moved(path, ours.built, ours.resolved)
-        moved = moved and not _by_older_name(path, r)
+        # a recipe may state a field of `validation` in `train`, from where Bridge moves it (bridge
+        # training/config.py:1517)
+        moved = moved and not (section == "validation" and r.fields.get(f"train.{name}") is not None)
         # a statement on one of its fields builds a section
         made = path in fields.absent() and path not in CHOICES and theirs is not None
-        if made or _alike(path, theirs, ours) or (moved and path not in decided) or _needs_none(path, r):
+        if made or _alike(path, theirs, ours) or (moved and path not in decided):
             continue
-        if not path.startswith("dataset.") or (of_data and (of_samples or path.rpartition(".")[0] != PREPROCESSING)):
-            yield _owner(path, r), as_written(path, theirs)
-    yield from _owners(r, ours)
-
-
-def _by_older_name(path: str, r: Recipe) -> bool:
-    """Whether a recipe states a field of `validation` in `train`, from where Bridge moves it (bridge
-    training/config.py:1517)."""
-    section, _, name = path.partition(".")
-    return section == "validation" and r.fields.get(f"train.{name}") is not None
-
-
-def _owners(r: Recipe, ours: Answer) -> Iterator[tuple[str, Any]]:
-    """Each field that the recipe sets, that no plan decides, and that Bridge writes over another one."""
+        if any(fnmatch.fnmatchcase(path, pattern) for pattern in unread):
+            continue
+        if section != "dataset" or (of_data and (of_samples or path.rpartition(".")[0] != PREPROCESSING)):
+            yield copied.get(path, path), as_written(path, theirs)
+    # Each field that the recipe sets, that no plan decides, and that Bridge writes over another one
     for path, owner in fields.overwritten().items():
         theirs = r.settled.get(owner)
         if theirs is None or owner in COPIED.values() or _equal(theirs, ours.resolved.get(owner)):
@@ -139,18 +126,8 @@ def _alike(path: str, theirs: Any, ours: Answer) -> bool:
     return same(theirs, None) and same(theirs, default)
 
 
-def _owner(path: str, r: Recipe) -> str:
-    """The field that Bridge writes over this one; overlap only for the distributed optimizer."""
-    return COPIED.get(path, path) if _is_on("ddp.use_distributed_optimizer")(r) else path
-
-
 def _moved(path: str, before: Fields, after: Fields) -> bool:
     return path in before and not _equal(before[path], after.get(path))
-
-
-def _needs_none(path: str, r: Recipe) -> bool:
-    """Whether a field needs no statement in any program of the recipe."""
-    return any(fnmatch.fnmatchcase(path, p) and holds(r) for p, holds in UNREAD.items())
 
 
 def as_written(path: str, value: Any) -> Any:
@@ -189,7 +166,7 @@ def variables(r: Recipe, ours: Answer) -> tuple[dict[str, Any], tuple[str, ...]]
 
 def planned(write: Write, below: Below) -> tuple[Below, Result]:
     """Plan a program; one whose layout does not fit by the estimate allows the law, because the recipe has it."""
-    result = compile_source(Source(NAME, write(below)))
+    result = compile_source(Source("recipe.moe", write(below)))
     if below.allow or all(d.id != "solve.does_not_fit" for d in result.diagnostics):
         return below, result
     return planned(write, evolve(below, allow=RuleId.FITS.value))
@@ -203,22 +180,19 @@ def settled(write: Write, below: Below, wanted: Mapping[str, Any]) -> Below:
     said = [shown(p, v) + (f": {why[p]}" if p in why else "") for p, v in unsaid.items()]
     while True:
         tried, result = planned(write, evolve(below, sets={**below.sets, **sets}))
-        refused = {p: d for d in result.diagnostics if d.is_error for p in [_path(d, result.source)] if p in sets}
+        errors = ((_set_field(d, result.source), d) for d in result.diagnostics if d.is_error)
+        refused = {p: d for p, d in errors if p in sets}
         if not refused and result.failed and below.env:
             more = [shown(f"env_vars.{n}", v) for n, v in below.env.items()]
             return settled(write, evolve(below, env={}, comments=(*below.comments, *more)), wanted)
         if not refused:
             return evolve(tried, comments=(*below.comments, *sorted(said)))
-        said += [f"{shown(p, sets[p])}: {_reason(p, d)}" for p, d in refused.items()]
-        sets = {p: v for p, v in sets.items() if p not in refused}
+        for p, d in refused.items():
+            cites = f" ({', '.join(d.cites)})" if d.cites else ""
+            said.append(f"{shown(p, sets.pop(p))}: {d.message.removeprefix(f'`{p}` ')}{cites}")
 
 
-def _reason(path: str, d: Diagnostic) -> str:
-    cites = f" ({', '.join(d.cites)})" if d.cites else ""
-    return f"{d.message.removeprefix(f'`{path}` ')}{cites}"
-
-
-def _path(d: Diagnostic, source: Source) -> str:
+def _set_field(d: Diagnostic, source: Source) -> str:
     """The field of the `set` statement that a diagnostic points at; "" for another statement."""
     if not d.labels or d.labels[0].span.file != source.name:
         return ""

@@ -90,16 +90,18 @@ def read_sides(
 
 def one(target: str, options: Options) -> Found:
     """Read a target without Bridge."""
-    return _one(target, options)
-
-
-def _one(target: str, options: Options) -> Found:
     path, _, name = target.partition(":")
     if path.endswith(".moe") or target == "-":
         source, found = reader.read(target if target == "-" else path)
         return Wrong(found) if source is None else _of_source(source, target, name)
     if os.path.isdir(path):
-        return _of_folder(Path(path), target, options)
+        folder = Path(path)
+        if (folder / "plan.json").is_file():
+            return _of_plan_file(folder / "plan.json", target)
+        below = sorted(p.parent.name for p in folder.glob("*/plan.json"))
+        if below:
+            return _wrong(f"{target} has several runs: {', '.join(below)}", f"name one: `{folder / below[0]}`")
+        return _of_case(cases.read(target, options.gpu, options.world), target)
     if path.endswith(".json"):
         return _of_plan_file(Path(path), target)
     return _of_case(cases.read(target, options.gpu, options.world), target)
@@ -118,11 +120,6 @@ def beside(target: str, text: str | None, like: str) -> list[Side | Wrong]:
 
 def _wrong(text: str, help: str | tuple[str, ...] = HELP) -> Wrong:
     return Wrong((error("diff.input", text, help=help),))
-
-
-def _unreadable(path: Path, refused: OSError, help: str | tuple[str, ...]) -> Wrong:
-    why = "does not exist" if isinstance(refused, FileNotFoundError) else f"cannot be read: {refused.strerror}"
-    return _wrong(f"{path} {why}", help)
 
 
 def _of_text(text: str) -> Found:
@@ -148,22 +145,14 @@ def _of_source(source: Source, target: str, name: str, like: str = "") -> Side |
     )  # fmt: skip
 
 
-def _of_folder(folder: Path, target: str, options: Options) -> Found:
-    if (folder / "plan.json").is_file():
-        return _of_plan_file(folder / "plan.json", target)
-    below = sorted(p.parent.name for p in folder.glob("*/plan.json"))
-    if below:
-        return _wrong(f"{target} has several runs: {', '.join(below)}", f"name one: `{folder / below[0]}`")
-    return _of_case(cases.read(target, options.gpu, options.world), target)
-
-
 def _of_plan_file(path: Path, target: str) -> Side | Wrong:
     if wrong := mixed(path.parent):
         return _wrong(f"{target}: {wrong}", AGAIN)
     try:
         data = foreign.load_json(text_of(path))
     except OSError as e:
-        return _unreadable(path, e, HELP)
+        why = "does not exist" if isinstance(e, FileNotFoundError) else f"cannot be read: {e.strerror}"
+        return _wrong(f"{path} {why}", HELP)
     except ValueError as e:
         return _wrong(f"{path} cannot be read as JSON: {e}")
     try:

@@ -347,20 +347,14 @@ class Every:
         if said is None and kinds is None:
             fields.refuse("import.missing_field", self.key, f"missing, and {self.listed} too: one of them is needed")
         every = None if said is None else fields.integer(self.key, 2, None, None)
-        listed = None if kinds is None else self._listed(kinds, fields)
+        listed = full_every(kinds, fields.config.get(self.layers), "linear_attention") if kinds is not None else 0
+        if kinds is not None and not listed:
+            layers = show(fields.config.get(self.layers))
+            why = f"{show(kinds)}: only a list of {layers} kinds that has linear_attention, but for full_attention"
+            fields.refuse("import.unsupported_value", self.listed, f"{why} in the last of each group, is supported")
         if every and listed and every != listed:
             fields.refuse("import.unsupported_value", self.key, f"{every}, but {self.listed} has one in {listed}")
         return every or listed or 2
-
-    def _listed(self, kinds: Any, fields: Fields) -> int:
-        """The number that a list means; 0 after a refusal."""
-        layers = fields.config.get(self.layers)
-        every = full_every(kinds, layers, "linear_attention")
-        if every:
-            return every
-        why = f"{show(kinds)}: only a list of {show(layers)} kinds that has linear_attention, but for full_attention"
-        fields.refuse("import.unsupported_value", self.listed, f"{why} in the last of each group, is supported")
-        return 0
 
 
 @frozen

@@ -328,10 +328,6 @@ class Family:
         """Limit rules that can read several keys to those that `config` has."""
         text = config.get("text_config") if self.nested else config
         said: Mapping[str, Any] = text if isinstance(text, Mapping) else {}
-        return evolve(self, facts={f: _settled(r, said) for f, r in self.facts.items()})
-
-
-def _settled(rule: Rule, config: Mapping[str, Any]) -> Rule:
-    if isinstance(rule, Pattern | Length | Repeated | Every | Leading | Else | OfWindows):
-        return rule.settled(config)
-    return rule
+        several = Pattern | Length | Repeated | Every | Leading | Else | OfWindows
+        facts = {f: rule.settled(said) if isinstance(rule, several) else rule for f, rule in self.facts.items()}
+        return evolve(self, facts=facts)
