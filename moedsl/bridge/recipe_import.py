@@ -3,13 +3,17 @@
 Bridge also builds the recipe of the program. What it makes of the two is compared field by field, so that each
 difference becomes a `set` statement or a comment. A `run_config.yaml` is what Bridge saves with a checkpoint: the
 configuration after its update, which is read without torch.
+
+`draft` plans the words of a recipe, `differing` finds the fields that still differ, and `settled` those that a run may
+`set`.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,25 +23,38 @@ from attrs import evolve, frozen
 from moedsl.bridge.fields import of_plan
 from moedsl.bridge.lint.facts import Recipe, model_facts
 from moedsl.bridge.lint.run import from_bridge, machine
-from moedsl.bridge.recipe_settings import Answer, as_written, differing, planned, settled, variables
-from moedsl.bridge.recipe_words import Below, Stated, declared, differing_facts, model_of, program_text, stated
+from moedsl.bridge.recipe_words import (
+    PATTERN,
+    Below,
+    Stated,
+    declared,
+    differing_facts,
+    is_literal,
+    is_secret,
+    model_of,
+    program_text,
+    shown,
+    stated,
+)
 from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import Case, Report, unknown
 from moedsl.bridge.verify.client import INSTALL, Server, is_installed
 from moedsl.bridge.verify.resolve import Resolved
-from moedsl.compiler import Result, load_stdlib
+from moedsl.compiler import Result, compile_source, load_stdlib
 from moedsl.emit.artifact import files_of
 from moedsl.emit.settings import decided_fields
 from moedsl.facts import fields
+from moedsl.facts.common import COPIED
 from moedsl.facts.facts import Hardware
 from moedsl.facts.families import CHOICES, PREPROCESSING, dataset_class, preprocessing, unsaid_preprocessing
-from moedsl.facts.fields import absent
 from moedsl.rules.library import Library
 from moedsl.rules.rule import EXPERIMENT, of_rules
+from moedsl.rules.stdlib import RuleId
 from moedsl.solver.fits import violations
 from moedsl.support.diagnostics import Diagnostic, error, warning
 from moedsl.support.files import write_all
 from moedsl.support.foreign import text_of
+from moedsl.support.source import Source
 
 _NO_BRIDGE = "Megatron Bridge is not installed here: fields of model, dataset and tokenizer were not compared"
 _SAVE = "checkpoint.save"
@@ -224,15 +241,15 @@ def read_run_config(path: Path, hardware: Hardware, world: int) -> Recipe:
         sections = {n: v for n, v in data.items() if isinstance(v, Mapping) and "_target_" in v and "_call_" not in v}
         if "model" not in sections:
             raise UnreadableError(f"{path} has no `model` section: it is not a `run_config.yaml` of Megatron Bridge")
-        fields = {n: plain(v) for n, v in data.items() if n not in sections and n != "_target_"}
+        values = {n: plain(v) for n, v in data.items() if n not in sections and n != "_target_"}
         # sections that are fields of others, such as that of packing
-        inside = {p: sections.get(s, {}).get(n) for p in absent() for s, _, n in [p.rpartition(".")]}
+        inside = {p: sections.get(s, {}).get(n) for p in fields.absent() for s, _, n in [p.rpartition(".")]}
         every = {**sections, **{p: held for p, held in inside.items() if isinstance(held, Mapping)}}
-        fields |= {f"{s}.{n}": plain(v) for s, held in every.items() for n, v in held.items() if n != "_target_"}
+        values |= {f"{s}.{n}": plain(v) for s, held in every.items() for n, v in held.items() if n != "_target_"}
         classes = {n: str(v["_target_"]).rpartition(".")[2] for n, v in sections.items()}
         return Recipe(
-            target=str(path), function="run_config", file=str(path), line=1, fields=fields, hardware=hardware,
-            world=world, settled=fields, classes=classes,
+            target=str(path), function="run_config", file=str(path), line=1, fields=values, hardware=hardware,
+            world=world, settled=values, classes=classes,
         )  # fmt: skip
     except RecursionError:
         raise UnreadableError(f"{path} is nested too deep, or contains itself") from None
@@ -265,3 +282,186 @@ def _load(path: Path) -> Mapping[str, Any]:
     except (yaml.YAMLError, ValueError) as wrong:
         raise UnreadableError(f"{path} is not YAML: {' '.join(str(wrong).split())}") from wrong
     return data if isinstance(data, Mapping) else {}
+
+
+Fields = Mapping[str, Any]
+Write = Callable[[Below], str]
+"""The text of a program with what follows its words."""
+DEFAULT_FOLDER = "nemo_experiments"
+"""Bridge's folder for runs that name none, below the folder in which the recipe is built."""
+UNSET: dict[str, str] = {
+    "ddp.num_buckets": "Bridge's overlap settings state the size of a bucket instead",
+    "model.vocab_size": "a plan has the vocabulary of the model, also with a tokenizer that has another",
+}
+"""Fields that the checker accepts and that contradict a field of every plan, with the reason."""
+OTHER_WORDS: Mapping[str, str] = {
+    "model.moe_router_dtype": "Megatron reads it as none (core transformer/moe/router.py:104)"
+}
+"""Fields in which Megatron reads a word that it does not know as none."""
+
+
+UNREAD = (
+    "model.pipeline_model_parallel_layout",
+    PATTERN,
+    "model.num_layers_in_*_pipeline_stage",
+    "model.account_for_*_in_pipeline_split",
+    "model.virtual_pipeline_model_parallel_size",
+    "model.cuda_graph_scope",
+    "model.external_cuda_graph",
+    "model.moe_hybridep_num_sms",
+    "model.moe_deepep_num_sms",
+    "model.hf_model_*",
+    "train.eval_*",
+    "comm_overlap",
+    "comm_overlap.[!t]*",
+    "model.tp_comm_overlap",
+    "mixed_precision",
+    "mixed_precision.fp?_param",
+    "dataset",
+    "*.timers",
+    "env_vars",
+)
+"""Patterns of fields that need no statement: words and other fields state them, newer fields replace them, or nothing
+reads them."""
+UNREAD_IF: Mapping[str, tuple[str, tuple[Any, ...]]] = {
+    "checkpoint.load": ("checkpoint.save", (None,)),
+    "comm_overlap.tp_comm_overlap": ("model.tensor_model_parallel_size", (1,)),
+    PREPROCESSING: (PREPROCESSING, (None,)),
+    "model.recompute_modules": ("model.recompute_granularity", (None, "full")),
+    "model.moe_flex_dispatcher_*": ("model.moe_token_dispatcher_type", ("alltoall",)),
+    "ddp.data_parallel_sharding_strategy": ("ddp.use_megatron_fsdp", (False, None)),
+    "model.cp_comm_type": ("model.context_parallel_size", (1,)),
+    "model.attention_backend": ("model.attention_backend", (None,)),
+    "train.manual_gc_eval": ("train.manual_gc_eval", (True,)),
+    "tokenizer.vocab_size": ("tokenizer.tokenizer_type", ("HuggingFaceTokenizer",)),
+}
+"""Further patterns, each with a field and the values of it for which the pattern's fields need no statement."""
+
+
+@frozen
+class Answer:
+    """What Bridge made of the program's own recipe: its fields before and after the update."""
+
+    built: Fields
+    resolved: Fields
+    classes: Mapping[str, str]
+
+
+def differing(r: Recipe, ours: Answer, decided: Fields) -> Iterator[tuple[str, Any]]:
+    """Each field that differs after Bridge's update and needs a statement, with the recipe's value.
+
+    A field that the update computes follows from others, unless the plan decides it.
+    """
+    of_data = r.classes.get("dataset") == ours.classes.get("dataset")
+    of_samples = r.settled.get(PREPROCESSING) == ours.resolved.get(PREPROCESSING)
+    unread = [*UNREAD, *(p for p, (field, values) in UNREAD_IF.items() if r.settled.get(field) in values)]
+    # Bridge writes some fields over others; the overlap only for the distributed optimizer
+    copied = COPIED if r.settled.get("ddp.use_distributed_optimizer") else {}
+    for path, theirs in sorted(r.settled.items()):
+        section, _, name = path.partition(".")
+        moved = _moved(path, r.fields, r.settled) or _moved(path, ours.built, ours.resolved)
+        # a recipe may state a field of `validation` in `train`, from where Bridge moves it (bridge
+        # training/config.py:1517)
+        moved = moved and not (section == "validation" and r.fields.get(f"train.{name}") is not None)
+        # a statement on one of its fields builds a section
+        made = path in fields.absent() and path not in CHOICES and theirs is not None
+        if made or _alike(path, theirs, ours) or (moved and path not in decided):
+            continue
+        if any(fnmatch.fnmatchcase(path, pattern) for pattern in unread):
+            continue
+        if section != "dataset" or (of_data and (of_samples or path.rpartition(".")[0] != PREPROCESSING)):
+            yield copied.get(path, path), as_written(path, theirs)
+    # Each field that the recipe sets, that no plan decides, and that Bridge writes over another one
+    for path, owner in fields.overwritten().items():
+        theirs = r.settled.get(owner)
+        if theirs is None or owner in COPIED.values() or _equal(theirs, ours.resolved.get(owner)):
+            continue
+        if _moved(path, r.fields, r.settled) and not same(r.settled.get(path), ours.resolved.get(path)):
+            yield owner, as_written(owner, theirs)
+
+
+def _alike(path: str, theirs: Any, ours: Answer) -> bool:
+    """Whether the program needs no statement for this value; a section that it does not have yet comes with its
+    defaults."""
+    if path in CHOICES:
+        return _equal(theirs, ours.resolved.get(path))
+    known = fields.lookup(path)
+    if known is None or path in ours.resolved or path.rpartition(".")[0] not in fields.absent():
+        return same(theirs, ours.resolved.get(path))
+    default = None if known.default in ("factory", "required") else known.default
+    return same(theirs, None) and same(theirs, default)
+
+
+def _moved(path: str, before: Fields, after: Fields) -> bool:
+    return path in before and not _equal(before[path], after.get(path))
+
+
+def as_written(path: str, value: Any) -> Any:
+    """The value as the language writes it: a dtype with its module; a path below Bridge's default folder relative to
+    the folder of the job."""
+    field = fields.lookup(path)
+    words = fields.words_of(field.type) if field else None
+    if words and words.type == "dtype" and isinstance(value, str):
+        return f"torch.{value}"
+    inside = isinstance(value, str) and f"/{DEFAULT_FOLDER}/" in value
+    return DEFAULT_FOLDER + value.partition(f"/{DEFAULT_FOLDER}")[2] if inside else value
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values are equal, both off, both objects, or lists of the same words."""
+    if all(isinstance(v, str) and v[:1] == "<" for v in (a, b)):
+        return True
+    if isinstance(a, list) and isinstance(b, list) and all(isinstance(v, str) for v in (*a, *b)):
+        return sorted(a) == sorted(b)
+    return _equal(a, b) or all(v in (None, False, "none", []) for v in (a, b))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two values are equal; a number that is not one (NaN) equals another such."""
+    return a == b or (a != a and b != b)
+
+
+def variables(r: Recipe, ours: Answer) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The environment variables that the plan sets otherwise, and comments on those that look like secrets."""
+    own = {n: str(v) for n, v in (ours.resolved.get("env_vars") or {}).items()}
+    others = {n: v for n, v in r.env.items() if own.get(n) != str(v)}
+    hidden = {n for n, v in others.items() if is_secret(n, str(v))}
+    said = tuple(shown(f"env_vars.{n}", others[n]) for n in others if n in hidden)
+    return {n: v for n, v in others.items() if n not in hidden}, said
+
+
+def planned(write: Write, below: Below) -> tuple[Below, Result]:
+    """Plan a program; one whose layout does not fit by the estimate allows the law, because the recipe has it."""
+    result = compile_source(Source("recipe.moe", write(below)))
+    if below.allow or all(d.id != "solve.does_not_fit" for d in result.diagnostics):
+        return below, result
+    return planned(write, evolve(below, allow=RuleId.FITS.value))
+
+
+def settled(write: Write, below: Below, wanted: Mapping[str, Any]) -> Below:
+    """Set each field that the checker and the plan accept, and comment on the others with the reason."""
+    why = UNSET | {p: reason for p, reason in OTHER_WORDS.items() if fields.unknown_word(p, wanted.get(p))}
+    unsaid = {p: v for p, v in wanted.items() if p in why or not is_literal(v)}
+    sets = {p: v for p, v in wanted.items() if p not in unsaid} | {p: None for p in OTHER_WORDS if p in unsaid}
+    said = [shown(p, v) + (f": {why[p]}" if p in why else "") for p, v in unsaid.items()]
+    while True:
+        tried, result = planned(write, evolve(below, sets={**below.sets, **sets}))
+        errors = ((_set_field(d, result.source), d) for d in result.diagnostics if d.is_error)
+        refused = {p: d for p, d in errors if p in sets}
+        if not refused and result.failed and below.env:
+            more = [shown(f"env_vars.{n}", v) for n, v in below.env.items()]
+            return settled(write, evolve(below, env={}, comments=(*below.comments, *more)), wanted)
+        if not refused:
+            return evolve(tried, comments=(*below.comments, *sorted(said)))
+        for p, d in refused.items():
+            cites = f" ({', '.join(d.cites)})" if d.cites else ""
+            said.append(f"{shown(p, sets.pop(p))}: {d.message.removeprefix(f'`{p}` ')}{cites}")
+
+
+def _set_field(d: Diagnostic, source: Source) -> str:
+    """The field of the `set` statement that a diagnostic points at; "" for another statement."""
+    if not d.labels or d.labels[0].span.file != source.name:
+        return ""
+    line, _ = source.position(d.labels[0].span.start)
+    words = source.line(line).split()
+    return words[1] if words[:1] == ["set"] else ""

@@ -223,7 +223,9 @@ def of_fields(name: str, a: Any, b: Any) -> dict[str, Any]:
 
 def test_what_nobody_set_is_off_and_alike_values_are_told_apart() -> None:
     assert not any(of_fields("model.inference_cuda_graph_scope", None, "none")["changes"].values())
-    assert "model.recompute_modules  null -> []" in text(Comparison.from_json(of_fields("model.recompute_modules", None, [])))
+    assert "model.recompute_modules  null -> []" in text(
+        Comparison.from_json(of_fields("model.recompute_modules", None, []))
+    )
 
 
 def test_what_no_effect_names_is_unknown() -> None:

@@ -16,6 +16,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -226,15 +227,11 @@ def load() -> dict[str, Any]:
         stood_in.append(f"transformer_engine_torch ({engine}: classes register parameters, none computes)")
     if not torch.cuda.is_available():
         stood_in.append("the GPU (torch.cuda answers as the target), NCCL (torch's fake process group)")
-    seconds = round(time.monotonic() - start, 2)
-    return {"seconds": seconds, "versions": {name: _version(name) for name in PACKAGES}, "stood_in": stood_in}
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "absent"
+    versions = dict.fromkeys(PACKAGES, "absent")
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return {"seconds": round(time.monotonic() - start, 2), "versions": versions, "stood_in": stood_in}
 
 
 def work(task: Mapping[str, Any], tell: Tell) -> None:
