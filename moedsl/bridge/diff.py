@@ -161,9 +161,9 @@ def _difference(name: str, a: Any, b: Any, effects: Effects, side: Side) -> Diff
     # of a name that is no field of Bridge and has no effect of its own, the effect of the section means nothing
     stranger = "." in name and not is_known(name) and name not in effects.rules
     effect = EXPERIMENT if name == _FACTS else UNKNOWN if stranger else effects.pair(name, a, b)
-    told = b if effects.is_benchmark(name, b) and not effects.is_benchmark(name, a) else a
+    decisive = b if effects.is_benchmark(name, b) and not effects.is_benchmark(name, a) else a
     alone = None if NOT_SET in (a, b) else _alone(name, b, side)
-    return Difference(name, a, b, effect, effects.reason(name, told), alone or None)
+    return Difference(name, a, b, effect, effects.reason(name, decisive), alone or None)
 
 
 def _alone(name: str, value: Any, side: Side) -> str | None:

@@ -131,8 +131,8 @@ def of_bridge(c: Case, resolved: Resolved, library: Library) -> Recipe | Diagnos
     if hardware is not None and resolved.built:
         return from_bridge(c, resolved, hardware, library)
     refusal = resolved.refusal
-    said = f"{refusal.error}: {' '.join(refusal.message.split())}" if refusal else resolved.message
-    return error("import.recipe:build", file=c.file, said=said, help=resolved.help or ())
+    reason = f"{refusal.error}: {' '.join(refusal.message.split())}" if refusal else resolved.message
+    return error("import.recipe:build", file=c.file, said=reason, help=resolved.help or ())
 
 
 def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
@@ -140,18 +140,18 @@ def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
     model = model_of(r, library)
     if model is None:
         # with the facts that differ if a declared model has its id
-        id, said = r.get("model.hf_model_id"), model_facts(evolve(r, model=None))
+        id, facts = r.get("model.hf_model_id"), model_facts(evolve(r, model=None))
         named = next((m for m in declared(library) if m.hf == id), None)
-        changed = [*differing_facts(named, said)] if named else []
+        changed = [*differing_facts(named, facts)] if named else []
         text = f"no declared model has the architecture of {id or 'the recipe'}"
         if named:
-            text = f"the recipe changes {named.name}: {', '.join(f'{n} {said[n]}' for n in changed)}"
+            text = f"the recipe changes {named.name}: {', '.join(f'{n} {facts[n]}' for n in changed)}"
         help = (
             "`moedsl models add config.json -o my_model.moe` declares a model",
             "`moedsl models` lists the known ones",
         )
         sizes = ("layers", "hidden", "heads", "experts", "topk", "expert_hidden")
-        return error("import.no_model", text, help=help, values={n: said[n] for n in sizes if n in said})
+        return error("import.no_model", text, help=help, values={n: facts[n] for n in sizes if n in facts})
     s = stated(r, model)
     sets = {
         "model.mtp_num_layers": s.mtp,
@@ -170,8 +170,8 @@ def _preprocessing(r: Recipe, s: Stated) -> str | None:
     if made != r.classes.get("dataset") or PREPROCESSING not in r.settled:
         return None
     of = {f"<{call.name}>": word for word, call in CHOICES[PREPROCESSING].items()}
-    said = r.settled[PREPROCESSING]
-    word = of.get(said) if said else unsaid_preprocessing(bool(r.settled.get("dataset.hf_dataset")))
+    stated_as = r.settled[PREPROCESSING]
+    word = of.get(stated_as) if stated_as else unsaid_preprocessing(bool(r.settled.get("dataset.hf_dataset")))
     return None if word == preprocessing(s.data or "", {}) else word
 
 
@@ -207,14 +207,14 @@ def finished(d: Draft, ours: Answer | None) -> Imported:
     if ours is None:
         # none if an axis has no pin
         laws = violations(d.result.programs[0], d.stated.gpus) if d.result.programs and not d.stated.unknown else ()
-        said = [f"the layout, which {r.id} refuses: {r.because} ({', '.join(r.cites)})" for r in laws]
+        comments = [f"the layout, which {r.id} refuses: {r.because} ({', '.join(r.cites)})" for r in laws]
         found = [warning("import.refused:refuses", r=r.id, because_=r.because, cites=r.cites) for r in laws]
         if not laws:
             errors = [x.message for x in d.result.diagnostics if x.is_error]
-            said = [f"the layout, which is refused: {message}" for message in errors]
+            comments = [f"the layout, which is refused: {message}" for message in errors]
             found = [warning("import.refused:refused", message_=message) for message in errors]
-        said.append("its other fields, which were not compared, because the layout is refused")
-        return Imported(d.text(evolve(d.below, comments=tuple(said))), tuple(found))
+        comments.append("its other fields, which were not compared, because the layout is refused")
+        return Imported(d.text(evolve(d.below, comments=tuple(comments))), tuple(found))
     decided = decided_fields(d.result.plans[0])
     wanted = {p: v for p, v in differing(d.recipe, ours, decided) if p not in d.below.sets}
     env, hidden = variables(d.recipe, ours)
@@ -426,8 +426,8 @@ def variables(r: Recipe, ours: Answer) -> tuple[dict[str, Any], tuple[str, ...]]
     own = {n: str(v) for n, v in (ours.resolved.get("env_vars") or {}).items()}
     others = {n: v for n, v in r.env.items() if own.get(n) != str(v)}
     hidden = {n for n, v in others.items() if is_secret(n, str(v))}
-    said = tuple(shown(f"env_vars.{n}", others[n]) for n in others if n in hidden)
-    return {n: v for n, v in others.items() if n not in hidden}, said
+    secrets = tuple(shown(f"env_vars.{n}", others[n]) for n in others if n in hidden)
+    return {n: v for n, v in others.items() if n not in hidden}, secrets
 
 
 def planned(write: Write, below: Below) -> tuple[Below, Result]:
@@ -443,7 +443,7 @@ def settled(write: Write, below: Below, wanted: Mapping[str, Any]) -> Below:
     why = UNSET | {p: reason for p, reason in OTHER_WORDS.items() if fields.unknown_word(p, wanted.get(p))}
     unsaid = {p: v for p, v in wanted.items() if p in why or not is_literal(v)}
     sets = {p: v for p, v in wanted.items() if p not in unsaid} | {p: None for p in OTHER_WORDS if p in unsaid}
-    said = [shown(p, v) + (f": {why[p]}" if p in why else "") for p, v in unsaid.items()]
+    comments = [shown(p, v) + (f": {why[p]}" if p in why else "") for p, v in unsaid.items()]
     while True:
         tried, result = planned(write, evolve(below, sets={**below.sets, **sets}))
         errors = ((_set_field(d, result.source), d) for d in result.diagnostics if d.is_error)
@@ -452,10 +452,10 @@ def settled(write: Write, below: Below, wanted: Mapping[str, Any]) -> Below:
             more = [shown(f"env_vars.{n}", v) for n, v in below.env.items()]
             return settled(write, evolve(below, env={}, comments=(*below.comments, *more)), wanted)
         if not refused:
-            return evolve(tried, comments=(*below.comments, *sorted(said)))
+            return evolve(tried, comments=(*below.comments, *sorted(comments)))
         for p, d in refused.items():
             cites = f" ({', '.join(d.cites)})" if d.cites else ""
-            said.append(f"{shown(p, sets.pop(p))}: {d.message.removeprefix(f'`{p}` ')}{cites}")
+            comments.append(f"{shown(p, sets.pop(p))}: {d.message.removeprefix(f'`{p}` ')}{cites}")
 
 
 def _set_field(d: Diagnostic, source: Source) -> str:

@@ -100,10 +100,10 @@ def stated(r: Recipe, model: Model) -> Stated:
 def model_of(r: Recipe, library: Library) -> Model | None:
     """The declared model with the recipe's Hugging Face id, which may be its tokenizer's, else with its architecture;
     None if its facts differ."""
-    models, said = declared(library), model_facts(evolve(r, model=None))
+    models, facts = declared(library), model_facts(evolve(r, model=None))
     id = r.get("model.hf_model_id") or r.get("tokenizer.tokenizer_model")
     named = [m for m in models if m.hf == id]
-    return next((m for m in named or models if not any(differing_facts(m, said))), None)
+    return next((m for m in named or models if not any(differing_facts(m, facts))), None)
 
 
 def declared(library: Library) -> list[Model]:
@@ -111,10 +111,10 @@ def declared(library: Library) -> list[Model]:
     return [m for m in (library.model(n)[0] for n in library.models) if m is not None]
 
 
-def differing_facts(m: Model, said: Mapping[str, Any]) -> Iterator[str]:
+def differing_facts(m: Model, facts: Mapping[str, Any]) -> Iterator[str]:
     """The facts of a model that a recipe states otherwise."""
     own = {"has_vision": m.vision is not None}
-    return (n for n in _IDENTITY if n in said and own.get(n, getattr(m, n, None)) != said[n])
+    return (n for n in _IDENTITY if n in facts and own.get(n, getattr(m, n, None)) != facts[n])
 
 
 def _data(r: Recipe) -> dict[str, Any]:

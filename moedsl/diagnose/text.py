@@ -104,10 +104,10 @@ def _symptom(s: Json, log: str) -> list[str]:
             for edit, why in run["failures"].items():
                 refused.setdefault(why, []).append(f"`{edit}`")
             failures = "; ".join(f"{', '.join(found)}: {why}" for why, found in refused.items())
-            told = failures or "no statement of a run file fixes this"
+            outcome = failures or "no statement of a run file fixes this"
         else:
-            told = f"`{p['edit']}`{', all else as before' if p['all_else_as_before'] else ''}: {_became(p)}"
-        lines.append(_paragraph(f"  {'compiles' if p else 'none':<9}", f"{run['run']}: {told}"))
+            outcome = f"`{p['edit']}`{', all else as before' if p['all_else_as_before'] else ''}: {_became(p)}"
+        lines.append(_paragraph(f"  {'compiles' if p else 'none':<9}", f"{run['run']}: {outcome}"))
     return lines
 
 

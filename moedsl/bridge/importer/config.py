@@ -250,9 +250,9 @@ def _load(path: Path, known: Collection[str]) -> tuple[Source, Any] | Diagnostic
     except UnicodeDecodeError as e:
         return error("import.unreadable:utf", path=path, start=e.start)
     except OSError as e:
-        said = str(path)
-        name = NAMES.get(said, said)
-        id = said if re.fullmatch(r"[\w.-]+/[\w.-]+", said) else "ORG/NAME"
+        given = str(path)
+        name = NAMES.get(given, given)
+        id = given if re.fullmatch(r"[\w.-]+/[\w.-]+", given) else "ORG/NAME"
         help = f"nothing is downloaded: save config.json of {id} from the Hub, and pass --hf {id} with the file"
         if os.path.isfile(path / "config.json"):
             help = f"name the file in it: `moedsl models add {path / 'config.json'}`"
@@ -275,9 +275,9 @@ def _id_of(whole: Any, path: Path) -> str | None:
     if not isinstance(whole, Mapping):
         return str(path)
     meta = whole.get("_meta")
-    said = meta.get("hf_id") if isinstance(meta, Mapping) else whole.get("_name_or_path")
-    if isinstance(said, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", said):
-        return said
+    stated = meta.get("hf_id") if isinstance(meta, Mapping) else whole.get("_name_or_path")
+    if isinstance(stated, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", stated):
+        return stated
     for word, mark in ((path.parent.name, "--"), (path.stem, "__"), (path.stem, "--")):
         if re.fullmatch(rf"[\w.-]+?{mark}[\w.-]+", word):
             return word.replace(mark, "/", 1)
@@ -395,12 +395,12 @@ def _block(
             rule = rules[f]
             if isinstance(rule, Int) and rule.note and facts[f] == 0:
                 yield f"{indent}# {rule.note}"
-        said = [f for f in named if facts[f] != defaults[f]]
-        if not said:
+        written = [f for f in named if facts[f] != defaults[f]]
+        if not written:
             continue
-        body = indent + " ".join(f"{f} {_literal(facts[f], rules[f])}" for f in said)
-        own = [rules[f] for f in said]
-        config = dict.fromkeys(prefix(f) + key for f in said for key in rules[f].keys)
+        body = indent + " ".join(f"{f} {_literal(facts[f], rules[f])}" for f in written)
+        own = [rules[f] for f in written]
+        config = dict.fromkeys(prefix(f) + key for f in written for key in rules[f].keys)
         cites = [f'config "{", ".join(config)}"'] if config else []
         decided = (r for r in own if isinstance(r, Const | Repeated | OfMtp) and not r.keys)
         cites += [f'bridge "{b}"' for b in dict.fromkeys(r.bridge for r in decided)]

@@ -163,8 +163,8 @@ def _graphs(r: Recipe) -> bool:
 
 
 def _expandable(r: Recipe) -> bool:
-    said = (str(r.env.get(name, "")) for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
-    return any("expandable_segments:true" in text.lower() for text in said)
+    settings = (str(r.env.get(name, "")) for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
+    return any("expandable_segments:true" in text.lower() for text in settings)
 
 
 def chunks(r: Recipe) -> list[str]:
@@ -208,9 +208,9 @@ def splits_evenly(r: Recipe) -> Callable[[int, int], bool]:
         first, last = (r.get(f"model.num_layers_in_{end}_pipeline_stage") for end in ("first", "last"))
         if first is not None or last is not None:
             layers = r.get("model.num_layers") or 0
-            said = [n for n in (first, last) if n is not None]
-            middle, stages_left = layers - sum(said), pp - len(said)
-            if any(n % vpp for n in said) or bool(middle) != bool(stages_left):
+            ends = [n for n in (first, last) if n is not None]
+            middle, stages_left = layers - sum(ends), pp - len(ends)
+            if any(n % vpp for n in ends) or bool(middle) != bool(stages_left):
                 return False
             return not stages_left or (middle % stages_left == 0 and middle // stages_left % vpp == 0)
         extra = sum(bool(r.get(f"model.account_for_{x}_in_pipeline_split")) for x in ("embedding", "loss"))

@@ -181,10 +181,10 @@ class Lines:
         callers of the first line follow it.
         """
         known = [(name, places) for name in names if (places := self._places(r, name))]
-        told = [(name, places) for name, places in known if self._tells(name, places[0])] or known
-        told.sort(key=lambda x: os.path.realpath(x[1][0][0]) != os.path.realpath(r.file))
+        telling = [(name, places) for name, places in known if self._tells(name, places[0])] or known
+        telling.sort(key=lambda x: os.path.realpath(x[1][0][0]) != os.path.realpath(r.file))
         labels: dict[Place, Label] = {}
-        for name, places in told:
+        for name, places in telling:
             for i, place in enumerate(places if not labels else places[:1]):
                 labels.setdefault(place, self.label(place, name, f"{name} is set here" if not i else "called here"))
         return tuple(labels.values()) or self.definition(r)

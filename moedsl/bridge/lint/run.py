@@ -134,5 +134,5 @@ def against_plan(target: str, gpu: str | None = None, world: int | None = None) 
     planned, read_fields = of_plan(c.plan), of_recipe(recipe.fields, recipe.classes)
     stated = [f for f in planned if f in read_fields]
     differ = [Mismatch(f, planned[f], read_fields[f]) for f in stated if read_fields[f] != planned[f]]
-    said = f"{len(stated)} of {len(planned)} decided fields are in the source; {UNASKED}"
-    return Report(target, "read", mismatches=tuple(differ), read=(said, *recipe.unread))
+    compared = f"{len(stated)} of {len(planned)} decided fields are in the source; {UNASKED}"
+    return Report(target, "read", mismatches=tuple(differ), read=(compared, *recipe.unread))

@@ -149,8 +149,8 @@ class _Running:
         elif status or not answer.exists():
             name = f"{signal.Signals(-status).name} ended the process" if status < 0 else ""
             how = name or f"the process ended with exit code {status}"
-            said = log.read_bytes()[-3000:].decode(errors="replace").strip() if log.exists() else ""
-            text = f"{how} before it answered, perhaps by the recipe itself: {said}"
+            output = log.read_bytes()[-3000:].decode(errors="replace").strip() if log.exists() else ""
+            text = f"{how} before it answered, perhaps by the recipe itself: {output}"
             found = failed(self.case.file, "verify.crash", text).to_json()
         else:
             found = json.loads(answer.read_text(encoding="utf-8"))

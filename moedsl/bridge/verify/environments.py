@@ -89,8 +89,8 @@ def make(release: Release) -> Path:
         command += ["--no-deps", "--target", str(begun), *pins(release)]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode:
-            said = [line for line in ran.stderr.splitlines() if line.strip()] or [f"{command[0]} ended with no word"]
-            text = f"Bridge {release.bridge} could not be fetched: {said[-1].removeprefix('ERROR: ')}"
+            errors = [line for line in ran.stderr.splitlines() if line.strip()] or [f"{command[0]} ended with no word"]
+            text = f"Bridge {release.bridge} could not be fetched: {errors[-1].removeprefix('ERROR: ')}"
             help = f"it needs a package index once; on a machine without network, copy {target} from another one"
             raise NotMadeError(text, help)
         shutil.rmtree(target, ignore_errors=True)

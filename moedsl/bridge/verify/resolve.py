@@ -243,8 +243,8 @@ def compare_config(config: Any, case: Case, num_microbatches: int | None) -> tup
         out += [Mismatch(PREPROCESSING, wanted, found)] if found != wanted else []
     prefix = "env_vars."
     env = {**plan.env, **{n.removeprefix(prefix): v for n, v in plan.set.items() if n.startswith(prefix)}}
-    said = getattr(config, "env_vars", os.environ)  # before 0.6 the recipe sets them itself
-    own = {name: str(value) for name, value in said.items()}
+    variables = getattr(config, "env_vars", os.environ)  # before 0.6 the recipe sets them itself
+    own = {name: str(value) for name, value in variables.items()}
     out += [Mismatch(f"{prefix}{n}", v, own.get(n)) for n, v in env.items() if own.get(n) != str(v)]
     return tuple(out)
 
