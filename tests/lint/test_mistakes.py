@@ -17,8 +17,7 @@ from moedsl.compiler import load_stdlib
 from moedsl.support.diagnostics import to_json
 from tests.helpers import rotation
 from tests.helpers.bridge_recipes import write
-from tests.helpers.lint_cases import MISTAKES
-from tests.helpers.lint_values import VALUES
+from tests.helpers.lint_cases import MISTAKES, VALUES
 
 pytestmark = pytest.mark.bridge
 NEIGHBOURS = rotation.some("mistakes", [*MISTAKES], len(MISTAKES) // 8)

@@ -39,7 +39,7 @@ CHOICES: dict[str, list[Any]] = {
     "global_batch": [256, 384, 512],
     "seq": [4096, 8192],
 }
-UNASKED = {c.law for c, _ in (LATER | STRICTER).values()} | {
+UNASKED = {c.law for c in (LATER | STRICTER).values()} | {
     "vision.no_vpp", "vision.no_ep_overlap", "mesh.experts", "dispatch.deepep_group",
     "dispatch.deepep_peers", "dispatch.deepep_network", "dispatch.hybridep_copies",
 }  # fmt: skip
