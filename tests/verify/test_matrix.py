@@ -1,7 +1,7 @@
 """Models x hardware x phases x sequences: every plan goes to the real Megatron Bridge, every refusal is explained.
 
 A run takes each model on one kind of hardware, in one of the nine cases of phase and sequence, and Bridge builds the
-stages of half of them; `make test-all` takes them all.
+stages of one of them; `make test-all` takes them all.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ CELLS = rotation.one_of_each(
     "matrix", [(*m, phase, seq) for m in machines() for phase in PHASES for seq in SEQUENCES], lambda cell: cell[:2]
 )
 
-BUILT = rotation.some("built cells", CELLS, len(CELLS) // 3)
+BUILT = rotation.some("built cells", CELLS, 1)
 
 
 def text_of(cell: Cell) -> str:

@@ -18,7 +18,7 @@ from tests.helpers.random_plans import MACHINES, Gene
 from tests.helpers.targets import OLDER, available
 
 pytestmark = pytest.mark.bridge
-PLANNED = 80 if rotation.ALL else 2
+PLANNED = 80 if rotation.ALL else 1
 GPUS = (8, 16, 32, 64, 72, 128, 256, 512, 1024)
 LENGTHS = ("4k", "8k", "16k", "32k", "64k", "128k")
 BATCHES = (64, 128, 256, 512, 720, 1024, 2048)
