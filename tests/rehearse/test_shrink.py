@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moedsl.bridge.importer.config import declaration
-from moedsl.cli import console
 from moedsl.cli.commands.rehearse import SHIPPED
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source, load_stdlib
@@ -33,7 +32,7 @@ from tests.cli.test_imports import HEAVY, imported
 from tests.helpers import rotation
 from tests.helpers.cost_models import enough_gpus, model
 from tests.helpers.paths import EXAMPLES, ROOT
-from tests.helpers.programs import compiled, compiled_source
+from tests.helpers.programs import compiled
 
 GPUS = {name: enough_gpus(model(name)) for name in sorted(load_stdlib().models)}
 WHERE = (("h100", "throughput 4k"), ("gb200", "fit 128k"), ("gb300", "throughput 32k"))
@@ -49,12 +48,6 @@ PINNED = (
 DEEPSEEK = PINNED[3]
 MANY = rotation.some("many axes", PINNED, 2)
 Case = tuple[Chosen, Plan, Rehearsal]
-
-
-@pytest.fixture(autouse=True)
-def planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command plans a program that another test has planned no second time."""
-    monkeypatch.setattr(console, "compile_source", lambda source, *_, **__: compiled_source(source))
 
 
 def cases(text: str, name: str = "run.moe", ranks: int = RANKS) -> list[Case]:

@@ -21,7 +21,6 @@ from moedsl.solver import uncertainty
 from moedsl.solver.uncertainty import NINE_OF_TEN
 from moedsl.support.resources import stdlib_dir
 from moedsl.support.source import Source
-from tests.helpers.programs import compiled_source
 
 OTHER_RELEASE, SAME_RELEASE = 0.025, 0.005
 """The deviation of a published speed, as a log: runs of one layout differ so far from release to release."""
@@ -136,9 +135,7 @@ def test_what_layouts_share_is_positive_semidefinite() -> None:
 
 @pytest.fixture(scope="module")
 def base() -> run_file.Base:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(run_file, "compile_source", compiled_source)
-        made = run_file.base(Source("run.moe", "model qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; throughput first"))
+    made = run_file.base(Source("run.moe", "model qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; throughput first"))
     assert isinstance(made, run_file.Base)
     return made
 
