@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from moedsl.api import Checked, Compiled, Explained, Planned, check, compile, explain, plan  # noqa: A004
-    from moedsl.planner.model.plan import Plan
+    from moedsl.planner.plan import Plan
     from moedsl.support.diagnostics import Diagnostic
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
 _HOMES = {
     "moedsl.api": ("Checked", "Compiled", "Explained", "Planned", "check", "compile", "explain", "plan"),
     "moedsl.support.diagnostics": ("Diagnostic",),
-    "moedsl.planner.model.plan": ("Plan",),
+    "moedsl.planner.plan": ("Plan",),
 }
 
 

@@ -1,11 +1,9 @@
-"""Define the results of the API: typed values, with diagnostics instead of exceptions.
+"""The Python API: functions from a program to typed values, with diagnostics instead of exceptions.
 
-Provide the functions of the API: a program in, typed values out. A program is text, or the path of a .moe file.
-
-`like` names a recipe that Megatron Bridge ships: its layout is pinned where the program does not pin another. `seconds`
-is what the search may take of a core, in any thread, and `memory_mb` what it may allocate, on Linux; without them, it
-takes what it needs. A limit of memory can only be one of the whole process: while it holds, other threads meet it too.
-docs/python.md shows how to plan in a process of its own.
+A program is text, or the path of a .moe file. `like` names a recipe that Megatron Bridge ships: its layout is pinned
+where the program does not pin another. `seconds` is what the search may take of a core, in any thread, and `memory_mb`
+what it may allocate, on Linux; without them, it takes what it needs. A limit of memory can only be one of the whole
+process: while it holds, other threads meet it too. docs/python.md shows how to plan in a process of its own.
 """
 
 from __future__ import annotations
@@ -21,13 +19,12 @@ from attrs import field, frozen
 
 from moedsl.compiler import Result, compile_source
 from moedsl.lang import reader
-from moedsl.planner.model.html import escape
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan, escape
 from moedsl.solver.too_large import diagnostic
 from moedsl.support.diagnostics import Diagnostic, to_json
 from moedsl.support.limits import TooLarge, stopped_after, within_memory
 from moedsl.support.source import Source
-from moedsl.support.visible import visible
+from moedsl.support.text import visible
 
 
 @frozen(kw_only=True)
@@ -71,7 +68,7 @@ class Planned(Checked):
     @property
     def text(self) -> str:
         """The plans as `moedsl plan` prints them."""
-        from moedsl.planner.text.plan import plan_text
+        from moedsl.planner.text import plan_text
 
         return visible("\n".join(map(plan_text, self.plans)))
 
@@ -101,7 +98,7 @@ class Explained(Checked):
     @property
     def text(self) -> str:
         """The explanations as `moedsl explain` prints them."""
-        from moedsl.queries.explain.text import text_of
+        from moedsl.queries.explain_text import text_of
 
         return visible("\n".join(map(text_of, self.explanations)))
 
@@ -162,10 +159,9 @@ def compile(
         return Compiled(diagnostics=found, sources=result.sources)
     files = files_of_runs(result.plans, result.source, result.library)
     if folder is not None:
-        from moedsl.support import left_over
-        from moedsl.support.files import write_all
+        from moedsl.support.files import left_over, write_all
 
-        old = left_over.find(folder, files)
+        old = left_over(folder, files)
         found += tuple(write_all(folder, files, force, old.ours) or old.diagnostics())
     return Compiled(plans=result.plans, files=files, diagnostics=found, sources=result.sources)
 
@@ -183,7 +179,7 @@ def explain(
     if source is None:
         return Explained(diagnostics=found)
     from moedsl.cli.reference.page import page
-    from moedsl.queries.explain_run import answer
+    from moedsl.queries.explain import answer
 
     try:
         with _within(seconds, memory_mb):

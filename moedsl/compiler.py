@@ -13,11 +13,11 @@ from attrs import define, evolve, field
 from moedsl.facts.releases import NEWEST
 from moedsl.lang import ast, parser
 from moedsl.planner import experiment
-from moedsl.planner.model.plan import Plan
 from moedsl.planner.notes import notes
-from moedsl.planner.notes.merge import OfRun, merged
+from moedsl.planner.plan import Plan
+from moedsl.planner.several import OfRun, merged
 from moedsl.rules import library, stdlib
-from moedsl.rules.check import phases, training_inputs
+from moedsl.rules.check import statements, suspicious
 from moedsl.rules.check.check import check
 from moedsl.rules.check.program import Program
 from moedsl.rules.library import Library
@@ -138,7 +138,7 @@ def _needed(programs: tuple[Program, ...], run: str) -> tuple[tuple[Program, ...
     names = {n: p for p in programs for n in _planned_names(p)}
     if run not in names:
         help = suggest(run, [*names]) or f"there are {', '.join(names)}"
-        return (), [error("plan.unknown_run", f"no run is called `{run}`", help=help)]
+        return (), [error("plan.unknown_run", run=run, help=help)]
     named = names[run]
     return tuple(p for p in programs if p is named or (p.workflow and p.workflow == named.workflow)), []
 
@@ -157,9 +157,9 @@ def _of_another_model(r: Result) -> Iterator[Diagnostic]:
     recipe = recipes.named(r.like)
     for p in r.programs:
         if recipe is not None and p.model.hf != recipe.hf:
-            text = f"`{recipe.name}` is a recipe for {recipe.hf}, and this run trains {p.model.name}"
-            help = "the plan names the recipe for its model and GPUs, if there is one"
-            yield warning("check.like_other_model", text, p.spans["hardware"], help=help)
+            yield warning(
+                "check.like_other_model", p.spans["hardware"], recipe=recipe.name, hf=recipe.hf, model=p.model.name
+            )
 
 
 def _solve(r: Result, progress: Progress) -> None:
@@ -178,7 +178,7 @@ def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> Layo
     if p.workflow is not None:
         # Choose the layout of one phase from those of the phases before it; none if one of them has none
         before = [c for c in earlier if c.problem.program.workflow == p.workflow]
-        if len(before) < [*phases.PHASES.values()].index(p.phase):
+        if len(before) < [*statements.PHASES.values()].index(p.phase):
             return (), []
         if before:
             p = evolve(p, gpus=before[0].problem.gpus)
@@ -190,7 +190,7 @@ def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> Layo
         chosen, diagnostics = choose(p, progress)
         return (chosen,) if chosen is not None else (), diagnostics
     if p.isolate is not None:
-        from moedsl.planner.isolate import choose as isolate
+        from moedsl.planner import isolate
 
         return isolate.choose(p, progress)
     chosen, diagnostics = choose(p, progress)
@@ -213,7 +213,7 @@ def _plan(r: Result, progress: Progress) -> None:
     r.diagnostics.extend(d for d in experiment.notes(r.chosen) if d not in r.diagnostics)
     on_text = [(c, c.problem.program) for c in r.chosen if c.problem.program.data != "mock"]
     short = [
-        (p, d) for c, p in on_text for d in training_inputs.small_vocabulary(p, c.environment(c.solution.rows[0].codes))
+        (p, d) for c, p in on_text for d in suspicious.small_vocabulary(p, c.environment(c.solution.rows[0].codes))
     ]
     r.diagnostics.extend(merged(short, r.programs))
     notes = [d for d in r.diagnostics if not d.is_error]
@@ -254,9 +254,9 @@ def _names_fields(p: Program) -> bool:
 def _lacking(p: Program, plan: Plan) -> Iterator[Diagnostic]:
     """Refuse what the plan uses and its release of Bridge does not have."""
     if p.target != NEWEST.bridge:
-        from moedsl.emit import lacking  # only older releases need it
+        from moedsl.emit import set_fields  # only older releases need it
 
-        yield from lacking.refused(p, plan)
+        yield from set_fields.refused(p, plan)
 
 
 def _set(c: Chosen, plan: Plan, library: Library) -> Iterator[Diagnostic]:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import core, settings
 
+from moedsl.bridge.verify.cases import Report
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.report import Report
 from moedsl.rehearse.launch import Outcome, Ranks
 from moedsl.rehearse.prepare import Prepared
 from tests.helpers import compile_cache, rotation, run_folder, warm

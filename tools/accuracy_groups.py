@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from attrs import evolve, frozen
 
-from moedsl.runs.calibrate.fit import Floats
-from moedsl.runs.calibrate.runs import Measured
+from moedsl.runs.calibrate import Floats
+from moedsl.runs.measured_runs import Measured
 from moedsl.solver.uncertainty import family
 
 Key = Callable[[Measured], str | None]

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from moedsl.compiler import load_stdlib
 from moedsl.facts.calibration import Constant, Constants
-from moedsl.runs.calibrate.fit import Floats, errors, precision
-from moedsl.runs.calibrate.runs import Measured, batches
+from moedsl.runs.calibrate import Floats, errors, precision
+from moedsl.runs.measured_runs import Measured, batches
 from moedsl.solver import uncertainty
 from moedsl.solver.uncertainty import NINE_OF_TEN, Unexplained, family
 

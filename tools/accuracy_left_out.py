@@ -17,8 +17,8 @@ from accuracy_interval import Slopes, resembles, spreads
 from attrs import frozen
 
 from moedsl.facts.calibration import Constants, first_guess
-from moedsl.runs.calibrate.fit import fit
-from moedsl.runs.calibrate.runs import Measured
+from moedsl.runs.calibrate import fit
+from moedsl.runs.measured_runs import Measured
 
 
 @frozen

@@ -12,7 +12,7 @@ from accuracy_goldens import functional_tests
 from accuracy_statements import Judged, statements
 
 from moedsl.cost.bounds import FITS, bounds
-from moedsl.runs.calibrate.runs import Measured
+from moedsl.runs.measured_runs import Measured
 
 FOLDER = Path(__file__).parents[1] / "stdlib/calibration"
 

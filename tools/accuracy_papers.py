@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from moedsl.facts.calibration import Constants, first_guess
-from moedsl.runs.calibrate.fit import fit
-from moedsl.runs.calibrate.runs import Measured
+from moedsl.runs.calibrate import fit
+from moedsl.runs.measured_runs import Measured
 
 
 def papers(runs: Sequence[Measured]) -> Iterator[str]:

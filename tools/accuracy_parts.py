@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.runs.calibrate.runs import Measured, read
+from moedsl.runs.measured_runs import Measured, read
 
 FILE = Path(__file__).parents[1] / "stdlib/calibration/profiles.jsonl"
 GOAL = 0.2

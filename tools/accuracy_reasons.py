@@ -11,7 +11,7 @@ import numpy as np
 from attrs import frozen
 
 from moedsl.facts.calibration import first_guess
-from moedsl.runs.calibrate.runs import Measured
+from moedsl.runs.measured_runs import Measured
 
 TEXTS = Path(__file__).parents[1] / "stdlib/calibration/missed_goals.txt"
 CARD = "model_verification_cards"

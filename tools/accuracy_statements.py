@@ -20,7 +20,7 @@ from attrs import frozen
 from moedsl.cost.bounds import FITS, NOT, bounds
 from moedsl.facts.axes import BY_NAME
 from moedsl.facts.units import GIB
-from moedsl.runs.calibrate.runs import Measured, read
+from moedsl.runs.measured_runs import Measured, read
 from moedsl.support.diagnostics import Diagnostic
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from accuracy_groups import Prediction
 from attrs import evolve, frozen
 
-from moedsl.runs.calibrate.runs import Measured, read
+from moedsl.runs.measured_runs import Measured, read
 
 FILE = Path(__file__).parents[1] / "stdlib/calibration/tflops.jsonl"
 

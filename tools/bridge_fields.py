@@ -2,7 +2,7 @@
 
 usage: .venv/bin/python tools/bridge_fields.py [FILE]     needs the real Bridge, which .venv has
        .venv/bin/python tools/bridge_fields.py --older    of each older release that `moedsl targets add` has fetched
-The file of an older release has what differs from the newest release's (moedsl/facts/differences.py).
+The file of an older release has what differs from the newest release's (moedsl/facts/fields.py).
 Shape: {"bridge", "core", "sections": {section: {field: {"type": text, "default": JSON, "in": [classes], "others":
 {class: JSON}}}}, "absent": {section: "module:class" or null}, "words": {type: {"module", "names"}}, "overwritten":
 {field: field}, "provided": {model: {field: JSON}}, "unbuilt": {model: reason}, "families": [model_type], "common":
@@ -35,8 +35,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from moedsl.bridge.verify import environments, hub, stand_ins
-from moedsl.facts import differences
+from moedsl.bridge.verify import environments, stand_ins
+from moedsl.facts import fields
 from moedsl.facts.common import COMMON, MODULE
 from moedsl.facts.families import family
 from moedsl.facts.releases import BY_VERSION, NEWEST, RELEASES
@@ -268,8 +268,8 @@ def _defaults(entry: dict[str, Any]) -> list[Any]:
 def generate() -> dict[str, Any]:
     """Build the whole document; imports Bridge."""
     home = Path(tempfile.mkdtemp())
-    hub.build(home, stdlib_dir() / "hf", home / "none")
-    os.environ.update(hub.environment(home))  # read while transformers is imported
+    environments.build_hub(home, stdlib_dir() / "hf", home / "none")
+    os.environ.update(environments.hub_environment(home))  # read while transformers is imported
     stand_ins.install_engine()
     stand_ins.install_mamba()
     config: Any = importlib.import_module("megatron.bridge.training.config")
@@ -325,7 +325,7 @@ def main() -> None:
     written = document
     if RELEASE is not NEWEST:
         newest = json.loads((folder / f"bridge_fields_{NEWEST.bridge}.json").read_text(encoding="utf-8"))
-        written = differences.of(document, newest)
+        written = fields.of(document, newest)
     file.write_text(json.dumps(written, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     print(f"{file}: {sum(map(len, document['sections'].values()))} fields in {len(document['sections'])} sections")
 

@@ -11,10 +11,10 @@ import attrs
 from attrs import NOTHING
 
 from moedsl.bridge.importer.families import FAMILIES
-from moedsl.bridge.importer.unsupported import UNSUPPORTED
+from moedsl.bridge.importer.known import UNSUPPORTED
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
-from moedsl.facts import unbuilt
+from moedsl.facts import families
 from moedsl.facts.facts import Hardware, Model, Vision
 from moedsl.facts.families import family as of_family
 from moedsl.facts.fields import LATEST as RELEASE
@@ -201,7 +201,7 @@ def _bridged(family: str, release: Release) -> str:
 def _imported(name: str, models: Sequence[Model], release: Release) -> list[str]:
     """A family without a model in the library is planned as any declaration is, but no test hands it to Bridge."""
     bridged, family = _bridged(name, release), of_family(name)
-    reasons = {m.name: unbuilt.why(m, release.bridge) for m in models}
+    reasons = {m.name: families.why_unbuilt(m, release.bridge) for m in models}
     refused = {n: why for n, why in reasons.items() if why is not None}
     tried = "yes" if len(refused) < len(models) else "no"
     planned = "no" if refused and tried == "no" else "yes"
@@ -227,7 +227,7 @@ def _overview(m: Model) -> list[str]:
 
 def _releases(m: Model) -> str:
     """The releases of Bridge that build a model."""
-    return ", ".join(r.minor for r in RELEASES if unbuilt.why(m, r.bridge) is None)
+    return ", ".join(r.minor for r in RELEASES if families.why_unbuilt(m, r.bridge) is None)
 
 
 def _layers(m: Model) -> str:

@@ -16,7 +16,7 @@ from attrs import evolve
 from moedsl.compiler import choose, compile_source
 from moedsl.facts import axes
 from moedsl.planner.build import make_plan
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from moedsl.rules.check.program import Program
 from moedsl.support.source import Source
 

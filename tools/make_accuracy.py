@@ -26,7 +26,7 @@ from accuracy_reasons import reasons
 from accuracy_tflops import stated, tflops
 from attrs import evolve
 
-from moedsl.runs.calibrate.runs import Measured, read
+from moedsl.runs.measured_runs import Measured, read
 
 matplotlib.use("svg")
 matplotlib.rcParams["svg.hashsalt"] = "moedsl"

@@ -1,6 +1,6 @@
 """Write moedsl/planner/plan.schema.json, the JSON Schema of plan.json, from the classes of a plan.
 
-Run it after a change of moedsl/planner/model/; tests/planner/test_schema.py fails if the file is stale.
+Run it after a change of the records of moedsl/planner/; tests/planner/test_schema.py fails if the file is stale.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Union, get_args, get_origin
 import attrs
 
 from moedsl.facts import axes
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from moedsl.support.json_form import Absent, JsonForm, key, type_hints
 
 FILE = Path(__file__).resolve().parent.parent / "moedsl" / "planner" / "plan.schema.json"

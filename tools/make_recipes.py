@@ -16,7 +16,7 @@ from pathlib import Path
 from attrs import evolve
 
 from moedsl.bridge.lint.run import from_bridge, machine
-from moedsl.bridge.recipes.stated import Stated, model_of, stated
+from moedsl.bridge.recipe_words import Stated, model_of, stated
 from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.emit import base
+from moedsl.emit import settings
 from moedsl.emit.dataset import dataset, fields_of, is_mock, preprocessed
 from moedsl.emit.settings import decided_fields
 from moedsl.facts.facts import Model
 from moedsl.facts.families import CHOICES, PREPROCESSING, unsaid_preprocessing
 from moedsl.facts.values import stages
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 
 Json = Mapping[str, Any]
 LAYOUT = "model.pipeline_model_parallel_layout"
@@ -31,7 +31,7 @@ def of_plan(plan: Plan) -> dict[str, Any]:
 
 def built_by(plan: Plan, model: Model) -> dict[str, Any]:
     """The fields of a plan's recipe with those that the plan leaves to Bridge, where they are known without it."""
-    return _plain(base.values(plan, model)) | of_plan(plan)
+    return _plain(settings.known_values(plan, model)) | of_plan(plan)
 
 
 def of_recipe(fields: Json, classes: Mapping[str, str]) -> dict[str, Any]:

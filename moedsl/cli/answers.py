@@ -11,11 +11,10 @@ from attrs import evolve
 from moedsl.cli import console, printing
 from moedsl.cli.console import compiled
 from moedsl.compiler import Result
-from moedsl.planner.model.plan import Plan
-from moedsl.queries.figures import Budget, step_tokens
+from moedsl.planner.plan import Plan
+from moedsl.queries.layouts import Budget, because, step_tokens, top
 from moedsl.queries.pareto import pareto
 from moedsl.queries.text import budget_text, pareto_text, top_text
-from moedsl.queries.top import because, top
 from moedsl.solver.solve import Chosen
 
 

@@ -16,8 +16,7 @@ from moedsl.lang import reader
 from moedsl.support.diagnostics import Diagnostic, to_json
 from moedsl.support.render import MARGIN, WINDOW, render_all
 from moedsl.support.source import Source
-from moedsl.support.text import made_for
-from moedsl.support.visible import in_json
+from moedsl.support.text import in_json, made_for
 
 QUIET_FOR = 0.7
 """Seconds before progress is shown."""
@@ -61,9 +60,9 @@ def print_json(value: Any) -> None:
 def print_sarif(diagnostics: Iterable[Mapping[str, Any]]) -> None:
     """Print diagnostics in their JSON form as SARIF."""
     from moedsl.cli.own_version import own_version
-    from moedsl.support import sarif
+    from moedsl.support import render
 
-    print_json(sarif.log(diagnostics, own_version()))
+    print_json(render.sarif_log(diagnostics, own_version()))
 
 
 def failed_json(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> dict[str, Any]:

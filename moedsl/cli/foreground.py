@@ -9,9 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from moedsl.cli import console
-from moedsl.launch import connections, follow, logs, store
+from moedsl.launch import follow, nemo, store
 from moedsl.launch.submit import Task, submit
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 
 Plans = Mapping[str, Plan]
 
@@ -68,7 +68,7 @@ def _submitted(experiment: store.Experiment, detach: bool, plans: Plans, bad: li
         print("\nthe jobs go on without this process", file=sys.stderr)
         _say_how(experiment)
         return 130
-    except connections.failures() as problem:
+    except nemo.failures() as problem:
         if not experiment.is_far:
             raise
         console.say([experiment.disconnected(problem)], {})
@@ -85,7 +85,7 @@ def _ended(experiment: store.Experiment, bad: list[str] | None) -> int:
             return False
         for job in (job for job in jobs if job.state == "FAILED" and job.name not in asked):
             asked.add(job.name)
-            bad.extend(logs.bad_nodes(experiment, job))
+            bad.extend(follow.bad_nodes(experiment, job))
         return bool(bad)
 
     jobs = follow.wait(experiment, enough=names_bad)

@@ -10,7 +10,7 @@ from moedsl.lang import reader
 from moedsl.lang.parser import parse
 from moedsl.rules import collect
 from moedsl.rules.library import Library, use
-from moedsl.runs.profile import kinds
+from moedsl.runs.profile import steps
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 
@@ -38,10 +38,10 @@ def plans_of(source: Source) -> Result | None:
     return None if only_rules else result
 
 
-def judged_by(a: Namespace) -> tuple[kinds.Classes, Result | None] | int:
+def judged_by(a: Namespace) -> tuple[steps.Classes, Result | None] | int:
     """Return the classes and the plans, None without `--run` or if it has only rules; the exit code if one is wrong."""
     library, source, found = library_of(a.run)
-    classes, wrong = kinds.read(library)
+    classes, wrong = steps.read(library)
     if found or wrong:
         return console.refused(a, [*found, *wrong], library.sources)
     planned = plans_of(source) if source else None

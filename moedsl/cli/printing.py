@@ -12,11 +12,11 @@ from attrs import evolve
 
 from moedsl.cli import console, terminal
 from moedsl.compiler import Result
-from moedsl.planner import sweep_table
-from moedsl.planner.model.plan import Plan
-from moedsl.planner.text.page import Command, coloured
-from moedsl.planner.text.plan import SECTIONS, head
-from moedsl.queries import pages
+from moedsl.planner import several
+from moedsl.planner.page import Command, coloured
+from moedsl.planner.plan import Plan
+from moedsl.planner.text import SECTIONS, head
+from moedsl.queries.text import page, texts
 
 
 def with_ladders(result: Result) -> None:
@@ -66,11 +66,11 @@ def show(a: Namespace, result: Result, next: Sequence[Command]) -> None:
     elif a.json:
         console.print_json(one(result.plans))
     elif a.full:
-        console.print_text(lambda: "\n".join(pages.texts(result.plans)), end="")
+        console.print_text(lambda: "\n".join(texts(result.plans)), end="")
     elif a.section:
         console.print_text(lambda: "\n".join(_sections(result.plans, a.section)), end="")
     else:
-        text = pages.page(result, next, terminal.width(sys.stdout))
+        text = page(result, next, terminal.width(sys.stdout))
         if terminal.coloured(sys.stdout):
             terminal.print_painted(coloured(text), sys.stdout, end="")
         else:
@@ -96,7 +96,7 @@ def one(plans: Sequence[Plan]) -> dict[str, Any]:
 
 def _compared(plans: Sequence[Plan]) -> list[dict[str, Any]]:
     """Compare the variants of each isolation, and the values of each sweep."""
-    swept = sweep_table.comparisons(plans)
+    swept = several.comparisons(plans)
     if not any(p.isolation for p in plans):
         return swept
     from moedsl.emit import isolation_table as table

@@ -8,7 +8,7 @@ import attrs
 
 from moedsl.compiler import Result
 from moedsl.facts import axes
-from moedsl.facts.adapter import Adapter
+from moedsl.facts.fine_tuning import Adapter
 from moedsl.lang.printer import print_expr
 from moedsl.rules.check.program import Pin
 from moedsl.rules.rule import Rule

@@ -14,8 +14,7 @@ from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, TextIO, cast
 
-from moedsl.support.text import WIDTH
-from moedsl.support.visible import visible
+from moedsl.support.text import WIDTH, visible
 
 _NARROWEST = 60
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")

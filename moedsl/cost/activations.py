@@ -20,9 +20,9 @@ from moedsl.cost.cases import Case
 from moedsl.cost.formats import BF16, SAVED, by_precision
 from moedsl.cost.mixers import Mixer
 from moedsl.cost.rows import Floats, Table
-from moedsl.facts.adapter import Adapter
 from moedsl.facts.axes import BY_NAME, CUDA_GRAPH, OFFLOAD_MODULES, RECOMPUTE
 from moedsl.facts.facts import Model, Vision
+from moedsl.facts.fine_tuning import Adapter
 
 ALLTOALL = BY_NAME["dispatcher"].words.index("alltoall")
 BIT = {word: i for i, word in enumerate(RECOMPUTE)}

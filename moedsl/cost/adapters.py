@@ -16,8 +16,8 @@ from moedsl.cost import mixers
 from moedsl.cost.blocks import either, in_mtp, kinds, products, routed_width, with_window, without_window
 from moedsl.cost.parameters import Parameters, built
 from moedsl.cost.pipeline import Layout
-from moedsl.facts.adapter import PARTS, Adapter
 from moedsl.facts.facts import Model
+from moedsl.facts.fine_tuning import PARTS, Adapter
 
 IN_TOWER = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", *PARTS["linear_qkv"], *PARTS["linear_fc1"])
 """The targets that the vision tower has too."""

@@ -19,10 +19,10 @@ from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import either, kinds, products, routed_width, with_experts, with_window, without_window
 from moedsl.cost.mixers import Mixer
 from moedsl.cost.rows import Floats, Ints, Table, picked
-from moedsl.facts.adapter import Adapter
 from moedsl.facts.axes import BY_NAME, CUDA_GRAPH, PRECISION
 from moedsl.facts.calibration import Constants
 from moedsl.facts.facts import Hardware, Model
+from moedsl.facts.fine_tuning import Adapter
 
 SHARE = {"bf16": "gemm", "fp8": "gemm8", "mxfp8": "gemm8", "nvfp4": "gemm4"}
 """The constant for the share of that peak that a large product reaches."""

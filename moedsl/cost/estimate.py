@@ -30,9 +30,9 @@ from moedsl.cost import (
 from moedsl.cost.communication import Skew
 from moedsl.cost.pipeline import Layout
 from moedsl.cost.rows import Floats, Ints, Known, Table
-from moedsl.facts.adapter import Adapter
 from moedsl.facts.axes import BY_NAME
 from moedsl.facts.facts import Hardware, Model
+from moedsl.facts.fine_tuning import Adapter
 
 Columns = Mapping[str, ArrayLike]
 """Axis name to a column of codes (`moedsl.facts.axes`) or one number; what is missing takes its default."""

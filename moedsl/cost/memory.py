@@ -19,9 +19,9 @@ from moedsl.cost.formats import BF16
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import of_memory
 from moedsl.cost.rows import Floats, Table
-from moedsl.facts.adapter import Adapter
 from moedsl.facts.axes import BY_NAME, CUDA_GRAPH
 from moedsl.facts.facts import Hardware, Model
+from moedsl.facts.fine_tuning import Adapter
 
 Prices = Mapping[str, Floats]
 """Bytes by feature of `profiles.of_memory`."""

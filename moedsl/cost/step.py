@@ -16,10 +16,10 @@ from moedsl.cost.memory import Counts, Trained
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.profiles import of_time
 from moedsl.cost.rows import Floats, Ints, Table
-from moedsl.facts.adapter import Adapter
 from moedsl.facts.axes import BY_NAME
 from moedsl.facts.calibration import Constants
 from moedsl.facts.facts import Hardware, Model
+from moedsl.facts.fine_tuning import Adapter
 
 MICROBATCH = (
     "compute", "recompute", "expert_communication", "tensor_communication", "context_communication",

@@ -27,11 +27,10 @@ from moedsl.lang import ast
 from moedsl.lang.parser import parse
 from moedsl.lang.printer import print_expr
 from moedsl.planner import experiment
-from moedsl.planner.model.plan import Plan
-from moedsl.rules.interpreter import evaluate
+from moedsl.planner.plan import Plan
+from moedsl.rules.evaluators import evaluate, names
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
-from moedsl.rules.vectorizer import names
 from moedsl.support.source import Source
 
 _QUOTED = re.compile(r"`([^`]+)`")

@@ -6,14 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from moedsl.emit.bridge import recipe_text
-from moedsl.emit.naming import function_name
 from moedsl.emit.overrides import overrides_text
-from moedsl.emit.settings import decided_fields
-from moedsl.planner.model.plan import Plan
+from moedsl.emit.recipe import recipe_text
+from moedsl.emit.settings import decided_fields, function_name
+from moedsl.planner.plan import Plan
 from moedsl.rules.library import Library
 from moedsl.support.files import LOCK, digest, hash_of
-from moedsl.support.installed import version as installed_version
+from moedsl.support.resources import installed_version
 from moedsl.support.source import Source, of_stdlib
 
 

@@ -13,7 +13,8 @@ from moedsl.facts import releases
 from moedsl.facts.families import BUILDERS, CHOICES, PREPROCESSING, dataset_class, family, preprocessing
 from moedsl.facts.fields import fields
 from moedsl.facts.values import Call, Ref
-from moedsl.planner.model.plan import Plan, SamplesPlan
+from moedsl.planner.layout import SamplesPlan
+from moedsl.planner.plan import Plan
 
 _CONFIG = "megatron.bridge.training.config"
 BY_FUNCTION = "_make_energon_dataset"

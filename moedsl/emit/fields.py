@@ -16,11 +16,11 @@ from moedsl.cost.cases import CAPACITY, STASH
 from moedsl.emit import read_back
 from moedsl.emit.dataset import BY_FUNCTION
 from moedsl.emit.read_back import Back, Configuration
-from moedsl.facts import validation
+from moedsl.facts import common
 from moedsl.facts.common import COMMON
 from moedsl.facts.fields import has
 from moedsl.facts.values import Call, Dtype, Member
-from moedsl.planner.model.plan import Batch, Layout, Policy
+from moedsl.planner.layout import Batch, Layout, Policy
 
 
 @frozen
@@ -286,7 +286,7 @@ def _steps(w: Planned) -> int | None:
 
 
 def _validation_batch(w: Planned) -> int:
-    return validation.smallest_batch(w.batch.micro_batch, w.layout.dp, w.layout.pp, w.layout.vpp)
+    return common.smallest_validation_batch(w.batch.micro_batch, w.layout.dp, w.layout.pp, w.layout.vpp)
 
 
 def _hybrid(w: Planned) -> bool:
@@ -623,9 +623,9 @@ SECTIONS = (
         (
             Row(None, "train.train_iters", _steps),
             Row(None, _WARMUP, lambda w: 10 if w.mock else COMMON[w.task].values[_WARMUP]),
-            Row(None, validation.ITERATIONS, lambda w: validation.iterations(w.task, w.mock)),
-            Row(None, validation.INTERVAL, lambda w: validation.interval(w.task)),
-            Row(None, validation.BATCH, _validation_batch, _from_jsonl, _WHOLE_BATCH),
+            Row(None, common.ITERATIONS, lambda w: common.validation_iterations(w.task, w.mock)),
+            Row(None, common.INTERVAL, lambda w: common.validation_interval(w.task)),
+            Row(None, common.BATCH, _validation_batch, _from_jsonl, _WHOLE_BATCH),
         ),
     ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from moedsl.emit.settings import decided_fields
 from moedsl.facts import axes
-from moedsl.planner.model.plan import Member, Plan
+from moedsl.planner.plan import Member, Plan
 from moedsl.rules.check.program import Program
 from moedsl.support.diagnostics import Diagnostic, warning
 from moedsl.support.text import table, wrapped
@@ -110,11 +110,17 @@ def _second(also: Mapping[str, list[Any]], plans: Sequence[Plan], span: Any) -> 
     }
     (name, value), many = next(iter(shown.items())), len(also) > 1
     what = f"{len(also)} variables of the environment follow it" if many else f"{name} is {value}"
-    text = f"`{_member(plans[0]).axis}` is not the only difference: {what}"
     held = "one fixed, set it" if many else f"it fixed, set {name}"
-    help = f"each variant runs as it would alone; to hold {held} in the launcher, whose value wins"
     because = _reasons(also, plans)
-    return warning("plan.second_difference", text, span, because=because, help=help, values=shown if many else {})
+    return warning(
+        "plan.second_difference",
+        span,
+        axis=_member(plans[0]).axis,
+        what=what,
+        held=held,
+        because=because,
+        values=shown if many else {},
+    )
 
 
 def _reasons(also: Mapping[str, list[Any]], plans: Sequence[Plan]) -> str:

@@ -16,7 +16,7 @@ from moedsl.facts.families import Family, family
 from moedsl.facts.fields import LATEST, absent
 from moedsl.facts.releases import BY_VERSION
 from moedsl.facts.values import Call, Dtype, Member, Ref
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 
 _PRECISION = Call(
     "megatron.bridge.training.mixed_precision",

@@ -10,9 +10,10 @@ from typing import Any
 
 from attrs import field, frozen
 
-from moedsl.facts import adapters, axes
-from moedsl.facts.adapter import Adapter
-from moedsl.facts.batch_shapes import BY_FIELD, shapes
+from moedsl.facts import axes, fine_tuning
+from moedsl.facts.common import BY_FIELD
+from moedsl.facts.common import batch_shapes as shapes
+from moedsl.facts.fine_tuning import Adapter
 from moedsl.facts.symbols import SWITCHES
 
 
@@ -196,7 +197,7 @@ def _frozen(r: Configuration) -> frozenset[str]:
 
 def adapter_of(r: Configuration) -> Adapter | None:
     """The adapter that a recipe trains; None without one, or with one that the language cannot state."""
-    return adapters.read(r.classes.get("peft", ""), r.fields)
+    return fine_tuning.read(r.classes.get("peft", ""), r.fields)
 
 
 def _of_adapter(name: str, without: Any, *shown: str) -> Back:

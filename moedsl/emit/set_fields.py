@@ -1,29 +1,38 @@
-"""Judge the fields that a run sets or that its own rules derive, together with those of its plan: by rules of recipes
-and by Bridge's own writes."""
+"""Judge the fields that a run sets or that its own rules derive, together with those of its plan.
+
+They meet rules of recipes and Bridge's own writes. A decided field is free if no code of NVIDIA's refuses the other
+value and no pin says the same; the tables say which are, and which no estimate follows. `instead` finds the statement
+that decides a field, and `refused` what the plan uses and an older release of Bridge does not have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from attrs import evolve
 
-from moedsl.emit import base
-from moedsl.emit.fields import GATHERS
-from moedsl.emit.free_fields import MUON, OLDER, UNFOLLOWED, UNPRICED, is_free
-from moedsl.emit.settings import decided_fields, resets
+from moedsl.emit import settings
+from moedsl.emit.dataset import is_mock, masks_tokens, tokenizer
+from moedsl.emit.fields import GATHERS, GRANULARITY
+from moedsl.emit.settings import decided_fields, lacking, resets, sections
+from moedsl.facts import axes
 from moedsl.facts.common import COPIED
-from moedsl.facts.fields import fields, lookup, overwritten, path_of
-from moedsl.facts.symbols import BUILTIN
-from moedsl.lang.printer import print_expr
-from moedsl.planner.model.plan import Plan
+from moedsl.facts.families import QWEN_VL, family
+from moedsl.facts.fields import fields, first_with, has, lookup, overwritten, path_of
+from moedsl.facts.releases import BY_VERSION, NEWEST, place
+from moedsl.facts.symbols import ABSENT_HERE, BUILTIN, RUN
+from moedsl.facts.values import normalise
+from moedsl.lang.foreign_syntax import STATEMENTS
+from moedsl.lang.printer import print_expr, quote
+from moedsl.planner.plan import Plan
 from moedsl.rules.check import overrides
 from moedsl.rules.check.program import Program
-from moedsl.rules.interpreter import evaluate
+from moedsl.rules.evaluators import evaluate, names
 from moedsl.rules.library import Library
 from moedsl.rules.recipe_scope import COMPUTED, UNSET, field_type, is_several, known, laws
 from moedsl.rules.rule import Rule
-from moedsl.rules.vectorizer import names
 from moedsl.solver.problem import first_of
 from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Instead, error, note, warning
 
@@ -74,7 +83,7 @@ def _judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any])
     )
     yield from _unfollowed(p, plan)
     yield from (_older(p, path, statement) for path, statement in OLDER.items() if p.sets.get(path))
-    values = base.values(plan, p.model)
+    values = settings.known_values(plan, p.model)
     rest = evolve(p, sets={path: value for path, value in p.sets.items() if path not in against})
     yield from _overwritten(rest, asked, values, decided)
     yield from _broken(rest, laws(library), _environment(plan, values, layout))
@@ -85,7 +94,6 @@ def _decided(p: Program, plan: Plan, path: str, value: Any, asked: Plan) -> Diag
 
     `asked` is the plan without the fields that the run sets.
     """
-    text = f"`{path}` follows from the plan, which makes it {value}"
     owner = COPIED.get(path)
     if owner is not None and is_free(owner, plan):
         help = Instead(f"set `{owner}` instead, which Bridge writes over it", owner)
@@ -95,11 +103,10 @@ def _decided(p: Program, plan: Plan, path: str, value: Any, asked: Plan) -> Diag
         help = f'write `set {path} = "{MUON}"`: without the prefix each replica holds the whole optimizer state'
     else:
         help = _instead(asked, path, p.sets[path], _word(p, path))
-    return error("plan.set_decided", text, p.spans[path], help=help, fixes=_drop(p, path))
+    return error("plan.set_decided:from-plan", p.spans[path], path=path, value=value, help=help, fixes=_drop(p, path))
 
 
 def _instead(asked: Plan, path: str, value: Any, by: str) -> str:
-    from moedsl.emit.deciding import instead  # only a mistake has need of it
 
     return instead(asked, path, value, by)
 
@@ -111,8 +118,7 @@ def _word(p: Program, path: str) -> str:
 
 def _older(p: Program, path: str, statement: str) -> Diagnostic:
     """Refuse a `set` of an older switch that Megatron-Core turns into a field which the plan decides."""
-    text = f"`{path}` is an older name for what the plan decides: the recipe would contradict its estimate"
-    return error("plan.set_decided", text, p.spans[path], help=f"write {statement}", fixes=_drop(p, path))
+    return error("plan.set_decided:older", p.spans[path], path=path, statement=statement, fixes=_drop(p, path))
 
 
 def _unfollowed(p: Program, plan: Plan) -> Iterator[Diagnostic]:
@@ -124,8 +130,7 @@ def _unfollowed(p: Program, plan: Plan) -> Iterator[Diagnostic]:
 
 def _unpriced(p: Program, path: str, value: Any, why: str) -> Diagnostic:
     """Warn of a `set` that the estimate does not follow."""
-    text = f"the estimate has `{path}` at {value}: {why}"
-    return warning("plan.set_unpriced", text, p.spans[path], help="measure memory and speed in a short run")
+    return warning("plan.set_unpriced", p.spans[path], path=path, value=value, why=why)
 
 
 def _drop(p: Program, path: str) -> tuple[Fix, ...]:
@@ -145,12 +150,13 @@ def _overwritten(
             continue
         if owner.startswith("comm_overlap.") and not path.startswith("model.") and not values[_DISTRIBUTED]:
             continue
-        text = f"Bridge writes `{owner}` over `{path}`: the value does not arrive"
         help: str = Instead(f"set `{owner}` instead", owner)
         if owner in decided:
             help = _instead(asked, owner, value, _word(p, path))
         cites = (_WRITERS[owner.partition(".")[0]],)
-        yield warning("plan.set_overwritten", text, p.spans[path], help=help, cites=cites, fixes=_drop(p, path))
+        yield warning(
+            "plan.set_overwritten", p.spans[path], owner=owner, path=path, help=help, cites=cites, fixes=_drop(p, path)
+        )
 
 
 def _environment(plan: Plan, values: Mapping[str, Any], layout: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,3 +204,259 @@ def _finding(p: Program, rule: Rule, own: list[str], values: Mapping[str, Any]) 
     help = f"the rule is `{print_expr(rule.expr)}`"
     spans = [p.spans[path] for path in own]
     return make(rule.id, rule.because or "", *spans, help=help, cites=rule.cites, values=said, fixes=_drop(p, own[0]))
+
+
+SHOWN = 2
+"""The most statements to offer."""
+_KEYWORDS = {"global_batch": "batch", **dict.fromkeys(("freeze_vision", "freeze_projection", "freeze_language"), "vlm")}
+"""The statements of words that are not their names."""
+
+_OF_HUB = {
+    "dataset.hf_dataset.dataset_name": "write `data hf {}`",
+    "dataset.hf_dataset.path_or_dataset": "write `data hf {}`",
+    "dataset.hf_dataset.split": "write `split={}` after the name of `data hf`",
+    "dataset.hf_dataset.subset": "write `subset={}` after the name of `data hf`",
+}
+_OF_HUB_OTHERWISE = "`data hf` names one data set, with at most one split and one subset; change more in the recipe"
+
+
+def instead(plan: Plan, path: str, value: Any, by: str = "set") -> str:
+    """The help for a `set` of a field that the plan decides, or for the `derive` of a rule."""
+    word = next((s.word for _, group in sections(plan) for s in group if s.path == path and s.word), "")
+    if word == "pack":
+        return "write `pack=on` or `pack=off` after the folder or name of `data`"
+    if word == "data" and path in _OF_HUB:
+        return _OF_HUB[path].format(quote(value)) if isinstance(value, str) and value else _OF_HUB_OTHERWISE
+    if word in ABSENT_HERE:
+        return ABSENT_HERE[word]
+    keyword = _KEYWORDS.get(word, word)
+    if keyword not in (*STATEMENTS, *axes.PINNED):
+        return f"drop this `{by}`: the plan decides this with other fields"
+    if found := [*dict.fromkeys(_statements(plan, path, value, word))][:SHOWN]:
+        return f"write {' or '.join(f'`{s}`' for s in found)}; `{by}` is for fields that the plan does not decide"
+    return f"drop this `{by}`: `{keyword}` decides the field, and none of its values makes it {axes.written(value)}"
+
+
+def _statements(plan: Plan, path: str, value: Any, word: str) -> Iterator[str]:
+    """The statements that give the field this value; those with a second policy if one is not enough."""
+    section = next((s for s in ("layout", "batch", "policy") if hasattr(getattr(plan, s), word)), None)
+    if section is None or word not in (*axes.PINNED, *RUN):
+        return
+    own = [{word: v} for v in _values(word, value)]
+    second = [{a: v} for a in axes.POLICY if a in axes.BY_NAME and a != word for v in _values(a, None)]
+    pairs = ({**a, **b} for a, b in product(own, second if section == "policy" else []))
+    for changes in (own, pairs):
+        made = [
+            c for c in changes if _makes(evolve(plan, **{section: evolve(getattr(plan, section), **c)}), path, value)
+        ]
+        yield from map(_stated, made)
+        if made:
+            return
+
+
+def _makes(plan: Plan, path: str, value: Any) -> bool:
+    found = decided_fields(plan, every=True)
+    return path in found and found[path] == normalise(path, value)
+
+
+def _values(word: str, value: Any) -> list[Any]:
+    """The values of a word that may give a field a value."""
+    axis, words = axes.BY_NAME.get(word), RUN[word].words if word in RUN else ()
+    kind = axis.kind if axis else ""
+    if axis and kind == "set":
+        listed = [value] if isinstance(value, list) and {*value} <= {*axis.words} else []
+        return [*listed, [], *([w] for w in axis.words)]
+    if axis and kind in ("enum", "flag"):
+        return [*axis.words] or [False, True]
+    return [*words] or [value, *([axis.off] if axis else [])]
+
+
+def _stated(values: Mapping[str, Any]) -> str:
+    """Write the values as one statement, or as pins."""
+    (word, value), *rest = values.items()
+    keyword = _KEYWORDS.get(word, word)
+    if keyword in STATEMENTS and not rest:
+        return f"{keyword} {axes.written(value)}"
+    return f"pin {' '.join(f'{n}={_pinned(v)}' for n, v in values.items())}"
+
+
+def _pinned(value: Any) -> str:
+    """Write a value of a pin: a set of one word without brackets, a text in quotes."""
+    text = axes.written(value[0] if isinstance(value, list) and len(value) == 1 else value)
+    return f'"{text}"' if isinstance(value, str) and not value.isidentifier() else text
+
+
+Condition = Callable[[Plan], bool]
+MUON = "dist_muon"
+"""Bridge's Muon; without the prefix each replica would hold the whole optimizer state."""
+
+
+def _always(_: Plan) -> bool:
+    return True
+
+
+def _captures(p: Plan) -> bool:
+    return "full_iteration" in p.policy.cuda_graph
+
+
+def _muon(p: Plan) -> bool:
+    return p.set.get("optimizer.optimizer") == MUON
+
+
+def _fsdp(p: Plan) -> bool:
+    return p.policy.sharding == "fsdp"
+
+
+def _reduces_tokens(p: Plan) -> bool:
+    """Whether Bridge refuses another mean of the loss: masked tokens under context parallelism (bridge
+    training/config.py:1450)."""
+    return p.layout.cp > 1 and masks_tokens(p)
+
+
+def _fused_offload(p: Plan) -> bool:
+    """Whether the run offloads the input of whole fused experts, for which no axis has a word."""
+    return not p.policy.offload_modules and p.set.get("model.offload_modules") == ["fused_group_mlp"]
+
+
+_FREE: dict[str, Condition] = {
+    # a captured iteration cannot check (bridge training/config.py:1369)
+    "rerun_state_machine.check_for_nan_in_loss": lambda p: not _captures(p),
+    "ddp.check_for_nan_in_grad": lambda p: not _captures(p),
+    # graphs of text models need it (bridge models/gpt_provider.py:234); without graphs it changes nothing
+    "model.use_te_rng_tracker": lambda p: not p.policy.cuda_graph or family(p.family).vision,
+    "rng.te_rng_tracker": lambda p: not p.policy.cuda_graph or family(p.family).vision,
+    "model.moe_flex_dispatcher_num_sms": _always,
+    "model.moe_hybridep_num_sms_preprocessing": _always,
+    "model.moe_paged_stash_buffer_size_factor_cpu": _always,
+    "model.moe_paged_stash_buffer_size_factor_cuda": _always,
+    "model.moe_expert_rank_capacity_factor": _always,
+    "model.moe_shared_expert_overlap": lambda p: not p.policy.ep_overlap and "shared_experts" not in p.policy.recompute,
+    "mixed_precision.first_last_layers_bf16": _always,
+    # Bridge turns it off under FSDP (bridge training/config.py:1091); else it follows the gathered format
+    "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag": lambda p: _fsdp(p) and p.set.get(GATHERS["fp8"], True),
+    "model.calculate_per_token_loss": lambda p: not _reduces_tokens(p),
+    # FSDP turns it off where it registers buffers for symmetric memory (bridge training/config.py:1086)
+    "ddp.average_in_collective": lambda p: (
+        not _reduces_tokens(p) and (not _fsdp(p) or bool(p.set.get("ddp.disable_symmetric_registration")))
+    ),
+    # FSDP turns both on (core distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py:330)
+    "comm_overlap.overlap_grad_reduce": lambda p: not _fsdp(p),
+    "comm_overlap.overlap_param_gather": lambda p: not _fsdp(p),
+    "ddp.overlap_grad_reduce": _muon,
+    "ddp.overlap_param_gather": _muon,
+    GRANULARITY: lambda p: not p.policy.recompute and p.set[GRANULARITY] == "selective",
+    # with moments in FP32 another implementation of the same state
+    "optimizer.use_precision_aware_optimizer": lambda p: p.policy.moments == "fp32" and p.policy.offload == "none",
+    "optimizer.main_grads_dtype": lambda p: p.policy.moments != "fp32",
+    # only a folder to save in or load from needs the format of FSDP (bridge training/config.py:1099)
+    "checkpoint.ckpt_format": lambda p: is_mock(p) and not {"checkpoint.save", "checkpoint.load"} & p.set.keys(),
+    # mock data needs no tokenizer
+    "tokenizer.tokenizer_type": is_mock,
+    # a corpus may have another tokenizer than the model's repository, or that repository none
+    "tokenizer.tokenizer_model": lambda p: is_mock(p) or tokenizer(p)["tokenizer_type"] != "NullTokenizer",
+    "tokenizer.use_tokenizer_vocab_size": is_mock,
+}
+UNPRICED: Mapping[str, tuple[Condition, str]] = {
+    "optimizer.optimizer": (_muon, "the state of Muon is smaller than Adam's, and its step longer"),
+    "optimizer.use_distributed_optimizer": (_muon, "Muon gives whole layers to the ranks, not shards of them"),
+    "ddp.use_distributed_optimizer": (_muon, "Muon gives whole layers to the ranks, not shards of them"),
+    "optimizer.main_params_dtype": (lambda p: p.policy.moments != "fp32", "the master weights take less memory"),
+    "model.fine_grained_activation_offloading": (_fused_offload, "what goes to host memory still counts"),
+    "model.offload_modules": (_fused_offload, "what goes to host memory still counts"),
+    "model.moe_flex_dispatcher_backend": (
+        lambda p: p.set.get("model.moe_flex_dispatcher_backend") == "ncclep" and p.policy.dispatcher != "alltoall",
+        "the kernels of ncclep have other rates and buffers",
+    ),
+}
+"""Free fields without a word or a price, each with its condition and how the estimate is wrong."""
+OLDER: Mapping[str, str] = {
+    # core transformer/transformer_config.py:2365 and :1835: both change what the plan decides
+    "model.enable_cuda_graph": "`pin cuda_graph`, such as `pin cuda_graph=[moe_router, moe_preprocess]`",
+    "model.external_cuda_graph": "`pin cuda_graph`, such as `pin cuda_graph=[moe_router, moe_preprocess]`",
+    "model.moe_layer_recompute": "`pin recompute=moe`",
+}
+"""Switches of older releases that Megatron-Core turns into decided fields, each with the statement for it."""
+
+UNFOLLOWED: Mapping[str, tuple[Any, Condition, str]] = {
+    "model.moe_grouped_gemm": (True, _always, "each expert is then a product of its own, with its own launches"),
+    "model.moe_pad_expert_input_to_capacity": (
+        False,
+        _always,
+        "experts then compute and hold their whole capacity, padding included",
+    ),
+    "model.attention_backend": (
+        "fused",
+        lambda p: p.set.get("model.attention_backend") == "local",
+        "Megatron's own attention keeps the scores of all heads, and its step is longer",
+    ),
+    "model.fp32_residual_connection": (False, _always, "the residual then takes twice the memory and the bandwidth"),
+    "model.cpu_offloading": (False, _always, "what goes to host memory still counts"),
+    "model.activation_offload_fraction": (
+        1.0,
+        lambda p: bool(p.policy.offload_modules),
+        "what stays on the GPU needs memory too",
+    ),
+    "model.mtp_num_layers": (
+        "the model's last layer",
+        lambda p: family(p.family).mtp == "other" and bool(p.set.get("model.mtp_num_layers")),
+        "Bridge builds another kind of layer for the prediction of this family",
+    ),
+    "mixed_precision.fp8_dot_product_attention": (
+        False,
+        lambda p: p.policy.precision != "bf16",
+        "attention in FP8 has other kernels, with other rates",
+    ),
+    "ddp.num_distributed_optimizer_instances": (
+        1,
+        _always,
+        "each instance shards the optimizer's state over its own replicas alone, so a rank holds more",
+    ),
+    "dist.use_torch_fsdp2": (False, _always, "PyTorch then shards the parameters too, and gathers them in each layer"),
+}
+"""Undecided fields with a cost: what the estimate has, where another value matters, and how the estimate is wrong."""
+_CONDITIONS = _FREE | {path: holds for path, (holds, _) in UNPRICED.items()}
+
+
+def is_free(path: str, plan: Plan) -> bool:
+    """Whether a run with this plan may `set` a field that the plan decides."""
+    return path in _CONDITIONS and _CONDITIONS[path](plan)
+
+
+ID = "plan.not_in_release"
+
+
+def refused(p: Program, plan: Plan) -> Iterator[Diagnostic]:
+    """Report each field that the release does not have, with the oldest release that has it."""
+    for s in lacking(plan):
+        text = f"Bridge {p.target} has no `{s.path}`, which `{s.word}` needs"
+        help = f"write `target bridge {first_with(s.path)}`, or another value of `{s.word}`"
+        yield error(ID, text, p.spans.get(s.word or "", p.spans["hardware"]), help=help)
+    if plan.samples and plan.samples.source == "hf" and not has("dataset.hf_dataset", p.target):
+        text = f"Bridge {p.target} fine-tunes on folders of JSONL, not on a data set of Hugging Face by its name"
+        help = f"write `target bridge {first_with('dataset.hf_dataset')}`, or name a folder"
+        yield error(ID, text, p.spans["data"], help=help)
+    if _images_of_others(plan):
+        text = f"Bridge {p.target} reads real images with Qwen-VL's processor alone"
+        help = f"write `target bridge {NEWEST.bridge}`, or `data mock`"
+        yield error(ID, text, p.spans["data"], help=help)
+    if p.model.attention == "mla" and _ends_in_mtp(plan) and not BY_VERSION[p.target].mtp_alone:
+        text = f"Bridge {p.target} builds MTP with ordinary attention on a last stage without a decoder layer"
+        help = (
+            "`set model.mtp_num_layers = 0`",
+            "or pin a `pipeline_layout` that ends in `tmL`",
+            "or take a newer release: `target bridge 0.5`",
+        )
+        yield error(ID, text, p.spans["hardware"], help=help)
+
+
+def _images_of_others(plan: Plan) -> bool:
+    """Whether a model with another processor than Qwen-VL's reads images that a function of the release reads."""
+    encoder = family(plan.family).encoder
+    by_function = place("EnergonDatasetConfig", plan.target.bridge) is not None
+    return encoder not in (None, QWEN_VL) and by_function and not is_mock(plan)
+
+
+def _ends_in_mtp(plan: Plan) -> bool:
+    """Whether the last stage has MTP and no decoder layer."""
+    last = (plan.layout.pipeline_layout or "").rpartition("|")[2]
+    return "m" in last and "t" not in last

@@ -1,19 +1,32 @@
-"""What a plan assigns: the rows of the table that hold for it, what rules derive, what a run sets."""
+"""What a plan assigns, and what of it a recipe states.
+
+`sections` takes the rows of the table that hold for the plan, with what rules derive and a run sets. `stated` leaves
+out what Bridge's common function gives anyway, so that each decision is in one place. `known_values` has the fields
+that the plan does not decide: values of the common function, and defaults.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
+
+from attrs import evolve
 
 from moedsl.emit.dataset import dataset, is_mock, masks_tokens, tokenizer
 from moedsl.emit.fields import PRECISION, SECTIONS, SET, Planned, Setting
-from moedsl.facts import adapters
-from moedsl.facts.adapter import Adapter
-from moedsl.facts.common import COPIED
-from moedsl.facts.families import CHOICES, family
-from moedsl.facts.fields import absent, has, lookup, path_of, provided, words_of
+from moedsl.facts import fine_tuning
+from moedsl.facts.common import COMMON, COPIED, VARIABLES
+from moedsl.facts.facts import Model
+from moedsl.facts.families import CHOICES, dataset_class, family, provider
+from moedsl.facts.fields import Field, absent, fields, has, lookup, path_of, provided, words_of
+from moedsl.facts.fields import sections as sections_of
+from moedsl.facts.fine_tuning import Adapter
+from moedsl.facts.releases import BY_VERSION
+from moedsl.facts.symbols import FINE_TUNES
 from moedsl.facts.values import Call, Dtype, Member, normalise
-from moedsl.planner.model.plan import AdapterPlan, Plan
+from moedsl.planner.layout import AdapterPlan
+from moedsl.planner.plan import Plan
 
 RESETS = {
     "model.cuda_graph_scope": None,
@@ -63,7 +76,7 @@ def _stray_mtp(given: Mapping[str, Any]) -> bool:
 
 def _call(a: AdapterPlan, vision: bool) -> Call:
     options = (a.method, a.rank, a.alpha, a.dropout, frozenset(a.targets), a.experts, a.normalized, a.regather)
-    return adapters.call(Adapter(*options), vision)
+    return fine_tuning.call(Adapter(*options), vision)
 
 
 def sections(plan: Plan) -> list[tuple[str, list[Setting]]]:
@@ -151,3 +164,223 @@ def _spelled(value: Any, path: str, plan: Plan) -> Any:
     field = lookup(path, bridge) if isinstance(value, str) else None
     words = words_of(field.type, bridge) if field else None
     return Member(words.module, words.type, value) if words and value in words.names else value
+
+
+_VARIABLE = "env_vars."
+Sections = list[tuple[str, list[Setting]]]
+
+
+def stated(plan: Plan) -> Sections:
+    """The recipe's assignments under their headings, in order; the user's `set` statements come last."""
+    known = given(planned(plan))
+    every = dict(sections(plan))
+    own = {s.path: s for s in every.pop(SET, []) if not s.path.startswith(_VARIABLE)}
+    found: Sections = []
+    derived = {path_of(name) for name in plan.derived}
+    output = [s for s in _output(plan) if s.path not in derived]
+    for title, settings in [*every.items(), (_OUTPUT, output)]:
+        found.append((title, []))
+        for s in (_filled(inner, own) for outer in settings for inner in _inside(plan, outer)):
+            if _states(plan, s, known):
+                found[-1][1].append(s)
+                known |= dict(_unstated(s.path, s.value)) | dict(arguments(s.path, s.value))
+    return [(title, settings) for title, settings in [*_together(plan, found), (SET, [*own.values()])] if settings]
+
+
+def environment(plan: Plan) -> tuple[bool, Mapping[str, Any]]:
+    """Whether Bridge's common variables all belong to the plan, and the variables to state besides; a release without
+    variables in its configuration has no common ones."""
+    every = {**plan.env, **{n.removeprefix(_VARIABLE): v for n, v in plan.set.items() if n.startswith(_VARIABLE)}}
+    if not BY_VERSION[plan.target.bridge].env_vars or not every.keys() >= VARIABLES.keys():
+        return False, every
+    return True, {n: v for n, v in every.items() if VARIABLES.get(n) != v}
+
+
+def given(w: Planned) -> dict[str, Any]:
+    """The values without a line of the recipe: of Bridge's common function, of the precision, of overlap."""
+    precision = w.precision_facts
+    many = w.layout.dp > 1  # bridge training/comm_overlap.py:576
+    return {
+        **COMMON[w.task].values,
+        "model.moe_shared_expert_overlap": w.provided.get("moe_shared_expert_overlap", False),
+        "model.cross_entropy_loss_fusion": w.provided.get("cross_entropy_loss_fusion", True),
+        "mixed_precision.bf16": True,
+        "mixed_precision.fp8": precision.fp8,
+        "mixed_precision.fp8_recipe": precision.fp8_recipe,
+        "mixed_precision.fp8_param_gather": precision.fp8_param_gather,
+        "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag": precision.fp8_recipe == "mxfp8",
+        "mixed_precision.first_last_layers_bf16": precision.first_last_layers_bf16,
+        "mixed_precision.fp4": precision.fp4,
+        "mixed_precision.fp4_param_gather": precision.fp4_param_gather,
+        "mixed_precision.grad_reduce_in_fp32": True,
+        "comm_overlap.overlap_moe_expert_parallel_comm": False,
+        "comm_overlap.delay_wgrad_compute": False,
+        "comm_overlap.overlap_grad_reduce": many,
+        "comm_overlap.overlap_param_gather": many,
+    }
+
+
+def arguments(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The fields that a call states, and those of the calls in it."""
+    for name, inner in value.kwargs.items() if isinstance(value, Call) else ():
+        yield f"{path}.{name}", inner
+        yield from arguments(f"{path}.{name}", inner)
+
+
+def _unstated(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The defaults of the objects that a call builds inside."""
+    for section, inner in arguments(path, value):
+        for name, field in sections_of().get(section, {}).items() if isinstance(inner, Call) else ():
+            yield f"{section}.{name}", field.get("others", {}).get(inner.name, field["default"])
+
+
+def _inside(plan: Plan, s: Setting) -> Iterator[Setting]:
+    """A dataset of the class that the common function has, as its fields; any other setting as it is."""
+    if s.path == "dataset" and s.value.name == COMMON[plan.task].dataset:
+        inside = {k: v for k, v in s.value.kwargs.items() if k != "seq_length"}  # which has a row of its own
+        yield from (Setting(f"dataset.{k}", v, s.word, _WHY.get(k, "")) for k, v in inside.items())
+    else:
+        yield s
+
+
+def _filled(s: Setting, own: dict[str, Setting]) -> Setting:
+    """A section that is built with what the run sets of its arguments, which then need no line of their own."""
+    if not isinstance(s.value, Call):
+        return s
+    arguments = {name: own.pop(f"{s.path}.{name}", None) for name in s.value.kwargs}
+    kwargs = {name: value if (set := arguments[name]) is None else set.value for name, value in s.value.kwargs.items()}
+    return evolve(s, value=evolve(s.value, kwargs=kwargs))
+
+
+def _states(plan: Plan, s: Setting, known: Mapping[str, Any]) -> bool:
+    if isinstance(s.value, Call):
+        return True
+    if not s.read or s.path in COPIED or s.path in plan.set:
+        return False
+    return s.path not in known or normalise(s.path, s.value) != normalise(s.path, known[s.path])
+
+
+def _together(plan: Plan, found: Sections) -> Sections:
+    """Move the settings of each decision to the last heading that has one of them; one with its own reason stays."""
+    decisions = {d.name for d in plan.decisions}
+    home = {s.word or "": title for title, settings in found for s in settings if s.word in decisions and not s.why}
+    out: dict[str, list[Setting]] = {title: [] for title, _ in found}
+    moved: list[tuple[str, Setting]] = []
+    for title, settings in found:
+        for s in settings:
+            last = title if s.why else home.get(s.word or "", title)
+            moved.append((last, s)) if last != title else out[title].append(s)
+    for last, s in moved:
+        out[last].append(s)
+    return list(out.items())
+
+
+_WHY = {"split": "with Bridge's 9999,8,2, a small corpus has nothing to validate or test on"}
+_OUTPUT = "Checkpoints and logs"
+_STEPS = "every step in the log, for `moedsl results`; TensorBoard only if the run file sets a folder"
+
+
+def checkpoint_folder(plan: Plan) -> str | None:
+    """The folder where a run saves and loads checkpoints; None if it saves none."""
+    folder = plan.set.get("checkpoint.save")
+    return folder if folder or is_mock(plan) else f"nemo_experiments/{function_name(plan)}/checkpoints"
+
+
+def _output(plan: Plan) -> Iterator[Setting]:
+    """Where a run saves its checkpoints and goes on from them, and what it logs."""
+    folder = checkpoint_folder(plan)
+    named = plan.task in FINE_TUNES or fine_tuning.FIELD in plan.set
+    start = "the imported weights" if named else "scratch"
+    goes_on = f"a run goes on from the last checkpoint that it saved; without one, it starts from {start}"
+    why = goes_on if folder else "mock data needs no checkpoints"
+    yield from (Setting(f"checkpoint.{name}", folder, None, why) for name in ("save", "load"))
+    yield Setting("logger.log_interval", 1, None, _STEPS)
+    yield Setting("logger.tensorboard_dir", None, None, _STEPS)
+
+
+def function_name(plan: Plan) -> str:
+    """Name the recipe as Bridge does (recipes/utils/naming.py:34): ``MODEL_TASK_Ngpu_HARDWARE_PRECISION_config``."""
+    name = f"{plan.model}_{plan.task}_{plan.gpus}gpu_{plan.hardware}_{plan.policy.precision}_config"
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
+
+
+_OF_TASK: Mapping[str, Mapping[str, Any]] = {
+    "pretrain": {
+        "checkpoint.save_interval": 500,
+        "ddp.data_parallel_sharding_strategy": "optim_grads_params",
+        "optimizer.adam_beta2": 0.95,
+        "optimizer.lr": 3e-4,
+        "optimizer.min_lr": 3e-5,
+    },
+    "sft": {
+        "checkpoint.save_interval": 100,
+        "optimizer.adam_beta2": 0.98,
+        "optimizer.lr": 5e-6,
+        "optimizer.min_lr": 0.0,
+    },
+    "peft": {
+        "checkpoint.save_interval": 100,
+        "optimizer.adam_beta2": 0.98,
+        "optimizer.lr": 1e-4,
+        "optimizer.min_lr": 0.0,
+    },
+}
+"""Further values of the common functions, by task (bridge recipes/common.py): a recipe states its own, or no row has
+them."""
+_BOTH = {
+    "optimizer.weight_decay": 0.1,
+    "optimizer.bf16": True,
+    "scheduler.lr_decay_style": "cosine",
+    "scheduler.lr_wsd_decay_style": "minus_sqrt",
+    "scheduler.override_opt_param_scheduler": True,
+    "scheduler.start_weight_decay": 0.033,
+    "scheduler.end_weight_decay": 0.033,
+    "logger.log_timers_to_tensorboard": True,
+    "tokenizer.pad_vocab_size": False,
+}
+"""What these functions, their optimizer (bridge recipes/utils/optimizer_utils.py:100) and the tokenizer's constructor
+(bridge training/tokenizers/config.py:93) give to every run."""
+_UNKNOWN = ("required", "factory", "unknown")
+"""What the list of fields has in place of a value that it does not know."""
+
+
+def known_values(plan: Plan, model: Model) -> dict[str, Any]:
+    """The value of each field of the recipe, where it is known without Bridge."""
+    settings = [s for _, group in stated(plan) for s in group]
+    built = {s.path: s.value for s in settings if isinstance(s.value, Call)}
+    built |= {path: v for s in settings for path, v in arguments(s.path, s.value) if isinstance(v, Call)}
+    bridge = plan.target.bridge
+    classes = {"model": provider(model), "dataset": dataset_class(model.vision is not None, plan.task, is_mock(plan))}
+    classes |= {path: call.name for path, call in built.items() if path not in classes}
+    known = {
+        f.path: _plain(f.path, f.others.get(classes.get(f.path.rpartition(".")[0], ""), f.default))
+        for f in fields(bridge).values()
+        if _has_default(f, classes, built, bridge)
+    }
+    known |= {f"model.{name}": _plain(name, value) for name, value in provided(model.hf, bridge).items()}
+    common = {path: v for path, v in given(planned(plan)).items() if path not in COPIED.values()}
+    if classes["dataset"] != COMMON[plan.task].dataset:
+        common = {path: v for path, v in common.items() if not path.startswith("dataset.")}
+    known |= {**_BOTH, **_OF_TASK[plan.task], "dataset": classes["dataset"], "model.hf_model_revision": plan.revision}
+    known |= {path: _plain(path, value) for path, value in common.items()}
+    known |= {section: None for section in absent(bridge) if "." not in section}
+    folder = checkpoint_folder(plan)
+    known |= {"checkpoint.save": folder, "checkpoint.load": folder, "logger.log_interval": 1}
+    for path, call in built.items():
+        known |= {path: call.name} | {name: _plain(name, v) for name, v in arguments(path, call)}
+    own = [s for s in settings if s.path not in built]
+    known |= {s.path: _plain(s.path, s.value) if comparable(s) else "unknown" for s in own}
+    return {path: value for path, value in known.items() if value not in _UNKNOWN}
+
+
+def _has_default(field: Field, classes: dict[str, str], built: Collection[str], bridge: str) -> bool:
+    """Whether a field has the default of its class: its section is built from that class, and not by a function."""
+    section = field.path.rpartition(".")[0]
+    made = section != "mixed_precision" and (section not in absent(bridge) or section in built)
+    return made and (not field.classes or classes.get(section) in field.classes)
+
+
+def _plain(path: str, value: Any) -> Any:
+    """The value as JSON; a dtype by its name."""
+    plain = value.name if isinstance(value, Call) else normalise(path, value)
+    return plain.removeprefix("torch.") if isinstance(plain, str) else plain

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from attrs import field, frozen
 
-from moedsl.facts import versions
+from moedsl.facts import releases
 
 RECOMPUTE = ("layernorm", "moe_act", "mla_up_proj", "shared_experts", "core_attn", "mlp", "moe", "full")
 OFFLOAD_MODULES = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act")
@@ -205,7 +205,7 @@ MEMBERS = tuple(dict.fromkeys(w for n in SETS for w in BY_NAME[n].words))
 
 def named_value(name: str, value: Any) -> Any:
     """Write the value of a name as JSON; a version as 0.6.2."""
-    return versions.as_text(value) if name in versions.NAMES else json_value(value)
+    return releases.as_text(value) if name in releases.NAMES else json_value(value)
 
 
 def show(value: object) -> str:

@@ -1,6 +1,7 @@
 """List what Bridge's common functions for recipes already give, so that a recipe states only what differs.
 
 NVIDIA's own recipes start from the same functions (bridge recipes/common.py). A test compares each value with Bridge.
+With them come what a validation runs, and whether every microbatch has one shape.
 """
 
 from __future__ import annotations
@@ -123,3 +124,35 @@ VARIABLES: Mapping[str, Any] = {
     "TORCH_NCCL_HIGH_PRIORITY": 1,
 }
 """The variables of Bridge's own recipes, which are those of `ENVIRONMENT`."""
+
+
+ITERATIONS, INTERVAL, BATCH = (f"validation.{n}" for n in ("eval_iters", "eval_interval", "eval_global_batch_size"))
+
+
+def validation_iterations(task: str, mock: bool) -> int:
+    """Batches of one validation; random tokens need none."""
+    return 0 if mock else COMMON[task].values[ITERATIONS]
+
+
+def validation_interval(task: str) -> int:
+    """Steps between two validations."""
+    return COMMON[task].values[INTERVAL]
+
+
+def smallest_validation_batch(micro_batch: int, dp: int, pp: int, vpp: int) -> int:
+    """One microbatch for each replica (bridge training/config.py:1335, training/eval.py:145); PP of them with virtual
+    stages (core pipeline_parallel/schedules.py:1134)."""
+    return micro_batch * dp * (pp if vpp > 1 else 1)
+
+
+BY_FIELD = (
+    ("model.variable_seq_lengths", True, "variable"),
+    ("dataset.enable_in_batch_packing", True, "packed"),
+    ("dataset.pad_to_max_length", False, "unpadded"),
+)
+"""The fields of Bridge that make lengths vary, with the value that does; the strongest first."""
+
+
+def batch_shapes(sets: Mapping[str, Any]) -> str:
+    """Choose a word of `symbols.SHAPES` for the fields of a run: `static` unless one of `BY_FIELD` is among them."""
+    return next((word for field, value, word in BY_FIELD if sets.get(field) is value), "static")

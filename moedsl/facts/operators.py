@@ -15,8 +15,8 @@ import numpy as np
 from attrs import field, frozen
 
 from moedsl.facts import axes
+from moedsl.facts.releases import as_number
 from moedsl.facts.symbols import FLAG, NUMBER, TEXT, Type
-from moedsl.facts.versions import as_number
 
 Value = Any
 Column = Any

@@ -99,10 +99,9 @@ def like(name: str) -> Source | tuple[Diagnostic, ...]:
     if recipe is not None:
         return Source(f"{LIKE}{name}", recipe.pins)
     known = [_read(line).name for line in _lines()]
-    text = f"Megatron Bridge {LATEST} has no recipe called `{name}` for the models that `moedsl models` lists"
     help = suggest(name.rpartition(":")[2], known) or (_NAMES,)
     own = f"`moedsl import {name}` writes the pins of a recipe of your own" if "." in name else ""
-    return (error("check.unknown_recipe", text, help=(*help, *([own] if own else []))),)
+    return (error("check.unknown_recipe", latest=LATEST, name=name, help=(*help, *([own] if own else []))),)
 
 
 def line(recipe: Shipped) -> str:

@@ -1,17 +1,18 @@
-"""List the releases of Megatron Bridge that recipes are written for, and what each names differently.
+"""List the releases of Megatron Bridge that recipes are written for, and compare versions of software as numbers.
 
 Field tables (fields.py) say which fields a release has; this file says what no table of fields can.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
 from attrs import frozen
 
-from moedsl.support.installed import version
+from moedsl.support.resources import installed_version as version
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -84,3 +85,30 @@ def default() -> Release:
     """The release of a run that names none: the one that is installed, as in a container, else the newest."""
     installed = version("megatron_bridge")
     return (installed and named(".".join(installed.split(".")[:2]))) or NEWEST
+
+
+PRODUCTS = {"torch": "torch_version", "transformer_engine": "te_version"}
+"""The products that `target` accepts in addition to Bridge, with the names of their versions in an expression."""
+BRIDGE = "bridge_version"
+"""The version of Bridge in an expression, which every run has."""
+NAMES = (BRIDGE, *PRODUCTS.values())
+"""The names of versions in an expression."""
+_VERSION = re.compile(r"\d{1,4}(?:\.\d{1,4}){0,2}")
+
+
+def is_version(text: str) -> bool:
+    """Whether a text is one to three numbers of at most four digits, with dots between: 2.10 or 2.6.0."""
+    return _VERSION.fullmatch(text) is not None
+
+
+def as_number(text: str) -> int:
+    """Encode a version as an integer, four digits for each part after the first: 2.10.0 is 2_0010_0000; else 0."""
+    parts = [int(p) for p in text.split(".")] if is_version(text) else []
+    major, minor, patch = (*parts, 0, 0, 0)[:3]
+    return (major * 10_000 + minor) * 10_000 + patch
+
+
+def as_text(number: int) -> str:
+    """Write the version of a number: 2_0010_0000 is 2.10.0."""
+    rest, patch = divmod(int(number), 10_000)
+    return f"{rest // 10_000}.{rest % 10_000}.{patch}"

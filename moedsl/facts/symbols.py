@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import fields, frozen
 
-from moedsl.facts import adapter, axes
+from moedsl.facts import axes, fine_tuning
 from moedsl.facts.facts import Hardware, Model
 
 
@@ -97,7 +97,7 @@ PRECISIONS = ("bf16", "fp8", "mxfp8", "nvfp4", "auto", "fp8_blockwise", "fp8_cur
 TASKS = ("pretrain", "sft", "peft")
 FINE_TUNES = ("sft", "peft")
 """The tasks that start from the weights of a checkpoint."""
-ADAPTERS = ("none", *adapter.METHODS)
+ADAPTERS = ("none", *fine_tuning.METHODS)
 ROUTINGS = ("natural", "balanced")
 DATA = ("mock", "real")
 RISKS = ("none", "oom")
@@ -131,8 +131,8 @@ RUN: dict[str, Type] = {
     "vlm": Type("set", VLM_WORDS),
     "adapter": Type("enum", ADAPTERS),
     "adapter_rank": NUMBER,
-    "adapter_targets": Type("set", adapter.TARGETS),
-    "adapter_experts": Type("enum", adapter.EXPERTS),
+    "adapter_targets": Type("set", fine_tuning.TARGETS),
+    "adapter_experts": Type("enum", fine_tuning.EXPERTS),
     "adapter_normalized": FLAG,
     "adapter_regather": FLAG,
     "pack": FLAG,

@@ -109,8 +109,7 @@ def bare_hub_name(source: Source, statement: int) -> Diagnostic | None:
     if found is None:
         return None
     right, span = f'"{found["name"]}"', Span(source.name, *found.span("name"))
-    text = "write a name of Hugging Face in double quotes"
-    return error("parse.unexpected", text, span, help=Instead(f"write `{right}`", right))
+    return error("parse.unexpected:name", span, help=Instead(f"write `{right}`", right))
 
 
 def bits(source: Source, fact: int) -> Diagnostic | None:
@@ -119,8 +118,7 @@ def bits(source: Source, fact: int) -> Diagnostic | None:
     if found is None:
         return None
     right, span = f"{float(found['number']) / 8:g} {found['scale']}B/s", Span(source.name, *found.span("rate"))
-    text = "a bandwidth is in bytes a second, and a byte has 8 bits"
-    return error("parse.unexpected", text, span, help=Instead(f"write `{right}`", right))
+    return error("parse.unexpected:bandwidth", span, help=Instead(f"write `{right}`", right))
 
 
 def line_of(source: Source, statement: int, found: Lexeme) -> Line | None:
@@ -240,8 +238,7 @@ def _nodes(line: Line) -> Diagnostic | None:
     if count.text.isdecimal() and len(count.text) < 10:
         four, eight = (f"`{name.text} x {int(count.text) * n}`" for n in (4, 8))
         help = f"{help}: {count.text} nodes of 4 GPUs are {four}, of 8 {eight}"
-    text = "the number counts GPUs, not nodes"
-    return error("parse.unexpected", text, line.span(count, line.found), help=help)
+    return error("parse.unexpected:counts", line.span(count, line.found), help=help)
 
 
 def _rack(line: Line) -> Diagnostic | None:
@@ -254,8 +251,9 @@ def _rack(line: Line) -> Diagnostic | None:
     of = named.groupdict(default="")
     number = int(of["number"] or 1)
     if "nodes" in of:
-        help = f"a node has 4 or 8 GPUs: write `{of['gpu']} x {number * 4}` or `{of['gpu']} x {number * 8}`"
-        return error("parse.unexpected", "write the number of all GPUs", line.span(first, last), help=help)
+        return error(
+            "parse.unexpected:all-gpus", line.span(first, last), gpu=of["gpu"], number=number * 4, number2=number * 8
+        )
     right = f"{of['gpu']} x {number * int(of.get('each') or 1)}" if of["number"] or of.get("each") else of["gpu"]
     return line.wrong("write the hardware and the number of all GPUs", first, last, f"write `{right}`", right)
 
@@ -342,8 +340,7 @@ def _thousands(line: Line) -> Diagnostic | None:
     if grouped is None:
         return None
     span, right = Span(line.source.name, number.start, grouped.end()), grouped[0].replace(",", "")
-    text = "no comma between the digits of a number"
-    return error("parse.unexpected", text, span, help=Instead(f"write `{right}`", right))
+    return error("parse.unexpected:digits", span, help=Instead(f"write `{right}`", right))
 
 
 def _commas(line: Line) -> Diagnostic | None:
@@ -353,12 +350,13 @@ def _commas(line: Line) -> Diagnostic | None:
     first, last = line.words[0], line.words[-1]
     several = [m for m in _LISTED.finditer(line.written(first, last)) if m[1] not in axes.SETS]
     if several:
-        help = f"a pin has one value; to plan each, write `sweep {several[0][1]} in {several[0][2]}`"
-        return error("parse.unexpected", f"several values of `{several[0][1]}`", line.span(first, last), help=help)
+        return error(
+            "parse.unexpected:many-values", line.span(first, last), several=several[0][1], several2=several[0][2]
+        )
     right = _without_commas(_LISTED.sub(r"\1=[\2]", line.written(first, last)))
     fix = Fix(f"Write `{right}`", REPLACE, line.span(first, last), right)
     at = Label(line.span(line.found, line.found))
-    return error("parse.unexpected", "no comma between pins", at, help=f"write `{right}`", fixes=(fix,))
+    return error("parse.unexpected:pins", at, right=right, fixes=(fix,))
 
 
 def _without_commas(text: str) -> str:
@@ -379,7 +377,7 @@ def _bare_path(line: Line) -> Diagnostic | None:
     if path is None or not re.search(r"[/\\.~]", path[0]):
         return None
     span, right = Span(line.source.name, start.start, path.end()), f'"{path[0]}"'
-    return error("parse.unexpected", "write a path in double quotes", span, help=Instead(f"write `{right}`", right))
+    return error("parse.unexpected:path", span, help=Instead(f"write `{right}`", right))
 
 
 def _several(line: Line) -> Diagnostic | None:
@@ -392,9 +390,7 @@ def _several(line: Line) -> Diagnostic | None:
     rest = "; ".join(line.written(p[0], p[-1]) for p in pieces)
     before = line.words[line.at - 1]
     fix = Fix(f"Write `; {rest}`", REPLACE, Span(line.source.name, before.end, line.words[-1].end), f"; {rest}")
-    help = f"start a new line, or write `; {rest}`"
-    text = "several statements on a line without `;` between them"
-    return error("parse.unexpected", text, line.span(line.found, line.found), help=help, fixes=(fix,))
+    return error("parse.unexpected:statements", line.span(line.found, line.found), rest=rest, fixes=(fix,))
 
 
 def _starts(line: Line, i: int) -> bool:

@@ -47,8 +47,7 @@ def format_source(source: Source) -> tuple[str | None, tuple[Diagnostic, ...]]:
     try:
         return format(module, source), diagnostics
     except ValueError:
-        message = "formatting would change this file, so it was left as it is"
-        return None, (error("internal.format", message, Span(source.name, 0, 0), help="this is a bug of moedsl"),)
+        return None, (error("internal.format", Span(source.name, 0, 0)),)
 
 
 def comments(text: str) -> list[str]:

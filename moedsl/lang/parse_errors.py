@@ -8,10 +8,9 @@ from difflib import get_close_matches
 
 from attrs import frozen
 
-from moedsl.lang.foreign_arguments import foreign_arguments
+from moedsl.lang.foreign_statements import DECLARATIONS, foreign_arguments, unknown_statement
 from moedsl.lang.foreign_syntax import bare_hub_name, bits, foreign_syntax
 from moedsl.lang.tokens import Lexeme, lexeme_at
-from moedsl.lang.unknown_statement import DECLARATIONS, unknown_statement
 from moedsl.support.diagnostics import REPLACE, Diagnostic, Fix, Instead, Label, error
 from moedsl.support.source import Source, Span
 
@@ -68,7 +67,7 @@ def unexpected(stop: Stop) -> Diagnostic:
     if found.kind == "badstring":
         span = Span(stop.source.name, found.start, found.end)
         help = Instead('end it with " on the same line', found.text.rstrip() + '"')
-        return error("parse.string", "this string is not closed", span, help=help)
+        return error("parse.string", span, help=help)
     place = (stop.source, stop.statement, found)
     foreign = foreign_syntax(*place) if in_run else None
     argument = foreign_arguments(stop.source, stop.statement) if in_run else None
@@ -85,11 +84,11 @@ def _found(stop: Stop) -> Lexeme | None:
 def _unfinished(stop: Stop) -> Diagnostic:
     at_end = stop.offset >= len(stop.source.text)
     span = Span(stop.source.name, stop.last, stop.last)
-    message = f"the {'text' if at_end else 'line'} ends too early: expected {expected(stop.accepts)}"
     return error(
-        "parse.unexpected",
-        message,
+        "parse.unexpected:ends",
         Label(span, "something is missing here"),
+        words="text" if at_end else "line",
+        expected=expected(stop.accepts),
         help=(*_length(stop), *_hints(stop, None)),
     )
 
@@ -111,16 +110,20 @@ def _mistyped(stop: Stop, found: Lexeme) -> Diagnostic | None:
         match = get_close_matches(word.text.lower(), sorted(known), 1, 0.7)
         if match and word.kind == "word" and word.text not in known | RESERVED:
             span = Span(stop.source.name, word.start, word.end)
-            message = f"`{word.text}` is not expected here"
             help = Instead(f"did you mean `{match[0]}`?", match[0])
-            return error("parse.unexpected", message, span, help=help)
+            return error("parse.unexpected:not-here", span, text=word.text, help=help)
     return None
 
 
 def _unknown(stop: Stop, found: Lexeme) -> Diagnostic:
     span = Span(stop.source.name, found.start, found.end)
-    message = f"found {_quote(found)}, expected {expected(stop.accepts)}"
-    return error("parse.unexpected", message, span, help=tuple(_hints(stop, found)))
+    return error(
+        "parse.unexpected:found",
+        span,
+        quote=_quote(found),
+        expected=expected(stop.accepts),
+        help=tuple(_hints(stop, found)),
+    )
 
 
 def _quote(found: Lexeme) -> str:

@@ -1,24 +1,33 @@
 """Parse a Source to an ast.Module.
 
-Lark runs token by token (`grammar.py`). If a statement does not parse, one error is reported, the parser
-returns to the start of the statement, and reading continues after it; three wrong statements give three errors.
+Lark runs token by token. If a statement does not parse, one error is reported, the parser returns to the start of the
+statement, and reading continues after it; three wrong statements give three errors.
+
+Below the parser are the terminals that may follow a prefix of a text, for completion: a stack of Lark's LALR states
+stands for the prefix. Lark's own `accepts` would copy the values too; here it is asked for prefixes without values.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import threading
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
+from types import SimpleNamespace
 from typing import Any, cast
 
-from lark import Token, Tree, UnexpectedCharacters, UnexpectedToken
+import lark
+from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedToken
 
-from moedsl.lang import ast, grammar
-from moedsl.lang.limits import MAX_HEIGHT, too_deep, too_tall
+from moedsl.lang import ast
 from moedsl.lang.parse_errors import DECLARATIONS, Stop, stray, unclosed, unexpected
-from moedsl.lang.tokens import Brackets, brackets, lexeme_at, lexemes
+from moedsl.lang.tokens import MAX_HEIGHT, Brackets, brackets, lexeme_at, lexemes, too_deep, too_tall
+from moedsl.lang.tree_builder import RULES, Builder
+from moedsl.support import compiled
 from moedsl.support.diagnostics import Diagnostic, error
+from moedsl.support.resources import grammar_file
 from moedsl.support.source import Source, Span
 
 MAX_ERRORS = 50
@@ -41,7 +50,7 @@ class Unexpected(Exception):
 @cache
 def _patterns() -> dict[str, re.Pattern[str]]:
     """The other terminals that a keyword or a number may be."""
-    return {t.name: re.compile(t.pattern.to_regexp()) for t in grammar.parser().terminals if t.name in _OTHER_WORDS}
+    return {t.name: re.compile(t.pattern.to_regexp()) for t in lark_parser().terminals if t.name in _OTHER_WORDS}
 
 
 def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
@@ -55,7 +64,7 @@ def parse(source: Source) -> tuple[ast.Module | None, tuple[Diagnostic, ...]]:
     if deep is not None:
         return None, (deep,)
     with _lock:
-        grammar.builder.start(source.name)
+        builder.start(source.name)
         parsing = _Parse(source, pairs)
         module, diagnostics = parsing.run()
     tall = too_tall(module) if module is not None and parsing.longest > MAX_HEIGHT else None
@@ -68,7 +77,7 @@ class _Parse:
     def __init__(self, source: Source, pairs: Brackets) -> None:
         self.source, self.pairs = source, pairs
         self.open = set(pairs.unclosed)
-        self.cursor = grammar.parser().parse_interactive(source.text)
+        self.cursor = lark_parser().parse_interactive(source.text)
         state = self.cursor.parser_state
         self.states, self.values = state.state_stack, state.value_stack
         self.errors: list[Diagnostic] = []
@@ -82,7 +91,7 @@ class _Parse:
                 module = self.feed_end() if self.feed_tokens() else None
             except Unexpected as e:
                 self.recover(e)
-        found = sorted(self.errors + grammar.builder.problems, key=lambda d: d.labels[0].span.start)
+        found = sorted(self.errors + builder.problems, key=lambda d: d.labels[0].span.start)
         if module is None:
             found.append(self.gave_up())
         return module, tuple(found)
@@ -90,9 +99,8 @@ class _Parse:
     def gave_up(self) -> Diagnostic:
         span = Span(self.source.name, self.last, self.last)
         if self.words > MAX_WORDS:
-            message = f"the text has more than {MAX_WORDS} words"
-            return error("parse.too_large", message, span, help="a run file is a few lines; is this the right file?")
-        return error("parse.too_many", f"more than {MAX_ERRORS} errors: the rest was not read", span)
+            return error("parse.too_large", span, max_words=MAX_WORDS)
+        return error("parse.too_many", span, max_errors=MAX_ERRORS)
 
     def feed_tokens(self) -> bool:
         """Read all tokens from the lexer's position on, without newlines inside ( ) and [ ]; False if too many."""
@@ -147,7 +155,7 @@ class _Parse:
 
     def feed_end(self) -> ast.Module:
         end = len(self.source.text)
-        module = self.feed(Token(grammar.END, "", end, end_pos=end))
+        module = self.feed(Token(END, "", end, end_pos=end))
         return ast.Module(module.items, Span(self.source.name, 0, end))
 
     def set_mark(self) -> None:
@@ -163,7 +171,7 @@ class _Parse:
     def recover(self, e: Unexpected) -> None:
         """Report the error of the present statement and move after it, or close a block that was never closed."""
         stop = self.stop(e)
-        grammar.builder.problems[:] = [p for p in grammar.builder.problems if p.labels[0].span.start < self.statement]
+        builder.problems[:] = [p for p in builder.problems if p.labels[0].span.start < self.statement]
         opened = self.unclosed_block(stop)
         if opened is not None:
             self.errors.append(unclosed(self.source, opened, stop.statement))
@@ -176,13 +184,13 @@ class _Parse:
 
     def stop(self, e: Unexpected) -> Stop:
         """The place of the parser; afterwards the parser is at the mark again."""
-        accepts = grammar.accepts(self.states)
+        possible = accepts(self.states)
         self.back_to_mark()
         text = self.source.text
         first = lexeme_at(text, self.statement)
         offset = self.clause_offset(e.offset) if text.startswith("\n", e.offset) else e.offset
         statement = first.start if first else len(text)
-        return Stop(self.source, statement, offset, self.last, accepts, grammar.accepts(self.states))
+        return Stop(self.source, statement, offset, self.last, possible, accepts(self.states))
 
     def clause_offset(self, offset: int) -> int:
         """Point at a wrong clause itself, not at the newline before it."""
@@ -230,3 +238,60 @@ class _Parse:
             following = lexeme_at(self.source.text, word.start)
             return following is None or following.text not in CLAUSES
         return word.kind == "semicolon" or (word.text == "}" and word.start not in self.pairs.stray)
+
+
+END = "$END"
+Stack = tuple[int, ...]
+builder = Builder()
+"""Makes the nodes of the syntax tree, of one parse at a time."""
+
+
+@cache
+def lark_parser() -> Lark:
+    """Lark with the builders of the syntax tree; it reads newlines in every state, and keeps its tables in a file.
+
+    Where the package's folder cannot be written, each process makes the tables anew.
+    """
+    tables = compiled.FOLDER / f"grammar-lark{lark.__version__}-py{sys.version_info[0]}{sys.version_info[1]}"
+    try:
+        tables.parent.mkdir(parents=True, exist_ok=True)
+        kept = str(tables) if tables.exists() or os.access(tables.parent, os.W_OK) else False
+    except OSError:
+        kept = False
+    return Lark(
+        grammar_file().read_text(encoding="utf-8"), parser="lalr", start="module", keep_all_tokens=True,
+        maybe_placeholders=False, cache=kept,
+        transformer=SimpleNamespace(**{name: partial(make, builder) for name, make in RULES.items()}),
+        postlex=SimpleNamespace(always_accept=("NEWLINE",), process=lambda stream: stream),
+    )  # fmt: skip
+
+
+@cache
+def _tables() -> Any:
+    return lark_parser().parse_interactive("").parser_state.parse_conf
+
+
+def start() -> Stack:
+    """The stack before the first word."""
+    return (_tables().start_state,)
+
+
+def after(stack: Stack, terminal: str) -> Stack | None:
+    """The stack after a terminal; None if it cannot be here."""
+    states, end = _tables().states, _tables().end_state
+    while stack[-1] != end:
+        found = states[stack[-1]].get(terminal)
+        if found is None:
+            return None
+        _, to = found
+        if isinstance(to, int):
+            return (*stack, to)
+        stack = stack[: len(stack) - len(to.expansion)]
+        stack = (*stack, states[stack[-1]][to.origin.name][1])
+    return stack if terminal == END else None
+
+
+def accepts(stack: Sequence[int]) -> frozenset[str]:
+    """The terminals that may be next."""
+    kinds = (kind for kind in _tables().states[stack[-1]] if kind.isupper())
+    return frozenset(kind for kind in kinds if after((*stack,), kind) is not None)

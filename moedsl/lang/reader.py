@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-from moedsl.lang.limits import too_deep
-from moedsl.lang.tokens import brackets
+from moedsl.lang.tokens import brackets, too_deep
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.source import Source, Span
 

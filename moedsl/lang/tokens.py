@@ -1,16 +1,20 @@
 """Split a source text into words without the grammar: for brackets, error recovery and the formatter.
 
 A number includes its unit like the grammar's NUMBER, so that `2%` and `seq % 4` differ here too. Linear in the length
-of any text; every character belongs to exactly one lexeme.
+of any text; every character belongs to exactly one lexeme. Nesting is limited, so that no stage recurses without end.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attrs import field, frozen
+
+from moedsl.lang import ast
+from moedsl.support.diagnostics import Diagnostic, error
+from moedsl.support.source import Source, Span
 
 _LEXEME = re.compile(
     r"""
@@ -144,3 +148,27 @@ class _Pairing:
         left = [at for frame in self.frames for _, at in frame]
         unclosed = tuple(sorted(self.unclosed + left + self.blocks))
         return Brackets(self.partner, unclosed, frozenset(self.stray), self.depth, self.deepest)
+
+
+MAX_DEPTH = 64
+"""The most brackets of any kind inside each other."""
+MAX_HEIGHT = 150
+"""The most nodes of the syntax tree on one path: ``- - - 1`` and ``a + b + c`` are deep without a bracket."""
+
+
+def too_deep(source: Source, pairs: Brackets) -> Diagnostic | None:
+    """Report brackets that nest deeper than `MAX_DEPTH`."""
+    if pairs.depth <= MAX_DEPTH:
+        return None
+    span = Span(source.name, pairs.deepest, pairs.deepest + 1)
+    return error("parse.nested:brackets", span, depth=pairs.depth, max_depth=MAX_DEPTH)
+
+
+def too_tall(module: ast.Module) -> Diagnostic | None:
+    """Report a path through the syntax tree that is longer than `MAX_HEIGHT`."""
+    level: list[Any] = [*module.items]
+    for _ in range(MAX_HEIGHT):
+        level = [child for node in level for child in ast.children(node)]
+        if not level:
+            return None
+    return error("parse.nested:expression", level[0].span, max_height=MAX_HEIGHT)

@@ -1,6 +1,6 @@
 """Build the class of `ast.py` with the name of a grammar rule from the rule's children.
 
-Each builder gets the children of one reduction, tokens included, and returns the node; `grammar.py` passes them to
+Each builder gets the children of one reduction, tokens included, and returns the node; `parser.py` passes them to
 Lark. A wrong number or string is noted in `Builder.problems`, and the node is built anyway.
 """
 

@@ -1,36 +1,39 @@
-"""Derive a launch: nodes, ranks, environment and the scheduler's arguments, each with its rule."""
+"""Derive a launch: nodes, ranks, environment and the scheduler's arguments, each with its rule; map paths to the nodes.
+
+The last part maps paths of a job to paths on the node, through the mounts of its container.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 import attrs
 from attrs import define, field, frozen
 
-from moedsl.emit.naming import function_name
+from moedsl.emit.settings import function_name
 from moedsl.facts.axes import SETS
 from moedsl.facts.facts import Hardware
 from moedsl.facts.symbols import HARDWARE, VLM_WORDS
-from moedsl.launch import mounts
-from moedsl.planner.model.decisions import Decision
-from moedsl.planner.model.plan import Plan
-from moedsl.rules.check.clusters import arguments, rules
-from moedsl.rules.check.clusters.arguments import Setting
-from moedsl.rules.check.clusters.facts import Cluster
-from moedsl.rules.check.clusters.rules import Book
-from moedsl.rules.ids import RuleId
-from moedsl.rules.interpreter import evaluate, holds
+from moedsl.planner.decisions import Decision
+from moedsl.planner.plan import Plan
+from moedsl.rules.check import cluster_reader, cluster_rules
+from moedsl.rules.check.cluster_facts import Cluster
+from moedsl.rules.check.cluster_reader import Setting
+from moedsl.rules.check.cluster_rules import Book
+from moedsl.rules.evaluators import evaluate, holds
 from moedsl.rules.library import Library
 from moedsl.rules.recipe_scope import UNSET
 from moedsl.rules.rule import Rule
+from moedsl.rules.stdlib import RuleId
 from moedsl.support.diagnostics import Diagnostic, error, warning
 
 
 def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | None, list[Diagnostic]]:
     """Derive the launch of a plan (docs/internals.md) on a cluster; None with errors, warnings if advice is broken."""
-    book, found = rules.read(library)
+    book, found = cluster_rules.read(library)
     hardware, more = library.gpu(plan.hardware)
     found += more
     if hardware is None or any(d.is_error for d in found):
@@ -65,8 +68,8 @@ def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | Non
         settings=tuple(s for s in derived if "." not in s.name),
         secrets=cluster.secrets,
     )
-    wrong = [*arguments.of_this_machine(launch.environment)] if cluster.executor == "local" else []
-    wrong += mounts.unkept(plan, cluster)
+    wrong = [*cluster_reader.of_this_machine(launch.environment)] if cluster.executor == "local" else []
+    wrong += unkept(plan, cluster)
     return None if wrong else launch, found + wrong
 
 
@@ -79,7 +82,7 @@ def names(plan: Plan, cluster: Cluster, hardware: Hardware, book: Book) -> dict[
     run = {"gpus": plan.gpus, "phase": plan.phase, "task": plan.task, "vlm": frozen}
     data = "mock" if plan.policy.data == "mock" else "real"
     known = unset | facts | plan.layout.to_json() | plan.batch.to_json() | policy | run | {"data": data}
-    return known | dict(plan.set) | _times(plan, cluster) | rules.values(cluster)
+    return known | dict(plan.set) | _times(plan, cluster) | cluster_rules.values(cluster)
 
 
 def _times(plan: Plan, cluster: Cluster) -> dict[str, float]:
@@ -119,7 +122,7 @@ class _Applied:
             self.env[rule.name] = evaluate(rule.expr, self.env)
         elif rule.kind == "derive" and self._is_new(rule, self.derived):
             self.derived[rule.name] = self._setting(rule)
-            wrong = arguments.value(rule, self.derived[rule.name].text)
+            wrong = cluster_reader.value(rule, self.derived[rule.name].text)
             self.found += [wrong] if wrong else []
             self.env[rule.name] = self.derived[rule.name].value
         elif rule.kind == "env" and self._is_new(rule, self.variables):
@@ -165,7 +168,7 @@ _HELP: Mapping[str, str] = {
 
 def values_in(rule: Rule, env: Mapping[str, Any]) -> dict[str, Any]:
     """The value of each variable of a rule's expression."""
-    from moedsl.rules.vectorizer import names as names_in
+    from moedsl.rules.evaluators import names as names_in
 
     return {n: _plain(env[n]) for n in sorted(names_in(rule.expr)) if n in env}
 
@@ -309,3 +312,61 @@ _SETTINGS = ("environment", "ft_launcher", "srun", "sbatch", "pods", "settings")
 def _setting(s: Setting) -> Mapping[str, Any]:
     out = attrs.asdict(s, recurse=False)
     return {k: v for k, v in out.items() if k != "cites"} | {"cite": list(s.cites)}
+
+
+def node_path(path: str, cluster: Cluster) -> str | None:
+    """The path on the node of a job's path; None if no mount has it."""
+    if not cluster.container:
+        return path
+    for mount in sorted(cluster.mounts, key=lambda m: -len(m.split(":")[1])):
+        source, target = mount.split(":")[:2]
+        if PurePosixPath(path).is_relative_to(target):
+            return str(PurePosixPath(source) / PurePosixPath(path).relative_to(target))
+    return None
+
+
+def unmounted_paths(paths: Sequence[str], cluster: Cluster) -> list[Diagnostic]:
+    """Report paths that the container cannot see; paths on a shared claim are inside it."""
+    return [_unmounted_path(p, cluster) for p in paths if node_path(p, cluster) is None and not in_claim(p, cluster)]
+
+
+def in_claim(path: str, cluster: Cluster) -> bool:
+    """Whether a path lies on the persistent volume of a Kubernetes cluster."""
+    return bool(cluster.pvc) and PurePosixPath(path).is_relative_to(cluster.pvc_path)
+
+
+def _unmounted_path(path: str, cluster: Cluster) -> Diagnostic:
+    targets = [*(m.split(":")[1] for m in cluster.mounts), *([cluster.pvc_path] if cluster.pvc else [])]
+    return error(
+        "preflight.path:mount",
+        path=path,
+        cluster=cluster.name,
+        value=", ".join(targets) or "nothing",
+        help=_way_in(path, cluster),
+    )
+
+
+def _way_in(path: str, cluster: Cluster) -> str:
+    """Write how the container sees a folder."""
+    if cluster.pvc:
+        there = PurePosixPath(cluster.pvc_path, path.lstrip("/"))
+        return f"name a folder of the claim {cluster.pvc}, which is mounted at {cluster.pvc_path}: {there}"
+    if not path.startswith("/"):
+        return f"a job runs in another folder: write the absolute path of {path}"
+    if cluster.executor != "kubeflow":
+        return f'add it to the cluster: mounts ["{path}:{path}"]'
+    top = "/" + path.lstrip("/").partition("/")[0]
+    return (
+        f'add the claim that has it to the cluster: pvc "CLAIM"; pvc_path "{top}". '
+        f'If all nodes share that folder: mounts ["{top}:{top}"]'
+    )
+
+
+def unkept(plan: Plan, cluster: Cluster) -> list[Diagnostic]:
+    """Refuse checkpoints in a pod's own file system."""
+    folder = plan.set.get("checkpoint.save", None if plan.policy.data == "mock" else "")
+    if cluster.executor != "kubeflow" or not isinstance(folder, str) or folder.startswith("/") or "://" in folder:
+        return []
+    said = f"checkpoint.save is {folder}" if folder else "checkpoint.save is not set"
+    help = (_way_in("/checkpoints", cluster), "write it as `set checkpoint.save`; `none` there saves nothing")
+    return [error("launch.checkpoints", said=said, help=help)]

@@ -1,25 +1,33 @@
-"""Show a launch: each derived value with its rule, and byte for byte what would be sent, without sending it.
+"""Show a launch, and byte for byte what would be sent; or write it as launch.py and job.sh.
 
-NeMo-Run writes its files to a temporary folder.
+Nothing is sent: NeMo-Run writes its files to a temporary folder. launch.py is a NeMo-Run script to keep and edit, which
+submits the same bytes as `moedsl run`.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from moedsl.launch import executors, experiment_dirs, kubeflow, local, store
+from moedsl.facts.values import quoted
+from moedsl.launch import executors, kubeflow, local, store
 from moedsl.launch.derive import Launch
 from moedsl.launch.nemo import no_input
-from moedsl.launch.script import Payload
-from moedsl.rules.check.clusters.arguments import Setting
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.launch.script import END, Payload, script, with_preflight
+from moedsl.planner.plan import Plan
+from moedsl.rules.check.cluster_facts import Cluster
+from moedsl.rules.check.cluster_reader import Setting
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 
 @frozen
@@ -46,8 +54,8 @@ def dryrun_all(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, source:
         return _joined([_manifest(launch, cluster, payload) for launch, payload in jobs])
     if cluster.executor == "local":
         return Sent("", "", {f"{launch.name}.sh": local.text(launch, cluster, payload) for launch, payload in jobs})
-    base, title = executors.home(cluster), experiment_dirs.title([launch.name for launch, _ in jobs], source)
-    id = experiment_dirs.first_id(title, base, experiment_dirs.id_ending(base, cluster.tunnel == "ssh"))
+    base, title = executors.home(cluster), store.experiment_title([launch.name for launch, _ in jobs], source)
+    id = store.first_id(title, base, store.id_ending(base, cluster.tunnel == "ssh"))
     files: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="moedsl-dryrun-") as temporary:
         own = Path(temporary)
@@ -101,10 +109,6 @@ def _read(folder: Path, name: str) -> dict[str, str]:
     return {str(f.relative_to(folder)): f.read_text(encoding="utf-8") for f in files if f.exists()}
 
 
-if TYPE_CHECKING:
-    pass
-
-
 def derived(launch: Launch) -> str:
     """Print what follows from the plan and the cluster, a line each, with the reason and the rule."""
     ranks = f"{launch.nodes} nodes of {launch.ranks_per_node} ranks" if launch.nodes > 1 else f"{launch.world} ranks"
@@ -118,13 +122,13 @@ def derived(launch: Launch) -> str:
         ("environment of every rank", launch.environment),
     ):
         if settings:
-            lines += ["", f"  {title}", *_lines(settings)]
+            lines += ["", f"  {title}", *_setting_lines(settings)]
     if launch.secrets:
         lines += ["", f"  secrets, inherited: {', '.join(launch.secrets)}"]
     return "\n".join([*lines, ""])
 
 
-def _lines(settings: Sequence[Setting]) -> Iterator[str]:
+def _setting_lines(settings: Sequence[Setting]) -> Iterator[str]:
     width = max(len(_said(s)) for s in settings if len(_said(s)) <= _WIDEST) if settings else 0
     for s in settings:
         rule = f"  [{s.rule}]" if s.rule else ""
@@ -152,3 +156,97 @@ def sent(s: Sent) -> str:
     head = [f"experiment {s.experiment}\n"] if s.experiment else []
     files = (f"==> {below}{name}\n{text}" for name, text in s.files.items())
     return "\n".join([*head, *files, *(f"==> {line}\n" for line in s.more)])
+
+
+FILES_LINE = "# launch.py puts the recipe here."
+_WIDTH = 112
+
+
+@frozen
+class Argument:
+    """One argument of the executor: its reasons as comments, its name, its value in Python."""
+
+    reasons: tuple[str, ...]
+    name: str
+    value: str
+
+
+def emitted_files(launch: Launch, cluster: Cluster, plan: Plan) -> dict[str, str]:
+    """Return the texts by file name, for the folder of recipe.py."""
+    own = evolve(cluster, python=cluster.python or "python3")
+    text = script(launch, own, with_preflight(Payload({"recipe.py": f"{FILES_LINE}\n"}), plan, launch, own))
+    before, _, rest = text.partition('cat > "$MOEDSL_FILES/recipe.py"')
+    job = before + FILES_LINE + "\n" + rest.partition(f"\n{END}\n")[2]  # launch.py puts the recipe there
+    return {"launch.py": _launch_py(launch, cluster), "job.sh": job}
+
+
+def _launch_py(launch: Launch, cluster: Cluster) -> str:
+    return _template().render(
+        name=launch.name,
+        cluster=cluster.name,
+        cluster_line=literal(cluster.name),
+        letters=literal(store.MARK_LETTERS),
+        length=store.MARK_LENGTH,
+        ranks=launch.world,
+        jobs=launch.chain.jobs if launch.chain else 0,
+        home=literal(cluster.job_dir) if cluster.tunnel == "local" and cluster.job_dir else "",
+        executor=launch.executor,
+        kind={"local": "LocalExecutor", "slurm": "SlurmExecutor", "kubeflow": "KubeflowExecutor"}[cluster.executor],
+        ssh=[Argument((), n, literal(v)) for n, v in executors.ssh_arguments(cluster).items()]
+        if cluster.tunnel == "ssh"
+        else [],
+        arguments=[*_arguments(launch, cluster)],
+        files_line=literal(FILES_LINE + "\n"),
+        end=literal(END),
+    )
+
+
+def _arguments(launch: Launch, cluster: Cluster) -> Iterator[Argument]:
+    """The executor's arguments, each with the reasons of its derived values; none on this machine."""
+    said = {"slurm": executors.slurm_arguments, "kubeflow": kubeflow.arguments}.get(launch.executor)
+    for name, value in said(launch, cluster).items() if said else ():
+        yield Argument(tuple(_reasons(launch, name)), name, literal(value))
+
+
+def _reasons(launch: Launch, name: str) -> Iterator[str]:
+    """Yield the rules of an argument, one short line each."""
+    of = {s.name: s for s in (*launch.settings, *launch.sbatch)}
+    behind = _RENAMED.get(name, name)
+    settings = launch.srun if name == "srun_args" else [of[behind]] if behind in of else []
+    for s in settings:
+        said = f"{s.name}: {s.because}" if name == "srun_args" else str(s.because)
+        yield textwrap.shorten(f"{said} [{s.rule}]", _WIDTH, placeholder=" ...")
+
+
+_RENAMED = {
+    "ntasks_per_node": "tasks_per_node",
+    "nprocs_per_node": "ranks_per_node",
+    "num_nodes": "nodes",
+    "gres": "gpus_per_node",
+    "signal": "preempt_time",
+    "setup_lines": "requeue",
+}
+"""Arguments of NeMo-Run that a rule derives under another name."""
+
+
+def literal(value: Any) -> str:
+    """Write a plain value in Python, in ASCII and double quotes."""
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(literal, value)) + "]"
+    return repr(value)
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    # Python source, not HTML: every value is a literal or a cleaned comment before it gets here
+    env = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"), undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    return env.get_template("launch.py.j2")

@@ -1,23 +1,38 @@
-"""Wait for an experiment, from the process that submitted it or from another one, and say why its jobs failed."""
+"""Wait for an experiment, from the process that submitted it or from another one, and say why its jobs failed.
+
+Logs are read where the jobs write them: Slurm's through the tunnel, those of pods with kubectl.
+"""
 
 from __future__ import annotations
 
+import io
+import re
+import shlex
 import signal
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from shutil import which
+from typing import TYPE_CHECKING, Any, TextIO
+
+from attrs import define, field
 
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose import scan
 from moedsl.diagnose.scan import Failure
-from moedsl.launch import logs
+from moedsl.launch import store
 from moedsl.launch.in_job import chain
-from moedsl.launch.logs import explained
+from moedsl.launch.in_job.head_check import WRONG
+from moedsl.launch.kubeflow import JOBSET, job_name
 from moedsl.launch.store import UNKNOWN, Experiment, Job
+from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.text import counted, wrapped
+
+if TYPE_CHECKING:
+    import nemo_run
 
 FIRST_S, LONGEST_S = 1.0, 15.0
 """Seconds between two queries: at first, and after some minutes; other users need the accounting service too."""
@@ -33,7 +48,7 @@ def wait(
     KeyboardInterrupt passes through.
     """
     said: dict[str, str] = {}
-    readers: dict[str, logs.Reader | None] = {}
+    readers: dict[str, Reader | None] = {}
     pause = FIRST_S
     while True:
         with reraising_interrupt():
@@ -51,12 +66,12 @@ def wait(
         pause = min(pause * 1.1, LONGEST_S)
 
 
-def _write(experiment: Experiment, job: Job, readers: dict[str, logs.Reader | None], several: bool) -> None:
+def _write(experiment: Experiment, job: Job, readers: dict[str, Reader | None], several: bool) -> None:
     """Print what a Slurm job has written since the last call."""
     if job.name not in readers and job.handle:
-        readers[job.name] = logs.reader(experiment, job)
-    if (reader := readers.get(job.name)) is not None:
-        logs.print_lines(reader.more(whole=job.ended), sys.stdout, f"{job.name}: " if several else "")
+        readers[job.name] = reader(experiment, job)
+    if (log := readers.get(job.name)) is not None:
+        print_lines(log.more(whole=job.ended), sys.stdout, f"{job.name}: " if several else "")
 
 
 def state(job: Job) -> str:
@@ -73,7 +88,7 @@ def report(experiment: Experiment, jobs: Sequence[Job]) -> int:
     bad = [job for job in jobs if job.state != "SUCCEEDED"]
     ended: list[str] = []
     for job in bad:
-        said = logs.reason(experiment, job)
+        said = reason(experiment, job)
         if stopped := [line for line in said if chain.NOTHING in line]:
             ended.append(stopped[0])
             continue
@@ -81,10 +96,10 @@ def report(experiment: Experiment, jobs: Sequence[Job]) -> int:
         if unfinished := [line for line in said if chain.OF_CHAIN in line]:
             print(f"  {unfinished[0]}", file=sys.stderr)
             continue
-        logs.print_lines(said, sys.stderr, "  | ")
+        print_lines(said, sys.stderr, "  | ")
         before_ranks = explained(said)
-        first = None if before_ranks else logs.first_failure(experiment, job, said)
-        logs.print_lines([before_ranks] if before_ranks else cause_lines(first), sys.stderr, "  ")
+        first = None if before_ranks else first_failure(experiment, job, said)
+        print_lines([before_ranks] if before_ranks else cause_lines(first), sys.stderr, "  ")
         print(f"  moedsl diagnose {experiment.id}", file=sys.stderr)
         print(f"  scripts and logs: {job.folder}", file=sys.stderr)
     if ended:
@@ -130,3 +145,260 @@ def reraising_interrupt() -> Generator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signals:
         raise KeyboardInterrupt
+
+
+_SLURM_SAYS = re.compile(r"(srun|slurmstepd\S*|\S*slurm_script): ")
+"""Lines of Slurm itself in the output of the batch script, which also has the output of its commands."""
+_TERMINATED = "Terminated"
+"""What the shell of each rank prints that is ended because another one failed."""
+TAIL = 20
+"""Lines of a failed job's log that are printed by default."""
+LATE_S = 5
+"""Seconds in which a log arrives from the nodes of a job that has ended; shared file systems cache their folders."""
+
+
+@define
+class Reader:
+    """Reads the log of one Slurm job through its tunnel: whole lines, each only once."""
+
+    tunnel: Any
+    folder: str
+    names: tuple[str, ...] = ("log*",)
+    seen: dict[str, int] = field(factory=dict)
+    """The number of lines read from each file; a requeued job has one file for each start."""
+
+    def more(self, whole: bool) -> list[str]:
+        """The new lines since the last call; an unfinished last line only if the job has ended (`whole`)."""
+        return [line for path in self._paths() for line in self._lines(path, whole)]
+
+    def failures(self) -> list[Failure]:
+        """What the ranks of the last start have written of their failures."""
+        newest = self._paths()[-1:]
+        said = [self._ask(f"grep -aF {shlex.quote(scan.MARK)} {shlex.quote(path)}") for path in newest]
+        return [failure for text in said for failure in scan.failures(text.encode())]
+
+    def _paths(self) -> list[str]:
+        """The log files, in the order of their start."""
+        pattern = " ".join(f"{shlex.quote(self.folder)}/{name}" for name in self.names)
+        return self._ask(f"ls -1tr {pattern} 2>/dev/null").splitlines()
+
+    def _lines(self, path: str, whole: bool) -> list[str]:
+        start = self.seen.get(path, 0)
+        text = self._ask(f"tail -n +{start + 1} {shlex.quote(path)}")
+        lines = text.split("\n")
+        rest = lines.pop()
+        if whole and rest:
+            lines.append(rest)
+        self.seen[path] = start + len(lines)
+        return lines
+
+    def _ask(self, command: str) -> str:
+        return self.tunnel.run(command, hide=True, warn=True).stdout
+
+
+def reader(experiment: Experiment, job: Job, *names: str) -> Reader | None:
+    """Make a reader of a Slurm job's log; None for other schedulers (see `print_elsewhere`)."""
+    if not isinstance(experiment.executor(job.name), store.nemo_run().SlurmExecutor):
+        return None
+    return Reader(experiment.tunnel(job.name), experiment.log_folder(job.name), names or ("log*",))
+
+
+def print_elsewhere(experiment: Experiment, job: Job, follow: bool, out: TextIO) -> None:
+    """Print the log of a job that is not Slurm's: of Kubeflow's pods, else as NeMo-Run fetches it."""
+    if job.handle.startswith("kubeflow:"):
+        executor = experiment.executor(job.name)
+        if follow:
+            follow_pods(executor, job.handle, out, lambda: experiment.jobs([job.name])[0].ended)
+        else:
+            print_logs(executor, job.handle, False, out)
+        return
+    from nemo_run.run.logs import get_logs
+
+    get_logs(out, job.handle, None, should_tail=follow, runner=experiment.runner)
+
+
+def print_lines(lines: Iterable[str], out: TextIO, before: str = "") -> None:
+    for line in lines:
+        print(f"{before}{line}", file=out)
+    out.flush()
+
+
+def reason(experiment: Experiment, job: Job) -> list[str]:
+    """Explain why a job failed: the scheduler's word, srun's messages, and the end of its log."""
+    if not job.handle:
+        return ["it was not submitted"]
+    said, wrote = reader(experiment, job, "sbatch*"), reader(experiment, job)
+    if said is None or wrote is None:
+        return []
+    of_slurm = [line for line in said.more(whole=True) if _SLURM_SAYS.match(line)]
+    of_ranks = [line for line in _late(wrote) if line != _TERMINATED]
+    return [*of_slurm[-TAIL:], *of_ranks[-TAIL:]]
+
+
+def _late(wrote: Reader) -> list[str]:
+    """Read a log; one without a line may not have arrived yet from the nodes of a job that has just ended."""
+    for _ in range(LATE_S):
+        if lines := wrote.more(whole=True):
+            return lines
+        time.sleep(1)
+    return []
+
+
+_ENDED = re.compile(r"srun: error: (?P<node>\S+): task (?P<rank>\d+): (?P<end>.+)")
+
+
+def first_failure(experiment: Experiment, job: Job, said: Sequence[str]) -> Failure | None:
+    """The rank of a failed job that failed first, by its own line; else the first end that srun reports in `said`."""
+    if not job.handle:
+        return None
+    wrote = reader(experiment, job)
+    if wrote is not None:
+        ended = (m for line in said if (m := _ENDED.match(line)))
+        own = [Failure(int(m["rank"]), m["node"], "", m["end"]) for m in ended]
+        return scan.first_to_fail(wrote.failures()) or next(iter(own), None)
+    if not job.handle.startswith("kubeflow:") or no_kubectl():
+        return None
+    out = io.StringIO()
+    print_elsewhere(experiment, job, False, out)
+    return scan.first_to_fail(scan.failures(out.getvalue().encode()))
+
+
+_BAD = re.compile(r"moedsl preflight: node (\S+) is bad: ")
+
+
+def bad_nodes(experiment: Experiment, job: Job) -> list[str]:
+    """The nodes that the check of a failed job named (node_check.py)."""
+    wrote = reader(experiment, job) if job.handle else None
+    found = (_BAD.search(line) for line in (_late(wrote) if wrote else ()))
+    return list(dict.fromkeys(m[1] for m in found if m))
+
+
+PREFLIGHT = "moedsl preflight: "
+SECRET = 78
+"""The exit code of a job that misses one of its secrets (script.py)."""
+
+
+def explained(lines: Iterable[str]) -> str:
+    """Explain why a job ended before its ranks started, and how to fix it; empty for other failures."""
+    for line in lines:
+        at = line.find(PREFLIGHT)
+        if at >= 0:
+            return f"the preflight check failed (exit code {WRONG}): moedsl diagnose '{line[at:]}'"
+        if line.startswith("secret ") and line.endswith(" is not set in this job"):
+            return f"a secret is missing (exit code {SECRET}): moedsl diagnose '{line}'"
+    return ""
+
+
+PAUSE_S = 1.0
+"""Seconds between two queries about pods that have not started."""
+_LINE = re.compile(r"(?P<pod>\[pod/\S+\]) (?P<time>\d{4}-\d\d-\d\dT\S+) ?(?P<text>.*)\n?")
+"""A line of `kubectl logs --prefix --timestamps`."""
+
+
+def no_kubectl() -> Diagnostic | None:
+    """Report that kubectl is not installed, so that no log can be read."""
+    if which("kubectl"):
+        return None
+    return error("launch.no_kubectl")
+
+
+def print_logs(
+    executor: nemo_run.KubeflowExecutor, handle: str, follow: bool, out: TextIO, seen: dict[str, str] | None = None
+) -> int:
+    """Print every line of every pod with kubectl; returns its exit code.
+
+    `seen` has the time of the last line of each pod; only later lines are printed. kubectl is asked for everything
+    until each pod has printed a line: the first one of a pod may be older than the last one of another. NeMo-Run's own
+    reader prints only two ranks, and of them only lines that torchrun marks ``[default0]:``.
+    """
+    limit, seen = max(8, 2 * executor.num_nodes), {} if seen is None else seen
+    words = ["kubectl", "logs", "-n", executor.namespace, "-l", f"{JOBSET}={job_name(handle)}", "--prefix", "--tail=-1"]
+    more = [f"--since-time={min(seen.values(), key=_order)}"] if len(seen) >= executor.num_nodes else []
+    command = [*words, "--timestamps", f"--max-log-requests={limit}", *more, *(["-f"] if follow else [])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        try:
+            for line in _new(reader.stdout, seen):
+                out.write(line)
+                out.flush()
+        except BaseException:  # Ctrl-C of this process alone: kubectl would go on to the job's end
+            reader.terminate()
+            raise
+    return reader.returncode
+
+
+def _new(lines: Iterable[str], seen: dict[str, str]) -> Iterator[str]:
+    """The new lines, without their times, which are added to `seen`."""
+    before = dict(seen)
+    for line in lines:
+        found = _LINE.match(line)
+        if not found:  # what kubectl itself has to say
+            yield line
+        elif _order(found["time"]) > _order(before.get(found["pod"], "")):
+            seen[found["pod"]] = found["time"]
+            yield f"{found['pod']} {found['text']}\n"
+
+
+def _order(time: str) -> str:
+    """Write a time so that times of one zone sort as text, with any number of digits in their fractions."""
+    whole, _, fraction = time.rstrip("Z").partition(".")
+    return f"{whole}.{fraction:0<9}"
+
+
+def follow_pods(executor: nemo_run.KubeflowExecutor, handle: str, out: TextIO, ended: Callable[[], bool]) -> None:
+    """Print every line of every pod until the job ends; kubectl is started only when the pods have started.
+
+    kubectl is started again if it ends before the job, because a pod was replaced or the connection was lost.
+    """
+    said, seen = "", dict[str, str]()
+    while True:
+        over, waiting = ended(), waits(executor, job_name(handle))
+        if over or not waiting:
+            print_logs(executor, handle, not over, out, seen)
+        if over:
+            return
+        if waiting and waiting != said:
+            print(f"{time.strftime('%H:%M:%S')}  {job_name(handle)}  {waiting}", file=sys.stderr, flush=True)
+        said = waiting
+        time.sleep(PAUSE_S)
+
+
+def waits(executor: nemo_run.KubeflowExecutor, job: str) -> str:
+    """Write why a job has printed nothing yet; empty when all its pods have started."""
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        api: Any = executor._core_v1_api  # pyright: ignore[reportPrivateUsage]
+        pods = api.list_namespaced_pod(executor.namespace, label_selector=f"{JOBSET}={job}").items
+    except ApiException as answer:
+        return f"its pods cannot be listed: {answer.reason}"
+    except HTTPError:
+        return "the API server does not answer"
+    return waiting(pods, executor.num_nodes)
+
+
+def waiting(pods: Sequence[Any], nodes: int) -> str:
+    """Write why pods of the kubernetes package have not started."""
+    if len(pods) < nodes:
+        return f"waiting for pods: {len(pods)} of {nodes} exist"
+    idle = [pod for pod in pods if pod.status.phase in ("Pending", "Unknown", None)]
+    if not idle:
+        return ""
+    reasons = ", ".join(sorted({_reason(pod) for pod in idle}))
+    return f"waiting for {len(idle)} of {len(pods)} pods: {reasons}"
+
+
+def _reason(pod: Any) -> str:
+    """Write why one pod waits: by its containers, else by the scheduler, else by its phase."""
+    for container in pod.status.container_statuses or ():
+        if container.state and container.state.waiting:
+            return _joined(container.state.waiting)
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return _joined(condition)
+    return str(pod.status.phase)
+
+
+def _joined(said: Any) -> str:
+    return ": ".join(filter(None, (said.reason, said.message)))

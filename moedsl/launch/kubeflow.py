@@ -33,7 +33,7 @@ from unittest.mock import patch
 from moedsl.launch.derive import Launch
 from moedsl.launch.nemo import nemo_run as import_nemo_run
 from moedsl.launch.script import Payload, script
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.support.diagnostics import Diagnostic, error
 
 if TYPE_CHECKING:
@@ -110,8 +110,7 @@ def refusal(launch: Launch, cluster: Cluster, payload: Payload) -> Diagnostic | 
     size = len(command(launch, cluster, payload)[2])
     if size < LIMIT:
         return None
-    text = f"the job's script has {size:,} bytes; the limit of one process argument is {LIMIT:,}"
-    return error("launch.too_long", text, help="put large files of the run into the image or onto a volume")
+    return error("launch.too_long", size=size, limit=LIMIT)
 
 
 def manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Json:
@@ -161,8 +160,7 @@ def context_refusal(cluster: Cluster) -> Diagnostic | None:
     if cluster.context in ("", current["name"]):
         return None
     has = f"the current context of the kubeconfig is {current['name']}"
-    message = f"cluster {cluster.name} uses context {cluster.context}; {has}"
-    return error("launch.kube_context", message, help=f"kubectl config use-context {cluster.context}")
+    return error("launch.kube_context:cluster", cluster=cluster.name, context=cluster.context, has=has)
 
 
 def no_kubeconfig() -> tuple[type[Exception], ...]:
@@ -174,8 +172,7 @@ def no_kubeconfig() -> tuple[type[Exception], ...]:
 
 def unread(whose: str, problem: Exception) -> Diagnostic:
     """Report that the kubeconfig of a cluster or an experiment cannot be read."""
-    text = f"the kubeconfig of {whose} cannot be read: {str(problem).splitlines()[0]}"
-    return error("launch.kube_context", text, help="set KUBECONFIG to its file, or keep it in ~/.kube/config")
+    return error("launch.kube_context:kubeconfig", whose=whose, splitlines=str(problem).splitlines()[0])
 
 
 def job_name(handle: str) -> str:

@@ -21,8 +21,8 @@ from moedsl.diagnose import scan
 from moedsl.launch import follow
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import RANK_LOG, RANKS, Payload, script
-from moedsl.rules.check.clusters.facts import Cluster
-from moedsl.support import child_python
+from moedsl.rules.check.cluster_facts import Cluster
+from moedsl.support import resources
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.text import counted
 
@@ -45,15 +45,22 @@ def refusals(launches: Sequence[Launch], converts: str = "", rehearses: bool = T
     wanted = max(launch.world for launch in launches)
     if have < wanted:
         needs = f"{converts} needs" if converts else "the plan is for"
-        text = f"{needs} {counted(wanted, 'GPU')}, and this machine has {have or 'none'}"
-        return [error("launch.no_gpus", text, help=help, values={"wanted": wanted, "have": have})]
+        return [
+            error(
+                "launch.no_gpus",
+                needs=needs,
+                wanted=counted(wanted, "GPU"),
+                value=have or "none",
+                help=help,
+                values={"wanted": wanted, "have": have},
+            )
+        ]
     missing = [p for p in TRAINING if not _has(p)]
     return [_missing(missing, "Bridge's training imports", help)] if missing else []
 
 
 def _missing(packages: Sequence[str], why: str, help: str) -> Diagnostic:
-    text = f"packages missing on this machine that {why}: {', '.join(packages)}"
-    return error("launch.no_packages", text, help=help)
+    return error("launch.no_packages", why=why, packages=", ".join(packages), help=help)
 
 
 _ELSEWHERE = "submit it with `--cluster NAME`, or show it with `--dryrun`"
@@ -71,7 +78,7 @@ def gpus() -> int:
     """Count the GPUs that PyTorch sees, in a separate process, because a CUDA context uses memory."""
     asked = "import torch; print(torch.cuda.device_count())"
     command = [sys.executable, "-c", asked]
-    done = subprocess.run(command, env=child_python.environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=resources.child_environment(), capture_output=True, text=True, check=False)
     return int(done.stdout) if done.returncode == 0 and done.stdout.strip().isdigit() else 0
 
 
@@ -82,8 +89,7 @@ def missing_secrets(cluster: Cluster) -> list[Diagnostic]:
     missing = [n for n in cluster.secrets if not os.environ.get(n)]
     if not missing:
         return []
-    text = f"cluster {cluster.name} needs the secrets {', '.join(missing)}, which are not set in this shell"
-    return [error("launch.no_secret", text, help=f"export {missing[0]}=... in the shell that submits")]
+    return [error("launch.no_secret", cluster=cluster.name, missing=", ".join(missing), missing2=missing[0])]
 
 
 def interpreted(cluster: Cluster) -> Cluster:

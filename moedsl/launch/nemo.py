@@ -1,10 +1,15 @@
-"""NeMo-Run itself: imported when it is needed, and kept from reading standard input and from half-written files."""
+"""NeMo-Run itself: imported when it is needed, kept from standard input and half-written files, with its connections.
+
+A login node is connected to once for each command, so that a password is typed once.
+"""
 
 from __future__ import annotations
 
 import io
 import os
+import shlex
 import sys
+import tarfile
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -14,6 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 from moedsl.support import files
+from moedsl.support.diagnostics import Diagnostic, error
 
 HOME = "NEMORUN_HOME"
 """The variable that names the folder of experiments."""
@@ -62,3 +68,119 @@ def _written_whole(path: Path) -> Generator[io.StringIO]:
     text = io.StringIO()
     yield text
     files.replace_file(path, text.getvalue())
+
+
+_sessions: dict[tuple[Any, ...], Any] = {}
+"""The sessions of this process (fabric.Connection), by user, host, port and key."""
+_failed: dict[tuple[Any, ...], BaseException] = {}
+"""Failed connections; they are not tried again, so that a list of experiments asks for no password twice."""
+
+
+NO_CONNECTION = "launch.no_connection"
+"""The diagnostic of a connection that cannot be made or is lost."""
+ANSWERS_WITHIN_S = 30.0
+"""How long an open session has for a sign of life before it counts as lost."""
+PAUSES_S = (15.0, 30.0, 60.0, 120.0, *(300.0,) * 143)
+"""Seconds before each new attempt to connect, twelve hours in all: a login node that is maintained comes back."""
+
+
+def failures() -> tuple[type[BaseException], ...]:
+    """The exceptions of a connection that cannot be made or is lost."""
+    from nemo_run.run.torchx_backend.schedulers.slurm import PersistentSacctFailure
+    from paramiko import SSHException
+
+    return SSHException, OSError, EOFError, SystemExit, PersistentSacctFailure
+
+
+def connect(tunnel: Any) -> None:
+    """Open a tunnel of NeMo-Run, over an open session of this process if there is one; raises `failures`."""
+    if not hasattr(tunnel, "session") or not hasattr(tunnel, "identity"):  # local: nothing is opened
+        tunnel.connect()
+        return
+    place = (tunnel.user, tunnel.host, tunnel.port, tunnel.identity)
+    if place in _sessions and _answers(_sessions[place]):
+        tunnel.session = _sessions[place]
+        return
+    if place in _failed:
+        raise _failed[place]
+    try:
+        tunnel.connect()
+    except failures() as problem:
+        _failed[place] = problem
+        raise
+    _sessions[place] = tunnel.session
+
+
+def _answers(session: Any) -> bool:
+    """Whether the other side of a session is still there; that it is gone may not have been noticed."""
+    if not session.is_connected:
+        return False
+    try:
+        session.transport.open_session(timeout=ANSWERS_WITHIN_S).close()
+    except failures():
+        return False
+    return True
+
+
+def was_open() -> bool:
+    """Whether this process was connected to a login node."""
+    return bool(_sessions)
+
+
+def try_again() -> None:
+    """Let failed connections be made again."""
+    _failed.clear()
+
+
+def why_not(problem: BaseException) -> str:
+    """Write why a session could not be opened; NeMo-Run's tunnel raises SystemExit if no key or password works."""
+    return "it accepts neither a key nor a password" if isinstance(problem, SystemExit) else str(problem)
+
+
+def try_it(user: str, host: str) -> str:
+    """Write how to find out more."""
+    return f"try `ssh {user}@{host}`; a key that has a passphrase must be in ssh-agent (`ssh-add`)"
+
+
+def unreached(tunnel: Any, id: str, problem: BaseException) -> Diagnostic:
+    """Report that the login node of an experiment does not answer."""
+    text = f"no connection to {tunnel.user}@{tunnel.host}, which has the jobs of {id}: {why_not(problem)}"
+    return error(NO_CONNECTION, text, help=try_it(tunnel.user, tunnel.host))
+
+
+@contextmanager
+def copying() -> Generator[None]:
+    """Make NeMo-Run copy experiments over the open session.
+
+    By default it uses rsync (nemo_run 0.11.1 run/experiment.py:738), whose ssh is another connection.
+    """
+    with patch("nemo_run.run.experiment.rsync", copy_folder):
+        yield
+
+
+def copy_folder(session: Any, source: str, target: str) -> None:
+    """Copy a folder into a folder of the login node; OSError with the node's message on failure."""
+    folder = shlex.quote(target)
+    channel = session.transport.open_session()
+    lost: OSError | None = None
+    with channel:
+        channel.exec_command(f"mkdir -p {folder} && tar -xzf - -C {folder}")
+        try:
+            with channel.makefile_stdin("wb") as stdin:
+                stdin.write(_archive(Path(source)))
+        except OSError as problem:  # the connection is lost, or the command has ended, and says why
+            lost = problem
+        said = channel.makefile_stderr("rb").read().decode(errors="replace").strip()
+        status = channel.recv_exit_status()  # -1 where none came
+    if lost is not None and status <= 0:
+        raise lost
+    if status:
+        raise OSError(f"{target} on {session.host} is not writable: {said}")
+
+
+def _archive(folder: Path) -> bytes:
+    """Pack a folder of scripts, some hundred kilobytes, into a tar file with the folder's name."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        archive.add(folder, arcname=folder.name)
+    return out.getvalue()

@@ -1,18 +1,27 @@
-"""Write the script of a job: one bash text with the files that it runs, which a scheduler starts on every task."""
+"""Write the script of a job: one bash text with the files that it runs, which a scheduler starts on every task.
+
+The files are a payload: the recipe, or the program that converts weights, and the preflight check. Values are quoted in
+ASCII and not by `shlex.quote`: a locale on the way could change a byte that is not ASCII, and NeMo-Run replaces
+`RUNDIR` wherever a script has it.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
+from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
+from moedsl.facts.families import family
+from moedsl.facts.fine_tuning import FIELD, imported
 from moedsl.launch.derive import Chain, Launch
 from moedsl.launch.in_job.chain import COMPLETE
-from moedsl.launch.quote import RUNDIR, word
-from moedsl.rules.check.clusters.arguments import Setting
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.planner.plan import Plan
+from moedsl.rules.check.cluster_facts import Cluster
+from moedsl.rules.check.cluster_reader import Setting
 from moedsl.support.diagnostics import Diagnostic, error
 
 RANK, RANK_LOG, NUMA, CHAIN = "moedsl_rank.py", "moedsl_rank_log.py", "moedsl_numa.py", "moedsl_chain.py"
@@ -283,5 +292,171 @@ def refusal(text: str, has_container: bool) -> Diagnostic | None:
     """Refuse a file whose text NeMo-Run would change, because it replaces a path in it."""
     if has_container or RUNDIR not in text:
         return None
-    message = f"the recipe names {RUNDIR}, which NeMo-Run replaces by the job's own folder if there is no container"
-    return error("launch.reserved_path", message, help="use another path, or give the cluster a container")
+    return error("launch.reserved_path", rundir=RUNDIR)
+
+
+RUNDIR = "/nemo_run"
+"""NeMo-Run replaces this path everywhere in a script if the job has no container (nemo_run
+core/execution/slurm.py:1108, config.py:492)."""
+_PLAIN = re.compile(r"[A-Za-z0-9_.,:/@%+=-]+")
+_SHORT = {ord("\n"): r"\n", ord("\t"): r"\t", ord("\r"): r"\r", ord("\\"): r"\\", ord("'"): r"\'"}
+
+
+def word(text: str) -> str:
+    r"""Write `text` as one word of bash: unchanged, or as ``$'...'`` with everything except plain ASCII escaped.
+
+    Raises ValueError for a NUL, which no argument and no variable can hold.
+    """
+    if "\0" in text:
+        raise ValueError("a NUL cannot stand in a word of bash")
+    if _PLAIN.fullmatch(text) and RUNDIR not in text:
+        return text
+    escaped = (
+        _SHORT.get(b) or (chr(b) if 32 <= b < 127 else f"\\{b:03o}") for b in text.encode("utf-8", "surrogateescape")
+    )
+    return "$'" + "".join(escaped).replace(RUNDIR, r"\057" + RUNDIR[1:]) + "'"
+
+
+PROGRAM, EXPECTED = "preflight.py", "preflight.json"
+NODES, NODES_EXPECTED = "node_check.py", "node_check.json"
+_WEIGHT = re.compile(r"[0-9.eE+-]+")
+_BUFFERS = {"deepep": "Buffer", "hybridep": "HybridEPBuffer"}
+"""The name that Megatron-Core imports from deep_ep for each backend (core transformer/moe/fused_a2a.py:11, :271)."""
+
+
+def with_preflight(payload: Payload, plan: Plan, launch: Launch, cluster: Cluster) -> Payload:
+    """Add the check and its expectations to a payload, and the check of the nodes if the cluster has it."""
+    made = _with_check(payload, cluster, PROGRAM, "head_check.py", EXPECTED, preflight_expectations(plan, launch))
+    if not cluster.node_check:
+        return made
+    return _with_check(made, cluster, NODES, "node_check.py", NODES_EXPECTED, node_expectations(plan, launch))
+
+
+def _with_check(
+    payload: Payload, cluster: Cluster, name: str, source: str, asks: str, expected: dict[str, Any]
+) -> Payload:
+    more = {name: files("moedsl.launch.in_job").joinpath(source).read_text(encoding="utf-8"),
+            asks: json.dumps(expected, indent=1) + "\n"}  # fmt: skip
+    python = word(cluster.python) if cluster.python else "python3"
+    start = f'{python} "$MOEDSL_FILES/{name}" "$MOEDSL_FILES/{asks}" || exit "$?"\n'
+    return evolve(payload, files={**payload.files, **more}, preflight=payload.preflight + start)
+
+
+def node_expectations(plan: Plan, launch: Launch) -> dict[str, Any]:
+    """The expectations that node_check.py reads; without a folder of checkpoints it writes where the job starts."""
+    folder = plan.set.get("checkpoint.save")
+    rates = {"network": launch.network, "nvlink": launch.nvlink}
+    return {"gpus": launch.gpus_per_node, **rates, "folder": str(folder or ".")}
+
+
+def preflight_expectations(plan: Plan, launch: Launch) -> dict[str, Any]:
+    """The expectations that head_check.py reads."""
+    device = plan.device
+    gpu = {"count": launch.ranks_per_node, "name": gpu_word(device.name), "capability": list(device.capability),
+           "memory": device.memory}  # fmt: skip
+    needs = [{"product": n.product, "at_least": n.at_least, "because": n.because} for n in plan.needs]
+    target = plan.target.to_json()
+    return {
+        "target": target,
+        "needs": needs,
+        "modules": needed_modules(plan),
+        "gpus": gpu,
+        "paths": input_paths(plan),
+        "checkpoints": input_checkpoints(plan),
+        "hf": plan.hf,
+        "revision": plan.revision,
+    }
+
+
+def gpu_word(name: str) -> str:
+    """The word of a device's name that identifies the GPU: H100 of `NVIDIA H100 80GB HBM3`, else the last."""
+    words = re.split(r"[^A-Za-z0-9]+", name)
+    return next((w for w in words if re.fullmatch(r"[A-Z]+\d+[A-Z]*", w)), words[-1])
+
+
+def needed_modules(plan: Plan) -> list[dict[str, str]]:
+    """List the packages that the plan's dispatcher calls, in addition to Bridge's own."""
+    dispatcher = plan.policy.dispatcher
+    if dispatcher not in _BUFFERS:
+        return []
+    return [{"module": "deep_ep", "attribute": _BUFFERS[dispatcher], "because": f"dispatcher={dispatcher}"}]
+
+
+def input_paths(plan: Plan) -> list[str]:
+    """Data, checkpoints and the folder of an own model that the run reads, as the job sees them.
+
+    A run that loads from the folder where it saves may start without it.
+    """
+    named = plan.samples is not None and plan.samples.source == "hf"
+    data = [] if plan.policy.data == "mock" or named else _corpora(plan) or [plan.policy.data]
+    model = [plan.hf] if plan.hf.startswith("/") else []
+    return list(dict.fromkeys([*data, *input_checkpoints(plan), *model]))
+
+
+def _corpora(plan: Plan) -> list[str]:
+    """The prefixes of a mixture without their weights (core datasets/utils.py:49); empty if there is none."""
+    stated = plan.set.get("dataset.data_path") or ()
+    words = stated.split() if isinstance(stated, str) else map(str, stated)
+    return [word for word in words if not _WEIGHT.fullmatch(word)]
+
+
+def input_checkpoints(plan: Plan) -> list[str]:
+    """List the checkpoints from which the run starts."""
+    load, save, pretrained = (plan.set.get(f"checkpoint.{n}") for n in ("load", "save", "pretrained_checkpoint"))
+    return [str(p) for p in (load if load != save else None, pretrained) if p]
+
+
+CONVERT, WANTED = "convert.py", "weights.json"
+"""The names of convert.py and of what it reads in a job."""
+
+
+def with_imported_weights(plan: Plan, cluster: Cluster) -> Plan:
+    """The plan whose imported weights lie in the cluster's folder for them, if it names one."""
+    if plan.hub_weights is None or not cluster.weights_dir:
+        return plan
+    return evolve(plan, set={**plan.set, FIELD: imported(plan.hub_weights, cluster.weights_dir)})
+
+
+def imported_folders(plan: Plan) -> list[str]:
+    """The folder of the weights that are imported before the run, if it has such weights."""
+    return [str(plan.set[FIELD])] if plan.hub_weights else []
+
+
+def weights_refusals(plan: Plan, cluster: Cluster) -> list[Diagnostic]:
+    """Report why weights cannot be imported for this plan there."""
+    if plan.hub_weights is None:
+        return []
+    if cluster.executor != "local" and not cluster.weights_dir:
+        return [error("launch.weights:cluster", cluster=cluster.name, hub_weights=plan.hub_weights)]
+    return []
+
+
+def import_job(plan: Plan, launch: Launch) -> tuple[Launch, Payload]:
+    """The job that imports the weights of a plan."""
+    wanted = {"action": "import", "model": plan.hub_weights, "folder": plan.set[FIELD]}
+    return _conversion_job(plan, launch, "import", wanted)
+
+
+def export_job(plan: Plan, launch: Launch, checkpoint: str, folder: str) -> tuple[Launch, Payload]:
+    """The job that exports a checkpoint of a plan's run."""
+    adapters = plan.task == "peft"
+    wanted = {"action": "export", "model": plan.hub_weights or plan.hf, "folder": folder, "checkpoint": checkpoint,
+              "adapters": adapters}  # fmt: skip
+    return _conversion_job(plan, launch, "export", wanted)
+
+
+def _conversion_job(plan: Plan, launch: Launch, action: str, wanted: Mapping[str, Any]) -> tuple[Launch, Payload]:
+    """One rank on one node: Bridge converts in the memory of one process."""
+    one = evolve(
+        launch, name=f"{launch.name}.{action}", nodes=1, gpus_per_node=1, tasks_per_node=1, ranks_per_node=1,
+        numa_binding=False, segment=0, spare_nodes=0, ft_launcher=(), settings=(), chain=None,
+    )  # fmt: skip
+    options: dict[str, Any] = {"revision": plan.revision} if plan.revision and wanted["model"] == plan.hf else {}
+    if family(plan.family).remote_code:
+        options["trust_remote_code"] = True
+    said = {**wanted, "options": options}  # of `from_hf_pretrained`
+    sources = {CONVERT: "convert.py", PROGRAM: "head_check.py"}
+    texts = {
+        name: files("moedsl.launch.in_job").joinpath(source).read_text("utf-8") for name, source in sources.items()
+    }
+    return one, Payload({**texts, WANTED: json.dumps(said, indent=1) + "\n"}, entry=CONVERT)

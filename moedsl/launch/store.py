@@ -1,27 +1,37 @@
-"""Open experiments of NeMo-Run: list them, query their jobs and cancel them.
+"""Open experiments of NeMo-Run: choose their folders and ids, list them, query their jobs and cancel them.
 
 NeMo-Run writes an experiment's folder below ``$NEMORUN_HOME/experiments`` (default ``~/.nemo_run``), so any process
 that has the folder can query the jobs. This module uses the scheduler only through NeMo-Run.
+
+A home is a folder in which NeMo-Run keeps experiments; a file lists those of clusters, for other processes. An id is a
+title, the first number that is free in the home, and the home's mark if needed: ``TITLE_3`` if the jobs use the
+experiment's own folder, because making the folder reserves the number; ``TITLE_3-k7f3qx`` if the jobs use a copy over
+ssh, because two machines that submit to the same `job_dir` count separately. The mark is drawn once for each home, so
+that a dry run prints what will be sent.
 """
 
 from __future__ import annotations
 
 import difflib
 import gc
+import itertools
+import os
+import re
+import secrets
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 from stat import S_ISDIR
 from typing import Any
 
 from attrs import define, frozen
 
-from moedsl.launch import connections, executors, experiment_dirs, kubeflow, slurm
-from moedsl.launch.nemo import nemo_run
+from moedsl.launch import executors, kubeflow, nemo
+from moedsl.launch.nemo import HOME, nemo_run
 from moedsl.support.diagnostics import Diagnostic, error
 
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
@@ -110,9 +120,11 @@ class Experiment:
         if not isinstance(job.executor, nemo_run().SlurmExecutor):
             return ""
         script = f"{job.executor.tunnel.job_dir}/{job.id}_sbatch.sh"
-        number = slurm.listed(job.executor.job_dir) or slurm.accounted(self.tunnel(job.id), script)
+        number = executors.listed_number(job.executor.job_dir) or executors.accounted_number(
+            self.tunnel(job.id), script
+        )
         if number:
-            slurm.enlist(number, job.executor.job_dir, self.tunnel(job.id), self.log_folder(job.id))
+            executors.enlist(number, job.executor.job_dir, self.tunnel(job.id), self.log_folder(job.id))
         return f"slurm_tunnel://nemo_run/{number}" if number else ""
 
     @property
@@ -131,7 +143,7 @@ class Experiment:
 
     def disconnected(self, problem: BaseException) -> Diagnostic:
         """Report that the connection was lost while waiting for the jobs."""
-        return connections.unreached(next(iter(self.of_nemo.tunnels.values())), self.id, problem)
+        return nemo.unreached(next(iter(self.of_nemo.tunnels.values())), self.id, problem)
 
     def jobs(self, only: Sequence[str] = ()) -> list[Job]:
         """Query all jobs, or those in `only`.
@@ -198,13 +210,13 @@ def use_home(home: Path) -> None:
     """Make NeMo-Run keep everything below `home`, including its list of Slurm's numbers."""
     nemo_run()
     executors.use_home(home)
-    slurm.use_list(home / ".slurm_jobs")
+    executors.use_list(home / ".slurm_jobs")
 
 
 def known() -> dict[str, Path]:
     """Every experiment's id with its home, the newest first; one whose folder goes meanwhile is left out."""
     found: list[tuple[float, str, Path]] = []
-    for home in experiment_dirs.known():
+    for home in known_homes():
         for path in home.glob("experiments/*/*_*"):
             with suppress(FileNotFoundError):
                 about = path.stat()
@@ -219,7 +231,7 @@ def find(id: str) -> Experiment | Diagnostic:
         return open_experiment(ids[id], id)
     close = difflib.get_close_matches(id, ids, 1)
     help = f"did you mean {close[0]}?" if close else "`moedsl jobs` lists them"
-    return error("launch.no_experiment", f"no experiment {id} in {experiment_dirs.text()}", help=help)
+    return error("launch.no_experiment:experiment", name=id, homes_text=homes_text(), help=help)
 
 
 def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
@@ -228,20 +240,18 @@ def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
     try:
         made = nemo_run().Experiment.from_id(id)
     except FileNotFoundError as missing:
-        text = f"{id} is incomplete: its launcher was killed before {Path(str(missing.filename)).name} was written"
-        return error("launch.no_experiment", text, help="no job was submitted; delete its folder")
+        return error("launch.no_experiment:incomplete", name=id, path=Path(str(missing.filename)).name)
     except (ValueError, zlib.error) as problem:
-        text = f"NeMo-Run's files of {id} cannot be read: {str(problem) or type(problem).__name__}"
-        return error("launch.no_experiment", text, help="ask the scheduler whether one of its jobs still runs")
+        return error("launch.no_experiment:nemo", name=id, value=str(problem) or type(problem).__name__)
     except kubeflow.no_kubeconfig() as problem:
         return kubeflow.unread(id, problem)
     made.clean_mode = True
     for tunnel in _tunnels(made):
         without_input(tunnel)
         try:
-            connections.connect(tunnel)
-        except connections.failures() as problem:
-            return connections.unreached(tunnel, id, problem)
+            nemo.connect(tunnel)
+        except nemo.failures() as problem:
+            return nemo.unreached(tunnel, id, problem)
     return Experiment(id, home, made)
 
 
@@ -270,5 +280,105 @@ def worst(jobs: Sequence[Job]) -> str:
 def has_nemo_run() -> Diagnostic | None:
     """Report that NeMo-Run is not installed."""
     if find_spec("nemo_run") is None:
-        return error("launch.no_nemo_run", "NeMo-Run is not installed", help="pip install 'moedsl[launch]'")
+        return error("launch.no_nemo_run")
     return None
+
+
+def known_homes() -> list[Path]:
+    """NeMo-Run's own folder, and those of the folders of clusters with submitted jobs that are there."""
+    own = os.environ.get(HOME) or "~/.nemo_run"
+    return list(dict.fromkeys([Path(own).expanduser().absolute(), *filter(Path.is_dir, _listed_homes())]))
+
+
+def homes_text() -> str:
+    """Write all homes as a sentence."""
+    return " or ".join(map(str, known_homes()))
+
+
+def _listed_homes() -> list[Path]:
+    return [Path(line) for line in _homes_file().read_text().splitlines()] if _homes_file().exists() else []
+
+
+def remember_home(home: Path) -> None:
+    """Remember a home, so that `moedsl jobs` finds it in other processes."""
+    if home not in _listed_homes():
+        _homes_file().parent.mkdir(parents=True, exist_ok=True)
+        with _homes_file().open("a") as file:
+            file.write(f"{home}\n")
+
+
+def _homes_file() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "moedsl" / "homes"
+
+
+def home_refusal(home: Path) -> Diagnostic | None:
+    """Refuse a home whose path NeMo-Run would put into commands without quotes."""
+    if re.fullmatch(r"[A-Za-z0-9/._~+@%=-]+", str(home)):
+        return None
+    return error("launch.home:experiments", home=str(home), home2=HOME)
+
+
+def unwritable_home(home: Path, problem: OSError) -> Diagnostic:
+    """Report a home that cannot be written."""
+    return error("launch.home:submitted", home=home, value=problem.strerror or problem, home2=HOME)
+
+
+LONGEST_TITLE = 100
+"""The longest title; a folder's name has at most 255 bytes with the number and the mark."""
+_SIGNS = "_.-"
+
+
+def experiment_title(jobs: Sequence[str], source: str = "") -> str:
+    """Make a title of letters, digits and a few other characters: the name of one job, or the stem of the file
+    `source`.
+
+    If there is no file (``<text>``, ``<stdin>``) or its stem has no such characters, it is the common prefix of the
+    jobs' names.
+    """
+    if len(jobs) == 1:
+        return jobs[0]
+    stem = "" if not source or source.startswith("<") else PurePath(source).stem
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", stem)[:LONGEST_TITLE].strip(_SIGNS) or _common_prefix(jobs) or "runs"
+
+
+def _common_prefix(jobs: Sequence[str]) -> str:
+    """The common prefix of names: ``a_16gpu_h100.main`` of ``a_16gpu_h100.main.ep_8``, ``a_16gpu_h100.main.tp_2``."""
+    each = zip(*(re.findall(rf"[^{_SIGNS}]*[{_SIGNS}]?", job) for job in jobs), strict=False)
+    return "".join(words[0] for words in itertools.takewhile(lambda words: len(set(words)) == 1, each)).strip(_SIGNS)
+
+
+MARK_FILE = ".mark"
+MARK_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+"""Letters and digits that do not look alike."""
+MARK_LENGTH = 6
+"""Letters of a mark: among a thousand homes, two marks are equal with a chance of one in 1,800."""
+
+
+def experiment_ids(title: str, id_ending: str) -> Iterator[str]:
+    """Every id of a title, the lowest number first. NeMo-Run takes the title from the part before the last ``_``."""
+    return (f"{title}_{number}{id_ending}" for number in itertools.count())
+
+
+def first_id(title: str, base: Path, id_ending: str) -> str:
+    """The first free id of a title below `base`."""
+    folder = base / "experiments" / title
+    return next(id for id in experiment_ids(title, id_ending) if not (folder / id).exists())
+
+
+def id_ending(home: Path, shared: bool) -> str:
+    """The end of the ids of a home: its mark if other homes use the same folder of a cluster, else nothing."""
+    return f"-{home_mark(home)}" if shared else ""
+
+
+def home_mark(home: Path) -> str:
+    """The mark of a home, drawn at the first call; OSError if it can be neither read nor written."""
+    file = home / MARK_FILE
+    if not file.exists():
+        home.mkdir(parents=True, exist_ok=True)
+        drawn = "".join(secrets.choice(MARK_LETTERS) for _ in range(MARK_LENGTH))
+        own = file.with_name(f"{file.name}.{drawn}")
+        own.write_text(drawn, encoding="ascii")
+        with suppress(FileExistsError):  # another process has just drawn one
+            os.link(own, file)
+        own.unlink()
+    return file.read_text(encoding="ascii").strip()

@@ -16,7 +16,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.launch import connections, experiment_dirs, kubeflow, store
+from moedsl.launch import kubeflow, nemo, store
 from moedsl.launch.derive import Chain
 from moedsl.launch.nemo import no_input, whole_files
 from moedsl.support.diagnostics import Diagnostic, error
@@ -86,10 +86,10 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
     with ExitStack() as stack:
         try:
             copied = any(isinstance(tunnel, store.nemo_run().SSHTunnel) for tunnel in tunnels.values())
-            id = stack.enter_context(_reserved(title, home, experiment_dirs.id_ending(home, copied)))
-            experiment_dirs.remember(home)
+            id = stack.enter_context(_reserved(title, home, store.id_ending(home, copied)))
+            store.remember_home(home)
         except OSError as problem:
-            return Submitted("", why_not=experiment_dirs.unwritable(home, problem))
+            return Submitted("", why_not=store.unwritable_home(home, problem))
         named(id)
         made = _experiment(tasks, title, id, tunnels)
         experiment = store.Experiment(id, home, made)
@@ -126,7 +126,7 @@ def _reserved(title: str, home: Path, ending: str = "") -> Generator[str]:
     """
     folder = home / "experiments" / title
     folder.mkdir(parents=True, exist_ok=True)
-    id = next(id for id in experiment_dirs.ids(title, ending) if _took(folder, id))
+    id = next(id for id in store.experiment_ids(title, ending) if _took(folder, id))
     try:
         yield id
     finally:
@@ -153,7 +153,7 @@ def _open_tunnels(tasks: Sequence[Task]) -> dict[str, Any]:
         tunnel = executor.clone().tunnel
         if tunnel.key not in tunnels:
             store.without_input(tunnel)
-            connections.connect(tunnel)
+            nemo.connect(tunnel)
             tunnels[tunnel.key] = tunnel
     return tunnels
 
@@ -171,7 +171,7 @@ def _run(made: Any, tasks: Sequence[Task]) -> None:
     with redirect_stdout(sys.stderr), no_input(), whole_files(), made:
         for task in tasks:
             made.add(task.script, executor=_in_order(task), name=task.name, dependencies=list(task.after))
-        with _named_beforehand(made), connections.copying(), _collected():
+        with _named_beforehand(made), nemo.copying(), _collected():
             made.run(detach=True)
         made.detach = True  # for executors that NeMo-Run would wait for when the experiment is left
 
@@ -222,33 +222,37 @@ def _undo(experiment: store.Experiment) -> list[Diagnostic]:
 def not_cancelled(id: str, jobs: Sequence[store.Job]) -> Diagnostic | None:
     """Report jobs that continue although they were cancelled."""
     left = [f"{job.name} ({job.number})" for job in jobs if not job.ended]
-    text = f"these jobs have not ended after {store.END_WITHIN_S:.0f} s: {', '.join(left)}"
-    return error("launch.not_cancelled", text, help=f"moedsl cancel {id}") if left else None
+    return (
+        error("launch.not_cancelled:running", end_within_s=store.END_WITHIN_S, left=", ".join(left), name=id)
+        if left
+        else None
+    )
 
 
 def _uncancelled(id: str, problem: BaseException) -> Diagnostic:
     """Report why jobs could not be cancelled."""
-    text = f"some jobs of {id} are not cancelled: {_said(problem) or type(problem).__name__}"
-    return error("launch.not_cancelled", text, help=f"moedsl cancel {id}")
+    return error("launch.not_cancelled:failed", name=id, value=_said(problem) or type(problem).__name__)
 
 
 def _unreached(tasks: Sequence[Task], problem: BaseException) -> Diagnostic:
     """Report why no connection was opened."""
     if isinstance(tasks[0].executor, store.nemo_run().KubeflowExecutor):
-        text = f"not submitted: the API server cannot be reached: {getattr(problem, 'reason', problem)}"
-        return error("launch.refused", text, help="try `kubectl get nodes`")
+        return error("launch.refused:api", getattr=getattr(problem, "reason", problem))
     tunnel = tasks[0].executor.tunnel
-    text = f"not submitted: no connection to {tunnel.host}: {connections.why_not(problem)}"
-    return error("launch.refused", text, help=connections.try_it(tunnel.user, tunnel.host))
+    return error(
+        "launch.refused:connection",
+        host=tunnel.host,
+        why_not=nemo.why_not(problem),
+        help=nemo.try_it(tunnel.user, tunnel.host),
+    )
 
 
 def _refusal(problem: BaseException, home: Path) -> Diagnostic:
     """Return the message of the scheduler, the connection or the disk."""
     if isinstance(problem, OSError) and problem.errno in _OF_DISKS:
-        return experiment_dirs.unwritable(home, problem)
+        return store.unwritable_home(home, problem)
     said = _said(problem)
-    help = "`moedsl run FILE --cluster --dryrun` shows what is submitted"
-    return error("launch.refused", f"not submitted: {said or type(problem).__name__}", help=help)
+    return error("launch.refused:submitted", value=said or type(problem).__name__)
 
 
 def _said(problem: BaseException) -> str:

@@ -24,9 +24,8 @@ from moedsl.facts.operators import FUNCTIONS
 from moedsl.facts.symbols import ALIASES, BUILTIN
 from moedsl.facts.units import GIB
 from moedsl.lang.printer import print_expr
-from moedsl.rules.calibrations import EVERY
-from moedsl.rules.check.clusters.facts import Cluster
-from moedsl.rules.declarations import UNITS
+from moedsl.rules.check.cluster_facts import Cluster
+from moedsl.rules.declarations import EVERY, UNITS
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 from moedsl.support import resources

@@ -10,7 +10,7 @@ from attrs import evolve, field, frozen
 
 from moedsl.lsp.client import Client
 from moedsl.lsp.positions import Lines
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from moedsl.facts import architecture, axes, fields, symbols
+from moedsl.facts import axes, facts, fields, symbols
 from moedsl.facts.families import CHOICES
 from moedsl.facts.operators import FUNCTIONS
 from moedsl.facts.symbols import BUILTIN
@@ -33,7 +33,7 @@ def _rule_doc(a: Around, r: Rule) -> str:
 def set_field(a: Around) -> Iterator[Offer]:
     """Offer the fields of Bridge that a run file may set, and after `=` the words of their types."""
     if len(a.said) == 1:
-        facts_, absent = architecture.facts(), fields.absent()
+        facts_, absent = facts.facts_by_field(), fields.absent()
         for f in fields.fields().values():
             built = absent.get(f.path.rpartition(".")[0], "") is not None
             if built and f.path not in facts_ and (fields.is_writable(f.type) or f.path in CHOICES):

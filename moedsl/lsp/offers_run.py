@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from moedsl.facts import axes, fields, symbols
-from moedsl.facts.adapter import METHODS, TARGETS
-from moedsl.facts.versions import PRODUCTS
+from moedsl.facts.fine_tuning import METHODS, TARGETS
+from moedsl.facts.releases import PRODUCTS
 from moedsl.lang import ast
 from moedsl.lsp import describe, legal
 from moedsl.lsp.document import Analysis
 from moedsl.lsp.place import Around, Offer
-from moedsl.rules.check.adapter_options import OPTIONS
 from moedsl.rules.check.check import SWEEPABLE
-from moedsl.rules.check.data_options import OPTIONS as DATA_OPTIONS
-from moedsl.rules.check.length import UNITS
-from moedsl.rules.check.resilience import SECTIONS, options
+from moedsl.rules.check.options import ADAPTER_OPTIONS as OPTIONS
+from moedsl.rules.check.options import OPTIONS as DATA_OPTIONS
+from moedsl.rules.check.options import SECTIONS, options
+from moedsl.rules.check.statements import UNITS
 
 
 def starters(a: Around) -> Iterator[Offer]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
-from moedsl.lang import grammar, keywords
-from moedsl.lang.grammar import Stack
+from moedsl.lang import keywords, parser
 from moedsl.lang.parse_errors import WORDS
+from moedsl.lang.parser import Stack
 from moedsl.lang.tokens import Lexeme, lexemes
 
 AHEAD = 4
@@ -48,14 +48,14 @@ def terminals(word: Lexeme) -> Iterator[str]:
 def accepted_after(prefix: str) -> frozenset[str]:
     """The terminals that may follow a text that ends with a whole word, in linear time."""
     found = list(_words(prefix))
-    stack = grammar.start()
+    stack = parser.start()
     at = 0
     while at < len(found):
         after = _take(stack, found[at])
         if after is None:
             after, at = _repaired(stack, found, at)
         stack, at = after, at + 1
-    return grammar.accepts(stack) - {grammar.END}
+    return parser.accepts(stack) - {parser.END}
 
 
 def _words(text: str) -> Iterator[Lexeme]:
@@ -77,7 +77,7 @@ def _words(text: str) -> Iterator[Lexeme]:
 
 
 def _take(stack: Stack, word: Lexeme) -> Stack | None:
-    taken = (grammar.after(stack, t) for t in terminals(word))
+    taken = (parser.after(stack, t) for t in terminals(word))
     return next((s for s in taken if s is not None), None)
 
 
@@ -85,7 +85,7 @@ def _repaired(stack: Stack, found: Sequence[Lexeme], at: int) -> tuple[Stack, in
     """The stack after an insertion before the word at `at`, or after dropping the word, and the next position."""
     best, reached = stack, 0
     for terminal in INSERTED:
-        inserted = grammar.after(stack, terminal)
+        inserted = parser.after(stack, terminal)
         after = _take(inserted, found[at]) if inserted else None
         if after is not None:
             length = 1 + _length(after, found[at + 1 : at + AHEAD])

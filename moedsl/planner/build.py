@@ -9,48 +9,26 @@ from attrs import evolve
 
 from moedsl.cost import adapters, parameters, pipeline
 from moedsl.cost.bounds import TIGHT, Bounds, bounds
-from moedsl.facts import axes, recipes, versions
-from moedsl.facts.adapter import TARGETS
+from moedsl.facts import axes, recipes, releases
 from moedsl.facts.axes import json_value, show
+from moedsl.facts.fine_tuning import TARGETS
 from moedsl.facts.symbols import VLM_WORDS
 from moedsl.facts.units import GIB
-from moedsl.planner import (
-    checkpoints,
-    compare_4k,
-    experiment,
-    interval,
-    memory_verdict,
-    other_layouts,
-    racks,
-    sweep_table,
-    useful,
-    vlm_parts,
-    walls,
-)
-from moedsl.planner.model.decisions import Allowed, Alternative, Compared4k, Decision, Measured, MoreGpus, OtherValue
-from moedsl.planner.model.estimate import Certain, CertainLayout, Covers, Estimate, Faster, Interval
-from moedsl.planner.model.plan import (
-    VERSION,
-    AdapterPlan,
-    Batch,
-    Device,
-    Layout,
-    Member,
-    Need,
-    Plan,
-    Policy,
-    SamplesPlan,
-    Search,
-    Target,
-)
-from moedsl.planner.model.sections import RanksBy, ShippedRecipe
-from moedsl.planner.notes.advice import Answers, against, answers
+from moedsl.planner import checkpoints, experiment, memory, other_layouts, racks, several, walls
+from moedsl.planner.advice import Answers, against, answers
+from moedsl.planner.decisions import Allowed, Decision, Measured, OtherValue
+from moedsl.planner.estimate import Covers, Estimate, Interval, Known, held_by, useful_rate, useful_share, with_parts
+from moedsl.planner.estimate import known as known_step
+from moedsl.planner.ladder import RanksBy
+from moedsl.planner.layout import AdapterPlan, Batch, Layout, Policy, SamplesPlan
+from moedsl.planner.memory import Certain, CertainLayout, Faster
+from moedsl.planner.other_layouts import Alternative, Compared4k, MoreGpus, ShippedRecipe
+from moedsl.planner.plan import VERSION, Device, Member, Need, Plan, Search, Target
 from moedsl.planner.version_bounds import bound
 from moedsl.rules.check.program import Pin, Program
-from moedsl.rules.effects import of_rules
-from moedsl.rules.ids import LetName
-from moedsl.rules.interpreter import evaluate, holds
-from moedsl.rules.rule import Rule
+from moedsl.rules.evaluators import evaluate, holds
+from moedsl.rules.rule import Rule, of_rules
+from moedsl.rules.stdlib import LetName
 from moedsl.solver import neighbours
 from moedsl.solver.neighbours import Neighbour
 from moedsl.solver.problem import first_of, plain
@@ -78,7 +56,7 @@ def make_plan(
     layout = _layout(chosen, env)
     recipe = _shipped(chosen, row, layout)
     free = other_layouts.free_choices(chosen, row)
-    known = interval.known(chosen.cost, row, _compared(chosen, near, recipe, free.values()))
+    known = known_step(chosen.cost, row, _compared(chosen, near, recipe, free.values()))
     estimate = _estimate(chosen, row, env, peaks, _certain(chosen, answered, row) if tight else None, known.interval)
     batch, policy = _batch(env), _policy(p, env)
     derived = {r.name: json_value(evaluate(r.expr, env)) for r in _applying(p, "derive", env)}
@@ -86,7 +64,7 @@ def make_plan(
     others = {a.name: _others(chosen, a, row, near) for a in axes.AXES}
     others |= {name: (_freed(chosen, name, other, row, known),) for name, other in free.items()}
     decisions = _decisions(chosen, env, others)
-    twin = compare_4k.long_twin(chosen, batch) if whole else None
+    twin = other_layouts.long_twin(chosen, batch) if whole else None
     return Plan(
         version=VERSION,
         name=p.name,
@@ -102,7 +80,7 @@ def make_plan(
         needs=_needs(p, env),
         device=_device(p),
         layout=layout,
-        batch=evolve(batch, against_4k=compare_4k.against(twin, layout, batch)) if twin else batch,
+        batch=evolve(batch, against_4k=other_layouts.against_4k(twin, layout, batch)) if twin else batch,
         policy=policy,
         samples=_samples(p, env),
         adapter=_adapter(p),
@@ -125,9 +103,9 @@ def make_plan(
         steps=tuple(_step(chosen, g, r, row) for g, r in chosen.steps),
         search=Search(chosen.solution.legal, chosen.solution.priced, RanksBy(rank.id, rank.because, rank.cites)),
         isolation=_isolation(p),
-        sweep=sweep_table.member(p),
+        sweep=several.sweep_member(p),
         experiment=experiment.experiment(chosen, experiment.settings(batch, policy, layout), derived, decisions),
-        against_4k=Compared4k(compare_4k.changes(twin, row.codes)) if twin else None,
+        against_4k=Compared4k(other_layouts.changes_from_4k(twin, row.codes)) if twin else None,
     )
 
 
@@ -147,18 +125,14 @@ def _shipped(chosen: Chosen, row: Row, layout: Layout) -> ShippedRecipe | None:
     found = recipes.find(p.model.hf, p.hardware.name, chosen.problem.gpus, p.task)
     if not found:
         return None
-    from moedsl.planner import shipped
-
-    return shipped.nearest(found, chosen, row, layout.pipeline_layout)
+    return other_layouts.nearest_shipped(found, chosen, row, layout.pipeline_layout)
 
 
 def _shipped_codes(r: ShippedRecipe, row: Row) -> Mapping[str, int]:
-    from moedsl.planner import shipped
-
-    return shipped.codes_of(r.layout, row)
+    return other_layouts.shipped_codes(r.layout, row)
 
 
-def _told(r: ShippedRecipe, row: Row, known: interval.Known) -> str | None:
+def _told(r: ShippedRecipe, row: Row, known: Known) -> str | None:
     """What the recipe costs against the plan, and whether the estimate can tell."""
     close = r.changes and r.step_time_s and known.is_close(_shipped_codes(r, row))
     return f"{CLOSE}{r.against_plan}" if close else r.against_plan
@@ -174,7 +148,7 @@ def _isolation(p: Program) -> Member | None:
 
 def _stands_on(p: Program) -> dict[str, str]:
     """The versions that the run states, by product."""
-    return {n: versions.as_text(p.versions[v]) for n, v in versions.PRODUCTS.items() if v in p.versions}
+    return {n: releases.as_text(p.versions[v]) for n, v in releases.PRODUCTS.items() if v in p.versions}
 
 
 def _needs(p: Program, env: Mapping[str, Any]) -> tuple[Need, ...]:
@@ -208,7 +182,7 @@ def _policy(p: Program, env: Mapping[str, Any]) -> Policy:
 
 
 def _samples(p: Program, env: Mapping[str, Any]) -> SamplesPlan | None:
-    s, held = p.samples, useful.held_by(p, env)
+    s, held = p.samples, held_by(p, env)
     if s is None:
         return None
     known = {"per_sequence": held.samples if held else None, "span": held.span if held else None}
@@ -249,17 +223,17 @@ def _estimate(
 ) -> Estimate:
     tokens, cost = env["global_batch"] * env["seq"], chosen.cost
     estimate = Estimate(
-        memory=memory_verdict.memory(chosen, row, peaks, certain, _faster(chosen, row)),
+        memory=memory.memory(chosen, row, peaks, certain, _faster(chosen, row)),
         step_time_s=row.step_time,
         interval=known,
         tokens_per_s_per_gpu=tokens / row.step_time / chosen.problem.gpus,
         model_tflops_per_gpu=float(cost.model_tflops_per_gpu(row.step_time, int(env["tp"]))),
         breakdown={k: float(v) for k, v in cost.time_report(row.codes).items()},
         covers=Covers(cost.covers["time"]),
-        useful_share=useful.share(chosen.problem.program, env),
-        useful_tokens_per_s_per_gpu=useful.rate(chosen, row.codes, row.step_time),
+        useful_share=useful_share(chosen.problem.program, env),
+        useful_tokens_per_s_per_gpu=useful_rate(chosen, row.codes, row.step_time),
     )
-    return vlm_parts.with_parts(estimate, chosen, row, float(env[LetName.VISION_SHARE_FLOOR]))
+    return with_parts(estimate, chosen, row, float(env[LetName.VISION_SHARE_FLOOR]))
 
 
 def _decisions(
@@ -303,7 +277,7 @@ def _others(chosen: Chosen, axis: axes.Axis, row: Row, near: Sequence[Neighbour]
     return tuple(OtherValue(axis.decode(n.code), _effect(chosen, n, row), _slower(n, row)) for n in mine)
 
 
-def _freed(chosen: Chosen, name: str, other: Row, row: Row, known: interval.Known) -> OtherValue:
+def _freed(chosen: Chosen, name: str, other: Row, row: Row, known: Known) -> OtherValue:
     """The value that the run would choose without its pin, with what else that changes."""
     changes = _changes(chosen, other, row)
     value = changes.pop(name)
@@ -431,9 +405,7 @@ def _rebalanced(chosen: Chosen, row: Row) -> Alternative | None:
     return evolve(alternative, changes={"pipeline_layout": text})
 
 
-def _alternatives(
-    chosen: Chosen, others: Sequence[Row], row: Row, known: interval.Known | None
-) -> tuple[Alternative, ...]:
+def _alternatives(chosen: Chosen, others: Sequence[Row], row: Row, known: Known | None) -> tuple[Alternative, ...]:
     """Other layouts with the advice that they leave; without `known` the estimate can tell all steps."""
     table = chosen.compiled.table([{**r.codes, **r.prices} for r in (row, *others)])
     followed = [(law.rule.id, *law.holds(table).tolist()) for law in chosen.compiled.advice]
@@ -442,7 +414,7 @@ def _alternatives(
         left = sorted(id for id, mine, *its in followed if mine and not its[i])
         close, rate = (
             known is not None and known.is_close(other.codes),
-            useful.rate(chosen, other.codes, other.step_time),
+            useful_rate(chosen, other.codes, other.step_time),
         )
         changes, peak = _changes(chosen, other, row), other.peak_memory / GIB
         out.append(Alternative(changes, tuple(left), other.step_time, rate, peak, against(other, row, close)))

@@ -7,17 +7,40 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from attrs import fields
+from attrs import fields, frozen
 
-from moedsl.facts import adapters, axes
+from moedsl.facts import axes, fine_tuning
 from moedsl.facts.facts import Model, Vision
 from moedsl.facts.fields import path_of
-from moedsl.planner.model.decisions import Benchmark, Decision, Experiment
-from moedsl.planner.model.plan import Batch, Layout, Policy
+from moedsl.planner.decisions import Decision
+from moedsl.planner.layout import Batch, Layout, Policy
 from moedsl.rules.check.program import Program
-from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, WORDS, Effects, of_rules
+from moedsl.rules.rule import BENCHMARK, EXECUTION, EXPERIMENT, WORDS, Effects, of_rules
 from moedsl.solver.solve import Chosen
 from moedsl.support.diagnostics import Diagnostic, note
+from moedsl.support.json_form import JsonForm
+
+
+@frozen
+class Benchmark(JsonForm):
+    """A value that makes the run a benchmark: its trained model is useless."""
+
+    name: str
+    value: Any
+    because: str | None
+
+
+@frozen
+class Experiment(JsonForm):
+    """What two runs must share for their losses to be compared."""
+
+    values: Mapping[str, Any]
+    fingerprint: str
+    """Hash of the values and of the architecture."""
+    origins: Mapping[str, str]
+    """pinned, defaulted, derived or chosen, by name."""
+    benchmark: tuple[Benchmark, ...]
+
 
 LENGTH = 12
 """Hexadecimal digits of a fingerprint, enough to avoid collisions within a project."""
@@ -43,7 +66,7 @@ def values(
     named = alone | {n: v for n, v in words.items() if n in WORDS} | {"target": p.target}
     frozen = {n for n, v in named.items() if n.startswith("freeze_") and not v}
     out = {n: v for n, v in named.items() if n not in frozen and effects.word(n, v) in (EXPERIMENT, BENCHMARK)}
-    call = adapters.call(p.adapter, p.model.vision is not None) if p.adapter else None
+    call = fine_tuning.call(p.adapter, p.model.vision is not None) if p.adapter else None
     trained = {f"peft.{n}": v for n, v in call.kwargs.items()} if call else {}
     fields = {path_of(n): v for n, v in derived.items()} | trained | dict(p.sets)
     return out | {n: v for n, v in fields.items() if effects.field(n) != EXECUTION}
@@ -120,9 +143,13 @@ def notes(chosen: Sequence[Chosen]) -> Iterator[Diagnostic]:
         for axis in open_:
             value = _value(c, axis.name)
             if effects.word(axis.name, value) == EXPERIMENT:
-                text = f"moedsl chose {axis.name} {axes.show(value)}, which is part of the experiment"
-                help = f"pin {axis.name} to decide it yourself: {effects.reason(axis.name, value)}"
-                yield note("plan.experiment_chosen", text, p.spans["hardware"], help=help)
+                yield note(
+                    "plan.experiment_chosen",
+                    p.spans["hardware"],
+                    axis=axis.name,
+                    show=axes.show(value),
+                    reason=effects.reason(axis.name, value),
+                )
     for group in _sweeps(chosen):
         yield from _sweep_changes(group)
 
@@ -134,9 +161,7 @@ def _auto_precision(c: Chosen) -> Iterator[Diagnostic]:
     value = _value(c, "precision")
     others = [str(axes.BY_NAME["precision"].decode(int(v))) for v in c.problem.domains["precision"]]
     among = f"the fastest of {', '.join(others)}" if len(others) > 1 else f"the only precision in {p.phase}"
-    text = f"`precision auto` is {value} here, {among}; the precision is part of the experiment"
-    help = f"write `precision {value}` in every run that you compare"
-    yield note("plan.precision_auto", text, p.spans["precision"], help=help)
+    yield note("plan.precision_auto", p.spans["precision"], value=value, among=among)
 
 
 def _value(c: Chosen, name: str) -> Any:
@@ -164,13 +189,10 @@ def _sweep_changes(group: Sequence[Chosen]) -> Iterator[Diagnostic]:
     differing = {n: v for n, values in decided.items() if len(v := list(dict.fromkeys(map(axes.show, values)))) > 1}
     if p.sweep is not None and p.sweep[0] == "gpus" and p.batch is None:
         batch = group[0].problem.global_batch
-        text = f"every run of this sweep has batch {batch}, the default for {p.batch_gpus} GPUs"
-        yield note("plan.batch_held", text, p.spans["sweep"], help=f"write `batch {batch}` or another batch")
+        yield note("plan.batch_held", p.spans["sweep"], batch=batch, batch_gpus=p.batch_gpus)
     if differing and p.sweep is not None:
         which = "; ".join(f"{n} {', '.join(v)}" for n, v in differing.items())
-        text = f"the runs of this sweep are different experiments: {which}"
-        help = "compare their speed by useful tokens; do not compare their losses"
-        yield note("plan.sweep_experiment", text, p.spans["sweep"], help=help)
+        yield note("plan.sweep_experiment", p.spans["sweep"], which=which)
 
 
 def summary(e: Experiment) -> str:

@@ -2,19 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from moedsl.facts import axes
 from moedsl.facts.units import GIB
 from moedsl.lang import ast
-from moedsl.planner.model.sections import Folding, Gain, Ladder, NextPhase, Opened, RanksBy
-from moedsl.planner.walls import measured, note
+from moedsl.planner.walls import Note, measured, note
 from moedsl.rules.check.program import Pin
-from moedsl.rules.ids import Block, LetName
 from moedsl.rules.rule import Rule
+from moedsl.rules.stdlib import Block, LetName
 from moedsl.solver.solve import Chosen, plan_for, solve
+from moedsl.support.json_form import ABSENT, Absent, JsonForm
+
+
+@frozen
+class RanksBy(JsonForm):
+    """The rule by which a phase ranks layouts."""
+
+    rule: str
+    because: str | None
+    cite: tuple[str, ...]
+
+
+@frozen
+class Opened(JsonForm):
+    """An axis and the values that a phase allows it."""
+
+    axis: str
+    values: tuple[Any, ...]
+    rule: str | None
+    because: str | None
+    cite: tuple[str, ...]
+    advice: bool
+    """Whether a rule narrows the values further than the laws do."""
+
+
+@frozen(kw_only=True)
+class Gain(JsonForm):
+    """A layout compared with another one."""
+
+    phase: str | None = None
+    """The earlier phase, if the other layout is from one."""
+    changes: Mapping[str, Any]
+    """Axes with their new values."""
+    step_time_s: float
+    peak_gib: float
+    speedup: float
+
+
+@frozen
+class NextPhase(JsonForm):
+    """A later phase; it has no figures if no layout fits."""
+
+    phase: str
+    opens: tuple[Opened, ...]
+    solved: bool
+    changes: Mapping[str, Any] | None = None
+    step_time_s: float | None = None
+    peak_gib: float | None = None
+    speedup: float | None = None
+
+
+@frozen
+class Folding(JsonForm):
+    """Whether attention and experts have meshes of their own."""
+
+    folded: bool
+    shared_mesh: Gain | Absent | None = ABSENT
+    """The best layout with one mesh for both; null if none fits."""
+
+
+@frozen
+class Ladder(JsonForm):
+    """One phase of the workflow, the phase before it and the next phases."""
+
+    phase: str
+    ranks_by: RanksBy
+    open: tuple[Opened, ...]
+    held: tuple[Opened, ...]
+    from_: Gain | None
+    """The gain of this phase over the one before it."""
+    next: tuple[NextPhase, ...]
+    folding: Folding
+    notes: tuple[Note, ...]
+
 
 AFTER = {"fit": ("scale",), "scale": ("profile", "throughput"), "profile": ("throughput",), "throughput": ()}
 """The next phases, up to the first that may change the layout."""

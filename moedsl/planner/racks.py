@@ -6,13 +6,45 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from attrs import frozen
 
 from moedsl.facts.axes import ATTENTION, EXPERTS
-from moedsl.facts.facts import Hardware
-from moedsl.facts.machines import Machines, machines, spans
-from moedsl.facts.rank_groups import rows
-from moedsl.facts.site import Site
-from moedsl.planner.model.sections import AxisOnRacks, Racks
+from moedsl.facts.facts import Hardware, Site
+from moedsl.facts.machines import Machines, machines, rows, spans
+from moedsl.support.json_form import JsonForm
+
+
+@frozen
+class AxisOnRacks(JsonForm):
+    """The groups of one axis."""
+
+    axis: str
+    size: int
+    """Ranks of a group."""
+    racks: int
+    """Racks of the group that is on most of them."""
+    rails: int | None
+    """Rails of the group that is on most of them; null if the cluster states none."""
+
+
+@frozen
+class Racks(JsonForm):
+    """The racks of the job, if its nodes are given out rack by rack."""
+
+    nodes_per_rack: int
+    """Nodes below one leaf switch, or one for each rail, as the cluster states them."""
+    nodes_used: int
+    """Nodes of a rack that the job takes, so that expert groups stay whole."""
+    racks: int
+    """Racks of the job."""
+    rails: int | None
+    """Network adapters of a node that have a switch each; null if the cluster states none."""
+    expert_groups: int
+    """Groups among which tokens are exchanged: those of ep and etp."""
+    expert_groups_inside: int
+    """Those within a rack."""
+    axes: tuple[AxisOnRacks, ...]
+
 
 Layout = Mapping[str, Any]
 

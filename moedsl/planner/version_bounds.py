@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moedsl.facts.versions import BRIDGE, PRODUCTS
+from moedsl.facts.releases import BRIDGE, PRODUCTS
 from moedsl.lang import ast
 
 
@@ -18,7 +18,7 @@ def bound(e: ast.Expr, env: Mapping[str, Any]) -> tuple[str, str] | None:
         return None
     if e.op in ("=>", "or"):
         # Whether the value of an `=>` or an `or` depends on its right side
-        from moedsl.rules.interpreter import evaluate
+        from moedsl.rules.evaluators import evaluate
 
         return bound(e.right, env) if (bool(evaluate(e.left, env)) == (e.op == "=>")) else None
     products = {**PRODUCTS, "bridge": BRIDGE}

@@ -2,13 +2,13 @@
 
 In: the `Result` of compiler.py. Out: a JSON value for each answer, and its text.
 
-- `explain_run.py` is `moedsl explain FILE NAME`; `explain/` finds why a value is what it is: the rule, pin or default
-  behind it (`origin.py`), the rules that read it (`bearing.py`), the other values and their prices (`alternatives.py`,
-  `other_values.py`), the recipe's field (`fields.py`), and prints it (`text.py`, `value_text.py`).
-- `top.py` lists the best layouts, `pareto.py` the trade-offs of memory, speed and GPUs, `lengths.py` other sequence
-  lengths, `what_if.py` single changes (`changes.py`, `gpus.py`), `experiments.py` runs next to each other.
-- `amounts.py` and `figures.py` turn a plan into tokens, days and money; `text.py` prints tables; `pages.py` is the page
-  of several plans.
+- `explain.py` is `moedsl explain FILE NAME`. `explain_value.py` finds why a value is what it is: the rule, pin or
+  default behind it, the rules that read it, and the recipe's field. `explain_others.py` has the other values and their
+  prices, and the price of every advice; `explain_context.py` the layout that all of them explain; `explain_text.py`
+  prints it.
+- `layouts.py` lists the best layouts, with tokens, days and money; `pareto.py` the trade-offs of memory, speed and
+  GPUs; `lengths.py` other sequence lengths; `what_if.py` single changes.
+- `text.py` prints tables and the plans of a file; `amounts.py` reads amounts on a command line.
 
 Why no layout fits is not here but in solver/infeasible, since each compile may need it. Imports everything up to
 `compiler`, and `emit`.

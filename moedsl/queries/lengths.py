@@ -8,7 +8,8 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.facts import axes
-from moedsl.facts.gpu_counts import MOST_GPUS, counts
+from moedsl.facts.machines import MOST_GPUS
+from moedsl.facts.machines import gpu_counts as counts
 from moedsl.facts.units import GIB
 from moedsl.rules.check.program import Program
 from moedsl.solver.problem import cases

@@ -2,7 +2,7 @@
 
 The front of memory and speed is exact: every layout that no other one beats in both. A mesh, and then a mesh with its
 policies of memory, is skipped only if a known layout needs no more memory than its lower bound and less time than its
-lower bound.
+lower bound. GPUs and time compare the fewest GPUs that work with each doubling, up to 64 times as many.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
+from attrs import evolve
 from numpy.typing import NDArray
 
+from moedsl.facts.machines import MOST_GPUS
+from moedsl.facts.machines import gpu_counts as counts
 from moedsl.lang.printer import print_expr
-from moedsl.planner.model.answers import Behind, FrontPoint, MemoryTime, Pareto, Standing
-from moedsl.queries.figures import Budget, priced
-from moedsl.queries.gpus import scaling
-from moedsl.queries.top import shared
+from moedsl.planner.plan import Behind, FrontPoint, GpusPoint, GpusTime, MemoryTime, Pareto, Standing
+from moedsl.queries.layouts import Budget, priced, shared
+from moedsl.rules.check.program import Program
 from moedsl.solver.bounds import SLACK
 from moedsl.solver.search import Search
-from moedsl.solver.solve import Chosen
+from moedsl.solver.solve import Chosen, plan_for
 from moedsl.solver.space import LARGEST_CHUNK
 from moedsl.solver.table import Row, Table
 from moedsl.support.json_form import ABSENT
@@ -139,3 +141,57 @@ def _undominated(table: Table, memory: Floats, time: Floats, found: list[Row]) -
     fastest = np.array([np.inf, *(r.step_time for r in found)])
     within = np.searchsorted(known, memory * (1 - SLACK), side="right")
     return table.take(fastest[within] >= time * (1 - SLACK))
+
+
+DOUBLINGS = 6
+Progress = Callable[[str], None]
+
+
+def held(chosen: Chosen) -> Program:
+    """State the GPUs, sequence length and batch of a run, so that it compiles alone."""
+    p, c = chosen.problem.program, chosen.problem
+    return evolve(
+        p, gpus=c.gpus, seq=int(c.values["seq"]), batch=int(c.global_batch), batch_gpus=None, sweep=None, isolate=None,
+        workflow=None,
+    )  # fmt: skip
+
+
+def scaling(chosen: Chosen, budget: Budget | None, progress: Progress) -> GpusTime:
+    """Find the best layouts by GPUs, at the same batch."""
+    p, solved = held(chosen), list[Chosen]()
+    start = _fewest(p, chosen.must_fit, progress)
+    if start is None:
+        return GpusTime(None, (), ())
+    wanted = numbers(start.problem.gpus, chosen.problem.gpus, p.hardware.gpus_per_node)
+    for gpus in wanted:
+        progress(f"pricing {gpus} GPUs")
+        at = evolve(p, gpus=gpus)
+        solved.append(start if gpus == start.problem.gpus else plan_for(at, gpus, keep=1, must_fit=chosen.must_fit))
+    without = tuple(c.problem.gpus for c in solved if not c.solution.rows)
+    return GpusTime(wanted[0], tuple(_points_by_gpus(chosen, solved, budget)), without)
+
+
+def numbers(fewest: int, now: int, node: int) -> list[int]:
+    """The numbers to try: the fewest and its doublings, doublings of a node in that range, and the run's own number."""
+    most = min(fewest << DOUBLINGS, MOST_GPUS)
+    doubled = {n << i for n in (fewest, node) for i in range(MOST_GPUS.bit_length())}
+    return sorted(n for n in {*doubled, now} if fewest <= n and (n <= most or n == now))
+
+
+def _fewest(p: Program, must_fit: str, progress: Progress) -> Chosen | None:
+    """Solve on the smallest number of GPUs that works with the same step."""
+    for gpus in counts(p.hardware):
+        progress(f"trying {gpus} GPUs")
+        solved = plan_for(evolve(p, gpus=gpus), gpus, keep=1, must_fit=must_fit)
+        if solved.solution.rows:
+            return solved
+    return None
+
+
+def _points_by_gpus(chosen: Chosen, solved: list[Chosen], budget: Budget | None) -> Iterator[GpusPoint]:
+    plan, fastest = chosen.solution.rows[0].codes, float("inf")
+    for c in (c for c in solved if c.solution.rows):
+        row = c.solution.rows[0]
+        at = {"plan": c.problem.gpus == chosen.problem.gpus, "on_front": row.step_time < fastest}
+        yield priced(GpusPoint, c, row, budget, layout=row.layout, changes=row.changes(plan), **at)
+        fastest = min(fastest, row.step_time)

@@ -1,16 +1,19 @@
-"""Print the answers to questions as tables."""
+"""Print the answers to questions as tables, and the plans of a file: on one page, or whole."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from moedsl.compiler import Result
 from moedsl.facts.axes import SUMMARY, pairs
-from moedsl.planner.model import answers
-from moedsl.planner.model.answers import Priced, Ranked
-from moedsl.planner.model.plan import Plan
-from moedsl.queries.changes import KINDS
-from moedsl.queries.figures import COVERS
+from moedsl.planner import plan, several
+from moedsl.planner.page import Command, next_text, notes_text, page_text
+from moedsl.planner.plan import Plan, Priced, Ranked
+from moedsl.planner.text import plan_text, runs_text
+from moedsl.queries.layouts import COVERS
+from moedsl.queries.what_if import KINDS
+from moedsl.support.diagnostics import to_json
 from moedsl.support.text import counted, duration, short, table, tokens, wrapped
 
 Json = Mapping[str, Any]
@@ -66,7 +69,7 @@ def budget_note(f: Priced) -> list[str]:
     return [wrapped(f"for {amount(f.budget.tokens)} tokens{price}. {COVERS}")]
 
 
-def budget_text(p: Plan, b: answers.TokenCost) -> str:
+def budget_text(p: Plan, b: plan.TokenCost) -> str:
     """Print steps, days and cost of a plan's budget."""
     head = f"{p.name}: {amount(b.tokens)} tokens take {counted(b.steps, 'step', ',')}"
     time = f"{b.days:,.1f} days" if b.days >= 2 else duration(b.days * 86400)
@@ -108,12 +111,12 @@ MOST_POINTS = 12
 """The most points of a front in a table; JSON has all."""
 
 
-def pareto_text(p: Plan, trades: answers.Pareto) -> str:
+def pareto_text(p: Plan, trades: plan.Pareto) -> str:
     """Print both trade-offs, each as a table."""
     return f"{_memory_time(p, trades.memory_time)}\n\n{_gpus_time(p, trades.gpus_time)}\n"
 
 
-def _memory_time(p: Plan, m: answers.MemoryTime) -> str:
+def _memory_time(p: Plan, m: plan.MemoryTime) -> str:
     points, plan = m.points, m.plan
     on = f"{p.name}: memory against speed on {p.gpus} {p.hardware}"
     head = f"{on}, {len(points)} layouts on the Pareto front"
@@ -127,7 +130,7 @@ def _memory_time(p: Plan, m: answers.MemoryTime) -> str:
     return "\n".join(lines)
 
 
-def _standing(m: answers.MemoryTime) -> str:
+def _standing(m: plan.MemoryTime) -> str:
     """Write that the plan is on the front, or the fastest layout that beats it and why the run ranks that one lower."""
     ahead = [m.points[i] for i in m.plan.beaten_by]
     if not ahead:
@@ -137,10 +140,10 @@ def _standing(m: answers.MemoryTime) -> str:
     return f"the plan; {pairs(fastest.changes)} is {faster:+.1f}% step time{_behind(fastest, m.plan)}"
 
 
-def _behind(point: answers.FrontPoint, plan: answers.Standing) -> str:
+def _behind(point: plan.FrontPoint, plan: plan.Standing) -> str:
     """Write why the run does not choose a layout that beats the plan: the deciding key, or the ignored advice."""
     decides = point.behind
-    if not isinstance(decides, answers.Behind):
+    if not isinstance(decides, plan.Behind):
         return ""
     left = [short(i) for i in point.against_advice if i not in plan.against_advice]
     if decides.key == "score" and left:
@@ -149,14 +152,14 @@ def _behind(point: answers.FrontPoint, plan: answers.Standing) -> str:
     return f", but ranks lower by {short(decides.rule)}: {by}"
 
 
-def thinned(points: Sequence[answers.FrontPoint]) -> list[answers.FrontPoint]:
+def thinned(points: Sequence[plan.FrontPoint]) -> list[plan.FrontPoint]:
     """Choose at most `MOST_POINTS` of a front: both ends, and points at equal steps between."""
     if len(points) <= MOST_POINTS:
         return list(points)
     return [points[round(i * (len(points) - 1) / (MOST_POINTS - 1))] for i in range(MOST_POINTS)]
 
 
-def _gpus_time(p: Plan, g: answers.GpusTime) -> str:
+def _gpus_time(p: Plan, g: plan.GpusTime) -> str:
     if not g.points:
         return f"{p.name}: no number of {p.hardware} is enough for this step"
     b = p.batch
@@ -172,7 +175,7 @@ def _gpus_time(p: Plan, g: answers.GpusTime) -> str:
     return "\n".join(lines)
 
 
-def _at(f: answers.GpusPoint) -> str:
+def _at(f: plan.GpusPoint) -> str:
     where = "" if f.on_front else "slower"
     return f"P {where}".rstrip() if f.plan else where or "o"
 
@@ -232,3 +235,32 @@ def _grouped(a: Json, lines: dict[str, str]) -> Iterator[str]:
         mine = [f for f in a["lines"] if f["kind"] == kind]
         yield from [heading] if mine else []
         yield from (lines.get(f["change"]) or wrapped(f"{f['change']}: {f['why']}", "  ", "    ") for f in mine)
+
+
+def page(result: Result, next: Sequence[Command], width: int) -> str:
+    """The page of one plan; of several, a table first."""
+    notes = [to_json(d, result.sources) for d in result.diagnostics]
+    if len(result.plans) == 1:
+        return page_text(result.plans[0], notes, next, width)
+    below = "\n".join([*notes_text(notes, width), *next_text(next, width)])
+    return "\n".join([runs_text(result.plans, width), *_comparisons(result.plans), f"{below}\n"])
+
+
+def texts(plans: Sequence[Plan]) -> Iterator[str]:
+    """Print all of every plan; of an isolation only its first variant, because a table compares them."""
+    seen = set[tuple[str, str]]()
+    for p in plans:
+        group = (p.isolation.of, p.isolation.axis) if p.isolation else (p.name, "")
+        if group not in seen:
+            yield plan_text(p)
+        seen.add(group)
+    yield from _comparisons(plans)
+
+
+def _comparisons(plans: Sequence[Plan]) -> Iterator[str]:
+    """Compare the variants of each isolation, and the values of each sweep."""
+    if any(p.isolation for p in plans):
+        from moedsl.emit import isolation_table as table  # it reads the fields of recipes
+
+        yield from map(table.text, table.comparisons(plans))
+    yield from map(several.sweep_text, several.comparisons(plans))

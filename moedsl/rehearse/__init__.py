@@ -5,10 +5,10 @@ docs/rehearse.md says what a rehearsal proves.
 
 In the order of the work:
 
-- shrink.py: the small run (`Rehearsal`). sizes.py chooses its pipeline, meshes and widths, policy.py its policies and
-  the notes on what differs from the plan.
+- shrink.py: the small run (`Rehearsal`) with its policies. sizes.py chooses its pipeline, meshes and widths. Both note
+  what differs from the plan.
 - prepare.py: the folder of a run: rehearsal.moe with every axis pinned, the recipe.py that the emitter makes of it,
-  and the small model's config.json (hf.py).
+  and the small model's config.json.
 - launch.py: the ranks. On a CPU forks of one host (moedsl.bridge.verify.host) over gloo, on GPUs torchrun over NCCL.
   The first rank that fails ends the others.
 - worker.py: one rank, from the recipe to its answer, rank_N.json.

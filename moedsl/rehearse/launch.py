@@ -25,11 +25,11 @@ from typing import Any, Self
 
 from attrs import frozen
 
-from moedsl.bridge.verify import hub, stand_ins
+from moedsl.bridge.verify import environments, stand_ins
 from moedsl.bridge.verify.host import Host, HostEndedError, Start, popen
 from moedsl.facts.facts import Model
 from moedsl.rehearse.prepare import TASK, Prepared, rank_files
-from moedsl.support import child_python
+from moedsl.support import resources
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.resources import stdlib_dir
 
@@ -172,7 +172,7 @@ class Gpus:
 
     def __init__(self) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="moedsl-hf-")
-        hub.build(Path(self._home.name), stdlib_dir() / "hf", hub.user_cache())
+        environments.build_hub(Path(self._home.name), stdlib_dir() / "hf", environments.user_cache())
 
     def __enter__(self) -> Self:
         return self
@@ -191,7 +191,7 @@ class Gpus:
                 "-m", "moedsl.rehearse.worker", str(folder / TASK),
             ],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            env=child_python.environment() | hub.environment(Path(self._home.name)),
+            env=resources.child_environment() | environments.hub_environment(Path(self._home.name)),
         )  # fmt: skip
         alarm = threading.Timer(timeout, process.terminate)
         alarm.start()
@@ -238,8 +238,4 @@ def _absent(packages: Sequence[str]) -> str:
 
 def _refused(layers: str, packages: Sequence[str], why: str) -> Diagnostic:
     named = " and ".join(packages)
-    return error(
-        "rehearse.no_kernels",
-        f"{layers} need the kernels of {named}; {why}",
-        help=f"--dryrun shows what would run; to run it, use a GPU and a container with {named}",
-    )
+    return error("rehearse.no_kernels", layers=layers, named=named, why=why)

@@ -1,32 +1,56 @@
 """Write a rehearsal as a folder: its run file, the recipe that the emitter makes of it, and the model's config.json.
 
-The run file pins every axis, so rules and emitter handle it like any other.
+The run file pins every axis, so rules and emitter handle it like any other. The config.json is one of the model's
+family, with the small model's sizes in its fields.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 from attrs import asdict, evolve, frozen
 
-from moedsl.bridge.verify import gpu
+from moedsl.bridge.importer.families import FAMILIES
+from moedsl.bridge.importer.layers import (
+    LETTERS,
+    Every,
+    Firsts,
+    Leading,
+    Length,
+    Marked,
+    Numbers,
+    Pattern,
+    Sharing,
+    Windows,
+    Zeros,
+    leading_zeros,
+    listed_firsts,
+    listed_indexers,
+    listed_kinds,
+    listed_mlps,
+    marked_windows,
+    numbered,
+)
+from moedsl.bridge.importer.rules import Alike, Flag, HeadDim, Int, OfWindows, Product, Unbuilt
+from moedsl.bridge.verify import environments
+from moedsl.bridge.verify.cases import Device
 from moedsl.compiler import compile_source
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.parameters import stage as stage_parameters
 from moedsl.cost.pipeline import Layout, layout_for, parse_layout
 from moedsl.emit.artifact import files_of
-from moedsl.emit.naming import function_name
+from moedsl.emit.settings import function_name
 from moedsl.facts import axes
 from moedsl.facts.facts import Model
-from moedsl.planner.model.plan import Plan
-from moedsl.rehearse import hf
+from moedsl.planner.plan import Plan
 from moedsl.rehearse.shrink import Rehearsal
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.files import write_all, written_as
+from moedsl.support.resources import stdlib_dir
 from moedsl.support.source import Source
 
 RUN, TASK, MODEL = "rehearsal.moe", "task.json", "model"
@@ -52,7 +76,7 @@ def prepare(
     original: tuple[str, str],
     folder: Path,
     iterations: int,
-    device: gpu.Device,
+    device: Device,
     on_gpu: bool = False,
     traces: str = "",
 ) -> Prepared | list[Diagnostic]:
@@ -60,7 +84,7 @@ def prepare(
 
     `original` is the plan's model: its Hugging Face id and its family. `traces` is the folder for traces, if any.
     """
-    template = hf.find(original[0], r.model.family)
+    template = find_config(original[0], r.model.family)
     if isinstance(template, Diagnostic):
         return [template]
     r = evolve(r, model=evolve(r.model, hf=str(folder.absolute() / MODEL)))
@@ -79,10 +103,9 @@ def prepare(
         "on_gpu": on_gpu,
         "traces": traces,
     }
-    model = {f"{MODEL}/{name}": text for name, text in hf.files(template, r.model).items()}
+    model = {f"{MODEL}/{name}": text for name, text in model_files(template, r.model).items()}
     if theirs := [*rank_files(folder)] if written_as(folder / TASK) is None else []:
-        text = f"{theirs[0]} is not of a rehearsal, and would be replaced"
-        return [error("emit.not_ours", text, help="name another folder with -o")]
+        return [error("emit.not_ours:rehearsal", theirs=theirs[0])]
     own = {RUN: source.text, TASK: json.dumps(task, indent=2) + "\n"}
     found = write_all(folder, {**files_of(plan, source, result.library), **model, **own})
     return found or Prepared(folder, r, plan, iterations, parameters(r))
@@ -156,3 +179,143 @@ def _value(name: str, value: Any) -> str:
 def quoted(value: str) -> str:
     """Write a string literal of the language."""
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def find_config(hf: str, family: str) -> Path | Diagnostic:
+    """Find the folder of a config.json of `family`: the model's own, else another model's of the same family.
+
+    Its own is a folder that `hf` names, or in the stdlib or this user's hub cache. rehearse.no_config if there is none:
+    nothing is downloaded.
+    """
+    found = next((p for p in _candidates(hf) if _of(p, family)), None)
+    if found is not None:
+        return found
+    return error("rehearse.no_config", family=family, hf=hf)
+
+
+def _candidates(hf: str) -> Iterator[Path]:
+    shipped = stdlib_dir() / "hf"
+    yield Path(hf)
+    yield shipped / hf.replace("/", "--")
+    yield from sorted((environments.user_cache() / f"models--{hf.replace('/', '--')}").glob("snapshots/*"))
+    yield from sorted(shipped.glob("*--*"))
+
+
+def _of(folder: Path, family: str) -> dict[str, Any] | None:
+    """Read the configuration of `family` in a folder: its config.json, or the language model in one; None if neither
+    is of it."""
+    try:
+        whole = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(whole, dict):
+        return None
+    text = whole.get("text_config")
+    if isinstance(text, dict) and text.get("model_type") == family:
+        named = [name.replace("ForConditionalGeneration", "ForCausalLM") for name in whole.get("architectures", ())]
+        return {**text, "architectures": named}
+    return whole if whole.get("model_type") == family else None
+
+
+def model_files(folder: Path, small: Model) -> dict[str, str]:
+    """The files for the small model's folder: its config.json, and the family's own code if it has any."""
+    config = _of(folder, small.family)
+    assert config is not None, "find has seen it"
+    code = {p.name: p.read_text(encoding="utf-8") for p in [*_shipped_code(config), *sorted(folder.glob("*.py"))]}
+    return {"config.json": json.dumps(small_config(config, small), indent=2) + "\n", **code}
+
+
+def _shipped_code(config: Mapping[str, Any]) -> Iterator[Path]:
+    """The stdlib's files of the modules that a configuration names: that of a language model inside another model, as
+    in Kimi-K2.5, names code that only the language model's own repository has."""
+    named = {f"{word.partition('.')[0]}.py" for word in config.get("auto_map", {}).values() if isinstance(word, str)}
+    return (p for p in sorted((stdlib_dir() / "hf").glob("*--*/*.py")) if p.name in named)
+
+
+def small_config(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
+    """Write the facts of `m` into `config`, each into the field from which `moedsl models add` reads it."""
+    if FAMILIES[m.family].language:
+        return {**config, "text_config": _small_config(config["text_config"], m)}
+    return _small_config(config, m)
+
+
+def _small_config(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
+    unbuilt = {c.key for c in FAMILIES[m.family].only if isinstance(c, Unbuilt)}  # they may count the layers
+    out = {key: value for key, value in config.items() if key not in unbuilt}
+    for fact, rule in FAMILIES[m.family].facts.items():
+        value = getattr(m, fact)
+        match rule:
+            case Product():
+                out[rule.key] = value // m.expert_hidden
+            case Windows():
+                out[rule.key] = listed_kinds(value, m.layers, "sliding_attention")
+                out.pop(rule.again, None)
+            case Firsts() | Numbers() | Leading() | Every() | Sharing() | Marked() | Zeros():
+                out.update(_listed(rule, value, m, config))
+            case Int() if value == rule.null:
+                out.update({rule.key: value or None} if rule.key in config else {})
+            case Int() | Flag():
+                out[rule.key] = value
+            case HeadDim():
+                out["head_dim"] = value
+            case Length() if rule.count in out:
+                out[rule.count] = value
+            case Pattern() if value:
+                out.update(_blocks(rule, value, config))
+            case _:
+                continue
+    return out | _of_windows(m) | _repeated(out, m) | _sums(config, m)
+
+
+def _of_windows(m: Model) -> dict[str, Any]:
+    """Write the object that states the shape of the layers with a window, of a family that has one."""
+    rules = {fact: rule for fact, rule in FAMILIES[m.family].facts.items() if isinstance(rule, OfWindows)}
+    sizes = {rule.inner: getattr(m, fact) for fact, rule in rules.items()}
+    return {r.key: {"attention_type": r.kind, "head_dim": m.head_dim, **sizes} for r in rules.values()}
+
+
+def _repeated(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
+    """Write the keys of `config` that repeat another one."""
+    alike = [c for c in FAMILIES[m.family].only if isinstance(c, Alike) and c.key in config]
+    return {c.key: config[c.other] for c in alike}
+
+
+def _sums(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
+    """Write the width of a latent head, from which Bridge takes the rotary part (bridge
+    models/glm_moe_dsa/glm5_bridge.py:120), if `config` has it."""
+    return {"qk_head_dim": m.qk_nope_dim + m.qk_rope_dim} if "qk_head_dim" in config else {}
+
+
+def _listed(
+    rule: Firsts | Numbers | Leading | Every | Sharing | Marked | Zeros,
+    number: int,
+    m: Model,
+    config: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Write which layers are dense, have full attention or an indexer, as a number and as a list, with the keys that
+    `config` uses."""
+    match rule:
+        case Firsts():
+            return {rule.key: listed_firsts(number, m.layers)}
+        case Numbers():
+            return {rule.key: numbered(number, m.layers)}
+        case Marked():
+            return {rule.key: marked_windows(number, m.window_leading, m.layers)}
+        case Zeros():
+            counted = {rule.number: number} if rule.number in config else {}
+            return {rule.key: leading_zeros(number, m.layers), **counted} if rule.alone else {}
+        case Every():
+            kinds = listed_kinds(number, m.layers, "linear_attention")
+        case Sharing():
+            kinds = listed_indexers(number, m.indexer_leading, m.layers)
+        case Leading():
+            kinds = listed_mlps(number, m.layers)
+    said: dict[str, Any] = {rule.key: number, rule.listed: kinds}
+    return {key: value for key, value in said.items() if config.get(key) is not None}
+
+
+def _blocks(rule: Pattern, letters: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a hybrid's pattern, with the keys that `config` uses."""
+    kinds = {letter: kind for kind, letter in LETTERS.items()}
+    said: dict[str, Any] = {rule.word: letters, rule.listed: [kinds[letter] for letter in letters]}
+    return {key: value for key, value in said.items() if config.get(key) is not None}

@@ -14,14 +14,14 @@ from attrs import asdict, frozen
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose import scan
 from moedsl.diagnose import text as diagnose_text
-from moedsl.facts import rank_groups
+from moedsl.facts import machines
 from moedsl.facts.axes import ATTENTION, EXPERTS, show
-from moedsl.planner.model.plan import Plan
-from moedsl.rehearse.cpu.config import Change, changes
+from moedsl.planner.plan import Plan
+from moedsl.rehearse.cpu.bridge import Change, changes
 from moedsl.rehearse.launch import Failure, Outcome
-from moedsl.rehearse.policy import KEPT, KINDS, LEFT_OUT, SHRUNK, Note, in_place_of
 from moedsl.rehearse.prepare import Prepared
-from moedsl.rehearse.shrink import Rehearsal
+from moedsl.rehearse.shrink import Rehearsal, in_place_of
+from moedsl.rehearse.sizes import KEPT, KINDS, LEFT_OUT, SHRUNK, Note
 from moedsl.support.text import counted, wrapped
 
 Answers = Sequence[Mapping[str, Any]]
@@ -207,7 +207,7 @@ def loss(prepared: Prepared, answers: Answers) -> Check:
 
 def groups(prepared: Prepared, answers: Answers) -> Check:
     """Compare each rank's groups, from Megatron-Core's state, with both meshes of the layout."""
-    planned = rank_groups.groups(prepared.rehearsal.layout)
+    planned = machines.rank_groups(prepared.rehearsal.layout)
     wrong = list[str]()
     for a in answers:
         for name, family in planned.items():
@@ -239,7 +239,7 @@ def replicas(prepared: Prepared, answers: Answers) -> Check:
     Dense parameters are reduced over DP x CP, those of experts over EDP; gradients sent to wrong ranks would make them
     differ.
     """
-    planned, after = rank_groups.groups(prepared.rehearsal.layout), {a["rank"]: a["after"] for a in answers}
+    planned, after = machines.rank_groups(prepared.rehearsal.layout), {a["rank"]: a["after"] for a in answers}
     same = [a["rank"] for a in answers if a["before"]["dense"] == a["after"]["dense"]]
     wrong = [f"rank {rank}: no dense parameter has changed" for rank in same]
     for kind, family in (("dense", "DP_CP"), ("expert", "EDP")):

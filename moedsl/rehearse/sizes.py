@@ -1,4 +1,4 @@
-"""Choose the sizes of a rehearsal: the pipeline, both meshes, and a narrow model.
+"""Choose the sizes of a rehearsal: the pipeline, both meshes, and a narrow model; note what differs from the plan.
 
 The model keeps its kinds of layers and its router; widths become small, with the same ratios.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import gcd, lcm, prod
+from typing import Any
 
-from attrs import evolve, fields_dict
+from attrs import evolve, fields_dict, frozen
 
 from moedsl.cost.pipeline import Chunk, Layout
 from moedsl.facts.axes import ATTENTION, EXPERTS, LAYOUT
 from moedsl.facts.facts import Model
-from moedsl.rehearse.policy import KEPT, LEFT_OUT, Note, sized
 
 TWO = 2
 """Layers of a model without a pipeline, so that one passes its output to the next."""
@@ -268,3 +268,26 @@ def fact_notes(m: Model, small: Model) -> list[Note]:
         )
         out.append(Note("vision tower", LEFT_OUT, f"{m.vision.layers} layers", None, why))
     return out
+
+
+KEPT, SHRUNK, LEFT_OUT = "kept", "shrunk", "not rehearsed"
+KINDS = (KEPT, SHRUNK, LEFT_OUT)
+
+
+@frozen
+class Note:
+    """One thing of the plan: `kind` is kept, shrunk or not rehearsed; `here` is its value in the rehearsal."""
+
+    what: str
+    kind: str
+    plan: Any
+    here: Any
+    because: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"what": self.what, "plan": self.plan, "here": self.here, "because": self.because}
+
+
+def sized(what: str, plan: Any, here: Any) -> Note:
+    """Note a size: kept if it is equal, else shrunk."""
+    return Note(what, KEPT if plan == here else SHRUNK, plan, here)

@@ -20,7 +20,8 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.bridge.verify import gpu
+from moedsl.bridge.verify import stand_ins
+from moedsl.bridge.verify.cases import Device
 from moedsl.bridge.verify.host import Tell
 
 USED = (
@@ -28,7 +29,7 @@ USED = (
     "megatron.bridge.training.gpt_step",
     "megatron.bridge.training.callbacks",
     "megatron.bridge.recipes.utils.optimizer_utils",
-    "moedsl.bridge.verify.update",
+    "moedsl.bridge.verify.resolve",
 )
 """Modules to import once, before any fork."""
 
@@ -43,7 +44,7 @@ class Task:
     """The module of the forward step."""
     iterations: int
     out: str
-    device: gpu.Device
+    device: Device
     on_gpu: bool = False
     traces: str = ""
     """The folder for a trace of each rank; no trace without one."""
@@ -54,7 +55,7 @@ def read(path: str) -> Task:
     device: dict[str, Any] = data.pop("device")
     capability = tuple(device.pop("capability"))
     data.pop("moedsl_sha256", None)  # the marker of what moedsl wrote
-    return Task(device=gpu.Device(capability=capability, **device), **data)
+    return Task(device=Device(capability=capability, **device), **data)
 
 
 def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> None:
@@ -65,7 +66,7 @@ def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> N
     answer: dict[str, Any] = {"rank": rank, "losses": [], "groups": {}}
     start = time.monotonic()
     if not task.on_gpu:
-        gpu.answer(task.device, world, rank)
+        stand_ins.answer(task.device, world, rank)
     with _traced(task, rank) as stepped:
         _pretrain(task, _config(task), answer, news, stepped)
     answer["seconds"] = round(time.monotonic() - start, 2)
@@ -74,14 +75,14 @@ def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> N
 
 def load() -> dict[str, Any]:
     """Import everything that a rank imports, with the replacements of a GPU, for this process and its forks."""
-    from moedsl.rehearse.cpu import collectives, cuda, packages
+    from moedsl.rehearse.cpu import bridge, cuda
 
     warnings.filterwarnings("ignore")
     cuda.keep_one_thread()
     cuda.stand_in()
     cuda.keep_tensors()
-    collectives.adapt()
-    packages.load()
+    cuda.adapt_collectives()
+    bridge.import_megatron()
     for name in USED:
         importlib.import_module(name)
     from moedsl.rehearse.cpu import layers
@@ -93,9 +94,9 @@ def load() -> dict[str, Any]:
 
 def work(task: Mapping[str, Any], tell: Tell) -> None:
     """Run one rank on a CPU. `task` is {"task": its file, "rank", "ranks", "store": a file in which they meet}."""
-    from moedsl.rehearse.cpu import collectives
+    from moedsl.rehearse.cpu import cuda
 
-    collectives.meet(task["store"], task["ranks"])
+    cuda.meet_in_file(task["store"], task["ranks"])
     train(read(task["task"]), task["rank"], task["ranks"], tell)
 
 
@@ -108,9 +109,9 @@ def _config(task: Task) -> Any:
     config.scheduler.lr_warmup_iters, config.scheduler.lr_decay_iters = 0, task.iterations
     config.validation.eval_iters, config.logger.log_interval = 0, 1
     if not task.on_gpu:
-        from moedsl.rehearse.cpu import config as cpu
+        from moedsl.rehearse.cpu import bridge
 
-        cpu.apply(config)
+        bridge.adapt_recipe(config)
     return config
 
 
@@ -159,7 +160,7 @@ def _pretrain(
 
 
 def groups() -> dict[str, list[int]]:
-    """The ranks of each of this rank's groups in Megatron-Core's state, by the names of `moedsl.facts.rank_groups`."""
+    """The ranks of each of this rank's groups in Megatron-Core's state, by the names of `moedsl.facts.machines`."""
     import torch.distributed as dist
     from megatron.core import parallel_state as state
 

@@ -3,14 +3,16 @@
 In: syntax trees (`lang.ast`). Out: `rule.Rule` values that both evaluators take, a `library.Library` of models,
 machines, clusters and rules, and `check.program.Program`, in which every name is resolved and every value typed.
 
-- Rules: `collect.py` makes them of declarations and statements, `types.py` types their expressions, `interpreter.py`
-  evaluates one row and `vectorizer.py` compiles to NumPy columns; tests compare the two. `ids.py` has the ids that
-  Python names, which must exist in the stdlib. `effects.py` says whether a change is another experiment.
-- Library: `stdlib.py` loads stdlib/, `library.py` joins it with a user's declarations, `declarations.py` reads blocks
-  of facts, `calibrations.py` constants, `documents.py` the claims of documents that rules implement.
+- Rules: `collect.py` makes them of declarations and statements, `types.py` types their expressions, `evaluators.py`
+  evaluates one row or whole NumPy columns; tests compare the two. `rule.py` also says whether a change is another
+  experiment; `patterns.py` has the regular expressions of symptoms.
+- Library: `stdlib.py` loads stdlib/ and lists the ids that Python names, `library.py` joins it with a user's
+  declarations, `declarations.py` reads blocks of facts and constants, `documents.py` the claims of documents that rules
+  implement.
 - Recipes and launches: `recipe_scope.py` and `launch_variables.py` are the names that their rules may read.
-- Runs: `check/check.py` reads every statement (`run_draft.py`), with a module for each kind of option (adapters, data,
-  VLM, weights, resilience, overrides); `check/clusters/` reads clusters.
+- Runs: `check/check.py` reads every statement (`run_draft.py`), with `options.py`, `statements.py` and `overrides.py`
+  for those with a form of their own; `suspicious.py` warns of what is probably not meant. `cluster_facts.py`,
+  `cluster_reader.py` and `cluster_rules.py` read clusters.
 
 To add a statement: grammar/moe.lark, lang/ast.py, `check/run_draft.py`. To add a rule: stdlib/rules, no Python.
 Imports `cost`, `lang`, `facts`, `support`.

@@ -9,11 +9,10 @@ from moedsl.facts.operators import FUNCTIONS
 from moedsl.facts.symbols import AXES, BUILTIN, COSTS, FLAG, NUMBER, RUN, SAVES, TEXT, Type
 from moedsl.lang import ast
 from moedsl.rules.declarations import cite_text
-from moedsl.rules.interpreter import number
+from moedsl.rules.evaluators import names, number
 from moedsl.rules.library import Library
-from moedsl.rules.rule import EFFECTS, Rule
+from moedsl.rules.rule import EFFECTS, Rule, is_known, known_names
 from moedsl.rules.types import Inference
-from moedsl.rules.vectorizer import names
 from moedsl.support.diagnostics import Diagnostic, Label, error, suggest
 from moedsl.support.source import Span
 
@@ -102,8 +101,7 @@ def _too_deep(order: list[str], graph: dict[str, set[str]], lets: dict[str, Rule
     for n in order:
         opened[n] = ast.height(lets[n].expr) + max((opened[u] for u in graph[n] if u in opened), default=0)
         if opened[n] > MAX_OPENED:
-            text = f"the expression of `{n}` is more than {MAX_OPENED} deep with the lets that it uses"
-            return [error("check.deep_let", text, lets[n].span, help="use fewer lets, one below the other")]
+            return [error("check.deep_let", lets[n].span, n=n, max_opened=MAX_OPENED)]
     return []
 
 
@@ -115,11 +113,8 @@ def _order(
         return [*TopologicalSorter(graph).static_order()]
     except CycleError as e:
         circle: list[str] = e.args[1]
-        text = f"these lets depend on each other: {', '.join(circle[1:])}"
         labels = [Label(lets[n].span, "part of the cycle") for n in dict.fromkeys(circle[1:-1])]
-        diagnostics.append(
-            error("check.circular", text, lets[circle[0]].span, *labels, help="remove one of these references")
-        )
+        diagnostics.append(error("check.circular:lets", lets[circle[0]].span, *labels, circle=", ".join(circle[1:])))
         scope |= dict.fromkeys(circle, NUMBER)
         rest = {n: needs - {*circle} for n, needs in graph.items() if n not in circle}
         return _order(rest, lets, scope, diagnostics)
@@ -132,9 +127,14 @@ def read_rule(prefix: str, block: ast.RulesDecl, m: ast.Member, diagnostics: lis
     clauses = {"because": m.because, "cite": m.cites}
     missing = [word for word, said in clauses.items() if not said]
     if missing and not isinstance(m, ast.Let):
-        text = f"rule `{name}` has no {' and no '.join(f'`{w}`' for w in missing)}"
-        help = 'give a reason and a source: `because "..." cite docs "where"`'
-        diagnostics.append(error("check.no_reason", text, m.name.span if m.name else m.span, help=help))
+        diagnostics.append(
+            error(
+                "check.no_reason",
+                m.name.span if m.name else m.span,
+                name=name,
+                missing=" and no ".join(f"`{w}`" for w in missing),
+            )
+        )
     when = _both(block.when, getattr(m, "when", None))
     because = m.because.value if m.because else None
     return Rule(
@@ -156,8 +156,7 @@ def worth(m: ast.Member, diagnostics: list[Diagnostic]) -> float:
     if m.worth is None:
         return DEFAULT_WORTH
     if m.worth.unit not in (None, "%") or number(m.worth) > 1:
-        text = f"`worth {m.worth.text}` is not a share of the step time"
-        diagnostics.append(error("check.unit", text, m.worth.span, help="write `worth 2%`, 100% at most"))
+        diagnostics.append(error("check.unit", m.worth.span, text=m.worth.text))
     return float(number(m.worth))
 
 
@@ -174,7 +173,7 @@ def _declare(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], diagnost
         if key in seen:
             first = Label(seen[key].span, "first here")
             name = rule.name if rule.kind == "effect" else rule.id
-            diagnostics.append(error("check.twice", f"`{name}` is declared twice", rule.span, first))
+            diagnostics.append(error("check.twice:rule", rule.span, first, rule=name))
             return
         seen[key] = rule
     if rule.kind == "let":
@@ -194,8 +193,7 @@ def _declare_let(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], diag
             for r in seen.values()
             if r.kind == "let" and r.name == rule.name and r is not rule
         ]
-        text = f"`{rule.name}` already means something else"
-        diagnostics.append(error("check.twice", text, rule.span, *first, help="give it another name"))
+        diagnostics.append(error("check.twice:meaning", rule.span, *first, rule=rule.name))
         return
     scope[rule.name] = Inference(scope).of(rule.expr) or NUMBER
 
@@ -247,20 +245,25 @@ def _check_effect(rule: Rule, diagnostics: list[Diagnostic]) -> None:
     """Check an effect: one of three words, for a known name; the stdlib's names are checked by its tests."""
     assert isinstance(rule.expr, ast.Name)
     if rule.expr.id not in EFFECTS:
-        text = f"an effect is one of {', '.join(EFFECTS)}, not `{rule.expr.id}`"
-        diagnostics.append(error("check.unknown_word", text, rule.expr.span, help=suggest(rule.expr.id, [*EFFECTS])))
+        diagnostics.append(
+            error(
+                "check.unknown_word:effect",
+                rule.expr.span,
+                effects=", ".join(EFFECTS),
+                expr=rule.expr.id,
+                help=suggest(rule.expr.id, [*EFFECTS]),
+            )
+        )
     if not rule.id.startswith("std."):
         _check_effect_name(rule, diagnostics)
 
 
 def _check_effect_name(rule: Rule, diagnostics: list[Diagnostic]) -> None:
-    from moedsl.rules import effects  # reads the table of Bridge's fields
 
-    if effects.is_known(rule.name):
+    if is_known(rule.name):
         return
-    text = f"`{rule.name}` is neither a keyword nor a field of Bridge"
-    help = suggest(rule.name, sorted(effects.known_names())) or ("write the section before the field: `model.qk_clip`",)
-    diagnostics.append(error("check.unknown_field", text, rule.span, help=help))
+    help = suggest(rule.name, sorted(known_names())) or ("write the section before the field: `model.qk_clip`",)
+    diagnostics.append(error("check.unknown_field:word", rule.span, rule=rule.name, help=help))
 
 
 def _check_choice(rule: Rule, inference: Inference, diagnostics: list[Diagnostic]) -> None:
@@ -269,12 +272,11 @@ def _check_choice(rule: Rule, inference: Inference, diagnostics: list[Diagnostic
     want = known.get(rule.name)
     if want is None:
         help = suggest(rule.name, [*known]) or (f"one of {', '.join(known)}",)
-        diagnostics.append(error("check.unknown_axis", f"`{rule.name}` is not an axis", rule.span, help=help))
+        diagnostics.append(error("check.unknown_axis:axis", rule.span, rule=rule.name, help=help))
         return
     items = rule.expr.items if rule.kind == "candidates" and isinstance(rule.expr, ast.List) else (rule.expr,)
     if rule.kind == "candidates" and not (isinstance(rule.expr, ast.List) and rule.expr.items):
-        text = "candidates are a list of at least one value"
-        diagnostics.append(error("check.type", text, rule.expr.span, help="write `candidates vpp = [1, 2, 4]`"))
+        diagnostics.append(error("check.type:candidates", rule.expr.span))
         return
     for item in items:
         inference.value(item, want)
@@ -284,7 +286,7 @@ def _check_choice(rule: Rule, inference: Inference, diagnostics: list[Diagnostic
             and isinstance(item, ast.Number)
             and not (isinstance(number(item), int) and number(item) >= 1)
         ):
-            diagnostics.append(error("check.size", "a size is a whole number of at least 1", item.span))
+            diagnostics.append(error("check.size:size", item.span))
 
 
 def _check_early(item: ast.Expr, diagnostics: list[Diagnostic]) -> None:
@@ -299,8 +301,7 @@ def read_too_early(rule: Rule, diagnostics: list[Diagnostic]) -> None:
 
 def _check_too_late(late: Iterable[str], span: Span, before: str, help: str, diagnostics: list[Diagnostic]) -> None:
     if late:
-        text = f"`{min(late)}` has no value before {before}"
-        diagnostics.append(error("check.too_late", text, span, help=help))
+        diagnostics.append(error("check.too_late:name", span, min=min(late), before=before, help=help))
 
 
 def _check_rank(rule: Rule, inference: Inference) -> None:

@@ -1,20 +1,23 @@
-"""Read the facts of a ``model`` or ``hardware`` declaration, each checked for name, type and unit."""
+"""Read the facts of a ``model`` or ``hardware`` declaration and the constants of a ``calibration``.
+
+Each is checked for its name, type and unit.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import NOTHING, astuple, fields, frozen
 
-from moedsl.facts import architecture
+from moedsl.facts import calibration, facts
 from moedsl.facts.calibration import UNITS as CONSTANT_UNITS
 from moedsl.facts.calibration import Constant, Constants
 from moedsl.facts.facts import Hardware, Model, Vision
 from moedsl.facts.symbols import ARCHS, ATTENTION, POSITIONS, QK_NORMS
 from moedsl.lang import ast
-from moedsl.rules.interpreter import number
+from moedsl.rules.evaluators import number
 from moedsl.support.diagnostics import Diagnostic, Instead, Label, error, suggest
 
 _WORDS: Mapping[tuple[type, str], tuple[str, ...]] = {
@@ -70,7 +73,7 @@ _FACTS_ELSEWHERE = {
 
 def _fact_like(name: str, known: list[str]) -> tuple[str, ...]:
     """Suggest a fact by its name in Megatron or elsewhere, else the nearest one."""
-    megatron = {field.removeprefix("model."): fact for fact, field in architecture.FIELDS.items()}
+    megatron = {field.removeprefix("model."): fact for fact, field in facts.FIELDS.items()}
     other = (megatron | _FACTS_ELSEWHERE).get(name.lower())
     return (Instead(f"did you mean `{other}`?", other),) if other in known else suggest(name, known)
 
@@ -110,7 +113,7 @@ class Block:
             )
         if e.name.id in seen:
             first = Label(seen[e.name.id].name.span, "first here")
-            self.diagnostics.append(error("check.twice", f"`{e.name.id}` is stated twice", e.name.span, first))
+            self.diagnostics.append(error("check.twice:entry", e.name.span, first, e=e.name.id))
             return None
         seen[e.name.id] = e
         value = self._value(e, str(facts[e.name.id].type))
@@ -242,7 +245,7 @@ def _consistent_model(m: Model, decl: ast.ModelDecl) -> list[Diagnostic]:
     wrong += _of_vision(m.vision) + [text for fine, text in asked if not fine] + _of_indexer(m) + _of_windows(m)
     wrong += _of_pattern(m) if m.hybrid else _without_pattern(m)
     wrong += _of_delta_nets(m) if m.linear else _without_delta_nets(m)
-    return [error("check.model", f"model {m.name}: {w}", decl.name.span) for w in wrong]
+    return [error("check.model", decl.name.span, m=m.name, w=w) for w in wrong]
 
 
 _PATCH = ("patch", "temporal_patch", "merge", "in_channels")
@@ -396,14 +399,98 @@ def _consistent_hardware(h: Hardware, decl: ast.HardwareDecl) -> list[Diagnostic
     sizes |= {f"tflops {k}": v for k, v in h.tflops.items()}
     zero = [n for n, v in sizes.items() if v <= 0]
     if zero:
-        return [error("check.hardware", f"hardware {h.name}: {', '.join(zero)} must be more than 0", decl.name.span)]
+        return [error("check.hardware:more", decl.name.span, h=h.name, zero=", ".join(zero))]
     node, domain = h.gpus_per_node, h.nvlink_domain
     if max(node, domain) % min(node, domain) == 0:
         return []
-    text = f"hardware {h.name}: {node} GPUs a node, {domain} in an NVLink domain: one must be a multiple of the other"
-    return [error("check.hardware", text, decl.name.span)]
+    return [error("check.hardware:gpus", decl.name.span, h=h.name, node=node, domain=domain)]
 
 
 def cite_text(cite: ast.Cite) -> str:
     """Write a citation as one string: ``bridge training/comm_overlap.py:520``."""
     return f"{cite.kind.id} {cite.where.value}"
+
+
+EVERY = "any"
+"""The calibration that declares each constant, and whose values hold where a generation states none."""
+
+
+def constants(
+    calibrations: Mapping[str, ast.CalibrationDecl], arch: str, replaced: Mapping[str, ast.CalibrationDecl] = {}
+) -> tuple[Constants | None, list[Diagnostic]]:
+    """Read the constants of an architecture, each in its range; of `EVERY`, those that are declared, with units of the
+    same kind as in a declaration that it replaces."""
+    every, own = calibrations[EVERY], calibrations.get(arch)
+    found: list[Diagnostic] = []
+    known = _declared(every, _declared(replaced[EVERY], {}, []) if EVERY in replaced else {}, found)
+    if found:
+        return None, found
+    if missing := [name for name in calibration.NAMES if name not in known]:
+        found.append(error("check.missing_fact:calibration", every.name.span, every=EVERY, missing=", ".join(missing)))
+    stated = _stated(own, known, found) if own and own is not every else {}
+    if found:
+        return None, found
+    made, at = calibration.made(known, stated), (own or every).name
+    wrong = calibration.outside(made)
+    return made, [error("check.calibration:calibration", at.span, at=at.id, w=w) for w in wrong]
+
+
+def _declared(
+    every: ast.CalibrationDecl, replaced: Mapping[str, Constant], found: list[Diagnostic]
+) -> dict[str, Constant]:
+    out: dict[str, Constant] = {}
+    for e in every.facts:
+        if not _known(e.name, calibration.NAMES, found):
+            continue
+        if not isinstance(e.value, tuple):
+            found.append(error("check.type:block", e.name.span, e=e.name.id, archs=", ".join(ARCHS)))
+            continue
+        entries = tuple(v for v in e.value if isinstance(v, ast.FactEntry))
+        filled = {"name": e.name.id, "source": cited(e)}
+        made = Block(Constant, f"constant {e.name.id}", found).read(entries, filled, e.name)
+        if made is not None:
+            out[e.name.id] = made
+            found += _wrong(made, replaced.get(e.name.id), entries, e.name)
+    return out
+
+
+def _wrong(
+    c: Constant, before: Constant | None, entries: Sequence[ast.FactEntry], at: ast.Name
+) -> Iterator[Diagnostic]:
+    """Report units of another kind, and numbers that contradict each other."""
+    for e in entries:
+        if isinstance(e.value, ast.Number) and e.value.unit and not _percent(e.value, c.unit, e.name.id == "spread"):
+            yield error("check.type:without", e.value.span, e=e.name.id, unit=c.unit)
+    yield from (
+        error("check.calibration:constant", at.span, c=c.name, text=text)
+        for text in calibration.wrong(c, before)
+    )
+
+
+def _percent(n: ast.Number, unit: str, spread: bool = False) -> bool:
+    return n.unit == "%" and (spread or unit in calibration.RATIOS)
+
+
+def _stated(decl: ast.CalibrationDecl, known: Mapping[str, Constant], found: list[Diagnostic]) -> dict[str, float]:
+    """Read what a generation states, in the units of its constants."""
+    out: dict[str, float] = {}
+    for e in decl.facts:
+        if not _known(e.name, known, found):
+            continue
+        if e.name.id in out:
+            found.append(error("check.twice:entry", e.name.span, e=e.name.id))
+            continue
+        unit = known[e.name.id].unit
+        if not isinstance(e.value, ast.Number) or not (e.value.unit in (None, unit) or _percent(e.value, unit)):
+            found.append(error("check.type:must-number", e.name.span, e=e.name.id, unit=unit))
+        else:
+            out[e.name.id] = e.value.value if e.value.unit == unit else float(number(e.value))
+    return out
+
+
+def _known(name: ast.Name, known: Mapping[str, Constant] | tuple[str, ...], found: list[Diagnostic]) -> bool:
+    if name.id not in known:
+        found.append(
+            error("check.unknown_fact:calibration", name.span, name=name.id, help=suggest(name.id, list(known)))
+        )
+    return name.id in known

@@ -15,7 +15,7 @@ from attrs import field, frozen
 from moedsl.lang import ast
 from moedsl.lang.parser import parse
 from moedsl.rules import library
-from moedsl.rules.interpreter import number
+from moedsl.rules.evaluators import number
 from moedsl.rules.library import Library
 from moedsl.support import resources
 from moedsl.support.diagnostics import Diagnostic, Label, error, suggest
@@ -163,12 +163,9 @@ class _Reader:
         borne = bool(claim.carried or claim.behaviour)
         wants = [*(["carried or a behaviour"] if not borne else []), *(["shown"] if not claim.shown else [])]
         if claim.left is None and wants:
-            text = f"this claim has no {' and no '.join(wants)}"
-            help = 'name the rule and its test, or say `left "why"`'
-            self.diagnostics.append(error("check.no_carrier", text, claim.span, help=help))
+            self.diagnostics.append(error("check.no_carrier:nothing", claim.span, wants=" and no ".join(wants)))
         if claim.left is not None and (borne or claim.shown):
-            text = "a claim with `left` has neither `carried` nor `behaviour`"
-            self.diagnostics.append(error("check.no_carrier", text, claim.span, help="drop `left`, or the rest"))
+            self.diagnostics.append(error("check.no_carrier:left-alone", claim.span))
         return claim
 
     def _facts(
@@ -178,19 +175,20 @@ class _Reader:
         seen: dict[str, ast.FactEntry] = {}
         for e in entries:
             if e.name.id not in known:
-                text = f"{title} has no fact `{e.name.id}`"
                 help = suggest(e.name.id, [*known]) or (f"one of {', '.join(known)}",)
-                self.diagnostics.append(error("check.unknown_fact", text, e.name.span, help=help))
+                self.diagnostics.append(
+                    error("check.unknown_fact:fact", e.name.span, title=title, e=e.name.id, help=help)
+                )
             elif e.name.id in seen and e.name.id not in often:
                 first = Label(seen[e.name.id].name.span, "first here")
-                self.diagnostics.append(error("check.twice", f"`{e.name.id}` is stated twice", e.name.span, first))
+                self.diagnostics.append(error("check.twice:entry", e.name.span, first, e=e.name.id))
             seen.setdefault(e.name.id, e)
         return seen
 
     def _text(self, facts: Mapping[str, ast.FactEntry], name: str, at: ast.Name) -> str | None:
         entry = facts.get(name)
         if entry is None:
-            self.diagnostics.append(error("check.missing_fact", f"`{at.id}` needs `{name}`", at.span))
+            self.diagnostics.append(error("check.missing_fact:needs", at.span, at=at.id, name=name))
             return None
         if isinstance(entry.value, ast.String):
             return entry.value.value
@@ -199,13 +197,20 @@ class _Reader:
     def _kind(self, facts: Mapping[str, ast.FactEntry], at: ast.Name) -> str | None:
         entry = facts.get("kind")
         if entry is None:
-            self.diagnostics.append(error("check.missing_fact", "`claim` needs `kind`", at.span))
+            self.diagnostics.append(error("check.missing_fact:kind", at.span))
         elif not isinstance(entry.value, ast.Name):
             self._wrong(entry.name, f"one of {', '.join(KINDS)}")
         elif entry.value.id not in KINDS:
-            text = f"a claim is one of {', '.join(KINDS)}, not `{entry.value.id}`"
             help = suggest(entry.value.id, [*KINDS])
-            self.diagnostics.append(error("check.unknown_word", text, entry.value.span, help=help))
+            self.diagnostics.append(
+                error(
+                    "check.unknown_word:claim",
+                    entry.value.span,
+                    kinds=", ".join(KINDS),
+                    entry=entry.value.id,
+                    help=help,
+                )
+            )
         else:
             return entry.value.id
         return None
@@ -215,8 +220,7 @@ class _Reader:
         for name in names:
             if self.rules and name.id not in self.rules:
                 help = suggest(name.id, [*self.rules]) or ("`moedsl explain rules` lists them",)
-                text = f"no rule is called `{name.id}`"
-                self.diagnostics.append(error("check.unknown_rule", text, name.span, help=help))
+                self.diagnostics.append(error("check.unknown_rule", name.span, name=name.id, help=help))
         return tuple(n.id for n in names)
 
     def _tests(self, entry: ast.FactEntry | None) -> tuple[str, ...]:
@@ -232,14 +236,13 @@ class _Reader:
 
     def _lines_by_copy(self, entry: ast.FactEntry | None, copies: list[str], at: ast.Name) -> Lines:
         if entry is None:
-            self.diagnostics.append(error("check.missing_fact", "`claim` needs `lines`", at.span))
+            self.diagnostics.append(error("check.missing_fact:lines", at.span))
             return {}
         bindings = [b for b in entry.value if isinstance(b, ast.Binding)] if isinstance(entry.value, tuple) else []
         for b in bindings:
             if b.name.id not in copies:
-                text = f"no source is called `{b.name.id}`"
                 help = suggest(b.name.id, copies) or (f"one of {', '.join(copies)}",)
-                self.diagnostics.append(error("check.unknown_name", text, b.name.span, help=help))
+                self.diagnostics.append(error("check.unknown_name:source", b.name.span, b=b.name.id, help=help))
         return {b.name.id: self._lines(b.value) for b in bindings}
 
     def _lines(self, value: Any) -> tuple[int, ...]:
@@ -254,12 +257,11 @@ class _Reader:
             case ast.Binary(op="-", left=ast.Number() as first, right=ast.Number() as last):
                 return range(int(number(first)), int(number(last)) + 1)
             case _:
-                text = "lines are numbers and ranges"
-                self.diagnostics.append(error("check.type", text, item.span, help="write `[3, 5-7]`"))
+                self.diagnostics.append(error("check.type:lines", item.span))
                 return ()
 
     def _wrong(self, name: ast.Name, wanted: str) -> None:
-        self.diagnostics.append(error("check.type", f"`{name.id}` must be {wanted}", name.span))
+        self.diagnostics.append(error("check.type:kind", name.span, name=name.id, wanted=wanted))
 
 
 def _entries(entry: ast.FactEntry | None) -> tuple[ast.FactEntry, ...]:

@@ -54,10 +54,9 @@ def refusal(name: str) -> str | None:
 def refused(rule: Rule) -> Diagnostic | None:
     """Refuse an `env` of a rule with a reserved name, or with a secret, whose value must not be in a file."""
     if wrong := refusal(rule.name):
-        return error("check.variable", f"`{rule.name}` {wrong}", rule.span)
+        return error("check.variable", rule.span, rule=rule.name, wrong=wrong)
     value = rule.expr.value if isinstance(rule.expr, ast.String) else ""
     what = "a secret by its name" if secrets.is_secret_name(rule.name) else secrets.value_kind(value)
     if what is None:
         return None
-    help = f"revoke it if it was real, and write `secrets [{rule.name}]` in the cluster: the job inherits it"
-    return error("check.secret", f"`{rule.name}` is {what}, which does not belong in a file", rule.span, help=help)
+    return error("check.secret:name", rule.span, rule=rule.name, what=what)

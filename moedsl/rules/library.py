@@ -12,7 +12,7 @@ from attrs import field, frozen
 from moedsl.facts.calibration import Constants
 from moedsl.facts.facts import Hardware, Model
 from moedsl.lang import ast, reader
-from moedsl.rules import calibrations, declarations
+from moedsl.rules import declarations
 from moedsl.rules.rule import Collected
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.source import Source, Span, of_stdlib
@@ -86,8 +86,9 @@ class Library:
         taken = next((t for t in self._shadowing(item, table) if name.id in t), None)
         if taken is not None:
             first = taken[name.id].name.span  # type: ignore[union-attr]
-            text = f"`{name.id}` is declared twice"
-            self.diagnostics.append(error("check.twice", text, name.span, Label(first, "first declared here")))
+            self.diagnostics.append(
+                error("check.twice:rule", name.span, Label(first, "first declared here"), rule=name.id)
+            )
         table.setdefault(name.id, item)
 
     def _instead(self, table: MutableMapping[str, ast.Item], item: ast.CalibrationDecl | ast.ClusterDecl) -> None:
@@ -126,9 +127,9 @@ class Library:
 
     def constants(self, arch: str) -> tuple[Constants | None, list[Diagnostic]]:
         """The constants that the estimates use for an architecture."""
-        if arch in self.constants_known and not self.replaced.keys() & {calibrations.EVERY, arch}:
+        if arch in self.constants_known and not self.replaced.keys() & {declarations.EVERY, arch}:
             return self.constants_known[arch], []
-        return self.once("calibration", arch, lambda: calibrations.constants(self.calibrations, arch, self.replaced))
+        return self.once("calibration", arch, lambda: declarations.constants(self.calibrations, arch, self.replaced))
 
     def once(self, kind: str, name: str, make: Callable[[], tuple[Any, list[Diagnostic]]]) -> Any:
         """What `make` makes of the declarations, kept for the next that asks for it."""
@@ -200,8 +201,7 @@ def _read_once(library: Library, source: Source, item: ast.UseDecl, read: Read) 
     if name in library.sources:
         return None
     if not name.endswith(".moe") or not os.path.realpath(name).endswith(".moe"):
-        help = "write the declarations into a file whose name ends in .moe, and name that file"
-        library.diagnostics.append(error("read.use", "`use` reads only .moe files", item.path.span, help=help))
+        library.diagnostics.append(error("read.use", item.path.span))
         return None
     used, found = read(name)
     library.diagnostics.extend(_pointing(d, item.path.span) if used is None else d for d in found)

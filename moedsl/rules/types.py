@@ -8,8 +8,8 @@ from typing import Any
 from attrs import field, frozen
 
 from moedsl.facts.operators import BINARY, FUNCTIONS, MEMBER, SAME, SET, UNARY, VERSION
+from moedsl.facts.releases import is_version
 from moedsl.facts.symbols import ABSENT_HERE, ALIASES, COSTS, FLAG, LIST, NUMBER, TEXT, WORD_ELSEWHERE, Type
-from moedsl.facts.versions import is_version
 from moedsl.lang import ast
 from moedsl.support.diagnostics import Diagnostic, Instead, error, suggest
 from moedsl.support.source import Span
@@ -212,7 +212,7 @@ class Inference:
             self._unknown(e)
 
     def _unknown(self, e: ast.Name) -> None:
-        from moedsl.lang.unknown_statement import name_of_another_tool  # imported only after a mistake
+        from moedsl.lang.foreign_statements import name_of_another_tool  # imported only after a mistake
 
         meant = name_of_another_tool(e.id)
         if meant is not None and meant in self.scope:

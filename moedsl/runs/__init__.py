@@ -7,17 +7,17 @@ for `moedsl calibrate`, declarations of constants, and the folder of `moedsl tun
 | To see | open | command |
 | --- | --- | --- |
 | how fast runs were, and which one won | `results/` | `results` |
-| how a run is doing while it trains | `watch/` | `watch` |
-| why a run is slower than predicted or published | `gap/` | `gap` |
+| how a run is doing while it trains | `watch_logs.py`, `watch.py` | `watch` |
+| why a run is slower than predicted or published | `gap.py`, `published.py` | `gap` |
 | what to try next, and how to try it unattended | `tune/` | `next`, `tune` |
-| how the constants of the estimates are fitted | `calibrate/` | `calibrate` |
+| how the constants of the estimates are fitted | `measured_runs.py`, `calibrate.py` | `calibrate` |
 | what the time of a step was spent on | `profile/` | `profile` |
-| what the memory of a GPU was spent on | `snapshot/` | `memory` |
-| how long the samples for fine-tuning are | `samples/` | `data` |
+| what the memory of a GPU was spent on | `snapshot.py` | `memory` |
+| how long the samples for fine-tuning are | `samples.py` | `data` |
 
 `results` is the ground of `watch`, `gap` and `tune`: it finds the logs of a run, reads their lines, and makes the row
-of figures that the others start from. `calibrate.runs` reads and writes runs as lines of text, for all of them.
+of figures that the others start from. `measured_runs` reads and writes runs as lines of text, for all of them.
 
 The room may import every room below it: the compiler, the planner, `bridge` (for recipes in place of plans), `diagnose`
-and `launch` (to fetch logs and to submit). Only `moedsl/cli/` imports it. `calibrate/fit.py` alone needs SciPy.
+and `launch` (to fetch logs and to submit). Only `moedsl/cli/` imports it. `calibrate.py` alone needs SciPy.
 """

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
 from moedsl.facts.symbols import MEMORY, SPARES
-from moedsl.rules.vectorizer import Column
+from moedsl.rules.evaluators import Column
 from moedsl.solver.bounds import (
     SLACK,
     Policies,

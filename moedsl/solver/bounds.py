@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from moedsl.facts import axes
 from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
-from moedsl.rules.vectorizer import Column
+from moedsl.rules.evaluators import Column
 from moedsl.solver.laws import Compiled, Law, obeyed
 from moedsl.solver.table import Mask, Table, different
 

@@ -18,9 +18,9 @@ from moedsl.facts.operators import Column
 from moedsl.facts.symbols import COSTS, MEMORY, SAVES, SPARES
 from moedsl.lang import ast
 from moedsl.rules.check.program import Program
+from moedsl.rules.evaluators import LARGEST, Evaluate, names
 from moedsl.rules.rule import Rule, Rules
 from moedsl.rules.types import WORD
-from moedsl.rules.vectorizer import LARGEST, Evaluate, names
 from moedsl.solver.problem import Problem
 from moedsl.solver.table import Mask, Row, Table, as_mask
 

@@ -12,7 +12,7 @@ from moedsl.facts import axes
 from moedsl.facts.symbols import COSTS
 from moedsl.facts.units import GIB
 from moedsl.lang.printer import print_expr
-from moedsl.rules.ids import NEEDS
+from moedsl.rules.stdlib import NEEDS
 from moedsl.solver.bounded_space import memory_prices
 from moedsl.solver.bounds import Prices
 from moedsl.solver.laws import Compiled, first_broken

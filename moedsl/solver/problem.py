@@ -10,15 +10,14 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from moedsl.cost.pipeline import pieces
-from moedsl.facts import axes, versions
-from moedsl.facts.batch_shapes import shapes
+from moedsl.facts import axes, releases
+from moedsl.facts.common import batch_shapes as shapes
 from moedsl.facts.symbols import BUILTIN, CASES, HARDWARE, LENGTHS, MODEL, SWITCHES, Type
 from moedsl.lang import ast
 from moedsl.rules.check.program import Pin, Program
-from moedsl.rules.ids import LetName
-from moedsl.rules.interpreter import evaluate
+from moedsl.rules.evaluators import evaluate, safe
 from moedsl.rules.rule import Let, Rule
-from moedsl.rules.vectorizer import safe
+from moedsl.rules.stdlib import LetName
 
 
 @frozen
@@ -86,7 +85,7 @@ def _fixed(p: Program, gpus: int, overrides: Mapping[str, Any]) -> Values:
     values |= {n: getattr(p.hardware, n) for n in HARDWARE if hasattr(p.hardware, n)}
     values |= {"model": p.model.name, "has_vision": p.model.vision is not None, "hybrid": p.model.hybrid}
     values |= {"hardware": p.hardware.name}
-    values |= {versions.BRIDGE: versions.as_number(p.target)}
+    values |= {releases.BRIDGE: releases.as_number(p.target)}
     values |= _vision(p)
     values |= {"gpus": gpus, "phase": p.phase, "task": p.task, "routing": p.routing, "vlm": p.vlm}
     values |= _adapter(p)
@@ -128,7 +127,7 @@ def _defaulted(
     What is known then is that of the GPUs that the batch is stated for."""
     run = {"seq": overrides.get("seq", p.seq) or None, "global_batch": overrides.get("global_batch", p.batch)}
     run |= {"pack": p.samples.pack if p.samples else False}
-    run |= {name: p.versions.get(name) for name in versions.PRODUCTS.values()}
+    run |= {name: p.versions.get(name) for name in releases.PRODUCTS.values()}
     known, origins = _Known(p, {**values, "gpus": p.batch_gpus or values["gpus"]}), dict[str, Rule | None]()
     for name, stated in run.items():
         rule = origins[name] = None if stated is not None else first_of(p.named("default", name), known.env)

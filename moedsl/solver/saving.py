@@ -11,10 +11,10 @@ from attrs import evolve, frozen
 from moedsl.cost import Cost, goodput
 from moedsl.cost.goodput import Goodput, Local, Size, best_interval
 from moedsl.cost.memory import trained
-from moedsl.facts import validation
+from moedsl.facts import common
 from moedsl.facts.facts import Hardware
 from moedsl.rules.check.program import Program
-from moedsl.rules.ids import LetName
+from moedsl.rules.stdlib import LetName
 from moedsl.solver.problem import Problem
 
 PAYS = 0.005
@@ -95,12 +95,12 @@ def saving(problem: Problem, cost: Cost, env: Mapping[str, Any], step_time: floa
 
 def _validates(p: Program, env: Mapping[str, Any]) -> float:
     """The time of validation, as a share of that of the steps: forward passes through the same pipeline."""
-    batches = p.sets.get(validation.ITERATIONS, validation.iterations(p.task, p.data == "mock"))
-    every = p.sets.get(validation.INTERVAL, validation.interval(p.task))
+    batches = p.sets.get(common.ITERATIONS, common.validation_iterations(p.task, p.data == "mock"))
+    every = p.sets.get(common.INTERVAL, common.validation_interval(p.task))
     if not batches or not every:
         return 0.0
-    smallest = validation.smallest_batch(env["micro_batch"], env["dp"], env["pp"], env["vpp"])
-    batch = p.sets.get(validation.BATCH) or (smallest if p.samples else env["global_batch"])
+    smallest = common.smallest_validation_batch(env["micro_batch"], env["dp"], env["pp"], env["vpp"])
+    batch = p.sets.get(common.BATCH) or (smallest if p.samples else env["global_batch"])
     filling = (env["pp"] - 1) / env["vpp"]  # microbatches that pass while the pipeline fills and empties
     passes = batch / (env["micro_batch"] * env["dp"]) + filling
     forward = FORWARD_FROZEN if p.adapter else FORWARD

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from moedsl.facts import axes
 from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
 from moedsl.facts.symbols import COSTS, MEMORY, SPARES
-from moedsl.rules.vectorizer import Column
+from moedsl.rules.evaluators import Column
 from moedsl.solver.bounded_space import BATCH, LEAST_TIME, BoundedSpace, memory_prices, number
 from moedsl.solver.bounds import SLACK, least_seconds
 from moedsl.solver.laws import SECONDS, Law, memory_of, obeying

@@ -10,7 +10,7 @@ import numpy as np
 from attrs import evolve
 
 from moedsl.facts.axes import MEMORY_POLICIES, TRANSPORT_POLICIES
-from moedsl.rules.ids import RuleId
+from moedsl.rules.stdlib import RuleId
 from moedsl.solver.bounds import SLACK
 from moedsl.solver.laws import Compiled, Law, closure, compile_problem, obeyed, reads
 from moedsl.solver.problem import Problem

@@ -14,11 +14,12 @@ from attrs import evolve, field, frozen
 
 from moedsl.cost import Cost
 from moedsl.facts.facts import Model
-from moedsl.facts.gpu_counts import MOST_GPUS, counts
-from moedsl.facts.samples import filled
+from moedsl.facts.fine_tuning import filled
+from moedsl.facts.machines import MOST_GPUS
+from moedsl.facts.machines import gpu_counts as counts
 from moedsl.facts.symbols import SWITCHES
 from moedsl.rules.check.program import Program
-from moedsl.rules.interpreter import evaluate
+from moedsl.rules.evaluators import evaluate
 from moedsl.solver import uncertainty
 from moedsl.solver.bounds import Prices
 from moedsl.solver.laws import Compiled, compile_problem, reads

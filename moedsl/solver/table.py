@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from moedsl.facts import axes
 from moedsl.facts.operators import Column
-from moedsl.rules.vectorizer import Evaluate
+from moedsl.rules.evaluators import Evaluate
 
 Mask = NDArray[np.bool_]
 MOST_KEYS = 2**62

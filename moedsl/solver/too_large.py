@@ -14,14 +14,11 @@ def diagnostic(reached: TooLarge) -> Diagnostic:
     """Name the run or the file, and the axes of the run that have the most values."""
     part = reached.part
     if isinstance(part, File):
-        text = f"{part.name} {reached.limit}; reading it was stopped"
-        return error("read.too_large", text, help="is this the right file?")
+        return error("read.too_large", part=part.name, limit=reached.limit)
     values: dict[str, object] = {}
     if isinstance(part, Program):
         domains = lower(part, part.gpus or part.hardware.gpus_per_node).domains
         largest = sorted(domains, key=lambda n: len(domains[n]), reverse=True)[:_AXES]
         values = {"domains": ", ".join(f"{len(domains[name])} values of {name}" for name in largest)}
     name = f"`{part.name}`" if isinstance(part, Program) else "the input"
-    text = f"{name} {reached.limit}: there is too much to search, and the search was stopped"
-    help = "pin a value, state fewer `candidates`, give the number of GPUs, or write the runs into several files"
-    return error("solve.too_large", text, help=help, values=values)
+    return error("solve.too_large", name=name, limit=reached.limit, values=values)

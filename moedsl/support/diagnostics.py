@@ -1,13 +1,20 @@
-"""Define a diagnostic: its labels, its help, its fixes, and suggestions for a mistyped word."""
+"""Define a diagnostic: its labels, its help, its fixes, its page, and suggestions for a mistyped word.
+
+`pages.md` declares each diagnostic once: its id, its severity, its texts and its page. A text is a line
+``- [NAME] MESSAGE`` below the heading, and its helps are lines ``  - HELP`` below it; ``[NAME]`` is there if the id has
+several. Both have placeholders as `str.format` reads them.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from attrs import field, frozen
 
-from moedsl.support.pages import require_declared
 from moedsl.support.source import Source, Span
 
 
@@ -75,36 +82,44 @@ class Diagnostic:
         return self.severity == "error"
 
 
-def error(id: str, message: str, *spans: Span | Label, help: str | tuple[str, ...] = (), **more: Any) -> Diagnostic:
-    """Make an error; spans become labels, the first of them the primary one."""
-    return _make("error", id, message, spans, help, more)
+def error(id: str, *parts: str | Span | Label, **more: Any) -> Diagnostic:
+    """Make an error from its text in `pages.md`; spans become labels, the first of them the primary one.
+
+    `id` is the page's, with ``:NAME`` if the page has several texts, whose placeholders the keywords fill. A text in
+    front of the spans is one that a rule or another program wrote, in place of the page's. `help` replaces the page's;
+    `because`, `cites`, `values` and `fixes` are fields of `Diagnostic`.
+    """
+    return _make("error", id, parts, more)
 
 
-def warning(id: str, message: str, *spans: Span | Label, help: str | tuple[str, ...] = (), **more: Any) -> Diagnostic:
-    """Make a warning: the program still has a meaning."""
-    return _make("warning", id, message, spans, help, more)
+def warning(id: str, *parts: str | Span | Label, **more: Any) -> Diagnostic:
+    """Make a warning, as `error` does: the program still has a meaning."""
+    return _make("warning", id, parts, more)
 
 
-def note(id: str, message: str, *spans: Span | Label, help: str | tuple[str, ...] = (), **more: Any) -> Diagnostic:
-    """Make a note: something that the reader of the plan should know."""
-    return _make("note", id, message, spans, help, more)
+def note(id: str, *parts: str | Span | Label, **more: Any) -> Diagnostic:
+    """Make a note, as `error` does: something that the reader of the plan should know."""
+    return _make("note", id, parts, more)
 
 
-def _make(
-    severity: str,
-    id: str,
-    message: str,
-    spans: tuple[Span | Label, ...],
-    help: str | tuple[str, ...],
-    more: Mapping[str, Any],
-) -> Diagnostic:
-    require_declared(id, severity)
-    labels = tuple(s if isinstance(s, Label) else Label(s) for s in spans)
-    helps = (help,) if isinstance(help, str) else help
+FIELDS = ("because", "cites", "values", "fixes")
+
+
+def _make(severity: str, id: str, parts: tuple[str | Span | Label, ...], more: dict[str, Any]) -> Diagnostic:
+    page, _, name = id.partition(":")
+    require_declared(page, severity)
+    fields = {name: more.pop(name) for name in FIELDS if name in more}
+    help: str | tuple[str, ...] | None = more.pop("help", None)
+    message = next((p for p in parts if isinstance(p, str)), None)
+    if message is None:
+        text = pages()[page].texts[name]
+        message = text.message.format_map(more)
+        help = tuple(h.format_map(more) for h in text.help) if help is None else help
+    labels = tuple(p if isinstance(p, Label) else Label(p) for p in parts if not isinstance(p, str))
+    helps = (help,) if isinstance(help, str) else help or ()
     words = [h.word for h in helps if labels and isinstance(h, Instead)]
-    fixes = (*(Fix(f"Write `{w}`", REPLACE, labels[0].span, w) for w in words), *more.get("fixes", ()))
-    rest: dict[str, Any] = {**more, "fixes": fixes}
-    return Diagnostic(id, severity, message, labels, help=helps, **rest)
+    fields["fixes"] = (*(Fix(f"Write `{w}`", REPLACE, labels[0].span, w) for w in words), *fields.get("fixes", ()))
+    return Diagnostic(page, severity, message, labels, help=helps, **fields)
 
 
 def to_json(d: Diagnostic, sources: Mapping[str, Source]) -> dict[str, Any]:
@@ -142,3 +157,69 @@ def suggest(word: str, known: list[str], least: float = 0.6) -> tuple[str, ...]:
 
     near = difflib.get_close_matches(word, known, 1, least)
     return (Instead(f"did you mean `{near[0]}`?", near[0]),) if near else ()
+
+
+PAGES = Path(__file__).with_name("pages.md")
+_HEADING = re.compile(r"## (\S+) \((.+)\)")
+_TEXT = re.compile(r"(  )?- (?:\[([a-z0-9-]+)\] )?(.*)")
+
+
+@frozen
+class Text:
+    """What a diagnostic says, with placeholders."""
+
+    message: str
+    help: tuple[str, ...]
+
+
+@frozen
+class Page:
+    """The page of a diagnostic: its meaning, why it is refused, what to write instead."""
+
+    severities: tuple[str, ...]
+    """One severity, or several if it depends on the case."""
+    line: int
+    """The line of the heading in `pages.md`, from 1."""
+    texts: Mapping[str, Text]
+    """By the name of the text; "" is the name of an only one."""
+    text: str
+    """Several lines of plain text; an indented line is an example of the language."""
+
+
+@cache
+def pages() -> Mapping[str, Page]:
+    """Read the page of each id under its heading ``## ID (SEVERITY)``, when the first diagnostic is made."""
+    lines = PAGES.read_text(encoding="utf-8").splitlines()
+    starts = [i for i, line in enumerate(lines) if line.startswith("## ")]
+    out: dict[str, Page] = {}
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        heading = _HEADING.fullmatch(lines[start])
+        if heading is None or heading[1] in out:
+            raise ValueError(f"{PAGES.name}:{start + 1}: expected `## ID (SEVERITY)`, each id once: {lines[start]}")
+        after = next((i for i in range(start + 1, end) if not _TEXT.match(lines[i])), end)
+        text = "\n".join(lines[after:end]).strip()
+        out[heading[1]] = Page(tuple(heading[2].split(" or ")), start + 1, _texts(lines[start + 1 : after]), text)
+    return out
+
+
+def _texts(lines: list[str]) -> Mapping[str, Text]:
+    out: dict[str, Text] = {}
+    name = ""
+    for line in lines:
+        indent, stated, text = _TEXT.fullmatch(line).groups()  # type: ignore[union-attr]
+        text = text.replace("\\n", "\n")
+        if indent:
+            out[name] = Text(out[name].message, (*out[name].help, text))
+        else:
+            name = stated or ""
+            out[name] = Text(text, ())
+    return out
+
+
+def require_declared(id: str, severity: str) -> None:
+    """Raise for an id that no page declares with this severity; an id with two dots names a rule and has no page."""
+    if id.count(".") > 1:
+        return
+    page = pages().get(id)
+    if page is None or severity not in page.severities:
+        raise ValueError(f"{PAGES.name} declares no {severity} `{id}`")

@@ -2,7 +2,8 @@
 
 Each file has a marker with the hash of its own text without the marker: a comment in its first line, of Python or of
 HTML, or the first key of a JSON object. `write_all` writes the files of a compile: all under temporary names before it
-renames the first. `write_file` writes one file, for whose place `refusals` is asked before the work.
+renames the first. `write_file` writes one file, for whose place `refusals` is asked before the work. `left_over` finds
+what an earlier compile wrote into a folder and this one does not write again: files, and folders of runs.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import hashlib
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
+
+from attrs import frozen
 
 from moedsl.support import foreign
-from moedsl.support.diagnostics import Diagnostic, error
+from moedsl.support.diagnostics import Diagnostic, error, note, warning
 from moedsl.support.foreign import text_of
 
 LOCK = "moedsl.lock.json"
@@ -92,7 +97,7 @@ def write_all(
 def _refusals(folder: Path, files: Mapping[str, str], force: bool) -> Iterator[Diagnostic]:
     wrong = [d for d in _folders(folder, files) if os.path.lexists(d) and not d.is_dir()]
     if wrong:
-        yield error("emit.exists", f"{wrong[0]} is not a directory", help="name a directory with -o")
+        yield error("emit.exists:folder-in-way", wrong=wrong[0])
         return
     for name in files:
         yield from _refusal(folder / name, force)
@@ -107,27 +112,26 @@ def _refusal(path: Path, force: bool) -> Iterator[Diagnostic]:
     if not os.path.lexists(path):
         return
     if path.is_dir() and not path.is_symlink():
-        yield error("emit.exists", f"{path} is a directory", help=_ELSEWHERE)
+        yield error("emit.exists:is-folder", path=path, help=_ELSEWHERE)
     elif not path.is_symlink() and not path.is_file():
-        yield error("emit.exists", f"{path} is a device, a pipe or a socket", help=_ELSEWHERE)
+        yield error("emit.exists:special", path=path, help=_ELSEWHERE)
     elif not force:
         yield from _guarded(path)
 
 
 def _guarded(path: Path) -> Iterator[Diagnostic]:
     if path.is_symlink():
-        yield error("emit.not_ours", f"{path} is not a file that moedsl wrote", help=_FORCE)
+        yield error("emit.not_ours:other-file", path=path, help=_FORCE)
         return
     state = written_by_us(path.name, path.read_bytes().decode("utf-8", errors="replace"))
     if state == "foreign":
-        yield error("emit.not_ours", f"{path} was not written by moedsl", help=_FORCE)
+        yield error("emit.not_ours:other-writer", path=path, help=_FORCE)
     elif state == "edited":
-        yield error("emit.edited", f"{path} was edited after moedsl wrote it", help=_FORCE)
+        yield error("emit.edited", path=path, help=_FORCE)
 
 
 def _unwritable(path: Path, refused: OSError) -> Diagnostic:
-    message = f"cannot write {path}: {refused.strerror or refused}"
-    return error("emit.unwritable", message, help="name a directory that you may write to with -o")
+    return error("emit.unwritable:folder", path=path, value=refused.strerror or refused)
 
 
 def _replace(folder: Path, contents: Mapping[str, bytes], remove: Sequence[str]) -> None:
@@ -218,17 +222,15 @@ def replace_file(path: Path, text: str) -> None:
 def _refusals_of_file(path: Path, by: str, sign: str, force: bool) -> Iterator[Diagnostic]:
     folder = path.resolve().parent
     if path.is_dir():
-        yield error("emit.exists", f"{path} is a directory", help="name a file in it with -o")
+        yield error("emit.exists:is-folder-output", path=path)
     elif path.exists() and not path.is_file():
-        yield error("emit.exists", f"{path} is a device, a pipe or a socket", help="name a file with -o")
+        yield error("emit.exists:special-output", path=path)
     elif folder.exists() and not folder.is_dir():
-        yield error("emit.exists", f"{folder} is not a directory", help="name a file in a directory with -o")
+        yield error("emit.exists:file-in-way", folder=folder)
     elif not folder.exists():
-        help = (f"mkdir -p {path.parent}", "or name a file in a directory that exists with -o")
-        yield error("emit.unwritable", f"cannot write {path}: there is no directory {path.parent}", help=help)
+        yield error("emit.unwritable:no-folder", path=path, parent=path.parent)
     elif path.is_symlink() and not path.exists():  # it would become a file elsewhere
-        help = "remove the link, or name another file with -o"
-        yield error("emit.exists", f"{path} is a link to a file that is not there", help=help)
+        yield error("emit.exists:link", path=path)
     elif path.exists() and not force:
         yield from _guarded_file(path, by, sign)
 
@@ -238,14 +240,17 @@ def _guarded_file(path: Path, by: str, sign: str) -> Iterator[Diagnostic]:
     help = "write to another file with -o, or give --force to replace it"
     state = written_by_us(path.name, text) if sign and sign in text[:_SIGNED] else "foreign"
     if state == "foreign":
-        yield error("emit.not_ours", f"{path} was not written by `moedsl {by}`", help=help)
+        yield error("emit.not_ours:other-command", path=path, by=by, help=help)
     elif state == "edited":
-        yield error("emit.edited", f"{path} was edited after moedsl wrote it", help=help)
+        yield error("emit.edited", path=path, help=help)
 
 
 def _unwritable_file(path: Path, refused: OSError | RuntimeError) -> Diagnostic:
-    text = f"cannot write {path}: {refused.strerror or refused if isinstance(refused, OSError) else 'a link to itself'}"
-    return error("emit.unwritable", text, help="name a file that you may write to with -o")
+    return error(
+        "emit.unwritable:file",
+        path=path,
+        value=refused.strerror or refused if isinstance(refused, OSError) else "a link to itself",
+    )
 
 
 def mixed(folder: Path) -> str:
@@ -260,3 +265,94 @@ def mixed(folder: Path) -> str:
     except (OSError, ValueError, LookupError, TypeError, AttributeError):  # no lock, or not one of this version
         return ""
     return f"{', '.join(others)} and {LOCK} are of different compiles" if others else ""
+
+
+@frozen
+class LeftOver:
+    """Files of an earlier compile, by their paths below the folder."""
+
+    folder: Path
+    ours: tuple[str, ...]
+    """Those that are as moedsl wrote them, to be removed."""
+    edited: tuple[str, ...]
+    unsure: tuple[str, ...]
+    """Folders of runs that may be of another program."""
+
+    def diagnostics(self) -> list[Diagnostic]:
+        """Name what is removed and what stays."""
+        found = list[Diagnostic]()
+        if self.ours:
+            found.append(note("emit.removed", named=self._named(self.ours), help=_again(self.ours)))
+        if self.edited:
+            found.append(warning("emit.left_over:edited", named=self._named(self.edited)))
+        if self.unsure:
+            found.append(warning("emit.left_over:folders", folder=self.folder, unsure=", ".join(self.unsure)))
+        return found
+
+    def _named(self, names: Iterable[str]) -> str:
+        return ", ".join(str(self.folder / name) for name in names)
+
+
+def _again(names: Iterable[str]) -> tuple[str, ...]:
+    """How to write them again: the option of a file next to the recipe, or the runs of a folder."""
+    below = ["/" in name for name in names]
+    launch = "`moedsl compile --emit launch` writes files of a launch"
+    runs = "a program that has those runs writes their folders; `-o` names another folder for this one"
+    return (*([] if all(below) else [launch]), *([runs] if any(below) else []))
+
+
+def left_over(directory: str | Path, files: Mapping[str, str]) -> LeftOver:
+    """Find what is in `directory` before a compile writes `files` there: ask before `write_all`.
+
+    The lock of a folder names its files. A folder below is of an earlier compile into this one if it has the name of
+    its run, and another has the same source: one compile of several runs made both.
+    """
+    folder = Path(directory)
+    now = {(folder / name).parent for name in files}
+    locks = {p.parent: _lock(p) for p in sorted(folder.glob(f"*/{LOCK}"))}
+    sources = {p: lock["inputs"]["source"] for p, lock in locks.items() if lock and lock["decided"]["name"] == p.name}
+    shared = Counter(sources.values())
+    gone = [p for p, source in sources.items() if p not in now and shared[source] > 1]
+    old = dict(_old(folder, files, [*dict.fromkeys([folder, *now]), *gone]))
+    unsure = () if now == {folder} else _plans(folder, {*now, *gone})
+    return LeftOver(
+        folder,
+        tuple(n for n, state in old.items() if state == "ours"),
+        tuple(n for n, state in old.items() if state == "edited"),
+        tuple(unsure),
+    )
+
+
+def _old(folder: Path, files: Mapping[str, str], parts: Iterable[Path]) -> Iterator[tuple[str, str]]:
+    """The files that the locks of some folders name and `files` does not have, each with its state."""
+    for part in parts:
+        lock = _lock(part / LOCK)
+        for name in (*lock["files"], LOCK) if lock else ():
+            path = part / name
+            shown = str(path.relative_to(folder))
+            if Path(name).name == name and shown not in files and path.is_file() and not path.is_symlink():
+                yield shown, _state(path)
+
+
+def _state(path: Path) -> str:
+    """Whether a file is "ours", "edited" or "foreign", which one that cannot be read is."""
+    try:
+        return written_by_us(path.name, path.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return "foreign"
+
+
+def _lock(path: Path) -> dict[str, Any] | None:
+    """The lock of a compile; None if there is none, or not one of this version."""
+    try:
+        lock = foreign.load_json(text_of(path))
+        known = (lock["inputs"]["source"], lock["decided"]["name"], *lock["files"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return lock if all(isinstance(k, str) for k in known) else None
+
+
+def _plans(folder: Path, known: Iterable[Path]) -> list[str]:
+    """The folders below with the plan of a run, without those that are `known`."""
+    plans = sorted(p for p in folder.glob("*/plan.json") if p.parent not in known and p.is_file())
+    return [p.parent.name for p in plans if _state(p) != "foreign"]

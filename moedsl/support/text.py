@@ -1,7 +1,8 @@
-"""Format text for a terminal: tables, paragraphs, and amounts in messages."""
+"""Format text for a terminal: tables, paragraphs, amounts in messages, and characters that must be made visible."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -88,3 +89,25 @@ def change(step_time: float, gib: float, close: bool = False) -> str:
 def short(rule: str) -> str:
     """Take the stdlib's `std.` off the id of a rule."""
     return rule.removeprefix("std.")
+
+
+HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202f\u2060-\u2064\u2066-\u2069\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
+"""Controls except tab and newline, marks of writing direction, separators and spaces that look like others or like
+nothing, tag characters, and bytes of a file name that are not UTF-8."""
+
+
+def visible(text: str) -> str:
+    r"""Replace these characters by their codes: ``\x1b``, ``<U+202E>``."""
+    return HIDDEN.sub(lambda m: _code(m[0]), text)
+
+
+def in_json(text: str) -> str:
+    """Replace these characters by the escapes of JSON, which reads them back as they were."""
+    return HIDDEN.sub(lambda m: re.sub("....", r"\\u\g<0>", m[0].encode("utf-16-be", "surrogatepass").hex()), text)
+
+
+def _code(char: str) -> str:
+    return f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"<U+{ord(char):04X}>"

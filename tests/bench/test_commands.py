@@ -176,7 +176,7 @@ def test_bad_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 EXPLAIN = """
 import json, statistics, sys, time
-from moedsl.queries.explain_run import answer
+from moedsl.queries.explain import answer
 from moedsl.support.source import Source
 text, names, runs = sys.argv[1], sys.argv[2].split(), int(sys.argv[3])
 out = {}

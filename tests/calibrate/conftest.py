@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moedsl.runs.calibrate.runs import Measured, read
+from moedsl.runs.measured_runs import Measured, read
 from moedsl.support.resources import stdlib_dir
 
 

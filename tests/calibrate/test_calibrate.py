@@ -16,8 +16,8 @@ from attrs import evolve
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.facts.calibration import fitted, outside
-from moedsl.runs.calibrate.fit import errors, fit
-from moedsl.runs.calibrate.runs import SHOWN, Measured, read
+from moedsl.runs.calibrate import errors, fit
+from moedsl.runs.measured_runs import SHOWN, Measured, read
 from moedsl.solver.fits import violations
 from moedsl.support.resources import stdlib_dir
 from moedsl.support.source import Source

@@ -13,8 +13,8 @@ from attrs import evolve
 from moedsl.cli.commands import calibrate
 from moedsl.cli.main import main
 from moedsl.facts.calibration import Constants
-from moedsl.runs.calibrate.memory import MemoryFit, fit_memory
-from moedsl.runs.calibrate.runs import Measured, of_line
+from moedsl.runs.calibrate import MemoryFit, fit_memory
+from moedsl.runs.measured_runs import Measured, of_line
 from moedsl.support.source import Span
 from tests.helpers.paths import ROOT
 

@@ -11,7 +11,7 @@ import pytest
 from accuracy_groups import BIAS, GROUPS, MEDIAN, UNKNOWN, WITHIN_20
 from accuracy_reasons import reasons
 
-from moedsl.runs.calibrate.runs import Measured
+from moedsl.runs.measured_runs import Measured
 from tests.helpers.paths import ROOT
 
 PUBLISHED = ROOT / "stdlib/calibration/published.jsonl"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from moedsl.facts.calibration import first_guess, outside
-from moedsl.runs.calibrate.fit import errors, fit
-from moedsl.runs.calibrate.runs import Measured, read
+from moedsl.runs.calibrate import errors, fit
+from moedsl.runs.measured_runs import Measured, read
 from moedsl.support.resources import stdlib_dir
 
 

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.facts import adapters
-from moedsl.facts.adapter import EXPERTS, METHODS, TARGETS, Adapter
+from moedsl.facts import fine_tuning
 from moedsl.facts.fields import lookup
+from moedsl.facts.fine_tuning import EXPERTS, METHODS, TARGETS, Adapter
 from moedsl.support.source import Source
 
 BASE = "qwen3_30b_a3b; h100 x 8; task peft; "
@@ -111,11 +111,11 @@ def test_a_field_of_an_adapter_needs_one() -> None:
 @pytest.mark.parametrize("experts", EXPERTS)
 @pytest.mark.parametrize("method", METHODS)
 def test_the_object_for_bridge_reads_back(method: str, experts: str) -> None:
-    if (method == "dora" and experts == "each") or not adapters.has_experts(method, experts):
+    if (method == "dora" and experts == "each") or not fine_tuning.has_experts(method, experts):
         return
-    a = Adapter(**{**adapters.defaults(method), "method": method, "experts": experts})
-    call = adapters.call(a)
-    assert adapters.read(call.name, {f"peft.{n}": v for n, v in call.kwargs.items()}) == a
+    a = Adapter(**{**fine_tuning.defaults(method), "method": method, "experts": experts})
+    call = fine_tuning.call(a)
+    assert fine_tuning.read(call.name, {f"peft.{n}": v for n, v in call.kwargs.items()}) == a
 
 
 def test_patterns_of_others_are_not_guessed() -> None:
@@ -125,8 +125,8 @@ def test_patterns_of_others_are_not_guessed() -> None:
         ["linear_fc1", "*.mlp.linear_fc2", "*.shared_experts.linear_fc2"],
         [],
     ):
-        assert adapters.read("LoRA", {"peft.target_modules": targets}) is None
-    assert adapters.read("VLMLoRA", {}) is None
+        assert fine_tuning.read("LoRA", {"peft.target_modules": targets}) is None
+    assert fine_tuning.read("VLMLoRA", {}) is None
 
 
 def test_targets_cover_bridges_defaults() -> None:

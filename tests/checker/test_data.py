@@ -9,9 +9,9 @@ import pytest
 from moedsl.compiler import compile_source
 from moedsl.emit.dataset import dataset
 from moedsl.facts.families import PRESET_SPLITS, PRESETS
-from moedsl.facts.samples import Samples
-from moedsl.launch.head import paths
-from moedsl.planner.text.plan import samples
+from moedsl.facts.fine_tuning import Samples
+from moedsl.launch.script import input_paths as paths
+from moedsl.planner.text import samples
 from moedsl.support.source import Source
 from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.emit.bridge import recipe_text
+from moedsl.emit.recipe import recipe_text
 from moedsl.emit.settings import sections
-from moedsl.planner.model.plan import Plan
-from moedsl.planner.text import plan as text
+from moedsl.planner import text
+from moedsl.planner.plan import Plan
 from moedsl.support.source import Source
 from tests.helpers.programs import diagnosed, plan_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.emit.bridge import recipe_text
+from moedsl.emit.recipe import recipe_text
 from moedsl.facts import fields
-from moedsl.rules.check.resilience import SECTIONS, options
+from moedsl.rules.check.options import SECTIONS, options
 from moedsl.support.source import Source
 
 BASE = 'qwen3_30b_a3b; h100 x 16; data "/data/corpus"; set checkpoint.save = "/shared/run"\n'

@@ -10,11 +10,11 @@ import pytest
 
 import moedsl
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.emit.bridge import recipe_text
+from moedsl.emit.recipe import recipe_text
 from moedsl.emit.settings import decided_fields
-from moedsl.facts import architecture, fields
+from moedsl.facts import facts, fields
 from moedsl.facts.families import CHOICES
-from moedsl.facts.field_suggestions import OTHER_TOOLS, last_name, meant
+from moedsl.facts.fields import OTHER_TOOLS, last_name, meant
 from moedsl.rules.check.overrides import as_set
 from moedsl.support.diagnostics import Diagnostic, Instead
 from moedsl.support.source import Source
@@ -420,7 +420,7 @@ def test_each_field_refuses_a_value_of_another_type(base: str, kind: str) -> Non
 def test_the_facts_of_the_architecture_are_fields_and_facts() -> None:
     model, _ = load_stdlib().model("qwen3_30b_a3b")
     assert model is not None
-    for path, word in architecture.facts().items():
+    for path, word in facts.facts_by_field().items():
         assert hasattr(model, word), path
 
 

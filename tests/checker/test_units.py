@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.rules.check.units import BANDWIDTHS
-from moedsl.runs.calibrate.runs import read
+from moedsl.rules.check.suspicious import BANDWIDTHS
+from moedsl.runs.measured_runs import read
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 from tests.helpers.paths import ROOT

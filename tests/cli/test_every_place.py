@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.bridge.recipes.importing import Imported
+from moedsl.bridge.recipe_import import Imported
 from moedsl.cli.arguments import COMMANDS, Command
 from moedsl.cli.commands import import_, rehearse, tune
 from moedsl.cli.main import main

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.runs.samples import measure
-from moedsl.runs.tune import journal
+from moedsl.runs import samples
+from moedsl.runs.tune import loop
 from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic
 from tests.helpers import rotation
@@ -45,7 +45,7 @@ def _recipe(size: int) -> str:
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory, without Bridge."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("moedsl.bridge.recipes.importing.is_installed", lambda: False)
+    monkeypatch.setattr("moedsl.bridge.recipe_import.is_installed", lambda: False)
     return tmp_path
 
 
@@ -141,7 +141,7 @@ def newest(alone: Path, written: Path) -> Iterator[None]:
     (alone / "piped" / "a.log").write_text(_log(1))
     shutil.copytree(written, alone, dirs_exist_ok=True)
     with (alone / "one_line.jsonl").open("wb") as file:
-        file.truncate(measure.MOST_LINE + 1)
+        file.truncate(samples.MOST_LINE + 1)
     before = signal.signal(signal.SIGALRM, _waits)
     signal.alarm(30)
     yield
@@ -172,7 +172,7 @@ def test_the_input_of_the_newest_commands(command: str, given: str, capsys: pyte
 @pytest.mark.usefixtures("newest")
 @pytest.mark.parametrize("folder", ["piped", "broken", "half"])
 def test_a_folder_that_holds_no_tuning(folder: str) -> None:
-    assert isinstance(journal.opened(Path(folder), "an experiment", "16 h100"), Diagnostic)
+    assert isinstance(loop.opened(Path(folder), "an experiment", "16 h100"), Diagnostic)
 
 
 @pytest.mark.parametrize("command", ["diagnose", "results --seq 4k --gpus 16 --global-batch 64", "lint --read-only"])

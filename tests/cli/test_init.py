@@ -10,7 +10,7 @@ import pytest
 
 from moedsl.cli.main import main
 from moedsl.facts.symbols import TASKS
-from moedsl.runs.samples import report as reporting
+from moedsl.runs import samples
 from tests.cli.test_terminal import Terminal
 from tests.helpers.programs import plan_of
 
@@ -30,7 +30,7 @@ def test_the_batch_that_it_names_is_the_default(task: str) -> None:
     text = Path("run.moe").read_text(encoding="utf-8")
     batch = plan_of(text).batch
     assert f"\n# batch {batch.global_batch}  " in text
-    assert task == "pretrain" or (batch.seq, batch.global_batch) == (reporting.SEQ, reporting.BATCH)
+    assert task == "pretrain" or (batch.seq, batch.global_batch) == (samples.SEQ, samples.BATCH)
 
 
 @pytest.mark.parametrize("task", TASKS)

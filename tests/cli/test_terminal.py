@@ -16,10 +16,10 @@ import moedsl
 from moedsl.cli import console, terminal
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
-from moedsl.planner.report.page import page
+from moedsl.planner.report import page
 from moedsl.support.render import PAINT
 from moedsl.support.source import Source
-from moedsl.support.visible import HIDDEN, visible
+from moedsl.support.text import HIDDEN, visible
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from moedsl.cost import Cost
-from moedsl.facts.adapter import Adapter
 from moedsl.facts.axes import BY_NAME, CUDA_GRAPH
-from moedsl.runs.calibrate.runs import Measured, read
+from moedsl.facts.fine_tuning import Adapter
+from moedsl.runs.measured_runs import Measured, read
 from moedsl.support.resources import stdlib_dir
 from tests.helpers.cost_models import hardware, model
 

@@ -9,7 +9,7 @@ import pytest
 from moedsl.cost import goodput
 from moedsl.cost.goodput import Goodput, Local, best_interval
 from moedsl.cost.memory import Trained
-from moedsl.facts.adapter import Adapter
+from moedsl.facts.fine_tuning import Adapter
 from tests.helpers.cost_models import hardware, model
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0

@@ -10,7 +10,7 @@ import pytest
 
 from moedsl.cost import Cost, activations, bounds, profiles
 from moedsl.facts.axes import AXES
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from tests.helpers import bridge_process, rotation
 from tests.helpers.cost_models import hardware, model
 from tests.helpers.paths import ROOT

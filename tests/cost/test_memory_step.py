@@ -63,10 +63,10 @@ def test_empty_gradients_are_there_once_for_each_shape() -> None:
 
 FLAGS = """
 import json, logging, sys
-from moedsl.bridge.verify import gpu, stand_ins
+from moedsl.bridge.verify import stand_ins
 from moedsl.bridge.verify.cases import devices
 stand_ins.install_engine()
-gpu.answer(devices()["gb200"], 8, 0)
+stand_ins.answer(devices()["gb200"], 8, 0)
 logging.disable(logging.CRITICAL)
 import torch
 from megatron.bridge.training import mixed_precision

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from moedsl.bridge.lint import facts, rules
-from moedsl.bridge.lint.recipe import Recipe
+from moedsl.bridge.lint.facts import Recipe
 from moedsl.bridge.verify.cases import Case, devices
 from moedsl.bridge.verify.client import Server
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import load_stdlib
 from moedsl.emit.fields import words
 from moedsl.facts.fields import unknown_word
-from moedsl.rules.vectorizer import names
+from moedsl.rules.evaluators import names
 
 CHECKPOINTS = ("checkpoint.load", "checkpoint.save", "checkpoint.pretrained_checkpoint")
 
@@ -41,7 +41,7 @@ class _Read(dict[str, Any]):
 
 def fields_used(built: dict[str, Any], recipe: Recipe) -> set[str]:
     """The fields that rules name, and those that words and facts of this recipe come from."""
-    book, _ = rules.read(load_stdlib())
+    book, _ = rules.read_rules(load_stdlib())
     every = (*book.of_recipe, *book.lets)
     named = {n for r in every for n in names(r.expr) | names(r.when) if n in book.scope and "." in n}
     read = _Read(built)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moedsl.bridge.verify.report import Report
+from moedsl.bridge.verify.cases import Report
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose import scan
 from tests.helpers.diagnose_cases import REFUSED

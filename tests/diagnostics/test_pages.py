@@ -9,8 +9,7 @@ from functools import cache
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.support.diagnostics import Diagnostic, error, note, warning
-from moedsl.support.pages import pages
+from moedsl.support.diagnostics import Diagnostic, error, note, pages, warning
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
@@ -32,7 +31,8 @@ def strings_in_source() -> set[str]:
     texts = {
         n.value for n in nodes() if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in parts
     }
-    return {t for t in texts if re.fullmatch(rf"(?:{STAGES})\.[a-z_]+", t)} - NOT_IDS
+    ids = {t.partition(":")[0] for t in texts if re.fullmatch(rf"(?:{STAGES})\.[a-z_]+(?::[a-z0-9-]+)?", t)}
+    return ids - NOT_IDS
 
 
 def test_no_id_is_put_together_from_parts() -> None:
@@ -48,12 +48,12 @@ def test_every_id_in_the_source_is_declared_and_every_declared_id_is_used() -> N
 def test_every_call_makes_a_declared_severity() -> None:
     calls = [n for n in nodes() if isinstance(n, ast.Call) and n.args]
     made = [
-        (c.args[0].value, c.func.id)
+        (str(c.args[0].value).partition(":")[0], c.func.id)
         for c in calls
         if isinstance(c.func, ast.Name) and c.func.id in MAKERS and isinstance(c.args[0], ast.Constant)
     ]
     assert len(made) > 90
-    assert [(id, severity) for id, severity in made if severity not in PAGES[str(id)].severities] == []
+    assert [(id, severity) for id, severity in made if severity not in PAGES[id].severities] == []
 
 
 def test_an_undeclared_id_or_severity_raises() -> None:

@@ -9,19 +9,17 @@ from typing import Any
 
 import pytest
 
-from moedsl.bridge.diff import sources as sources_module
-from moedsl.bridge.diff.compare import compare
-from moedsl.bridge.diff.sources import Options, Side, sides
-from moedsl.bridge.diff.text import text
+from moedsl.bridge import run_sides
+from moedsl.bridge.diff import compare, text
 from moedsl.bridge.fields import of_plan, of_recipe
-from moedsl.bridge.verify.cases import Case, devices
+from moedsl.bridge.run_sides import Options, Side
+from moedsl.bridge.verify.cases import Case, Refusal, devices
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.report import Refusal
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.cli import main
-from moedsl.emit.bridge import recipe_text
+from moedsl.emit.recipe import recipe_text
 from moedsl.planner.experiment import settings
-from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
+from moedsl.rules.rule import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
 from moedsl.runs.results.gather import read_plan
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import plan_of
@@ -31,7 +29,7 @@ RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; "
 
 
 def diff(*targets: str, texts: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
-    a, b = sides(targets, texts, **more)
+    a, b = run_sides.read_sides(targets, texts, **more)
     assert isinstance(a, Side) and isinstance(b, Side), (a, b)
     return compare(a, b)
 
@@ -104,7 +102,7 @@ def test_a_benchmark_is_no_proxy() -> None:
 def test_how_samples_are_read_is_the_experiment(
     changed: tuple[str, str], paths: set[str], server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources_module, "Server", lambda jobs: nullcontext(server))
+    monkeypatch.setattr(run_sides, "Server", lambda jobs: nullcontext(server))
     run = 'qwen3_30b_a3b; h100 x 8; task sft; data hf "squad"'
     text = recipe_text(plan_of(run))
     (a := tmp_path / "a.py").write_text(text)
@@ -129,7 +127,7 @@ def test_mock_data_against_real_data() -> None:
 def test_the_fingerprint_and_the_verdict_agree() -> None:
     """Two roads to one answer: plans are one experiment where their fingerprints are equal."""
     texts = ["", "pin tp=2", "precision fp8", "routing balanced", "task sft", "pin micro_batch=2", "scale first"]
-    made = [s for s in sides((), [RUN + t for t in texts]) if isinstance(s, Side)]
+    made = [s for s in run_sides.read_sides((), [RUN + t for t in texts]) if isinstance(s, Side)]
     assert len(made) == len(texts)
     for a in made:
         for b in made:
@@ -183,7 +181,7 @@ def test_a_folder_its_plan_and_the_file_are_one(compiled: Path) -> None:
 
 
 def test_a_recipe_is_read_without_bridge(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources_module, "is_installed", lambda: False)
+    monkeypatch.setattr(run_sides, "is_installed", lambda: False)
     d = diff(str(compiled / "tuned" / "recipe.py"), str(compiled / "scale_out" / "recipe.py"))
     assert d["a"]["how"] == "source" and "comm_overlap.overlap_moe_expert_parallel_comm" in names(d, EXECUTION)
     d = diff(str(compiled / "tuned" / "recipe.py"), str(compiled / "tuned"))
@@ -205,7 +203,7 @@ def test_commentary_of_a_plan_is_no_field(long: dict[str, Any]) -> None:
 def test_every_setting_of_a_plan_is_a_word() -> None:
     """What `settings` leaves out is commentary alone: no value of a word is lost."""
     for program in ("qwen3_vl_30b_a3b; h100 x 16; seq 64k", "deepseek_v3; gb200 x 256"):
-        (side,) = sides((), [program])
+        (side,) = run_sides.read_sides((), [program])
         assert isinstance(side, Side) and side.plan is not None
         sections = (side.plan.batch, side.plan.layout, side.plan.policy)
         left = {n for s in sections for n in s.to_json()} - {*settings(*sections)}
@@ -254,14 +252,14 @@ def test_recipes_are_compared_as_built_where_bridge_refuses_one() -> None:
     refusal = Refusal("update", "AssertionError", "must be\ndivisible", "megatron/bridge/training/config.py:1")
     one, two = ({"train.global_batch_size": n, "scheduler.lr_decay_steps": None} for n in (1024, 100))
     answers = [answer(None, one, {**one, "scheduler.lr_decay_steps": 9}), answer(refusal, two, two)]
-    a, b = sources_module.resolved([case, case], answers)
+    a, b = run_sides.resolved([case, case], answers)
     assert isinstance(a, Side) and isinstance(b, Side)
     d = compare(a, b)
     assert names(d, EXPERIMENT) == {"train.global_batch_size"}
     assert d["verdict"]["says"][0] == "Bridge refuses B: must be divisible"
     assert "before what runtime_config_update" in d["verdict"]["says"][1]
     assert d["b"]["refused"] == "must be divisible" and d["a"]["refused"] is None
-    a, b = sources_module.resolved([case, case], answers[:1] * 2)
+    a, b = run_sides.resolved([case, case], answers[:1] * 2)
     assert isinstance(a, Side) and a.fields["scheduler.lr_decay_steps"] == 9 and not a.as_built
 
 
@@ -331,7 +329,7 @@ PERF = "megatron.bridge.perf_recipes.qwen.h100.qwen3_moe:qwen3_30b_a3b_pretrain_
 
 @pytest.mark.bridge
 def test_through_the_real_bridge(compiled: Path, server: Server) -> None:
-    recipe, plan, bf16, fp8 = sides(
+    recipe, plan, bf16, fp8 = run_sides.read_sides(
         [str(compiled / "tuned" / "recipe.py"), str(compiled / "tuned"), PERF.format("bf16"), PERF.format("fp8cs")],
         server=server,
     )
@@ -354,7 +352,7 @@ def test_a_program_and_itself_like_a_recipe(capsys: pytest.CaptureFixture[str], 
     file.write_text(RUN + "throughput first", encoding="utf-8")
     assert main.main(["diff", str(file), "--like", name, "--json"]) == 0
     d = json.loads(capsys.readouterr().out)
-    plan = next(p for p in [sides([str(file)])[0]] if isinstance(p, Side)).plan
+    plan = next(p for p in [run_sides.read_sides([str(file)])[0]] if isinstance(p, Side)).plan
     assert plan is not None and plan.shipped is not None and d["b"]["name"] == f"{file} --like {name}"
     moved = {x["name"]: x["b"] for x in d["changes"][EXECUTION] if not x["name"].startswith("env_vars.")}
     assert moved == plan.shipped.changes and d["verdict"]["same_experiment"] is True
@@ -382,7 +380,7 @@ def test_lines_that_were_edited_are_differences(side: str, tmp_path: Path) -> No
     assert main.main(["compile", str(run), "-o", str(tmp_path / "out")]) == 0
     recipe = tmp_path / "out" / "recipe.py"
     left = str(run) if side == "run" else str(tmp_path / "out" / "plan.json")
-    read_only = sources_module.Options(read_only=True)
+    read_only = run_sides.Options(read_only=True)
     same = diff(left, str(recipe), options=read_only)
     assert not any(same["changes"].values())
     own = "    cfg.train.train_iters = 7\n    cfg.optimizer.lr = 7e-5\n    cfg.optimizer.adam_beta1 = 0.5\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from moedsl.bridge.verify.gpu import from_plan
+from moedsl.bridge.verify.cases import from_plan
 from moedsl.rehearse.prepare import Prepared, prepare
 from moedsl.rehearse.result import groups, parameters
 from moedsl.rehearse.shrink import shrink

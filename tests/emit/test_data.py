@@ -10,13 +10,13 @@ import pytest
 
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
-from moedsl.emit.bridge import recipe_text
 from moedsl.emit.dataset import dataset, tokenizer
 from moedsl.emit.overrides import overrides
+from moedsl.emit.recipe import recipe_text
 from moedsl.emit.settings import decided_fields, sections
 from moedsl.facts.values import Call
-from moedsl.launch import head, local
-from moedsl.planner.model.plan import Plan
+from moedsl.launch import local, script
+from moedsl.planner.plan import Plan
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 from tests.helpers import bridge_process
@@ -106,7 +106,7 @@ def test_several_corpora_in_one_word_have_a_way_out() -> None:
 
 def test_the_preflight_looks_for_each_corpus_of_a_mixture() -> None:
     plan = plan_of(f'qwen3_30b_a3b; h100 x 16; data "/d/a"; {MIXTURE}')
-    assert head.paths(plan) == ["/d/a", "/d/b"]
+    assert script.input_paths(plan) == ["/d/a", "/d/b"]
 
 
 def test_fine_tuning_without_weights_is_a_warning() -> None:

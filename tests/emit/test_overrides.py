@@ -16,7 +16,7 @@ from moedsl.emit.overrides import LIBRARY, OTHER_GPUS, hydra, library_recipe, ov
 from moedsl.emit.settings import RESETS, decided_fields
 from moedsl.facts.fields import DATA, LATEST
 from moedsl.facts.recipes import of_benchmark
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from moedsl.support.files import stamp
 from tests.emit.test_recipe_bridge import oracle
 from tests.helpers import bridge_process, rotation

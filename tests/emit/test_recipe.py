@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moedsl.emit.bridge import recipe_text
-from moedsl.emit.naming import function_name
-from moedsl.emit.settings import decided_fields
+from moedsl.emit.recipe import recipe_text
+from moedsl.emit.settings import decided_fields, function_name
 from moedsl.facts import values
 from moedsl.facts.common import COMMON, COPIED
 from moedsl.facts.fields import provided
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS, changed
@@ -155,9 +154,9 @@ def test_megatron_reads_the_same_stages(layout: str) -> None:
 def test_emission_imports_neither_bridge_nor_torch() -> None:
     code = (
         "import sys\n"
-        "import moedsl.emit.bridge, moedsl.emit.overrides, moedsl.emit.artifact, moedsl.support.files\n"
+        "import moedsl.emit.recipe, moedsl.emit.overrides, moedsl.emit.artifact, moedsl.support.files\n"
         "assert 'jinja2' not in sys.modules\n"
-        "from tests.helpers.plans import PLANS; moedsl.emit.bridge.recipe_text(PLANS['qwen3_30b_h100_bf16'])\n"
+        "from tests.helpers.plans import PLANS; moedsl.emit.recipe.recipe_text(PLANS['qwen3_30b_h100_bf16'])\n"
         "assert not {'torch', 'megatron', 'transformers', 'hydra'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

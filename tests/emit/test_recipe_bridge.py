@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from moedsl.emit.bridge import recipe_text
-from moedsl.emit.naming import function_name
-from moedsl.emit.settings import decided_fields
+from moedsl.emit.recipe import recipe_text
+from moedsl.emit.settings import decided_fields, function_name
 from moedsl.facts.common import COPIED
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from tests.helpers import bridge_process, rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS

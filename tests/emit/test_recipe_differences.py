@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from moedsl.bridge.recipes.importing import Draft, draft, of_bridge, written
+from moedsl.bridge.recipe_import import Draft, draft, of_bridge, written
 from moedsl.bridge.verify.cases import Case, read
 from moedsl.bridge.verify.client import Server
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import load_stdlib
 from moedsl.emit.settings import decided_fields
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from tests.helpers import rotation
 from tests.helpers.paths import DATA
 from tests.stdlib.test_recipes import IN_TRAINING, LATE, REFUSED, REFUSED_OTHERWISE, UNSAYABLE

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.emit.bridge import recipe_text
-from moedsl.emit.stated import stated
+from moedsl.emit.recipe import recipe_text
+from moedsl.emit.settings import stated
 from moedsl.facts.common import COMMON, VARIABLES
 from moedsl.facts.values import normalise
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from tests.helpers import bridge_process, programs, rotation
 from tests.helpers.paths import EXAMPLES, ROOT
 from tests.helpers.plans import PLANS, changed
@@ -117,12 +117,12 @@ def test_another_batch_of_an_example_changes_one_setting_where_the_layout_stays(
 GIVEN = """
 import json, os, tempfile
 from pathlib import Path
-from moedsl.bridge.verify import configs, gpu, hub
+from moedsl.bridge.verify import configs, hub, stand_ins
 from moedsl.bridge.verify.cases import devices
 home = Path(tempfile.mkdtemp())
 models = hub.build(home, Path("stdlib/hf"), home / "none")
 os.environ.update(hub.environment(home))
-gpu.answer(devices()["gb200"], 256, 0)
+stand_ins.answer(devices()["gb200"], 256, 0)
 from megatron.bridge import AutoBridge
 from megatron.bridge.recipes import common
 from megatron.bridge.recipes.utils.environment_utils import COMMON_RECIPE_ENV_VARS

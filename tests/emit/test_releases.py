@@ -8,10 +8,10 @@ from itertools import product
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.emit.bridge import recipe_text
 from moedsl.emit.overrides import overrides, overrides_text
+from moedsl.emit.recipe import recipe_text
 from moedsl.facts import fields
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, plan_of

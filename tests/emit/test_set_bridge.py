@@ -14,14 +14,14 @@ import pytest
 from attrs import evolve, frozen
 
 from moedsl.compiler import Result, compile_source, load_stdlib
-from moedsl.emit.base import values
-from moedsl.emit.bridge import function_name, recipe_text
 from moedsl.emit.fields import SET
 from moedsl.emit.overrides import library_recipe, overrides
+from moedsl.emit.recipe import function_name, recipe_text
 from moedsl.emit.set_fields import judged
 from moedsl.emit.settings import decided_fields
-from moedsl.facts import architecture, fields
-from moedsl.facts.batch_shapes import BY_FIELD
+from moedsl.emit.settings import known_values as values
+from moedsl.facts import facts, fields
+from moedsl.facts.common import BY_FIELD
 from moedsl.facts.families import CHOICES, dataset_class, provider
 from moedsl.facts.fields import Field
 from moedsl.facts.symbols import SWITCHES
@@ -223,7 +223,7 @@ COMPUTED = {
     "model.no_rope_freq": "one number becomes a list for the layers",
 }
 """Values that Bridge replaces without a warning of the plan, with the reason."""
-FACTS = {*architecture.FIELDS.values()}
+FACTS = {*facts.FIELDS.values()}
 """0 is the fact of a model without such layers, which is no line of its recipe: Bridge keeps a default that it does not
 read."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from moedsl.bridge.verify.client import Server
 from moedsl.compiler import load_stdlib
-from moedsl.facts import unbuilt
+from moedsl.facts import families
 from moedsl.facts.releases import Release
 from tests.helpers import rotation, targets, warm
 from tests.helpers.cost_models import enough_gpus, model
@@ -77,7 +77,7 @@ def test_the_release_builds_the_model_with_the_counted_parameters_or_it_is_refus
 ) -> None:
     """As the table of families in docs/models.md says for each release."""
     run = f"{name}; gb300 x {enough_gpus(model(name))}; seq 4k; fit first; target bridge {release.minor}"
-    why = unbuilt.why(model(name), release.bridge)
+    why = families.why_unbuilt(model(name), release.bridge)
     if why is not None:
         assert [d for d in compiled(run).diagnostics if d.is_error and why in d.message]
         return

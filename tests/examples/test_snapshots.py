@@ -15,7 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from moedsl.emit.artifact import files_of
-from moedsl.planner.text.plan import plan_text
+from moedsl.planner.text import plan_text
 from tests.helpers import programs
 from tests.helpers.paths import EXAMPLES
 

@@ -14,11 +14,11 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from moedsl.cli.reference.page import page
 from moedsl.compiler import compile_source
-from moedsl.emit.bridge import recipe_text
+from moedsl.emit.recipe import recipe_text
 from moedsl.facts import axes
-from moedsl.queries.explain.context import Context, based
-from moedsl.queries.explain.text import text_of
-from moedsl.queries.explain_run import answer
+from moedsl.queries.explain import answer
+from moedsl.queries.explain_context import Context, based
+from moedsl.queries.explain_text import text_of
 from moedsl.rules.check.program import Pin, Program
 from moedsl.solver.legal import legal_on
 from moedsl.solver.members import members, without

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.facts.gpu_counts import counts
+from moedsl.facts.machines import gpu_counts as counts
 from moedsl.solver.bounded_space import LEAST_TIME
 from moedsl.solver.fits import fast_enough, fits, layouts
 from moedsl.solver.infeasible import more_gpus

@@ -11,8 +11,7 @@ from moedsl.cli.reference.page import page, words
 from moedsl.compiler import load_stdlib
 from moedsl.cost import bounds
 from moedsl.facts import axes
-from moedsl.planner.text.plan import SECTIONS
-from moedsl.planner.text.sections import KINDS
+from moedsl.planner.text import KINDS, SECTIONS
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 

@@ -12,9 +12,10 @@ import pytest
 
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
-from moedsl.runs.calibrate.runs import Measured, of_line
-from moedsl.runs.gap import log_problems, published
-from moedsl.runs.gap.settings import State, differing, priced
+from moedsl.runs import published
+from moedsl.runs.gap import problems
+from moedsl.runs.measured_runs import Measured, of_line
+from moedsl.runs.published import State, differing, priced
 from moedsl.support.source import Source, Span
 from tests.helpers import bridge_process
 from tests.helpers.logs import iteration_lines
@@ -189,7 +190,7 @@ def test_lines_of_megatrons_timers_and_straggler_detector(tmp_path: Path) -> Non
     made = bridge_process.run(str(ROOT / "tests/oracles/bridge_timers.py"), text=json.dumps(job))
     assert made.returncode == 0, made.stderr[-2000:]
     (tmp_path / "train.log").write_text("".join(f"3: {line}\n" for line in made.stdout.splitlines()))
-    found = {s["what"]: s for s in log_problems.problems([tmp_path / "train.log"], [9.5, 9.5])}
+    found = {s["what"]: s for s in problems([tmp_path / "train.log"], [9.5, 9.5])}
     assert found["data loading"]["seconds"] == pytest.approx(0.38)
     assert found["data loading"]["share"] == pytest.approx(0.04)
     assert (found["clocks"]["least_mhz"], found["clocks"]["most_mhz"]) == (1620, 1980)

@@ -72,8 +72,8 @@ def answers(folder: Path) -> dict[str, Any]:
     from moedsl.cli.reference import page
     from moedsl.compiler import compile_source
     from moedsl.lang.keywords import keywords
-    from moedsl.queries import changes, top
-    from moedsl.runs.calibrate.runs import run_text
+    from moedsl.queries import layouts, what_if
+    from moedsl.runs.measured_runs import run_text
     from moedsl.support.source import Source
     from tests.helpers import axis_places
 
@@ -98,9 +98,9 @@ def answers(folder: Path) -> dict[str, Any]:
             d.message for d in compile_source(Source("sweep.moe", RULES + RUN + files["sweep"])).diagnostics
         ],
         "isolate": _printed("plan", folder / "isolate.moe"),
-        "what_if": [c.label for c in changes.changes(chosen, done.library)],
-        "headings": changes.KINDS,
-        "top": [x.layout for x in top.top(chosen, 2)],
+        "what_if": [c.label for c in what_if.changes(chosen, done.library)],
+        "headings": what_if.KINDS,
+        "top": [x.layout for x in layouts.top(chosen, 2)],
         "calibration": run_text(plan),
         "words": keywords().to_json(),
         "unknown": axis_places.unknown(plan),

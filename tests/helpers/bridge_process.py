@@ -29,7 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from moedsl.bridge.verify import hub
+from moedsl.bridge.verify import environments
 from moedsl.facts.releases import Release
 from tests.helpers import forks, run_folder
 from tests.helpers.paths import ROOT
@@ -228,8 +228,8 @@ def serve(folder: Path) -> None:
     """Imports, and then forks for each script that it is asked to run; a fork of it does so at each stage before."""
     warnings.filterwarnings("ignore")
     gc.set_threshold(20_000)  # imports make hardly any garbage
-    hub.build(folder / "hf", ROOT / "stdlib" / "hf", folder / "hf" / "none")
-    os.environ.update(hub.environment(folder / "hf"))  # read while transformers is imported
+    environments.build_hub(folder / "hf", ROOT / "stdlib" / "hf", folder / "hf" / "none")
+    os.environ.update(environments.hub_environment(folder / "hf"))  # read while transformers is imported
     for stage, names in OTHERS.items():
         for name in names:
             importlib.import_module(name)
@@ -279,9 +279,9 @@ def _load() -> None:
 
     engine = stand_ins.install_engine()
     stand_ins.install_engine = lambda: engine  # a second stand-in would be another module than the one that is imported
-    from moedsl.bridge.verify import preload
+    from moedsl.bridge.verify import client
 
-    preload.load()
+    client.load()
     stand_ins.install_sparse_attention = lambda: None  # what is missing is not asked of its stand-in
     for name in IMPORTED:
         importlib.import_module(name)

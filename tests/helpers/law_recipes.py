@@ -10,9 +10,9 @@ from attrs import asdict, evolve
 from moedsl.bridge.verify import cases
 from moedsl.compiler import load_stdlib
 from moedsl.cost import pipeline
-from moedsl.emit.bridge import recipe_text
-from moedsl.emit.naming import function_name
-from moedsl.planner.model.plan import Plan
+from moedsl.emit.recipe import recipe_text
+from moedsl.emit.settings import function_name
+from moedsl.planner.plan import Plan
 from tests.helpers.layouts import checked, run_text
 from tests.helpers.plans import changed, plan
 from tests.helpers.rule_cases import Case

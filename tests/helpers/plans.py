@@ -8,7 +8,7 @@ from attrs import asdict
 
 from moedsl.bridge.verify.cases import devices
 from moedsl.facts import axes
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 
 _LAYOUT = {"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "etp": 1, "sequence_parallel": False, "pipeline_layout": None}
 _POLICY = {

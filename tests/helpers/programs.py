@@ -8,12 +8,11 @@ from pathlib import Path
 from attrs import evolve
 
 from moedsl.bridge.verify import cases
-from moedsl.bridge.verify.cases import Case
+from moedsl.bridge.verify.cases import Case, Report
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.report import Report
 from moedsl.compiler import Result, compile_source
 from moedsl.emit.artifact import files_of
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.files import write_all
 from moedsl.support.source import Source

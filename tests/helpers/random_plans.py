@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from moedsl.facts.adapter import EXPERTS, METHODS
 from moedsl.facts.axes import AXES, Axis
+from moedsl.facts.fine_tuning import EXPERTS, METHODS
 from moedsl.facts.releases import BY_VERSION
-from moedsl.rules.check.resilience import SECTIONS
+from moedsl.rules.check.options import SECTIONS
 from moedsl.support.resources import stdlib_dir
 from tests.helpers.small_programs import EXTRAS, WHY
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
-from moedsl.planner.model.plan import Plan
-from moedsl.runs.calibrate.runs import Measured, priced
-from moedsl.runs.tune.evidence import columns
+from moedsl.planner.plan import Plan
+from moedsl.runs.measured_runs import Measured, priced
+from moedsl.runs.tune.candidates import columns
 
 STEPS = 40
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has 79.11 GiB"

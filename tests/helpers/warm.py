@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import IO
 
-from moedsl.bridge.verify import hub
+from moedsl.bridge.verify import environments
 from moedsl.bridge.verify.client import Server
 from moedsl.bridge.verify.host import Process, Start, popen
 from moedsl.facts.releases import Release
@@ -32,5 +32,5 @@ def _start(stage: Stage) -> Start:
 
 def _forked(stage: Stage, words: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> Process:
     """As `popen`, with the process's own folder of Hugging Face files: it was read while transformers was imported."""
-    theirs = {**environment, **hub.environment(bridge_process.home())}
+    theirs = {**environment, **environments.hub_environment(bridge_process.home())}
     return bridge_process.Process(words[1:], log, theirs, stage, text=False)

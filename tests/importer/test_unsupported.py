@@ -6,7 +6,7 @@ import pytest
 
 from moedsl.bridge.importer.config import declaration
 from moedsl.bridge.importer.families import FAMILIES
-from moedsl.bridge.importer.unsupported import UNSUPPORTED
+from moedsl.bridge.importer.known import UNSUPPORTED
 from moedsl.facts.fields import data
 
 DENSE = {

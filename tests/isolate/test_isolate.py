@@ -16,8 +16,8 @@ from moedsl.emit.isolation_table import comparisons
 from moedsl.emit.overrides import overrides_text
 from moedsl.emit.settings import decided_fields
 from moedsl.facts import axes
-from moedsl.queries.explain.text import text_of
-from moedsl.queries.explain_run import answer
+from moedsl.queries.explain import answer
+from moedsl.queries.explain_text import text_of
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import example_path

@@ -16,11 +16,11 @@ def replaced() -> None:
     """Replace what needs a GPU."""
     import torch
 
-    from moedsl.rehearse.cpu import collectives, config, cuda
+    from moedsl.rehearse.cpu import bridge, cuda
 
     cuda.stand_in()
     cuda.keep_tensors()
-    collectives.adapt()
+    cuda.adapt_collectives()
     cuda.adapt_megatron()
 
     from megatron.bridge.models import gpt_provider, transformer_config
@@ -31,7 +31,7 @@ def replaced() -> None:
         c.num_moe_experts, False, c.qk_layernorm, normalization=c.normalization
     )
     finalize = transformer_config.TransformerConfig.finalize
-    changed = [c for c in config.CHANGES if c.path.startswith("model.")]
+    changed = [c for c in bridge.CHANGES if c.path.startswith("model.")]
 
     def on_cpu(self: Any) -> None:
         for change in changed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from moedsl.launch.derive import Launch
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.rules.check.cluster_facts import Cluster
 from tests.launch import run_files
 
 RUN = """

@@ -9,9 +9,9 @@ from moedsl.compiler import load_stdlib
 from moedsl.lang import ast
 from moedsl.lang.parser import parse
 from moedsl.launch.derive import Launch, derive
-from moedsl.planner.model.plan import Plan
-from moedsl.rules.check.clusters import cluster as declared
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.planner.plan import Plan
+from moedsl.rules.check import cluster_reader
+from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.rules.library import Library
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
@@ -41,7 +41,7 @@ def read(facts: str, name: str = "lab") -> tuple[Cluster | None, list[Diagnostic
     assert module is not None and not wrong, wrong
     (decl,) = module.items
     assert isinstance(decl, ast.ClusterDecl)
-    return declared.read(decl, library())
+    return cluster_reader.read(decl, library())
 
 
 def cluster(facts: str) -> Cluster:

@@ -14,8 +14,8 @@ from moedsl.launch import executors
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload
 from moedsl.launch.submit import Task
-from moedsl.planner.model.plan import Plan
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.planner.plan import Plan
+from moedsl.rules.check.cluster_facts import Cluster
 from tests.launch import run_files
 
 PAYLOADS = Path(__file__).parent / "payloads"

@@ -9,7 +9,7 @@ from failure_clock import Training, jobs_of
 
 from moedsl.compiler import compile_source
 from moedsl.launch.derive import Launch
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.launch import launches

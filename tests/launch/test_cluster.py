@@ -16,8 +16,7 @@ from moedsl.cli.main import main
 from moedsl.compiler import load_stdlib
 from moedsl.facts import secrets
 from moedsl.rules import launch_variables
-from moedsl.rules.check.clusters import arguments, facts
-from moedsl.rules.check.clusters import known as clusters
+from moedsl.rules.check import cluster_facts, cluster_reader, cluster_rules
 from tests.helpers.paths import ROOT
 from tests.launch.launches import cluster, read
 
@@ -52,8 +51,8 @@ def test_every_fact_is_read() -> None:
     assert made.mounts == ("/lustre:/lustre", "/data:/data:ro")
     assert made.sbatch == {"reservation": "big one", "kill-on-invalid-dep": "yes"}
     assert (made.site.storage_write, made.site.gpu_mtbf, made.site.most_lost) == (2e12, 1500 * 86400, 1800)
-    stated = {n for n in facts.kinds() if getattr(made, n) != getattr(facts.Cluster("x", "slurm"), n)}
-    of_slurm = {n for n, k in facts.kinds().items() if "slurm" in k.of} - {"executor"}
+    stated = {n for n in cluster_facts.kinds() if getattr(made, n) != getattr(cluster_facts.Cluster("x", "slurm"), n)}
+    of_slurm = {n for n, k in cluster_facts.kinds().items() if "slurm" in k.of} - {"executor"}
     assert stated == of_slurm
 
 
@@ -121,11 +120,11 @@ def test_a_name_or_a_quantity_that_kubernetes_refuses(wrong: str, right: str) ->
     assert ids(f"{KUBE}; {right}") == []
 
 
-@pytest.mark.parametrize("option", arguments.DERIVED_SBATCH)
+@pytest.mark.parametrize("option", cluster_reader.DERIVED_SBATCH)
 def test_a_parameter_of_sbatch_that_is_derived_has_a_way_out(option: str) -> None:
     _, (found,) = read(f'{SLURM}; sbatch {{ {option.replace("-", "_")} "x" }}')
     assert found.message.startswith(f"`{option}` of sbatch")
-    assert found.help == (arguments.DERIVED_SBATCH[option],)
+    assert found.help == (cluster_reader.DERIVED_SBATCH[option],)
 
 
 @pytest.mark.parametrize(("option", "instead"), [("dependency", "`moedsl run --sequential`"), ("array", "`sweep`")])
@@ -421,9 +420,9 @@ def test_check_finds_what_a_launch_would(line: str, says: str, capsys: pytest.Ca
 
 
 def test_the_stdlibs_clusters_are_right() -> None:
-    known, found = clusters.known(load_stdlib())
+    known, found = cluster_rules.known(load_stdlib())
     assert not found
-    assert clusters.choose(load_stdlib(), "local")[0] == facts.Cluster("local", "local")
+    assert cluster_rules.choose(load_stdlib(), "local")[0] == cluster_facts.Cluster("local", "local")
     assert known["local"].origin == "stdlib"
 
 
@@ -431,5 +430,5 @@ def test_the_stdlibs_clusters_are_right() -> None:
     ("facts", "name"), [(f"{SLURM}; partition batch-long", "partition"), (f"{KUBE}; colocate nvidia.com/a", "colocate")]
 )
 def test_a_text_without_quotes_is_told_by_its_own_name(facts: str, name: str) -> None:
-    _, (found,) = read(facts)
+    _, (found,) = read(cluster_facts)
     assert found.help == (f'put it in quotes: `{name} "..."`',)

@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 from moedsl.compiler import compile_source
 from moedsl.facts.operators import segment
-from moedsl.launch import derive as derivation
 from moedsl.launch import executors
-from moedsl.launch import slurm as arguments
-from moedsl.launch.derive import derive, to_json
-from moedsl.rules.check.clusters import rules
+from moedsl.launch.derive import derive, job_name, seconds, to_json
+from moedsl.rules.check import cluster_rules
 from moedsl.support.source import Source
 from tests.helpers.plans import changed
 from tests.launch.launches import cluster, ids, launch, library, plan, slurm
@@ -28,7 +26,7 @@ TABLE = json.loads(Path(__file__).with_name("data").joinpath("recipe_variables.j
 
 
 def test_the_rules_are_right() -> None:
-    book, found = rules.read(library())
+    book, found = cluster_rules.read(library())
     assert not found and len(book.rules) > 20
     assert all(r.because and (r.cites or r.kind == "let") for r in book.rules)
 
@@ -36,7 +34,7 @@ def test_the_rules_are_right() -> None:
 @pytest.mark.bridge
 def test_cited_lines_of_bridge_exist() -> None:
     root = Path(attrs.__file__).parents[1] / "megatron/bridge"
-    cites = [c for r in rules.read(library())[0].rules for c in r.cites]
+    cites = [c for r in cluster_rules.read(library())[0].rules for c in r.cites]
     lines = [m for c in cites if (m := re.fullmatch(r"bridge ([\w/]+\.py):(\d+)", c))]
     assert len(lines) >= 2
     assert all((root / m[1]).read_text(encoding="utf-8").splitlines()[int(m[2]) - 1].strip() for m in lines)
@@ -133,7 +131,7 @@ def test_no_segment_keeps_the_groups_on_nvlink() -> None:
 @pytest.mark.parametrize(("hardware", "more"), [("h100", ""), ("b200", ""), ("gb200", "topology off")])
 def test_no_segment_without_domains_of_several_nodes(hardware: str, more: str) -> None:
     made = launch(plan(hardware, 64, {"ep": 8}), slurm(hardware, more))
-    assert made.segment == 0 and "segment" not in arguments.arguments(made, slurm(hardware, more))
+    assert made.segment == 0 and "segment" not in executors.slurm_arguments(made, slurm(hardware, more))
 
 
 # ---------------------------------------------------------------- the scheduler's arguments
@@ -141,7 +139,7 @@ def test_no_segment_without_domains_of_several_nodes(hardware: str, more: str) -
 
 def test_arguments_of_srun_and_sbatch() -> None:
     on = slurm("h100", 'container "nvcr.io/nvidia/nemo:26.02"; secrets [HF_TOKEN]')
-    said = arguments.arguments(launch(plan("h100", 16, {"ep": 8}), on), on)
+    said = executors.slurm_arguments(launch(plan("h100", 16, {"ep": 8}), on), on)
     assert said["srun_args"] == ["--mpi=pmix", "--no-container-mount-home", "--container-writable"]
     assert (said["exclusive"], said["mem"], said["gpus_per_node"]) == (True, "0", 8)
     assert said["container_env"] == ["HF_TOKEN"] and "signal" not in said
@@ -149,7 +147,7 @@ def test_arguments_of_srun_and_sbatch() -> None:
 
 def test_what_the_cluster_states_replaces_an_argument() -> None:
     on = slurm("h100", 'srun_args ["--mpi=none", "--cpu-bind=verbose"]; request gres; sbatch { comment "x y" }')
-    said = arguments.arguments(launch(plan("h100", 16, {"ep": 8}), on), on)
+    said = executors.slurm_arguments(launch(plan("h100", 16, {"ep": 8}), on), on)
     assert said["srun_args"] == ["--mpi=none", "--cpu-bind=verbose"]
     assert said["gres"] == "gpu:8" and "gpus_per_node" not in said
     assert said["additional_parameters"] == {"comment": "x y"}
@@ -159,7 +157,7 @@ def test_ft_launcher_starts_the_ranks_of_a_node_and_has_spare_ones() -> None:
     given, on = plan("h100", 16, {"ep": 8}), slurm("h100", "spare_nodes 1; nodes 3")
     made = launch(changed(given, set={"ft.enable_ft_package": True, "checkpoint.save": "/shared/run"}), on)
     assert (made.nodes, made.allocated, made.world, made.tasks_per_node, made.starts_ranks) == (2, 3, 16, 1, False)
-    said = arguments.arguments(made, on)
+    said = executors.slurm_arguments(made, on)
     assert (said["nodes"], said["ntasks_per_node"]) == (3, 1)
     assert said["additional_parameters"] == {"no-kill": True}
     assert said["srun_args"][-3:] == ["--kill-on-bad-exit=0", "--wait=0", "--no-kill"]
@@ -175,29 +173,29 @@ def test_ft_launcher_starts_the_ranks_of_a_node_and_has_spare_ones() -> None:
 )
 def test_a_job_that_starts_again(facts: str, retries: int | None, setup: int | None) -> None:
     on = slurm("h100", facts)
-    said = arguments.arguments(launch(plan("h100", 16, {"ep": 8}), on), on)
+    said = executors.slurm_arguments(launch(plan("h100", 16, {"ep": 8}), on), on)
     turned_off = None if setup is None else f'scontrol update jobid="$SLURM_JOB_ID" requeue={setup}'
     assert (said.get("retries"), said.get("setup_lines")) == (retries, turned_off)
 
 
 @pytest.mark.parametrize(
-    ("time", "seconds"),
+    ("time", "limit"),
     [("90", 5400), ("5:30", 330), ("04:00:00", 14400), ("2-00:00:00", 172800), ("1-6", 108000), ("1-6:30", 109800)],
 )
-def test_a_limit_is_read_as_slurm_reads_it(time: str, seconds: int) -> None:
-    assert derivation.seconds(time) == seconds
+def test_a_limit_is_read_as_slurm_reads_it(time: str, limit: int) -> None:
+    assert seconds(time) == limit
 
 
 def test_a_signal_where_the_run_handles_it() -> None:
     made = changed(plan("h100", 16, {"ep": 8}), set={"train.exit_signal_handler": True})
-    assert arguments.arguments(launch(made, slurm("h100")), slurm("h100"))["signal"] == "TERM@62"
+    assert executors.slurm_arguments(launch(made, slurm("h100")), slurm("h100"))["signal"] == "TERM@62"
 
 
 def test_no_account_still_has_a_prefix() -> None:
     """NeMo-Run 0.11.1 splits the account for one (core/execution/slurm.py:826)."""
-    assert arguments.prefix(cluster("executor slurm; hardware h100")) == "moedsl."
-    assert arguments.prefix(slurm("h100", 'job_name_prefix "me."')) == "me."
-    assert arguments.prefix(slurm("h100")) == "acct-acct."
+    assert executors.job_name_prefix(cluster("executor slurm; hardware h100")) == "moedsl."
+    assert executors.job_name_prefix(slurm("h100", 'job_name_prefix "me."')) == "me."
+    assert executors.job_name_prefix(slurm("h100")) == "acct-acct."
 
 
 def test_every_argument_is_one_of_nemo_runs() -> None:
@@ -208,7 +206,7 @@ def test_every_argument_is_one_of_nemo_runs() -> None:
     on = slurm("gb200", 'container "x"; mounts ["/a:/b"]; secrets [S]; qos q; sbatch { comment "x" }')
     made = launch(changed(plan("gb200", 64, {"ep": 8}), set={"train.exit_signal_handler": True}), on)
     known = {f.name for f in dataclasses.fields(nemo_run.SlurmExecutor)}
-    assert set(arguments.arguments(made, on)) <= known
+    assert set(executors.slurm_arguments(made, on)) <= known
     built = executors.executor(made, on, Path("/shared/runs"))
     assert isinstance(built, nemo_run.SlurmExecutor) and built.segment == 16
 
@@ -297,4 +295,4 @@ def test_json_has_the_contracts_keys() -> None:
 
 def test_a_job_is_named_as_its_recipe_and_its_run() -> None:
     made = changed(plan("h100", 16, {"ep": 8}), name="main.micro_batch_2")
-    assert derivation.job_name(made) == "qwen3_235b_a22b_pretrain_16gpu_h100_bf16.main.micro_batch_2"
+    assert job_name(made) == "qwen3_235b_a22b_pretrain_16gpu_h100_bf16.main.micro_batch_2"

@@ -14,14 +14,13 @@ from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from moedsl.cli.main import main
-from moedsl.launch import executors, experiment_dirs
+from moedsl.launch import executors, store
 from moedsl.launch.dryrun import dryrun, dryrun_all
 from moedsl.launch.nemo import HOME, no_input
-from moedsl.launch.quote import word
-from moedsl.launch.script import Payload
-from moedsl.planner.model.plan import Plan
-from moedsl.rules.check.clusters.arguments import DERIVED_SBATCH
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.launch.script import Payload, word
+from moedsl.planner.plan import Plan
+from moedsl.rules.check.cluster_facts import Cluster
+from moedsl.rules.check.cluster_reader import DERIVED_SBATCH
 from tests.helpers import forks
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS, changed
@@ -58,7 +57,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(HOME, str(tmp_path / "nemo"))
     behind_ssh = tmp_path / "nemo" / "clusters" / "lab"
     behind_ssh.mkdir(parents=True)
-    (behind_ssh / experiment_dirs.MARK_FILE).write_text("k7f3qx")
+    (behind_ssh / store.MARK_FILE).write_text("k7f3qx")
     return tmp_path / "nemo"
 
 
@@ -96,9 +95,7 @@ def test_machines_that_share_a_folder_behind_ssh_have_ids_of_their_own(
         sent.append(dryrun(launch(made, on), on, SHORT).folder)
     assert sent[0] == sent[1] != sent[2]
     assert all(
-        re.fullmatch(
-            rf"/shared/runs/[^/]+/[^/]+_0-[{experiment_dirs.MARK_LETTERS}]{{{experiment_dirs.MARK_LENGTH}}}", folder
-        )
+        re.fullmatch(rf"/shared/runs/[^/]+/[^/]+_0-[{store.MARK_LETTERS}]{{{store.MARK_LENGTH}}}", folder)
         for folder in sent
     )
 

@@ -18,7 +18,7 @@ from moedsl.compiler import compile_source
 from moedsl.launch import kubeflow
 from moedsl.launch.derive import derive
 from moedsl.launch.script import Payload
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.support.source import Source
 from tests.helpers.paths import ROOT
 from tests.launch.launches import cluster, ids, launch, plan

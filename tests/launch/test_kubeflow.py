@@ -20,8 +20,8 @@ from moedsl.cli.main import main
 from moedsl.launch import dryrun, kubeflow
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload
-from moedsl.rules.check.clusters.arguments import Setting
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.rules.check.cluster_facts import Cluster
+from moedsl.rules.check.cluster_reader import Setting
 from tests.launch import kube_launch
 from tests.launch.kube_api import Api, expanded
 from tests.launch.test_kube_facts import pod_of

@@ -22,7 +22,7 @@ from attrs import evolve
 from moedsl.launch import kubeflow, store
 from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.rules.check.cluster_facts import Cluster
 from tests.helpers import bridge_process, forks
 from tests.launch import kube_launch
 from tests.launch.kube_api import GROUP, Api, Pod

@@ -12,10 +12,9 @@ from attrs import evolve
 
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
-from moedsl.launch import mounts, nodes, preflight
-from moedsl.launch.nodes import Node
-from moedsl.launch.preflight import Checked
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.launch import derive, preflight
+from moedsl.launch.preflight import Checked, Node
+from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.rules.library import Library
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
@@ -44,12 +43,12 @@ def ids(found: list[Diagnostic]) -> list[str]:
 
 
 def test_nodes_of_a_partition() -> None:
-    assert [n.name for n in nodes.of_sinfo(SEEN, "")] == ["n1", "n2", "n3"]
-    assert [n.up for n in nodes.of_sinfo(SEEN, "gb200")] == [True, True, False]
-    assert [(n.gpus, n.types) for n in nodes.of_sinfo(SEEN, "h100")] == [(8, frozenset({"h100"}))]
-    assert nodes.of_sinfo(SEEN, "mixed")[1] == Node("n5", 8, frozenset({"h100"}), True)
-    assert nodes.of_sinfo(SEEN, "cpu") == [Node("n6", None, frozenset(), True)]
-    assert len(nodes.of_sinfo(SEEN, "gb200,h100")) == 4
+    assert [n.name for n in preflight.of_sinfo(SEEN, "")] == ["n1", "n2", "n3"]
+    assert [n.up for n in preflight.of_sinfo(SEEN, "gb200")] == [True, True, False]
+    assert [(n.gpus, n.types) for n in preflight.of_sinfo(SEEN, "h100")] == [(8, frozenset({"h100"}))]
+    assert preflight.of_sinfo(SEEN, "mixed")[1] == Node("n5", 8, frozenset({"h100"}), True)
+    assert preflight.of_sinfo(SEEN, "cpu") == [Node("n6", None, frozenset(), True)]
+    assert len(preflight.of_sinfo(SEEN, "gb200,h100")) == 4
 
 
 def node(count: int | None = 8, *types: str, up: bool = True) -> Node:
@@ -73,20 +72,20 @@ def node(count: int | None = 8, *types: str, up: bool = True) -> Node:
 def test_nodes_against_a_launch(known: list[Node], found: list[str], two_nodes: Planned) -> None:
     """Two nodes of eight GPUs, planned for h100."""
     launch = evolve(two_nodes.launch, nodes=2, gpus_per_node=8)
-    assert ids(nodes.judge(known, launch, "h100", "partition p")) == found
+    assert ids(preflight.judge_nodes(known, launch, "h100", "partition p")) == found
 
 
 @pytest.mark.parametrize("hardware, word, found", [("a100_80gb", "a100", []), ("gh200_nvl2", "gh200", []),
                                                     ("h100_nvl", "h200", ["preflight.gpu_type"])])  # fmt: skip
 def test_a_scheduler_has_a_shorter_name(hardware: str, word: str, found: list[str], two_nodes: Planned) -> None:
     launch = evolve(two_nodes.launch, nodes=2, gpus_per_node=8)
-    assert ids(nodes.judge([node(8, word)] * 2, launch, hardware, "partition p")) == found
+    assert ids(preflight.judge_nodes([node(8, word)] * 2, launch, hardware, "partition p")) == found
 
 
 @pytest.mark.parametrize("text, words", [("NVIDIA-H100-80GB-HBM3", ["h100"]), ("gb200", ["gb200"]), ("tesla", []),
                                          ("NVIDIA B200", ["b200"]), ("nvidia_a100-sxm4-80gb", ["a100"])])  # fmt: skip
 def test_words_that_name_a_gpu(text: str, words: list[str]) -> None:
-    assert nodes.type_words(text) == words
+    assert preflight.type_words(text) == words
 
 
 @pytest.fixture(scope="module")
@@ -185,8 +184,8 @@ def test_no_bridge_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_path_of_the_container_outside_of_it(stated: list[str], path: str, there: str | None) -> None:
     cluster = Cluster("lab", "slurm", container="image", mounts=tuple(stated))
-    assert mounts.outside(path, cluster) == there
-    assert ids(mounts.unmounted([path], cluster)) == ([] if there else ["preflight.path"])
+    assert derive.node_path(path, cluster) == there
+    assert ids(derive.unmounted_paths([path], cluster)) == ([] if there else ["preflight.path"])
 
 
 def test_the_folder_of_an_own_model_must_be_in_a_mount() -> None:
@@ -199,18 +198,18 @@ def test_the_folder_of_an_own_model_must_be_in_a_mount() -> None:
 
 
 def test_without_a_container_a_path_is_the_nodes() -> None:
-    assert mounts.outside("/x", Cluster("lab", "slurm")) == "/x"
+    assert derive.node_path("/x", Cluster("lab", "slurm")) == "/x"
 
 
 @pytest.mark.parametrize("executor", ["slurm", "kubeflow"])
 def test_a_relative_path_is_not_one_to_mount(executor: str) -> None:
-    (found,) = mounts.unmounted(["conv"], Cluster("lab", executor, container="image"))
+    (found,) = derive.unmounted_paths(["conv"], Cluster("lab", executor, container="image"))
     assert found.help == ("a job runs in another folder: write the absolute path of conv",)
 
 
 def test_a_claim_holds_its_paths() -> None:
     cluster = Cluster("k", "kubeflow", container="image", pvc="shared", pvc_path="/workspace")
-    (found,) = mounts.unmounted(["/workspace/data", "/elsewhere"], cluster)
+    (found,) = derive.unmounted_paths(["/workspace/data", "/elsewhere"], cluster)
     assert found.id == "preflight.path" and found.message.endswith("its container mounts /workspace")
     assert found.help == ("name a folder of the claim shared, which is mounted at /workspace: /workspace/elsewhere",)
 
@@ -258,9 +257,11 @@ def test_an_indexed_dataset_is_its_prefix(tmp_path: Path) -> None:
     (tmp_path / "a b.bin").touch()
     cluster = Cluster("lab", "slurm")
     paths = [str(tmp_path / "a b"), str(tmp_path / "none")]
-    said = subprocess.run(["bash", "-c", mounts.command(paths, cluster)], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        ["bash", "-c", preflight.paths_command(paths, cluster)], capture_output=True, text=True, check=True
+    )
     assert said.stdout == "missing 1\n"
-    assert len(mounts.missing(said.stdout, paths, cluster)) == 1
+    assert len(preflight.path_errors(said.stdout, paths, cluster)) == 1
 
 
 def test_a_folder_of_checkpoints_takes_files(tmp_path: Path) -> None:
@@ -268,10 +269,10 @@ def test_a_folder_of_checkpoints_takes_files(tmp_path: Path) -> None:
     (tmp_path / "a file").touch()
     cluster = Cluster("lab", "slurm")
     folders = [str(tmp_path / "new $x" / "run"), str(tmp_path / "a file" / "run")]
-    command = mounts.command([], cluster, folders)
+    command = preflight.paths_command([], cluster, folders)
     said = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert said.stdout == "unwritable 1\n"
-    (found,) = mounts.missing(said.stdout, [], cluster, folders)
+    (found,) = preflight.path_errors(said.stdout, [], cluster, folders)
     assert found.id == "preflight.path" and folders[1] in found.message
 
 

@@ -12,13 +12,12 @@ from attrs import evolve
 
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose import scan
-from moedsl.launch import head
 from moedsl.launch.derive import Launch, derive
 from moedsl.launch.in_job import head_check
-from moedsl.launch.script import Payload, script
-from moedsl.planner.model.plan import Plan
-from moedsl.rules.check.clusters import cluster as clusters
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.launch.script import Payload, script, with_preflight
+from moedsl.planner.plan import Plan
+from moedsl.rules.check import cluster_reader
+from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.support.source import Source
 from tests.helpers.plans import changed
 
@@ -41,7 +40,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     text = RUN.replace("FOLDER", str(tmp_path_factory.mktemp("files")))
     result = compile_source(Source("run.moe", text))
     assert not result.failed, result.diagnostics
-    cluster, _ = clusters.read(result.library.clusters["lab"], result.library)
+    cluster, _ = cluster_reader.read(result.library.clusters["lab"], result.library)
     assert cluster is not None
     launch, _ = derive(result.plans[0], cluster, result.library)
     assert launch is not None
@@ -86,7 +85,7 @@ class Container:
         python.write_text(f'#!/bin/bash\nexec {Path(sys.executable).resolve()} -S "$@"\n')
         python.chmod(0o755)
         own = evolve(cluster, python=str(python))
-        text = script(launch, own, head.with_head(Payload({"recipe.py": PROBE}), plan, launch, own))
+        text = script(launch, own, with_preflight(Payload({"recipe.py": PROBE}), plan, launch, own))
         env = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(self.folder / "site"),
@@ -237,7 +236,7 @@ def test_the_check_is_plain_python() -> None:
     """It runs with an image's interpreter: nothing newer than 3.8, no package, ASCII."""
     import ast
 
-    text = (Path(head.__file__).parent / "in_job/head_check.py").read_text(encoding="ascii")
+    text = Path(head_check.__file__).read_text(encoding="ascii")
     ast.parse(text, feature_version=(3, 8))
 
 

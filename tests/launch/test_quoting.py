@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from moedsl.cli.main import main
 from moedsl.launch.derive import Launch
 from moedsl.launch.dryrun import dryrun
-from moedsl.launch.quote import RUNDIR, word
-from moedsl.launch.script import Payload, script
+from moedsl.launch.script import RUNDIR, Payload, script, word
 from moedsl.rules import launch_variables
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.rules.check.cluster_facts import Cluster
 from tests.helpers import bridge_process, forks, rotation
 from tests.launch.launches import STEP, launch, plan, read, slurm
 

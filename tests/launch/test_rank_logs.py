@@ -17,7 +17,7 @@ import pytest
 from moedsl.launch import local
 from moedsl.launch.in_job.rank_log import PIECE
 from moedsl.launch.script import RANK, RANK_LOG, Payload
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.rules.check.cluster_facts import Cluster
 from tests.helpers import bridge_process
 from tests.launch.launches import launch, plan
 

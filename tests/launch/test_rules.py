@@ -14,10 +14,10 @@ from attrs import evolve, frozen
 
 from moedsl.compiler import compile_source
 from moedsl.launch.derive import derive
-from moedsl.planner.model.plan import Plan
-from moedsl.planner.model.sections import Checkpoints, Shares
-from moedsl.rules.check.clusters import rules
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.planner.checkpoints import Checkpoints, Shares
+from moedsl.planner.plan import Plan
+from moedsl.rules.check import cluster_rules
+from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.rules.rule import Rule
 from moedsl.support.source import Source
 from tests.helpers.plans import changed
@@ -316,7 +316,7 @@ CASES: dict[str, Judged | Derived] = {
 
 def known() -> dict[str, Rule]:
     """Every rule of a launch but a `let`, by its id; those that share one by ``ID/1``, ``ID/2``, in order."""
-    mine = [r for r in rules.read(library())[0].rules if r.kind != "let"]
+    mine = [r for r in cluster_rules.read(library())[0].rules if r.kind != "let"]
     times, seen = Counter(r.id for r in mine), Counter[str]()
     out: dict[str, Rule] = {}
     for r in mine:

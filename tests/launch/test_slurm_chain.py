@@ -16,7 +16,7 @@ from moedsl.launch import follow, store
 from moedsl.launch.derive import Chain
 from moedsl.launch.store import Experiment
 from moedsl.launch.submit import chained, submit
-from moedsl.rules.check.clusters.arguments import Setting
+from moedsl.rules.check.cluster_reader import Setting
 from tests.helpers import rotation
 from tests.launch.slurm_cluster import Slurm
 from tests.launch.slurm_launch import payload, planned, run_text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from moedsl.facts import rank_groups
+from moedsl.facts import machines
 from moedsl.launch import follow
 from moedsl.launch.store import Experiment
 from moedsl.launch.submit import Task, submit
@@ -95,7 +95,7 @@ def test_the_process_groups_on_the_jobs_world_are_the_plans_meshes(login_node: P
     made = planned(8, "launcher torchrun")
     made = evolve(made, cluster=evolve(made.cluster, python=str(bridge_process.python(tmp_path, "torch"))))
     layout = made.plan.layout.to_json()
-    asked = json.dumps({"layout": layout, "meshes": rank_groups.groups(layout)})
+    asked = json.dumps({"layout": layout, "meshes": machines.rank_groups(layout)})
     experiment = finished([made.task(login_node, payload("groups.py", asked))], login_node)
     said = answers(log_of(experiment))
     assert [(answer["rank"], answer["world"], answer["wrong"]) for answer in said] == [

@@ -8,7 +8,7 @@ import pytest
 
 from moedsl.cli.commands import run as run_command
 from moedsl.cli.main import main
-from moedsl.launch import head
+from moedsl.launch import script
 from tests.launch.slurm_launch import run_text
 
 
@@ -18,7 +18,7 @@ def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, login_node: Path, 
     monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml), prepend=":")
     monkeypatch.setenv("STANDIN_NVML", ";".join(["2062|0|0|0|0|18"] * 4))
     monkeypatch.setenv("STANDIN_NVML_n2", ";".join(f"2062|{errors}|0|0|0|18" for errors in (0, 0, 4, 0)))
-    monkeypatch.setattr(head, "expected", lambda plan, launch: {})
+    monkeypatch.setattr(script, "preflight_expectations", lambda plan, launch: {})
     monkeypatch.setattr("moedsl.bridge.verify.client.is_installed", lambda: False)
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: "import os\nprint('trains on', os.uname().nodename)")
     (tmp_path / "run.moe").write_text(run_text(8))

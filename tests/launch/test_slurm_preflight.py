@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from moedsl.launch import follow, head, preflight
+from moedsl.launch import follow, preflight, script
 from moedsl.launch.in_job import head_check
 from moedsl.launch.preflight import Checked
 from moedsl.launch.submit import submit
@@ -34,7 +34,7 @@ def test_a_node_without_a_driver_ends_the_job_in_its_first_seconds(
     login_node: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = planned(8)
-    payload = head.with_head(program("print('trains')"), made.plan, made.launch, made.cluster)
+    payload = script.with_preflight(program("print('trains')"), made.plan, made.launch, made.cluster)
     done = submit([made.task(login_node, payload)], "checked", login_node, print)
     assert done.experiment is not None, done.why_not
     assert follow.report(done.experiment, follow.wait(done.experiment)) == 1

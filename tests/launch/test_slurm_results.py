@@ -10,7 +10,7 @@ import pytest
 
 from moedsl.cli.commands import run as run_command
 from moedsl.cli.main import main
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from tests.launch.slurm_launch import run_text
 
 PRINTS = """

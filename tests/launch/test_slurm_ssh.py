@@ -16,7 +16,7 @@ from fabric import Connection
 from moedsl.cli import main
 from moedsl.cli.commands import run as run_command
 from moedsl.cli.commands import tune as tune_command
-from moedsl.launch import connections, follow, head, logs, preflight, store
+from moedsl.launch import follow, nemo, preflight, script, store
 from tests.launch import ssh_server
 from tests.launch.launch_needs import unable
 from tests.launch.slurm_cluster import Slurm
@@ -103,7 +103,7 @@ def test_a_run_opens_one_connection(
     """For the preflight, the files, the submission and the wait: a password is asked for once."""
     path = run_file(laptop, tmp_path)
     monkeypatch.setattr(preflight, "bridge", lambda *_: [])
-    monkeypatch.setattr(head, "with_head", lambda payload, *_: payload)  # the nodes have no driver
+    monkeypatch.setattr(script, "with_preflight", lambda payload, *_: payload)  # the nodes have no driver
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: SAYS)
     assert main.main(["run", str(path), "--cluster"]) == 0, capsys.readouterr().err
     assert (tmp_path / "ssh" / "log").read_text().count("Accepted publickey") == 1
@@ -129,7 +129,7 @@ def test_a_login_node_that_refuses_before_all_is_sent_says_why(laptop: ssh_serve
     with Connection("127.0.0.1", laptop.user, laptop.port, connect_kwargs={"key_filename": str(laptop.identity)}) as on:
         on.open()
         with pytest.raises(OSError, match=r"is not writable: .*Not a directory"):
-            connections.copy(on, str(tmp_path / "scripts"), str(tmp_path / "file/far"))
+            nemo.copy_folder(on, str(tmp_path / "scripts"), str(tmp_path / "file/far"))
 
 
 def test_two_laptops_that_share_a_folder_do_not_meet(
@@ -174,7 +174,7 @@ def test_a_login_node_that_went_away_is_said(
     assert main.main(["run", str(path), "--cluster", "--no-preflight"]) == 0, capsys.readouterr().err
     id = capsys.readouterr().out.strip()
     laptop.stop()
-    sessions, known = [*connections._open.values()], Connection.is_connected.fget
+    sessions, known = [*nemo._sessions.values()], Connection.is_connected.fget
     late = property(lambda one: any(one is s for s in sessions) or known(one))  # that they ended is not noticed at once
     monkeypatch.setattr(Connection, "is_connected", late)
     for words in (
@@ -207,8 +207,8 @@ def test_following_ends_where_ssh_does(
         if "waits" in "".join(written):
             laptop.stop()
 
-    print_lines = logs.print_lines
-    monkeypatch.setattr(logs, "print_lines", stop_when_followed)
+    print_lines = follow.print_lines
+    monkeypatch.setattr(follow, "print_lines", stop_when_followed)
     assert main.main(["logs", id, "-f"]) == 1
     assert "error[launch.no_connection]" in capsys.readouterr().err
     go.touch()
@@ -233,7 +233,7 @@ def test_tune_through_ssh(
 
     wait = follow.wait
     monkeypatch.setattr(follow, "wait", then_gone)
-    monkeypatch.setattr(connections, "PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(nemo, "PAUSES_S", (0.0, 0.0))
     assert main.main([*words, "--budget", "3"]) == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["diagnostics"][0]["id"] == "launch.no_connection"

@@ -11,7 +11,7 @@ import pytest
 from moedsl.cli.commands import run as run_command
 from moedsl.cli.commands.tune import Cluster
 from moedsl.cli.main import main
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from tests.launch.slurm_launch import run_text
 from tests.launch.test_slurm_results import PRINTS
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from moedsl.cli import main
-from moedsl.launch import executors, experiment_dirs, kubeflow, store, submit
+from moedsl.launch import executors, kubeflow, store, submit
 from moedsl.launch.nemo import whole_files
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.rules.check.cluster_facts import Cluster
 from tests.launch import slurm_launch
 
 
@@ -110,13 +110,13 @@ def test_homes_of_clusters_are_found_again(home: Path, tmp_path: Path) -> None:
     assert set(store.known()) == {"mine_0"}
     with pytest.MonkeyPatch.context() as submitting:
         submitting.setenv("NEMORUN_HOME", str(tmp_path / "shared"))  # as NeMo-Run has it when it submits there
-        experiment_dirs.remember(tmp_path / "shared")
-        experiment_dirs.remember(tmp_path / "shared")
+        store.remember_home(tmp_path / "shared")
+        store.remember_home(tmp_path / "shared")
     assert (tmp_path / "state" / "moedsl" / "homes").read_text() == f"{tmp_path}/shared\n"
     assert store.known() == {"mine_0": home, "far_0": tmp_path / "shared"}
-    assert experiment_dirs.known() == [home, tmp_path / "shared"]
+    assert store.known_homes() == [home, tmp_path / "shared"]
     (tmp_path / "shared").rename(tmp_path / "moved")
-    assert experiment_dirs.known() == [home], "what is gone is not looked through, and no sentence names it"
+    assert store.known_homes() == [home], "what is gone is not looked through, and no sentence names it"
 
 
 def test_an_experiment_that_goes_while_others_are_listed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,14 +128,14 @@ def test_an_experiment_that_goes_while_others_are_listed(home: Path, monkeypatch
         yield home
         (home / "experiments" / "run" / "run_0").rmdir()
 
-    monkeypatch.setattr(experiment_dirs, "known", known)
+    monkeypatch.setattr(store, "known_homes", known)
     assert "run_1" in store.known()
 
 
 def test_ids_with_a_mark_and_without_are_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept(home, "qwen3_30b_0")
     kept(home / "clusters" / "lab", "qwen3_30b_0-k7f3qx")
-    experiment_dirs.remember(home / "clusters" / "lab")
+    store.remember_home(home / "clusters" / "lab")
     assert set(store.known()) == {"qwen3_30b_0", "qwen3_30b_0-k7f3qx"}
     assert main.main(["jobs", "qwen3_30b_0-k7f3qy"]) == 1
     assert "did you mean qwen3_30b_0-k7f3qx?" in capsys.readouterr().err
@@ -146,14 +146,12 @@ def test_a_mark_is_drawn_once_by_processes_that_ask_together(home: Path) -> None
 
     def ask(_: int) -> str:
         together.wait()
-        return experiment_dirs.mark(home)
+        return store.home_mark(home)
 
     with ThreadPoolExecutor(8) as pool:
         marks = set(pool.map(ask, range(8)))
-    assert len(marks) == 1 and re.fullmatch(
-        f"[{experiment_dirs.MARK_LETTERS}]{{{experiment_dirs.MARK_LENGTH}}}", marks.pop()
-    )
-    assert [path.name for path in home.iterdir()] == [experiment_dirs.MARK_FILE]
+    assert len(marks) == 1 and re.fullmatch(f"[{store.MARK_LETTERS}]{{{store.MARK_LENGTH}}}", marks.pop())
+    assert [path.name for path in home.iterdir()] == [store.MARK_FILE]
 
 
 def test_clusters_behind_ssh_have_lists_of_their_own(home: Path) -> None:
@@ -164,7 +162,7 @@ def test_clusters_behind_ssh_have_lists_of_their_own(home: Path) -> None:
 
 @pytest.mark.parametrize(("name", "refused"), [("plain-1.2", False), ("two words", True), ("a;b", True), ("$x", True)])
 def test_a_home_that_a_shell_would_read_is_refused(name: str, refused: bool) -> None:
-    assert (experiment_dirs.refusal(Path("/data") / name) is not None) == refused
+    assert (store.home_refusal(Path("/data") / name) is not None) == refused
 
 
 def test_launches_at_once_get_ids_of_their_own(home: Path) -> None:
@@ -237,7 +235,7 @@ def test_a_folder_that_takes_no_file_is_said(home: Path, tmp_path: Path) -> None
     done = submit.submit([a_task(home)], "run", tmp_path / "file" / "runs", print)
     assert done.why_not is not None and done.why_not.id == "launch.home"
     assert f"{tmp_path}/file/runs is not writable: Not a directory" in done.why_not.message
-    assert experiment_dirs.known() == [tmp_path / "file" / "runs"], "this process's own; no other process looks there"
+    assert store.known_homes() == [tmp_path / "file" / "runs"], "this process's own; no other process looks there"
     assert not (tmp_path / "state").exists()
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moedsl.launch.experiment_dirs import LONGEST, title
+from moedsl.launch.store import LONGEST_TITLE as LONGEST
+from moedsl.launch.store import experiment_title as title
 
 SWEEP = ("qwen3_16gpu_h100_bf16.main.micro_batch_1", "qwen3_16gpu_h100_bf16.main.micro_batch_2")
 

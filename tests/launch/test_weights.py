@@ -13,7 +13,7 @@ import pytest
 from attrs import evolve
 
 from moedsl.cli.main import main
-from moedsl.launch import local, mounts, preflight
+from moedsl.launch import local, preflight
 from moedsl.launch.submit import Task, following, sequential
 from tests.launch import launches
 
@@ -156,8 +156,8 @@ def test_checkpoints_that_are_missing_or_not_whole(tmp_path: Path) -> None:
     local = launches.cluster("executor local")
     assert preflight.absent([whole, half, gone], local) == [gone]
     paths = [whole, half, gone]
-    said = preflight._local(mounts.command(paths, local, (), paths))
-    assert [d.id for d in mounts.missing(said, paths, local)] == ["preflight.path", "preflight.checkpoint"]
+    said = preflight._local(preflight.paths_command(paths, local, (), paths))
+    assert [d.id for d in preflight.path_errors(said, paths, local)] == ["preflight.path", "preflight.checkpoint"]
 
 
 @pytest.fixture

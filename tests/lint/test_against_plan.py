@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.bridge.lint.against_plan import against_plan
+from moedsl.bridge.lint.run import against_plan
 from tests.helpers import rotation
 from tests.helpers.paths import EXAMPLES, ROOT
 from tests.helpers.programs import example, written

@@ -34,7 +34,7 @@ def test_emitted_recipes_are_clean(server: Server, tmp_path: Path) -> None:
         assert isinstance(read, Case)
         wanted.append(read)
     library = load_stdlib()
-    book, _ = rules.read(library)
+    book, _ = rules.read_rules(library)
     found = [run.one(c, r, book, library) for c, r in zip(wanted, server.resolve(wanted), strict=True)]
     assert all(x.judged > 60 for x in found)
     said = {

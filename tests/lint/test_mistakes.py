@@ -35,7 +35,7 @@ def linted(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[
             assert isinstance(read, Case)
             wanted[f"{kind}: {name}"] = evolve(read, device=devices()[m.gpu]) if m.gpu else read
     library = load_stdlib()
-    book, _ = rules.read(library)
+    book, _ = rules.read_rules(library)
     resolved = server.resolve([*wanted.values()])
     return {n: run.one(c, r, book, library) for (n, c), r in zip(wanted.items(), resolved, strict=True)}
 

@@ -15,9 +15,7 @@ import pytest
 from attrs import evolve
 
 from moedsl.bridge.lint import facts, rules
-from moedsl.bridge.lint.facts import stdlib_facts
-from moedsl.bridge.lint.judge import judge
-from moedsl.bridge.lint.recipe import Recipe
+from moedsl.bridge.lint.facts import Recipe, stdlib_facts
 from moedsl.bridge.lint.report import severity
 from moedsl.bridge.lint.run import PHASE, from_bridge, machine
 from moedsl.bridge.verify import cases
@@ -74,14 +72,14 @@ def found(name: str) -> Iterator[tuple[str, str]]:
     if row.get("refused"):
         yield "lint.refused", "error"
     if r.fields:
-        yield from ((f.rule.id, severity(f.rule)) for f in judge(r, book(), PHASE).findings)
+        yield from ((f.rule.id, severity(f.rule)) for f in rules.judge(r, book(), PHASE).findings)
         yield from (("lint.unknown_field", "warning") for _ in [*r.unknown][:1])
         yield from [("lint.unknown_word", "warning")] * any(unknown_word(n, v) for n, v in r.fields.items())
 
 
 @lru_cache
 def book() -> rules.Book:
-    return rules.read(load_stdlib())[0]
+    return rules.read_rules(load_stdlib())[0]
 
 
 @lru_cache
@@ -181,7 +179,7 @@ def test_laws_of_mamba_layers_judge_a_recipe() -> None:
     """8 groups do not fall on 16 tensor-parallel ranks; NVIDIA's own recipe breaks no law."""
     _, r = recipes()["perf-nemotron_3_super_pretrain_64gpu_gb200_bf16_config"]
     wide = evolve(r, fields={**r.fields, "model.tensor_model_parallel_size": 16}, model=None)
-    broken = lambda r: {f.rule.name for f in judge(r, book(), PHASE).findings if f.rule.kind == "require"}  # noqa: E731
+    broken = lambda r: {f.rule.name for f in rules.judge(r, book(), PHASE).findings if f.rule.kind == "require"}  # noqa: E731
     assert broken(r) == set()
     assert "mamba_groups" in broken(wide)
 
@@ -191,7 +189,7 @@ def test_laws_of_delta_nets_judge_a_recipe() -> None:
     _, r = recipes()["perf-qwen3_next_80b_a3b_pretrain_64gpu_b200_bf16_config"]
     sizes = {"model.tensor_model_parallel_size": 4, "model.context_parallel_size": 8}
     wide = evolve(r, fields={**r.fields, **sizes}, model=None)
-    broken = lambda r: {f.rule.id for f in judge(r, book(), PHASE).findings if f.rule.kind == "require"}  # noqa: E731
+    broken = lambda r: {f.rule.id for f in rules.judge(r, book(), PHASE).findings if f.rule.kind == "require"}  # noqa: E731
     assert broken(r) == set()
     assert "std.delta_net.heads" in broken(wide)
 
@@ -208,9 +206,9 @@ def test_laws_of_delta_nets_judge_a_recipe() -> None:
 def test_a_text_field_may_be_a_list(said: Any, id: str | None) -> None:
     """Of one word it is that word; of several words the rule cannot be evaluated."""
     _, r = recipes()["perf-qwen3_next_80b_a3b_pretrain_64gpu_b200_bf16_config"]
-    book, _ = rules.read(load_stdlib())
+    book, _ = rules.read_rules(load_stdlib())
     other = evolve(r, fields={**r.fields, "model.moe_router_load_balancing_type": said})
-    verdict = judge(other, book, PHASE)
+    verdict = rules.judge(other, book, PHASE)
     of_router = {f.rule.id for f in verdict.findings if ".recipe_router." in f.rule.id}
     assert of_router == ({id} if id else set())
     several = isinstance(said, list) and len({*said}) > 1
@@ -255,8 +253,8 @@ def test_the_table_is_what_bridge_builds(server: Server) -> None:
     for c, resolved in zip(read, server.resolve(read), strict=True):
         hardware = machine(c, library)
         assert hardware is not None and resolved.built, (c.file, resolved.refusal, resolved.message)
-        real = judge(from_bridge(c, resolved, hardware, library), book(), PHASE)
+        real = rules.judge(from_bridge(c, resolved, hardware, library), book(), PHASE)
         kind = "perf" if "perf_recipes" in c.source else "library"
-        mine = judge(recipes()[f"{kind}-{c.function}"][1], book(), PHASE)
+        mine = rules.judge(recipes()[f"{kind}-{c.function}"][1], book(), PHASE)
         assert [f.rule.id for f in mine.findings] == [f.rule.id for f in real.findings]
         assert mine.judged == real.judged

@@ -12,13 +12,12 @@ from moedsl.bridge.lint.report import Lint
 from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import Case, devices
 from moedsl.compiler import load_stdlib
-from moedsl.facts.field_suggestions import ELSEWHERE
-from moedsl.facts.fields import lookup
+from moedsl.facts.fields import ELSEWHERE, lookup
 from moedsl.support.diagnostics import to_json
 from tests.oracles.wheel_messages import path_of
 
 LIBRARY = load_stdlib()
-BOOK, WRONG = rules.read(LIBRARY)
+BOOK, WRONG = rules.read_rules(LIBRARY)
 HEAD = "from megatron.bridge.recipes.common import _pretrain_common\n\n"
 
 

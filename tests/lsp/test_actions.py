@@ -16,7 +16,7 @@ from moedsl.lsp import legend
 from moedsl.lsp.document import Document
 from moedsl.lsp.features import actions, commands, diagnostics, lenses
 from moedsl.lsp.workspace import Workspace
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 from tests.helpers import programs, rotation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.facts import architecture, fields
+from moedsl.facts import facts, fields
 from moedsl.lang import parser
 from moedsl.lang.tokens import lexemes
 from moedsl.lsp.client import Client
@@ -93,7 +93,7 @@ def test_a_pin_is_offered_once() -> None:
 
 
 def test_any_field_that_a_run_may_set_can_be_reached() -> None:
-    known = {p for p, f in fields.fields().items() if fields.is_writable(f.type)} - {*architecture.facts()}
+    known = {p for p, f in fields.fields().items() if fields.is_writable(f.type)} - {*facts.facts_by_field()}
     for path in sorted(known - {"peft.params_to_save"})[::20]:
         assert path in labels(f"set {path}|")
     assert not {"model.num_layers", "model.activation_func"} & {*labels("set model.|")}

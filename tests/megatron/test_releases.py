@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from moedsl.bridge.verify import environments
-from moedsl.facts import differences, fields, releases
-from moedsl.support import child_python
+from moedsl.facts import fields, releases
+from moedsl.support import resources
 from tests.helpers import bridge_process, rotation, targets
 from tests.helpers.paths import ROOT
 from tests.helpers.targets import OLDER, available
@@ -35,7 +35,7 @@ def test_a_version_means_the_newest_release_of_its_first_numbers() -> None:
     ],
 )
 def test_differences_give_the_table_back(table: dict[str, object], other: dict[str, object]) -> None:
-    assert differences.applied(differences.of(table, other), other) == table
+    assert fields.applied(fields.of(table, other), other) == table
 
 
 def test_every_release_has_a_table_of_its_own_versions() -> None:
@@ -64,7 +64,7 @@ def test_generating_a_table_again_leaves_no_difference(release: releases.Release
     made = tmp_path / "fields.json"
     path = os.pathsep.join([*environments.folders(release), str(ROOT)])
     words = (str(ROOT / "tools/bridge_fields.py"), str(made))
-    own = child_python.environment() | {"PYTHONPATH": path}
+    own = resources.child_environment() | {"PYTHONPATH": path}
     ran = bridge_process.run(*words, stage=bridge_process.stage_of(release), environment=own)
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert made.read_text() == (fields.DATA / f"bridge_fields_{release.bridge}.json").read_text()

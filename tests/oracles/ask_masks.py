@@ -15,20 +15,20 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from moedsl.bridge.verify import cases, host, hub
+from moedsl.bridge.verify import cases, environments, host
 from moedsl.support.resources import stdlib_dir
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        hub.build(home, stdlib_dir() / "hf", hub.user_cache())
+        environments.build_hub(home, stdlib_dir() / "hf", environments.user_cache())
         os.environ.update(host.child_environment(home))
-        from moedsl.bridge.verify import preload
+        from moedsl.bridge.verify import client
 
         said = os.dup(1)
         os.dup2(2, 1)  # what the libraries print is no answer
-        preload.load()
+        client.load()
         for asked in sys.argv[1:]:
             pid = os.fork()
             if not pid:

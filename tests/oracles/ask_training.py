@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from moedsl.bridge.verify import stand_ins
 from moedsl.bridge.verify.cases import devices
-from moedsl.bridge.verify.gpu import answer
+from moedsl.bridge.verify.stand_ins import answer
 
 LIBRARIES = ("/megatron/", "/transformer_engine/")
 MEBI = 1 << 20

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from moedsl.bridge.verify import cases, gpu, hub, resolve, stand_ins
+from moedsl.bridge.verify import cases, environments, resolve, stand_ins
 from moedsl.bridge.verify.cases import Case
 from moedsl.support.resources import stdlib_dir
 
@@ -19,14 +19,14 @@ from moedsl.support.resources import stdlib_dir
 def main(target: str, file: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        hub.build(home, stdlib_dir() / "hf", home / "none")
-        os.environ.update(hub.environment(home))
+        environments.build_hub(home, stdlib_dir() / "hf", home / "none")
+        os.environ.update(environments.hub_environment(home))
         stand_ins.install_engine()
         stand_ins.install_mamba()
-        hub.stay_offline(home / "hub")
+        environments.stay_offline(home / "hub")
         case = cases.read(target)
         assert isinstance(case, Case), case
-        gpu.answer(case.device, case.world, 0)
+        stand_ins.answer(case.device, case.world, 0)
         config, _ = resolve.load(case)
         from megatron.bridge.training.config import runtime_config_update
 

@@ -27,7 +27,7 @@ def ask(job: dict[str, Any]) -> dict[str, Any]:
     from megatron.bridge.training.config import runtime_config_update
 
     from moedsl.bridge.verify.cases import devices
-    from moedsl.bridge.verify.gpu import answer
+    from moedsl.bridge.verify.stand_ins import answer
 
     answer(devices()[job["gpu"]], job["world"], 0)
     torch.cuda.is_available = lambda: job.get("on_gpu", True)
@@ -84,11 +84,11 @@ def main() -> None:
     jobs, stdout = json.load(sys.stdin), os.dup(1)
     os.dup2(2, 1)  # Bridge prints; only the answers go to stdout
     warnings.filterwarnings("ignore")
-    from moedsl.bridge.verify import hub, stand_ins
+    from moedsl.bridge.verify import environments, stand_ins
 
     with tempfile.TemporaryDirectory() as home:
-        hub.build(Path(home), ROOT / "stdlib" / "hf", Path(home) / "none")
-        os.environ.update(hub.environment(Path(home)))
+        environments.build_hub(Path(home), ROOT / "stdlib" / "hf", Path(home) / "none")
+        os.environ.update(environments.hub_environment(Path(home)))
         stand_ins.install_engine()
         import megatron.bridge.recipes
         import megatron.bridge.training.config  # noqa: F401

@@ -12,7 +12,7 @@ from attrs import evolve
 
 from moedsl.facts import axes
 from moedsl.lang import ast
-from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.evaluators import evaluate, holds
 from moedsl.rules.rule import Rule
 from moedsl.solver.problem import Problem
 

@@ -6,7 +6,7 @@ import functools
 import json
 from typing import Any
 
-from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.evaluators import evaluate, holds
 from moedsl.rules.rule import Rules
 from tests.helpers import bridge_process
 from tests.helpers.layouts import checked

@@ -16,7 +16,7 @@ from moedsl.facts.symbols import SPARES
 from moedsl.lang import ast
 from moedsl.rules import collect
 from moedsl.rules.check.program import Program
-from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.evaluators import evaluate, holds
 from moedsl.rules.rule import Rule
 from moedsl.solver.laws import reads_price
 from moedsl.solver.problem import Problem, lower, pinned_row

@@ -60,7 +60,7 @@ def main() -> None:
     from megatron.bridge.training.utils import checkpoint_utils
 
     from moedsl.bridge.verify.cases import devices
-    from moedsl.bridge.verify.gpu import answer
+    from moedsl.bridge.verify.stand_ins import answer
 
     checkpoint_utils.file_exists = lambda path: True  # no checkpoint of a case is on this machine
     answer(devices()[job["gpu"]], job["world"], 0)

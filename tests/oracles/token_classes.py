@@ -11,7 +11,7 @@ from typing import Any
 from attrs import frozen
 from lark import Token
 
-from moedsl.lang import grammar, parser
+from moedsl.lang import parser
 from moedsl.lang.keywords import keywords
 from moedsl.lang.tokens import Lexeme, brackets, lexemes
 from moedsl.support.source import Source
@@ -82,7 +82,7 @@ def classes(text: str) -> list[Classed]:
     """The words of a text that parses, white space left out, in order."""
     source = Source("t.moe", text)
     with parser._lock:
-        grammar.builder.start(source.name)
+        parser.builder.start(source.name)
         parsing = _Recording(source)
         parsing.run()
     assert not parsing.errors, parsing.errors

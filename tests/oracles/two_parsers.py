@@ -18,8 +18,7 @@ from attrs import evolve, fields, has
 from lark import Token
 from tree_sitter import Language, Node, Parser, Query
 
-from moedsl.lang import ast, grammar
-from moedsl.lang import parser as own
+from moedsl.lang import ast, parser
 from moedsl.lang.tokens import brackets
 from moedsl.lang.tree_builder import RULES, Builder
 from moedsl.support.source import Source, Span
@@ -101,9 +100,9 @@ def by_lark(text: str) -> Any:
     Numbers and strings that are words of the language but have no value (`12q8`) are an error of a later stage here.
     """
     source = Source("t.moe", text)
-    with own._lock:
-        grammar.builder.start(source.name)
-        parsing = own._Parse(source, brackets(text))
+    with parser._lock:
+        parser.builder.start(source.name)
+        parsing = parser._Parse(source, brackets(text))
         module, _ = parsing.run()
     return None if parsing.errors else module
 

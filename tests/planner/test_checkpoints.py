@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from moedsl.planner.checkpoints import checkpoints
-from moedsl.planner.model.sections import Checkpoints
-from moedsl.planner.notes.goodput import LEAST
-from moedsl.planner.text.plan import plan_text
-from moedsl.queries.explain.context import based
-from moedsl.queries.explain.value import explain
+from moedsl.planner.checkpoints import Checkpoints, checkpoints
+from moedsl.planner.notes import LEAST
+from moedsl.planner.text import plan_text
+from moedsl.queries.explain_context import based
+from moedsl.queries.explain_value import explain
 from moedsl.queries.what_if import what_if
 from moedsl.support.diagnostics import Diagnostic
 from tests.helpers.programs import compiled, plan_of, solved

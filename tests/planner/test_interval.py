@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.planner.model.plan import Plan
-from moedsl.planner.text.plan import plan_text
+from moedsl.planner.plan import Plan
+from moedsl.planner.text import plan_text
 from moedsl.support.source import Source
 from moedsl.support.text import CLOSE
 

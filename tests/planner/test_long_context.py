@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.facts.batch_shapes import shapes
-from moedsl.planner import compare_4k
+from moedsl.facts.common import batch_shapes as shapes
+from moedsl.planner import other_layouts
 from moedsl.planner.experiment import settings
 from moedsl.queries import lengths
 from moedsl.rules.check.program import Program
@@ -64,7 +64,7 @@ def test_a_short_plan_is_not_compared() -> None:
 def test_pins_of_the_length_do_not_bind_its_twin() -> None:
     p = program(DEEPSEEK.replace("h100 x 256", "h100 x 512"))
     codes = solve(p, 512, keep=1).solution.rows[0].codes
-    found = compare_4k.twin(p, 512, codes, SimpleNamespace(global_batch=16, seq=262144))
+    found = other_layouts.twin(p, 512, codes, SimpleNamespace(global_batch=16, seq=262144))
     assert found is not None and found.codes["cp"] < 64 == codes["cp"]
     assert found.codes["precision"] == codes["precision"]
 

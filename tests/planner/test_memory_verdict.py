@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from moedsl.facts import axes
-from moedsl.planner.model.estimate import Certain
-from moedsl.planner.model.plan import Plan
-from moedsl.planner.text.plan import plan_text
+from moedsl.planner.memory import Certain
+from moedsl.planner.plan import Plan
+from moedsl.planner.text import plan_text
 from tests.helpers.programs import compiled
 
 

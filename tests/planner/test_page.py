@@ -16,8 +16,8 @@ from moedsl.cli.arguments import SECTIONS
 from moedsl.cli.main import main
 from moedsl.cli.printing import after_plan
 from moedsl.compiler import compile_source
-from moedsl.planner.text import plan
-from moedsl.queries.pages import page
+from moedsl.planner import text
+from moedsl.queries.text import page
 from moedsl.support.source import Source
 from tests.cli.test_terminal import Terminal
 from tests.helpers import programs, rotation
@@ -100,7 +100,7 @@ def test_pages(name: str, snapshot: SnapshotAssertion) -> None:
 
 
 def test_the_options_name_every_section() -> None:
-    assert tuple(plan.SECTIONS) == SECTIONS
+    assert tuple(text.SECTIONS) == SECTIONS
 
 
 def test_a_section_is_as_in_the_whole_plan(said: Said) -> None:
@@ -137,5 +137,5 @@ def test_colours(colours: str, expected: bool, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_batch_of_one_sequence_is_counted_as_one() -> None:
     run = 'qwen3_30b_a3b; h200 x 1; batch 1; task peft; set checkpoint.pretrained_checkpoint = "/c"'
-    said = plan.batch(programs.plan_of(run))
+    said = text.batch(programs.plan_of(run))
     assert said.startswith("1 sequence (") and said.endswith("1 microbatch of 1 on 1 replica")

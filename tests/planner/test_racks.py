@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.facts import rank_groups
-from moedsl.planner.model.plan import Plan
-from moedsl.planner.text.page import page_text
-from moedsl.planner.text.plan import plan_text
+from moedsl.facts import machines
+from moedsl.planner.page import page_text
+from moedsl.planner.plan import Plan
+from moedsl.planner.text import plan_text
 from moedsl.support.source import Source
 
 RUN = "qwen3_30b_a3b; h100 x {gpus}; seq 4k; batch 96; pin {pins} recompute=[full]; risk oom"
@@ -35,7 +35,7 @@ def test_groups_are_counted_rank_by_rank(gpus: int, pins: str, racks: int, nodes
     plan = made(gpus, pins, f"nodes_per_rack {racks}; rails 4")
     assert plan.racks is not None
     rack = [sum(first <= rank // 8 for first in nodes) for rank in range(gpus)]
-    groups = rank_groups.groups(plan.layout.to_json())
+    groups = machines.rank_groups(plan.layout.to_json())
     for said in plan.racks.axes:
         of = groups[said.axis.upper()]
         assert said.size == len(of[0]) > 1

@@ -8,9 +8,8 @@ import pytest
 
 from moedsl.compiler import compile_source
 from moedsl.cost import pipeline
-from moedsl.planner.model.decisions import Alternative
-from moedsl.planner.model.plan import Plan
-from moedsl.planner.other_layouts import WORTH
+from moedsl.planner.other_layouts import WORTH, Alternative
+from moedsl.planner.plan import Plan
 from moedsl.support.source import Source
 from tests.helpers.cost_models import model
 
@@ -60,7 +59,7 @@ def test_nothing_where_nothing_is_to_gain(text: str) -> None:
 
 
 def test_it_is_said_as_it_is_written() -> None:
-    from moedsl.planner.text.plan import plan_text
+    from moedsl.planner.text import plan_text
 
     said = plan_text(plan(RUNS[0]))
     assert re.search(r'^  pipeline_layout="Et\*9\|.*L": -\d', said, re.M)

@@ -8,8 +8,8 @@ import pytest
 
 from moedsl.cost.bounds import bounds
 from moedsl.facts.units import GIB
-from moedsl.planner.model.plan import Plan
-from moedsl.planner.text.plan import plan_text
+from moedsl.planner.plan import Plan
+from moedsl.planner.text import plan_text
 from moedsl.solver.problem import pinned_row
 from moedsl.solver.solve import solve
 from moedsl.support.diagnostics import Diagnostic

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from moedsl.cli.main import main
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from tests.helpers import rotation
 from tests.helpers.plans import PLANS
 from tests.helpers.programs import compiled

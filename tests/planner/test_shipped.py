@@ -9,8 +9,8 @@ import pytest
 
 from moedsl.compiler import compile_source
 from moedsl.facts import axes, recipes
-from moedsl.planner.model.plan import Plan
-from moedsl.planner.text.plan import plan_text
+from moedsl.planner.plan import Plan
+from moedsl.planner.text import plan_text
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.layouts import run_text

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from moedsl.facts.axes import show
-from moedsl.planner.report.page import page
-from moedsl.planner.text.page import page_text
+from moedsl.planner.page import page_text
+from moedsl.planner.report import page
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, solved
 

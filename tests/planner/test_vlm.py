@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 
 from moedsl.compiler import Result, compile_source
-from moedsl.planner.model.decisions import Decision
-from moedsl.planner.model.plan import Plan
-from moedsl.planner.sweep_table import comparisons
-from moedsl.planner.text.plan import plan_text
+from moedsl.planner.decisions import Decision
+from moedsl.planner.plan import Plan
+from moedsl.planner.several import comparisons
+from moedsl.planner.text import plan_text
 from moedsl.support.source import Source
 from moedsl.support.text import CLOSE
 from tests.helpers import programs, rotation

@@ -9,8 +9,8 @@ import pytest
 from moedsl.compiler import load_stdlib
 from moedsl.facts.units import GIB
 from moedsl.planner import walls
-from moedsl.planner.model.plan import Plan
-from moedsl.planner.text.sections import walls_text
+from moedsl.planner.plan import Plan
+from moedsl.planner.text import walls_text
 from moedsl.rules.collect import collect
 from tests.helpers.programs import plan_of as plan
 

@@ -11,11 +11,11 @@ from attrs import evolve
 
 from moedsl.bridge.verify.client import Server
 from moedsl.cli.main import main
-from moedsl.emit.bridge import recipe_text
+from moedsl.emit.recipe import recipe_text
 from moedsl.emit.settings import decided_fields
 from moedsl.planner import ladder
-from moedsl.planner.model.decisions import Decision
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.decisions import Decision
+from moedsl.planner.plan import Plan
 from tests.helpers.programs import compiled, plan_of, solved, written
 
 RUN = "model qwen3_30b_a3b; h100 x 64"

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from moedsl.compiler import load_stdlib
-from moedsl.runs.profile import kinds
-from moedsl.runs.profile.kinds import NO_CLASS, Classes
+from moedsl.runs.profile import steps
+from moedsl.runs.profile.steps import NO_CLASS, Classes
 
 REPORTED = {
     # The report of DeepSeek-V3 on 256 GB200: kernels, operators and functions of autograd.
@@ -72,7 +72,7 @@ RANGES = {
 
 @pytest.fixture(scope="module")
 def classes() -> Classes:
-    found, wrong = kinds.read(load_stdlib())
+    found, wrong = steps.read(load_stdlib())
     assert not wrong
     return found
 

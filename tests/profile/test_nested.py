@@ -8,9 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moedsl.runs.profile import nested, trace
-from moedsl.runs.profile.nested import Paths
-from moedsl.runs.profile.trace import Numbered, Spans
+from moedsl.runs.profile import trace
+from moedsl.runs.profile.trace import Numbered, Paths, Spans
 
 END = 24
 SPANS = st.lists(st.tuples(st.integers(0, END), st.integers(0, END)).map(sorted).map(tuple), max_size=6)
@@ -66,12 +65,12 @@ def test_nested_ranges(threads: list[Pairs], order: object) -> None:
     moments = [(t, thread) for thread in range(len(threads)) for t in range(END)]
     paths = Paths(names)
     at, place = (np.array([m[i] for m in moments], np.int64) for i in (0, 1))
-    found = nested.enclosing(ranges, at, place, paths)
+    found = trace.enclosing(ranges, at, place, paths)
     for (t, thread), path in zip(moments, found.tolist(), strict=True):
         around = {s for s in threads[thread] if s[0] <= t < s[1]}
         assert {*paths.of(path)} == {f"{a}-{b}" for a, b in around}
 
-    parts = nested.own_parts(ranges, paths)
+    parts = trace.own_parts(ranges, paths)
     c = parts.columns()
     for thread, tree in enumerate(threads):
         mine = [(int(a), int(b)) for a, b, p in zip(c["start"], c["end"], c["place"], strict=True) if p == thread]
@@ -86,11 +85,11 @@ def test_nested_ranges(threads: list[Pairs], order: object) -> None:
 @given(trees(), st.lists(st.tuples(st.integers(0, END - 1), st.integers(1, END)), max_size=4), st.randoms())
 def test_what_outlives_the_range_that_begins_it(tree: Pairs, drawn: Pairs, order: random.Random) -> None:
     """It is asynchronous: it has its own time whole, and the others keep theirs and their paths."""
-    unit = 2 * nested.ROUNDED
+    unit = 2 * trace.ROUNDED
     tree = [(a * unit, b * unit) for a, b in tree]
     late: Pairs = []
     for at, length in drawn:
-        start = at * unit + nested.ROUNDED
+        start = at * unit + trace.ROUNDED
         around = [b for a, b in tree if a < start < b]
         late += [(start, min(around) + length * unit)] if around else []
 
@@ -101,9 +100,9 @@ def test_what_outlives_the_range_that_begins_it(tree: Pairs, drawn: Pairs, order
         ranges, paths = Spans(), Paths(names)
         for (a, b), name in kept:
             ranges.add(a, b, names(name), 0)
-        moments = np.arange(0, END * unit, nested.ROUNDED, dtype=np.int64)
-        around = nested.enclosing(ranges, moments, np.zeros(len(moments), np.int64), paths)
-        parts = nested.own_parts(ranges, paths)
+        moments = np.arange(0, END * unit, trace.ROUNDED, dtype=np.int64)
+        around = trace.enclosing(ranges, moments, np.zeros(len(moments), np.int64), paths)
+        parts = trace.own_parts(ranges, paths)
         rows = zip(parts.start, parts.end, (paths.of(path) for path in parts.name), strict=True)
         found.append((sorted(rows), [paths.of(path) for path in around.tolist()]))
     (parts, around), (others, without) = found

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from moedsl.compiler import load_stdlib
-from moedsl.runs.profile import kinds
+from moedsl.runs.profile import steps
 from moedsl.runs.profile.report import reports
 from tests.helpers.nsight_export import Export, write
 from tests.profile.test_budget import ADAM, ATTENTION, GATHER, GEMM
@@ -46,8 +46,8 @@ LATE = 270
 
 
 @cache
-def classes() -> kinds.Classes:
-    return kinds.read(load_stdlib())[0]
+def classes() -> steps.Classes:
+    return steps.read(load_stdlib())[0]
 
 
 def found(path: Path) -> list[Json]:

@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from moedsl.compiler import compile_source
 from moedsl.facts.axes import MEMORY_POLICIES, TRANSPORT_POLICIES
 from moedsl.planner import experiment
-from moedsl.planner.model.answers import GpusTime, Pareto
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import GpusTime, Pareto, Plan
 from moedsl.queries.pareto import _Front, beats, behind, front, pareto
 from moedsl.queries.text import pareto_text
 from moedsl.solver.laws import compile_problem

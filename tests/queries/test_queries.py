@@ -16,14 +16,11 @@ from moedsl.cli.main import main
 from moedsl.compiler import Result, compile_source
 from moedsl.facts.axes import SUMMARY
 from moedsl.planner.experiment import settings
-from moedsl.planner.model.answers import Compared, Priced
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Compared, Plan, Priced
 from moedsl.queries import amounts
-from moedsl.queries.changes import changes
-from moedsl.queries.figures import Budget, priced
-from moedsl.queries.gpus import numbers, scaling
-from moedsl.queries.top import top
-from moedsl.queries.what_if import what_if
+from moedsl.queries.layouts import Budget, priced, top
+from moedsl.queries.pareto import numbers, scaling
+from moedsl.queries.what_if import changes, what_if
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT

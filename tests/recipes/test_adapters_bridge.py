@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from moedsl.bridge.recipes import importing
-from moedsl.bridge.recipes.importing import Draft
+from moedsl.bridge import recipe_import
+from moedsl.bridge.recipe_import import Draft
 from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server
@@ -78,16 +78,16 @@ def test_the_adapter_comes_back(row: dict[str, Any], server: Server, tmp_path: P
     (theirs,) = server.resolve([asked])
     assert theirs.built and theirs.refusal is None, theirs.refusal
     library = load_stdlib()
-    draft = importing.draft(importing.of_bridge(asked, theirs, library), library)  # type: ignore[arg-type]
+    draft = recipe_import.draft(recipe_import.of_bridge(asked, theirs, library), library)  # type: ignore[arg-type]
     assert isinstance(draft, Draft)
     laws = {d.id for d in draft.result.diagnostics if d.is_error}
     assert laws == ({REFUSED[row["name"]]} if row["name"] in REFUSED else set())
     if laws:
-        text = importing.finished(draft, None).text or ""
+        text = recipe_import.finished(draft, None).text or ""
         assert f"#   the layout, which {REFUSED[row['name']]} refuses: " in text
         return
-    (answer,) = server.resolve([importing.written(draft, tmp_path / "words")])
-    text = importing.finished(draft, importing.answered(answer)).text or ""
+    (answer,) = server.resolve([recipe_import.written(draft, tmp_path / "words")])
+    text = recipe_import.finished(draft, recipe_import.answered(answer)).text or ""
     result = compile_source(Source("recipe.moe", text + '\nset checkpoint.pretrained_checkpoint = "/weights"\n'))
     assert not result.failed, [d.message for d in result.diagnostics if d.is_error]
     assert not write_all(tmp_path / "program", files_of(result.plans[0], result.source, result.library))

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from moedsl.bridge.recipes import importing
-from moedsl.bridge.recipes.importing import Draft
+from moedsl.bridge import recipe_import
+from moedsl.bridge.recipe_import import Draft
 from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import Case, devices
 from moedsl.bridge.verify.client import Server
@@ -119,8 +119,8 @@ def drafted(rows: list[dict[str, Any]], server: Server) -> dict[str, tuple[dict[
     for c, row, theirs in zip(asked, rows, server.resolve(asked), strict=True):  # type: ignore[arg-type]
         assert isinstance(c, Case)
         if theirs.built and theirs.refusal is None:
-            r = importing.of_bridge(c, theirs, library)
-            draft = importing.draft(r, library)  # type: ignore[arg-type]
+            r = recipe_import.of_bridge(c, theirs, library)
+            draft = recipe_import.draft(r, library)  # type: ignore[arg-type]
             assert isinstance(draft, Draft), (c.file, draft)
             out[c.file] = row, theirs, draft
     return out
@@ -169,12 +169,12 @@ def test_recipes_come_back(model: str, server: Server, tmp_path: Path) -> None:
     refused = {name for name, (_, _, d) in drafts.items() if d.result.failed}
     assert {names[name] for name in refused} == {*names.values()} & {*BROKEN}
     for name in refused:
-        text = importing.finished(drafts[name][2], None).text or ""
+        text = recipe_import.finished(drafts[name][2], None).text or ""
         assert all(said(law) in text for law in BROKEN[names[name]]), text
     legal = {name: d for name, (_, _, d) in drafts.items() if name not in refused}
-    answers = server.resolve([importing.written(d, tmp_path / f"words{i}") for i, d in enumerate(legal.values())])
+    answers = server.resolve([recipe_import.written(d, tmp_path / f"words{i}") for i, d in enumerate(legal.values())])
     programs = {
-        name: importing.finished(d, importing.answered(r)).text
+        name: recipe_import.finished(d, recipe_import.answered(r)).text
         for (name, d), r in zip(legal.items(), answers, strict=True)
     }
     results = {name: compile_source(Source("recipe.moe", text or "")) for name, text in programs.items()}

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.bridge.recipes import importing, run_config
-from moedsl.bridge.recipes.importing import Imported, imported
+from moedsl.bridge import recipe_import
+from moedsl.bridge.recipe_import import Imported, imported
 from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server
@@ -50,12 +50,12 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(autouse=True)
 def one_bridge(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command asks the server of the tests, which has imported Bridge already."""
-    monkeypatch.setattr(importing, "Server", lambda jobs: nullcontext(server))
+    monkeypatch.setattr(recipe_import, "Server", lambda jobs: nullcontext(server))
 
 
 @pytest.fixture
 def without_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importing, "is_installed", lambda: False)
+    monkeypatch.setattr(recipe_import, "is_installed", lambda: False)
 
 
 def lines(made: Imported, *starts: str) -> list[str]:
@@ -67,12 +67,12 @@ def test_the_words_and_pins_are_those_of_the_recipe(dumped: dict[str, Path], ser
     library = load_stdlib()
     case = cases.read(DEEPSEEK)
     assert isinstance(case, Case)
-    built = importing.of_bridge(case, server.resolve([case])[0], library)
+    built = recipe_import.of_bridge(case, server.resolve([case])[0], library)
     hardware, _ = library.gpu("gb200")
-    assert hardware is not None and not isinstance(built, importing.Diagnostic)
-    read = run_config.read(dumped["deepseek"], hardware, 256)
-    drafts = [importing.draft(r, library) for r in (built, read)]
-    texts = [d.text(d.below).splitlines()[1:] for d in drafts if isinstance(d, importing.Draft)]
+    assert hardware is not None and not isinstance(built, recipe_import.Diagnostic)
+    read = recipe_import.read_run_config(dumped["deepseek"], hardware, 256)
+    drafts = [recipe_import.draft(r, library) for r in (built, read)]
+    texts = [d.text(d.below).splitlines()[1:] for d in drafts if isinstance(d, recipe_import.Draft)]
     assert len(texts) == 2 and texts[0] == texts[1]
     differ = {n for n in read.fields if n in built.settled and read.fields[n] != built.settled[n]}
     assert all(str(read.fields[n])[:1] == "<" or n == "model.pipeline_model_parallel_layout" for n in differ), differ
@@ -98,8 +98,8 @@ def test_with_bridge_every_other_field_is_too(dumped: dict[str, Path]) -> None:
 
 def test_it_needs_no_torch(dumped: dict[str, Path]) -> None:
     code = (
-        "import sys; from moedsl.bridge.recipes import importing; importing.is_installed = lambda: False\n"
-        f"made = importing.imported({str(dumped['mine'])!r}, 'h100', 16)\n"
+        "import sys; from moedsl.bridge import recipe_import; recipe_import.is_installed = lambda: False\n"
+        f"made = recipe_import.imported({str(dumped['mine'])!r}, 'h100', 16)\n"
         "assert made.text and not {'torch', 'megatron', 'transformers'} & {*sys.modules}"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -193,7 +193,7 @@ dataset:
 """)
     hardware, _ = load_stdlib().gpu("h100")
     assert hardware is not None
-    read = run_config.read(file, hardware, 8)
+    read = recipe_import.read_run_config(file, hardware, 8)
     assert read.get("dataset.hf_dataset") == "<HFDatasetSourceConfig>"
     assert (read.get("dataset.hf_dataset.dataset_name"), read.get("dataset.hf_dataset.split")) == ("squad", "train")
     assert read.get("dataset.offline_packing_specs.pad_seq_to_mult") == 4

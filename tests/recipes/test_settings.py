@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from moedsl.bridge.lint.recipe import Recipe
-from moedsl.bridge.recipes.settings import Answer, differing
+from moedsl.bridge.lint.facts import Recipe
+from moedsl.bridge.recipe_settings import Answer, differing
 from moedsl.compiler import load_stdlib
 
 

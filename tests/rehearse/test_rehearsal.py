@@ -14,11 +14,11 @@ import psutil
 import pytest
 from attrs import evolve
 
-from moedsl.bridge.verify.gpu import from_plan
+from moedsl.bridge.verify.cases import from_plan
 from moedsl.cli.commands import rehearse as command
 from moedsl.cli.main import main
 from moedsl.diagnose import text as diagnose_text
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from moedsl.rehearse import result
 from moedsl.rehearse.launch import Ranks
 from moedsl.rehearse.prepare import Prepared, prepare

@@ -21,10 +21,10 @@ from moedsl.facts import axes
 from moedsl.facts.facts import Model
 from moedsl.facts.symbols import ARCHS
 from moedsl.planner import experiment
-from moedsl.planner.model.plan import Plan
-from moedsl.rehearse import hf, launch, prepare, sizes
-from moedsl.rehearse.policy import KEPT, LEFT_OUT, SHRUNK
+from moedsl.planner.plan import Plan
+from moedsl.rehearse import launch, prepare, sizes
 from moedsl.rehearse.shrink import RANKS, Rehearsal, shrink
+from moedsl.rehearse.sizes import KEPT, LEFT_OUT, SHRUNK
 from moedsl.solver.solve import Chosen
 from moedsl.support.resources import stdlib_dir
 from moedsl.support.source import Source
@@ -251,9 +251,9 @@ def test_an_even_layout_stays_even() -> None:
 def test_the_small_configuration_is_the_small_model(model: str, where: tuple[str, str]) -> None:
     """The importer reads from the written config.json what the rehearsal plans with."""
     ((chosen, _, r),) = cases(cell(model, where))
-    folder = hf.find(chosen.problem.program.model.hf, r.model.family)
+    folder = prepare.find_config(chosen.problem.program.model.hf, r.model.family)
     assert isinstance(folder, Path)
-    config = json.loads(hf.files(folder, r.model)["config.json"])
+    config = json.loads(prepare.model_files(folder, r.model)["config.json"])
     declared, found = declaration(config, r.model.name, "org/model")
     assert declared is not None and not found, found
     source = Source("run.moe", f"{declared}\nmodel {r.model.name}\nh100 x 8\nfit first")
@@ -264,7 +264,7 @@ def test_the_small_configuration_is_the_small_model(model: str, where: tuple[str
 
 
 def test_a_family_without_a_configuration_is_refused_with_a_way_out() -> None:
-    found = hf.find("nobody/has-this", "mixtral")
+    found = prepare.find_config("nobody/has-this", "mixtral")
     assert not isinstance(found, Path) and found.id == "rehearse.no_config" and found.help
 
 
@@ -331,9 +331,9 @@ def test_the_code_of_a_configuration_travels_with_it(name: str) -> None:
     """Where Hugging Face's package has no class for it: also that of Kimi-K2.5's language model, which is Kimi-K2's."""
     m = model(name)
     m = evolve(m, family=sizes.LANGUAGE.get(m.family, m.family))
-    folder = hf.find(m.hf, m.family)
+    folder = prepare.find_config(m.hf, m.family)
     assert isinstance(folder, Path)
-    made = hf.files(folder, m)
+    made = prepare.model_files(folder, m)
     module = json.loads(made["config.json"]).get("auto_map", {}).get("AutoConfig", "").partition(".")[0]
     shipped = [*(stdlib_dir() / "hf").glob(f"*--*/{module}.py")] if module else []
     assert (f"{module}.py" in made) == bool(shipped)

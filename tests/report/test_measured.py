@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.planner.report import charts
+from moedsl.planner import charts
 from tests.helpers.nsight_export import write
 from tests.profile.test_budget import three_steps
 from tests.snapshot.test_memory import known

@@ -14,11 +14,11 @@ from attrs import evolve
 from moedsl.cli import answers
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
-from moedsl.facts import rank_groups
+from moedsl.facts import machines
 from moedsl.facts.machines import Machines
-from moedsl.planner.model.plan import Plan
-from moedsl.planner.report import charts
-from moedsl.planner.report.page import SIGN, memory, meshes, page
+from moedsl.planner import charts
+from moedsl.planner.plan import Plan
+from moedsl.planner.report import SIGN, memory, meshes, page
 from moedsl.support import svg
 from moedsl.support.source import Source
 from tests.helpers import bridge_process
@@ -68,8 +68,8 @@ def test_the_order_is_megatrons() -> None:
 @pytest.mark.parametrize("sizes", [(2, 2, 4, 2, 1, 8, 2), (1, 1, 16, 2, 2, 4, 2), (4, 2, 1, 4, 1, 8, 1)])
 def test_ranks_stand_where_the_meshes_say(sizes: tuple[int, ...]) -> None:
     layout: dict[str, int] = dict(zip(("tp", "cp", "dp", "pp", "etp", "ep", "edp"), sizes, strict=True))
-    world = charts.place(layout, rank_groups.world(layout), Machines(4, 8, 16, 2))
-    groups = rank_groups.groups(layout)
+    world = charts.place(layout, machines.world(layout), Machines(4, 8, 16, 2))
+    groups = machines.rank_groups(layout)
     for axis in ("tp", "cp", "dp", "pp", "etp", "ep", "edp"):
         group = next(g for g in groups[axis.upper()] if 0 in g)
         assert [r.rank for r in world if r.shares(world[0], axis)] == group
@@ -81,8 +81,8 @@ def test_ranks_stand_where_the_meshes_say(sizes: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("sizes", [(2, 2, 4, 2, 1, 8, 2), (1, 1, 16, 2, 2, 4, 2), (4, 2, 1, 4, 1, 8, 1)])
 def test_expert_groups_and_stages_are_those_of_the_meshes(sizes: tuple[int, ...]) -> None:
     layout: dict[str, int] = dict(zip(("tp", "cp", "dp", "pp", "etp", "ep", "edp"), sizes, strict=True))
-    world = charts.place(layout, rank_groups.world(layout), Machines(4, 8))
-    groups = rank_groups.groups(layout)
+    world = charts.place(layout, machines.world(layout), Machines(4, 8))
+    groups = machines.rank_groups(layout)
     assert [[r.rank for r in g] for g in charts.expert_groups(world)] == groups["ETP_EP"]
     first = {r.rank for r in charts.stages(world)[0]}
     assert first == {g[0] for g in groups["PP"]} and len(charts.stages(world)) == layout["pp"]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.planner.model.plan import Plan
-from moedsl.runs.calibrate.runs import read as read_calibration
-from moedsl.runs.results.contradictions import FLOPS, PEAK
+from moedsl.planner.plan import Plan
+from moedsl.runs.measured_runs import read as read_calibration
+from moedsl.runs.results.measure import FLOPS, PEAK
 from tests.gap.test_gap import H200_LOG
 from tests.helpers.logs import iteration_lines
 from tests.helpers.one_gpu import MOONLIGHT

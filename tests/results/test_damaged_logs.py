@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.runs.gap import log_problems
+from moedsl.runs import gap
 from moedsl.runs.results import log
 from tests.helpers import rotation
 
@@ -92,5 +92,5 @@ def test_a_line_made_to_be_slow(text: str) -> None:
 def test_a_timer_made_to_be_slow(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(text)
     start = time.process_time()
-    assert log_problems.problems([tmp_path / "a.log"], [9.5]) == []
+    assert gap.problems([tmp_path / "a.log"], [9.5]) == []
     assert time.process_time() - start < 2

@@ -13,7 +13,7 @@ import pytest
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.diagnose.scan import symptoms
-from moedsl.runs.calibrate.runs import read as read_calibration
+from moedsl.runs.measured_runs import read as read_calibration
 from moedsl.runs.results import log
 from moedsl.runs.results.compare import comparisons
 from moedsl.runs.results.compare import text as shown_as

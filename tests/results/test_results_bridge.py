@@ -17,7 +17,7 @@ pytestmark = pytest.mark.bridge
 def test_logs_from_elsewhere_take_a_plan_or_a_recipe(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("moedsl.bridge.diff.sources.Server", lambda jobs: nullcontext(server))
+    monkeypatch.setattr("moedsl.bridge.run_sides.Server", lambda jobs: nullcontext(server))
     folder = tmp_path / "out"
     run = "qwen3_235b_a22b; gb200 x 256; batch 1024; seq 4k; throughput first"
     assert main(["compile", "-e", run, "-o", str(folder)]) == 0

@@ -9,7 +9,7 @@ import pytest
 from moedsl.compiler import compile_source
 from moedsl.facts import calibration
 from moedsl.rules import stdlib
-from moedsl.rules.calibrations import EVERY
+from moedsl.rules.declarations import EVERY
 from moedsl.support.resources import stdlib_dir
 from moedsl.support.source import Source
 from tests.helpers import rotation

@@ -11,17 +11,16 @@ from moedsl.compiler import Result, compile_source, load_stdlib
 from moedsl.emit.settings import decided_fields, sections
 from moedsl.facts import fields
 from moedsl.planner import experiment
-from moedsl.planner.model.plan import Plan
-from moedsl.rules import collect, effects
-from moedsl.rules.effects import BENCHMARK, EXECUTION, EXPERIMENT, GROUPS, UNKNOWN, WORDS
-from moedsl.rules.rule import Rule
+from moedsl.planner.plan import Plan
+from moedsl.rules import collect, rule
+from moedsl.rules.rule import BENCHMARK, EXECUTION, EXPERIMENT, GROUPS, UNKNOWN, WORDS, Rule
 from moedsl.support.source import Source
 from tests.helpers import programs, rotation
 from tests.helpers.paths import EXAMPLES
 from tests.helpers.plans import PLANS
 
 ALL: tuple[Rule, ...] = collect.collect(load_stdlib().rules)[0]
-EFFECTS = effects.of_rules(ALL)
+EFFECTS = rule.of_rules(ALL)
 PRECISIONS = ("", "precision bf16", "precision fp8", "precision auto")
 DECLARED = [r.name for r in ALL if r.kind == "effect"]
 
@@ -40,7 +39,7 @@ def test_every_word_has_an_effect(word: str) -> None:
     assert EFFECTS.word(word) != UNKNOWN
 
 
-@pytest.mark.parametrize("section", sorted(effects.sections()))
+@pytest.mark.parametrize("section", sorted(rule.sections()))
 def test_every_section_and_its_fields_have_an_effect(section: str) -> None:
     assert section in EFFECTS.rules
     without = [p for p in fields.fields() if p.startswith(f"{section}.") and EFFECTS.field(p) == UNKNOWN]
@@ -54,7 +53,7 @@ def test_every_decided_field_has_an_effect(name: str) -> None:
 
 def test_no_name_has_two_effects_and_each_means_something() -> None:
     assert len(DECLARED) == len(set(DECLARED))
-    assert [n for n in DECLARED if not effects.is_known(n)] == []
+    assert [n for n in DECLARED if not rule.is_known(n)] == []
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -255,6 +254,6 @@ def test_a_model_of_the_same_name_and_other_facts_is_another_experiment() -> Non
 def test_a_benchmark_stands_out() -> None:
     (plan,) = run(RUN + 'routing balanced; data "corpus"').plans
     assert [b.name for b in plan.experiment.benchmark] == ["routing"]
-    from moedsl.planner.text.plan import plan_text
+    from moedsl.planner.text import plan_text
 
     assert "BENCHMARK ONLY, routing balanced" in plan_text(plan)

@@ -17,9 +17,8 @@ from moedsl.facts.symbols import AXES, BUILTIN, FLAG, NUMBER, TEXT, Type
 from moedsl.lang import ast
 from moedsl.lang.parser import parse
 from moedsl.lang.printer import print_expr
-from moedsl.rules.interpreter import evaluate
+from moedsl.rules.evaluators import Compiler, evaluate
 from moedsl.rules.types import LIST, WORD, Inference
-from moedsl.rules.vectorizer import Compiler
 from moedsl.solver.problem import encode
 from moedsl.support.source import Source, Span
 from tests.helpers import rotation

@@ -15,10 +15,8 @@ import pytest
 
 from moedsl.cli.main import main
 from moedsl.emit.dataset import dataset
-from moedsl.runs.samples import measure as measuring
-from moedsl.runs.samples import report as reporting
-from moedsl.runs.samples.measure import BadLine, estimated, measure
-from moedsl.runs.samples.report import report, text
+from moedsl.runs import samples
+from moedsl.runs.samples import BadLine, estimated, measure, report, text
 from tests.emit.test_data import CHAT, PADDED, WEIGHTS, ask, plain
 from tests.helpers import bridge_process
 from tests.helpers.programs import compiled, plan_of
@@ -85,7 +83,7 @@ def test_a_line_that_is_no_sample_has_its_number(line: bytes) -> None:
 @pytest.fixture
 def many(monkeypatch: pytest.MonkeyPatch) -> tuple[io.BytesIO, Counter[int]]:
     """A file of many parts, whose samples get longer towards its end."""
-    monkeypatch.setattr(measuring, "WHOLE", 1)
+    monkeypatch.setattr(samples, "WHOLE", 1)
     drawn = random.Random(5)
     sizes = [4 * drawn.randint(1 + i // 10, 9 + i // 10) for i in range(4000)]
     file = lines(*({"input": "", "output": "x" * (n - 5)} for n in sizes))
@@ -105,7 +103,7 @@ def test_a_file_that_takes_too_long_is_read_all_over(
     file, _ = many
     whole = counted(file)
     clock = iter(range(10**6))
-    monkeypatch.setattr(measuring.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(samples.time, "monotonic", lambda: next(clock))
     said: list[str] = []
     part = measure(file, estimated, 40, said.append)
     mean = [sum(n * c for n, c in m.items()) / m.total() for m in (part.counts, whole)]
@@ -211,7 +209,7 @@ def test_an_epoch_has_the_steps_that_bridge_makes_of_it(samples: int, steps: int
 
 def test_the_default_of_a_file_is_that_of_the_rules() -> None:
     batch = plan_of("qwen3_30b_a3b; h100 x 16; task sft").batch
-    assert (batch.seq, batch.global_batch) == (reporting.SEQ, reporting.BATCH)
+    assert (batch.seq, batch.global_batch) == (samples.SEQ, samples.BATCH)
 
 
 @pytest.mark.bridge

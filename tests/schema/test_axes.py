@@ -134,10 +134,10 @@ def test_each_place_is_found_without_the_axes_that_do_not_exist(place: str, adde
 BY_HAND = {
     "moedsl/cost": "prices read columns",
     "moedsl/emit/fields.py": "Megatron's names",
-    "moedsl/bridge/verify/groups.py": "the groups that Megatron names",
+    "moedsl/bridge/verify/stages.py": "the groups that Megatron names",
     "moedsl/rehearse": "what a CPU can do",
     "moedsl/planner/walls.py": "the parts of a step that each group's communication takes",
-    "moedsl/planner/text/sections.py": "the words for them",
+    "moedsl/planner/text.py": "the words for them",
 }
 """Where lists of axes are written by hand, and of what."""
 

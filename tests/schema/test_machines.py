@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moedsl.facts import rank_groups
-from moedsl.facts.machines import Machines, machines, spans
+from moedsl.facts.machines import Machines, machines, rank_groups, rows, spans
 
 
 @pytest.mark.parametrize(
@@ -55,7 +54,7 @@ def placed(made: Machines, gpus: int, whole: int, rack_gpus: int) -> list[int]:
 def test_racks_hold_whole_nvlink_domains_or_parts_of_one(racks: int, ep: int) -> None:
     """GB200: domains of 18 nodes in racks of half of one (two racks share a domain), of one, and of two."""
     made = machines({"ep": ep, "etp": 1}, 512, 4, 72, racks)
-    assert made.racks(rank_groups.rows({**ONES, "dp": 512}, "dp")[0]).tolist() == placed(made, 512, 72, racks * 4)
+    assert made.racks(rows({**ONES, "dp": 512}, "dp")[0]).tolist() == placed(made, 512, 72, racks * 4)
 
 
 ONES = dict.fromkeys(("tp", "cp", "dp", "pp", "ep", "etp", "edp"), 1)
@@ -66,9 +65,9 @@ SIZES = st.sampled_from([1, 2, 3, 4])
 def test_what_a_group_spans_is_counted_rank_by_rank(tp: int, cp: int, dp: int, pp: int, racks: int, rails: int) -> None:
     layout = {**ONES, "tp": tp, "cp": cp, "dp": dp, "pp": pp, "ep": tp * cp, "edp": dp}
     on = Machines(4, 4, 4 * racks, rails)
-    groups = rank_groups.groups(layout)
+    groups = rank_groups(layout)
     for axes, name in ((("dp",), "DP"), (("pp",), "PP"), (("etp", "ep"), "ETP_EP"), (("edp",), "EDP")):
-        each = rank_groups.rows(layout, *axes)
+        each = rows(layout, *axes)
         assert sorted(sorted(row) for row in each.tolist()) == groups[name]
         assert spans(each, on.racks).tolist() == [len({r // (4 * racks) for r in row}) for row in each.tolist()]
         assert spans(each, on.on_rails).tolist() == [len({r % 4 // (4 // rails) for r in row}) for row in each.tolist()]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.facts.samples import GROUPS, filled, groups
+from moedsl.facts.fine_tuning import GROUPS, filled, groups
 from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
 

@@ -15,8 +15,8 @@ import pytest
 import moedsl
 from moedsl.cli.main import main
 from moedsl.facts.units import GIB
-from moedsl.planner.report.charts import Measured
-from moedsl.runs.snapshot import replay, report
+from moedsl.planner.charts import Measured
+from moedsl.runs import snapshot
 from tests.helpers import rotation
 
 MIB = 1 << 20
@@ -151,7 +151,7 @@ def test_random_histories(seed: int) -> None:
         else:
             a.alloc(rng.randint(1, 1000) * 512, [frame("x.py", rng.randint(1, 9), "forward")])
     kept = rng.choice([len(a.events), rng.randint(1, len(a.events))])
-    (memory,) = replay.devices(a.snapshot(kept))
+    (memory,) = snapshot.devices(a.snapshot(kept))
     # One state before each event kept, and the one at the end; a `free_completed` changes nothing.
     states = a.history[-(sum(e["action"] != "free_completed" for e in a.events[len(a.events) - kept :]) + 1) :]
     totals = {sum(size for size, _ in s.values()) for s in states} | {sum(x for x, _ in a.history[-1].values())}
@@ -217,9 +217,9 @@ def test_a_pickle_that_is_too_large(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = file(tmp_path / "a.pickle", known().snapshot())
-    monkeypatch.setattr(replay, "LARGEST", 1 << 30)
+    monkeypatch.setattr(snapshot, "LARGEST", 1 << 30)
     assert main(["memory", path]) == 0
-    monkeypatch.setattr(replay, "LARGEST", 100)
+    monkeypatch.setattr(snapshot, "LARGEST", 100)
     capsys.readouterr()
     assert main(["memory", path]) == 1
     assert "it has more than" in capsys.readouterr().err
@@ -289,12 +289,12 @@ TWO_STAGES = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; fit first; pin pp=2 ep
 def test_the_stage_of_a_rank(pp_first: bool) -> None:
     """By the strides of Megatron-Core's orders (core parallel_state.py, RankGenerator): pp is the slowest of
     tp-cp-ep-dp-pp, and comes after tp in tp-cp-ep-pp-dp. Here tp is 2 and dp 4."""
-    text = TWO_STAGES + (f"; set {report.PP_FIRST} = true" if pp_first else "")
+    text = TWO_STAGES + (f"; set {snapshot.PP_FIRST} = true" if pp_first else "")
     (plan,) = moedsl.plan(text).plans
     expected = [rank // 2 % 2 if pp_first else rank // 8 for rank in range(16)]
-    assert [report.stage_of(rank, None, plan) for rank in range(16)] == [(stage, "name") for stage in expected]
-    assert report.stage_of(16, None, plan) is None and report.stage_of(None, None, plan) is None
-    assert report.stage_of(0, 1, plan) == (1, "given")
+    assert [snapshot.stage_of(rank, None, plan) for rank in range(16)] == [(stage, "name") for stage in expected]
+    assert snapshot.stage_of(16, None, plan) is None and snapshot.stage_of(None, None, plan) is None
+    assert snapshot.stage_of(0, 1, plan) == (1, "given")
 
 
 def test_several_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -328,10 +328,10 @@ def test_the_names_that_bridge_gives() -> None:
     """What is in a name is the rank only where Bridge writes it."""
     named = {"snapshot_12.pickle": 12, "a/b_oom_rank-3.pickle": 3, "snapshot.pickle": None, "rank12.pickle": None,
              "snapshot_2026-01-02.pickle": None, "x_12": None}  # fmt: skip
-    assert {name: report.Given.of(name).rank for name in named} == named
+    assert {name: snapshot.Given.of(name).rank for name in named} == named
 
 
 def test_plain_values_of_every_protocol() -> None:
     value = known().snapshot()
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
-        assert replay.load(io.BytesIO(pickle.dumps(value, protocol))) == value
+        assert snapshot.load(io.BytesIO(pickle.dumps(value, protocol))) == value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from moedsl.solver import solve, uncertainty
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen

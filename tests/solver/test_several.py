@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from moedsl.facts.axes import MEMORY_POLICIES, TRANSPORT_POLICIES
-from moedsl.facts.gpu_counts import counts
+from moedsl.facts.machines import gpu_counts as counts
 from moedsl.solver.fits import least_memory
 from moedsl.solver.infeasible.nearest import MEMORY, _ranked_by
 from moedsl.solver.laws import obeyed, obeying

@@ -7,7 +7,7 @@ import pytest
 from attrs import evolve
 
 from moedsl.facts.symbols import ARCHS
-from moedsl.runs.calibrate.runs import Measured, batches, read
+from moedsl.runs.measured_runs import Measured, batches, read
 from moedsl.solver import uncertainty
 from moedsl.solver.uncertainty import ADDED, LAUNCHED, NINE_OF_TEN, added, apart, doubt, known, leaning, slopes
 from moedsl.support.resources import stdlib_dir

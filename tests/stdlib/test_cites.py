@@ -10,8 +10,8 @@ import pytest
 
 from moedsl.compiler import load_stdlib
 from moedsl.rules import collect
-from moedsl.rules.ids import NEEDS
 from moedsl.rules.rule import Rule
+from moedsl.rules.stdlib import NEEDS
 
 RULES: tuple[Rule, ...] = collect.collect(load_stdlib().rules)[0]
 _ROOTS = {"core": "megatron/core", "bridge": "megatron/bridge", "te": "transformer_engine"}

@@ -12,7 +12,7 @@ import pytest
 
 from moedsl.lang import ast
 from moedsl.lang.parser import parse
-from moedsl.rules.interpreter import evaluate, holds
+from moedsl.rules.evaluators import evaluate, holds
 from moedsl.support import resources
 from moedsl.support.source import Source
 from tests.helpers.paths import DATA

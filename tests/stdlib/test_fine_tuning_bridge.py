@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from moedsl.emit.bridge import recipe_text
+from moedsl.emit.recipe import recipe_text
 from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import plan_of, solved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moedsl.bridge.verify.report import Report
+from moedsl.bridge.verify.cases import Report
 from tests.helpers.layouts import broken
 from tests.helpers.rule_cases import ALSO, ASKED, CASES, EVERY
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.planner.model.plan import Layout
+from moedsl.planner.layout import Layout
 from moedsl.support.source import Source
 
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; fit first; pin pp=2 {vpp} tp=1 ep=8 cp=1\n"

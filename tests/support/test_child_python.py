@@ -15,7 +15,7 @@ import pytest
 from moedsl.bridge.verify.client import Server
 from moedsl.launch import local
 from moedsl.rehearse import launch
-from moedsl.support import child_python
+from moedsl.support import resources
 from tests.helpers.paths import ROOT
 
 HOSTILE = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
@@ -75,5 +75,5 @@ def test_a_child_finds_the_same_moedsl(found: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "path", ["", *rest] if found == "in the working directory" else ["", str(ROOT), *rest])
     monkeypatch.setenv("PYTHONPATH", str(ROOT) if found == "on the path" else "")
     command = [sys.executable, "-c", "import moedsl; print(moedsl.__file__)"]
-    done = subprocess.run(command, env=child_python.environment(), cwd=tmp_path, capture_output=True, check=True)
+    done = subprocess.run(command, env=resources.child_environment(), cwd=tmp_path, capture_output=True, check=True)
     assert done.stdout.decode().strip() == str(ROOT / "moedsl" / "__init__.py")

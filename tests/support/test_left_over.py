@@ -9,9 +9,8 @@ import pytest
 
 from moedsl.cli.main import main
 from moedsl.emit.artifact import files_of_runs
-from moedsl.support import left_over
 from moedsl.support.diagnostics import Diagnostic
-from moedsl.support.files import LOCK, write_all
+from moedsl.support.files import LOCK, left_over, write_all
 from tests.helpers.programs import compiled
 
 MODEL = "qwen3_30b_a3b; seq 4k; "
@@ -28,7 +27,7 @@ def write(folder: Path, text: str) -> list[Diagnostic]:
     """Compile a program into a folder as `moedsl compile` does; returns what it says of an earlier compile."""
     r = compiled(text)
     files = files_of_runs(r.plans, r.source, r.library)
-    old = left_over.find(folder, files)
+    old = left_over(folder, files)
     assert write_all(folder, files, remove=old.ours) == []
     return old.diagnostics()
 
@@ -89,7 +88,7 @@ def test_a_write_that_is_refused_removes_nothing(tmp_path: Path) -> None:
     (tmp_path / "z").write_text("not a folder")
     r = compiled(OTHER)
     files = files_of_runs(r.plans, r.source, r.library)
-    assert ids(write_all(tmp_path, files, remove=left_over.find(tmp_path, files).ours)) == ["emit.exists"]
+    assert ids(write_all(tmp_path, files, remove=left_over(tmp_path, files).ours)) == ["emit.exists"]
     assert all(p.read_bytes() == data for p, data in before.items())
 
 
@@ -99,4 +98,4 @@ def test_a_lock_that_names_other_folders_removes_nothing_there(tmp_path: Path) -
     lock = tmp_path / "out" / LOCK
     lock.write_text(lock.read_text().replace('"recipe.py": ', '"../other/recipe.py": "", "recipe.py": '))
     r = compiled(ONE)
-    assert left_over.find(tmp_path / "out", files_of_runs(r.plans, r.source, r.library)).ours == ()
+    assert left_over(tmp_path / "out", files_of_runs(r.plans, r.source, r.library)).ours == ()

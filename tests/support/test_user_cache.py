@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.support import user_cache
+from moedsl.support import resources
 
 ME = os.getuid()
 
@@ -26,7 +26,7 @@ ME = os.getuid()
     ids=["own", "own group", "another group", "everybody", "sticky", "link", "another user"],
 )
 def test_who_can_replace_a_directory_below(mode: int, user: int, group: int, kept: bool) -> None:
-    assert user_cache._keeps(os.stat_result((mode, 1, 1, 1, user, group, 0, 0, 0, 0))) == kept
+    assert resources._keeps(os.stat_result((mode, 1, 1, 1, user, group, 0, 0, 0, 0))) == kept
 
 
 @pytest.mark.parametrize(("own", "above", "private"), [
@@ -37,7 +37,7 @@ def test_a_directory_is_private(tmp_path: Path, own: int, above: int, private: b
     folder.mkdir(parents=True)
     folder.chmod(own)
     folder.parent.chmod(above)
-    assert user_cache.is_private(folder) == private
+    assert resources.is_private(folder) == private
 
 
 def test_a_link_in_a_shared_directory_is_not_private(tmp_path: Path) -> None:
@@ -45,5 +45,5 @@ def test_a_link_in_a_shared_directory_is_not_private(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o777)
     (tmp_path / "shared" / "link").symlink_to(tmp_path / "own")
-    assert user_cache.is_private(tmp_path / "own")
-    assert not user_cache.is_private(tmp_path / "shared" / "link")
+    assert resources.is_private(tmp_path / "own")
+    assert not resources.is_private(tmp_path / "shared" / "link")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moedsl.compiler import compile_source
-from moedsl.lang import foreign_arguments, text_edits
+from moedsl.lang import foreign_statements, text_edits
 from moedsl.lang.parser import parse
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
@@ -199,10 +199,10 @@ def test_one_error_says_what_to_write(line: str) -> None:
 
 def test_more_arguments_than_a_person_types_are_not_translated(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    ours = foreign_arguments.ours
-    monkeypatch.setattr(foreign_arguments, "ours", lambda *words: calls.append(words[0]) or ours(*words))
+    ours = foreign_statements.ours
+    monkeypatch.setattr(foreign_statements, "ours", lambda *words: calls.append(words[0]) or ours(*words))
     assert errors(HEAD + "--a" * 20_000) and errors(HEAD + "--ab " * 20_000)
-    assert len(calls) <= foreign_arguments.MOST
+    assert len(calls) <= foreign_statements.MOST
 
 
 @pytest.mark.parametrize("machines", ["dgx h100 x 2", "2 nodes h100", "2 nodes of H100"])

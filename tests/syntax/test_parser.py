@@ -11,7 +11,7 @@ from lark import Lark
 
 from moedsl.lang import ast, tokens
 from moedsl.lang.parser import parse
-from moedsl.rules.vectorizer import calls, names
+from moedsl.rules.evaluators import calls, names
 from moedsl.support.diagnostics import Diagnostic, to_json
 from moedsl.support.resources import grammar_file, stdlib_files
 from moedsl.support.source import Source, Span

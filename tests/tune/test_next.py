@@ -13,8 +13,7 @@ from attrs import evolve
 
 from moedsl.cli.main import main
 from moedsl.runs.tune import run_file
-from moedsl.runs.tune.candidates import candidates, expected
-from moedsl.runs.tune.evidence import Tried, known
+from moedsl.runs.tune.candidates import Tried, candidates, expected, known
 from moedsl.support.source import Source
 from tests.helpers.programs import compiled
 from tests.helpers.simulated_cluster import Truth

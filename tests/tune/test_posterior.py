@@ -13,10 +13,9 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from moedsl.facts import axes
-from moedsl.runs.calibrate.runs import Measured, read
+from moedsl.runs.measured_runs import Measured, read
 from moedsl.runs.tune import run_file
-from moedsl.runs.tune.candidates import Candidate, candidates
-from moedsl.runs.tune.evidence import FAR, NEAR, Tried, columns, known, parts, shared
+from moedsl.runs.tune.candidates import FAR, NEAR, Candidate, Tried, candidates, columns, known, parts, shared
 from moedsl.solver import uncertainty
 from moedsl.solver.uncertainty import NINE_OF_TEN
 from moedsl.support.resources import stdlib_dir

@@ -12,10 +12,9 @@ from xml.etree import ElementTree
 import pytest
 from attrs import define, field
 
-from moedsl.runs.tune import journal, run_file
-from moedsl.runs.tune.candidates import candidates
+from moedsl.runs.tune import loop, run_file
+from moedsl.runs.tune.candidates import candidates, report
 from moedsl.runs.tune.loop import LOST, Ends, Launcher, evidence, tune
-from moedsl.runs.tune.report import report
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.files import stamp
 from moedsl.support.source import Source
@@ -60,19 +59,19 @@ def base() -> run_file.Base:
     return made
 
 
-def opened(folder: Path, base: run_file.Base) -> journal.Journal:
-    made = journal.opened(folder, base.plan.experiment.fingerprint, run_file.machines(base.plan))
-    assert isinstance(made, journal.Journal)
+def opened(folder: Path, base: run_file.Base) -> loop.Journal:
+    made = loop.opened(folder, base.plan.experiment.fingerprint, run_file.machines(base.plan))
+    assert isinstance(made, loop.Journal)
     return made
 
 
-def go(base: run_file.Base, folder: Path, launcher: Launcher, budget: int, stop: float = 0.01) -> journal.Journal:
+def go(base: run_file.Base, folder: Path, launcher: Launcher, budget: int, stop: float = 0.01) -> loop.Journal:
     mine = opened(folder, base)
     assert tune(base, mine, launcher, Ends(budget, stop), lambda _: None) == 0
     return mine
 
 
-def steps(base: run_file.Base, done: journal.Journal) -> list[float]:
+def steps(base: run_file.Base, done: loop.Journal) -> list[float]:
     return [t.step for t in evidence(base, done) if t.step]
 
 
@@ -149,19 +148,19 @@ def test_a_first_job_that_fails_ends_it(base: run_file.Base, tmp_path: Path) -> 
 
 def test_a_folder_of_something_else_is_refused(base: run_file.Base, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine\n")
-    found = journal.opened(tmp_path, "abc", "16 h100")
+    found = loop.opened(tmp_path, "abc", "16 h100")
     assert isinstance(found, Diagnostic) and "holds no tuning" in found.message
     go(base, tmp_path / "tune", Simulated(Truth({}), tmp_path / "jobs"), budget=1)
     mark = base.plan.experiment.fingerprint
-    other = journal.opened(tmp_path / "tune", "another", "16 h100")
+    other = loop.opened(tmp_path / "tune", "another", "16 h100")
     assert isinstance(other, Diagnostic) and "tunes experiment" in other.message
     for machines in ("32 h100", "16 h200"):
-        other = journal.opened(tmp_path / "tune", mark, machines)
+        other = loop.opened(tmp_path / "tune", mark, machines)
         assert isinstance(other, Diagnostic) and other.id == "tune.folder"
         assert f"measures steps on 16 h100, and the file is for {machines}" in other.message
-    assert isinstance(journal.opened(tmp_path / "tune", mark, "16 h100"), journal.Journal)
+    assert isinstance(loop.opened(tmp_path / "tune", mark, "16 h100"), loop.Journal)
     (tmp_path / "tune" / "journal.json").write_text("{")
-    assert isinstance(journal.opened(tmp_path / "tune", "abc", "16 h100"), Diagnostic)
+    assert isinstance(loop.opened(tmp_path / "tune", "abc", "16 h100"), Diagnostic)
 
 
 FOREIGN = ["../../etc/x", "/etc/x", "", "1", "02", 1, None, ["01"], {"01": 1}]
@@ -171,15 +170,15 @@ FOREIGN = ["../../etc/x", "/etc/x", "", "1", "02", 1, None, ["01"], {"01": 1}]
 @pytest.mark.parametrize("name", FOREIGN, ids=str)
 def test_jobs_of_another_name_are_refused(base: run_file.Base, tmp_path: Path, name: Any, signed: bool) -> None:
     """A way of somebody else names no file outside of its folder, whether its hash is right or not."""
-    mine = journal.Journal(
-        tmp_path / "tune", base.plan.experiment.fingerprint, "16 h100", [journal.Try(name, base.start, None)]
+    mine = loop.Journal(
+        tmp_path / "tune", base.plan.experiment.fingerprint, "16 h100", [loop.Try(name, base.start, None)]
     )
     mine.folder.mkdir()
     mine.save()
     file = mine.folder / "journal.json"
     text = file.read_text() if signed else file.read_text().replace('"stop": null', '"stop": 1')
     file.write_text(text)
-    found = journal.opened(mine.folder, mine.experiment, mine.machines)
+    found = loop.opened(mine.folder, mine.experiment, mine.machines)
     assert isinstance(found, Diagnostic) and found.id == "tune.folder"
     assert [*tmp_path.rglob("*")] == [mine.folder, file]
 
@@ -206,7 +205,7 @@ PLACES = ["experiment", "machines", "tries", "tries.0", "tries.0.codes", "tries.
 )
 def test_a_forged_way_has_values_of_any_type(base: run_file.Base, tmp_path: Path, place: str, value: Any) -> None:
     """It is refused, or what reads it can: its hash is right."""
-    mine = journal.Journal(tmp_path / "tune", base.plan.experiment.fingerprint, "16 h100")
+    mine = loop.Journal(tmp_path / "tune", base.plan.experiment.fingerprint, "16 h100")
     mine.folder.mkdir()
     data: Any = {"version": 1, "experiment": mine.experiment, "machines": mine.machines, "stop": None}
     data["tries"] = [{"name": "01", "codes": dict(base.start), "change": CHANGE, "id": "a", "row": ROW}]
@@ -216,9 +215,9 @@ def test_a_forged_way_has_values_of_any_type(base: run_file.Base, tmp_path: Path
     for part in above:
         inner = inner[part]
     inner[last] = value
-    file = mine.folder / journal.FILE
-    file.write_text(stamp(journal.FILE, json.dumps(data, indent=2) + "\n"))
-    found = journal.opened(mine.folder, mine.experiment, mine.machines)
+    file = mine.folder / loop.FILE
+    file.write_text(stamp(loop.FILE, json.dumps(data, indent=2) + "\n"))
+    found = loop.opened(mine.folder, mine.experiment, mine.machines)
     if isinstance(found, Diagnostic):
         assert found.id == "tune.folder"
         return
@@ -248,7 +247,7 @@ def test_links_in_place_of_the_folder(base: run_file.Base, tmp_path: Path) -> No
     (tmp_path / "mine" / "journal.json").symlink_to(tmp_path / "theirs" / "journal.json")
     (tmp_path / "nowhere").symlink_to(tmp_path / "none")
     for folder in ("mine", "nowhere"):
-        found = journal.opened(tmp_path / folder, base.plan.experiment.fingerprint, "16 h100")
+        found = loop.opened(tmp_path / folder, base.plan.experiment.fingerprint, "16 h100")
         assert isinstance(found, Diagnostic) and found.id == "tune.folder"
     assert not (tmp_path / "none").exists()
 

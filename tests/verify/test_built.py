@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from moedsl.bridge.verify.cases import Report, render
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.report import Report, render
 from tests.helpers import bridge_process, rotation
 from tests.helpers.paths import ROOT
 from tests.helpers.programs import judged

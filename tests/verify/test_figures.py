@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Report
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.report import Report
 from tests.helpers.bridge_recipes import DEEPSEEK, QWEN_30B, QWEN_235B, write
 
 pytestmark = pytest.mark.bridge

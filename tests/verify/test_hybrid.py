@@ -10,14 +10,13 @@ import pytest
 from attrs import evolve
 
 from moedsl.bridge.verify import cases
-from moedsl.bridge.verify.cases import Case
+from moedsl.bridge.verify.cases import Case, Report, render
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.report import Report, render
 from moedsl.cost import parameters
-from moedsl.emit.bridge import recipe_text
+from moedsl.emit.recipe import recipe_text
 from moedsl.emit.settings import decided_fields
 from moedsl.facts.values import decoder, stages
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from tests.helpers import bridge_process, rotation
 from tests.helpers.cost_models import model
 from tests.helpers.plans import PLANS, changed

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from moedsl.bridge.verify import cases, client, hub
+from moedsl.bridge.verify import cases, client, environments
+from moedsl.bridge.verify.cases import Mismatch, Refusal, Report, render
+from moedsl.bridge.verify.cases import report_from_json as from_json
 from moedsl.bridge.verify.client import verify
-from moedsl.bridge.verify.report import Mismatch, Refusal, Report, from_json, render
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_gpu_and_world_are_read_from_the_functions_name(name: str, tmp_path: Pat
     case = cases.read(str(tmp_path))
     assert isinstance(case, cases.Case)
     assert (case.world, case.device.name, case.plan) == (256, "NVIDIA GB200", None)
-    assert cases.from_json(json.loads(json.dumps(case.to_json()))) == case
+    assert cases.case_from_json(json.loads(json.dumps(case.to_json()))) == case
 
 
 def test_without_bridge_the_answer_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +84,7 @@ def test_the_hub_cache_prefers_what_the_user_has(tmp_path: Path) -> None:
     for name in ("org--mine", "org--theirs"):
         (tmp_path / "shipped" / name).mkdir(parents=True)
         (tmp_path / "shipped" / name / "config.json").write_text('{"of": "stdlib"}')
-    assert hub.build(tmp_path / "home", tmp_path / "shipped", tmp_path / "cache") == ["org/theirs"]
+    assert environments.build_hub(tmp_path / "home", tmp_path / "shipped", tmp_path / "cache") == ["org/theirs"]
     folder = tmp_path / "home" / "hub"
     assert "mine" in (folder / "models--org--mine" / "snapshots" / "abc" / "config.json").read_text()
     revision = (folder / "models--org--theirs" / "refs" / "main").read_text()

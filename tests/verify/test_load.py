@@ -10,9 +10,8 @@ import pytest
 from moedsl.bridge.lint import rules, run
 from moedsl.bridge.lint.report import Lint
 from moedsl.bridge.verify import cases
-from moedsl.bridge.verify.cases import Case
+from moedsl.bridge.verify.cases import Case, Report
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.report import Report
 from moedsl.compiler import load_stdlib
 from moedsl.support.diagnostics import to_json
 from tests.helpers.bridge_recipes import QWEN_30B, write
@@ -50,7 +49,7 @@ def answers(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping
     read = [c for c in wanted if isinstance(c, Case)]
     assert len(read) == len(wanted)
     library = load_stdlib()
-    book, _ = rules.read(library)
+    book, _ = rules.read_rules(library)
     linted = [run.one(c, r, book, library) for c, r in zip(read, server.resolve(read), strict=True)]
     assert not linted[-1].failed and linted[-1].judged
     return dict(zip([*LINES, *TARGETS], zip(server.judge(read[:-1]), linted[:-1], strict=True), strict=True))

@@ -11,9 +11,8 @@ from itertools import chain, product
 import pytest
 from attrs import evolve
 
-from moedsl.bridge.verify.cases import Case
+from moedsl.bridge.verify.cases import Case, Report
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.report import Report
 from moedsl.compiler import Result
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, stages_key, written

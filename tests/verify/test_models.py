@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from moedsl.bridge.verify.cases import Report
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.report import Report
 from moedsl.compiler import load_stdlib
 from moedsl.cost import parameters
 from tests.helpers import rotation

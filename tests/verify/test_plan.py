@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from moedsl.bridge.verify import cases, update
+from moedsl.bridge.verify import cases, resolve
+from moedsl.bridge.verify.cases import Report, render
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.report import Report, render
-from moedsl.emit.bridge import recipe_text
+from moedsl.emit.recipe import recipe_text
 from moedsl.emit.settings import decided_fields
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from tests.helpers.plans import PLANS, changed
 from tests.helpers.programs import plan_of
 
@@ -50,7 +50,7 @@ def test_the_plan_comes_through_and_one_parameter_off_is_found(judge: Judge) -> 
     assert report.ok, render(report)
     assert "equal to the plan" in render(report)
     off = with_stages([{**STAGES[0], "expert_params": STAGES[0]["expert_params"] + 1}])
-    _, found = update.compare_stages([dict(stage["real"]) for stage in report.stages], off)
+    _, found = resolve.compare_stages([dict(stage["real"]) for stage in report.stages], off)
     assert [m.field for m in found] == ["stages[0].expert_params"]
 
 

@@ -10,8 +10,8 @@ import pytest
 from attrs import evolve
 
 from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Report, render
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.report import Report, render
 from tests.helpers.bridge_recipes import QWEN_30B, write
 
 pytestmark = pytest.mark.bridge

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from moedsl.bridge.verify.cases import Change, Report, render
+from moedsl.bridge.verify.cases import report_from_json as from_json
 from moedsl.bridge.verify.configs import STAND_IN, Writers, defaults_of, watching
-from moedsl.bridge.verify.report import Change, Report, from_json, render
 
 CHANGES = (
     Change("model.b", 1, 2, "default", "megatron/bridge/x.py:3"),

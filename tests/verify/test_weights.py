@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
+from moedsl.bridge.verify.cases import Report, render
 from moedsl.bridge.verify.client import Server
-from moedsl.bridge.verify.report import Report, render
 from tests.helpers import rotation
 from tests.helpers.programs import compiled, written
 

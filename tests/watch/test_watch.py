@@ -20,11 +20,10 @@ from moedsl.cli.main import main
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import Scan, symptoms
 from moedsl.launch.store import Job
+from moedsl.runs import watch_logs
 from moedsl.runs.results import log
-from moedsl.runs.watch import reading
-from moedsl.runs.watch.reading import Reading
-from moedsl.runs.watch.sources import Paths, source
-from moedsl.runs.watch.view import Watched, view
+from moedsl.runs.watch import view
+from moedsl.runs.watch_logs import Paths, Reading, Watched, source
 from tests.cli.test_imports import HEAVY, imported
 from tests.helpers import bridge_process
 from tests.helpers.paths import ROOT
@@ -108,7 +107,7 @@ def test_only_what_a_log_gains_is_read(follow: Callable[..., Watched]) -> None:
     run = follow()
     assert run.attempts()[0].last.iteration == 5
     (log,) = run.logs.values()
-    assert isinstance(log.feed, reading.File)
+    assert isinstance(log.feed, watch_logs.File)
     begun = log.feed.offset
     assert 0 < begun < os.path.getsize("train.log")  # the line without its end is read when it has one
     append("ation (ms): 2000.0 | global batch size:    64 | lm loss: 1.1E+01 |\n" + steps(7, 9, 12))
@@ -137,11 +136,11 @@ def test_a_file_that_is_cut_or_replaced_is_read_from_its_start(follow: Callable[
 
 
 def test_of_a_huge_log_the_end_is_read(follow: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "LAST", 2000)
+    monkeypatch.setattr(watch_logs, "LAST", 2000)
     append(steps(1, 200, 0, of=300))
     (attempt,) = follow().attempts()
     assert 190 < attempt.first.iteration < 200 and attempt.last.iteration == 200
-    monkeypatch.setattr(reading, "LAST", 10)
+    monkeypatch.setattr(watch_logs, "LAST", 10)
     append(steps(201, 230, 400, of=300))
     assert follow().attempts()[0].last.iteration == 230  # later calls read all that is new
 
@@ -189,7 +188,7 @@ def test_pods_are_asked_for_what_is_new(tmp_path: Path, monkeypatch: pytest.Monk
     )
     (tmp_path / "kubectl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    pods = reading.Pods("kubeflow://nemo_run/e___t___job", SimpleNamespace(namespace="default", num_nodes=1))
+    pods = watch_logs.Pods("kubeflow://nemo_run/e___t___job", SimpleNamespace(namespace="default", num_nodes=1))
     log = Reading(pods, Scan(()))
     log.more(whole=False)
     log.more(whole=False)
@@ -212,7 +211,7 @@ def test_a_pod_whose_lines_arrive_late_loses_none(tmp_path: Path, monkeypatch: p
     (tmp_path / "kubectl").write_text(TWO_PODS.format(folder=tmp_path))
     (tmp_path / "kubectl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    pods = reading.Pods("kubeflow://nemo_run/e___t___job", SimpleNamespace(namespace="default", num_nodes=2))
+    pods = watch_logs.Pods("kubeflow://nemo_run/e___t___job", SimpleNamespace(namespace="default", num_nodes=2))
     said = [b"".join(pods.blocks(False)).decode().splitlines() for _ in range(3)]
     assert said == [["[pod/a/node] a says first"], ["[pod/b/node] b says first"], ["[pod/a/node] a says last"]]
     assert "--since-time=2026-11-20T10:00:01Z" in (tmp_path / "asked").read_text().splitlines()[2]

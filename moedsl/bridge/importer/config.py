@@ -2,7 +2,7 @@
 add`.
 
 The tables are in `families.py`. A key that no table names is refused: a wrongly declared model would be planned wrongly
-without notice.
+without notice. A declaration has facts in a fixed order, each line with the fields of its source.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 from attrs import evolve
 
 from moedsl.bridge.importer.families import FAMILIES, FLAT, PLUMBING
-from moedsl.bridge.importer.fields import Fields, show
-from moedsl.bridge.importer.hub_names import NAMES, REVISIONS
-from moedsl.bridge.importer.ignored_fields import HARMLESS
-from moedsl.bridge.importer.rules import Check, Family, Rule
-from moedsl.bridge.importer.unsupported import SIGNS, UNSUPPORTED
-from moedsl.bridge.importer.writer import Value, write
+from moedsl.bridge.importer.known import HARMLESS, NAMES, REVISIONS, SIGNS, UNSUPPORTED
+from moedsl.bridge.importer.layers import Fields, Pattern, show
+from moedsl.bridge.importer.rules import Check, Const, Family, Int, OfMtp, OfText, Repeated, Rule, Times
+from moedsl.facts.facts import Model, Vision
 from moedsl.support.diagnostics import Diagnostic, Label, error, warning
 from moedsl.support.foreign import refuse_special
 from moedsl.support.source import Source, Span
@@ -60,9 +59,9 @@ def add(
     except ValueError as e:
         at = getattr(e, "pos", 0)
         span = Span(source.name, at, min(at + 1, len(text)))
-        return None, (error("import.not_json", f"{path}: not JSON: {e}", span),)
+        return None, (error("import.not_json:json", span, path=path, e=e),)
     except RecursionError:
-        return None, (error("import.not_json", f"{path}: nested too deeply"),)
+        return None, (error("import.not_json:nested", path=path),)
     place = _CACHED.search(path.absolute().as_posix())
     cached, commit = (place[1].replace("--", "/", 1), place[2]) if place else (None, None)
     hf = hf or cached or _id_of(whole, path)
@@ -86,7 +85,7 @@ def declaration(
     the one that Bridge's recipes take. A text can have a warning.
     """
     if not isinstance(config, Mapping):
-        return None, (error("import.not_object", f"expected a configuration object, got {show(config)}"),)
+        return None, (error("import.not_object", show=show(config)),)
     wrapped = config.get("config")
     inner = wrapped if isinstance(wrapped, Mapping) and "model_type" not in config else config
     name = name or NAMES.get(hf) or derived_name(hf)
@@ -114,6 +113,7 @@ def derived_name(hf: str) -> str:
     return word if word[:1].isalpha() else f"model_{word}"
 
 
+Value = int | bool | str | tuple[int, ...]
 Facts = dict[str, Value]
 
 
@@ -241,11 +241,9 @@ def _sign(key: str) -> str | None:
 def _check_names(name: str, hf: str) -> list[Diagnostic]:
     out: list[Diagnostic] = []
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        message = f"{show(name)} is not a name: letters, digits and _"
-        out.append(error("import.bad_name", message, help=f"pass `--name {derived_name(name)}`"))
+        out.append(error("import.bad_name", show=show(name), derived_name=derived_name(name)))
     if not hf or re.search(r'["\\\x00-\x1f#]', hf):
-        message = f"{show(hf)} is not a Hugging Face id or a folder"
-        out.append(error("import.bad_id", message, help="pass --hf ORG/NAME"))
+        out.append(error("import.bad_id", show=show(hf)))
     return out
 
 
@@ -258,22 +256,19 @@ def _holds(config: Mapping[str, Any], path: str) -> bool:
 
 def _no_field(path: str) -> Diagnostic:
     help = "pass `--ignore` once for each field" if "," in path else "remove it"
-    return error("import.unknown_field", f"--ignore {path}: the configuration has no such field", help=help)
+    return error("import.unknown_field", path=path, help=help)
 
 
 def _built_in(name: str) -> Diagnostic:
-    text = f"`{name}` is a model of the standard library: a run names it without a declaration, and cannot declare it"
-    return warning("import.built_in", text, help="if yours differs, pass --name with another name")
+    return warning("import.built_in", name=name)
 
 
 def _no_bridge(family: str) -> Diagnostic:
-    text = f"Megatron Bridge 0.6.2 has no bridge for {family}: it can be planned, but a recipe for it will be refused"
-    return warning("import.no_bridge", text, values={"field": "model_type", "value": family})
+    return warning("import.no_bridge", family=family, values={"field": "model_type", "value": family})
 
 
 def _no_id(path: Path) -> Diagnostic:
-    way_out = "pass --hf ORG/NAME, or save the file as ORG--NAME/config.json"
-    return error("import.no_id", f"{path}: the file does not name its Hugging Face model", help=way_out)
+    return error("import.no_id", path=path)
 
 
 def _read(path: Path, known: Collection[str]) -> tuple[str | None, Diagnostic | None]:
@@ -282,12 +277,12 @@ def _read(path: Path, known: Collection[str]) -> tuple[str | None, Diagnostic | 
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
         if len(data) > LARGEST:
-            return None, error("import.unreadable", f"{path}: over {LARGEST >> 20} MiB, so not a configuration")
+            return None, error("import.unreadable:over", path=path, largest=LARGEST >> 20)
         return data.decode("utf-8-sig"), None
     except UnicodeDecodeError as e:
-        return None, error("import.unreadable", f"{path}: not UTF-8 text (byte {e.start})")
+        return None, error("import.unreadable:utf", path=path, start=e.start)
     except OSError as e:
-        return None, error("import.unreadable", f"{path}: {e.strerror or e}", help=_needs_config(path, known))
+        return None, error("import.unreadable:other", path=path, value=e.strerror or e, help=_needs_config(path, known))
 
 
 def _needs_config(path: Path, known: Collection[str]) -> str:
@@ -329,3 +324,134 @@ def _located(d: Diagnostic, source: Source) -> Diagnostic:
             break
         at, span = found.end(), Span(source.name, found.start(), found.start() + len(word) + 2)
     return evolve(d, labels=(Label(span),)) if span else d
+
+
+WIDTH = 100
+"""The longest line of facts with its sources, in columns."""
+
+
+_LINES = (
+    ("layers", "hidden", "vocab"),
+    ("layer_pattern",),
+    ("mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups"),
+    ("max_seq",),
+    ("position_embedding_type",),
+    ("tied_embeddings",),
+    ("softcap",),
+    ("attention",),
+    ("heads", "query_groups", "head_dim"),
+    ("q_lora_rank", "kv_lora_rank"),
+    ("qk_nope_dim", "qk_rope_dim", "v_head_dim"),
+    ("indexer_heads", "indexer_dim", "indexer_topk"),
+    ("indexer_every", "indexer_leading"),
+    ("qk_norm", "qk_norm_over"),
+    ("attention_gate",),
+    ("qkv_bias",),
+    ("attention_bias", "mlp_bias", "router_bias"),
+    ("router_balanced",),
+    ("attention_sinks",),
+    ("linear_every",),
+    ("linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim"),
+    ("window", "window_every", "window_leading", "window_first"),
+    ("window_heads", "window_query_groups"),
+    ("window_sinks",),
+    ("full_query_groups", "full_head_dim"),
+    ("sandwich_norms",),
+    ("ffn_hidden", "dense_layers"),
+    ("gated",),
+    ("experts", "topk", "expert_hidden"),
+    ("moe_latent",),
+    ("routing_groups", "topk_groups"),
+    ("shared_expert_hidden",),
+    ("shared_expert_gate",),
+    ("mtp_layers", "mtp_pattern"),
+    ("mtp_repeated", "mtp_dense"),
+)
+_VISION_LINES = (
+    ("layers", "hidden", "ffn_hidden", "heads"),
+    ("patch", "temporal_patch", "merge", "in_channels"),
+    ("positions",),
+    ("out_hidden",),
+    ("final_norm", "replicated", "pooled"),
+    ("deepstack",),
+    ("image_tokens",),
+)
+
+
+def write(
+    name: str,
+    hf: str,
+    revision: tuple[str, str] | None,
+    family: str,
+    table: Family,
+    facts: Mapping[str, Value],
+    vision: Mapping[str, Value],
+) -> str:
+    """Write the declaration as canonical .moe text, ending with a newline; the same facts give the same bytes.
+
+    `revision` is a commit of the model with its source.
+    """
+    out = [f"# Written by `moedsl models add` from the config.json of {hf}."]
+    out += [f"# {note}" for note in table.notes]
+    out += [f"model {name} {{", f'  hf "{hf}"']
+    out += [f'  revision "{revision[0]}"', f"    cite {revision[1]}"] if revision else []
+    out += [f'  family {family} cite config "model_type"']
+    text = "text_config." if table.nested else ""
+    out += _block(
+        _LINES, facts, {**table.facts, **table.outer}, Model, "  ", lambda fact: "" if fact in table.outer else text
+    )
+    if table.vision:
+        out += ["  vision {"]
+        of_text = {fact for fact, rule in table.vision.items() if isinstance(rule, OfText)}
+        out += _block(
+            _VISION_LINES, vision, table.vision, Vision, "    ", lambda f: text if f in of_text else "vision_config."
+        )
+        out += ["  }"]
+    return "\n".join([*out, "}", ""])
+
+
+def _block(
+    lines: tuple[tuple[str, ...], ...],
+    facts: Mapping[str, Value],
+    rules: Mapping[str, Rule],
+    cls: type[Any],
+    indent: str,
+    prefix: Callable[[str], str],
+) -> Iterator[str]:
+    defaults = {a.name: a.default for a in attrs.fields(cls)}
+    for line in lines:
+        named = [f for f in line if f in rules]
+        yield from (f"{indent}# {note}" for f in named for note in _notes(rules[f], facts[f]))
+        said = [f for f in named if facts[f] != defaults[f]]
+        if said:
+            body = indent + " ".join(f"{f} {_literal(facts[f], rules[f])}" for f in said)
+            yield from _cited(body, indent, _cites([(rules[f], prefix(f)) for f in said]))
+
+
+def _cited(body: str, indent: str, cites: str) -> tuple[str, ...]:
+    """Write a line with its sources, which go below it if the line would be long."""
+    return (f"{body} {cites}",) if len(body) + len(cites) < WIDTH else (body, f"{indent}  {cites}")
+
+
+def _notes(rule: Rule, value: Value) -> tuple[str, ...]:
+    return (rule.note,) if isinstance(rule, Int) and rule.note and value == 0 else ()
+
+
+def _cites(rules: list[tuple[Rule, str]]) -> str:
+    config = list(dict.fromkeys(prefix + key for rule, prefix in rules for key in rule.keys))
+    decided = [rule for rule, _ in rules if isinstance(rule, Const | Repeated | OfMtp) and not rule.keys]
+    bridge = list(dict.fromkeys(rule.bridge for rule in decided))
+    said = [f'config "{", ".join(config)}"'] if config else []
+    said += [f'bridge "{b}"' for b in bridge]
+    said += [f'core "{rule.core}"' for rule, _ in rules if isinstance(rule, Times)]
+    return f"cite {' '.join(said)}"
+
+
+def _literal(value: Value, rule: Rule) -> str:
+    if isinstance(rule, Pattern):
+        return f'"{value}"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(str, value)) + "]"
+    return str(value)

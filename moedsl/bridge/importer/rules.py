@@ -7,9 +7,9 @@ from typing import Any
 
 from attrs import Factory, evolve, frozen
 
-from moedsl.bridge.importer.fields import Fields, show
 from moedsl.bridge.importer.layers import (
     Every,
+    Fields,
     Firsts,
     Indexes,
     Leading,
@@ -21,6 +21,7 @@ from moedsl.bridge.importer.layers import (
     Sharing,
     Windows,
     Zeros,
+    show,
 )
 
 

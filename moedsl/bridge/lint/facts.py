@@ -1,4 +1,4 @@
-"""Read the facts of model and hardware that rules need from the provider's fields, for any MoE model of Bridge.
+"""Hold one recipe, from any reading, with the facts of model and hardware that rules need, for any MoE model of Bridge.
 
 Names are those of moedsl/facts/facts.py; fields are Megatron-Core's TransformerConfig and Bridge's providers. If the
 stdlib declares the model, facts without a field (the vision tower) come from there.
@@ -10,14 +10,49 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
+from attrs import field, frozen
 
-from moedsl.bridge.lint.recipe import Recipe
-from moedsl.emit.read_back import graph_modules
-from moedsl.facts.architecture import DELTA_NET, FLAGS, INDEXER, MIXER, OR_ZERO, PLAIN
+from moedsl.emit.read_back import Configuration, graph_modules
+from moedsl.facts.facts import DELTA_NET, FLAGS, INDEXER, MIXER, OR_ZERO, PLAIN, Hardware
 from moedsl.facts.symbols import HARDWARE, MODEL, POSITIONS
 from moedsl.facts.values import PATTERN, stages
 from moedsl.rules.library import Library
 from moedsl.rules.recipe_scope import known
+
+Place = tuple[str, int]
+"""File and line, counted from 1."""
+
+
+@frozen(kw_only=True)
+class Recipe(Configuration):
+    """One recipe's fields as built, and where each was set."""
+
+    target: str
+    """The name that the user gave."""
+    function: str
+    file: str
+    line: int
+    """The line of the function's `def`."""
+    hardware: Hardware
+    world: int
+    settled: Mapping[str, Any] = field(factory=dict)
+    """The fields after Bridge's update; empty if the update did not run."""
+    places: Mapping[str, tuple[Place, ...]] = field(factory=dict)
+    """The line that sets a field, then its callers, innermost first."""
+    asked: str | None = None
+    """The flex dispatcher of the last call to Bridge's helper."""
+    model: Mapping[str, Any] | None = None
+    """Facts of the model without a field, if the stdlib declares the model."""
+    unknown: Mapping[str, Any] = field(factory=dict)
+    """Attributes that are not fields."""
+    unread: tuple[str, ...] = ()
+    """What could not be read, in words."""
+
+    @property
+    def env(self) -> Mapping[str, Any]:
+        """The recipe's environment variables."""
+        return self.fields.get("env_vars") or {}
+
 
 Facts = dict[str, Any]
 _M = "model."

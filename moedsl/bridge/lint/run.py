@@ -1,4 +1,4 @@
-"""Lint targets; through the real Bridge if it is installed and may run them."""
+"""Lint targets, through the real Bridge if it is installed and may run them; and `moedsl verify --read-only`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from collections.abc import Sequence
 
 from attrs import evolve
 
+from moedsl.bridge.fields import of_plan, of_recipe
 from moedsl.bridge.lint import rules
-from moedsl.bridge.lint.facts import stdlib_facts
-from moedsl.bridge.lint.judge import judge
-from moedsl.bridge.lint.lines import Lines
-from moedsl.bridge.lint.recipe import Recipe
-from moedsl.bridge.lint.report import Lint, report
+from moedsl.bridge.lint.facts import Recipe, stdlib_facts
+from moedsl.bridge.lint.report import Lines, Lint, report
 from moedsl.bridge.lint.rules import Book
+from moedsl.bridge.lint.source import read
 from moedsl.bridge.verify import cases
-from moedsl.bridge.verify.cases import Case, choices
-from moedsl.bridge.verify.report import Report, failed
+from moedsl.bridge.verify.cases import Case, Mismatch, Report, choices, failed
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import load_stdlib
 from moedsl.facts.facts import Hardware
@@ -35,7 +33,7 @@ def lint(
 ) -> list[Lint]:
     """Lint each target (FILE, FILE:function or module:function), and list its findings; `read_only` runs none."""
     library = load_stdlib()
-    book, wrong = rules.read(library)
+    book, wrong = rules.read_rules(library)
     read = [_read(target, gpu, world) for target in targets]
     known = [c for c in read if isinstance(c, Case)]
     resolved = iter([None for _ in known] if read_only else _resolve(known))
@@ -81,14 +79,14 @@ def one(c: Case, resolved: Resolved | None, book: Book, library: Library, phase:
         text = f"no hardware `{c.device.name}` in the stdlib"
         return _failed(c.file, "verify.input", text, choices())
     if resolved is None:
-        from moedsl.bridge.lint.static import read
+        from moedsl.bridge.lint.source import read
 
         recipe, wrong = read(c, hardware, library)
         if recipe is None:
             return Lint(c.file, wrong, through_bridge=False)
     else:
         recipe = from_bridge(c, resolved, hardware, library)
-    return report(recipe, judge(recipe, book, phase), resolved.refusal if resolved else None, library.sources)
+    return report(recipe, rules.judge(recipe, book, phase), resolved.refusal if resolved else None, library.sources)
 
 
 def from_bridge(c: Case, resolved: Resolved, hardware: Hardware, library: Library) -> Recipe:
@@ -121,3 +119,28 @@ def machine(c: Case, library: Library) -> Hardware | None:
 
 def _failed(file: str, id: str, message: str, help: str | tuple[str, ...] = (), *labels: Label) -> Lint:
     return Lint(file, (error(id, f"{file}: {message}", *labels, help=help or ()),))
+
+
+UNASKED = "nothing was run: whether Megatron Bridge builds the recipe, and what it makes of it, is not known"
+
+
+def against_plan(target: str, gpu: str | None = None, world: int | None = None) -> Report:
+    """Read a recipe and compare the fields that both it and its plan decide."""
+    library = load_stdlib()
+    c = cases.read(target, gpu, world)
+    if isinstance(c, Report):
+        return c
+    if c.plan is None:
+        help = "`moedsl lint --read-only` judges a recipe by the rules"
+        return failed(target, "verify.input", "there is no plan.json next to it to compare with", help)
+    hardware = machine(c, library)
+    if hardware is None:
+        return failed(target, "verify.input", f"no hardware `{c.device.name}` in the stdlib", choices())
+    recipe, found = read(c, hardware, library)
+    if recipe is None:
+        return failed(target, "verify.input", found[0].message, "; ".join(found[0].help))
+    planned, read_fields = of_plan(c.plan), of_recipe(recipe.fields, recipe.classes)
+    stated = [f for f in planned if f in read_fields]
+    differ = [Mismatch(f, planned[f], read_fields[f]) for f in stated if read_fields[f] != planned[f]]
+    said = f"{len(stated)} of {len(planned)} decided fields are in the source; {UNASKED}"
+    return Report(target, "read", mismatches=tuple(differ), read=(said, *recipe.unread))

@@ -1,4 +1,8 @@
-"""Ask the real Megatron Bridge about recipes: cases to a host, reports back. Imports only light modules."""
+"""Ask the real Megatron Bridge about recipes: cases to a host, reports back. Imports only light modules.
+
+The host (moedsl.bridge.verify.host) runs `load` and `work` of this module: Bridge is loaded once, and each case is
+answered in a fork.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +17,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from attrs import define, evolve, field
 
-from moedsl.bridge.verify import cases, environments, resolve
-from moedsl.bridge.verify.cases import Case
-from moedsl.bridge.verify.host import Host, HostEndedError, Start, popen
-from moedsl.bridge.verify.report import Report, failed, from_json
+from moedsl.bridge.verify import cases, environments, resolve, stand_ins
+from moedsl.bridge.verify.cases import Case, Report, failed
+from moedsl.bridge.verify.cases import report_from_json as from_json
+from moedsl.bridge.verify.host import Host, HostEndedError, Start, Tell, popen
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.facts.releases import BY_VERSION, Release
-from moedsl.support import child_python
+from moedsl.support import resources
 
 INSTALL = "pip install 'moedsl[bridge]' under Python 3.12, or run moedsl inside a NeMo container"
 Progress = Callable[[Report], object]
@@ -49,8 +55,8 @@ class Server:
 
     def __init__(self, jobs: int = 2, release: Release | None = None, start: Start = popen) -> None:
         first = environments.folders(release) if release else []
-        path = os.pathsep.join([*first, child_python.environment()["PYTHONPATH"]])
-        self._host = Host("moedsl.bridge.verify.preload", {"PYTHONPATH": path}, start)
+        path = os.pathsep.join([*first, resources.child_environment()["PYTHONPATH"]])
+        self._host = Host("moedsl.bridge.verify.client", {"PYTHONPATH": path}, start)
         self._jobs = jobs
         self._numbers = itertools.count()
 
@@ -194,3 +200,53 @@ def _judged(wanted: list[Case], release: Release | None, jobs: int, progress: Pr
         return [failed(c.file, "verify.no_target", text, help) for c in wanted]
     with Server(min(jobs, len(wanted)), release) as server:
         return server.judge(wanted, progress)
+
+
+PACKAGES = ("megatron-bridge", "megatron-core", "torch", "transformers", "transformer-engine")
+USED = (
+    "megatron.bridge",
+    "megatron.bridge.models.model_provider",
+    "megatron.bridge.training.config",
+    "megatron.bridge.recipes",
+    "megatron.bridge.training.initialize",
+    "moedsl.bridge.verify.resolve",
+    "moedsl.bridge.verify.worker",
+)
+"""The modules that questions import, loaded before any fork."""
+
+
+def load() -> dict[str, Any]:
+    """Import Bridge and what its questions use; returns {"seconds", "versions", "stood_in"}."""
+    start = time.monotonic()
+    engine = stand_ins.install_engine()
+    stand_ins.install_mamba()
+    stand_ins.install_sparse_attention()
+    for name in USED:
+        import_module(name)
+    import torch
+
+    torch.set_num_threads(1)
+    environments.stay_offline(Path(os.environ["HF_HUB_CACHE"]))
+    stood_in: list[str] = []
+    if engine != "real":
+        stood_in.append(f"transformer_engine_torch ({engine}: classes register parameters, none computes)")
+    if not torch.cuda.is_available():
+        stood_in.append("the GPU (torch.cuda answers as the target), NCCL (torch's fake process group)")
+    seconds = round(time.monotonic() - start, 2)
+    return {"seconds": seconds, "versions": {name: _version(name) for name in PACKAGES}, "stood_in": stood_in}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"
+
+
+def work(task: Mapping[str, Any], tell: Tell) -> None:
+    """Answer one case: write its report as JSON to the file `task["answer"]`."""
+    from moedsl.bridge.verify import resolve, worker
+
+    case = cases.case_from_json(task["case"])
+    found = resolve.resolve(case) if case.question == "resolve" else worker.judge(case, os.environ["HF_HUB_CACHE"])
+    Path(task["answer"]).write_text(json.dumps(found.to_json(), default=str), encoding="utf-8")

@@ -40,8 +40,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
-from moedsl.bridge.verify import hub
-from moedsl.support import child_python
+from moedsl.bridge.verify import environments
+from moedsl.support import resources
 from moedsl.support.resources import stdlib_dir
 
 Message = Mapping[str, Any]
@@ -81,7 +81,7 @@ def popen(words: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) 
 
 def child_environment(home: Path) -> dict[str, str]:
     """The environment of a host, with a folder of Hugging Face files that `hub.build` made."""
-    return child_python.environment() | hub.environment(home) | _QUIET
+    return resources.child_environment() | environments.hub_environment(home) | _QUIET
 
 
 Start = Callable[[Sequence[str], IO[bytes], Mapping[str, str]], Process]
@@ -94,7 +94,7 @@ class Host:
     def __init__(self, module: str, environment: Mapping[str, str] | None = None, start: Start = popen) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="moedsl-hf-")
         self.folder = Path(self._home.name)
-        hub.build(self.folder, stdlib_dir() / "hf", hub.user_cache())
+        environments.build_hub(self.folder, stdlib_dir() / "hf", environments.user_cache())
         self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed in close()
         words = [sys.executable, "-m", "moedsl.bridge.verify.host", module]
         self._process = start(words, self._log, {**child_environment(self.folder), **(environment or {})})

@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import torch.distributed as dist
 
-from moedsl.bridge.verify.report import Refusal, is_theirs, refusal
+from moedsl.bridge.verify.cases import Refusal, is_theirs, refusal
 from moedsl.bridge.verify.stages import meta_device
 
 

@@ -14,12 +14,11 @@ from typing import Any, TypeVar
 
 from attrs import define, field
 
-from moedsl.bridge.verify import gpu, groups, resolve, runtime, stages, stand_ins, update
-from moedsl.bridge.verify.cases import Case
-from moedsl.bridge.verify.groups import initialise
-from moedsl.bridge.verify.report import Mismatch, Refusal, Report, failed, is_theirs, refusal
+from moedsl.bridge.verify import resolve, runtime, stages, stand_ins
+from moedsl.bridge.verify.cases import Case, Mismatch, Refusal, Report, failed, is_theirs, refusal
 from moedsl.bridge.verify.resolve import UnbuiltError
-from moedsl.emit.stated import stated
+from moedsl.bridge.verify.stages import initialise
+from moedsl.emit.settings import stated
 
 T = TypeVar("T")
 _QUIET = ("DEPRECATED", "CUDA runtime", "trust_remote_code")
@@ -88,11 +87,11 @@ def judge(case: Case, stand_ins: str = "") -> Report:
 
 
 def _questions(case: Case, found: _Findings) -> None:
-    gpu.answer(case.device, case.world, 0)
-    gpu.be_current()
+    stand_ins.answer(case.device, case.world, 0)
+    stand_ins.be_current()
     with stand_ins.processors() as replaced:
         config, code = found.ask("recipe", lambda: resolve.load(case))
-    found.mismatches += update.unknown_fields(config, code)
+    found.mismatches += resolve.unknown_fields(config, code)
     written = {s.path for _, settings in stated(case.plan) for s in settings} if case.plan else set[str]()
     with stand_ins.checkpoint(config) as elsewhere:
         found.stood_in = (
@@ -101,7 +100,7 @@ def _questions(case: Case, found: _Findings) -> None:
             *stand_ins.mamba_packages(config.model),
             *stand_ins.sparse_packages(config.model),
         )
-        found.more["changed"] = found.ask("update", lambda: update.update(config, written))
+        found.more["changed"] = found.ask("update", lambda: resolve.run_update(config, written))
     collection, made = found.ask("groups", lambda: initialise(config, case.world, 0))
     found.ask("overlap", lambda: runtime.make_user_buffers(config))
     refused, count = found.ask("runtime", lambda: runtime.ask(config, collection))
@@ -112,8 +111,8 @@ def _questions(case: Case, found: _Findings) -> None:
         "dispatcher": config.model.moe_token_dispatcher_type,
         "backend": getattr(config.model, "moe_flex_dispatcher_backend", None),
     }
-    found.mismatches += update.compare(config, case, count)
-    found.more["groups"], differing = groups.compare(made, config, case)
+    found.mismatches += resolve.compare_config(config, case, count)
+    found.more["groups"], differing = stages.compare_groups(made, config, case)
     found.mismatches += differing
     found.stood_in += stand_ins.vocabulary(config)
     if case.stages:
@@ -133,7 +132,7 @@ def _stages(case: Case, config: Any, collection: Any, found: _Findings) -> None:
 
     ranks = dist.get_process_group_ranks(collection.pp)
     counted, whole = found.ask("stages", lambda: stages.count(config, case, ranks, look))
-    pairs, differing = update.compare_stages(counted, case.plan)
+    pairs, differing = resolve.compare_stages(counted, case.plan)
     found.more |= {"stages": tuple(pairs), "parameters": whole}
     found.mismatches += differing
 

@@ -11,9 +11,8 @@ from typing import Any
 from moedsl.cli import console
 from moedsl.cli.terminal import print_file
 from moedsl.facts.calibration import first_guess
-from moedsl.runs.calibrate.fit import Fit, changes, declaration, fit, lacks_scipy, of_memory, verdict
-from moedsl.runs.calibrate.memory import fit_memory
-from moedsl.runs.calibrate.runs import Measured, read
+from moedsl.runs.calibrate import Fit, changes, declaration, fit, fit_memory, lacks_scipy, of_memory, verdict
+from moedsl.runs.measured_runs import Measured, read
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.files import refusals, stamp
 from moedsl.support.source import Source, Span
@@ -29,9 +28,7 @@ def run(a: Namespace) -> int:
     runs, diagnostics, sources = measured(a.files)
     some = [r for r in runs if r.tokens or r.peak]
     if not some and not any(d.is_error for d in diagnostics):
-        fit = "no run measured its speed or its memory"
-        help = "a line needs tokens_per_s_per_gpu, step_time_s or peak_gb"
-        diagnostics.append(error("calibrate.run", fit, Label(Span(a.files[0], 0, 0)), help=help))
+        diagnostics.append(error("calibrate.run:run", Label(Span(a.files[0], 0, 0))))
     if any(d.is_error for d in diagnostics):
         return console.refused(a, diagnostics, sources)
     console.say(diagnostics, sources)

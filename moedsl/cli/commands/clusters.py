@@ -12,10 +12,9 @@ from moedsl.compiler import load_stdlib
 from moedsl.lang import reader
 from moedsl.lang.parser import parse
 from moedsl.rules import library
-from moedsl.rules.check.clusters import cluster as declared
-from moedsl.rules.check.clusters import known as clusters
-from moedsl.rules.check.clusters.facts import Cluster
-from moedsl.rules.check.clusters.known import Known
+from moedsl.rules.check import cluster_reader, cluster_rules
+from moedsl.rules.check.cluster_facts import Cluster
+from moedsl.rules.check.cluster_rules import Known
 from moedsl.rules.library import Library
 from moedsl.support.diagnostics import Diagnostic
 
@@ -24,8 +23,8 @@ def run(a: Namespace) -> int:
     known, diagnostics = load_stdlib(), list[Diagnostic]()
     if a.file is not None:
         diagnostics += _use(known, a.file)
-    all_, more = clusters.known(known)
-    read = {n: declared.read(k.decl, known) for n, k in all_.items()}
+    all_, more = cluster_rules.known(known)
+    read = {n: cluster_reader.read(k.decl, known) for n, k in all_.items()}
     diagnostics += [*known.diagnostics, *more, *(d for _, wrong in read.values() for d in wrong)]
     made = {n: c for n, (c, _) in read.items() if c is not None}
     if any(d.is_error for d in diagnostics):

@@ -15,11 +15,11 @@ from moedsl.cli.console import compiled
 from moedsl.cli.printing import prints_notes, show
 from moedsl.compiler import Result
 from moedsl.emit.artifact import files_of_runs
-from moedsl.planner.model.plan import Plan
-from moedsl.planner.text.page import Command
-from moedsl.support import foreign, left_over
+from moedsl.planner.page import Command
+from moedsl.planner.plan import Plan
+from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic
-from moedsl.support.files import write_all
+from moedsl.support.files import left_over, write_all
 from moedsl.support.foreign import text_of
 
 
@@ -70,20 +70,20 @@ def _launches(a: Namespace, result: Result) -> _Launches:
     """Make the files of a launch, if requested."""
     if a.emit != "launch":
         return _Launches(result.plans, {}, [])
-    from moedsl.launch import emit, preflight, weights
+    from moedsl.launch import dryrun, preflight, script
     from moedsl.launch.derive import derive
-    from moedsl.rules.check.clusters import known
+    from moedsl.rules.check import cluster_rules
 
-    cluster, diagnostics = known.choose(result.library, a.cluster or "")
+    cluster, diagnostics = cluster_rules.choose(result.library, a.cluster or "")
     if cluster is None:
         return _Launches(result.plans, {}, diagnostics)
-    plans = tuple(weights.placed(p, cluster) for p in result.plans)
+    plans = tuple(script.with_imported_weights(p, cluster) for p in result.plans)
     derived = [(p, *derive(p, cluster, result.library)) for p in plans]
     diagnostics += [d for _, _, more in derived for d in more if d not in diagnostics]
-    for refused in (preflight.unmounted(plans, cluster), *(weights.refusals(p, cluster) for p in plans)):
+    for refused in (preflight.unmounted(plans, cluster), *(script.weights_refusals(p, cluster) for p in plans)):
         warnings = [evolve(d, severity="warning") for d in refused]
         diagnostics += [d for d in warnings if d not in diagnostics]
-    files = {p.name: emit.files(made, cluster, p) for p, made, _ in derived if made is not None}
+    files = {p.name: dryrun.emitted_files(made, cluster, p) for p, made, _ in derived if made is not None}
     return _Launches(plans, files, diagnostics)
 
 
@@ -97,7 +97,7 @@ def _write(a: Namespace, result: Result) -> int:
         return console.refused(a, diagnostics, result.sources)
     console.say(diagnostics, result.sources)
     before = {where: _model_in(where) for where in dict.fromkeys((folder / name).parent for name in files)}
-    old = left_over.find(folder, files)
+    old = left_over(folder, files)
     diagnostics = write_all(folder, files, a.force, old.ours)
     if diagnostics:
         return console.refused(a, diagnostics)

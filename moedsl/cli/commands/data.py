@@ -8,8 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moedsl.cli import console
-from moedsl.runs.samples.measure import BadLine, Measured, Tokens, estimated, measure, of_tokenizer
-from moedsl.runs.samples.report import report, text, validation_note
+from moedsl.runs.samples import (
+    BadLine,
+    Measured,
+    Tokens,
+    estimated,
+    measure,
+    of_tokenizer,
+    report,
+    text,
+    validation_note,
+)
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.foreign import refused
 from moedsl.support.source import Span
@@ -64,25 +73,23 @@ def _counter(name: str | None) -> Tokens | Diagnostic:
     try:
         return of_tokenizer(name)
     except ImportError:
-        help = "install transformers, or leave out `--tokenizer` for an estimate"
-        return error("data.tokenizer", "`--tokenizer` needs the package transformers", at, help=help)
+        return error("data.tokenizer:needs", at)
     except Exception as e:  # transformers raises errors of many kinds, and each is about the name
         first = (str(e).strip() or type(e).__name__).splitlines()[0]
-        help = "name a folder with tokenizer.json, or a repository that this machine can reach"
-        return error("data.tokenizer", f"transformers cannot load the tokenizer `{name}`: {first}", at, help=help)
+        return error("data.tokenizer:not-loaded", at, name=name, first=first)
 
 
 def _measured(path: Path, count: Tokens, seconds: float) -> Measured | Diagnostic:
     at = Label(Span(str(path), 0, 0))
     try:
         if path.exists() and not path.is_file():
-            return error("read.directory", f"{path} is not a regular file", at, help="name a file of JSON lines")
+            return error("read.directory:regular", at, path=path)
         with path.open("rb") as file:
             measured = measure(file, count, seconds, console.tell)
     except OSError as e:
         return refused(path, e, "name a file of JSON lines")
     except BadLine as e:
-        return error("data.line", f"line {e.number} of {path} {e.reason}", at, help=_HELP)
+        return error("data.line:line", at, number=e.number, path=path, reason=e.reason, help=_HELP)
     if not measured.counts:
-        return error("data.line", f"{path} has no sample", at, help=_HELP)
+        return error("data.line:sample", at, path=path, help=_HELP)
     return measured

@@ -60,7 +60,7 @@ def _of_experiment(id: str) -> list[Opened]:
     if folder is None or isinstance(folder, Diagnostic):
         return [(id, None, [folder])] if folder else []
     logs = [_file(str(path)) for path in job_logs(folder) if path.stat().st_size]
-    return logs or [(id, None, [error("read.log", f"{id} has no log: none of its jobs has started")])]
+    return logs or [(id, None, [error("read.log", name=id)])]
 
 
 def _opened(log: str) -> Opened:

@@ -6,9 +6,8 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from moedsl.bridge.diff.compare import compare
-from moedsl.bridge.diff.sources import Options, Side, Wrong, beside, sides
-from moedsl.bridge.diff.text import text
+from moedsl.bridge.diff import compare, text
+from moedsl.bridge.run_sides import Options, Side, Wrong, beside, read_sides
 from moedsl.cli import console
 
 
@@ -22,7 +21,7 @@ def run(a: Namespace) -> int:
     if a.like:
         found = beside(*(("<text>", texts[0]) if texts else (a.sides[0], None)), a.like)
     else:
-        found = sides(a.sides, texts, Options(a.gpu, a.world, a.read_only))
+        found = read_sides(a.sides, texts, Options(a.gpu, a.world, a.read_only))
     left, right = found[0], found[-1]
     if not isinstance(left, Side) or not isinstance(right, Side):
         return _failed(a, [f for f in found if isinstance(f, Wrong)])

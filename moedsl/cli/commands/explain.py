@@ -45,8 +45,8 @@ def _pages(a: Namespace, ids: Sequence[str]) -> int:
 
 def _of_run(a: Namespace, names: list[str]) -> int:
     from moedsl.cli.reference.page import page
-    from moedsl.queries.explain.text import text_of
-    from moedsl.queries.explain_run import answer
+    from moedsl.queries.explain import answer
+    from moedsl.queries.explain_text import text_of
 
     source, diagnostics = console.source_of(a)
     if source is None:

@@ -15,14 +15,13 @@ from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
 from moedsl.facts.axes import pairs
 from moedsl.planner.experiment import settings
-from moedsl.planner.model.plan import Plan
-from moedsl.runs.calibrate.runs import Measured, priced
-from moedsl.runs.gap.report import report, text
-from moedsl.runs.gap.settings import State
-from moedsl.runs.results.contradictions import BATCH, said
+from moedsl.planner.plan import Plan
+from moedsl.runs.gap import report, text
+from moedsl.runs.measured_runs import Measured, priced
+from moedsl.runs.published import State
 from moedsl.runs.results.gather import DAMAGED, Given, Numbers, Run, gather, numbers, told_apart
 from moedsl.runs.results.log import read_all
-from moedsl.runs.results.measure import RATE, last_settings, measure, way_out
+from moedsl.runs.results.measure import BATCH, RATE, last_settings, measure, said, way_out
 from moedsl.support.diagnostics import Diagnostic, error
 
 
@@ -61,8 +60,7 @@ def _stated(a: Namespace) -> tuple[Plan, State] | int | None:
         sources = {**library.sources, **({source.name: source} if source else {})}
         return console.refused(a, found or (result.diagnostics if result else ()), sources)
     if a.run and (result is None or len(result.plans) != 1):
-        help = "give a file with one run, which states what the job ran"
-        return console.refused(a, [error("gap.runs", f"{a.run} has not one run", help=help)])
+        return console.refused(a, [error("gap.runs", run=a.run)])
     if result is None:
         return None
     chosen = result.chosen[0]
@@ -82,8 +80,7 @@ def _another(run: Run, stated: Plan, file: str) -> Iterator[Diagnostic]:
     other = [n for n in different if n not in _FOLLOWING] or different
     if other:
         theirs, ours = (pairs({n: v.get(n) for n in other}) for v in (said, ran))
-        text = f"{file} plans {theirs}, but {run.plan_file}, whose log this is, has {ours}"
-        yield error("gap.other_run", text, help=f"leave out --run to compare what ran, or pin that in {file}")
+        yield error("gap.other_run", file=file, theirs=theirs, plan_file=run.plan_file, ours=ours)
 
 
 def _decided(plan: Plan) -> dict[str, Any]:
@@ -95,8 +92,7 @@ def _decided(plan: Plan) -> dict[str, Any]:
 def _one(run: Run, state: State | None, warmup: int | None) -> dict[str, object] | list[Diagnostic]:
     """Report one run, or say why it cannot be."""
     if run.plan is None:
-        help = "give its program with --run run.moe, or LOG=PLAN"
-        return [error("gap.no_plan", f"{run.name} has no plan, so nothing is predicted for it", help=help)]
+        return [error("gap.no_plan", run=run.name)]
     if state is None:
         made = priced(run.plan)
         if not isinstance(made, Measured):
@@ -107,7 +103,7 @@ def _one(run: Run, state: State | None, warmup: int | None) -> dict[str, object]
     log = read_all(run.logs, symptoms(load_stdlib()))
     row = measure(run, log, sizes, warmup)
     if not row[RATE] or not row[RATE]["median"]:
-        return [error("gap.nothing", f"{run.name}: {row['status']}, {row['cause']}", help=way_out(row))]
+        return [error("gap.nothing", run=run.name, status=row["status"], cause=row["cause"], help=way_out(row))]
     if other := said(row, (BATCH,)):
-        return [error("results.batch", f"{run.name}: {other[0]}")]
+        return [error("results.batch", run=run.name, other=other[0])]
     return report(row, last_settings(log, sizes.global_batch), run.plan, state)

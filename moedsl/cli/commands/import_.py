@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from moedsl.bridge.recipes.importing import imported
+from moedsl.bridge.recipe_import import imported
 from moedsl.cli import console
 from moedsl.cli.terminal import print_file
 from moedsl.support.diagnostics import to_json

@@ -19,7 +19,7 @@ from moedsl.lang.formatter import format_source
 from moedsl.lang.printer import quote
 from moedsl.support.diagnostics import error, suggest
 from moedsl.support.source import Source
-from moedsl.support.visible import visible
+from moedsl.support.text import visible
 
 _MACHINES = re.compile(r"(\w+?)(?: *[xX*] *| +)(\d+)")
 _HEAD = """\
@@ -53,9 +53,7 @@ _ADAPTER = "adapter lora rank=8 alpha=16 targets=[linear_qkv, linear_proj]\n"
 def run(a: Namespace) -> int:
     path = Path(a.file)
     if os.path.lexists(path):  # a link to nothing would become a file elsewhere
-        return console.refused(
-            a, [error("init.exists", f"{path} exists", help="name another file: moedsl init other.moe")]
-        )
+        return console.refused(a, [error("init.exists", path=path)])
     library = load_stdlib()
     asked = (
         ("model", a.model, "Which model?", sorted(library.models), "qwen3_30b_a3b"),
@@ -64,8 +62,7 @@ def run(a: Namespace) -> int:
     )
     missing = [f"--{option}" for option, given, *_ in asked if given is None]
     if missing and not sys.stdin.isatty():
-        text = f"there is no terminal to ask for {', '.join(missing)}"
-        return console.refused(a, [error("init.unanswered", text, help="give them as options")])
+        return console.refused(a, [error("init.unanswered", missing=", ".join(missing))])
     model, machines, task = (given or _ask(question, known, usual) for _, given, question, known, usual in asked)
     made, _ = library.model(model) if model in library.models else (None, [])
     source = Source(str(path), _text(path, model, machines, task, a.data, made))

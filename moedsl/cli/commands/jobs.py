@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from moedsl.cli import console
-from moedsl.launch import experiment_dirs, follow, store
+from moedsl.launch import follow, store
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.text import counted
 
@@ -46,7 +46,7 @@ def _each(experiments: list[store.Experiment]) -> None:
 
 def _table(experiments: list[store.Experiment]) -> None:
     if not experiments:
-        print(f"no experiments in {experiment_dirs.text()}")
+        print(f"no experiments in {store.homes_text()}")
         return
     width = max(len(one.id) for one in experiments)
     for one in experiments:

@@ -12,7 +12,7 @@ from moedsl.cli import console
 from moedsl.cli.terminal import coloured
 from moedsl.support.diagnostics import to_json
 from moedsl.support.render import render_all
-from moedsl.support.visible import visible
+from moedsl.support.text import visible
 
 
 def run(a: Namespace) -> int:

@@ -8,8 +8,8 @@ from argparse import Namespace
 from typing import Any
 
 from moedsl.cli import console
-from moedsl.launch import connections, follow, logs, store
-from moedsl.launch.logs import explained
+from moedsl.launch import follow, nemo, store
+from moedsl.launch.follow import explained
 from moedsl.support.diagnostics import Diagnostic, error
 
 
@@ -21,9 +21,8 @@ def run(a: Namespace) -> int:
     if isinstance(opened, Diagnostic):
         return console.refused(a, [opened])
     if a.job and a.job not in opened.names:
-        help = f"there are {', '.join(opened.names)}"
-        return console.refused(a, [error("launch.no_job", f"{a.id} has no job {a.job}", help=help)])
-    if opened.in_pods and (missing := logs.no_kubectl()):
+        return console.refused(a, [error("launch.no_job", a=a.id, job=a.job, names=", ".join(opened.names))])
+    if opened.in_pods and (missing := follow.no_kubectl()):
         return console.refused(a, [missing])
     only = (a.job,) if a.job else opened.names
     if a.json:
@@ -35,10 +34,10 @@ def run(a: Namespace) -> int:
 def _json(experiment: store.Experiment, job: store.Job) -> dict[str, Any]:
     """The lines of a job's log; none of one that was not submitted."""
     out = io.StringIO()
-    if job.handle and (reader := logs.reader(experiment, job)) is not None:
-        logs.print_lines(reader.more(whole=True), out)
+    if job.handle and (reader := follow.reader(experiment, job)) is not None:
+        follow.print_lines(reader.more(whole=True), out)
     elif job.handle:
-        logs.print_elsewhere(experiment, job, False, out)
+        follow.print_elsewhere(experiment, job, False, out)
     lines = out.getvalue().splitlines()
     return {"job": job.name, "number": job.number, "lines": lines, "explained": explained(lines)}
 
@@ -46,13 +45,13 @@ def _json(experiment: store.Experiment, job: store.Job) -> dict[str, Any]:
 def _follow(experiment: store.Experiment, only: tuple[str, ...]) -> int:
     try:
         for job in experiment.jobs(only):
-            if job.handle and logs.reader(experiment, job) is None:
-                logs.print_elsewhere(experiment, job, True, sys.stdout)
+            if job.handle and follow.reader(experiment, job) is None:
+                follow.print_elsewhere(experiment, job, True, sys.stdout)
         jobs = follow.wait(experiment, only, with_logs=True)
     except KeyboardInterrupt:
         print(f"\nthe jobs go on; moedsl logs {experiment.id} -f shows them again", file=sys.stderr)
         return 130
-    except connections.failures() as problem:
+    except nemo.failures() as problem:
         if not experiment.is_far:
             raise
         console.say([experiment.disconnected(problem)], {})
@@ -64,10 +63,10 @@ def _print(experiment: store.Experiment, only: tuple[str, ...]) -> int:
     for job in experiment.jobs(only):
         if not job.handle:
             print(f"{job.name} was not submitted", file=sys.stderr)
-        elif (reader := logs.reader(experiment, job)) is not None:
+        elif (reader := follow.reader(experiment, job)) is not None:
             lines = reader.more(whole=True)
-            logs.print_lines(lines, sys.stdout, f"{job.name}: " if len(only) > 1 else "")
-            logs.print_lines(filter(None, [explained(lines)]), sys.stderr, f"{job.name}: ")
+            follow.print_lines(lines, sys.stdout, f"{job.name}: " if len(only) > 1 else "")
+            follow.print_lines(filter(None, [explained(lines)]), sys.stderr, f"{job.name}: ")
         else:
-            logs.print_elsewhere(experiment, job, False, sys.stdout)
+            follow.print_elsewhere(experiment, job, False, sys.stdout)
     return 0

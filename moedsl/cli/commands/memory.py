@@ -9,9 +9,9 @@ from typing import Any
 
 from moedsl.cli import console
 from moedsl.cli.own_rules import judged_by
-from moedsl.planner.model.plan import Plan
-from moedsl.runs.snapshot import replay
-from moedsl.runs.snapshot.report import Given, compare, report, text
+from moedsl.planner.plan import Plan
+from moedsl.runs import snapshot
+from moedsl.runs.snapshot import Given, compare, report, text
 from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.foreign import refused
 from moedsl.support.source import Span
@@ -47,24 +47,21 @@ def _no_stage(given: Given, plan: Plan) -> Diagnostic | None:
     if given.stage is None or given.stage < plan.layout.pp:
         return None
     stages = f"stages are 0 to {plan.layout.pp - 1}" if plan.layout.pp > 1 else "only stage is 0"
-    text = f"the plan of {plan.name} has no stage {given.stage}: its {stages}"
-    return error("memory.stage", text, help=f"give {given.path}=STAGE with one of them, or the file alone")
+    return error("memory.stage", plan=plan.name, stage=given.stage, stages=stages, path=given.path)
 
 
-def _read(path: Path) -> list[replay.Memory] | Diagnostic:
+def _read(path: Path) -> list[snapshot.Memory] | Diagnostic:
     """Read the devices of a snapshot, or say why not."""
     at = Label(Span(str(path), 0, 0))
     if Path(os.path.realpath(path)).is_fifo():  # a pipe of the shell has no name there, and is read
-        return error("read.special", f"{path} is not a regular file", at, help="save it as a file first")
+        return error("read.special", at, path=path)
     try:
         with path.open("rb") as stream:
-            found = replay.devices(replay.load(stream))
+            found = snapshot.devices(snapshot.load(stream))
     except OSError as e:
         return refused(path, e, "name one snapshot in it")
-    except (replay.NotPlain, replay.NoSnapshot) as e:
-        help = "give the file that `torch.cuda.memory._dump_snapshot` or Bridge's `record_memory_history` wrote"
-        return error("memory.snapshot", f"{path} is no memory snapshot: {e}", at, help=help)
+    except (snapshot.NotPlain, snapshot.NoSnapshot) as e:
+        return error("memory.snapshot", at, path=path, e=e)
     if not any(m.peak for m in found):
-        help = "record with `profiling.record_memory_history = true`, and write the snapshot before the job ends"
-        return error("memory.empty", f"{path} has no allocation", at, help=help)
+        return error("memory.empty", at, path=path)
     return [m for m in found if m.peak]

@@ -12,15 +12,12 @@ from attrs import frozen
 from moedsl.cli import console
 from moedsl.compiler import load_stdlib
 from moedsl.lang import reader
-from moedsl.planner.model.plan import Plan
-from moedsl.runs.calibrate.runs import Measured, priced
-from moedsl.runs.results.contradictions import BATCH, said
+from moedsl.planner.plan import Plan
+from moedsl.runs.measured_runs import Measured, priced
 from moedsl.runs.results.gather import Run, gather, told_apart
-from moedsl.runs.results.measure import remarks, way_out
+from moedsl.runs.results.measure import BATCH, remarks, said, way_out
 from moedsl.runs.tune import run_file
-from moedsl.runs.tune.candidates import candidates
-from moedsl.runs.tune.evidence import Tried, best, row, tried
-from moedsl.runs.tune.report import report, text
+from moedsl.runs.tune.candidates import Tried, best, candidates, report, row, text, tried
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.files import refusals
 from moedsl.support.text import wrapped
@@ -93,7 +90,7 @@ def _other(plan: Plan, base: Plan) -> str | None:
 def _all_other(base: run_file.Base, left: Sequence[tuple[str, str]]) -> Diagnostic:
     text = f"no run of the experiment of {base.source.name} on {run_file.machines(base.plan)} has measured or failed"
     each = "; ".join(f"{name}: {why}" for name, why in left)
-    return error("tune.nothing", f"{text} ({each})", help="`moedsl diff` of both files says what changes")
+    return error("tune.nothing:all-other-next", text=text, each=each)
 
 
 def _write(a: Namespace, base: run_file.Base, codes: run_file.Codes) -> int:
@@ -113,8 +110,7 @@ def _base(file: str | None, done: Sequence[tuple[Run, Tried]]) -> run_file.Base 
     assert plans[0] is not None  # runs without a plan are left out
     made = run_file.base(run_file.of_plan(plans[0]))
     if not isinstance(made, run_file.Base) or made.plan.experiment.fingerprint != plans[0].experiment.fingerprint:
-        text = f"the program of {plans[0].name} cannot be made from its plan.json, which does not hold all of it"
-        return [error("tune.experiment", text, help="give its run file, as in `--run run.moe`")]
+        return [error("tune.experiment:program", plans=plans[0].name)]
     return made
 
 

@@ -9,7 +9,7 @@ from moedsl.cli import console
 from moedsl.cli.own_rules import judged_by
 from moedsl.runs.profile import report
 from moedsl.runs.profile.predicted import compare
-from moedsl.runs.profile.text import text
+from moedsl.runs.profile.report import text
 from moedsl.support.diagnostics import Diagnostic
 
 

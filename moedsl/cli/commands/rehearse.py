@@ -11,18 +11,17 @@ from pathlib import Path
 from attrs import evolve
 
 from moedsl.bridge.verify import environments
+from moedsl.bridge.verify.cases import from_plan
 from moedsl.bridge.verify.client import INSTALL, is_installed
-from moedsl.bridge.verify.gpu import from_plan
 from moedsl.cli import console
 from moedsl.cli.console import compiled
 from moedsl.compiler import Result as Compiled
 from moedsl.facts.releases import BY_VERSION, default
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from moedsl.rehearse.launch import Gpus, Ranks, available, lacking
-from moedsl.rehearse.policy import in_place_of
 from moedsl.rehearse.prepare import Prepared, prepare, run_file
 from moedsl.rehearse.result import Result, checks, diagnosis, text, to_json
-from moedsl.rehearse.shrink import Rehearsal, shrink
+from moedsl.rehearse.shrink import Rehearsal, in_place_of, shrink
 from moedsl.solver.solve import Chosen
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.source import of_stdlib
@@ -63,16 +62,16 @@ def run(a: Namespace) -> int:
 def _problem(a: Namespace, made: Compiled, wanted: list[Run]) -> Diagnostic | None:
     if not wanted:
         names = ", ".join(p.name for p in made.plans)
-        return error("rehearse.no_run", f"no run is called {a.run}", help=f"--run takes one of {names}")
+        return error("rehearse.no_run", run=a.run, names=names)
     if not a.dryrun and not is_installed():
-        text = f"Megatron Bridge is not installed for {sys.executable} (Python {sys.version.split()[0]})"
-        return error("rehearse.no_bridge", text, help=f"{INSTALL}; --dryrun shows what would run")
+        return error(
+            "rehearse.no_bridge:python", executable=sys.executable, split=sys.version.split()[0], install=INSTALL
+        )
     other = next(
         (p.target.bridge for _, p in wanted if not environments.is_installed(BY_VERSION[p.target.bridge])), None
     )
     if not a.dryrun and other is not None:
-        text = f"the plan is for Megatron Bridge {other}, and a rehearsal trains with the installed one"
-        return error("rehearse.no_bridge", text, help=f"state `target bridge {default().minor}`, or verify the plan")
+        return error("rehearse.no_bridge:plan", other=other, minor=default().minor)
     return _unwritable(a.profile) if a.profile and not a.dryrun else None
 
 
@@ -81,8 +80,7 @@ def _unwritable(folder: str) -> Diagnostic | None:
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as refused:
-        text = f"cannot write {folder}: {refused.strerror}"
-        return error("emit.unwritable", text, help="name a directory that you may write to with --profile")
+        return error("emit.unwritable:cannot-write", folder=folder, strerror=refused.strerror)
     return None
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from moedsl.cli import answers, console
 from moedsl.cli.console import compiled
-from moedsl.planner.report import charts
-from moedsl.planner.report.page import SIGN, page
+from moedsl.planner import charts
+from moedsl.planner.report import SIGN, page
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.files import refusals, stamp
 

@@ -12,12 +12,10 @@ from typing import Any
 from moedsl.cli import console
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
-from moedsl.runs.results.compare import comparisons, text
-from moedsl.runs.results.contradictions import unfit
+from moedsl.runs.results.compare import WORSE, as_table, comparisons, regressions, text, told
 from moedsl.runs.results.gather import Given, Numbers, Run, gather, numbers, told_apart
 from moedsl.runs.results.log import read_all
-from moedsl.runs.results.measure import calibration_lines, measure
-from moedsl.runs.results.regressions import WORSE, as_table, regressions, told
+from moedsl.runs.results.measure import calibration_lines, measure, unfit
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.files import refusals
 

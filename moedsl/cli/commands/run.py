@@ -12,15 +12,14 @@ from attrs import evolve, frozen
 from moedsl.cli import console
 from moedsl.cli.console import compiled
 from moedsl.compiler import Result
-from moedsl.emit.bridge import recipe_text
+from moedsl.emit.recipe import recipe_text
 from moedsl.facts.families import family
-from moedsl.launch import dryrun, executors, experiment_dirs, head, local, nodes, script, store, weights
+from moedsl.launch import dryrun, executors, local, preflight, script, store
 from moedsl.launch.derive import Launch, derive, to_json
 from moedsl.launch.script import Payload
-from moedsl.planner.model.plan import Plan
-from moedsl.rules.check import training_inputs
-from moedsl.rules.check.clusters import known
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.planner.plan import Plan
+from moedsl.rules.check import cluster_rules, suspicious
+from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.support.diagnostics import Diagnostic, error, note, suggest
 
 
@@ -45,7 +44,7 @@ def run(a: Namespace, named: Named | None = None) -> int:
     result, code = compiled(a, "plan")
     if result is None or code:
         return code
-    cluster, found = known.choose(result.library, asked(a.cluster))
+    cluster, found = cluster_rules.choose(result.library, asked(a.cluster))
     if cluster is None or not a.exclude_bad:
         return _run(a, result, cluster, found, named)
     refused = _unexcluded(a, cluster)
@@ -55,7 +54,7 @@ def run(a: Namespace, named: Named | None = None) -> int:
         code = _run(a, result, cluster, [*found, *refused], named, bad)
         if not bad:
             break
-        cluster, found = nodes.without(cluster, bad), []
+        cluster, found = preflight.without_nodes(cluster, bad), []
         console.tell(f"{', '.join(bad)}: excluded from now on")
     return code
 
@@ -64,10 +63,7 @@ def _unexcluded(a: Namespace, cluster: Cluster) -> list[Diagnostic]:
     """Refuse `--exclude-bad` where no job checks its nodes, or nobody waits for it."""
     if cluster.executor == "slurm" and not a.detach and not a.no_preflight:
         return []
-    text = "--exclude-bad needs a Slurm cluster, and a command that waits for the job's check of its nodes"
-    return [
-        error("launch.exclude_bad", text, help="leave out --detach and --no-preflight, and name a cluster of Slurm")
-    ]
+    return [error("launch.exclude_bad")]
 
 
 def _run(
@@ -98,26 +94,23 @@ def _before(a: Namespace, cluster: Cluster, made: Sequence[Job]) -> tuple[list[J
 
     needed = imports(made, cluster)
     if needed and cluster.executor == "kubeflow":
-        text = f"cluster {cluster.name} starts no job after another, so the weights must be there"
-        return [], [
-            note("launch.weights_first", text, help="`moedsl weights import` submits the job that imports them")
-        ]
+        return [], [note("launch.weights_first", cluster=cluster.name)]
     if a.dryrun or a.no_preflight or not needed:
         return needed, []
-    absent = preflight.absent([f for j in needed for f in weights.folders(j.plan)], cluster)
-    needed = [j for j in needed if weights.folders(j.plan)[0] in absent]
+    absent = preflight.absent([f for j in needed for f in script.imported_folders(j.plan)], cluster)
+    needed = [j for j in needed if script.imported_folders(j.plan)[0] in absent]
     return needed, [d for j in needed for d in preflight.hub_refusals(str(j.plan.hub_weights), None, cluster)]
 
 
 def imports(made: Sequence[Job], cluster: Cluster) -> list[Job]:
     """The job for each folder of weights that runs import."""
-    of = {folder: j for j in made for folder in weights.folders(j.plan)}
-    return [Job(j.plan, *weights.importing(j.plan, j.launch)) for j in of.values()]
+    of = {folder: j for j in made for folder in script.imported_folders(j.plan)}
+    return [Job(j.plan, *script.import_job(j.plan, j.launch)) for j in of.values()]
 
 
 def _headed(job: Job, cluster: Cluster) -> Job:
     """Make the job with the preflight check."""
-    return evolve(job, payload=head.with_head(job.payload, job.plan, job.launch, local.interpreted(cluster)))
+    return evolve(job, payload=script.with_preflight(job.payload, job.plan, job.launch, local.interpreted(cluster)))
 
 
 def _preflight(a: Namespace, result: Result, cluster: Cluster, jobs: Sequence[Job]) -> list[Diagnostic]:
@@ -142,11 +135,11 @@ def jobs(result: Result, cluster: Cluster, only: str | None) -> tuple[list[Job],
     names = [p.name for p in result.plans]
     if only is not None and only not in names:
         help = suggest(only, names) or (f"there are {', '.join(names)}",)
-        return [], [error("launch.no_run", f"no run is called `{only}`", help=help)]
+        return [], [error("launch.no_run:run", only=only, help=help)]
     jobs: list[Job] = []
     found: list[Diagnostic] = []
-    for plan in (weights.placed(p, cluster) for p in result.plans if only in (None, p.name)):
-        found += [d for d in weights.refusals(plan, cluster) if d not in found]
+    for plan in (script.with_imported_weights(p, cluster) for p in result.plans if only in (None, p.name)):
+        found += [d for d in script.weights_refusals(plan, cluster) if d not in found]
         launch, more = derive(plan, cluster, result.library)
         found += [d for d in more if d not in found]
         if launch is not None:
@@ -158,13 +151,13 @@ def refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool, converts: str 
     """Report why these jobs cannot start from here; `converts` says what they do with weights if they do not train."""
     if cluster.executor != "local" and (missing := store.has_nemo_run()):
         return [missing]
-    if cluster.executor != "local" and (wrong := experiment_dirs.refusal(executors.home(cluster))):
+    if cluster.executor != "local" and (wrong := store.home_refusal(executors.home(cluster))):
         return [wrong]
     held = [script.refusal(t, bool(cluster.container)) for j in jobs for t in j.payload.files.values()]
     found = [d for d in held if d is not None and cluster.executor == "slurm"][:1]
     if not dryrun:
         for p in (j.plan for j in jobs):
-            found += training_inputs.refused(p.name, p.task, {**p.derived, **p.set})
+            found += suspicious.refused(p.name, p.task, {**p.derived, **p.set})
     if cluster.executor == "local" and not dryrun:
         hybrid = any(family(j.plan.family).hybrid for j in jobs)  # Mamba layers cannot run on a CPU
         found += local.refusals([j.launch for j in jobs], converts, rehearses=not hybrid)
@@ -180,8 +173,7 @@ def _unordered(cluster: Cluster, jobs: Sequence[Job], sequential: bool) -> list[
     one."""
     if not sequential or cluster.executor != "kubeflow" or len(jobs) < 2:
         return []
-    help = "leave --sequential out, or start one after the other with `--run NAME`"
-    return [error("launch.sequential", f"cluster {cluster.name} starts no job after another", help=help)]
+    return [error("launch.sequential", cluster=cluster.name)]
 
 
 def _kubeflow_refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagnostic]:
@@ -199,7 +191,7 @@ def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) ->
     try:
         sent = dryrun_all([(j.launch, j.payload) for j in jobs], cluster, source)
     except OSError as problem:  # of the home, where an id's mark is kept, or of the temporary folder
-        console.say([experiment_dirs.unwritable(executors.home(cluster), problem)], {})
+        console.say([store.unwritable_home(executors.home(cluster), problem)], {})
         return 1
     if a.json:
         runs = [to_json(j.launch) for j in jobs]
@@ -244,7 +236,7 @@ def _submit(
         [Task(j.launch.name, _script(j, cluster), executors.executor(j.launch, cluster, home)) for j in some]
         for some in (before, jobs)
     )
-    title = experiment_dirs.title([t.name for t in tasks], source)
+    title = store.experiment_title([t.name for t in tasks], source)
     chains = [(j.plan, chained(t, j.launch.chain)) for j, t in zip(jobs, tasks, strict=True)]
     plans = {t.name: plan for plan, chain in chains for t in chain}
     tasks = [t for _, chain in chains for t in chain]

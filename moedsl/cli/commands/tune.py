@@ -13,11 +13,11 @@ from attrs import frozen
 from moedsl.cli import console
 from moedsl.cli.commands import run as run_command
 from moedsl.lang import reader
-from moedsl.launch import logs
+from moedsl.launch import follow
 from moedsl.launch.store import Job
-from moedsl.rules.check.clusters import known
+from moedsl.rules.check import cluster_rules
 from moedsl.runs.results.gather import experiment_folder, job_logs
-from moedsl.runs.tune import journal, run_file
+from moedsl.runs.tune import loop, run_file
 from moedsl.runs.tune.loop import LOST, Ends, tune
 from moedsl.support.diagnostics import Diagnostic, error
 
@@ -29,7 +29,7 @@ def run(a: Namespace) -> int:
         return console.refused(a, base, {source.name: source} if source else {})
     wrong = _refused(a, base)
     folder = Path(a.output or f"{Path(a.file).stem}_tune")
-    opened = wrong or journal.opened(folder, base.plan.experiment.fingerprint, run_file.machines(base.plan))
+    opened = wrong or loop.opened(folder, base.plan.experiment.fingerprint, run_file.machines(base.plan))
     if isinstance(opened, Diagnostic):
         return console.refused(a, [opened])
     try:
@@ -42,9 +42,9 @@ def run(a: Namespace) -> int:
     return ended or _print(a, opened)
 
 
-def _print(a: Namespace, done: journal.Journal) -> int:
+def _print(a: Namespace, done: loop.Journal) -> int:
     if a.json:
-        print((done.folder / journal.FILE).read_text(encoding="utf-8"), end="")
+        print((done.folder / loop.FILE).read_text(encoding="utf-8"), end="")
     else:
         print(done.table, end="")
     return 0
@@ -52,15 +52,14 @@ def _print(a: Namespace, done: journal.Journal) -> int:
 
 def _refused(a: Namespace, base: run_file.Base) -> Diagnostic | None:
     """Say why the cluster cannot run jobs one after the other from here."""
-    cluster, found = known.choose(base.library, a.cluster)
+    cluster, found = cluster_rules.choose(base.library, a.cluster)
     if cluster is None:
         return found[0]
     if cluster.executor == "kubeflow":
-        return logs.no_kubectl()
+        return follow.no_kubectl()
     if cluster.executor != "local":
         return None
-    help = "`moedsl run run.moe` trains here, and `moedsl next` reads its log"
-    return error("tune.local", "tune submits jobs, and this machine has no scheduler", help=help)
+    return error("tune.local")
 
 
 def _say(text: str) -> None:
@@ -83,26 +82,26 @@ class Cluster:
 
     def wait(self, id: str) -> Sequence[Path] | Diagnostic:
         """Wait as `moedsl logs ID -f` does, and fetch the logs. A connection that is lost is made again."""
-        from moedsl.launch import connections
+        from moedsl.launch import nemo
 
-        for pause in connections.PAUSES_S:
+        for pause in nemo.PAUSES_S:
             found = self._wait(id)
-            if not isinstance(found, Diagnostic) or found.id != connections.NO_CONNECTION or not connections.was_open():
+            if not isinstance(found, Diagnostic) or found.id != nemo.NO_CONNECTION or not nemo.was_open():
                 return found
             _say(f"{found.message}; trying again in {pause:.0f} s")
             time.sleep(pause)
-            connections.try_again()
+            nemo.try_again()
         return self._wait(id)
 
     def _wait(self, id: str) -> Sequence[Path] | Diagnostic:
-        from moedsl.launch import connections, follow, store
+        from moedsl.launch import follow, nemo, store
 
         experiment = store.find(id)
         if isinstance(experiment, Diagnostic):
             return experiment
         try:
             jobs = follow.wait(experiment)
-        except connections.failures() as problem:
+        except nemo.failures() as problem:
             if not experiment.is_far:
                 raise
             return experiment.disconnected(problem)
@@ -117,10 +116,4 @@ def _written(id: str, jobs: Sequence[Job], logs: Sequence[Path]) -> Sequence[Pat
     """Return the logs, or say that a job succeeded and its log is not there, which is no result of its layout."""
     if any(log.stat().st_size for log in logs) or not any(job.state == "SUCCEEDED" for job in jobs):
         return logs
-    text = f"{id} succeeded, and its log cannot be read: its pods are gone, or the cluster does not answer"
-    help = (
-        "give the same command again, which fetches it again",
-        f"if the pods are gone, save the log as {jobs[0].folder}/train.log from where the cluster keeps it; a file "
-        "without steps counts the job as one that failed",
-    )
-    return error("tune.no_log", text, help=help)
+    return error("tune.no_log", name=id, folder=jobs[0].folder)

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from attrs import evolve
 
-from moedsl.bridge.verify import client, report
-from moedsl.bridge.verify.cases import runs_in
+from moedsl.bridge.verify import cases, client
+from moedsl.bridge.verify.cases import Report, runs_in
 from moedsl.bridge.verify.client import is_installed
-from moedsl.bridge.verify.report import Report
 from moedsl.cli import console
 from moedsl.compiler import compile_source
 from moedsl.emit.artifact import files_of
@@ -35,7 +34,7 @@ def run(a: Namespace) -> int:
     if a.json:
         console.print_json([r.to_json() for r in reports])
     else:
-        console.print_text(lambda: "\n".join(report.render(r) for r in reports))
+        console.print_text(lambda: "\n".join(cases.render(r) for r in reports))
     return int(not all(r.ok for r in reports))
 
 
@@ -44,7 +43,7 @@ def _run(a: Namespace, paths: Sequence[str]) -> Sequence[Report]:
 
 
 def _read(a: Namespace, paths: Sequence[str]) -> Sequence[Report]:
-    from moedsl.bridge.lint.against_plan import against_plan
+    from moedsl.bridge.lint.run import against_plan
 
     return [against_plan(path, a.gpu, a.world) for path in paths]
 
@@ -78,4 +77,4 @@ class _Progress:
 
     def __call__(self, report: Report) -> None:
         self._done += 1
-        print(f"  {self._done} of {self._total}: {report.verdict}", file=sys.stderr, flush=True)
+        print(f"  {self._done} of {self._total}: {cases.verdict}", file=sys.stderr, flush=True)

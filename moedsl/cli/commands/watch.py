@@ -13,13 +13,12 @@ from typing import Any
 from moedsl.cli import console, terminal
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
-from moedsl.launch import connections
-from moedsl.runs.watch.page import SIGN, page
-from moedsl.runs.watch.sources import Jobs, Source, source
-from moedsl.runs.watch.view import ENDED, Watched, text, view
+from moedsl.launch import nemo
+from moedsl.runs.watch import ENDED, SIGN, page, text, view
+from moedsl.runs.watch_logs import Jobs, Source, Watched, source
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.files import refusals, stamp, write_file
-from moedsl.support.visible import in_json
+from moedsl.support.text import in_json
 
 EVERY_S = 15.0
 """Seconds between two answers; other users need the accounting service too."""
@@ -36,11 +35,7 @@ def run(a: Namespace) -> int:
         print("\nthe run goes on", file=sys.stderr)
         return 130
     except Exception as problem:
-        if (
-            not isinstance(found, Jobs)
-            or not found.experiment.is_far
-            or not isinstance(problem, connections.failures())
-        ):
+        if not isinstance(found, Jobs) or not found.experiment.is_far or not isinstance(problem, nemo.failures()):
             raise
         return console.refused(a, [found.experiment.disconnected(problem)])
 

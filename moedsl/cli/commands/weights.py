@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from moedsl.cli import console
 from moedsl.cli.commands import run as of_runs
 from moedsl.cli.commands.run import Job
-from moedsl.launch import preflight, weights
-from moedsl.rules.check.clusters import known
-from moedsl.rules.check.clusters.facts import Cluster
+from moedsl.launch import preflight, script
+from moedsl.rules.check import cluster_rules
+from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.support.diagnostics import Diagnostic, error
 
 
@@ -22,7 +22,7 @@ def run(a: Namespace) -> int:
     result, code = console.compiled(a, "plan")
     if result is None or code:
         return code
-    cluster, found = known.choose(result.library, of_runs.asked(a.cluster))
+    cluster, found = cluster_rules.choose(result.library, of_runs.asked(a.cluster))
     jobs: list[Job] = []
     if cluster is not None:
         planned, more = of_runs.jobs(result, cluster, a.run)
@@ -58,4 +58,4 @@ def _exports(a: Namespace, _: Cluster, planned: Sequence[Job]) -> tuple[list[Job
     if not checkpoint:
         text, help = "the run names no folder of its checkpoints", "give `--from FOLDER`"
         return [], [error("launch.weights", text, help=help)]
-    return [Job(job.plan, *weights.exporting(job.plan, job.launch, str(checkpoint), a.to))], []
+    return [Job(job.plan, *script.export_job(job.plan, job.launch, str(checkpoint), a.to))], []

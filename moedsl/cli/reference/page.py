@@ -20,8 +20,7 @@ from moedsl.rules import collect as rules
 from moedsl.rules import documents
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
-from moedsl.support.diagnostics import suggest
-from moedsl.support.pages import pages
+from moedsl.support.diagnostics import pages, suggest
 from moedsl.support.source import Source
 
 LISTED = ("require", "prefer", "measured", "symptom", "effect")
@@ -30,12 +29,12 @@ LISTED = ("require", "prefer", "measured", "symptom", "effect")
 def known_rules(library: Library) -> tuple[Rule, ...]:
     """Every rule of runs, then those that judge recipes, then those of launches."""
     from moedsl.bridge.lint.rules import collect  # a page of a run's rule has no need of it
-    from moedsl.rules.check.clusters import rules as launch
+    from moedsl.rules.check import cluster_rules
 
     of_runs, _, _ = rules.of_library(library)
     of_recipes, _ = collect(library)
     seen = {r.id for r in of_runs}
-    others = (*of_recipes, *launch.read(library)[0].rules)
+    others = (*of_recipes, *cluster_rules.read(library)[0].rules)
     return (*of_runs, *(r for r in others if r.id not in seen))
 
 

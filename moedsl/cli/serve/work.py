@@ -24,9 +24,9 @@ from moedsl.lsp.document import Analysis, Document, Solved
 from moedsl.lsp.features import completion
 from moedsl.lsp.place import place
 from moedsl.lsp.positions import Lines
-from moedsl.planner.report.page import page
-from moedsl.queries import pages
-from moedsl.queries.text import what_if_text
+from moedsl.planner.report import page
+from moedsl.queries.text import page as printed_page
+from moedsl.queries.text import texts, what_if_text
 from moedsl.queries.what_if import profiles, what_if
 from moedsl.solver import too_large
 from moedsl.support import limits
@@ -98,8 +98,7 @@ def _solved(source: Source) -> tuple[Analysis, Solved | None]:
 
 def _no_file(name: str) -> reader.Read:
     """Refuse the file that a `use` names."""
-    help = "write its declarations into the program, or plan on your machine with `moedsl plan`"
-    return None, (error("read.no_files", "this page reads no files", Span(name, 0, 0), help=help),)
+    return None, (error("read.no_files", Span(name, 0, 0)),)
 
 
 def _said(found: Sequence[Diagnostic], checked: Analysis | None) -> Json:
@@ -109,7 +108,7 @@ def _said(found: Sequence[Diagnostic], checked: Analysis | None) -> Json:
 
 def _page(checked: Analysis, solved: Solved, columns: int) -> str:
     """Print the page without its notes and commands: diagnostics and tabs are next to it."""
-    return pages.page(Result(checked.source, library=checked.library, plans=solved.plans), (), columns)
+    return printed_page(Result(checked.source, library=checked.library, plans=solved.plans), (), columns)
 
 
 def _what_if(checked: Analysis, solved: Solved, _: int) -> str:
@@ -123,7 +122,7 @@ def _recipe(checked: Analysis, solved: Solved, _: int) -> str:
 
 _MADE: dict[str, Callable[[Analysis, Solved, int], str]] = {
     "plan": _page,
-    "whole": lambda _, solved, columns: "\n".join(pages.texts(solved.plans)),
+    "whole": lambda _, solved, columns: "\n".join(texts(solved.plans)),
     "report": lambda _, solved, columns: page(solved.plans),
     "what_if": _what_if,
     "recipe": _recipe,

@@ -1,6 +1,6 @@
 """Programs that jobs include unchanged: they run on the cluster, without moedsl, and on Python 3.8.
 
-`script.py` and `payloads.py` copy their text into a job. Each is one file that imports nothing of moedsl:
+`script.py` copies their text into a job. Each is one file that imports nothing of moedsl:
 
 - rank.py runs the program of one rank, and says when and how it fails; rank_log.py gives the rank a log of its own;
 - numa.py binds a rank to the CPUs and the memory of its GPU;

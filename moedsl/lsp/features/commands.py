@@ -11,8 +11,8 @@ from moedsl.lsp.document import Document
 from moedsl.lsp.edits import workspace_edit
 from moedsl.lsp.solving import solve
 from moedsl.lsp.workspace import Workspace
-from moedsl.planner.report.page import page
-from moedsl.planner.text.plan import plan_text
+from moedsl.planner.report import page
+from moedsl.planner.text import plan_text
 
 
 def show_plan(workspace: Workspace, uri: str, run: str | None = None) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from lsprotocol import types
 
 from moedsl.lsp.document import Document
 from moedsl.lsp.workspace import Workspace
-from moedsl.support import pages, resources
+from moedsl.support import diagnostics, resources
 from moedsl.support.diagnostics import Diagnostic, Label
 from moedsl.support.source import Source, Span
 
@@ -87,7 +87,7 @@ def _location(span: Span, source: Source, document: Document, files: Workspace) 
 
 def page_of(id: str) -> str | None:
     """Link the page of a diagnostic; None for a diagnostic without one, such as a rule."""
-    return f"{pages.FILE.as_uri()}#L{page.line}" if (page := pages.pages().get(id)) else None
+    return f"{diagnostics.PAGES.as_uri()}#L{page.line}" if (page := diagnostics.pages().get(id)) else None
 
 
 def rule_at(id: str, document: Document) -> str | None:

@@ -11,8 +11,8 @@ from moedsl.facts import axes
 from moedsl.lang import ast
 from moedsl.lsp.document import Document
 from moedsl.lsp.edits import STATEMENTS, block_of, pin_edit, written
-from moedsl.planner.model.decisions import Decision
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.decisions import Decision
+from moedsl.planner.plan import Plan
 
 ALWAYS = [a for a in axes.AXES if a.name in axes.SIZES and not a.quiet]
 WHERE_ON = [a for a in axes.AXES if a.opened and a not in ALWAYS]

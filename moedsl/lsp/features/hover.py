@@ -13,7 +13,7 @@ from moedsl.lsp import describe
 from moedsl.lsp.document import Document
 from moedsl.lsp.offers_run import hardware_doc, model_doc
 from moedsl.lsp.place import Around, place
-from moedsl.planner.model.decisions import Decision
+from moedsl.planner.decisions import Decision
 from moedsl.rules.rule import Rule
 
 

@@ -1,5 +1,5 @@
-"""Replace the GPU while NVIDIA's `pretrain()` runs on a CPU, for this process only.
+"""What replaces the GPU while `pretrain()` runs on a CPU. Only a rank of a rehearsal imports this, with torch.
 
-cuda.py answers for torch.cuda, collectives.py bridges gloo and NCCL, packages.py imports Megatron-Core as if without
-Transformer Engine, layers.py and modules.py build layers of PyTorch, and config.py changes the recipe's fields.
+cuda.py answers for torch.cuda and NCCL, bridge.py imports Megatron-Core as if without Transformer Engine and changes
+the recipe's fields, and layers.py builds layers of PyTorch.
 """

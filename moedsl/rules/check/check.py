@@ -8,12 +8,11 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl.cost import pipeline
-from moedsl.facts import axes, fields, releases, unbuilt, weights
-from moedsl.facts.adapter import METHODS, Adapter
-from moedsl.facts.facts import Hardware, Model
+from moedsl.facts import axes, families, fields, fine_tuning, releases
+from moedsl.facts.facts import Hardware, Model, Site
 from moedsl.facts.families import family
-from moedsl.facts.samples import Samples
-from moedsl.facts.site import Site
+from moedsl.facts.fine_tuning import METHODS, Adapter, Samples
+from moedsl.facts.releases import PRODUCTS, as_number, is_version
 from moedsl.facts.symbols import (
     ABSENT_HERE,
     AXES,
@@ -26,26 +25,14 @@ from moedsl.facts.symbols import (
     WORD_ELSEWHERE,
     Type,
 )
-from moedsl.facts.versions import PRODUCTS, as_number, is_version
 from moedsl.lang import ast
 from moedsl.rules import collect
-from moedsl.rules.check import (  # fmt: skip
-    adapter_options,
-    data_options,
-    length,
-    overrides,
-    phases,
-    training_inputs,
-    units,
-    vlm_options,
-    weights_options,
-)
-from moedsl.rules.check import isolation as isolate
-from moedsl.rules.check.hidden_text import hidden
+from moedsl.rules.check import options, overrides, statements, suspicious
 from moedsl.rules.check.program import Allow, Isolation, Pin, Program
 from moedsl.rules.check.run_draft import STATEMENTS, Draft, hardware_like, runs
+from moedsl.rules.check.suspicious import hidden
 from moedsl.rules.declarations import cite_text
-from moedsl.rules.interpreter import evaluate, number
+from moedsl.rules.evaluators import evaluate, number
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
@@ -78,14 +65,16 @@ def check(
         reader = _Reader(name, draft, library, known, scope, diagnostics, target, module.span.file)
         program = reader.program()
         if program is not None:
-            diagnostics.extend((*training_inputs.without_weights(program), *training_inputs.frozen_at_random(program)))
-            diagnostics.extend(training_inputs.of_another_model(program, library))
-            diagnostics.extend((*training_inputs.wrong_file(program), *overrides.misplaced(program)))
+            diagnostics.extend((*suspicious.without_weights(program), *suspicious.frozen_at_random(program)))
+            diagnostics.extend(suspicious.of_another_model(program, library))
+            diagnostics.extend((*suspicious.wrong_file(program), *overrides.misplaced(program)))
             diagnostics.extend(overrides.derived(program))
-            diagnostics.extend((*units.batch_of_tokens(program), *units.memory_in_bytes(program)))
-            diagnostics.extend((*units.bandwidth_of_no_gpu(program, library), *units.rate_not_stated(program, library)))
-            diagnostics.extend(units.capability_of_another_arch(program, library))
-            programs.extend(q for p in phases.phases(evolve(program, site=site)) for q in _sweep(p))
+            diagnostics.extend((*suspicious.batch_of_tokens(program), *suspicious.memory_in_bytes(program)))
+            diagnostics.extend(
+                (*suspicious.bandwidth_of_no_gpu(program, library), *suspicious.rate_not_stated(program, library))
+            )
+            diagnostics.extend(suspicious.capability_of_another_arch(program, library))
+            programs.extend(q for p in statements.phases(evolve(program, site=site)) for q in _sweep(p))
     # Drop duplicates: several runs may inherit the same mistake
     out: list[Diagnostic] = []
     alike: dict[str, list[Diagnostic]] = {}
@@ -114,9 +103,9 @@ def _clusters(library: Library) -> tuple[Site, list[Diagnostic]]:
     of_launch = any(b.subject is not None and b.subject.id == "launch" for _, b in library.own_rules)
     if not of_launch and not any(isinstance(item, ast.ClusterDecl) for item in library.own):
         return Site(), []
-    from moedsl.rules.check.clusters import known as clusters
+    from moedsl.rules.check import cluster_rules
 
-    return clusters.site(library), clusters.check(library)
+    return cluster_rules.site(library), cluster_rules.check(library)
 
 
 def _sweep(p: Program) -> list[Program]:
@@ -148,7 +137,7 @@ def _ours(key: str, word: str, words: tuple[str, ...]) -> tuple[str, ...]:
 
 def _axis_like(name: str) -> tuple[str, ...]:
     """Suggest an axis, or the statement that a name means in other tools."""
-    from moedsl.lang.unknown_statement import OTHER_NAMES  # imported only after a mistake
+    from moedsl.lang.foreign_statements import OTHER_NAMES  # imported only after a mistake
 
     other = OTHER_NAMES.get(name.lower(), name.lower())
     if other in axes.PINNED:
@@ -171,7 +160,7 @@ class _Reader:
 
     def program(self) -> Program | None:
         before = sum(d.is_error for d in self.diagnostics)
-        self.diagnostics.extend(phases.misplaced(self.draft.fixed))
+        self.diagnostics.extend(statements.misplaced(self.draft.fixed))
         model, hardware = self._model(), self._hardware()
         frozen, sharding = self._vlm(model)
         data, samples = self._data(model)
@@ -199,7 +188,7 @@ class _Reader:
         spans = {k: s.span for k, s in self.draft.fixed.items()}
         spans |= {k: b.span for k, b in self.draft.pins.items() if k == "pipeline_layout"}
         spans |= {path: s.path.span for path, s in self.draft.sets.items()}
-        spans |= {weights.FIELD: spans["weights"]} if "weights" in spans else {}
+        spans |= {fine_tuning.FIELD: spans["weights"]} if "weights" in spans else {}
         if parts["adapter"] is not None:
             spans = {n: spans.get("adapter", spans["task"]) for n in RUN if n.startswith("adapter")} | spans
         spans = {"pack": spans["data"]} | spans if samples is not None and "data" in spans else spans
@@ -216,7 +205,7 @@ class _Reader:
         if parts["adapter"] is not None:
             stmt = self.draft.fixed.get("adapter")
             stated = stmt if isinstance(stmt, ast.AdapterStmt) else None
-            self.diagnostics.extend(adapter_options.unbuilt(stated, parts["adapter"], model, spans["task"]))
+            self.diagnostics.extend(options.unbuilt(stated, parts["adapter"], model, spans["task"]))
         if sum(d.is_error for d in self.diagnostics) > before:
             return None
         return Program(
@@ -318,7 +307,7 @@ class _Reader:
         stmt = self.draft.fixed.get("data")
         images = model is not None and model.vision is not None
         data = stmt if isinstance(stmt, ast.DataStmt) else None
-        return data_options.read(data, self._tunes and not images, images, self.diagnostics)
+        return options.read_data(data, self._tunes and not images, images, self.diagnostics)
 
     @property
     def _tunes(self) -> bool:
@@ -329,29 +318,29 @@ class _Reader:
         """The name of the weights on Hugging Face, and the fields that the run sets with their folder."""
         stmt = self.draft.fixed.get("weights")
         own = stmt if isinstance(stmt, ast.WeightsStmt) else None
-        return weights_options.read(own, self._tunes, sets, self.diagnostics)
+        return options.read_weights(own, self._tunes, sets, self.diagnostics)
 
     def _vlm(self, model: Model | None) -> tuple[frozenset[str], dict[str, Pin]]:
         """The frozen parts, and the sharding of tower and decoder."""
         stmt = self.draft.fixed.get("vlm")
         if not isinstance(stmt, ast.VlmStmt):
             return frozenset(), {}
-        return vlm_options.read(stmt, model, self.draft.pins.get("sharding"), self.diagnostics)
+        return options.read_vlm(stmt, model, self.draft.pins.get("sharding"), self.diagnostics)
 
     def _length(self) -> Mapping[str, int]:
         """How long the run trains; a field that states it too is an error."""
         stmt = self.draft.fixed.get("for")
         if not isinstance(stmt, ast.ForStmt):
             return {}
-        for path in (p for p in length.FIELDS if p in self.draft.sets):
+        for path in (p for p in statements.FIELDS if p in self.draft.sets):
             text, first = f"`for` states the length of the training, and so does `set {path}`", self.draft.sets[path]
             self.diagnostics.append(error("check.twice", text, stmt.span, Label(first.span, "here"), help="keep one"))
-        return length.read(stmt, self.diagnostics)
+        return statements.read_length(stmt, self.diagnostics)
 
     def _adapter(self) -> Adapter | None:
         task, stmt = self.draft.fixed.get("task"), self.draft.fixed.get("adapter")
         trains = isinstance(task, ast.TaskStmt) and task.value.id == "peft"
-        return adapter_options.read(stmt if isinstance(stmt, ast.AdapterStmt) else None, trains, self.diagnostics)
+        return options.read_adapter(stmt if isinstance(stmt, ast.AdapterStmt) else None, trains, self.diagnostics)
 
     def _target(self) -> str:
         """The release of Bridge: the stated one, else the installed one, else the newest."""
@@ -372,10 +361,10 @@ class _Reader:
 
     def _unbuilt(self, model: Model, target: str) -> None:
         """Refuse a model that the release of Bridge does not know."""
-        words = unbuilt.why(model, target)
+        words = families.why_unbuilt(model, target)
         if words is None:
             return
-        newest = next((v for v in reversed(fields.versions()) if unbuilt.why(model, v) is None), "")
+        newest = next((v for v in reversed(fields.versions()) if families.why_unbuilt(model, v) is None), "")
         if newest:
             text = f"Bridge {target} cannot build {model.name}: {words}"
             self._error("check.target", text, self._anywhere(), f"write `target bridge {newest}`, which can")
@@ -510,7 +499,7 @@ class _Reader:
         stmt = self.draft.fixed.get("sweep")
         if not isinstance(stmt, ast.IsolateStmt):
             return None
-        return isolate.read(stmt, SWEEPABLE, self._swept, self.diagnostics)
+        return statements.read_isolation(stmt, SWEEPABLE, self._swept, self.diagnostics)
 
     def _swept(self, axis: ast.Name, value: ast.Expr) -> int | None:
         """A value of a sweep or an isolation."""

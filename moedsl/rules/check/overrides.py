@@ -7,17 +7,16 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl.facts import adapters, architecture, fields
+from moedsl.facts import facts, fields, fine_tuning
 from moedsl.facts.facts import Model
 from moedsl.facts.families import CHOICES, PREPROCESSING, USE, dataset_class, preprocessing, provider
-from moedsl.facts.field_suggestions import all_sections, meant
-from moedsl.facts.fields import path_of
+from moedsl.facts.fields import all_sections, meant, path_of
 from moedsl.facts.symbols import ABSENT_HERE, SWITCHES
 from moedsl.lang import ast
 from moedsl.lang.printer import print_expr
 from moedsl.rules.check.program import Program
 from moedsl.rules.declarations import LARGEST, MOST_MTP
-from moedsl.rules.interpreter import evaluate
+from moedsl.rules.evaluators import evaluate
 from moedsl.rules.rule import Rule
 from moedsl.rules.types import LARGEST as EXACT
 from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Instead, error, suggest
@@ -41,7 +40,7 @@ def read(
             continue
         found = [*_mistakes(field, s, model)]
         diagnostics += found
-        if not found and not (model is not None and path in architecture.facts()):
+        if not found and not (model is not None and path in facts.facts_by_field()):
             out[path] = fields.held(field.type, _plain(s.value))
     return out
 
@@ -51,15 +50,25 @@ def _unknown(path: str, s: ast.SetStmt, target: str) -> Diagnostic:
     having = [v for v in fields.versions() if fields.lookup(path, v)]
     if not having:
         help = _stated(path, s.value) or meant(path) or (all_sections(),)
-        return error("check.unknown_field", f"Bridge has no field `{path}`", s.path.span, help=help)
-    text = f"Bridge {target} has no field `{path}`; {', '.join(having)} {'have' if having[1:] else 'has'} it"
-    return error("check.unknown_field", text, s.path.span, help=f"write `target bridge {having[-1]}`", fixes=_drop(s))
+        return error("check.unknown_field:unknown-overrides", s.path.span, path=path, help=help)
+    return error(
+        "check.unknown_field:bridge-field",
+        s.path.span,
+        target=target,
+        path=path,
+        having=", ".join(having),
+        words="have" if having[1:] else "has",
+        having2=having[-1],
+        fixes=_drop(s),
+    )
 
 
 def _stated(path: str, value: ast.Expr) -> tuple[str, ...]:
     """The statement of ours for a name of another tool; empty if there is none."""
-    from moedsl.lang.foreign_arguments import ours  # imported only after a mistake
-    from moedsl.lang.unknown_statement import OTHER_NAMES
+    from moedsl.lang.foreign_statements import (
+        OTHER_NAMES,
+        ours,  # imported only after a mistake
+    )
 
     if path.rpartition(".")[2] not in (*OTHER_NAMES, *ABSENT_HERE):
         return ()
@@ -71,11 +80,9 @@ def _mistakes(field: fields.Field, s: ast.SetStmt, model: Model | None) -> Itera
     """Report what is wrong with a `set` of a known field, without the other statements."""
     section = field.path.rpartition(".")[0]
     if fields.absent().get(section, "") is None:
-        text = f"`{section}` is an abstract class, which a run file cannot fill"
-        yield error("check.unknown_field", text, s.path.span, help="add it to the recipe by hand", fixes=_drop(s))
+        yield error("check.unknown_field:abstract", s.path.span, section=section, fixes=_drop(s))
     elif not _is_literal(s.value):
-        text = "`set` needs a value, not an expression"
-        yield error("check.type", text, s.value.span, help="write the value itself")
+        yield error("check.type:set", s.value.span)
     elif secrets := [*secret(field.path, s.value)]:
         yield from secrets
     elif wrong := [*_of_another_type(field, _plain(s.value), s.value.span)]:
@@ -94,7 +101,7 @@ def _too_large(field: fields.Field, value: Any, span: Span) -> Iterator[Diagnost
     """Refuse a size that no model has, or that is not an exact whole number."""
     most = MOST.get(field.path, EXACT)
     if isinstance(number := fields.held(field.type, value), int) and abs(number) > most:
-        yield error("check.size", f"`{field.path}` may be at most {most}", span, help="write a smaller number")
+        yield error("check.size:too-large", span, path=field.path, most=most)
 
 
 def _drop(s: ast.SetStmt) -> tuple[Fix, ...]:
@@ -103,18 +110,21 @@ def _drop(s: ast.SetStmt) -> tuple[Fix, ...]:
 
 def _architecture(path: str, value: Any, s: ast.SetStmt, model: Model | None) -> Iterator[Diagnostic]:
     """Refuse another value of a fact of the model: every number of the plan follows from these."""
-    word = architecture.facts().get(path)
+    word = facts.facts_by_field().get(path)
     if model is None or word is None:
         return
     has = getattr(model, word)
-    if path not in architecture.SHARED and (value or 0) == has:
+    if path not in facts.SHARED and (value or 0) == has:
         return
-    text = f"`{path}` follows from `{word}` of the model: {model.name} has {_said(has)}"
-    help = (
-        f"declare a model of your own with another `{word}`: change a copy of its config.json, and "
-        "`moedsl models add FOLDER/config.json --hf FOLDER` writes the declaration"
+    yield error(
+        "check.architecture:follows-model",
+        s.path.span,
+        path=path,
+        word=word,
+        model=model.name,
+        said=_said(has),
+        fixes=_drop(s),
     )
-    yield error("check.architecture", text, s.path.span, help=help, fixes=_drop(s))
 
 
 def _said(value: Any) -> str:
@@ -130,13 +140,13 @@ def misplaced(p: Program) -> Iterator[Diagnostic]:
 def _misplaced(path: str, span: Span, p: Program, by: str) -> Iterator[Diagnostic]:
     data = dataset_class(p.model.vision is not None, p.task, p.data == "mock")
     yield from _of_another_choice(path, span, p, by)
-    trained = adapters.CLASSES[p.adapter.method] if p.adapter else ""
+    trained = fine_tuning.CLASSES[p.adapter.method] if p.adapter else ""
     has = {"model": provider(p.model), "dataset": data, "peft": trained}
     section = path.partition(".")[0]
     field = fields.lookup(path.rpartition(".")[0], p.target) or fields.lookup(path, p.target)
     classes = field.classes if field else ()
     if section == "peft" and not classes:
-        classes = tuple(adapters.CLASSES.values())
+        classes = tuple(fine_tuning.CLASSES.values())
     if section in has and classes and has[section] not in classes:
         text = f"`{path}` is not a field of {has[section]}, the {section} of this run"
         text = text if has[section] else f"`{path}` is a field of an adapter, and this run trains none"
@@ -154,9 +164,16 @@ def _of_another_choice(path: str, span: Span, p: Program, by: str) -> Iterator[D
     of = {call.name: word for word, call in CHOICES[PREPROCESSING].items()}
     word, others = preprocessing(p.data, p.sets), [of[c] for c in field.classes if c in of]
     if word not in others:
-        text = f"`{path}` is not a field of `{word}`, the preprocessing of this run"
         drop = (Fix(f"Drop the `{by}` of `{path}`", DROP, span),)
-        yield error("check.other_class", text, span, help=f'`set {PREPROCESSING} = "{others[0]}"` has it', fixes=drop)
+        yield error(
+            "check.other_class:field",
+            span,
+            path=path,
+            word=word,
+            preprocessing=PREPROCESSING,
+            others=others[0],
+            fixes=drop,
+        )
 
 
 STATED = (
@@ -182,13 +199,11 @@ def derived(p: Program) -> Iterator[Diagnostic]:
             continue
         if not any(fields.lookup(path, v) for v in fields.versions()):
             help = meant(path) or ("rules for `srun`, `sbatch` and `pod` are in `rules NAME of launch { ... }`",)
-            yield error("check.unknown_field", f"Bridge has no field `{path}`", rule.span, help=help)
+            yield error("check.unknown_field:unknown-overrides", rule.span, path=path, help=help)
         elif path in STATED:
-            text = f"`{path}` has no value before the layout is chosen, if a rule derives it"
-            yield error("check.too_late", text, rule.span, help=f"write `set {path} = {print_expr(rule.expr)}`")
-        elif word := architecture.facts().get(path):
-            text = f"`{path}` follows from `{word}` of the model, which no rule changes"
-            yield error("check.architecture", text, rule.span, help="declare a model of your own")
+            yield error("check.too_late:layout", rule.span, path=path, print_expr=print_expr(rule.expr))
+        elif word := facts.facts_by_field().get(path):
+            yield error("check.architecture:fixed-word", rule.span, path=path, word=word)
 
 
 def of_rule(path: str, value: Any, rule: Rule, p: Program) -> Iterator[Diagnostic]:
@@ -224,16 +239,14 @@ def _of_another_type(field: fields.Field, value: Any, span: Span) -> Iterator[Di
     if takes is None or (type(value) is type(field.default) and value == field.default and not choices):
         return
     if not choices and not fields.is_writable(field.type):
-        text = f"`{path}` takes {field.type}, which a run file cannot write"
-        yield error("check.type", text, span, help="change it in the recipe, or in the code that builds the model")
+        yield error("check.type:unwritable", span, path=path, type=field.type)
     elif choices or (words and isinstance(value, str)):
         near = [h.word for h in suggest(str(value), words) if isinstance(h, Instead)]
         help = [Instead(f"did you mean `{w}`?", f'"{w}"') for w in near]
         few = [Instead(f"write `{w}`", f'"{w}"') for w in words[:SHOWN]]
-        yield error("check.unknown_word", f"`{path}` takes {takes}, not `{value}`", span, help=tuple(help or few))
+        yield error("check.unknown_word:field", span, path=path, takes=takes, value=value, help=tuple(help or few))
     else:
-        help = f"write {takes}, as in `{fields.example(path, takes)}`"
-        yield error("check.type", f"`{path}` takes {takes}", span, help=help)
+        yield error("check.type:field", span, path=path, takes=takes, example=fields.example(path, takes))
 
 
 SHOWN = 3
@@ -249,9 +262,7 @@ def secret(path: str, value: ast.Expr) -> Iterator[Diagnostic]:
 
         what = secrets.value_kind(text.value)
         if what is not None:
-            message = f"the value of `{path}` looks like {what}, which must not be in a file"
-            help = "revoke it if it was real; programs read it from the environment: `secrets [HF_TOKEN]`"
-            yield error("check.secret", message, text.span, help=help)
+            yield error("check.secret:field", text.span, path=path, what=what)
 
 
 def _is_literal(e: ast.Expr) -> bool:

@@ -7,11 +7,9 @@ from typing import Any
 
 from attrs import field, frozen
 
-from moedsl.facts.adapter import Adapter
-from moedsl.facts.facts import Hardware, Model
+from moedsl.facts.facts import Hardware, Model, Site
+from moedsl.facts.fine_tuning import Adapter, Samples
 from moedsl.facts.recipes import LIKE
-from moedsl.facts.samples import Samples
-from moedsl.facts.site import Site
 from moedsl.rules.rule import Let, Rule, Rules
 from moedsl.support.source import Span
 

@@ -15,7 +15,7 @@ from attrs import evolve, field, frozen
 from moedsl.facts import axes
 from moedsl.facts.symbols import ABSENT_HERE, PRECISIONS, ROUTINGS, TASKS, WORD_ELSEWHERE
 from moedsl.lang import ast
-from moedsl.rules.check import resilience
+from moedsl.rules.check import options
 from moedsl.rules.library import Library
 from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Instead, Label, error, suggest
 
@@ -100,10 +100,9 @@ class Gather:
 
     def _profile(self, s: ast.BareStmt, profiles: tuple[str, ...]) -> Draft:
         if s.count is not None:
-            text = f"`{s.name.id}` is a profile; only hardware has a number of GPUs"
-            self.diagnostics.append(error("check.type", text, s.count.span, help=f"write `{s.name.id}`"))
+            self.diagnostics.append(error("check.type:profile", s.count.span, s=s.name.id))
         if s.name.id in profiles:
-            self.diagnostics.append(error("check.circular", f"profile `{s.name.id}` contains itself", s.name.span))
+            self.diagnostics.append(error("check.circular:profile", s.name.span, s=s.name.id))
             return Draft()
         return self.layer(self.library.profiles[s.name.id].body, (*profiles, s.name.id))
 
@@ -123,10 +122,7 @@ class Gather:
         if s.name.id in self.library.hardware:
             return ast.HardwareStmt(s.name, s.count, s.span)
         if s.name.id in self.library.models:
-            text = f"`{s.name.id}` is a model; only hardware has a number of GPUs"
-            self.diagnostics.append(
-                error("check.type", text, s.span, help=f"write `{s.name.id}` and, on another line, `gb200 x 8`")
-            )
+            self.diagnostics.append(error("check.type:model-only", s.span, s=s.name.id))
             return ast.ModelStmt(s.name, s.span)
         if s.count is not None:
             text = f"no hardware is called `{s.name.id}`"
@@ -152,7 +148,7 @@ class Gather:
             return (Instead(f"put spaces around `x`: write `{right}`", right),)
         if low in ABSENT_HERE:
             return (ABSENT_HERE[low],)
-        from moedsl.lang.unknown_statement import glued_pin  # imported only after a mistake
+        from moedsl.lang.foreign_statements import glued_pin  # imported only after a mistake
 
         if pin := glued_pin(low):
             return (Instead(f"write `{pin}`", pin),)
@@ -189,11 +185,11 @@ class Gather:
 
     def _resilience(self, d: Draft, s: ast.ResilienceStmt) -> Draft:
         """Read the fields of Bridge as `set`s."""
-        found = [*resilience.mistakes(s)]
+        found = [*options.mistakes(s)]
         self.diagnostics.extend(found)
         if found:
             return d
-        for field_set in resilience.sets(s):
+        for field_set in options.sets(s):
             d = self._set(d, field_set)
         return d
 
@@ -280,9 +276,7 @@ def runs(
         if isinstance(item, ast.RunDecl):
             if item.name.id in blocks:
                 first = Label(blocks[item.name.id].name.span, "first here")
-                diagnostics.append(
-                    error("check.twice", f"run `{item.name.id}` is declared twice", item.name.span, first)
-                )
+                diagnostics.append(error("check.twice:run", item.name.span, first, item=item.name.id))
             blocks[item.name.id] = item
     if not blocks:
         return [("main", _above(top, base))], diagnostics
@@ -312,13 +306,11 @@ def _chain(
         if run.base is None:
             break
         if run.base.id in chain:
-            diagnostics.append(error("check.circular", f"run `{run.name.id}` inherits from itself", run.base.span))
+            diagnostics.append(error("check.circular:run", run.base.span, run=run.name.id))
             break
         if run.base.id not in blocks:
             help = suggest(run.base.id, list(blocks))
-            diagnostics.append(
-                error("check.unknown_name", f"no run is called `{run.base.id}`", run.base.span, help=help)
-            )
+            diagnostics.append(error("check.unknown_name:run", run.base.span, base=run.base.id, help=help))
             break
         run = blocks[run.base.id]
     return [*chain.values()]

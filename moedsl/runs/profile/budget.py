@@ -12,8 +12,18 @@ from typing import Any
 import numpy as np
 
 from moedsl.runs.profile import trace
-from moedsl.runs.profile.kinds import COMMUNICATION, COMPUTE, COPIES, NO_CLASS, Classes, Kind
-from moedsl.runs.profile.steps import Numbers, Steps, Window, cut
+from moedsl.runs.profile.steps import (
+    COMMUNICATION,
+    COMPUTE,
+    COPIES,
+    NO_CLASS,
+    Classes,
+    Kind,
+    Numbers,
+    Steps,
+    Window,
+    cut,
+)
 from moedsl.runs.profile.trace import UNKNOWN, Ints, Trace, Union
 
 SECOND = 1e9

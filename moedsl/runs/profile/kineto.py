@@ -10,10 +10,9 @@ from typing import Any, TextIO
 import numpy as np
 from attrs import define, field
 
-from moedsl.runs.profile import nested
+from moedsl.runs.profile import trace
 from moedsl.runs.profile.json_stream import Malformed, Reader
-from moedsl.runs.profile.nested import Paths
-from moedsl.runs.profile.trace import UNKNOWN, Ints, Numbered, Range, Spans, Trace, matched, rows
+from moedsl.runs.profile.trace import UNKNOWN, Ints, Numbered, Paths, Range, Spans, Trace, matched, rows
 from moedsl.runs.profile.trace import EventPairs as Halves
 from moedsl.support.text import counted
 
@@ -150,7 +149,7 @@ class _Events:
             raise Malformed(f"its operations are of {len(every):,} devices, and a machine has {MOST} at most")
         paths = Paths(self.names)
         launch = self.launched.columns()
-        around = nested.enclosing(self.host, launch["start"], launch["place"], paths)
+        around = trace.enclosing(self.host, launch["start"], launch["place"], paths)
         for one in every:
             label = f"{name}, {self._label(one)}" if len(every) > 1 else name
             operations = self._of_device(device == one, launch["start"], around, paths)
@@ -195,7 +194,7 @@ class _Events:
     def _of_host(self) -> dict[str, Any]:
         """Take the host's operations for the device's: of nested ones, each has the time outside those in it."""
         paths = Paths(self.names)
-        parts = nested.own_parts(self.host, paths)
+        parts = trace.own_parts(self.host, paths)
         c = parts.columns()
         keep = np.array([not self._is_frame(path, paths) for path in parts.name], bool)
         keys = ((paths.nodes.values[path][1], paths.nodes.values[path][0], 0) for (path,) in rows(c["name"][keep]))

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from attrs import define, field
 
-from moedsl.runs.profile import nested
+from moedsl.runs.profile import trace
 from moedsl.runs.profile.json_stream import Malformed
-from moedsl.runs.profile.nested import Paths
-from moedsl.runs.profile.trace import UNKNOWN, Numbered, Range, Spans, Trace, matched, rows
+from moedsl.runs.profile.trace import UNKNOWN, Numbered, Paths, Range, Spans, Trace, matched, rows
 
 KERNEL, COPY, SET, GRAPH = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
 RUNTIME, NVTX, STRINGS = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "StringIds"
@@ -232,7 +231,7 @@ class _Export:
                     threads.append(self.threads(thread))
                     ids.append(correlation)
         launch = np.asarray(starts, np.int64)
-        around = nested.enclosing(ranges, launch, np.asarray(threads, np.int64), paths)
+        around = trace.enclosing(ranges, launch, np.asarray(threads, np.int64), paths)
         launched, path = matched(correlations, np.asarray(ids, np.int64), (launch, around))
         return launched, path, paths
 

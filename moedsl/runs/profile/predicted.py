@@ -11,8 +11,8 @@ from attrs import evolve
 
 from moedsl.cost import Cost
 from moedsl.facts import axes, calibration
-from moedsl.planner.model.plan import Plan
-from moedsl.runs.profile.kinds import COMMUNICATION, COMPUTE
+from moedsl.planner.plan import Plan
+from moedsl.runs.profile.steps import COMMUNICATION, COMPUTE
 from moedsl.solver.solve import Chosen
 
 Json = dict[str, Any]

@@ -15,7 +15,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl.launch.script import RANKS
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.files import written_by_us
@@ -69,8 +69,7 @@ def _unreadable(log: Path) -> Iterator[Diagnostic]:
     try:
         log.open("rb").close()
     except OSError as e:
-        text = f"{log} cannot be read: {e.strerror or e}"
-        yield error("read.denied", text, Span(str(log), 0, 0), help="check its permissions")
+        yield error("read.denied", Span(str(log), 0, 0), log=log, value=e.strerror or e)
 
 
 def _one(target: str) -> list[Run] | Diagnostic:
@@ -198,7 +197,7 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
 
     Logs on the cluster, over an SSH tunnel or in pods, are fetched now.
     """
-    from moedsl.launch import connections, logs, store
+    from moedsl.launch import follow, nemo, store
 
     home = store.known().get(id)
     if home is None:
@@ -211,12 +210,12 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
     opened = wrong or store.open_experiment(home, id)
     if isinstance(opened, Diagnostic):
         return opened
-    if opened.in_pods and (missing := logs.no_kubectl()):
+    if opened.in_pods and (missing := follow.no_kubectl()):
         return missing
     try:
         for job in (job for job in opened.jobs() if job.handle):
             _fetch(opened, job)
-    except connections.failures() as problem:
+    except nemo.failures() as problem:
         if not opened.is_far:
             raise
         return opened.disconnected(problem)
@@ -224,14 +223,14 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
 
 
 def _fetch(experiment: Any, job: Any) -> None:
-    from moedsl.launch import logs
+    from moedsl.launch import follow
 
     with (Path(job.folder) / FETCHED).open("w", encoding="utf-8") as out:
-        reader = logs.reader(experiment, job)
+        reader = follow.reader(experiment, job)
         if reader is not None:
-            logs.print_lines(reader.more(whole=True), out)
+            follow.print_lines(reader.more(whole=True), out)
         else:
-            logs.print_elsewhere(experiment, job, False, out)
+            follow.print_elsewhere(experiment, job, False, out)
 
 
 _WHAT_RUNS = ("model", "hf", "hardware", "gpus", "task", "target", "layout", "batch", "policy", "derived", "env", "set")
@@ -325,8 +324,7 @@ def _numbers_of(run: Run, given: Given, recipes: Mapping[str, Mapping[str, Any] 
     seq, gpus = given.seq or known.get("seq"), given.gpus or known.get("gpus")
     if seq is None or gpus is None:
         missing = " and ".join(w for w, v in (("length", seq), ("number of GPUs", gpus)) if v is None)
-        text = f"{run.name}: unknown {missing}, so tokens cannot be counted"
-        return error("results.numbers", text, help="give --seq, --gpus and --global-batch, or LOG=PLAN")
+        return error("results.numbers:unknown", run=run.name, missing=missing)
     batch = given.global_batch or known.get("global_batch")
     source = "plan" if run.plan else "recipe" if run.recipe else "given"
     return Numbers(int(seq), int(gpus), batch, known.get("useful_share", 1.0), source, bool(known.get(_RAMP)))
@@ -340,19 +338,18 @@ def _contradiction(run: Run, given: Given, known: Mapping[str, Any]) -> Diagnost
     if not apart:
         return None
     flags = ", ".join(f"{flag} {own} (it has {of})" for flag, (own, of) in apart.items())
-    help = "leave out what the plan or recipe gives; if the log is of another run, give LOG=PLAN"
-    return error("results.numbers", f"{run.name}: {run.plan_file or run.recipe} contradicts {flags}", help=help)
+    return error("results.numbers:contradicts", run=run.name, value=run.plan_file or run.recipe, flags=flags)
 
 
 def _recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any] | Diagnostic]:
     """Read each recipe like `moedsl diff`; its number of GPUs is in its function's name or in --gpus."""
     if not targets:
         return {}
-    from moedsl.bridge.diff.sources import Options, Side, sides
+    from moedsl.bridge.run_sides import Options, Side, read_sides
     from moedsl.bridge.verify import cases
 
     made: dict[str, Mapping[str, Any] | Diagnostic] = {}
-    for target, side in zip(targets, sides(targets, options=Options(world=given.gpus)), strict=True):
+    for target, side in zip(targets, read_sides(targets, options=Options(world=given.gpus)), strict=True):
         read = cases.read(target, world=given.gpus)
         if isinstance(side, Side) and isinstance(read, cases.Case):
             f = side.fields
@@ -361,5 +358,5 @@ def _recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any
             made[target] = {**sizes, _RAMP: f.get(_RAMP)}
         else:
             found = getattr(side, "diagnostics", ())
-            made[target] = found[0] if found else error("results.numbers", f"{target} cannot be read as a recipe")
+            made[target] = found[0] if found else error("results.numbers:read", target=target)
     return made

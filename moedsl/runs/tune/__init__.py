@@ -1,5 +1,5 @@
 """Choose the next experiment from what was measured, and repeat that through the launcher.
 
-`evidence` reads what was tried and estimates the rest from it, `candidates` ranks single changes, `report` prints and
-draws them; `loop` submits jobs until the budget is spent, with its state in a `journal` and a `run_file` for each job.
+`candidates` reads what was tried, estimates the rest from it, ranks single changes, and prints and draws them; `loop`
+submits jobs until the budget is spent, with its state in a journal, and `run_file` writes the run file of each job.
 """

@@ -1,22 +1,29 @@
-"""Tune by itself: choose, submit, wait, measure, until the budget is spent or no change is worth another job."""
+"""Tune by itself: choose, submit, wait, measure, until the budget is spent or no change is worth another job.
+
+The journal in the folder of a tuning has what was tried, its job and its result. A tuning that was killed continues
+from it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from moedsl.compiler import load_stdlib
+from moedsl.facts import axes
 from moedsl.runs.results.gather import Run
+from moedsl.runs.results.measure import RATE
 from moedsl.runs.tune import run_file
-from moedsl.runs.tune.candidates import candidates
-from moedsl.runs.tune.evidence import Tried, row, tried
-from moedsl.runs.tune.journal import PICTURE, RUN, TABLE, Journal, Try, write
-from moedsl.runs.tune.report import candidate, picture, report, text
-from moedsl.support.diagnostics import Diagnostic
+from moedsl.runs.tune.candidates import REFUSED, Codes, Tried, candidate, candidates, picture, report, row, text, tried
+from moedsl.support import files, foreign
+from moedsl.support.diagnostics import Diagnostic, error
+from moedsl.support.files import stamp, write_all, written_by_us
+from moedsl.support.foreign import text_of
 
 LOST = "launch.no_experiment"
 """The diagnostic of an experiment that was never submitted: its launcher was killed before."""
@@ -131,3 +138,134 @@ def _run(base: run_file.Base, journal: Journal, t: Try, launcher: Launcher) -> i
     t.row = row(Run(t.name, tuple(logs), base.plan), load_stdlib())
     journal.save()
     return 0
+
+
+FILE, RUN, TABLE, PICTURE = "journal.json", "run.moe", "table.txt", "journal.svg"
+OLD = "way.json"
+"""The name of the file before it was called a journal; it is still read."""
+
+
+@define
+class Try:
+    """One job: its layout, why it was tried, and what came of it."""
+
+    name: str
+    codes: Codes
+    change: Mapping[str, Any] | None
+    """The candidate, as in the report; None for the plan itself."""
+    id: str | None = None
+    """The id of its experiment, once it is submitted or about to be."""
+    row: Mapping[str, Any] | None = None
+    """Its row of `moedsl results`, once it has ended."""
+
+
+@define
+class Journal:
+    """All tries of one experiment, in order."""
+
+    folder: Path
+    experiment: str
+    """The fingerprint, which all share."""
+    machines: str
+    """The number and type of the GPUs, which all share."""
+    tries: list[Try] = field(factory=list)
+    stop: str | None = None
+    """Why it ended."""
+    table: str = ""
+    """What was tried, as `moedsl next` prints it."""
+
+    def save(self) -> None:
+        """Write everything in one step, so that a kill leaves the state before or after."""
+        shared = {"experiment": self.experiment, "machines": self.machines}
+        data = {
+            "version": 1,
+            **shared,
+            "stop": self.stop,
+            "tries": [
+                {"name": t.name, "codes": dict(t.codes), "change": t.change, "id": t.id, "row": t.row}
+                for t in self.tries
+            ],
+        }
+        files.replace_file(self.folder / FILE, stamp(FILE, json.dumps(data, indent=2, ensure_ascii=False) + "\n"))
+
+    @property
+    def next_name(self) -> str:
+        """The name of the next try."""
+        return _name(len(self.tries))
+
+    def file_of(self, t: Try) -> Path:
+        """The run file of a try."""
+        return self.folder / t.name / RUN
+
+
+def _name(at: int) -> str:
+    return f"{at + 1:02}"
+
+
+def opened(folder: Path, experiment: str, machines: str) -> Journal | Diagnostic:
+    """Open the journal in a folder, or begin one. The folder must be new, or have a journal of the same experiment on
+    the same machines, whose entries count only as `save` wrote them: they name the folders of the jobs."""
+    another = "name a new folder with -o"
+    file = next((f for f in (folder / FILE, folder / OLD) if os.path.lexists(f)), folder / FILE)
+    try:
+        if not os.path.lexists(file):
+            if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
+                return _wrong(f"{folder} exists and holds no tuning", another)
+            folder.mkdir(parents=True, exist_ok=True)
+            return Journal(folder, experiment, machines)
+        if file.is_symlink() or not file.is_file():
+            return _wrong(f"{file} is not a file that `moedsl tune` wrote", another)
+        text = text_of(file)
+    except (OSError, ValueError) as problem:
+        return _wrong(f"{file} cannot be read: {problem}", another)
+    if written_by_us(file.name, text) != "ours":
+        return _wrong(f"{file} was not written by `moedsl tune`, or was edited since", another)
+    try:
+        data = foreign.load_json(text)
+        journal = Journal(folder, data["experiment"], data["machines"], [_try(**t) for t in data["tries"]])
+    except (ValueError, TypeError, LookupError):
+        return _wrong(f"{file} is not as `moedsl tune` writes it", another)
+    if [t.name for t in journal.tries] != [_name(i) for i in range(len(journal.tries))]:
+        return _wrong(f"{file} names jobs that `moedsl tune` does not", another)
+    began = "name another folder with -o, or give the file that it began with"
+    if journal.experiment != experiment:
+        text = f"{folder} tunes experiment {journal.experiment}, and the file is experiment {experiment}"
+        return _wrong(text, began)
+    if journal.machines != machines:
+        return _wrong(f"{folder} measures steps on {journal.machines}, and the file is for {machines}", began)
+    return journal
+
+
+def _try(name: Any, codes: Any, change: Any, id: Any, row: Any) -> Try:
+    """Make a try of what a file says; raises ValueError, TypeError or LookupError if a value is of another kind."""
+    if {*codes} != {*axes.BY_NAME}:
+        raise ValueError("no layout")
+    for n, code in codes.items():
+        axis = axes.BY_NAME[n]
+        most = {"int": 1 << 20, "set": (1 << len(axis.words)) - 1, "enum": len(axis.words) - 1}.get(axis.kind, 1)
+        if type(code) is not int or not (axis.kind == "int") <= code <= most:
+            raise ValueError("no layout")
+    if change is not None and not (change["axis"] in axes.BY_NAME and {"from", "to"} <= {*change}):
+        raise ValueError("no change")
+    numbers = [change[n] for n in ("step_s", "peak_gib")] if change is not None else []
+    if change is not None and change["gain"] is not None:
+        numbers += [change[n] for n in ("gain", "low", "high")]
+    if row is not None:
+        rate = row[RATE]
+        numbers += [row["useful_share"], row[REFUSED], *([rate["median"], rate["error"] or 1.0] if rate else [])]
+        texts = [row["status"], row["cause"] or "", *(s["id"] for s in row["symptoms"])]
+        if not all(isinstance(t, str) for t in texts) or row["useful_share"] <= 0 or (rate and rate["median"] <= 0):
+            raise ValueError("no measurement")
+    if not all(isfinite(n) for n in numbers) or not (id is None or isinstance(id, str)):
+        raise ValueError("no number")
+    return Try(name, codes, change, id, row)
+
+
+def write(folder: Path, files: Mapping[str, str]) -> Diagnostic | None:
+    """Write files of a tuning into a folder, or say which one there is not as `moedsl tune` wrote it."""
+    refused = write_all(folder, files)
+    return _wrong(refused[0].message, "move it away, and the same command goes on") if refused else None
+
+
+def _wrong(text: str, help: str) -> Diagnostic:
+    return error("tune.folder", text, help=help)

@@ -6,16 +6,16 @@ import os
 
 from attrs import frozen
 
-from moedsl.bridge.recipes.program import literal
+from moedsl.bridge.recipe_words import literal
 from moedsl.compiler import compile_source
-from moedsl.emit.stated import checkpoint_folder
+from moedsl.emit.settings import checkpoint_folder
 from moedsl.facts import axes, recipes
 from moedsl.lang import ast
 from moedsl.lang.parser import parse
-from moedsl.planner.model.plan import Plan
+from moedsl.planner.plan import Plan
 from moedsl.rules.library import Library, used_name
-from moedsl.runs.calibrate.runs import experiment
-from moedsl.runs.tune.evidence import Codes
+from moedsl.runs.measured_runs import experiment
+from moedsl.runs.tune.candidates import Codes
 from moedsl.solver.solve import Chosen
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.source import Source
@@ -67,8 +67,7 @@ def base(source: Source) -> Base | list[Diagnostic]:
     if result.failed:
         return [d for d in result.diagnostics if d.is_error]
     if len(result.plans) != 1:
-        help = "give a file with one run"
-        return [error("tune.runs", f"{source.name} has {len(result.plans)} runs, and one layout is tuned", help=help)]
+        return [error("tune.runs", source=source.name, count=len(result.plans))]
     return Base(source, result.library, result.chosen[0], result.plans[0])
 
 
@@ -82,11 +81,9 @@ def with_layout(b: Base, codes: Codes, remark: str, more: str = "") -> RunFile |
     if not isinstance(made, Base):
         return made[0]
     if made.start != codes:
-        return error("tune.layout", f"{b.source.name} does not take the layout: it states another one itself",
-                     help="take the pins of what is tuned out of the file")  # fmt: skip
+        return error("tune.layout", source=b.source.name)  # fmt: skip
     if made.plan.experiment.fingerprint != b.plan.experiment.fingerprint:
-        return error("tune.experiment", f"with this layout {b.source.name} would be another experiment",
-                     help="`moedsl diff` of both files says what changes")  # fmt: skip
+        return error("tune.experiment:other-layout", source=b.source.name)  # fmt: skip
     return RunFile(text, made.plan)
 
 
@@ -108,7 +105,5 @@ def checkpoints_of(b: Base, name: str) -> str | Diagnostic:
     if folder is None:
         return ""
     if {"checkpoint.save", "checkpoint.load"} & b.plan.set.keys():
-        help = "leave both out: each job gets a folder of its own"
-        text = f"{b.source.name} names the folder of its checkpoints, and each job would go on from the one before"
-        return error("tune.checkpoints", text, help=help)
+        return error("tune.checkpoints", source=b.source.name)
     return f'set checkpoint.save = "{folder}/{name}"\n'

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from attrs import evolve, frozen
 
-from moedsl.facts.gpu_counts import counts
+from moedsl.facts.machines import gpu_counts as counts
 from moedsl.facts.symbols import CASES, MEMORY
 from moedsl.rules.check.program import Program
 from moedsl.rules.rule import Rule

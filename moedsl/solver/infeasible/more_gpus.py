@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from moedsl.facts.gpu_counts import counts
+from moedsl.facts.machines import gpu_counts as counts
 from moedsl.rules.check.program import Program
 from moedsl.solver.fits import fast_enough, layouts
 from moedsl.solver.laws import TIME

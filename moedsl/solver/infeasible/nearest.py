@@ -13,8 +13,8 @@ from moedsl.facts.symbols import BYTES, CASES, COSTS, MEMORY, RATES, SPARES
 from moedsl.facts.units import GIB
 from moedsl.lang import ast
 from moedsl.rules.check.program import Program
+from moedsl.rules.evaluators import names
 from moedsl.rules.rule import Rule
-from moedsl.rules.vectorizer import names
 from moedsl.solver.fits import least_memory
 from moedsl.solver.infeasible.tree import of_name, tree
 from moedsl.solver.laws import SECONDS, reads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from moedsl.facts.gpu_counts import MOST_GPUS
+from moedsl.facts.machines import MOST_GPUS
 from moedsl.facts.symbols import AXES, HARDWARE
 from moedsl.lang.printer import print_expr
 from moedsl.solver.infeasible.analyse import Infeasible, analyse, laws_of, named

@@ -11,7 +11,7 @@ from moedsl.facts.symbols import BUILTIN, BYTES, RATES, TIMES
 from moedsl.facts.units import GIB
 from moedsl.lang import ast
 from moedsl.lang.printer import print_expr
-from moedsl.rules.interpreter import evaluate
+from moedsl.rules.evaluators import evaluate
 
 Json = dict[str, Any]
 _NAME = re.compile(r"[\w.]+")

@@ -1,0 +1,418 @@
+"""Read a recipe and run nothing of it: which values it assigns to the fields of a configuration, on which lines.
+
+A statement is followed in order: assignments to `cfg.SECTION.FIELD`, through other names for `cfg` or a section,
+keyword arguments of the constructors of sections, helpers of the same module and of a module in its folder that take or
+return the configuration, and branches whose test is known. Anything else is reported as not known.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field, frozen
+
+from moedsl.bridge.lint.facts import Place, Recipe, stdlib_facts
+from moedsl.bridge.verify.cases import Case
+from moedsl.facts.facts import Hardware
+from moedsl.facts.fields import field_names
+from moedsl.rules.library import Library
+from moedsl.support import foreign
+from moedsl.support.diagnostics import Diagnostic, error
+
+CFG = "cfg"
+DEEPEST = 12
+"""The deepest nesting of calls that is followed."""
+MOST_CALLS = 1000
+"""The most calls that are followed."""
+FLEX_HELPER = "apply_flex_dispatcher_backend"
+MOST_NESTED = 300
+"""The deepest nesting of a file that is read: the reader calls itself."""
+_MAKERS = ("_config", "_common")
+_LANGUAGE = ("to_text_provider",)
+"""Methods of a provider that give the one of its language model."""
+"""Endings of Bridge's names for functions that return a ConfigContainer."""
+_SECTIONS = frozenset(n.partition(".")[0] for n in field_names()) | {"env_vars"}
+
+
+class Unknown:
+    """A value that the source does not determine."""
+
+    def __repr__(self) -> str:
+        return "?"
+
+
+UNKNOWN = Unknown()
+
+
+@frozen
+class Ref:
+    """A place in the configuration: `cfg`, or a section or field of it by dotted path."""
+
+    path: str
+
+
+@frozen
+class Module:
+    """One Python file: its functions, its constants, and names that it imports from files in its folder."""
+
+    path: Path
+    functions: Mapping[str, ast.FunctionDef]
+    constants: Mapping[str, Any]
+    imported: Mapping[str, tuple[Path, str]]
+    foreign: Mapping[str, str]
+    """Imported names, with their names in their own module."""
+
+    @staticmethod
+    def of(path: Path) -> Module | None:
+        """Read a file; None if it is not Python, or nested too deep for its parser."""
+        try:
+            tree = foreign.parse_python_file(path)
+        except OSError:
+            return None
+        if tree is None or _depth(tree) > MOST_NESTED:
+            return None
+        functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+        constants = {
+            t.id: value
+            for n in tree.body
+            if isinstance(n, ast.Assign) and (value := _literal(n.value)) is not UNKNOWN
+            for t in n.targets
+            if isinstance(t, ast.Name)
+        }
+        return Module(path, functions, constants, _imports(tree, path.parent), _aliases(tree))
+
+
+def _imports(tree: ast.Module, folder: Path) -> dict[str, tuple[Path, str]]:
+    out: dict[str, tuple[Path, str]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.level <= 1:
+            beside = folder / (node.module.replace(".", "/") + ".py")
+            if beside.is_file():
+                out |= {a.asname or a.name: (beside, a.name) for a in node.names}
+    return out
+
+
+def _aliases(tree: ast.Module) -> dict[str, str]:
+    froms = (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom))
+    return {a.asname or a.name: a.name for n in froms for a in n.names}
+
+
+def _depth(tree: ast.AST) -> int:
+    """How deep a syntax tree is nested."""
+    level, depth = [tree], 0
+    while level:
+        level, depth = [child for node in level for child in ast.iter_child_nodes(node)], depth + 1
+    return depth
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return UNKNOWN
+
+
+@define
+class Reader:
+    """The state of the reading. A field of `fields` is known; one that gets an unknown value is removed."""
+
+    fields: dict[str, Any] = field(factory=dict)
+    places: dict[str, tuple[Place, ...]] = field(factory=dict)
+    classes: dict[str, str] = field(factory=dict)
+    unread: dict[str, None] = field(factory=dict)
+    asked: str | None = None
+    hf: str | None = None
+    _stack: list[Place] = field(factory=list)
+    _calls: int = 0
+
+    def strangers(self) -> dict[str, Any]:
+        """Fields of a known section that Bridge does not have."""
+        known = frozenset(field_names())
+        return {n: v for n, v in self.fields.items() if "." in n and n not in known and not n.startswith("env_vars")}
+
+    def call(self, module: Module, function: ast.FunctionDef, arguments: Mapping[str, Any]) -> Any:
+        """Read one function; returns its value."""
+        self._calls += 1
+        if len(self._stack) > DEEPEST or self._calls > MOST_CALLS:
+            self.cannot(f"what {function.name} sets", (str(module.path), function.lineno))
+            return UNKNOWN
+        body = _Body(self, module, {**_defaults(function), **arguments})
+        body.run(function.body)
+        return body.returned
+
+    def assign(self, path: str, value: Any, at: Place) -> None:
+        """Set one field, or forget it if the value is unknown."""
+        self.places[path] = self.behind(at)
+        for below in [n for n in self.fields if n.startswith(f"{path}.")]:
+            del self.fields[below]
+        if value is UNKNOWN or isinstance(value, Ref):
+            self.fields.pop(path, None)
+            self.unread.setdefault(f"{at[0]}:{at[1]}: the value of {path}")
+        else:
+            self.fields[path] = value
+
+    def behind(self, at: Place) -> tuple[Place, ...]:
+        """A line and its callers, innermost first."""
+        return (at, *reversed(self._stack))
+
+    def enter(self, at: Place) -> None:
+        """Enter a function that this line calls."""
+        self._stack.append(at)
+
+    def leave(self) -> None:
+        """Leave the innermost function."""
+        self._stack.pop()
+
+    def cannot(self, text: str, at: Place) -> None:
+        """Note once that the source does not determine something at a line."""
+        self.unread.setdefault(f"{at[0]}:{at[1]}: {text}")
+
+
+def _defaults(function: ast.FunctionDef) -> dict[str, Any]:
+    arguments = function.args
+    named = [*arguments.posonlyargs, *arguments.args]
+    late = named[len(named) - len(arguments.defaults) :]
+    out: dict[str, Any] = {a.arg: UNKNOWN for a in (*named, *arguments.kwonlyargs)}
+    out |= {a.arg: _literal(d) for a, d in zip(late, arguments.defaults, strict=True)}
+    given = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return out | {a.arg: _literal(d) for a, d in given if d is not None}
+
+
+@define
+class _Body:
+    """Read the statements of one call, with its local names."""
+
+    reader: Reader
+    module: Module
+    names: dict[str, Any]
+    returned: Any = UNKNOWN
+    done: bool = False
+
+    def run(self, statements: list[ast.stmt]) -> None:
+        for statement in statements:
+            if self.done:
+                return
+            step = _STEPS.get(type(statement))
+            if step:
+                step(self, statement)
+
+    def at(self, node: ast.AST) -> Place:
+        return str(self.module.path), getattr(node, "lineno", 1)
+
+    def assignment(self, s: ast.Assign) -> None:
+        value = self.value(s.value)
+        for target in s.targets:
+            self.bind(target, value, s.value)
+
+    def annotated(self, s: ast.AnnAssign) -> None:
+        if s.value is not None:
+            self.bind(s.target, self.value(s.value), s.value)
+
+    def augmented(self, s: ast.AugAssign) -> None:
+        self.bind(s.target, UNKNOWN, s.value)
+
+    def expression(self, s: ast.Expr) -> None:
+        self.value(s.value)
+
+    def result(self, s: ast.Return) -> None:
+        self.returned, self.done = self.value(s.value) if s.value else None, True
+
+    def branch(self, s: ast.If) -> None:
+        """Follow a branch whose test is known; else read both, and whatever either sets is not known."""
+        test = self.value(s.test)
+        if not isinstance(test, Unknown | Ref):
+            self.run(s.body if test else s.orelse)
+            return
+        self.either(s.body + s.orelse, self.at(s))
+
+    def loop(self, s: ast.For | ast.While | ast.With | ast.Try) -> None:
+        if isinstance(s, ast.With):
+            self.run(s.body)
+        else:
+            self.either(s.body, self.at(s))
+
+    def either(self, statements: list[ast.stmt], at: Place) -> None:
+        before = dict(self.reader.fields)
+        self.run(statements)
+        self.done = False
+        changed = [n for n, v in self.reader.fields.items() if n not in before or before[n] != v]
+        for name in changed:
+            self.reader.assign(name, UNKNOWN, at)
+
+    def bind(self, target: ast.expr, value: Any, source: ast.expr) -> None:
+        """Read one assignment: to a local name, a field, or a key of env_vars."""
+        if isinstance(target, ast.Name):
+            self.names[target.id] = value
+            return
+        path = self.path(target)
+        if path is None:
+            return
+        if isinstance(source, ast.Call) and path in _SECTIONS:
+            self.construct(path, source)
+        elif path.startswith("env_vars."):
+            self.variable(path.partition(".")[2], value, self.at(target))
+        else:
+            self.reader.assign(path, value, self.at(target))
+
+    def variable(self, name: str, value: Any, at: Place) -> None:
+        """Set one environment variable; the others keep their values."""
+        self.reader.places[f"env_vars.{name}"] = (at,)
+        known = self.reader.fields.get("env_vars")
+        if isinstance(known, dict):
+            self.reader.fields["env_vars"] = {**known, name: value}
+
+    def path(self, node: ast.expr) -> str | None:
+        """The dotted field that a target or an expression names, or None."""
+        value = self.value(node) if isinstance(node, ast.Name) else None
+        if isinstance(value, Ref):
+            return value.path
+        if isinstance(node, ast.Attribute):
+            base = self.path(node.value)
+            return None if base is None else node.attr if base == CFG else f"{base}.{node.attr}"
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            base = self.path(node.value)
+            return f"{base}.{node.slice.value}" if base else None
+        return None
+
+    def value(self, node: ast.expr) -> Any:
+        """The value of an expression; UNKNOWN if the source does not determine it."""
+        literal = _literal(node)
+        if literal is not UNKNOWN:
+            return literal
+        if isinstance(node, ast.Name):
+            return self.names.get(node.id, self.module.constants.get(node.id, UNKNOWN))
+        if isinstance(node, ast.Attribute):
+            path = self.path(node)
+            if path is not None:
+                return self.reader.fields.get(path, Ref(path))
+            return node.attr if _dotted(node).startswith("torch.") else UNKNOWN
+        return self.called(node) if isinstance(node, ast.Call) else UNKNOWN
+
+    def called(self, node: ast.Call) -> Any:
+        """Apply a call to the configuration, and return its value."""
+        name = _dotted(node.func)
+        found = self.function(name)
+        if found is not None:
+            module, function = found
+            self.reader.enter(self.at(node))
+            out = self.reader.call(module, function, self.arguments(function, node))
+            self.reader.leave()
+            return out
+        return self.foreign(name, node)
+
+    def foreign(self, name: str, node: ast.Call) -> Any:
+        """Forget what a call of unknown code may change."""
+        leaf = name.rpartition(".")[2]
+        leaf = self.module.foreign.get(leaf, leaf)
+        if leaf == FLEX_HELPER:
+            self.flex(node)
+        elif leaf == "ConfigContainer":
+            for keyword in node.keywords:
+                if keyword.arg and isinstance(keyword.value, ast.Call):
+                    self.construct(keyword.arg, keyword.value)
+                elif keyword.arg:
+                    self.reader.assign(keyword.arg, self.value(keyword.value), (self.at(node)[0], keyword.value.lineno))
+            return Ref(CFG)
+        elif leaf.endswith(_MAKERS) or any(isinstance(self.value(a), Ref) for a in node.args):
+            self.reader.cannot(f"what {leaf} sets", self.at(node))
+            return Ref(CFG) if leaf.endswith(_MAKERS) else UNKNOWN
+        return UNKNOWN
+
+    def flex(self, node: ast.Call) -> None:
+        """Apply Bridge's helper, which sets the dispatcher, its backend and the shared experts' overlap together."""
+        given = [k.value for k in node.keywords if k.arg == "moe_flex_dispatcher_backend"] + node.args[1:]
+        backend = self.value(given[0]) if given else None
+        self.reader.asked = backend if isinstance(backend, str) else None
+        values = {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": backend}
+        for name, value in {**values, "moe_shared_expert_overlap": False}.items():
+            self.reader.assign(f"model.{name}", value, self.at(node))
+
+    def construct(self, section: str, call: ast.Call) -> None:
+        """Set a section from the keywords of its constructor; its other fields have the defaults of the class."""
+        leaf = _dotted(call.func).rpartition(".")[2]
+        self.reader.assign(section, UNKNOWN, self.at(call))
+        self.reader.unread.popitem()
+        self.reader.places[section] = self.reader.behind(self.at(call))
+        if leaf in _LANGUAGE and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
+            call = call.func.value
+            leaf = _dotted(call.func).rpartition(".")[2]
+        if leaf == "to_megatron_provider":
+            self.model(call)
+        elif leaf.endswith("_mixed") and section == "mixed_precision":
+            self.reader.fields[section] = leaf
+        else:
+            self.reader.classes[section] = leaf
+            for keyword in call.keywords:
+                if keyword.arg:
+                    at = (self.at(call)[0], keyword.value.lineno)
+                    self.reader.assign(f"{section}.{keyword.arg}", self.value(keyword.value), at)
+
+    def model(self, call: ast.Call) -> None:
+        """Read `AutoBridge.from_hf_pretrained("org/name").to_megatron_provider()`; the stdlib may have that model. A
+        name may also be inside `AutoBridge.from_hf_config(AutoConfig.from_pretrained("org/name"))`."""
+        inner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if isinstance(inner, ast.Call) and inner.args and isinstance(inner.args[0], ast.Call):
+            inner = inner.args[0]
+        if isinstance(inner, ast.Call) and inner.args:
+            name = self.value(inner.args[0])
+            self.reader.hf = name if isinstance(name, str) else None
+        self.reader.cannot("the fields that the Hugging Face configuration gives the model", self.at(call))
+
+    def function(self, name: str) -> tuple[Module, ast.FunctionDef] | None:
+        """Find a function of this module or of one in its folder."""
+        if name in self.module.functions:
+            return self.module, self.module.functions[name]
+        beside = self.module.imported.get(name)
+        module = Module.of(beside[0]) if beside else None
+        found = module.functions.get(beside[1]) if module and beside else None
+        return (module, found) if module and found else None
+
+    def arguments(self, function: ast.FunctionDef, node: ast.Call) -> dict[str, Any]:
+        named = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+        out = {n: self.value(a) for n, a in zip(named, node.args, strict=False)}
+        return out | {k.arg: self.value(k.value) for k in node.keywords if k.arg}
+
+
+def _dotted(node: ast.expr) -> str:
+    """The text `a.b.c` of a chain of attributes; for a call in it, the called name."""
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    if isinstance(node, ast.Call):
+        return _dotted(node.func)
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+_STEPS: dict[type, Any] = {
+    ast.Assign: _Body.assignment,
+    ast.AnnAssign: _Body.annotated,
+    ast.AugAssign: _Body.augmented,
+    ast.Expr: _Body.expression,
+    ast.Return: _Body.result,
+    ast.If: _Body.branch,
+    ast.For: _Body.loop,
+    ast.While: _Body.loop,
+    ast.With: _Body.loop,
+    ast.Try: _Body.loop,
+}
+
+
+def read(c: Case, hardware: Hardware, library: Library) -> tuple[Recipe | None, tuple[Diagnostic, ...]]:
+    """Read the recipe from its source; a diagnostic if the function does not exist."""
+    module = Module.of(Path(c.source)) if c.source.endswith(".py") else None
+    if module is None or c.function not in module.functions:
+        return None, (error("lint.source", file=c.file, function=c.function),)
+    reader = Reader()
+    reader.call(module, module.functions[c.function], {})
+    return _recipe(c, module, reader, hardware, library), ()
+
+
+def _recipe(c: Case, module: Module, reader: Reader, hardware: Hardware, library: Library) -> Recipe:
+    return Recipe(
+        target=c.file, function=c.function, file=str(module.path), line=module.functions[c.function].lineno,
+        fields=reader.fields, hardware=hardware, world=c.world,
+        classes=reader.classes, places=reader.places, asked=reader.asked, whole=False,
+        model=stdlib_facts(reader.hf, library), unknown=reader.strangers(), unread=tuple(reader.unread),
+    )  # fmt: skip

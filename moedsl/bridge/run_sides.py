@@ -1,0 +1,224 @@
+"""Read the two sides of `moedsl diff`: run file, compiled folder, plan or recipe, as values by name."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+
+from moedsl.bridge.fields import of_plan, of_recipe
+from moedsl.bridge.verify import cases
+from moedsl.bridge.verify.cases import Case, Report
+from moedsl.bridge.verify.client import Server, is_installed
+from moedsl.bridge.verify.resolve import Resolved
+from moedsl.compiler import compile_source, load_stdlib
+from moedsl.facts.recipes import LIKE
+from moedsl.lang import reader
+from moedsl.planner.plan import Plan
+from moedsl.rules.rule import Rule
+from moedsl.solver.solve import Chosen
+from moedsl.support import foreign
+from moedsl.support.diagnostics import Diagnostic, error, suggest
+from moedsl.support.files import COMPILE_AGAIN as AGAIN
+from moedsl.support.files import mixed
+from moedsl.support.foreign import text_of
+from moedsl.support.source import Source
+
+HELP = "give a .moe file (FILE:run), a compiled folder, plan.json, recipe.py or module:function"
+
+
+@frozen
+class Side:
+    """One side. `plan` is None if only Bridge's fields are known."""
+
+    name: str
+    how: str
+    """plan, recipe or source."""
+    fields: Mapping[str, Any]
+    """Bridge's fields by dotted path, comparable with those of another side."""
+    whole: bool = False
+    """Whether every field of the configuration is in `fields`."""
+    plan: Plan | None = None
+    chosen: Chosen | None = None
+    """The solver's result, if this side was planned now."""
+    rules: tuple[Rule, ...] = ()
+    """The run's own rules, for the effects that it declares."""
+    unread: tuple[str, ...] = ()
+    refused: str | None = None
+    """The message of Bridge's runtime_config_update if it refused the recipe."""
+    as_built: bool = False
+    """Whether `fields` are a recipe's before that update."""
+    stated: Mapping[str, Any] = field(factory=dict)
+    """The fields that a recipe's own lines set, as they set them."""
+
+
+@frozen
+class Options:
+    """How a recipe is read: the run that describes it if it has no plan, and whether Bridge may run it."""
+
+    gpu: str | None = None
+    world: int | None = None
+    read_only: bool = False
+
+
+@frozen
+class Wrong:
+    """Report why a target is not a side; `sources` are the texts that the diagnostics point into."""
+
+    diagnostics: tuple[Diagnostic, ...]
+    sources: Mapping[str, Source] = field(factory=dict)
+
+
+Found = Side | Case | Wrong
+"""A side, a recipe that must still be resolved, or the reason why there is none."""
+
+
+def read_sides(
+    targets: Sequence[str], texts: Sequence[str] = (), options: Options = Options(), server: Server | None = None
+) -> list[Side | Wrong]:
+    """Read the targets, then the texts of programs, as sides, or their errors. Recipes share one Bridge."""
+    found = [*(one(t, options) for t in targets), *(_of_text(t) for t in texts)]
+    recipes = [c for c in found if isinstance(c, Case)]
+    made = iter(map(_read, recipes) if options.read_only else _resolve(recipes, server))
+    return [next(made) if isinstance(f, Case) else f for f in found]
+
+
+def one(target: str, options: Options) -> Found:
+    """Read a target without Bridge."""
+    return _one(target, options)
+
+
+def _one(target: str, options: Options) -> Found:
+    path, _, name = target.partition(":")
+    if path.endswith(".moe") or target == "-":
+        source, found = reader.read(target if target == "-" else path)
+        return Wrong(found) if source is None else _of_source(source, target, name)
+    if os.path.isdir(path):
+        return _of_folder(Path(path), target, options)
+    if path.endswith(".json"):
+        return _of_plan_file(Path(path), target)
+    return _of_case(cases.read(target, options.gpu, options.world), target)
+
+
+def beside(target: str, text: str | None, like: str) -> list[Side | Wrong]:
+    """Read a program, and the same program with the layout of one of Bridge's recipes."""
+    path, _, name = target.partition(":")
+    if text is None and not (path.endswith(".moe") or target == "-"):
+        return [_wrong(f"{target} is not a .moe file", HELP)]
+    source, found = reader.from_text(text, target) if text is not None else reader.read(path)
+    if source is None:
+        return [Wrong(found)]
+    return [_of_source(source, target, name), _of_source(source, f"{target} {LIKE}{like}", name, like)]
+
+
+def _wrong(text: str, help: str | tuple[str, ...] = HELP) -> Wrong:
+    return Wrong((error("diff.input", text, help=help),))
+
+
+def _unreadable(path: Path, refused: OSError, help: str | tuple[str, ...]) -> Wrong:
+    why = "does not exist" if isinstance(refused, FileNotFoundError) else f"cannot be read: {refused.strerror}"
+    return _wrong(f"{path} {why}", help)
+
+
+def _of_text(text: str) -> Found:
+    source, found = reader.from_text(text, "<text>")
+    return Wrong(found) if source is None else _of_source(source, "<text>", "")
+
+
+def _of_source(source: Source, target: str, name: str, like: str = "") -> Side | Wrong:
+    result = compile_source(source, like=like)
+    if result.failed:
+        errors = tuple(d for d in result.diagnostics if d.is_error)
+        return Wrong(errors, result.sources)
+    names = [p.name for p in result.plans]
+    if not name and len(names) > 1:
+        help = tuple(f"write `{target}:{n}`" for n in names[:3])
+        return _wrong(f"{target} has {len(names)} runs: {', '.join(names)}", help)
+    if name and name not in names:
+        return _wrong(f"{target}: no run is called `{name}`", suggest(name, names) or f"it has {', '.join(names)}")
+    at = names.index(name) if name else 0
+    chosen, plan = result.chosen[at], result.plans[at]
+    return Side(
+        target, "plan", of_plan(plan), plan=plan, chosen=chosen, rules=chosen.problem.program.rules,
+    )  # fmt: skip
+
+
+def _of_folder(folder: Path, target: str, options: Options) -> Found:
+    if (folder / "plan.json").is_file():
+        return _of_plan_file(folder / "plan.json", target)
+    below = sorted(p.parent.name for p in folder.glob("*/plan.json"))
+    if below:
+        return _wrong(f"{target} has several runs: {', '.join(below)}", f"name one: `{folder / below[0]}`")
+    return _of_case(cases.read(target, options.gpu, options.world), target)
+
+
+def _of_plan_file(path: Path, target: str) -> Side | Wrong:
+    if wrong := mixed(path.parent):
+        return _wrong(f"{target}: {wrong}", AGAIN)
+    try:
+        data = foreign.load_json(text_of(path))
+    except OSError as e:
+        return _unreadable(path, e, HELP)
+    except ValueError as e:
+        return _wrong(f"{path} cannot be read as JSON: {e}")
+    try:
+        plan = Plan.from_json(data)
+    except ValueError as e:
+        text = f"{path} is not the plan of one run: {e}"
+        return _wrong(text, "write one with `moedsl plan FILE --json` or `moedsl compile`")
+    return Side(target, "plan", of_plan(plan), plan=plan)
+
+
+def _of_case(read: Case | Report, target: str) -> Found:
+    return _wrong(f"{target}: {read.message}", read.help or HELP) if isinstance(read, Report) else read
+
+
+def _resolve(wanted: Sequence[Case], server: Server | None) -> list[Side | Wrong]:
+    """Resolve each recipe with the real Bridge, or read its source without Bridge."""
+    if not wanted or not (server or is_installed()):
+        return [_read(c) for c in wanted]
+    with ExitStack() as stack:
+        if server is None:
+            print("starting the real Megatron Bridge (about ten seconds)", file=sys.stderr, flush=True)
+            server = stack.enter_context(Server(min(2, len(wanted))))
+        return resolved(wanted, list(server.resolve(wanted)))
+
+
+def resolved(wanted: Sequence[Case], answers: Sequence[Resolved]) -> list[Side | Wrong]:
+    """Read recipes after Bridge's update; all as built if it refuses one, so that like is compared with like."""
+    as_built = any(r.refusal for r in answers)
+    return [_resolved(c, r, as_built) for c, r in zip(wanted, answers, strict=True)]
+
+
+def _resolved(c: Case, r: Resolved, as_built: bool) -> Side | Wrong:
+    if r.id or not r.built:
+        message = r.message or (r.refusal.message if r.refusal else "Bridge built nothing")
+        return _wrong(f"{c.file}: {message}")
+    fields = of_recipe(r.built if as_built else r.resolved, r.classes)
+    refused = " ".join(r.refusal.message.split()) if r.refusal else None
+    own = _read(c)
+    stated = own.stated if isinstance(own, Side) else {}  # a recipe whose source nobody can read states nothing
+    return Side(c.file, "recipe", fields, whole=True, refused=refused, as_built=as_built, stated=stated)
+
+
+def _read(c: Case) -> Side | Wrong:
+    """Read what the source of a recipe states."""
+    from moedsl.bridge.lint.run import machine
+    from moedsl.bridge.lint.source import read
+    from moedsl.bridge.verify.cases import choices
+
+    library = load_stdlib()
+    hardware = machine(c, library)
+    if hardware is None:
+        help = f"{choices()}, or install Megatron Bridge"
+        return _wrong(f"{c.file}: no hardware `{c.device.name}` in the stdlib", help)
+    recipe, found = read(c, hardware, library)
+    if recipe is None:
+        return Wrong(found)
+    fields = of_recipe(recipe.fields, recipe.classes)
+    return Side(c.file, "source", fields, unread=recipe.unread, stated=fields)

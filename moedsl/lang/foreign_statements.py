@@ -1,0 +1,219 @@
+"""Suggest statements for unknown ones: words and command-line arguments of other tools, such as
+``--tensor-model-parallel-size 4``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from itertools import islice
+
+from moedsl.facts import axes, fields
+from moedsl.facts.fields import last_name
+from moedsl.facts.symbols import ABSENT_HERE, MEMORY_ELSEWHERE, PRECISIONS, WORD_ELSEWHERE
+from moedsl.lang.foreign_syntax import HARDWARE, STATEMENTS, Line, line_of
+from moedsl.lang.tokens import Lexeme
+from moedsl.lang.tree_builder import number_value
+from moedsl.support.diagnostics import Diagnostic, Instead, error
+from moedsl.support.source import Source, Span
+
+OTHER_NAMES = {
+    "gbs": "batch", "bs": "batch", "bsz": "batch", "global_batch": "batch", "global_batch_size": "batch",
+    "batch_size": "batch",
+    "mbs": "micro_batch", "micro_batch_size": "micro_batch", "seq_len": "seq", "seq_length": "seq",
+    "context": "seq", "context_length": "seq", "dtype": "precision", "dataset": "data", "fix": "pin",
+    "tensor_model_parallel_size": "tp", "context_parallel_size": "cp", "pipeline_model_parallel_size": "pp",
+    "expert_model_parallel_size": "ep", "expert_tensor_parallel_size": "etp",
+    "virtual_pipeline_model_parallel_size": "vpp", "recompute_granularity": "recompute",
+}  # fmt: skip
+"""Names of our statements and axes in other tools."""
+_COMPARED = {**dict.fromkeys(MEMORY_ELSEWHERE, "peak_memory"), "step": "step_time"}
+_COMPARISONS = ("<", "<=", ">", ">=", "==")
+_GLUED = re.compile(r"([a-z_]+?)=?([0-9]+)")
+COUNTS = ("gpu", "gpus", "num_gpus", "node", "nodes", "num_nodes", "nnodes", "world_size")
+DECLARATIONS = frozenset(["hardware", "model", "cluster", "calibration", "document", "rules", "profile", "run", "use"])
+MOST_FIELDS = 3
+"""Fields of Bridge by one word."""
+
+
+def unknown_statement(source: Source, statement: int, found: Lexeme) -> Diagnostic | None:
+    """Recognise ``sequence 128k``, ``lr 3e-4``, ``tokens 15T``: an unknown word and a value; else None."""
+    line = line_of(source, statement, found)
+    if line is None or line.at != 1 or line.words[0].kind != "word":
+        return None
+    word, value = line.words[0], line.found
+    if value.text in _COMPARISONS:
+        return _condition(line)
+    if value.kind not in ("number", "string", "word") and value.text not in ("=", ":", "/", ".", "~"):
+        return None
+    if word.text == "use" and value.kind == "word":
+        return _used(line)
+    if word.text in (*STATEMENTS, *DECLARATIONS, *axes.PHASES) or _counted(word, value):
+        return None
+    help = tuple(_instead(word.text, line))
+    return error("parse.unexpected:statement", line.span(word, word), text=word.text, help=help)
+
+
+def name_of_another_tool(word: str) -> str | None:
+    """The name in expressions that a word of another tool means."""
+    meant = OTHER_NAMES.get(word) or _COMPARED.get(word)
+    return "global_batch" if meant == "batch" else meant
+
+
+def _used(line: Line) -> Diagnostic:
+    """Recognise ``use deepep``, ``use flash attention``: `use` reads files."""
+    first, last, low = line.words[0], line.words[-1], line.found.text.lower()
+    pins = [f"pin {a.name}={low}" for a in axes.AXES if low in a.words]
+    help = [Instead(f"write `{pin}`", pin) for pin in pins] or [
+        ABSENT_HERE.get(low, 'give the path of a file of declarations: `use "ours.moe"`')
+    ]
+    return error("parse.unexpected:use", line.span(first, last), help=tuple(help))
+
+
+def _condition(line: Line) -> Diagnostic:
+    """Recognise ``memory < 70 GB``: a condition without `require`."""
+    name, last = line.words[0], line.words[-1]
+    absent = ABSENT_HERE.get(name.text.lower())
+    if absent and name.text.lower() not in _COMPARED:
+        return error("parse.unexpected:statement", line.span(name, name), text=name.text, help=absent)
+    right = f"require {_COMPARED.get(name.text.lower(), name.text)} {line.written(line.found, last)}"
+    return line.wrong("a condition begins with `require`", name, last, f"write `{right}`", right)
+
+
+def glued_pin(word: str) -> str | None:
+    """Read ``TP4`` as a pin; None if it is none."""
+    found = _GLUED.fullmatch(word.lower())
+    return f"pin {found[1]}={found[2]}" if found and found[1] in axes.PINNED else None
+
+
+def _counted(word: Lexeme, value: Lexeme) -> bool:
+    """Recognise ``h100 32``, ``gb200 x8``: hardware and a number without `x` between them."""
+    return (HARDWARE.fullmatch(word.text) is not None and value.kind == "number") or bool(
+        re.fullmatch(r"x[0-9]\w*", value.text)
+    )
+
+
+def _instead(word: str, line: Line) -> Iterator[str]:
+    """Suggest what to write instead of a statement that starts with the word."""
+    meant = _statement_like(word)
+    value = next((w.text for w in line.words[1:] if w.text not in ("=", ":")), "...")
+    if value in ("/", ".", "~"):
+        value = f'"{line.source.text[line.found.start :].split()[0].rstrip(";")}"'
+    if (axis := OTHER_NAMES.get(word, word)) in axes.PINNED and axis not in STATEMENTS:
+        yield from _pinned(axis, value)
+        return
+    if word in COUNTS:
+        yield "write the number after the hardware: `gb200 x 8`"
+        return
+    if absent := ABSENT_HERE.get(f"{word}_{value}".lower()) or ABSENT_HERE.get(word.lower()):
+        yield absent
+        return
+    if glued_pin(word):
+        pins = [glued_pin(w.text) for w in line.words]
+        right = " ".join(["pin", *(p.removeprefix("pin ") for p in pins if p)])
+        yield f"write `{right}`"
+        return
+    paths = [] if meant else fields_like(word, value)
+    if meant:
+        yield Instead(f"did you mean `{meant}`?", meant)
+    for path in paths:
+        yield f"set a field of Bridge by its path: `set {path} = {value}`"
+    if not meant and not paths:
+        yield f"the statements are {', '.join(STATEMENTS)}; hardware has a number: `gb200 x 8`"
+
+
+def _pinned(axis: str, value: str) -> Iterator[str]:
+    """Suggest the pin of an axis; of another word of NVIDIA's, with our values."""
+    if value == "auto":
+        yield f"remove it: the search chooses `{axis}` unless a run pins it"
+        return
+    values, what = WORD_ELSEWHERE.get(value, ((value,), "pin an axis"))
+    for v in values:
+        yield f"{what}: `pin {axis}={v}`"
+
+
+def _statement_like(word: str) -> str | None:
+    """Find the statement that a word means in other tools, begins with, or resembles."""
+    low = word.lower()
+    begun = next((s for s in STATEMENTS if len(s) > 2 and low.startswith(s) and s not in ("set", "task")), None)
+    return OTHER_NAMES.get(low) or begun or next(iter(get_close_matches(low, STATEMENTS, 1, 0.7)), None)
+
+
+def fields_like(word: str, value: str) -> list[str]:
+    """The fields of Bridge with that name, else those whose name ends with it; none if there are many."""
+    known = fields.fields(fields.versions()[-1])
+    number = number_value(value)
+    known = {p: f for p, f in known.items() if not p.startswith("peft.")}  # options of `adapter`
+    fit = [p for p, f in known.items() if isinstance(number, str) or fields.refused(f.type, number[0]) is None]
+    last = last_name(word.lower())
+    exact = [p for p in fields.called(last) if p in fit]
+    ends = [p for p in fit if p.endswith(f"_{last}")]
+    return exact[:MOST_FIELDS] or (ends if len(ends) < MOST_FIELDS else [])
+
+
+_VALUE = r"[^\s;#\"{}-][^\s;#\"{}]*"
+_OPTION = re.compile(rf"--?(?P<name>[A-Za-z][\w.-]*)(?:[ \t]*=[ \t]*|[ \t]+)?(?P<value>(?<=[\s=]){_VALUE})?[ \t]*")
+_OVERRIDE = re.compile(rf"(?P<name>[A-Za-z]\w*(?:\.\w+)+)[ \t]*=[ \t]*(?P<value>{_VALUE})[ \t]*")
+_PIN = re.compile(rf"pin[ \t]+(?P<name>[A-Za-z]\w*(?:-\w+)+)[ \t]*[= ][ \t]*(?P<value>{_VALUE})[ \t]*")
+MOST = 40
+"""Arguments that are translated; each is looked for among Bridge's fields."""
+_FLAGS = ("on", "off", "true", "false")
+
+
+def foreign_arguments(source: Source, statement: int) -> Diagnostic | None:
+    """Translate the arguments at an offset; None if there are none."""
+    found = [*islice(_arguments(source.text, statement), MOST)]
+    if not found or source.text[found[-1].end() :][:1] not in ("", "\n", ";", "#"):
+        return None
+    end = found[-1].start() + len(found[-1][0].rstrip())
+    right = [ours(m["name"], m["value"]) for m in found]
+    span = Span(source.name, statement, end)
+    said = source.text[statement:end]
+    text = f"`{said if len(said) < 60 else said[:57] + '...'}` is an argument of another tool"
+    unknown = [r for r in right if " " not in r or r.startswith("#")]
+    if unknown:
+        return error("parse.unexpected", text, span, help=tuple(r.lstrip("# ") for r in unknown))
+    whole = "; ".join(right)
+    return error("parse.unexpected", text, span, help=Instead(f"write `{whole}`", whole))
+
+
+def _arguments(text: str, at: int) -> Iterator[re.Match[str]]:
+    """Yield the options from an offset on, or the one override or pin there."""
+    single = _OVERRIDE.match(text, at) or _PIN.match(text, at)
+    if single:
+        yield single
+        return
+    while found := _OPTION.match(text, at):
+        yield found
+        at = found.end()
+
+
+def ours(name: str, value: str | None) -> str:
+    """Write an argument as a statement, or after `#` why there is none."""
+    known = fields.fields(fields.versions()[-1])
+    low = name.replace("-", "_").lower()
+    last = low.split(".")[-1]
+    meant = OTHER_NAMES.get(last, last)
+    if value == "auto" and meant in axes.PINNED:
+        return f"# remove it: the search chooses `{meant}` unless a run pins it"
+    if meant in STATEMENTS and value is not None:
+        return f"{meant} {value}"
+    if meant in axes.PINNED and value is not None:
+        return f"pin {meant}={value}"
+    if last in PRECISIONS and (value or "true").lower() in ("true", "on", "1"):
+        return f"precision {last}"
+    if last in ABSENT_HERE:
+        return f"# {ABSENT_HERE[last]}"
+    whole = (p for p in (low, low.partition(".")[2]) if p in known)  # a recipe calls itself `cfg`
+    paths = [*whole] or fields_like(last, value or "true")
+    if paths:
+        return f"set {paths[0]} = {_literal(value)}"
+    return "# no field of Bridge has this name; others are set by their path, as in `set optimizer.lr = 1e-4`"
+
+
+def _literal(value: str | None) -> str:
+    """Write a value of an argument as one of the language."""
+    if value is None or value.lower() in _FLAGS:
+        return (value or "true").lower()
+    return f'"{value}"' if isinstance(number_value(value), str) else value

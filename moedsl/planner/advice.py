@@ -1,0 +1,215 @@
+"""Judge the advice of the rules on one layout: whether it is followed, and what following it would cost.
+
+Notes then name advice that a run ignores, and advice that costs the verdict FITS and saves no time by the estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from math import isnan
+from typing import Any
+
+from attrs import evolve, frozen
+
+from moedsl.cost.bounds import FITS, fits, verdict
+from moedsl.facts import axes
+from moedsl.facts.axes import named_value
+from moedsl.facts.units import GIB
+from moedsl.lang.printer import print_expr
+from moedsl.rules.check.program import Program
+from moedsl.rules.evaluators import names
+from moedsl.rules.rule import Rule
+from moedsl.solver.laws import Compiled, Law, broken
+from moedsl.solver.members import shown
+from moedsl.solver.neighbours import Neighbour, judged
+from moedsl.solver.question import Question, TopK
+from moedsl.solver.search import MEMORY_POLICIES, TRANSPORT_POLICIES
+from moedsl.solver.solve import Chosen
+from moedsl.solver.table import Row
+from moedsl.support.diagnostics import Diagnostic, note, warning
+from moedsl.support.json_form import JsonForm
+from moedsl.support.source import Span
+from moedsl.support.text import change
+
+
+@frozen
+class Advice(JsonForm):
+    """One advice of the rules."""
+
+    rule: str
+    followed: bool
+    """Whether the layout follows it or it does not apply."""
+    because: str | None
+    cite: tuple[str, ...]
+    worth: float | None
+    """Share of the step time that following it is worth."""
+    cost: str | None
+    """What following it would cost; null if it is followed."""
+
+
+NEAR = 0.1
+"""How much longer a step may be in a layout that is named for its memory, as a share."""
+
+
+@frozen
+class Answers:
+    """Answers of one more pass over the space."""
+
+    advice: tuple[Advice, ...]
+    """Every advice and every preference of the run, in their order."""
+    certain: Row | None
+    """The best layout that FITS `within` the step of a plan that is TIGHT."""
+    within: float | None
+    """How much longer its step may be than the plan's, as a share; None if every layout was tried."""
+
+
+def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool, judged: bool = True) -> Answers:
+    """Judge each advice and price it, if it is to be `judged`, and for a plan that is TIGHT find the best layout that
+    FITS."""
+    laws, limit = chosen.compiled.advice + chosen.compiled.wishes if judged else (), _limit(chosen, row)
+    unfollowed = {law.rule.id: law for law in laws if not law.rule.holds(env)}
+    sure = TopK(1, Question(law=_certain(chosen)), limit) if tight and not chosen.fell_back else None
+    # a law on prices needs a limit: if no layout obeys it, only pricing all of them would show that
+    open_ = {n: TopK(1, Question(law=law), limit if law.priced else None) for n, law in unfollowed.items() if law.needs}
+    chosen.search.fill([*open_.values(), *([sure] if sure else [])])
+    p = chosen.problem.program
+    costs = {n: _cost(open_.get(n), row, law, p) for n, law in unfollowed.items()}
+    rules = [law.rule for law in laws]
+    entries = [Advice(r.id, r.id not in costs, reason(r), r.cites, r.worth, costs.get(r.id)) for r in rules]
+    within = None if limit is None or chosen.fell_back else NEAR
+    return Answers(tuple(entries), next(iter(sure.rows), None) if sure else None, within)
+
+
+def reason(r: Rule) -> str:
+    """Why a rule advises something; a `prefer` of a run may state no reason, and its name says nothing."""
+    return r.because or f"the run prefers `{print_expr(r.expr)}`"
+
+
+def unanswered(law: Law, p: Program, within: str = "") -> str:
+    """Say why no layout follows an advice: the run states what it reads, or every layout that does
+    breaks a law or does not fit."""
+    stated = {n: f"{n}={shown(n, pin.code)}" for n, pin in p.pins.items() if n in law.needs}
+    if not stated:
+        return f"no legal layout that follows it fits{within}"
+    values = ", ".join(stated.values())
+    if law.needs <= stated.keys():
+        return f"the run excludes it by {values}"
+    return f"no legal layout with {values} that follows it fits{within}"
+
+
+def _cost(query: TopK | None, row: Row, law: Law, p: Program) -> str:
+    if query is None:
+        return "takes a change of the run, not of the layout"
+    if query.rows:
+        return against(query.rows[0], row)
+    return unanswered(law, p, "" if query.limit is None else f" with a step at most {NEAR:.0%} longer")
+
+
+def _limit(chosen: Chosen, row: Row) -> tuple[float, ...] | None:
+    """The rank of the plan with a step longer by `NEAR`; None if the phase does not rank by time first."""
+    at, ranks = len(chosen.compiled.wishes), chosen.compiled.ranks
+    first = ranks[0].is_price and ranks[0].needs <= {"score", "step_time"}
+    return (*row.keys[:at], row.keys[at] * (1 + NEAR), math.inf) if first else None
+
+
+def _certain(chosen: Chosen) -> Law:
+    """The law that a layout FITS."""
+    some = chosen.compiled.ranks[0]
+    return evolve(some, needs=frozenset(a.name for a in axes.AXES), value=lambda t: chosen.cost.spare(t) >= 0)
+
+
+def against(other: Row, row: Row, close: bool = False) -> str:
+    """Compare another layout with the plan's in a few words; `close` if the estimate cannot tell their steps apart."""
+    return change(other.step_time / row.step_time - 1, (other.peak_memory - row.peak_memory) / GIB, close)
+
+
+def unheeded(c: Compiled, row: Row) -> list[Diagnostic]:
+    """Note advice on the run itself that it ignores, and warn of grave advice that the chosen layout ignores."""
+    of_the_run = broken([law for law in c.advice if not law.needs], c.empty())
+    run = [_diagnostic(note, c, law, _of_the_run(c, law)) for law in of_the_run]
+    weighty = [law for law in c.advice if law.needs and law.rule.is_grave]
+    grave = broken(weighty, c.at(row))
+    return [*run, *(_diagnostic(warning, c, law, _of_the_layout(c, law)) for law in grave)]
+
+
+def _of_the_run(c: Compiled, law: Law) -> Span:
+    """The run's own rule, else the statement that the advice reads, else the hardware."""
+    if not law.rule.is_std:
+        return law.rule.span
+    spans = c.problem.program.spans
+    return next((spans[n] for n in sorted(names(law.rule.expr)) if n in spans), spans["hardware"])
+
+
+def _of_the_layout(c: Compiled, law: Law) -> Span:
+    """The run's own rule, else the first pin that the advice reads, else the hardware."""
+    if not law.rule.is_std:
+        return law.rule.span
+    pins = c.problem.program.pins
+    pinned = sorted(law.needs & pins.keys())
+    return pins[pinned[0]].span if pinned else c.problem.program.spans["hardware"]
+
+
+def _diagnostic(kind: Callable[..., Diagnostic], c: Compiled, law: Law, where: Span) -> Diagnostic:
+    read = sorted(names(law.rule.expr))
+    values = {n: named_value(n, c.problem.values[n]) for n in read if n in c.problem.values}
+    text = law.rule.because or law.rule.name
+    if not law.rule.is_std:  # a reason of a run's own rule need not say what it asks for
+        text = f"`{print_expr(law.rule.expr)}` is not followed: {text}"
+    return kind(law.rule.id, text, where, values=values, cites=law.rule.cites)
+
+
+ROUNDING = 1e-9
+"""Largest difference of two step times that count as equal, as a share."""
+
+
+def idle_advice(chosen: Chosen) -> list[Diagnostic]:
+    """Note each advice that led to a layout that may not fit, if another policy FITS and is as fast."""
+    row = chosen.solution.rows[0]
+    spare = row.prices["spare_memory"]
+    if fits(chosen.cost, row.codes) if isnan(spare) else spare >= 0:
+        return []
+    first: dict[str, tuple[Law, Neighbour]] = {}
+    for n in _as_fast(chosen, row):
+        for law in _left(chosen, row, n):
+            first.setdefault(law.rule.id, (law, n))
+    return [_note(chosen, row, law, n) for law, n in first.values()]
+
+
+def _as_fast(chosen: Chosen, row: Row) -> Iterator[Neighbour]:
+    """Layouts with another value of one policy that advice reads: legal, no slower, and FITS."""
+    domains = chosen.problem.domains
+    read = frozenset[str]().union(*(law.needs for law in chosen.compiled.advice if law.rule.worth))
+    policies = (a for a in (*MEMORY_POLICIES, *TRANSPORT_POLICIES) if a in read)
+    tried = [(axes.BY_NAME[a], int(v)) for a in policies for v in domains[a] if len(domains[a]) > 1]
+    for n in judged(chosen.compiled, chosen.cost, row, tried):
+        quick = n.refused_by is None and n.step_time <= row.step_time * (1 + ROUNDING)
+        if quick and fits(chosen.cost, n.codes):
+            yield n
+
+
+def _left(chosen: Chosen, row: Row, n: Neighbour) -> list[Law]:
+    """The advice with a weight that the row follows and its neighbour does not."""
+    there = chosen.compiled.table([{**n.codes, **n.prices}])
+    weighty = [law for law in chosen.compiled.advice if law.rule.worth]
+    ignored = broken(weighty, chosen.compiled.at(row))
+    return [law for law in broken(weighty, there) if law not in ignored]
+
+
+def _note(chosen: Chosen, row: Row, law: Law, n: Neighbour) -> Diagnostic:
+    p, axis = chosen.problem.program, axes.BY_NAME[n.axis]
+    own, other = axis.decode(row.codes[n.axis]), axis.decode(n.code)
+    return note(
+        "plan.idle_advice",
+        p.spans.get("phase", p.spans["hardware"]),
+        axis=n.axis,
+        show=axes.show(own),
+        rule=law.rule.id,
+        verdict=verdict(chosen.cost, row.codes),
+        show2=axes.show(other),
+        fits=FITS,
+        written=axes.written(other),
+        because=law.rule.because,
+        cites=law.rule.cites,
+        values={"worth": f"{law.rule.worth:.0%}"},
+    )

@@ -1,0 +1,226 @@
+"""Choose one layout for every variant of an axis, so that a comparison of them compares only that axis.
+
+The layout is the best by the phase's ranking with the first variant, among those that are legal for every variant: the
+laws of the other variants, applied to the same row with the isolated axis changed, join those of the first. The search
+is the usual one, so the choice is exact. Without such a layout, the conflict is explained: one variant has none of its
+own, or several conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+from attrs import evolve, frozen
+
+from moedsl.facts import axes
+from moedsl.facts.machines import gpu_counts as counts
+from moedsl.facts.operators import Column
+from moedsl.facts.symbols import CASES, COSTS, MEMORY
+from moedsl.lang.printer import print_expr
+from moedsl.planner.notes import smallest, tight
+from moedsl.rules.check.program import Isolation, Pin, Program, Variant
+from moedsl.rules.rule import Rule
+from moedsl.solver.bounded_space import memory_prices
+from moedsl.solver.infeasible.analyse import analyse
+from moedsl.solver.infeasible.report import diagnostic
+from moedsl.solver.laws import Compiled, Law, first_broken
+from moedsl.solver.problem import Problem, cases
+from moedsl.solver.search import Search, Solution
+from moedsl.solver.solve import KEEP, Chosen, solve
+from moedsl.solver.table import Row, Table
+from moedsl.support.diagnostics import Diagnostic, Label, error
+
+Progress = Callable[[str], None]
+
+
+def choose(p: Program, progress: Progress) -> tuple[tuple[Chosen, ...], list[Diagnostic]]:
+    """Choose the same layout for each variant, in the order of the statement, or explain why none is legal for all."""
+    assert p.isolate is not None
+    found = p.gpus is None and p.isolate.axis != "gpus"
+    for case, gpus in product(cases(p), counts(p.hardware) if found else [p.gpus]):
+        progress(f"looking for a layout that {len(p.isolate.variants)} variants share")
+        arms = compile_arms(p, gpus, case)
+        solution = search(arms)
+        if solution.rows:
+            notes = [smallest(p, gpus)] if found and gpus else []
+            chosen = tuple(_chosen(arms, arm, solution) for arm in arms)
+            return chosen, [*tight(chosen[0]), *notes]
+    return (), conflict(p, compile_arms(p, p.gpus or p.hardware.gpus_per_node, CASES[-1]))
+
+
+def _chosen(arms: Sequence[Arm], arm: Arm, solution: Solution) -> Chosen:
+    """An arm with the common layout; the first arm also has the next best."""
+    row = price(arm, solution.rows[0])
+    rest = solution.rows[1:] if arm is arms[0] else ()
+    compiled = with_laws(arm.chosen.compiled, [a for a in arms if a is not arm])
+    return evolve(arm.chosen, compiled=compiled, solution=Solution((row, *rest), solution.legal, solution.priced))
+
+
+@frozen
+class Arm:
+    """One variant, compiled. `problem` has the domains of the first variant except on the isolated axis."""
+
+    variant: Variant
+    chosen: Chosen
+
+    def table(self, t: Table) -> Table:
+        """Convert the rows of another arm to this one."""
+        own = {a: np.full(t.rows, code) for a, code in self.variant.codes.items() if a in axes.BY_NAME}
+        assumed = {n: t[n] for n in (*axes.BY_NAME, *COSTS) if n in t and n not in t.axes}
+        return Table({**t.axes, **own}, {**self.chosen.problem.codes, **assumed}, self.chosen.compiled.lets)
+
+
+def compile_arms(p: Program, gpus: int | None, must_fit: str) -> tuple[Arm, ...]:
+    """Compile every variant of a program, with the defaults of the first, in one case of the memory estimate."""
+    assert p.isolate is not None
+    first, *others = p.isolate.variants
+    base = _arm(p, first, gpus, must_fit, None)
+    return (base, *(_arm(p, v, gpus, must_fit, base.chosen.problem) for v in others))
+
+
+def _arm(p: Program, v: Variant, gpus: int | None, must_fit: str, base: Problem | None) -> Arm:
+    q = _program(p, v)
+    said = {"seq": "seq", "batch": "global_batch"}
+    isolated = {said[n] for n in v.codes if n in said}
+    fixed = {n: base.values[n] for n in said.values() if base is not None and n not in isolated}
+    chosen = solve(q, q.gpus or gpus or 0, keep=0, must_fit=must_fit, **fixed)
+    return Arm(v, chosen if base is None else _like(chosen, v, base))
+
+
+def _program(p: Program, v: Variant) -> Program:
+    """The program with a variant's values pinned in place of the isolation."""
+    assert p.isolate is not None
+    span = p.isolate.span
+    pins = {a: Pin(a, code, span) for a, code in v.codes.items() if a in axes.BY_NAME}
+    sizes: dict[str, Any] = {n: value for n, value in v.codes.items() if n not in axes.BY_NAME}
+    name = f"{p.name}.{p.isolate.axis}_{v.label}"
+    spans = {**p.spans, **dict.fromkeys(sizes, span)}
+    alone = Isolation(p.isolate.axis, (v,), span)
+    return evolve(p, name=name, pins={**p.pins, **pins}, spans=spans, isolate=alone, **sizes)
+
+
+def _like(chosen: Chosen, v: Variant, base: Problem) -> Chosen:
+    """Use the first variant's domains where a default or a phase would give this variant others."""
+    own, problem = set(v.codes), chosen.problem
+    domains = {a: problem.domains[a] if a in own else d for a, d in base.domains.items()}
+    origins = {a: problem.origins[a] if a in own else o for a, o in base.origins.items()}
+    problem = evolve(problem, domains=domains, origins=origins, defaults=base.defaults)
+    return evolve(chosen, problem=problem, compiled=evolve(chosen.compiled, problem=problem))
+
+
+def search(arms: Sequence[Arm], keep: int = KEEP) -> Solution:
+    """Search the best layouts of the first arm that are legal for the others too."""
+    first = arms[0].chosen
+    return Search(with_laws(first.compiled, arms[1:]), first.cost, keep=keep).run()
+
+
+def with_laws(c: Compiled, others: Sequence[Arm]) -> Compiled:
+    return evolve(c, laws=(*c.laws, *(law for arm in others for law in joint_laws(arm))))
+
+
+def joint_laws(arm: Arm) -> list[Law]:
+    """Turn the laws of an arm into laws on another's rows; they no longer need what the variant fixes."""
+    own = frozenset(arm.variant.codes)
+    return [_priced(arm, law) if law.priced else _plain(arm, law, own) for law in arm.chosen.compiled.laws]
+
+
+def _plain(arm: Arm, law: Law, own: frozenset[str]) -> Law:
+    return evolve(law, needs=law.needs - own, value=lambda t: law.value(arm.table(t)))
+
+
+def _priced(arm: Arm, law: Law) -> Law:
+    """A law on prices, applied when every axis is bound, because the arm has its own prices."""
+
+    def value(t: Table) -> Column:
+        return law.value(priced_table(arm, t, law.needs))
+
+    return evolve(law, needs=law.needs | frozenset(axes.BY_NAME), value=value)  # type: ignore[arg-type]
+
+
+def priced_table(arm: Arm, t: Table, needs: frozenset[str]) -> Table:
+    """The rows of another arm with this one's prices: its peak, and what else a law needs."""
+    here, cost = arm.table(t), arm.chosen.cost
+    memory = memory_prices(cost, [n for n in MEMORY if n in needs], here)
+    return here.with_columns(**memory, **({"step_time": cost.time(here)} if "step_time" in needs else {}))
+
+
+def price(arm: Arm, row: Row) -> Row:
+    """A row of another arm, priced and ranked for this one by the search itself."""
+    codes = {**row.codes, **{a: c for a, c in arm.variant.codes.items() if a in axes.BY_NAME}}
+    compiled = arm.chosen.compiled
+    problem = evolve(compiled.problem, domains={a: np.array([c]) for a, c in codes.items()})
+    return Search(evolve(compiled, problem=problem), arm.chosen.cost).run().rows[0]
+
+
+def broken(arm: Arm, row: Row) -> Rule | None:
+    """The first law that a row of another arm breaks here."""
+    c = arm.chosen.compiled
+    law = first_broken(c.laws, priced_table(arm, c.table([row.codes]), frozenset(COSTS)))[0]
+    return None if law is None else law.rule
+
+
+ID = "solve.isolation"
+
+
+def conflict(p: Program, arms: Sequence[Arm]) -> list[Diagnostic]:
+    """Make one error for each variant without a layout of its own, else one for the smallest set that has none."""
+    own = [(arm, search([arm], keep=1).rows) for arm in arms]
+    alone = [arm for arm, rows in own if not rows]
+    if alone:
+        return [_alone(p, arm, alone) for arm in alone]
+    best = {arm.variant.label: rows[0] for arm, rows in own}
+    for pair in combinations(arms, 2):
+        if not search(pair, keep=1).rows:
+            return [_apart(p, pair, best)]
+    return [_apart(p, arms, best)]
+
+
+def _alone(p: Program, arm: Arm, others: Sequence[Arm]) -> Diagnostic:
+    """Explain the conflict in one of the variants without a layout, as for a run of its own."""
+    found = diagnostic(analyse(arm.chosen))
+    other = f"write another value in place of `{arm.variant.label}`, or drop the isolation"
+    help = (*(_drop(p, others) or (other,)), *(h for h in found.help if not _of_the_pins(h, arm)))
+    return evolve(found, message=f"{_named(p, arm)}: {found.message}", help=help)
+
+
+def _of_the_pins(help: str, arm: Arm) -> bool:
+    """Whether a way out gives up the value that the variant is there for."""
+    return any(help.startswith(f"write `pin {a}=") for a in arm.variant.codes)
+
+
+def _apart(p: Program, arms: Sequence[Arm], best: dict[str, Row]) -> Diagnostic:
+    """Explain variants that have layouts, but none in common."""
+    reasons = [(a, b, broken(b, best[a.variant.label])) for a in arms for b in arms if a is not b]
+    said = [(a, b, rule) for a, b, rule in reasons if rule is not None]
+    words = " and ".join(f"`{a.variant.label}`" for a in arms)
+    text = f"no single layout of {p.model.name} on {arms[0].chosen.problem.gpus} {p.hardware.name} works for {words}"
+    labels = [Label(p.isolate.span, "one layout for all of these")] if p.isolate else []
+    labels += [Label(r.span, "required here") for r in dict.fromkeys(rule for *_, rule in said)]
+    help = tuple(_reason(a, b, best[a.variant.label], rule) for a, b, rule in said)
+    drop = tuple(line for arm in arms[1:] for line in _drop(p, [arm]))
+    because = "an isolation changes one thing: every variant must be legal and fit with all else the same"
+    return error(ID, text, *labels, help=(*help, *drop), because=because)
+
+
+def _reason(a: Arm, b: Arm, row: Row, rule: Rule) -> str:
+    layout = axes.pairs({n: axes.BY_NAME[n].decode(row.codes[n]) for n in axes.SUMMARY})
+    return f"the best layout of `{a.variant.label}` ({layout}) breaks {rule.id} in `{b.variant.label}`: " + print_expr(
+        rule.expr
+    )
+
+
+def _drop(p: Program, arms: Sequence[Arm]) -> tuple[str, ...]:
+    """Write the statement without some variants, if two or more remain."""
+    assert p.isolate is not None
+    out = [arm.variant.label for arm in arms]
+    left = [v.label for v in p.isolate.variants if v.label not in out]
+    words = " and ".join(f"`{label}`" for label in out)
+    return (f"leave {words} out: `isolate {p.isolate.axis} in {', '.join(left)}`",) if left[1:] else ()
+
+
+def _named(p: Program, arm: Arm) -> str:
+    assert p.isolate is not None
+    return f"with {p.isolate.axis} {arm.variant.label}"

@@ -1,1 +1,0 @@
-"""Vary one axis while every variant keeps the same layout otherwise."""

@@ -1,0 +1,348 @@
+"""The plan: everything that was decided for one run, as records whose JSON is `plan.json`.
+
+Its sections on request follow it (the best layouts, memory against speed, GPUs against time, a budget of tokens), then
+its HTML in a notebook: no script, and colours for dark and light pages.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.facts import axes
+from moedsl.facts.axes import show
+from moedsl.planner.advice import Advice
+from moedsl.planner.checkpoints import Checkpoints
+from moedsl.planner.decisions import Allowed, Decision, Measured
+from moedsl.planner.estimate import Estimate
+from moedsl.planner.experiment import Experiment
+from moedsl.planner.ladder import Ladder, RanksBy
+from moedsl.planner.layout import AdapterPlan, Batch, Layout, Policy, SamplesPlan
+from moedsl.planner.memory import Memory, Stage
+from moedsl.planner.other_layouts import Alternative, Compared4k, MoreGpus, ShippedRecipe
+from moedsl.planner.racks import Racks
+from moedsl.planner.walls import Walls
+from moedsl.support.json_form import ABSENT, Absent, JsonForm
+from moedsl.support.text import visible
+
+VERSION = 1
+_STEPS = "train.train_iters"
+_MESHES = (("attention", axes.ATTENTION), ("experts", axes.EXPERTS))
+
+
+@frozen
+class Target(JsonForm):
+    """The software that the recipe is for."""
+
+    bridge: str
+    """Release of Megatron Bridge."""
+    torch: str | None = None
+    """Version in the container, if the run states it."""
+    transformer_engine: str | None = None
+    """Version in the container, if the run states it."""
+
+
+@frozen
+class Need(JsonForm):
+    """The least version of a product in the container."""
+
+    product: str
+    at_least: str
+    rule: str
+    because: str | None
+
+
+@frozen
+class Device(JsonForm):
+    """The GPU, as Bridge queries it."""
+
+    name: str
+    capability: tuple[int, ...]
+    """CUDA compute capability, major and minor."""
+    memory: int
+    """Bytes that torch tells as the total."""
+    sms: int
+    """Streaming multiprocessors."""
+    gpus_per_node: int
+    nvlink_domain: int
+    """GPUs that NVLink connects."""
+
+
+@frozen
+class Search(JsonForm):
+    """The extent of the search."""
+
+    legal_layouts: int
+    rows_priced: int
+    ranks_by: RanksBy | None = None
+    """The ranking whose best layout this is."""
+
+
+@frozen
+class Member(JsonForm):
+    """The value that `isolate` or `sweep` gives this run."""
+
+    of: str
+    """The run of the file."""
+    axis: str
+    value: str
+
+
+@frozen(kw_only=True)
+class Plan(JsonForm):
+    """Everything that was decided for one run, with costs and reasons."""
+
+    version: int
+    name: str
+    model: str
+    hf: str
+    """Hugging Face id."""
+    revision: str | None = None
+    """The commit of the Hugging Face repository, if it is known."""
+    family: str
+    hardware: str
+    gpus: int
+    phase: str
+    """fit, scale, profile or throughput."""
+    task: str
+    """pretrain, sft or peft."""
+    target: Target
+    needs: tuple[Need, ...]
+    device: Device
+    layout: Layout
+    batch: Batch
+    policy: Policy
+    samples: SamplesPlan | None = None
+    """With `task sft` or `task peft` on the text of `data`."""
+    adapter: AdapterPlan | None = None
+    """With `task peft`."""
+    derived: Mapping[str, Any]
+    """Bridge fields that follow from the layout."""
+    env: Mapping[str, Any]
+    """Environment variables of the job."""
+    set: Mapping[str, Any]
+    """Bridge fields that the run file sets."""
+    declared: str | None = None
+    """The model, hardware and calibrations that the run file declares and the plan needs, as their text."""
+    hub_weights: str | None = None
+    """The model of Hugging Face whose weights are imported before the run."""
+    estimate: Estimate
+    checkpoints: Checkpoints | None = None
+    """Null in plans of earlier versions."""
+    racks: Racks | None = None
+    """Where groups are in the racks that the cluster of the file states; null if it states none."""
+    walls: Walls
+    decisions: tuple[Decision, ...]
+    advice: tuple[Advice, ...]
+    allowed: tuple[Allowed, ...]
+    measured: tuple[Measured, ...]
+    diagnostics: Sequence[Mapping[str, Any]]
+    """Warnings and notes, as `moedsl check --json` prints them."""
+    alternatives: tuple[Alternative, ...]
+    """The next best layouts."""
+    rebalanced: Alternative | None = None
+    """The same layout with balanced pipeline stages, if that is faster."""
+    shipped: ShippedRecipe | None = None
+    """The recipe that Megatron Bridge ships for this model, GPU, number of GPUs and task."""
+    steps: tuple[MoreGpus, ...]
+    """The gain from more GPUs."""
+    search: Search
+    isolation: Member | None = None
+    sweep: Member | None = None
+    experiment: Experiment
+    against_4k: Compared4k | None = None
+    """Only for sequences of 32k tokens or more."""
+    ladder: Ladder | None = None
+    """With --ladder, and for a workflow."""
+    top: tuple[Ranked, ...] | None = None
+    """With --top: the best layouts."""
+    pareto: Pareto | None = None
+    """With --pareto: memory against speed, and GPUs against time."""
+    budget: TokenCost | None = None
+    """With --tokens: steps, days, GPU-hours and cost."""
+
+    @property
+    def train_steps(self) -> int:
+        """The steps that the run states; 0 if it leaves them to the recipe."""
+        return int((self.set.get(_STEPS) or self.derived.get(_STEPS)) or 0)
+
+    def html(self) -> str:
+        """Show the plan as HTML, as a notebook does."""
+
+        sizes = self.layout
+        meshes = [(title, "  ".join(f"{n} {getattr(sizes, n)}" for n in names)) for title, names in _MESHES]
+        batch = f"{self.batch.global_batch} x {self.batch.seq} tokens, {self.batch.num_microbatches} microbatches"
+        title = f"{self.name}: {self.model} on {self.gpus} {self.hardware}, {self.phase} first"
+        return notebook_page(title, [*meshes, ("batch", batch)], self.estimate, self.decisions)
+
+    _repr_html_ = html
+
+
+@frozen
+class TokenCost(JsonForm):
+    """The steps, time and cost of a number of tokens."""
+
+    tokens: int
+    steps: int
+    days: float
+    gpu_hours: float
+    price_per_gpu_hour: float | None = None
+    cost: float | None = None
+
+
+@frozen(kw_only=True)
+class Priced(JsonForm):
+    """The figures of a layout."""
+
+    gpus: int
+    step_time_s: float
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    peak_gib: float
+    gpu_hours_per_billion_tokens: float
+    verdict: str | None = None
+    """FITS, TIGHT or DOES NOT FIT; absent in the front of memory against speed."""
+    budget: TokenCost | None = None
+    """With --tokens."""
+
+
+@frozen(kw_only=True)
+class Compared(Priced):
+    """A layout compared with that of the plan."""
+
+    layout: Mapping[str, Any]
+    """Every axis with its value."""
+    changes: Mapping[str, Any]
+    """Axes that differ from the plan, with their values."""
+
+
+@frozen(kw_only=True, field_transformer=lambda _, fields: sorted(fields, key=lambda f: f.name != "rank"))
+class Ranked(Compared):
+    """One of the best layouts."""
+
+    rank: int
+    against_advice: Sequence[str]
+
+
+@frozen
+class Behind(JsonForm):
+    """The first key of the ranking by which a layout that beats the plan ranks lower."""
+
+    rule: str
+    key: str
+    value: float
+    plan: float
+
+
+@frozen(kw_only=True)
+class FrontPoint(Compared):
+    """A layout that no other one beats in both memory and step time."""
+
+    against_advice: Sequence[str]
+    behind: Behind | Absent | None = ABSENT
+    """Only for a layout that beats the plan; null if other runs share the plan's layout."""
+
+
+@frozen(kw_only=True)
+class Standing(Priced):
+    """The plan compared with the front."""
+
+    on_front: bool
+    beaten_by: tuple[int, ...]
+    """Positions of the points that beat it."""
+    against_advice: Sequence[str]
+
+
+@frozen
+class MemoryTime(JsonForm):
+    """Memory against speed, the smallest memory first."""
+
+    points: tuple[FrontPoint, ...]
+    plan: Standing
+
+
+@frozen(kw_only=True)
+class GpusPoint(Compared):
+    """The best layout on a number of GPUs."""
+
+    plan: bool
+    """Whether the plan has this number."""
+    on_front: bool
+    """Whether no smaller number is as fast."""
+
+
+@frozen
+class GpusTime(JsonForm):
+    """GPUs against time at the batch of the plan."""
+
+    fewest: int | None
+    points: tuple[GpusPoint, ...]
+    without: tuple[int, ...]
+    """Numbers of GPUs without a layout."""
+
+
+@frozen
+class Pareto(JsonForm):
+    """Memory against speed, and GPUs against time."""
+
+    memory_time: MemoryTime
+    gpus_time: GpusTime
+
+
+COLOURS = {
+    "weights": "#3b6fb6", "gradients": "#7aa6d6", "optimizer": "#c9803a", "activations": "#5a9a5a",
+    "buffers": "#9a9a9a",
+}  # fmt: skip
+_CELL = "text-align:left;padding:1px 10px 1px 0;vertical-align:top;background:none"
+
+
+def escape(text: str) -> str:
+    """Write a text in HTML, with its hidden characters shown."""
+    return html.escape(visible(text))
+
+
+def notebook_page(
+    title: str, meshes: Sequence[tuple[str, str]], estimate: Estimate, decisions: Sequence[Decision]
+) -> str:
+    """Show meshes, memory for each stage as bars, speed, and decisions with their reasons."""
+    speed = (
+        f"{estimate.step_time_s:.2f} s a step, {estimate.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, "
+        f"{estimate.model_tflops_per_gpu:.0f} model TFLOPS/GPU"
+    )
+    rows = [("name", "value", "origin", "reason")]
+    rows += [(d.name, show(d.value), d.origin, d.because or "") for d in decisions]
+    parts = (
+        f"<b>{escape(title)}</b>",
+        _table(meshes),
+        f"<div style='margin-top:6px'><b>Speed</b> {escape(speed)}</div>",
+        _memory(estimate.memory),
+        f"<details style='margin-top:6px'><summary>{len(decisions)} decisions</summary>{_table(rows)}</details>",
+    )
+    return f"<div style='color:inherit;font-family:monospace;font-size:12px'>{''.join(parts)}</div>"
+
+
+def _memory(m: Memory) -> str:
+    widest = max(m.visible_gib, *(s.total_gib for s in m.stages)) if m.stages else m.visible_gib
+    head = f"{m.peak_gib:.1f} of {m.visible_gib:.1f} GiB on the most loaded rank: {m.verdict}"
+    legend = " ".join(f"<span style='color:{c}'>&#9632;</span> {kind}" for kind, c in COLOURS.items())
+    bars = "".join(_bar(s, widest) for s in m.stages)
+    return f"<div style='margin-top:6px'><b>Memory</b> {escape(head)}<br>{legend}{bars}</div>"
+
+
+def _bar(s: Stage, widest: float) -> str:
+    parts = "".join(
+        f"<div title='{kind} {getattr(s, f'{kind}_gib'):.1f} GiB' "
+        f"style='height:12px;background:{colour};width:{100 * getattr(s, f'{kind}_gib') / widest:.2f}%'></div>"
+        for kind, colour in COLOURS.items()
+    )
+    frame = "display:flex;flex:1;border:1px solid currentColor;opacity:0.9"
+    label = f"<div style='width:13em'>stage {s.stage}: {s.total_gib:.1f} GiB</div>"
+    return f"<div style='display:flex;max-width:700px;margin:2px 0'>{label}<div style='{frame}'>{parts}</div></div>"
+
+
+def _table(rows: Iterable[Sequence[str]]) -> str:
+    cells = ("".join(f"<td style='{_CELL}'>{escape(c)}</td>" for c in row) for row in rows)
+    return "<table style='border-collapse:collapse'>" + "".join(f"<tr>{r}</tr>" for r in cells) + "</table>"

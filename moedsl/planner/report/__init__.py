@@ -1,1 +1,0 @@
-"""Show a plan as one self-contained HTML page."""

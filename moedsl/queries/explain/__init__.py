@@ -1,1 +1,0 @@
-"""Explain why a value is what it is, and why no layout fits: JSON first, text from JSON."""

@@ -1,0 +1,247 @@
+"""The other values of a name, and what each would break or cost: with all else fixed, and re-optimized.
+
+Every advice has a price too: the cost of following it, or the gain from dropping it if it is followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import isnan, log2
+from typing import Any
+
+import numpy as np
+from attrs import evolve
+
+from moedsl.facts import axes
+from moedsl.facts.axes import MESH, json_value
+from moedsl.facts.units import GIB
+from moedsl.lang import ast
+from moedsl.lang.printer import print_expr
+from moedsl.planner.advice import unanswered
+from moedsl.queries.explain_context import Context, Json
+from moedsl.rules.check.program import Pin, Program
+from moedsl.rules.evaluators import evaluate
+from moedsl.solver.infeasible.tree import tree
+from moedsl.solver.laws import Law, broken, broken_by_row, reads
+from moedsl.solver.neighbours import Neighbour, judged
+from moedsl.solver.problem import Problem, divisors, lower
+from moedsl.solver.question import Answer, Question
+from moedsl.solver.search import Search
+from moedsl.solver.table import Row, different
+
+
+def axis_alternatives(b: Context, axis: axes.Axis, answers: Mapping[int, Answer]) -> list[Json]:
+    """Give an entry for each value except the plan's own."""
+    near = judged(b.compiled, b.chosen.cost, b.row, [(axis, v) for v in answers])
+    same = {n.code: fixed for n, fixed in zip(near, _fixed(b, near), strict=True)}
+    return [
+        {
+            "value": axis.decode(v),
+            "same_otherwise": same[v],
+            "best": best(b, answers[v], {axis.name}, _alone(b, axis.name, v)),
+        }
+        for v in answers
+        if v in same
+    ]
+
+
+def let_alternatives(b: Context, name: str, answers: Mapping[int, Answer]) -> list[Json]:
+    """Give an entry for each other value of a let. A let follows from the axes, so only other layouts change it."""
+    return [
+        {"value": v, "same_otherwise": None, "best": best(b, a, set())} for v, a in answers.items() if v != b.env[name]
+    ]
+
+
+def _fixed(b: Context, near: Sequence[Neighbour]) -> Iterator[Json]:
+    """The plan's layout with one value changed, for each: the laws that it breaks, as far as its values are known, and
+    its prices if the mesh is legal. For an isolation, the laws are those of every variant."""
+    rows = [{**n.codes, **n.prices} for n in near]
+    broken_there = broken_by_row(b.compiled.laws, b.compiled.table(rows)) if rows else []
+    for n, laws in zip(near, broken_there, strict=True):
+        priced = not isnan(n.peak_memory)
+        own = {**prices(b, n.step_time, n.peak_memory), "needed_gib": n.needed / GIB} if priced else {}
+        rules = dict.fromkeys(law.rule for law in laws if priced or not law.priced)
+        env = b.chosen.environment(n.codes, n.prices if priced else {}) if rules else {}
+        yield {
+            "breaks": [{"rule": r.id, "because": r.because, "tree": tree(r.expr, env, b.lets)} for r in rules],
+            **own,
+        }
+
+
+def prices(b: Context, step_time: float, peak_memory: float) -> Json:
+    """Seconds and GiB, with their differences from the plan's."""
+    return {
+        "step_time_s": step_time,
+        "peak_gib": peak_memory / GIB,
+        "step_time_change": step_time / b.row.step_time - 1,
+        "peak_change_gib": (peak_memory - b.row.peak_memory) / GIB,
+    }
+
+
+def _alone(b: Context, axis: str, code: int) -> list[str]:
+    """The laws that refuse a value in every layout, because they read only this axis."""
+    table = b.compiled.table([{**b.row.codes, axis: code}])
+    return [w.rule.id for w in broken([w for w in b.compiled.laws if w.needs <= {axis}], table)]
+
+
+def best(b: Context, f: Answer, queried: set[str], alone: Sequence[str] = ()) -> Json:
+    """The best layout of a variant compared with the plan's, or what refuses it."""
+    if f.row is None:
+        least = f.least_needed / GIB if f.legal and f.least_needed < float("inf") else None
+        return {"legal_layouts": f.legal, "least_gib": least, "refused_by": [*alone], "layout": None}
+    return {
+        "legal_layouts": f.legal,
+        "layout": f.row.layout,
+        "changes": {n: v for n, v in f.row.changes(b.row.codes).items() if n not in queried},
+        **prices(b, f.row.step_time, f.row.peak_memory),
+        "decided_by": decided_by(b, f.row),
+        "against_advice": sorted({*b.compiled.unfollowed(f.row)} - b.unfollowed),
+    }
+
+
+def decided_by(b: Context, other: Row) -> Json | None:
+    """The first key of the ranking in which the plan's layout and another differ, with both values."""
+    env, keys = b.env_of(other), [*b.compiled.wishes, *b.compiled.ranks]
+    for key, mine, theirs in zip(keys, b.row.keys, other.keys, strict=False):
+        if mine != theirs:
+            here, there = (json_value(evaluate(key.expr, e)) for e in (b.env, env))
+            return {"key": print_expr(key.expr), "plan": here, "other": there}
+    return None
+
+
+def refusals(alternatives: Iterable[Json]) -> dict[str, list[Any]]:
+    """The alternatives that each law refuses with everything else fixed."""
+    out: dict[str, list[Any]] = {}
+    for a in alternatives:
+        for law in (a["same_otherwise"] or {"breaks": []})["breaks"]:
+            out.setdefault(law["rule"], []).append(a["value"])
+    return out
+
+
+MOST = 12
+"""The most alternatives of a size, the nearest first."""
+
+
+def axis_values(p: Program, axis: axes.Axis, gpus: int, chosen: int) -> list[int]:
+    """The alternatives of an axis: every word of an enumeration; near divisors of a mesh size; else what phases try."""
+    if axis.kind in ("enum", "flag"):
+        return [*range(2 if axis.kind == "flag" else len(axis.words))]
+    if axis.name in axes.SIZES:
+        return sorted(sorted(divisors(gpus), key=lambda v: abs(log2(v / chosen)))[:MOST])
+    values = dict.fromkeys(v for phase in axes.PHASES for v in _tried(p, axis.name, gpus, phase))
+    return sorted({*values, chosen}) if axis.kind == "int" else [*dict.fromkeys([*values, chosen])]
+
+
+def _tried(p: Program, axis: str, gpus: int, phase: str) -> list[int]:
+    """The values that a phase would try for an axis without its pin."""
+    free = evolve(p, phase=phase, pins={a: pin for a, pin in p.pins.items() if a != axis})
+    return [int(v) for v in lower(free, gpus).domains[axis]]
+
+
+def let_values(b: Context, name: str) -> list[int]:
+    """The values of a let over the legal meshes that are nearest to the plan's; none if policies decide it."""
+    if not b.compiled.needs.get(name, frozenset({""})) <= frozenset(MESH):
+        return []
+    values = [int(v) for v in different(np.asarray(b.search.legal[name])) if float(v).is_integer()]
+    at = max(1, int(b.env[name]))
+    return sorted(sorted(values, key=lambda v: abs(log2(max(v, 1) / at)))[:MOST])
+
+
+def best_with(
+    b: Context, axis: str, values: Sequence[int], more: Sequence[Question] = ()
+) -> tuple[dict[int, Answer], list[Answer]]:
+    """Find the best layout with each value of an axis pinned and everything else re-optimized.
+
+    More questions about the run's own space are answered too, in the same pass if the space has some of the values.
+    """
+    p, gpus = b.program, b.chosen.problem.gpus
+    if not values:
+        return {}, b.answers(more)
+    out, others = dict[int, Answer](), list[Answer]()
+    for problem, group in _problems(p, axis, [*values], b.row.codes[axis], lambda q: lower(q, gpus, _held(b))):
+        search = _search(b, problem, axis, group)
+        also = more if search is b.search and not others else ()
+        answers = search.answers([*(Question({axis: v}) for v in group), *also])
+        out |= dict(zip(group, answers, strict=False))
+        others += answers[len(group) :]
+    return {v: out[v] for v in values}, others or b.answers(more)
+
+
+def _search(b: Context, problem: Problem, axis: str, values: list[int]) -> Search:
+    """The run's own search if it has the values and the same other domains, else a search of only these values."""
+    own = b.chosen.problem.domains
+    others = all(sorted(d) == sorted(problem.domains[n]) for n, d in own.items() if n != axis)
+    if others and {*values} <= {*own[axis].tolist()}:
+        return b.search
+    domains = {**problem.domains, axis: np.array(values, dtype=np.int64)}
+    return Search(evolve(b.compiled, problem=evolve(problem, domains=domains)), b.chosen.cost)
+
+
+def _problems(
+    p: Program, axis: str, values: list[int], now: int, lowered: Callable[[Program], Problem]
+) -> list[tuple[Problem, list[int]]]:
+    """Group values whose pins give the other axes the same domains, each group with its problem."""
+    # Whether a default or the candidates of another axis depend on this one
+    read = [r for r in p.rules if r.kind in ("candidates", "default") and r.name != axis]
+    if not any(axis in reads(p, r) for r in read):
+        return [(lowered(_pinned(p, axis, now)), values)]
+    groups: dict[tuple[Any, ...], tuple[Problem, list[int]]] = {}
+    for v in values:
+        problem = lowered(_pinned(p, axis, v))
+        key = tuple((n, tuple(d)) for n, d in problem.domains.items() if n != axis)
+        groups.setdefault(key, (problem, []))[1].append(v)
+    return [*groups.values()]
+
+
+def _held(b: Context) -> Mapping[str, Any]:
+    """The sequence length and the batch of the plan."""
+    return {n: b.chosen.problem.values[n] for n in ("seq", "global_batch")}
+
+
+def _pinned(p: Program, axis: str, code: int) -> Program:
+    return evolve(p, pins={**p.pins, axis: Pin(axis, code, p.spans["hardware"])})
+
+
+PRICED = ("followed", "not followed")
+"""The states of an advice that has a price."""
+
+
+def questions(b: Context, laws: Iterable[Law]) -> list[Question]:
+    """Ask for the layouts that price some advice."""
+    states = [(law, _state(b, law)) for law in laws]
+    return [_variant(law, state) for law, state in states if state in PRICED]
+
+
+def priced_advice(b: Context, laws: Iterable[Law], answers: Sequence[Answer]) -> list[Json]:
+    """Price each advice by the answers to its `questions`."""
+    states, left = [(law, _state(b, law)) for law in laws], iter(answers)
+    return [_entry(b, law, state, next(left) if state in PRICED else None) for law, state in states]
+
+
+def _state(b: Context, law: Law) -> str:
+    """The state of an advice. Advice that is not applicable or independent of the layout has no price."""
+    if not law.rule.holds(b.env):
+        return "not followed" if law.needs else "independent of the layout"
+    return "followed" if law.needs and law.rule.applies(b.env) and not _vacuous(b, law) else "not applicable"
+
+
+def _vacuous(b: Context, law: Law) -> bool:
+    """Whether `a => b` holds because `a` does not."""
+    e = law.rule.expr
+    return isinstance(e, ast.Binary) and e.op == "=>" and not evaluate(e.left, b.env)
+
+
+def _variant(law: Law, state: str) -> Question:
+    return Question(law=law) if state == "not followed" else Question(dropped=law.rule.id)
+
+
+def _entry(b: Context, law: Law, state: str, f: Answer | None) -> Json:
+    r = law.rule
+    entry = {**b.cited(r), "text": print_expr(r.expr), "worth": r.worth, "wish": r.wish, "state": state}
+    if f is None:
+        return {**entry, "price": None}
+    if f.row is None:
+        return {**entry, "price": {"layout": None, "because": unanswered(law, b.program)}}
+    # a layout that follows it too was there with it: the plan left it for one nearer to what has run
+    row = b.row if state == "followed" and not broken([law], b.compiled.at(f.row)) else f.row
+    return {**entry, "price": {"changes": row.changes(b.row.codes), **prices(b, row.step_time, row.peak_memory)}}

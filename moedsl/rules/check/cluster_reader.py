@@ -1,0 +1,411 @@
+"""Turn a `cluster` declaration into a `Cluster`; each fact is checked for its kind, its executor and for secrets.
+
+With it come the variables and arguments of a launch: their origins, and the values that are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.facts import secrets
+from moedsl.lang import ast
+from moedsl.rules import launch_variables
+from moedsl.rules.check import cluster_facts
+from moedsl.rules.check.cluster_facts import Cluster, Kind
+from moedsl.rules.evaluators import number
+from moedsl.rules.library import Library
+from moedsl.rules.rule import Rule
+from moedsl.support.diagnostics import Diagnostic, Label, error, suggest
+from moedsl.support.source import Span
+
+Entries = tuple[ast.FactEntry, ...]
+_NAMED = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+"""A label's name or value of at most 63 characters, as the API server accepts it."""
+_KEY = rf"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?{_NAMED}"
+"""A label's name, after the domain that it may have."""
+_QUANTITY = r"[0-9]+(?:\.[0-9]+)?(?:[mkMGTPE]|[KMGTPE]i)?"
+"""A quantity, as the API server accepts it."""
+_SHAPES: Mapping[str, tuple[str, str]] = {
+    "token": (r"[A-Za-z0-9_][A-Za-z0-9_.,:/@%+=-]*", "letters, digits and _ . , : / @ % + = -"),
+    "path": (r"[A-Za-z0-9_./~][A-Za-z0-9_./@%+=~-]*", "a path of letters, digits and _ . / @ % + = ~ -"),
+    "host": (r"[A-Za-z0-9_][A-Za-z0-9_.-]*", "letters, digits and _ . -"),
+    "time": (r"(?:\d+-)?\d+(?::\d\d){0,2}", 'a time as Slurm writes it: "04:00:00" or "2-00:00:00"'),
+    "text": (r"[^\x00-\x1f\x7f]+", "one line of text"),
+    "mounts": (
+        r"[^~\x00-\x1f\x7f,:][^\x00-\x1f\x7f,:]*:/[^\x00-\x1f\x7f,:]*(?::[a-z,+]+)?",
+        '"/on/the/node:/in/the/container"',
+    ),
+    "label": (
+        rf"{_KEY}=(?:{_NAMED})?",
+        'labels as Kubernetes writes them: ["nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3"]',
+    ),
+    "key": (_KEY, 'the name of a label as Kubernetes writes it: "nvidia.com/gpu.clique"'),
+    "tolerations": (
+        rf"{_KEY}(?:={_NAMED})?(?::(?:NoSchedule|PreferNoSchedule|NoExecute))?",
+        'taints as kubectl writes them: ["nvidia.com/gpu", "pool=moe:NoSchedule"]',
+    ),
+    "requirements": (
+        rf"!?{_KEY}|{_KEY} (?:in|notin) \({_NAMED}(?:, ?{_NAMED})*\)",
+        'requirements as kubectl writes them: ["pool in (a, b)", "zone notin (c)", "gpu", "!spot"]',
+    ),
+    "annotations": (rf"{_KEY}=[^\x00-\x1f\x7f]*", 'annotations: ["example.org/team=moe"]'),
+    "interfaces": (rf"[a-z][a-z0-9]*={_NAMED}", 'interfaces with their networks: ["eth2=rdma-0"]'),
+    "resources": (rf"{_KEY}={_QUANTITY}", 'resources with their quantities: ["rdma/ib=8", "memory=1500Gi"]'),
+    "object": (
+        r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?",
+        "the name of an object as Kubernetes has it: small letters, digits, - and .",
+    ),
+    "namespace": (
+        r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?",
+        "the name of a namespace as Kubernetes has it: small letters, digits and -, 63 at most",
+    ),
+    "quantity": (_QUANTITY, 'a quantity as Kubernetes writes it: "64Gi", or "64G" for 64 GB'),
+    "hca": (r"[A-Za-z][A-Za-z0-9_]*(?::[1-9])?", "the name of an adapter, as `ibv_devices` lists it, or `mlx5_0:1`"),
+    "options": (r"--?[A-Za-z][^\x00-\x1f\x7f]*", "an option, such as --cpu-bind=none"),
+}
+"""The pattern of each form of text, and its description."""
+_UNQUOTED = ("token", "path", "host")
+"""Forms that NeMo-Run puts into commands without quotes."""
+
+
+@frozen
+class _Reader:
+    """Reads one declaration; `diagnostics` collects its mistakes."""
+
+    decl: ast.ClusterDecl
+    diagnostics: list[Diagnostic]
+
+    def cluster(self) -> Cluster | None:
+        before, kinds = len(self.diagnostics), cluster_facts.kinds()
+        entries = self._entries(self.decl.facts, tuple(kinds), "a cluster")
+        values = {n: _READ[kinds[n].form](self, e, kinds[n]) for n, e in entries.items()}
+        executor = values.get("executor")
+        if "executor" not in entries:
+            self.error("check.missing_fact", "a cluster needs executor", self.decl.name, _EXECUTOR_HELP)
+        elif executor:
+            self._fitting(str(executor), entries, values)
+        if len(self.diagnostics) > before:
+            return None
+        return Cluster(self.decl.name.id, **values)
+
+    def _entries(self, entries: Entries, known: tuple[str, ...], what: str) -> dict[str, ast.FactEntry]:
+        """The facts by name; unknown and repeated ones are reported."""
+        out: dict[str, ast.FactEntry] = {}
+        for e in entries:
+            if known and e.name.id not in known:
+                help = suggest(e.name.id, [*known])
+                self.error("check.unknown_fact", f"{what} has no fact `{e.name.id}`", e.name, help)
+            elif e.name.id in out:
+                first = Label(out[e.name.id].name.span, "first here")
+                self.diagnostics.append(error("check.twice:entry", e.name.span, first, e=e.name.id))
+            else:
+                out[e.name.id] = e
+        return out
+
+    def _fitting(self, executor: str, entries: Mapping[str, ast.FactEntry], values: Mapping[str, Any]) -> None:
+        """Report facts that the executor does not read, and those that it needs."""
+        for name, e in entries.items():
+            of = cluster_facts.kinds()[name].of
+            if executor not in of:
+                text = f"`{name}` is a fact of {' and '.join(of)} clusters; this cluster is {executor}"
+                self.error("check.cluster", text, e.name, "drop it, or change the executor")
+        ssh = ("host", "user", "job_dir") if values.get("tunnel") == "ssh" else ()
+        missing = [n for n in (*cluster_facts.NEEDS[executor], *ssh) if n not in entries]
+        if missing:
+            self.error("check.missing_fact", f"a {executor} cluster needs {', '.join(missing)}", self.decl.name)
+        if "host" in entries and values.get("tunnel", "local") == "local":
+            self.error("check.cluster", "`host` is for `tunnel ssh`", entries["host"].name, "write `tunnel ssh`")
+        if executor == "slurm" and "job_dir" in entries and not str(values["job_dir"] or "/").startswith("/"):
+            self.error(
+                "check.cluster", "`job_dir` must be an absolute path", _at(entries["job_dir"]), "start it with /"
+            )
+        if executor == "kubeflow" and " " in str(values.get("container") or ""):
+            self.error("check.cluster", "the name of an image must not contain a space", _at(entries["container"]))
+        if executor == "local":
+            self._harmless(entries, values.get("env") or {})
+
+    def _harmless(self, entries: Mapping[str, ast.FactEntry], env: Mapping[str, str]) -> None:
+        """Refuse variables that would make a program on the launching machine load or run other code."""
+        for name in sorted(n for n in env if launch_variables.is_loader(n)):
+            text = f"`{name}` would choose what programs on this machine load or write"
+            self.error("check.cluster", text, entries["env"].name, "set it in the shell that calls `moedsl run`")
+
+    def word(self, e: ast.FactEntry, kind: Kind) -> str | None:
+        text = self.plain(e)
+        if text is None or not kind.words or text in kind.words:
+            return text
+        help = suggest(text, list(kind.words)) or (_OTHERS if kind.words == cluster_facts.EXECUTORS else ())
+        return self.error("check.unknown_word", f"`{e.name.id}` is one of {', '.join(kind.words)}", _at(e), help)
+
+    def flag(self, e: ast.FactEntry, _: Kind) -> bool | None:
+        if isinstance(e.value, ast.Bool):
+            return e.value.value
+        if isinstance(e.value, ast.Name) and e.value.id in ("on", "off"):
+            return e.value.id == "on"
+        return self.error("check.type", f"`{e.name.id}` is on or off", _at(e))
+
+    def whole(self, e: ast.FactEntry, _: Kind) -> int | None:
+        value = number(e.value) if isinstance(e.value, ast.Number) and e.value.unit is None else None
+        if isinstance(value, int) and 0 < value <= 1_000_000:
+            return value
+        return self.error("check.type", f"`{e.name.id}` must be a whole number of at least 1", _at(e))
+
+    def rate(self, e: ast.FactEntry, _: Kind) -> float | None:
+        value = number(e.value) if isinstance(e.value, ast.Number) and e.value.unit in ("GB/s", "TB/s") else 0
+        if value > 0:
+            return float(value)
+        return self.error("check.type", f"`{e.name.id}` must be a rate above 0, such as 200 GB/s", _at(e))
+
+    def text(self, e: ast.FactEntry, kind: Kind) -> str | None:
+        text = self.plain(e)
+        return None if text is None else self.shaped(text, kind.form, e.name.id, _at(e))
+
+    def plain(self, e: ast.FactEntry) -> str | None:
+        """Read a word, a string or a number as text."""
+        if isinstance(e.value, tuple):
+            return self.error("check.type", f"`{e.name.id}` is one value", e.name)
+        return self.literal(e.value, e.name.id)
+
+    def literal(self, value: ast.Expr, name: str) -> str | None:
+        match value:
+            case ast.String():
+                return self.public(value.value, name, value)
+            case ast.Name():
+                return self.public(value.id, name, value)
+            case ast.Bool():
+                return str(value.value).lower()
+            case ast.Number():
+                return value.text
+            case _:
+                return self.error(
+                    "check.type", f"`{name}` must be a word or a string", value, f'put it in quotes: `{name} "..."`'
+                )
+
+    def public(self, text: str, name: str, at: ast.Expr) -> str | None:
+        """The text, unless it looks like a secret's value."""
+        what = secrets.value_kind(text)
+        if what is None:
+            return text
+        message = f"the value of `{name}` looks like {what}, which must not be in a file"
+        return self.error("check.secret", message, at, _secret_help(name))
+
+    def shaped(self, text: str, form: str, name: str, at: Any) -> str | None:
+        pattern, description = _SHAPES[form]
+        if re.fullmatch(pattern, text):
+            return text
+        help = _SHAPE_HELP if form in _UNQUOTED else ()
+        return self.error("check.cluster", f"`{name}` must be {description}", at, help)
+
+    def texts(self, e: ast.FactEntry, kind: Kind) -> tuple[str, ...] | None:
+        """Read a list of strings of one form."""
+        if not isinstance(e.value, ast.List):
+            return self.error("check.type", f'`{e.name.id}` is a list: ["..."]', _at(e))
+        form = {"objects": "object"}.get(kind.form, kind.form)
+        read = [(self.literal(i, e.name.id), i) for i in e.value.items]
+        out = [self.shaped(text, form, e.name.id, at) for text, at in read if text is not None]
+        return tuple(t for t in out if t is not None)
+
+    def names(self, e: ast.FactEntry, _: Kind) -> tuple[str, ...] | None:
+        """Read names of environment variables, without values."""
+        if not isinstance(e.value, ast.List) or not all(isinstance(i, ast.Name | ast.String) for i in e.value.items):
+            help = f"write `{e.name.id} [HF_TOKEN, WANDB_API_KEY]`: names, no values"
+            return self.error("check.type", f"`{e.name.id}` is a list of names", _at(e), help)
+        read = [(self.literal(i, e.name.id), i) for i in e.value.items]
+        return tuple(t for t, at in read if t is not None and self.variable(t, at))
+
+    def variable(self, name: str, at: Any) -> bool:
+        """Whether a name may be that of a variable of the job."""
+        wrong = launch_variables.refusal(name)
+        if wrong:
+            self.error("check.variable", f"`{name}` {wrong}", at)
+        return wrong is None
+
+    def variables(self, e: ast.FactEntry, _: Kind) -> dict[str, str] | None:
+        out: dict[str, str] = {}
+        for name, value in self.pairs(e, "env { NCCL_DEBUG INFO }"):
+            if secrets.is_secret_name(name.id):
+                message = f"`{name.id}` has the name of a secret, which must not be in a file"
+                self.error("check.secret", message, name, _secret_help(name.id))
+            elif self.variable(name.id, name):
+                text = self.literal(value, name.id)
+                if text is not None and "\0" in text:
+                    self.error("check.variable", f"`{name.id}` contains a NUL, which no variable can hold", value)
+                elif text is not None:
+                    out[name.id] = text
+        return out
+
+    def pairs(self, e: ast.FactEntry, example: str) -> list[tuple[ast.Name, ast.Expr]]:
+        """Read names with values, written as a block or as bindings."""
+        if not isinstance(e.value, tuple):
+            self.error("check.type", f"`{e.name.id}` is names with values", _at(e), f"write `{example}`")
+            return []
+        inside = {b.name.id: b for b in e.value if isinstance(b, ast.Binding)}
+        block = self._entries(tuple(v for v in e.value if isinstance(v, ast.FactEntry)), (), f"`{e.name.id}`")
+        both = [*inside.values(), *block.values()]
+        nested = [v for v in both if isinstance(v.value, tuple)]
+        for v in nested:
+            self.error("check.type", f"`{v.name.id}` is one value", v.name)
+        return [(v.name, v.value) for v in both if not isinstance(v.value, tuple)]
+
+    def labels(self, e: ast.FactEntry, _: Kind) -> dict[str, str]:
+        """Read words with values; each value is one line of text."""
+        read = [(n, v, self.literal(v, n.id)) for n, v in self.pairs(e, f"{e.name.id} {{ NAME value }}")]
+        shaped = {n.id: self.shaped(text, "text", n.id, v) for n, v, text in read if text is not None}
+        return {n: text for n, text in shaped.items() if text is not None}
+
+    def selector(self, e: ast.FactEntry, kind: Kind) -> dict[str, str]:
+        """Read keys with values: a list of texts, or a block if the keys are words."""
+        if isinstance(e.value, ast.List):
+            read = [(self.literal(i, e.name.id), i) for i in e.value.items]
+        else:
+            pairs = self.pairs(e, f'{e.name.id} ["KEY=VALUE"]')
+            read = [(f"{n.id}={text}", v) for n, v in pairs if (text := self.literal(v, n.id)) is not None]
+        form = {"selector": "label"}.get(kind.form, kind.form)
+        shaped = [self.shaped(text, form, e.name.id, at) for text, at in read if text is not None]
+        return dict(text.split("=", 1) for text in shaped if text is not None)
+
+    def sbatch(self, e: ast.FactEntry, kind: Kind) -> dict[str, str]:
+        """Read parameters of sbatch that nothing else decides."""
+        out = {n.replace("_", "-"): text for n, text in self.labels(e, kind).items()}
+        for name in sorted(set(out) & set(DERIVED_SBATCH)):
+            self.diagnostics.append(derived_sbatch(name, e.name.span))
+        return out
+
+    def error(self, id: str, message: str, at: Any, help: str | tuple[str, ...] = ()) -> None:
+        self.diagnostics.append(error(id, message, at.span, help=help))
+
+
+_EXECUTOR_HELP = f"write `executor slurm`; executors: {', '.join(cluster_facts.EXECUTORS)}"
+_OTHERS = "NeMo-Run's other executors are untested and not supported; `launch.py` of --emit launch may name one"
+_SHAPE_HELP = "NeMo-Run does not quote it in commands, so a space or a special character would change the command"
+
+
+def _secret_help(name: str) -> str:
+    shown = name if re.fullmatch(r"[A-Z][A-Z0-9_]*", name) else "HF_TOKEN"
+    return f"revoke it if it was real, and write `secrets [{shown}]`: the job inherits that variable"
+
+
+def _at(e: ast.FactEntry) -> Any:
+    return e.name if isinstance(e.value, tuple) else e.value
+
+
+_READ: Mapping[str, Callable[[_Reader, ast.FactEntry, Kind], Any]] = {
+    "word": _Reader.word,
+    "flag": _Reader.flag,
+    "whole": _Reader.whole,
+    "rate": _Reader.rate,
+    "names": _Reader.names,
+    "variables": _Reader.variables,
+    "labels": _Reader.labels,
+    **dict.fromkeys(("selector", "annotations", "interfaces", "resources"), _Reader.selector),
+    "sbatch": _Reader.sbatch,
+    **dict.fromkeys(("mounts", "options", "objects", "hca", "tolerations", "requirements"), _Reader.texts),
+    **dict.fromkeys(("token", "path", "host", "time", "text", "key", "object", "namespace", "quantity"), _Reader.text),
+}
+
+
+def read(decl: ast.ClusterDecl, library: Library | None = None) -> tuple[Cluster | None, list[Diagnostic]]:
+    """Read a declaration; None with diagnostics if it is wrong. With a library, its hardware is checked too."""
+    diagnostics: list[Diagnostic] = []
+    made = _Reader(decl, diagnostics).cluster()
+    if made is not None and library is not None and made.hardware not in ("", *library.hardware):
+        at = next(e for e in decl.facts if e.name.id == "hardware")
+        help = suggest(made.hardware, [*library.hardware]) or ("`moedsl hardware` lists them",)
+        diagnostics.append(error("check.unknown_hardware", at.span, hardware=made.hardware, help=help))
+        return None, diagnostics
+    return made, diagnostics
+
+
+@frozen
+class Setting:
+    """One derived value with its name and its reason."""
+
+    name: str
+    value: Any
+    """A number, a text, or true for an option without a value."""
+    origin: str
+    """rule (of a launch), plan (the recipe sets the same) or cluster (its declaration)."""
+    rule: str | None
+    because: str | None
+    cites: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The value as a variable or an option writes it."""
+        return str(int(self.value)) if isinstance(self.value, bool) else str(self.value)
+
+
+_SIZE = "it follows from the plan's GPUs and the cluster's `gpus_per_node`"
+_OWN_RULE = 'write `derive sbatch.{} = "..."` with its reason in a block `rules NAME of launch`'
+_KEPT = "edit `launch.py` and `job.sh` of `moedsl compile FILE --emit launch`"
+DERIVED_SBATCH: Mapping[str, str] = {
+    "job-name": "`job_name_prefix` of the cluster is its beginning; the rest is the name of the run",
+    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node"), _SIZE),
+    "gpus-per-node": "write `gpus_per_node 4` in the cluster",
+    "gres": "write `request gres` in the cluster",
+    **{n: f"write `{n}` as a fact of the cluster, outside `sbatch`" for n in ("account", "partition", "qos", "time")},
+    **dict.fromkeys(
+        ("output", "error"), "`job_dir` of the cluster is the folder of logs, and `moedsl logs ID` prints them"
+    ),
+    "segment": "`topology off` of the cluster leaves it out",
+    **{n: _OWN_RULE.format(n) for n in ("exclusive", "mem")},
+    "dependency": "`moedsl run --sequential` runs the jobs of a file one after the other; to wait for any other job, "
+    f'{_KEPT}: additional_parameters={{"dependency": "afterok:JOB"}}',
+    "array": "`sweep` submits a job for each of its values",
+    "wrap": _KEPT,
+    "chdir": "name absolute paths in the run file",
+    "export": "write `env { NAME value }` or `secrets [NAME]` in the cluster",
+    "parsable": "leave it out: the launcher sets it",
+}
+"""Parameters of sbatch that a fact, a rule or NeMo-Run decides, each with what to write instead."""
+_OF_RULES = ("exclusive", "mem")
+"""Parameters among these that a run's own rule may override."""
+_KINDS = ("srun.", "sbatch.", "ft_launcher.")
+
+
+def literal(rule: Rule) -> Diagnostic | None:
+    """Check the name of a derived argument, and its value if that is a literal."""
+    if rule.kind != "derive" or not (rule.name.startswith(_KINDS) or rule.name in _PODS):
+        return None
+    program, _, name = rule.name.partition(".")
+    option = name.replace("_", "-")
+    if program == "sbatch" and option in DERIVED_SBATCH and not rule.is_std and option not in _OF_RULES:
+        return derived_sbatch(option, rule.span)
+    return value(rule, rule.expr.value) if isinstance(rule.expr, ast.String) else None
+
+
+def derived_sbatch(option: str, at: Span) -> Diagnostic:
+    """Refuse a parameter of sbatch that something else decides, and name what to write instead."""
+    return error("check.cluster:sbatch", at, option=option, help=DERIVED_SBATCH[option])
+
+
+def value(rule: Rule, text: str) -> Diagnostic | None:
+    """Check the value of a derived argument: it must be one line, because the file is read by lines, and no secret."""
+    if rule.name in _PODS and not _PODS[rule.name][0](text):
+        return error("check.cluster:pods-name", rule.span, rule=rule.name, pods=_PODS[rule.name][1])
+    if not rule.name.startswith(_KINDS):
+        return None
+    if what := secrets.value_kind(text):
+        return error("check.secret:variable", rule.span, rule=rule.name, what=what)
+    if any(c < " " or c == "\x7f" for c in text):
+        return error("check.cluster:line", rule.span, rule=rule.name)
+    return None
+
+
+def _is_mounts(text: str) -> bool:
+    return all(re.fullmatch(r"/[^:,]*:/[^:,]*(:ro)?", mount) for mount in text.split(","))
+
+
+_PODS = {"pod.mounts": (_is_mounts, '"/on/the/node:/in/the/container", joined by commas')}
+"""How the settings of pods are written that are read further."""
+
+
+def of_this_machine(settings: Iterable[Setting]) -> Iterator[Diagnostic]:
+    """Refuse variables of a run's own rules that choose which code a local program loads: set them in the shell."""
+    for s in settings:
+        if launch_variables.is_loader(s.name) and s.rule is not None and not s.rule.startswith("std."):
+            yield error("check.cluster:loads-code", s=s.name, rule=s.rule)

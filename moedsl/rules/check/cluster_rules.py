@@ -1,0 +1,236 @@
+"""Find the known clusters, choose one, and read the rules of a launch, which derive settings from a plan and a cluster.
+
+Rules `of launch` may use names of the run (axes, hardware facts, dp, edp), Bridge's fields as the run `set` them, the
+facts of the cluster as `cluster.FACT` and the variables that it states as `cluster.env.NAME`, and every earlier
+`derive`. `derive srun.NAME` is an argument of srun, `derive ft_launcher.NAME` one of ft_launcher, `derive sbatch.NAME`
+a parameter of sbatch, `derive pod.NAME` a setting of pods, `env NAME` a variable of every rank.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from moedsl.facts.axes import FOLLOWING
+from moedsl.facts.facts import Site
+from moedsl.facts.symbols import AXES, FLAG, HARDWARE, NUMBER, RUN, TEXT, Type
+from moedsl.lang import ast, parser, reader
+from moedsl.rules import collect, launch_variables
+from moedsl.rules.check import cluster_reader
+from moedsl.rules.check.cluster_facts import Cluster, kinds
+from moedsl.rules.evaluators import names
+from moedsl.rules.library import Library
+from moedsl.rules.recipe_scope import RecipeInference, field_types
+from moedsl.rules.rule import Rule
+from moedsl.support.diagnostics import Diagnostic, Label, error, suggest
+from moedsl.support.source import of_stdlib
+
+SUBJECT = "launch"
+KINDS = ("require", "prefer", "let", "derive", "env")
+OF_RUN = ("gpus", "seq", "global_batch", "phase", "task", "routing", "data", "vlm")
+OF_PLAN = {a.name: FLAG if a.kind == "flag" else NUMBER for a in FOLLOWING}
+TIMES = ("step_time_high", "save_time", "time_limit", "train_steps", "goodput", "failure_time")
+"""Seconds of a step at the high end of the estimate, of a save of a checkpoint, and of the limit of a job; the steps
+that the run states, 0 if it states none; the share of time that trains; seconds from one failure to the next, 0 if the
+plan does not have them."""
+_FORMS = {"flag": FLAG, "whole": NUMBER, "rate": NUMBER}
+
+
+@frozen
+class Book:
+    """The rules of launches in the order of the files, and the type of each name that they may use."""
+
+    rules: tuple[Rule, ...]
+    scope: dict[str, Type]
+
+
+def read(library: Library) -> tuple[Book, list[Diagnostic]]:
+    """Read every block `of launch` of a library."""
+    book, found = library.once(SUBJECT, "rules", lambda: _read(library))
+    return book, [*found]
+
+
+def _read(library: Library) -> tuple[Book, list[Diagnostic]]:
+    diagnostics: list[Diagnostic] = []
+    read = [
+        collect.read_rule(prefix, block, m, diagnostics)
+        for prefix, block in library.rules
+        if block.subject is not None and block.subject.id == SUBJECT
+        for m in block.members
+    ]
+    known = tuple(_members(read, diagnostics))
+    scope = dict(_scope())
+    for rule in known:
+        _check(rule, scope, diagnostics)
+    return Book(known, scope), diagnostics
+
+
+def _members(read: Iterable[Rule], diagnostics: list[Diagnostic]) -> Iterable[Rule]:
+    """Filter the rules: only the kinds that a launch has, and each law, advice and let only once."""
+    seen: dict[str, Rule] = {}
+    for r in read:
+        if r.kind not in KINDS:
+            diagnostics.append(error("check.launch_member", r.span, kind=r.kind, kinds=", ".join(KINDS)))
+        elif r.kind in collect.UNIQUE and r.id in seen:
+            diagnostics.append(error("check.twice:rule", r.span, Label(seen[r.id].span, "first here"), rule=r.id))
+        elif wrong := launch_variables.refused(r) if r.kind == "env" else cluster_reader.literal(r):
+            diagnostics.append(wrong)
+        else:
+            seen[r.id] = r
+            yield r
+
+
+def _check(rule: Rule, scope: dict[str, Type], diagnostics: list[Diagnostic]) -> None:
+    """Type the parts of a rule; later rules know the name of a let or a derived value."""
+    scope |= {n: TEXT for n in names(rule.expr) if n.startswith(_VARIABLE)}
+    inference = RecipeInference(scope, diagnostics)
+    inference.condition(rule.when)
+    if rule.kind in ("require", "prefer"):
+        inference.condition(rule.expr)
+        return
+    type_ = inference.of(rule.expr)
+    if rule.kind in ("let", "derive"):
+        scope[rule.name] = type_ if type_ is not None and type_.kind in ("number", "flag", "text") else TEXT
+
+
+@cache
+def _scope() -> dict[str, Type]:
+    known = {n: RUN[n] for n in OF_RUN} | HARDWARE | AXES | OF_PLAN
+    cluster = {f"cluster.{n}": _FORMS.get(k.form, TEXT) for n, k in kinds().items() if k.form not in _MANY}
+    return field_types() | known | cluster | dict.fromkeys(TIMES, NUMBER)
+
+
+_MANY = (
+    "mounts", "options", "objects", "variables", "sbatch", "selector", "names", "tolerations", "requirements",
+    "annotations", "resources",
+)  # fmt: skip
+_VARIABLE = "cluster.env."
+
+
+def values(cluster: Cluster) -> dict[str, Any]:
+    """The facts of a cluster, by their names in an expression."""
+    facts = attrs.asdict(cluster, recurse=False)
+    stated = {f"{_VARIABLE}{n}": text for n, text in cluster.env.items()}
+    plain = {n: facts[n] for n, k in kinds().items() if k.form not in _MANY}
+    return stated | {f"cluster.{n}": ",".join(v) if isinstance(v, (tuple, Mapping)) else v for n, v in plain.items()}
+
+
+ORIGINS = ("run file", "user file", "stdlib")
+"""Where a cluster may be declared; an earlier one hides a later one of the same name."""
+
+
+@frozen
+class Known:
+    """One declaration and its origin."""
+
+    decl: ast.ClusterDecl
+    origin: str
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it has `default on`."""
+        return any(e.name.id == "default" and _is_on(e.value) for e in self.decl.facts)
+
+
+def _is_on(value: object) -> bool:
+    return (isinstance(value, ast.Bool) and value.value) or (isinstance(value, ast.Name) and value.id == "on")
+
+
+def user_file() -> Path:
+    """The user's file: ``~/.config/moedsl/clusters.moe``, or below XDG_CONFIG_HOME."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "moedsl" / "clusters.moe"
+
+
+def known(library: Library) -> tuple[dict[str, Known], list[Diagnostic]]:
+    """Find every cluster by name, the run file's first; the user's file is added to the library's sources."""
+    out = {n: Known(d, _origin(d)) for n, d in library.clusters.items()}
+    of_user, diagnostics = _of_user(library)
+    own = {n: k for n, k in out.items() if k.origin == "run file"}
+    return {**own, **{n: k for n, k in {**out, **of_user}.items() if n not in own}}, diagnostics
+
+
+def _origin(decl: ast.ClusterDecl) -> str:
+    return "stdlib" if of_stdlib(decl.name.span.file) else "run file"
+
+
+def _of_user(library: Library) -> tuple[dict[str, Known], list[Diagnostic]]:
+    path = user_file()
+    if not path.exists():
+        return {}, []
+    source, diagnostics = reader.read(str(path))
+    if source is None:
+        return {}, [d for d in diagnostics if d.id != "parse.empty"]
+    library.sources[source.name] = source
+    module, more = parser.parse(source)
+    out: dict[str, Known] = {}
+    wrong = [*diagnostics, *more]
+    for item in module.items if module else ():
+        if not isinstance(item, ast.ClusterDecl):
+            wrong.append(error("launch.user_file", item.span, help=_ELSEWHERE))
+        elif item.name.id in out:
+            first = Label(out[item.name.id].decl.name.span, "first declared here")
+            wrong.append(error("check.twice:rule", item.name.span, first, rule=item.name.id))
+        else:
+            out[item.name.id] = Known(item, "user file")
+    return out, wrong
+
+
+_ELSEWHERE = 'put it in another file, and write `use "that.moe"` in the run file'
+
+
+def choose(library: Library, name: str) -> tuple[Cluster | None, list[Diagnostic]]:
+    """Choose a cluster by name; without a name, the only or default one of the run file, else of the user's file."""
+    all_, diagnostics = known(library)
+    if any(d.is_error for d in diagnostics):
+        return None, diagnostics
+    meant = _named(all_, name) if name else _meant(all_)
+    if isinstance(meant, Diagnostic):
+        return None, [*diagnostics, meant]
+    made, more = cluster_reader.read(meant.decl, library)
+    return made, [*diagnostics, *more]
+
+
+def _named(all_: Mapping[str, Known], name: str) -> Known | Diagnostic:
+    if name in all_:
+        return all_[name]
+    help = suggest(name, [*all_]) or (_listed(all_),)
+    return error("launch.no_cluster:unknown", name=name, help=help)
+
+
+def _meant(all_: Mapping[str, Known]) -> Known | Diagnostic:
+    for origin in ORIGINS[:2]:
+        of = {n: k for n, k in all_.items() if k.origin == origin}
+        defaults = {n: k for n, k in of.items() if k.is_default} or of
+        if len(defaults) == 1:
+            return next(iter(defaults.values()))
+        if defaults:
+            labels = [Label(k.decl.name.span, "one of them") for k in defaults.values()]
+            return error("launch.which_cluster", *labels, origin=origin, defaults=", ".join(defaults))
+    return error("launch.no_cluster:undeclared", help=_listed(all_))
+
+
+def _listed(all_: Mapping[str, Known]) -> str:
+    example = "cluster NAME { executor slurm ... }"
+    return f"known clusters: {', '.join(all_)}; declare one as `{example}` in the run file or in {user_file()}"
+
+
+def site(library: Library) -> Site:
+    """What the cluster of a run file states of its storage and its failures: the only one, or the default."""
+    of_file = {n: Known(d, "run file") for n, d in library.clusters.items() if _origin(d) == "run file"}
+    meant = _meant(of_file) if of_file else None
+    made = cluster_reader.read(meant.decl)[0] if isinstance(meant, Known) else None
+    return made.site if made else Site()
+
+
+def check(library: Library) -> list[Diagnostic]:
+    """Check the clusters and the rules `of launch` of a run file and the files that it uses."""
+    own = [d for d in library.clusters.values() if _origin(d) == "run file"]
+    wrong = [d for decl in own for d in cluster_reader.read(decl, library)[1]]
+    of_launch = any(b.subject is not None and b.subject.id == SUBJECT for _, b in library.own_rules)
+    return [*wrong, *read(library)[1]] if of_launch else wrong  # reading the stdlib's rules takes time

@@ -1,1 +1,0 @@
-"""Read clusters: their facts, and the rules that a run file may add."""

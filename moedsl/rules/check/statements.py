@@ -1,0 +1,134 @@
+"""Read the statements `isolate`, `for` and `workflow` of a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from attrs import evolve
+
+from moedsl.facts import axes
+from moedsl.facts.fields import last_name
+from moedsl.lang import ast
+from moedsl.rules.check.program import Isolation, Program, Variant
+from moedsl.support.diagnostics import REPLACE, Diagnostic, Fix, Label, error, suggest
+
+Code = Callable[[ast.Name, ast.Expr], "int | None"]
+"""Encodes a value of an axis as an integer; returns None, and reports a diagnostic, for an illegal value."""
+
+
+def read_isolation(
+    stmt: ast.IsolateStmt, sizes: Sequence[str], code: Code, diagnostics: list[Diagnostic]
+) -> Isolation | None:
+    """Read the variants of a statement; None for an unknown axis. Diagnostics go to `diagnostics`.
+
+    `sizes` may be isolated besides axes: seq, batch, gpus. Errors: check.unknown_axis, check.unknown_word,
+    check.isolate, and those of `code`.
+    """
+    known = [*axes.COMPOSITES, *axes.BY_NAME, *sizes]
+    if stmt.axis.id not in known:
+        help = suggest(stmt.axis.id, known) or (f"one of {', '.join(known)}",)
+        diagnostics.append(error("check.unknown_axis:not-isolated", stmt.axis.span, axis=stmt.axis.id, help=help))
+        return None
+    read_one = _composite if stmt.axis.id in axes.COMPOSITES else _single
+    variants = [read_one(stmt.axis, value, code, diagnostics) for value in stmt.values]
+    distinct = {v.label: v for v in variants if v is not None}
+    if len(distinct) < 2 and None not in variants:
+        diagnostics.append(error("check.isolate", stmt.span, axis=stmt.axis.id))
+    return Isolation(stmt.axis.id, tuple(distinct.values()), stmt.span)
+
+
+def _composite(axis: ast.Name, value: ast.Expr, _: Code, diagnostics: list[Diagnostic]) -> Variant | None:
+    """Read a word that stands for values of several axes."""
+    words = axes.COMPOSITES[axis.id]
+    if isinstance(value, ast.Name) and value.id in words:
+        parts = words[value.id]
+        return Variant(value.id, {a: axes.BY_NAME[a].encode(v) for a, v in parts.items()})
+    word = value.id if isinstance(value, ast.Name) else ""
+    diagnostics.append(
+        error(
+            "check.unknown_word:composite",
+            value.span,
+            axis=axis.id,
+            words=", ".join(words),
+            help=suggest(word, [*words]),
+        )
+    )
+    return None
+
+
+def _single(axis: ast.Name, value: ast.Expr, code: Code, _: list[Diagnostic]) -> Variant | None:
+    number = code(axis, value)
+    return None if number is None else Variant(_label(axis.id, number), {axis.id: number})
+
+
+def _label(axis: str, code: int) -> str:
+    """Write a value as a part of a run's name."""
+    return axes.label(axes.BY_NAME[axis].decode(code) if axis in axes.BY_NAME else code)
+
+
+FIELDS = ("train.train_iters", "train.train_samples", "train.num_epochs")
+"""The fields of Bridge that state a length."""
+UNITS: Mapping[str, tuple[str, int]] = {
+    "tokens": ("run_tokens", 1),
+    "hours": ("run_seconds", 3600),
+    "days": ("run_seconds", 86400),
+}
+"""The name that rules read, and how much one is of it."""
+_DAYS = {"week": 7, "weeks": 7, "month": 30, "months": 30}
+MOST = 10**18
+_EXAMPLE = "write `for 2T tokens` or `for 14 days`"
+_SCALES = {"": 1, "M": 10**6, "B": 10**9, "T": 10**12}
+_AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)([MBT]?)")
+
+
+def read_length(stmt: ast.ForStmt, diagnostics: list[Diagnostic]) -> Mapping[str, int]:
+    """The stated length, by the name that rules read."""
+    unit, amount = stmt.unit.id, _AMOUNT.fullmatch(stmt.amount.id)
+    if unit not in UNITS:
+        field = f"train.{last_name(unit.lower())}"
+        right = f"set {field} = {stmt.amount.id}" if field in FIELDS and stmt.amount.id.isdecimal() else ""
+        if unit in _DAYS and stmt.amount.id.isdecimal():
+            right = f"for {int(stmt.amount.id) * _DAYS[unit]} days"
+        fixes = (Fix(f"Write `{right}`", REPLACE, stmt.span, right),) if right else ()
+        help = (f"write `{right}`",) if right else suggest(unit, [*UNITS]) or (_EXAMPLE,)
+        diagnostics.append(
+            error(
+                "check.unknown_word:counts", stmt.unit.span, units=", ".join(UNITS), unit=unit, help=help, fixes=fixes
+            )
+        )
+        return {}
+    name, one = UNITS[unit]
+    value = round(float(amount[1]) * _SCALES[amount[2]] * one) if amount else 0
+    if not 0 < value <= MOST or (amount and amount[2] and name != "run_tokens"):
+        diagnostics.append(
+            error("check.size:number", stmt.amount.span, amount=stmt.amount.id, unit=unit, help=_EXAMPLE)
+        )
+        return {}
+    return {name: value}
+
+
+PHASES = {"fit": "fit", "scale": "scale", "profile": "profile", "retune": "throughput"}
+"""The runs of a workflow in their order, and the phase of each."""
+
+
+def phases(p: Program) -> list[Program]:
+    """The run itself, or with `workflow` one program for each phase: main.fit, main.scale and so on."""
+    if "workflow" not in p.spans:
+        return [p]
+    return [evolve(p, name=f"{p.name}.{word}", phase=phase, workflow=p.name) for word, phase in PHASES.items()]
+
+
+def misplaced(fixed: Mapping[str, ast.Stmt]) -> list[Diagnostic]:
+    """Report statements that a workflow excludes: a phase, a sweep or an isolation."""
+    if "workflow" not in fixed:
+        return []
+    here = Label(fixed["workflow"].span, "every phase here")
+    diagnostics: list[Diagnostic] = []
+    if "phase" in fixed:
+        text, help = "a workflow has all four phases and cannot name one", "drop `workflow` or the phase"
+        diagnostics.append(error("check.workflow", text, fixed["phase"].span, here, help=help))
+    if "sweep" in fixed:
+        text, help = "a workflow can vary only its phases", "write a `run NAME { workflow ... }` for each value"
+        diagnostics.append(error("check.workflow", text, fixed["sweep"].span, here, help=help))
+    return diagnostics

@@ -1,0 +1,285 @@
+"""Warn of what is correct and probably not meant: a batch in tokens, weights of another model, hidden text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from moedsl.facts.axes import PRECISION
+from moedsl.facts.families import dataset_class
+from moedsl.facts.symbols import BYTES, FINE_TUNES, HARDWARE, VLM_WORDS
+from moedsl.lang import ast
+from moedsl.rules.check.program import Program
+from moedsl.rules.evaluators import number
+from moedsl.rules.library import Library
+from moedsl.rules.stdlib import LetName
+from moedsl.support.diagnostics import Diagnostic, Instead, error, warning
+from moedsl.support.source import Source, Span, of_stdlib
+from moedsl.support.text import HIDDEN, visible
+
+MOST_SEQUENCES = 1 << 18
+"""Batches of more sequences are no sequences: DeepSeek-V3 was trained with 15,360 (arXiv:2412.19437, 4.2)."""
+LEAST_BYTES = 1_000_000
+"""Smaller amounts of memory are written in another unit."""
+_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+
+
+def batch_of_tokens(p: Program) -> Iterator[Diagnostic]:
+    """Warn of a batch that is probably a number of tokens."""
+    if p.batch is None or p.batch <= MOST_SEQUENCES or "batch" not in p.spans:
+        return
+    right = f"batch {p.batch // p.seq}" if 0 < p.seq <= p.batch else ""
+    tokens = f"{p.batch:,} tokens in sequences of {p.seq:,}"
+    help = (
+        Instead(f"if these are {tokens}, write `{right}`", right) if right else "divide tokens by the sequence length"
+    )
+    yield warning("check.batch_tokens", p.spans["batch"], batch=p.batch, help=help)
+
+
+def memory_in_bytes(p: Program) -> Iterator[Diagnostic]:
+    """Warn of memory that a wish of the run compares with a small number without a unit, and of a limit of what the GPU
+    has instead of what the layout needs."""
+    for rule in (r for r in p.rules if r.wish):
+        for e in ast.walk(rule.expr):
+            if isinstance(e, ast.Binary) and e.op in _COMPARISONS:
+                for name, amount, below in ((e.left, e.right, ("<", "<=")), (e.right, e.left, (">", ">="))):
+                    if isinstance(name, ast.Name) and name.id in BYTES and isinstance(amount, ast.Number):
+                        yield from _amount(name.id, amount)
+                        yield from _of_the_gpu(name) if e.op in below else ()
+
+
+def _of_the_gpu(name: ast.Name) -> Iterator[Diagnostic]:
+    """Warn of an upper limit of what the GPU has, which is the same for every layout."""
+    if name.id in HARDWARE:
+        help = Instead("write `peak_memory` for what a layout needs", "peak_memory")
+        yield warning("check.bytes:what", name.span, name=name.id, help=help)
+
+
+def _amount(name: str, amount: ast.Number) -> Iterator[Diagnostic]:
+    if amount.unit == "%":
+        text, right = f"`{name}` is in bytes, and {amount.text} is a share", f"{amount.text} * memory"
+        yield warning("check.bytes", text, amount.span, help=Instead(f"write `{right}`", right))
+    if amount.unit is None and 0 < number(amount) < LEAST_BYTES:
+        help = Instead(f"write `{amount.text} GB`", f"{amount.text} GB")
+        yield warning("check.bytes:bytes", amount.span, name=name, text=amount.text, help=help)
+
+
+def rate_not_stated(p: Program, library: Library) -> Iterator[Diagnostic]:
+    """Warn of a precision of which the run's own hardware states no rate."""
+    pin, hw = p.pins.get("precision"), p.hardware
+    word = PRECISION[pin.code] if pin else p.precision
+    if word in PRECISION[1:] and hw.rate_of(word) == "bf16" and not of_stdlib(library.hardware[hw.name].span.file):
+        rate = word if word in ("mxfp8", "nvfp4") else "fp8"
+        yield warning(
+            "check.no_rate",
+            pin.span if pin else p.spans["precision"],
+            hw=hw.name,
+            word=word,
+            bf16=hw.tflops["bf16"],
+            rate=rate,
+        )
+
+
+CAPABILITIES = {"ampere": (8.0, 9.0), "hopper": (9.0, 10.0), "blackwell": (10.0, 13.0), "rubin": (10.0, math.inf)}
+"""The compute capabilities of the GPUs of a generation, the last one excluded."""
+
+
+def capability_of_another_arch(p: Program, library: Library) -> Iterator[Diagnostic]:
+    """Warn of hardware whose laws, which read the capability, are for another generation than its prices."""
+    hw = p.hardware
+    least, above = CAPABILITIES[hw.arch]
+    facts = {f.name.id: f.value for f in library.hardware[hw.name].facts}
+    if not least <= hw.capability < above:
+        fitting = [arch for arch, (low, high) in CAPABILITIES.items() if low <= hw.capability < high]
+        help = f"state the arch and the capability of one GPU; {' and '.join(fitting)} may have {hw.capability:g}"
+        at = facts["capability"]
+        assert isinstance(at, ast.Number)
+        yield warning(
+            "check.capability",
+            at.span,
+            arch=hw.arch,
+            capability=hw.capability,
+            help=help if fitting else "state those of one GPU",
+        )
+
+
+BANDWIDTHS = {"hbm": (1e11, 1e14), "nvlink": (1e9, 1e13), "network": (1e8, 1e13)}
+"""Bytes/s of a GPU, from a tenth of the slowest that trains to more than four times the fastest that is announced."""
+_OTHER = {"GB/s": "TB/s", "TB/s": "GB/s"}
+
+
+def bandwidth_of_no_gpu(p: Program, library: Library) -> Iterator[Diagnostic]:
+    """Warn of a bandwidth of the run's own hardware that is probably in another unit."""
+    for fact in library.hardware[p.hardware.name].facts:
+        least, most = BANDWIDTHS.get(fact.name.id, (0.0, math.inf))
+        value = fact.value
+        if isinstance(value, ast.Number) and value.unit in _OTHER and not least <= number(value) <= most:
+            right = f"{value.text.removesuffix(value.unit).strip()} {_OTHER[value.unit]}"
+            help = Instead(f"if the unit is wrong, write `{right}`", right)
+            yield warning("check.bandwidth", value.span, fact=fact.name.id, hardware=p.hardware.name, help=help)
+
+
+_ID = "plan.sft_without_weights"
+_TEXT = "`task {}` names no checkpoint, and Bridge fine-tunes only from a checkpoint"
+_HELP = (
+    'write `weights hf "ORG/NAME"`, which imports them, or `weights "PATH"` for a checkpoint',
+    'or continue an earlier run: `set checkpoint.load = "PATH"`',
+)
+_CITES = ("bridge training/finetune.py:50", "bridge training/setup.py:185")
+_FILES = (".jsonl", ".json", ".jsonl.gz", ".parquet")
+_INDEXED = (".bin", ".idx")
+_FOLDER = "bridge data/builders/gpt_sft.py:799"
+_PREFIX = "core datasets/indexed_dataset.py:601"
+_CORPUS = ("dataset.data_path", "dataset.blend", "dataset.blend_per_split")
+_BLEND = "core datasets/utils.py:49"
+_PRETRAINED = "checkpoint.pretrained_checkpoint"
+_SOURCES = {"sft": (_PRETRAINED, "checkpoint.load"), "peft": (_PRETRAINED,)}
+"""The fields that name the weights, by task; adapters need those below them (bridge training/config.py:1488)."""
+
+
+def without_weights(p: Program) -> Iterator[Diagnostic]:
+    """Warn if a run fine-tunes, and neither its file nor its rules name the weights."""
+    if _needs_weights(p.task, _named(p)):
+        yield warning(_ID, _TEXT.format(p.task), p.spans["task"], help=_help(p.task), cites=_CITES)
+
+
+def frozen_at_random(p: Program) -> Iterator[Diagnostic]:
+    """Warn if a run pretrains a VLM on real images with frozen parts, and names no weights for them."""
+    frozen = [word for word in VLM_WORDS if word in p.vlm]
+    if not frozen or p.data == "mock" or p.task in FINE_TUNES or not _named(p).isdisjoint(_SOURCES["sft"]):
+        return
+    cites = ("bridge training/setup.py:174", "bridge training/checkpointing.py:2292")
+    yield warning("check.frozen_at_random", p.spans["vlm"], frozen=" ".join(frozen), help=_FILLED, cites=cites)
+
+
+def _named(p: Program) -> frozenset[str]:
+    """The fields that a run or its rules state."""
+    return frozenset({path for path, value in p.sets.items() if value is not None} | {r.name for r in p.of("derive")})
+
+
+_FILLED = (
+    f'write `set {_PRETRAINED} = "PATH"` with a checkpoint of Megatron, or a folder with the Hugging Face model',
+    "or train these parts too",
+)
+_CONFIGURED = "bridge models/conversion/model_bridge.py:457"
+_SHAPE = ("layers", "hidden", "heads", "query_groups", "head_dim", "experts", "expert_hidden")
+"""Facts without which no checkpoint of a model is one of another."""
+
+
+def of_another_model(p: Program, library: Library) -> Iterator[Diagnostic]:
+    """Refuse weights of a model of the library whose shape is not that of the run's model, and warn of any others."""
+    if p.hub_weights in (None, p.model.hf):
+        return
+    models = (library.model(name)[0] for name in library.models)
+    theirs = next((m for m in models if m is not None and m.hf == p.hub_weights), None)
+    differ = [n for n in _SHAPE if theirs is not None and getattr(theirs, n) != getattr(p.model, n)]
+    if theirs is not None and differ:
+        has, wants = (f"{differ[0]} {getattr(m, differ[0])}" for m in (theirs, p.model))
+        yield error(
+            "check.weights:other-shape",
+            p.spans["weights"],
+            hf=theirs.hf,
+            model=p.model.name,
+            has=has,
+            wants=wants,
+            hf2=p.model.hf,
+            theirs=theirs.name,
+        )
+        return
+    yield warning(
+        "check.other_weights", p.spans["weights"], hf=p.model.hf, hub_weights=p.hub_weights, cites=(_CONFIGURED,)
+    )
+
+
+def wrong_file(p: Program) -> Iterator[Diagnostic]:
+    """Warn if the data of a text model is not what Bridge reads: a file, several corpora, or none."""
+    # Warn if a run without `data` sets the path of a corpus: the recipe is that of a run on mock data
+    path = next((path for path in _CORPUS if p.sets.get(path)), None)
+    if p.data == "mock" and path is not None:
+        yield warning("plan.mock_with_corpus", p.spans[path], path=path, cites=(_BLEND,))
+    dataset = dataset_class(p.model.vision is not None, p.task, p.data == "mock")
+    if dataset == "GPTSFTDatasetConfig":
+        yield from _not_a_folder(p)
+    elif dataset == "GPTDatasetConfig":
+        yield from _not_a_prefix(p)
+
+
+def _not_a_prefix(p: Program) -> Iterator[Diagnostic]:
+    """Warn if a run pretrains on one file, because Megatron adds two endings to what the run names, or on several."""
+    paths = [word for word in p.data.split() if word.startswith("/")]
+    if len(paths) > 1:
+        words = ", ".join(f'"{word}"' for word in p.data.split())
+        yield warning(
+            "plan.not_a_prefix:looks",
+            p.spans["data"],
+            data=p.data,
+            paths=paths[0],
+            corpus=_CORPUS[0],
+            words=words,
+            cites=(_BLEND,),
+        )
+        return
+    text = f"`{p.data}` looks like a file, and Megatron pretrains on the prefix of a `.bin` and an `.idx` file"
+    help = None
+    if p.data.endswith(_INDEXED):
+        help = f'write `data "{p.data[:-4]}"`'
+    elif p.data.endswith((*_FILES, ".txt")):
+        help = (
+            "tokenise it with Megatron's `tools/preprocess_data.py`, and write the prefix of the files that this makes"
+        )
+    if help is not None:
+        yield warning("plan.not_a_prefix", text, p.spans["data"], help=help, cites=(_PREFIX,))
+
+
+def _not_a_folder(p: Program) -> Iterator[Diagnostic]:
+    """Warn if a run fine-tunes on what looks like one file: Bridge reads a folder."""
+    folder, _, name = p.data.rpartition("/")
+    if p.samples is not None and p.samples.source == "folder" and name.endswith(_FILES):
+        right = f'data "{folder or "."}"'
+        yield warning("plan.not_a_folder", p.spans["data"], data=p.data, right=right, cites=(_FOLDER,))
+
+
+def small_vocabulary(p: Program, values: Mapping[str, Any]) -> Iterator[Diagnostic]:
+    """Warn if the tokenizer of a run on real text has more entries than the model; `values` are a layout's."""
+    entries, rows = values[LetName.TOKENIZER_ENTRIES], p.model.vocab
+    if p.model.vision is not None or entries <= rows:
+        return
+    fits = -(-entries // values["tp"]) * values["tp"]
+    cites = ("bridge recipes/moonlight/h100/moonlight_16b.py:52", "bridge training/setup.py:707")
+    yield warning(
+        "plan.small_vocabulary", p.spans["data"], hf=p.model.hf, entries=entries, rows=rows, fits=fits, cites=cites
+    )
+
+
+def refused(name: str, task: str, fields: Mapping[str, Any]) -> Iterator[Diagnostic]:
+    """Refuse to start a plan without weights: training would end after the model is built."""
+    named = {path for path, value in fields.items() if value is not None}
+    if _needs_weights(task, named):
+        yield error(_ID, f"run `{name}` cannot start: {_TEXT.format(task)}", help=_help(task), cites=_CITES)
+
+
+def _help(task: str) -> tuple[str, ...]:
+    return _HELP[: len(_SOURCES[task])]
+
+
+def _needs_weights(task: str, named: Collection[str]) -> bool:
+    return task in _SOURCES and not any(path in named for path in _SOURCES[task])
+
+
+MOST = 5
+"""The most places of a file to show."""
+
+
+def hidden(library: Library) -> Iterator[Diagnostic]:
+    """Warn once of each of the user's files that has such characters."""
+    for source in library.sources.values():
+        if not of_stdlib(source.name) and HIDDEN.search(source.text):
+            yield _warning(source)
+
+
+def _warning(source: Source) -> Diagnostic:
+    found = [*HIDDEN.finditer(source.text)]
+    codes = ", ".join(sorted({visible(m[0]) for m in found}))
+    places = (Span(source.name, *m.span()) for m in found[:MOST])
+    return warning("check.hidden_text", *places, codes=codes)

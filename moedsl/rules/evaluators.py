@@ -1,0 +1,223 @@
+"""Evaluate expressions: for one row of plain Python values, and compiled for whole NumPy columns.
+
+The row evaluator explains a row, derives settings, and tests the column evaluator. In it, a word that is not a variable
+is itself; a function that a problem supplies is a value like others.
+
+A column is a NumPy array or a scalar that broadcasts. Words are encoded by `moedsl.facts.axes`; text facts are
+compared at compile time, because they are equal in every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+
+from moedsl.facts.operators import BINARY, FUNCTIONS, MEMBER, UNARY, Column, Operator, Value
+from moedsl.facts.symbols import ALIASES, Type
+from moedsl.facts.units import SCALES
+from moedsl.lang import ast
+
+
+def evaluate(expr: ast.Expr, env: Mapping[str, Value]) -> Value:
+    """Evaluate an expression for one row; total, so division by zero is 0."""
+    return _EVAL[type(expr)](expr, env)
+
+
+def holds(expr: ast.Expr | None, env: Mapping[str, Value]) -> bool:
+    """Whether a condition is true; an absent one is."""
+    return expr is None or bool(evaluate(expr, env))
+
+
+def _name(e: ast.Name, env: Mapping[str, Value]) -> Value:
+    key = ALIASES.get(e.id, e.id)
+    if key in env:
+        return env[key]
+    return frozenset() if key == "none" else key
+
+
+def _binary(e: ast.Binary, env: Mapping[str, Value]) -> Value:
+    op, left = BINARY[e.op], evaluate(e.left, env)
+    if op.decided is not None and bool(left) == op.decided[0]:
+        return op.decided[1]
+    return op.row(left, evaluate(e.right, env))
+
+
+def _call(e: ast.Call, env: Mapping[str, Value]) -> Value:
+    compute = env.get(e.func.id) or FUNCTIONS[e.func.id].row
+    assert compute is not None, f"nothing supplies {e.func.id}"
+    return compute(*(evaluate(a, env) for a in e.args))
+
+
+def _list(e: ast.List, env: Mapping[str, Value]) -> Value:
+    """A set of words; a tuple for anything else."""
+    items = [evaluate(i, env) for i in e.items]
+    return frozenset(items) if all(isinstance(i, str) for i in items) else tuple(items)
+
+
+def _unary(e: ast.Unary, env: Mapping[str, Value]) -> Value:
+    return UNARY[e.op].row(evaluate(e.value, env))
+
+
+def _if(e: ast.If, env: Mapping[str, Value]) -> Value:
+    return evaluate(e.then if evaluate(e.test, env) else e.otherwise, env)
+
+
+def number(e: ast.Number) -> int | float:
+    """Convert a number to base units; whole numbers stay integers."""
+    value = e.value * SCALES.get(e.unit or "", 1)
+    return int(value) if float(value).is_integer() else value
+
+
+_EVAL: dict[type, Callable[[Any, Mapping[str, Value]], Value]] = {
+    ast.Number: lambda e, _: number(e),
+    ast.String: lambda e, _: e.value,
+    ast.Bool: lambda e, _: e.value,
+    ast.Name: _name,
+    ast.List: _list,
+    ast.Call: _call,
+    ast.Unary: _unary,
+    ast.Binary: _binary,
+    ast.If: _if,
+}
+
+
+Columns = Mapping[str, Column]
+Evaluate = Callable[[Columns], Column]
+LARGEST = 2**31
+"""The largest whole number of which a product stays within 64 bits."""
+
+
+@frozen
+class Compiler:
+    """Compiles expressions, each once. `types` gives each variable's type."""
+
+    types: Mapping[str, Type]
+    _made: dict[int, tuple[ast.Expr, Evaluate]] = field(factory=dict, init=False, eq=False, repr=False)
+    """The functions by the identity of their expression, which is kept so that no other takes its place."""
+
+    def compile(self, expr: ast.Expr) -> Evaluate:
+        """Make a function from columns to the expression's column; the expression must have passed the check.
+
+        A typed function of no `FUNCTIONS` column is a column of its own name.
+        """
+        if id(expr) not in self._made:
+            value = self._any(expr, self._type(expr))
+
+            def quiet(c: Columns) -> Column:
+                with np.errstate(all="ignore"):
+                    return value(c)
+
+            self._made[id(expr)] = expr, quiet
+        return self._made[id(expr)][1]
+
+    def _any(self, e: ast.Expr, want: Type | None) -> Evaluate:
+        match e:
+            case ast.Number():
+                return _constant(safe(number(e)))
+            case ast.Bool():
+                return _constant(e.value)
+            case ast.String():
+                return _constant(e.value)
+            case ast.Name():
+                return self._name(e, want)
+            case ast.List():
+                return _constant(_mask([i.id for i in e.items if isinstance(i, ast.Name)], want))
+            case ast.Call():
+                return self._call(e)
+            case ast.Unary():
+                op, value = UNARY[e.op].column, self._any(e.value, None)
+                return lambda c: op(value(c))
+            case ast.If():
+                test, a, b = self._any(e.test, None), self._any(e.then, want), self._any(e.otherwise, want)
+                return lambda c: np.where(test(c), a(c), b(c))
+            case ast.Binary():
+                return self._binary(e)
+
+    def _name(self, e: ast.Name, want: Type | None) -> Evaluate:
+        key = ALIASES.get(e.id, e.id)
+        if key in self.types:
+            return lambda c: c[key]
+        return _constant(_word(key, want))
+
+    def _call(self, e: ast.Call) -> Evaluate:
+        args = [self._any(a, self._type(a)) for a in e.args]
+        name, compute = e.func.id, FUNCTIONS[e.func.id].column
+        if compute is None:
+            return lambda c: c[name](*(a(c) for a in args))
+        return lambda c: compute(*(a(c) for a in args))
+
+    def _binary(self, e: ast.Binary) -> Evaluate:
+        op = BINARY[e.op]
+        if op.takes is MEMBER:
+            return self._membership(e, op)
+        left_type, right_type = self._type(e.left), self._type(e.right)
+        a, b = self._any(e.left, left_type or right_type), self._any(e.right, right_type or left_type)
+        return lambda c: op.column(a(c), b(c))
+
+    def _membership(self, e: ast.Binary, op: Operator) -> Evaluate:
+        group = self._type(e.right)
+        if group is not None and group.kind == "set":
+            bit, mask = self._any(e.left, Type("enum", group.words)), self._any(e.right, group)
+            return lambda c: op.column((np.right_shift(mask(c), bit(c)) & 1) != 0)
+        item = self._type(e.left)
+        value = self._any(e.left, item)
+        items = [self._any(i, item) for i in e.right.items] if isinstance(e.right, ast.List) else []
+        return lambda c: op.column(_any_of([np.equal(value(c), i(c)) for i in items]))
+
+    def _type(self, e: ast.Expr) -> Type | None:
+        """The type of a variable, through an if; None for a word or a number."""
+        if isinstance(e, ast.If):
+            return self._type(e.then) or self._type(e.otherwise)
+        return self.types.get(ALIASES.get(e.id, e.id)) if isinstance(e, ast.Name) else None
+
+
+def safe(value: Any) -> Any:
+    """Convert a whole number to a float if a product with it could exceed 64 bits."""
+    return float(value) if isinstance(value, int) and abs(value) > LARGEST else value
+
+
+def _constant(value: Any) -> Evaluate:
+    return lambda _: value
+
+
+def _word(word: str, want: Type | None) -> Any:
+    if want is None or want.kind not in ("enum", "set"):
+        return word
+    if want.kind == "set":
+        return _mask([word], want)
+    return want.words.index(word) if word in want.words else -1
+
+
+def _mask(words: list[str], want: Type | None) -> int:
+    known = want.words if want is not None else ()
+    return sum(1 << known.index(w) for w in set(words) if w in known)
+
+
+def _any_of(parts: list[Column]) -> Column:
+    out: Column = False
+    for p in parts:
+        out = np.logical_or(out, p)
+    return out
+
+
+def calls(expr: ast.Expr, function: str) -> bool:
+    """Whether an expression calls a function."""
+    return any(isinstance(e, ast.Call) and e.func.id == function for e in ast.walk(expr))
+
+
+def names(expr: ast.Expr | None) -> frozenset[str]:
+    """Every name in an expression, with aliases resolved; words are names too."""
+    found = set[str]()
+    _collect(expr, found)
+    return frozenset(found)
+
+
+def _collect(expr: ast.Expr | None, found: set[str]) -> None:
+    if isinstance(expr, ast.Name):
+        found.add(ALIASES.get(expr.id, expr.id))
+    elif expr is not None:
+        for e in ast.operands(expr):
+            _collect(e, found)

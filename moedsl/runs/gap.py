@@ -1,0 +1,311 @@
+"""Report one run: measured against predicted, the nearest published run and NVIDIA's recipe, as JSON and as text.
+
+What no estimate knows is found in the log: slow steps, data loading, clocks and stragglers. Megatron's timers print the
+least and the most of all ranks (core timers.py:339) if `logger.timing_log_level` is set; its straggler detector prints
+clocks and speeds of ranks (core utils.py:1770) if `straggler.log_straggler` is.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import evolve
+
+from moedsl.diagnose import scan
+from moedsl.facts import recipes
+from moedsl.facts.axes import show
+from moedsl.planner.other_layouts import shipped_codes as codes_of
+from moedsl.planner.plan import Plan
+from moedsl.runs.published import AFFINITY, State, nearest, priced, prices, tells
+from moedsl.runs.results.log import DECIMAL, Log, samples
+from moedsl.runs.results.measure import RATE, remarks
+from moedsl.solver import uncertainty
+from moedsl.solver.table import Row
+from moedsl.support.text import table, wrapped
+
+Json = dict[str, Any]
+
+
+def report(row: Mapping[str, Any], log_: Log, plan: Plan, here: State) -> Json:
+    """Return the report of a measured run; `row` is its row of `moedsl results`."""
+    measured = row[RATE]["median"] / row["useful_share"]
+    step = row["step_time_s"]["median"]
+    if len(row["batches"]) > 1:  # a ramp-up: the step of a whole batch at this speed
+        step = here.cost.global_batch * here.cost.seq / (measured * here.cost.gpus)
+    seen = problems([*map(Path, log_.files)], _seconds(log_, row["warmup"]))
+    share = row["useful_share"]
+    return {
+        "name": row["name"],
+        "remarks": remarks(row),
+        "measured": _speed(here, step, measured, share, row["tflops_per_gpu"]),
+        "predicted": _predicted(here, step, share),
+        "published": _published(here, measured, share, plan, seen),
+        "recipe": _recipe(here, plan),
+        "log": seen,
+    }
+
+
+def _seconds(log_: Log, warmup: int) -> list[float]:
+    return [s.step.seconds for a in log_.attempts for s in samples(a, warmup)]
+
+
+def _speed(here: State, step: float, rate: float, share: float, logged: float | None) -> Json:
+    """Return a speed; `share` of its tokens are useful."""
+    tp = here.codes["tp"]
+    flops = float(here.cost.model_tflops_per_gpu(step, tp)) if logged is None else logged
+    rates = {"tokens_per_s_per_gpu": rate, "useful_tokens_per_s_per_gpu": rate * share}
+    return {"step_s": step, **rates, "tflops_per_gpu": flops}
+
+
+def _predicted(here: State, step: float, share: float) -> Json:
+    """The estimate of this run, its interval, and how far the measured step is from it."""
+    guess = here.step
+    cols = {n: np.array([c]) for n, c in here.codes.items()}
+    doubt = uncertainty.doubt(here.cost, uncertainty.leaning(here.cost, cols, np.array([guess]))[0])
+    return {
+        **_speed(here, guess, here.rate, share, None),
+        "lower_s": guess / doubt.factor,
+        "upper_s": guess * doubt.factor,
+        "speed": guess / step,
+        "inside": guess / doubt.factor <= step <= guess * doubt.factor,
+    }
+
+
+def _published(here: State, measured: float, share: float, plan: Plan, log_: Sequence[Json]) -> Json | None:
+    """The nearest published run: what differs with its price, what no price explains, and what the log may. Of its
+    tokens the same `share` is useful as of this run's."""
+    found = nearest(here)
+    if found is None:
+        return None
+    there, theirs = found.state, found.run.tokens
+    assert theirs is not None  # all have a speed
+    known, unpriced = prices(here, found, plan)
+    settings = _largest_first([*priced(here, there), *known])
+    explained = exp(sum(log(s["speed"]) for s in settings))
+    unexplained, bound = theirs / measured / explained, speed_up_at_most(log_)
+    step = float(there.cost.global_batch * there.cost.seq / (theirs * there.cost.gpus))
+    return {
+        "id": found.line["id"],
+        "source": found.line["source"],
+        **_speed(there, step, theirs, share, None),
+        "speed": theirs / measured,
+        "settings": settings,
+        "explained": explained,
+        "unexplained": unexplained,
+        "log_at_most": bound,
+        "left": unexplained / bound,
+        "tells": tells(here, there),
+        "unpriced": unpriced,
+    }
+
+
+def _recipe(here: State, plan: Plan) -> Json | None:
+    """NVIDIA's recipe for this model, GPU and number of GPUs: what differs with its price."""
+    shipped = plan.shipped
+    known = recipes.named(shipped.target) if shipped else None
+    if shipped is None or known is None:
+        return None
+    codes = codes_of(known.layout, Row(here.codes, {}, ()))
+    there = State(evolve(here.cost, layout=known.layout.get("pipeline_layout")), codes)
+    if shipped.step_time_s is None:
+        return {"name": shipped.name, "refused_by": shipped.refused_by, "because": shipped.because}
+    settings = _largest_first(priced(here, there))
+    return {
+        "name": shipped.name,
+        "predicted_step_s": there.step,
+        "speed": exp(sum(log(s["speed"]) for s in settings)),
+        "verdict": shipped.verdict,
+        "settings": settings,
+        "written_for": dict(shipped.written_for),
+        "tells": tells(here, there),
+    }
+
+
+def _largest_first(settings: Sequence[Json]) -> list[Json]:
+    return sorted(settings, key=lambda s: -abs(log(s["speed"])))
+
+
+_HEAD = ("", "s a step", "useful tokens/s/GPU", "TFLOPS/GPU", "against measured")
+
+_SHOWN = {
+    "slow steps": "slow steps: {steps} of {of_steps} steps, {share:.1%} of the time; the median step is none of them",
+    "data loading": "data loading: {seconds:.3f} s a step, {share:.1%}, on the rank that waits longest",
+    "clocks": "clocks: {least_mhz:.0f} to {most_mhz:.0f} MHz; the slowest GPU is {share:.1%} below the fastest",
+    "stragglers": "stragglers: {least_tflops:.0f} to {most_tflops:.0f} TFLOPS; the slowest rank is {share:.1%} below",
+    "temperature": "temperature: up to {most_celsius:.0f} °C",
+    "affinity": "affinity: not bound to the CPUs of their GPU, on {ranks} ranks: {because}",
+}
+
+
+def text(r: Json) -> str:
+    """Print the speeds, then each comparison, then what the log shows."""
+    published, recipe = r["published"], r["recipe"]
+    parts = [
+        [r["name"], *table([_HEAD, *_speeds(r)], "lr"), *_predicted_line(r), *map(_line, r["remarks"])],
+        [*_published_lines(published)] if published else ["No published run is of this model and GPU."],
+        [*_recipe_lines(recipe)] if recipe else ["Bridge ships no recipe for this model, GPU and number of GPUs."],
+        ["The log shows", *(_line(s) for s in _shown(r["log"]))] if r["log"] else [],
+    ]
+    return "\n\n".join("\n".join(p) for p in parts if p) + "\n"
+
+
+def _speeds(r: Json) -> Iterator[tuple[str, ...]]:
+    measured = r["measured"][RATE]
+    for name in ("measured", "predicted", "published"):
+        one = r[name]
+        if one:
+            against = "" if name == "measured" else f"{one[RATE] / measured - 1:+.1%}"
+            yield (name, f"{one['step_s']:.2f}", f"{one[RATE]:,.0f}",
+                   f"{one['tflops_per_gpu']:.0f}", against)  # fmt: skip
+
+
+def _predicted_line(r: Json) -> Iterator[str]:
+    p = r["predicted"]
+    where, interval = "inside" if p["inside"] else "outside", f"{p['lower_s']:.2f} to {p['upper_s']:.2f} s"
+    yield _line(f"the measured step is {where} the interval of nine in ten runs, {interval}")
+
+
+def _published_lines(p: Json) -> Iterator[str]:
+    page = p["source"].removeprefix("docs/")
+    yield f"Published  {p['id']} of NVIDIA's {page}: {p['speed'] - 1:+.1%}"
+    yield from _settings(p["settings"])
+    yield _line(f"explained by settings: {p['explained'] - 1:+.1%}")
+    left = p["unexplained"] - 1
+    within = abs(left) <= p["tells"]
+    judged = "less than" if within else "more than"
+    yield _line(f"not explained: {left:+.1%}, {judged} the ±{p['tells']:.1%} that the estimate can tell here")
+    if p["log_at_most"] > 1:
+        yield _line(f"the log explains at most {p['log_at_most'] - 1:+.1%}, which leaves {p['left'] - 1:+.1%}")
+    yield _line("no measured price: " + "; ".join(map(_unpriced, p["unpriced"])))
+
+
+def _unpriced(s: Json) -> str:
+    """Name a setting without a price, with its values where they are known."""
+    if s["setting"] == AFFINITY:
+        return "affinity, which no published row states"
+    return f"{s['setting']} ({_values(s['here'])} -> {_values(s['there'])})"
+
+
+def _recipe_lines(r: Json) -> Iterator[str]:
+    yield f"NVIDIA's recipe  {r['name']}"
+    if "refused_by" in r:
+        yield _line(f"refused here by {r['refused_by']}: {r['because']}")
+        return
+    yield _line(f"predicted {r['predicted_step_s']:.2f} s a step, {r['speed'] - 1:+.1%} speed, {r['verdict']}")
+    yield from _settings(r["settings"])
+    if r["written_for"]:
+        yield _line("written for " + ", ".join(f"{n} {show(v)}" for n, v in r["written_for"].items()))
+
+
+def _settings(settings: Sequence[Json]) -> Iterator[str]:
+    rows = [
+        (f"{s['speed'] - 1:+.1%}", s["setting"], f"{_values(s['here'])} -> {_values(s['there'])}{_measured(s)}")
+        for s in settings
+    ]
+    yield from table(rows, "rll")
+
+
+def _measured(s: Json) -> str:
+    """Say by how many measured pairs a price is known; the estimate has the others."""
+    m = s.get("measured")
+    if m is None:
+        return ""
+    if m["pairs"] == 1:
+        return "  (measured once)"
+    return f"  (measured {m['pairs']} times, {m['low'] - 1:+.1%} to {m['high'] - 1:+.1%})"
+
+
+def _values(values: Json) -> str:
+    """Write values; a single one without its name."""
+    if len(values) == 1:
+        return _word(next(iter(values.values())))
+    return " ".join(f"{n}={_word(v)}" for n, v in values.items())
+
+
+def _word(value: Any) -> str:
+    return "none" if value is None else show(value)
+
+
+def _shown(found: Sequence[Json]) -> Iterator[str]:
+    yield from (_SHOWN[s["what"]].format(**s) for s in found)
+
+
+def _line(text: str) -> str:
+    return wrapped(text, "  ", "    ", width=110)
+
+
+MOST = 0.99
+"""No share of a step counts for more: what remains is the step."""
+SLOW = 1.2
+"""A step is slow above so many medians."""
+LOADING = "batch-generator"
+_TIMER = re.compile(rf"{LOADING} \.{{2,}}: (?:\({DECIMAL}, )?({DECIMAL})\)?\s*$")
+_RANKS = re.compile(rf"(M[nx])(Rtt|Clk|Tmp|Pwr|DRtt|Etpt)/Rnk: ({DECIMAL})(?:ms|us|C|W|MHz|TF)/")
+_UNBOUND = re.compile(r"local rank \d+ is not bound to a NUMA node: (.+)")
+_WORDS = (LOADING.encode(), b"Rtt/Rnk:", b"is not bound to a NUMA node")
+Pairs = dict[str, list[tuple[float, float]]]
+
+
+def problems(paths: Sequence[Path], seconds: Sequence[float]) -> list[Json]:
+    """Find what the logs of a run show, each with its share of the step if that is known.
+
+    `seconds` are the steps after the warm-up. Data loading is of the rank that waits longest, over all microbatches
+    of a step; clocks and speeds compare the slowest rank with the fastest.
+    """
+    loading, ranks, unbound = _read(paths)
+    found: list[Json] = []
+    middle = statistics.median(seconds) if seconds else 0.0
+    if over := [s - middle for s in seconds if s > SLOW * middle]:
+        share = sum(over) / sum(seconds)
+        found.append({"what": "slow steps", "share": share, "steps": len(over), "of_steps": len(seconds)})
+    if loading and middle:
+        waits = statistics.median(loading) / 1000
+        found.append({"what": "data loading", "share": waits / middle, "seconds": waits})
+    for name, what, unit in (("Clk", "clocks", "mhz"), ("Etpt", "stragglers", "tflops")):
+        if pairs := [(low, high) for low, high in ranks.get(name, ()) if high]:
+            low, high = (statistics.median(column) for column in zip(*pairs, strict=True))
+            found.append({"what": what, "share": 1 - low / high, f"least_{unit}": low, f"most_{unit}": high})
+    if heat := [high for _, high in ranks.get("Tmp", ())]:
+        found.append({"what": "temperature", "share": None, "most_celsius": max(heat)})
+    if unbound:
+        found.append({"what": "affinity", "share": None, "ranks": len(unbound), "because": unbound[0]})
+    return found
+
+
+def speed_up_at_most(found: Sequence[Json]) -> float:
+    """Upper bound on the speed-up if the problems seen in the log were gone: data loading, and a slowest rank, by its
+    clock or by its speed. The median step is no slow step, so those do not count."""
+    share = {s["what"]: s["share"] for s in found}
+    slowest = max(share.get("clocks", 0.0), share.get("stragglers", 0.0))
+    return 1 / (1 - min(share.get("data loading", 0.0), MOST)) / (1 - min(slowest, MOST))
+
+
+def _read(paths: Sequence[Path]) -> tuple[list[float], Pairs, list[str]]:
+    """Read the most of the timer of data loading in ms, the (least, most) of each figure of the straggler detector, and
+    why ranks were not bound to the CPUs and the memory next to their GPU."""
+    loading: list[float] = []
+    ranks: Pairs = {}
+    unbound: list[str] = []
+    for path in paths:
+        with path.open("rb") as stream:
+            for line in (row for block in scan.blocks(stream) for row in block.splitlines()):
+                if not any(word in line for word in _WORDS):
+                    continue
+                text = line.decode("utf-8", errors="replace")
+                if found := _TIMER.search(text):
+                    loading.append(float(found[1]))
+                if found := _UNBOUND.search(text):
+                    unbound.append(found[1])
+                ends: dict[str, dict[str, float]] = {}
+                for end, name, value in _RANKS.findall(text):
+                    ends.setdefault(name, {})[end] = float(value)
+                for name, v in ends.items():
+                    if len(v) == 2:
+                        ranks.setdefault(name, []).append((v["Mn"], v["Mx"]))
+    return loading, ranks, unbound

@@ -1,0 +1,283 @@
+"""Read measured runs: each a run file (or its text) with its measurements, as columns for the prices.
+
+The reverse too: a plan as the text of its run, with the layout pinned as the plan has it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from attrs import evolve, frozen
+from numpy.typing import NDArray
+
+from moedsl.compiler import compile_source
+from moedsl.cost import Cost, flops
+from moedsl.facts.axes import AXES, POLICY, written
+from moedsl.facts.calibration import Constants
+from moedsl.lang import reader
+from moedsl.planner.experiment import settings
+from moedsl.planner.plan import Plan
+from moedsl.rules.check.program import Program
+from moedsl.solver.problem import Problem, lower, pinned_row
+from moedsl.solver.solve import make_cost, solve
+from moedsl.support import foreign
+from moedsl.support.diagnostics import Diagnostic, error
+from moedsl.support.foreign import text_of
+from moedsl.support.source import Source, Span
+from moedsl.support.text import counted
+
+
+@frozen
+class Measured:
+    """One run and its measurements; `row` has the code of every axis."""
+
+    id: str
+    release: str
+    program: Program
+    cost: Cost
+    row: Mapping[str, int]
+    tokens: float | None
+    """Tokens/s of a GPU, over all counted iterations."""
+    peak: float | None
+    """GB by torch.cuda.max_memory_allocated."""
+
+    @property
+    def model(self) -> str:
+        return self.program.model.name
+
+    @property
+    def gpu(self) -> str:
+        return self.program.hardware.name
+
+    @property
+    def arch(self) -> str:
+        return self.program.hardware.arch
+
+    @property
+    def precision(self) -> str:
+        return self.program.precision or "bf16"
+
+    def predicted(self, constants: Constants | None = None) -> float:
+        """The estimated tokens/s of a GPU, with other constants if given."""
+        return float(self.cost.tokens_per_second_per_gpu(_with(self.cost, constants).time(self.row)[0]))
+
+
+@frozen
+class Batch:
+    """Layouts of the same model, hardware and batch, which are priced together; `at` are their positions in the
+    runs."""
+
+    cost: Cost
+    columns: Mapping[str, NDArray[np.int64]]
+    at: tuple[int, ...]
+
+
+def batches(runs: Sequence[Measured]) -> list[Batch]:
+    """Group the runs by what they share."""
+    kinds: list[tuple[Cost, list[int]]] = []
+    for i, run in enumerate(runs):
+        same = next((at for cost, at in kinds if cost == run.cost), None)
+        if same is None:
+            kinds.append((run.cost, [i]))
+        else:
+            same.append(i)
+    return [Batch(cost, _columns([runs[i].row for i in at]), tuple(at)) for cost, at in kinds]
+
+
+def _columns(rows: Sequence[Mapping[str, int]]) -> dict[str, NDArray[np.int64]]:
+    return {name: np.array([row[name] for row in rows], np.int64) for name in rows[0]}
+
+
+def predicted(asked: Sequence[Batch], constants: Constants | None = None) -> NDArray[np.float64]:
+    """Estimate the tokens/s of a GPU for every run, in order. A constant may be several, (machines, 1); then by machine
+    and run."""
+    speeds = [b.cost.tokens_per_second_per_gpu(_with(b.cost, constants).time(b.columns)) for b in asked]
+    machines = np.broadcast_shapes(*(s.shape[:-1] for s in speeds))
+    out = np.empty((*machines, sum(len(b.at) for b in asked)))
+    for b, speed in zip(asked, speeds, strict=True):
+        out[..., list(b.at)] = speed
+    return out
+
+
+def _with(cost: Cost, constants: Constants | None) -> Cost:
+    return cost if constants is None else evolve(cost, hardware=evolve(cost.hardware, constants=constants))
+
+
+def above_peak(run: Measured, tokens: float) -> str | None:
+    """Say that a GPU cannot train so many tokens a second, if so. Attention is not counted, because short samples have
+    less of it. The fastest run that NVIDIA published reaches 38% of the peak by this count."""
+    hw = run.cost.hardware
+    most = hw.tflops[hw.rate_of(run.precision)]
+    alone = evolve(run.cost.model, window=0, window_every=0)
+    needed = tokens * flops.of_token(alone, 0, run.row["tp"]) / 1e12
+    if needed <= most:
+        return None
+    return (
+        f"{tokens:,.0f} tokens/s/GPU need at least {needed:,.0f} TFLOPS, and {hw.name} has {most:,.0f} in"
+        f" {run.precision}: the times are of another unit, or of another run"
+    )
+
+
+def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
+    """Read a JSON-lines file: its runs, and a diagnostic with its line for each of the first unreadable ones.
+
+    A file that starts with SHOWN unreadable lines is read no further: it is a log, or another kind of file.
+
+    Keys of a line: run (the text of a run file) or file (its path, relative to this file's folder);
+    tokens_per_s_per_gpu or step_time_s or neither; peak_gb, id and release if known.
+    """
+    found: list[Diagnostic] = []
+    out: list[Measured] = []
+    try:
+        source = Source(str(path), text_of(path))
+    except (OSError, UnicodeDecodeError) as e:
+        return Source(str(path), ""), [], [_wrong(Span(str(path), 0, 0), f"{path} cannot be read: {e}")]
+    at, wrong = 0, 0
+    for number, line in enumerate(source.text.splitlines(keepends=True), 1):
+        span = Span(str(path), at, at + len(line.rstrip("\n")))
+        at += len(line)
+        if line.strip():
+            read = of_line(line, number, path.parent, span)
+            if isinstance(read, Measured):
+                out.append(read)
+            else:
+                wrong += 1
+                found += read if wrong <= SHOWN else ()
+        if wrong > SHOWN and not out:
+            return (
+                source,
+                [],
+                [
+                    *found,
+                    error(
+                        "calibrate.run:not-runs",
+                        Span(str(path), 0, 0),
+                        shown=counted(SHOWN, "line"),
+                        path=path,
+                        help=_FROM_LOGS,
+                    ),
+                ],
+            )
+    if wrong > SHOWN:
+        found.append(
+            error(
+                "calibrate.run:rest-unusable",
+                Span(str(path), 0, 0),
+                wrong=counted(wrong - SHOWN, "other line"),
+                path=path,
+                help=_FROM_LOGS,
+            )
+        )
+    return source, out, found
+
+
+SHOWN = 5
+"""The most unreadable lines of a file that are shown."""
+_FROM_LOGS = "`moedsl results LOG --measured FILE` writes such lines from logs"
+
+
+def of_line(line: str, number: int, folder: Path, span: Span) -> Measured | Sequence[Diagnostic]:
+    """Read one line, which stands at `span` in a file of `folder`."""
+    try:
+        data = foreign.load_json(line)
+    except ValueError as e:
+        return [_wrong(span, f"this line is not JSON: {e}")]
+    if not isinstance(data, dict) or not ("run" in data or "file" in data):
+        return [_wrong(span, "this line has no `run` and no `file`")]
+    name, text, file = f"run {data.get('id', number)}", data.get("run"), data.get("file")
+    if text is None and isinstance(file, str):
+        name = str(folder / file)
+        source, unread = reader.read(name)
+    elif isinstance(text, str):
+        source, unread = reader.from_text(text, name)
+    else:
+        return [_wrong(span, "`run` is the text of a run file, and `file` its path")]
+    if source is None:
+        return [_wrong(span, unread[0].message)]
+    result = compile_source(source, "check")
+    if result.failed or len(result.programs) != 1:
+        why = next((d.message for d in result.diagnostics if d.is_error), f"it holds {len(result.programs)} runs")
+        return [_wrong(span, f"{name} does not compile: {why}")]
+    p = result.programs[0]
+    id = str(data.get("id", number))
+    if p.gpus is None:
+        return [_wrong(span, "the run names no number of GPUs")]
+    wrong = [n for n in _MEASURED if data.get(n) is not None and not _is_positive(data[n])]
+    if wrong:
+        return [_wrong(span, f"`{wrong[0]}` is not a positive number")]
+    problem = lower(p, p.gpus)
+    row = _row(p, problem)
+    if row is None:
+        return [_wrong(span, "no layout of the run fits; pin the one that was measured")]
+    cost = make_cost(problem)
+    if not cost.has_layout(row["pp"], row["vpp"]):
+        return [_wrong(span, f"the layers cannot be split over pp={row['pp']} x vpp={row['vpp']}")]
+    tokens = data.get("tokens_per_s_per_gpu")
+    if tokens is None and data.get("step_time_s"):
+        tokens = float(cost.tokens_per_second_per_gpu(data["step_time_s"]))
+    run = Measured(id, str(data.get("release", "")), p, cost, row, tokens, data.get("peak_gb"))
+    above = None if tokens is None else above_peak(run, tokens)
+    return run if above is None else [_wrong(span, above)]
+
+
+_MEASURED = ("tokens_per_s_per_gpu", "step_time_s", "peak_gb")
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _row(p: Program, problem: Problem) -> Mapping[str, int] | None:
+    """The layout that the run pins, or the one that the solver chooses."""
+    if all(len(domain) == 1 for domain in problem.domains.values()):
+        return pinned_row(problem)
+    assert p.gpus is not None
+    rows = solve(p, p.gpus, keep=1).solution.rows
+    return rows[0].codes if rows else None
+
+
+def _wrong(span: Span, message: str) -> Diagnostic:
+    help = 'a line is {"run": "qwen3_30b_a3b; h100 x 16; ...", "tokens_per_s_per_gpu": 12440}'
+    return error("calibrate.run", message, span, help=help)
+
+
+_PINNED = [a.name for a in AXES if a.section == "layout"] + [n for n in POLICY if n != "precision"]
+
+
+def run_text(plan: Plan) -> str:
+    """Write the run file that declares, states and pins everything that the plan decided."""
+    values = settings(plan.layout, plan.policy)
+    pins = "pin " + " ".join(f"{k}={written(values[k])}" for k in _PINNED)
+    stages = plan.layout.pipeline_layout
+    return "; ".join(
+        [*experiment(plan), f"micro_batch {plan.batch.micro_batch}", pins,
+         *([f'pin pipeline_layout="{stages}"'] if stages else [])]
+    )  # fmt: skip
+
+
+def experiment(plan: Plan) -> list[str]:
+    """Write the declarations and statements of a plan without its layout and its policies."""
+    batch, policy = plan.batch, plan.policy
+    frozen = [w for w in ("vision", "projection", "language") if getattr(policy, f"freeze_{w}")]
+    return [
+        *([plan.declared] if plan.declared else []),
+        f"model {plan.model}",
+        f"{plan.hardware} x {plan.gpus}",
+        f"{plan.phase} first",
+        f"seq {batch.seq}",
+        f"batch {batch.global_batch}",
+        f"precision {policy.precision}",
+        f"task {plan.task}",
+        f"routing {policy.routing}",
+        *([f"vlm {' '.join(f'freeze_{w}' for w in frozen)}"] if frozen else []),
+    ]
+
+
+def priced(plan: Plan) -> Measured | Sequence[Diagnostic]:
+    """Return what the estimate sees of a plan, or why its program does not compile here."""
+    line = json.dumps({"run": run_text(plan), "id": plan.name})
+    return of_line(line, 1, Path(), Span(plan.name, 0, 0))

@@ -1,0 +1,362 @@
+"""Measure a file of samples for fine-tuning in bounded memory and time, and report the lengths of the samples.
+
+A line of JSONL is read as Bridge's data sets for fine-tuning do; its tokens are counted with a tokenizer, or by bytes.
+The report has percentiles, a histogram, what the samples fill of a sequence, and a run file's words.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+from attrs import frozen
+
+from moedsl.facts.fine_tuning import filled, groups
+from moedsl.lang.printer import quote
+from moedsl.support.text import counted, table, tokens, wrapped
+
+TURNS = ("messages", "conversation", "conversations")
+"""The keys of a conversation (bridge data/sft_processing.py:142)."""
+PAIRS = (("input", "output"), ("prompt", "completion"))
+"""The keys of a prompt and its answer; a recipe reads the first pair (bridge data/builders/gpt_sft.py:71)."""
+
+
+INSTRUCTION = "instruction"
+"""What a line of Alpaca asks of its `input`; a recipe does not read it."""
+_ANSWERS = ("assistant", "gpt")
+"""The roles whose turns a model learns (bridge data/conversation_processing.py:35)."""
+
+
+class NotASample(ValueError):
+    """A line that is no sample, with the reason."""
+
+
+@frozen
+class Sample:
+    """The text of a line: a prompt and its answer, or the turns of a conversation."""
+
+    keys: tuple[str, ...]
+    text: str = ""
+    turns: tuple[Mapping[str, str], ...] = ()
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it has text that a model learns."""
+        return not self.turns or any(t["role"] in _ANSWERS for t in self.turns)
+
+
+def read_sample(line: bytes) -> Sample:
+    """Read one line; raises NotASample."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as e:
+        raise NotASample("is not JSON") from e
+    if not isinstance(row, dict):
+        raise NotASample("is not a JSON object")
+    for keys in PAIRS:
+        if all(isinstance(row.get(k), str) for k in keys):
+            beside = (INSTRUCTION,) if row.get(INSTRUCTION) else ()
+            return Sample((*beside, *keys), " ".join(row[k] for k in keys))
+    for key in TURNS:
+        if isinstance(row.get(key), list):
+            if not row[key]:
+                raise NotASample(f"has no turn in `{key}`")
+            return Sample((key,), turns=tuple(_turn(t) for t in row[key]))
+    raise NotASample(f"is no sample: its keys are {', '.join(map(str, row)) or 'none'}")
+
+
+def _turn(turn: Any) -> Mapping[str, str]:
+    found = turn if isinstance(turn, dict) else {}
+    role, text = found.get("role", found.get("from")), found.get("content", found.get("value"))
+    if not isinstance(role, str) or not isinstance(text, str):
+        raise NotASample("has a turn without `role` and `content`, which are texts")
+    return {"role": role.lower(), "content": text}
+
+
+BLOCKS = 64
+"""A file is read in as many parts, in an order that makes one which is not read to the end be read all over."""
+_STRIDE = 39
+"""Parts from one to the next: the golden ratio of 64, which leaves the gaps alike."""
+WHOLE = 1 << 22
+"""A file of as many bytes has one part."""
+MOST_LINE = 1 << 26
+"""Bytes of a line."""
+EXACT = 1 << 16
+"""Lengths up to this are counted one by one, longer ones in steps."""
+_STEP = 1 << 8
+_OFTEN = 64
+"""Lines between two looks at the clock."""
+
+Tokens = Callable[[Sample], int]
+
+
+class BadLine(ValueError):
+    """A line that is no sample: its number, and the reason."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(reason)
+        self.number, self.reason = number, reason
+
+
+@frozen
+class Measured:
+    """The samples of a file."""
+
+    counts: Counter[int]
+    """The number of samples by their tokens."""
+    keys: Counter[tuple[str, ...]]
+    """The number of samples by the keys that were read."""
+    share: float
+    """The part of the file that was read."""
+    unanswered: int = 0
+    """The conversations without a turn of the assistant."""
+
+
+def measure(file: BinaryIO, tokens: Tokens, seconds: float, progress: Callable[[str], None]) -> Measured:
+    """Count the tokens of each sample; of a file that takes longer, of as many as the time allows. Raises BadLine."""
+    size = file.seek(0, os.SEEK_END)
+    ends = _blocks(size)
+    counts, keys, done, unanswered = Counter[int](), Counter[tuple[str, ...]](), 0, 0
+    start = told = time.monotonic()
+    for begin, end in ends:
+        at = begin
+        for i, (at, line) in enumerate(_lines(file, begin, end)):
+            try:
+                sample = read_sample(line)
+            except NotASample as e:
+                raise BadLine(_number(file, at), str(e)) from e
+            n = tokens(sample)
+            counts[n if n <= EXACT else round(n / _STEP) * _STEP] += 1
+            keys[sample.keys] += 1
+            unanswered += not sample.is_answered
+            now = time.monotonic() if i % _OFTEN == 0 else told
+            if now - told > 1:
+                told = now
+                progress(f"{counts.total():,} samples, {(done + at - begin) / size:.0%} of the file")
+            if now - start > seconds:
+                return Measured(counts, keys, (done + at - begin) / size, unanswered)
+        done += end - begin
+    return Measured(counts, keys, 1.0, unanswered)
+
+
+def _blocks(size: int) -> list[tuple[int, int]]:
+    """The first and last byte of each part, in an order whose every beginning lies all over the file."""
+    n = BLOCKS if size > WHOLE else 1
+    return [(size * at // n, size * (at + 1) // n) for at in (i * _STRIDE % n for i in range(n))]
+
+
+def _lines(file: BinaryIO, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """The lines that start in a part, with their positions; empty ones are none."""
+    file.seek(max(begin - 1, 0))
+    if begin:
+        file.readline(MOST_LINE)  # the end of the line that the part before has
+    while (at := file.tell()) < end:
+        line = file.readline(MOST_LINE)
+        if len(line) == MOST_LINE:
+            raise BadLine(_number(file, at), f"is longer than {MOST_LINE >> 20} MiB")
+        if line.strip():
+            yield at, line
+
+
+def _number(file: BinaryIO, at: int) -> int:
+    """The number of the line at a position."""
+    file.seek(0)
+    number = 1
+    while (left := at - file.tell()) > 0:
+        number += file.read(min(left, 1 << 20)).count(b"\n")
+    return number
+
+
+BYTES = 4
+"""Bytes of UTF-8 for a token: a rule of thumb for English; code and other languages have fewer."""
+_AROUND = 5
+"""Tokens that a chat template puts around a turn: its start, the role, its end and line breaks."""
+_END = 1
+"""Bridge adds the end of the text (bridge data/datasets/gpt_sft.py)."""
+
+
+def estimated(sample: Sample) -> int:
+    """Count by bytes, without a tokenizer."""
+    if sample.turns:
+        return sum(_AROUND + len(t["content"].encode()) // BYTES for t in sample.turns)
+    return _END + -(-len(sample.text.encode()) // BYTES)
+
+
+def of_tokenizer(name: str) -> Tokens:
+    """Load a tokenizer of Hugging Face, by its folder or name; raises what transformers raises."""
+    from transformers import AutoTokenizer  # imported only where a tokenizer is named
+
+    loaded: Any = AutoTokenizer.from_pretrained(name)
+
+    def count(sample: Sample) -> int:
+        if not sample.turns:
+            return _END + len(loaded(sample.text, add_special_tokens=False)["input_ids"])
+        if loaded.chat_template:
+            return len(loaded.apply_chat_template([*sample.turns], tokenize=True, return_dict=False))
+        return sum(_AROUND + len(loaded(t["content"], add_special_tokens=False)["input_ids"]) for t in sample.turns)
+
+    return count
+
+
+_SHARES = (0.5, 0.9, 0.99)
+_SEQUENCES = tuple(1 << n for n in range(11, 18))
+_BAR = 40
+SEQ, BATCH = 4096, 32
+"""The defaults of a run that fine-tunes on few GPUs (stdlib/rules/batch.moe)."""
+_COLUMNS = (
+    "in one: the samples of a packed sequence",
+    "in all: the packed sequences of the file; `batch` must not be larger",
+    "packed, padded: the share of the tokens that is theirs; cut: the samples that are longer",
+)
+
+
+def report(m: Measured, folder: str, tokenizer: str | None, also: Sequence[str] = ()) -> dict[str, Any]:
+    """Everything that is known of the samples, as JSON; `also` are notes on their files."""
+    total, lengths = m.counts.total(), groups(m.counts)
+    sequences = _sequence(lengths, m, SEQ)["sequences"]
+    batch = _batch(sequences)
+    return {
+        "version": 1,
+        "samples": total,
+        "tokens": sum(n * c for n, c in m.counts.items()),
+        "tokenizer": tokenizer,
+        "read": m.share,
+        "keys": {"+".join(k): c for k, c in m.keys.items()},
+        "mean": sum(n * c for n, c in m.counts.items()) / total,
+        "percentiles": {f"{100 * s:g}": _percentile(m.counts, s) for s in _SHARES},
+        "longest": max(m.counts),
+        "histogram": _histogram(m.counts),
+        "sequences": [_sequence(lengths, m, seq) for seq in _useful(m.counts)],
+        "lengths": lengths,
+        "notes": [*_notes(m), *also],
+        "batch": batch,
+        "epoch": math.ceil(sequences / (batch or BATCH)),
+        "statement": f"data {quote(folder)} lengths=[{', '.join(map(str, lengths))}]",
+    }
+
+
+def text(r: dict[str, Any], name: str) -> str:
+    """Write a report for people."""
+    how = f"by {r['tokenizer']}" if r["tokenizer"] else "estimated at 4 bytes each: `--tokenizer` counts them"
+    part = "" if r["read"] == 1 else f"; {r['read']:.0%} of the file was read, from all over it"
+    shares = ", ".join(f"{n}% {v:,}" for n, v in r["percentiles"].items())
+    most = max(r["histogram"].values())
+    bars = [(f"{int(n):,}", f"{c:,}", "#" * -(-c * _BAR // most)) for n, c in r["histogram"].items()]
+    held = [
+        (
+            tokens(s["seq"]),
+            f"{s['samples']:.1f}",
+            f"{s['sequences']:,}",
+            f"{s['packed']:.0%}",
+            f"{s['padded']:.0%}",
+            f"{s['cut']:.1%}",
+        )
+        for s in r["sequences"]
+    ]
+    chat = any("+" not in k for k in r["keys"])
+    return "\n".join(
+        [
+            f"{name}: {counted(r['samples'], 'sample', ',')}, {r['tokens']:,} tokens ({how}){part}",
+            f"  mean {r['mean']:,.0f}, {shares}, longest {r['longest']:,}",
+            "",
+            *table([("up to", "samples", ""), *bars], "rrl"),
+            "",
+            *table([("seq", "in one", "in all", "packed", "padded", "cut"), *held]),
+            "",
+            *(wrapped(line, "", "  ") for line in _COLUMNS),
+            *(line for note in r["notes"] for line in ("", wrapped(note, "", "  "))),
+            "",
+            "For the run file:",
+            r["statement"],
+            *([_statement(r["batch"])] if r["batch"] else []),
+            *(['set dataset.preprocessing = "chat"'] if chat else []),
+            _epoch(r["epoch"], r["batch"] or BATCH),
+        ]
+    )
+
+
+def _epoch(steps: int, batch: int) -> str:
+    """Show how a run states its length in epochs, with the steps of one."""
+    said = f"{counted(steps, 'step', ',')} of {counted(batch, 'sequence', ',')} at {tokens(SEQ)}"
+    return f"# set train.num_epochs = 1   # {said}"
+
+
+def _notes(m: Measured) -> Iterator[str]:
+    """What a recipe does not read of the samples as they are."""
+    if n := sum(c for k, c in m.keys.items() if INSTRUCTION in k):
+        yield (
+            f"{counted(n, 'sample', ',')} with `{INSTRUCTION}`: a recipe reads `input` and `output` alone, and so does "
+            f"this page. Write `{INSTRUCTION}` and `input` into one text, `input`."
+        )
+    if any(k[-2:] == PAIRS[1] for k in m.keys):
+        yield f"A recipe reads `input` and `output`: rename the keys of {' and '.join(PAIRS[1])}."
+    talks = sum(c for k, c in m.keys.items() if k[0] in TURNS)
+    if pairs := talks and m.counts.total() - talks:
+        yield (
+            f"{counted(talks, 'conversation', ',')} and {counted(pairs, 'pair', ',')} of texts: a run reads "
+            "conversations or pairs, and fails at the first line of the other kind. Write all in one form."
+        )
+    if m.unanswered:
+        yield (
+            f"{counted(m.unanswered, 'conversation', ',')} without a turn of the assistant: a model learns nothing of "
+            "them."
+        )
+
+
+def validation_note(training: Measured, m: Measured) -> str | None:
+    """Say that the samples for validation may not fill a batch: no run has more replicas than sequences of a step."""
+    n, most = (_sequence(groups(x.counts), x, SEQ)["sequences"] for x in (m, training))
+    if n >= (_batch(most) or BATCH):
+        return None
+    return (
+        f"validation.jsonl fills {counted(n, 'sequence', ',')} of {tokens(SEQ)}: it must fill a batch of validation, "
+        "which is at least one sequence on each data-parallel replica."
+    )
+
+
+def _statement(batch: int) -> str:
+    return f"batch {batch}   # the samples do not fill the default batch at {tokens(SEQ)}"
+
+
+def _batch(sequences: int) -> int | None:
+    """The largest batch that any common number of GPUs divides, of samples that do not fill the default batch."""
+    return 1 << sequences.bit_length() - 1 if sequences < BATCH else None
+
+
+def _percentile(counts: Counter[int], share: float) -> int:
+    left = share * counts.total()
+    for n, count in sorted(counts.items()):
+        left -= count
+        if left <= 0:
+            return n
+    return max(counts)
+
+
+def _histogram(counts: Counter[int]) -> dict[str, int]:
+    """The number of samples up to each power of two, and above the one before."""
+    found = Counter[int]()
+    for n, count in counts.items():
+        found[1 << max(n - 1, 0).bit_length()] += count
+    return {str(n): found[n] for n in sorted(found)}
+
+
+def _useful(counts: Counter[int]) -> tuple[int, ...]:
+    """The sequences that are worth a look: up to the first that cuts no sample."""
+    whole = next((s for s in _SEQUENCES if s >= max(counts)), _SEQUENCES[-1])
+    return tuple(s for s in _SEQUENCES if s <= whole)
+
+
+def _sequence(lengths: list[int], m: Measured, seq: int) -> dict[str, Any]:
+    packed, padded = (filled(lengths, seq, pack, 1) for pack in (True, False))
+    total = m.counts.total()
+    cut = sum(c for n, c in m.counts.items() if n > seq) / total
+    sequences = math.ceil(total / m.share / packed.samples)
+    return {
+        "seq": seq, "samples": packed.samples, "sequences": sequences, "packed": packed.useful,
+        "padded": padded.useful, "cut": cut,
+    }  # fmt: skip

@@ -1,0 +1,420 @@
+"""Read a snapshot of PyTorch's allocator, and report what was live at the peak: by kind, module and source.
+
+A snapshot is a pickle of plain values, and is read without executing anything. The history is replayed backwards from
+the blocks of the snapshot: those at the end are known, and each event says what it changed. So the bytes at every
+moment of the history are known, those from before its first event too.
+
+A snapshot states neither its rank nor its pipeline stage: the name of its file may, the user can, or the peak decides.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+from attrs import frozen
+
+from moedsl.facts import machines
+from moedsl.facts.units import GIB
+from moedsl.planner.memory import MEMORY
+from moedsl.planner.plan import Plan
+from moedsl.runs.profile.steps import NO_CLASS, Classes
+from moedsl.support.text import table, wrapped
+
+LARGEST = 2 << 30
+"""Bytes of a pickle. A snapshot of the 100,000 events that Bridge records has far fewer."""
+
+
+class NotPlain(ValueError):
+    """Says what a pickle holds besides plain values, or that it is damaged."""
+
+
+class _Plain(pickle.Unpickler):
+    """Lists, dictionaries, numbers and texts need no global, so none is looked up."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise NotPlain(f"it names {module}.{name}, and reading it would run code")
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise NotPlain("it refers to another file")
+
+
+def load(stream: BinaryIO) -> Any:
+    """Read one value, of at most `LARGEST` bytes; raises NotPlain."""
+    whole = stream if stream.seekable() else io.BytesIO(stream.read(LARGEST + 1))
+    if whole.seek(0, os.SEEK_END) > LARGEST:
+        raise NotPlain(f"it has more than {LARGEST >> 30} GiB")
+    whole.seek(0)
+    try:
+        return _Plain(whole).load()
+    except NotPlain:
+        raise
+    except MemoryError:  # a length that no memory has
+        raise NotPlain("it is damaged, or too large for the memory of this machine") from None
+    except (pickle.UnpicklingError, EOFError, ValueError, LookupError, AttributeError, TypeError, OverflowError) as e:
+        raise NotPlain(f"it is damaged or no pickle: {e}") from None
+
+
+ALLOCATED, AWAITING = "active_allocated", "active_awaiting_free"
+DRAWN = 500
+ALLOC, FREE = "alloc", "free_requested"
+Frames = tuple[tuple[str, int, str], ...]
+"""File, line and function of each Python frame, the innermost first."""
+
+
+class NoSnapshot(ValueError):
+    """Says what is missing in a value that a snapshot would have."""
+
+
+@frozen
+class Live:
+    """One allocation that was live at the peak; without frames it is from before the history, or from C++."""
+
+    size: int
+    frames: Frames
+
+
+@frozen
+class Memory:
+    """The memory of one device, in bytes."""
+
+    device: int
+    peak: int
+    live: tuple[Live, ...]
+    at_start: int
+    """Allocated before the first event of the history."""
+    at_end: int
+    reserved: int
+    inactive: int
+    """Reserved, but neither allocated nor awaiting a free."""
+    events: int
+    ended_by: str
+    """oom, or an empty text."""
+    over_time: tuple[int, ...]
+    """The most bytes in each of at most `DRAWN` equal parts of the history."""
+
+
+def devices(snapshot: Any) -> list[Memory]:
+    """Read each device that has segments or a history; raises NoSnapshot."""
+    if not isinstance(snapshot, dict) or not isinstance(snapshot.get("segments"), list):
+        raise NoSnapshot("it has no list `segments`, which every snapshot of PyTorch's allocator has")
+    traces = snapshot.get("device_traces") or []
+    try:
+        used = {int(s.get("device", 0)) for s in snapshot["segments"]} | {i for i, t in enumerate(traces) if t}
+        return [
+            _device(
+                d, [s for s in snapshot["segments"] if s.get("device", 0) == d], traces[d] if d < len(traces) else []
+            )
+            for d in sorted(used)
+        ]
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as e:
+        raise NoSnapshot(f"an entry of it is not as PyTorch writes it: {type(e).__name__} {e}") from None
+
+
+def _device(device: int, segments: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> Memory:
+    now = {address: block for s in segments for address, block in _blocks(s) if block["state"] == ALLOCATED}
+    at_end = total = sum(_size(b) for b in now.values())
+    peak, at = total, len(events)
+    parts = [0] * min(DRAWN, max(len(events), 1))
+    parts[-1] = total
+    for i in range(len(events) - 1, -1, -1):
+        # Return the bytes that an event adds
+        event = events[i]
+        sign = {ALLOC: 1, FREE: -1}.get(event["action"], 0)
+        total -= sign * _size(event) if sign else 0
+        part = i * len(parts) // len(events)
+        parts[part] = max(parts[part], total)
+        if total > peak:
+            peak, at = total, i
+    reserved = sum(_size(s, "total_size") for s in segments)
+    held = sum(_size(b) for s in segments for _, b in _blocks(s) if b["state"] in (ALLOCATED, AWAITING))
+    return Memory(
+        device, peak, _live(now, events, at), total, at_end, reserved, reserved - held, len(events),
+        "oom" if events and any(e["action"] == "oom" for e in events[-3:]) else "", tuple(parts),
+    )  # fmt: skip
+
+
+def _blocks(segment: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
+    """Return the blocks with their addresses; older snapshots state only the segment's."""
+    out: list[tuple[int, Mapping[str, Any]]] = []
+    at = segment["address"]
+    for block in segment["blocks"]:
+        out.append((block.get("address", at), block))
+        at += block["size"]
+    return out
+
+
+def _size(of: Mapping[str, Any], name: str = "size") -> int:
+    """Return a size, which PyTorch writes as a whole number of 64 bits."""
+    size = of[name]
+    if not isinstance(size, int) or not 0 <= size < 1 << 63:
+        raise ValueError(f"`{name}` is not a number of bytes")
+    return size
+
+
+def _live(now: Mapping[int, Mapping[str, Any]], events: Sequence[Mapping[str, Any]], at: int) -> tuple[Live, ...]:
+    """Return what was live before event `at`: undo the events after it, and look up the frames of each allocation."""
+    live: dict[int, tuple[int, Any]] = {a: (b["size"], _frames_of_block(b)) for a, b in now.items()}
+    for event in reversed(events[at:]):
+        if event["action"] == ALLOC:
+            live.pop(event["addr"], None)
+        elif event["action"] == FREE:
+            live[event["addr"]] = (event["size"], ())
+    made = {e["addr"]: e for e in events[:at] if e["action"] == ALLOC}  # the last one at each address
+    return tuple(
+        Live(size, _frames(made[a].get("frames")) if a in made else _frames(frames))
+        for a, (size, frames) in live.items()
+    )
+
+
+def _frames_of_block(block: Mapping[str, Any]) -> Any:
+    """Return the frames of a block; before PyTorch 2.1 they are in its history."""
+    history = block.get("history") or [{}]
+    return block.get("frames") or history[0].get("frames") or ()
+
+
+def _frames(frames: Any) -> Frames:
+    return tuple((str(f["filename"]), int(f["line"]), str(f["name"])) for f in frames or ())
+
+
+RANK = re.compile(r"_(?:oom_rank-)?(\d{1,7})\.[^.]+$")
+"""What Bridge adds to the name of each rank's file (bridge training/utils/train_utils.py:225, :840)."""
+PP_FIRST = "dist.use_tp_pp_dp_mapping"
+ONLY, GIVEN, BY_NAME, NEAREST = "only", "given", "name", "nearest"
+"""How the stage is known: the plan has one, the user names it, by the rank in the file's name, or by the peak."""
+
+
+@frozen
+class Given:
+    """A snapshot as a person names it: FILE, or FILE=STAGE."""
+
+    path: Path
+    stage: int | None
+
+    @classmethod
+    def of(cls, text: str) -> Given:
+        path, sign, stage = text.rpartition("=")
+        if sign and stage.isdecimal() and len(stage) < 8 and not Path(text).exists():
+            return cls(Path(path), int(stage))
+        return cls(Path(text), None)
+
+    @property
+    def rank(self) -> int | None:
+        """The rank in the file's name, as Bridge writes it."""
+        found = RANK.search(self.path.name)
+        return int(found[1]) if found else None
+
+
+def stage_of(rank: int | None, given: int | None, plan: Plan) -> tuple[int, str] | None:
+    """Return the stage of a snapshot in a plan, and how it is known; None if it is not."""
+    if given is not None:
+        return given, GIVEN
+    if plan.layout.pp == 1:
+        return 0, ONLY
+    if rank is None or rank >= plan.gpus:
+        return None
+    groups = machines.rank_groups(plan.layout.to_json(), plan.set.get(PP_FIRST) is True)
+    return next(group.index(rank) for group in groups["PP"] if rank in group), BY_NAME
+
+
+Json = dict[str, Any]
+SHOWN = 15
+"""Sources that are listed."""
+LIBRARIES = re.compile(
+    r"/(torch|triton|transformer_engine|contextlib|functools|threading)(/|\.py)|^<|^\?\?|\.(cpp|cu|h|so)$"
+)
+"""Files that are not the model's: the source of an allocation is the first frame outside them."""
+BEFORE = "before the history"
+HISTORY = 100_000
+"""The events that Bridge's `record_memory_history` keeps (bridge training/utils/train_utils.py:211)."""
+ROWS: Mapping[str, tuple[str, ...]] = {
+    "weights and gradients": ("weights", "gradients", "weights_or_gradients"),
+    "optimizer": ("optimizer",),
+    "activations and buffers": ("activations", "buffers", "graphs", "data"),
+}
+"""The kinds of a snapshot in each row of the comparison. In releases whose lines are not known, weights and gradients
+are one; the working memory of a layer has the frames of its forward pass."""
+
+
+def report(given: Given, memory: Memory, classes: Classes) -> Json:
+    """Return the memory of one device."""
+    kinds, sources = defaultdict[str, int](int), defaultdict[tuple[str, str], list[int]](lambda: [0, 0])
+    modules = defaultdict[tuple[str, str], int](int)
+    for one in memory.live:
+        kind, source = _kind(one, classes), _source(one.frames)
+        kinds[kind] += one.size
+        # Return the file of the first frame outside libraries, as `transformer/moe/experts`
+        mine = next((f[0] for f in one.frames if not LIBRARIES.search(f[0])), "")
+        modules[kind, (re.sub(r"^.*/(site-packages|dist-packages|opt|workspace)/|\.py$", "", mine) or "-")] += one.size
+        entry = sources[kind, source]
+        entry[0] += one.size
+        entry[1] += 1
+    return {
+        "snapshot": given.path.name, "rank": given.rank, "stage": given.stage, "device": memory.device,
+        "peak_gib": memory.peak / GIB, "events": memory.events,
+        "ended_by": memory.ended_by, "at_start_gib": memory.at_start / GIB, "at_end_gib": memory.at_end / GIB,
+        "reserved_gib": memory.reserved / GIB, "over_time_gib": [round(b / GIB, 3) for b in memory.over_time],
+        "fragmentation": {"inactive_gib": memory.inactive / GIB,
+                          "share": memory.inactive / memory.reserved if memory.reserved else 0.0},
+        "kinds": [{"kind": k, "gib": b / GIB, "share": b / memory.peak} for k, b in _largest(kinds)],
+        "modules": [{"kind": k, "module": m, "gib": b / GIB} for (k, m), b in _largest(modules)[:SHOWN]],
+        "sources": [{"kind": k, "source": s, "gib": b / GIB, "allocations": n}
+                    for (k, s), (b, n) in sorted(sources.items(), key=lambda e: -e[1][0])[:SHOWN]],
+        "remarks": _remarks(memory, kinds),
+    }  # fmt: skip
+
+
+def _largest(sizes: Mapping[Any, int]) -> list[tuple[Any, int]]:
+    return sorted(sizes.items(), key=lambda e: -e[1])
+
+
+def _kind(one: Live, classes: Classes) -> str:
+    """Return the kind of an allocation, by the innermost frame that a pattern names."""
+    if not one.frames:
+        return BEFORE
+    found = (classes.memory(f"{file}:{line} {function}") for file, line, function in one.frames)
+    return next((k for k in found if k is not None), NO_CLASS)
+
+
+def _source(frames: Frames) -> str:
+    """Return the first frame outside libraries as `function@file.py:line`."""
+    mine = next((f for f in frames if not LIBRARIES.search(f[0])), None)
+    if mine is None:
+        return BEFORE if not frames else f"{frames[0][2]}@{frames[0][0].rpartition('/')[2]}:{frames[0][1]}"
+    return f"{mine[2]}@{mine[0].rpartition('/')[2]}:{mine[1]}"
+
+
+def _remarks(memory: Memory, kinds: Mapping[str, int]) -> list[str]:
+    some = (
+        (memory.events == 0, "the snapshot has no history: the figures are of the moment when it was written"),
+        (memory.events >= HISTORY, f"the history is full at {memory.events:,} events: what is older has no frames"),
+        (memory.ended_by == "oom", "the allocator ran out of memory: the peak is without the allocation that failed"),
+        (
+            kinds.get(NO_CLASS, 0) > 0.05 * memory.peak,
+            "more than 5% of the peak has no known kind: add patterns in `rules memory of trace`",
+        ),
+    )  # fmt: skip
+    return [text for holds, text in some if holds]
+
+
+def compare(r: Json, plan: Plan) -> Json:
+    """Return the peak next to a stage of the plan's table: that of the snapshot, or the nearest if it is not known."""
+    measured = {k["kind"]: k["gib"] for k in r["kinds"]}
+    stages = plan.estimate.memory.stages
+    known = stage_of(r["rank"], r["stage"], plan)
+    at, by = known or (min(range(len(stages)), key=lambda i: abs(stages[i].total_gib - r["peak_gib"])), NEAREST)
+    planned = stages[at]
+    rows: list[Json] = [
+        {"part": part, "measured_gib": sum(measured.get(k, 0.0) for k in kinds),
+         "predicted_gib": sum(getattr(planned, f"{k}_gib") for k in kinds if k in MEMORY)}
+        for part, kinds in ROWS.items()
+    ]  # fmt: skip
+    named = {k for kinds in ROWS.values() for k in kinds}
+    rows.append({"part": "without a kind", "measured_gib": sum(s for k, s in measured.items() if k not in named),
+                 "predicted_gib": 0.0})  # fmt: skip
+    rows.append({"part": "peak", "measured_gib": r["peak_gib"], "predicted_gib": planned.total_gib})
+    return {"run": plan.name, "stage": at, "stage_by": by, "of_stages": len(stages), "table": rows,
+            "stages_gib": [s.total_gib for s in stages],
+            "lower_gib": plan.estimate.memory.lower_gib, "upper_gib": plan.estimate.memory.upper_gib}  # fmt: skip
+
+
+def text(each: Sequence[Json]) -> str:
+    """Print the report of each device, or of several ranks a table and the report of the fullest."""
+    if len({r["snapshot"] for r in each}) < 2:
+        return "\n".join(map(_one, each))
+    plans = [[r["plans"][i] for r in each] for i in range(len(each[0].get("plans", ())))]
+    fullest = max(each, key=lambda r: r["peak_gib"])
+    blocks = [_ranks(each), *(_by_stage(each, p) for p in plans), ["The fullest of them (--json has each)"]]
+    return "\n\n".join("\n".join(b) for b in blocks) + "\n\n" + _one(fullest)
+
+
+def _one(r: Json) -> str:
+    rows = [(k["kind"], _gib(k["gib"]), f"{k['share']:.1%}") for k in r["kinds"]]
+    blocks = [
+        _head(r),
+        ["Live at the peak, by kind", *table(rows, "lr")],
+        _modules(r),
+        _sources(r),
+        *(_compared(c, r["rank"]) for c in r.get("plans", ())),
+    ]
+    return "\n\n".join("\n".join(b) for b in blocks if b) + "\n"
+
+
+def _ranks(each: Sequence[Json]) -> list[str]:
+    """Print the peak of each rank by kind."""
+    kinds = [*dict.fromkeys(k["kind"] for r in each for k in r["kinds"])]
+    rows = [("snapshot", "rank", "peak", *kinds)]
+    for r in each:
+        sizes = {k["kind"]: f"{k['gib']:.1f}" for k in r["kinds"]}
+        rank = "-" if r["rank"] is None else str(r["rank"])
+        rows.append((r["snapshot"], rank, f"{r['peak_gib']:.1f}", *(sizes.get(k, "-") for k in kinds)))
+    return ["Live at the peak, by rank and kind, GiB", *table(rows, "lr")]
+
+
+def _by_stage(each: Sequence[Json], plans: Sequence[Json]) -> list[str]:
+    """Print the peak of each rank next to that of its stage in the plan."""
+    first = plans[0]
+    rows = [("stage", "predicted", "measured", "difference", "of")]
+    for stage in range(first["of_stages"]):
+        mine = [(r, p) for r, p in zip(each, plans, strict=True) if p["stage"] == stage]
+        for r, p in mine:
+            peak = p["table"][-1]
+            rows.append((str(stage), *_line(peak), f"{r['snapshot']}, {_known(p, r['rank'])}"))
+        if not mine:
+            rows.append((str(stage), _gib(first["stages_gib"][stage]), "-", "-", "no snapshot"))
+    return [f"Compared with the plan of {first['run']}, by stage", *table(rows, "rrrrl")]
+
+
+def _head(r: Json) -> list[str]:
+    unused = r["fragmentation"]
+    return [
+        f"{r['snapshot']}: device {r['device']}, peak {_gib(r['peak_gib'])} in {r['events']:,} events",
+        f"  {_gib(r['at_start_gib'])} before the first event, {_gib(r['at_end_gib'])} at the end",
+        f"  reserved {_gib(r['reserved_gib'])} at the end, {unused['share']:.1%} unused",
+        *(wrapped(text, "  remark: ", " " * 10) for text in r["remarks"]),
+    ]
+
+
+def _modules(r: Json) -> list[str]:
+    rows = [(m["module"], m["kind"], _gib(m["gib"])) for m in r["modules"]]
+    return ["Live at the peak, by module", *table([("module", "kind", "size"), *rows], "llr")]
+
+
+def _sources(r: Json) -> list[str]:
+    rows = [(s["source"], s["kind"], _gib(s["gib"]), f"{s['allocations']:,}") for s in r["sources"]]
+    return ["Live at the peak, by source", *table([("source", "kind", "size", "allocations"), *rows], "llr")]
+
+
+def _compared(c: Json, rank: int | None) -> list[str]:
+    rows = [("", "predicted", "measured", "difference"), *((x["part"], *_line(x)) for x in c["table"])]
+    head = f"Compared with the plan of {c['run']}, stage {c['stage']} of 0 to {c['of_stages'] - 1}: {_known(c, rank)}"
+    return [
+        wrapped(head, "", "  "),
+        *table(rows, "lr"),
+        f"  its fullest stage has {_gib(c['lower_gib'])} to {_gib(c['upper_gib'])}",
+    ]
+
+
+def _line(x: Json) -> tuple[str, str, str]:
+    difference = f"{x['measured_gib'] - x['predicted_gib']:+.1f} GiB"
+    return _gib(x["predicted_gib"]), _gib(x["measured_gib"]), difference
+
+
+def _known(c: Json, rank: int | None) -> str:
+    """Say how the stage is known."""
+    return {
+        ONLY: "the only one",
+        GIVEN: "as given",
+        BY_NAME: f"rank {rank} by the file's name",
+        NEAREST: "the one whose total is nearest; give SNAPSHOT=STAGE if it is another",
+    }[c["stage_by"]]
+
+
+def _gib(size: float) -> str:
+    return f"{size:.2f} GiB" if size < 1 else f"{size:.1f} GiB"
