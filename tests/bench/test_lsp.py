@@ -18,8 +18,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from pytest_lsp import make_test_lsp_client
 
 from tests.helpers.paths import ROOT
+from tests.lsp.lsp_ask import long_file
 from tests.lsp.lsp_client import ENVIRONMENT, Session, server_command
-from tests.lsp.lsp_texts import long_file
 
 pytestmark = pytest.mark.bench
 BRING_UP = (ROOT / "examples" / "qwen3_235b_gb200_128k.moe").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Asks the real Megatron Bridge how many parameters each pipeline stage holds, for tests/cost/test_parameters.py.
+"""Asks the real Megatron Bridge how many parameters each pipeline stage holds, for tests/cost/test_flops.py.
 
     python tests/data/make_param_truth.py --probe verify_probe.py --configs DIR > tests/data/param_truth.json
 

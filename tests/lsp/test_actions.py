@@ -1,6 +1,6 @@
 """Code actions, lenses and commands: every edit, applied as an editor does, gives what its title says.
 
-tests/syntax/test_text_edits.py holds every fix to this; here it is what an editor is sent.
+tests/syntax/test_printer.py holds every fix to this; here it is what an editor is sent.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from moedsl.planner.plan import Plan
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 from tests.helpers import programs, rotation
-from tests.lsp import lsp_nav as nav
-from tests.syntax.test_text_edits import BASE, BROKEN, INFEASIBLE
+from tests.lsp import lsp_ask as nav
+from tests.syntax.test_printer import BASE, BROKEN, INFEASIBLE
 
 CORPUS = {
     **{name: text for i, (name, text) in enumerate(BROKEN.items()) if i % 4 == 0},

@@ -16,8 +16,7 @@ from moedsl.lsp.workspace import Workspace
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import EXAMPLES
-from tests.lsp.lsp_ask import EVERYTHING, NAME, document, labels, shown
-from tests.lsp.lsp_texts import long_file
+from tests.lsp.lsp_ask import EVERYTHING, NAME, document, labels, long_file, shown
 
 RUN = "qwen3_235b_a22b\ngb200 x 256\nseq 128k\nfit first\n"
 WHOLE = types.Range(types.Position(0, 0), types.Position(10_000, 0))

@@ -47,7 +47,7 @@ def session(client: LanguageClient) -> Session:
 
 
 def lines(session: Session, text: str = TEXT) -> Lines:
-    """The text as this client counts; tests/lsp/test_positions.py holds `Lines` to it."""
+    """The text as this client counts; tests/lsp/test_text.py holds `Lines` to it."""
     assert session.result is not None
     agreed = session.result.capabilities.position_encoding or "utf-16"
     return Lines(text, str(getattr(agreed, "value", agreed)))
