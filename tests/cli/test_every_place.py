@@ -178,7 +178,7 @@ def test_a_place_of_any_kind(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(import_, "imported", lambda *_: Imported(RUN))
     monkeypatch.setattr(tune, "tune", lambda *_: pytest.fail("a job was submitted"))
-    for kind, make in rotation.some(f"places of {words}", [*KINDS.items()], 4):
+    for kind, make in rotation.some(f"places of {words}", [*KINDS.items()], 2):
         folder = tmp_path / "here"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(inputs, folder)

@@ -82,7 +82,7 @@ HOSTILE: Mapping[str, tuple[str, str, Sequence[str]]] = {
 }
 
 
-@pytest.mark.parametrize("made", rotation.some("made to break", [*HOSTILE], 6))
+@pytest.mark.parametrize("made", rotation.some("made to break", [*HOSTILE], 3))
 def test_a_file_made_to_break_a_reader(made: str, alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name, text, commands = HOSTILE[made]
     for other, content in (("plan.json", "{}"), ("recipe.py", _recipe(1)), ("a.log", _log(1))):

@@ -56,15 +56,13 @@ def one(cols, i):
     return {k: int(v[i]) for k, v in cols.items()}
 
 
-@pytest.mark.parametrize(
-    ("key", "gpu"), rotation.one_of_each("reports", [*product(MODELS, ("h100", "gb200"))], lambda case: case[0])
-)
+@pytest.mark.parametrize(("key", "gpu"), rotation.some("reports", [*product(MODELS, ("h100", "gb200"))], 2))
 def test_columns_say_what_the_reports_say(key, gpu):
     cost = Cost(model(key), hardware(gpu), 512, 4096, 2048)
     cols = priced_rows(150, seed=7)
     peak, seconds, exists = cost.memory(cols), cost.time(cols), cost.has_layout(cols["pp"], cols["vpp"])
     assert 0 < exists.sum() < 150
-    for i in rotation.some("rows", range(150), 60):
+    for i in rotation.some("rows", range(150), 40):
         if not exists[i]:
             assert np.isinf(peak[i])
             assert np.isinf(seconds[i])
@@ -84,7 +82,7 @@ OF_EACH_KIND = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("key", [*OF_EACH_KIND.values()], ids=[*OF_EACH_KIND])
+@pytest.mark.parametrize("key", rotation.some("kinds", [*OF_EACH_KIND.values()], 3))
 def test_several_machines_at_once_are_each_of_them_alone(key):
     """Each constant of a machine moved, few rows and many: what is many is made unique before it is priced."""
     cost, (few, many) = (
@@ -96,7 +94,7 @@ def test_several_machines_at_once_are_each_of_them_alone(key):
     moved = {n: np.array([[getattr(k, n) * (0.9 if n == other else 1.0)] for other in names]) for n in names}
     at_once, many_at_once = (_on(cost, **moved).time(cols) for cols in (few, many))
     assert many_at_once.shape == (len(names), 400)
-    for name in rotation.some(f"constants of {key}", names, 10):
+    for name in rotation.some(f"constants of {key}", names, 4):
         i, alone = names.index(name), _on(cost, **{name: getattr(k, name) * 0.9})
         assert at_once[i].tolist() == alone.time(few).tolist(), name
     assert many_at_once[i].tolist() == alone.time(many).tolist()

@@ -23,7 +23,7 @@ from tests.helpers import bridge_process, rotation
 from tests.helpers.plans import PLANS
 from tests.helpers.programs import plan_of
 
-TAKEN = rotation.some("overridden plans", [*PLANS], 2)
+TAKEN = rotation.some("overridden plans", [*PLANS], 1)
 ODD = [
     "a b",
     "it's",

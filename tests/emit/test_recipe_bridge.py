@@ -17,7 +17,7 @@ from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS
 
 pytestmark = pytest.mark.bridge
-TAKEN = rotation.some("resolved plans", [*PLANS], 2)
+TAKEN = rotation.some("resolved plans", [*PLANS], 1)
 ORACLE = ROOT / "tests/oracles/emit_oracle.py"
 
 

@@ -392,7 +392,7 @@ ROWS: list[dict[str, Any]] = [
     if row["kind"] == "perf" and row["task"] == "pretrain"
 ]
 TAKEN = rotation.some(
-    "differing recipes", rotation.one_of_each("recipe differences", ROWS, lambda row: row["model"]), 4
+    "differing recipes", rotation.one_of_each("recipe differences", ROWS, lambda row: row["model"]), 1
 )
 
 

@@ -34,7 +34,7 @@ STATEMENTS = words(
 )
 
 every = pytest.mark.parametrize("file", EXAMPLES, ids=lambda p: p.stem)
-some = pytest.mark.parametrize("file", rotation.some("commands", EXAMPLES, 3), ids=lambda p: p.stem)
+some = pytest.mark.parametrize("file", rotation.some("commands", EXAMPLES, 2), ids=lambda p: p.stem)
 
 
 def plans(file: Path) -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "said", "id"), rotation.some("conflicts", CASES, 6))
+@pytest.mark.parametrize(("text", "said", "id"), rotation.some("conflicts", CASES, 3))
 def test_the_statements_that_collide_and_only_those(text: str, said: set[str] | None, id: str) -> None:
     error, spans = only_error(text)
     assert re.fullmatch(id, error.id), (error.id, error.message)

@@ -232,7 +232,7 @@ NEXT = [
 ]
 
 
-@pytest.mark.parametrize("text", rotation.some("next number", NEXT, 2))
+@pytest.mark.parametrize("text", rotation.some("next number", NEXT, 1))
 def test_the_next_number_of_gpus_is_that_of_a_look_at_each(text: str) -> None:
     p = program(text)
     assert p.gpus
@@ -271,7 +271,7 @@ def test_a_step_without_an_end_is_too_slow_for_a_limit_alone() -> None:
 # `moedsl explain` knows the words that a plan's page prints.
 
 
-@pytest.mark.parametrize("word", rotation.some("words of plans", [*words()], 12))
+@pytest.mark.parametrize("word", rotation.some("words of plans", [*words()], 6))
 def test_a_word_has_an_entry(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", word.upper()]) == 0
     assert f"{word.upper()} in a plan" in capsys.readouterr().out

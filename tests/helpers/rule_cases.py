@@ -47,7 +47,8 @@ ALSO: dict[str, list[str]] = {
 """The tower's width, 4304, and its 16 heads are divisible by the same powers of two: one breaks with the other. A hybrid
 has no layout of virtual stages, whatever its layers."""
 
-_NEIGHBOURS = rotation.some("neighbours", [n for n, c in EVERY.items() if c.law is None], 4)
-_BROKEN = rotation.one_of_each("broken", [n for n, c in EVERY.items() if c.law], lambda n: EVERY[n].law)
+_NEIGHBOURS = rotation.some("neighbours", [n for n, c in EVERY.items() if c.law is None], 2)
+_OF_EACH_LAW = rotation.one_of_each("broken", [n for n, c in EVERY.items() if c.law], lambda n: EVERY[n].law)
+_BROKEN = rotation.some("broken laws", _OF_EACH_LAW, len(_OF_EACH_LAW) // 3)
 ASKED = [n for n in EVERY if n in _BROKEN or n in _NEIGHBOURS]
-"""What a run asks of Bridge: a case that breaks each law, and some of those that break none."""
+"""What a run asks of Bridge: a case that breaks each of a third of the laws, and some that break none."""

@@ -626,7 +626,7 @@ def test_an_odd_value_in_any_place_gives_a_declaration_or_an_error() -> None:
     places = [(base, (key,)) for base, config in bases.items() for key in config]
     places += [(base, (key, below)) for base, (key,) in places if isinstance(bases[base][key], dict)
                for below in bases[base][key]]  # fmt: skip
-    for (base, path), value in rotation.some("odd fields", [*product(places, ODD)], 2000):
+    for (base, path), value in rotation.some("odd fields", [*product(places, ODD)], 600):
         config = deepcopy(bases[base])
         (config if len(path) == 1 else config[path[0]])[path[-1]] = value
         text, found = declaration(config, None, "org/name")

@@ -95,7 +95,7 @@ def test_a_quick_fix_answers_its_diagnostic(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", rotation.some("relaxations", ["a pin among others", "a named wish", "in a run", "a phase in a run"], 2)
+    "name", rotation.some("relaxations", ["a pin among others", "a named wish", "in a run", "a phase in a run"], 1)
 )
 def test_each_relaxation_is_an_action(name: str) -> None:
     made, found = opened(INFEASIBLE[name])
@@ -166,7 +166,7 @@ def plan_of(text: str, run: str) -> Plan:
     return plan
 
 
-@pytest.mark.parametrize("name", rotation.some("pinned", [*RUNS], 2))
+@pytest.mark.parametrize("name", rotation.some("pinned", [*RUNS], 1))
 def test_pinning_keeps_the_plan(name: str) -> None:
     text = RUNS[name]
     made, found = opened(text)

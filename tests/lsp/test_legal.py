@@ -62,7 +62,7 @@ def alone(name: str, text: str, axis: str) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("wide", rotation.some("wide", [2, legal.WIDE], 1))
-@pytest.mark.parametrize(("name", "text"), rotation.some("legal", RUNS, 2), ids=lambda text: text.partition("\n")[0])
+@pytest.mark.parametrize(("name", "text"), rotation.some("legal", RUNS, 1), ids=lambda text: text.partition("\n")[0])
 def test_values_are_those_of_a_search_for_each(name: str, text: str, wide: int) -> None:
     """Also where so few rows are followed that most values have to be searched alone."""
     p = program(name, text)

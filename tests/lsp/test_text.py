@@ -340,7 +340,7 @@ def ask_everything(text: str, offset: int) -> None:
     actions_.answer(made, types.CodeActionParams(ident, types.Range(where, where), types.CodeActionContext([])))
 
 
-@pytest.mark.parametrize("path", rotation.some("prefixes", EXAMPLES, 4), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", rotation.some("prefixes", EXAMPLES, 2), ids=lambda p: p.stem)
 def test_prefixes_of_the_examples(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     rng = random.Random(path.stem)

@@ -18,7 +18,7 @@ from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
-FILES = rotation.some("files", sorted([*(ROOT / "examples").rglob("*.moe"), *(ROOT / "stdlib").rglob("*.moe")]), 12)
+FILES = rotation.some("files", sorted([*(ROOT / "examples").rglob("*.moe"), *(ROOT / "stdlib").rglob("*.moe")]), 6)
 """Run files, models, machines, rules and documents: those of this run, of all that there are."""
 TRICKY = """\
 model hardware

@@ -330,7 +330,7 @@ def test_only_what_even_the_low_end_does_not_allow_is_refused() -> None:
     """Published runs, which ran, pinned in full; a run of the tests takes a quarter of them."""
     lines = (stdlib_dir() / "calibration/published.jsonl").read_text(encoding="utf-8").splitlines()
     refused = set[str]()
-    for r in map(json.loads, rotation.some("published", lines, len(lines) // 4)):
+    for r in map(json.loads, rotation.some("published", lines, len(lines) // 8)):
         p = program(r["run"])
         chosen = solve(p, p.gpus or 0, keep=1)
         verdict = bounds(chosen.cost, pinned_row(chosen.problem)).verdict

@@ -75,7 +75,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("head", rotation.some("pinned", [*PROGRAMS], 2))
+@pytest.mark.parametrize("head", rotation.some("pinned", [*PROGRAMS], 1))
 def test_a_pin_has_the_price_of_its_absence(head: str) -> None:
     pins = PROGRAMS[head]
     (plan,) = compiled(f"{head}; pin {' '.join(pins)}").plans

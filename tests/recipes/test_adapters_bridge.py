@@ -4,6 +4,7 @@ each, and resolves every decided field alike, or the program has a comment on it
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -109,12 +110,11 @@ def in_order(value: Any) -> Any:
 # ----------------------------------------------------------------
 # How a recipe reads its samples, through `moedsl import`: a statement where the language has a word, else a comment.
 
-RUN = 'qwen3_30b_a3b; h100 x 8; task peft; adapter lora; data "/data/samples"; set dataset.preprocessing = "{}"'
 CHAT, PROMPTS = "ChatSFTPreprocessingConfig()", "PromptCompletionSFTPreprocessingConfig("
 OWN = '__import__("dataclasses").make_dataclass("OwnConfig", [], bases=(ChatSFTPreprocessingConfig,))()'
 
 
-@pytest.mark.parametrize(("word", "changed", "said"), [
+READ = [
     ("chat", (CHAT, CHAT), ['set dataset.preprocessing = "chat"']),
     ("chat", (CHAT, OWN), ["#   dataset.preprocessing = <OwnConfig>"]),
     ("chat", (CHAT, "None"), []),
@@ -125,79 +125,76 @@ OWN = '__import__("dataclasses").make_dataclass("OwnConfig", [], bases=(ChatSFTP
     ("chat", (CHAT, 'ChatSFTPreprocessingConfig(loss_mode="last_turn")'), [
         'set dataset.preprocessing = "chat"', 'set dataset.preprocessing.loss_mode = "last_turn"'
     ]),
-])  # fmt: skip
-def test_how_samples_are_read(
-    word: str,
-    changed: tuple[str, str],
-    said: list[str],
-    server: Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+]  # fmt: skip
+
+
+Imported = Callable[[str], str]
+
+
+@pytest.fixture
+def imported(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Imported:
+    """What `moedsl import` makes of the text of a recipe."""
     monkeypatch.setattr(recipe_import, "Server", lambda jobs: nullcontext(server))
-    text = recipe_text(plan_of(RUN.format(word)))
+
+    def of(recipe: str) -> str:
+        (tmp_path / "recipe.py").write_text(recipe, encoding="utf-8")
+        made = recipe_import.imported(str(tmp_path / "recipe.py"), "h100", 8)
+        assert made.text is not None, made.diagnostics
+        return made.text
+
+    return of
+
+
+def recipe(statements: str) -> str:
+    return recipe_text(plan_of(f"qwen3_30b_a3b; h100 x 8; task peft; {statements}"))
+
+
+@pytest.mark.parametrize(("word", "changed", "said"), rotation.some("read samples", READ, 2))
+def test_how_samples_are_read(word: str, changed: tuple[str, str], said: list[str], imported: Imported) -> None:
+    text = recipe(f'adapter lora; data "/data/samples"; set dataset.preprocessing = "{word}"')
     assert changed[0] in text
-    (recipe := tmp_path / "recipe.py").write_text(text.replace(*changed), encoding="utf-8")
-    made = recipe_import.imported(str(recipe), "h100", 8)
-    assert made.text is not None, made.diagnostics
-    assert [line for line in made.text.splitlines() if "preprocessing" in line] == said
+    assert [line for line in imported(text.replace(*changed)).splitlines() if "preprocessing" in line] == said
 
 
-@pytest.mark.parametrize("pack", ["on", "off"])
-def test_whether_samples_are_packed(pack: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recipe_import, "Server", lambda jobs: nullcontext(server))
-    plan = plan_of(f'qwen3_30b_a3b; h100 x 8; task peft; data "/data/samples" pack={pack}')
-    (recipe := tmp_path / "recipe.py").write_text(recipe_text(plan), encoding="utf-8")
-    made = recipe_import.imported(str(recipe), "h100", 8)
-    assert made.text is not None, made.diagnostics
-    assert f'data "/data/samples" pack={pack}\n' in made.text and "packing" not in made.text
+@pytest.mark.parametrize("pack", rotation.some("packed", ["on", "off"], 1))
+def test_whether_samples_are_packed(pack: str, imported: Imported) -> None:
+    text = imported(recipe(f'data "/data/samples" pack={pack}'))
+    assert f'data "/data/samples" pack={pack}\n' in text and "packing" not in text
 
 
-@pytest.mark.parametrize("data", [
+DATA_SETS = [
     'data hf "squad" pack=on split="validation"',
     'data hf "tulu3" pack=off',
     'data hf "someone/corpus" pack=on split="train[:1%]" subset="main"',
-])  # fmt: skip
-def test_a_data_set_of_hugging_face(data: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+]
+
+
+@pytest.mark.parametrize("data", rotation.some("data sets", DATA_SETS, 1))
+def test_a_data_set_of_hugging_face(data: str, imported: Imported) -> None:
     """Two recipes that read different data sets are different experiments."""
-    monkeypatch.setattr(recipe_import, "Server", lambda jobs: nullcontext(server))
-    (recipe := tmp_path / "recipe.py").write_text(recipe_text(plan_of(f"qwen3_30b_a3b; h100 x 8; task peft; {data}")))
-    made = recipe_import.imported(str(recipe), "h100", 8)
-    assert made.text is not None, made.diagnostics
-    assert f"{data}\n" in made.text and "dataset" not in made.text
+    text = imported(recipe(data))
+    assert f"{data}\n" in text and "dataset" not in text
 
 
-def test_samples_of_hugging_face_are_chats_unless_a_recipe_says(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recipe_import, "Server", lambda jobs: nullcontext(server))
-    text = recipe_text(plan_of('qwen3_30b_a3b; h100 x 8; task peft; data hf "squad"'))
+def test_samples_of_hugging_face_are_chats_unless_a_recipe_says(imported: Imported) -> None:
+    text = recipe('data hf "squad"')
     prompts = next(line for line in text.splitlines() if line.lstrip().startswith("preprocessing="))
-    (recipe := tmp_path / "recipe.py").write_text(text.replace(prompts, "        preprocessing=None,"))
-    made = recipe_import.imported(str(recipe), "h100", 8)
-    assert made.text is not None and 'set dataset.preprocessing = "chat"\n' in made.text
+    text = imported(text.replace(prompts, "        preprocessing=None,"))
+    assert 'set dataset.preprocessing = "chat"\n' in text
 
 
-def test_another_data_set_to_validate_on(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recipe_import, "Server", lambda jobs: nullcontext(server))
+def test_another_data_set_to_validate_on(imported: Imported) -> None:
     sets = (
         "set dataset.hf_validation_proportion = none",
         'set dataset.hf_validation_dataset.dataset_name = "gsm8k"',
         'set dataset.hf_validation_dataset.split = "test"',
     )
-    text = recipe_text(plan_of(f'qwen3_30b_a3b; h100 x 8; task peft; data hf "gsm8k"; {"; ".join(sets)}'))
-    (recipe := tmp_path / "recipe.py").write_text(text)
-    made = recipe_import.imported(str(recipe), "h100", 8)
-    assert made.text is not None, made.diagnostics
-    assert sorted(line for line in made.text.splitlines() if "hf_validation" in line) == sorted(sets)
+    text = imported(recipe(f'data hf "gsm8k"; {"; ".join(sets)}'))
+    assert sorted(line for line in text.splitlines() if "hf_validation" in line) == sorted(sets)
 
 
-def test_a_data_set_that_a_run_cannot_name_is_a_comment(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recipe_import, "Server", lambda jobs: nullcontext(server))
-    text = recipe_text(plan_of('qwen3_30b_a3b; h100 x 8; task peft; data hf "someone/corpus" subset="main"'))
+def test_a_data_set_that_a_run_cannot_name_is_a_comment(imported: Imported) -> None:
+    text = recipe('data hf "someone/corpus" subset="main"')
     assert 'subset="main"' in text
-    (recipe := tmp_path / "recipe.py").write_text(text.replace('subset="main"', 'subset=["main", "other"]'))
-    made = recipe_import.imported(str(recipe), "h100", 8)
-    assert made.text is not None and "\n#   dataset = GPTSFTDatasetConfig" in made.text, made.text
+    text = imported(text.replace('subset="main"', 'subset=["main", "other"]'))
+    assert "\n#   dataset = GPTSFTDatasetConfig" in text

@@ -143,7 +143,7 @@ def differing(row: Mapping[str, Any], decided: Fields, ours: Fields, theirs: Fie
     return out
 
 
-TAKEN = rotation.some("imported", rotation.one_of_each("imported recipes", ROWS, lambda row: row["model"]), 2)
+TAKEN = rotation.some("imported", rotation.one_of_each("imported recipes", ROWS, lambda row: row["model"]), 1)
 
 
 def said(law: str) -> str:

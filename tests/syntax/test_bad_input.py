@@ -152,7 +152,7 @@ def test_damaged_programs_never_raise(module: object, rng: random.Random) -> Non
 
 def test_every_prefix_of_a_stdlib_file_is_read_or_refused() -> None:
     text = max((p.read_text(encoding="utf-8") for p in stdlib_files() if "rules" in p.parts), key=len)
-    for end in rotation.some("stdlib prefixes", range(0, len(text), 29), 40):
+    for end in rotation.some("stdlib prefixes", range(0, len(text), 29), 15):
         module, diagnostics = parse(Source("a.moe", text[:end]))
         assert module is not None or diagnostics
 
