@@ -1,7 +1,5 @@
 """The job of .github/workflows/release.yml that builds, executed step by step on a copy of the checkout."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

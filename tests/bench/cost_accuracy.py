@@ -5,8 +5,6 @@
 A measurement that does not state its dispatcher, recompute, graphs or overlap takes them from the recipe that it names.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

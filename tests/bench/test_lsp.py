@@ -1,7 +1,5 @@
 """How fast the server answers, over stdio, as a client sees it; `make bench` prints it against the goals."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import statistics

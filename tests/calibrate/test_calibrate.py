@@ -1,7 +1,5 @@
 """Constants from measured runs: known ones are found again, wrong lines are named, a user's file takes effect."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -4,8 +4,6 @@ Bridge 0.6.2, Megatron-Core 0.19.2, Transformer Engine 2.20.2, torch 2.11.0, CUD
 Seconds are the median of a run's steps without a profiler, the first two left out; bytes are
 `mem-max-allocated-gigabytes` of Bridge's log."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """docs/optimum.md says what the code says, and a layout's rank is what the search's own list says."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import random

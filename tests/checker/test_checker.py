@@ -1,7 +1,5 @@
 """Every mistake that the check knows: its id, the exact text that it points at, and no second diagnostic for it."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`data`: its options, their mistakes, and what a plan and a recipe make of them."""
 
-from __future__ import annotations
-
 import json
 import re
 

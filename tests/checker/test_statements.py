@@ -1,7 +1,5 @@
 """Numbers whose unit is probably another: a warning that says what to write."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every command that takes a file ends with a diagnostic, whatever that file is: endless, huge, unreadable."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

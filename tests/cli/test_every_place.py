@@ -1,12 +1,11 @@
 """Every command that writes where it is told ends with a diagnostic or in that place: the target of a link does not change."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -137,7 +136,7 @@ class Trains:
 
     device = "cpu"
 
-    def __enter__(self) -> Trains:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

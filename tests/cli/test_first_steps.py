@@ -1,7 +1,5 @@
 """What a newcomer gets wrong: one error, which names the thing and says what to write."""
 
-from __future__ import annotations
-
 import io
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Every command that reads what somebody else wrote ends with a diagnostic, whatever it is."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

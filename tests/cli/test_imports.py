@@ -1,7 +1,5 @@
 """What a command imports: the everyday ones leave the heavy packages alone."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`--json` on every command that answers: what it prints is JSON, also where it refuses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

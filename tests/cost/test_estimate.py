@@ -1,7 +1,5 @@
 """Memory and step time: columns against single rows, what has to be monotone, and what others have measured."""
 
-from __future__ import annotations
-
 import ast
 import tracemalloc
 from collections.abc import Iterator

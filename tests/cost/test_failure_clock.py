@@ -1,7 +1,5 @@
 """The goodput of a plan against months on a clock that draws failures, and the interval that is best there."""
 
-from __future__ import annotations
-
 import pytest
 from failure_clock import MONTH, Clock, Training, goodput, jobs_of, trained
 

@@ -1,13 +1,11 @@
 """Model FLOPs: against the function whose result Megatron Bridge's log prints, and published throughput."""
 
-from __future__ import annotations
-
 import ast
 import json
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -267,7 +265,7 @@ class Block(np.ndarray):
     def broadcast_to(self, *shape: int) -> np.ndarray:
         return np.broadcast_to(self, shape, subok=True)
 
-    def to(self, _: object) -> Block:
+    def to(self, _: object) -> Self:
         return self
 
 
@@ -279,7 +277,7 @@ class Pointer:
     def __init__(self, name: str, at: Any = 0) -> None:
         self.name, self.at = name, at
 
-    def __add__(self, more: Any) -> Pointer:
+    def __add__(self, more: Any) -> "Pointer":
         return Pointer(self.name, self.at + more)
 
 

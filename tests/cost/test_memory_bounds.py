@@ -1,7 +1,5 @@
 """The lower and upper figures of memory, what lies outside torch, and the verdict, against what others have run."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The attention masks of captured attention: as many bytes as Megatron-Core's own helper makes, and what they forbid."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -5,8 +5,6 @@ Transformer Engine's; each difference that this makes is a line of `LOCAL`, and 
 attention are replaced by ones that save what fused kernels do.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 

@@ -1,7 +1,5 @@
 """What a step costs beside its products: overlap in the passes that have a partner, MTP's own logits, weights moved."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Pipeline layouts: NVIDIA's own are read as Megatron reads them, and ours are legal there and balanced."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations, pairwise
 

@@ -5,8 +5,6 @@ ask for them: recipes with NCCL user buffers, with the NCCL EP dispatcher, and t
 hand (`HAND`). Usage: extract_env_truth.py bridge_recipes.jsonl > env_truth.json
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

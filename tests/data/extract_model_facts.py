@@ -7,8 +7,6 @@ One entry a model: the Hugging Face id of its recipes, and for each column the v
 that have full attention.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

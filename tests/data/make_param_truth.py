@@ -7,8 +7,6 @@ meta device. `--configs` holds ``ORG--NAME/config.json`` (or ``ORG__NAME.json`` 
 "config"), one a model. Each case runs in a forked process, because Megatron keeps global state.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json

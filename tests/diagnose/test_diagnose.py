@@ -1,7 +1,5 @@
 """`moedsl diagnose` from the outside: logs of every kind, edits compiled on run files, JSON and exit codes."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """`moedsl diff`: the experiment against how it runs, between sources of one kind and of two."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The documents keep to the program: their programs check, output is its output, tables are the stdlib's."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

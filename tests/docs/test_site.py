@@ -1,7 +1,5 @@
 """The site that `make site` builds, in a real browser: its links, its search, on a phone, without any other host."""
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Iterator

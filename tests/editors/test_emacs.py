@@ -1,7 +1,5 @@
 """Emacs 30 in batch mode with editors/emacs/moe-mode.el: eglot attached to the real `moedsl lsp`."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Neovim, headless, with the plugin under editors/nvim alone, and the real `moedsl lsp`: Debian 12's and a newer one."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

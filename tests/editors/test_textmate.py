@@ -1,7 +1,5 @@
 """The TextMate grammar in VS Code's own engine: every word of every file has the scope of its class."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The Vim files in a real Vim: the syntax group of every word of every file, the filetype, the indent."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """VS Code as a server on this machine, with the packaged extension in it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

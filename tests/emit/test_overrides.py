@@ -1,7 +1,5 @@
 """Overrides say what the recipe says: Bridge's own override code applied to its own library recipes agrees."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A recipe's text: safe, the same each time, every decided field assigned with its reason, Bridge not imported."""
 
-from __future__ import annotations
-
 import ast
 import difflib
 import json

@@ -1,7 +1,5 @@
 """The real Megatron Bridge builds every sample plan's recipe and resolves each field to what the plan decided."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a run sets arrives in the real Bridge, field by field, or the plan says that it does not."""
 
-from __future__ import annotations
-
 import ast
 import fnmatch
 import json

@@ -1,7 +1,5 @@
 """Every example answers a question, is laid out by `fmt`, compiles, and its plan keeps the contract's keys."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The examples, compiled and judged by the real Megatron Bridge: half of them in a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

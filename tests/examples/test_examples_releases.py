@@ -1,7 +1,5 @@
 """Examples for the older releases of Bridge, each judged by that release itself, or refused with a reason."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Explanations as a person reads them, one snapshot each, and their claims asked again in another way."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

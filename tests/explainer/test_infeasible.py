@@ -1,7 +1,5 @@
 """Impossible wishes: the core is minimal, it names what the user said and only that, and its ways out are ways out."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import lru_cache, reduce

@@ -1,7 +1,5 @@
 """A refusal looks at few rows: it shares what the tried sizes have in common, and judges the cheapest laws first."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 Nothing is kept or taken of a program that reads other files, nor while a test has replaced something that compiles.
 """
 
-from __future__ import annotations
-
 import pickle
 import re
 from collections import OrderedDict

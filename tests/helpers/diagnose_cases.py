@@ -1,7 +1,5 @@
 """Lines of logs and the symptoms that they are, of tests/data/symptoms.toml; what a healthy run prints."""
 
-from __future__ import annotations
-
 import tomllib
 
 from tests.helpers.paths import DATA

@@ -1,7 +1,5 @@
 """The mistakes of tests/data/lint_mistakes.txt, and their near neighbours."""
 
-from __future__ import annotations
-
 from attrs import frozen
 
 from tests.helpers.paths import DATA

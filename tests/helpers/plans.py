@@ -1,7 +1,5 @@
 """Plans written by hand, in the shape of docs/internals.md: the emitter's inputs until a solver makes them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from attrs import asdict

@@ -1,7 +1,5 @@
 """What the tests of whole programs share: text in, plans and folders out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

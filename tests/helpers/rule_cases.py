@@ -1,7 +1,5 @@
 """Layouts around the edges of every law, of tests/data/law_cases.toml: what breaks exactly one of them, and neighbours."""
 
-from __future__ import annotations
-
 import tomllib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """For each rule of the stdlib what it accepts and what it rejects, of tests/data/rule_pairs.toml and symptoms.toml."""
 
-from __future__ import annotations
-
 import tomllib
 from typing import Any
 

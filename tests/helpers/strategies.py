@@ -1,7 +1,5 @@
 """Random syntax trees, whole: every class of moedsl/lang/ast.py, with names that are keywords elsewhere."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """`moedsl models add`: what it imports, what it refuses, and that a refusal names the field."""
 
-from __future__ import annotations
-
 import json
 import math
 from copy import deepcopy

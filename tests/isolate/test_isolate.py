@@ -1,7 +1,5 @@
 """`isolate`: one layout for all variants, only the axis differs, and what stands in the way of that is said."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`moedsl lint` through the real Bridge: each known mistake is found on its line, and its near neighbour is not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

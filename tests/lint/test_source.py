@@ -1,7 +1,5 @@
 """`moedsl lint` without Megatron Bridge: what the source says is judged, what it leaves open is named."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 

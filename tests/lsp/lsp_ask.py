@@ -1,7 +1,5 @@
 """Questions to the features without a server: a text with `|` where the cursor is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 tests/syntax/test_printer.py holds every fix to this; here it is what an editor is sent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest

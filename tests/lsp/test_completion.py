@@ -1,7 +1,5 @@
 """What is completed, held against what the compiler accepts."""
 
-from __future__ import annotations
-
 import pytest
 
 from moedsl.compiler import compile_source, load_stdlib

@@ -1,7 +1,5 @@
 """Hover, hints and diagnostics of snapshots; broken texts of every kind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The values that completion calls legal, against a search for each of them alone."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

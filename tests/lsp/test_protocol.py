@@ -1,7 +1,5 @@
 """Navigation and editing through the real server, as four editors ask: positions in each one's units, edits applied."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """Rename: over files, refused with a reason, and what it leaves means the same."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

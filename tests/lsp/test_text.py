@@ -1,7 +1,5 @@
 """Outline, semantic tokens, formatting, folding, selection and links, on whole files and on half of them."""
 
-from __future__ import annotations
-
 import random
 from importlib.util import find_spec
 from pathlib import Path

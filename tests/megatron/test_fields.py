@@ -1,7 +1,5 @@
 """The shipped list of Bridge's fields is what the installed Bridge has."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The table of Bridge's recipes against the wheel, and against the layouts that another script extracted from it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -5,8 +5,6 @@ attention.py, multi_latent_attention.py); the offload manager and the recomputat
 of the CPU in the place of the GPU's. Run as a script where Bridge is installed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

@@ -4,8 +4,6 @@ Each question runs the real function on the smallest objects that it reads, once
 rule permits it. Run as a script where Bridge is installed: CUDA is stood in for, and much is replaced by name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

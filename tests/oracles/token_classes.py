@@ -3,8 +3,6 @@
 Which words are keywords is what the parser took them for; the rest is the kind that moedsl/lang/tokens.py finds.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The messages that a Python file prints or raises, read out of its source: strings joined, values as a number or word."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re

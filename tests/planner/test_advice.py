@@ -1,7 +1,5 @@
 """Advice that makes a plan TIGHT for no predicted gain is told, and the pin that it names gives what it promises."""
 
-from __future__ import annotations
-
 import pytest
 
 from moedsl.support.diagnostics import Diagnostic

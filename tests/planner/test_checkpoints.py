@@ -1,7 +1,5 @@
 """What a plan says of its checkpoints: from the run, from its cluster, and for more GPUs."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

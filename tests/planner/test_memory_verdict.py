@@ -1,7 +1,5 @@
 """What a TIGHT plan says of the layouts that FIT: there is one wherever a pin of it gives one."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

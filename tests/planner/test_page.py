@@ -1,7 +1,5 @@
 """The page of a plan is short and narrow and loses no number; several runs are a table first."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The JSON Schema of plan.json is made from the classes of a plan, and every plan keeps it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Exports to Nsight's schema whose unions, overlaps and idle times are known by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

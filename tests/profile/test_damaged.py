@@ -1,7 +1,5 @@
 """Traces of PyTorch's profiler with entries that no profiler writes are refused, or read without them."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """Names of kernels: those in two reports of real runs, and those of the wheels; below 5% are unknown."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import json

@@ -1,8 +1,6 @@
 """Generated traces of several devices, threads and streams, compared with a timeline that is painted microsecond by
 microsecond: the painter knows the class of each operation from the generator, and shares no code with the reader."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

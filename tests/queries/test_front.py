@@ -1,7 +1,5 @@
 """Memory against speed, against every layout one by one, and against the search with another ranking."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from itertools import product

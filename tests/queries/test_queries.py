@@ -1,7 +1,5 @@
 """What people ask of a plan: every line against a compile of its own, amounts, tables, and the commands."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

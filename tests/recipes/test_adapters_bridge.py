@@ -1,8 +1,6 @@
 """NVIDIA's recipes for adapters through `moedsl import` and `moedsl compile`: the real Bridge makes the same adapter of
 each, and resolves every decided field alike, or the program has a comment on it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import nullcontext

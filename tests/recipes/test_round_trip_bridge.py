@@ -4,8 +4,6 @@ A decided field that differs is in `ALIKE`, which says why it changes nothing, o
 a comment on it. A run takes one recipe of each of twelve models; `make test-all` takes all.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The HTML report: its schedule against Megatron-Core's own, its ranks against the plan's meshes, and the page itself."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import pickle

@@ -1,7 +1,5 @@
 """Figures that contradict each other or the GPU are named in each command, and are no line for `calibrate`."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

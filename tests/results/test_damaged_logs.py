@@ -1,7 +1,5 @@
 """Logs with numbers that no run has, and lines made to be slow, are read; what cannot be is left out."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """The numbers of the machine: each is declared with its meaning, and a user may state any of them."""
 
-from __future__ import annotations
-
 import ast
 import re
 

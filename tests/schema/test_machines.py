@@ -1,7 +1,5 @@
 """Ranks on machines, against counts that are made one rank at a time."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """Ten minutes of damaged programs, slow programs, kills and writers; a few seconds of each in `make test`."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

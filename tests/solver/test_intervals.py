@@ -1,7 +1,5 @@
 """Bounds of laws: no row that obeys a law is refused, whatever the law says and whatever is known of the row."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

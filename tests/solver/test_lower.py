@@ -1,7 +1,5 @@
 """What is fixed becomes values, what is open a domain, and each says who gave it."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from typing import Any

@@ -1,7 +1,5 @@
 """The search against a naive enumeration with the scalar evaluator, and against itself."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

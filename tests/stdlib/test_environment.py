@@ -1,7 +1,5 @@
 """The environment rules against what NVIDIA's own performance recipes put into cfg.env_vars."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

@@ -1,7 +1,5 @@
 """Rules on hybrids, each held against the code of NVIDIA's that it speaks of, and what their recipes choose."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The laws against the real Megatron Bridge: what it refuses they refuse, by name, and what it accepts they accept."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

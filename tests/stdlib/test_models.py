@@ -1,7 +1,5 @@
 """The stdlib's models and hardware, against Megatron Bridge's own recipes, published totals, and the importer."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

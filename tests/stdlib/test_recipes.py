@@ -5,8 +5,6 @@
 the process groups or the model. Those are named in `LATE`; `tests/stdlib/test_laws_bridge.py` asks the real Bridge about them.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Each rule of the stdlib has a case that it accepts and one that it rejects; a rule without them fails here."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.helpers.lint_cases import MISTAKES

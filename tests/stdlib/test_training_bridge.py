@@ -1,7 +1,5 @@
 """Rules on experts, graphs, FSDP, optimizers and checkpoints, each held against the code of NVIDIA's that it speaks of."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from pathlib import Path

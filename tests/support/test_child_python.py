@@ -1,7 +1,5 @@
 """A Python that moedsl starts does not run what lies in the working directory."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """Output is written whole or not at all, and never over what moedsl did not write."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

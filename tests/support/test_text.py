@@ -1,7 +1,5 @@
 """Tables, paragraphs and amounts as a terminal shows them."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

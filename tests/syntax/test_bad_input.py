@@ -1,7 +1,5 @@
 """Whatever is not a run file is an error value within a second, and nothing raises."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Statements in the manner of other tools: one error each, and what it says to write is accepted."""
 
-from __future__ import annotations
-
 import pytest
 
 from moedsl.compiler import compile_source

@@ -1,7 +1,5 @@
 """Print, parse, equal; and a formatter that loses nothing."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Iterator

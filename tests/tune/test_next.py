@@ -1,7 +1,5 @@
 """`moedsl next`: one change to the fastest run, by expected gain, which never changes the experiment."""
 
-from __future__ import annotations
-
 import json
 from math import log
 from pathlib import Path

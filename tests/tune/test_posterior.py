@@ -1,7 +1,5 @@
 """Layouts share errors as published pairs of layouts do: a small change to a measured layout is known by its price."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations, groupby
 from math import exp, log

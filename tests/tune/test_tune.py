@@ -1,7 +1,5 @@
 """`moedsl tune`: the loop finds a better layout on a machine whose truth is other constants, and survives a kill."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Sequence

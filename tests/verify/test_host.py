@@ -1,7 +1,5 @@
 """The process that is forked for each task: every end of a fork, or of itself, is told at once. Without Bridge."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import json

@@ -1,7 +1,5 @@
 """Hybrids and models with gated delta nets through the real Megatron Bridge: what it builds, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

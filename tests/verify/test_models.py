@@ -1,7 +1,5 @@
 """The models that no other file of this folder is about: Bridge builds a plan of each with the counted parameters."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from itertools import chain, product

@@ -1,7 +1,5 @@
 """A plan beside the recipe: what it decided, its groups and its stages are compared, and one wrong value is found."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Each question refuses what it is there for, in the words and at the line of NVIDIA's code."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping
