@@ -124,17 +124,8 @@ def test_edit_to_diagnostics(benchmark: BenchmarkFixture, tmp_path: Path) -> Non
 
 
 COMPLETED = (
-    "",
-    "model ",
-    "pin ",
-    "pin tp=",
-    "pin recompute=",
-    "allow ",
-    "allow mesh.",
-    "set ",
-    "set model.moe",
-    "require ",
-)
+    "", "model ", "pin ", "pin tp=", "pin recompute=", "allow ", "allow mesh.", "set ", "set model.moe", "require ",
+)  # fmt: skip
 
 
 def test_completion(benchmark: BenchmarkFixture, tmp_path: Path) -> None:

@@ -8,17 +8,9 @@ from pathlib import Path
 import pytest
 
 HEAVY = {
-    "torch",
-    "transformers",
-    "megatron",
-    "nemo_run",
-    "pygls",
-    "lsprotocol",
-    "scipy",
-    "pandas",
-    "matplotlib",
+    "torch", "transformers", "megatron", "nemo_run", "pygls", "lsprotocol", "scipy", "pandas", "matplotlib",
     "numpy.ma",
-}
+}  # fmt: skip
 SAY = """
 import json, sys
 from moedsl.cli.main import main

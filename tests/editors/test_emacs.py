@@ -78,21 +78,11 @@ def test_rename(results: dict[str, Any]) -> None:
 # The Emacs mode in a real Emacs: the face of every word of every file, the indent, eglot's registration.
 
 KINDS = {
-    "font-lock-comment-face": "comment",
-    "font-lock-comment-delimiter-face": "comment",
-    "font-lock-string-face": "string",
-    "moe-number": "number",
-    "moe-keyword": "keyword",
-    "moe-clause": "clause",
-    "moe-link": "link",
-    "moe-word-operator": "wordop",
-    "moe-constant": "constant",
-    "moe-declared": "declared",
-    "moe-axis": "axis",
-    "moe-function": "function",
-    "moe-value": "value",
-    "nil": "name symbol",
-}
+    "font-lock-comment-face": "comment", "font-lock-comment-delimiter-face": "comment",
+    "font-lock-string-face": "string", "moe-number": "number", "moe-keyword": "keyword", "moe-clause": "clause",
+    "moe-link": "link", "moe-word-operator": "wordop", "moe-constant": "constant", "moe-declared": "declared",
+    "moe-axis": "axis", "moe-function": "function", "moe-value": "value", "nil": "name symbol",
+}  # fmt: skip
 ASK = """
 (require 'json)
 (let ((places (with-temp-buffer (insert-file-contents "places.json") (json-parse-buffer)))

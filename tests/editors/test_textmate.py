@@ -24,25 +24,13 @@ from tests.oracles.token_classes import FILES, TRICKY, Classed, classes
 HERE = Path(__file__).resolve().parent / "textmate"
 GRAMMAR = ROOT / "editors" / "vscode" / "syntaxes" / "moe.tmLanguage.json"
 KINDS = {
-    "comment.line": "comment",
-    "string.quoted": "string",
-    "constant.character": "string",
-    "constant.numeric": "number",
-    "keyword.other.unit": "number",
-    "keyword.operator.moe": "symbol",
-    "punctuation": "symbol",
-    "keyword.control": "keyword",
-    "storage.type": "keyword",
-    "keyword.other.clause": "clause",
-    "keyword.other.link": "link",
-    "keyword.operator.word": "wordop",
-    "constant.language": "constant",
-    "entity.name": "declared",
-    "variable.language": "axis",
-    "support.function": "function",
-    "support.constant": "value",
-    "variable.other": "name",
-}
+    "comment.line": "comment", "string.quoted": "string", "constant.character": "string",
+    "constant.numeric": "number", "keyword.other.unit": "number", "keyword.operator.moe": "symbol",
+    "punctuation": "symbol", "keyword.control": "keyword", "storage.type": "keyword",
+    "keyword.other.clause": "clause", "keyword.other.link": "link", "keyword.operator.word": "wordop",
+    "constant.language": "constant", "entity.name": "declared", "variable.language": "axis",
+    "support.function": "function", "support.constant": "value", "variable.other": "name",
+}  # fmt: skip
 
 
 def tokenised(files: list[Path]) -> dict[Path, list[list[tuple[int, int, str]]]]:
@@ -94,23 +82,11 @@ def test_words_that_are_keywords_elsewhere(tmp_path: Path) -> None:
 # The Pygments lexer against the compiler: every word of every file has the class that the parser gives it.
 
 TOKEN_KINDS = {
-    Comment.Single: "comment",
-    String.Double: "string",
-    String.Escape: "string",
-    Number: "number",
-    Operator: "symbol",
-    Punctuation: "symbol",
-    Keyword: "keyword",
-    Keyword.Reserved: "clause",
-    Keyword.Pseudo: "link",
-    Keyword.Constant: "constant",
-    Operator.Word: "wordop",
-    Name.Class: "declared",
-    Name.Builtin: "axis",
-    Name.Function: "function",
-    Name.Constant: "value",
-    Name: "name",
-}
+    Comment.Single: "comment", String.Double: "string", String.Escape: "string", Number: "number", Operator: "symbol",
+    Punctuation: "symbol", Keyword: "keyword", Keyword.Reserved: "clause", Keyword.Pseudo: "link",
+    Keyword.Constant: "constant", Operator.Word: "wordop", Name.Class: "declared", Name.Builtin: "axis",
+    Name.Function: "function", Name.Constant: "value", Name: "name",
+}  # fmt: skip
 
 
 def coloured(text: str) -> dict[int, _TokenType]:

@@ -23,16 +23,11 @@ OPTIONS = (
 
 
 SETTINGS = {
-    "workbench.startupEditor": "none",
-    "workbench.colorTheme": "Default Light Modern",
-    "window.commandCenter": False,
-    "chat.commandCenter.enabled": False,
-    "workbench.layoutControl.enabled": False,
-    "workbench.activityBar.location": "hidden",
-    "editor.minimap.enabled": False,
-    "telemetry.telemetryLevel": "off",
+    "workbench.startupEditor": "none", "workbench.colorTheme": "Default Light Modern", "window.commandCenter": False,
+    "chat.commandCenter.enabled": False, "workbench.layoutControl.enabled": False,
+    "workbench.activityBar.location": "hidden", "editor.minimap.enabled": False, "telemetry.telemetryLevel": "off",
     "extensions.autoUpdate": False,
-}
+}  # fmt: skip
 
 
 @frozen

@@ -193,14 +193,9 @@ def ask(name: str, cases: list[dict[str, Any]], folder: Path) -> list[dict[str, 
 
 
 IDS = (
-    "check.architecture",
-    "check.model",
-    "check.other_class",
-    "check.size",
-    "check.type",
-    "check.unknown_field",
+    "check.architecture", "check.model", "check.other_class", "check.size", "check.type", "check.unknown_field",
     "plan.set_decided",
-)
+)  # fmt: skip
 """The errors that these values may meet; laws are others."""
 
 

@@ -51,13 +51,8 @@ CASES = [
     ),
 ]  # fmt: skip
 NAMES = [
-    "length and batch",
-    "nearest layout",
-    "time and memory",
-    "time on more GPUs",
-    "precision pin",
-    "policies alone",
-]
+    "length and batch", "nearest layout", "time and memory", "time on more GPUs", "precision pin", "policies alone",
+]  # fmt: skip
 COMBINED = [
     (
         "glm45_355b; h200 x 2520; throughput first; seq 55440; batch 65536; require step_time < 60; pin ep_overlap=true\n"

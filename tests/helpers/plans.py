@@ -14,23 +14,11 @@ from tests.helpers.paths import DATA
 
 _LAYOUT = {"tp": 1, "cp": 1, "pp": 1, "vpp": 1, "etp": 1, "sequence_parallel": False, "pipeline_layout": None}
 _POLICY = {
-    "precision": "bf16",
-    "dispatcher": "alltoall",
-    "recompute": [],
-    "offload_modules": [],
-    "offload": "none",
-    "cuda_graph": [],
-    "ep_overlap": False,
-    "delay_wgrad": False,
-    "sharding": "optimizer",
-    "moments": "fp32",
-    "grad_reduce": "fp32",
-    "data": "mock",
-    "routing": "natural",
-    "freeze_vision": False,
-    "freeze_projection": False,
+    "precision": "bf16", "dispatcher": "alltoall", "recompute": [], "offload_modules": [], "offload": "none",
+    "cuda_graph": [], "ep_overlap": False, "delay_wgrad": False, "sharding": "optimizer", "moments": "fp32",
+    "grad_reduce": "fp32", "data": "mock", "routing": "natural", "freeze_vision": False, "freeze_projection": False,
     "freeze_language": False,
-}
+}  # fmt: skip
 _DECISION: dict[str, Any] = {"cite": [], "alternatives": [], "effect": "execution"}
 _MEMORY = dict.fromkeys(("peak_gib", "capacity_gib", "lower_gib", "upper_gib", "visible_gib", "unused_gib"), 0.0)
 _TEXTS = {"covers": "", "verdict": "FITS", "because": ""}

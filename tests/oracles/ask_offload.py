@@ -18,13 +18,8 @@ from tests.oracles.ask_training import Nothing, told
 
 SCHEDULES = {"in turn": "F0 B0 F1 B1", "pipeline": "F0 F1 B0 F2 B1 B2"}
 LATENT = (
-    "qkv_linear",
-    "core_attn",
-    "qkv_linear core_attn",
-    "qkv_linear attn_proj",
-    "qkv_linear attn_norm",
-    "attn_proj",
-)
+    "qkv_linear", "core_attn", "qkv_linear core_attn", "qkv_linear attn_proj", "qkv_linear attn_norm", "attn_proj",
+)  # fmt: skip
 
 
 def stand_in() -> Any:

@@ -169,13 +169,8 @@ def _module(kind: Any, **members: Any) -> Any:
 
 
 SCOPES: tuple[str, ...] = (
-    "",
-    "attn",
-    "moe_router",
-    "moe_router moe_preprocess",
-    "attn moe_router",
-    "attn moe_router moe_preprocess",
-)
+    "", "attn", "moe_router", "moe_router moe_preprocess", "attn moe_router", "attn moe_router moe_preprocess",
+)  # fmt: skip
 
 
 def recomputed_norm() -> dict[str, str]:

@@ -128,32 +128,14 @@ def _declares(word: str, after: str) -> bool:
 
 
 _CAPTURES = {
-    "comment": "comment",
-    "string": "string",
-    "number": "number",
-    "constant.numeric": "number",
-    "operator": "symbol",
-    "punctuation": "symbol",
-    "keyword": "keyword",
-    "keyword.modifier": "clause link",
-    "keyword.directive": "clause link",
-    "keyword.operator": "wordop",
-    "keyword.conditional": "wordop",
-    "keyword.control.conditional": "wordop",
-    "boolean": "constant",
-    "constant.builtin.boolean": "constant",
-    "type": "declared",
-    "variable.builtin": "axis",
-    "constant.builtin": "value",
-    "constant": "value",
-    "function.builtin": "function",
-    "variable": "name",
-    "nothing": "name",
-    "property": "name",
-    "variable.other.member": "name",
-    "attribute": "name",
-    "label": "name axis value",
-}
+    "comment": "comment", "string": "string", "number": "number", "constant.numeric": "number", "operator": "symbol",
+    "punctuation": "symbol", "keyword": "keyword", "keyword.modifier": "clause link",
+    "keyword.directive": "clause link", "keyword.operator": "wordop", "keyword.conditional": "wordop",
+    "keyword.control.conditional": "wordop", "boolean": "constant", "constant.builtin.boolean": "constant",
+    "type": "declared", "variable.builtin": "axis", "constant.builtin": "value", "constant": "value",
+    "function.builtin": "function", "variable": "name", "nothing": "name", "property": "name",
+    "variable.other.member": "name", "attribute": "name", "label": "name axis value",
+}  # fmt: skip
 """The captures of tree-sitter queries, in the words of Neovim and of Helix; the longest prefix counts."""
 
 

@@ -8,14 +8,9 @@ from functools import cache
 from pathlib import Path
 
 ROOTS = {
-    "core": "megatron/core",
-    "bridge": "megatron/bridge",
-    "te": "transformer_engine",
-    "torch": "torch",
-    "cuda": "nvidia/cu13",
-    "nccl": "nvidia/nccl",
-    "hub": "huggingface_hub",
-}
+    "core": "megatron/core", "bridge": "megatron/bridge", "te": "transformer_engine", "torch": "torch",
+    "cuda": "nvidia/cu13", "nccl": "nvidia/nccl", "hub": "huggingface_hub",
+}  # fmt: skip
 _FIELD = re.compile(r"\{(:[^{}]*)?\}")
 """A field of `str.format` without a name."""
 _PIECE = 4 << 20

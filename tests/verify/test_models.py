@@ -30,15 +30,9 @@ pytestmark = pytest.mark.bridge
 # stages of one of them; `make test-all` takes them all.
 
 GPUS_OF = {
-    "moonlight_16b": 32,
-    "qwen3_30b_a3b": 32,
-    "qwen3_vl_30b_a3b": 32,
-    "gpt_oss_120b": 64,
-    "qwen3_235b_a22b": 256,
-    "qwen3_vl_235b_a22b": 256,
-    "deepseek_v3": 256,
-    "kimi_k2": 512,
-}
+    "moonlight_16b": 32, "qwen3_30b_a3b": 32, "qwen3_vl_30b_a3b": 32, "gpt_oss_120b": 64, "qwen3_235b_a22b": 256,
+    "qwen3_vl_235b_a22b": 256, "deepseek_v3": 256, "kimi_k2": 512,
+}  # fmt: skip
 GENERATIONS = (("h100", "h200"), ("b200", "b300"), ("gb200", "gb300"))
 PHASES = ("fit", "scale", "throughput")
 SEQUENCES = ("4k", "32k", "128k")
