@@ -3,7 +3,7 @@
 from typing import Any
 
 from moedsl.bridge.lint.facts import Recipe
-from moedsl.bridge.recipe_settings import Answer, differing
+from moedsl.bridge.recipe_import import Answer, differing
 from moedsl.compiler import load_stdlib
 
 

@@ -15,7 +15,6 @@ import pytest
 
 from moedsl.bridge.verify import cases, client, environments, stand_ins
 from moedsl.bridge.verify.cases import Change, Mismatch, Refusal, Report, render
-from moedsl.bridge.verify.cases import report_from_json as from_json
 from moedsl.bridge.verify.client import Server, verify
 from moedsl.bridge.verify.configs import STAND_IN, Writers, defaults_of, watching
 from moedsl.bridge.verify.host import Host, HostEndedError
@@ -161,7 +160,7 @@ def test_gpu_and_world_are_read_from_the_functions_name(name: str, tmp_path: Pat
     case = cases.read(str(tmp_path))
     assert isinstance(case, cases.Case)
     assert (case.world, case.device.name, case.plan) == (256, "NVIDIA GB200", None)
-    assert cases.case_from_json(json.loads(json.dumps(case.to_json()))) == case
+    assert cases.Case.from_json(json.loads(json.dumps(case.to_json()))) == case
 
 
 def test_without_bridge_the_answer_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +174,7 @@ def test_without_bridge_the_answer_says_how_to_install_it(tmp_path: Path, monkey
 def test_a_report_survives_json() -> None:
     refusals, mismatches = (Refusal("a.py:1", "ValueError", "no", "update"),), (Mismatch("model.x", 1, 2),)
     report = Report("f", "refused", refusals, mismatches, stages=({"stage": 0},), warnings=("w",))
-    assert from_json(json.loads(json.dumps(report.to_json()))) == report
+    assert Report.from_json(json.loads(json.dumps(report.to_json()))) == report
 
 
 def test_the_package_imports_nothing_heavy() -> None:
@@ -235,7 +234,7 @@ def test_nothing_replaced_says_nothing() -> None:
 
 def test_the_json_keeps_who_it_was() -> None:
     report = Report("recipe.py", "accepted", changed=CHANGES)
-    assert from_json(report.to_json()) == report
+    assert Report.from_json(report.to_json()) == report
 
 
 def test_the_last_line_that_assigns_is_kept() -> None:
