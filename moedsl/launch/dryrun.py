@@ -99,7 +99,10 @@ def derived(launch: Launch) -> str:
         ("environment of every rank", launch.environment),
     ):
         if settings:
-            rows = [(_said(s), s) for s in settings]
+            rows: list[tuple[str, Setting]] = []
+            for s in settings:  # control characters are escaped, so that each stays one line
+                value = s.text if s.text.isprintable() else repr(s.text)
+                rows.append((s.name if s.value is True else f"{s.name}={value}", s))
             width = max(len(said) for said, _ in rows if len(said) <= _WIDEST)
             lines += ["", f"  {title}"]
             for said, s in rows:
@@ -113,13 +116,6 @@ def derived(launch: Launch) -> str:
 
 
 _WIDEST = 60
-
-
-def _said(s: Setting) -> str:
-    """Write `name=value`; control characters are escaped, so that it stays one line."""
-    if s.value is True:
-        return s.name
-    return f"{s.name}={s.text}" if s.text.isprintable() else f"{s.name}={s.text!r}"
 
 
 def sent(s: Sent) -> str:
@@ -149,11 +145,7 @@ def emitted_files(launch: Launch, cluster: Cluster, plan: Plan) -> dict[str, str
     text = script(launch, own, with_preflight(Payload({"recipe.py": f"{FILES_LINE}\n"}), plan, launch, own))
     before, _, rest = text.partition('cat > "$MOEDSL_FILES/recipe.py"')
     job = before + FILES_LINE + "\n" + rest.partition(f"\n{END}\n")[2]  # launch.py puts the recipe there
-    return {"launch.py": _launch_py(launch, cluster), "job.sh": job}
-
-
-def _launch_py(launch: Launch, cluster: Cluster) -> str:
-    return _template().render(
+    launch_py = _template().render(
         name=launch.name,
         cluster=cluster.name,
         cluster_line=literal(cluster.name),
@@ -171,6 +163,7 @@ def _launch_py(launch: Launch, cluster: Cluster) -> str:
         files_line=literal(FILES_LINE + "\n"),
         end=literal(END),
     )
+    return {"launch.py": launch_py, "job.sh": job}
 
 
 def _arguments(launch: Launch, cluster: Cluster) -> Iterator[Argument]:

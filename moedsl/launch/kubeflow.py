@@ -213,6 +213,13 @@ def pod_spec(launch: Launch, cluster: Cluster) -> Json:
         "volumeMounts": [mount for _, mount in volumes],
         "securityContext": {"privileged": True} if _pod(launch).get("privileged") == "1" else {},
     }
+    required, affinity = "requiredDuringSchedulingIgnoredDuringExecution", Json()
+    if cluster.affinity:  # by the labels of nodes
+        terms = [{"matchExpressions": [requirement(text) for text in cluster.affinity]}]
+        affinity["nodeAffinity"] = {required: {"nodeSelectorTerms": terms}}
+    if cluster.colocate:  # by the nodes of the job's other pods
+        same_job = {"labelSelector": {"matchLabels": MANAGED}, "matchLabelKeys": [JOBSET]}
+        affinity["podAffinity"] = {required: [{**same_job, "topologyKey": cluster.colocate}]}
     metadata = {
         "labels": {**(MANAGED if cluster.colocate else {}), **cluster.labels},
         "annotations": _annotations(launch, cluster),
@@ -221,7 +228,7 @@ def pod_spec(launch: Launch, cluster: Cluster) -> Json:
         "volumes": [volume for volume, _ in volumes],
         "imagePullSecrets": [{"name": name} for name in cluster.image_pull_secrets],
         "tolerations": [toleration(text) for text in cluster.tolerations],
-        "affinity": _affinity(cluster),
+        "affinity": affinity,
         "containers": [{"name": JOB, **_filled(container)}] if _filled(container) else [],
         "nodeSelector": dict(cluster.node_selector),
         "serviceAccountName": cluster.service_account,
@@ -268,16 +275,6 @@ def toleration(text: str) -> Json:
     assert found is not None  # the checker has read it
     given = {name: part for name, part in found.groupdict().items() if part is not None}
     return {"operator": "Equal" if "value" in given else "Exists", **given}
-
-
-def _affinity(cluster: Cluster) -> Json:
-    """The nodes of a pod by their labels, and by the nodes of the job's other pods."""
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    terms = [{"matchExpressions": [requirement(text) for text in cluster.affinity]}]
-    nodes = {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}} if cluster.affinity else {}
-    same_job = {"labelSelector": {"matchLabels": MANAGED}, "matchLabelKeys": [JOBSET]}
-    pods = {"podAffinity": {required: [{**same_job, "topologyKey": cluster.colocate}]}} if cluster.colocate else {}
-    return {**nodes, **pods}
 
 
 def requirement(text: str) -> Json:

@@ -212,22 +212,17 @@ def hub_refusals(model: str, revision: str | None, cluster: Cluster) -> list[Dia
             return []
     except HTTPError as answer:
         if answer.code < 500:
-            return [_kept_by_hub(model, answer, inherits, bool(token))]
+            why = _HUB_SAYS.get(answer.headers.get("X-Error-Code", ""), f"is not given: {answer.code} {answer.reason}")
+            ask = f"write `secrets [{TOKEN}]` into the cluster, and export {TOKEN}"
+            if inherits:
+                ask = f"export {TOKEN}=... with a token of an account that may read it"
+            if token:
+                ask = f"accept its terms on the page of the model with the account of {TOKEN}"
+            return [error("preflight.gated", model=model, why=why, help=f"{ask}, or name another model")]
         problem: Exception = answer
     except (OSError, HTTPException, ValueError) as refused:
         problem = refused
     return [note("preflight.hub", model=model, problem=problem)]
-
-
-def _kept_by_hub(model: str, answer: HTTPError, inherits: bool, has_token: bool) -> Diagnostic:
-    why = _HUB_SAYS.get(answer.headers.get("X-Error-Code", ""), f"is not given: {answer.code} {answer.reason}")
-    if has_token:
-        help = f"accept its terms on the page of the model with the account of {TOKEN}, or name another model"
-    elif inherits:
-        help = f"export {TOKEN}=... with a token of an account that may read it, or name another model"
-    else:
-        help = f"write `secrets [{TOKEN}]` into the cluster, and export {TOKEN}, or name another model"
-    return error("preflight.gated", model=model, why=why, help=help)
 
 
 def paths_command(

@@ -83,7 +83,11 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
             with suppress(client.ApiException):  # an answer that refuses is an answer too
                 client.VersionApi().get_code()
     except _refusals() as problem:
-        return Submitted("", why_not=_unreached(tasks, problem))
+        if in_pods:
+            return Submitted("", why_not=error("launch.refused:api", getattr=getattr(problem, "reason", problem)))
+        tunnel = tasks[0].executor.tunnel
+        said = {"host": tunnel.host, "why_not": nemo.why_not(problem), "help": nemo.try_it(tunnel.user, tunnel.host)}
+        return Submitted("", why_not=error("launch.refused:connection", **said))
     with ExitStack() as stack:
         try:
             copied = any(isinstance(tunnel, store.nemo_run().SSHTunnel) for tunnel in tunnels.values())
@@ -207,19 +211,6 @@ def not_cancelled(id: str, jobs: Sequence[store.Job]) -> Diagnostic | None:
     left = [f"{job.name} ({job.number})" for job in jobs if not job.ended]
     said = {"end_within_s": store.END_WITHIN_S, "left": ", ".join(left), "name": id}
     return error("launch.not_cancelled:running", **said) if left else None
-
-
-def _unreached(tasks: Sequence[Task], problem: BaseException) -> Diagnostic:
-    """Report why no connection was opened."""
-    if isinstance(tasks[0].executor, store.nemo_run().KubeflowExecutor):
-        return error("launch.refused:api", getattr=getattr(problem, "reason", problem))
-    tunnel = tasks[0].executor.tunnel
-    return error(
-        "launch.refused:connection",
-        host=tunnel.host,
-        why_not=nemo.why_not(problem),
-        help=nemo.try_it(tunnel.user, tunnel.host),
-    )
 
 
 def _refusal(problem: BaseException, home: Path) -> Diagnostic:
