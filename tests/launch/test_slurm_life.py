@@ -38,7 +38,7 @@ if os.environ["RANK"] == "1":
 os.write(1, b"this rank is fine\\n")
 """
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
-Cli = Callable[..., int]
+Cli, Launcher = Callable[..., int], Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def moedsl(login_node: Path, monkeypatch: Patch) -> Cli:
 
 
 @pytest.fixture
-def launcher(tmp_path: Path, login_node: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def launcher(tmp_path: Path, login_node: Path) -> Iterator[Launcher]:
     """The command line in a process group of its own, as a terminal's job is: a fork of this process."""
     started: list[subprocess.Popen[str]] = []
     store.nemo_run()  # imported before the forks
@@ -209,18 +209,8 @@ def test_a_rank_that_ends_without_a_word_is_named(
 
 
 def test_a_cancelled_job_ends(slurm: Slurm, moedsl: Cli, run_file: Path, tmp_path: Path, capsys: Capture) -> None:
-    assert (
-        moedsl(
-            "run",
-            run_file,
-            "--no-preflight",
-            "--cluster",
-            "here",
-            "--detach",
-            text=WAITS.format(go=str(tmp_path / "go")),
-        )
-        == 0
-    )
+    words = ("run", run_file, "--no-preflight", "--cluster", "here", "--detach")
+    assert moedsl(*words, text=WAITS.format(go=str(tmp_path / "go"))) == 0
     id = capsys.readouterr().out.strip()
     (number,) = numbers_of(id, moedsl, capsys)
     until_its_ranks_wait(id)
@@ -232,12 +222,7 @@ def test_a_cancelled_job_ends(slurm: Slurm, moedsl: Cli, run_file: Path, tmp_pat
 
 
 def test_two_launches_do_not_meet_and_their_jobs_outlive_them(
-    slurm: Slurm,
-    launcher: Callable[..., subprocess.Popen[str]],
-    moedsl: Cli,
-    run_file: Path,
-    tmp_path: Path,
-    capsys: Capture,
+    slurm: Slurm, launcher: Launcher, moedsl: Cli, run_file: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     text = WAITS.format(go=str(tmp_path / "go"))
     killed, interrupted = (launcher(text, "run", run_file, "--no-preflight", "--cluster") for _ in range(2))
@@ -333,13 +318,7 @@ def slow_slurm(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("impatient", rotation.some("interrupted submission", [False, True], 1))
 def test_an_interrupted_submission_leaves_nothing(
-    impatient: bool,
-    slurm: Slurm,
-    launcher: Callable[..., subprocess.Popen[str]],
-    moedsl: Cli,
-    run_file: Path,
-    tmp_path: Path,
-    capsys: Capture,
+    impatient: bool, slurm: Slurm, launcher: Launcher, moedsl: Cli, run_file: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     path = slow_slurm(tmp_path)
     with run_file.open("a") as file:
@@ -362,12 +341,7 @@ def test_an_interrupted_submission_leaves_nothing(
 
 
 def test_a_job_is_found_whose_launcher_was_killed_before_it_knew_the_number(
-    slurm: Slurm,
-    launcher: Callable[..., subprocess.Popen[str]],
-    moedsl: Cli,
-    run_file: Path,
-    tmp_path: Path,
-    capsys: Capture,
+    slurm: Slurm, launcher: Launcher, moedsl: Cli, run_file: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     words = ("run", run_file, "--no-preflight", "--cluster")
     process = launcher(WAITS.format(go="/never"), *words, path=slow_slurm(tmp_path))

@@ -171,15 +171,8 @@ def test_a_login_node_that_went_away_is_said(
     sessions, known = [*nemo._sessions.values()], Connection.is_connected.fget
     late = property(lambda one: any(one is s for s in sessions) or known(one))  # that they ended is not noticed at once
     monkeypatch.setattr(Connection, "is_connected", late)
-    for words in (
-        ["jobs"],
-        ["jobs", id],
-        ["logs", id],
-        ["logs", id, "-f"],
-        ["cancel", id],
-        ["results", id],
-        ["watch", id],
-    ):
+    for asked in ("jobs", f"jobs {id}", f"logs {id}", f"logs {id} -f", f"cancel {id}", f"results {id}", f"watch {id}"):
+        words = asked.split()
         code = main(words)
         said = capsys.readouterr()
         assert "error[launch.no_connection]" in said.err and f"{laptop.user}@127.0.0.1" in said.err, (words, said)
