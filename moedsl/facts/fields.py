@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -180,7 +180,7 @@ def _listed(kind: str) -> tuple[Any, ...]:
     if kind == "bool":
         return (True, False)
     if kind.startswith("Literal["):
-        return tuple(_literals(kind))
+        return tuple(ast.literal_eval(kind.removeprefix("Literal")))
     words = words_of(kind)
     return words.written() if words else ()
 
@@ -262,10 +262,6 @@ def _words(kind: str) -> tuple[str, ...]:
             return ()
         case other:
             return (WORDS.get(other, other),)
-
-
-def _literals(kind: str) -> list[Any]:
-    return list(ast.literal_eval(kind.removeprefix("Literal")))
 
 
 def example(path: str, takes: str) -> str:
@@ -370,7 +366,11 @@ def meant(path: str) -> tuple[str, ...]:
     section, _, name = path.partition(".")
     right = _section(section) if name else None
     if right is not None:
-        return _in_section(right, name, sections()[right])
+        # Correct the section of a path, and its field if one is near
+        names = sections()[right]
+        if name in names:
+            return (Instead(f"did you mean `{right}.{name}`?", f"{right}.{name}"),)
+        return f"did you mean the section `{right}`?", *suggest(f"{right}.{name}", [f"{right}.{n}" for n in names])
     same = called(path.rpartition(".")[2])
     if same:
         return tuple(Instead(f"did you mean `{p}`?", p) for p in same[:SHOWN])
@@ -397,13 +397,6 @@ def _section(typed: str) -> str | None:
     """The section that is nearest to an unknown word."""
     near = () if typed in sections() else suggest(typed, [*sections()])
     return next((help.word for help in near if isinstance(help, Instead)), None)
-
-
-def _in_section(section: str, name: str, names: Collection[str]) -> tuple[str, ...]:
-    """Correct the section of a path, and its field if one is near."""
-    if name in names:
-        return (Instead(f"did you mean `{section}.{name}`?", f"{section}.{name}"),)
-    return f"did you mean the section `{section}`?", *suggest(f"{section}.{name}", [f"{section}.{n}" for n in names])
 
 
 def _inside(section: str, name: str) -> tuple[str, ...]:
