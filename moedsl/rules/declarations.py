@@ -149,8 +149,8 @@ def _rate(b: ast.Binding, found: list[Diagnostic]) -> float:
     return 0.0
 
 
-def _whole_numbers(e: ast.List) -> tuple[int, ...]:
-    return tuple(int(number(i)) for i in e.items if isinstance(i, ast.Number))
+def _whole_numbers(e: Any) -> tuple[int, ...] | None:
+    return tuple(int(number(i)) for i in e.items if isinstance(i, ast.Number)) if isinstance(e, ast.List) else None
 
 
 _KINDS = {
@@ -158,7 +158,7 @@ _KINDS = {
     "float": Kind(lambda e: float(number(e)) if isinstance(e, ast.Number) else None, "a number"),
     "bool": Kind(lambda e: e.value if isinstance(e, ast.Bool) else None, "true or false"),
     "str": Kind(blocks.word_or_string, "a word or a string"),
-    "tuple[int, ...]": Kind(lambda e: _whole_numbers(e) if isinstance(e, ast.List) else None, "a list of numbers"),
+    "tuple[int, ...]": Kind(_whole_numbers, "a list of numbers"),
 }
 """What a fact takes, by the type of its field."""
 

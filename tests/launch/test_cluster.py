@@ -430,5 +430,5 @@ def test_the_stdlibs_clusters_are_right() -> None:
     ("facts", "name"), [(f"{SLURM}; partition batch-long", "partition"), (f"{KUBE}; colocate nvidia.com/a", "colocate")]
 )
 def test_a_text_without_quotes_is_told_by_its_own_name(facts: str, name: str) -> None:
-    _, (found,) = read(cluster_facts)
+    _, (found,) = read(facts)
     assert found.help == (f'put it in quotes: `{name} "..."`',)

@@ -357,7 +357,7 @@ def derived_sbatch(option: str, at: Span) -> Diagnostic:
 
 def value(rule: Rule, text: str) -> Diagnostic | None:
     """Check the value of a derived argument: it must be one line, because the file is read by lines, and no secret."""
-    if rule.name in _PODS and not _PODS[rule.name][0](text):
+    if rule.name in _PODS and not re.fullmatch(_PODS[rule.name][0], text):
         return error("check.cluster:pods-name", rule.span, rule=rule.name, pods=_PODS[rule.name][1])
     if not rule.name.startswith(_KINDS):
         return None
@@ -368,12 +368,9 @@ def value(rule: Rule, text: str) -> Diagnostic | None:
     return None
 
 
-def _is_mounts(text: str) -> bool:
-    return all(re.fullmatch(r"/[^:,]*:/[^:,]*(:ro)?", mount) for mount in text.split(","))
-
-
-_PODS = {"pod.mounts": (_is_mounts, '"/on/the/node:/in/the/container", joined by commas')}
-"""How the settings of pods are written that are read further."""
+_MOUNT = r"/[^:,]*:/[^:,]*(?::ro)?"
+_PODS = {"pod.mounts": (rf"{_MOUNT}(?:,{_MOUNT})*", '"/on/the/node:/in/the/container", joined by commas')}
+"""How the settings of pods are written that are read further: a pattern, and its description."""
 
 
 def of_this_machine(settings: Iterable[Setting]) -> Iterator[Diagnostic]:

@@ -318,30 +318,27 @@ def read_weights(
     """Return the name on Hugging Face, if the run has one, and the run's fields with the folder of its weights."""
     if stmt is None:
         return None, sets
-    wrong = [*_weights_mistakes(stmt, tunes, sets)]
-    diagnostics += wrong
-    if wrong:
-        return None, sets
-    name = stmt.value.value if stmt.word else None
-    return name, {**sets, fine_tuning.FIELD: fine_tuning.imported(name) if name else stmt.value.value}
-
-
-def _weights_mistakes(stmt: ast.WeightsStmt, tunes: bool, sets: Mapping[str, Any]) -> Iterator[Diagnostic]:
-    word, value = stmt.word, stmt.value
+    wrong: list[Diagnostic] = []
+    word, value, field = stmt.word, stmt.value, fine_tuning.FIELD
     if word is not None and word.id != WORD:
         help = suggest(word.id, [WORD]) or ('write `weights hf "ORG/NAME"` or `weights "PATH"`',)
-        yield error("check.unknown_word:weights", word.span, word=word.id, help=help)
+        wrong.append(error("check.unknown_word:weights", word.span, word=word.id, help=help))
     elif word is not None and not _NAME.fullmatch(value.value):
-        yield error("check.weights:name", value.span, value=value.value)
+        wrong.append(error("check.weights:name", value.span, value=value.value))
     elif not value.value:
-        yield error("check.weights:empty", value.span)
+        wrong.append(error("check.weights:empty", value.span))
     if not tunes:
         help = "write `task sft` or `task peft`, or drop `weights`"
         if not word:
-            help += f"; to pretrain further, `set {fine_tuning.FIELD} = {json.dumps(value.value)}`"
+            help += f"; to pretrain further, `set {field} = {json.dumps(value.value)}`"
         fixes = (Fix("Drop `weights`", DROP, stmt.span),)
-        yield error("check.weights:not-fine-tuning", stmt.span, help=help, fixes=fixes)
-    elif fine_tuning.FIELD in sets:
+        wrong.append(error("check.weights:not-fine-tuning", stmt.span, help=help, fixes=fixes))
+    elif field in sets:
         fixes = (Fix("Drop this one", DROP, stmt.span),)
-        yield error("check.twice:weights", stmt.span, field=fine_tuning.FIELD, fixes=fixes)
-    yield from overrides.secret("weights", value)
+        wrong.append(error("check.twice:weights", stmt.span, field=field, fixes=fixes))
+    wrong += overrides.secret("weights", value)
+    diagnostics += wrong
+    if wrong:
+        return None, sets
+    name = value.value if word else None
+    return name, {**sets, field: fine_tuning.imported(name) if name else value.value}
