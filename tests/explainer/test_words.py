@@ -11,7 +11,8 @@ from moedsl.cli.reference.page import page, words
 from moedsl.compiler import load_stdlib
 from moedsl.cost import bounds
 from moedsl.facts import axes
-from moedsl.planner.text import KINDS, SECTIONS
+from moedsl.planner.text import SECTIONS
+from moedsl.planner.walls import KINDS
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
