@@ -110,7 +110,7 @@ def _parse(r: Result, _: Progress) -> None:
 
         found = recipes.like(r.like)
         if isinstance(found, Source):
-            r.below, _ = parser.parse(found)
+            r.below = parser.parse(found)[0]
             r.library.sources[found.name] = found
         else:
             r.diagnostics.extend(found)

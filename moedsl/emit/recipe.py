@@ -138,7 +138,8 @@ def _environment(plan: Plan) -> Iterator[str]:
         yield f"    **{common.ENVIRONMENT},"
     for because, group in grouped(plan, [Setting(f"env_vars.{n}", None, n) for n in own]):
         yield from comment(because, "    ")
-        yield from (f"    {python(s.word)}: {python(own[s.word] if inside else str(own[s.word]))}," for s in group)
+        for name in (s.word or "" for s in group):
+            yield f"    {python(name)}: {python(own[name] if inside else str(own[name]))},"
     yield "}"
     if not inside:
         yield from ("for name, value in variables.items():", "    os.environ.setdefault(name, value)")

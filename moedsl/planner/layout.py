@@ -9,8 +9,8 @@ from attrs import Attribute, field, fields, frozen, make_class
 
 from moedsl.cost import adapters, parameters, pipeline
 from moedsl.facts import axes
-from moedsl.facts.fine_tuning import OF_MLP, TARGETS
 from moedsl.facts.axes import json_value, show
+from moedsl.facts.fine_tuning import OF_MLP, TARGETS
 from moedsl.facts.symbols import VLM_WORDS
 from moedsl.planner.estimate import held_by
 from moedsl.rules.check.program import Program
