@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.cost import StageMemory, outside
+from moedsl.cost import outside
 from moedsl.cost.bounds import Bounds, Spread
 from moedsl.cost.memory import KINDS
 from moedsl.facts import axes
@@ -144,8 +144,9 @@ def build(chosen: Chosen, row: Row, b: Bounds, certain: Certain | None, faster: 
         peak_gib=row.peak_memory / GIB,
         capacity_gib=chosen.problem.program.hardware.memory / GIB,
         stages=tuple(
-            Stage(s.stage, dict(s.layers), s.params + s.expert_params, s.expert_params, *_gib(s))
+            Stage(s.stage, dict(s.layers), s.params + s.expert_params, s.expert_params, *sizes)
             for s in cost.memory_report(row.codes)
+            for sizes in [[getattr(s, kind) / GIB for kind in (*KINDS, "total")]]
         ),
         covers=cost.covers["memory"],
         lower_gib=b.least / GIB,
@@ -159,10 +160,6 @@ def build(chosen: Chosen, row: Row, b: Bounds, certain: Certain | None, faster: 
         certain=certain,
         faster=faster,
     )
-
-
-def _gib(s: StageMemory) -> Iterator[float]:
-    return (getattr(s, kind) / GIB for kind in (*KINDS, "total"))
 
 
 def _ranges(terms: Iterable[Spread | outside.Part]) -> tuple[Range, ...]:

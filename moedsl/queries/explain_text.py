@@ -186,14 +186,12 @@ def _origin(o: Json) -> list[str]:
         out = [f"  {o['kind']}{by}"]
     if o.get("because"):
         out.append(paragraph(("candidates: " if o["kind"] == "chosen" else "because: ") + o["because"], "    "))
-        out.append(paragraph(f"cite: {'; '.join(o['cite'])}", "    ")) if o["cite"] else None
-    shown = [*lines(o["tree"], "    ")] if o.get("tree") and o["tree"]["parts"] else []
-    return [*out, *shown, *(_when(o["when"]) if o.get("when") else [])]
-
-
-def _when(condition: Json) -> list[str]:
-    first, *rest = lines(condition, "    ")
-    return [f"    when {first.strip()}", *rest]
+        out += [paragraph(f"cite: {'; '.join(o['cite'])}", "    ")] if o["cite"] else []
+    out += lines(o["tree"], "    ") if o.get("tree") and o["tree"]["parts"] else []
+    if o.get("when"):
+        first, *rest = lines(o["when"], "    ")
+        out += [f"    when {first.strip()}", *rest]
+    return out
 
 
 def place(at: Json) -> str:

@@ -358,14 +358,12 @@ def what_if_text(a: WhatIf) -> str:
     for kind, heading in KINDS.items():
         mine = [f for f in a.lines if f.kind == kind]
         lines += [heading] if mine else []
-        lines += [line_of[f.change] if isinstance(f, Changed) else _no_layout(f) for f in mine]
+        for f in mine:
+            none = f"{f.change}: {f.why}" if isinstance(f, Unsolved) else ""
+            lines.append(wrapped(none, "  ", "    ") if none else line_of[f.change])
     # Name the ranking of the lines, and how to compare by speed if it is another
     ranking = ALONE.format(rank=a.ranks_by, phase=a.phase)
     lines.append(wrapped(ranking + ("." if a.by_speed else NOT_BY_SPEED)))
     names = dict.fromkeys(n for f in solved for n in f.another_experiment)
     lines += [wrapped(ELSEWHERE + ", ".join(names))] if names else []
     return "\n".join([*lines, *budget_note(base)]) + "\n"
-
-
-def _no_layout(f: Unsolved) -> str:
-    return wrapped(f"{f.change}: {f.why}", "  ", "    ")
