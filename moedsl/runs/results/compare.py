@@ -38,24 +38,31 @@ class Candidate:
 
 
 def comparisons(rows: Sequence[Json]) -> list[dict[str, Any]]:
-    """Compare the runs of each sweep or isolation, and all other runs together."""
+    """Compare the runs of each sweep or isolation, and all other runs together: the winner and the runner-up, their
+    difference, and whether their middle halves of steps are apart."""
     groups: dict[tuple[str, str], list[Json]] = {}
     for r in rows:
         of = r.get("value_of", {})
         groups.setdefault((of.get("of", ""), of.get("axis", "")), []).append(r)
-    return [_comparison(of, axis, group) for (of, axis), group in groups.items()]
-
-
-def _comparison(of: str, axis: str, rows: Sequence[Json]) -> dict[str, Any]:
-    ranked = sorted(candidates(rows), key=lambda c: -c.rate)
-    prints = {(r["experiment"], r["global_batch"] if said(r, (BATCH,)) else None) for r in rows if "experiment" in r}
-    return {
-        "of": of or None,
-        "axis": axis or None,
-        "names": list(dict.fromkeys(r["name"] for r in rows)),
-        "same_experiment": len(prints) < 2,
-        **_verdict(ranked),
-    }
+    out = list[dict[str, Any]]()
+    for (of, axis), group in groups.items():
+        ranked = sorted(candidates(group), key=lambda c: -c.rate)
+        first, second, *_ = *ranked, None, None
+        prints = {
+            (r["experiment"], r["global_batch"] if said(r, (BATCH,)) else None) for r in group if "experiment" in r
+        }
+        out.append({
+            "of": of or None,
+            "axis": axis or None,
+            "names": list(dict.fromkeys(r["name"] for r in group)),
+            "same_experiment": len(prints) < 2,
+            "winner": first and first.name,
+            "runner_up": second and second.name,
+            "difference": first.rate / second.rate - 1 if first and second else None,
+            "beyond_spread": first.low > second.high if first and second else None,
+            "runs_of_each": min((c.runs for c in ranked[:2]), default=None),
+        })  # fmt: skip
+    return out
 
 
 def candidates(rows: Sequence[Json]) -> list[Candidate]:
@@ -71,24 +78,6 @@ def candidates(rows: Sequence[Json]) -> list[Candidate]:
     ]  # fmt: skip
 
 
-def _verdict(ranked: Sequence[Candidate]) -> dict[str, Any]:
-    """The winner and the runner-up, the difference, and whether their middle halves of steps are apart."""
-    if not ranked:
-        return {"winner": None, "runner_up": None, "difference": None, "beyond_spread": None, "runs_of_each": None}
-    first = ranked[0]
-    if len(ranked) == 1:
-        return {"winner": first.name, "runner_up": None, "difference": None, "beyond_spread": None,
-                "runs_of_each": first.runs}  # fmt: skip
-    second = ranked[1]
-    return {
-        "winner": first.name,
-        "runner_up": second.name,
-        "difference": first.rate / second.rate - 1,
-        "beyond_spread": first.low > second.high,
-        "runs_of_each": min(c.runs for c in ranked[:2]),
-    }
-
-
 _HEAD = ("steps", "s a step", "useful tokens/s/GPU", "spread", "predicted", "off by", "TFLOPS/GPU", "peak GiB", "")
 
 
@@ -100,10 +89,19 @@ def text(data: Json) -> str:
 
 def _section(c: Json, rows: Sequence[Json]) -> Iterator[str]:
     yield f"{c['of']}: {c['axis']}, measured, compared by useful tokens" if c["axis"] else "measured, by useful tokens"
-    named = [*zip(_labels(rows), rows, strict=True)]
-    yield from _table([(c["axis"] or "run", *_HEAD), *((name, *_cells(r, c)) for name, r in named)])
+    # The labels of repeated runs have their log
+    labels, logs = [label(r) for r in rows], [os.path.abspath(r["logs"][0]) if r.get("logs") else "" for r in rows]
+    again = [i for i, name in enumerate(labels) if labels.count(name) > 1 and logs[i]]
+    if len(again) > 1:
+        common = os.path.commonpath([os.path.dirname(logs[i]) for i in again])
+        for i in again:
+            labels[i] += f" ({os.path.relpath(logs[i], common)})"
+    cells = [(c["axis"] or "run", *_HEAD), *((name, *_cells(r, c)) for name, r in zip(labels, rows, strict=True))]
+    kept = [i for i in range(len(cells[0])) if i == 0 or any(row[i] for row in cells[1:])]
+    yield from table([[row[i] for i in kept] for row in cells])
+    named = [*zip(labels, rows, strict=True)]
     yield from (_paragraph(f"{name}: {r['status']}, {r['cause']}") for name, r in named if r["cause"])
-    yield from (_paragraph(f"{name}: {_remark(r)}") for name, r in named if _remark(r))
+    yield from (_paragraph(f"{name}: {remark}") for name, r in named if (remark := _remark(r)))
     yield _paragraph(verdict(c, rows))
     if not c["same_experiment"]:
         yield _paragraph("these runs are different experiments: `moedsl diff` of their plans shows how")
@@ -116,48 +114,23 @@ def label(row: Json) -> str:
     return row["value_of"]["value"] + (f" ({row['place']})" if "place" in row else "")
 
 
-def _labels(rows: Sequence[Json]) -> list[str]:
-    """The labels of the rows of a table; those of repeated runs have their log."""
-    plain = [label(r) for r in rows]
-    logs = [os.path.abspath(r["logs"][0]) if r.get("logs") else "" for r in rows]
-    again = [i for i, name in enumerate(plain) if plain.count(name) > 1 and logs[i]]
-    if len(again) < 2:
-        return plain
-    common = os.path.commonpath([os.path.dirname(logs[i]) for i in again])
-    return [f"{name} ({os.path.relpath(logs[i], common)})" if i in again else name for i, name in enumerate(plain)]
-
-
 def _cells(r: Json, c: Json) -> tuple[str, ...]:
     """The cells of a row after its label."""
-    rate, seconds, guess = r[RATE], r["step_time_s"], r["predicted"]
+    rate, seconds, guess = r[RATE], r["step_time_s"], r["predicted"] and r["predicted"][RATE]
+    peak = figure(r["peak_gib"], ".1f")
     if rate is None or r["status"] not in (OK, UNFINISHED):
-        return "", "", "", "", figure(guess and guess[RATE], ",.0f"), "", "", _peak(r), r["status"]
+        return "", "", "", "", figure(guess, ",.0f"), "", "", peak, r["status"]
     return (
-        str(r["samples"]),
-        f"{seconds['median']:.3f}" if seconds["median"] < 1 else f"{seconds['median']:.2f}",
-        f"{rate['median']:,.0f}",
-        f"{rate['spread']:.1%}",
-        figure(guess and guess[RATE], ",.0f"),
-        figure(guess and guess[RATE] / rate["median"] - 1, "+.1%"),
-        figure(r["tflops_per_gpu"], ".0f"),
-        _peak(r),
+        str(r["samples"]), f"{seconds['median']:.3f}" if seconds["median"] < 1 else f"{seconds['median']:.2f}",
+        f"{rate['median']:,.0f}", f"{rate['spread']:.1%}", figure(guess, ",.0f"),
+        figure(guess and guess / rate["median"] - 1, "+.1%"), figure(r["tflops_per_gpu"], ".0f"), peak,
         "best" if r["name"] == c["winner"] and c["runner_up"] else "",
-    )
-
-
-def _peak(r: Json) -> str:
-    return figure(r["peak_gib"], ".1f")
+    )  # fmt: skip
 
 
 def figure(value: float | None, form: str) -> str:
     """Write a number; nothing for one that is not known."""
     return "" if value is None else format(value, form)
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Align the columns that have a value in any row."""
-    kept = [i for i in range(len(rows[0])) if i == 0 or any(r[i] for r in rows[1:])]
-    return table([[r[i] for i in kept] for r in rows])
 
 
 def _remark(r: Json) -> str:
@@ -249,10 +222,24 @@ def told(runs: Sequence[Run], rows: Sequence[Row]) -> dict[str, Told]:
 def _pair(name: str, new: Told | None, old: Told | None, tolerance: float) -> Json:
     now, before = (t.rate if t else None for t in (new, old))
     change = now / before - 1 if now and before else None
-    noise = _noise(new, old)
+    noise = None  # the change that noise alone may be, as a share of the baseline
+    if new and old and now and before and new.error is not None and old.error is not None:
+        noise = CERTAIN * hypot(new.error / now, old.error / before)
+    if before is None:
+        verdict = NO_BASELINE
+    elif new is None:
+        verdict = NO_RUN
+    elif change is None:
+        verdict = FAILED
+    elif noise is None:
+        verdict = UNKNOWN
+    elif abs(change) <= max(noise, tolerance):
+        verdict = NOISE if abs(change) <= noise else SMALL
+    else:
+        verdict = SLOWER if change < 0 else FASTER
     return {
         "name": name,
-        "verdict": _judgement(new, old, change, noise, tolerance),
+        "verdict": verdict,
         "rate": [before, now],
         "change": change,
         "noise": noise,
@@ -263,85 +250,46 @@ def _pair(name: str, new: Told | None, old: Told | None, tolerance: float) -> Js
     }
 
 
-def _noise(new: Told | None, old: Told | None) -> float | None:
-    """The change that noise alone may be, as a share of the baseline."""
-    if not (new and old and new.rate and old.rate) or new.error is None or old.error is None:
-        return None
-    return CERTAIN * hypot(new.error / new.rate, old.error / old.rate)
-
-
-def _judgement(new: Told | None, old: Told | None, change: float | None, noise: float | None, tolerance: float) -> str:
-    if old is None or old.rate is None:
-        return NO_BASELINE
-    if new is None:
-        return NO_RUN
-    if change is None:
-        return FAILED
-    if noise is None:
-        return UNKNOWN
-    if abs(change) <= noise:
-        return NOISE
-    return SMALL if abs(change) <= tolerance else SLOWER if change < 0 else FASTER
-
-
 _UNKNOWN: Json = {"same_experiment": None, "changes": None, "predicted_change": None}
 
 
-def _changed(one: Told, other: Told) -> Json:
+def _changed(old: Told, new: Told) -> Json:
     """What differs between the plans or recipes of two runs, the experiment first, and the predicted change; a plan
     predicts nothing for a log with another batch."""
-    old, new = one.run, other.run
-    targets = [str(r.plan_file or r.recipe or "") for r in (old, new)]
-    read = read_sides(targets) if all(targets) else []
-    both = [s for s in read if isinstance(s, Side)]
+    targets = [str(t.run.plan_file or t.run.recipe or "") for t in (old, new)]
+    both = [s for s in (read_sides(targets) if all(targets) else []) if isinstance(s, Side)]
     if len(both) < 2:
         return _UNKNOWN
-    found = compare(*both)
-    rates = [r.plan.estimate.useful_tokens_per_s_per_gpu for r in (old, new) if r.plan]
-    lines = [*_batches(one, other), *(line for group in found["changes"].values() for line in group)]
-    keys = ("name", "a", "b", "effect", "alone")
+    is_other = any(said(r, (BATCH,)) for r in (*old.rows, *new.rows))
+    batches = [sorted({r["global_batch"] for r in t.rows if r["global_batch"]}) for t in (old, new)]
+    a, b = (values[0] if len(values) == 1 else values for values in batches)
+    lines: list[Json] = []
+    if is_other and a != b:
+        lines.append({"name": "global batch of the log", "a": a, "b": b, "effect": EXPERIMENT})
+    lines += [line for group in compare(*both)["changes"].values() for line in group]
+    rates = [t.run.plan.estimate.useful_tokens_per_s_per_gpu for t in (old, new) if t.run.plan]
     return {
         "same_experiment": all(line["effect"] == EXECUTION for line in lines),
-        "changes": [{k: line.get(k) for k in keys} for line in lines],
-        "predicted_change": rates[1] / rates[0] - 1 if len(rates) == 2 and not _is_other(one, other) else None,
+        "changes": [{k: line.get(k) for k in ("name", "a", "b", "effect", "alone")} for line in lines],
+        "predicted_change": rates[1] / rates[0] - 1 if len(rates) == 2 and not is_other else None,
     }
-
-
-def _batches(old: Told, new: Told) -> list[Json]:
-    """The change of the batches that the logs state, if one of them is not its plan's."""
-    each = [sorted({r["global_batch"] for r in told.rows if r["global_batch"]}) for told in (old, new)]
-    a, b = (values[0] if len(values) == 1 else values for values in each)
-    if a == b or not _is_other(old, new):
-        return []
-    return [{"name": "global batch of the log", "a": a, "b": b, "effect": EXPERIMENT}]
-
-
-def _is_other(old: Told, new: Told) -> bool:
-    return any(said(r, (BATCH,)) for r in (*old.rows, *new.rows))
-
-
-_PAIR_HEAD = ("run", "baseline", "now", "change", "noise", "predicted", "peak GiB", "")
 
 
 def as_table(regressions: Sequence[Json]) -> str:
     """Print a row for each run, then what changed in it."""
-    rows = table([_PAIR_HEAD, *map(_row, regressions)], "lrrrrrrl")
-    said = [wrapped(s, "  ", "    ", width=110) for r in regressions for s in _said(r)]
-    return "\n".join(["compared with the baseline, useful tokens/s/GPU", *rows, *said]) + "\n"
+    rows = [("run", "baseline", "now", "change", "noise", "predicted", "peak GiB", "")]
+    for r in regressions:
+        before, now = (figure(rate, ",.0f") for rate in r["rate"])
+        peaks = [figure(p, ".1f") for p in r["peak_gib"]]
+        rows.append((
+            r["name"], before, now, figure(r["change"], "+.1%"), "" if r["noise"] is None else f"±{r['noise']:.1%}",
+            figure(r["predicted_change"], "+.1%"), " -> ".join(peaks) if all(peaks) else "", r["verdict"],
+        ))  # fmt: skip
+    said = [wrapped(s, "  ", "    ", width=110) for r in regressions for s in _reasons(r)]
+    return "\n".join(["compared with the baseline, useful tokens/s/GPU", *table(rows, "lrrrrrrl"), *said]) + "\n"
 
 
-def _row(r: Json) -> tuple[str, ...]:
-    before, now = r["rate"]
-    peaks = [figure(p, ".1f") for p in r["peak_gib"]]
-    noise, expected = r["noise"], r["predicted_change"]
-    peak = " -> ".join(peaks) if all(peaks) else ""
-    return (
-        r["name"], figure(before, ",.0f"), figure(now, ",.0f"), figure(r["change"], "+.1%"),
-        "" if noise is None else f"±{noise:.1%}", figure(expected, "+.1%"), peak, r["verdict"],
-    )  # fmt: skip
-
-
-def _said(r: Json) -> Iterator[str]:
+def _reasons(r: Json) -> Iterator[str]:
     name = r["name"]
     if r["verdict"] in (SLOWER, FASTER) and 1 in r["runs"]:
         yield f"{name}: a run ran once, on its own machines; another allocation can differ by more than its steps do"
@@ -349,19 +297,12 @@ def _said(r: Json) -> Iterator[str]:
         yield f"{name}: the difference is within the noise of the steps: run longer, or repeat each run"
     if r["verdict"] == UNKNOWN:
         yield f"{name}: too few steps after the warm-up to know the noise"
-    yield from (f"{name}: {line}" for line in _changes(r))
-    yield from (f"{name}, baseline: {text}" for text in r["warnings"])
-
-
-def _changes(r: Json) -> Iterator[str]:
-    if r["changes"] is None:
-        return
-    if not r["changes"]:
-        yield "nothing changed in the plan: look at the machines, the data and the container"
-        return
-    for c in r["changes"]:
+    for c in r["changes"] or ():
         effect = "" if c["effect"] == EXECUTION else f" ({c['effect']})"
         alone = f", alone {c['alone']}" if c["alone"] else ""
-        yield f"{c['name']} {show(c['a'])} -> {show(c['b'])}{effect}{alone}"
-    if not r["same_experiment"]:
-        yield "these are different experiments, compared by useful tokens"
+        yield f"{name}: {c['name']} {show(c['a'])} -> {show(c['b'])}{effect}{alone}"
+    if r["changes"] == []:
+        yield f"{name}: nothing changed in the plan: look at the machines, the data and the container"
+    elif r["same_experiment"] is False:
+        yield f"{name}: these are different experiments, compared by useful tokens"
+    yield from (f"{name}, baseline: {text}" for text in r["warnings"])
