@@ -143,22 +143,30 @@ def _alarms(
 
 def text(runs: Sequence[Json]) -> str:
     """Print every run."""
-    return "\n".join("\n".join(_lines(r)) + "\n" for r in runs)
-
-
-def _lines(r: Json) -> Iterator[str]:
-    yield f"{r['name']}: {r['state']}"
-    yield from (f"  {name:<11}{value}" for name, value in _progress(r))
-    if r["step_time_s"]:
-        yield from (f"  {line}" for line in _figures(r))
-    rows = [("goodput", line) for line in _goodput(r)] + [("straggler", straggler(s)) for s in r["stragglers"]]
-    rows += [("warning", w["text"]) for w in r["warnings"]]
-    yield from (_row(name, value) for name, value in rows)
-    for alarm in r["alarms"]:
-        place = f" {alarm['log']}:{alarm['line']}" if alarm["line"] else f" {alarm['log']}" if alarm["log"] else ""
-        yield _row("earlier" if alarm["earlier"] else "ALARM", f"{alarm['id']}{place}")
-        details = {} if alarm["earlier"] else {"": alarm["text"], "cause: ": alarm["cause"], "fix: ": alarm["fix"]}
-        yield from (wrapped(name + value, " " * 15, " " * 17) for name, value in details.items() if value)
+    out = list[str]()
+    for r in runs:
+        lines = [f"{r['name']}: {r['state']}", *(f"  {name:<11}{value}" for name, value in _progress(r))]
+        lines += [f"  {line}" for line in _figures(r)] if r["step_time_s"] else []
+        saves, shares, planned = r["saves"], r["goodput"], (r["predicted"] or {}).get("goodput")
+        counts = counted(r["attempts"], "start")
+        counts += f", {counted(len(saves), 'save')}, the last of step {saves[-1]:,}" if saves else ""
+        if shares is not None:
+            parts = [f"{shares[n]:.1%} {words}" for n, words in SHARES.items() if n != "trains" and shares[n] >= 0.0005]
+            trains = f"{shares['trains']:.1%} of {duration(shares['elapsed_s'])}"
+            trains += f", {planned:.1%} planned" if planned else ""
+            lines.append(_row("goodput", "; ".join([trains, *([", ".join(parts)] if parts else []), counts])))
+        elif r["attempts"]:
+            lines.append(_row("goodput", f"unknown without times of the lines; {counts}"))
+        lines += [_row("straggler", straggler(s)) for s in r["stragglers"]]
+        lines += [_row("warning", w["text"]) for w in r["warnings"]]
+        for alarm in r["alarms"]:
+            line = f":{alarm['line']}" if alarm["line"] else ""
+            place = f" {alarm['log']}{line}" if alarm["log"] else ""
+            lines.append(_row("earlier" if alarm["earlier"] else "ALARM", f"{alarm['id']}{place}"))
+            details = {} if alarm["earlier"] else {"": alarm["text"], "cause: ": alarm["cause"], "fix: ": alarm["fix"]}
+            lines += [wrapped(name + value, " " * 15, " " * 17) for name, value in details.items() if value]
+        out.append("\n".join(lines) + "\n")
+    return "\n".join(out)
 
 
 def _row(name: str, value: str) -> str:
@@ -201,23 +209,6 @@ def _figures(r: Json) -> list[str]:
         if r[key] is not None:
             rows.append((name, format(r[key], form), format(plan[key], form) if plan else ""))
     return table([row if plan else row[:2] for row in rows], "lr")
-
-
-def _goodput(r: Json) -> Iterator[str]:
-    g, saves = r["goodput"], r["saves"]
-    counts = [counted(r["attempts"], "start")]
-    counts += [f"{counted(len(saves), 'save')}, the last of step {saves[-1]:,}"] if saves else []
-    if g is not None:
-        planned = (r["predicted"] or {}).get("goodput")
-        parts = [f"{g[name]:.1%} {words}" for name, words in SHARES.items() if name != "trains" and g[name] >= 0.0005]
-        yield (
-            f"{g['trains']:.1%} of {duration(g['elapsed_s'])}"
-            + (f", {planned:.1%} planned" if planned else "")
-            + (f"; {', '.join(parts)}" if parts else "")
-            + f"; {', '.join(counts)}"
-        )
-    elif r["attempts"]:
-        yield f"unknown without times of the lines; {', '.join(counts)}"
 
 
 def straggler(s: Json) -> str:

@@ -179,9 +179,27 @@ def refusals(path: Path, by: str, sign: str = "", force: bool = False) -> list[D
     emit.unwritable.
     """
     try:
-        return list(_refusals_of_file(path, by, sign, force))
+        folder = path.resolve().parent
+        if path.is_dir():
+            return [error("emit.exists:is-folder-output", path=path)]
+        if path.exists() and not path.is_file():
+            return [error("emit.exists:special-output", path=path)]
+        if folder.exists() and not folder.is_dir():
+            return [error("emit.exists:file-in-way", folder=folder)]
+        if not folder.exists():
+            return [error("emit.unwritable:no-folder", path=path, parent=path.parent)]
+        if path.is_symlink() and not path.exists():  # it would become a file elsewhere
+            return [error("emit.exists:link", path=path)]
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() and not force else None
     except (OSError, RuntimeError) as refused:  # below Python 3.13 a link to itself is the second
         return [_unwritable_file(path, refused)]
+    if text is None:
+        return []
+    help = "write to another file with -o, or give --force to replace it"
+    state = written_by_us(path.name, text) if sign and sign in text[:_SIGNED] else "foreign"
+    if state == "foreign":
+        return [error("emit.not_ours:other-command", path=path, by=by, help=help)]
+    return [error("emit.edited", path=path, help=help)] if state == "edited" else []
 
 
 def write_file(path: Path, text: str) -> list[Diagnostic]:
@@ -198,28 +216,6 @@ def replace_file(path: Path, text: str) -> None:
     target = path.resolve()
     mode = target.stat().st_mode if target.exists() else None
     os.replace(write_temporary(target, text.encode(), mode), target)
-
-
-def _refusals_of_file(path: Path, by: str, sign: str, force: bool) -> Iterator[Diagnostic]:
-    folder = path.resolve().parent
-    if path.is_dir():
-        yield error("emit.exists:is-folder-output", path=path)
-    elif path.exists() and not path.is_file():
-        yield error("emit.exists:special-output", path=path)
-    elif folder.exists() and not folder.is_dir():
-        yield error("emit.exists:file-in-way", folder=folder)
-    elif not folder.exists():
-        yield error("emit.unwritable:no-folder", path=path, parent=path.parent)
-    elif path.is_symlink() and not path.exists():  # it would become a file elsewhere
-        yield error("emit.exists:link", path=path)
-    elif path.exists() and not force:
-        text = path.read_text(encoding="utf-8", errors="replace")
-        state = written_by_us(path.name, text) if sign and sign in text[:_SIGNED] else "foreign"
-        help = "write to another file with -o, or give --force to replace it"
-        if state == "foreign":
-            yield error("emit.not_ours:other-command", path=path, by=by, help=help)
-        elif state == "edited":
-            yield error("emit.edited", path=path, help=help)
 
 
 def _unwritable_file(path: Path, refused: OSError | RuntimeError) -> Diagnostic:

@@ -12,7 +12,7 @@ from attrs import define, field
 
 from moedsl.runs.profile import trace
 from moedsl.runs.profile.json_stream import Malformed, Reader
-from moedsl.runs.profile.trace import UNKNOWN, EventPairs, Ints, Numbered, Paths, Range, Spans, Trace, matched, rows
+from moedsl.runs.profile.trace import UNKNOWN, EventPairs, Numbered, Paths, Range, Spans, Trace, matched, rows
 from moedsl.support.text import counted
 
 KERNELS = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
@@ -161,7 +161,14 @@ class _Events:
             label = f"device {number}"
             if number is None or sum(d == number for _, d in self.devices.values) > 1:  # two processes have that number
                 label = f"process {process}{f', device {number}' if number is not None else ''}"
-            operations = self._of_device(device == one, launch["start"], around, paths)
+            # Name each operation, with the ranges around its launch
+            mine = device == one
+            k = {n: c[mine] for n, c in self.kernels.columns().items()}
+            ids, at = np.asarray(self.correlations, np.int64)[mine], np.asarray(self.launches, np.int64)
+            launched, path = matched(ids, at, (launch["start"], around))
+            keys = rows(k["name"], path, np.asarray(self.groups, np.int64)[mine])
+            first = np.ones(len(k["name"]), np.int64)
+            operations = self._sorted(k["start"], k["end"], keys, launched, first, paths)
             yield self._trace(f"{name}, {label}" if len(every) > 1 else name, number, operations)
 
     def _trace(self, label: str, device: int | None, operations: Mapping[str, Any]) -> Trace:
@@ -177,14 +184,6 @@ class _Events:
             ranges=tuple(sorted(ranges, key=lambda r: r.start)), on_cpu=not len(self.kernels),
             warnings=self.warnings, **operations,
         )  # fmt: skip
-
-    def _of_device(self, mine: Any, starts: Ints, around: Ints, paths: Paths) -> dict[str, Any]:
-        """Name each operation of a device, with the ranges `around` its launch, which was at one of `starts`."""
-        k = {n: c[mine] for n, c in self.kernels.columns().items()}
-        ids, at = np.asarray(self.correlations, np.int64)[mine], np.asarray(self.launches, np.int64)
-        launched, path = matched(ids, at, (starts, around))
-        keys = rows(k["name"], path, np.asarray(self.groups, np.int64)[mine])
-        return self._sorted(k["start"], k["end"], keys, launched, np.ones(len(k["name"]), np.int64), paths)
 
     def _of_host(self) -> dict[str, Any]:
         """Take the host's operations for the device's: of nested ones, each has the time outside those in it."""

@@ -134,9 +134,35 @@ class _Export:
                 for t in (KERNEL, COPY, SET, GRAPH) if t in self.tables]  # fmt: skip
         places = sorted({place for text in each for place in self.base.execute(text)})
         ranges, steps = self._ranges()
+        query = "SELECT value FROM META_DATA_CAPTURE WHERE name LIKE '%PRODUCT_VERSION%' LIMIT 1"
+        product = [f" {value}" for (value,) in self._optional("META_DATA_CAPTURE", ("name", "value"), query)]
+        # What Nsight warns of in the report, such as events that it dropped
+        query = "SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE severity > ? AND text IS NOT NULL LIMIT ?"
+        said = self._optional("DIAGNOSTIC_EVENT", ("severity", "text"), query, (WARNING, WARNINGS))
+        warnings = [" ".join(str(text).split()) for (text,) in said]
+        if STRINGS not in self.tables:
+            warnings = [f"the export has no table {STRINGS}, which has the names of kernels"]
         for process, device in places:
+            spans, correlations, texts = Spans(), array("q"), Numbered()
+            for start, end, correlation, name in self._operations(process, device):
+                spans.add(start, end, self.names(name), 0)
+                correlations.append(UNKNOWN if correlation is None else correlation)
+            launched, path, paths = self._launches(process, np.asarray(correlations, np.int64), ranges)
+            c = spans.columns()
+            text = np.fromiter((texts(key) for key in rows(c["name"], path)), np.int64, len(spans))
+            order = np.argsort(c["start"], kind="stable")
+            mine = [r for owner, r in steps if owner == process >> 24 & PROCESS] or [r for _, r in steps]
             label = f"{self.name}, process {process >> 24 & PROCESS}, device {device}"
-            yield self._trace(self.name if len(places) == 1 else label, process, device, ranges, steps)
+            query = "SELECT name FROM TARGET_INFO_GPU WHERE id = ? LIMIT 1"
+            gpu = [str(name) for (name,) in self._optional("TARGET_INFO_GPU", ("id", "name"), query, (device,))]
+            yield Trace(
+                name=self.name if len(places) == 1 else label, tool=f"Nsight Systems{''.join(product)}", rank=None,
+                world=None, device="".join(gpu), start=c["start"][order], end=c["end"][order], text=text[order],
+                launched=launched[order], first=np.ones(len(spans), np.int64),
+                texts=[(self.names.values[name], paths.of(at)) for name, at in texts.values],
+                groups=[""] * len(texts.values), ranges=tuple(sorted(mine, key=lambda r: r.start)),
+                warnings=tuple(warnings),
+            )  # fmt: skip
 
     def _process(self, table: str) -> str:
         return "COALESCE(globalPid, 0)" if "globalPid" in self.tables[table] else "0"
@@ -171,36 +197,6 @@ class _Export:
             if kind not in STARTED:
                 spans.add(start, end, self.names(short), self.threads(thread))
         return spans, steps
-
-    def _trace(self, label: str, process: int, device: int, ranges: Spans, steps: Sequence[tuple[int, Range]]) -> Trace:
-        spans, found = Spans(), array("q")
-        for start, end, correlation, name in self._operations(process, device):
-            spans.add(start, end, self.names(name), 0)
-            found.append(UNKNOWN if correlation is None else correlation)
-        launched, path, paths = self._launches(process, np.asarray(found, np.int64), ranges)
-        c = spans.columns()
-        texts = Numbered()
-        text = np.fromiter((texts(key) for key in rows(c["name"], path)), np.int64, len(spans))
-        order = np.argsort(c["start"], kind="stable")
-        mine = [r for owner, r in steps if owner == process >> 24 & PROCESS] or [r for _, r in steps]
-        query = "SELECT value FROM META_DATA_CAPTURE WHERE name LIKE '%PRODUCT_VERSION%' LIMIT 1"
-        product = [f" {value}" for (value,) in self._optional("META_DATA_CAPTURE", ("name", "value"), query)]
-        query = "SELECT name FROM TARGET_INFO_GPU WHERE id = ? LIMIT 1"
-        gpu = [str(name) for (name,) in self._optional("TARGET_INFO_GPU", ("id", "name"), query, (device,))]
-        # What Nsight warns of in the report, such as events that it dropped
-        query = "SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE severity > ? AND text IS NOT NULL LIMIT ?"
-        said = self._optional("DIAGNOSTIC_EVENT", ("severity", "text"), query, (WARNING, WARNINGS))
-        warnings = [" ".join(str(text).split()) for (text,) in said]
-        if STRINGS not in self.tables:
-            warnings = [f"the export has no table {STRINGS}, which has the names of kernels"]
-        return Trace(
-            name=label, tool=f"Nsight Systems{''.join(product)}", rank=None, world=None, device="".join(gpu),
-            start=c["start"][order], end=c["end"][order], text=text[order], launched=launched[order],
-            first=np.ones(len(spans), np.int64),
-            texts=[(self.names.values[name], paths.of(at)) for name, at in texts.values],
-            groups=[""] * len(texts.values), ranges=tuple(sorted(mine, key=lambda r: r.start)),
-            warnings=tuple(warnings),
-        )  # fmt: skip
 
     def _operations(self, process: int, device: int) -> Iterator[tuple[Any, ...]]:
         """Yield (start, end, correlation, name) of everything that a device did."""

@@ -267,7 +267,13 @@ def text(r: Json) -> str:
         for one in r["ranks"]:
             number = "-" if one["rank"] is None else str(one["rank"])
             rows.append((one["trace"], number, str(one["part"]), *(_ms(one[name]) for name in times)))
-        blocks.append(["Ranks", *table(rows, "lr"), *map(_slowest, r["spread"])])
+        notes = list[str]()
+        for p in r["spread"]:
+            more = p["slowest_s"] / p["fastest_s"] - 1 if p["fastest_s"] else 0.0
+            most = f"part {p['part']}: {p['slowest']} has most time outside communication, {_ms(p['slowest_s'])}"
+            steps_in = f"most in {p['slowest_in']} of {counted(p['steps'], 'step')}"
+            notes.append(wrapped(f"{most}, {more:.1%} more than {p['fastest']}, and {steps_in}"))
+        blocks.append(["Ranks", *table(rows, "lr"), *notes])
     # The largest loss, and the classes that have most of it
     walls, largest = r["walls"], r["largest_loss"]
     block = BLOCKS.get(largest)
@@ -282,14 +288,6 @@ def text(r: Json) -> str:
         priced = "prices what the rules know against the largest loss"
         blocks.append([wrapped(f"next: --run FILE compares this with the plan of a run file, and {priced}")])
     return "\n\n".join("\n".join(b) for b in blocks) + "\n"
-
-
-def _slowest(p: Json) -> str:
-    """Say which rank of a part is slowest, and whether it always is."""
-    more = p["slowest_s"] / p["fastest_s"] - 1 if p["fastest_s"] else 0.0
-    said = f"part {p['part']}: {p['slowest']} has most time outside communication, {_ms(p['slowest_s'])}"
-    said += f", {more:.1%} more than {p['fastest']}, and most in {p['slowest_in']} of {counted(p['steps'], 'step')}"
-    return wrapped(said)
 
 
 def _details(r: Json) -> Iterator[list[str]]:
@@ -334,23 +332,18 @@ def _compared(c: Json) -> Iterator[list[str]]:
     for x in c["table"]:
         apart = "-" if x["difference_s"] is None else f"{x['difference_s'] * 1e3:+,.1f} ms"
         known = "-" if x["measured_s"] is None else _ms(x["measured_s"])
-        rows.append((x["part"], _ms(x["predicted_s"]), known, apart, _explained(x["constant"])))
+        explained = ""  # the constant whose other value would explain the difference
+        if k := x["constant"]:
+            unit = "" if k["unit"] == "share" else f" {k['unit']}"
+            change = f"{k['value']:.3g} -> {k['would_be']:.3g}{unit}{'' if k['possible'] else ', out of its range'}"
+            explained = f"{k['name']} {change}" if k["would_be"] > 0 else f"no value of {k['name']} alone"
+        rows.append((x["part"], _ms(x["predicted_s"]), known, apart, explained))
     remarks = [wrapped(text, "  remark: ", " " * 10) for text in c["remarks"]]
     yield [f"Compared with the plan of {c['run']}", *table(walls, "lr"), "", *table(rows, "lrrrl"), *remarks]
     if f := c["fixes"]:
         tried = [(f"{t['axis']}={show(t['value'])}", _ms(t["step_s"]), f"{t['change']:+.1%}") for t in f["tried"]]
         title = f"Fixes for {f['wall']}, priced from the measured step"
         yield [title, *table(tried, "lr"), wrapped(f["fix"] or "")]
-
-
-def _explained(k: Json | None) -> str:
-    """Name the constant whose other value would explain a difference."""
-    if k is None:
-        return ""
-    if k["would_be"] <= 0:
-        return f"no value of {k['name']} alone"
-    change = f"{k['name']} {k['value']:.3g} -> {k['would_be']:.3g}{'' if k['unit'] == 'share' else ' ' + k['unit']}"
-    return change if k["possible"] else f"{change}, out of its range"
 
 
 def _ms(seconds: float) -> str:

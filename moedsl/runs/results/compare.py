@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from math import hypot
 from typing import Any
 
@@ -22,19 +23,56 @@ from moedsl.runs.results.measure import BATCH, OK, RATE, UNFINISHED, of_repeats,
 from moedsl.support.text import table, wrapped
 
 Json = dict[str, Any]
+Row = Mapping[str, Any]
+CERTAIN = 3.0
+"""Standard errors of the difference beyond which it is no noise: with the few blocks of a run, 99 of 100 differences
+that are noise are smaller."""
+SLOWER, FASTER, NOISE, SMALL, UNKNOWN = "slower", "faster", "within noise", "below the tolerance", "noise unknown"
+FAILED, NO_BASELINE, NO_RUN = "failed", "no baseline", "not run"
+WORSE = (SLOWER, FAILED)
+"""The verdicts that make a regression."""
 
 
 @frozen
-class Candidate:
-    """One value of a sweep, or one run: all runs of its name. Figures are useful tokens/s of a GPU."""
+class Repeats:
+    """All runs of one name, or of one value of a sweep: the rows, and the first run, which has their plan. Speeds are
+    useful tokens/s of a GPU."""
 
-    name: str
-    rate: float
-    """The median of the runs' medians."""
-    low: float
-    high: float
-    """The quartiles of the steps; over several runs, the outermost."""
-    runs: int
+    rows: tuple[Row, ...]
+    run: Run | None
+
+    @property
+    def name(self) -> str:
+        return str(self.rows[0]["name"])
+
+    @property
+    def speeds(self) -> list[Row]:
+        """The spread of the speed in each run that counts."""
+        return [r[RATE] for r in self.rows if r["status"] in (OK, UNFINISHED) and r[RATE]]
+
+    @property
+    def rate(self) -> float | None:
+        """The median of the runs' medians."""
+        return statistics.median(s["median"] for s in self.speeds) if self.speeds else None
+
+    @property
+    def error(self) -> float | None:
+        """The standard error of the rate: of several runs from their medians, of one from its steps."""
+        medians = [s["median"] for s in self.speeds]
+        return of_repeats(medians) if len(medians) > 1 else self.speeds[0]["error"] if medians else None
+
+    @property
+    def peak(self) -> float | None:
+        return max((r["peak_gib"] for r in self.rows if r["peak_gib"] is not None), default=None)
+
+
+def repeats(rows: Sequence[Row], runs: Sequence[Run] = ()) -> dict[str, Repeats]:
+    """Group rows by name, with their runs if these are given."""
+    out: dict[str, Repeats] = {}
+    for row, run in zip_longest(rows, runs):
+        before = out.get(row["name"])
+        out[row["name"]] = Repeats((*before.rows, row), before.run) if before else Repeats((row,), run)
+    return out
 
 
 def comparisons(rows: Sequence[Json]) -> list[dict[str, Any]]:
@@ -46,8 +84,14 @@ def comparisons(rows: Sequence[Json]) -> list[dict[str, Any]]:
         groups.setdefault((of.get("of", ""), of.get("axis", "")), []).append(r)
     out = list[dict[str, Any]]()
     for (of, axis), group in groups.items():
-        ranked = sorted(candidates(group), key=lambda c: -c.rate)
-        first, second, *_ = *ranked, None, None
+        ranked = [(c.rate, c) for c in repeats(group).values() if c.rate is not None]
+        ranked.sort(key=lambda pair: -pair[0])
+        winner, runner_up, *_ = *(c.name for _, c in ranked), None, None
+        difference = beyond_spread = None
+        if len(ranked) > 1:
+            (rate, first), (other, second) = ranked[:2]
+            difference = rate / other - 1
+            beyond_spread = min(s["q1"] for s in first.speeds) > max(s["q3"] for s in second.speeds)
         prints = {
             (r["experiment"], r["global_batch"] if said(r, (BATCH,)) else None) for r in group if "experiment" in r
         }
@@ -56,26 +100,13 @@ def comparisons(rows: Sequence[Json]) -> list[dict[str, Any]]:
             "axis": axis or None,
             "names": list(dict.fromkeys(r["name"] for r in group)),
             "same_experiment": len(prints) < 2,
-            "winner": first and first.name,
-            "runner_up": second and second.name,
-            "difference": first.rate / second.rate - 1 if first and second else None,
-            "beyond_spread": first.low > second.high if first and second else None,
-            "runs_of_each": min((c.runs for c in ranked[:2]), default=None),
+            "winner": winner,
+            "runner_up": runner_up,
+            "difference": difference,
+            "beyond_spread": beyond_spread,
+            "runs_of_each": min((len(c.speeds) for _, c in ranked[:2]), default=None),
         })  # fmt: skip
     return out
-
-
-def candidates(rows: Sequence[Json]) -> list[Candidate]:
-    """Group the runs with a measurement by name."""
-    by_name: dict[str, list[Json]] = {}
-    for r in rows:
-        if r["status"] in (OK, UNFINISHED) and r[RATE]:
-            by_name.setdefault(r["name"], []).append(r[RATE])
-    return [
-        Candidate(name, statistics.median(s["median"] for s in some), min(s["q1"] for s in some),
-                  max(s["q3"] for s in some), len(some))
-        for name, some in by_name.items()
-    ]  # fmt: skip
 
 
 _HEAD = ("steps", "s a step", "useful tokens/s/GPU", "spread", "predicted", "off by", "TFLOPS/GPU", "peak GiB", "")
@@ -101,7 +132,15 @@ def _section(c: Json, rows: Sequence[Json]) -> Iterator[str]:
     yield from table([[row[i] for i in kept] for row in cells])
     named = [*zip(labels, rows, strict=True)]
     yield from (_paragraph(f"{name}: {r['status']}, {r['cause']}") for name, r in named if r["cause"])
-    yield from (_paragraph(f"{name}: {remark}") for name, r in named if (remark := _remark(r)))
+    for name, r in named:
+        notes = [w["text"] for w in r["warnings"]]
+        if r["status"] == OK and r["symptoms"]:
+            seen = "; ".join(s["because"] for s in r["symptoms"])
+            notes.insert(0, f"finished, with these symptoms in its log: {seen}")
+        if r["skipped_iterations"]:
+            notes.insert(0, f"{r['skipped_iterations']} iterations were skipped and train nothing")
+        if notes:
+            yield _paragraph(f"{name}: {'; '.join(notes)}")
     yield _paragraph(verdict(c, rows))
     if not c["same_experiment"]:
         yield _paragraph("these runs are different experiments: `moedsl diff` of their plans shows how")
@@ -133,14 +172,6 @@ def figure(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-def _remark(r: Json) -> str:
-    """Return the remarks of a run that counts, and what its log contradicts."""
-    said = [f"{r['skipped_iterations']} iterations were skipped and train nothing"] if r["skipped_iterations"] else []
-    if r["status"] == OK and r["symptoms"]:
-        said.append("finished, with these symptoms in its log: " + "; ".join(s["because"] for s in r["symptoms"]))
-    return "; ".join([*said, *(w["text"] for w in r["warnings"])])
-
-
 def verdict(c: Json, rows: Sequence[Json]) -> str:
     """Write who wins, by how much, and whether that exceeds the spread of the steps."""
     names = {r["name"]: label(r) for r in rows}
@@ -164,62 +195,16 @@ def _paragraph(text: str) -> str:
     return wrapped(text, "  ", "    ", width=110)
 
 
-Row = Mapping[str, Any]
-CERTAIN = 3.0
-"""Standard errors of the difference beyond which it is no noise: with the few blocks of a run, 99 of 100 differences
-that are noise are smaller."""
-SLOWER, FASTER, NOISE, SMALL, UNKNOWN = "slower", "faster", "within noise", "below the tolerance", "noise unknown"
-FAILED, NO_BASELINE, NO_RUN = "failed", "no baseline", "not run"
-WORSE = (SLOWER, FAILED)
-"""The verdicts that make a regression."""
-
-
-@frozen
-class Told:
-    """All runs of one name: the rows, and the first run, which has their plan."""
-
-    run: Run
-    rows: tuple[Row, ...]
-
-    @property
-    def counted(self) -> list[Row]:
-        return [r for r in self.rows if r["status"] in (OK, UNFINISHED) and r[RATE]]
-
-    @property
-    def rate(self) -> float | None:
-        """The median of the runs' medians, in useful tokens/s of a GPU."""
-        return statistics.median(r[RATE]["median"] for r in self.counted) if self.counted else None
-
-    @property
-    def error(self) -> float | None:
-        """The standard error of the rate: of several runs from their medians, of one from its steps."""
-        medians = [r[RATE]["median"] for r in self.counted]
-        return of_repeats(medians) if len(medians) > 1 else self.counted[0][RATE]["error"] if medians else None
-
-    @property
-    def peak(self) -> float | None:
-        return max((r["peak_gib"] for r in self.rows if r["peak_gib"] is not None), default=None)
-
-
-def regressions(new: Mapping[str, Told], old: Mapping[str, Told], tolerance: float) -> list[Json]:
+def regressions(new: Mapping[str, Repeats], old: Mapping[str, Repeats], tolerance: float) -> list[Json]:
     """Compare the runs of each name, and of one name on each side whatever it is."""
     if len(new) == len(old) == 1:
         (one,), (other,) = new.values(), old.values()
-        return [_pair(one.run.name, one, other, tolerance)]
+        return [_pair(one.name, one, other, tolerance)]
     names = dict.fromkeys((*new, *old))
     return [_pair(name, new.get(name), old.get(name), tolerance) for name in names]
 
 
-def told(runs: Sequence[Run], rows: Sequence[Row]) -> dict[str, Told]:
-    """Group runs with their rows by name."""
-    out: dict[str, Told] = {}
-    for run, row in zip(runs, rows, strict=True):
-        before = out.get(run.name)
-        out[run.name] = Told(before.run if before else run, (*(before.rows if before else ()), row))
-    return out
-
-
-def _pair(name: str, new: Told | None, old: Told | None, tolerance: float) -> Json:
+def _pair(name: str, new: Repeats | None, old: Repeats | None, tolerance: float) -> Json:
     now, before = (t.rate if t else None for t in (new, old))
     change = now / before - 1 if now and before else None
     noise = None  # the change that noise alone may be, as a share of the baseline
@@ -243,7 +228,7 @@ def _pair(name: str, new: Told | None, old: Told | None, tolerance: float) -> Js
         "rate": [before, now],
         "change": change,
         "noise": noise,
-        "runs": [len(t.counted) if t else 0 for t in (old, new)],
+        "runs": [len(t.speeds) if t else 0 for t in (old, new)],
         "peak_gib": [t.peak if t else None for t in (old, new)],
         "warnings": [w["text"] for r in (old.rows if old else ()) for w in r["warnings"]],
         **(_changed(old, new) if new and old else _UNKNOWN),
@@ -253,10 +238,11 @@ def _pair(name: str, new: Told | None, old: Told | None, tolerance: float) -> Js
 _UNKNOWN: Json = {"same_experiment": None, "changes": None, "predicted_change": None}
 
 
-def _changed(old: Told, new: Told) -> Json:
+def _changed(old: Repeats, new: Repeats) -> Json:
     """What differs between the plans or recipes of two runs, the experiment first, and the predicted change; a plan
     predicts nothing for a log with another batch."""
-    targets = [str(t.run.plan_file or t.run.recipe or "") for t in (old, new)]
+    runs = [t.run for t in (old, new) if t.run]
+    targets = [str(r.plan_file or r.recipe or "") for r in runs]
     both = [s for s in (read_sides(targets) if all(targets) else []) if isinstance(s, Side)]
     if len(both) < 2:
         return _UNKNOWN
@@ -267,7 +253,7 @@ def _changed(old: Told, new: Told) -> Json:
     if is_other and a != b:
         lines.append({"name": "global batch of the log", "a": a, "b": b, "effect": EXPERIMENT})
     lines += [line for group in compare(*both)["changes"].values() for line in group]
-    rates = [t.run.plan.estimate.useful_tokens_per_s_per_gpu for t in (old, new) if t.run.plan]
+    rates = [r.plan.estimate.useful_tokens_per_s_per_gpu for r in runs if r.plan]
     return {
         "same_experiment": all(line["effect"] == EXECUTION for line in lines),
         "changes": [{k: line.get(k) for k in ("name", "a", "b", "effect", "alone")} for line in lines],

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -124,7 +124,12 @@ def _ending(log: Log, measured: bool) -> Json:
     last = log.last
     symptoms = [{"id": s.rule.id, "line": s.line, "log": r.name, "because": s.rule.because, "fix": s.rule.fix}
                 for r in log.reports for s in r.sightings]  # fmt: skip
-    nan = next((at for at in map(_first_nan, log.attempts) if at is not None), None)
+    nan = None
+    for attempt in log.attempts:
+        search = NanSearch()
+        for step in attempt:
+            search.add(step)
+        nan = nan or search.found
     finished = last is not None and last.iteration >= last.of
     if nan is not None:
         status, cause = FAILED, f"loss or gradient is NaN at iteration {nan}"
@@ -154,14 +159,6 @@ def way_out(row: Mapping[str, Any]) -> str:
     return "`moedsl diagnose` reads why" if row["status"] == FAILED else "let it train longer"
 
 
-def _first_nan(attempt: Attempt) -> int | None:
-    """The iteration of the first line with NaN or infinity."""
-    search = NanSearch()
-    for step in attempt:
-        search.add(step)
-    return search.found
-
-
 def remarks(row: Mapping[str, Any]) -> list[str]:
     """Return what whoever reads the figures of a row must know: that the run failed, and what its log contradicts."""
     failed = [f"{FAILED}, {row['cause']}"] if row["status"] == FAILED else []
@@ -182,7 +179,16 @@ def predicted(plan: Plan) -> Json:
 def last_settings(log: Log, full: int | None) -> Log:
     """Return a log with the attempts at its end that go on with each other's batch: steps before a restart with another
     one are other steps. `full` is the batch of the plan, if it is known."""
-    pieces = [piece for attempt in log.attempts for piece in _pieces(attempt, full)]
+    pieces = list[Attempt]()
+    for attempt in log.attempts:  # split where the batch falls, or grows from the full one: another job went on there
+        begin, before = 0, None
+        for i, step in enumerate(attempt):
+            batch = step.global_batch or before
+            if before and batch and (batch < before or (full and before == full < batch)):
+                pieces.append(attempt[begin:i])
+                begin = i
+            before = batch
+        pieces.append(attempt[begin:])
     first = max(len(pieces) - 1, 0)
     while first > 0 and _goes_on(pieces[first - 1], pieces[first], full):
         first -= 1
@@ -192,18 +198,6 @@ def last_settings(log: Log, full: int | None) -> Log:
 def batches(attempts: Iterable[Iterable[Step]]) -> list[int]:
     """Return the batches that the lines state, each once, in order."""
     return list(dict.fromkeys(s.global_batch for a in attempts for s in a if s.global_batch))
-
-
-def _pieces(attempt: Attempt, full: int | None) -> Iterator[Attempt]:
-    """Split where the batch falls, or grows from the full one: there a job with other settings went on."""
-    begin, before = 0, None
-    for i, step in enumerate(attempt):
-        batch = step.global_batch or before
-        if before and batch and (batch < before or (full and before == full < batch)):
-            yield attempt[begin:i]
-            begin = i
-        before = batch
-    yield attempt[begin:]
 
 
 def _goes_on(one: Attempt, other: Attempt, full: int | None) -> bool:
