@@ -311,8 +311,9 @@ def text(r: Mapping[str, Any]) -> str:
         lines += ["", *table(rows, "llr")]
     last = f"stop: {r['stop']}"
     if c := r["next"]:
-        gain = f"; {c['expected']:.1%} can be expected, because it is kept only if it is faster"
-        last = f"next: {candidate(c)}{'' if c['expected'] is None else gain}"
+        last = f"next: {candidate(c)}"
+        if c["expected"] is not None:
+            last += f"; {c['expected']:.1%} can be expected, because it is kept only if it is faster"
     return "\n".join([*lines, "", *(wrapped(line, "", "  ", width=110) for line in (*notes, last))]) + "\n"
 
 
