@@ -252,7 +252,7 @@ def _changed(old: Repeats, new: Repeats) -> Json:
     lines: list[Json] = []
     if is_other and a != b:
         lines.append({"name": "global batch of the log", "a": a, "b": b, "effect": EXPERIMENT})
-    lines += [line for group in compare(*both)["changes"].values() for line in group]
+    lines += [line for group in compare(*both).to_json()["changes"].values() for line in group]
     rates = [r.plan.estimate.useful_tokens_per_s_per_gpu for r in runs if r.plan]
     return {
         "same_experiment": all(line["effect"] == EXECUTION for line in lines),
