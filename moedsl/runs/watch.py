@@ -17,7 +17,7 @@ from moedsl.facts.units import GIB
 from moedsl.planner.plan import Plan
 from moedsl.runs.results.gather import Given, Numbers, Run, numbers
 from moedsl.runs.results.log import Step
-from moedsl.runs.results.measure import BATCH, Timed, batches, contradictions, predicted, said, spread_of
+from moedsl.runs.results.measure import BATCH, Timed, batches, contradictions, predicted, spread_of, warning_texts
 from moedsl.runs.watch_logs import Attempt, Watched, spent, stragglers
 from moedsl.support import svg
 from moedsl.support.text import counted, duration, table, visible, wrapped
@@ -54,7 +54,7 @@ def view(run: Watched) -> Json:
     warnings = contradictions(plan, n, stated, [timed]) if n else []
     if run.damaged:
         warnings = [{"id": "plan", "text": "; ".join([run.damaged.message, *run.damaged.help])}]
-    expected = None if said({"warnings": warnings}, (BATCH,)) else plan
+    expected = None if warning_texts({"warnings": warnings}, (BATCH,)) else plan
     time_spent = spent(attempts, quiet if _is_running(run) else 0.0)
     with_loss = [s for s in now.recent if s.loss is not None] if now else []
     return {
@@ -230,28 +230,26 @@ def page(runs: Sequence[Watched], views: Sequence[dict[str, Any]], every: float)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), undefined=jinja2.StrictUndefined, autoescape=True
     )
-    shown = [{"name": visible(v["name"]), "text": visible(text([v])), "curves": [*_curves(r.attempts())]}
-             for r, v in zip(runs, views, strict=True)]  # fmt: skip
+    shown = list[dict[str, Any]]()
+    for run, view in zip(runs, views, strict=True):
+        # The loss and the seconds of a step over the iterations, a line for each attempt
+        attempts, curves = run.attempts(), list[dict[str, Any]]()
+        losses = [[*zip(a.ends, a.losses, strict=True)] for a in attempts]
+        times = [[(a.ends[i], (a.trained[i] - a.trained[i - 1]) / (a.ends[i] - a.ends[i - 1]))
+                  for i in range(1, len(a.ends))] for a in attempts]  # fmt: skip
+        for name, each in (("loss", losses), ("s a step", times)):
+            lines = [thinned([(x, y) for x, y in line if math.isfinite(y)]) for line in each]
+            points = [p for line in lines for p in line]
+            if len(points) > 1:
+                (left, right), (low, high) = ((min(v), max(v)) for v in zip(*points, strict=True))
+                area = svg.Area(0.0, 0.0, WIDTH, HEIGHT, (left, low), (right, high))
+                paths = [svg.polyline(area.at(x, y) for x, y in line) for line in lines]
+                curves.append({"name": name, "paths": paths, "left": f"{left:,.0f}", "right": f"{right:,.0f}",
+                               "low": f"{low:.4g}", "high": f"{high:.4g}"})  # fmt: skip
+        shown.append({"name": visible(view["name"]), "text": visible(text([view])), "curves": curves})
     return environment.get_template("watch.html.j2").render(
         runs=shown, every=math.ceil(every), width=WIDTH, height=HEIGHT
     )
-
-
-def _curves(attempts: Sequence[Attempt]) -> Iterator[dict[str, Any]]:
-    """The loss and the seconds of a step over the iterations, a line for each attempt."""
-    losses = [[*zip(a.ends, a.losses, strict=True)] for a in attempts]
-    times = [[(a.ends[i], (a.trained[i] - a.trained[i - 1]) / (a.ends[i] - a.ends[i - 1]))
-              for i in range(1, len(a.ends))] for a in attempts]  # fmt: skip
-    for name, each in (("loss", losses), ("s a step", times)):
-        lines = [thinned([(x, y) for x, y in line if math.isfinite(y)]) for line in each]
-        points = [p for line in lines for p in line]
-        if len(points) < 2:
-            continue
-        (left, right), (low, high) = ((min(v), max(v)) for v in zip(*points, strict=True))
-        area = svg.Area(0.0, 0.0, WIDTH, HEIGHT, (left, low), (right, high))
-        paths = [svg.polyline(area.at(x, y) for x, y in line) for line in lines]
-        yield {"name": name, "paths": paths, "left": f"{left:,.0f}", "right": f"{right:,.0f}", "low": f"{low:.4g}",
-               "high": f"{high:.4g}"}  # fmt: skip
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -27,7 +27,7 @@ from moedsl.diagnose.scan import Scan, Symptom
 from moedsl.launch import follow, store
 from moedsl.launch.store import Job
 from moedsl.planner.plan import Plan
-from moedsl.runs.results.gather import DAMAGED, PLAN, gather, job_logs, read_plan, told_apart
+from moedsl.runs.results.gather import DAMAGED, PLAN, disambiguate, gather, job_logs, read_plan
 from moedsl.runs.results.log import Clock, Memory, NanSearch, Saved, Slow, Step, lines, time_of
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.foreign import Until
@@ -379,7 +379,7 @@ class Paths:
     found: _Runs
 
     def more(self) -> list[Watched]:
-        for run in told_apart(gather([self.target])[0]):
+        for run in disambiguate(gather([self.target])[0]):
             self.found.add(run.name, run.plan or run.damaged, map(File, run.logs))
         for run in self.found.runs.values():
             for log in run.logs.values():

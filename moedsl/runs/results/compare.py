@@ -19,7 +19,7 @@ from moedsl.bridge.run_sides import Side, read_sides
 from moedsl.facts.axes import show
 from moedsl.rules.rule import EXECUTION, EXPERIMENT
 from moedsl.runs.results.gather import Run
-from moedsl.runs.results.measure import BATCH, OK, RATE, UNFINISHED, of_repeats, said
+from moedsl.runs.results.measure import BATCH, OK, RATE, UNFINISHED, error_of_repeats, warning_texts
 from moedsl.support.text import table, wrapped
 
 Json = dict[str, Any]
@@ -59,7 +59,7 @@ class Repeats:
     def error(self) -> float | None:
         """The standard error of the rate: of several runs from their medians, of one from its steps."""
         medians = [s["median"] for s in self.speeds]
-        return of_repeats(medians) if len(medians) > 1 else self.speeds[0]["error"] if medians else None
+        return error_of_repeats(medians) if len(medians) > 1 else self.speeds[0]["error"] if medians else None
 
     @property
     def peak(self) -> float | None:
@@ -92,9 +92,8 @@ def comparisons(rows: Sequence[Json]) -> list[dict[str, Any]]:
             (rate, first), (other, second) = ranked[:2]
             difference = rate / other - 1
             beyond_spread = min(s["q1"] for s in first.speeds) > max(s["q3"] for s in second.speeds)
-        prints = {
-            (r["experiment"], r["global_batch"] if said(r, (BATCH,)) else None) for r in group if "experiment" in r
-        }
+        planned = [r for r in group if "experiment" in r]
+        prints = {(r["experiment"], r["global_batch"] if warning_texts(r, (BATCH,)) else None) for r in planned}
         out.append({
             "of": of or None,
             "axis": axis or None,
@@ -246,7 +245,7 @@ def _changed(old: Repeats, new: Repeats) -> Json:
     both = [s for s in (read_sides(targets) if all(targets) else []) if isinstance(s, Side)]
     if len(both) < 2:
         return _UNKNOWN
-    is_other = any(said(r, (BATCH,)) for r in (*old.rows, *new.rows))
+    is_other = any(warning_texts(r, (BATCH,)) for r in (*old.rows, *new.rows))
     batches = [sorted({r["global_batch"] for r in t.rows if r["global_batch"]}) for t in (old, new)]
     a, b = (values[0] if len(values) == 1 else values for values in batches)
     lines: list[Json] = []
@@ -263,32 +262,30 @@ def _changed(old: Repeats, new: Repeats) -> Json:
 
 def as_table(regressions: Sequence[Json]) -> str:
     """Print a row for each run, then what changed in it."""
-    rows = [("run", "baseline", "now", "change", "noise", "predicted", "peak GiB", "")]
+    rows, notes = [("run", "baseline", "now", "change", "noise", "predicted", "peak GiB", "")], list[str]()
     for r in regressions:
+        name, verdict = r["name"], r["verdict"]
         before, now = (figure(rate, ",.0f") for rate in r["rate"])
         peaks = [figure(p, ".1f") for p in r["peak_gib"]]
         rows.append((
-            r["name"], before, now, figure(r["change"], "+.1%"), "" if r["noise"] is None else f"±{r['noise']:.1%}",
-            figure(r["predicted_change"], "+.1%"), " -> ".join(peaks) if all(peaks) else "", r["verdict"],
+            name, before, now, figure(r["change"], "+.1%"), "" if r["noise"] is None else f"±{r['noise']:.1%}",
+            figure(r["predicted_change"], "+.1%"), " -> ".join(peaks) if all(peaks) else "", verdict,
         ))  # fmt: skip
-    said = [wrapped(s, "  ", "    ", width=110) for r in regressions for s in _reasons(r)]
-    return "\n".join(["compared with the baseline, useful tokens/s/GPU", *table(rows, "lrrrrrrl"), *said]) + "\n"
-
-
-def _reasons(r: Json) -> Iterator[str]:
-    name = r["name"]
-    if r["verdict"] in (SLOWER, FASTER) and 1 in r["runs"]:
-        yield f"{name}: a run ran once, on its own machines; another allocation can differ by more than its steps do"
-    if r["verdict"] == NOISE:
-        yield f"{name}: the difference is within the noise of the steps: run longer, or repeat each run"
-    if r["verdict"] == UNKNOWN:
-        yield f"{name}: too few steps after the warm-up to know the noise"
-    for c in r["changes"] or ():
-        effect = "" if c["effect"] == EXECUTION else f" ({c['effect']})"
-        alone = f", alone {c['alone']}" if c["alone"] else ""
-        yield f"{name}: {c['name']} {show(c['a'])} -> {show(c['b'])}{effect}{alone}"
-    if r["changes"] == []:
-        yield f"{name}: nothing changed in the plan: look at the machines, the data and the container"
-    elif r["same_experiment"] is False:
-        yield f"{name}: these are different experiments, compared by useful tokens"
-    yield from (f"{name}, baseline: {text}" for text in r["warnings"])
+        if verdict in (SLOWER, FASTER) and 1 in r["runs"]:
+            once = "a run ran once, on its own machines; another allocation can differ by more than its steps do"
+            notes.append(f"{name}: {once}")
+        if verdict == NOISE:
+            notes.append(f"{name}: the difference is within the noise of the steps: run longer, or repeat each run")
+        if verdict == UNKNOWN:
+            notes.append(f"{name}: too few steps after the warm-up to know the noise")
+        for c in r["changes"] or ():
+            effect = "" if c["effect"] == EXECUTION else f" ({c['effect']})"
+            alone = f", alone {c['alone']}" if c["alone"] else ""
+            notes.append(f"{name}: {c['name']} {show(c['a'])} -> {show(c['b'])}{effect}{alone}")
+        if r["changes"] == []:
+            notes.append(f"{name}: nothing changed in the plan: look at the machines, the data and the container")
+        elif r["same_experiment"] is False:
+            notes.append(f"{name}: these are different experiments, compared by useful tokens")
+        notes += [f"{name}, baseline: {text}" for text in r["warnings"]]
+    lines = ["compared with the baseline, useful tokens/s/GPU", *table(rows, "lrrrrrrl"), *map(_paragraph, notes)]
+    return "\n".join(lines) + "\n"

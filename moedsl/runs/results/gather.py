@@ -48,7 +48,7 @@ class Run:
     damaged: Diagnostic | None = None
     """Why its plan.json cannot be read."""
     place: str = ""
-    """Where its plan is, if another plan has the same name (`told_apart`)."""
+    """Where its plan is, if another plan has the same name (`disambiguate`)."""
 
     @property
     def name(self) -> str:
@@ -61,7 +61,7 @@ def gather(targets: Iterable[str]) -> tuple[list[Run], list[Diagnostic]]:
     runs: list[Run] = []
     found: list[Diagnostic] = []
     for target in targets:
-        made = _one(target)
+        made = _runs_of(target)
         if isinstance(made, Diagnostic):
             found.append(made)
         else:
@@ -75,7 +75,7 @@ def gather(targets: Iterable[str]) -> tuple[list[Run], list[Diagnostic]]:
     return runs, found
 
 
-def _one(target: str) -> list[Run] | Diagnostic:
+def _runs_of(target: str) -> list[Run] | Diagnostic:
     path = Path(target)
     if os.path.isdir(path):
         return list(_below(path)) or _wrong(f"no log is in {target}")
@@ -212,7 +212,7 @@ _WHAT_RUNS = ("model", "hf", "hardware", "gpus", "task", "target", "layout", "ba
 """The parts of a plan that decide what is run; runs of plans that agree in them repeat one run."""
 
 
-def told_apart(runs: Sequence[Run]) -> list[Run]:
+def disambiguate(runs: Sequence[Run]) -> list[Run]:
     """Add its plan's place to the name of each run that shares its name with another plan's run; repetitions keep one
     name, with the place of the first."""
     parts = [r.plan.to_json() if r.plan else {} for r in runs]

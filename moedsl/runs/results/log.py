@@ -252,7 +252,7 @@ def read_all(paths: Sequence[Path], known: Sequence[Symptom]) -> Log:
     A line in several files, such as a rank's and the job's, counts once. The attempts are in the order of their times;
     without times, of the files. Raises OSError if a file cannot be read.
     """
-    each = [_one(path, known) for path in paths]
+    each = [_read_file(path, known) for path in paths]
     seen: set[Step] = set()
     found: list[tuple[float, int, Attempt]] = []
     for i, log in sorted(enumerate(each), key=lambda g: -sum(map(len, g[1].attempts))):
@@ -271,7 +271,7 @@ def read_all(paths: Sequence[Path], known: Sequence[Symptom]) -> Log:
     )
 
 
-def _one(path: Path, known: Sequence[Symptom]) -> Log:
+def _read_file(path: Path, known: Sequence[Symptom]) -> Log:
     """Read one file; a new attempt begins where the number of the iteration does not grow, and a repeated line counts
     once."""
     said, broken, symptoms = list[Line](), False, scan.Scan(known)

@@ -152,7 +152,7 @@ def _ending(log: Log, measured: bool) -> Json:
 _NO_LINES = "no iteration line as Megatron Bridge and Megatron-LM print them"
 
 
-def way_out(row: Mapping[str, Any]) -> str:
+def remedy(row: Mapping[str, Any]) -> str:
     """Return what to do about a row without a measurement."""
     if row["cause"] == _NO_LINES:
         return "the last rank prints these lines: give its log, or wait for the first"
@@ -223,10 +223,10 @@ def error_of(values: Sequence[float]) -> float | None:
     if count < 2:
         return None
     cuts = [round(i * len(values) / count) for i in range(count + 1)]
-    return of_repeats([statistics.median(values[a:b]) for a, b in pairwise(cuts)])
+    return error_of_repeats([statistics.median(values[a:b]) for a, b in pairwise(cuts)])
 
 
-def of_repeats(values: Sequence[float]) -> float:
+def error_of_repeats(values: Sequence[float]) -> float:
     """Return the standard error of the middle of several independent values."""
     return statistics.stdev(values) / len(values) ** 0.5
 
@@ -299,13 +299,13 @@ def contradictions(
 
 def unfit(plan: Plan, row: Mapping[str, Any]) -> list[str]:
     """Return why the figures of a row are not those of its plan."""
-    found = said(row, UNFIT)
+    found = warning_texts(row, UNFIT)
     if not found and (len(row["batches"]) > 1 or row["global_batch"] != plan.batch.global_batch):
         found = [f"its batch ramps up to {plan.batch.global_batch:,}, and a line has one batch"]
     return found
 
 
-def said(row: Mapping[str, Any], ids: Sequence[str]) -> list[str]:
+def warning_texts(row: Mapping[str, Any], ids: Sequence[str]) -> list[str]:
     """Return the contradictions of a row with these ids."""
     return [w["text"] for w in row["warnings"] if w["id"] in ids]
 
