@@ -1,7 +1,5 @@
 """`set`: each mistake in a value or a field is one diagnostic at its place, and no mistake gets as far as the recipe."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 from typing import Any

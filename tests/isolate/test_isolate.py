@@ -1,7 +1,5 @@
 """`isolate`: one layout for all variants, only the axis differs, and what stands in the way of that is said."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -234,7 +232,7 @@ def test_an_explanation_of_a_variant_keeps_the_others_legal() -> None:
     assert not found.failed and len(found.explanations) == 2
     alternatives = found.explanations[0]["alternatives"]
     assert len(alternatives) > 1
-    for a in rotation.some("alternatives of a variant", alternatives, 2):
+    for a in rotation.some("alternatives of a variant", alternatives, 1):
         pinned = solved(f"{text}; pin micro_batch={a['value']}").chosen
         best = a["best"]["step_time_s"] if a["best"]["layout"] else None
         assert best == (pinned[0].solution.rows[0].step_time if pinned else None)

@@ -1,7 +1,5 @@
 """Long sequences: what they need, what they change against 4K, and the words of NVIDIA's document."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from types import SimpleNamespace

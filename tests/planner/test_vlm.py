@@ -1,7 +1,5 @@
 """Plans of vision-language models: how they are brought up, what their parts cost, what freezing buys, useful tokens."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

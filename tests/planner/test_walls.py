@@ -1,7 +1,5 @@
 """The Three Walls: shares that add up, counterfactuals that a second compile confirms, published figures that they bear."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

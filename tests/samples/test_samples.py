@@ -1,7 +1,5 @@
 """`moedsl data stats`: the lengths of samples, against Bridge's own data sets and by hand."""
 
-from __future__ import annotations
-
 import io
 import json
 import random
