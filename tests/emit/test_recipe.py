@@ -271,11 +271,11 @@ def test_another_batch_of_an_example_changes_one_setting_where_the_layout_stays(
 GIVEN = """
 import json, os, tempfile
 from pathlib import Path
-from moedsl.bridge.verify import configs, hub, stand_ins
+from moedsl.bridge.verify import configs, environments, stand_ins
 from moedsl.bridge.verify.cases import devices
 home = Path(tempfile.mkdtemp())
-models = hub.build(home, Path("stdlib/hf"), home / "none")
-os.environ.update(hub.environment(home))
+models = environments.build_hub(home, Path("stdlib/hf"), home / "none")
+os.environ.update(environments.hub_environment(home))
 stand_ins.answer(devices()["gb200"], 256, 0)
 from megatron.bridge import AutoBridge
 from megatron.bridge.recipes import common

@@ -227,7 +227,10 @@ def test_delta_nets_alternate_with_full_attention_in_every_stage() -> None:
     (case,) = cases(f'{text}; pin pipeline_layout="Et*4|(t*7|)*5t*8|tmL"')
     r = case[2]
     assert r.pipeline_layout == "Etttt|ttt|ttt|ttmL" and r.model.linear_every == 2
-    kinds = [dict(prepare.layout_of(r).holds(stage)) for stage in range(2)]
+    kinds = [
+        dict(sizes.layout_of(r.pipeline_layout, r.model, r.layout["pp"], r.layout["vpp"]).holds(stage))
+        for stage in range(2)
+    ]
     assert all(k["delta"] and k["moe"] for k in kinds), kinds
     assert "gated delta nets" in {n.what for n in r.notes if n.kind == LEFT_OUT}
 
