@@ -14,7 +14,7 @@ from moedsl.emit.recipe import recipe_text
 from moedsl.emit.settings import sections
 from moedsl.facts import fields
 from moedsl.lang import ast
-from moedsl.planner import text
+from moedsl.planner import checkpoints, text
 from moedsl.planner.plan import Plan
 from moedsl.rules.check import run_draft
 from moedsl.rules.check.options import SECTIONS, options
@@ -257,10 +257,10 @@ def test_a_run_of_days_that_saves_nothing_is_a_warning(more: str, warns: bool) -
 def test_a_run_that_saves_nothing_has_no_saves_in_its_length() -> None:
     plan = plan_of(MOCK + "for 2T tokens")
     assert text.length(plan).endswith(" without a failure: nothing is saved")
-    assert plan.checkpoints and text.goodput(plan.checkpoints).startswith("nothing is saved; 9")
+    assert plan.checkpoints and checkpoints.summary(plan.checkpoints).startswith("nothing is saved; 9")
     saved = plan_of(MOCK + 'for 2T tokens; set checkpoint.save = "/c"')
     assert text.length(saved).endswith(" with saves and failures")
-    assert saved.checkpoints and " saved every " in text.goodput(saved.checkpoints)
+    assert saved.checkpoints and " saved every " in checkpoints.summary(saved.checkpoints)
 
 
 def test_the_length_says_that_it_leaves_out_the_jobs_of_a_chain() -> None:
@@ -295,7 +295,7 @@ def test_fine_tuning_says_what_the_steps_of_the_recipe_train() -> None:
 def test_a_run_that_is_shorter_than_the_interval_saves_at_its_end() -> None:
     c = plan_of(TUNING).checkpoints
     assert c is not None
-    said = [text.goodput(c, steps) for steps in (1, c.interval_steps, c.interval_steps + 1, 0)]
+    said = [checkpoints.summary(c, steps) for steps in (1, c.interval_steps, c.interval_steps + 1, 0)]
     assert [" saved once, at the end, " in s for s in said] == [True, True, False, False]
 
 

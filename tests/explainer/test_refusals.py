@@ -13,7 +13,8 @@ from moedsl.compiler import compile_source, load_stdlib
 from moedsl.cost import bounds
 from moedsl.facts import axes
 from moedsl.facts.machines import gpu_counts as counts
-from moedsl.planner.text import KINDS, SECTIONS
+from moedsl.planner.text import SECTIONS
+from moedsl.planner.walls import KINDS
 from moedsl.solver.bounded_space import LEAST_TIME
 from moedsl.solver.fits import fast_enough, fits, layouts
 from moedsl.solver.infeasible import more_gpus

@@ -106,7 +106,7 @@ def test_a_version_means_the_newest_release_of_its_first_numbers() -> None:
     ],
 )
 def test_differences_give_the_table_back(table: dict[str, object], other: dict[str, object]) -> None:
-    assert fields.applied(fields.of(table, other), other) == table
+    assert fields.with_differences(fields.differences(table, other), other) == table
 
 
 def test_every_release_has_a_table_of_its_own_versions() -> None:

@@ -8,7 +8,8 @@ from attrs import evolve
 from moedsl.compiler import compile_source
 from moedsl.cost.bounds import bounds
 from moedsl.facts.units import GIB
-from moedsl.planner.checkpoints import Checkpoints, checkpoints
+from moedsl.planner import checkpoints
+from moedsl.planner.checkpoints import Checkpoints
 from moedsl.planner.notes import LEAST
 from moedsl.planner.plan import Plan
 from moedsl.planner.text import plan_text
@@ -35,7 +36,7 @@ def saves(more: str = "", run: str = RUN) -> Checkpoints:
     """The checkpoints of a plan, without the other parts of it."""
     (chosen,) = solved(run + more).chosen
     row = chosen.solution.rows[0]
-    return checkpoints(chosen, row, chosen.environment(row.codes, row.prices), {})
+    return checkpoints.build(chosen, row, chosen.environment(row.codes, row.prices), {})
 
 
 def test_they_are_those_of_the_plan() -> None:
@@ -143,7 +144,7 @@ def test_more_gpus_train_a_smaller_share() -> None:
     now = solved(
         "olmoe_7b; h100 x 64; seq 4k; batch 1024; throughput first; pin recompute=none offload=none cuda_graph=none"
     )
-    found = what_if(now.chosen[0], now.library)
+    found = what_if(now.chosen[0], now.library).to_json()
     by_gpus = {f["gpus"]: f["goodput"] for f in [found["base"], *found["lines"]] if f.get("kind", "gpus") == "gpus"}
     assert [by_gpus[n] for n in sorted(by_gpus)] == sorted(by_gpus.values(), reverse=True)
 

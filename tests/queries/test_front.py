@@ -13,8 +13,7 @@ from moedsl.compiler import compile_source
 from moedsl.facts.axes import MEMORY_POLICIES, TRANSPORT_POLICIES
 from moedsl.planner import experiment
 from moedsl.planner.plan import GpusTime, Pareto, Plan
-from moedsl.queries.pareto import _Front, beats, behind, front, pareto
-from moedsl.queries.text import pareto_text
+from moedsl.queries.pareto import _Front, beats, behind, front, pareto, pareto_text
 from moedsl.solver.laws import compile_problem
 from moedsl.solver.problem import lower
 from moedsl.solver.search import Solution
