@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, field, frozen
+from attrs import field, fields, frozen
 
 from moedsl.compiler import load_stdlib
 from moedsl.planner.plan import Plan
@@ -256,7 +256,8 @@ class Report(JsonForm):
         return self.verdict in _WITHOUT_REFUSAL and not self.mismatches
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"ok": self.ok}
+        values = super().to_json()
+        return {f.name: values.get(f.name) for f in fields(Report)} | {"ok": self.ok}  # with null for no number
 
 
 def failed(file: str, id: str, message: str, help: str = "") -> Report:
