@@ -256,7 +256,7 @@ class Report(JsonForm):
         return self.verdict in _WITHOUT_REFUSAL and not self.mismatches
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"ok": self.ok}
+        return asdict(self, retain_collection_types=False) | {"ok": self.ok}
 
 
 def failed(file: str, id: str, message: str, help: str = "") -> Report:
