@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from attrs import field, fields, frozen
+from attrs import asdict, field, frozen
 
 from moedsl.compiler import load_stdlib
 from moedsl.planner.plan import Plan
@@ -256,8 +256,8 @@ class Report(JsonForm):
         return self.verdict in _WITHOUT_REFUSAL and not self.mismatches
 
     def to_json(self) -> dict[str, Any]:
-        values = super().to_json()
-        return {f.name: values.get(f.name) for f in fields(Report)} | {"ok": self.ok}  # with null for no number
+        lists = asdict(self, value_serializer=lambda _, __, value: [*value] if isinstance(value, tuple) else value)
+        return lists | {"ok": self.ok}
 
 
 def failed(file: str, id: str, message: str, help: str = "") -> Report:
