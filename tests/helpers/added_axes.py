@@ -3,8 +3,6 @@
 usage: python -m tests.helpers.added_axes FOLDER
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

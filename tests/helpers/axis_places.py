@@ -1,7 +1,5 @@
 """The places that a person extends for a new axis: for each the axes that it does not know, by its path."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from moedsl.compiler import load_stdlib

@@ -4,8 +4,6 @@ The process of `tests/helpers/added_axes.py` has three more axes: `echo`, which 
 experiment, `pace`, a size of the mesh, and `tint`, which is off unless the run says otherwise.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -157,16 +157,16 @@ class Times(OneKey):
 class Else:
     """Read a key, or apply another rule if it is absent."""
 
-    said: Int | Flag
+    stated: Int | Flag
     otherwise: Const | Times
 
     @property
     def keys(self) -> tuple[str, ...]:
-        return self.said.keys
+        return self.stated.keys
 
     def settled(self, config: Mapping[str, Any]) -> Rule:
         """Apply the one of two rules whose key `config` has."""
-        return self.otherwise if config.get(self.said.key) is None else self.said
+        return self.otherwise if config.get(self.stated.key) is None else self.stated
 
     def read(self, fields: Fields) -> int | bool | str:
         return self.settled(fields.config).read(fields)  # type: ignore[return-value]
@@ -206,11 +206,11 @@ class Repeated:
     key: str
     depths: str
     bridge: str
-    said: bool = False
+    is_stated: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:
-        return (self.key,) if self.said else ()
+        return (self.key,) if self.is_stated else ()
 
     def settled(self, config: Mapping[str, Any]) -> Repeated:
         """Limit the rule to the key if `config` has it."""
@@ -237,6 +237,8 @@ Rule = (
     Int | OfText | Flag | Given | Product | HeadDim | Indexes | Windows | Leading | Every | Positions | Const | Times
     | Else | Pattern | Length | Repeated | OfMtp | Sharing | Zeros | Marked | Firsts | Numbers | OfWindows
 )  # fmt: skip
+Settling = Pattern | Length | Repeated | Every | Leading | Else | OfWindows
+"""Rules that read one of several keys: which, a configuration says."""
 
 
 @frozen
@@ -327,11 +329,6 @@ class Family:
     def settled(self, config: Mapping[str, Any]) -> Family:
         """Limit rules that can read several keys to those that `config` has."""
         text = config.get("text_config") if self.nested else config
-        said: Mapping[str, Any] = text if isinstance(text, Mapping) else {}
-        return evolve(self, facts={f: _settled(r, said) for f, r in self.facts.items()})
-
-
-def _settled(rule: Rule, config: Mapping[str, Any]) -> Rule:
-    if isinstance(rule, Pattern | Length | Repeated | Every | Leading | Else | OfWindows):
-        return rule.settled(config)
-    return rule
+        inner: Mapping[str, Any] = text if isinstance(text, Mapping) else {}
+        facts = {f: r.settled(inner) if isinstance(r, Settling) else r for f, r in self.facts.items()}
+        return evolve(self, facts=facts)

@@ -81,18 +81,15 @@ def compare_groups(made: Made, config: Any, case: Case) -> tuple[dict[str, Any],
         name: {"count": len(lists), "sizes": sorted({len(g) for g in lists}), "matches": lists == wanted[name]}
         for name, lists in sorted(real.items())
     }
-    missing = tuple(
-        Mismatch(f"groups.{n}", len(wanted[n]), None, "Megatron-Core made none") for n in wanted if n not in real
-    )
-    differing = tuple(_difference(n, wanted[n], real[n]) for n, described in report.items() if not described["matches"])
-    return report, (*missing, *differing)
-
-
-def _difference(name: str, wanted: list[list[int]], real: list[list[int]]) -> Mismatch:
-    if len(wanted) != len(real):
-        return Mismatch(f"groups.{name}", f"{len(wanted)} groups", f"{len(real)} groups")
-    first = next(i for i, (a, b) in enumerate(zip(wanted, real, strict=True)) if a != b)
-    return Mismatch(f"groups.{name}", wanted[first][:16], real[first][:16], "the first group that differs")
+    found = [Mismatch(f"groups.{n}", len(wanted[n]), None, "Megatron-Core made none") for n in wanted if n not in real]
+    for name in report:
+        planned, asked = wanted[name], real[name]
+        if len(planned) != len(asked):
+            found.append(Mismatch(f"groups.{name}", f"{len(planned)} groups", f"{len(asked)} groups"))
+        elif planned != asked:
+            first = next((a, b) for a, b in zip(planned, asked, strict=True) if a != b)
+            found.append(Mismatch(f"groups.{name}", first[0][:16], first[1][:16], "the first group that differs"))
+    return report, tuple(found)
 
 
 Made = dict[str, list[list[int]]]
@@ -125,14 +122,9 @@ def _recorded(made: Made, alone: bool) -> Generator[None]:
         yield
 
 
-def _rank_lists(world_size: int, parallel_size: Sequence[int], mask: Sequence[bool]) -> list[list[int]]:
-    """Ask Megatron-Core's function of this name once: its lists are the same for every rank, and take a second for a
-    thousand GPUs."""
-    return [[*ranks] for ranks in _asked_rank_lists(world_size, (*parallel_size,), (*mask,))]
-
-
 @functools.cache
-def _asked_rank_lists(world_size: int, parallel_size: tuple[int, ...], mask: tuple[bool, ...]) -> list[list[int]]:
+def _rank_lists(world_size: int, parallel_size: tuple[int, ...], mask: tuple[bool, ...]) -> list[list[int]]:
+    """Ask Megatron-Core once: its lists are the same for every rank, and take a second for a thousand GPUs."""
     return _generate(world_size, [*parallel_size], [*mask])
 
 
@@ -144,7 +136,11 @@ def initialise(config: Any, world: int, rank: int, alone: bool = False) -> tuple
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     initialize: Any = importlib.import_module("megatron.bridge.training.initialize")
-    parallel_state.generate_masked_orthogonal_rank_groups = _rank_lists
+
+    def generate(world_size: int, parallel_size: Sequence[int], mask: Sequence[bool]) -> list[list[int]]:
+        return [[*ranks] for ranks in _rank_lists(world_size, (*parallel_size,), (*mask,))]
+
+    parallel_state.generate_masked_orthogonal_rank_groups = generate
     parallel_state.destroy_model_parallel()
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -206,23 +202,18 @@ def _stage(config: Any, world: int, stage: int, rank: int, whole: dict[str, int]
     with meta_device():
         chunks = provider._create_model(config.model, ModelType.encoder_or_decoder, groups)
         chunks = chunks if isinstance(chunks, list) else [chunks]
-        chunks = _adapted(config.peft, chunks)
+        if config.peft is not None:
+            # add the adapters, as training does after it has read the weights (megatron/bridge/training/setup.py:642);
+            # on the meta device no rank has parameters to send to the others
+            kind: Any = importlib.import_module("megatron.bridge.peft.utils").ParallelLinearAdapter
+            kind._synchronize_shared_expert_parameters = lambda self: None
+            chunks = config.peft(chunks)
         for chunk in chunks:
             whole.update(_unique(chunk, groups))
         look(chunks, groups)
     described = [_chunk(chunk) for chunk in chunks]
     total = {kind: sum(c[kind] for c in described) for kind in ("dense", "expert")}
     return {"stage": stage, "rank": rank, **total, "chunks": described}
-
-
-def _adapted(peft: Any, chunks: list[Any]) -> list[Any]:
-    """Add the adapters, as training does after it has read the weights (megatron/bridge/training/setup.py:642); on the
-    meta device no rank has parameters to send to the others."""
-    if peft is None:
-        return chunks
-    kind: Any = importlib.import_module("megatron.bridge.peft.utils").ParallelLinearAdapter
-    kind._synchronize_shared_expert_parameters = lambda self: None
-    return peft(chunks)
 
 
 def _chunk(model: Any) -> dict[str, int]:
