@@ -8,7 +8,7 @@ from typing import Any
 from attrs import evolve
 
 from moedsl.cost import adapters, parameters, pipeline
-from moedsl.cost.bounds import TIGHT, Bounds, bounds
+from moedsl.cost.estimate import TIGHT, Bounds, bounds
 from moedsl.facts import axes, recipes, releases
 from moedsl.facts.axes import json_value, show
 from moedsl.facts.fine_tuning import TARGETS
@@ -30,10 +30,10 @@ from moedsl.rules.evaluators import evaluate, holds
 from moedsl.rules.rule import Rule, of_rules
 from moedsl.rules.stdlib import LetName
 from moedsl.solver import neighbours
+from moedsl.solver.laws import Row
 from moedsl.solver.neighbours import Neighbour
 from moedsl.solver.problem import first_of, plain
 from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Row
 from moedsl.support.diagnostics import Diagnostic, to_json
 from moedsl.support.source import Source
 from moedsl.support.text import CLOSE

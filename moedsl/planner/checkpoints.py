@@ -8,9 +8,8 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.rules.check.program import Program
-from moedsl.solver.saving import INTERVAL, Saving, saving
-from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Row
+from moedsl.solver.laws import Row
+from moedsl.solver.solve import INTERVAL, Chosen, Saving, saving
 from moedsl.support.json_form import JsonForm
 
 

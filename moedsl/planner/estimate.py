@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 
-from moedsl.cost import Cost, tower
+from moedsl.cost import Cost, step
 from moedsl.cost.memory import KINDS
 from moedsl.facts.axes import AXES
 from moedsl.facts.fine_tuning import Filled, filled
@@ -22,8 +22,8 @@ from moedsl.planner.memory import Memory
 from moedsl.rules.check.program import Program
 from moedsl.rules.stdlib import LetName, RuleId
 from moedsl.solver import uncertainty
+from moedsl.solver.laws import Row
 from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Row
 from moedsl.support.json_form import ABSENT, Absent, JsonForm
 
 
@@ -193,7 +193,7 @@ def with_parts(estimate: Estimate, chosen: Chosen, row: Row, floor: float) -> Es
     return evolve(estimate, parts=parts, freeze=freeze, vision_note=_note(p, report, row.step_time, floor))
 
 
-def _part(part: tower.Part, step_time: float) -> Part:
+def _part(part: step.TowerPart, step_time: float) -> Part:
     sizes = {f"{k}_gib": part.bytes[k] / GIB for k in KINDS} | {"total_gib": part.total / GIB}
     return Part(part.name, part.params, **sizes, time_s=part.seconds, share=part.seconds / step_time)
 
@@ -213,7 +213,7 @@ def _priced(cost: Cost, row: Row, freeze: frozenset[str]) -> tuple[float, float]
     return float(other.memory(row.codes)[0]), float(other.time(row.codes)[0])
 
 
-def _note(p: Program, report: list[tower.Part], step_time: float, floor: float) -> VisionNote | None:
+def _note(p: Program, report: list[step.TowerPart], step_time: float, floor: float) -> VisionNote | None:
     """The rule on a dominant encoder, if encoder and projector take more of the step than `floor`."""
     share = sum(f.seconds for f in report[:-1]) / step_time
     rule = next((r for r in p.rules if r.id == RuleId.FROZEN_ENCODER), None)

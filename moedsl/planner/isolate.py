@@ -24,13 +24,11 @@ from moedsl.planner.notes import smallest, tight
 from moedsl.rules.check.program import Isolation, Pin, Program, Variant
 from moedsl.rules.rule import Rule
 from moedsl.solver.bounded_space import memory_prices
-from moedsl.solver.infeasible.analyse import analyse
-from moedsl.solver.infeasible.report import diagnostic
-from moedsl.solver.laws import Compiled, Law, first_broken
+from moedsl.solver.infeasible import analyse, diagnostic
+from moedsl.solver.laws import Compiled, Law, Row, Table, first_broken
 from moedsl.solver.problem import Problem, cases
 from moedsl.solver.search import Search, Solution
 from moedsl.solver.solve import KEEP, Chosen, solve
-from moedsl.solver.table import Row, Table
 from moedsl.support.diagnostics import Diagnostic, Label, error
 
 Progress = Callable[[str], None]

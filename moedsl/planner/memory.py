@@ -7,13 +7,13 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.cost import StageMemory, outside
-from moedsl.cost.bounds import Bounds, Spread
-from moedsl.cost.memory import KINDS
+from moedsl.cost import StageMemory
+from moedsl.cost.estimate import Bounds, Spread
+from moedsl.cost.memory import KINDS, OutsidePart
 from moedsl.facts import axes
 from moedsl.facts.units import GIB
+from moedsl.solver.laws import Row
 from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Row
 from moedsl.support.json_form import JsonForm
 from moedsl.support.text import wrapped
 
@@ -161,7 +161,7 @@ def _stage(s: StageMemory) -> Stage:
     return Stage(s.stage, dict(s.layers), s.params + s.expert_params, s.expert_params, *sizes)
 
 
-def _range(s: Spread | outside.Part) -> Range:
+def _range(s: Spread | OutsidePart) -> Range:
     return Range(s.name, s.least / GIB, s.most / GIB, s.because)
 
 

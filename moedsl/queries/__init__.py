@@ -10,6 +10,6 @@ In: the `Result` of compiler.py. Out: a JSON value for each answer, and its text
   GPUs; `lengths.py` other sequence lengths; `what_if.py` single changes.
 - `text.py` prints tables and the plans of a file; `amounts.py` reads amounts on a command line.
 
-Why no layout fits is not here but in solver/infeasible, since each compile may need it. Imports everything up to
+Why no layout fits is not here but in solver/infeasible.py, since each compile may need it. Imports everything up to
 `compiler`, and `emit`.
 """

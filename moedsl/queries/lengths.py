@@ -12,9 +12,9 @@ from moedsl.facts.machines import MOST_GPUS
 from moedsl.facts.machines import gpu_counts as counts
 from moedsl.facts.units import GIB
 from moedsl.rules.check.program import Program
+from moedsl.solver.laws import Row
 from moedsl.solver.problem import cases
 from moedsl.solver.solve import plan_for, solve
-from moedsl.solver.table import Row
 from moedsl.support.text import tokens
 
 MESH = tuple(n for n in axes.LAYOUT if n in axes.BY_NAME)

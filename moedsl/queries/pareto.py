@@ -20,11 +20,10 @@ from moedsl.lang.printer import print_expr
 from moedsl.planner.plan import Behind, FrontPoint, GpusPoint, GpusTime, MemoryTime, Pareto, Standing
 from moedsl.queries.layouts import Budget, priced, shared
 from moedsl.rules.check.program import Program
-from moedsl.solver.bounds import SLACK
+from moedsl.solver.laws import Row, Table
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen, plan_for
-from moedsl.solver.space import LARGEST_CHUNK
-from moedsl.solver.table import Row, Table
+from moedsl.solver.space import LARGEST_CHUNK, SLACK
 from moedsl.support.json_form import ABSENT
 
 

@@ -23,11 +23,9 @@ from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.evaluators import evaluate
 from moedsl.rules.library import Library
 from moedsl.rules.rule import of_rules
-from moedsl.solver.laws import obeyed
+from moedsl.solver.laws import Table, obeyed
 from moedsl.solver.problem import first_of
-from moedsl.solver.saving import saving
-from moedsl.solver.solve import Chosen, plan_for
-from moedsl.solver.table import Table
+from moedsl.solver.solve import Chosen, plan_for, saving
 from moedsl.support.text import counted, tokens
 
 BY_SPEED = ("score", "step_time")
@@ -80,8 +78,7 @@ def _line(base: Chosen, c: Change, budget: Budget | None, progress: Progress) ->
     head |= _sizes(changed)
     if not changed.solution.rows:
         # Explain why a change has no layout, in one line
-        from moedsl.solver.infeasible.analyse import briefly
-        from moedsl.solver.infeasible.report import message
+        from moedsl.solver.infeasible import briefly, message
 
         return {**head, "gpus": changed.problem.gpus, "why": message(briefly(changed))}
     row, now = changed.solution.rows[0], base.solution.rows[0]

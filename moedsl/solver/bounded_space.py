@@ -21,36 +21,32 @@ from numpy.typing import NDArray
 from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
 from moedsl.facts.symbols import MEMORY, SPARES
 from moedsl.rules.evaluators import Column
-from moedsl.solver.bounds import (
+from moedsl.solver.intervals import may_satisfy, required
+from moedsl.solver.laws import SECONDS, TIME, Compiled, Floats, Law, Mask, Table, memory_of, obeyed
+from moedsl.solver.space import (
+    FIRST_BLOCK,
+    GUESSED,
     SLACK,
     Policies,
     Prices,
     by_meshes,
     extremes,
     graph_strength,
+    growing,
     least_memory_policies,
     least_memory_transport,
-    most_memory_policies,
-    of_weights,
-    slowest,
-    wasteful_moves,
-)
-from moedsl.solver.intervals import may_satisfy, required
-from moedsl.solver.laws import SECONDS, TIME, Compiled, Law, memory_of, obeyed
-from moedsl.solver.question import Floats
-from moedsl.solver.space import (
-    FIRST_BLOCK,
-    GUESSED,
-    growing,
     mesh_table,
     meshes_of,
     most_divided_first,
+    most_memory_policies,
+    of_weights,
     pipelines_table,
     policy_table,
     share_of,
+    slowest,
+    wasteful_moves,
     weights_table,
 )
-from moedsl.solver.table import Mask, Table
 from moedsl.support import limits
 
 BATCH = 16_384

@@ -14,10 +14,9 @@ from moedsl.facts.units import GIB
 from moedsl.lang.printer import print_expr
 from moedsl.rules.stdlib import NEEDS
 from moedsl.solver.bounded_space import memory_prices
-from moedsl.solver.bounds import Prices
-from moedsl.solver.laws import Compiled, first_broken
+from moedsl.solver.laws import Compiled, Row, first_broken
 from moedsl.solver.problem import divisors
-from moedsl.solver.table import Row
+from moedsl.solver.space import Prices
 from moedsl.support.text import change
 
 

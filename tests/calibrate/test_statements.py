@@ -6,7 +6,7 @@ from pathlib import Path
 
 from accuracy_statements import statements
 
-from moedsl.cost.bounds import FITS, NOT, bounds
+from moedsl.cost.estimate import FITS, NOT, bounds
 from moedsl.runs.measured_runs import read
 from tests.helpers.paths import ROOT
 

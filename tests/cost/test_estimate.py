@@ -198,7 +198,7 @@ def test_fsdp_shards_weights_and_more_gpus_shard_further():
 
 
 def test_in_flight_microbatches_are_megatrons():
-    from moedsl.cost.profiles import live
+    from moedsl.cost.parameters import live
 
     assert [live(4, 1, 16, s) for s in range(4)] == [(4,), (3,), (2,), (1,)]
     assert live(4, 1, 2, 0) == (2,)

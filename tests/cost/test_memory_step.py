@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from moedsl.cost import Cost, at_step, memory, rows
+from moedsl.cost import Cost, memory, rows
 from moedsl.facts.axes import BY_NAME
 from tests.helpers import bridge_process
 from tests.helpers.cost_models import hardware, model
@@ -49,9 +49,9 @@ def test_the_step_holds_bf16_gradients_a_second_time() -> None:
 def test_fp32_gradients_are_stepped_where_they_are() -> None:
     """Neither they, nor those of Megatron FSDP, nor those that the host steps."""
     for words in ({"grad_reduce": "fp32"}, {"grad_reduce": "bf16", "sharding": "fsdp"}):
-        assert at_step.copied(table(**words)).tolist() == [0.0]
-    assert at_step.copied(table(grad_reduce="bf16", offload="optimizer")).tolist() == [0.0]
-    assert at_step.copied(table(grad_reduce="bf16", moments="bf16")).tolist() == [4.0]
+        assert memory.copied(table(**words)).tolist() == [0.0]
+    assert memory.copied(table(grad_reduce="bf16", offload="optimizer")).tolist() == [0.0]
+    assert memory.copied(table(grad_reduce="bf16", moments="bf16")).tolist() == [4.0]
 
 
 def test_empty_gradients_are_there_once_for_each_shape() -> None:

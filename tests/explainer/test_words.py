@@ -9,7 +9,7 @@ import pytest
 from moedsl.cli.main import main
 from moedsl.cli.reference.page import page, words
 from moedsl.compiler import load_stdlib
-from moedsl.cost import bounds
+from moedsl.cost import estimate
 from moedsl.facts import axes
 from moedsl.planner.text import KINDS, SECTIONS
 from tests.helpers import rotation
@@ -23,7 +23,7 @@ def test_a_word_has_an_entry(word: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_every_verdict_and_origin_is_a_word() -> None:
-    verdicts = (bounds.FITS, bounds.TIGHT, bounds.NOT)
+    verdicts = (estimate.FITS, estimate.TIGHT, estimate.NOT)
     assert {*map(str.casefold, verdicts), "pinned", "chosen", "defaulted", "derived"} <= words().keys()
 
 

@@ -13,8 +13,8 @@ from moedsl.facts import axes
 from moedsl.lang import reader
 from moedsl.lsp import analysis, legal
 from moedsl.rules.check.program import Program
+from moedsl.solver.conflicts import satisfiable
 from moedsl.solver.laws import compile_problem
-from moedsl.solver.legal import satisfiable
 from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
 from moedsl.support.source import Source

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from moedsl.cost.bounds import bounds
+from moedsl.cost.estimate import bounds
 from moedsl.facts.units import GIB
 from moedsl.planner.plan import Plan
 from moedsl.planner.text import plan_text

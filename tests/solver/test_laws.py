@@ -6,8 +6,8 @@ import pytest
 from attrs import evolve
 
 from moedsl.rules.rule import Rules
+from moedsl.solver.conflicts import members, without
 from moedsl.solver.laws import Compiled, obeyed
-from moedsl.solver.members import members, without
 from moedsl.solver.solve import solve
 from moedsl.solver.space import weights_table
 from tests.helpers.small_programs import WHY, program

@@ -22,13 +22,11 @@ from moedsl.facts import axes
 from moedsl.facts.axes import MEMORY_POLICIES, TRANSPORT_POLICIES
 from moedsl.facts.symbols import CASES, SPARES
 from moedsl.solver.bounded_space import _with_each, memory_prices
-from moedsl.solver.laws import Law, compile_problem, obeying
+from moedsl.solver.laws import Law, Mask, Table, compile_problem, obeying
 from moedsl.solver.problem import Problem, lower
-from moedsl.solver.question import Question, TopK
-from moedsl.solver.search import Search, Solution
+from moedsl.solver.search import Question, Search, Solution, TopK
 from moedsl.solver.solve import make_cost, solve
 from moedsl.solver.space import mesh_table, policy_table
-from moedsl.solver.table import Mask, Table
 from tests.helpers import rotation
 from tests.helpers.fake_prices import FakePrices
 from tests.helpers.small_programs import WHY, WIDE, program, texts

@@ -9,11 +9,10 @@ import pytest
 
 from moedsl.facts.axes import MEMORY_POLICIES, TRANSPORT_POLICIES
 from moedsl.facts.machines import gpu_counts as counts
-from moedsl.solver.fits import least_memory
-from moedsl.solver.infeasible.nearest import MEMORY, _ranked_by
+from moedsl.solver.fits import _joined, least_memory, least_seconds
 from moedsl.solver.laws import obeyed, obeying
+from moedsl.solver.nearest import MEMORY, _ranked_by
 from moedsl.solver.problem import lower
-from moedsl.solver.several import _joined, least_seconds
 from moedsl.solver.solve import solve
 from moedsl.solver.space import halves, mesh_table, policy_table, weights_table
 from tests.helpers import rotation

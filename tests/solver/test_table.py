@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moedsl.solver.table import Table
+from moedsl.solver.laws import Table
 
 
 @pytest.mark.parametrize("largest", [3, 2**40])

@@ -8,8 +8,7 @@ from attrs import astuple
 from moedsl.compiler import compile_source
 from moedsl.cost import Cost
 from moedsl.rules.check.program import Program
-from moedsl.solver.question import Question, least
-from moedsl.solver.search import Search
+from moedsl.solver.search import Question, Search, least
 from moedsl.solver.solve import solve
 from moedsl.support.source import Source
 
