@@ -42,26 +42,28 @@ def of_recipe(fields: Json, classes: Mapping[str, str]) -> dict[str, Any]:
         out.pop("checkpoint.load", None)  # a run that goes on from its own checkpoints starts like any other
     kind = classes.get("dataset")
     if kind:
-        out |= {"dataset": kind, "dataset.mock": _is_mock(kind, fields)}
+        # without paths Bridge makes mock text (core datasets/blended_megatron_dataset_config.py:138)
+        paths = [fields.get(f"dataset.{n}") for n in ("data_path", "blend", "blend_per_split", "path", "dataset_root")]
+        by_path = kind in ("GPTDatasetConfig", "MockGPTDatasetConfig") and not any(paths)
+        mock = kind.startswith("Mock") or bool(fields.get("dataset.mock")) or by_path
+        out |= {"dataset": kind, "dataset.mock": mock}
     if PREPROCESSING in out and out[PREPROCESSING] is None and kind == "GPTSFTDatasetConfig":
         made = CHOICES[PREPROCESSING][unsaid_preprocessing(bool(fields.get("dataset.hf_dataset")))]
         out |= {PREPROCESSING: f"<{made.name}>", **fields_of(made)}
     return _plain(out)
 
 
-def _is_mock(kind: str, fields: Json) -> bool:
-    """Whether a dataset has no paths: Bridge makes mock text (core datasets/blended_megatron_dataset_config.py:138)."""
-    paths = [fields.get(f"dataset.{n}") for n in ("data_path", "blend", "blend_per_split", "path", "dataset_root")]
-    by_path = kind in ("GPTDatasetConfig", "MockGPTDatasetConfig") and not any(paths)
-    return kind.startswith("Mock") or bool(fields.get("dataset.mock")) or by_path
-
-
 def _plain(fields: Json) -> dict[str, Any]:
-    return {n: _layout(v) if n == LAYOUT else _value(n, v) for n, v in fields.items()}
+    """Normalise values; a pipeline layout of any source becomes the list of its stages' letters."""
+    out = {n: _value(n, v) for n, v in fields.items()}
+    layout = fields.get(LAYOUT)
+    if isinstance(layout, str) or (isinstance(layout, list) and layout and isinstance(layout[0], list)):
+        out[LAYOUT] = stages(layout)
+    return out
 
 
 def _value(name: str, value: Any) -> Any:
-    """Normalise a value: dtypes by name, whole floats as integers, variables of the environment as text."""
+    """Dtypes by name, whole floats as integers, variables of the environment as text."""
     if name.startswith("env_vars."):
         return str(value)
     if isinstance(value, str):
@@ -69,9 +71,3 @@ def _value(name: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_value(name, v) for v in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _layout(value: Any) -> Any:
-    """Convert a pipeline layout of any source to a list of its stages' letters."""
-    lists = isinstance(value, list) and value and isinstance(value[0], list)
-    return stages(value) if lists or isinstance(value, str) else value

@@ -3,46 +3,60 @@
 Bridge also builds the recipe of the program. What it makes of the two is compared field by field, so that each
 difference becomes a `set` statement or a comment. A `run_config.yaml` is what Bridge saves with a checkpoint: the
 configuration after its update, which is read without torch.
+
+`draft` plans the words of a recipe, `differing` finds the fields that still differ, and `settled` those that a run may
+`set`.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.bridge import recipe_words
 from moedsl.bridge.fields import of_plan
 from moedsl.bridge.lint.facts import Recipe, model_facts
 from moedsl.bridge.lint.run import from_bridge, machine
-from moedsl.bridge.recipe_settings import Answer, as_written, differing, planned, settled, variables
-from moedsl.bridge.recipe_words import Below, Stated, declared, differing_facts, model_of, stated
+from moedsl.bridge.recipe_words import (
+    PATTERN,
+    Below,
+    Stated,
+    declared,
+    differing_facts,
+    is_literal,
+    is_secret,
+    model_of,
+    program_text,
+    shown,
+    stated,
+)
 from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import Case, Report, unknown
 from moedsl.bridge.verify.client import INSTALL, Server, is_installed
 from moedsl.bridge.verify.resolve import Resolved
-from moedsl.compiler import Result, load_stdlib
+from moedsl.compiler import Result, compile_source, load_stdlib
 from moedsl.emit.artifact import files_of
 from moedsl.emit.settings import decided_fields
 from moedsl.facts import fields
+from moedsl.facts.common import COPIED
 from moedsl.facts.facts import Hardware
 from moedsl.facts.families import CHOICES, PREPROCESSING, dataset_class, preprocessing, unsaid_preprocessing
-from moedsl.facts.fields import absent
 from moedsl.rules.library import Library
-from moedsl.rules.rule import EXPERIMENT, Rule, of_rules
+from moedsl.rules.rule import EXPERIMENT, of_rules
+from moedsl.rules.stdlib import RuleId
 from moedsl.solver.fits import violations
 from moedsl.support.diagnostics import Diagnostic, error, warning
 from moedsl.support.files import write_all
 from moedsl.support.foreign import text_of
+from moedsl.support.source import Source
 
 _NO_BRIDGE = "Megatron Bridge is not installed here: fields of model, dataset and tokenizer were not compared"
-_REFUSED = "its other fields, which were not compared, because the layout is refused"
-_SIZES = ("layers", "hidden", "heads", "experts", "topk", "expert_hidden")
 _SAVE = "checkpoint.save"
 """A run without it saves nothing, and the other fields of its checkpoints are not stated."""
 _INTERVAL = "checkpoint.save_interval"
@@ -61,7 +75,7 @@ class Draft:
     result: Result
 
     def text(self, below: Below) -> str:
-        return recipe_words.program_text(self.stated, self.recipe.target, below)
+        return program_text(self.stated, self.recipe.target, below)
 
 
 @frozen
@@ -77,29 +91,33 @@ def imported(target: str, gpu: str | None = None, world: int | None = None) -> I
     library = load_stdlib()
     with ExitStack() as stack:
         server = stack.enter_context(Server(1)) if is_installed() else None
-        if is_run_config(target):
-            read = _of_run_config(target, gpu, world, library)
-        else:
-            read = _of_case(cases.read(target, gpu, world), server, library)
-        made = draft(read, library) if isinstance(read, Recipe) else read
+        made = _read(target, gpu, world, server, library)
+        if isinstance(made, Recipe):
+            made = draft(made, library)
         if isinstance(made, Diagnostic):
             return Imported(None, (made,))
-        return finished(made, _answer(made, server, stack))
+        if made.result.failed:
+            return finished(made, None)
+        if server is None:
+            return finished(made, _without_bridge(made))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-")))
+        return finished(made, answered(server.resolve([written(made, folder)])[0]))
 
 
-def _of_run_config(target: str, gpu: str | None, world: int | None, library: Library) -> Recipe | Diagnostic:
-    if gpu is None or world is None:
-        return error("import.recipe:no-gpus", target=target)
-    hardware, _ = library.gpu(gpu) if gpu in library.hardware else (None, [])
-    if hardware is None:
-        return error("import.recipe:stdlib", gpu=gpu, help=unknown(gpu))
-    try:
-        return read_run_config(Path(target), hardware, world)
-    except UnreadableError as wrong:
-        return error("import.recipe", str(wrong), help=wrong.help)
-
-
-def _of_case(c: Case | Report, server: Server | None, library: Library) -> Recipe | Diagnostic:
+def _read(
+    target: str, gpu: str | None, world: int | None, server: Server | None, library: Library
+) -> Recipe | Diagnostic:
+    if target.endswith((".yaml", ".yml")):
+        if gpu is None or world is None:
+            return error("import.recipe:no-gpus", target=target)
+        hardware, _ = library.gpu(gpu) if gpu in library.hardware else (None, [])
+        if hardware is None:
+            return error("import.recipe:stdlib", gpu=gpu, help=unknown(gpu))
+        try:
+            return read_run_config(Path(target), hardware, world)
+        except UnreadableError as wrong:
+            return error("import.recipe", str(wrong), help=wrong.help)
+    c = cases.read(target, gpu, world)
     if isinstance(c, Report):
         return error("import.recipe:refused", file=c.file, message_=c.message, help=c.help or ())
     if server is None:
@@ -113,15 +131,27 @@ def of_bridge(c: Case, resolved: Resolved, library: Library) -> Recipe | Diagnos
     if hardware is not None and resolved.built:
         return from_bridge(c, resolved, hardware, library)
     refusal = resolved.refusal
-    said = f"{refusal.error}: {' '.join(refusal.message.split())}" if refusal else resolved.message
-    return error("import.recipe:build", file=c.file, said=said, help=resolved.help or ())
+    reason = f"{refusal.error}: {' '.join(refusal.message.split())}" if refusal else resolved.message
+    return error("import.recipe:build", file=c.file, said=reason, help=resolved.help or ())
 
 
 def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
     """Write the words of a recipe as a program, and plan it."""
     model = model_of(r, library)
     if model is None:
-        return _no_model(r, library)
+        # with the facts that differ if a declared model has its id
+        id, facts = r.get("model.hf_model_id"), model_facts(evolve(r, model=None))
+        named = next((m for m in declared(library) if m.hf == id), None)
+        changed = [*differing_facts(named, facts)] if named else []
+        text = f"no declared model has the architecture of {id or 'the recipe'}"
+        if named:
+            text = f"the recipe changes {named.name}: {', '.join(f'{n} {facts[n]}' for n in changed)}"
+        help = (
+            "`moedsl models add config.json -o my_model.moe` declares a model",
+            "`moedsl models` lists the known ones",
+        )
+        sizes = ("layers", "hidden", "heads", "experts", "topk", "expert_hidden")
+        return error("import.no_model", text, help=help, values={n: facts[n] for n in sizes if n in facts})
     s = stated(r, model)
     sets = {
         "model.mtp_num_layers": s.mtp,
@@ -130,7 +160,7 @@ def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
         _INTERVAL: r.settled.get(_INTERVAL) if r.settled.get(_SAVE) is not None else None,
     }
     below = Below({p: v for p, v in sets.items() if v is not None})
-    below, result = planned(lambda more: recipe_words.program_text(s, r.target, more), below)
+    below, result = planned(lambda more: program_text(s, r.target, more), below)
     return Draft(r, s, below, result)
 
 
@@ -140,31 +170,21 @@ def _preprocessing(r: Recipe, s: Stated) -> str | None:
     if made != r.classes.get("dataset") or PREPROCESSING not in r.settled:
         return None
     of = {f"<{call.name}>": word for word, call in CHOICES[PREPROCESSING].items()}
-    said = r.settled[PREPROCESSING]
-    word = of.get(said) if said else unsaid_preprocessing(bool(r.settled.get("dataset.hf_dataset")))
+    stated_as = r.settled[PREPROCESSING]
+    word = of.get(stated_as) if stated_as else unsaid_preprocessing(bool(r.settled.get("dataset.hf_dataset")))
     return None if word == preprocessing(s.data or "", {}) else word
 
 
-def _no_model(r: Recipe, library: Library) -> Diagnostic:
-    """Report an architecture that no declared model has, with the facts that differ if one has its id."""
-    id, said = r.get("model.hf_model_id"), model_facts(evolve(r, model=None))
-    named = next((m for m in declared(library) if m.hf == id), None)
-    changed = [*differing_facts(named, said)] if named else []
-    text = f"no declared model has the architecture of {id or 'the recipe'}"
-    if named:
-        text = f"the recipe changes {named.name}: {', '.join(f'{n} {said[n]}' for n in changed)}"
-    help = ("`moedsl models add config.json -o my_model.moe` declares a model", "`moedsl models` lists the known ones")
-    return error("import.no_model", text, help=help, values={n: said[n] for n in _SIZES if n in said})
-
-
-def _answer(d: Draft, server: Server | None, stack: ExitStack) -> Answer | None:
-    """What Bridge makes of the program's recipe; without Bridge, what the plan and the defaults of its classes say."""
-    if d.result.failed:
-        return None
-    if server is None:
-        return _without_bridge(d)
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moedsl-")))
-    return answered(server.resolve([written(d, folder)])[0])
+def _without_bridge(d: Draft) -> Answer:
+    """What the plan and the defaults of Bridge's classes say of the program's recipe."""
+    r, decided = d.recipe, of_plan(d.result.plans[0])
+    effects = of_rules(d.result.programs[0].rules)
+    ours: dict[str, Any] = {}
+    for path, theirs in r.settled.items():
+        known = fields.lookup(path)
+        compared = known is not None and not path.startswith(_ELSEWHERE) and effects.field(path) == EXPERIMENT
+        ours[path] = decided.get(path, known.default if known is not None and compared else theirs)
+    return Answer({}, ours, r.classes)
 
 
 def written(d: Draft, folder: Path) -> Case:
@@ -181,59 +201,29 @@ def answered(r: Resolved) -> Answer:
     return Answer(r.built, r.resolved, r.classes)
 
 
-def _without_bridge(d: Draft) -> Answer:
-    r, decided = d.recipe, of_plan(d.result.plans[0])
-    effects = of_rules(d.result.programs[0].rules)
-    ours: dict[str, Any] = {}
-    for path, theirs in r.settled.items():
-        known = fields.lookup(path)
-        compared = known is not None and not path.startswith(_ELSEWHERE) and effects.field(path) == EXPERIMENT
-        ours[path] = decided.get(path, known.default if known is not None and compared else theirs)
-    return Answer({}, ours, r.classes)
-
-
 def finished(d: Draft, ours: Answer | None) -> Imported:
-    """Write the program with a statement or a comment for each difference between both recipes."""
+    """Write the program with a statement or a comment for each difference between both recipes; None if the layout is
+    refused, by laws that it breaks or otherwise."""
     if ours is None:
-        laws = _broken(d)
-        said = [f"the layout, which {r.id} refuses: {r.because} ({', '.join(r.cites)})" for r in laws]
-        said = said or [f"the layout, which is refused: {x.message}" for x in d.result.diagnostics if x.is_error]
-        return Imported(d.text(evolve(d.below, comments=(*said, _REFUSED))), (*_refusals(d, laws),))
+        # none if an axis has no pin
+        laws = violations(d.result.programs[0], d.stated.gpus) if d.result.programs and not d.stated.unknown else ()
+        comments = [f"the layout, which {r.id} refuses: {r.because} ({', '.join(r.cites)})" for r in laws]
+        found = [warning("import.refused:refuses", r=r.id, because_=r.because, cites=r.cites) for r in laws]
+        if not laws:
+            errors = [x.message for x in d.result.diagnostics if x.is_error]
+            comments = [f"the layout, which is refused: {message}" for message in errors]
+            found = [warning("import.refused:refused", message_=message) for message in errors]
+        comments.append("its other fields, which were not compared, because the layout is refused")
+        return Imported(d.text(evolve(d.below, comments=tuple(comments))), tuple(found))
     decided = decided_fields(d.result.plans[0])
     wanted = {p: v for p, v in differing(d.recipe, ours, decided) if p not in d.below.sets}
     env, hidden = variables(d.recipe, ours)
-    comments = (*_not_compared(ours), *_data(d, ours), *hidden)
-    return Imported(d.text(settled(d.text, evolve(d.below, env=env, comments=comments), wanted)))
-
-
-def _broken(d: Draft) -> tuple[Rule, ...]:
-    """The laws that the layout breaks; none if an axis has no pin."""
-    pinned = d.result.programs if not d.stated.unknown else ()
-    return violations(pinned[0], d.stated.gpus) if pinned else ()
-
-
-def _refusals(d: Draft, laws: tuple[Rule, ...]) -> Iterator[Diagnostic]:
-    """Warn of each law that the layout breaks, or of what refuses the program otherwise."""
-    for r in laws:
-        yield warning("import.refused:refuses", r=r.id, because_=r.because, cites=r.cites)
-    for x in () if laws else d.result.diagnostics:
-        if x.is_error:
-            yield warning("import.refused:refused", message_=x.message)
-
-
-def _not_compared(ours: Answer) -> Iterator[str]:
-    if not ours.built:
-        yield _NO_BRIDGE
-
-
-def _data(d: Draft, ours: Answer) -> Iterator[str]:
-    """The class of a dataset that no statement makes."""
+    comments = [] if ours.built else [_NO_BRIDGE]
     kind = d.recipe.classes.get("dataset", "")
-    if kind != ours.classes.get("dataset"):
-        yield f'dataset = {kind}: `data "path"` names data of your own'
-
-
-NAME = "run_config"
+    if kind != ours.classes.get("dataset"):  # no statement makes one of that class
+        comments.append(f'dataset = {kind}: `data "path"` names data of your own')
+    below = evolve(d.below, env=env, comments=(*comments, *hidden))
+    return Imported(d.text(settled(d.text, below, wanted)))
 
 
 class UnreadableError(Exception):
@@ -244,44 +234,29 @@ class UnreadableError(Exception):
         self.help = help
 
 
-def is_run_config(target: str) -> bool:
-    """Whether a target is such a file, by its name."""
-    return target.endswith((".yaml", ".yml"))
-
-
 def read_run_config(path: Path, hardware: Hardware, world: int) -> Recipe:
     """Read the fields of a run; its machines are not in the file. Raises UnreadableError."""
     try:
-        return _recipe(path, _load(path), hardware, world)
+        data = _load(path)
+        sections = {n: v for n, v in data.items() if isinstance(v, Mapping) and "_target_" in v and "_call_" not in v}
+        if "model" not in sections:
+            raise UnreadableError(f"{path} has no `model` section: it is not a `run_config.yaml` of Megatron Bridge")
+        values = {n: plain(v) for n, v in data.items() if n not in sections and n != "_target_"}
+        # sections that are fields of others, such as that of packing
+        inside = {p: sections.get(s, {}).get(n) for p in fields.absent() for s, _, n in [p.rpartition(".")]}
+        every = {**sections, **{p: held for p, held in inside.items() if isinstance(held, Mapping)}}
+        values |= {f"{s}.{n}": plain(v) for s, held in every.items() for n, v in held.items() if n != "_target_"}
+        classes = {n: str(v["_target_"]).rpartition(".")[2] for n, v in sections.items()}
+        return Recipe(
+            target=str(path), function="run_config", file=str(path), line=1, fields=values, hardware=hardware,
+            world=world, settled=values, classes=classes,
+        )  # fmt: skip
     except RecursionError:
         raise UnreadableError(f"{path} is nested too deep, or contains itself") from None
 
 
-def _recipe(path: Path, data: Mapping[str, Any], hardware: Hardware, world: int) -> Recipe:
-    sections = {n: v for n, v in data.items() if isinstance(v, Mapping) and "_target_" in v and not _is_value(v)}
-    if "model" not in sections:
-        raise UnreadableError(f"{path} has no `model` section: it is not a `run_config.yaml` of Megatron Bridge")
-    fields = {n: plain(v) for n, v in data.items() if n not in sections and n != "_target_"}
-    every = {**sections, **dict(_inside(sections))}
-    fields |= {f"{s}.{n}": plain(v) for s, held in every.items() for n, v in held.items() if n != "_target_"}
-    classes = {n: str(v["_target_"]).rpartition(".")[2] for n, v in sections.items()}
-    return Recipe(
-        target=str(path), function=NAME, file=str(path), line=1, fields=fields, hardware=hardware, world=world,
-        settled=fields, classes=classes,
-    )  # fmt: skip
-
-
-def _inside(sections: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The sections that are fields of others, such as that of packing."""
-    for path in absent():
-        section, _, name = path.rpartition(".")
-        held = sections.get(section, {}).get(name)
-        if isinstance(held, Mapping):
-            yield path, held
-
-
 def plain(value: Any) -> Any:
-    """Convert a value to JSON as `verify/flat.py` does: a dtype and an enum member by name, another object by its
+    """Convert a value to JSON as verify/configs.py does: a dtype and an enum member by name, another object by its
     class."""
     if isinstance(value, list):
         return [plain(v) for v in value]
@@ -291,10 +266,6 @@ def plain(value: Any) -> Any:
     if target.startswith("torch.") and target.count(".") == 1:
         return target.removeprefix("torch.")
     return value.get("_name_", f"<{target.rpartition('.')[2]}>")
-
-
-def _is_value(value: Mapping[str, Any]) -> bool:
-    return "_call_" in value
 
 
 def _load(path: Path) -> Mapping[str, Any]:
@@ -311,3 +282,186 @@ def _load(path: Path) -> Mapping[str, Any]:
     except (yaml.YAMLError, ValueError) as wrong:
         raise UnreadableError(f"{path} is not YAML: {' '.join(str(wrong).split())}") from wrong
     return data if isinstance(data, Mapping) else {}
+
+
+Fields = Mapping[str, Any]
+Write = Callable[[Below], str]
+"""The text of a program with what follows its words."""
+DEFAULT_FOLDER = "nemo_experiments"
+"""Bridge's folder for runs that name none, below the folder in which the recipe is built."""
+UNSET: dict[str, str] = {
+    "ddp.num_buckets": "Bridge's overlap settings state the size of a bucket instead",
+    "model.vocab_size": "a plan has the vocabulary of the model, also with a tokenizer that has another",
+}
+"""Fields that the checker accepts and that contradict a field of every plan, with the reason."""
+OTHER_WORDS: Mapping[str, str] = {
+    "model.moe_router_dtype": "Megatron reads it as none (core transformer/moe/router.py:104)"
+}
+"""Fields in which Megatron reads a word that it does not know as none."""
+
+
+UNREAD = (
+    "model.pipeline_model_parallel_layout",
+    PATTERN,
+    "model.num_layers_in_*_pipeline_stage",
+    "model.account_for_*_in_pipeline_split",
+    "model.virtual_pipeline_model_parallel_size",
+    "model.cuda_graph_scope",
+    "model.external_cuda_graph",
+    "model.moe_hybridep_num_sms",
+    "model.moe_deepep_num_sms",
+    "model.hf_model_*",
+    "train.eval_*",
+    "comm_overlap",
+    "comm_overlap.[!t]*",
+    "model.tp_comm_overlap",
+    "mixed_precision",
+    "mixed_precision.fp?_param",
+    "dataset",
+    "*.timers",
+    "env_vars",
+)
+"""Patterns of fields that need no statement: words and other fields state them, newer fields replace them, or nothing
+reads them."""
+UNREAD_IF: Mapping[str, tuple[str, tuple[Any, ...]]] = {
+    "checkpoint.load": ("checkpoint.save", (None,)),
+    "comm_overlap.tp_comm_overlap": ("model.tensor_model_parallel_size", (1,)),
+    PREPROCESSING: (PREPROCESSING, (None,)),
+    "model.recompute_modules": ("model.recompute_granularity", (None, "full")),
+    "model.moe_flex_dispatcher_*": ("model.moe_token_dispatcher_type", ("alltoall",)),
+    "ddp.data_parallel_sharding_strategy": ("ddp.use_megatron_fsdp", (False, None)),
+    "model.cp_comm_type": ("model.context_parallel_size", (1,)),
+    "model.attention_backend": ("model.attention_backend", (None,)),
+    "train.manual_gc_eval": ("train.manual_gc_eval", (True,)),
+    "tokenizer.vocab_size": ("tokenizer.tokenizer_type", ("HuggingFaceTokenizer",)),
+}
+"""Further patterns, each with a field and the values of it for which the pattern's fields need no statement."""
+
+
+@frozen
+class Answer:
+    """What Bridge made of the program's own recipe: its fields before and after the update."""
+
+    built: Fields
+    resolved: Fields
+    classes: Mapping[str, str]
+
+
+def differing(r: Recipe, ours: Answer, decided: Fields) -> Iterator[tuple[str, Any]]:
+    """Each field that differs after Bridge's update and needs a statement, with the recipe's value.
+
+    A field that the update computes follows from others, unless the plan decides it.
+    """
+    of_data = r.classes.get("dataset") == ours.classes.get("dataset")
+    of_samples = r.settled.get(PREPROCESSING) == ours.resolved.get(PREPROCESSING)
+    unread = [*UNREAD, *(p for p, (field, values) in UNREAD_IF.items() if r.settled.get(field) in values)]
+    # Bridge writes some fields over others; the overlap only for the distributed optimizer
+    copied = COPIED if r.settled.get("ddp.use_distributed_optimizer") else {}
+    for path, theirs in sorted(r.settled.items()):
+        section, _, name = path.partition(".")
+        moved = _moved(path, r.fields, r.settled) or _moved(path, ours.built, ours.resolved)
+        # a recipe may state a field of `validation` in `train`, from where Bridge moves it (bridge
+        # training/config.py:1517)
+        moved = moved and not (section == "validation" and r.fields.get(f"train.{name}") is not None)
+        # a statement on one of its fields builds a section
+        made = path in fields.absent() and path not in CHOICES and theirs is not None
+        if made or _alike(path, theirs, ours) or (moved and path not in decided):
+            continue
+        if any(fnmatch.fnmatchcase(path, pattern) for pattern in unread):
+            continue
+        if section != "dataset" or (of_data and (of_samples or path.rpartition(".")[0] != PREPROCESSING)):
+            yield copied.get(path, path), as_written(path, theirs)
+    # Each field that the recipe sets, that no plan decides, and that Bridge writes over another one
+    for path, owner in fields.overwritten().items():
+        theirs = r.settled.get(owner)
+        if theirs is None or owner in COPIED.values() or _equal(theirs, ours.resolved.get(owner)):
+            continue
+        if _moved(path, r.fields, r.settled) and not same(r.settled.get(path), ours.resolved.get(path)):
+            yield owner, as_written(owner, theirs)
+
+
+def _alike(path: str, theirs: Any, ours: Answer) -> bool:
+    """Whether the program needs no statement for this value; a section that it does not have yet comes with its
+    defaults."""
+    if path in CHOICES:
+        return _equal(theirs, ours.resolved.get(path))
+    known = fields.lookup(path)
+    if known is None or path in ours.resolved or path.rpartition(".")[0] not in fields.absent():
+        return same(theirs, ours.resolved.get(path))
+    default = None if known.default in ("factory", "required") else known.default
+    return same(theirs, None) and same(theirs, default)
+
+
+def _moved(path: str, before: Fields, after: Fields) -> bool:
+    return path in before and not _equal(before[path], after.get(path))
+
+
+def as_written(path: str, value: Any) -> Any:
+    """The value as the language writes it: a dtype with its module; a path below Bridge's default folder relative to
+    the folder of the job."""
+    field = fields.lookup(path)
+    words = fields.words_of(field.type) if field else None
+    if words and words.type == "dtype" and isinstance(value, str):
+        return f"torch.{value}"
+    inside = isinstance(value, str) and f"/{DEFAULT_FOLDER}/" in value
+    return DEFAULT_FOLDER + value.partition(f"/{DEFAULT_FOLDER}")[2] if inside else value
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values are equal, both off, both objects, or lists of the same words."""
+    if all(isinstance(v, str) and v[:1] == "<" for v in (a, b)):
+        return True
+    if isinstance(a, list) and isinstance(b, list) and all(isinstance(v, str) for v in (*a, *b)):
+        return sorted(a) == sorted(b)
+    return _equal(a, b) or all(v in (None, False, "none", []) for v in (a, b))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two values are equal; a number that is not one (NaN) equals another such."""
+    return a == b or (a != a and b != b)
+
+
+def variables(r: Recipe, ours: Answer) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The environment variables that the plan sets otherwise, and comments on those that look like secrets."""
+    own = {n: str(v) for n, v in (ours.resolved.get("env_vars") or {}).items()}
+    others = {n: v for n, v in r.env.items() if own.get(n) != str(v)}
+    hidden = {n for n, v in others.items() if is_secret(n, str(v))}
+    secrets = tuple(shown(f"env_vars.{n}", others[n]) for n in others if n in hidden)
+    return {n: v for n, v in others.items() if n not in hidden}, secrets
+
+
+def planned(write: Write, below: Below) -> tuple[Below, Result]:
+    """Plan a program; one whose layout does not fit by the estimate allows the law, because the recipe has it."""
+    result = compile_source(Source("recipe.moe", write(below)))
+    if below.allow or all(d.id != "solve.does_not_fit" for d in result.diagnostics):
+        return below, result
+    return planned(write, evolve(below, allow=RuleId.FITS.value))
+
+
+def settled(write: Write, below: Below, wanted: Mapping[str, Any]) -> Below:
+    """Set each field that the checker and the plan accept, and comment on the others with the reason."""
+    why = UNSET | {p: reason for p, reason in OTHER_WORDS.items() if fields.unknown_word(p, wanted.get(p))}
+    unsaid = {p: v for p, v in wanted.items() if p in why or not is_literal(v)}
+    sets = {p: v for p, v in wanted.items() if p not in unsaid} | {p: None for p in OTHER_WORDS if p in unsaid}
+    comments = [shown(p, v) + (f": {why[p]}" if p in why else "") for p, v in unsaid.items()]
+    while True:
+        tried, result = planned(write, evolve(below, sets={**below.sets, **sets}))
+        errors = ((_set_field(d, result.source), d) for d in result.diagnostics if d.is_error)
+        refused = {p: d for p, d in errors if p in sets}
+        if not refused and result.failed and below.env:
+            more = [shown(f"env_vars.{n}", v) for n, v in below.env.items()]
+            return settled(write, evolve(below, env={}, comments=(*below.comments, *more)), wanted)
+        if not refused:
+            return evolve(tried, comments=(*below.comments, *sorted(comments)))
+        for p, d in refused.items():
+            cites = f" ({', '.join(d.cites)})" if d.cites else ""
+            comments.append(f"{shown(p, sets.pop(p))}: {d.message.removeprefix(f'`{p}` ')}{cites}")
+
+
+def _set_field(d: Diagnostic, source: Source) -> str:
+    """The field of the `set` statement that a diagnostic points at; "" for another statement."""
+    if not d.labels or d.labels[0].span.file != source.name:
+        return ""
+    line, _ = source.position(d.labels[0].span.start)
+    words = source.line(line).split()
+    return words[1] if words[:1] == ["set"] else ""

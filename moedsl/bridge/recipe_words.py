@@ -35,9 +35,6 @@ _IDENTITY = (
     "linear_every", "has_vision",
 )  # fmt: skip
 """Facts that a recipe's fields state exactly."""
-_ENUMS = {a.name: a.words for a in axes.AXES if a.kind == "enum"}
-_HUB = "dataset.hf_dataset"
-_SPLIT = "model.account_for_{}_in_pipeline_split"
 
 
 @frozen
@@ -72,43 +69,41 @@ def stated(r: Recipe, model: Model) -> Stated:
     """Read the words of a recipe whose model is known, as Bridge's update leaves them."""
     known = words(evolve(r, fields={**r.fields, **r.settled}))
     values = {a.name: axes.json_value(known[a.name]) for a in axes.AXES if a.name in known}
-    values = {n: v for n, v in values.items() if n not in _ENUMS or v in _ENUMS[n]}  # lint knows more dispatchers
+    enums = {a.name: a.words for a in axes.AXES if a.kind == "enum"}
+    values = {n: v for n, v in values.items() if n not in enums or v in enums[n]}  # lint knows more dispatchers
+    formats = {n: v for n, v in values.items() if axes.BY_NAME[n].is_format}
+    task = known.get("task", "pretrain")
+    if model.vision is not None and task != "peft":
+        # every image dataset of Bridge's is one for fine-tuning, so the name says which task it is
+        task = "sft" if "_sft_" in r.function else "pretrain"
     depth = r.get("model.mtp_num_layers") or 0
+    adapter = adapter_of(r)
+    without_word = [a.name for a in axes.AXES if a.name not in values]
     return Stated(
         model=model,
         hardware=r.hardware.name,
         gpus=r.world,
-        task=_task(r, model, known.get("task", "pretrain")),
+        task=task,
         seq=known["seq"],
         batch=known["global_batch"],
-        formats={n: v for n, v in values.items() if axes.BY_NAME[n].is_format},
+        formats=formats,
         routing=known.get("routing", "natural"),
         frozen=tuple(sorted(known.get("vlm", ()))),
         mtp=depth if depth != model.mtp_layers else None,
-        data=_path(r),
-        samples=_samples(r),
-        layout={n: v for n, v in values.items() if not axes.BY_NAME[n].is_format and axes.BY_NAME[n].is_on(v)}
-        | _pipeline(r),
-        adapter=(adapter := adapter_of(r)),
-        unknown=(
-            *(a.name for a in axes.AXES if a.name not in values),
-            *(["adapter"] if adapter is None and "peft" in r.classes else []),
-        ),
+        **_data(r),
+        layout={n: v for n, v in values.items() if n not in formats and axes.BY_NAME[n].is_on(v)} | _pipeline(r),
+        adapter=adapter,
+        unknown=(*without_word, *(["adapter"] if adapter is None and "peft" in r.classes else [])),
     )
-
-
-def _task(r: Recipe, model: Model, by_data: str) -> str:
-    """The task by the data; every image dataset of Bridge's is one for fine-tuning, so there the name says it."""
-    return by_data if model.vision is None or by_data == "peft" else "sft" if "_sft_" in r.function else "pretrain"
 
 
 def model_of(r: Recipe, library: Library) -> Model | None:
     """The declared model with the recipe's Hugging Face id, which may be its tokenizer's, else with its architecture;
     None if its facts differ."""
-    models, said = declared(library), model_facts(evolve(r, model=None))
+    models, facts = declared(library), model_facts(evolve(r, model=None))
     id = r.get("model.hf_model_id") or r.get("tokenizer.tokenizer_model")
     named = [m for m in models if m.hf == id]
-    return next((m for m in named or models if not any(differing_facts(m, said))), None)
+    return next((m for m in named or models if not any(differing_facts(m, facts))), None)
 
 
 def declared(library: Library) -> list[Model]:
@@ -116,67 +111,60 @@ def declared(library: Library) -> list[Model]:
     return [m for m in (library.model(n)[0] for n in library.models) if m is not None]
 
 
-def differing_facts(m: Model, said: Mapping[str, Any]) -> Iterator[str]:
+def differing_facts(m: Model, facts: Mapping[str, Any]) -> Iterator[str]:
     """The facts of a model that a recipe states otherwise."""
     own = {"has_vision": m.vision is not None}
-    return (n for n in _IDENTITY if n in said and own.get(n, getattr(m, n, None)) != said[n])
+    return (n for n in _IDENTITY if n in facts and own.get(n, getattr(m, n, None)) != facts[n])
 
 
-def _path(r: Recipe) -> str | None:
-    """The data of a recipe: the path of its text, of its folder, or of its images, or the name of its data set."""
-    paths = (r.get(f"dataset.{n}") for n in ("data_path", "dataset_root", "path"))
-    found = next((p for p in paths if p), _hub(r))
-    return found[0] if isinstance(found, list) and len(found) == 1 else found if isinstance(found, str) else None
+def _data(r: Recipe) -> dict[str, Any]:
+    """The data of a recipe, and how its samples are read: the path of its text, of its folder or of its images, or the
+    data set of Hugging Face, if a run can name it: one of Bridge's own, or ORG/NAME.
 
-
-def _hub(r: Recipe) -> str | None:
-    """The data set of Hugging Face that a recipe reads, if a run can name it: one of Bridge's own, or ORG/NAME.
-
-    A benchmark may have one that it cannot read: it has no tokenizer.
+    A benchmark may have a data set that it cannot read: it has no tokenizer.
     """
-    own, other, subset = (r.get(f"{_HUB}.{n}") for n in ("dataset_name", "path_or_dataset", "subset"))
-    found = own if own in PRESETS else other if "/" in str(other) else None
-    return None if isinstance(subset, list) or r.get("tokenizer.tokenizer_type") == "NullTokenizer" else found
-
-
-def _samples(r: Recipe) -> Samples | None:
+    text, folder, images = (r.get(f"dataset.{n}") for n in ("data_path", "dataset_root", "path"))
+    own, other, subset, split = (
+        r.get(f"dataset.hf_dataset.{n}") for n in ("dataset_name", "path_or_dataset", "subset", "split")
+    )
+    hub = own if own in PRESETS else other if "/" in str(other) else None
+    if isinstance(subset, list) or r.get("tokenizer.tokenizer_type") == "NullTokenizer":
+        hub = None
     packs = bool(r.get("dataset.enable_offline_packing"))
-    if _hub(r):
-        return Samples("hf", packs, split=r.get(f"{_HUB}.split"), subset=r.get(f"{_HUB}.subset"))
-    return Samples(pack=packs) if r.get("dataset.dataset_root") else None
+    samples = Samples("hf", packs, split=split, subset=subset) if hub else Samples(pack=packs) if folder else None
+    found = text or folder or images or hub
+    found = found[0] if isinstance(found, list) and len(found) == 1 else found
+    return {"data": found if isinstance(found, str) else None, "samples": samples}
 
 
 def _pipeline(r: Recipe) -> dict[str, str]:
-    """The pipeline layout, if layers do not split evenly: Megatron's own text, or what its other fields amount to."""
+    """The pipeline layout, if layers do not split evenly: Megatron's own text, or what its other fields amount to.
+
+    Embedding and loss may count as layers, or the ends have a number of their own (core
+    transformer/transformer_config.py:1997-2110).
+    """
     pattern = decoder(r.get(PATTERN))
     if pattern is not None:
         return {"pipeline_layout": pattern} if "|" in pattern else {}
-    counts = _counts(r)
-    last = len(counts) - 1
-    ahead = "m" * (r.get("model.mtp_num_layers") or 0) + "L"
-    words = chunks(r) or ["E" * (i == 0) + "t" * n + ahead * (i == last) for i, n in enumerate(counts)]
-    return {"pipeline_layout": pipeline.compressed(words)} if words else {}
-
-
-def _counts(r: Recipe) -> list[int]:
-    """The layers of each chunk, if embedding and loss count as layers or the ends have a number of their own (core
-    transformer/transformer_config.py:1997-2110); empty for an even split."""
     pp, layers = r.get("model.pipeline_model_parallel_size") or 1, r.get("model.num_layers") or 0
     vpp = r.get("model.virtual_pipeline_model_parallel_size") or 1
     first, last = (r.get(f"model.num_layers_in_{end}_pipeline_stage") for end in ("first", "last"))
+    extra = [bool(r.get(f"model.account_for_{n}_in_pipeline_split")) for n in ("embedding", "loss")]
+    counts: list[int] = []  # the layers of each chunk; empty for an even split
     if pp > 1 and (first is not None or last is not None):
         own = {i: n for i, n in ((0, first), (pp - 1, last)) if n is not None}
         rest = (layers - sum(own.values())) // max(pp - len(own), 1)
-        return [own.get(i % pp, rest) // vpp for i in range(pp * vpp)]
-    extra = [bool(r.get(_SPLIT.format(n))) for n in ("embedding", "loss")]
-    if pp == 1 or not any(extra):
-        return []
-    counts = [(layers + sum(extra)) // (pp * vpp)] * (pp * vpp)
-    return [counts[0] - extra[0], *counts[1:-1], counts[-1] - extra[1]]
+        counts = [own.get(i % pp, rest) // vpp for i in range(pp * vpp)]
+    elif pp > 1 and any(extra):
+        counts = [(layers + sum(extra)) // (pp * vpp)] * (pp * vpp)
+        counts = [counts[0] - extra[0], *counts[1:-1], counts[-1] - extra[1]]
+    ahead = "m" * (r.get("model.mtp_num_layers") or 0) + "L"
+    made = ["E" * (i == 0) + "t" * n + ahead * (i == len(counts) - 1) for i, n in enumerate(counts)]
+    letters = chunks(r) or made
+    return {"pipeline_layout": pipeline.compressed(letters)} if letters else {}
 
 
 MARK = "by `moedsl import`"
-PRECISION = "precision"
 
 
 @frozen
@@ -192,37 +180,44 @@ class Below:
 
 
 def program_text(s: Stated, origin: str, below: Below) -> str:
-    """Write the program as `moedsl fmt` does."""
-    whole = "\n".join([f"# Written from {origin} {MARK}.", *_words(s), "", *_layout(s), *_below(below)]) + "\n"
-    made, found = format_source(Source("recipe.moe", whole))
+    """Write the program as `moedsl fmt` does: words, layout, and what is below them."""
+    formats = dict(s.formats)
+    precision = formats.pop("precision", None)
+    lines = [f"# Written from {origin} {MARK}.", f"model {s.model.name}", f"{s.hardware} x {s.gpus}"]
+    lines += [f"seq {tokens(s.seq)}", f"batch {s.batch}"]
+    lines += [f"precision {precision}"] if precision else []
+    lines += [f"task {s.task}"] if s.task != "pretrain" else []
+    lines += [_adapter(s.adapter)] if s.adapter else []
+    lines += [f"vlm {' '.join(s.frozen)}"] if s.frozen else []
+    if s.data:
+        words = ["data", *(["hf"] if s.samples and s.samples.source == "hf" else []), quote(s.data)]
+        if s.samples:
+            options = {"split": s.samples.split, "subset": s.samples.subset}
+            words += [f"pack={_FLAGS[bool(s.samples.pack)]}", *(f"{n}={quote(v)}" for n, v in options.items() if v)]
+        lines.append(" ".join(words))
+    lines += [f"routing {s.routing}"] if s.routing != "natural" else []
+    lines += ["throughput first", ""]
+    off = {a.name: a.decode(a.off) for a in axes.AXES if not a.is_format and a.name not in s.unknown}
+    lines += pins(off | dict(s.layout)).splitlines()
+    lines += [f"pin {' '.join(f'{n}={v}' for n, v in formats.items())}"] if formats else []
+    if below.allow:
+        lines.append(f'allow {below.allow} because "the layout of the recipe"')
+    if below.sets:
+        lines += ["", "# Fields that the recipe sets and a plan would not"]
+        lines += [f"set {path} = {literal(value)}" for path, value in below.sets.items()]
+    if below.env:
+        lines += ["", "rules recipe {"]
+        for n, v in below.env.items():
+            lines += [f"env {n} = {literal(v)}", 'because "the recipe sets it"', f"cite ours {quote(n)}"]
+        lines.append("}")
+    if below.comments:
+        lines += ["", "# Of the recipe, but no statement:", *(f"#   {line}" for line in below.comments)]
+    made, found = format_source(Source("recipe.moe", "\n".join(lines) + "\n"))
     assert made is not None, found
     return made
 
 
-def _words(s: Stated) -> Iterator[str]:
-    yield f"model {s.model.name}"
-    yield f"{s.hardware} x {s.gpus}"
-    yield f"seq {tokens(s.seq)}"
-    yield f"batch {s.batch}"
-    yield from (f"precision {p}" for p in [s.formats.get(PRECISION)] if p)
-    yield from ([f"task {s.task}"] if s.task != "pretrain" else [])
-    yield from ([_adapter(s.adapter)] if s.adapter else [])
-    yield from ([f"vlm {' '.join(s.frozen)}"] if s.frozen else [])
-    yield from ([_data(s.data, s.samples)] if s.data else [])
-    yield from ([f"routing {s.routing}"] if s.routing != "natural" else [])
-    yield "throughput first"
-
-
 _FLAGS = {True: "on", False: "off"}
-
-
-def _data(name: str, samples: Samples | None) -> str:
-    """The data with how its samples are read."""
-    words = ["data", *(["hf"] if samples and samples.source == "hf" else []), quote(name)]
-    if samples:
-        options = {"split": samples.split, "subset": samples.subset}
-        words += [f"pack={_FLAGS[bool(samples.pack)]}", *(f"{n}={quote(v)}" for n, v in options.items() if v)]
-    return " ".join(words)
 
 
 def _adapter(a: Adapter) -> str:
@@ -232,29 +227,6 @@ def _adapter(a: Adapter) -> str:
         own["targets"] = [t for t in TARGETS if t in a.targets]
     words = (f"{n}={_FLAGS[v] if isinstance(v, bool) else axes.written(v)}" for n, v in own.items())
     return " ".join([f"adapter {a.method}", *words])
-
-
-def _layout(s: Stated) -> Iterator[str]:
-    off = {a.name: a.decode(a.off) for a in axes.AXES if not a.is_format and a.name not in s.unknown}
-    yield from pins(off | dict(s.layout)).splitlines()
-    formats = " ".join(f"{n}={v}" for n, v in s.formats.items() if n != PRECISION)
-    yield from ([f"pin {formats}"] if formats else [])
-
-
-def _below(below: Below) -> Iterator[str]:
-    if below.allow:
-        yield f'allow {below.allow} because "the layout of the recipe"'
-    if below.sets:
-        yield from ("", "# Fields that the recipe sets and a plan would not")
-        yield from (f"set {path} = {literal(value)}" for path, value in below.sets.items())
-    if below.env:
-        yield from ("", "rules recipe {", *(line for n, v in below.env.items() for line in _variable(n, v)), "}")
-    if below.comments:
-        yield from ("", "# Of the recipe, but no statement:", *(f"#   {line}" for line in below.comments))
-
-
-def _variable(name: str, value: Any) -> tuple[str, ...]:
-    return f"env {name} = {literal(value)}", 'because "the recipe sets it"', f"cite ours {quote(name)}"
 
 
 def literal(value: Any) -> str:
@@ -271,14 +243,14 @@ def shown(path: str, value: Any) -> str:
 
     The commit of a repository looks like one, and is none.
     """
-    program_text = literal(value) if is_literal(value) else str(value)
-    own = {n: v for n, v in value.items() if n != "revision"} if isinstance(value, Mapping) else program_text
-    return f"{path} = {'(a secret)' if is_secret(path.rpartition('.')[2], str(own)) else program_text}"
+    text = literal(value) if is_literal(value) else str(value)
+    own = {n: v for n, v in value.items() if n != "revision"} if isinstance(value, Mapping) else text
+    return f"{path} = {'(a secret)' if is_secret(path.rpartition('.')[2], str(own)) else text}"
 
 
 def is_secret(name: str, text: str) -> bool:
     """Whether a field or a variable looks like a secret by its name or its value."""
-    return secrets.value_kind(program_text) is not None or secrets.is_secret_name(name)
+    return secrets.value_kind(text) is not None or secrets.is_secret_name(name)
 
 
 def is_literal(value: Any) -> bool:

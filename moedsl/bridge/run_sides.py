@@ -12,8 +12,10 @@ from typing import Any
 from attrs import field, frozen
 
 from moedsl.bridge.fields import of_plan, of_recipe
+from moedsl.bridge.lint.run import machine
+from moedsl.bridge.lint.source import read
 from moedsl.bridge.verify import cases
-from moedsl.bridge.verify.cases import Case, Report
+from moedsl.bridge.verify.cases import Case, Report, choices
 from moedsl.bridge.verify.client import Server, is_installed
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import compile_source, load_stdlib
@@ -82,27 +84,39 @@ def read_sides(
     targets: Sequence[str], texts: Sequence[str] = (), options: Options = Options(), server: Server | None = None
 ) -> list[Side | Wrong]:
     """Read the targets, then the texts of programs, as sides, or their errors. Recipes share one Bridge."""
-    found = [*(one(t, options) for t in targets), *(_of_text(t) for t in texts)]
+    found = [one(t, options) for t in targets]
+    for text in texts:
+        source, wrong = reader.from_text(text, "<text>")
+        found.append(Wrong(wrong) if source is None else _of_source(source, "<text>", ""))
     recipes = [c for c in found if isinstance(c, Case)]
-    made = iter(map(_read, recipes) if options.read_only else _resolve(recipes, server))
+    if not recipes or options.read_only or not (server or is_installed()):
+        made = iter([_read(c) for c in recipes])
+    else:
+        with ExitStack() as stack:
+            if server is None:
+                print("starting the real Megatron Bridge (about ten seconds)", file=sys.stderr, flush=True)
+                server = stack.enter_context(Server(min(2, len(recipes))))
+            made = iter(resolved(recipes, server.resolve(recipes)))
     return [next(made) if isinstance(f, Case) else f for f in found]
 
 
 def one(target: str, options: Options) -> Found:
     """Read a target without Bridge."""
-    return _one(target, options)
-
-
-def _one(target: str, options: Options) -> Found:
     path, _, name = target.partition(":")
     if path.endswith(".moe") or target == "-":
         source, found = reader.read(target if target == "-" else path)
         return Wrong(found) if source is None else _of_source(source, target, name)
-    if os.path.isdir(path):
-        return _of_folder(Path(path), target, options)
-    if path.endswith(".json"):
+    if path.endswith(".json") and not os.path.isdir(path):
         return _of_plan_file(Path(path), target)
-    return _of_case(cases.read(target, options.gpu, options.world), target)
+    if os.path.isdir(path):
+        folder = Path(path)
+        if (folder / "plan.json").is_file():
+            return _of_plan_file(folder / "plan.json", target)
+        below = sorted(p.parent.name for p in folder.glob("*/plan.json"))
+        if below:
+            return _wrong(f"{target} has several runs: {', '.join(below)}", f"name one: `{folder / below[0]}`")
+    case = cases.read(target, options.gpu, options.world)
+    return _wrong(f"{target}: {case.message}", case.help or HELP) if isinstance(case, Report) else case
 
 
 def beside(target: str, text: str | None, like: str) -> list[Side | Wrong]:
@@ -120,16 +134,6 @@ def _wrong(text: str, help: str | tuple[str, ...] = HELP) -> Wrong:
     return Wrong((error("diff.input", text, help=help),))
 
 
-def _unreadable(path: Path, refused: OSError, help: str | tuple[str, ...]) -> Wrong:
-    why = "does not exist" if isinstance(refused, FileNotFoundError) else f"cannot be read: {refused.strerror}"
-    return _wrong(f"{path} {why}", help)
-
-
-def _of_text(text: str) -> Found:
-    source, found = reader.from_text(text, "<text>")
-    return Wrong(found) if source is None else _of_source(source, "<text>", "")
-
-
 def _of_source(source: Source, target: str, name: str, like: str = "") -> Side | Wrong:
     result = compile_source(source, like=like)
     if result.failed:
@@ -143,18 +147,8 @@ def _of_source(source: Source, target: str, name: str, like: str = "") -> Side |
         return _wrong(f"{target}: no run is called `{name}`", suggest(name, names) or f"it has {', '.join(names)}")
     at = names.index(name) if name else 0
     chosen, plan = result.chosen[at], result.plans[at]
-    return Side(
-        target, "plan", of_plan(plan), plan=plan, chosen=chosen, rules=chosen.problem.program.rules,
-    )  # fmt: skip
-
-
-def _of_folder(folder: Path, target: str, options: Options) -> Found:
-    if (folder / "plan.json").is_file():
-        return _of_plan_file(folder / "plan.json", target)
-    below = sorted(p.parent.name for p in folder.glob("*/plan.json"))
-    if below:
-        return _wrong(f"{target} has several runs: {', '.join(below)}", f"name one: `{folder / below[0]}`")
-    return _of_case(cases.read(target, options.gpu, options.world), target)
+    rules = chosen.problem.program.rules
+    return Side(target, "plan", of_plan(plan), plan=plan, chosen=chosen, rules=rules)
 
 
 def _of_plan_file(path: Path, target: str) -> Side | Wrong:
@@ -163,7 +157,8 @@ def _of_plan_file(path: Path, target: str) -> Side | Wrong:
     try:
         data = foreign.load_json(text_of(path))
     except OSError as e:
-        return _unreadable(path, e, HELP)
+        why = "does not exist" if isinstance(e, FileNotFoundError) else f"cannot be read: {e.strerror}"
+        return _wrong(f"{path} {why}", HELP)
     except ValueError as e:
         return _wrong(f"{path} cannot be read as JSON: {e}")
     try:
@@ -174,44 +169,25 @@ def _of_plan_file(path: Path, target: str) -> Side | Wrong:
     return Side(target, "plan", of_plan(plan), plan=plan)
 
 
-def _of_case(read: Case | Report, target: str) -> Found:
-    return _wrong(f"{target}: {read.message}", read.help or HELP) if isinstance(read, Report) else read
-
-
-def _resolve(wanted: Sequence[Case], server: Server | None) -> list[Side | Wrong]:
-    """Resolve each recipe with the real Bridge, or read its source without Bridge."""
-    if not wanted or not (server or is_installed()):
-        return [_read(c) for c in wanted]
-    with ExitStack() as stack:
-        if server is None:
-            print("starting the real Megatron Bridge (about ten seconds)", file=sys.stderr, flush=True)
-            server = stack.enter_context(Server(min(2, len(wanted))))
-        return resolved(wanted, list(server.resolve(wanted)))
-
-
 def resolved(wanted: Sequence[Case], answers: Sequence[Resolved]) -> list[Side | Wrong]:
     """Read recipes after Bridge's update; all as built if it refuses one, so that like is compared with like."""
     as_built = any(r.refusal for r in answers)
-    return [_resolved(c, r, as_built) for c, r in zip(wanted, answers, strict=True)]
-
-
-def _resolved(c: Case, r: Resolved, as_built: bool) -> Side | Wrong:
-    if r.id or not r.built:
-        message = r.message or (r.refusal.message if r.refusal else "Bridge built nothing")
-        return _wrong(f"{c.file}: {message}")
-    fields = of_recipe(r.built if as_built else r.resolved, r.classes)
-    refused = " ".join(r.refusal.message.split()) if r.refusal else None
-    own = _read(c)
-    stated = own.stated if isinstance(own, Side) else {}  # a recipe whose source nobody can read states nothing
-    return Side(c.file, "recipe", fields, whole=True, refused=refused, as_built=as_built, stated=stated)
+    out: list[Side | Wrong] = []
+    for c, r in zip(wanted, answers, strict=True):
+        if r.id or not r.built:
+            message = r.message or (r.refusal.message if r.refusal else "Bridge built nothing")
+            out.append(_wrong(f"{c.file}: {message}"))
+            continue
+        fields = of_recipe(r.built if as_built else r.resolved, r.classes)
+        refused = " ".join(r.refusal.message.split()) if r.refusal else None
+        own = _read(c)
+        stated = own.stated if isinstance(own, Side) else {}  # a recipe whose source nobody can read states nothing
+        out.append(Side(c.file, "recipe", fields, whole=True, refused=refused, as_built=as_built, stated=stated))
+    return out
 
 
 def _read(c: Case) -> Side | Wrong:
     """Read what the source of a recipe states."""
-    from moedsl.bridge.lint.run import machine
-    from moedsl.bridge.lint.source import read
-    from moedsl.bridge.verify.cases import choices
-
     library = load_stdlib()
     hardware = machine(c, library)
     if hardware is None:

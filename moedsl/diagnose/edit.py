@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -30,14 +31,10 @@ from moedsl.planner import experiment
 from moedsl.planner.plan import Plan
 from moedsl.rules.evaluators import evaluate, names
 from moedsl.rules.library import Library
-from moedsl.rules.rule import Rule
 from moedsl.support.source import Source
 
 _QUOTED = re.compile(r"`([^`]+)`")
-_NOT_HELD = ("precision",)
 _RATE = "optimizer.lr"
-
-
 Judge = Callable[[Plan, Plan], "str | None"]
 """Explains why a plan does not solve the problem of the one before it; None if it may."""
 
@@ -124,20 +121,10 @@ def compile_edits(source: Source, s: Sighting) -> list[Attempt]:
     """For each run of a file, find the first edit of a symptom that compiles, changes its plan and passes its judge.
     For a sweep or an isolation, the first plan counts for all."""
     result = compile_source(source)
-    runs = [(run, _first(result, run or "main")) for run in _runs(result)]
     alone = all(p.isolate is None and "." not in p.name for p in result.programs)
-    return [_foreign(result, run, s.rule) or _attempt(source, run, before, s, alone) for run, before in runs]
-
-
-def _foreign(result: Result, run: str | None, rule: Rule) -> Attempt | None:
-    """Refuse every edit if the symptom is of other runs than this."""
-    found = next((c for c in result.chosen if _is_of(c.problem.program.name, run or "main")), None)
-    row = found.solution.rows[0] if found is not None and found.solution.rows else None
-    if found is None or row is None or rule.applies(found.environment(row.codes, row.prices)):
-        return None
-    assert rule.when is not None
-    why = f"a run with this message has {print_expr(rule.when)}: the log is of another run"
-    return Attempt(run or "main", None, dict.fromkeys(edits(rule.fix), why))
+    items = result.module.items if result.module else ()
+    runs: list[str | None] = [i.name.id for i in items if isinstance(i, ast.RunDecl)] or [None]  # None: the top level
+    return [_attempt(source, result, run, s, alone) for run in runs]
 
 
 def _first(result: Result, run: str) -> Plan | None:
@@ -149,13 +136,13 @@ def _is_of(name: str, run: str) -> bool:
     return name == run or name.startswith(f"{run}.")
 
 
-def _runs(result: Result) -> list[str | None]:
-    """The names of the run blocks of a file; None for its top level."""
-    items = result.module.items if result.module else ()
-    return [i.name.id for i in items if isinstance(i, ast.RunDecl)] or [None]
-
-
-def _attempt(source: Source, run: str | None, before: Plan | None, s: Sighting, alone: bool) -> Attempt:
+def _attempt(source: Source, result: Result, run: str | None, s: Sighting, alone: bool) -> Attempt:
+    chosen = next((c for c in result.chosen if _is_of(c.problem.program.name, run or "main")), None)
+    row = chosen.solution.rows[0] if chosen is not None and chosen.solution.rows else None
+    if chosen and row and s.rule.when and not s.rule.applies(chosen.environment(row.codes, row.prices)):
+        why = f"a run with this message has {print_expr(s.rule.when)}: the log is of another run"
+        return Attempt(run or "main", None, dict.fromkeys(edits(s.rule.fix), why))
+    before = _first(result, run or "main")
     failures: dict[str, str] = {}
     present = {} if before is None else {_RATE: s.learning_rate, **before.set}
     for edit in filter(None, (_settled(e, present) for e in _named(s.rule.fix))):
@@ -196,19 +183,15 @@ def _held(before: Plan, edit: str) -> str:
         elif isinstance(s, ast.MicroBatchStmt):
             spoken.add("micro_batch")
     values = experiment.settings(before.layout, before.batch, before.policy)
-    pins = {a.name: values[a.name] for a in axes.AXES if a.name not in spoken and a.name not in _NOT_HELD}
+    pins = {a.name: values[a.name] for a in axes.AXES if a.name not in spoken and a.name != "precision"}
     return "pin " + " ".join(f"{name}={axes.written(value)}" for name, value in pins.items())
 
 
 def changes(before: Plan, after: Plan) -> dict[str, tuple[Any, Any]]:
     """The differences between two plans by name: the value before and after."""
-    a, b = _settings(before), _settings(after)
+    # keywords with values, then the user's own fields
+    a, b = (experiment.settings(p.layout, p.batch, p.policy) | dict(p.set) for p in (before, after))
     return {k: (a.get(k), b.get(k)) for k in dict.fromkeys([*a, *b]) if a.get(k) != b.get(k)}
-
-
-def _settings(p: Plan) -> dict[str, Any]:
-    """The keywords with values in a plan, then the user's own fields."""
-    return experiment.settings(p.layout, p.batch, p.policy) | dict(p.set)
 
 
 def figures(p: Plan) -> dict[str, float]:
@@ -216,7 +199,6 @@ def figures(p: Plan) -> dict[str, float]:
     return {"step_time_s": p.estimate.step_time_s, "peak_gib": p.estimate.memory.peak_gib}
 
 
-_MEMORY = "memory"
 _REFUSED = re.compile(r"Tried to allocate ([0-9.]{1,12}) (GiB|MiB|KiB|bytes)")
 """PyTorch's message (torch lib/libc10_cuda.so)."""
 _UNITS = {"GiB": 1.0, "MiB": 2**-10, "KiB": 2**-20, "bytes": 2**-30}
@@ -225,20 +207,17 @@ _UNITS = {"GiB": 1.0, "MiB": 2**-10, "KiB": 2**-20, "bytes": 2**-30}
 def ran_out(id: str) -> bool:
     """Whether a symptom means insufficient memory: its name is ``memory``, or ends in ``_memory``."""
     name = id.rpartition(".")[2]
-    return name == _MEMORY or name.endswith(f"_{_MEMORY}")
+    return name == "memory" or name.endswith("_memory")
 
 
 def refused_gib(sightings: Iterable[Sighting]) -> float:
     """Return the GiB that a run asked for and did not get: a layout that saves less fails at the same place."""
-    found = (_REFUSED.search(s.text) for s in sightings if ran_out(s.rule.id))
-    return max((_size(m) for m in found if m), default=0.0)
-
-
-def _size(m: re.Match[str]) -> float:
-    try:
-        return float(m[1]) * _UNITS[m[2]]
-    except ValueError:  # several points
-        return 0.0
+    found = [0.0]
+    for s in sightings:
+        if ran_out(s.rule.id) and (m := _REFUSED.search(s.text)):
+            with suppress(ValueError):  # several points
+                found.append(float(m[1]) * _UNITS[m[2]])
+    return max(found)
 
 
 def saves(was_gib: float, now_gib: float, refused: float) -> bool:
@@ -260,18 +239,18 @@ def remarks(report: Report, source: Source, library: Library) -> dict[str, str]:
     if not totals:
         return {}
     planned = {p.hardware.name: p.hardware.total for p in compile_source(source, "check").programs}
-    wrong = {id: total for id, total in totals.items() if planned and not _near(total, planned, APART)}
-    return {id: _sentence(total, planned, library) for id, total in wrong.items()}
+    facts = (library.gpu(name)[0] for name in sorted(library.hardware))
+    known = {f.name: f.total for f in facts if f is not None}
+    own = " or ".join(f"{n} with {m / GIB:.0f} GiB" for n, m in planned.items())
+    out: dict[str, str] = {}
+    for id, total in totals.items():
+        if planned and not _near(total, planned, APART):
+            like = f", like {' or '.join(found)}" if (found := _near(total, known, LIKE)) else ""
+            gpu = f"the GPU of the log has {total / GIB:.2f} GiB{like}"
+            out[id] = f"{gpu}; the run file is for {own}: these are different runs"
+    return out
 
 
-def _near(total: float, memories: dict[str, float], apart: float) -> list[str]:
+def _near(total: float, memories: Mapping[str, float], apart: float) -> list[str]:
     """The GPUs that may have so many bytes."""
     return [n for n, m in memories.items() if abs(total / m - 1) <= apart]
-
-
-def _sentence(total: float, planned: dict[str, float], library: Library) -> str:
-    facts = (library.gpu(name)[0] for name in sorted(library.hardware))
-    like = _near(total, {f.name: f.total for f in facts if f is not None}, LIKE)
-    own = " or ".join(f"{n} with {m / GIB:.0f} GiB" for n, m in planned.items())
-    of = f", like {' or '.join(like)}" if like else ""
-    return f"the GPU of the log has {total / GIB:.2f} GiB{of}; the run file is for {own}: these are different runs"

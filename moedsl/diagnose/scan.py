@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from io import BytesIO
 from typing import BinaryIO
@@ -178,35 +179,33 @@ class Scan:
         rank, text = _without_rank(text)
         seen = self.found.get(s.rule.id)
         of_line = () if rank is None else (rank,)
-        if seen is None:
-            self.found[s.rule.id] = Sighting(
-                s.rule,
-                self._number(block, start),
-                _shown(text, match.group()),
-                1,
-                of_line,
-                {name: value for name, value in match.groupdict().items() if value},
-                self._rate(block, _end(block, start)),
-            )
+        if seen is not None:
+            ranks = tuple(sorted({*seen.ranks, *of_line})) if of_line else seen.ranks
+            self.found[s.rule.id] = evolve(seen, count=seen.count + 1, ranks=ranks)
+            return
+        matched = match.group()  # a report shows it, also of a long line
+        at = text.find(matched)
+        if at + len(matched) <= SHOWN or at <= SHOWN // 2:
+            shown = text[:SHOWN]
         else:
-            self.found[s.rule.id] = evolve(seen, count=seen.count + 1, ranks=_joined(seen.ranks, rank))
+            shown = f"{text[: SHOWN // 2].rstrip()} ... {text[at : at + SHOWN // 2]}"
+        details = {name: value for name, value in match.groupdict().items() if value}
+        rate = self._rate(block, _end(block, start))
+        self.found[s.rule.id] = Sighting(s.rule, self._number(block, start), shown, 1, of_line, details, rate)
 
     def _rate(self, block: bytes, end: int) -> float | None:
         """The last learning rate above zero before a place in a block, or in the blocks before it."""
         at = block.rfind(b"learning rate: ", 0, end)
         while at >= 0:
             found = _RATE.match(block, at, end)
-            if found is not None and (rate := _float(found[1])):
-                return rate
+            with suppress(ValueError):  # a damaged log may have spoilt the number
+                if found is not None and (rate := float(found[1])):
+                    return rate
             at = block.rfind(b"learning rate: ", 0, at)
         return self.learning_rate
 
     def _number(self, block: bytes, start: int) -> int:
         return self.lines + block.count(b"\n", 0, start) + 1
-
-
-def _joined(ranks: tuple[int, ...], rank: int | None) -> tuple[int, ...]:
-    return ranks if rank is None or rank in ranks else tuple(sorted((*ranks, rank)))
 
 
 def _line(block: bytes, start: int) -> str:
@@ -216,22 +215,6 @@ def _line(block: bytes, start: int) -> str:
 def _end(block: bytes, start: int) -> int:
     end = block.find(b"\n", start)
     return end if end >= 0 else len(block)
-
-
-def _float(text: bytes) -> float | None:
-    """Read a number that a damaged log may have spoilt."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _shown(text: str, matched: str) -> str:
-    """Cut a line to what a report shows, with what a symptom matched."""
-    at = text.find(matched)
-    if at + len(matched) <= SHOWN or at <= SHOWN // 2:
-        return text[:SHOWN]
-    return f"{text[: SHOWN // 2].rstrip()} ... {text[at : at + SHOWN // 2]}"
 
 
 def _without_rank(text: str) -> tuple[int | None, str]:

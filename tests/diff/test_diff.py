@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from moedsl.bridge import run_sides
-from moedsl.bridge.diff import compare, text
+from moedsl.bridge.diff import Comparison, compare, text
 from moedsl.bridge.fields import of_plan, of_recipe
 from moedsl.bridge.run_sides import Options, Side
 from moedsl.bridge.verify.cases import Case, Refusal, devices
@@ -37,7 +37,7 @@ def once(monkeypatch: pytest.MonkeyPatch) -> None:
 def diff(*targets: str, texts: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
     a, b = run_sides.read_sides(targets, texts, **more)
     assert isinstance(a, Side) and isinstance(b, Side), (a, b)
-    return compare(a, b)
+    return compare(a, b).to_json()
 
 
 def of_texts(a: str, b: str) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def test_the_fingerprint_and_the_verdict_agree() -> None:
     assert len(made) == len(texts)
     for a in made:
         for b in made:
-            d = compare(a, b)
+            d = compare(a, b).to_json()
             same = d["a"]["fingerprint"] == d["b"]["fingerprint"]
             assert (d["verdict"]["same_experiment"] is True) == same, (a.plan, b.plan)
 
@@ -161,7 +161,7 @@ def test_useful_tokens_normalise() -> None:
         rate = e["tokens_per_step"][i] / e["step_time_s"][i] / 16
         assert rate == pytest.approx(e["tokens_per_s_per_gpu"][i])
         assert e["gpu_hours_per_1e9_tokens"][i] == pytest.approx(1e9 / rate / 3600)
-    assert "compare by useful tokens" in text(d)
+    assert "compare by useful tokens" in text(Comparison.from_json(d))
 
 
 def test_a_users_own_effect_counts() -> None:
@@ -203,7 +203,7 @@ def long() -> dict[str, Any]:
 
 def test_commentary_of_a_plan_is_no_field(long: dict[str, Any]) -> None:
     assert not names(long, UNKNOWN) and long["verdict"]["same_experiment"] is True
-    assert "against_4k" not in text(long)
+    assert "against_4k" not in text(Comparison.from_json(long))
 
 
 def test_every_setting_of_a_plan_is_a_word() -> None:
@@ -218,12 +218,14 @@ def test_every_setting_of_a_plan_is_a_word() -> None:
 
 def of_fields(name: str, a: Any, b: Any) -> dict[str, Any]:
     """Compare two recipes that differ in one field at most."""
-    return compare(*(Side("recipe.py", "source", {"model.seq_length": 4096, name: v}) for v in (a, b)))
+    return compare(*(Side("recipe.py", "source", {"model.seq_length": 4096, name: v}) for v in (a, b))).to_json()
 
 
 def test_what_nobody_set_is_off_and_alike_values_are_told_apart() -> None:
     assert not any(of_fields("model.inference_cuda_graph_scope", None, "none")["changes"].values())
-    assert "model.recompute_modules  null -> []" in text(of_fields("model.recompute_modules", None, []))
+    assert "model.recompute_modules  null -> []" in text(
+        Comparison.from_json(of_fields("model.recompute_modules", None, []))
+    )
 
 
 def test_what_no_effect_names_is_unknown() -> None:
@@ -260,7 +262,7 @@ def test_recipes_are_compared_as_built_where_bridge_refuses_one() -> None:
     answers = [answer(None, one, {**one, "scheduler.lr_decay_steps": 9}), answer(refusal, two, two)]
     a, b = run_sides.resolved([case, case], answers)
     assert isinstance(a, Side) and isinstance(b, Side)
-    d = compare(a, b)
+    d = compare(a, b).to_json()
     assert names(d, EXPERIMENT) == {"train.global_batch_size"}
     assert d["verdict"]["says"][0] == "Bridge refuses B: must be divisible"
     assert "before what runtime_config_update" in d["verdict"]["says"][1]
@@ -323,7 +325,7 @@ def test_json_and_text_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     d = json.loads(capsys.readouterr().out)
     assert main.main(words) == 0
     out = capsys.readouterr().out
-    assert out == text(d)
+    assert out == text(Comparison.from_json(d))
     for line in (*d["verdict"]["says"], "Changes the experiment", "precision  bf16 -> fp8_blockwise"):
         assert line in out
 
@@ -340,9 +342,9 @@ def test_through_the_real_bridge(compiled: Path, server: Server) -> None:
         server=server,
     )
     assert isinstance(recipe, Side) and isinstance(plan, Side) and isinstance(bf16, Side) and isinstance(fp8, Side)
-    same = compare(recipe, plan)
+    same = compare(recipe, plan).to_json()
     assert same["compared"] > 80 and not any(same["changes"].values()), same["changes"]
-    theirs = compare(bf16, fp8)
+    theirs = compare(bf16, fp8).to_json()
     assert names(theirs, EXPERIMENT) >= {"mixed_precision.fp8"} and not names(theirs, UNKNOWN)
     other = {n for n in names(theirs, EXPERIMENT) if "fp8" not in n and "bf16" not in n}
     assert other <= {"checkpoint.load"}, theirs["changes"][EXPERIMENT]  # one of the two has a folder to load from

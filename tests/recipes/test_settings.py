@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from moedsl.bridge.lint.facts import Recipe
-from moedsl.bridge.recipe_settings import Answer, differing
+from moedsl.bridge.recipe_import import Answer, differing
 from moedsl.compiler import load_stdlib
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from moedsl.bridge.verify import cases, client, environments
 from moedsl.bridge.verify.cases import Mismatch, Refusal, Report, render
-from moedsl.bridge.verify.cases import report_from_json as from_json
 from moedsl.bridge.verify.client import verify
 
 
@@ -54,7 +53,7 @@ def test_gpu_and_world_are_read_from_the_functions_name(name: str, tmp_path: Pat
     case = cases.read(str(tmp_path))
     assert isinstance(case, cases.Case)
     assert (case.world, case.device.name, case.plan) == (256, "NVIDIA GB200", None)
-    assert cases.case_from_json(json.loads(json.dumps(case.to_json()))) == case
+    assert cases.Case.from_json(json.loads(json.dumps(case.to_json()))) == case
 
 
 def test_without_bridge_the_answer_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +67,7 @@ def test_without_bridge_the_answer_says_how_to_install_it(tmp_path: Path, monkey
 def test_a_report_survives_json() -> None:
     refusals, mismatches = (Refusal("a.py:1", "ValueError", "no", "update"),), (Mismatch("model.x", 1, 2),)
     report = Report("f", "refused", refusals, mismatches, stages=({"stage": 0},), warnings=("w",))
-    assert from_json(json.loads(json.dumps(report.to_json()))) == report
+    assert Report.from_json(json.loads(json.dumps(report.to_json()))) == report
 
 
 def test_the_package_imports_nothing_heavy() -> None:

@@ -6,7 +6,6 @@ import dataclasses
 from pathlib import Path
 
 from moedsl.bridge.verify.cases import Change, Report, render
-from moedsl.bridge.verify.cases import report_from_json as from_json
 from moedsl.bridge.verify.configs import STAND_IN, Writers, defaults_of, watching
 
 CHANGES = (
@@ -43,7 +42,7 @@ def test_nothing_replaced_says_nothing() -> None:
 
 def test_the_json_keeps_who_it_was() -> None:
     report = Report("recipe.py", "accepted", changed=CHANGES)
-    assert from_json(report.to_json()) == report
+    assert Report.from_json(report.to_json()) == report
 
 
 def test_the_last_line_that_assigns_is_kept() -> None:

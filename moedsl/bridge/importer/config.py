@@ -50,23 +50,15 @@ def add(
     model has the stdlib's name of that id, or its last word. `ignored` are unknown fields that the user knows to change
     nothing; `known` are the names of models that are declared already.
     """
-    text, problem = _read(path, known)
-    if problem or text is None:
-        return None, (problem,) if problem else ()
-    source = Source(str(path), text)
-    try:
-        whole = json.loads(text)
-    except ValueError as e:
-        at = getattr(e, "pos", 0)
-        span = Span(source.name, at, min(at + 1, len(text)))
-        return None, (error("import.not_json:json", span, path=path, e=e),)
-    except RecursionError:
-        return None, (error("import.not_json:nested", path=path),)
+    loaded = _load(path, known)
+    if isinstance(loaded, Diagnostic):
+        return None, (loaded,)
+    source, whole = loaded
     place = _CACHED.search(path.absolute().as_posix())
     cached, commit = (place[1].replace("--", "/", 1), place[2]) if place else (None, None)
     hf = hf or cached or _id_of(whole, path)
     if hf is None:
-        return None, (_no_id(path),)
+        return None, (error("import.no_id", path=path),)
     declared, found = declaration(whole, name, hf, commit if hf == cached else None, ignored, known)
     return declared, tuple(_located(d, source) for d in found)
 
@@ -89,22 +81,30 @@ def declaration(
     wrapped = config.get("config")
     inner = wrapped if isinstance(wrapped, Mapping) and "model_type" not in config else config
     name = name or NAMES.get(hf) or derived_name(hf)
-    names = _check_names(name, hf)
+    found: list[Diagnostic] = []
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        found.append(error("import.bad_name", show=show(name), derived_name=derived_name(name)))
+    if not hf or re.search(r'["\\\x00-\x1f#]', hf):
+        found.append(error("import.bad_id", show=show(hf)))
     family = inner.get("model_type")
     table = FAMILIES.get(family) if isinstance(family, str) else None
     if isinstance(family, str) and family in FLAT:
         family, table = FLAT[family], evolve(FAMILIES[FLAT[family]], language=())
     if table is None or not isinstance(family, str):
-        return None, (*names, *_unknown_family(inner))
+        return None, (*found, *_unknown_family(inner))
     table = table.settled(inner)
     facts, vision, problems = _read_facts(inner, table, ignored)
-    names += [_no_field(key) for key in ignored if not _holds(inner, key)]
-    if names or problems:
-        return None, (*names, *problems)
+    for key in ignored:
+        if not _holds(inner, key):
+            help = "pass `--ignore` once for each field" if "," in key else "remove it"
+            found.append(error("import.unknown_field", path=key, help=help))
+    if found or problems:
+        return None, (*found, *problems)
     revision = (commit, 'config "the commit of its folder in the hub\'s cache"') if commit else REVISIONS.get(hf)
-    text = write(name, hf, revision, family, table, facts, vision)
-    warned = [_built_in(name)] if name in known else []
-    return text, (*warned, *([] if table.bridge else [_no_bridge(family)]))
+    warned = [warning("import.built_in", name=name)] if name in known else []
+    if not table.bridge:
+        warned.append(warning("import.no_bridge", family=family, values={"field": "model_type", "value": family}))
+    return write(name, hf, revision, family, table, facts, vision), tuple(warned)
 
 
 def derived_name(hf: str) -> str:
@@ -123,7 +123,15 @@ def _read_facts(
     """Read the facts of the language model and of the vision tower, and the refusals."""
     top = Fields(config)
     if not table.vision:
-        return _read_text(top, table, ignored)
+        # Read the facts of a language model, at the top level or in `text_config`
+        fields = top
+        if table.language:
+            fields = _nested(top, "text_config")
+            _object(top, {}, table.language, ignored)
+        if table.language and top.problems:
+            return {}, {}, top.problems
+        facts = _object(fields, table.facts, table.only, ignored)
+        return facts, {}, [*fields.problems, *([] if fields.problems else _sane(facts, fields, table.facts))]
     text, tower = _nested(top, "text_config"), _nested(top, "vision_config")
     tower.text = text
     if top.problems:
@@ -133,20 +141,12 @@ def _read_facts(
     vision = _object(tower, table.vision, table.vision_only, ignored)
     problems = [*top.problems, *text.problems, *tower.problems]
     if not problems:
-        problems = [*_sane(facts, text, table.facts), *_sane_vision(facts, vision, tower)]
+        if vision["out_hidden"] != facts["hidden"]:
+            tower.refuse("import.unsupported_value", "out_hidden_size", f"the language model is {facts['hidden']} wide")
+        if any(i >= vision["layers"] for i in vision.get("deepstack", ())):
+            tower.refuse("import.unsupported_value", "deepstack_visual_indexes", f"there are {vision['layers']} layers")
+        problems = [*_sane(facts, text, table.facts), *tower.problems]
     return {**facts, **outer}, vision, problems
-
-
-def _read_text(top: Fields, table: Family, ignored: Collection[str]) -> tuple[Facts, Facts, list[Diagnostic]]:
-    """Read the facts of a language model, at the top level or in `text_config`."""
-    fields = top
-    if table.language:
-        fields = _nested(top, "text_config")
-        _object(top, {}, table.language, ignored)
-    if table.language and top.problems:
-        return {}, {}, top.problems
-    facts = _object(fields, table.facts, table.only, ignored)
-    return facts, {}, [*fields.problems, *([] if fields.problems else _sane(facts, fields, table.facts))]
 
 
 def _object(fields: Fields, rules: Mapping[str, Rule], only: tuple[Check, ...], ignored: Collection[str]) -> Facts:
@@ -205,14 +205,6 @@ def _sane(facts: Mapping[str, Any], fields: Fields, rules: Mapping[str, Rule]) -
     return fields.problems[before:]
 
 
-def _sane_vision(facts: Mapping[str, Any], vision: Mapping[str, Any], tower: Fields) -> list[Diagnostic]:
-    if vision["out_hidden"] != facts["hidden"]:
-        tower.refuse("import.unsupported_value", "out_hidden_size", f"the language model is {facts['hidden']} wide")
-    if any(i >= vision["layers"] for i in vision.get("deepstack", ())):
-        tower.refuse("import.unsupported_value", "deepstack_visual_indexes", f"there are {vision['layers']} layers")
-    return tower.problems
-
-
 def _unknown_family(config: Mapping[str, Any]) -> list[Diagnostic]:
     family = config.get("model_type")
     fields = Fields(config)
@@ -238,15 +230,6 @@ def _sign(key: str) -> str | None:
     return next((why for pattern, why in SIGNS if re.fullmatch(pattern, key)), None)
 
 
-def _check_names(name: str, hf: str) -> list[Diagnostic]:
-    out: list[Diagnostic] = []
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        out.append(error("import.bad_name", show=show(name), derived_name=derived_name(name)))
-    if not hf or re.search(r'["\\\x00-\x1f#]', hf):
-        out.append(error("import.bad_id", show=show(hf)))
-    return out
-
-
 def _holds(config: Mapping[str, Any], path: str) -> bool:
     """Whether a configuration has a field, also in a nested object."""
     here, _, rest = path.partition(".")
@@ -254,49 +237,37 @@ def _holds(config: Mapping[str, Any], path: str) -> bool:
     return here in config and (not rest or (isinstance(value, Mapping) and _holds(value, rest)))
 
 
-def _no_field(path: str) -> Diagnostic:
-    help = "pass `--ignore` once for each field" if "," in path else "remove it"
-    return error("import.unknown_field", path=path, help=help)
-
-
-def _built_in(name: str) -> Diagnostic:
-    return warning("import.built_in", name=name)
-
-
-def _no_bridge(family: str) -> Diagnostic:
-    return warning("import.no_bridge", family=family, values={"field": "model_type", "value": family})
-
-
-def _no_id(path: Path) -> Diagnostic:
-    return error("import.no_id", path=path)
-
-
-def _read(path: Path, known: Collection[str]) -> tuple[str | None, Diagnostic | None]:
+def _load(path: Path, known: Collection[str]) -> tuple[Source, Any] | Diagnostic:
+    """Read a file of JSON; without one, the diagnostic suggests what to name instead of a folder, of a model that is
+    built in, or of an id of the Hub."""
     try:
         refuse_special(path)
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
         if len(data) > LARGEST:
-            return None, error("import.unreadable:over", path=path, largest=LARGEST >> 20)
-        return data.decode("utf-8-sig"), None
+            return error("import.unreadable:over", path=path, largest=LARGEST >> 20)
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
-        return None, error("import.unreadable:utf", path=path, start=e.start)
+        return error("import.unreadable:utf", path=path, start=e.start)
     except OSError as e:
-        return None, error("import.unreadable:other", path=path, value=e.strerror or e, help=_needs_config(path, known))
-
-
-def _needs_config(path: Path, known: Collection[str]) -> str:
-    """Suggest what to name instead of a folder, of a model that is built in, or of an id of the Hub."""
-    if os.path.isfile(path / "config.json"):
-        return f"name the file in it: `moedsl models add {path / 'config.json'}`"
-    said = str(path)
-    name = NAMES.get(said, said)
-    if not os.path.exists(path) and name in known:
-        return f"the model is built in: a run names it, `{name}`, without a declaration"
-    id = said if re.fullmatch(r"[\w.-]+/[\w.-]+", said) else "ORG/NAME"
-    if not os.path.exists(path):
-        return f"nothing is downloaded: save config.json of {id} from the Hub, and pass --hf {id} with the file"
-    return "name a model's config.json, as Hugging Face has it"
+        given = str(path)
+        name = NAMES.get(given, given)
+        id = given if re.fullmatch(r"[\w.-]+/[\w.-]+", given) else "ORG/NAME"
+        help = f"nothing is downloaded: save config.json of {id} from the Hub, and pass --hf {id} with the file"
+        if os.path.isfile(path / "config.json"):
+            help = f"name the file in it: `moedsl models add {path / 'config.json'}`"
+        elif os.path.exists(path):
+            help = "name a model's config.json, as Hugging Face has it"
+        elif name in known:
+            help = f"the model is built in: a run names it, `{name}`, without a declaration"
+        return error("import.unreadable:other", path=path, value=e.strerror or e, help=help)
+    try:
+        return Source(str(path), text), json.loads(text)
+    except ValueError as e:
+        at = getattr(e, "pos", 0)
+        return error("import.not_json:json", Span(str(path), at, min(at + 1, len(text))), path=path, e=e)
+    except RecursionError:
+        return error("import.not_json:nested", path=path)
 
 
 def _id_of(whole: Any, path: Path) -> str | None:
@@ -304,9 +275,9 @@ def _id_of(whole: Any, path: Path) -> str | None:
     if not isinstance(whole, Mapping):
         return str(path)
     meta = whole.get("_meta")
-    said = meta.get("hf_id") if isinstance(meta, Mapping) else whole.get("_name_or_path")
-    if isinstance(said, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", said):
-        return said
+    stated = meta.get("hf_id") if isinstance(meta, Mapping) else whole.get("_name_or_path")
+    if isinstance(stated, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", stated):
+        return stated
     for word, mark in ((path.parent.name, "--"), (path.stem, "__"), (path.stem, "--")):
         if re.fullmatch(rf"[\w.-]+?{mark}[\w.-]+", word):
             return word.replace(mark, "/", 1)
@@ -397,16 +368,14 @@ def write(
     out += [f'  revision "{revision[0]}"', f"    cite {revision[1]}"] if revision else []
     out += [f'  family {family} cite config "model_type"']
     text = "text_config." if table.nested else ""
-    out += _block(
-        _LINES, facts, {**table.facts, **table.outer}, Model, "  ", lambda fact: "" if fact in table.outer else text
-    )
+    rules = {**table.facts, **table.outer}
+    out += _block(_LINES, facts, rules, Model, "  ", lambda fact: "" if fact in table.outer else text)
     if table.vision:
-        out += ["  vision {"]
-        of_text = {fact for fact, rule in table.vision.items() if isinstance(rule, OfText)}
-        out += _block(
-            _VISION_LINES, vision, table.vision, Vision, "    ", lambda f: text if f in of_text else "vision_config."
-        )
-        out += ["  }"]
+
+        def prefix(fact: str) -> str:
+            return text if isinstance(table.vision[fact], OfText) else "vision_config."
+
+        out += ["  vision {", *_block(_VISION_LINES, vision, table.vision, Vision, "    ", prefix), "  }"]
     return "\n".join([*out, "}", ""])
 
 
@@ -418,40 +387,31 @@ def _block(
     indent: str,
     prefix: Callable[[str], str],
 ) -> Iterator[str]:
+    """Write the facts that are not their defaults; the sources of a line go below it if it would be long."""
     defaults = {a.name: a.default for a in attrs.fields(cls)}
     for line in lines:
         named = [f for f in line if f in rules]
-        yield from (f"{indent}# {note}" for f in named for note in _notes(rules[f], facts[f]))
-        said = [f for f in named if facts[f] != defaults[f]]
-        if said:
-            body = indent + " ".join(f"{f} {_literal(facts[f], rules[f])}" for f in said)
-            yield from _cited(body, indent, _cites([(rules[f], prefix(f)) for f in said]))
-
-
-def _cited(body: str, indent: str, cites: str) -> tuple[str, ...]:
-    """Write a line with its sources, which go below it if the line would be long."""
-    return (f"{body} {cites}",) if len(body) + len(cites) < WIDTH else (body, f"{indent}  {cites}")
-
-
-def _notes(rule: Rule, value: Value) -> tuple[str, ...]:
-    return (rule.note,) if isinstance(rule, Int) and rule.note and value == 0 else ()
-
-
-def _cites(rules: list[tuple[Rule, str]]) -> str:
-    config = list(dict.fromkeys(prefix + key for rule, prefix in rules for key in rule.keys))
-    decided = [rule for rule, _ in rules if isinstance(rule, Const | Repeated | OfMtp) and not rule.keys]
-    bridge = list(dict.fromkeys(rule.bridge for rule in decided))
-    said = [f'config "{", ".join(config)}"'] if config else []
-    said += [f'bridge "{b}"' for b in bridge]
-    said += [f'core "{rule.core}"' for rule, _ in rules if isinstance(rule, Times)]
-    return f"cite {' '.join(said)}"
+        for f in named:
+            rule = rules[f]
+            if isinstance(rule, Int) and rule.note and facts[f] == 0:
+                yield f"{indent}# {rule.note}"
+        written = [f for f in named if facts[f] != defaults[f]]
+        if not written:
+            continue
+        body = indent + " ".join(f"{f} {_literal(facts[f], rules[f])}" for f in written)
+        own = [rules[f] for f in written]
+        config = dict.fromkeys(prefix(f) + key for f in written for key in rules[f].keys)
+        cites = [f'config "{", ".join(config)}"'] if config else []
+        decided = (r for r in own if isinstance(r, Const | Repeated | OfMtp) and not r.keys)
+        cites += [f'bridge "{b}"' for b in dict.fromkeys(r.bridge for r in decided)]
+        cites += [f'core "{r.core}"' for r in own if isinstance(r, Times)]
+        cite = f"cite {' '.join(cites)}"
+        yield from (f"{body} {cite}",) if len(body) + len(cite) < WIDTH else (body, f"{indent}  {cite}")
 
 
 def _literal(value: Value, rule: Rule) -> str:
     if isinstance(rule, Pattern):
         return f'"{value}"'
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, tuple):
         return "[" + ", ".join(map(str, value)) + "]"
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

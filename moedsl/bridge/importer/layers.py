@@ -200,8 +200,8 @@ class Leading:
 
     def settled(self, config: Mapping[str, Any]) -> Leading:
         """Limit the rule to the keys that `config` has."""
-        said = tuple(key for key in (self.key, self.listed) if config.get(key) is not None)
-        return evolve(self, keys=said or (self.key,))
+        present = tuple(key for key in (self.key, self.listed) if config.get(key) is not None)
+        return evolve(self, keys=present or (self.key,))
 
     def read(self, fields: Fields) -> int:
         kinds, layers = fields.get(self.listed), fields.config.get(self.layers)
@@ -339,28 +339,22 @@ class Every:
 
     def settled(self, config: Mapping[str, Any]) -> Every:
         """Limit the rule to the keys that `config` has."""
-        said = tuple(key for key in (self.key, self.listed) if config.get(key) is not None)
-        return evolve(self, keys=said or self.keys)
+        present = tuple(key for key in (self.key, self.listed) if config.get(key) is not None)
+        return evolve(self, keys=present or self.keys)
 
     def read(self, fields: Fields) -> int:
-        said, kinds = fields.get(self.key), fields.get(self.listed)
-        if said is None and kinds is None:
+        number, kinds = fields.get(self.key), fields.get(self.listed)
+        if number is None and kinds is None:
             fields.refuse("import.missing_field", self.key, f"missing, and {self.listed} too: one of them is needed")
-        every = None if said is None else fields.integer(self.key, 2, None, None)
-        listed = None if kinds is None else self._listed(kinds, fields)
+        every = None if number is None else fields.integer(self.key, 2, None, None)
+        listed = full_every(kinds, fields.config.get(self.layers), "linear_attention") if kinds is not None else 0
+        if kinds is not None and not listed:
+            layers = show(fields.config.get(self.layers))
+            why = f"{show(kinds)}: only a list of {layers} kinds that has linear_attention, but for full_attention"
+            fields.refuse("import.unsupported_value", self.listed, f"{why} in the last of each group, is supported")
         if every and listed and every != listed:
             fields.refuse("import.unsupported_value", self.key, f"{every}, but {self.listed} has one in {listed}")
         return every or listed or 2
-
-    def _listed(self, kinds: Any, fields: Fields) -> int:
-        """The number that a list means; 0 after a refusal."""
-        layers = fields.config.get(self.layers)
-        every = full_every(kinds, layers, "linear_attention")
-        if every:
-            return every
-        why = f"{show(kinds)}: only a list of {show(layers)} kinds that has linear_attention, but for full_attention"
-        fields.refuse("import.unsupported_value", self.listed, f"{why} in the last of each group, is supported")
-        return 0
 
 
 @frozen
@@ -382,19 +376,19 @@ class Pattern:
     def settled(self, config: Mapping[str, Any]) -> Pattern:
         """Limit the rule to the one key that `config` has."""
         both = (self.word, self.listed)
-        said = [key for key in both if config.get(key) is not None]
-        return self if len(said) != 1 else Pattern(said[0], said[0], self.depths)
+        present = [key for key in both if config.get(key) is not None]
+        return self if len(present) != 1 else Pattern(present[0], present[0], self.depths)
 
     def read(self, fields: Fields) -> str:
         read = {key: _letters(fields, key) for key in self.keys}
-        said = {key: letters for key, letters in read.items() if letters is not None}
+        present = {key: letters for key, letters in read.items() if letters is not None}
         if self.depths and not fields.config.get(self.depths):
             return ""
-        if not said:
+        if not present:
             fields.refuse("import.missing_field", self.word, f"missing, and {self.listed} too: one of them is needed")
-        if len(set(said.values())) > 1:
+        if len(set(present.values())) > 1:
             fields.refuse("import.unsupported_value", self.word, f"contradicts {self.listed}")
-        return next(iter(said.values()), "")
+        return next(iter(present.values()), "")
 
 
 def _letters(fields: Fields, key: str) -> str | None:
@@ -434,7 +428,9 @@ class Length:
         letters = self.pattern.read(fields)
         if fields.get(self.count) is None or not letters:
             return max(1, len(letters))
-        said = fields.integer(self.count, 1, None, None)
-        if said != len(letters):
-            fields.refuse("import.unsupported_value", self.count, f"{said}, but the pattern has {len(letters)} blocks")
-        return said
+        stated = fields.integer(self.count, 1, None, None)
+        if stated != len(letters):
+            fields.refuse(
+                "import.unsupported_value", self.count, f"{stated}, but the pattern has {len(letters)} blocks"
+            )
+        return stated

@@ -157,16 +157,16 @@ class Times(OneKey):
 class Else:
     """Read a key, or apply another rule if it is absent."""
 
-    said: Int | Flag
+    stated: Int | Flag
     otherwise: Const | Times
 
     @property
     def keys(self) -> tuple[str, ...]:
-        return self.said.keys
+        return self.stated.keys
 
     def settled(self, config: Mapping[str, Any]) -> Rule:
         """Apply the one of two rules whose key `config` has."""
-        return self.otherwise if config.get(self.said.key) is None else self.said
+        return self.otherwise if config.get(self.stated.key) is None else self.stated
 
     def read(self, fields: Fields) -> int | bool | str:
         return self.settled(fields.config).read(fields)  # type: ignore[return-value]
@@ -206,11 +206,11 @@ class Repeated:
     key: str
     depths: str
     bridge: str
-    said: bool = False
+    is_stated: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:
-        return (self.key,) if self.said else ()
+        return (self.key,) if self.is_stated else ()
 
     def settled(self, config: Mapping[str, Any]) -> Repeated:
         """Limit the rule to the key if `config` has it."""
@@ -327,11 +327,7 @@ class Family:
     def settled(self, config: Mapping[str, Any]) -> Family:
         """Limit rules that can read several keys to those that `config` has."""
         text = config.get("text_config") if self.nested else config
-        said: Mapping[str, Any] = text if isinstance(text, Mapping) else {}
-        return evolve(self, facts={f: _settled(r, said) for f, r in self.facts.items()})
-
-
-def _settled(rule: Rule, config: Mapping[str, Any]) -> Rule:
-    if isinstance(rule, Pattern | Length | Repeated | Every | Leading | Else | OfWindows):
-        return rule.settled(config)
-    return rule
+        inner: Mapping[str, Any] = text if isinstance(text, Mapping) else {}
+        several = Pattern | Length | Repeated | Every | Leading | Else | OfWindows
+        facts = {f: rule.settled(inner) if isinstance(rule, several) else rule for f, rule in self.facts.items()}
+        return evolve(self, facts=facts)

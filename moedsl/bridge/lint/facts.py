@@ -72,8 +72,14 @@ def model_facts(r: Recipe) -> Facts:
     out |= {word: r.get(_M + name) for word, name in PLAIN.items() if r.get(_M + name) is not None}
     out |= {word: r.get(_M + name) or 0 for word, name in OR_ZERO.items() if r.knows(_M + name)}
     out |= {word: bool(r.get(_M + name)) for word, name in FLAGS.items() if r.knows(_M + name)}
-    out |= _hybrid(r) if r.knows(PATTERN) else {}
-    out |= _delta_nets(r) | _indexer(r) if r.knows(_VARIANT) else {}
+    if r.knows(PATTERN):
+        out |= _hybrid(r)
+    if r.knows(_VARIANT):
+        out |= _delta_nets(r)
+        if r.get(_VARIANT) == "dsa":
+            out |= {word: r.get(_M + name) for word, name in INDEXER.items() if r.knows(_M + name)}
+        else:
+            out |= dict.fromkeys(INDEXER, 0) | {"indexer_every": 1}
     if r.whole:
         out |= _whole(r)
     out.setdefault("model", "")
@@ -98,35 +104,35 @@ def _hybrid(r: Recipe) -> Facts:
 
 
 def _delta_nets(r: Recipe) -> Facts:
-    """The facts of linear attention; the frequency is a number, or a list with 0 for full attention (core
-    models/gpt/experimental_attention_variant_module_specs.py:402-420)."""
+    """The facts of linear attention. The period of layers with full attention, 0 if each has it, comes from a number or
+    from a list with 0 for full attention (core models/gpt/experimental_attention_variant_module_specs.py:402-420); a
+    list may have none."""
     if r.get(_VARIANT) != "gated_delta_net":
         return dict.fromkeys(("linear_every", *DELTA_NET), 0)
-    said = {word: r.get(_M + name) for word, name in DELTA_NET.items() if r.knows(_M + name)}
-    return said | {"linear_every": _every(r.get("model.linear_attention_freq"))}
-
-
-def _indexer(r: Recipe) -> Facts:
-    """The facts of sparse attention's indexer, 0 without one."""
-    if r.get(_VARIANT) != "dsa":
-        return dict.fromkeys(INDEXER, 0) | {"indexer_every": 1}
-    return {word: r.get(_M + name) for word, name in INDEXER.items() if r.knows(_M + name)}
-
-
-def _every(said: Any) -> int | None:
-    """Return the period of layers with full attention, 0 if each has it; None for a list without a period."""
-    if isinstance(said, list):
-        every = said.index(0) + 1 if 0 in said else 0
-        regular = every and said == [int(i % every > 0) for i in range(1, len(said) + 1)]
-        said = every if regular else None
-    return said if said != 1 else 0
+    every = r.get("model.linear_attention_freq")
+    if isinstance(every, list):
+        marks, first = every, every.index(0) + 1 if 0 in every else 0
+        regular = first and marks == [int(i % first > 0) for i in range(1, len(marks) + 1)]
+        every = first if regular else None
+    facts = {word: r.get(_M + name) for word, name in DELTA_NET.items() if r.knows(_M + name)}
+    return facts | {"linear_every": every if every != 1 else 0}
 
 
 def _whole(r: Recipe) -> Facts:
     """The facts that follow from several fields."""
     heads, hidden = r.get("model.num_attention_heads"), r.get("model.hidden_size") or 0
     window, positions = r.get("model.window_size"), r.get("model.position_embedding_type")
-    out: Facts = {
+    # dense layers by `moe_layer_freq`: a list has 0 for them; a number n means one MoE layer in n
+    pattern, layers = r.get("model.moe_layer_freq"), r.get("model.num_layers") or 0
+    if not r.get("model.num_moe_experts"):
+        dense = layers
+    elif isinstance(pattern, list):
+        dense = pattern.count(0)
+    else:
+        dense = layers - -(-layers // pattern) if isinstance(pattern, int) and pattern > 1 else 0
+    # the vocabulary, if the model keeps its own; one from the tokenizer is padded (bridge training/setup.py:702)
+    own_vocabulary = r.get("model.vocab_size") and not r.get("tokenizer.use_tokenizer_vocab_size")
+    return {
         "query_groups": r.get("model.num_query_groups") or heads,
         "head_dim": r.get("model.kv_channels") or (hidden // heads if heads else None),
         "expert_hidden": r.get("model.moe_ffn_hidden_size") or r.get("model.ffn_hidden_size"),
@@ -134,31 +140,11 @@ def _whole(r: Recipe) -> Facts:
         "position_embedding_type": positions if positions in POSITIONS else "rope",
         "attention_sinks": r.get("model.softmax_type") in ("learnable", "off-by-one"),
         "window": window[0] if isinstance(window, list) and window else window or 0,
-        "dense_layers": _dense(r),
-        "has_vision": _sees(r),
+        "dense_layers": dense,
+        # the provider of a model with a vision tower has switches to freeze it
+        "has_vision": r.get("model.freeze_vision_model") is not None,
+        "vocab": r.get("model.vocab_size") if own_vocabulary else None,
     }
-    return out | _vocabulary(r)
-
-
-def _dense(r: Recipe) -> int:
-    """Count the dense layers by `moe_layer_freq`: a list has 0 for them; a number n means one MoE layer in n."""
-    pattern, layers = r.get("model.moe_layer_freq"), r.get("model.num_layers") or 0
-    if not r.get("model.num_moe_experts"):
-        return layers
-    if isinstance(pattern, list):
-        return pattern.count(0)
-    return layers - -(-layers // pattern) if isinstance(pattern, int) and pattern > 1 else 0
-
-
-def _sees(r: Recipe) -> bool:
-    """Whether the model has a vision tower: its provider then has switches to freeze it."""
-    return r.get("model.freeze_vision_model") is not None
-
-
-def _vocabulary(r: Recipe) -> Facts:
-    """The vocabulary, if the model keeps its own; one from the tokenizer is padded (bridge training/setup.py:702)."""
-    own = r.get("model.vocab_size")
-    return {"vocab": own} if own and not r.get("tokenizer.use_tokenizer_vocab_size") else {"vocab": None}
 
 
 def hardware_facts(r: Recipe) -> Facts:
@@ -177,8 +163,8 @@ def _graphs(r: Recipe) -> bool:
 
 
 def _expandable(r: Recipe) -> bool:
-    said = (str(r.env.get(name, "")) for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
-    return any("expandable_segments:true" in text.lower() for text in said)
+    settings = (str(r.env.get(name, "")) for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
+    return any("expandable_segments:true" in text.lower() for text in settings)
 
 
 def chunks(r: Recipe) -> list[str]:
@@ -221,19 +207,16 @@ def splits_evenly(r: Recipe) -> Callable[[int, int], bool]:
             return True
         first, last = (r.get(f"model.num_layers_in_{end}_pipeline_stage") for end in ("first", "last"))
         if first is not None or last is not None:
-            return _ends(r.get("model.num_layers") or 0, first, last, pp, vpp)
+            layers = r.get("model.num_layers") or 0
+            ends = [n for n in (first, last) if n is not None]
+            middle, stages_left = layers - sum(ends), pp - len(ends)
+            if any(n % vpp for n in ends) or bool(middle) != bool(stages_left):
+                return False
+            return not stages_left or (middle % stages_left == 0 and middle // stages_left % vpp == 0)
         extra = sum(bool(r.get(f"model.account_for_{x}_in_pipeline_split")) for x in ("embedding", "loss"))
         return ((r.get("model.num_layers") or 0) + extra) % (pp * vpp) == 0
 
     return splits
-
-
-def _ends(layers: int, first: int | None, last: int | None, pp: int, vpp: int) -> bool:
-    said = [n for n in (first, last) if n is not None]
-    middle, stages_left = layers - sum(said), pp - len(said)
-    if any(n % vpp for n in said) or bool(middle) != bool(stages_left):
-        return False
-    return not stages_left or (middle % stages_left == 0 and middle // stages_left % vpp == 0)
 
 
 def stdlib_facts(hf: Any, library: Library) -> Mapping[str, Any] | None:

@@ -17,7 +17,7 @@ from typing import Any
 from attrs import define, evolve, field, frozen
 
 from moedsl.bridge.lint.facts import Place, Recipe
-from moedsl.bridge.lint.rules import Finding, Verdict
+from moedsl.bridge.lint.rules import Verdict
 from moedsl.bridge.verify.cases import Refusal
 from moedsl.emit.fields import BACK
 from moedsl.facts import facts
@@ -29,146 +29,6 @@ from moedsl.support.diagnostics import Diagnostic, Label, error, note, suggest, 
 from moedsl.support.source import Source, Span
 
 _PACKAGES = "site-packages" + os.sep
-
-
-@define
-class Lines:
-    """Reads the sources that labels point into, each once; an unreadable file has no text and its labels no line."""
-
-    sources: dict[str, Source] = field(factory=dict)
-    _trees: dict[str, ast.Module | None] = field(factory=dict)
-
-    def of(self, r: Recipe, names: tuple[str, ...]) -> tuple[Label, ...]:
-        """Label where each of the fields was set, each line once; else where the recipe is defined.
-
-        The recipe's own file comes first, and a line that names its field before one that only builds a section. The
-        callers of the first line follow it.
-        """
-        known = [(name, places) for name in names if (places := self._places(r, name))]
-        told = [x for x in known if self._tells(*x)] or known
-        told.sort(key=lambda x: os.path.realpath(x[1][0][0]) != os.path.realpath(r.file))
-        labels: dict[Place, Label] = {}
-        for name, places in told:
-            for i, place in enumerate(places if not labels else places[:1]):
-                labels.setdefault(place, self.label(place, name, f"{name} is set here" if not i else "called here"))
-        return tuple(labels.values()) or self.definition(r)
-
-    def of_base(self, r: Recipe, names: tuple[str, ...]) -> tuple[Label, ...]:
-        """Where the recipe that this one starts from set the fields, if no line of the user's set one; else nothing."""
-        first = {places[0]: name for name in names if (places := self._places(r, name))}
-        own = [file for file, _ in first if _PACKAGES not in file or os.path.realpath(file) == os.path.realpath(r.file)]
-        return () if own else tuple(self.label(at, name, f"{name} is set here") for at, name in first.items())
-
-    def _places(self, r: Recipe, name: str) -> tuple[Place, ...]:
-        """Label where a field was set; for an environment variable, where its name is, the recipe's own file first."""
-        section = name.partition(".")[0]
-        if section != "env":
-            parts = name.split(".")
-            return next((p for n in range(len(parts), 0, -1) if (p := r.places.get(".".join(parts[:n])))), ())
-        variable = name.partition(".")[2]
-        files = dict.fromkeys([r.file, *(f for f, _ in r.places.get("env_vars", ()))])
-        for file in files:
-            if lines := self._constants(file, variable):
-                return ((file, lines[-1]),)
-        return r.places.get("env_vars", ())
-
-    def _constants(self, file: str, text: str) -> list[int]:
-        """The lines of a file with a string constant."""
-        tree = self._tree(file)
-        return (
-            sorted(n.lineno for n in ast.walk(tree) if isinstance(n, ast.Constant) and n.value == text) if tree else []
-        )
-
-    def _tells(self, name: str, places: tuple[Place, ...]) -> bool:
-        """Whether the line, or the keyword in it, names the field."""
-        file, line = places[0]
-        leaf, source = name.rpartition(".")[2], self.sources.get(self._read(file))
-        at = self._keyword(file, line, leaf) or line
-        return source is not None and leaf in source.line(at)
-
-    def definition(self, r: Recipe) -> tuple[Label, ...]:
-        """Label the function's `def`; none if its file is unknown."""
-        return (self.label((r.file, r.line), r.function, "the recipe"),) if r.file else ()
-
-    def label(self, place: Place, name: str, text: str) -> Label:
-        """Label the part of a line that names `name`, or the whole line."""
-        file, line = place
-        shown = self._read(file)
-        source = self.sources.get(shown)
-        if source is None:
-            return Label(Span(shown, 0, 0), text)
-        line = self._keyword(file, line, name.rpartition(".")[2]) or line
-        start = _offset(source.text, line)
-        words = source.line(line)
-        indent = len(words) - len(words.lstrip())
-        code = words.split("  #")[0].rstrip()
-        return Label(Span(shown, start + indent, start + max(len(code), indent + 1)), text)
-
-    def _read(self, file: str) -> str:
-        """Read a file once; returns its name in diagnostics."""
-        shown = file.split(_PACKAGES)[-1] if _PACKAGES in file else _relative(file)
-        if shown not in self.sources and Path(file).is_file():
-            self.sources[shown] = Source(shown, Path(file).read_text(encoding="utf-8", errors="replace"))
-        return shown
-
-    def _keyword(self, file: str, line: int, name: str) -> int | None:
-        """The line of the keyword or dictionary key `name` in the statement at `line`."""
-        source = self.sources.get(self._read(file))
-        for first, last, named in _calls(source.text) if source else ():
-            if first <= line <= last:
-                for at, word in named:
-                    if word == name:
-                        return at
-        return None
-
-    def _tree(self, file: str) -> ast.Module | None:
-        if file not in self._trees:
-            source = self.sources.get(self._read(file))
-            self._trees[file] = foreign.parse_python(source.text) if source else None
-        return self._trees[file]
-
-
-@lru_cache(maxsize=64)
-def _calls(text: str) -> list[tuple[int, int, list[tuple[int, str | None]]]]:
-    """Return the first and last line of each call and dictionary, and the lines of its names. Many recipes start from
-    the same file."""
-    tree = foreign.parse_python(text)
-    nodes = [n for n in ast.walk(tree) if isinstance(n, ast.Call | ast.Dict)] if tree else []
-    return [(n.lineno, n.end_lineno or n.lineno, _named(n)) for n in nodes]
-
-
-def _named(node: ast.Call | ast.Dict) -> list[tuple[int, str | None]]:
-    if isinstance(node, ast.Call):
-        return [(k.lineno if hasattr(k, "lineno") else k.value.lineno, k.arg) for k in node.keywords]
-    return [(k.lineno, k.value) for k in node.keys if isinstance(k, ast.Constant) and isinstance(k.value, str)]
-
-
-def _relative(file: str) -> str:
-    """Write a path relative to the working directory if it is below it."""
-    relative = os.path.relpath(file)
-    return file if relative.startswith("..") else relative
-
-
-def _offset(text: str, line: int) -> int:
-    """The offset of a line, counted from 1."""
-    at = 0
-    for _ in range(line - 1):
-        at = text.find("\n", at) + 1
-    return at
-
-
-SHOWN = 3
-"""Recipes that are named where several inherit the same advice."""
-_SEVERITY = {"error": error, "warning": warning, "note": note}
-_LAYOUT = ("layout_stages", "layout_layers", "layout_mtp")
-_BEHIND: Mapping[str, tuple[str, ...]] = {
-    "graphs": ("model.cuda_graph_impl",),
-    "expandable_segments": ("env_vars",),
-    "asked_dispatcher": ("model.moe_token_dispatcher_type",),
-    **{fact: (name,) for fact, name in facts.FIELDS.items()},
-    **dict.fromkeys(_LAYOUT, ("model.pipeline_model_parallel_layout",)),
-}
-"""Name of a fact -> its field."""
 
 
 @frozen
@@ -205,19 +65,34 @@ class Lint:
         }
 
 
+_MAKE = {"error": error, "warning": warning, "note": note}
+
+
 def report(r: Recipe, verdict: Verdict, refusal: Refusal | None, sources: Mapping[str, Source]) -> Lint:
     """The findings on a recipe: errors first, then refusals of Bridge, then advice."""
     lines = Lines()
     own: list[Diagnostic] = []
     inherited: list[Diagnostic] = []
-    for f in (*(_finding(f) for f in verdict.findings), *_unknown(r), *_words(r)):
+    for f in _findings(r, verdict):
         base = lines.of_base(r, f.names) if f.severity != "error" else ()
-        make = _SEVERITY[f.severity]
         labels, whose = (base, "the base recipe") if base else (lines.of(r, f.names), r.function)
-        (inherited if base else own).append(make(f.id, f"{whose} {f.text}", *labels, **f.more))
-    own += _refused(r, refusal, lines)
+        (inherited if base else own).append(_MAKE[f.severity](f.id, f"{whose} {f.text}", *labels, **f.more))
+    if refusal is not None:
+        theirs = refusal.where.startswith(("megatron/", "transformer_engine/"))
+        verb = f"Megatron Bridge refuses {r.function}" if theirs else f"{r.function} fails"
+        step = "while it was built" if refusal.question == "recipe" else "in runtime_config_update"
+        folders = {"megatron/bridge/": "bridge ", "megatron/core/": "core ", "transformer_engine/": "te "}
+        folder = next((f for f in folders if refusal.where.startswith(f)), "")
+        cite = folders.get(folder, "") + refusal.where.removeprefix(folder)
+        message = " ".join(refusal.message.split())
+        own.append(
+            error(
+                "lint.refused", *lines.definition(r), verb=verb, step=step, error=refusal.error, split=message,
+                cites=(cite,),
+            )
+        )  # fmt: skip
     for found in (own, inherited):
-        found.sort(key=lambda d: ("error", "warning", "note").index(d.severity))
+        found.sort(key=lambda d: [*_MAKE].index(d.severity))
     return Lint(
         r.target, tuple(own), len(verdict.judged), len(verdict.unjudged), r.unread, r.whole,
         {**sources, **lines.sources}, tuple(inherited),
@@ -231,29 +106,27 @@ class _Found:
     id: str
     severity: str
     names: tuple[str, ...]
+    """The fields that bear on it."""
     text: str
     more: Mapping[str, Any] = field(factory=dict)
 
 
-def _finding(f: Finding) -> _Found:
-    rule = f.rule
-    names = tuple(field for name in f.names for field in fields_of(name))
-    verb = "does not follow" if rule.kind == "prefer" else "breaks"
-    more = {"because": rule.because, "cites": rule.cites, "values": dict(f.values)}
-    return _Found(rule.id, severity(rule), names, f"{verb} `{print_expr(rule.expr)}`", more)
-
-
-def merged(found: Sequence[Lint]) -> list[Diagnostic]:
-    """Merge what several recipes inherit: each finding once, with its recipes."""
-    by: dict[tuple[str, tuple[Label, ...]], tuple[Diagnostic, list[str]]] = {}
-    for x in found:
-        for d in x.inherited:
-            by.setdefault((d.id, d.labels), (d, []))[1].append(x.file)
-    return [evolve(d, message=f"{d.message} ({_several(files)})") for d, files in by.values()]
-
-
-def _several(files: Sequence[str]) -> str:
-    return ", ".join(files) if len(files) <= SHOWN else f"{len(files)} recipes"
+def _findings(r: Recipe, verdict: Verdict) -> Iterator[_Found]:
+    """Broken rules, attributes that nothing reads, and values that the annotation of their field does not list."""
+    for f in verdict.findings:
+        rule = f.rule
+        names = tuple(field for name in f.names for field in fields_of(name))
+        verb = "does not follow" if rule.kind == "prefer" else "breaks"
+        more = {"because": rule.because, "cites": rule.cites, "values": dict(f.values)}
+        yield _Found(rule.id, severity(rule), names, f"{verb} `{print_expr(rule.expr)}`", more)
+    for name, value in r.unknown.items():
+        text = f"sets `{name}` to {value}, which does nothing: it is not a field of Bridge"
+        yield _Found("lint.unknown_field", "warning", (name,), text, {"help": meant(name)})
+    for name, value in r.fields.items():
+        if takes := unknown_word(name, value):
+            near = suggest(str(value).lower(), re.findall(r'"([^"]+)"', takes))
+            text = f"sets `{name}` to {value}, but Bridge knows only {takes}"
+            yield _Found("lint.unknown_word", "warning", (name,), text, {"help": near})
 
 
 def severity(rule: Rule) -> str:
@@ -264,48 +137,140 @@ def severity(rule: Rule) -> str:
     return "warning" if rule.is_grave or (".recipe_" in rule.id and rule.worth > 0) else "note"
 
 
+_FIELDS_OF: Mapping[str, tuple[str, ...]] = {
+    "graphs": ("model.cuda_graph_impl",),
+    "expandable_segments": ("env_vars",),
+    "asked_dispatcher": ("model.moe_token_dispatcher_type",),
+    **{fact: (name,) for fact, name in facts.FIELDS.items()},
+    **dict.fromkeys(("layout_stages", "layout_layers", "layout_mtp"), ("model.pipeline_model_parallel_layout",)),
+}
+"""Name of a fact -> its field."""
+
+
 def fields_of(name: str) -> tuple[str, ...]:
     """List the dotted fields of a name of an expression."""
     if "." in name:
         return (name,)
-    return _BEHIND.get(name) or (BACK[name].shown if name in BACK else ())
+    return _FIELDS_OF.get(name) or (BACK[name].shown if name in BACK else ())
 
 
-def _cite(where: str) -> str:
-    """Write a place in the wheel as rules cite it."""
-    kinds = {"megatron/bridge/": "bridge ", "megatron/core/": "core ", "transformer_engine/": "te "}
-    prefix = next((p for p in kinds if where.startswith(p)), "")
-    return kinds.get(prefix, "") + where.removeprefix(prefix)
+SHOWN = 3
+"""Recipes that are named where several inherit the same advice."""
 
 
-def _unknown(r: Recipe) -> Iterator[_Found]:
-    """Report attributes that the recipe sets and nothing reads."""
-    for name, value in r.unknown.items():
-        text = f"sets `{name}` to {value}, which does nothing: it is not a field of Bridge"
-        yield _Found("lint.unknown_field", "warning", (name,), text, {"help": meant(name)})
+def merged(found: Sequence[Lint]) -> list[Diagnostic]:
+    """Merge what several recipes inherit: each finding once, with its recipes."""
+    by: dict[tuple[str, tuple[Label, ...]], tuple[Diagnostic, list[str]]] = {}
+    for x in found:
+        for d in x.inherited:
+            by.setdefault((d.id, d.labels), (d, []))[1].append(x.file)
+    several = [(d, ", ".join(files) if len(files) <= SHOWN else f"{len(files)} recipes") for d, files in by.values()]
+    return [evolve(d, message=f"{d.message} ({files})") for d, files in several]
 
 
-def _words(r: Recipe) -> Iterator[_Found]:
-    """Report values that the annotation of their field does not list."""
-    for name, value in r.fields.items():
-        if takes := unknown_word(name, value):
-            near = suggest(str(value).lower(), re.findall(r'"([^"]+)"', takes))
-            text = f"sets `{name}` to {value}, but Bridge knows only {takes}"
-            yield _Found("lint.unknown_word", "warning", (name,), text, {"help": near})
+@define
+class Lines:
+    """Reads the sources that labels point into, each once; an unreadable file has no text and its labels no line."""
+
+    sources: dict[str, Source] = field(factory=dict)
+
+    def of(self, r: Recipe, names: tuple[str, ...]) -> tuple[Label, ...]:
+        """Label where each of the fields was set, each line once; else where the recipe is defined.
+
+        The recipe's own file comes first, and a line that names its field before one that only builds a section. The
+        callers of the first line follow it.
+        """
+        known = [(name, places) for name in names if (places := self._places(r, name))]
+        telling = [(name, places) for name, places in known if self._tells(name, places[0])] or known
+        telling.sort(key=lambda x: os.path.realpath(x[1][0][0]) != os.path.realpath(r.file))
+        labels: dict[Place, Label] = {}
+        for name, places in telling:
+            for i, place in enumerate(places if not labels else places[:1]):
+                labels.setdefault(place, self.label(place, name, f"{name} is set here" if not i else "called here"))
+        return tuple(labels.values()) or self.definition(r)
+
+    def of_base(self, r: Recipe, names: tuple[str, ...]) -> tuple[Label, ...]:
+        """Where the recipe that this one starts from set the fields, if no line of the user's set one; else nothing."""
+        first = {places[0]: name for name in names if (places := self._places(r, name))}
+        own = [file for file, _ in first if _PACKAGES not in file or os.path.realpath(file) == os.path.realpath(r.file)]
+        return () if own else tuple(self.label(at, name, f"{name} is set here") for at, name in first.items())
+
+    def definition(self, r: Recipe) -> tuple[Label, ...]:
+        """Label the function's `def`; none if its file is unknown."""
+        return (self.label((r.file, r.line), r.function, "the recipe"),) if r.file else ()
+
+    def label(self, place: Place, name: str, text: str) -> Label:
+        """Label the part of a line that names `name`, or the whole line."""
+        shown, source = self._read(place[0])
+        if source is None:
+            return Label(Span(shown, 0, 0), text)
+        line = _keyword(source, place[1], name.rpartition(".")[2])
+        start = sum(len(before) + 1 for before in source.text.split("\n")[: line - 1])
+        words = source.line(line)
+        indent = len(words) - len(words.lstrip())
+        code = words.split("  #")[0].rstrip()
+        return Label(Span(shown, start + indent, start + max(len(code), indent + 1)), text)
+
+    def _places(self, r: Recipe, name: str) -> tuple[Place, ...]:
+        """Where a field was set; for an environment variable, where its name is, the recipe's own file first."""
+        section, _, variable = name.partition(".")
+        if section != "env":
+            parts = name.split(".")
+            return next((p for n in range(len(parts), 0, -1) if (p := r.places.get(".".join(parts[:n])))), ())
+        for file in dict.fromkeys([r.file, *(f for f, _ in r.places.get("env_vars", ()))]):
+            _, source = self._read(file)
+            lines = _constants(source.text).get(variable) if source else None
+            if lines:
+                return ((file, max(lines)),)
+        return r.places.get("env_vars", ())
+
+    def _tells(self, name: str, place: Place) -> bool:
+        """Whether the line, or the keyword in it, names the field."""
+        leaf, (_, source) = name.rpartition(".")[2], self._read(place[0])
+        return source is not None and leaf in source.line(_keyword(source, place[1], leaf))
+
+    def _read(self, file: str) -> tuple[str, Source | None]:
+        """Read a file once; returns its name in diagnostics, relative to the packages or to the working directory if it
+        is below."""
+        below = os.path.relpath(file)
+        shown = file.split(_PACKAGES)[-1] if _PACKAGES in file else file if below.startswith("..") else below
+        if shown not in self.sources and Path(file).is_file():
+            self.sources[shown] = Source(shown, Path(file).read_text(encoding="utf-8", errors="replace"))
+        return shown, self.sources.get(shown)
 
 
-def _refused(r: Recipe, refusal: Refusal | None, lines: Lines) -> Iterator[Diagnostic]:
-    """Report an exception of Bridge with its message."""
-    if refusal is not None:
-        step = "while it was built" if refusal.question == "recipe" else "in runtime_config_update"
-        theirs = refusal.where.startswith(("megatron/", "transformer_engine/"))
-        verb = f"Megatron Bridge refuses {r.function}" if theirs else f"{r.function} fails"
-        yield error(
-            "lint.refused",
-            *lines.definition(r),
-            verb=verb,
-            step=step,
-            error=refusal.error,
-            split=" ".join(refusal.message.split()),
-            cites=(_cite(refusal.where),),
-        )
+def _keyword(source: Source, line: int, name: str) -> int:
+    """The line of the keyword or dictionary key `name` in the statement at `line`; else that line."""
+    for first, last, named in _calls(source.text):
+        if first <= line <= last:
+            for at, word in named:
+                if word == name:
+                    return at
+    return line
+
+
+@lru_cache(maxsize=64)
+def _calls(text: str) -> list[tuple[int, int, list[tuple[int, str | None]]]]:
+    """Return the first and last line of each call and dictionary, and the lines of its names. Many recipes start from
+    the same file."""
+    out: list[tuple[int, int, list[tuple[int, str | None]]]] = []
+    for node in ast.walk(foreign.parse_python(text) or ast.Module([], [])):
+        if isinstance(node, ast.Call):
+            named: list[tuple[int, str | None]] = [(k.lineno, k.arg) for k in node.keywords]
+        elif isinstance(node, ast.Dict):
+            keys = (k for k in node.keys if isinstance(k, ast.Constant) and isinstance(k.value, str))
+            named = [(k.lineno, str(k.value)) for k in keys]
+        else:
+            continue
+        out.append((node.lineno, node.end_lineno or node.lineno, named))
+    return out
+
+
+@lru_cache(maxsize=64)
+def _constants(text: str) -> dict[str, list[int]]:
+    """The lines of each string constant of a file."""
+    out: dict[str, list[int]] = {}
+    for node in ast.walk(foreign.parse_python(text) or ast.Module([], [])):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            out.setdefault(node.value, []).append(node.lineno)
+    return out

@@ -5,7 +5,7 @@ The rules are blocks `of recipe`, typed against Bridge's fields, and the laws an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attrs import frozen
@@ -62,21 +62,7 @@ def read_rules(library: Library) -> tuple[Book, list[Diagnostic]]:
     runs, scope, _ = rules.of_library(library)
     scope = scope | field_types() | environment_types(runs, scope) | {n: t for n, (t, _) in COMPUTED.items()}
     found: list[Diagnostic] = []
-    own = _own(library, found)
-    lets = [r for r in own if r.kind == "let"]
-    for rule in lets:
-        scope[rule.name] = RecipeInference(scope, found).of(rule.expr) or NUMBER
-    laws = tuple(r for r in own if r.kind in ("require", "prefer"))
-    for rule in laws:
-        _check(rule, scope, found)
-    run_lets = tuple(r for r in runs if r.kind == "let")
-    of_run = tuple(r for r in runs if r.kind in ("require", "prefer") and not reads_price(r, run_lets))
-    return Book(laws, of_run, tuple(lets), run_lets, scope), found
-
-
-def _own(library: Library, found: list[Diagnostic]) -> list[Rule]:
-    """Filter the members of blocks `of recipe`; other subjects, other kinds and repeated names are errors."""
-    out: dict[str, Rule] = {}
+    own: dict[str, Rule] = {}
     for prefix, block in library.rules:
         if block.subject is None or block.subject.id in ELSEWHERE:
             continue
@@ -84,24 +70,25 @@ def _own(library: Library, found: list[Diagnostic]) -> list[Rule]:
             found.append(error("check.unknown_word:rules", block.subject.span, subject=block.subject.id))
             continue
         for member in block.members:
-            _add(rules.read_rule(prefix, block, member, found), out, found)
-    return list(out.values())
-
-
-def _add(rule: Rule, out: dict[str, Rule], found: list[Diagnostic]) -> None:
-    if rule.kind not in KINDS:
-        found.append(error("check.recipe_member", rule.span, kind=rule.kind, kinds=", ".join(KINDS)))
-    elif rule.id in out:
-        first = Label(out[rule.id].span, "first here")
-        found.append(error("check.twice:rule", rule.span, first, rule=rule.id))
-    else:
-        out[rule.id] = rule
-
-
-def _check(rule: Rule, scope: dict[str, Type], found: list[Diagnostic]) -> None:
-    inference = RecipeInference(scope, found)
-    inference.condition(rule.when)
-    inference.condition(rule.expr)
+            rule = rules.read_rule(prefix, block, member, found)
+            if rule.kind not in KINDS:
+                found.append(error("check.recipe_member", rule.span, kind=rule.kind, kinds=", ".join(KINDS)))
+            elif rule.id in own:
+                first = Label(own[rule.id].span, "first here")
+                found.append(error("check.twice:rule", rule.span, first, rule=rule.id))
+            else:
+                own[rule.id] = rule
+    lets = tuple(r for r in own.values() if r.kind == "let")
+    laws = tuple(r for r in own.values() if r.kind != "let")
+    for rule in lets:
+        scope[rule.name] = RecipeInference(scope, found).of(rule.expr) or NUMBER
+    for rule in laws:
+        inference = RecipeInference(scope, found)
+        inference.condition(rule.when)
+        inference.condition(rule.expr)
+    run_lets = tuple(r for r in runs if r.kind == "let")
+    of_run = tuple(r for r in runs if r.kind in ("require", "prefer") and not reads_price(r, run_lets))
+    return Book(laws, of_run, lets, run_lets, scope), found
 
 
 Environment = dict[str, Any]
@@ -137,7 +124,8 @@ def judge(r: Recipe, book: Book, phase: str) -> Verdict:
     judged: list[str] = []
     unjudged: list[str] = []
     for rule in (*book.of_recipe, *book.of_run):
-        if not _is_known(rule, env, book.scope):
+        used = rule.reads | ({"layers"} if rule.asks_layout else frozenset())
+        if not all(n in env or n not in book.scope for n in used):
             unjudged.append(rule.id)
         elif rule.applies(env):
             judged.append(rule.id)
@@ -148,86 +136,58 @@ def judge(r: Recipe, book: Book, phase: str) -> Verdict:
 
 def environment(r: Recipe, book: Book, phase: str) -> Environment:
     """Every known name with its value."""
+    scope = book.scope
     env: Environment = {"none": UNSET, "phase": phase, **facts.model_facts(r), **facts.hardware_facts(r)}
-    env |= {"gpus": r.world} | words(r) | facts.computed(r) | _fields(r, book.scope) | _variables(r, book.scope)
+    env |= {"gpus": r.world} | words(r) | facts.computed(r)
+    fields = [n for n in scope if n not in COMPUTED and not n.startswith("env.") and ("." in n or n in SECTIONS)]
+    if r.whole:  # a missing field is unset
+        values = {n: known(r.get(n, r.classes.get(n))) for n in fields}
+    else:
+        values = {n: known(r.fields[n]) for n in fields if n in r.fields}
+    env |= {n: v for n, v in values.items() if not is_several(v, scope[n])}
+    if r.knows("env_vars"):
+        for name in scope:
+            if name.startswith("env."):
+                value = known(r.env.get(name.removeprefix("env.")))
+                is_number = isinstance(value, str) and value.lstrip("-").isdigit()
+                env[name] = int(value) if is_number else value
     env["has_layout"] = facts.splits_evenly(r)
     for let in (*book.run_lets, *book.lets):
-        if all(n in env or n not in book.scope for n in let.expr_reads):
+        if all(n in env or n not in scope for n in let.expr_reads):
             env[let.name] = evaluate(let.expr, env)
     return env
 
 
-def _fields(r: Recipe, scope: Mapping[str, Type]) -> Environment:
-    """The fields by dotted name. In a whole recipe, a missing field is unset. A list of several words is unknown."""
-    dotted = (n for n in scope if n not in COMPUTED and not n.startswith("env.") and _is_field(n))
-    if r.whole:
-        out = {n: known(r.get(n, r.classes.get(n))) for n in dotted}
-    else:
-        out = {n: known(r.fields[n]) for n in dotted if n in r.fields}
-    return {n: v for n, v in out.items() if not is_several(v, scope[n])}
-
-
-def _is_field(name: str) -> bool:
-    return "." in name or name in SECTIONS
-
-
-def _variables(r: Recipe, scope: Mapping[str, Type]) -> Environment:
-    """The variables that a rule may name, as `env.NAME`; text of digits is a number."""
-    if not r.knows("env_vars"):
-        return {}
-    return {n: _number(known(r.env.get(n.removeprefix("env.")))) for n in scope if n.startswith("env.")}
-
-
-def _number(value: Any) -> Any:
-    return int(value) if isinstance(value, str) and value.lstrip("-").isdigit() else value
-
-
-def _is_known(rule: Rule, env: Environment, scope: Mapping[str, Type]) -> bool:
-    used = rule.reads | ({"layers"} if rule.asks_layout else frozenset())
-    return all(n in env or n not in scope for n in used)
-
-
 def _finding(rule: Rule, env: Environment, lets: Mapping[str, Rule], scope: Mapping[str, Type]) -> Finding:
+    """The values of the names in a rule, and the names that bear on it, without those of lets."""
     own = [*_in_order(rule.expr), *(_in_order(rule.when) if rule.when else ())]
     used = [n for n in dict.fromkeys(own) if n in scope]
-    return Finding(rule, {n: _plain(env[n]) for n in used}, tuple(_behind(used, lets, scope)))
+    values: dict[str, Any] = {}
+    for n in used:
+        value = env[n]
+        values[n] = "none" if value is UNSET else sorted(value) if isinstance(value, frozenset) else value
+    seen: dict[str, None] = {}
+    todo = [*used]
+    while todo:
+        name = todo.pop(0)
+        if name not in seen and name in scope:
+            seen[name] = None
+            todo += _in_order(lets[name].expr) if name in lets else ()
+    return Finding(rule, values, tuple(n for n in seen if n not in lets))
 
 
 def _in_order(e: ast.Expr) -> Iterator[str]:
     """List the names of an expression from the right: what a rule requires follows `=>`."""
     if isinstance(e, ast.Name):
         yield from names(e)
-    for part in _parts(e):
+    match e:
+        case ast.Binary():
+            parts: tuple[ast.Expr, ...] = (e.right, e.left)
+        case ast.If():
+            parts = (e.then, e.otherwise, e.test)
+        case _:
+            parts = ast.operands(e)
+    for part in parts:
         yield from _in_order(part)
     if isinstance(e, ast.Call) and e.func.id == "has_layout":
         yield "layers"  # it asks how the layers split
-
-
-def _parts(e: ast.Expr) -> tuple[ast.Expr, ...]:
-    match e:
-        case ast.Binary():
-            return e.right, e.left
-        case ast.If():
-            return e.then, e.otherwise, e.test
-        case _:
-            return ast.operands(e)
-
-
-def _behind(used: Iterable[str], lets: Mapping[str, Rule], scope: Mapping[str, Type]) -> Iterator[str]:
-    """The names of an expression and of its lets, each once."""
-    seen: dict[str, None] = {}
-    todo = [*used]
-    while todo:
-        name = todo.pop(0)
-        if name in seen or name not in scope:
-            continue
-        seen[name] = None
-        if name in lets:
-            todo += _in_order(lets[name].expr)
-    yield from (n for n in seen if n not in lets)
-
-
-def _plain(value: Any) -> Any:
-    if value is UNSET:
-        return "none"
-    return sorted(value) if isinstance(value, frozenset) else value

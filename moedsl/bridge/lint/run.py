@@ -14,6 +14,7 @@ from moedsl.bridge.lint.rules import Book
 from moedsl.bridge.lint.source import read
 from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import Case, Mismatch, Report, choices, failed
+from moedsl.bridge.verify.client import Server, is_installed
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.compiler import load_stdlib
 from moedsl.facts.facts import Hardware
@@ -34,20 +35,24 @@ def lint(
     """Lint each target (FILE, FILE:function or module:function), and list its findings; `read_only` runs none."""
     library = load_stdlib()
     book, wrong = rules.read_rules(library)
-    read = [_read(target, gpu, world) for target in targets]
+    read = [_case(target, gpu, world) for target in targets]
     known = [c for c in read if isinstance(c, Case)]
-    resolved = iter([None for _ in known] if read_only else _resolve(known))
-    out: list[Lint] = []
-    for target, c in zip(targets, read, strict=True):
-        if isinstance(c, Report):
-            out.append(_failed(target, c.id, c.message, c.help))
-        else:
-            out.append(one(c, next(resolved), book, library, phase))
+    answers: list[Resolved] = []
+    if known and not read_only and is_installed():
+        with Server(min(2, len(known))) as server:
+            answers = server.resolve(known)
+    resolved = iter(answers or [None] * len(known))
+    out = [
+        one(c, next(resolved), book, library, phase)
+        if isinstance(c, Case)
+        else _failed(target, c.id, c.message, c.help)
+        for target, c in zip(targets, read, strict=True)
+    ]
     own = tuple(d for d in wrong if d.is_error)
     return [evolve(x, diagnostics=(*own, *x.diagnostics), sources={**library.sources, **x.sources}) for x in out]
 
 
-def _read(target: str, gpu: str | None, world: int | None) -> Case | Report:
+def _case(target: str, gpu: str | None, world: int | None) -> Case | Report:
     path = target.partition(":")[0]
     if path.endswith(".moe"):
         help = f"`moedsl check {path}` judges it, and `moedsl verify {path}` asks Bridge about its recipe"
@@ -55,16 +60,6 @@ def _read(target: str, gpu: str | None, world: int | None) -> Case | Report:
     if path.endswith(".json"):
         return failed(target, "verify.input", "JSON is not a recipe", "name the recipe.py, or the folder that has it")
     return cases.read(target, gpu, world)
-
-
-def _resolve(wanted: Sequence[Case]) -> list[Resolved | None]:
-    """Build each case with the real Bridge; None if it is not installed."""
-    from moedsl.bridge.verify.client import Server, is_installed
-
-    if not wanted or not is_installed():
-        return [None for _ in wanted]
-    with Server(min(2, len(wanted))) as server:
-        return [*server.resolve(wanted)]
 
 
 def one(c: Case, resolved: Resolved | None, book: Book, library: Library, phase: str = PHASE) -> Lint:
@@ -76,11 +71,8 @@ def one(c: Case, resolved: Resolved | None, book: Book, library: Library, phase:
         return evolve(found, sources=lines.sources)
     hardware = machine(c, library)
     if hardware is None:
-        text = f"no hardware `{c.device.name}` in the stdlib"
-        return _failed(c.file, "verify.input", text, choices())
+        return _failed(c.file, "verify.input", f"no hardware `{c.device.name}` in the stdlib", choices())
     if resolved is None:
-        from moedsl.bridge.lint.source import read
-
         recipe, wrong = read(c, hardware, library)
         if recipe is None:
             return Lint(c.file, wrong, through_bridge=False)
@@ -142,5 +134,5 @@ def against_plan(target: str, gpu: str | None = None, world: int | None = None) 
     planned, read_fields = of_plan(c.plan), of_recipe(recipe.fields, recipe.classes)
     stated = [f for f in planned if f in read_fields]
     differ = [Mismatch(f, planned[f], read_fields[f]) for f in stated if read_fields[f] != planned[f]]
-    said = f"{len(stated)} of {len(planned)} decided fields are in the source; {UNASKED}"
-    return Report(target, "read", mismatches=tuple(differ), read=(said, *recipe.unread))
+    compared = f"{len(stated)} of {len(planned)} decided fields are in the source; {UNASKED}"
+    return Report(target, "read", mismatches=tuple(differ), read=(compared, *recipe.unread))

@@ -31,10 +31,26 @@ FLEX_HELPER = "apply_flex_dispatcher_backend"
 MOST_NESTED = 300
 """The deepest nesting of a file that is read: the reader calls itself."""
 _MAKERS = ("_config", "_common")
+"""Endings of Bridge's names for functions that return a ConfigContainer."""
 _LANGUAGE = ("to_text_provider",)
 """Methods of a provider that give the one of its language model."""
-"""Endings of Bridge's names for functions that return a ConfigContainer."""
 _SECTIONS = frozenset(n.partition(".")[0] for n in field_names()) | {"env_vars"}
+
+
+def read(c: Case, hardware: Hardware, library: Library) -> tuple[Recipe | None, tuple[Diagnostic, ...]]:
+    """Read the recipe from its source; a diagnostic if the function does not exist."""
+    module = Module.of(Path(c.source)) if c.source.endswith(".py") else None
+    if module is None or c.function not in module.functions:
+        return None, (error("lint.source", file=c.file, function=c.function),)
+    reader = Reader()
+    reader.call(module, module.functions[c.function], {})
+    recipe = Recipe(
+        target=c.file, function=c.function, file=str(module.path), line=module.functions[c.function].lineno,
+        fields=reader.fields, hardware=hardware, world=c.world,
+        classes=reader.classes, places=reader.places, asked=reader.asked, whole=False,
+        model=stdlib_facts(reader.hf, library), unknown=reader.strangers(), unread=tuple(reader.unread),
+    )  # fmt: skip
+    return recipe, ()
 
 
 class Unknown:
@@ -82,22 +98,14 @@ class Module:
             for t in n.targets
             if isinstance(t, ast.Name)
         }
-        return Module(path, functions, constants, _imports(tree, path.parent), _aliases(tree))
-
-
-def _imports(tree: ast.Module, folder: Path) -> dict[str, tuple[Path, str]]:
-    out: dict[str, tuple[Path, str]] = {}
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module and node.level <= 1:
-            beside = folder / (node.module.replace(".", "/") + ".py")
-            if beside.is_file():
-                out |= {a.asname or a.name: (beside, a.name) for a in node.names}
-    return out
-
-
-def _aliases(tree: ast.Module) -> dict[str, str]:
-    froms = (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom))
-    return {a.asname or a.name: a.name for n in froms for a in n.names}
+        beside_it: dict[str, tuple[Path, str]] = {}
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom) and node.module and node.level <= 1:
+                beside = path.parent / (node.module.replace(".", "/") + ".py")
+                if beside.is_file():
+                    beside_it |= {a.asname or a.name: (beside, a.name) for a in node.names}
+        aliases = {a.asname or a.name: a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
+        return Module(path, functions, constants, beside_it, aliases)
 
 
 def _depth(tree: ast.AST) -> int:
@@ -125,8 +133,8 @@ class Reader:
     unread: dict[str, None] = field(factory=dict)
     asked: str | None = None
     hf: str | None = None
-    _stack: list[Place] = field(factory=list)
-    _calls: int = 0
+    stack: list[Place] = field(factory=list)
+    calls: int = 0
 
     def strangers(self) -> dict[str, Any]:
         """Fields of a known section that Bridge does not have."""
@@ -135,11 +143,18 @@ class Reader:
 
     def call(self, module: Module, function: ast.FunctionDef, arguments: Mapping[str, Any]) -> Any:
         """Read one function; returns its value."""
-        self._calls += 1
-        if len(self._stack) > DEEPEST or self._calls > MOST_CALLS:
+        self.calls += 1
+        if len(self.stack) > DEEPEST or self.calls > MOST_CALLS:
             self.cannot(f"what {function.name} sets", (str(module.path), function.lineno))
             return UNKNOWN
-        body = _Body(self, module, {**_defaults(function), **arguments})
+        given = function.args
+        named = [*given.posonlyargs, *given.args]
+        late = named[len(named) - len(given.defaults) :]
+        names: dict[str, Any] = {a.arg: UNKNOWN for a in (*named, *given.kwonlyargs)}
+        names |= {a.arg: _literal(d) for a, d in zip(late, given.defaults, strict=True)}
+        by_keyword = zip(given.kwonlyargs, given.kw_defaults, strict=True)
+        names |= {a.arg: _literal(d) for a, d in by_keyword if d is not None}
+        body = _Body(self, module, {**names, **arguments})
         body.run(function.body)
         return body.returned
 
@@ -156,29 +171,11 @@ class Reader:
 
     def behind(self, at: Place) -> tuple[Place, ...]:
         """A line and its callers, innermost first."""
-        return (at, *reversed(self._stack))
-
-    def enter(self, at: Place) -> None:
-        """Enter a function that this line calls."""
-        self._stack.append(at)
-
-    def leave(self) -> None:
-        """Leave the innermost function."""
-        self._stack.pop()
+        return (at, *reversed(self.stack))
 
     def cannot(self, text: str, at: Place) -> None:
         """Note once that the source does not determine something at a line."""
         self.unread.setdefault(f"{at[0]}:{at[1]}: {text}")
-
-
-def _defaults(function: ast.FunctionDef) -> dict[str, Any]:
-    arguments = function.args
-    named = [*arguments.posonlyargs, *arguments.args]
-    late = named[len(named) - len(arguments.defaults) :]
-    out: dict[str, Any] = {a.arg: UNKNOWN for a in (*named, *arguments.kwonlyargs)}
-    out |= {a.arg: _literal(d) for a, d in zip(late, arguments.defaults, strict=True)}
-    given = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    return out | {a.arg: _literal(d) for a, d in given if d is not None}
 
 
 @define
@@ -192,47 +189,39 @@ class _Body:
     done: bool = False
 
     def run(self, statements: list[ast.stmt]) -> None:
-        for statement in statements:
+        """Follow statements in order. A branch whose test is not known is read with its other side, a loop once: what
+        they set is not known then."""
+        for s in statements:
             if self.done:
                 return
-            step = _STEPS.get(type(statement))
-            if step:
-                step(self, statement)
+            match s:
+                case ast.Assign():
+                    value = self.value(s.value)
+                    for target in s.targets:
+                        self.bind(target, value, s.value)
+                case ast.AnnAssign(value=ast.expr() as source):
+                    self.bind(s.target, self.value(source), source)
+                case ast.AugAssign():
+                    self.bind(s.target, UNKNOWN, s.value)
+                case ast.Expr():
+                    self.value(s.value)
+                case ast.Return():
+                    self.returned, self.done = self.value(s.value) if s.value else None, True
+                case ast.If():
+                    test = self.value(s.test)
+                    if isinstance(test, Unknown | Ref):
+                        self.either(s.body + s.orelse, self.at(s))
+                    else:
+                        self.run(s.body if test else s.orelse)
+                case ast.With():
+                    self.run(s.body)
+                case ast.For() | ast.While() | ast.Try():
+                    self.either(s.body, self.at(s))
+                case _:
+                    pass
 
     def at(self, node: ast.AST) -> Place:
         return str(self.module.path), getattr(node, "lineno", 1)
-
-    def assignment(self, s: ast.Assign) -> None:
-        value = self.value(s.value)
-        for target in s.targets:
-            self.bind(target, value, s.value)
-
-    def annotated(self, s: ast.AnnAssign) -> None:
-        if s.value is not None:
-            self.bind(s.target, self.value(s.value), s.value)
-
-    def augmented(self, s: ast.AugAssign) -> None:
-        self.bind(s.target, UNKNOWN, s.value)
-
-    def expression(self, s: ast.Expr) -> None:
-        self.value(s.value)
-
-    def result(self, s: ast.Return) -> None:
-        self.returned, self.done = self.value(s.value) if s.value else None, True
-
-    def branch(self, s: ast.If) -> None:
-        """Follow a branch whose test is known; else read both, and whatever either sets is not known."""
-        test = self.value(s.test)
-        if not isinstance(test, Unknown | Ref):
-            self.run(s.body if test else s.orelse)
-            return
-        self.either(s.body + s.orelse, self.at(s))
-
-    def loop(self, s: ast.For | ast.While | ast.With | ast.Try) -> None:
-        if isinstance(s, ast.With):
-            self.run(s.body)
-        else:
-            self.either(s.body, self.at(s))
 
     def either(self, statements: list[ast.stmt], at: Place) -> None:
         before = dict(self.reader.fields)
@@ -297,9 +286,9 @@ class _Body:
         found = self.function(name)
         if found is not None:
             module, function = found
-            self.reader.enter(self.at(node))
+            self.reader.stack.append(self.at(node))
             out = self.reader.call(module, function, self.arguments(function, node))
-            self.reader.leave()
+            self.reader.stack.pop()
             return out
         return self.foreign(name, node)
 
@@ -383,36 +372,3 @@ def _dotted(node: ast.expr) -> str:
     if isinstance(node, ast.Call):
         return _dotted(node.func)
     return node.id if isinstance(node, ast.Name) else ""
-
-
-_STEPS: dict[type, Any] = {
-    ast.Assign: _Body.assignment,
-    ast.AnnAssign: _Body.annotated,
-    ast.AugAssign: _Body.augmented,
-    ast.Expr: _Body.expression,
-    ast.Return: _Body.result,
-    ast.If: _Body.branch,
-    ast.For: _Body.loop,
-    ast.While: _Body.loop,
-    ast.With: _Body.loop,
-    ast.Try: _Body.loop,
-}
-
-
-def read(c: Case, hardware: Hardware, library: Library) -> tuple[Recipe | None, tuple[Diagnostic, ...]]:
-    """Read the recipe from its source; a diagnostic if the function does not exist."""
-    module = Module.of(Path(c.source)) if c.source.endswith(".py") else None
-    if module is None or c.function not in module.functions:
-        return None, (error("lint.source", file=c.file, function=c.function),)
-    reader = Reader()
-    reader.call(module, module.functions[c.function], {})
-    return _recipe(c, module, reader, hardware, library), ()
-
-
-def _recipe(c: Case, module: Module, reader: Reader, hardware: Hardware, library: Library) -> Recipe:
-    return Recipe(
-        target=c.file, function=c.function, file=str(module.path), line=module.functions[c.function].lineno,
-        fields=reader.fields, hardware=hardware, world=c.world,
-        classes=reader.classes, places=reader.places, asked=reader.asked, whole=False,
-        model=stdlib_facts(reader.hf, library), unknown=reader.strangers(), unread=tuple(reader.unread),
-    )  # fmt: skip

@@ -9,7 +9,7 @@ import ast
 import os
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,19 @@ from typing import Any
 from attrs import asdict, field, frozen
 
 from moedsl.compiler import load_stdlib
-from moedsl.facts.facts import Hardware
 from moedsl.planner.plan import Plan
 from moedsl.support import foreign
 from moedsl.support.diagnostics import require_declared, suggest
 from moedsl.support.files import COMPILE_AGAIN as AGAIN
 from moedsl.support.files import mixed
 from moedsl.support.foreign import text_of
+from moedsl.support.json_form import JsonForm
 
 _NAMED = re.compile(r"(?<![a-z\d])(\d+)gpu_([a-z]+\d+)(?![a-z\d])")
 
 
 @frozen
-class Device:
+class Device(JsonForm):
     """One GPU as torch.cuda describes it."""
 
     name: str
@@ -47,7 +47,7 @@ def from_plan(plan: Plan) -> Device:
 
 
 @frozen
-class Case:
+class Case(JsonForm):
     """One recipe. `source` is a file path or a module name."""
 
     file: str
@@ -64,17 +64,6 @@ class Case:
     question: str = "judge"
     """judge, or resolve: only the recipe as built and after Bridge's update (resolve.py)."""
 
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self, filter=lambda a, _: a.name != "plan"), "plan": self.plan and self.plan.to_json()}
-
-
-def case_from_json(data: Mapping[str, Any]) -> Case:
-    device: dict[str, Any] = dict(data["device"])
-    device["capability"] = tuple(device["capability"])
-    plan = Plan.from_json(data["plan"]) if data["plan"] else None
-    values: dict[str, Any] = {**data, "device": Device(**device), "plan": plan}
-    return Case(**values)
-
 
 def read(target: str, gpu: str | None = None, world: int | None = None) -> Case | Report:
     """Make a case from a directory, recipe.py, recipe.py:function or module:function; else a failed Report.
@@ -88,7 +77,10 @@ def read(target: str, gpu: str | None = None, world: int | None = None) -> Case 
         return located
     source, function, plan = located
     named = _NAMED.search(function)
-    device = devices().get(gpu) if gpu else (from_plan(plan) if plan else devices().get(named[2]) if named else None)
+    if gpu is not None:
+        device = devices().get(gpu)
+    else:
+        device = from_plan(plan) if plan else devices().get(named[2]) if named else None
     ranks = world or (plan.gpus if plan else None) or (int(named[1]) if named else None)
     if device is None:
         return failed(target, "verify.input", "the recipe does not name its GPU", choices())
@@ -106,55 +98,55 @@ def runs_in(target: str) -> list[str]:
 
 
 def _locate(target: str) -> tuple[str, str, Plan | None] | Report:
-    """Find source, function and plan; a failed Report if there is no such recipe."""
+    """Find source, function and plan; a failed Report if there is no such recipe.
+
+    Without a name, the function is the one public one that ends in _config, else the only public one.
+    """
+
+    def wrong(message: str, help: str = "", id: str = "verify.input") -> Report:
+        return failed(target, id, message, help)
+
     head, _, name = target.partition(":")
     path = Path(head)
     if not os.path.exists(path):
         if name and re.fullmatch(r"\w+(\.\w+)+", head):
             return head, name, None
-        return failed(
-            target, "verify.input", "no such file", "name a directory that moedsl compile wrote, or a recipe.py"
-        )
+        return wrong("no such file", "name a directory that moedsl compile wrote, or a recipe.py")
     if path.is_dir():
         path = path / "recipe.py"
         if not path.exists():
-            return failed(
-                target, "verify.input", "there is no recipe.py in it", "moedsl compile RUN.moe -o DIR writes one"
-            )
+            return wrong("there is no recipe.py in it", "moedsl compile RUN.moe -o DIR writes one")
     if not path.is_file():
-        return failed(target, "verify.input", "not a regular file", "save it as a file first")
-    try:
-        function = name or _function(path)
-    except OSError as refused:
-        return failed(target, "verify.input", f"cannot be read: {refused.strerror}", "check its permissions")
-    if function is None:
-        help = f"name the function: {head}:FUNCTION"
-        return failed(target, "verify.input", "not a Python file with one public function ending in _config", help)
-    if wrong := mixed(path.parent):
-        return failed(target, "verify.mixed", wrong, AGAIN)
+        return wrong("not a regular file", "save it as a file first")
+    if not name:
+        try:
+            tree = foreign.parse_python_file(path)
+        except OSError as refused:
+            return wrong(f"cannot be read: {refused.strerror}", "check its permissions")
+        functions = [n.name for n in (tree.body if tree else ()) if isinstance(n, ast.FunctionDef)]
+        public = [n for n in functions if not n.startswith("_")]
+        wanted = [n for n in public if n.endswith("_config")] or public
+        if len(wanted) != 1:
+            text = "not a Python file with one public function ending in _config"
+            return wrong(text, f"name the function: {head}:FUNCTION")
+        name = wanted[0]
+    if torn := mixed(path.parent):
+        return wrong(torn, AGAIN, "verify.mixed")
     beside = path.parent / "plan.json"
     try:
         plan = Plan.from_json(foreign.load_json(text_of(beside))) if beside.exists() else None
     except (OSError, ValueError) as e:
-        return failed(target, "verify.input", f"{beside} is not a plan: {getattr(e, 'strerror', None) or e}")
-    return str(path.resolve()), function, plan
-
-
-def _function(path: Path) -> str | None:
-    """The one public function ending in _config, else the only public one; None if there is not exactly one."""
-    tree = foreign.parse_python_file(path)
-    public = [
-        n.name for n in (tree.body if tree else ()) if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")
-    ]
-    wanted = [n for n in public if n.endswith("_config")] or public
-    return wanted[0] if len(wanted) == 1 else None
+        return wrong(f"{beside} is not a plan: {getattr(e, 'strerror', None) or e}")
+    return str(path.resolve()), name, plan
 
 
 @cache
 def devices() -> Mapping[str, Device]:
     """The GPUs by the names that NVIDIA's recipes use. A plan for other hardware has its own `device`."""
     library = load_stdlib()
-    return {name: _device(h) for name in sorted(library.hardware) if (h := library.gpu(name)[0]) is not None}
+    found = {name: library.gpu(name)[0] for name in sorted(library.hardware)}
+    capabilities = {name: divmod(round(h.capability * 10), 10) for name, h in found.items() if h}
+    return {n: Device(h.device, capabilities[n], int(h.total), h.sms) for n, h in found.items() if h}
 
 
 def choices() -> str:
@@ -168,17 +160,12 @@ def unknown(gpu: str) -> str:
     return " ".join(((f"did you mean {begun}?",) if begun else suggest(gpu, [*devices()], 0.5)) + (choices(),))
 
 
-def _device(h: Hardware) -> Device:
-    major, minor = divmod(round(h.capability * 10), 10)
-    return Device(h.device, (major, minor), int(h.total), h.sms)
-
-
 LONGEST = 2000
 """The most characters of an exception in a refusal."""
 
 
 @frozen
-class Refusal:
+class Refusal(JsonForm):
     """An exception of NVIDIA's code: its message, and the line that raised it."""
 
     where: str
@@ -203,7 +190,7 @@ def is_theirs(error: BaseException) -> bool:
 
 
 @frozen
-class Mismatch:
+class Mismatch(JsonForm):
     """A difference between the plan and the real configuration."""
 
     field: str
@@ -214,7 +201,7 @@ class Mismatch:
 
 
 @frozen
-class Change:
+class Change(JsonForm):
     """A value of the recipe that Bridge replaced silently."""
 
     field: str
@@ -230,7 +217,7 @@ _WITHOUT_REFUSAL = ("accepted", "read")
 
 
 @frozen
-class Report:
+class Report(JsonForm):
     """The verdict on one recipe. `accepted` or `read` without a mismatch means success; `failed` means that the check
     broke."""
 
@@ -278,59 +265,37 @@ def failed(file: str, id: str, message: str, help: str = "") -> Report:
     return Report(file, "failed", message=message, id=id, help=help)
 
 
-def report_from_json(data: Mapping[str, Any]) -> Report:
-    """Read a report from the JSON of `to_json`."""
-    values = {k: v for k, v in data.items() if k != "ok"}
-    for name, kind in (("refusals", Refusal), ("mismatches", Mismatch), ("changed", Change)):
-        values[name] = tuple(kind(**item) for item in values.get(name, ()))
-    for name in ("stages", "cautions", "warnings", "stood_in", "read"):
-        values[name] = tuple(values.get(name, ()))
-    return Report(**values)
-
-
 def render(report: Report) -> str:
     """Print a few lines for a person; the JSON form has everything."""
     differs = ", but not what was planned" if report.verdict in _WITHOUT_REFUSAL and report.mismatches else ""
-    lines = [f"{report.file}: {report.verdict}{differs}{_summary(report)}"]
+    parts: list[str] = []
+    if report.groups:
+        matching = sum(bool(g["matches"]) for g in report.groups.values())
+        parts.append(f"{matching} of {len(report.groups)} process group families as computed")
+    if report.stages:
+        planned = all(stage["planned"] is not None for stage in report.stages)
+        equal = planned and not any(m.field.startswith("stages") for m in report.mismatches)
+        parts.append(f"parameters of {len(report.stages)} stages {'equal to the plan' if equal else 'counted'}")
+    if report.seconds:
+        parts.append(f"{report.seconds.get('total', 0.0):.1f} s")
+    summary = f" ({', '.join(parts)})" if parts else ""
+    lines = [f"{report.file}: {report.verdict}{differs}{summary}"]
     if report.message:
         lines += [f"  {report.id}: {report.message}"]
     lines += [f"  refused by {r.where} ({r.question}): {r.error}: {r.message}" for r in report.refusals]
     lines += [f"  differs  {m.field}: planned {m.planned}, is {m.resolved}{_note(m.note)}" for m in report.mismatches]
     lines += [f"  {text}" for text in report.read]
     lines += [f"  caution  {text}" for text in report.cautions]
-    lines += _replaced(report)
+    if report.changed:
+        lines += ["  replaced by Bridge's runtime_config_update, which pretrain() calls first:"]
+    for c in sorted(report.changed, key=lambda c: [*_ORIGINS].index(c.origin)):
+        lines += [f"    {c.field}: {c.before} ({_ORIGINS[c.origin]}) -> {c.after}{_note(c.by)}"]
     lines += [f"  replaced by a stand-in: {text}" for text in report.stood_in]
     return "\n".join(lines + ([f"  help: {report.help}"] if report.help else []))
 
 
-_REPLACED = "  replaced by Bridge's runtime_config_update, which pretrain() calls first:"
 _ORIGINS = {"plan": "as the plan wrote it", "recipe": "as the recipe has it", "default": "a default"}
-
-
-def _replaced(report: Report) -> Iterator[str]:
-    """Write which values Bridge's update replaced: their origins, and the lines that replaced them."""
-    yield from [_REPLACED] if report.changed else []
-    for c in sorted(report.changed, key=lambda c: [*_ORIGINS].index(c.origin)):
-        yield f"    {c.field}: {c.before} ({_ORIGINS[c.origin]}) -> {c.after}{_note(c.by)}"
 
 
 def _note(text: str) -> str:
     return f" ({text})" if text else ""
-
-
-def _summary(report: Report) -> str:
-    parts: list[str] = []
-    if report.groups:
-        matching = sum(bool(g["matches"]) for g in report.groups.values())
-        parts.append(f"{matching} of {len(report.groups)} process group families as computed")
-    if report.stages:
-        compared = "equal to the plan" if _stages_equal(report) else "counted"
-        parts.append(f"parameters of {len(report.stages)} stages {compared}")
-    if report.seconds:
-        parts.append(f"{report.seconds.get('total', 0.0):.1f} s")
-    return f" ({', '.join(parts)})" if parts else ""
-
-
-def _stages_equal(report: Report) -> bool:
-    planned = all(stage["planned"] is not None for stage in report.stages)
-    return planned and not any(m.field.startswith("stages") for m in report.mismatches)

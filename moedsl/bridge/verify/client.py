@@ -16,6 +16,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -27,7 +28,6 @@ from attrs import define, evolve, field
 
 from moedsl.bridge.verify import cases, environments, resolve, stand_ins
 from moedsl.bridge.verify.cases import Case, Report, failed
-from moedsl.bridge.verify.cases import report_from_json as from_json
 from moedsl.bridge.verify.host import Host, HostEndedError, Start, Tell, popen
 from moedsl.bridge.verify.resolve import Resolved
 from moedsl.facts.releases import BY_VERSION, Release
@@ -82,7 +82,7 @@ class Server:
         """Judge each case in order; `progress` is called for each finished one."""
 
         def read(answer: Mapping[str, Any]) -> Report:
-            report = from_json(answer)
+            report = Report.from_json(answer)
             if self.first["ready"]:
                 stood_in = (*self.first["stood_in"], *report.stood_in)
                 report = evolve(report, versions=self.first["versions"], stood_in=stood_in)
@@ -94,7 +94,7 @@ class Server:
 
     def resolve(self, wanted: Sequence[Case]) -> list[Resolved]:
         """Resolve each recipe as built and after Bridge's update, in order."""
-        return self._ask([evolve(c, question="resolve") for c in wanted], resolve.from_json)
+        return self._ask([evolve(c, question="resolve") for c in wanted], Resolved.from_json)
 
     def _ask(self, wanted: Sequence[Case], read: Callable[[Mapping[str, Any]], T]) -> list[T]:
         """Ask cases. A case whose process dies, or has no answer in time, has a failed Report as JSON; others go on."""
@@ -136,7 +136,7 @@ class _Running:
     is_late: bool = False
 
     def task(self) -> Mapping[str, Any]:
-        """Make the folder, start the clock and describe the task to `preload.work`."""
+        """Make the folder, start the clock and describe the task to `work`."""
         self.folder.mkdir()
         self.deadline = time.monotonic() + self.case.seconds
         return {"case": self.case.to_json(), "log": str(self.folder / "log"), "answer": str(self.folder / "answer")}
@@ -149,8 +149,8 @@ class _Running:
         elif status or not answer.exists():
             name = f"{signal.Signals(-status).name} ended the process" if status < 0 else ""
             how = name or f"the process ended with exit code {status}"
-            said = log.read_bytes()[-3000:].decode(errors="replace").strip() if log.exists() else ""
-            text = f"{how} before it answered, perhaps by the recipe itself: {said}"
+            output = log.read_bytes()[-3000:].decode(errors="replace").strip() if log.exists() else ""
+            text = f"{how} before it answered, perhaps by the recipe itself: {output}"
             found = failed(self.case.file, "verify.crash", text).to_json()
         else:
             found = json.loads(answer.read_text(encoding="utf-8"))
@@ -180,26 +180,21 @@ def verify(
     if wanted and not is_installed():
         message = f"Megatron Bridge is not installed for {sys.executable} (Python {sys.version.split()[0]})"
         return [c if isinstance(c, Report) else failed(c.file, "verify.no_bridge", message, INSTALL) for c in read]
+    # those of one release together; the installed one judges a recipe without a plan
+    by_release: dict[str, list[Case]] = {}
+    for c in wanted:
+        by_release.setdefault(c.plan.target.bridge if c.plan else "", []).append(c)
     answers: dict[int, Report] = {}
-    for bridge in dict.fromkeys(map(_target, wanted)):
-        own = [c for c in wanted if _target(c) == bridge]
-        answers |= zip(map(id, own), _judged(own, BY_VERSION.get(bridge), jobs, progress), strict=True)
+    for bridge, own in by_release.items():
+        release = BY_VERSION.get(bridge)
+        if release is not None and not environments.is_ready(release):
+            text = f"the recipe is for Megatron Bridge {release.bridge}, which is not here"
+            help = f"`moedsl targets add {release.minor}` fetches it once, in addition to the installed one"
+            answers |= {id(c): failed(c.file, "verify.no_target", text, help) for c in own}
+        else:
+            with Server(min(jobs, len(own)), release) as server:
+                answers |= zip(map(id, own), server.judge(own, progress), strict=True)
     return [c if isinstance(c, Report) else answers[id(c)] for c in read]
-
-
-def _target(case: Case) -> str:
-    """The release that a plan is for; empty for a recipe without a plan, which the installed one judges."""
-    return case.plan.target.bridge if case.plan else ""
-
-
-def _judged(wanted: list[Case], release: Release | None, jobs: int, progress: Progress | None) -> list[Report]:
-    """Ask one release of Bridge, if it is here."""
-    if release is not None and not environments.is_ready(release):
-        text = f"the recipe is for Megatron Bridge {release.bridge}, which is not here"
-        help = f"`moedsl targets add {release.minor}` fetches it once, in addition to the installed one"
-        return [failed(c.file, "verify.no_target", text, help) for c in wanted]
-    with Server(min(jobs, len(wanted)), release) as server:
-        return server.judge(wanted, progress)
 
 
 PACKAGES = ("megatron-bridge", "megatron-core", "torch", "transformers", "transformer-engine")
@@ -232,21 +227,17 @@ def load() -> dict[str, Any]:
         stood_in.append(f"transformer_engine_torch ({engine}: classes register parameters, none computes)")
     if not torch.cuda.is_available():
         stood_in.append("the GPU (torch.cuda answers as the target), NCCL (torch's fake process group)")
-    seconds = round(time.monotonic() - start, 2)
-    return {"seconds": seconds, "versions": {name: _version(name) for name in PACKAGES}, "stood_in": stood_in}
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "absent"
+    versions = dict.fromkeys(PACKAGES, "absent")
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return {"seconds": round(time.monotonic() - start, 2), "versions": versions, "stood_in": stood_in}
 
 
 def work(task: Mapping[str, Any], tell: Tell) -> None:
     """Answer one case: write its report as JSON to the file `task["answer"]`."""
-    from moedsl.bridge.verify import resolve, worker
+    from moedsl.bridge.verify import worker
 
-    case = cases.case_from_json(task["case"])
+    case = Case.from_json(task["case"])
     found = resolve.resolve(case) if case.question == "resolve" else worker.judge(case, os.environ["HF_HUB_CACHE"])
     Path(task["answer"]).write_text(json.dumps(found.to_json(), default=str), encoding="utf-8")

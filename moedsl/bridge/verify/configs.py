@@ -23,19 +23,16 @@ LAYOUT = "model.pipeline_model_parallel_layout"
 
 def flat(config: Any) -> dict[str, Any]:
     """The JSON value of each `section.field`; objects that are neither plain nor a dtype become their type's name."""
-    out = {name: plain(value) for name, value in _walk(config)}
+    out: dict[str, Any] = {}
+    for section in dataclasses.fields(config):
+        value = getattr(config, section.name)
+        if dataclasses.is_dataclass(value):
+            out |= {name: plain(inner) for name, inner in _fields(section.name, value)}
+        else:
+            out[section.name] = plain(value)
     if LAYOUT in out:
         out[LAYOUT] = layout(config.model.pipeline_model_parallel_layout)
     return out
-
-
-def _walk(config: Any) -> Iterator[tuple[str, Any]]:
-    for section in dataclasses.fields(config):
-        value = getattr(config, section.name)
-        if not dataclasses.is_dataclass(value):
-            yield section.name, value
-            continue
-        yield from _fields(section.name, value)
 
 
 def _fields(section: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -129,33 +126,23 @@ class Writers:
         self._seen: dict[int, Any] = {}
 
     def note(self, target: Any, name: str, _: Any) -> None:
-        """Record an assignment, whose line is two calls above this one."""
+        """Record an assignment by its line below site-packages, or by a word for what replaces a package."""
         self._seen[id(target)] = target
-        self._by[id(target), name] = _place(inspect.currentframe())
+        # the first frame that is neither this recorder nor a constructor that Python generated
+        frame = inspect.currentframe()
+        while frame is not None and frame.f_code.co_filename.startswith((__file__, "<")):
+            frame = frame.f_back
+        place = ""
+        if frame is not None:
+            file = frame.f_code.co_filename
+            place = STAND_IN if file.startswith(OWN) else f"{file.split('site-packages/')[-1]}:{frame.f_lineno}"
+        self._by[id(target), name] = place
 
     def of(self, config: Any, field: str) -> str:
         """The line, such as ``megatron/core/x.py:12``, that set a dotted field or its section; "" if none did."""
         section, _, name = field.rpartition(".")
         holder = getattr(config, section) if section else config
         return self._by.get((id(holder), name)) or self._by.get((id(config), section), "")
-
-
-def _place(frame: FrameType | None) -> str:
-    """Return the line of an assignment: below site-packages, or a word for what replaces a package."""
-    frame = _outside(frame)
-    if frame is None:
-        return ""
-    file = frame.f_code.co_filename
-    if file.startswith(OWN):
-        return STAND_IN
-    return f"{file.split('site-packages/')[-1]}:{frame.f_lineno}"
-
-
-def _outside(frame: FrameType | None) -> FrameType | None:
-    """The first frame that is neither this recorder nor a constructor that Python generated."""
-    while frame is not None and frame.f_code.co_filename.startswith((__file__, "<")):
-        frame = frame.f_back
-    return frame
 
 
 Place = tuple[str, int]
@@ -185,11 +172,17 @@ class Trace:
 
     def note(self, target: Any, name: str, value: Any) -> None:
         """Record an assignment; not a default, and not one that no line of a recipe made."""
-        frame = _caller(3)
+        frame = inspect.currentframe()
+        for _ in range(2):  # the caller of the watched `__setattr__`
+            frame = frame.f_back if frame is not None else None
         if frame is not None and frame.f_code.co_name == "__init__" and _is_default(target, name, value):
             return
         if name == "moe_token_dispatcher_type":
-            self._asked[id(target)] = _backend(frame)
+            # the dispatcher that Bridge's helper was called for, if it makes this assignment (bridge
+            # training/flex_dispatcher_backend.py:34)
+            near = [f for f in (frame, frame.f_back if frame is not None else None) if f is not None]
+            helper = next((f for f in near if f.f_code.co_name == "apply_flex_dispatcher_backend"), None)
+            self._asked[id(target)] = helper.f_locals.get("moe_flex_dispatcher_backend") if helper else None
         places = self._places(frame)
         if places:
             self._seen[id(target)] = target
@@ -221,30 +214,12 @@ class Trace:
         return tuple(out)
 
 
-def _caller(up: int) -> FrameType | None:
-    """The frame so many calls above this function."""
-    frame = inspect.currentframe()
-    for _ in range(up):
-        frame = frame.f_back if frame is not None else None
-    return frame
-
-
 def _is_default(target: Any, name: str, value: Any) -> bool:
     """Whether a constructor only sets a field to its default: then no line sets it."""
     field = getattr(target, "__dataclass_fields__", {}).get(name)
     if field is None or (field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING):
         return False
     return value is field.default or (type(value) in (bool, int, float, str) and value == field.default)
-
-
-def _backend(frame: FrameType | None) -> str | None:
-    """The dispatcher that Bridge's helper was called for, if it makes this assignment (bridge
-    training/flex_dispatcher_backend.py:34)."""
-    for _ in range(2):
-        if frame is not None and frame.f_code.co_name == "apply_flex_dispatcher_backend":
-            return frame.f_locals.get("moe_flex_dispatcher_backend")
-        frame = frame.f_back if frame is not None else None
-    return None
 
 
 def _sections(config: Any) -> Iterable[tuple[str, Any]]:

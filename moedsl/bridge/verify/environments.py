@@ -76,31 +76,27 @@ def make(release: Release) -> Path:
     if importlib.util.find_spec("torch") is None:
         text = "the environments share torch and Transformer Engine, and this Python has no torch"
         raise NotMadeError(text, "pip install 'moedsl[bridge]' under Python 3.12 first")
+    if importlib.util.find_spec("pip") is not None:
+        command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    elif uv := shutil.which("uv"):
+        command = [uv, "pip", "install", "-q", "--python", sys.executable]
+    else:
+        raise NotMadeError("neither pip nor uv is here", "python -m ensurepip, or install uv")
     target = folder(release)
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as work:
         begun = Path(work) / "site"
-        _install(release, begun)
+        command += ["--no-deps", "--target", str(begun), *pins(release)]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ran.returncode:
+            errors = [line for line in ran.stderr.splitlines() if line.strip()] or [f"{command[0]} ended with no word"]
+            text = f"Bridge {release.bridge} could not be fetched: {errors[-1].removeprefix('ERROR: ')}"
+            help = f"it needs a package index once; on a machine without network, copy {target} from another one"
+            raise NotMadeError(text, help)
         shutil.rmtree(target, ignore_errors=True)
         os.rename(begun, target)
     target.chmod(0o700)
     return target
-
-
-def _install(release: Release, into: Path) -> None:
-    words = ["--no-deps", "--target", str(into), *pins(release)]
-    if importlib.util.find_spec("pip") is not None:
-        command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", *words]
-    elif uv := shutil.which("uv"):
-        command = [uv, "pip", "install", "-q", "--python", sys.executable, *words]
-    else:
-        raise NotMadeError("neither pip nor uv is here", "python -m ensurepip, or install uv")
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ran.returncode:
-        said = [line for line in ran.stderr.splitlines() if line.strip()] or [f"{command[0]} ended with no word"]
-        text = f"Bridge {release.bridge} could not be fetched: {said[-1].removeprefix('ERROR: ')}"
-        help = f"it needs a package index once; on a machine without network, copy {folder(release)} from another one"
-        raise NotMadeError(text, help)
 
 
 REVISION = "0" * 40

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from attrs import asdict, evolve, field, frozen
+from attrs import evolve, field, frozen
 
 from moedsl.bridge.verify import configs, stand_ins
 from moedsl.bridge.verify.cases import Case, Change, Mismatch, Refusal, refusal
@@ -34,14 +34,18 @@ from moedsl.facts.fields import has
 from moedsl.facts.values import PATTERN, normalise
 from moedsl.planner.plan import Plan
 from moedsl.support.diagnostics import suggest
+from moedsl.support.json_form import JsonForm
 
 
 @frozen
-class Resolved:
-    """One recipe built by the real Bridge. `built` is empty if the recipe itself raised."""
+class Resolved(JsonForm):
+    """One recipe built by the real Bridge. `built` is empty if the recipe itself raised.
+
+    It is also read from the JSON of a failed Report, whose file, message, id and help are kept.
+    """
 
     file: str
-    function: str
+    function: str = ""
     source: str = ""
     """The file of the function."""
     line: int = 1
@@ -64,17 +68,6 @@ class Resolved:
     id: str = ""
     """The diagnostic id of that failure."""
     help: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def from_json(data: Mapping[str, Any]) -> Resolved:
-    """Read the JSON of `to_json`, or of a failed Report, whose file, message and id are kept."""
-    known: dict[str, Any] = {k: v for k, v in data.items() if k in Resolved.__annotations__}
-    refusal = known.get("refusal")
-    values: dict[str, Any] = {"function": "", **known, "refusal": Refusal(**refusal) if refusal else None}
-    return Resolved(**values)
 
 
 def resolve(case: Case) -> Resolved:
@@ -116,10 +109,6 @@ def resolve(case: Case) -> Resolved:
     except (Exception, SystemExit) as error:
         refused = refusal(error, "update")
     return evolve(found, resolved=configs.flat(config), refusal=refused)
-
-
-_OWN_MODULE = "the working directory is not searched for modules: put that of your own module into PYTHONPATH;"
-_OTHER_VERSION = "megatron-bridge {} is installed; the recipe may be written for another version"
 
 
 class UnbuiltError(Exception):
@@ -172,16 +161,17 @@ def _own_errors(case: Case) -> Generator[None]:
         if line is None and not missing:
             raise
         text = str(error).partition(" (/")[0] if isinstance(error, ImportError) else str(error)
-        help = _imports(error) if isinstance(error, ImportError) else ()
+        help: list[str] = []
+        if isinstance(error, ImportError):
+            wanted, module = getattr(error, "name_from", None), sys.modules.get(error.name or "")
+            help += suggest(wanted, [n for n in vars(module) if n[0] != "_"]) if wanted and module else ()
+            if isinstance(error, ModuleNotFoundError):
+                help.append(
+                    "the working directory is not searched for modules: put that of your own module into PYTHONPATH;"
+                )
+            installed = version("megatron-bridge")
+            help.append(f"megatron-bridge {installed} is installed; the recipe may be written for another version")
         raise UnbuiltError(f"{type(error).__name__}: {text}", *help, line=line or 1) from error
-
-
-def _imports(error: ImportError) -> tuple[str, ...]:
-    """Help for a failed import: a near name of the module, where modules are searched, and the installed version."""
-    wanted, module = getattr(error, "name_from", None), sys.modules.get(error.name or "")
-    near = suggest(wanted, [n for n in vars(module) if n[0] != "_"]) if wanted and module else ()
-    own = (_OWN_MODULE,) if isinstance(error, ModuleNotFoundError) else ()
-    return (*near, *own, _OTHER_VERSION.format(version("megatron-bridge")))
 
 
 def code_of(module: ModuleType) -> CodeType:
@@ -199,10 +189,6 @@ def import_file(path: str) -> ModuleType:
     return module
 
 
-Stage = dict[str, Any]
-"""What `stages.count` says of a stage."""
-
-
 def run_update(config: Any, written: Collection[str] = ()) -> tuple[Change, ...]:
     """Run Bridge's update; returns every value of the recipe that Bridge replaced, with the line that did.
 
@@ -213,24 +199,16 @@ def run_update(config: Any, written: Collection[str] = ()) -> tuple[Change, ...]
     before, defaults, writers = flat(config), defaults_of(config), Writers()
     with watching(writers, config):
         runtime_config_update(config)
-    after = flat(config)
-    return tuple(
-        Change(name, value, after.get(name), _origin(name, value, written, defaults), writers.of(config, name))
-        for name, value in before.items()
-        if value is not None and not _same(name, value, after.get(name)) and not name.endswith(".timers")
-    )
-
-
-def _same(name: str, before: Any, after: Any) -> bool:
-    """Compare two values, without the MTP blocks that Bridge appends to a hybrid's pattern."""
-    return normalise(name, before) == normalise(name, after) if name == PATTERN else before == after
-
-
-def _origin(name: str, value: Any, written: Collection[str], defaults: Mapping[str, Any]) -> str:
-    """Return who set a value: the plan, nobody, or another line of the recipe or of what it is built on."""
-    if name in written:
-        return "plan"
-    return "default" if name in defaults and defaults[name] == value else "recipe"
+    after, out = flat(config), list[Change]()
+    for name, value in before.items():
+        new = after.get(name)
+        # Bridge appends MTP blocks to a hybrid's pattern
+        same = normalise(name, value) == normalise(name, new) if name == PATTERN else value == new
+        if value is None or same or name.endswith(".timers"):
+            continue
+        default = "default" if name in defaults and defaults[name] == value else "recipe"
+        out.append(Change(name, value, new, "plan" if name in written else default, writers.of(config, name)))
+    return tuple(out)
 
 
 def unknown_fields(config: Any, code: CodeType) -> tuple[Mismatch, ...]:
@@ -247,40 +225,28 @@ def compare_config(config: Any, case: Case, num_microbatches: int | None) -> tup
     counts = {"data_parallel_size": plan.layout.dp, "num_microbatches": plan.batch.num_microbatches}
     resolved = {"data_parallel_size": config.data_parallel_size, "num_microbatches": num_microbatches}
     out = [Mismatch(n, planned, resolved[n]) for n, planned in counts.items() if resolved[n] != planned]
+    for name, value in decided_fields(plan).items():  # what the recipe was written from (emit/fields.py)
+        try:
+            actual = attrgetter(name)(config)  # it may be a property of its section and no field
+        except AttributeError:
+            out.append(Mismatch(name, value, None, "no such field"))
+            continue
+        if (found := normalise(name, actual)) != value:
+            out.append(Mismatch(name, value, found))
     fields = flat(config)
-    return (*out, *_fields(config, plan), *_words(fields, plan), *_samples(fields, plan), *_environment(config, plan))
-
-
-def compare_stages(
-    stages: list[dict[str, Any]], plan: Plan | None
-) -> tuple[list[dict[str, Any]], tuple[Mismatch, ...]]:
-    """Compare stages with the plan's: `params` are all of a rank of the stage, `expert_params` those of experts."""
-    planned = plan.estimate.memory.stages if plan else ()
-    if not planned:
-        return [{"stage": s["stage"], "planned": None, "real": s} for s in stages], ()
-    out: list[Mismatch] = []
-    if len(planned) != len(stages):
-        out.append(Mismatch("stages", len(planned), len(stages), "pipeline stages"))
-    pairs: list[dict[str, Any]] = []
-    for want, real in zip(planned, stages, strict=False):
-        counted = {"params": real["dense"] + real["expert"], "expert_params": real["expert"]}
-        pairs.append({"stage": real["stage"], "planned": {name: getattr(want, name) for name in counted}, "real": real})
-        out += [
-            Mismatch(f"stages[{real['stage']}].{name}", getattr(want, name), value)
-            for name, value in counted.items()
-            if getattr(want, name) != value
-        ]
-    return pairs, tuple(out)
-
-
-def _fields(config: Any, plan: Plan) -> Iterator[Mismatch]:
-    """Compare what the recipe was written from, field by field (emit/fields.py)."""
-    for name, planned in decided_fields(plan).items():
-        actual = _property(config, name)
-        if actual is _ABSENT:
-            yield Mismatch(name, planned, None, "no such field")
-        elif (resolved := normalise(name, actual)) != planned:
-            yield Mismatch(name, planned, resolved)
+    out += _words(fields, plan)
+    if (word := plan.set.get(PREPROCESSING)) is not None:  # an object, before 0.6 a keyword of the dataset
+        if has(PREPROCESSING, plan.target.bridge):
+            wanted, found = f"<{CHOICES[PREPROCESSING][word].name}>", fields.get(PREPROCESSING)
+        else:
+            wanted, found = word, "chat" if (fields.get("dataset.dataset_kwargs") or {}).get("chat") else "prompts"
+        out += [Mismatch(PREPROCESSING, wanted, found)] if found != wanted else []
+    prefix = "env_vars."
+    env = {**plan.env, **{n.removeprefix(prefix): v for n, v in plan.set.items() if n.startswith(prefix)}}
+    variables = getattr(config, "env_vars", os.environ)  # before 0.6 the recipe sets them itself
+    own = {name: str(value) for name, value in variables.items()}
+    out += [Mismatch(f"{prefix}{n}", v, own.get(n)) for n, v in env.items() if own.get(n) != str(v)]
+    return tuple(out)
 
 
 _COPIED = ("comm_overlap", "mixed_precision")
@@ -301,34 +267,21 @@ def _words(fields: Mapping[str, Any], plan: Plan) -> Iterator[Mismatch]:
             yield Mismatch(word, planned, resolved)
 
 
-def _samples(fields: Mapping[str, Any], plan: Plan) -> Iterator[Mismatch]:
-    """Compare how the run says that its samples are read: an object, before 0.6 a keyword of the dataset."""
-    word = plan.set.get(PREPROCESSING)
-    if word is None:
-        return
-    if has(PREPROCESSING, plan.target.bridge):
-        planned, resolved = f"<{CHOICES[PREPROCESSING][word].name}>", fields.get(PREPROCESSING)
-    else:
-        planned, resolved = word, "chat" if (fields.get("dataset.dataset_kwargs") or {}).get("chat") else "prompts"
-    if resolved != planned:
-        yield Mismatch(PREPROCESSING, planned, resolved)
-
-
-_ABSENT = object()
-
-
-def _property(config: Any, field: str) -> Any:
-    """The value at a dotted path, which may be a property of its section and no field."""
-    try:
-        return attrgetter(field)(config)
-    except AttributeError:
-        return _ABSENT
-
-
-def _environment(config: Any, plan: Plan) -> list[Mismatch]:
-    prefix = "env_vars."
-    own = {n.removeprefix(prefix): v for n, v in plan.set.items() if n.startswith(prefix)}
-    planned = {**plan.env, **own}
-    said = getattr(config, "env_vars", os.environ)  # before 0.6 the recipe sets them itself
-    has = {name: str(value) for name, value in said.items()}
-    return [Mismatch(f"env_vars.{n}", v, has.get(n)) for n, v in planned.items() if has.get(n) != str(v)]
+def compare_stages(
+    stages: list[dict[str, Any]], plan: Plan | None
+) -> tuple[list[dict[str, Any]], tuple[Mismatch, ...]]:
+    """Compare stages with the plan's: `params` are all of a rank of the stage, `expert_params` those of experts."""
+    planned = plan.estimate.memory.stages if plan else ()
+    if not planned:
+        return [{"stage": s["stage"], "planned": None, "real": s} for s in stages], ()
+    out: list[Mismatch] = []
+    if len(planned) != len(stages):
+        out.append(Mismatch("stages", len(planned), len(stages), "pipeline stages"))
+    pairs: list[dict[str, Any]] = []
+    for want, real in zip(planned, stages, strict=False):
+        counted = {"params": real["dense"] + real["expert"], "expert_params": real["expert"]}
+        expected = {name: getattr(want, name) for name in counted}
+        pairs.append({"stage": real["stage"], "planned": expected, "real": real})
+        stage = f"stages[{real['stage']}]"
+        out += [Mismatch(f"{stage}.{n}", expected[n], v) for n, v in counted.items() if expected[n] != v]
+    return pairs, tuple(out)

@@ -81,18 +81,15 @@ def compare_groups(made: Made, config: Any, case: Case) -> tuple[dict[str, Any],
         name: {"count": len(lists), "sizes": sorted({len(g) for g in lists}), "matches": lists == wanted[name]}
         for name, lists in sorted(real.items())
     }
-    missing = tuple(
-        Mismatch(f"groups.{n}", len(wanted[n]), None, "Megatron-Core made none") for n in wanted if n not in real
-    )
-    differing = tuple(_difference(n, wanted[n], real[n]) for n, described in report.items() if not described["matches"])
-    return report, (*missing, *differing)
-
-
-def _difference(name: str, wanted: list[list[int]], real: list[list[int]]) -> Mismatch:
-    if len(wanted) != len(real):
-        return Mismatch(f"groups.{name}", f"{len(wanted)} groups", f"{len(real)} groups")
-    first = next(i for i, (a, b) in enumerate(zip(wanted, real, strict=True)) if a != b)
-    return Mismatch(f"groups.{name}", wanted[first][:16], real[first][:16], "the first group that differs")
+    found = [Mismatch(f"groups.{n}", len(wanted[n]), None, "Megatron-Core made none") for n in wanted if n not in real]
+    for name in report:
+        planned, asked = wanted[name], real[name]
+        if len(planned) != len(asked):
+            found.append(Mismatch(f"groups.{name}", f"{len(planned)} groups", f"{len(asked)} groups"))
+        elif planned != asked:
+            first = next((a, b) for a, b in zip(planned, asked, strict=True) if a != b)
+            found.append(Mismatch(f"groups.{name}", first[0][:16], first[1][:16], "the first group that differs"))
+    return report, tuple(found)
 
 
 Made = dict[str, list[list[int]]]
@@ -206,23 +203,18 @@ def _stage(config: Any, world: int, stage: int, rank: int, whole: dict[str, int]
     with meta_device():
         chunks = provider._create_model(config.model, ModelType.encoder_or_decoder, groups)
         chunks = chunks if isinstance(chunks, list) else [chunks]
-        chunks = _adapted(config.peft, chunks)
+        if config.peft is not None:
+            # add the adapters, as training does after it has read the weights (megatron/bridge/training/setup.py:642);
+            # on the meta device no rank has parameters to send to the others
+            kind: Any = importlib.import_module("megatron.bridge.peft.utils").ParallelLinearAdapter
+            kind._synchronize_shared_expert_parameters = lambda self: None
+            chunks = config.peft(chunks)
         for chunk in chunks:
             whole.update(_unique(chunk, groups))
         look(chunks, groups)
     described = [_chunk(chunk) for chunk in chunks]
     total = {kind: sum(c[kind] for c in described) for kind in ("dense", "expert")}
     return {"stage": stage, "rank": rank, **total, "chunks": described}
-
-
-def _adapted(peft: Any, chunks: list[Any]) -> list[Any]:
-    """Add the adapters, as training does after it has read the weights (megatron/bridge/training/setup.py:642); on the
-    meta device no rank has parameters to send to the others."""
-    if peft is None:
-        return chunks
-    kind: Any = importlib.import_module("megatron.bridge.peft.utils").ParallelLinearAdapter
-    kind._synchronize_shared_expert_parameters = lambda self: None
-    return peft(chunks)
 
 
 def _chunk(model: Any) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Make stand-ins for what this machine does not have: compiled kernels, and the files that a recipe names.
+"""Make stand-ins for what this machine does not have: the GPU, compiled kernels, and the files that a recipe names.
 
 - Transformer Engine's compiled extension (`install_engine`). A module that replaces it makes a class for any name, and
   calling one raises. Transformer Engine's classes register their real parameters and never run. Its own switches
@@ -10,11 +10,9 @@
 - FlashMLA and cuDNN's frontend for sparse attention (`install_sparse_attention`), which a container has. Megatron-Core
   looks for both when a configuration names them (megatron/core/utils.py:497).
 - The checkpoint, the tokenizer and the processor that a recipe names (`checkpoint`, `vocabulary`, `processors`).
-
-Make torch.cuda answer like a target GPU. Bridge reads the major capability and the start of the name.
-
-Bridge: training/flex_dispatcher_backend.py:59; Megatron-Core: transformer/moe/token_dispatcher.py:1546; Transformer
-Engine: pytorch/quantization.py (FP8, MXFP8 and NVFP4 support by capability).
+- The GPU: torch.cuda answers like the target (`answer`). Bridge reads the major capability and the start of the name
+  (training/flex_dispatcher_backend.py:59), as do Megatron-Core (transformer/moe/token_dispatcher.py:1546) and
+  Transformer Engine (pytorch/quantization.py: FP8, MXFP8 and NVFP4 support by capability).
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -117,11 +115,24 @@ MIXER = "megatron.core.ssm.mamba_mixer"
 
 
 def install_mamba() -> None:
-    """Install stand-ins if needed; call after `te.install`, before anything else of megatron is imported."""
+    """Install stand-ins if needed; call after `install_engine`, before anything else of megatron is imported."""
     absent = _absent()
-    if absent and installed("megatron-core"):
-        with _in_place({name: names for package in absent for name, names in _PACKAGES[package]().items()}):
-            importlib.import_module(MIXER)
+    if not absent or not installed("megatron-core"):
+        return
+    made: list[str] = []
+    for package in absent:
+        for name, names in _PACKAGES[package]().items():
+            module = ModuleType(name)
+            module.__spec__ = ModuleSpec(name, None, is_package=True)
+            module.__path__ = []
+            vars(module).update(names)
+            sys.modules[name] = module
+            made.append(name)
+    try:
+        importlib.import_module(MIXER)
+    finally:
+        for name in made:
+            del sys.modules[name]
 
 
 def mamba_packages(model: Any) -> tuple[str, ...]:
@@ -139,54 +150,9 @@ def leave_random_states() -> None:
         module.get_cuda_rng_tracker = lambda: SimpleNamespace(fork=nullcontext)
 
 
-@contextmanager
-def _in_place(modules: Mapping[str, Mapping[str, Any]]) -> Generator[None]:
-    """Make these modules importable under these names."""
-    made = {name: _module(name, names) for name, names in modules.items()}
-    sys.modules.update(made)
-    try:
-        yield
-    finally:
-        for name in made:
-            del sys.modules[name]
-
-
-def _module(name: str, names: Mapping[str, Any]) -> ModuleType:
-    module = ModuleType(name)
-    module.__spec__ = ModuleSpec(name, None, is_package=True)
-    module.__path__ = []
-    vars(module).update(names)
-    return module
-
-
 def _mamba_ssm() -> Mapping[str, Mapping[str, Any]]:
     scans = ("mamba_chunk_scan_combined", "mamba_split_conv1d_scan_combined")
-    return {
-        "mamba_ssm": {},
-        "mamba_ssm.ops": {},
-        "mamba_ssm.ops.triton": {},
-        "mamba_ssm.ops.triton.layernorm_gated": {"RMSNorm": _gated_norm()},
-        "mamba_ssm.ops.triton.ssd_combined": {name: _kernel(f"mamba_ssm.{name}") for name in scans},
-    }
-
-
-def _causal_conv1d() -> Mapping[str, Mapping[str, Any]]:
-    states = "causal_conv1d_varlen_states"
-    return {
-        "causal_conv1d": {"causal_conv1d_fn": _kernel("causal_conv1d.causal_conv1d_fn")},
-        "causal_conv1d.causal_conv1d_varlen": {states: _kernel(f"causal_conv1d.{states}")},
-    }
-
-
-_PACKAGES: Mapping[str, Callable[[], Mapping[str, Mapping[str, Any]]]] = {
-    "mamba_ssm": _mamba_ssm,
-    "causal_conv1d": _causal_conv1d,
-}
-"""The modules that the mixer imports of each package, with the names that it imports from them."""
-
-
-def _gated_norm() -> type:
-    """The norm after the scan, as the mixer makes it (megatron/core/ssm/mamba_mixer.py:417): one weight a channel."""
+    # The norm after the scan, as the mixer makes it (megatron/core/ssm/mamba_mixer.py:417): one weight a channel
     import torch
 
     class RMSNorm(torch.nn.Module):
@@ -206,7 +172,28 @@ def _gated_norm() -> type:
 
         forward = _kernel("mamba_ssm.RMSNorm")
 
-    return RMSNorm
+    return {
+        "mamba_ssm": {},
+        "mamba_ssm.ops": {},
+        "mamba_ssm.ops.triton": {},
+        "mamba_ssm.ops.triton.layernorm_gated": {"RMSNorm": RMSNorm},
+        "mamba_ssm.ops.triton.ssd_combined": {name: _kernel(f"mamba_ssm.{name}") for name in scans},
+    }
+
+
+def _causal_conv1d() -> Mapping[str, Mapping[str, Any]]:
+    states = "causal_conv1d_varlen_states"
+    return {
+        "causal_conv1d": {"causal_conv1d_fn": _kernel("causal_conv1d.causal_conv1d_fn")},
+        "causal_conv1d.causal_conv1d_varlen": {states: _kernel(f"causal_conv1d.{states}")},
+    }
+
+
+_PACKAGES: Mapping[str, Callable[[], Mapping[str, Mapping[str, Any]]]] = {
+    "mamba_ssm": _mamba_ssm,
+    "causal_conv1d": _causal_conv1d,
+}
+"""The modules that the mixer imports of each package, with the names that it imports from them."""
 
 
 def _kernel(name: str) -> Callable[..., Any]:
@@ -225,7 +212,7 @@ _LOOK = "_missing_cudnn_dsa_kernel_dependencies"
 
 
 def install_sparse_attention() -> None:
-    """Answer that nothing is missing; call after `te.install`."""
+    """Answer that nothing is missing; call after `install_engine`."""
     if installed("megatron-core"):
         utils: Any = importlib.import_module("megatron.core.utils")
         if hasattr(utils, _LOOK):  # not before Megatron-Core 0.19
@@ -295,22 +282,16 @@ def vocabulary(config: Any) -> tuple[str, ...]:
     training/setup.py:681), and return what was replaced. Without a known model nothing is built."""
     if getattr(config.model, "vocab_size", 0) is not None:
         return ()
-    name = config.tokenizer.tokenizer_model
-    rows = config.tokenizer.vocab_size or _published(name)
+    from transformers import AutoConfig
+
+    name, rows = config.tokenizer.tokenizer_model, config.tokenizer.vocab_size or None
+    if rows is None and name:
+        with suppress(OSError, ValueError, AttributeError):
+            rows = AutoConfig.from_pretrained(name).vocab_size
     if rows is None:
         return ()
     config.model.vocab_size, config.model.should_pad_vocab = rows, True
     return (f"the tokenizer {name} (its vocabulary is assumed to be {rows}, that of its model)",)
-
-
-def _published(name: str | None) -> int | None:
-    """The vocabulary of a model's configuration, if it has one."""
-    from transformers import AutoConfig
-
-    try:
-        return AutoConfig.from_pretrained(name).vocab_size if name else None
-    except (OSError, ValueError, AttributeError):
-        return None
 
 
 def answer(device: Device, world: int, rank: int) -> None:

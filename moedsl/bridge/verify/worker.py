@@ -60,7 +60,7 @@ def judge(case: Case, stand_ins: str = "") -> Report:
     found, start = _Findings(), time.monotonic()
     opened = _watch(stand_ins) if stand_ins else set[str]()
     failure = ""
-    with _listening() as said:
+    with _listening() as messages:
         try:
             _questions(case, found)
         except _RefusedError:
@@ -77,7 +77,7 @@ def judge(case: Case, stand_ins: str = "") -> Report:
         refusals=tuple(found.refusals),
         mismatches=tuple(found.mismatches),
         cautions=tuple(found.cautions),
-        warnings=tuple(said[:20]),
+        warnings=tuple(messages[:20]),
         stood_in=(*hub, *found.stood_in),
         seconds=found.seconds,
         message=failure,
@@ -153,18 +153,18 @@ def _watch(folder: str) -> set[str]:
 @contextmanager
 def _listening() -> Generator[list[str]]:
     """Collect what NVIDIA's code logs at WARNING and above, each line once."""
-    said: list[str] = []
+    messages: list[str] = []
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             text = record.getMessage().strip()
-            if text not in said and not any(quiet in text for quiet in _QUIET):
-                said.append(text)
+            if text not in messages and not any(quiet in text for quiet in _QUIET):
+                messages.append(text)
 
     warnings.filterwarnings("ignore")
     listener = Listener(logging.WARNING)
     logging.getLogger().addHandler(listener)
     try:
-        yield said
+        yield messages
     finally:
         logging.getLogger().removeHandler(listener)

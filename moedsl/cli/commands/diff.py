@@ -25,12 +25,12 @@ def run(a: Namespace) -> int:
     left, right = found[0], found[-1]
     if not isinstance(left, Side) or not isinstance(right, Side):
         return _failed(a, [f for f in found if isinstance(f, Wrong)])
-    data = compare(left, right)
+    compared = compare(left, right)
     if a.json:
-        console.print_json(data)
+        console.print_json(compared.to_json())
     else:
-        console.print_text(lambda: text(data), end="")
-    return int(a.exit_code and data["verdict"]["same_experiment"] is not True)
+        console.print_text(lambda: text(compared), end="")
+    return int(a.exit_code and compared.verdict.same_experiment is not True)
 
 
 def _failed(a: Namespace, wrong: Sequence[Wrong]) -> int:

@@ -296,7 +296,7 @@ def _changed(one: Told, other: Told) -> Json:
     both = [s for s in read if isinstance(s, Side)]
     if len(both) < 2:
         return _UNKNOWN
-    found = compare(*both)
+    found = compare(*both).to_json()
     rates = [r.plan.estimate.useful_tokens_per_s_per_gpu for r in (old, new) if r.plan]
     lines = [*_batches(one, other), *(line for group in found["changes"].values() for line in group)]
     keys = ("name", "a", "b", "effect", "alone")
