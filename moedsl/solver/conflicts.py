@@ -78,7 +78,8 @@ def members(c: Compiled) -> list[Member]:
         and len(c.problem.domains[a]) == 1
     ]
     # Candidates with several values are not worth naming.
-    candidates = [Member("candidates", r.id, r.span, f"{a} may be {_values(c, a)}", r) for a, r in narrowed]
+    only = {a: shown(a, int(c.problem.domains[a][0])) for a, _ in narrowed}
+    candidates = [Member("candidates", r.id, r.span, f"{a} may be {only[a]}", r) for a, r in narrowed]
     return [*laws, *candidates, *wishes, *pins]
 
 
@@ -90,10 +91,6 @@ def shown(axis: str, code: int) -> str:
 def written(value: object) -> str:
     """Write a value of a plan as in the run file; a set of one word is that word."""
     return str(value[0]) if isinstance(value, list) and len(value) == 1 else axes.written(value)
-
-
-def _values(c: Compiled, axis: str) -> str:
-    return ", ".join(shown(axis, int(v)) for v in c.problem.domains[axis])
 
 
 def without(p: Program, dropped: Sequence[Member]) -> Program:
@@ -225,15 +222,11 @@ class Legality:
         gone = inactive(self._all, active)
         ids = {m.key for m in gone if m.kind in ("law", "wish")}
         laws = [w for w in self._c.laws if not w.priced and w.rule.id not in ids]
-        return satisfiable(self._c, self._domains(gone), laws)
-
-    def _domains(self, gone: Sequence[Member]) -> Domains:
-        """The domains of the axes without some members; only pins and candidates narrow domains."""
-        opened = [m for m in gone if m.kind in ("pin", "candidates")]
+        opened = [m for m in gone if m.kind in ("pin", "candidates")]  # only these narrow domains
         key = frozenset((m.kind, m.key) for m in opened)
         if key not in self._seen:
             self._seen[key] = domains_without(self._c, opened)
-        return self._seen[key]
+        return satisfiable(self._c, self._seen[key], laws)
 
 
 def domains_without(c: Compiled, gone: Sequence[Member]) -> Domains:

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from attrs import evolve
-from numpy.typing import NDArray
 
 from moedsl.facts.axes import MEMORY_POLICIES, TRANSPORT_POLICIES
 from moedsl.facts.machines import gpu_counts as counts
@@ -84,19 +83,11 @@ class _Any(Search):
     def found(self) -> bool:
         if not self.could_be_fast or not self.meshes_that_hold_weights.rows or not self.policies.rows:
             return False
-        meshes = self.meshes_that_hold_weights.with_columns(**self._known)
-        return any(self._some(meshes.take(part), self.policies) for part in most_divided_first(meshes))
-
-    @property
-    def _known(self) -> dict[str, NDArray[np.floating[Any]]]:
-        """The least seconds of each mesh, if they are limited and a search of the same space has them."""
+        meshes = self.meshes_that_hold_weights
         timed = None if self.like is None else self.like._timed
-        limited = any(TIME in law.bounded for law in self.c.laws)
-        return (
-            {LEAST_TIME: timed._seconds}
-            if timed is not None and limited and self.meshes_that_hold_weights is self.legal
-            else {}
-        )
+        if timed is not None and self._time_limits and meshes is self.legal:  # a search of this space has them
+            meshes = meshes.with_columns(**{LEAST_TIME: timed._seconds})
+        return any(self._some(meshes.take(part), self.policies) for part in most_divided_first(meshes))
 
     def _some(self, meshes: Table, policies: Table) -> bool:
         """Whether any row of some meshes fits; meshes with the least memory are tried first."""
@@ -122,24 +113,16 @@ class _Any(Search):
 def least_memory(c: Chosen) -> Row | None:
     """The best layout of a compiled problem that ranks its layouts by `peak_memory`."""
     search = c.search
-    first = not c.compiled.wishes  # a layout that follows them comes before one that needs less
-    if first and search.legal.rows > FIRST_BLOCK and np.isfinite(most := _of_a_few(search)):
-        search = Search(evolve(c.compiled, laws=(*c.compiled.laws, _at_most(c, most))), c.cost, search)
+    if not c.compiled.wishes and search.legal.rows > FIRST_BLOCK:  # else one that follows a wish may need more
+        most = search.least_peak(search.legal.take(next(most_divided_first(search.legal))))
+        if np.isfinite(most):
+            # No layout that needs more than one of these few is the least: that becomes a law
+            rule = c.compiled.ranks[0].rule
+            price, number = ast.Name("peak_memory", rule.span), ast.Number(most, None, f"{most}", rule.span)
+            limit = evolve(rule, kind="require", when=None, expr=ast.Binary("<=", price, number, rule.span))
+            law = Law(limit, limit.expr, frozenset({"peak_memory"}), lambda table: table["peak_memory"] <= most)
+            search = Search(evolve(c.compiled, laws=(*c.compiled.laws, law)), c.cost, search)
     return next(iter(search.run().rows), None) if search.could_hold else None
-
-
-def _of_a_few(search: Search) -> float:
-    """The least memory of some layouts that probably need little; infinite if none of them is legal."""
-    meshes = search.legal.take(next(most_divided_first(search.legal)))
-    return search.least_peak(meshes)
-
-
-def _at_most(c: Chosen, most: float) -> Law:
-    """The law that a layout needs at most so much memory."""
-    rule = c.compiled.ranks[0].rule
-    price, number = ast.Name("peak_memory", rule.span), ast.Number(most, None, f"{most}", rule.span)
-    limit = evolve(rule, kind="require", when=None, expr=ast.Binary("<=", price, number, rule.span))
-    return Law(limit, limit.expr, frozenset({"peak_memory"}), lambda table: table["peak_memory"] <= most)
 
 
 def violations(program: Program, gpus: int) -> tuple[Rule, ...]:
@@ -253,13 +236,9 @@ def next_that_fits(c: Chosen) -> Chosen | None:
         largest = next(filter(_legal, (solve(p, n, keep=0) for n in reversed(numbers))), None)
         if largest is None or not largest.search.could_fit():
             return None
-    found = (_first(p, [*octave]) for _, octave in itertools.groupby(numbers, lambda n: _octave(n, gpus)))
+    octaves = itertools.groupby(numbers, lambda n: math.ceil(n / gpus - 1).bit_length())  # the double is in the first
+    found = (_first(p, [*octave]) for _, octave in octaves)
     return next((more for more in found if more is not None), None)
-
-
-def _octave(n: int, gpus: int) -> int:
-    """Which octave above `gpus` a larger number is in; the double is in the first."""
-    return math.ceil(n / gpus - 1).bit_length()
 
 
 def _first(p: Program, numbers: Sequence[int]) -> Chosen | None:

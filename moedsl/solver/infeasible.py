@@ -138,13 +138,11 @@ def analyse(c: Chosen) -> Infeasible:
     p, gpus = c.problem.program, c.problem.gpus
     x = evolve(x, others=() if x.legal else further(p, gpus, x.core))
     cores = [[m for m in members(c.compiled) if m.is_negotiable]] if x.legal else x.conflicts
-    hopeless = not x.legal and any(_hopeless(p, core) for core in cores)
+    # A conflict that no change of the user's and no number of GPUs resolves
+    hopeless = not x.legal and any(
+        not any(m.is_negotiable for m in core) and whatever_the_gpus(p, core) for core in cores
+    )
     return x if hopeless else evolve(x, together=together(p, gpus, cores))
-
-
-def _hopeless(p: Program, core: Sequence[Member]) -> bool:
-    """Whether no change of the user's and no number of GPUs resolves a conflict."""
-    return not any(m.is_negotiable for m in core) and whatever_the_gpus(p, core)
 
 
 def briefly(c: Chosen) -> Infeasible:
@@ -163,14 +161,12 @@ def telling(x: NoLayout) -> Chosen:
     """
     if x.at is not None:
         return x.at
-    return solve(x.program, x.legal or _smallest_telling(x.program), keep=0, must_fit=LAST)
-
-
-def _smallest_telling(p: Program) -> int:
-    """The smallest number of GPUs, from a node up, with a layout without the conflict on a node; else a node."""
-    node = p.hardware.gpus_per_node
-    left = without(p, [m for m in briefly(solve(p, node, keep=0, must_fit=LAST)).core if m.is_negotiable])
-    return next((n for n in counts(p.hardware, above=node - 1) if fits(left, n)), node)
+    p, gpus = x.program, x.legal
+    if not gpus:  # without the conflict on a node, from a node up; else a node
+        node = p.hardware.gpus_per_node
+        left = without(p, [m for m in briefly(solve(p, node, keep=0, must_fit=LAST)).core if m.is_negotiable])
+        gpus = next((n for n in counts(p.hardware, above=node - 1) if fits(left, n)), node)
+    return solve(p, gpus, keep=0, must_fit=LAST)
 
 
 def _priced_core(c: Chosen, all_: list[Member]) -> list[Member]:

@@ -289,19 +289,13 @@ def compile_problem(problem: Problem, functions: Mapping[str, Callable[..., Colu
     kept, facts = p.rules.compiled, (problem.codes, p.allows.keys(), p.pipeline_layout)
     laws = next((laws for known, laws in kept if known == facts), None)
     if laws is None:
-        laws = _laws(problem, lets)
+        make = _Maker(p.rules, Table({}, problem.codes, lets), p.pipeline_layout)
+        requires = [r for r in p.of("require") if r.id not in p.allows]
+        prefers = [r for r in p.of("prefer") if r.id not in p.allows]
+        advice, wishes = (make.laws([r for r in prefers if r.wish == wish]) for wish in (False, True))
+        laws = make.laws(requires), advice, wishes, make.keys(p.of("rank"))
         kept[:] = [(facts, laws), *kept[: KEPT - 1]]
     return Compiled(problem, lets, p.rules.let_needs, *laws)
-
-
-def _laws(problem: Problem, lets: Mapping[str, Evaluate]) -> tuple[tuple[Law, ...], ...]:
-    """The laws, the advice, the wishes, and the keys of the rank."""
-    p = problem.program
-    make = _Maker(p.rules, Table({}, problem.codes, lets), p.pipeline_layout)
-    requires = [r for r in p.of("require") if r.id not in p.allows]
-    prefers = [r for r in p.of("prefer") if r.id not in p.allows]
-    advice, wishes = (make.laws([r for r in prefers if r.wish == wish]) for wish in (False, True))
-    return make.laws(requires), advice, wishes, make.keys(p.of("rank"))
 
 
 def time_limits(problem: Problem, functions: Mapping[str, Callable[..., Column]]) -> tuple[list[Law], Table]:
@@ -346,19 +340,20 @@ class _Maker:
     """The pinned pipeline layout."""
 
     def laws(self, rules: list[Rule]) -> tuple[Law, ...]:
-        return tuple(law for r in rules if (law := self._law(r)) is not None)
-
-    def _law(self, r: Rule) -> Law | None:
-        expr = r.expr
-        if r.when is not None:
-            when_needs = self.rules.needs(r.when_reads)
-            if not when_needs and not self._holds(r, r.when):
-                return None
-            expr = r.guarded if when_needs else expr
-        kept, key = self.rules.kept, (id(r), id(expr))
-        if key not in kept:
-            kept[key] = Law(r, expr, self.rules.needs(r.reads), self.rules.compiler.compile(expr))
-        return kept[key]
+        """A law for each rule whose condition can hold."""
+        kept, out = self.rules.kept, list[Law]()
+        for r in rules:
+            expr = r.expr
+            if r.when is not None:
+                when_needs = self.rules.needs(r.when_reads)
+                if not when_needs and not self._holds(r, r.when):
+                    continue
+                expr = r.guarded if when_needs else expr
+            key = id(r), id(expr)
+            if key not in kept:
+                kept[key] = Law(r, expr, self.rules.needs(r.reads), self.rules.compiler.compile(expr))
+            out.append(kept[key])
+        return tuple(out)
 
     def _holds(self, r: Rule, when: ast.Expr) -> bool:
         """Whether the condition of a rule, which reads no axis, holds: evaluated once for the facts that it reads."""

@@ -182,11 +182,9 @@ def _varies(e: ast.Expr, env: Mapping[str, Any]) -> bool:
         return e.id in env or "." in e.id
     if isinstance(e, ast.Call) and e.func.id == "version":
         return False
-    return not isinstance(e, ast.Number | ast.Bool | ast.String) and not _words(e, env)
-
-
-def _words(e: ast.Expr, env: Mapping[str, Any]) -> bool:
-    return isinstance(e, ast.List) and not any(_varies(i, env) for i in e.items)
+    return not isinstance(e, ast.Number | ast.Bool | ast.String) and not (
+        isinstance(e, ast.List) and not any(_varies(i, env) for i in e.items)
+    )
 
 
 def lines(node: Mapping[str, Any], indent: str = "") -> list[str]:

@@ -182,13 +182,9 @@ def _more_gpus(c: Chosen) -> list[Relaxation]:
     if more is None:
         return []
     p, n = more.problem.program, more.problem.gpus
-    need = _need(p, n, c.problem.values["seq"])
+    seq = c.problem.values["seq"]
+    need = f"; at {tokens(seq)} this needs {n} {p.hardware.name}" if seq >= LONG else ""
     return [evolve(r, text=r.text + need) for r in _opened(p, n, "hardware", f"{p.hardware.name} x {n}", more.search)]
-
-
-def _need(p: Program, gpus: int, seq: int) -> str:
-    """Write how many GPUs a long sequence needs; empty for a short one."""
-    return f"; at {tokens(seq)} this needs {gpus} {p.hardware.name}" if seq >= LONG else ""
 
 
 def _try(p: Program, gpus: int, key: str, what: str, **overrides: Any) -> Iterator[Relaxation]:
@@ -276,9 +272,13 @@ def together(p: Program, gpus: int, conflicts: Sequence[Sequence[Member]]) -> To
     members that the user can change.
     """
     changed = [m for core in conflicts for m in core if m.is_negotiable]
-    at = _enough(without(p, changed), gpus) if changed else None
-    if at is None:
+    if not changed:
         return None
+    c = solve(without(p, changed), gpus, keep=0)
+    enough = c if layouts(c) else next_that_fits(c)
+    if enough is None:
+        return None
+    at = enough.problem.gpus
     for m in [*changed]:
         others = [o for o in changed if o is not m]
         if fits(without(p, others), at):
@@ -287,13 +287,6 @@ def together(p: Program, gpus: int, conflicts: Sequence[Sequence[Member]]) -> To
     best = solution.rows[0]
     more = [f"`{p.hardware.name} x {at}`"] if at != gpus else []
     return Together((*(_change(p, m, best) for m in changed), *more), at, solution.legal, best)
-
-
-def _enough(p: Program, gpus: int) -> int | None:
-    """The first number of GPUs, from `gpus` up, with a layout."""
-    c = solve(p, gpus, keep=0)
-    more = c if layouts(c) else next_that_fits(c)
-    return None if more is None else more.problem.gpus
 
 
 def _change(p: Program, m: Member, best: Row) -> str:

@@ -67,28 +67,19 @@ class Search(BoundedSpace):
         if not queries or not self.legal.rows:
             return 0
         policies = self.policies.take(any_of(able))
-        few = self.legal.rows * policies.rows <= FEW
-        priced = self._all(policies, queries) if few else self._best(policies, queries)
+        priced = 0
+        if self.legal.rows * policies.rows <= FEW:
+            meshes = self._allowed(self.legal, self._between(MESH, self._settled))
+            priced = self._add(self._held(meshes, policies), policies, queries) if meshes.rows else 0
+        elif self._meshes.rows:
+            bounds = self._least_keys(self._meshes, frozenset(MESH), self._seconds, policies)
+            chunks = self._promising(self._meshes, bounds, policies, queries)
+            priced = sum(self._expand(self._meshes.take(at), policies, queries) for at in chunks)
         self._complete(queries)
         return priced
 
-    def _all(self, policies: Table, queries: Sequence[TopK]) -> int:
-        """Add the best row of each mesh to the top k, without a bound; returns the number of priced rows."""
-        meshes = self._allowed(self.legal, self._between(MESH, self._settled))
-        return self._add(self._held(meshes, policies), policies, queries) if meshes.rows else 0
-
-    def _best(self, policies: Table, queries: Sequence[TopK]) -> int:
-        """Add the best row of each mesh that can enter a top k; returns the number of priced rows."""
-        if not self._meshes.rows:
-            return 0
-        bounds = self._bounds_from(self._seconds, self._meshes, policies)
-        return sum(
-            self._expand(self._meshes.take(at), policies, queries)
-            for at in self._promising(self._meshes, bounds, policies, queries)
-        )
-
     def _complete(self, queries: Sequence[TopK]) -> None:
-        """Price for the rows that are kept what did not choose them."""
+        """Fill in the prices of the kept rows that the ranking did not need."""
         names = [n for n in self.c.memory_prices if n not in self.c.memory_read]
         rows = {id(row): row for k in queries for row in k.rows if any(math.isnan(row.prices[n]) for n in names)}
         if not rows:

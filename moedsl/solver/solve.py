@@ -151,15 +151,14 @@ def of_same_space(search: Search | None, c: Compiled, prices: Prices) -> Search 
     """A search, if the legal meshes and policies of a problem, and their prices, are those of the search."""
     if search is None or prices != search.prices:
         return None
-    same_laws = [w.rule for w in c.laws if not w.priced] == [w.rule for w in search.c.laws if not w.priced]
-    return search if same_laws and _same_facts(c.problem, search.c.problem) else None
-
-
-def _same_facts(a: Problem, b: Problem) -> bool:
-    """Whether the domains and every value that a law can read are equal."""
+    if [w.rule for w in c.laws if not w.priced] != [w.rule for w in search.c.laws if not w.priced]:
+        return None
+    # The domains and every value that a law can read must be equal
+    a, b = c.problem, search.c.problem
     unread = () if fit_is_read(a.program) else ("must_fit",)
     codes = ({n: v for n, v in x.codes.items() if n not in unread} for x in (a, b))
-    return operator.eq(*codes) and all(np.array_equal(d, b.domains[n]) for n, d in a.domains.items())
+    same = operator.eq(*codes) and all(np.array_equal(d, b.domains[n]) for n, d in a.domains.items())
+    return search if same else None
 
 
 def fit_is_read(p: Program) -> bool:
@@ -258,21 +257,17 @@ def _set(p: Program) -> dict[str, Any]:
     overlap = dict.fromkeys(_OVERLAP, p.model.vision is None)
     for section in _SECTIONS:
         overlap |= {name: p.sets[path] for name in _OVERLAP if (path := f"{section}.{name}") in p.sets}
+    # The bytes that attention keeps for each score. Separate kernels keep the probabilities in BF16; with dropout also
+    # a mask, and what it leaves of them (te pytorch/attention/dot_product_attention/backends.py:734, :748)
+    unfused = p.sets.get("model.attention_backend") == "unfused"
+    scores = (5.0 if p.sets.get("model.attention_dropout") else 2.0) if unfused else 0.0
     return {
         **factors,
-        "scores": _scores(p.sets),
+        "scores": scores,
         "accumulates": p.sets.get("model.gradient_accumulation_fusion") is not False,
         "fp8_weights": p.sets.get(weights),
         "overlap": tuple(map(bool, overlap.values())),
     }
-
-
-def _scores(sets: Mapping[str, Any]) -> float:
-    """The bytes that attention keeps for each score. Separate kernels keep the probabilities in BF16; with dropout also
-    a mask, and what it leaves of them (te pytorch/attention/dot_product_attention/backends.py:734, :748)."""
-    if sets.get("model.attention_backend") != "unfused":
-        return 0.0
-    return 5.0 if sets.get("model.attention_dropout") else 2.0
 
 
 def _with_steps(c: Chosen, progress: Progress) -> Chosen:

@@ -205,10 +205,19 @@ def graph_strength(mask: int) -> tuple[bool, int]:
 
 def least_seconds(c: Compiled, prices: Prices, meshes: Table, policies: Table) -> NDArray[np.float64]:
     """The least seconds of each mesh with any of the policies; infinite if the laws allow none."""
-    columns, possible = _fastest(c, meshes, policies)
+    # The largest legal value of each policy of `FASTER` by mesh, and the meshes that have one of each
+    columns, possible = dict[str, NDArray[np.int64]](), np.ones(meshes.rows, dtype=bool)
+    for name in FASTER:
+        column = np.full(meshes.rows, -1, dtype=np.int64)
+        for value in _values(policies, name):
+            column = np.where(may_have(c, meshes, {name: value}), value, column)
+        columns[name], possible = np.maximum(column, 0), possible & (column >= 0)
+    open_ = {n: _values(policies, n) for n in OPEN}
+    if 0 in open_["recompute"]:
+        open_["recompute"] = [0]
     table = meshes.with_columns(**columns)
     least = np.full(meshes.rows, np.inf)
-    for values in _open(policies):
+    for values in (dict(zip(OPEN, some, strict=True)) for some in itertools.product(*open_.values())):
         # The values of the other policies that are never slower
         (settled,) = extremes(policies.axes, "least_time", SETTLED, but="cuda_graph")
         graphs = max(_values(policies, "cuda_graph"), key=graph_strength)
@@ -216,17 +225,6 @@ def least_seconds(c: Compiled, prices: Prices, meshes: Table, policies: Table) -
         bound = {n: v for n, v in values.items() if v or n != "recompute"}  # without recompute no value is slower
         least = np.minimum(least, np.where(may_have(c, meshes, bound), time, np.inf))
     return np.where(possible, least, np.inf)
-
-
-def _fastest(c: Compiled, meshes: Table, policies: Table) -> tuple[dict[str, NDArray[np.int64]], Mask]:
-    """The largest legal value of each policy of `FASTER` by mesh, and a mask of meshes that have one of each."""
-    columns, possible = dict[str, NDArray[np.int64]](), np.ones(meshes.rows, dtype=bool)
-    for name in FASTER:
-        column = np.full(meshes.rows, -1, dtype=np.int64)
-        for value in _values(policies, name):
-            column = np.where(may_have(c, meshes, {name: value}), value, column)
-        columns[name], possible = np.maximum(column, 0), possible & (column >= 0)
-    return columns, possible
 
 
 def _values(policies: Table, name: str) -> list[int]:
@@ -242,13 +240,6 @@ def may_have(c: Compiled, meshes: Table, values: Mapping[str, int]) -> Mask:
 def reading(c: Compiled, name: str, mesh: Iterable[str]) -> list[Law]:
     """The laws that read a policy, and besides it only some axes of the mesh."""
     return [w for w in c.laws if name in w.needs and len(w.needs) > 1 and w.needs <= {*mesh, name}]
-
-
-def _open(policies: Table) -> Iterator[dict[str, int]]:
-    columns = {n: _values(policies, n) for n in OPEN}
-    if 0 in columns["recompute"]:
-        columns["recompute"] = [0]
-    return (dict(zip(OPEN, values, strict=True)) for values in itertools.product(*columns.values()))
 
 
 FSDP = axes.BY_NAME["sharding"].encode("fsdp")

@@ -19,7 +19,7 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 
 from moedsl.facts import axes
-from moedsl.facts.axes import MEMORY_POLICIES, TRANSPORT_POLICIES
+from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
 from moedsl.facts.symbols import CASES, SPARES
 from moedsl.solver.bounded_space import _with_each, memory_prices
 from moedsl.solver.laws import Law, Mask, Table, compile_problem, obeying
@@ -114,7 +114,7 @@ def test_no_row_is_better_than_its_bound(text: str) -> None:
     sample = meshes.take(np.random.default_rng(0).permutation(meshes.rows)[:150])
     prices = ("peak_memory", *SPARES)
     ends = {f"end_of_{n}": search._most_frugal(n, sample, search._frugal) for n in prices}
-    bounds = search._bounds(sample, policies)
+    bounds = search._least_keys(sample, frozenset(MESH), search._least_time(sample), policies)
     rows = sample.with_columns(**ends, mesh=np.arange(sample.rows)).times(policies.axes)
     rows = obeying(rows, [w for w in search.c.laws if not w.priced])
     rows = rows.with_columns(**memory_prices(search.prices, prices, rows), step_time=search.prices.time(rows))
