@@ -8,7 +8,7 @@ PLUGINS = --benchmark-disable -o asyncio_default_fixture_loop_scope=function
 OLD = $(addprefix tests/, checker cli diagnostics/test_render.py emit/test_recipe.py examples/test_snapshots.py \
       explainer/test_explanations.py::test_reads importer rules/test_evaluators.py rules/test_stdlib_cache.py \
       schema solver/test_lower.py solver/test_search.py::test_the_same_bytes_whatever_the_hash_seed support \
-      $(addprefix syntax/test_, bad_input.py foreign_syntax.py parse_recovery.py parser.py printer.py))
+      $(addprefix syntax/test_, bad_input.py foreign_syntax.py parser.py printer.py))
 DEMO = examples/qwen3_235b_gb200_128k.moe
 
 .PHONY: demo test test-all lint bench accuracy optimum site setup clean

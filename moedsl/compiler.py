@@ -106,18 +106,14 @@ def _parse(r: Result, _: Progress) -> None:
     if r.module is not None:
         library.use(r.library, r.source, r.module, parser.parse)
     if r.like:
-        _parse_like(r)
+        from moedsl.facts import recipes  # only runs with --like need them
 
-
-def _parse_like(r: Result) -> None:
-    from moedsl.facts import recipes  # only runs with --like need them
-
-    found = recipes.like(r.like)
-    if isinstance(found, Source):
-        r.below, _ = parser.parse(found)
-        r.library.sources[found.name] = found
-    else:
-        r.diagnostics.extend(found)
+        found = recipes.like(r.like)
+        if isinstance(found, Source):
+            r.below = parser.parse(found)[0]
+            r.library.sources[found.name] = found
+        else:
+            r.diagnostics.extend(found)
 
 
 def _check(r: Result, _: Progress) -> None:
@@ -128,26 +124,19 @@ def _check(r: Result, _: Progress) -> None:
     r.diagnostics.extend(d for d in diagnostics if not (half_read and d.id in ABSENT))
     if r.below:
         r.diagnostics.extend(_of_another_model(r))
-    if r.run is not None and not r.failed:
-        r.programs, unknown = _needed(r.programs, r.run)
-        r.diagnostics.extend(unknown)
-
-
-def _needed(programs: tuple[Program, ...], run: str) -> tuple[tuple[Program, ...], list[Diagnostic]]:
-    """The run of a name, with the rest of the workflow or isolation that it is in, or that there is none."""
-    names = {n: p for p in programs for n in _planned_names(p)}
-    if run not in names:
-        help = suggest(run, [*names]) or f"there are {', '.join(names)}"
-        return (), [error("plan.unknown_run", run=run, help=help)]
-    named = names[run]
-    return tuple(p for p in programs if p is named or (p.workflow and p.workflow == named.workflow)), []
-
-
-def _planned_names(p: Program) -> list[str]:
-    """The names of the plans of a program."""
-    if p.isolate is None:
-        return [p.name]
-    return [f"{p.name}.{p.isolate.axis}_{v.label}" for v in p.isolate.variants]
+    if r.run is None or r.failed:
+        return
+    names: dict[str, Program] = {}
+    for p in r.programs:  # of an isolation, a plan of each variant
+        labels = [f".{p.isolate.axis}_{v.label}" for v in p.isolate.variants] if p.isolate else [""]
+        names |= {p.name + label: p for label in labels}
+    if r.run in names:  # with the rest of the workflow or isolation that it is in
+        named = names[r.run]
+        r.programs = tuple(p for p in r.programs if p is named or (p.workflow and p.workflow == named.workflow))
+    else:
+        help = suggest(r.run, [*names]) or f"there are {', '.join(names)}"
+        r.programs = ()
+        r.diagnostics.append(error("plan.unknown_run", run=r.run, help=help))
 
 
 def _of_another_model(r: Result) -> Iterator[Diagnostic]:
@@ -216,7 +205,12 @@ def _plan(r: Result, progress: Progress) -> None:
     ]
     r.diagnostics.extend(merged(short, r.programs))
     notes = [d for d in r.diagnostics if not d.is_error]
-    planned = [c for c in r.chosen if r.asks != "diagnostics" or _is_judged(c.problem.program)]
+    # without plans to show, those on which a diagnostic may depend
+    planned = [
+        c
+        for c, p in ((c, c.problem.program) for c in r.chosen)
+        if r.asks != "diagnostics" or _names_fields(p) or p.target != NEWEST.bridge or p.isolate is not None
+    ]
     for c in planned:
         from moedsl.planner.build import make_plan  # most checks make no plan
 
@@ -226,9 +220,7 @@ def _plan(r: Result, progress: Progress) -> None:
             declared = r.library.declared(plan.model, plan.hardware)
             r.plans = (*r.plans, evolve(plan, declared=declared) if declared else plan)
     programs = [c.problem.program for c in planned]
-    judged = [(p, d) for p, c, plan in zip(programs, planned, r.plans, strict=True) for d in _set(c, plan, r.library)]
-    judged += [(p, d) for p, plan in zip(programs, r.plans, strict=True) for d in _lacking(p, plan)]
-    r.diagnostics.extend(merged(judged, [c.problem.program for c in r.chosen]))
+    r.diagnostics.extend(merged(_judged(r, planned), [c.problem.program for c in r.chosen]))
     if r.asks != "diagnostics" and any(p.workflow for p in programs):
         from moedsl.planner import ladder
 
@@ -240,31 +232,26 @@ def _plan(r: Result, progress: Progress) -> None:
         r.diagnostics.extend(table.second_differences(programs, r.plans))
 
 
-def _is_judged(p: Program) -> bool:
-    """Whether a diagnostic may depend on the plan of a run."""
-    return _names_fields(p) or p.target != NEWEST.bridge or p.isolate is not None
+def _judged(r: Result, planned: Iterable[Chosen]) -> list[OfRun]:
+    """Judge the fields that runs set or that their own rules derive, then what a release of Bridge does not have."""
+    of_fields, of_release = list[OfRun](), list[OfRun]()
+    for c, plan in zip(planned, r.plans, strict=True):
+        p, row = c.problem.program, c.solution.rows[0]
+        if not _names_fields(p) and p.target == NEWEST.bridge:
+            continue
+        from moedsl.emit import set_fields  # few runs need it
+
+        if _names_fields(p):
+            env = c.environment(row.codes, row.prices)
+            of_fields += [(p, d) for d in set_fields.judged(p, plan, r.library, env)]
+        if p.target != NEWEST.bridge:
+            of_release += [(p, d) for d in set_fields.refused(p, plan)]
+    return [*of_fields, *of_release]
 
 
 def _names_fields(p: Program) -> bool:
     """Whether a run sets fields, or rules of its own derive some."""
     return bool(p.sets) or any(not r.is_std for r in p.of("derive"))
-
-
-def _lacking(p: Program, plan: Plan) -> Iterator[Diagnostic]:
-    """Refuse what the plan uses and its release of Bridge does not have."""
-    if p.target != NEWEST.bridge:
-        from moedsl.emit import set_fields  # only older releases need it
-
-        yield from set_fields.refused(p, plan)
-
-
-def _set(c: Chosen, plan: Plan, library: Library) -> Iterator[Diagnostic]:
-    """Judge the fields that the run sets, or that rules of its own derive."""
-    p, row = c.problem.program, c.solution.rows[0]
-    if _names_fields(p):
-        from moedsl.emit.set_fields import judged  # only runs with such fields need it
-
-        yield from judged(p, plan, library, c.environment(row.codes, row.prices))
 
 
 _STEPS: dict[str, Callable[[Result, Progress], None]] = {

@@ -1,7 +1,5 @@
 """What several test files share."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
@@ -14,12 +12,11 @@ from hypothesis import core, settings
 
 from moedsl.bridge.verify.cases import Report
 from moedsl.bridge.verify.client import Server
-from moedsl.cli.commands import rehearse
 from moedsl.rehearse.launch import Outcome, Ranks
 from moedsl.rehearse.prepare import Prepared
-from tests.helpers import law_recipes, rotation, run_folder, warm
-from tests.helpers.rule_cases import ASKED, EVERY
+from tests.helpers import compile_cache, rotation, run_folder, warm
 
+compile_cache.install()
 settings.register_profile("drawn", max_examples=rotation.examples(100), deadline=None, print_blob=True)
 settings.load_profile("drawn")
 
@@ -152,8 +149,11 @@ def server() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def law_reports(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
     """Bridge's word on the cases of the laws, asked once for all files."""
+    from tests.helpers.law_recipes import asked
+    from tests.helpers.rule_cases import ASKED, EVERY
+
     folder = tmp_path_factory.mktemp("rules")
-    wanted = [law_recipes.asked(folder / str(i), EVERY[name]) for i, name in enumerate(ASKED)]
+    wanted = [asked(folder / str(i), EVERY[name]) for i, name in enumerate(ASKED)]
     return dict(zip(ASKED, server.judge(wanted), strict=True))
 
 
@@ -181,5 +181,7 @@ class Shared(Ranks):
 
 @pytest.fixture
 def shared(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    from moedsl.cli.commands import rehearse
+
     Shared.current = ranks
     monkeypatch.setattr(rehearse, "Ranks", Shared)

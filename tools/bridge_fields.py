@@ -325,7 +325,7 @@ def main() -> None:
     written = document
     if RELEASE is not NEWEST:
         newest = json.loads((folder / f"bridge_fields_{NEWEST.bridge}.json").read_text(encoding="utf-8"))
-        written = fields.of(document, newest)
+        written = fields.differences(document, newest)
     file.write_text(json.dumps(written, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     print(f"{file}: {sum(map(len, document['sections'].values()))} fields in {len(document['sections'])} sections")
 

@@ -1,6 +1,6 @@
 """Draws docs/architecture.svg from the imports of moedsl/, and writes the table of packages in docs/architecture.md.
 
-usage: .venv/bin/python tools/make_architecture.py     tests/docs/test_architecture.py holds both to the code
+usage: .venv/bin/python tools/make_architecture.py     tests/docs/test_docs.py holds both to the code
 
 The packages and their order are the layers that import-linter enforces (pyproject.toml). An arrow goes from a package
 to one that it imports; an arrow that follows from others (A imports B, B imports C, A imports C too) is left out.

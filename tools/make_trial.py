@@ -29,7 +29,7 @@ _HEAD = (
     f"Each question of [README](../README.md#ask), typed as it stands there into a terminal of {COLUMNS} columns, with "
     f"what the terminal showed. `tools/make_trial.py` records it in tmux, {ROWS} rows high, and stops if a question "
     f"needs more than {MOST_COMMANDS} commands or {MOST_SECONDS // 60} minutes; on 2 cores each needed a few seconds. "
-    "`tests/docs/test_trial.py` records it again and compares.\n"
+    "`tests/docs/test_docs.py` records it again and compares.\n"
 )
 SAMPLES = (
     ("How do I list a folder?", "Type ls, and the name of the folder."),

@@ -2,7 +2,7 @@
 
 - `importer/`: a Hugging Face configuration becomes the declaration of a model (`moedsl models add`).
 - `recipe_import.py`: a Bridge recipe or a run_config.yaml becomes a program (`moedsl import`). `recipe_words.py` reads
-  what has a word and writes the program; `recipe_settings.py` finds what needs a `set` statement or a comment.
+  what has a word and writes the program; everything else becomes a `set` statement or a comment.
 - `lint/`: a recipe is judged by every rule, from its fields as Bridge resolves them or as its source states them.
 - `run_sides.py` reads two runs for `moedsl diff`; `diff.py` compares them: what changes the experiment, and what
   changes only how it runs.

@@ -127,11 +127,11 @@ def _data(r: Recipe) -> dict[str, Any]:
     own, other, subset, split = (
         r.get(f"dataset.hf_dataset.{n}") for n in ("dataset_name", "path_or_dataset", "subset", "split")
     )
-    hub = own if own in PRESETS else other if "/" in str(other) else None
-    if isinstance(subset, list) or r.get("tokenizer.tokenizer_type") == "NullTokenizer":
-        hub = None
-    packs = bool(r.get("dataset.enable_offline_packing"))
-    samples = Samples("hf", packs, split=split, subset=subset) if hub else Samples(pack=packs) if folder else None
+    hub, packs = None, bool(r.get("dataset.enable_offline_packing"))
+    samples = Samples(pack=packs) if folder else None
+    if not isinstance(subset, list) and r.get("tokenizer.tokenizer_type") != "NullTokenizer":
+        hub = own if own in PRESETS else other if "/" in str(other) else None
+        samples = Samples("hf", packs, split=split, subset=subset) if hub else samples
     found = text or folder or images or hub
     found = found[0] if isinstance(found, list) and len(found) == 1 else found
     return {"data": found if isinstance(found, str) else None, "samples": samples}

@@ -12,9 +12,8 @@ from moedsl.cli import console, printing
 from moedsl.cli.console import compiled
 from moedsl.compiler import Result
 from moedsl.planner.plan import Plan
-from moedsl.queries.layouts import Budget, because, step_tokens, top
-from moedsl.queries.pareto import pareto
-from moedsl.queries.text import budget_text, pareto_text, top_text
+from moedsl.queries.layouts import Budget, because, budget_text, step_tokens, top, top_text
+from moedsl.queries.pareto import pareto, pareto_text
 from moedsl.solver.solve import Chosen
 
 

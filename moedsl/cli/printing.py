@@ -16,7 +16,7 @@ from moedsl.planner import several
 from moedsl.planner.page import Command, coloured
 from moedsl.planner.plan import Plan
 from moedsl.planner.text import SECTIONS, head
-from moedsl.queries.text import page, texts
+from moedsl.queries.pages import page, texts
 
 
 def with_ladders(result: Result) -> None:
@@ -96,9 +96,9 @@ def one(plans: Sequence[Plan]) -> dict[str, Any]:
 
 def _compared(plans: Sequence[Plan]) -> list[dict[str, Any]]:
     """Compare the variants of each isolation, and the values of each sweep."""
-    swept = several.comparisons(plans)
+    swept = [sweep.to_json() for sweep in several.sweeps(plans)]
     if not any(p.isolation for p in plans):
         return swept
     from moedsl.emit import isolation_table as table
 
-    return [*table.comparisons(plans), *swept]
+    return [*(c.to_json() for c in table.comparisons(plans)), *swept]

@@ -13,7 +13,6 @@ from moedsl.facts import releases
 from moedsl.facts.families import BUILDERS, CHOICES, PREPROCESSING, dataset_class, family, preprocessing
 from moedsl.facts.fields import fields
 from moedsl.facts.values import Call, Ref
-from moedsl.planner.layout import SamplesPlan
 from moedsl.planner.plan import Plan
 
 _CONFIG = "megatron.bridge.training.config"
@@ -78,21 +77,15 @@ def tokenizer(plan: Plan) -> Mapping[str, Any]:
             "vocab_size": Ref("model.vocab_size"),
             **published,
         }
-    loading = _loading(plan)
+    # Bridge's validation overwrites `tokenizer.trust_remote_code` with these keywords, so setting the field alone has
+    # no effect (bridge training/config.py:1277, training/tokenizers/config.py:98)
+    loading: dict[str, Any] = {}
+    if plan.revision and plan.set.get("tokenizer.tokenizer_model", plan.hf) == plan.hf:
+        loading["revision"] = plan.revision
+    if (trusts := {**plan.derived, **plan.set}.get("tokenizer.trust_remote_code")) is not None:
+        loading["trust_remote_code"] = trusts
     keywords = {"hf_tokenizer_kwargs": loading} if loading else {}
     return {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": plan.hf, **keywords, **published}
-
-
-def _loading(plan: Plan) -> Mapping[str, Any]:
-    """Keywords of the tokenizer: the commit of the model, and whether code of its repository may run.
-
-    Bridge's validation overwrites `tokenizer.trust_remote_code` with these keywords, so setting the field alone has no
-    effect (bridge training/config.py:1277, training/tokenizers/config.py:98).
-    """
-    trusts = {**plan.derived, **plan.set}.get("tokenizer.trust_remote_code")
-    own = plan.set.get("tokenizer.tokenizer_model", plan.hf) == plan.hf
-    commit = {"revision": plan.revision} if plan.revision and own else {}
-    return commit | ({"trust_remote_code": trusts} if trusts is not None else {})
 
 
 def _gpt(seq: int, paths: list[str] | None) -> Call:
@@ -119,49 +112,47 @@ def _gpt(seq: int, paths: list[str] | None) -> Call:
 
 
 def _samples(plan: Plan, seq: int, path: str) -> Call:
+    samples, source = plan.samples, {"dataset_root": path}
+    if samples and samples.source == "hf":
+        # a data set of Bridge's own by its short name, which knows its columns, or any other by its full name
+        named = {"path_or_dataset" if "/" in path else "dataset_name": path}
+        named |= {"split": samples.split, "subset": samples.subset}
+        call = Call(BUILDERS, "HFDatasetSourceConfig", {k: v for k, v in named.items() if v is not None})
+        # bridge recipes/utils/dataset_utils.py:182
+        source = {"hf_dataset": call, "hf_validation_proportion": 0.05}
+    packing = {}
+    if samples and samples.pack:
+        packing = {"enable_offline_packing": True, "offline_packing_specs": _packing(plan, samples.multiple, _PACKING)}
     return Call(
         BUILDERS,
         "GPTSFTDatasetConfig",
         {
             "seq_length": seq,
-            **(
-                _from_hub(plan.samples, path)
-                if plan.samples and plan.samples.source == "hf"
-                else {"dataset_root": path}
-            ),
+            **source,
             "preprocessing": CHOICES[PREPROCESSING][preprocessing(path, plan.set)],
             "dataset_kwargs": {"pad_to_max_length": True},
-            **(_packing(plan, plan.samples.multiple) if plan.samples and plan.samples.pack else {}),
+            **packing,
             "do_test": False,
         },
     )
 
 
-def _from_hub(samples: SamplesPlan, name: str) -> Mapping[str, Any]:
-    """A data set of Bridge's own by its short name, which knows its columns, or any other by its full name."""
-    key = "path_or_dataset" if "/" in name else "dataset_name"
-    keywords = {key: name, "split": samples.split, "subset": samples.subset}
-    source = Call(BUILDERS, "HFDatasetSourceConfig", {k: v for k, v in keywords.items() if v is not None})
-    return {"hf_dataset": source, "hf_validation_proportion": 0.05}  # bridge recipes/utils/dataset_utils.py:182
+_PACKING, _OLD_PACKING = "megatron.bridge.data.packing", "megatron.bridge.data.datasets.packed_sequence"
 
 
-def _packing(plan: Plan, multiple: int) -> Mapping[str, Any]:
+def _packing(plan: Plan, multiple: int, module: str) -> Call:
     # what captures attention needs boundaries of one shape (bridge training/config.py:1181)
     captured = not {"attn", "full_iteration"}.isdisjoint(plan.policy.cuda_graph)
     keywords = {"packed_sequence_size": plan.batch.seq, "pad_seq_to_mult": multiple, "pad_cu_seqlens": captured}
-    specs = Call("megatron.bridge.data.packing", "PackedSequenceSpecs", keywords)
-    return {"enable_offline_packing": True, "offline_packing_specs": specs}
+    return Call(module, "PackedSequenceSpecs", keywords)
 
 
 def _finetuning(plan: Plan, seq: int, path: str) -> Call:
     # before Bridge 0.6 a chat is a keyword of the dataset (bridge 0.5.1 data/datasets/sft.py:125), and packing has its
     # sizes in a field of another name (training/config.py:527)
-    chats = preprocessing(path, plan.set) == "chat"
+    s, chats = plan.samples, preprocessing(path, plan.set) == "chat"
     keywords = {"chat": True, "use_hf_tokenizer_chat_template": True} if chats else {}
-    packed = (
-        _packing(plan, plan.samples.multiple)["offline_packing_specs"] if plan.samples and plan.samples.pack else None
-    )
-    specs = Call("megatron.bridge.data.datasets.packed_sequence", packed.name, packed.kwargs) if packed else None
+    packing = {"packed_sequence_specs": _packing(plan, s.multiple, _OLD_PACKING)} if s and s.pack else {}
     return Call(
         _CONFIG,
         "FinetuningDatasetConfig",
@@ -169,7 +160,7 @@ def _finetuning(plan: Plan, seq: int, path: str) -> Call:
             "seq_length": seq,
             "dataset_root": path,
             "dataset_kwargs": {"pad_to_max_length": True, **keywords},
-            **({"packed_sequence_specs": specs} if specs else {}),
+            **packing,
             "do_test": False,
         },
     )

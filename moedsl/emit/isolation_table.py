@@ -1,4 +1,4 @@
-"""Compare the variants of an isolation: one table from their plans' JSON, with differences besides the axis."""
+"""Compare the variants of an isolation: one table from their plans, with differences besides the axis."""
 
 from __future__ import annotations
 
@@ -6,14 +6,74 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from attrs import frozen
+
 from moedsl.emit.settings import decided_fields
 from moedsl.facts import axes
+from moedsl.planner.decisions import Measured
 from moedsl.planner.plan import Member, Plan
 from moedsl.rules.check.program import Program
 from moedsl.support.diagnostics import Diagnostic, warning
+from moedsl.support.json_form import JsonForm
 from moedsl.support.text import table, wrapped
 
-Json = Mapping[str, Any]
+
+@frozen
+class Variant(JsonForm):
+    """The estimate of one variant."""
+
+    name: str
+    value: str
+    step_time_s: float
+    tokens_per_s_per_gpu: float
+    speedup: float
+    """Over the first variant."""
+    peak_gib: float
+
+
+@frozen
+class Comparison(JsonForm):
+    """The variants of an isolation."""
+
+    of: str
+    """The run of the file."""
+    axis: str
+    variants: tuple[Variant, ...]
+    fields: Mapping[str, list[Any]]
+    """The recipe's fields that differ, by path, with a value for each variant; None if it has none."""
+    follows: Mapping[str, list[Any]]
+    """Other values of the plan that the axis decides."""
+    also: Mapping[str, list[Any]]
+    """Environment variables that differ, which are a second difference."""
+    measured: tuple[Measured, ...]
+    """The measurements of all variants, each once."""
+
+    def text(self) -> str:
+        """Print the table, what follows from the axis, and what else differs."""
+        first = self.variants[0].value
+        rows = [(self.axis, "s a step", "tokens/s/GPU", f"against {first}", "peak GiB", "run")]
+        for v in self.variants:
+            rates = (f"{v.step_time_s:.2f}", f"{v.tokens_per_s_per_gpu:,.0f}", f"{v.speedup:.3f}x")
+            rows.append((v.value, *rates, f"{v.peak_gib:.1f}", v.name))
+        lines = [f"{self.of}: {self.axis} isolated, all else equal", *table(rows)]
+        lines += [f"  {k}: {_each(v)}" for k, v in self.follows.items()]
+        lines += [f"  not held fixed: {k} {_each(v)}" for k, v in self.also.items()]
+        said = [
+            f"the estimate does not tell {a.value} and {b.value} apart: measure them"
+            for a, b in itertools.pairwise(self.variants)
+            if (a.step_time_s, a.peak_gib) == (b.step_time_s, b.peak_gib)
+        ]
+        said.append(f"the recipes differ in {', '.join(self.fields) or 'no field, only in their number of GPUs'}")
+        said += [f"measured, {m.because}: {m.result} ({'; '.join(m.cite)})" for m in self.measured]
+        return "\n".join([*lines, *(wrapped(line, "  ", "    ") for line in said)]) + "\n"
+
+
+def _each(values: Sequence[Any]) -> str:
+    return ", ".join("+".join(v) or "none" if isinstance(v, list) else _unset(v) for v in values)
+
+
+def _unset(value: Any) -> str:
+    return "unset" if value is None else str(value)
 
 
 def groups(plans: Sequence[Plan]) -> list[list[Plan]]:
@@ -25,27 +85,42 @@ def groups(plans: Sequence[Plan]) -> list[list[Plan]]:
     return list(out.values())
 
 
-def comparisons(plans: Sequence[Plan]) -> list[dict[str, Any]]:
+def comparisons(plans: Sequence[Plan]) -> list[Comparison]:
     """Compare the plans of each isolation."""
     return [comparison(g) for g in groups(plans) if g[0].isolation]
 
 
-def comparison(plans: Sequence[Plan]) -> dict[str, Any]:
-    """Compare the variants: their estimates, what follows from the axis, and further differences.
-
-    `fields` are the recipe's fields that differ, by path, with a value for each variant; `follows` are values of the
-    plan that the axis decides; `also` are environment variables that differ, which are a second difference.
-    """
-    member = _member(plans[0])
-    return {
-        "of": member.of,
-        "axis": member.axis,
-        "variants": [_variant(p, plans[0]) for p in plans],
-        "fields": differing([decided_fields(p, every=True) for p in plans]),
-        "follows": differing([_follows(p) for p in plans]),
-        "also": differing([p.env for p in plans]),
-        "measured": _measured(plans),
-    }
+def comparison(plans: Sequence[Plan]) -> Comparison:
+    """Compare the variants: their estimates, what follows from the axis, and further differences."""
+    member, first = _member(plans[0]), plans[0].estimate.tokens_per_s_per_gpu
+    variants = [
+        Variant(
+            name=p.name,
+            value=_member(p).value,
+            step_time_s=p.estimate.step_time_s,
+            tokens_per_s_per_gpu=p.estimate.tokens_per_s_per_gpu,
+            speedup=p.estimate.tokens_per_s_per_gpu / first,
+            peak_gib=p.estimate.memory.peak_gib,
+        )
+        for p in plans
+    ]
+    # The names of the isolated axes in a plan
+    words = axes.COMPOSITES.get(member.axis)
+    own = next(iter(words.values())) if words else {{"batch": "global_batch"}.get(member.axis, member.axis)}
+    others = []
+    for p in plans:
+        sections = (s.to_json() for s in (p.layout, p.batch, p.policy))
+        values = {"gpus": p.gpus} | {k: v for s in sections for k, v in s.items()} | dict(p.derived)
+        others.append({k: v for k, v in values.items() if k not in own})
+    return Comparison(
+        of=member.of,
+        axis=member.axis,
+        variants=tuple(variants),
+        fields=differing([decided_fields(p, every=True) for p in plans]),
+        follows=differing(others),
+        also=differing([p.env for p in plans]),
+        measured=tuple({m.rule: m for p in plans for m in p.measured}.values()),
+    )
 
 
 def _member(p: Plan) -> Member:
@@ -53,132 +128,45 @@ def _member(p: Plan) -> Member:
     return p.isolation
 
 
-def _variant(p: Plan, first: Plan) -> dict[str, Any]:
-    e = p.estimate
-    return {
-        "name": p.name,
-        "value": _member(p).value,
-        "step_time_s": e.step_time_s,
-        "tokens_per_s_per_gpu": e.tokens_per_s_per_gpu,
-        "speedup": e.tokens_per_s_per_gpu / first.estimate.tokens_per_s_per_gpu,
-        "peak_gib": e.memory.peak_gib,
-    }
-
-
-def differing(each: Sequence[Json]) -> dict[str, list[Any]]:
+def differing(each: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """The keys whose values differ, with a value for each; None if one has none."""
     keys = dict.fromkeys(k for values in each for k in values)
     columns = {k: [values.get(k) for values in each] for k in keys}
     return {k: v for k, v in columns.items() if any(x != v[0] for x in v)}
 
 
-def _follows(p: Plan) -> dict[str, Any]:
-    """The plan's values except the isolated axis."""
-    own = _parts(_member(p).axis)
-    sections = (s.to_json() for s in (p.layout, p.batch, p.policy))
-    values = {"gpus": p.gpus} | {k: v for s in sections for k, v in s.items()} | dict(p.derived)
-    return {k: v for k, v in values.items() if k not in own}
-
-
-def _parts(axis: str) -> set[str]:
-    """The names of the isolated axes in a plan."""
-    words = axes.COMPOSITES.get(axis)
-    return set(next(iter(words.values()))) if words else {{"batch": "global_batch"}.get(axis, axis)}
-
-
-def _measured(plans: Sequence[Plan]) -> list[Json]:
-    """The measurements of all variants, each once."""
-    return list({m.rule: m.to_json() for p in plans for m in p.measured}.values())
-
-
 def second_differences(programs: Sequence[Program], plans: Sequence[Plan]) -> Iterator[Diagnostic]:
-    """Warn for each isolation that changes the environment too, because a rule makes it depend on the axis."""
+    """Warn for each isolation that changes the environment too, because a rule makes it depend on the axis: list all
+    that it changes besides its axis, a variable a line, with each variant's value."""
     spans = {p.name: q.isolate.span for q, p in zip(programs, plans, strict=True) if q.isolate}
     for group in groups(plans):
-        if not group[0].isolation:
+        if not group[0].isolation or not (also := comparison(group).also):
             continue
-        also = comparison(group)["also"]
-        if also:
-            yield _second(also, group, spans[group[0].name])
-
-
-def _second(also: Mapping[str, list[Any]], plans: Sequence[Plan], span: Any) -> Diagnostic:
-    """List all that an isolation changes besides its axis, a variable a line, with each variant's value."""
-    shown = {
-        n: ", ".join(f"{_member(p).value} {_unset(v)}" for p, v in zip(plans, values, strict=True))
-        for n, values in also.items()
-    }
-    (name, value), many = next(iter(shown.items())), len(also) > 1
-    what = f"{len(also)} variables of the environment follow it" if many else f"{name} is {value}"
-    held = "one fixed, set it" if many else f"it fixed, set {name}"
-    because = _reasons(also, plans)
-    return warning(
-        "plan.second_difference",
-        span,
-        axis=_member(plans[0]).axis,
-        what=what,
-        held=held,
-        because=because,
-        values=shown if many else {},
-    )
+        shown = {
+            n: ", ".join(f"{_member(p).value} {_unset(v)}" for p, v in zip(group, values, strict=True))
+            for n, values in also.items()
+        }
+        (name, value), many = next(iter(shown.items())), len(also) > 1
+        yield warning(
+            "plan.second_difference",
+            spans[group[0].name],
+            axis=_member(group[0]).axis,
+            what=f"{len(also)} variables of the environment follow it" if many else f"{name} is {value}",
+            held="one fixed, set it" if many else f"it fixed, set {name}",
+            because=_reasons(also, group),
+            values=shown if many else {},
+        )
 
 
 def _reasons(also: Mapping[str, list[Any]], plans: Sequence[Plan]) -> str:
-    """Explain the variants' values, with the names of the variables if there are several."""
+    """Explain the values that variants set, each reason once, with the names of the variables if there are several."""
     names: dict[str, list[str]] = {}
-    for n, values in also.items():
-        names.setdefault(_why(n, values, plans), []).append(n)
+    for name, values in also.items():
+        by_reason: dict[str, list[str]] = {}
+        for p, v in zip(plans, values, strict=True):
+            if v is not None:
+                reason = next((d.because or "" for d in p.decisions if d.name == name), "")
+                by_reason.setdefault(reason, []).append(str(v))
+        why = "; ".join(f"{', '.join(dict.fromkeys(vs))}: {reason}" for reason, vs in by_reason.items())
+        names.setdefault(why, []).append(name)
     return "; ".join(f"{', '.join(ns)} {why}" if len(also) > 1 else why for why, ns in names.items())
-
-
-def _why(name: str, values: Sequence[Any], plans: Sequence[Plan]) -> str:
-    """The reason of each value that a variant sets, each reason once."""
-    of: dict[str, list[str]] = {}
-    for p, v in zip(plans, values, strict=True):
-        if v is not None:
-            of.setdefault(_reason(p, name), []).append(str(v))
-    return "; ".join(f"{', '.join(dict.fromkeys(vs))}: {reason}" for reason, vs in of.items())
-
-
-def _reason(p: Plan, name: str) -> str:
-    return next((d.because or "" for d in p.decisions if d.name == name), "")
-
-
-def _unset(value: Any) -> str:
-    return "unset" if value is None else str(value)
-
-
-def text(c: Json) -> str:
-    """Print a comparison."""
-    lines = [f"{c['of']}: {c['axis']} isolated, all else equal", *_rows(c)]
-    lines += [f"  {k}: {_each(v)}" for k, v in c["follows"].items()]
-    lines += [f"  not held fixed: {k} {_each(v)}" for k, v in c["also"].items()]
-    lines += [_paragraph(f"the estimate does not tell {a} and {b} apart: measure them") for a, b in _alike(c)]
-    lines += [_paragraph(f"the recipes differ in {', '.join(c['fields']) or 'no field, only in their number of GPUs'}")]
-    lines += [_paragraph(f"measured, {m['because']}: {m['result']} ({'; '.join(m['cite'])})") for m in c["measured"]]
-    return "\n".join(lines) + "\n"
-
-
-def _paragraph(line: str) -> str:
-    return wrapped(line, "  ", "    ")
-
-
-def _alike(c: Json) -> list[tuple[str, str]]:
-    """Note neighbours in the table with the same estimate."""
-    pairs = itertools.pairwise(c["variants"])
-    return [(a["value"], b["value"]) for a, b in pairs if all(a[k] == b[k] for k in ("step_time_s", "peak_gib"))]
-
-
-def _rows(c: Json) -> list[str]:
-    first = c["variants"][0]["value"]
-    head = (c["axis"], "s a step", "tokens/s/GPU", f"against {first}", "peak GiB", "run")
-    return table([head, *(_cells(v) for v in c["variants"])])
-
-
-def _cells(v: Json) -> tuple[str, ...]:
-    rates = f"{v['step_time_s']:.2f}", f"{v['tokens_per_s_per_gpu']:,.0f}", f"{v['speedup']:.3f}x"
-    return v["value"], *rates, f"{v['peak_gib']:.1f}", v["name"]
-
-
-def _each(values: Sequence[Any]) -> str:
-    return ", ".join("+".join(v) or "none" if isinstance(v, list) else _unset(v) for v in values)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from moedsl.emit import settings
@@ -121,18 +121,22 @@ def library_recipe(plan: Plan) -> str | None:
 def overrides(plan: Plan) -> list[str]:
     """Write every assignment as a Hydra override, without shell quotes, in the recipe's order."""
     out = [f"{path}={hydra(value)}" for path, value in settings.resets(plan.target.bridge).items()]
-    plain = [s for _, group in settings.sections(plan) for s in group]
-    for setting in plain:
-        out += _override(setting.path, setting.value) if _can_be_set(setting.path, plan) else ()
+    added = tuple(f"{section}." for section in (*absent(), "dataset", "env_vars", "profiling"))
+    for s in (s for _, group in settings.sections(plan) for s in group):
+        section, _, name = s.path.partition(".")
+        # None replaces a recipe's adapter, which can be called (bridge training/utils/omegaconf_utils.py:213); of an
+        # adapter of the plan's kind an override sets the fields
+        if section == "peft" and (name == "" or _of_another_kind(plan)):
+            continue
+        # where an override makes the object of a field, the field may not exist yet
+        to = f"++{s.path}" if s.path.startswith(added) else s.path
+        if isinstance(s.value, Call):
+            value = _PRECISION if s.path == "mixed_precision" else s.value
+            out += [f"{to}=null", f"++{s.path}={hydra(value)}"]
+        else:
+            out.append(f"{to}={hydra(s.value)}")
     sets = BY_VERSION[plan.target.bridge].env_vars
     return out + [f"++env_vars.{name}={hydra(value)}" for name, value in plan.env.items() if sets]
-
-
-def _can_be_set(path: str, plan: Plan) -> bool:
-    """Whether an override sets a field. None replaces a recipe's adapter, which can be called (bridge
-    training/utils/omegaconf_utils.py:213); of an adapter of the plan's kind it sets the fields."""
-    section, _, name = path.partition(".")
-    return section != "peft" or (name != "" and not _of_another_kind(plan))
 
 
 def _of_another_kind(plan: Plan) -> bool:
@@ -159,45 +163,19 @@ def hydra(value: Any) -> str:
     if isinstance(value, Ref):
         return f"${{{value.path}}}"
     if isinstance(value, Call):
-        return _object(value)
+        value = {"_target_": value.target, **value.kwargs}
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{k}:{_inside(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(_inside, value)) + "]"
-    return _scalar(value)
-
-
-def _override(path: str, value: Any) -> Iterator[str]:
-    to = f"++{path}" if _added(path) else path
-    if not isinstance(value, Call):
-        yield f"{to}={hydra(value)}"
-        return
-    yield f"{to}=null"
-    yield f"++{path}={hydra(_PRECISION if path == 'mixed_precision' else value)}"
-
-
-def _added(path: str) -> bool:
-    """Whether an override makes the object of the field, so that the field may not exist yet."""
-    made = (*absent(), "dataset", "env_vars", "profiling")
-    return path.startswith(tuple(f"{section}." for section in made))
-
-
-def _object(call: Call) -> str:
-    inside = {"_target_": call.target, **call.kwargs}
-    return hydra(inside)
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return _text(value) if isinstance(value, str) else repr(value)
 
 
 def _inside(value: Any) -> str:
     """Write a value inside an object that Bridge instantiates; a dtype is a target that is not called."""
     return f"{{_target_:{value},_call_:false}}" if isinstance(value, Dtype) else hydra(value)
-
-
-def _scalar(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return _text(value) if isinstance(value, str) else repr(value)
 
 
 def _text(value: str) -> str:

@@ -18,7 +18,6 @@ from moedsl.facts.families import family
 from moedsl.facts.releases import BY_VERSION
 from moedsl.facts.symbols import FINE_TUNES
 from moedsl.facts.values import Call, Dtype, Member, parts, python
-from moedsl.planner.decisions import Decision
 from moedsl.planner.plan import Plan
 
 if TYPE_CHECKING:
@@ -27,40 +26,47 @@ if TYPE_CHECKING:
 _TASKS = {"pretrain": "Pretrain", "sft": "Fine-tune", "peft": "Train adapters of"}
 
 
+_NSYS = "nsys profile -s none -t nvtx,cuda --capture-range=cudaProfilerApi --capture-range-end=stop -o profile_%h"
+"""The command that Megatron's `use_nsys_profiler` requires (megatron/training/config/common_config.py:29). Nsight
+captures only the profiled steps."""
+_IMPORTED = (
+    "fine-tuning starts from weights: import them once with AutoBridge.import_ckpt and name that folder in the run "
+    'file, set checkpoint.pretrained_checkpoint = "..."; without it finetune() needs checkpoint.load (bridge '
+    "training/finetune.py:50); if neither has weights, the run ends after building the model (training/setup.py:185)"
+)
+_CONVERTED = (
+    "FSDP loads fsdp_dtensor, not an imported torch_dist (bridge training/checkpointing.py:3633): convert it first "
+    "with checkpoint_inspector.py convert-torch-dist-to-fsdp-dtensor (bridge recipes/qwen_vl/h100/qwen35_vl.py:910)"
+)
+
+
 def recipe_text(plan: Plan) -> str:
     """Write the recipe's source. The same plan gives the same bytes; Bridge and torch are not imported."""
-    sections = stated(plan)
+    sections, fields, tunes = stated(plan), {**plan.derived, **plan.set}, plan.task in FINE_TUNES
     values = [p for _, settings in sections for s in settings for p in parts(s.value)]
+    run = "torchrun --nproc-per-node gpu recipe.py"
+    # Where a fine-tuning run gets its weights, as far as the run does not say it
+    weights = comment(_IMPORTED) if tunes and fields.get(fine_tuning.FIELD) is None else []
+    weights += comment(_CONVERTED) if tunes and plan.policy.sharding == "fsdp" else []
     return _template().render(
         title=plain(f"{_TASKS[plan.task]} {plan.model} on {plan.gpus} {plan.hardware}"),
         target=plain(str(plan.target.bridge)),
         function=function_name(plan),
-        launch=_launch(plan),
+        launch=f"{_NSYS} \\\n        {run}" if fields.get("profiling.use_nsys_profiler") else run,
         imports=_imports(plan, values),
         torch=any(isinstance(v, Dtype) for v in values),
         ranking=_ranking(plan),
         common=common.COMMON[plan.task].function,
         model=_model(plan),
         sections=[
-            *([("Weights", told)] if (told := _weights(plan)) else []),
+            *([("Weights", weights)] if weights else []),
             *((title, list(_lines(plan, settings))) for title, settings in sections),
             ("Environment: defaults, which the launcher and the shell override", list(_environment(plan))),
         ],
         os=not BY_VERSION[plan.target.bridge].env_vars,
         step=family(plan.family).step,
-        entry="finetune" if plan.task in FINE_TUNES else "pretrain",
+        entry="finetune" if tunes else "pretrain",
     )
-
-
-_NSYS = "nsys profile -s none -t nvtx,cuda --capture-range=cudaProfilerApi --capture-range-end=stop -o profile_%h"
-"""The command that Megatron's `use_nsys_profiler` requires (megatron/training/config/common_config.py:29)."""
-
-
-def _launch(plan: Plan) -> str:
-    """The command of a node; Nsight captures only the profiled steps."""
-    run = "torchrun --nproc-per-node gpu recipe.py"
-    nsys = {**plan.derived, **plan.set}.get("profiling.use_nsys_profiler")
-    return f"{_NSYS} \\\n        {run}" if nsys else run
 
 
 @cache
@@ -112,39 +118,16 @@ def _model(plan: Plan) -> str:
     return text if len(text) <= WIDTH else made.format(f"\n    {given}\n")
 
 
-_IMPORTED = (
-    "fine-tuning starts from weights: import them once with AutoBridge.import_ckpt and name that folder in the run "
-    'file, set checkpoint.pretrained_checkpoint = "..."; without it finetune() needs checkpoint.load (bridge '
-    "training/finetune.py:50); if neither has weights, the run ends after building the model (training/setup.py:185)"
-)
-_CONVERTED = (
-    "FSDP loads fsdp_dtensor, not an imported torch_dist (bridge training/checkpointing.py:3633): convert it first "
-    "with checkpoint_inspector.py convert-torch-dist-to-fsdp-dtensor (bridge recipes/qwen_vl/h100/qwen35_vl.py:910)"
-)
-
-
-def _weights(plan: Plan) -> list[str]:
-    """Where a fine-tuning run gets its weights, as far as the run does not say it."""
-    if plan.task not in FINE_TUNES:
-        return []
-    named = {**plan.derived, **plan.set}.get(fine_tuning.FIELD) is not None
-    fsdp = plan.policy.sharding == "fsdp"
-    return [*(() if named else comment(_IMPORTED)), *(comment(_CONVERTED) if fsdp else ())]
-
-
 def _lines(plan: Plan, settings: Iterable[Setting]) -> Iterator[str]:
     """The statements, each group of one reason under its comment."""
     for because, group in grouped(plan, settings):
         yield from comment(because)
-        yield from map(_assignment, group)
-
-
-def _assignment(s: Setting) -> str:
-    text = f"cfg.{s.path} = {python(s.value)}"
-    if len(text) <= WIDTH or not isinstance(s.value, Call):
-        return text
-    inside = "".join(f"    {k}={python(v)},\n" for k, v in s.value.kwargs.items())
-    return f"cfg.{s.path} = {s.value.name}(\n{inside})"
+        for s in group:
+            text = f"cfg.{s.path} = {python(s.value)}"
+            if len(text) > WIDTH and isinstance(s.value, Call):
+                inside = "".join(f"    {k}={python(v)},\n" for k, v in s.value.kwargs.items())
+                text = f"cfg.{s.path} = {s.value.name}(\n{inside})"
+            yield text
 
 
 def _environment(plan: Plan) -> Iterator[str]:
@@ -153,9 +136,10 @@ def _environment(plan: Plan) -> Iterator[str]:
     yield "cfg.env_vars = {" if inside else "variables = {"
     if shared:
         yield f"    **{common.ENVIRONMENT},"
-    for because, names in variables(plan, own):
+    for because, group in grouped(plan, [Setting(f"env_vars.{n}", None, n) for n in own]):
         yield from comment(because, "    ")
-        yield from (f"    {python(n)}: {python(own[n] if inside else str(own[n]))}," for n in names)
+        for name in (s.word or "" for s in group):
+            yield f"    {python(name)}: {python(own[name] if inside else str(own[name]))},"
     yield "}"
     if not inside:
         yield from ("for name, value in variables.items():", "    os.environ.setdefault(name, value)")
@@ -165,19 +149,24 @@ WIDTH = 115
 """The most characters of a line below the indent of the function."""
 
 
-def grouped(plan: Plan, settings: Iterable[Setting]) -> list[tuple[str, list[Setting]]]:
-    """The settings under their comments: those of one reason together, those without a comment first."""
+def grouped(plan: Plan, settings: Iterable[Setting]) -> Iterator[tuple[str, list[Setting]]]:
+    """The settings under their comments: those of one reason together, those without a comment first.
+
+    The keywords of the language are before their reason, where the fields have other names.
+    """
     decisions = {d.name: d for d in plan.decisions}
     out: dict[str, list[Setting]] = {"": []}
     for s in settings:
-        out.setdefault(s.why or _reason(decisions.get(s.word or "")), []).append(s)
-    return [(_named(because, found), found) for because, found in out.items() if found]
-
-
-def variables(plan: Plan, names: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """The environment variables under their reasons, as `grouped` has settings."""
-    every = grouped(plan, [Setting(f"env_vars.{n}", None, n) for n in names])
-    return [(because, [s.word or "" for s in found]) for because, found in every]
+        d = decisions.get(s.word or "")
+        because = d.because or "" if d else ""
+        if d and d.origin == "chosen":  # only the first part of the reason, because the plan has the alternatives
+            because = because.partition("; ")[0]
+        out.setdefault(s.why or because, []).append(s)
+    for because, group in out.items():
+        words = (s.word for s in group if s.word and not s.why and s.word != s.path.rpartition(".")[2])
+        named = ", ".join(dict.fromkeys(w for w in words if "." not in w))
+        if group:
+            yield f"{named}: {because}" if named and because else because, group
 
 
 def comment(text: str, indent: str = "") -> list[str]:
@@ -192,17 +181,3 @@ def plain(text: str) -> str:
     """Clean text for a comment or a docstring: one printable line that cannot end it."""
     line = "".join(c for c in " ".join(text.split()) if c.isprintable())
     return line.replace("\\", "/").replace('"""', "'''")
-
-
-def _reason(d: Decision | None) -> str:
-    """The reason of a decision; of a chosen value the first part of it, because the plan has the alternatives."""
-    if d is None or not d.because:
-        return ""
-    return d.because.partition("; ")[0] if d.origin == "chosen" else d.because
-
-
-def _named(because: str, settings: Iterable[Setting]) -> str:
-    """Put the keywords of the language before their reason, where the fields have other names."""
-    words = (s.word for s in settings if s.word and not s.why and s.word != s.path.rpartition(".")[2])
-    named = ", ".join(dict.fromkeys(w for w in words if "." not in w))
-    return f"{named}: {because}" if named and because else because

@@ -35,6 +35,7 @@ from moedsl.rules.recipe_scope import COMPUTED, UNSET, field_type, is_several, k
 from moedsl.rules.rule import Rule
 from moedsl.solver.problem import first_of
 from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Instead, error, note, warning
+from moedsl.support.source import Span
 
 _DISTRIBUTED = "ddp.use_distributed_optimizer"
 _KEPT = {kind: path.removesuffix("_gather") for kind, path in GATHERS.items()}
@@ -50,20 +51,17 @@ _WRITERS = {
 def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) -> Iterator[Diagnostic]:
     """Report each `set`, and each `derive` of the run, that the plan, Bridge or a rule contradicts. `layout` has the
     names of a run in this layout."""
-    own = _own(p, plan, layout)
-    wrong = {path: [*overrides.of_rule(path, value, rule, p)] for path, (value, rule) in own.items()}
-    yield from (d for found in wrong.values() for d in found)
-    right = {path: of for path, of in own.items() if not wrong[path]}
-    sets = {path: value for path, (value, _) in right.items()} | dict(p.sets)
-    spans = {path: rule.span for path, (_, rule) in right.items()} | dict(p.spans)
-    yield from _judged(evolve(p, sets=sets, spans=spans), evolve(plan, set=sets), library, layout)
-
-
-def _own(p: Program, plan: Plan, layout: Mapping[str, Any]) -> dict[str, tuple[Any, Rule]]:
-    """The value of each field that a rule of the run derives in this layout, by path, with the rule."""
     first = {name: first_of(p.named("derive", name), layout) for name in plan.derived}
-    rules = {path_of(name): (plan.derived[name], rule) for name, rule in first.items() if rule and not rule.is_std}
-    return {path: of for path, of in rules.items() if path not in p.sets}
+    own = {path_of(name): (plan.derived[name], r) for name, r in first.items() if r is not None and not r.is_std}
+    derived, spans = dict[str, Any](), dict[str, Span]()
+    for path, (value, rule) in own.items():
+        if path not in p.sets:
+            wrong = [*overrides.of_rule(path, value, rule, p)]
+            yield from wrong
+            if not wrong:
+                derived[path], spans[path] = value, rule.span
+    sets = derived | dict(p.sets)
+    yield from _judged(evolve(p, sets=sets, spans=spans | dict(p.spans)), evolve(plan, set=sets), library, layout)
 
 
 def _judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) -> Iterator[Diagnostic]:
@@ -76,13 +74,17 @@ def _judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any])
     others = [n for n, value in p.sets.items() if n in decided and decided[n] != value]
     against = [n for n in others if not is_free(n, plan)]
     yield from (_decided(p, plan, path, decided[path], asked) for path in against)
-    yield from (
-        _unpriced(p, path, decided[path], UNPRICED[path][1])
-        for path in others
-        if path in UNPRICED and path not in against
-    )
-    yield from _unfollowed(p, plan)
-    yield from (_older(p, path, statement) for path, statement in OLDER.items() if p.sets.get(path))
+    # What the estimate does not follow: free fields without a price, and undecided ones that cost memory or time
+    costly = [(n, decided[n], UNPRICED[n][1]) for n in others if n in UNPRICED and n not in against]
+    for path, (value, holds, why) in UNFOLLOWED.items():
+        if path in p.sets and p.sets[path] != value and holds(plan):
+            costly.append((path, value, why))
+    for path, value, why in costly:
+        yield warning("plan.set_unpriced", p.spans[path], path=path, value=value, why=why)
+    for path, statement in OLDER.items():
+        if p.sets.get(path):
+            where = p.spans[path]
+            yield error("plan.set_decided:older", where, path=path, statement=statement, fixes=_drop(p, path))
     values = settings.known_values(plan, p.model)
     rest = evolve(p, sets={path: value for path, value in p.sets.items() if path not in against})
     yield from _overwritten(rest, asked, values, decided)
@@ -102,35 +104,13 @@ def _decided(p: Program, plan: Plan, path: str, value: Any, asked: Plan) -> Diag
     elif path == "optimizer.optimizer" and p.sets[path] == MUON.removeprefix("dist_"):
         help = f'write `set {path} = "{MUON}"`: without the prefix each replica holds the whole optimizer state'
     else:
-        help = _instead(asked, path, p.sets[path], _word(p, path))
+        help = instead(asked, path, p.sets[path], _word(p, path))
     return error("plan.set_decided:from-plan", p.spans[path], path=path, value=value, help=help, fixes=_drop(p, path))
-
-
-def _instead(asked: Plan, path: str, value: Any, by: str) -> str:
-
-    return instead(asked, path, value, by)
 
 
 def _word(p: Program, path: str) -> str:
     """The keyword that gives a field its value."""
     return "derive" if any(r.span == p.spans[path] for r in p.of("derive")) else "set"
-
-
-def _older(p: Program, path: str, statement: str) -> Diagnostic:
-    """Refuse a `set` of an older switch that Megatron-Core turns into a field which the plan decides."""
-    return error("plan.set_decided:older", p.spans[path], path=path, statement=statement, fixes=_drop(p, path))
-
-
-def _unfollowed(p: Program, plan: Plan) -> Iterator[Diagnostic]:
-    """Warn of each `set` of an undecided field that costs memory or time which the estimate does not count."""
-    for path, (value, holds, why) in UNFOLLOWED.items():
-        if path in p.sets and p.sets[path] != value and holds(plan):
-            yield _unpriced(p, path, value, why)
-
-
-def _unpriced(p: Program, path: str, value: Any, why: str) -> Diagnostic:
-    """Warn of a `set` that the estimate does not follow."""
-    return warning("plan.set_unpriced", p.spans[path], path=path, value=value, why=why)
 
 
 def _drop(p: Program, path: str) -> tuple[Fix, ...]:
@@ -152,7 +132,7 @@ def _overwritten(
             continue
         help: str = Instead(f"set `{owner}` instead", owner)
         if owner in decided:
-            help = _instead(asked, owner, value, _word(p, path))
+            help = instead(asked, owner, value, _word(p, path))
         cites = (_WRITERS[owner.partition(".")[0]],)
         yield warning(
             "plan.set_overwritten", p.spans[path], owner=owner, path=path, help=help, cites=cites, fixes=_drop(p, path)
@@ -182,28 +162,28 @@ def _broken(p: Program, rules: Sequence[Rule], env: dict[str, Any]) -> Iterator[
     reads = {r.name: names(r.expr) for r in lets.values()}
     variables = {n for r in rules for n in names(r.expr) | names(r.when) if n.startswith("env.")}
     env = {**dict.fromkeys(variables, UNSET), **env}  # what the recipe does not set
+
+    def known(used: frozenset[str]) -> bool:
+        """Whether each name has a value; a name that is no variable is a word."""
+        return all(n in env or not ("." in n or n in BUILTIN or n in COMPUTED or n in lets) for n in used)
+
     for rule in lets.values():
-        if _is_known(names(rule.expr), env, lets):
+        if known(names(rule.expr)):
             env[rule.name] = evaluate(rule.expr, env)
     for rule in rules:
         used = names(rule.expr) | names(rule.when)
         bears = used.union(*(reads.get(n, ()) for n in used))
         own = [path for path in p.sets if not bears.isdisjoint((path, path.rpartition(".")[0]))]
-        if rule.kind != "let" and own and _is_known(used, env, lets) and not rule.holds(env):
-            yield _finding(p, rule, own, {n: env[n] for n in sorted(used) if n in env and n != "none"})
-
-
-def _is_known(used: frozenset[str], env: Mapping[str, Any], lets: Mapping[str, Rule]) -> bool:
-    """Whether each name has a value; a name that is no variable is a word."""
-    return all(n in env or not ("." in n or n in BUILTIN or n in COMPUTED or n in lets) for n in used)
-
-
-def _finding(p: Program, rule: Rule, own: list[str], values: Mapping[str, Any]) -> Diagnostic:
-    make = error if rule.kind == "require" else warning if rule.worth > 0 else note
-    said = {n: "none" if v is UNSET else sorted(v) if isinstance(v, frozenset) else v for n, v in values.items()}
-    help = f"the rule is `{print_expr(rule.expr)}`"
-    spans = [p.spans[path] for path in own]
-    return make(rule.id, rule.because or "", *spans, help=help, cites=rule.cites, values=said, fixes=_drop(p, own[0]))
+        if rule.kind == "let" or not own or not known(used) or rule.holds(env):
+            continue
+        read = {n: env[n] for n in sorted(used) if n in env and n != "none"}
+        said = {n: "none" if v is UNSET else sorted(v) if isinstance(v, frozenset) else v for n, v in read.items()}
+        make, spans = (
+            error if rule.kind == "require" else warning if rule.worth > 0 else note,
+            [p.spans[n] for n in own],
+        )
+        help, fixes = f"the rule is `{print_expr(rule.expr)}`", _drop(p, own[0])
+        yield make(rule.id, rule.because or "", *spans, help=help, cites=rule.cites, values=said, fixes=fixes)
 
 
 SHOWN = 2
@@ -242,21 +222,20 @@ def _statements(plan: Plan, path: str, value: Any, word: str) -> Iterator[str]:
     section = next((s for s in ("layout", "batch", "policy") if hasattr(getattr(plan, s), word)), None)
     if section is None or word not in (*axes.PINNED, *RUN):
         return
+    wanted = normalise(path, value)
     own = [{word: v} for v in _values(word, value)]
     second = [{a: v} for a in axes.POLICY if a in axes.BY_NAME and a != word for v in _values(a, None)]
     pairs = ({**a, **b} for a, b in product(own, second if section == "policy" else []))
     for changes in (own, pairs):
-        made = [
-            c for c in changes if _makes(evolve(plan, **{section: evolve(getattr(plan, section), **c)}), path, value)
-        ]
-        yield from map(_stated, made)
+        made = list[str]()
+        for change in changes:
+            other = evolve(plan, **{section: evolve(getattr(plan, section), **change)})
+            found = decided_fields(other, every=True)
+            if path in found and found[path] == wanted:
+                made.append(_stated(change))
+        yield from made
         if made:
             return
-
-
-def _makes(plan: Plan, path: str, value: Any) -> bool:
-    found = decided_fields(plan, every=True)
-    return path in found and found[path] == normalise(path, value)
 
 
 def _values(word: str, value: Any) -> list[Any]:
@@ -272,18 +251,16 @@ def _values(word: str, value: Any) -> list[Any]:
 
 
 def _stated(values: Mapping[str, Any]) -> str:
-    """Write the values as one statement, or as pins."""
+    """Write the values as one statement, or as pins: a set of one word without brackets, a text in quotes."""
     (word, value), *rest = values.items()
     keyword = _KEYWORDS.get(word, word)
     if keyword in STATEMENTS and not rest:
         return f"{keyword} {axes.written(value)}"
-    return f"pin {' '.join(f'{n}={_pinned(v)}' for n, v in values.items())}"
-
-
-def _pinned(value: Any) -> str:
-    """Write a value of a pin: a set of one word without brackets, a text in quotes."""
-    text = axes.written(value[0] if isinstance(value, list) and len(value) == 1 else value)
-    return f'"{text}"' if isinstance(value, str) and not value.isidentifier() else text
+    pins = list[str]()
+    for name, v in values.items():
+        text = axes.written(v[0] if isinstance(v, list) and len(v) == 1 else v)
+        pins.append(f'{name}="{text}"' if isinstance(v, str) and not v.isidentifier() else f"{name}={text}")
+    return f"pin {' '.join(pins)}"
 
 
 Condition = Callable[[Plan], bool]
@@ -435,11 +412,15 @@ def refused(p: Program, plan: Plan) -> Iterator[Diagnostic]:
         text = f"Bridge {p.target} fine-tunes on folders of JSONL, not on a data set of Hugging Face by its name"
         help = f"write `target bridge {first_with('dataset.hf_dataset')}`, or name a folder"
         yield error(ID, text, p.spans["data"], help=help)
-    if _images_of_others(plan):
+    # where a function of the release reads images
+    by_function = place("EnergonDatasetConfig", plan.target.bridge) is not None
+    if family(plan.family).encoder not in (None, QWEN_VL) and by_function and not is_mock(plan):
         text = f"Bridge {p.target} reads real images with Qwen-VL's processor alone"
         help = f"write `target bridge {NEWEST.bridge}`, or `data mock`"
         yield error(ID, text, p.spans["data"], help=help)
-    if p.model.attention == "mla" and _ends_in_mtp(plan) and not BY_VERSION[p.target].mtp_alone:
+    last = (plan.layout.pipeline_layout or "").rpartition("|")[2]
+    alone = "m" in last and "t" not in last  # the last stage has MTP and no decoder layer
+    if p.model.attention == "mla" and alone and not BY_VERSION[p.target].mtp_alone:
         text = f"Bridge {p.target} builds MTP with ordinary attention on a last stage without a decoder layer"
         help = (
             "`set model.mtp_num_layers = 0`",
@@ -447,16 +428,3 @@ def refused(p: Program, plan: Plan) -> Iterator[Diagnostic]:
             "or take a newer release: `target bridge 0.5`",
         )
         yield error(ID, text, p.spans["hardware"], help=help)
-
-
-def _images_of_others(plan: Plan) -> bool:
-    """Whether a model with another processor than Qwen-VL's reads images that a function of the release reads."""
-    encoder = family(plan.family).encoder
-    by_function = place("EnergonDatasetConfig", plan.target.bridge) is not None
-    return encoder not in (None, QWEN_VL) and by_function and not is_mock(plan)
-
-
-def _ends_in_mtp(plan: Plan) -> bool:
-    """Whether the last stage has MTP and no decoder layer."""
-    last = (plan.layout.pipeline_layout or "").rpartition("|")[2]
-    return "m" in last and "t" not in last

@@ -25,7 +25,6 @@ from moedsl.facts.fine_tuning import Adapter
 from moedsl.facts.releases import BY_VERSION
 from moedsl.facts.symbols import FINE_TUNES
 from moedsl.facts.values import Call, Dtype, Member, normalise
-from moedsl.planner.layout import AdapterPlan
 from moedsl.planner.plan import Plan
 
 RESETS = {
@@ -47,7 +46,12 @@ def resets(bridge: str) -> dict[str, Any]:
 
 def planned(plan: Plan) -> Planned:
     """Collect what the rows read of a plan."""
-    kin, given = family(plan.family), provided(plan.hf, plan.target.bridge)
+    kin, given, a, adapter = family(plan.family), provided(plan.hf, plan.target.bridge), plan.adapter, None
+    # Whether Bridge gives a pattern of MTP to a model that has none, as before 0.6 to every hybrid
+    stray = bool(given.get("mtp_hybrid_override_pattern")) and not given.get("mtp_num_layers")
+    if a is not None:
+        options = (a.method, a.rank, a.alpha, a.dropout, frozenset(a.targets), a.experts, a.normalized, a.regather)
+        adapter = fine_tuning.call(Adapter(*options), kin.vision)
     return Planned(
         task=plan.task,
         layout=plan.layout,
@@ -57,8 +61,8 @@ def planned(plan: Plan) -> Planned:
         mock=is_mock(plan),
         vision=kin.vision,
         hybrid=kin.hybrid,
-        no_mtp=not plan.set.get("model.mtp_num_layers", not _stray_mtp(given)),
-        adapter=_call(plan.adapter, kin.vision) if plan.adapter else None,
+        no_mtp=not plan.set.get("model.mtp_num_layers", not stray),
+        adapter=adapter,
         dataset=dataset(plan),
         masks_tokens=masks_tokens(plan),
         profiling=any(path.startswith("profiling.") for path in (*plan.derived, *plan.set)),
@@ -67,16 +71,6 @@ def planned(plan: Plan) -> Planned:
         own={**{path_of(word): value for word, value in plan.derived.items()}, **plan.set},
         bridge=plan.target.bridge,
     )
-
-
-def _stray_mtp(given: Mapping[str, Any]) -> bool:
-    """Whether Bridge gives a pattern of MTP to a model that has none, as before 0.6 to every hybrid."""
-    return bool(given.get("mtp_hybrid_override_pattern")) and not given.get("mtp_num_layers")
-
-
-def _call(a: AdapterPlan, vision: bool) -> Call:
-    options = (a.method, a.rank, a.alpha, a.dropout, frozenset(a.targets), a.experts, a.normalized, a.regather)
-    return fine_tuning.call(Adapter(*options), vision)
 
 
 def sections(plan: Plan) -> list[tuple[str, list[Setting]]]:
@@ -107,7 +101,8 @@ def _wanted(plan: Plan) -> list[tuple[str, list[Setting]]]:
     known = planned(plan)
     out = [(s.title, [r.setting(known) for r in s.rows if r.when(known)]) for s in SECTIONS]
     out.append(("Tokenizer", [Setting(f"tokenizer.{k}", v, "data") for k, v in tokenizer(plan).items()]))
-    derived = {path: Setting(path, value, word) for word, path, value in _derived(plan)}
+    paths = {word: path_of(word) for word in plan.derived}
+    derived = {path: Setting(path, _spelled(plan.derived[word], path, plan), word) for word, path in paths.items()}
     out = [(title, [derived.pop(s.path, s) for s in settings]) for title, settings in out]
     own = {p: v for p, v in plan.set.items() if p not in CHOICES}  # those are in the dataset
     out.append(("Sections that Bridge leaves out", [*_absent(out, [*derived, *plan.set], plan.target.bridge)]))
@@ -149,13 +144,6 @@ def comparable(setting: Setting) -> bool:
     return plain and not setting.path.startswith("env_vars.")
 
 
-def _derived(plan: Plan) -> Iterator[tuple[str, str, Any]]:
-    """Derived settings with their paths."""
-    for word, value in plan.derived.items():
-        path = path_of(word)
-        yield word, path, _spelled(value, path, plan)
-
-
 def _spelled(value: Any, path: str, plan: Plan) -> Any:
     """Turn the name of a dtype, or of a member of the field's enumeration, into that object."""
     if isinstance(value, str) and value.startswith("torch."):
@@ -176,14 +164,20 @@ def stated(plan: Plan) -> Sections:
     every = dict(sections(plan))
     own = {s.path: s for s in every.pop(SET, []) if not s.path.startswith(_VARIABLE)}
     found: Sections = []
-    derived = {path_of(name) for name in plan.derived}
-    output = [s for s in _output(plan) if s.path not in derived]
-    for title, settings in [*every.items(), (_OUTPUT, output)]:
+    for title, settings in [*every.items(), (_OUTPUT, [*_output(plan)])]:
         found.append((title, []))
-        for s in (_filled(inner, own) for outer in settings for inner in _inside(plan, outer)):
-            if _states(plan, s, known):
-                found[-1][1].append(s)
-                known |= dict(_unstated(s.path, s.value)) | dict(arguments(s.path, s.value))
+        for s in (inner for outer in settings for inner in _inside(plan, outer)):
+            if isinstance(s.value, Call):
+                # what the run sets of the arguments of a section that is built needs no line of its own
+                set_ = {name: own.pop(f"{s.path}.{name}", None) for name in s.value.kwargs}
+                kwargs = {n: v if (mine := set_[n]) is None else mine.value for n, v in s.value.kwargs.items()}
+                s = evolve(s, value=evolve(s.value, kwargs=kwargs))
+            else:
+                same = s.path in known and normalise(s.path, s.value) == normalise(s.path, known[s.path])
+                if same or not s.read or s.path in COPIED or s.path in plan.set:
+                    continue
+            found[-1][1].append(s)
+            known |= dict(_unstated(s.path, s.value)) | dict(arguments(s.path, s.value))
     return [(title, settings) for title, settings in [*_together(plan, found), (SET, [*own.values()])] if settings]
 
 
@@ -243,23 +237,6 @@ def _inside(plan: Plan, s: Setting) -> Iterator[Setting]:
         yield s
 
 
-def _filled(s: Setting, own: dict[str, Setting]) -> Setting:
-    """A section that is built with what the run sets of its arguments, which then need no line of their own."""
-    if not isinstance(s.value, Call):
-        return s
-    arguments = {name: own.pop(f"{s.path}.{name}", None) for name in s.value.kwargs}
-    kwargs = {name: value if (set := arguments[name]) is None else set.value for name, value in s.value.kwargs.items()}
-    return evolve(s, value=evolve(s.value, kwargs=kwargs))
-
-
-def _states(plan: Plan, s: Setting, known: Mapping[str, Any]) -> bool:
-    if isinstance(s.value, Call):
-        return True
-    if not s.read or s.path in COPIED or s.path in plan.set:
-        return False
-    return s.path not in known or normalise(s.path, s.value) != normalise(s.path, known[s.path])
-
-
 def _together(plan: Plan, found: Sections) -> Sections:
     """Move the settings of each decision to the last heading that has one of them; one with its own reason stays."""
     decisions = {d.name for d in plan.decisions}
@@ -287,15 +264,20 @@ def checkpoint_folder(plan: Plan) -> str | None:
 
 
 def _output(plan: Plan) -> Iterator[Setting]:
-    """Where a run saves its checkpoints and goes on from them, and what it logs."""
-    folder = checkpoint_folder(plan)
+    """Where a run saves its checkpoints and goes on from them, and what it logs, unless a rule derives it."""
+    folder, derived = checkpoint_folder(plan), {path_of(name) for name in plan.derived}
     named = plan.task in FINE_TUNES or fine_tuning.FIELD in plan.set
     start = "the imported weights" if named else "scratch"
     goes_on = f"a run goes on from the last checkpoint that it saved; without one, it starts from {start}"
     why = goes_on if folder else "mock data needs no checkpoints"
-    yield from (Setting(f"checkpoint.{name}", folder, None, why) for name in ("save", "load"))
-    yield Setting("logger.log_interval", 1, None, _STEPS)
-    yield Setting("logger.tensorboard_dir", None, None, _STEPS)
+    for path, value, because in (
+        ("checkpoint.save", folder, why),
+        ("checkpoint.load", folder, why),
+        ("logger.log_interval", 1, _STEPS),
+        ("logger.tensorboard_dir", None, _STEPS),
+    ):
+        if path not in derived:
+            yield Setting(path, value, None, because)
 
 
 def function_name(plan: Plan) -> str:

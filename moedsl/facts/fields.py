@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ def versions() -> tuple[str, ...]:
 def data(version: str = LATEST) -> Mapping[str, Any]:
     """The data of that Bridge version (tools/bridge_fields.py); FileNotFoundError for one not in `versions()`."""
     found = json.loads((DATA / f"bridge_fields_{version}.json").read_text(encoding="utf-8"))
-    return found if version == LATEST else applied(found, data())
+    return found if version == LATEST else with_differences(found, data())
 
 
 def sections(version: str = LATEST) -> Mapping[str, Mapping[str, Any]]:
@@ -180,7 +180,7 @@ def _listed(kind: str) -> tuple[Any, ...]:
     if kind == "bool":
         return (True, False)
     if kind.startswith("Literal["):
-        return tuple(_literals(kind))
+        return tuple(ast.literal_eval(kind.removeprefix("Literal")))
     words = words_of(kind)
     return words.written() if words else ()
 
@@ -264,10 +264,6 @@ def _words(kind: str) -> tuple[str, ...]:
             return (WORDS.get(other, other),)
 
 
-def _literals(kind: str) -> list[Any]:
-    return list(ast.literal_eval(kind.removeprefix("Literal")))
-
-
 def example(path: str, takes: str) -> str:
     """Write an example of `set` with a value of the first kind that `refused` describes."""
     first = next((e for w, e in EXAMPLES.items() if takes.startswith(w)), takes.split(" or ")[0])
@@ -278,24 +274,24 @@ GONE = "-"
 """The key of the names that only the other table has."""
 
 
-def of(table: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def differences(table: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """What to change in `other` to get `table`; mappings are compared inside."""
     out: dict[str, Any] = {}
     for name, value in table.items():
         if name not in other or value != other[name]:
             inside = isinstance(value, Mapping) and isinstance(other.get(name), Mapping)
-            out[name] = of(value, other[name]) if inside else value
+            out[name] = differences(value, other[name]) if inside else value
     gone = sorted(other.keys() - table.keys())
     return out | ({GONE: gone} if gone else {})
 
 
-def applied(changes: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def with_differences(changes: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """The table of which `changes` are the differences from `other`."""
     out = {name: value for name, value in other.items() if name not in changes.get(GONE, ())}
     for name, value in changes.items():
         if name != GONE:
             inside = isinstance(value, Mapping) and isinstance(out.get(name), Mapping)
-            out[name] = applied(value, out[name]) if inside else value
+            out[name] = with_differences(value, out[name]) if inside else value
     return out
 
 
@@ -365,12 +361,20 @@ def meant(path: str) -> tuple[str, ...]:
     if path in ELSEWHERE:
         known = ELSEWHERE[path]
         return (Instead(f"the field is `{known.field}` ({known.cite})", known.field),)
-    if other := _of_another_tool(path):
-        return tuple(Instead(f"the field is `{p}`", p) for p in other)
     section, _, name = path.partition(".")
-    right = _section(section) if name else None
-    if right is not None:
-        return _in_section(right, name, sections()[right])
+    # The fields that a name of another trainer may mean: that of its section, if it has one
+    last = last_name(path)
+    other = called(last) if last != path.rpartition(".")[2] else []
+    if other:
+        in_section = f"{section}.{last}"
+        of = [in_section] if in_section in other else other[:SHOWN]
+        return tuple(Instead(f"the field is `{p}`", p) for p in of)
+    near = suggest(section, [*sections()]) if name and section not in sections() else ()
+    for right in (help.word for help in near if isinstance(help, Instead)):
+        names = sections()[right]
+        if name in names:
+            return (Instead(f"did you mean `{right}.{name}`?", f"{right}.{name}"),)
+        return f"did you mean the section `{right}`?", *suggest(f"{right}.{name}", [f"{right}.{n}" for n in names])
     same = called(path.rpartition(".")[2])
     if same:
         return tuple(Instead(f"did you mean `{p}`?", p) for p in same[:SHOWN])
@@ -383,27 +387,6 @@ def last_name(path: str) -> str:
     """The last part of the name of Bridge's field that is called so in another trainer; else the path's own."""
     last = path.rpartition(".")[2]
     return OTHER_TOOLS.get(path) or OTHER_TOOLS.get(last, last)
-
-
-def _of_another_tool(path: str) -> list[str]:
-    """The fields that a name of another trainer may mean: that of its section, if it has one."""
-    last = last_name(path)
-    named = called(last) if last != path.rpartition(".")[2] else []
-    same = f"{path.partition('.')[0]}.{last}"
-    return [same] if same in named else named[:SHOWN]
-
-
-def _section(typed: str) -> str | None:
-    """The section that is nearest to an unknown word."""
-    near = () if typed in sections() else suggest(typed, [*sections()])
-    return next((help.word for help in near if isinstance(help, Instead)), None)
-
-
-def _in_section(section: str, name: str, names: Collection[str]) -> tuple[str, ...]:
-    """Correct the section of a path, and its field if one is near."""
-    if name in names:
-        return (Instead(f"did you mean `{section}.{name}`?", f"{section}.{name}"),)
-    return f"did you mean the section `{section}`?", *suggest(f"{section}.{name}", [f"{section}.{n}" for n in names])
 
 
 def _inside(section: str, name: str) -> tuple[str, ...]:

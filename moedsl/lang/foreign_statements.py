@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
-from itertools import islice
 
 from moedsl.facts import axes, fields
 from moedsl.facts.fields import last_name
@@ -44,12 +43,25 @@ def unknown_statement(source: Source, statement: int, found: Lexeme) -> Diagnost
         return None
     word, value = line.words[0], line.found
     if value.text in _COMPARISONS:
-        return _condition(line)
+        # Recognise ``memory < 70 GB``: a condition without `require`
+        name, last = line.words[0], line.words[-1]
+        absent = ABSENT_HERE.get(name.text.lower())
+        if absent and name.text.lower() not in _COMPARED:
+            return error("parse.unexpected:statement", line.span(name, name), text=name.text, help=absent)
+        right = f"require {_COMPARED.get(name.text.lower(), name.text)} {line.written(line.found, last)}"
+        return line.wrong("a condition begins with `require`", name, last, right)
     if value.kind not in ("number", "string", "word") and value.text not in ("=", ":", "/", ".", "~"):
         return None
     if word.text == "use" and value.kind == "word":
-        return _used(line)
-    if word.text in (*STATEMENTS, *DECLARATIONS, *axes.PHASES) or _counted(word, value):
+        # ``use deepep``, ``use flash attention``: `use` reads files
+        low = value.text.lower()
+        pins = [Instead(f"write `pin {a.name}={low}`", f"pin {a.name}={low}") for a in axes.AXES if low in a.words]
+        absent = ABSENT_HERE.get(low, 'give the path of a file of declarations: `use "ours.moe"`')
+        return error("parse.unexpected:use", line.span(word, line.words[-1]), help=(*pins,) or (absent,))
+    if word.text in (*STATEMENTS, *DECLARATIONS, *axes.PHASES):
+        return None
+    # ``h100 32``, ``gb200 x8``: hardware and a number without `x` between them
+    if (HARDWARE.fullmatch(word.text) and value.kind == "number") or re.fullmatch(r"x[0-9]\w*", value.text):
         return None
     help = tuple(_instead(word.text, line))
     return error("parse.unexpected:statement", line.span(word, word), text=word.text, help=help)
@@ -61,47 +73,28 @@ def name_of_another_tool(word: str) -> str | None:
     return "global_batch" if meant == "batch" else meant
 
 
-def _used(line: Line) -> Diagnostic:
-    """Recognise ``use deepep``, ``use flash attention``: `use` reads files."""
-    first, last, low = line.words[0], line.words[-1], line.found.text.lower()
-    pins = [f"pin {a.name}={low}" for a in axes.AXES if low in a.words]
-    help = [Instead(f"write `{pin}`", pin) for pin in pins] or [
-        ABSENT_HERE.get(low, 'give the path of a file of declarations: `use "ours.moe"`')
-    ]
-    return error("parse.unexpected:use", line.span(first, last), help=tuple(help))
-
-
-def _condition(line: Line) -> Diagnostic:
-    """Recognise ``memory < 70 GB``: a condition without `require`."""
-    name, last = line.words[0], line.words[-1]
-    absent = ABSENT_HERE.get(name.text.lower())
-    if absent and name.text.lower() not in _COMPARED:
-        return error("parse.unexpected:statement", line.span(name, name), text=name.text, help=absent)
-    right = f"require {_COMPARED.get(name.text.lower(), name.text)} {line.written(line.found, last)}"
-    return line.wrong("a condition begins with `require`", name, last, f"write `{right}`", right)
-
-
 def glued_pin(word: str) -> str | None:
     """Read ``TP4`` as a pin; None if it is none."""
     found = _GLUED.fullmatch(word.lower())
     return f"pin {found[1]}={found[2]}" if found and found[1] in axes.PINNED else None
 
 
-def _counted(word: Lexeme, value: Lexeme) -> bool:
-    """Recognise ``h100 32``, ``gb200 x8``: hardware and a number without `x` between them."""
-    return (HARDWARE.fullmatch(word.text) is not None and value.kind == "number") or bool(
-        re.fullmatch(r"x[0-9]\w*", value.text)
-    )
-
-
 def _instead(word: str, line: Line) -> Iterator[str]:
     """Suggest what to write instead of a statement that starts with the word."""
-    meant = _statement_like(word)
+    # Find the statement that a word means in other tools, begins with, or resembles
+    low = word.lower()
+    begun = next((s for s in STATEMENTS if len(s) > 2 and low.startswith(s) and s not in ("set", "task")), None)
+    meant = OTHER_NAMES.get(low) or begun or next(iter(get_close_matches(low, STATEMENTS, 1, 0.7)), None)
     value = next((w.text for w in line.words[1:] if w.text not in ("=", ":")), "...")
     if value in ("/", ".", "~"):
         value = f'"{line.source.text[line.found.start :].split()[0].rstrip(";")}"'
     if (axis := OTHER_NAMES.get(word, word)) in axes.PINNED and axis not in STATEMENTS:
-        yield from _pinned(axis, value)
+        if value == "auto":
+            yield f"remove it: the search chooses `{axis}` unless a run pins it"
+            return
+        values, what = WORD_ELSEWHERE.get(value, ((value,), "pin an axis"))
+        for v in values:
+            yield f"{what}: `pin {axis}={v}`"
         return
     if word in COUNTS:
         yield "write the number after the hardware: `gb200 x 8`"
@@ -123,23 +116,6 @@ def _instead(word: str, line: Line) -> Iterator[str]:
         yield f"the statements are {', '.join(STATEMENTS)}; hardware has a number: `gb200 x 8`"
 
 
-def _pinned(axis: str, value: str) -> Iterator[str]:
-    """Suggest the pin of an axis; of another word of NVIDIA's, with our values."""
-    if value == "auto":
-        yield f"remove it: the search chooses `{axis}` unless a run pins it"
-        return
-    values, what = WORD_ELSEWHERE.get(value, ((value,), "pin an axis"))
-    for v in values:
-        yield f"{what}: `pin {axis}={v}`"
-
-
-def _statement_like(word: str) -> str | None:
-    """Find the statement that a word means in other tools, begins with, or resembles."""
-    low = word.lower()
-    begun = next((s for s in STATEMENTS if len(s) > 2 and low.startswith(s) and s not in ("set", "task")), None)
-    return OTHER_NAMES.get(low) or begun or next(iter(get_close_matches(low, STATEMENTS, 1, 0.7)), None)
-
-
 def fields_like(word: str, value: str) -> list[str]:
     """The fields of Bridge with that name, else those whose name ends with it; none if there are many."""
     known = fields.fields(fields.versions()[-1])
@@ -158,12 +134,15 @@ _OVERRIDE = re.compile(rf"(?P<name>[A-Za-z]\w*(?:\.\w+)+)[ \t]*=[ \t]*(?P<value>
 _PIN = re.compile(rf"pin[ \t]+(?P<name>[A-Za-z]\w*(?:-\w+)+)[ \t]*[= ][ \t]*(?P<value>{_VALUE})[ \t]*")
 MOST = 40
 """Arguments that are translated; each is looked for among Bridge's fields."""
-_FLAGS = ("on", "off", "true", "false")
 
 
 def foreign_arguments(source: Source, statement: int) -> Diagnostic | None:
     """Translate the arguments at an offset; None if there are none."""
-    found = [*islice(_arguments(source.text, statement), MOST)]
+    single = _OVERRIDE.match(source.text, statement) or _PIN.match(source.text, statement)
+    found, at = [single] if single else [], statement
+    while not single and len(found) < MOST and (option := _OPTION.match(source.text, at)):
+        found.append(option)
+        at = option.end()
     if not found or source.text[found[-1].end() :][:1] not in ("", "\n", ";", "#"):
         return None
     end = found[-1].start() + len(found[-1][0].rstrip())
@@ -176,17 +155,6 @@ def foreign_arguments(source: Source, statement: int) -> Diagnostic | None:
         return error("parse.unexpected", text, span, help=tuple(r.lstrip("# ") for r in unknown))
     whole = "; ".join(right)
     return error("parse.unexpected", text, span, help=Instead(f"write `{whole}`", whole))
-
-
-def _arguments(text: str, at: int) -> Iterator[re.Match[str]]:
-    """Yield the options from an offset on, or the one override or pin there."""
-    single = _OVERRIDE.match(text, at) or _PIN.match(text, at)
-    if single:
-        yield single
-        return
-    while found := _OPTION.match(text, at):
-        yield found
-        at = found.end()
 
 
 def ours(name: str, value: str | None) -> str:
@@ -207,13 +175,9 @@ def ours(name: str, value: str | None) -> str:
         return f"# {ABSENT_HERE[last]}"
     whole = (p for p in (low, low.partition(".")[2]) if p in known)  # a recipe calls itself `cfg`
     paths = [*whole] or fields_like(last, value or "true")
-    if paths:
-        return f"set {paths[0]} = {_literal(value)}"
-    return "# no field of Bridge has this name; others are set by their path, as in `set optimizer.lr = 1e-4`"
-
-
-def _literal(value: str | None) -> str:
-    """Write a value of an argument as one of the language."""
-    if value is None or value.lower() in _FLAGS:
-        return (value or "true").lower()
-    return f'"{value}"' if isinstance(number_value(value), str) else value
+    if not paths:
+        return "# no field of Bridge has this name; others are set by their path, as in `set optimizer.lr = 1e-4`"
+    if value is None or value.lower() in ("on", "off", "true", "false"):
+        return f"set {paths[0]} = {(value or 'true').lower()}"
+    quote = '"' if isinstance(number_value(value), str) else ""
+    return f"set {paths[0]} = {quote}{value}{quote}"

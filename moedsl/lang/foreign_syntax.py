@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from itertools import islice, pairwise
+from collections.abc import Callable
+from itertools import pairwise
 
 from attrs import frozen
 
@@ -90,17 +90,15 @@ class Line:
         """Return the text from the first word to the last, with blanks."""
         return self.source.text[first.start : last.end]
 
-    def wrong(self, message: str, first: Lexeme, last: Lexeme, help: str, right: str) -> Diagnostic:
+    def wrong(self, message: str, first: Lexeme, last: Lexeme, right: str, help: str = "write `{}`") -> Diagnostic:
         """Make an error for the words from `first` to `last`, with `right` as the replacement."""
-        return error("parse.unexpected", message, self.span(first, last), help=Instead(help, right))
+        return error("parse.unexpected", message, self.span(first, last), help=Instead(help.format(right), right))
 
 
 def foreign_syntax(source: Source, statement: int, found: Lexeme) -> Diagnostic | None:
     """Explain the statement at an offset, which does not parse at `found`; None for no known form."""
     line = line_of(source, statement, found)
-    if line is None:
-        return None
-    return next((d for d in (known(line) for known in PATTERNS) if d is not None), None)
+    return next(filter(None, (known(line) for known in _FORMS)), None) if line else None
 
 
 def bare_hub_name(source: Source, statement: int) -> Diagnostic | None:
@@ -123,22 +121,23 @@ def bits(source: Source, fact: int) -> Diagnostic | None:
 
 def line_of(source: Source, statement: int, found: Lexeme) -> Line | None:
     """Split the statement at an offset into words; None if `found` is not among its first words."""
-    words = tuple(islice(_words(source.text, statement), LONGEST))
-    at = next((i for i, w in enumerate(words) if w.start == found.start), None)
-    return None if at is None else Line(source, words, at)
-
-
-def _words(text: str, start: int) -> Iterator[Lexeme]:
-    """The lexemes of one line or statement."""
-    begun = False
-    for word in lexemes(text, start):
-        if begun and (word.kind in ("newline", "semicolon") or word.text in ("{", "}")):
-            return
+    words: list[Lexeme] = []
+    for word in lexemes(source.text, statement):
+        ends = word.kind in ("newline", "semicolon") or word.text in ("{", "}")
+        if words and (ends or len(words) == LONGEST):
+            break
         if word.kind not in ("space", "newline", "comment"):
-            begun = True
-            yield word
+            words.append(word)
+    at = next((i for i, w in enumerate(words) if w.start == found.start), None)
+    return None if at is None else Line(source, tuple(words), at)
 
 
+Form = Callable[[Line], Diagnostic | None]
+_FORMS: list[Form] = []
+"""The known forms in the order of this file; the first that recognises a statement answers."""
+
+
+@_FORMS.append
 def _other_name(line: Line) -> Diagnostic | None:
     """``model qwen3-235b-a22b``, ``Qwen/Qwen3-30B-A3B``, ``model "qwen3_30b_a3b"``"""
     keyword = line.words[0].text in ("model", "hardware")
@@ -156,19 +155,10 @@ def _other_name(line: Line) -> Diagnostic | None:
     if said == right:
         return None
     text = "a name has no quotes" if quoted else f"`{said}` is not a name: a name has letters, digits and _"
-    return line.wrong(text, first, last, f"did you mean `{right}`?", right)
+    return line.wrong(text, first, last, right, "did you mean `{}`?")
 
 
-def _name_like(line: Line, first: Lexeme) -> tuple[str, Lexeme] | None:
-    """The name that an id of the Hugging Face hub means, with or without quotes, and the id's last word."""
-    quoted = first.kind == "string"
-    said = _NAMED.match(line.source.text, first.start + quoted)
-    if said is None or (quoted and said.end() != first.end - 1):
-        return None
-    last = next(w for w in reversed(line.words) if w.end <= said.end() + quoted)
-    return re.sub(r"[^a-z0-9]+", "_", said[0].lower().split("/")[-1]), last
-
-
+@_FORMS.append
 def _spaced_name(line: Line) -> Diagnostic | None:
     """``Nemotron 3 Super``, ``model Nemotron 3 Super``, ``nemotron 3 super``: without `model`, a name that begins with
     a capital, or that of a model of the stdlib"""
@@ -181,9 +171,27 @@ def _spaced_name(line: Line) -> Diagnostic | None:
         begins = first or name[0].text[0].isupper()
         if len(name) < 3 or line.at > first + 1 or not begins or HARDWARE.fullmatch(name[0].text):
             return None
-    return line.wrong("a name has no blanks", name[0], name[-1], f"did you mean `{right}`?", right)
+    return line.wrong("a name has no blanks", name[0], name[-1], right, "did you mean `{}`?")
 
 
+@_FORMS.append
+def _rack(line: Line) -> Diagnostic | None:
+    """``h100 sxm x 16``, ``GB200 NVL72 x 2``, ``DGX H100 x 2``, ``2 nodes of h100``"""
+    first, last = line.words[0], line.words[-1]
+    text = line.written(first, last).lower()
+    named = next((m for form in _RACKS if len(text) <= _LONGEST_MACHINES and (m := form.fullmatch(text))), None)
+    if named is None:
+        return None
+    of = named.groupdict(default="")
+    number = int(of["number"] or 1)
+    if "nodes" in of:
+        span, gpu = line.span(first, last), of["gpu"]
+        return error("parse.unexpected:all-gpus", span, gpu=gpu, number=number * 4, number2=number * 8)
+    right = f"{of['gpu']} x {number * int(of.get('each') or 1)}" if of["number"] or of.get("each") else of["gpu"]
+    return line.wrong("write the hardware and the number of all GPUs", first, last, right)
+
+
+@_FORMS.append
 def _times(line: Line) -> Diagnostic | None:
     """``gb200 * 256``"""
     after = line.words[line.at + 1 : line.at + 2]
@@ -195,9 +203,10 @@ def _times(line: Line) -> Diagnostic | None:
         return None
     name = line.words[line.at - 1]
     right = f"{name.text} x {after[0].text}"
-    return line.wrong("write `x` before the number of GPUs", name, after[0], f"write `{right}`", right)
+    return line.wrong("write `x` before the number of GPUs", name, after[0], right)
 
 
+@_FORMS.append
 def _count_first(line: Line) -> Diagnostic | None:
     """``256 x gb200``"""
     rest = [w.text for w in line.words[line.at :]]
@@ -210,9 +219,10 @@ def _count_first(line: Line) -> Diagnostic | None:
     else:
         return None
     right = f"{name} x {rest[0]}"
-    return line.wrong("write the hardware first", line.found, line.words[-1], f"write `{right}`", right)
+    return line.wrong("write the hardware first", line.found, line.words[-1], right)
 
 
+@_FORMS.append
 def _nodes_by_gpus(line: Line) -> Diagnostic | None:
     """``16 x 8 h100``, ``h100 x 16 x 8``"""
     first, last = line.words[0], line.words[-1]
@@ -222,9 +232,10 @@ def _nodes_by_gpus(line: Line) -> Diagnostic | None:
         return None
     name = product["last"] or product["first"].split()[0]
     right = f"{name} x {int(product['nodes']) * int(product['gpus'])}"
-    return line.wrong("write the number of all GPUs", first, last, f"write `{right}`", right)
+    return line.wrong("write the number of all GPUs", first, last, right)
 
 
+@_FORMS.append
 def _nodes(line: Line) -> Diagnostic | None:
     """``gb200 x 64 nodes``"""
     word = line.found.text.lower()
@@ -233,7 +244,7 @@ def _nodes(line: Line) -> Diagnostic | None:
     name, count = line.words[line.at - 3], line.words[line.at - 1]
     if word.startswith("gpu"):
         right = f"{name.text} x {count.text}"
-        return line.wrong("the number already counts GPUs", name, line.found, f"write `{right}`", right)
+        return line.wrong("the number already counts GPUs", name, line.found, right)
     help = "write the number of GPUs"
     if count.text.isdecimal() and len(count.text) < 10:
         four, eight = (f"`{name.text} x {int(count.text) * n}`" for n in (4, 8))
@@ -241,33 +252,7 @@ def _nodes(line: Line) -> Diagnostic | None:
     return error("parse.unexpected:counts", line.span(count, line.found), help=help)
 
 
-def _rack(line: Line) -> Diagnostic | None:
-    """``h100 sxm x 16``, ``GB200 NVL72 x 2``, ``DGX H100 x 2``, ``2 nodes of h100``"""
-    first, last = line.words[0], line.words[-1]
-    text = line.written(first, last).lower()
-    named = next((m for form in _RACKS if len(text) <= _LONGEST_MACHINES and (m := form.fullmatch(text))), None)
-    if named is None:
-        return None
-    of = named.groupdict(default="")
-    number = int(of["number"] or 1)
-    if "nodes" in of:
-        return error(
-            "parse.unexpected:all-gpus", line.span(first, last), gpu=of["gpu"], number=number * 4, number2=number * 8
-        )
-    right = f"{of['gpu']} x {number * int(of.get('each') or 1)}" if of["number"] or of.get("each") else of["gpu"]
-    return line.wrong("write the hardware and the number of all GPUs", first, last, f"write `{right}`", right)
-
-
-def _scale_apart(line: Line) -> Diagnostic | None:
-    """``seq 128 k``"""
-    number = line.words[line.at - 1]
-    scale = _SCALES.get(line.found.text.lower())
-    if not line.at or scale is None or number.kind != "number" or not number.text.isdecimal():
-        return None
-    right = number.text + scale
-    return line.wrong("no blank between a number and its scale", number, line.found, f"write `{right}`", right)
-
-
+@_FORMS.append
 def _seconds(line: Line) -> Diagnostic | None:
     """``require step_time < 10 s``"""
     number, one = line.words[line.at - 1], _SECONDS.get(line.found.text.lower())
@@ -277,35 +262,43 @@ def _seconds(line: Line) -> Diagnostic | None:
     if isinstance(amount, str):
         return None
     right = f"{float(amount[0]) * one:g}"
-    return line.wrong("a time is a number of seconds", number, line.found, f"write `{right}`", right)
+    return line.wrong("a time is a number of seconds", number, line.found, right)
 
 
+@_FORMS.append
+def _scale_apart(line: Line) -> Diagnostic | None:
+    """``seq 128 k``"""
+    number = line.words[line.at - 1]
+    scale = _SCALES.get(line.found.text.lower())
+    if not line.at or scale is None or number.kind != "number" or not number.text.isdecimal():
+        return None
+    right = number.text + scale
+    return line.wrong("no blank between a number and its scale", number, line.found, right)
+
+
+@_FORMS.append
 def _unit(line: Line) -> Diagnostic | None:
     """``seq 4096 tokens``, ``batch 64 samples``"""
     keyword, number = line.words[0], line.words[line.at - 1]
     if line.at == 2 and keyword.text == "batch" and line.found.text.lower() in _UNITS["seq"]:
-        return _batch_of_tokens(line, number)
+        # ``batch 4M tokens``: its sequences are told if the file states one sequence length
+        text = "`batch` counts sequences, not tokens"
+        amounts = [number_value(n) for n in (number.text, *{*_SEQ.findall(line.source.text)})]
+        tokens, *lengths = (a[0] for a in amounts if not isinstance(a, str))
+        if len(amounts) == 2 and lengths and 0 < lengths[0] <= tokens:
+            right = str(int(tokens // lengths[0]))
+            help = f"write `batch {right}`: {right} of {int(lengths[0])} tokens"
+            return line.wrong(text, number, line.found, right, help)
+        help = "divide the tokens by the sequence length: in sequences of 4096, 4M tokens are `batch 1024`"
+        return error("parse.unexpected", text, line.span(number, line.found), help=help)
     if line.at != 2 or line.found.text.lower() not in _UNITS.get(keyword.text, ()) or number.kind != "number":
         return None
     what = "tokens" if keyword.text == "seq" else "sequences"
     text = f"the number of `{keyword.text}` already counts {what}"
-    return line.wrong(text, number, line.found, f"write `{number.text}`", number.text)
+    return line.wrong(text, number, line.found, number.text)
 
 
-def _batch_of_tokens(line: Line, number: Lexeme) -> Diagnostic:
-    """``batch 4M tokens``: its sequences are told if the file states one sequence length."""
-    text = "`batch` counts sequences, not tokens"
-    amounts = [number_value(n) for n in (number.text, *{*_SEQ.findall(line.source.text)})]
-    tokens, *lengths = (a[0] for a in amounts if not isinstance(a, str))
-    if len(amounts) == 2 and lengths and 0 < lengths[0] <= tokens:
-        right = str(int(tokens // lengths[0]))
-        return line.wrong(
-            text, number, line.found, f"write `batch {right}`: {right} of {int(lengths[0])} tokens", right
-        )
-    help = "divide the tokens by the sequence length: in sequences of 4096, 4M tokens are `batch 1024`"
-    return error("parse.unexpected", text, line.span(number, line.found), help=help)
-
-
+@_FORMS.append
 def _equals(line: Line) -> Diagnostic | None:
     """``seq = 4k``, ``batch: 64``"""
     value = line.words[line.at + 1 : line.at + 2]
@@ -315,9 +308,10 @@ def _equals(line: Line) -> Diagnostic | None:
     named = _name_like(line, value[0]) if keyword == "model" else None
     written, last = named or (value[0].text if keyword == "data" else value[0].text.strip('"'), value[0])
     right = f"{keyword} {written}"
-    return line.wrong(f"no `=` or `:` after `{keyword}`", line.words[0], last, f"write `{right}`", right)
+    return line.wrong(f"no `=` or `:` after `{keyword}`", line.words[0], last, right)
 
 
+@_FORMS.append
 def _no_equals(line: Line) -> Diagnostic | None:
     """``pin tp 4``, ``pin tp: 4``, ``set optimizer.lr 3e-4``"""
     name = line.words[line.at - 1]
@@ -328,21 +322,21 @@ def _no_equals(line: Line) -> Diagnostic | None:
         return None
     equals = " = " if line.words[0].text == "set" else "="
     right = f"{name.text}{equals}{value[0].text}"
-    return line.wrong("write `=` before the value", name, value[0], f"write `{right}`", right)
+    return line.wrong("write `=` before the value", name, value[0], right)
 
 
+@_FORMS.append
 def _thousands(line: Line) -> Diagnostic | None:
     """``seq 4,096``"""
-    if not line.at:
-        return None
     number = line.words[line.at - 1]
-    grouped = _GROUPED.match(line.source.text, number.start)
+    grouped = _GROUPED.match(line.source.text, number.start) if line.at else None
     if grouped is None:
         return None
-    span, right = Span(line.source.name, number.start, grouped.end()), grouped[0].replace(",", "")
+    right, span = grouped[0].replace(",", ""), Span(line.source.name, *grouped.span())
     return error("parse.unexpected:digits", span, help=Instead(f"write `{right}`", right))
 
 
+@_FORMS.append
 def _commas(line: Line) -> Diagnostic | None:
     """``pin tp=4, cp=4``, ``pin recompute=moe_act, layernorm``, ``pin tp=1, 2``"""
     if line.found.text != "," or line.words[0].text != "pin":
@@ -350,36 +344,33 @@ def _commas(line: Line) -> Diagnostic | None:
     first, last = line.words[0], line.words[-1]
     several = [m for m in _LISTED.finditer(line.written(first, last)) if m[1] not in axes.SETS]
     if several:
-        return error(
-            "parse.unexpected:many-values", line.span(first, last), several=several[0][1], several2=several[0][2]
-        )
-    right = _without_commas(_LISTED.sub(r"\1=[\2]", line.written(first, last)))
+        axis, values = several[0].groups()
+        return error("parse.unexpected:many-values", line.span(first, last), several=axis, several2=values)
+    # A text without its commas outside brackets and strings
+    text = _LISTED.sub(r"\1=[\2]", line.written(first, last))
+    out, depth = "", 0
+    for word in lexemes(text):
+        depth += {"open": 1, "close": -1}.get(word.kind, 0)
+        out += " " if word.text == "," and not depth else word.text
+    right = re.sub(r" +", " ", out)
     fix = Fix(f"Write `{right}`", REPLACE, line.span(first, last), right)
     at = Label(line.span(line.found, line.found))
     return error("parse.unexpected:pins", at, right=right, fixes=(fix,))
 
 
-def _without_commas(text: str) -> str:
-    """A text without its commas outside brackets and strings."""
-    out, depth = "", 0
-    for word in lexemes(text):
-        depth += {"open": 1, "close": -1}.get(word.kind, 0)
-        out += " " if word.text == "," and not depth else word.text
-    return re.sub(r" +", " ", out)
-
-
+@_FORMS.append
 def _bare_path(line: Line) -> Diagnostic | None:
     """``data /data/corpus``"""
     if line.words[0].text != "data" or line.at not in (1, 2) or line.found.kind == "string":
         return None
-    start = line.words[1]
-    path = _PATH.match(line.source.text, start.start)
+    path = _PATH.match(line.source.text, line.words[1].start)
     if path is None or not re.search(r"[/\\.~]", path[0]):
         return None
-    span, right = Span(line.source.name, start.start, path.end()), f'"{path[0]}"'
+    right, span = f'"{path[0]}"', Span(line.source.name, *path.span())
     return error("parse.unexpected:path", span, help=Instead(f"write `{right}`", right))
 
 
+@_FORMS.append
 def _several(line: Line) -> Diagnostic | None:
     """``qwen3_30b_a3b gb200 x 64 seq 4k``"""
     starts = [i for i in range(max(line.at, 1), len(line.words)) if _starts(line, i)]
@@ -393,6 +384,16 @@ def _several(line: Line) -> Diagnostic | None:
     return error("parse.unexpected:statements", line.span(line.found, line.found), rest=rest, fixes=(fix,))
 
 
+def _name_like(line: Line, first: Lexeme) -> tuple[str, Lexeme] | None:
+    """The name that an id of the Hugging Face hub means, with or without quotes, and the id's last word."""
+    quoted = first.kind == "string"
+    said = _NAMED.match(line.source.text, first.start + quoted)
+    if said is None or (quoted and said.end() != first.end - 1):
+        return None
+    last = next(w for w in reversed(line.words) if w.end <= said.end() + quoted)
+    return re.sub(r"[^a-z0-9]+", "_", said[0].lower().split("/")[-1]), last
+
+
 def _starts(line: Line, i: int) -> bool:
     """Whether a word begins a statement of its own, as far as the words before and after it tell."""
     before, word, after = line.words[i - 1].text, line.words[i].text, [w.text for w in line.words[i + 1 : i + 2]]
@@ -400,11 +401,3 @@ def _starts(line: Line, i: int) -> bool:
         return False
     hardware = HARDWARE.fullmatch(word) is not None and after == ["x"]
     return hardware or word in STATEMENTS or (word in axes.PHASES and after == ["first"])
-
-
-Pattern = Callable[[Line], Diagnostic | None]
-PATTERNS: tuple[Pattern, ...] = (
-    _other_name, _spaced_name, _rack, _times, _count_first, _nodes_by_gpus, _nodes, _seconds, _scale_apart, _unit,
-    _equals, _no_equals, _thousands, _commas, _bare_path, _several,
-)  # fmt: skip
-"""In order; the first that recognises a statement answers."""

@@ -7,8 +7,7 @@ fit. Comments keep their place, and at most one blank line stays. A statement th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
+from itertools import groupby
 
 from attrs import define, field
 
@@ -16,12 +15,11 @@ from moedsl.lang import ast
 from moedsl.lang.parse_errors import RESERVED
 from moedsl.lang.parser import parse
 from moedsl.lang.printer import canonical_number
-from moedsl.lang.tokens import Lexeme, lexemes
+from moedsl.lang.tokens import CLAUSES, Lexeme, lexemes
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.source import Source, Span
 
 WIDTH = 100
-CLAUSES = ("because", "cite", "worth", "when", "confirm", "fix")
 _ASSIGNS = frozenset(["let", "default", "candidates", "derive", "env", "set", "effect"])
 _NO_OPERANDS = (RESERVED | {"require", "prefer"}) - {"true", "false"}
 """Words that an operand may follow."""
@@ -108,29 +106,26 @@ class _Reader:
             elif word.kind != "semicolon":
                 if newlines > 1 and block.entries:
                     block.entries.append(_Line())
-                self._add(block, line, word)
+                if not line.statements:
+                    block.entries.append(line)
                 newlines = 0
-                continue
+                if word.kind != "comment":
+                    line.statements.append(self.statement())
+                    continue
+                line.comment, block.broken = word.text.rstrip(), True
             self.at += 1
         self.at += 1
         return block
-
-    def _add(self, block: _Block, line: _Line, word: Lexeme) -> None:
-        """Read a comment or a statement of the present line."""
-        if not line.statements:
-            block.entries.append(line)
-        if word.kind == "comment":
-            line.comment = word.text.rstrip()
-            block.broken = True
-            self.at += 1
-        else:
-            line.statements.append(self.statement())
 
     def statement(self) -> list[_Word]:
         out: list[_Word] = []
         depth, broken = 0, False
         while (word := self.peek()) is not None:
-            if depth == 0 and self._ends(word):
+            if depth == 0 and word.kind in ("newline", "comment"):  # unless a clause of the statement is next
+                rest = (self.words[i] for i in range(self.at, len(self.words)))
+                if next((x.text for x in rest if x.kind not in ("space", "newline", "comment")), "") not in CLAUSES:
+                    break
+            elif depth == 0 and (word.kind == "semicolon" or word.text == "}"):
                 break
             if word.kind == "newline":
                 broken = True
@@ -145,79 +140,37 @@ class _Reader:
             broken = False
         return out
 
-    def _ends(self, word: Lexeme) -> bool:
-        if word.kind in ("newline", "comment"):
-            return not self._clause_follows()
-        return word.kind == "semicolon" or word.text == "}"
-
-    def _clause_follows(self) -> bool:
-        """Whether the next word, after newlines and comments, is a clause of the present statement."""
-        rest = (self.words[i] for i in range(self.at, len(self.words)))
-        following = next((x for x in rest if x.kind not in ("space", "newline", "comment")), None)
-        return following is not None and following.text in CLAUSES
-
 
 def _rows(entries: list[_Line], indent: int) -> list[str]:
     """Format the rows of a block; comments after adjacent lines are aligned."""
     rows: list[str] = []
     behind: dict[int, str] = {}
     for line in entries:
-        made = _line_rows(line, indent)
+        statements = [_statement_rows(s, indent) for s in line.statements]
+        made = [row for statement in statements for row in statement]
+        joined = " " * indent + "; ".join(row.strip() for row in made)
+        if len(made) == len(statements) > 1 and len(joined) <= WIDTH:
+            made = [joined]
         rows += made or [" " * indent + (line.comment or "")]
         if made and line.comment:
             behind[len(rows) - 1] = line.comment
-    return _with_comments(rows, behind)
-
-
-def _with_comments(rows: list[str], behind: dict[int, str]) -> list[str]:
-    for group in _adjacent(sorted(behind)):
+    # Comments after consecutive rows are one group: there, a row and its place among the comments differ by the same
+    for _, places in groupby(enumerate(behind), lambda place: place[1] - place[0]):
+        group = [row for _, row in places]
         column = max(len(rows[i]) for i in group) + 2
         for i in group:
             rows[i] = rows[i].ljust(column) + behind[i]
     return rows
 
 
-def _adjacent(numbers: list[int]) -> Iterator[list[int]]:
-    """Runs of consecutive numbers."""
-    starts = [n for i, n in enumerate(numbers) if i == 0 or numbers[i - 1] != n - 1]
-    for start, end in pairwise([*starts, float("inf")]):
-        yield [n for n in numbers if start <= n < end]
-
-
-def _line_rows(line: _Line, indent: int) -> list[str]:
-    made = [_statement_rows(s, indent) for s in line.statements]
-    if len(made) > 1 and all(len(rows) == 1 for rows in made):
-        joined = " " * indent + "; ".join(rows[0].strip() for rows in made)
-        if len(joined) <= WIDTH:
-            return [joined]
-    return [row for rows in made for row in rows]
-
-
 def _statement_rows(words: list[_Word], indent: int) -> list[str]:
+    """One row if it fits, else rows that break where the text did, before `because`, `cite`, `confirm` and `fix`, and
+    inside a block."""
     broken = any(w.broken for w in words) or any(w.block is not None and w.block.broken for w in words)
     if not broken:
         row = " " * indent + _joined(words)
         if len(row) <= WIDTH:
             return [row]
-    return _broken_rows(words, indent)
-
-
-def _joined(words: list[_Word]) -> str:
-    """Write the statement on one row, including its block."""
-    out = ""
-    for i, word in enumerate(words):
-        text = _one_line(word.block) if word.block is not None else word.text
-        out += _space(words, i) + text
-    return out
-
-
-def _one_line(block: _Block) -> str:
-    inner = "; ".join(_joined(s) for line in block.entries for s in line.statements)
-    return f"{{ {inner} }}" if inner else "{}"
-
-
-def _broken_rows(words: list[_Word], indent: int) -> list[str]:
-    """Break rows where they were broken, before `because`, `cite`, `confirm` and `fix`, and inside a block."""
     rows, row, depth, clause = [], " " * indent, 0, 0
     for i, word in enumerate(words):
         depth -= word.text in (")", "]")
@@ -228,17 +181,26 @@ def _broken_rows(words: list[_Word], indent: int) -> list[str]:
             row = " " * (indent + 2 * depth + clause)
         row += ("" if not row.strip() else _space(words, i)) + ("" if word.block is not None else word.text)
         depth += word.text in ("(", "[")
-        if word.block is not None:
-            rows += _block_rows(row, word.block, indent)
-            row = rows.pop()
+        if word.block is not None and not word.block.entries:
+            row += "{}"
+        elif word.block is not None:
+            lines = word.block.entries
+            entries = lines if word.block.broken else [_Line([s]) for line in lines for s in line.statements]
+            rows += [row + "{", *_rows(entries, indent + 2)]
+            row = " " * indent + "}"
     return [*rows, row]
 
 
-def _block_rows(head: str, block: _Block, indent: int) -> list[str]:
-    if not block.entries:
-        return [head + "{}"]
-    entries = block.entries if block.broken else [_Line([s]) for line in block.entries for s in line.statements]
-    return [head + "{", *_rows(entries, indent + 2), " " * indent + "}"]
+def _joined(words: list[_Word]) -> str:
+    """Write the statement on one row, including its block."""
+    out = ""
+    for i, word in enumerate(words):
+        text = word.text
+        if word.block is not None:
+            inner = "; ".join(_joined(s) for line in word.block.entries for s in line.statements)
+            text = f"{{ {inner} }}" if inner else "{}"
+        out += _space(words, i) + text
+    return out
 
 
 def _space(words: list[_Word], i: int) -> str:
@@ -254,12 +216,9 @@ def _space(words: list[_Word], i: int) -> str:
         return "" if word.near else " "
     if "=" in (before.text, word.text) and words[0].text not in _ASSIGNS:
         return ""
-    return "" if before.text == "-" and _is_unary(words, i - 1) else " "
-
-
-def _is_unary(words: list[_Word], i: int) -> bool:
-    """Whether the minus at `i` has no left operand; after the first word of a statement it is a value's sign."""
-    if i < 2:
-        return True
-    before = words[i - 1]
-    return before.kind not in ("number", "string", "close") and (before.kind != "word" or before.text in _NO_OPERANDS)
+    if before.text != "-":
+        return " "
+    # A minus without a left operand; after the first word of a statement it is a value's sign
+    left = words[i - 2]
+    operand = left.kind in ("number", "string", "close") or (left.kind == "word" and left.text not in _NO_OPERANDS)
+    return " " if i > 2 and operand else ""

@@ -72,74 +72,48 @@ def keywords() -> Keywords:
     text = grammar_file().read_text(encoding="utf-8")
     rules = {m[1]: m[2] for m in _RULE.finditer(text)}
     by_terminal = {m[1]: m[3] for m in _KEYWORD.finditer(text)}
-    return Keywords(**_keywords(text, rules, by_terminal), **_symbols(text), **_names())
 
+    def first(bodies: Iterable[str]) -> tuple[str, ...]:
+        """The keyword with which each rule starts, if it starts with one."""
+        starts = (re.match(r"\s*([A-Z_]+)\b", body) for body in bodies)
+        return _unique(by_terminal[m[1]] for m in starts if m)
 
-def _keywords(text: str, rules: dict[str, str], by_terminal: dict[str, str]) -> dict[str, tuple[str, ...]]:
-    declarations = [rules[name] for name in _alternatives(rules["_decl"])]
-    members = [rules[name] for name in _alternatives(rules["_member"])]
-    starts = {"statements": [rules[name] for name in _alternatives(rules["_stmt"])], "members": members}
-    found = {key: _first(bodies, by_terminal) for key, bodies in (starts | {"declarations": declarations}).items()}
-    reserved = _reserved(text)
-    clauses = tuple(m[3] for m in _KEYWORD.finditer(text) if m["lines"])
-    constants = tuple(w.lower() for w in _terminals(rules["bool"]))
-    started = {w for group in found.values() for w in group}
-    return found | {
-        "facts_blocks": _first((b for b in declarations if "_facts" in b), by_terminal),
-        "rules_blocks": _first((b for b in declarations if "_member" in b), by_terminal),
-        "run_blocks": _first((b for b in declarations if "_body" in b), by_terminal),
-        "named": _unique(
-            by_terminal[m[1]] for b in declarations + members if (m := re.match(r"\s*([A-Z_]+) \(?name\b", b))
-        ),
-        "clauses": clauses,
-        "links": (*(w for w in by_terminal.values() if w not in {*started, *reserved, *clauses}), "in"),
-        "operators": tuple(w for w in reserved if w not in {*clauses, *constants}),
-        "constants": constants,
-        "reserved": reserved,
-    }
-
-
-def _alternatives(body: str) -> list[str]:
-    return [part.strip() for part in body.split("|")]
-
-
-def _terminals(body: str) -> list[str]:
-    return re.findall(r"\b[A-Z_]{2,}\b", body)
-
-
-def _first(bodies: Iterable[str], by_terminal: dict[str, str]) -> tuple[str, ...]:
-    """The keyword with which each rule starts, if it starts with one."""
-    starts = (re.match(r"\s*([A-Z_]+)\b", body) for body in bodies)
-    return _unique(by_terminal[m[1]] for m in starts if m)
-
-
-def _reserved(text: str) -> tuple[str, ...]:
-    match = re.search(r"^NAME: /\(\?!\(\?:([a-z|]+)\)", text, re.MULTILINE)
-    if match is None:
+    statements, declarations, members = (
+        [rules[part.strip()] for part in rules[name].split("|")] for name in ("_stmt", "_decl", "_member")
+    )
+    excluded = re.search(r"^NAME: /\(\?!\(\?:([a-z|]+)\)", text, re.MULTILINE)
+    if excluded is None:
         raise ValueError("grammar/moe.lark: NAME excludes no words")
-    return tuple(match[1].split("|"))
-
-
-def _symbols(text: str) -> dict[str, tuple[str, ...]]:
-    found = [m[2] for m in _SYMBOL.finditer(text)]
-    return {
-        "symbols": tuple(sorted([*found, ";"], key=lambda s: (-len(s), s))),
-        "units": UNITS,
-        "multipliers": tuple(m for m in MULTIPLIERS if m),
-    }
-
-
-def _names() -> dict[str, tuple[str, ...]]:
-    kinds = [*symbols.BUILTIN.values()]
+    reserved = tuple(excluded[1].split("|"))
+    clauses = tuple(m[3] for m in _KEYWORD.finditer(text) if m["lines"])
+    constants = tuple(w.lower() for w in re.findall(r"\b[A-Z_]{2,}\b", rules["bool"]))
+    other = {*first(statements), *first(declarations), *first(members), *reserved, *clauses}
     decided = (*symbols.AXES, *symbols.ALIASES, *axes.COMPOSITES)
     facts = (*symbols.MODEL, *symbols.HARDWARE, *symbols.COSTS, *symbols.SAVES)
-    return {
-        "axes": decided,
-        "runs": tuple(n for n in symbols.RUN if n not in decided),
-        "facts": _unique(n for n in facts if n not in decided),
-        "values": _unique(w for kind in kinds for w in kind.words if w not in decided),
-        "functions": tuple(FUNCTIONS),
-    }
+    return Keywords(
+        statements=first(statements),
+        declarations=first(declarations),
+        facts_blocks=first(b for b in declarations if "_facts" in b),
+        rules_blocks=first(b for b in declarations if "_member" in b),
+        run_blocks=first(b for b in declarations if "_body" in b),
+        members=first(members),
+        named=_unique(
+            by_terminal[m[1]] for b in declarations + members if (m := re.match(r"\s*([A-Z_]+) \(?name\b", b))
+        ),
+        clauses=clauses,
+        links=(*(w for w in by_terminal.values() if w not in other), "in"),
+        operators=tuple(w for w in reserved if w not in {*clauses, *constants}),
+        constants=constants,
+        reserved=reserved,
+        symbols=tuple(sorted([*(m[2] for m in _SYMBOL.finditer(text)), ";"], key=lambda s: (-len(s), s))),
+        units=UNITS,
+        multipliers=tuple(m for m in MULTIPLIERS if m),
+        axes=decided,
+        runs=tuple(n for n in symbols.RUN if n not in decided),
+        facts=_unique(n for n in facts if n not in decided),
+        values=_unique(w for kind in symbols.BUILTIN.values() for w in kind.words if w not in decided),
+        functions=tuple(FUNCTIONS),
+    )
 
 
 def _unique(items: Iterable[str]) -> tuple[str, ...]:

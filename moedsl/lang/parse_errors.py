@@ -10,7 +10,7 @@ from attrs import frozen
 
 from moedsl.lang.foreign_statements import DECLARATIONS, foreign_arguments, unknown_statement
 from moedsl.lang.foreign_syntax import bare_hub_name, bits, foreign_syntax
-from moedsl.lang.tokens import Lexeme, lexeme_at
+from moedsl.lang.tokens import CLAUSES, Lexeme, lexeme_at
 from moedsl.support.diagnostics import REPLACE, Diagnostic, Fix, Instead, Label, error
 from moedsl.support.source import Source, Span
 
@@ -18,10 +18,7 @@ VALUES = frozenset(["NUMBER", "STRING", "NAME", "LPAREN", "LBRACKET", "MINUS", "
 COMPARISON_TERMINALS = frozenset(["EQ", "NE", "LT", "LE", "GT", "GE", "NOT", "IN"])
 OPERATORS = COMPARISON_TERMINALS | {"PLUS", "MINUS", "STAR", "SLASH", "FLOOR", "MOD", "AND", "OR", "IMPLIES"}
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
-RESERVED = frozenset((
-    "if", "then", "else", "and", "or", "not", "in", "true", "false", "when", "because", "cite", "worth", "confirm",
-    "fix",
-))  # fmt: skip
+RESERVED = frozenset(("if", "then", "else", "and", "or", "not", "in", "true", "false", *CLAUSES))
 WORDS = {
     "NAME": "a name", "NUMBER": "a number", "STRING": "a string in double quotes", "WORD": "an option",
     "VERSION": "a version", "IMPLIES": "`=>`", "EQ": "`==`", "NE": "`!=`", "LE": "`<=`", "GE": "`>=`", "LT": "`<`",
@@ -60,44 +57,37 @@ class Stop:
 
 def unexpected(stop: Stop) -> Diagnostic:
     """Make the one error for a statement that does not parse."""
-    found, in_run = _found(stop), "PIN" in stop.starters
+    text, in_run = stop.source.text, "PIN" in stop.starters
     known = (bare_hub_name if in_run else bits)(stop.source, stop.statement)
+    found = None if text[stop.offset : stop.offset + 1] == "\n" else lexeme_at(text, stop.offset)
     if found is None:
         return known or _unfinished(stop)
+    span = Span(stop.source.name, found.start, found.end)
     if found.kind == "badstring":
-        span = Span(stop.source.name, found.start, found.end)
         help = Instead('end it with " on the same line', found.text.rstrip() + '"')
         return error("parse.string", span, help=help)
     place = (stop.source, stop.statement, found)
     foreign = foreign_syntax(*place) if in_run else None
     argument = foreign_arguments(stop.source, stop.statement) if in_run else None
-    unknown = unknown_statement if in_run else lambda *_: None
-    return known or argument or foreign or _mistyped(stop, found) or unknown(*place) or _unknown(stop, found)
-
-
-def _found(stop: Stop) -> Lexeme | None:
-    """The word at the offset, or None for the end of a line or of the text."""
-    text = stop.source.text
-    return None if text[stop.offset : stop.offset + 1] == "\n" else lexeme_at(text, stop.offset)
+    if explained := known or argument or foreign or _mistyped(stop, found) or (in_run and unknown_statement(*place)):
+        return explained
+    shown = found.text if len(found.text) <= 40 else found.text[:37] + "..."
+    shown = f"the string {shown}" if found.kind == "string" else f"`{shown}`"
+    if found.kind == "other" and not found.text.isprintable():
+        shown = f"the character U+{ord(found.text):04X}"
+    allowed, help = expected(stop.accepts), tuple(_hints(stop, found))
+    return error("parse.unexpected:found", span, quote=shown, expected=allowed, help=help)
 
 
 def _unfinished(stop: Stop) -> Diagnostic:
-    at_end = stop.offset >= len(stop.source.text)
-    span = Span(stop.source.name, stop.last, stop.last)
-    return error(
-        "parse.unexpected:ends",
-        Label(span, "something is missing here"),
-        words="text" if at_end else "line",
-        expected=expected(stop.accepts),
-        help=(*_length(stop), *_hints(stop, None)),
-    )
-
-
-def _length(stop: Stop) -> Iterator[str]:
-    """Suggest the unit of ``for 2T``."""
-    if amount := _LENGTH.fullmatch(stop.source.text[stop.statement : stop.last]):
+    """Report the end of a line or of the text where a statement goes on."""
+    span, text = Span(stop.source.name, stop.last, stop.last), stop.source.text
+    at, what = Label(span, "something is missing here"), "text" if stop.offset >= len(text) else "line"
+    help = [*_hints(stop, None)]
+    if amount := _LENGTH.fullmatch(text[stop.statement : stop.last]):  # ``for 2T``
         unit = "tokens" if amount[2] else "days"
-        yield Instead(f"write `{amount[0]} {unit}`", f" {unit}")
+        help.insert(0, Instead(f"write `{amount[0]} {unit}`", f" {unit}"))
+    return error("parse.unexpected:ends", at, words=what, expected=expected(stop.accepts), help=tuple(help))
 
 
 def _mistyped(stop: Stop, found: Lexeme) -> Diagnostic | None:
@@ -115,24 +105,6 @@ def _mistyped(stop: Stop, found: Lexeme) -> Diagnostic | None:
     return None
 
 
-def _unknown(stop: Stop, found: Lexeme) -> Diagnostic:
-    span = Span(stop.source.name, found.start, found.end)
-    return error(
-        "parse.unexpected:found",
-        span,
-        quote=_quote(found),
-        expected=expected(stop.accepts),
-        help=tuple(_hints(stop, found)),
-    )
-
-
-def _quote(found: Lexeme) -> str:
-    if found.kind == "other" and not found.text.isprintable():
-        return f"the character U+{ord(found.text):04X}"
-    text = found.text if len(found.text) <= 40 else found.text[:37] + "..."
-    return f"the string {text}" if found.kind == "string" else f"`{text}`"
-
-
 def keywords(terminals: Collection[str]) -> set[str]:
     """The keywords among terminals, as they are written."""
     return {t.lower() for t in terminals if t not in WORDS and t[0].isalpha() and t not in ("NEWLINE", "SEMICOLON")}
@@ -140,36 +112,23 @@ def keywords(terminals: Collection[str]) -> set[str]:
 
 def expected(accepts: Collection[str]) -> str:
     """Name terminals in messages: ``a value``, ``an operator``, ``the end of the statement``."""
-    words = list(dict.fromkeys(_expected(set(accepts))))
-    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1] if words else "nothing more"
-
-
-def _expected(left: set[str]) -> Iterator[str]:
-    ends = "NEWLINE" in left
+    left, words = {*accepts}, []
     if {"REQUIRE", "PIN"} <= left:
-        yield "a statement"
-        left = left & {"RBRACE"}
+        words.append("a statement")
+        left &= {"RBRACE"}
     if {"REQUIRE", "LET"} <= left:
-        yield "a rule (require, prefer, let, default, candidates, derive, env, rank, measured, symptom, effect)"
-        left = left & {"RBRACE"}
+        words.append("a rule (require, prefer, let, default, candidates, derive, env, rank, measured, symptom, effect)")
+        left &= {"RBRACE"}
     if {"NUMBER", "NAME", "LPAREN"} <= left:
-        yield "a value"
-        left = left - VALUES
+        words.append("a value")
+        left -= VALUES
     if "PLUS" in left:
-        yield "an operator"
-        left = left - OPERATORS - {"LPAREN"}
-    yield from (WORDS[t] for t in WORDS if t in left)
-    yield from sorted(f"`{word}`" for word in keywords(left))
-    if ends:
-        yield "the end of the statement"
-
-
-def _machine(text: str) -> Iterator[str]:
-    """Suggest what to write for a number after the hardware: of GPUs, or of their memory."""
-    if re.fullmatch(r"[0-9.]+gi?b?", text, re.IGNORECASE):
-        yield f"the name of the hardware says its memory, as `a100_80gb`: leave out `{text}`, or write another name"
-    elif gpus := re.fullmatch(r"([0-9]+)(gpus?)?", text, re.IGNORECASE):
-        yield Instead(f"no `x` before the number of GPUs: write `x {gpus[1]}`", f"x {gpus[1]}")
+        words.append("an operator")
+        left -= OPERATORS | {"LPAREN"}
+    words += [name for terminal, name in WORDS.items() if terminal in left]
+    words += sorted(f"`{word}`" for word in keywords(left))
+    words = [*dict.fromkeys(words), *(["the end of the statement"] if "NEWLINE" in accepts else [])]
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1] if words else "nothing more"
 
 
 def _hints(stop: Stop, found: Lexeme | None) -> Iterator[str]:
@@ -179,7 +138,11 @@ def _hints(stop: Stop, found: Lexeme | None) -> Iterator[str]:
     if found and "X" in accepts and re.fullmatch(r"x[0-9]\w*", text):
         yield Instead(f"put a blank after `x`: write `x {text[1:]}`", f"x {text[1:]}")
     if found and "X" in accepts and found.kind == "number":
-        yield from _machine(text)
+        # Suggest what to write for a number after the hardware: of GPUs, or of their memory
+        if re.fullmatch(r"[0-9.]+gi?b?", text, re.IGNORECASE):
+            yield f"the name of the hardware says its memory, as `a100_80gb`: leave out `{text}`, or write another name"
+        elif gpus := re.fullmatch(r"([0-9]+)(gpus?)?", text, re.IGNORECASE):
+            yield Instead(f"no `x` before the number of GPUs: write `x {gpus[1]}`", f"x {gpus[1]}")
     if text == "=" and "EQ" in accepts:
         yield Instead("write == to compare", "==")
     if text in COMPARISONS and "PLUS" in accepts and "EQ" not in accepts:
@@ -201,20 +164,16 @@ def unclosed(source: Source, opened: int, noticed: int) -> Diagnostic:
     char = source.text[opened]
     closer = {"(": ")", "[": "]", "{": "}"}[char]
     noticed = min(noticed, len(source.text))
+    text = closer
+    if closer == "}":  # on a line of its own
+        text = closer + "\n" if noticed == 0 or source.text[noticed - 1] == "\n" else "\n" + closer + "\n"
     labels = (
         Label(Span(source.name, opened, opened + 1), "opened here"),
         Label(Span(source.name, noticed, noticed), "still open here"),
     )
-    add = Fix(f"Add the missing `{closer}`", REPLACE, labels[1].span, _closing(source.text, noticed, closer))
+    add = Fix(f"Add the missing `{closer}`", REPLACE, labels[1].span, text)
     message, help = f"this `{char}` is never closed", f"add the missing `{closer}`"
     return error("parse.unclosed", message, *labels, help=help, fixes=(add,))
-
-
-def _closing(text: str, at: int, closer: str) -> str:
-    """Write a bracket for insertion at an offset; a brace has a line of its own."""
-    if closer != "}":
-        return closer
-    return closer + "\n" if at == 0 or text[at - 1] == "\n" else "\n" + closer + "\n"
 
 
 def stray(source: Source, offset: int) -> Diagnostic:

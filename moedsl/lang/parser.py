@@ -23,7 +23,7 @@ from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedToken
 
 from moedsl.lang import ast
 from moedsl.lang.parse_errors import DECLARATIONS, Stop, stray, unclosed, unexpected
-from moedsl.lang.tokens import MAX_HEIGHT, Brackets, brackets, lexeme_at, lexemes, too_deep, too_tall
+from moedsl.lang.tokens import CLAUSES, MAX_HEIGHT, Brackets, brackets, lexeme_at, lexemes, too_deep, too_tall
 from moedsl.lang.tree_builder import RULES, Builder
 from moedsl.support import compiled
 from moedsl.support.diagnostics import Diagnostic, error
@@ -34,7 +34,6 @@ MAX_ERRORS = 50
 """The most errors; the rest of a file is not read."""
 MAX_WORDS = 20_000
 """The most tokens of a file, ten times those of the largest document; more would take too long."""
-CLAUSES = ("because", "cite", "worth", "when", "confirm", "fix")
 _OTHER_WORDS = ("NAME", "WORD", "VERSION")
 
 _lock = threading.Lock()

@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from moedsl.facts.units import SCALES
 from moedsl.lang import ast
 
 _LEVELS = {"=>": 1, "or": 2, "and": 3, "+": 6, "-": 6, "*": 7, "/": 7, "//": 7, "%": 7}
-_UNIT = re.compile(r"[ \t]*(GB/s|TB/s|GiB|TiB|GB|TB|TFLOPS|PFLOPS|%)$")
+_UNIT = re.compile(rf"[ \t]*({'|'.join(SCALES)})$")
 _NOT, _COMPARISON, _SUM, _UNARY, _ATOM = 4, 5, 6, 8, 9
 
 
@@ -30,40 +31,31 @@ def canonical_number(text: str) -> str:
 
 def print_expr(node: ast.Expr, level: int = 0) -> str:
     """Print an expression, in ( ) if it binds more loosely than `level` (0 `if` ... 5 comparison, 6 sum ... 9 atom)."""
-    own, text = _expr(node)
+    own = _ATOM
+    match node:
+        case ast.Binary():
+            own = _LEVELS.get(node.op, _COMPARISON)
+            left, right = {1: (2, 0), _COMPARISON: (_SUM, _SUM)}.get(own, (own, own + 1))
+            text = f"{print_expr(node.left, left)} {node.op} {print_expr(node.right, right)}"
+        case ast.Unary():
+            own, space = (_NOT, " ") if node.op == "not" else (_UNARY, "")
+            text = f"{node.op}{space}{print_expr(node.value, own)}"
+        case ast.If():
+            test, then, otherwise = (print_expr(e) for e in (node.test, node.then, node.otherwise))
+            own, text = 0, f"if {test} then {then} else {otherwise}"
+        case ast.Number():
+            text = canonical_number(node.text)
+        case ast.String():
+            text = quote(node.value)
+        case ast.Bool():
+            text = "true" if node.value else "false"
+        case ast.Name():
+            text = node.id
+        case ast.Call():
+            text = f"{node.func.id}({_commas(node.args)})"
+        case ast.List():
+            text = f"[{_commas(node.items)}]"
     return text if own >= level else f"({text})"
-
-
-def _expr(node: ast.Expr) -> tuple[int, str]:
-    if isinstance(node, ast.Binary):
-        return _binary(node)
-    if isinstance(node, ast.Unary):
-        own, space = (_NOT, " ") if node.op == "not" else (_UNARY, "")
-        return own, f"{node.op}{space}{print_expr(node.value, own)}"
-    if isinstance(node, ast.If):
-        test, then, otherwise = (print_expr(e) for e in (node.test, node.then, node.otherwise))
-        return 0, f"if {test} then {then} else {otherwise}"
-    return _ATOM, _atom(node)
-
-
-def _binary(node: ast.Binary) -> tuple[int, str]:
-    own = _LEVELS.get(node.op, _COMPARISON)
-    left, right = {1: (2, 0), _COMPARISON: (_SUM, _SUM)}.get(own, (own, own + 1))
-    return own, f"{print_expr(node.left, left)} {node.op} {print_expr(node.right, right)}"
-
-
-def _atom(node: Any) -> str:
-    if isinstance(node, ast.Number):
-        return canonical_number(node.text)
-    if isinstance(node, ast.String):
-        return quote(node.value)
-    if isinstance(node, ast.Bool):
-        return "true" if node.value else "false"
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Call):
-        return f"{node.func.id}({_commas(node.args)})"
-    return f"[{_commas(node.items)}]"
 
 
 def _commas(items: tuple[ast.Expr, ...]) -> str:
@@ -88,18 +80,10 @@ def _words(*fields: str) -> Callable[[Any, str], str]:
     return show
 
 
-def _counted(word: str) -> Callable[[Any, str], str]:
-    return lambda n, _: word + n.name.id + (f" x {print_expr(n.count)}" if n.count else "")
-
-
-def _data(node: ast.DataStmt, _: str) -> str:
-    named = [node.word.id] if node.word else []
+def _named(node: ast.DataStmt | ast.WeightsStmt) -> str:
+    """Print ``hf "ORG/NAME"``, ``mock`` or ``"path"``."""
     quoted = [quote(node.value.value)] if node.value else []
-    return " ".join(["data", *named, *quoted, *(_bindings((b,)) for b in node.bindings)])
-
-
-def _weights(node: ast.WeightsStmt, _: str) -> str:
-    return " ".join(["weights", *([node.word.id] if node.word else []), quote(node.value.value)])
+    return " ".join([node.word.id, *quoted] if node.word else quoted)
 
 
 def _bindings(bindings: tuple[ast.Binding, ...]) -> str:
@@ -138,10 +122,6 @@ def _symptom(node: ast.Symptom, indent: str) -> str:
     return head + "".join(lines) + _clauses(node.because, node.cites, indent)
 
 
-def _allow(node: ast.AllowStmt, _: str) -> str:
-    return f"allow {node.rule.id}" + (f" because {quote(node.because.value)}" if node.because else "")
-
-
 def _fact(node: ast.FactEntry, indent: str) -> str:
     if not isinstance(node.value, tuple):
         value = " " + print_expr(node.value, _SUM)
@@ -171,32 +151,34 @@ def _declaration(word: str, body: str) -> Callable[[Any, str], str]:
 
 
 _PRINTERS: dict[type[Any], Callable[[Any, str], str]] = {
-    ast.BareStmt: _counted(""),
-    ast.ModelStmt: _words("model", "{name}"),
-    ast.HardwareStmt: _counted("hardware "),
     ast.SeqStmt: _words("seq", "{value}"),
     ast.BatchStmt: _words("batch", "{value}"),
     ast.MicroBatchStmt: _words("micro_batch", "{value}"),
-    ast.PrecisionStmt: _words("precision", "{value}"),
     ast.TaskStmt: _words("task", "{value}"),
-    ast.AdapterStmt: lambda n, _: f"adapter {n.method.id} {_bindings(n.bindings)}".rstrip(),
+    ast.PrecisionStmt: _words("precision", "{value}"),
     ast.RoutingStmt: _words("routing", "{value}"),
     ast.RiskStmt: _words("risk", "{value}"),
+    ast.BareStmt: lambda n, _: n.name.id + (f" x {print_expr(n.count)}" if n.count else ""),
+    ast.HardwareStmt: lambda n, _: f"hardware {n.name.id}" + (f" x {print_expr(n.count)}" if n.count else ""),
+    ast.ModelStmt: _words("model", "{name}"),
     ast.PhaseStmt: _words("{value}", "first"),
-    ast.VlmStmt: lambda n, _: " ".join(["vlm", *(o.id for o in n.options)]),
-    ast.DataStmt: _data,
-    ast.WeightsStmt: _weights,
-    ast.PinStmt: lambda n, _: "pin " + _bindings(n.bindings),
-    ast.Require: _claim,
-    ast.Prefer: _claim,
-    ast.AllowStmt: _allow,
-    ast.SweepStmt: lambda n, _: f"sweep {n.axis.id} in {_commas(n.values)}",
-    ast.IsolateStmt: lambda n, _: f"isolate {n.axis.id} in {_commas(n.values)}",
     ast.WorkflowStmt: _words("workflow"),
     ast.SetStmt: _words("set", "{path}", "=", "{value}"),
-    ast.TargetStmt: lambda n, _: f"target {n.product.id} {n.version.value}",
     ast.ForStmt: _words("for", "{amount}", "{unit}"),
+    ast.UseDecl: _words("use", "{path}"),
+    ast.AdapterStmt: lambda n, _: f"adapter {n.method.id} {_bindings(n.bindings)}".rstrip(),
     ast.ResilienceStmt: lambda n, _: f"resilience {n.section.id} {_bindings(n.bindings)}".rstrip(),
+    ast.PinStmt: lambda n, _: f"pin {_bindings(n.bindings)}",
+    ast.VlmStmt: lambda n, _: " ".join(["vlm", *(o.id for o in n.options)]),
+    ast.DataStmt: lambda n, _: f"data {_named(n)} {_bindings(n.bindings)}".rstrip(),
+    ast.WeightsStmt: lambda n, _: f"weights {_named(n)}",
+    ast.SweepStmt: lambda n, _: f"sweep {n.axis.id} in {_commas(n.values)}",
+    ast.IsolateStmt: lambda n, _: f"isolate {n.axis.id} in {_commas(n.values)}",
+    ast.TargetStmt: lambda n, _: f"target {n.product.id} {n.version.value}",
+    ast.AllowStmt: lambda n, _: f"allow {n.rule.id}" + (f" because {quote(n.because.value)}" if n.because else ""),
+    ast.Require: _claim,
+    ast.Prefer: _claim,
+    ast.Symptom: _symptom,
     ast.FactEntry: _fact,
     ast.HardwareDecl: _declaration("hardware", "facts"),
     ast.ModelDecl: _declaration("model", "facts"),
@@ -206,14 +188,12 @@ _PRINTERS: dict[type[Any], Callable[[Any, str], str]] = {
     ast.RulesDecl: _declaration("rules", "members"),
     ast.ProfileDecl: _declaration("profile", "body"),
     ast.RunDecl: _declaration("run", "body"),
-    ast.UseDecl: _words("use", "{path}"),
     ast.Let: _member("let", " ="),
     ast.Default: _member("default", " ="),
     ast.Candidates: _member("candidates", " ="),
     ast.Derive: _member("derive", " ="),
     ast.Env: _member("env", " ="),
+    ast.Effect: _member("effect", " ="),
     ast.Rank: _member("rank", ":"),
     ast.Measured: _member("measured", ":"),
-    ast.Symptom: _symptom,
-    ast.Effect: _member("effect", " ="),
 }

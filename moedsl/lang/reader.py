@@ -8,7 +8,6 @@ import re
 import stat
 import sys
 from pathlib import Path
-from typing import BinaryIO
 
 from moedsl.lang.tokens import brackets, too_deep
 from moedsl.support.diagnostics import Diagnostic, Label, error
@@ -38,7 +37,11 @@ def read(path: str | os.PathLike[str]) -> Read:
         return from_bytes(sys.stdin.buffer.read(LIMIT + 1), "<stdin>")
     name = os.fspath(path)
     try:
-        with _open(name) as f:
+        # Open without waiting: a FIFO without a writer must not block
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+        if os.path.isdir(name):
+            raise IsADirectoryError(name)
+        with os.fdopen(os.open(name, flags), "rb") as f:
             mode = os.fstat(f.fileno()).st_mode
             if not stat.S_ISREG(mode):
                 return _failed(
@@ -48,23 +51,11 @@ def read(path: str | os.PathLike[str]) -> Read:
     except FileNotFoundError:
         return _failed(name, "read.missing", "does not exist", _similar(name))
     except (IsADirectoryError, PermissionError, OSError, ValueError) as e:
-        return _refused(name, e)
-
-
-def _open(name: str) -> BinaryIO:
-    """Open without waiting: a FIFO without a writer must not block."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-    if os.path.isdir(name):
-        raise IsADirectoryError(name)
-    return os.fdopen(os.open(name, flags), "rb")
-
-
-def _refused(name: str, e: Exception) -> Read:
-    if isinstance(e, IsADirectoryError):
-        return _failed(name, "read.directory", "is a directory", "name one .moe file in it")
-    if isinstance(e, PermissionError):
-        return _failed(name, "read.denied", "is not readable", "check its permissions")
-    return _failed(name, "read.missing", f"cannot be opened: {getattr(e, 'strerror', None) or e}", "check the path")
+        if isinstance(e, IsADirectoryError):
+            return _failed(name, "read.directory", "is a directory", "name one .moe file in it")
+        if isinstance(e, PermissionError):
+            return _failed(name, "read.denied", "is not readable", "check its permissions")
+        return _failed(name, "read.missing", f"cannot be opened: {getattr(e, 'strerror', None) or e}", "check the path")
 
 
 def _similar(name: str) -> str:
@@ -104,7 +95,9 @@ def from_bytes(data: bytes, name: str) -> Read:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
-        return _not_utf8(data, name, e)
+        line = data.count(b"\n", 0, e.start) + 1
+        what = f"is not UTF-8: byte 0x{data[e.start]:02x} on line {line}"
+        return _failed(name, "parse.encoding", what, "save it as UTF-8 (it may be Latin-1 or Windows-1252)")
     return from_text(text, name)
 
 
@@ -124,12 +117,6 @@ def _other_kind(data: bytes, name: str) -> tuple[str, str] | None:
     if name.endswith("plan.json"):
         return "is a plan, which moedsl writes", "name the .moe file that it was made from"
     return "is JSON, not a run file", "name a .moe file; `moedsl models add` reads the config.json of Hugging Face"
-
-
-def _not_utf8(data: bytes, name: str, e: UnicodeDecodeError) -> Read:
-    line = data.count(b"\n", 0, e.start) + 1
-    what = f"is not UTF-8: byte 0x{data[e.start]:02x} on line {line}"
-    return _failed(name, "parse.encoding", what, "save it as UTF-8 (it may be Latin-1 or Windows-1252)")
 
 
 def from_text(text: str, name: str = "<text>") -> Read:

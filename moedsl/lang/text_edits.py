@@ -37,7 +37,9 @@ def edits(fix: Fix, source: Source, module: ast.Module | None) -> tuple[Edit, ..
         return ()
     if fix.kind == ADD:
         return (added(fix.text, fix.run, source, module),)
-    place = _innermost(module, fix.span)
+    # Find the smallest statement, declaration, member, binding or option that covers a span
+    places = (p for p in _places(module.items) if p.span.start <= fix.span.start and fix.span.end <= p.span.end)
+    place = min(places, key=lambda p: p.span.end - p.span.start, default=None)
     if fix.kind == DROP:
         whole = place.owner if isinstance(place, _Part) and place.alone else place
         return () if whole is None else (_dropped(whole, source),)
@@ -56,19 +58,9 @@ def disjoint(changes: Iterable[tuple[Edit, ...]]) -> list[Edit]:
     """The groups of edits, in order, that do not overlap an earlier one."""
     out: list[Edit] = []
     for group in changes:
-        if not any(_touch(e, o) for e in group for o in out):
+        if not any((e.span.start <= o.span.end and o.span.start <= e.span.end) for e in group for o in out):
             out += group
     return out
-
-
-def _touch(a: Edit, b: Edit) -> bool:
-    return a.span.start <= b.span.end and b.span.start <= a.span.end
-
-
-def _innermost(module: ast.Module, span: Span) -> Any | None:
-    """Find the smallest statement, declaration, member, binding or option that covers a span."""
-    places = (p for p in _places(module.items) if p.span.start <= span.start and span.end <= p.span.end)
-    return min(places, key=lambda p: p.span.end - p.span.start, default=None)
 
 
 @frozen
@@ -124,9 +116,20 @@ def added(statement: str, run: str, source: Source, module: ast.Module) -> Edit:
     block = run_block(module, run)
     body = block.body if block is not None else [i for i in module.items if isinstance(i, ast.Stmt)]
     if body:
-        return _behind(body[-1].span.end, body[-1].span.start, statement, source)
+        # Insert on the next line, or on the same one if other text follows there
+        end = body[-1].span.end
+        start = body[-1].span.start
+        text = source.text
+        rest = _REST.match(text, end)
+        if rest is None:
+            return Edit(Span(source.name, end, end), f"; {statement}")
+        line = text.rfind("\n", 0, start) + 1
+        indent = text[line : line + len(text[line:]) - len(text[line:].lstrip(" \t"))]
+        return Edit(Span(source.name, rest.end(), rest.end()), f"\n{indent}{statement}")
     if block is not None:
-        return Edit(_inside(block, source), f" {statement} ")
+        # Insert after the brace that opens an empty block
+        opened = next(o for o, closed in brackets(source.text).partner.items() if closed == block.span.end - 1)
+        return Edit(Span(source.name, opened + 1, opened + 1), f" {statement} ")
     end = len(source.text)
     newline = "" if not source.text or source.text.endswith("\n") else "\n"
     return Edit(Span(source.name, end, end), f"{newline}{statement}\n")
@@ -136,20 +139,3 @@ def run_block(module: ast.Module, run: str) -> ast.RunDecl | None:
     """The block of a run; a variant is called `RUN.VARIANT`."""
     blocks = [i for i in module.items if isinstance(i, ast.RunDecl)]
     return next((b for b in blocks if b.name.id == run.split(".")[0]), None)
-
-
-def _behind(end: int, start: int, statement: str, source: Source) -> Edit:
-    """Insert on the next line, or on the same one if other text follows there."""
-    text = source.text
-    rest = _REST.match(text, end)
-    if rest is None:
-        return Edit(Span(source.name, end, end), f"; {statement}")
-    line = text.rfind("\n", 0, start) + 1
-    indent = text[line : line + len(text[line:]) - len(text[line:].lstrip(" \t"))]
-    return Edit(Span(source.name, rest.end(), rest.end()), f"\n{indent}{statement}")
-
-
-def _inside(block: ast.RunDecl, source: Source) -> Span:
-    """Insert after the brace that opens an empty block."""
-    opened = next(o for o, closed in brackets(source.text).partner.items() if closed == block.span.end - 1)
-    return Span(source.name, opened + 1, opened + 1)

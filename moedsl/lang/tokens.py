@@ -12,23 +12,27 @@ from typing import Any, NamedTuple
 
 from attrs import field, frozen
 
+from moedsl.facts.units import SCALES
 from moedsl.lang import ast
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.source import Source, Span
 
+CLAUSES = ("because", "cite", "worth", "when", "confirm", "fix")
+"""Words that may start a line and still belong to the statement before."""
+_UNITS = "|".join(unit for unit in SCALES if unit != "%")
 _LEXEME = re.compile(
-    r"""
+    rf"""
     (?P<space>[ \t\r\f]+)
   | (?P<newline>\n)
   | (?P<comment>\#[^\n]*)
   | (?P<string>"(?:[^"\\\n]|\\[^\n])*")
   | (?P<badstring>"[^\n]*)
-  | (?P<open>[({\[])
-  | (?P<close>[)}\]])
+  | (?P<open>[({{\[])
+  | (?P<close>[)}}\]])
   | (?P<semicolon>;)
   | (?P<word>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)
-  | (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?[kMG]?(?:[ \t]*(?:GB/s|TB/s|GiB|TiB|GB|TB|TFLOPS|PFLOPS)(?![\w.])
-      | %(?![\w("\[])|[ \t]+%(?=[ \t\r\f]*(?:$|[\n\#;}\]),]|(?:because|cite|worth|when|confirm|fix)(?![\w.]))))
+  | (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?[kMG]?(?:[ \t]*(?:{_UNITS})(?![\w.])
+      | %(?![\w("\[])|[ \t]+%(?=[ \t\r\f]*(?:$|[\n\#;}}\]),]|(?:{"|".join(CLAUSES)})(?![\w.]))))
       | [0-9][A-Za-z0-9_.]*(?:(?<=[eE])[+-][0-9]+)?)
   | (?P<op>=>|==|!=|<=|>=|//|[=<>+\-*/%,:])
   | (?P<other>.)
@@ -80,74 +84,51 @@ class Brackets:
 
 
 def brackets(text: str) -> Brackets:
-    """Pair brackets in one pass; a closing one leaves those opened since its partner unclosed."""
-    pairing = _Pairing()
+    """Pair brackets in one pass; a closing one leaves those opened since its partner unclosed.
+
+    A block starts a new frame, so ``)`` never closes a ``(`` from outside the block.
+    """
+    frames: list[list[tuple[str, int]]] = [[]]
+    """The open ( and [ of each open block, each with its closer and its offset."""
+    counts: list[dict[str, int]] = [{")": 0, "]": 0}]
+    """How many of each closer a frame waits for."""
+    blocks: list[int] = []
+    partner: dict[int, int] = {}
+    unclosed: list[int] = []
+    stray: list[int] = []
+    size = depth = deepest = 0
     for match in _BRACKET.finditer(text):
         char, at = match.group(), match.start()
         if char in _CLOSER:
-            pairing.open(char, at)
+            if char == "{":
+                blocks.append(at)
+                frames.append([])
+                counts.append({")": 0, "]": 0})
+            else:
+                frames[-1].append((_CLOSER[char], at))
+                counts[-1][_CLOSER[char]] += 1
+            size += 1
+            if size > depth:
+                depth, deepest = size, at
+        elif char == "}" and blocks:
+            left = frames.pop()
+            counts.pop()
+            unclosed += [opened for _, opened in left]
+            partner[blocks.pop()] = at
+            size -= len(left) + 1
+        elif char in ")]" and counts[-1][char]:
+            while True:
+                closer, opened = frames[-1].pop()
+                counts[-1][closer] -= 1
+                size -= 1
+                if closer == char:
+                    partner[opened] = at
+                    break
+                unclosed.append(opened)
         elif char in ")]}":
-            pairing.close(char, at)
-    return pairing.result()
-
-
-class _Pairing:
-    """The state of `brackets`. A block starts a new frame, so ``)`` never closes a ``(`` from outside the block."""
-
-    def __init__(self) -> None:
-        self.frames: list[list[tuple[str, int]]] = [[]]
-        self.counts: list[dict[str, int]] = [{")": 0, "]": 0}]
-        self.blocks: list[int] = []
-        self.partner: dict[int, int] = {}
-        self.unclosed: list[int] = []
-        self.stray: list[int] = []
-        self.size = self.depth = self.deepest = 0
-
-    def open(self, char: str, at: int) -> None:
-        if char == "{":
-            self.blocks.append(at)
-            self.frames.append([])
-            self.counts.append({")": 0, "]": 0})
-        else:
-            self.frames[-1].append((_CLOSER[char], at))
-            self.counts[-1][_CLOSER[char]] += 1
-        self.size += 1
-        if self.size > self.depth:
-            self.depth, self.deepest = self.size, at
-
-    def close(self, char: str, at: int) -> None:
-        if char == "}":
-            self._close_block(at)
-        elif not self.counts[-1][char]:
-            self.stray.append(at)
-        else:
-            self._close_bracket(char, at)
-
-    def _close_block(self, at: int) -> None:
-        if not self.blocks:
-            self.stray.append(at)
-            return
-        left = self.frames.pop()
-        self.counts.pop()
-        self.unclosed += [opened for _, opened in left]
-        self.partner[self.blocks.pop()] = at
-        self.size -= len(left) + 1
-
-    def _close_bracket(self, char: str, at: int) -> None:
-        frame = self.frames[-1]
-        while True:
-            closer, opened = frame.pop()
-            self.counts[-1][closer] -= 1
-            self.size -= 1
-            if closer == char:
-                self.partner[opened] = at
-                return
-            self.unclosed.append(opened)
-
-    def result(self) -> Brackets:
-        left = [at for frame in self.frames for _, at in frame]
-        unclosed = tuple(sorted(self.unclosed + left + self.blocks))
-        return Brackets(self.partner, unclosed, frozenset(self.stray), self.depth, self.deepest)
+            stray.append(at)
+    unclosed += [at for frame in frames for _, at in frame] + blocks
+    return Brackets(partner, tuple(sorted(unclosed)), frozenset(stray), depth, deepest)
 
 
 MAX_DEPTH = 64

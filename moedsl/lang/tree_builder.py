@@ -83,14 +83,6 @@ def _name(b: Builder, c: Sequence[Any]) -> ast.Name:
     return ast.Name(str(c[0]), b.span(c))
 
 
-def _bool(b: Builder, c: Sequence[Any]) -> ast.Bool:
-    return ast.Bool(str(c[0]) == "true", b.span(c))
-
-
-def _version(b: Builder, c: Sequence[Any]) -> ast.String:
-    return ast.String(str(c[0]), b.span(c))
-
-
 def _string(b: Builder, c: Sequence[Any]) -> ast.String:
     def unescape(match: re.Match[str]) -> str:
         if match[1] not in _ESCAPES:
@@ -136,30 +128,6 @@ def number_value(text: str) -> tuple[int | float, str | None] | str:
     return (int(scaled) if match["scale"] and scaled == int(scaled) else scaled), match["unit"]
 
 
-def _binary(b: Builder, c: Sequence[Any]) -> ast.Binary:
-    return ast.Binary(" ".join(c[1:-1]), c[0], c[-1], b.span(c))
-
-
-def _unary(b: Builder, c: Sequence[Any]) -> ast.Unary:
-    return ast.Unary(str(c[0]), c[1], b.span(c))
-
-
-def _if_else(b: Builder, c: Sequence[Any]) -> ast.If:
-    return ast.If(c[1], c[3], c[5], b.span(c))
-
-
-def _paren(b: Builder, c: Sequence[Any]) -> ast.Expr:
-    return evolve(c[1], span=b.span(c))
-
-
-def _list(b: Builder, c: Sequence[Any]) -> ast.List:
-    return ast.List(_nodes(c), b.span(c))
-
-
-def _call(b: Builder, c: Sequence[Any]) -> ast.Call:
-    return ast.Call(c[0], _nodes(c[1:]), b.span(c))
-
-
 def _pick(cls: type[Any], *indexes: int) -> Rule:
     """Build a class whose fields are these children and the span; a missing child is None."""
 
@@ -169,20 +137,14 @@ def _pick(cls: type[Any], *indexes: int) -> Rule:
     return build
 
 
-def _phase(b: Builder, c: Sequence[Any]) -> ast.PhaseStmt:
-    """Build ``profile first``, which starts with the word of a declaration."""
-    value = c[0] if isinstance(c[0], ast.Name) else _name(b, c[:1])
-    return ast.PhaseStmt(value, b.span(c))
-
-
 def _many(cls: type[Any]) -> Rule:
     """Build a class with one field: the nodes after its word."""
     return lambda b, c: cls(_nodes(c[1:]), b.span(c))
 
 
-def _named(cls: type[Any], first: int = 2) -> Rule:
-    """Build a class with a name and the nodes after it: ``hardware NAME { ... }``."""
-    return lambda b, c: cls(c[first - 1], _nodes(c[first:]), b.span(c))
+def _named(cls: type[Any]) -> Rule:
+    """Build a class with a name and the nodes after it: ``hardware NAME { ... }``, ``sweep NAME in A, B``."""
+    return lambda b, c: cls(c[1], _nodes(c[2:]), b.span(c))
 
 
 def _data(b: Builder, c: Sequence[Any]) -> ast.DataStmt:
@@ -190,15 +152,6 @@ def _data(b: Builder, c: Sequence[Any]) -> ast.DataStmt:
     word = next((n for n in nodes if isinstance(n, ast.Name)), None)
     value = next((n for n in nodes if isinstance(n, ast.String)), None)
     return ast.DataStmt(word, value, tuple(n for n in nodes if isinstance(n, ast.Binding)), b.span(c))
-
-
-def _weights(b: Builder, c: Sequence[Any]) -> ast.WeightsStmt:
-    *words, value = c[1:]
-    return ast.WeightsStmt(words[0] if words else None, value, b.span(c))
-
-
-def _clause(b: Builder, c: Sequence[Any]) -> Clause:
-    return Clause(str(c[0]).split()[-1], c[1], b.span(c))
 
 
 def _split(children: Sequence[Any]) -> tuple[list[Any], dict[str, Any], tuple[ast.Cite, ...]]:
@@ -220,11 +173,6 @@ def _member(cls: type[Any], *words: str) -> Rule:
     return build
 
 
-def _allow(b: Builder, c: Sequence[Any]) -> ast.AllowStmt:
-    plain, clauses, _ = _split(c)
-    return ast.AllowStmt(plain[0], clauses.get("because"), b.span(c))
-
-
 def _rules(b: Builder, c: Sequence[Any]) -> ast.RulesDecl:
     (name, *members), clauses, _ = _split(c)
     return ast.RulesDecl(name, clauses.get("of"), clauses.get("when"), tuple(members), b.span(c))
@@ -235,31 +183,16 @@ def _run(b: Builder, c: Sequence[Any]) -> ast.RunDecl:
     return ast.RunDecl(c[1], c[3] if has_base else None, _nodes(c[4 if has_base else 2 :]), b.span(c))
 
 
-def _over(cls: type[Any]) -> Rule:
-    """Build ``sweep NAME in A, B``: a name and the values after ``in``."""
-    return lambda b, c: cls(c[1], _nodes(c[3:]), b.span(c))
-
-
-def _value_fact(b: Builder, c: Sequence[Any]) -> ast.FactEntry:
-    return ast.FactEntry(c[0], c[1], (), b.span(c))
-
-
-def _group_fact(b: Builder, c: Sequence[Any]) -> ast.FactEntry:
-    return ast.FactEntry(c[0], _nodes(c[1:]), (), b.span(c))
-
-
 def _fact_line(b: Builder, c: Sequence[Any]) -> tuple[ast.FactEntry, ...]:
     """Build the entries of one line, each with the citations of the line."""
     entries, _, cites = _split(c)
     return tuple(evolve(e, cites=cites) if cites else e for e in entries)
 
 
-def _module(b: Builder, c: Sequence[Any]) -> ast.Module:
-    return ast.Module(_nodes(c), b.span(c) if c else Span(b.file, 0, 0))
-
-
+_CLAUSE: Rule = lambda b, c: Clause(str(c[0]).split()[-1], c[1], b.span(c))  # noqa: E731
+_BINARY: Rule = lambda b, c: ast.Binary(" ".join(c[1:-1]), c[0], c[-1], b.span(c))  # noqa: E731
 RULES: dict[str, Rule] = {
-    "module": _module,
+    "module": lambda b, c: ast.Module(_nodes(c), b.span(c) if c else Span(b.file, 0, 0)),
     "bare_stmt": _pick(ast.BareStmt, 0, 2),
     "model_stmt": _pick(ast.ModelStmt, 1),
     "hardware_stmt": _pick(ast.HardwareStmt, 1, 3),
@@ -271,24 +204,24 @@ RULES: dict[str, Rule] = {
     "adapter_stmt": _named(ast.AdapterStmt),
     "routing_stmt": _pick(ast.RoutingStmt, 1),
     "risk_stmt": _pick(ast.RiskStmt, 1),
-    "phase_stmt": _phase,
-    "first_name": _name,
+    # ``profile first`` starts with the word of a declaration
+    "phase_stmt": lambda b, c: ast.PhaseStmt(c[0] if isinstance(c[0], ast.Name) else _name(b, c[:1]), b.span(c)),
     "vlm_stmt": _many(ast.VlmStmt),
     "data_stmt": _data,
-    "weights_stmt": _weights,
+    "weights_stmt": lambda b, c: ast.WeightsStmt(c[1] if len(c) > 2 else None, c[-1], b.span(c)),
     "pin_stmt": _many(ast.PinStmt),
     **dict.fromkeys(("require", "law"), _member(ast.Require, "because")),
     **dict.fromkeys(("prefer", "advice"), _member(ast.Prefer, "worth", "because")),
-    "allow_stmt": _allow,
-    "sweep_stmt": _over(ast.SweepStmt),
-    "isolate_stmt": _over(ast.IsolateStmt),
+    "allow_stmt": lambda b, c: ast.AllowStmt(c[1], c[2].value if len(c) > 2 else None, b.span(c)),
+    "sweep_stmt": _named(ast.SweepStmt),
+    "isolate_stmt": _named(ast.IsolateStmt),
     "workflow_stmt": _pick(ast.WorkflowStmt),
     "set_stmt": _pick(ast.SetStmt, 1, 3),
     "target_stmt": _pick(ast.TargetStmt, 1, 2),
     "resilience_stmt": _named(ast.ResilienceStmt),
     "for_stmt": _pick(ast.ForStmt, 1, 2),
     "binding": _pick(ast.Binding, 0, 2),
-    **dict.fromkeys(("worth", "because", "when", "confirm", "fix", "subject"), _clause),
+    **dict.fromkeys(("worth", "because", "when", "confirm", "fix", "subject"), _CLAUSE),
     "cite": _pick(ast.Cite, 0, 1),
     "hardware_decl": _named(ast.HardwareDecl),
     "model_decl": _named(ast.ModelDecl),
@@ -300,9 +233,8 @@ RULES: dict[str, Rule] = {
     "run_decl": _run,
     "use_decl": _pick(ast.UseDecl, 1),
     "fact_line": _fact_line,
-    "value_fact": _value_fact,
-    "bindings_fact": _group_fact,
-    "block_fact": _group_fact,
+    "value_fact": lambda b, c: ast.FactEntry(c[0], c[1], (), b.span(c)),
+    **dict.fromkeys(("bindings_fact", "block_fact"), lambda b, c: ast.FactEntry(c[0], _nodes(c[1:]), (), b.span(c))),
     "let": _member(ast.Let, "because"),
     "default": _member(ast.Default, "when", "because"),
     "candidates": _member(ast.Candidates, "when", "because"),
@@ -312,17 +244,15 @@ RULES: dict[str, Rule] = {
     "measured": _member(ast.Measured, "when", "because"),
     "symptom": _member(ast.Symptom, "confirm", "fix", "because"),
     "effect": _member(ast.Effect, "because"),
-    "if_else": _if_else,
-    **dict.fromkeys(("implication", "disjunction", "conjunction", "comparison", "addition", "multiplication"), _binary),
-    "negation": _unary,
-    "minus": _unary,
-    "call": _call,
-    "paren": _paren,
-    "list": _list,
+    "if_else": _pick(ast.If, 1, 3, 5),
+    **dict.fromkeys(("implication", "disjunction", "conjunction", "comparison", "addition", "multiplication"), _BINARY),
+    **dict.fromkeys(("negation", "minus"), lambda b, c: ast.Unary(str(c[0]), c[1], b.span(c))),
+    "call": lambda b, c: ast.Call(c[0], _nodes(c[1:]), b.span(c)),
+    "paren": lambda b, c: evolve(c[1], span=b.span(c)),
+    "list": _many(ast.List),
     "number": _number,
     "string": _string,
-    "bool": _bool,
-    "name": _name,
-    "word": _name,
-    "version": _version,
+    "bool": lambda b, c: ast.Bool(str(c[0]) == "true", b.span(c)),
+    **dict.fromkeys(("name", "word", "first_name"), _name),
+    "version": lambda b, c: ast.String(str(c[0]), b.span(c)),
 }

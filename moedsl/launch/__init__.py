@@ -1,8 +1,8 @@
 """Turn a plan and a cluster into a job, and submit it through NeMo-Run.
 
 The job runs on Slurm, on Kubernetes or on this machine.
-In go a `Plan` and a `Cluster` (`rules.check`); out come the script of a job, what NeMo-Run needs to submit it,
-an experiment that any later process can follow or cancel, and diagnostics.
+In go a `Plan` and a `Cluster` (`rules.check`); out come the script of a job, what NeMo-Run needs to submit it, an
+experiment that any later process can follow or cancel, and diagnostics.
 
 The way of a run:
 

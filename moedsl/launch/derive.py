@@ -6,18 +6,17 @@ The last part maps paths of a job to paths on the node, through the mounts of it
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 import attrs
-from attrs import define, field, frozen
+from attrs import frozen
 
 from moedsl.emit.settings import function_name
 from moedsl.facts.axes import SETS
 from moedsl.facts.facts import Hardware
 from moedsl.facts.symbols import HARDWARE, VLM_WORDS
-from moedsl.planner.decisions import Decision
 from moedsl.planner.plan import Plan
 from moedsl.rules.check import cluster_reader, cluster_rules
 from moedsl.rules.check.cluster_facts import Cluster
@@ -38,13 +37,19 @@ def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | Non
     found += more
     if hardware is None or any(d.is_error for d in found):
         return None, found
-    applied = _Applied(names(plan, cluster, hardware, book), found)
-    for rule in book.rules:
-        applied.apply(rule)
+    of = _names(plan, cluster, hardware, book)
+    settings, variables = _apply(book.rules, of, found)
     if any(d.is_error for d in found):
         return None, found
-    of = applied.env
-    derived = [*applied.derived.values()]
+
+    def number(name: str) -> int:
+        return int(settings[name].value) if name in settings else 0
+
+    def of_option(prefix: str) -> tuple[Setting, ...]:
+        own = (s for s in settings.values() if s.name.startswith(prefix))
+        return tuple(attrs.evolve(s, name=s.name.removeprefix(prefix).replace("_", "-")) for s in own)
+
+    jobs = number("jobs")
     launch = Launch(
         name=job_name(plan),
         cluster=cluster.name,
@@ -53,46 +58,45 @@ def derive(plan: Plan, cluster: Cluster, library: Library) -> tuple[Launch | Non
         gpus_per_node=min(int(of["gpus_per_node"]), int(plan.gpus)),
         tasks_per_node=int(of["tasks_per_node"]),
         ranks_per_node=int(of["ranks_per_node"]),
-        numa_binding="numa_binding" in applied.derived,
-        cores_per_rank=_number(applied, "cores_per_rank"),
-        segment=_number(applied, "segment"),
+        numa_binding="numa_binding" in settings,
+        cores_per_rank=number("cores_per_rank"),
+        segment=number("segment"),
         spare_nodes=cluster.spare_nodes,
-        ft_launcher=_prefixed(derived, "ft_launcher."),
-        chain=_chain(plan, applied),
+        ft_launcher=of_option("ft_launcher."),
+        chain=Chain(jobs, plan.train_steps, plan.set["checkpoint.save"]) if jobs > 1 else None,
         network=of["network"],
         nvlink=of["nvlink"] if of["nvlink_domain"] >= of["gpus_per_node"] > 1 else 0.0,
-        environment=tuple(_environment(plan, cluster, applied.variables)),
-        srun=_prefixed(derived, "srun."),
-        sbatch=tuple(s for s in _prefixed(derived, "sbatch.") if s.name not in cluster.sbatch),
-        pods=tuple(attrs.evolve(s, name=s.name.removeprefix("pod.")) for s in derived if s.name.startswith("pod.")),
-        settings=tuple(s for s in derived if "." not in s.name),
+        environment=tuple(_environment(plan, cluster, variables)),
+        srun=of_option("srun."),
+        sbatch=tuple(s for s in of_option("sbatch.") if s.name not in cluster.sbatch),
+        pods=tuple(attrs.evolve(s, name=n.removeprefix("pod.")) for n, s in settings.items() if n.startswith("pod.")),
+        settings=tuple(s for s in settings.values() if "." not in s.name),
         secrets=cluster.secrets,
     )
     wrong = [*cluster_reader.of_this_machine(launch.environment)] if cluster.executor == "local" else []
-    wrong += unkept(plan, cluster)
+    wrong += _unkept(plan, cluster)
     return None if wrong else launch, found + wrong
 
 
-def names(plan: Plan, cluster: Cluster, hardware: Hardware, book: Book) -> dict[str, Any]:
+def _names(plan: Plan, cluster: Cluster, hardware: Hardware, book: Book) -> dict[str, Any]:
     """The value of each name of an expression; a field of Bridge that the run does not set is unset."""
     unset = dict.fromkeys(book.scope, UNSET)
     facts = {n: getattr(hardware, n) for n in HARDWARE if hasattr(hardware, n)} | {"hardware": plan.hardware}
     policy = {n: frozenset(v) if n in SETS else v for n, v in plan.policy.to_json().items()}
-    frozen = frozenset(n for n in VLM_WORDS if getattr(plan.policy, n))
-    run = {"gpus": plan.gpus, "phase": plan.phase, "task": plan.task, "vlm": frozen}
+    towers = frozenset(n for n in VLM_WORDS if getattr(plan.policy, n))
     data = "mock" if plan.policy.data == "mock" else "real"
-    known = unset | facts | plan.layout.to_json() | plan.batch.to_json() | policy | run | {"data": data}
-    return known | dict(plan.set) | _times(plan, cluster) | cluster_rules.values(cluster)
-
-
-def _times(plan: Plan, cluster: Cluster) -> dict[str, float]:
-    """What rules read of time: seconds of a step at the high end, of a save, of a job; the steps, and the goodput."""
-    known, saves = plan.estimate.interval, plan.checkpoints
-    trains = saves.goodput.trains if saves else 1.0
-    step = known.upper_s if known else plan.estimate.step_time_s
-    times = {"step_time_high": step, "save_time": saves.write_s if saves else 0.0, "time_limit": seconds(cluster.time)}
-    fails = saves.failure_every_s if saves else 0.0
-    return times | {"train_steps": plan.train_steps, "goodput": trains, "failure_time": fails}
+    run = {"gpus": plan.gpus, "phase": plan.phase, "task": plan.task, "vlm": towers, "data": data}
+    interval, saves = plan.estimate.interval, plan.checkpoints
+    times = {
+        "step_time_high": interval.upper_s if interval else plan.estimate.step_time_s,
+        "save_time": saves.write_s if saves else 0.0,
+        "time_limit": seconds(cluster.time),
+        "train_steps": plan.train_steps,
+        "goodput": saves.goodput.trains if saves else 1.0,
+        "failure_time": saves.failure_every_s if saves else 0.0,
+    }  # in seconds
+    known = unset | facts | plan.layout.to_json() | plan.batch.to_json() | policy | run
+    return known | dict(plan.set) | times | cluster_rules.values(cluster)
 
 
 def seconds(time: str) -> int:
@@ -103,50 +107,48 @@ def seconds(time: str) -> int:
     return 86400 * int(days or 0) + sum(part * first // 60**place for place, part in enumerate(parts))
 
 
-@define
-class _Applied:
-    """The rules applied so far: values by name, and the settings that they made."""
+Settings = dict[str, Setting]
 
-    env: dict[str, Any]
-    found: list[Diagnostic]
-    derived: dict[str, Setting] = field(factory=dict)
-    variables: dict[str, Setting] = field(factory=dict)
 
-    def apply(self, rule: Rule) -> None:
-        """Apply one rule. The first `derive` or `env` of a name that holds wins, the user's over the stdlib's."""
-        if not holds(rule.when, self.env):
-            return
-        if rule.kind in ("require", "prefer"):
-            self._judge(rule)
-        elif rule.kind == "let":
-            self.env[rule.name] = evaluate(rule.expr, self.env)
-        elif rule.kind == "derive" and self._is_new(rule, self.derived):
-            self.derived[rule.name] = self._setting(rule)
-            wrong = cluster_reader.value(rule, self.derived[rule.name].text)
-            self.found += [wrong] if wrong else []
-            self.env[rule.name] = self.derived[rule.name].value
-        elif rule.kind == "env" and self._is_new(rule, self.variables):
-            self.variables[rule.name] = self._setting(rule)
+def _apply(book: Iterable[Rule], of: dict[str, Any], found: list[Diagnostic]) -> tuple[Settings, Settings]:
+    """Apply the rules in their order: what they derive, which also goes into the names `of` expressions, and variables.
 
-    @staticmethod
-    def _is_new(rule: Rule, known: Mapping[str, Setting]) -> bool:
-        first = known.get(rule.name)
-        return first is None or (not rule.is_std and str(first.rule).startswith("std."))
+    The first `derive` or `env` of a name that holds wins, the user's over the stdlib's.
+    """
+    settings, variables = Settings(), Settings()
+    for rule in book:
+        if not holds(rule.when, of):
+            continue
+        if rule.kind == "let":
+            of[rule.name] = evaluate(rule.expr, of)
+        elif rule.kind in ("derive", "env"):
+            known = settings if rule.kind == "derive" else variables
+            first = known.get(rule.name)
+            if first is not None and (rule.is_std or not str(first.rule).startswith("std.")):
+                continue
+            value = evaluate(rule.expr, of)
+            whole = int(value) if isinstance(value, float) and value.is_integer() else value
+            made = known[rule.name] = Setting(rule.name, whole, "rule", rule.id, rule.because, rule.cites)
+            if rule.kind == "derive":
+                of[rule.name] = whole
+                wrong = cluster_reader.value(rule, made.text)
+                found += [wrong] if wrong else []
+        elif rule.kind in ("require", "prefer") and not holds(rule.expr, of):
+            found.append(_broken(rule, of))
+    return settings, variables
 
-    def _setting(self, rule: Rule) -> Setting:
-        value = evaluate(rule.expr, self.env)
-        whole = int(value) if isinstance(value, float) and value.is_integer() else value
-        return Setting(rule.name, whole, "rule", rule.id, rule.because, rule.cites)
 
-    def _judge(self, rule: Rule) -> None:
-        if holds(rule.expr, self.env):
-            return
-        make = error if rule.kind == "require" else warning
-        values = values_in(rule, self.env)
-        worth = {n: v for n, v in values.items() if v is not UNSET}
-        said = ", ".join(f"{n} is {_said(v) if v is not UNSET else 'not set'}" for n, v in values.items())
-        self.found.append(make(rule.id, said, rule.span, because=rule.because, cites=rule.cites, values=worth,
-                               help=_HELP.get(rule.id, ())))  # fmt: skip
+def _broken(rule: Rule, of: Mapping[str, Any]) -> Diagnostic:
+    """Report a law or an advice that does not hold, with the value of each variable of its expression."""
+    from moedsl.rules.evaluators import names as names_in
+
+    values = {n: of[n] for n in sorted(names_in(rule.expr)) if n in of}
+    worth = {n: sorted(v) if isinstance(v, frozenset) else v for n, v in values.items() if v is not UNSET}
+    written = {n: "+".join(v) or "none" if isinstance(v, list) else str(v) or '""' for n, v in worth.items()}
+    said = ", ".join(f"{n} is {written.get(n, 'not set')}" for n in values)
+    make = error if rule.kind == "require" else warning
+    return make(rule.id, said, rule.span, because=rule.because, cites=rule.cites, values=worth,
+                help=_HELP.get(rule.id, ()))  # fmt: skip
 
 
 _ALLTOALL = "pin dispatcher=alltoall, which uses NCCL, or an ep that keeps an expert group on NVLink"
@@ -166,58 +168,22 @@ _HELP: Mapping[str, str] = {
 }
 
 
-def values_in(rule: Rule, env: Mapping[str, Any]) -> dict[str, Any]:
-    """The value of each variable of a rule's expression."""
-    from moedsl.rules.evaluators import names as names_in
-
-    return {n: _plain(env[n]) for n in sorted(names_in(rule.expr)) if n in env}
-
-
-def _plain(value: Any) -> Any:
-    return sorted(value) if isinstance(value, frozenset) else value
-
-
-def _said(value: Any) -> str:
-    return "+".join(value) or "none" if isinstance(value, list) else str(value) or '""'
-
-
-def _chain(plan: Plan, applied: _Applied) -> Chain | None:
-    """The chain of a run that needs several jobs."""
-    jobs = _number(applied, "jobs")
-    return Chain(jobs, plan.train_steps, plan.set["checkpoint.save"]) if jobs > 1 else None
-
-
-def _number(applied: _Applied, name: str) -> int:
-    """A derived number; 0 if no rule gives it."""
-    setting = applied.derived.get(name)
-    return int(setting.value) if setting else 0
-
-
-def _prefixed(derived: Sequence[Setting], prefix: str) -> tuple[Setting, ...]:
-    return tuple(
-        attrs.evolve(s, name=s.name.removeprefix(prefix).replace("_", "-"))
-        for s in derived
-        if s.name.startswith(prefix)
-    )
-
-
-def _environment(plan: Plan, cluster: Cluster, of_launch: Mapping[str, Setting]) -> list[Setting]:
+def _environment(plan: Plan, cluster: Cluster, of_launch: Settings) -> list[Setting]:
     """Every variable once, sorted: the cluster's override the launch rules', and those override the plan's."""
     why = {d.name: d for d in plan.decisions}
-    planned = {n: _planned(n, v, why.get(n) or why.get(f"env.{n}")) for n, v in plan.env.items()}
-    derived = {**planned, **of_launch}
-    stated = {n: _stated(n, v, cluster, derived.get(n)) for n, v in cluster.env.items()}
-    return [s for _, s in sorted({**derived, **stated}.items())]
-
-
-def _stated(name: str, text: str, cluster: Cluster, derived: Setting | None) -> Setting:
-    """A variable of the cluster's declaration, with what it replaces."""
-    instead = f"; {derived.rule} gives {derived.text}" if derived and derived.rule and derived.text != text else ""
-    return Setting(name, text, "cluster", None, f"stated by cluster {cluster.name}{instead}")
-
-
-def _planned(name: str, value: Any, d: Decision | None) -> Setting:
-    return Setting(name, value, "plan", d.rule, d.because, d.cite) if d else Setting(name, value, "plan", None, None)
+    every = Settings()
+    for name, value in plan.env.items():
+        d = why.get(name) or why.get(f"env.{name}")
+        said = (
+            Setting(name, value, "plan", d.rule, d.because, d.cite) if d else Setting(name, value, "plan", None, None)
+        )
+        every[name] = said
+    every |= of_launch
+    for name, text in cluster.env.items():
+        derived = every.get(name)
+        instead = f"; {derived.rule} gives {derived.text}" if derived and derived.rule and derived.text != text else ""
+        every[name] = Setting(name, text, "cluster", None, f"stated by cluster {cluster.name}{instead}")
+    return [s for _, s in sorted(every.items())]
 
 
 def job_name(plan: Plan) -> str:
@@ -299,19 +265,17 @@ class Launch:
         return {s.name: s.text for s in self.environment}
 
 
-def to_json(launch: Launch) -> dict[str, Any]:
-    """Write a launch as JSON (docs/internals.md)."""
-    out = attrs.asdict(launch, recurse=False, filter=lambda a, _: a.name not in _SETTINGS)
-    out |= {"chain": attrs.asdict(launch.chain) if launch.chain else None}
-    return out | {n: [_setting(s) for s in getattr(launch, n)] for n in _SETTINGS} | {"secrets": list(launch.secrets)}
-
-
 _SETTINGS = ("environment", "ft_launcher", "srun", "sbatch", "pods", "settings")
 
 
-def _setting(s: Setting) -> Mapping[str, Any]:
-    out = attrs.asdict(s, recurse=False)
-    return {k: v for k, v in out.items() if k != "cites"} | {"cite": list(s.cites)}
+def to_json(launch: Launch) -> dict[str, Any]:
+    """Write a launch as JSON (docs/internals.md)."""
+    out = attrs.asdict(launch, recurse=False, filter=lambda a, _: a.name not in _SETTINGS)
+    out["chain"] = attrs.asdict(launch.chain) if launch.chain else None
+    for name in _SETTINGS:
+        each = (attrs.asdict(s, recurse=False) for s in getattr(launch, name))
+        out[name] = [{k: v for k, v in s.items() if k != "cites"} | {"cite": list(s["cites"])} for s in each]
+    return out | {"secrets": list(launch.secrets)}
 
 
 def node_path(path: str, cluster: Cluster) -> str | None:
@@ -326,24 +290,15 @@ def node_path(path: str, cluster: Cluster) -> str | None:
 
 
 def unmounted_paths(paths: Sequence[str], cluster: Cluster) -> list[Diagnostic]:
-    """Report paths that the container cannot see; paths on a shared claim are inside it."""
-    return [_unmounted_path(p, cluster) for p in paths if node_path(p, cluster) is None and not in_claim(p, cluster)]
-
-
-def in_claim(path: str, cluster: Cluster) -> bool:
-    """Whether a path lies on the persistent volume of a Kubernetes cluster."""
-    return bool(cluster.pvc) and PurePosixPath(path).is_relative_to(cluster.pvc_path)
-
-
-def _unmounted_path(path: str, cluster: Cluster) -> Diagnostic:
-    targets = [*(m.split(":")[1] for m in cluster.mounts), *([cluster.pvc_path] if cluster.pvc else [])]
-    return error(
-        "preflight.path:mount",
-        path=path,
-        cluster=cluster.name,
-        value=", ".join(targets) or "nothing",
-        help=_way_in(path, cluster),
-    )
+    """Report paths that the container cannot see; paths on the persistent volume of a Kubernetes cluster are inside."""
+    targets = [m.split(":")[1] for m in cluster.mounts] + ([cluster.pvc_path] if cluster.pvc else [])
+    said = {"cluster": cluster.name, "value": ", ".join(targets) or "nothing"}
+    found: list[Diagnostic] = []
+    for path in paths:
+        on_claim = cluster.pvc and PurePosixPath(path).is_relative_to(cluster.pvc_path)
+        if node_path(path, cluster) is None and not on_claim:
+            found.append(error("preflight.path:mount", path=path, help=_way_in(path, cluster), **said))
+    return found
 
 
 def _way_in(path: str, cluster: Cluster) -> str:
@@ -362,7 +317,7 @@ def _way_in(path: str, cluster: Cluster) -> str:
     )
 
 
-def unkept(plan: Plan, cluster: Cluster) -> list[Diagnostic]:
+def _unkept(plan: Plan, cluster: Cluster) -> list[Diagnostic]:
     """Refuse checkpoints in a pod's own file system."""
     folder = plan.set.get("checkpoint.save", None if plan.policy.data == "mock" else "")
     if cluster.executor != "kubeflow" or not isinstance(folder, str) or folder.startswith("/") or "://" in folder:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
@@ -49,64 +49,41 @@ def dryrun(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
 
 
 def dryrun_all(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, source: str = "") -> Sent:
-    """Make the files of several jobs, which are one experiment; `source` names the file that states them."""
-    if cluster.executor == "kubeflow":
-        return _joined([_manifest(launch, cluster, payload) for launch, payload in jobs])
+    """Make the files of several jobs, which are one experiment; `source` names the file that states them.
+
+    A manifest's command has the script; only the API server would store it. NeMo-Run's own dry run writes below a
+    temporary folder; paths in its files are below the cluster's home.
+    """
+    files: dict[str, str] = {}
     if cluster.executor == "local":
         return Sent("", "", {f"{launch.name}.sh": local.text(launch, cluster, payload) for launch, payload in jobs})
+    if cluster.executor == "kubeflow":
+        bodies = [kubeflow.manifest(launch, cluster, payload) for launch, payload in jobs]
+        for body in bodies:
+            folder = f"{body['metadata']['name']}/" if len(bodies) > 1 else ""
+            files[f"{folder}{body['kind'].lower()}.yaml"] = kubeflow.text(body)
+        return Sent(bodies[0]["metadata"]["name"], cluster.namespace, files)
     base, title = executors.home(cluster), store.experiment_title([launch.name for launch, _ in jobs], source)
     id = store.first_id(title, base, store.id_ending(base, cluster.tunnel == "ssh"))
-    files: dict[str, str] = {}
+    more: list[str] = []
     with tempfile.TemporaryDirectory(prefix="moedsl-dryrun-") as temporary:
-        own = Path(temporary)
-        _prepare(jobs, cluster, base, own, title, id)
-        for launch, _ in jobs:
-            files |= _read(own / "experiments" / title / id, _first(launch))
-    return Sent(id, f"{executors.remote_dir(cluster, base)}/{title}/{id}", files, tuple(_more(j for j, _ in jobs)))
-
-
-def _first(launch: Launch) -> str:
-    """The name of a launch's first job."""
-    return launch.chain.names(launch.name)[0] if launch.chain else launch.name
-
-
-def _more(launches: Iterable[Launch]) -> Iterator[str]:
-    for launch in launches:
-        if launch.chain:
-            _, second, *rest = launch.chain.names(launch.name)
-            last = f" to {rest[-1]}" if rest else ""
-            yield f"{second}{last}: the same, each with --dependency=afterany: and the number of the job before it"
-
-
-def _joined(sent: Sequence[Sent]) -> Sent:
-    """Join several launches; each file gets the name of its launch as a folder if there are several."""
-    if len(sent) == 1:
-        return sent[0]
-    files = {f"{s.experiment}/{n}": text for s in sent for n, text in s.files.items()}
-    return Sent(sent[0].experiment, sent[0].folder, files)
-
-
-def _manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
-    """Make the manifest, whose command has the script; only the API server would store it."""
-    body = kubeflow.manifest(launch, cluster, payload)
-    return Sent(body["metadata"]["name"], cluster.namespace, {f"{body['kind'].lower()}.yaml": kubeflow.text(body)})
-
-
-def _prepare(
-    jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, base: Path, own: Path, title: str, id: str
-) -> None:
-    """Run NeMo-Run's own dry run: paths are below `base`, files are written below `own`."""
-    experiment = store.new_experiment(title, id, base_dir=str(own))
-    with redirect_stdout(sys.stderr), no_input(), experiment:
-        for launch, payload in jobs:
-            task = executors.task(launch, cluster, payload)
-            experiment.add(task, executors.executor(launch, cluster, base), name=_first(launch))
-        experiment.dryrun(log=False, delete_exp_dir=False)
-
-
-def _read(folder: Path, name: str) -> dict[str, str]:
-    files = (folder / f"{name}_sbatch.sh", folder / name / "scripts" / f"{name}.sh")
-    return {str(f.relative_to(folder)): f.read_text(encoding="utf-8") for f in files if f.exists()}
+        folder = Path(temporary, "experiments", title, id)
+        experiment = store.new_experiment(title, id, base_dir=temporary)
+        written: list[str] = []
+        with redirect_stdout(sys.stderr), no_input(), experiment:
+            for launch, payload in jobs:
+                name, *others = launch.chain.names(launch.name) if launch.chain else [launch.name]
+                task = executors.task(launch, cluster, payload)
+                experiment.add(task, executors.executor(launch, cluster, base), name=name)
+                written += [f"{name}_sbatch.sh", f"{name}/scripts/{name}.sh"]
+                if others:
+                    last = f"{others[0]} to {others[-1]}" if len(others) > 1 else others[0]
+                    more.append(
+                        f"{last}: the same, each with --dependency=afterany: and the number of the job before it"
+                    )
+            experiment.dryrun(log=False, delete_exp_dir=False)
+        files = {name: (folder / name).read_text(encoding="utf-8") for name in written if (folder / name).exists()}
+    return Sent(id, f"{executors.remote_dir(cluster, base)}/{title}/{id}", files, tuple(more))
 
 
 def derived(launch: Launch) -> str:
@@ -122,32 +99,23 @@ def derived(launch: Launch) -> str:
         ("environment of every rank", launch.environment),
     ):
         if settings:
-            lines += ["", f"  {title}", *_setting_lines(settings)]
+            rows: list[tuple[str, Setting]] = []
+            for s in settings:  # control characters are escaped, so that each stays one line
+                value = s.text if s.text.isprintable() else repr(s.text)
+                rows.append((s.name if s.value is True else f"{s.name}={value}", s))
+            width = max(len(said) for said, _ in rows if len(said) <= _WIDEST)
+            lines += ["", f"  {title}"]
+            for said, s in rows:
+                reason = " ".join((s.because or "").split())  # one line, without control characters for the terminal
+                because = "".join(c if c.isprintable() else repr(c)[1:-1] for c in reason)
+                rule = f"  [{s.rule}]" if s.rule else ""
+                lines.append(f"    {said:{width}}  {because}{rule}".rstrip())
     if launch.secrets:
         lines += ["", f"  secrets, inherited: {', '.join(launch.secrets)}"]
     return "\n".join([*lines, ""])
 
 
-def _setting_lines(settings: Sequence[Setting]) -> Iterator[str]:
-    width = max(len(_said(s)) for s in settings if len(_said(s)) <= _WIDEST) if settings else 0
-    for s in settings:
-        rule = f"  [{s.rule}]" if s.rule else ""
-        yield f"    {_said(s):{width}}  {_line(s.because or '')}{rule}".rstrip()
-
-
 _WIDEST = 60
-
-
-def _line(text: str) -> str:
-    """Write a reason in one line, without control characters for the terminal."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(text.split()))
-
-
-def _said(s: Setting) -> str:
-    """Write `name=value`; control characters are escaped, so that it stays one line."""
-    if s.value is True:
-        return s.name
-    return f"{s.name}={s.text}" if s.text.isprintable() else f"{s.name}={s.text!r}"
 
 
 def sent(s: Sent) -> str:
@@ -177,11 +145,7 @@ def emitted_files(launch: Launch, cluster: Cluster, plan: Plan) -> dict[str, str
     text = script(launch, own, with_preflight(Payload({"recipe.py": f"{FILES_LINE}\n"}), plan, launch, own))
     before, _, rest = text.partition('cat > "$MOEDSL_FILES/recipe.py"')
     job = before + FILES_LINE + "\n" + rest.partition(f"\n{END}\n")[2]  # launch.py puts the recipe there
-    return {"launch.py": _launch_py(launch, cluster), "job.sh": job}
-
-
-def _launch_py(launch: Launch, cluster: Cluster) -> str:
-    return _template().render(
+    launch_py = _template().render(
         name=launch.name,
         cluster=cluster.name,
         cluster_line=literal(cluster.name),
@@ -199,23 +163,20 @@ def _launch_py(launch: Launch, cluster: Cluster) -> str:
         files_line=literal(FILES_LINE + "\n"),
         end=literal(END),
     )
+    return {"launch.py": launch_py, "job.sh": job}
 
 
 def _arguments(launch: Launch, cluster: Cluster) -> Iterator[Argument]:
-    """The executor's arguments, each with the reasons of its derived values; none on this machine."""
+    """The executor's arguments, each with the rules of its derived values in short; none on this machine."""
     said = {"slurm": executors.slurm_arguments, "kubeflow": kubeflow.arguments}.get(launch.executor)
-    for name, value in said(launch, cluster).items() if said else ():
-        yield Argument(tuple(_reasons(launch, name)), name, literal(value))
-
-
-def _reasons(launch: Launch, name: str) -> Iterator[str]:
-    """Yield the rules of an argument, one short line each."""
     of = {s.name: s for s in (*launch.settings, *launch.sbatch)}
-    behind = _RENAMED.get(name, name)
-    settings = launch.srun if name == "srun_args" else [of[behind]] if behind in of else []
-    for s in settings:
-        said = f"{s.name}: {s.because}" if name == "srun_args" else str(s.because)
-        yield textwrap.shorten(f"{said} [{s.rule}]", _WIDTH, placeholder=" ...")
+    for name, value in said(launch, cluster).items() if said else ():
+        behind = of.get(_RENAMED.get(name, name))
+        reasons = [f"{behind.because} [{behind.rule}]"] if behind else []
+        if name == "srun_args":
+            reasons = [f"{s.name}: {s.because} [{s.rule}]" for s in launch.srun]
+        short = (textwrap.shorten(reason, _WIDTH, placeholder=" ...") for reason in reasons)
+        yield Argument(tuple(short), name, literal(value))
 
 
 _RENAMED = {

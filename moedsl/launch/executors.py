@@ -7,7 +7,6 @@ sbatch ran. Importing NeMo-Run takes seconds, so only functions do it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,18 +47,12 @@ def remote_dir(cluster: Cluster, base: Path) -> str:
 
 def executor(launch: Launch, cluster: Cluster, base: Path) -> nemo_run.Executor:
     """Make the executor of a launch; `base` is `home(cluster)`, or a temporary folder of a dry run."""
-    return _MAKE[launch.executor](launch, cluster, base)
-
-
-def _local(_: Launch, __: Cluster, ___: Path) -> Any:
+    if launch.executor == "kubeflow":
+        return kubeflow.executor(launch, cluster)
     import nemo_run
 
-    return nemo_run.LocalExecutor()  # the script has the environment, and starts torchrun itself
-
-
-def _slurm(launch: Launch, cluster: Cluster, base: Path) -> Any:
-    import nemo_run
-
+    if launch.executor == "local":
+        return nemo_run.LocalExecutor()  # the script has the environment, and starts torchrun itself
     packager = nemo_run.Packager()  # the script has its files inside
     return nemo_run.SlurmExecutor(**slurm_arguments(launch, cluster), tunnel=tunnel(cluster, base), packager=packager)
 
@@ -71,13 +64,6 @@ def tunnel(cluster: Cluster, base: Path) -> Any:
     if cluster.tunnel == "ssh":
         return nemo_run.SSHTunnel(**ssh_arguments(cluster))
     return nemo_run.LocalTunnel(job_dir=remote_dir(cluster, base))
-
-
-def _kubeflow(launch: Launch, cluster: Cluster, _: Path) -> Any:
-    return kubeflow.executor(launch, cluster)
-
-
-_MAKE: dict[str, Any] = {"local": _local, "slurm": _slurm, "kubeflow": _kubeflow}
 
 
 def task(launch: Launch, cluster: Cluster, payload: Payload) -> nemo_run.Script:
@@ -97,10 +83,17 @@ _PARAMETERS = ("exclusive", "mem")
 def slurm_arguments(launch: Launch, cluster: Cluster) -> dict[str, Any]:
     """The executor's arguments by name, without tunnel and packager, and without empty ones.
 
-    NeMo-Run joins those of srun with spaces into a line of the sbatch file, so they are words of bash.
+    NeMo-Run joins those of srun with spaces into a line of the sbatch file, so they are words of bash. On some clusters
+    jobs get whole nodes, and request no GPUs.
     """
     derived = {s.name: s.value for s in launch.sbatch}
     of = {s.name: s.value for s in launch.settings}
+    gpus = {"gpus_per_node": launch.gpus_per_node, "gres": f"gpu:{launch.gpus_per_node}"}
+    setup: list[str] = []  # what the script of the job does before it starts the ranks
+    if "requeue" in of:
+        setup.append(f'scontrol update jobid="$SLURM_JOB_ID" requeue={of["requeue"]}')
+    if "first_node_check" in of:
+        setup.append(_FIRST_NODE.format(seconds=of["first_node_check"]))
     said = {
         "account": cluster.account,
         "partition": cluster.partition,
@@ -109,10 +102,10 @@ def slurm_arguments(launch: Launch, cluster: Cluster) -> dict[str, Any]:
         "job_name_prefix": job_name_prefix(cluster),
         "nodes": launch.allocated,
         "ntasks_per_node": launch.tasks_per_node,
-        **_gpus(launch, cluster),
+        **{n: v for n, v in gpus.items() if n == cluster.request},
         **{n: derived.pop(n, None) for n in _PARAMETERS},
         "signal": f"TERM@{of['preempt_time']}" if "preempt_time" in of else "",
-        "setup_lines": "\n".join(_setup_lines(of)),
+        "setup_lines": "\n".join(setup),
         "segment": launch.segment,
         "retries": cluster.retries,
         "container_image": word(cluster.container) if cluster.container else "",
@@ -124,25 +117,11 @@ def slurm_arguments(launch: Launch, cluster: Cluster) -> dict[str, Any]:
     return {"account": None, **{n: v for n, v in said.items() if v}, "poll_estimated_start_time": False}
 
 
-def _setup_lines(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Write what the script of the job does before it starts the ranks."""
-    if "requeue" in settings:
-        yield f'scontrol update jobid="$SLURM_JOB_ID" requeue={settings["requeue"]}'
-    if "first_node_check" in settings:
-        yield _FIRST_NODE.format(seconds=settings["first_node_check"])
-
-
 _FIRST_NODE = """allocated=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
 srun --overlap --no-kill --nodes=1 --ntasks=1 --nodelist="${{allocated[1]}}" bash -c '
   while [[ "$(sinfo -hN -n "$0" -o %T | tail -1)" != down* ]]; do sleep {seconds}; done
   scontrol requeue "$SLURM_JOB_ID" || scancel "$SLURM_JOB_ID"' "${{allocated[0]}}" &"""
 """End a job that lost its first node, or start it again, from the second node; no other process can know of it."""
-
-
-def _gpus(launch: Launch, cluster: Cluster) -> dict[str, Any]:
-    """The request for GPUs; on some clusters jobs get whole nodes with all GPUs."""
-    words = {"gpus_per_node": launch.gpus_per_node, "gres": f"gpu:{launch.gpus_per_node}"}
-    return {n: v for n, v in words.items() if n == cluster.request}
 
 
 def job_name_prefix(cluster: Cluster) -> str:

@@ -58,20 +58,14 @@ def wait(
             if said.get(job.name) != now and not (job.state == UNKNOWN and not said):
                 said[job.name] = now
                 print(f"{time.strftime('%H:%M:%S')}  {job.name}  {job.number}  {now}", file=sys.stderr, flush=True)
-            if with_logs:
-                _write(experiment, job, readers, len(jobs) > 1)
+            if with_logs and job.name not in readers and job.handle:
+                readers[job.name] = reader(experiment, job)
+            if (log := readers.get(job.name)) is not None:  # what a Slurm job has written since
+                print_lines(log.more(whole=job.ended), sys.stdout, f"{job.name}: " if len(jobs) > 1 else "")
         if enough(jobs) or all(job.ended for job in jobs):
             return jobs
         time.sleep(pause)
         pause = min(pause * 1.1, LONGEST_S)
-
-
-def _write(experiment: Experiment, job: Job, readers: dict[str, Reader | None], several: bool) -> None:
-    """Print what a Slurm job has written since the last call."""
-    if job.name not in readers and job.handle:
-        readers[job.name] = reader(experiment, job)
-    if (log := readers.get(job.name)) is not None:
-        print_lines(log.more(whole=job.ended), sys.stdout, f"{job.name}: " if several else "")
 
 
 def state(job: Job) -> str:
@@ -169,7 +163,14 @@ class Reader:
 
     def more(self, whole: bool) -> list[str]:
         """The new lines since the last call; an unfinished last line only if the job has ended (`whole`)."""
-        return [line for path in self._paths() for line in self._lines(path, whole)]
+        new: list[str] = []
+        for path in self._paths():
+            start = self.seen.get(path, 0)
+            *lines, rest = self._ask(f"tail -n +{start + 1} {shlex.quote(path)}").split("\n")
+            lines += [rest] if whole and rest else []
+            self.seen[path] = start + len(lines)
+            new += lines
+        return new
 
     def failures(self) -> list[Failure]:
         """What the ranks of the last start have written of their failures."""
@@ -181,16 +182,6 @@ class Reader:
         """The log files, in the order of their start."""
         pattern = " ".join(f"{shlex.quote(self.folder)}/{name}" for name in self.names)
         return self._ask(f"ls -1tr {pattern} 2>/dev/null").splitlines()
-
-    def _lines(self, path: str, whole: bool) -> list[str]:
-        start = self.seen.get(path, 0)
-        text = self._ask(f"tail -n +{start + 1} {shlex.quote(path)}")
-        lines = text.split("\n")
-        rest = lines.pop()
-        if whole and rest:
-            lines.append(rest)
-        self.seen[path] = start + len(lines)
-        return lines
 
     def _ask(self, command: str) -> str:
         return self.tunnel.run(command, hide=True, warn=True).stdout
@@ -312,31 +303,25 @@ def print_logs(
     reader prints only two ranks, and of them only lines that torchrun marks ``[default0]:``.
     """
     limit, seen = max(8, 2 * executor.num_nodes), {} if seen is None else seen
+    before = dict(seen)
     words = ["kubectl", "logs", "-n", executor.namespace, "-l", f"{JOBSET}={job_name(handle)}", "--prefix", "--tail=-1"]
     more = [f"--since-time={min(seen.values(), key=_order)}"] if len(seen) >= executor.num_nodes else []
     command = [*words, "--timestamps", f"--max-log-requests={limit}", *more, *(["-f"] if follow else [])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout is not None
         try:
-            for line in _new(reader.stdout, seen):
-                out.write(line)
+            for line in reader.stdout:
+                found = _LINE.match(line)
+                if found and _order(found["time"]) <= _order(before.get(found["pod"], "")):
+                    continue
+                if found:  # else it is what kubectl itself has to say
+                    seen[found["pod"]] = found["time"]
+                out.write(f"{found['pod']} {found['text']}\n" if found else line)
                 out.flush()
         except BaseException:  # Ctrl-C of this process alone: kubectl would go on to the job's end
             reader.terminate()
             raise
     return reader.returncode
-
-
-def _new(lines: Iterable[str], seen: dict[str, str]) -> Iterator[str]:
-    """The new lines, without their times, which are added to `seen`."""
-    before = dict(seen)
-    for line in lines:
-        found = _LINE.match(line)
-        if not found:  # what kubectl itself has to say
-            yield line
-        elif _order(found["time"]) > _order(before.get(found["pod"], "")):
-            seen[found["pod"]] = found["time"]
-            yield f"{found['pod']} {found['text']}\n"
 
 
 def _order(time: str) -> str:
@@ -375,30 +360,15 @@ def waits(executor: nemo_run.KubeflowExecutor, job: str) -> str:
         return f"its pods cannot be listed: {answer.reason}"
     except HTTPError:
         return "the API server does not answer"
-    return waiting(pods, executor.num_nodes)
-
-
-def waiting(pods: Sequence[Any], nodes: int) -> str:
-    """Write why pods of the kubernetes package have not started."""
-    if len(pods) < nodes:
-        return f"waiting for pods: {len(pods)} of {nodes} exist"
+    if len(pods) < executor.num_nodes:
+        return f"waiting for pods: {len(pods)} of {executor.num_nodes} exist"
     idle = [pod for pod in pods if pod.status.phase in ("Pending", "Unknown", None)]
-    if not idle:
-        return ""
-    reasons = ", ".join(sorted({_reason(pod) for pod in idle}))
-    return f"waiting for {len(idle)} of {len(pods)} pods: {reasons}"
+    reasons = ", ".join(sorted({_why_idle(pod) for pod in idle}))
+    return f"waiting for {len(idle)} of {len(pods)} pods: {reasons}" if idle else ""
 
 
-def _reason(pod: Any) -> str:
+def _why_idle(pod: Any) -> str:
     """Write why one pod waits: by its containers, else by the scheduler, else by its phase."""
-    for container in pod.status.container_statuses or ():
-        if container.state and container.state.waiting:
-            return _joined(container.state.waiting)
-    for condition in pod.status.conditions or ():
-        if condition.type == "PodScheduled" and condition.status == "False":
-            return _joined(condition)
-    return str(pod.status.phase)
-
-
-def _joined(said: Any) -> str:
-    return ": ".join(filter(None, (said.reason, said.message)))
+    said = [c.state.waiting for c in pod.status.container_statuses or () if c.state and c.state.waiting]
+    said += [c for c in pod.status.conditions or () if c.type == "PodScheduled" and c.status == "False"]
+    return ": ".join(filter(None, (said[0].reason, said[0].message))) if said else str(pod.status.phase)

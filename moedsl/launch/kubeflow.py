@@ -23,7 +23,7 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from functools import cache, wraps
 from pathlib import Path
@@ -54,7 +54,11 @@ def executor(launch: Launch, cluster: Cluster) -> nemo_run.KubeflowExecutor:
 
 
 def arguments(launch: Launch, cluster: Cluster) -> Json:
-    """The executor's arguments by name, as plain values."""
+    """The executor's arguments by name, as plain values. The value of a secret stays in the cluster, in its Secret."""
+    kueue = {QUEUE: cluster.queue, PRIORITY: cluster.priority}
+    secrets = {name: {"secretKeyRef": {"name": cluster.secret, "key": name}} for name in launch.secrets}
+    efa = _pod(launch).get("efa_devices")
+    resources = ({_EFA: efa} if efa else {}) | dict(cluster.resources)  # besides the GPUs
     return {
         "runtime_ref": cluster.runtime,
         "namespace": cluster.namespace,
@@ -63,23 +67,12 @@ def arguments(launch: Launch, cluster: Cluster) -> Json:
         "gpus_per_node": launch.gpus_per_node,
         "nprocs_per_node": launch.ranks_per_node,
         "train_job_basename": launch.name,
-        "labels": _labels(cluster),
-        "env_list": [_secret(name, cluster) for name in launch.secrets],
-        "extra_resource_requests": resources(launch, cluster),
-        "extra_resource_limits": resources(launch, cluster),
+        "labels": {**cluster.labels, **{name: word for name, word in kueue.items() if word}},
+        "env_list": [{"name": name, "valueFrom": value} for name, value in secrets.items()],
+        "extra_resource_requests": resources,
+        "extra_resource_limits": dict(resources),
         "spec_kwargs": pod_spec(launch, cluster),
     }
-
-
-def _labels(cluster: Cluster) -> dict[str, str]:
-    """The labels of the job: the cluster's, and those that Kueue reads."""
-    kueue = {QUEUE: cluster.queue, PRIORITY: cluster.priority}
-    return {**cluster.labels, **{name: word for name, word in kueue.items() if word}}
-
-
-def _secret(name: str, cluster: Cluster) -> Json:
-    """A variable whose value stays in the cluster: a key of its Secret."""
-    return {"name": name, "valueFrom": {"secretKeyRef": {"name": cluster.secret, "key": name}}}
 
 
 def command(launch: Launch, cluster: Cluster, payload: Payload) -> list[str]:
@@ -215,7 +208,32 @@ _TOLERATION = re.compile(r"(?P<key>[^=:]+)(?:=(?P<value>[^:]*))?(?::(?P<effect>.
 
 def pod_spec(launch: Launch, cluster: Cluster) -> Json:
     """The part of a TrainJob's `spec` for its pods; empty if there is nothing to say."""
-    template = {name: part for name, part in _template(launch, cluster).items() if part}
+    volumes = _volumes(launch, cluster)
+    container = {
+        "volumeMounts": [mount for _, mount in volumes],
+        "securityContext": {"privileged": True} if _pod(launch).get("privileged") == "1" else {},
+    }
+    required, affinity = "requiredDuringSchedulingIgnoredDuringExecution", Json()
+    if cluster.affinity:  # by the labels of nodes
+        terms = [{"matchExpressions": [requirement(text) for text in cluster.affinity]}]
+        affinity["nodeAffinity"] = {required: {"nodeSelectorTerms": terms}}
+    if cluster.colocate:  # by the nodes of the job's other pods
+        same_job = {"labelSelector": {"matchLabels": MANAGED}, "matchLabelKeys": [JOBSET]}
+        affinity["podAffinity"] = {required: [{**same_job, "topologyKey": cluster.colocate}]}
+    metadata = {
+        "labels": {**(MANAGED if cluster.colocate else {}), **cluster.labels},
+        "annotations": _annotations(launch, cluster),
+    }
+    spec = {
+        "volumes": [volume for volume, _ in volumes],
+        "imagePullSecrets": [{"name": name} for name in cluster.image_pull_secrets],
+        "tolerations": [toleration(text) for text in cluster.tolerations],
+        "affinity": affinity,
+        "containers": [{"name": JOB, **_filled(container)}] if _filled(container) else [],
+        "nodeSelector": dict(cluster.node_selector),
+        "serviceAccountName": cluster.service_account,
+    }
+    template = _filled({"metadata": _filled(metadata), "spec": _filled(spec)})
     if not template:
         return {}
     jobs = [{"name": JOB, "template": {"spec": {"template": template}}}]
@@ -223,55 +241,32 @@ def pod_spec(launch: Launch, cluster: Cluster) -> Json:
     return {"runtimePatches": [{"manager": MANAGED["app.kubernetes.io/managed-by"], "trainingRuntimeSpec": patch}]}
 
 
-def resources(launch: Launch, cluster: Cluster) -> dict[str, str]:
-    """The resources of a pod besides its GPUs; what the cluster states wins."""
-    efa = _pod(launch).get("efa_devices")
-    return ({_EFA: efa} if efa else {}) | dict(cluster.resources)
+def _filled(fields: Json) -> Json:
+    return {name: value for name, value in fields.items() if value}
 
 
 def _pod(launch: Launch) -> dict[str, str]:
     return {s.name: s.text for s in launch.pods}
 
 
-def _template(launch: Launch, cluster: Cluster) -> Json:
-    labels = {**(MANAGED if cluster.colocate else {}), **cluster.labels}
-    metadata = {"labels": labels, "annotations": _annotations(launch, cluster)}
-    volumes, container = _volumes(launch, cluster), _container(launch, cluster)
-    spec = {
-        "volumes": [volume for volume, _ in volumes],
-        "imagePullSecrets": [{"name": name} for name in cluster.image_pull_secrets],
-        "tolerations": [toleration(text) for text in cluster.tolerations],
-        "affinity": _affinity(cluster),
-        "containers": [{"name": JOB, **container}] if container else [],
-        "nodeSelector": dict(cluster.node_selector),
-        "serviceAccountName": cluster.service_account,
-    }
-    parts = {"metadata": metadata, "spec": spec}
-    return {part: {name: value for name, value in fields.items() if value} for part, fields in parts.items()}
-
-
 def _annotations(launch: Launch, cluster: Cluster) -> dict[str, str]:
-    """The annotations of pods: the cluster's, and those that Kueue and GKE read."""
+    """The annotations of pods: the cluster's, and those that Kueue and GKE read.
+
+    GKE's are a pod's networks: its own network at eth0 first, then those of `interfaces`.
+    """
     levels = {
         "required-topology": cluster.required_topology,
         "preferred-topology": cluster.preferred_topology,
         "slice-required-topology": cluster.slice_topology if launch.segment else "",
         "slice-size": str(launch.segment) if cluster.slice_topology and launch.segment else "",
     }
-    kueue = {f"{_KUEUE}{name}": level for name, level in levels.items() if level}
-    return {**kueue, **_networks(cluster.interfaces), **cluster.annotations}
-
-
-def _networks(interfaces: Mapping[str, str]) -> dict[str, str]:
-    """The annotations of a pod's networks on GKE: its own network at eth0 first, then those of `interfaces`."""
-    if not interfaces:
-        return {}
-    networks = [
-        {"interfaceName": name, "network": network}
-        for name, network in ({"eth0": "default"} | dict(interfaces)).items()
-    ]
-    said = json.dumps(networks, separators=(",", ":"))
-    return {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": said}
+    said = {f"{_KUEUE}{name}": level for name, level in levels.items() if level}
+    if cluster.interfaces:
+        networks = {"eth0": "default"} | dict(cluster.interfaces)
+        each = [{"interfaceName": name, "network": network} for name, network in networks.items()]
+        said["networking.gke.io/default-interface"] = "eth0"
+        said["networking.gke.io/interfaces"] = json.dumps(each, separators=(",", ":"))
+    return {**said, **cluster.annotations}
 
 
 def toleration(text: str) -> Json:
@@ -280,16 +275,6 @@ def toleration(text: str) -> Json:
     assert found is not None  # the checker has read it
     given = {name: part for name, part in found.groupdict().items() if part is not None}
     return {"operator": "Equal" if "value" in given else "Exists", **given}
-
-
-def _affinity(cluster: Cluster) -> Json:
-    """The nodes of a pod by their labels, and by the nodes of the job's other pods."""
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    terms = [{"matchExpressions": [requirement(text) for text in cluster.affinity]}]
-    nodes = {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}} if cluster.affinity else {}
-    same_job = {"labelSelector": {"matchLabels": MANAGED}, "matchLabelKeys": [JOBSET]}
-    pods = {"podAffinity": {required: [{**same_job, "topologyKey": cluster.colocate}]}} if cluster.colocate else {}
-    return {**nodes, **pods}
 
 
 def requirement(text: str) -> Json:
@@ -301,39 +286,31 @@ def requirement(text: str) -> Json:
     return {"key": found["key"], "operator": operator, "values": re.split(", ?", found["values"])}
 
 
-def _container(launch: Launch, cluster: Cluster) -> Json:
-    """The settings of the ranks' container."""
-    mounts = [mount for _, mount in _volumes(launch, cluster)]
-    privileged = _pod(launch).get("privileged") == "1"
-    parts = {"volumeMounts": mounts, "securityContext": {"privileged": True} if privileged else {}}
-    return {name: part for name, part in parts.items() if part}
-
-
 def _volumes(launch: Launch, cluster: Cluster) -> list[tuple[Json, Json]]:
     """Each volume with its mount: folders of the node, the shared claim, devices, and memory for /dev/shm, which data
-    loaders and NCCL use.
+    loaders and NCCL use. The cluster's own mounts win.
     """
-    pairs = [_host(f"mount-{i}", mount) for i, mount in enumerate(cluster.mounts)]
-    if mounts := _pod(launch).get("mounts"):  # the folders of the node that a rule mounts
-        pairs += [_host(f"fabric-{i}", mount) for i, mount in enumerate(mounts.split(","))]
+    pod, volumes, mounts = _pod(launch), list[Json](), list[Json]()
+    of_rules = pod["mounts"].split(",") if pod.get("mounts") else []
+    folders = {f"mount-{i}": mount for i, mount in enumerate(cluster.mounts)}
+    folders |= {f"fabric-{i}": mount for i, mount in enumerate(of_rules)}
+    for name, mount in folders.items():  # /on/the/node:/in/the/container, with :ro if it is only read
+        source, target, *options = mount.split(":")
+        read_only = {"readOnly": True} if "ro" in ",".join(options).split(",") else {}
+        volumes.append({"name": name, "hostPath": {"path": source}})
+        mounts.append({"name": name, "mountPath": target, **read_only})
     if cluster.pvc:
-        volume = {"name": "shared", "persistentVolumeClaim": {"claimName": cluster.pvc}}
-        pairs.append((volume, {"name": "shared", "mountPath": cluster.pvc_path}))
-    if folder := _pod(launch).get("device_folder"):
-        pairs.append(({"name": "devices", "hostPath": {"path": folder}}, {"name": "devices", "mountPath": folder}))
-    if cluster.shm or _pod(launch).get("shm") == "1":
+        volumes.append({"name": "shared", "persistentVolumeClaim": {"claimName": cluster.pvc}})
+        mounts.append({"name": "shared", "mountPath": cluster.pvc_path})
+    if folder := pod.get("device_folder"):
+        volumes.append({"name": "devices", "hostPath": {"path": folder}})
+        mounts.append({"name": "devices", "mountPath": folder})
+    if cluster.shm or pod.get("shm") == "1":
         limit = {"sizeLimit": cluster.shm} if cluster.shm else {}
-        volume = {"name": "shm", "emptyDir": {"medium": "Memory", **limit}}
-        pairs.append((volume, {"name": "shm", "mountPath": "/dev/shm"}))
-    first = {pair[1]["mountPath"]: pair for pair in reversed(pairs)}  # the cluster's own mounts win
-    return [pair for pair in pairs if first[pair[1]["mountPath"]] is pair]
-
-
-def _host(name: str, mount: str) -> tuple[Json, Json]:
-    """A volume and its mount for ``/on/the/node:/in/the/container``, with ``:ro`` if it is only read."""
-    source, target, *options = mount.split(":")
-    read_only = {"readOnly": True} if "ro" in ",".join(options).split(",") else {}
-    return {"name": name, "hostPath": {"path": source}}, {"name": name, "mountPath": target, **read_only}
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", **limit}})
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+    first = {mount["mountPath"]: mount for mount in reversed(mounts)}
+    return [(v, m) for v, m in zip(volumes, mounts, strict=True) if first[m["mountPath"]] is m]
 
 
 P = ParamSpec("P")

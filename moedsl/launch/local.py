@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO
 
 from attrs import evolve
 
@@ -121,16 +120,12 @@ def copied(folder: Path) -> None:
     until = time.monotonic() + COPIED_S
     for program in folder.glob(f"*/{RANK_LOG}"):
         with program.open() as copies:
-            while time.monotonic() < until and not _is_free(copies):
-                time.sleep(0.02)
-
-
-def _is_free(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+            while time.monotonic() < until:
+                try:
+                    fcntl.flock(copies, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError:
+                    time.sleep(0.02)
 
 
 def rank_logs(launch: Launch) -> Path:

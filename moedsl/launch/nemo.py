@@ -12,7 +12,7 @@ import sys
 import tarfile
 import warnings
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -55,19 +55,18 @@ def whole_files() -> Generator[None]:
     NeMo-Run empties a file and then writes it (nemo_run 0.11.1 run/experiment.py:383, :405), even the list of submitted
     jobs; without it nobody finds them again.
     """
-    with patch("nemo_run.run.experiment.open", _open, create=True):
+
+    @contextmanager
+    def written_whole(path: str) -> Generator[io.StringIO]:
+        text = io.StringIO()
+        yield text
+        files.replace_file(Path(path), text.getvalue())
+
+    def open_(path: str, mode: str = "r") -> Any:
+        return written_whole(path) if "w" in mode else open(path, mode)
+
+    with patch("nemo_run.run.experiment.open", open_, create=True):
         yield
-
-
-def _open(path: str, mode: str = "r") -> Any:
-    return _written_whole(Path(path)) if "w" in mode else open(path, mode)
-
-
-@contextmanager
-def _written_whole(path: Path) -> Generator[io.StringIO]:
-    text = io.StringIO()
-    yield text
-    files.replace_file(path, text.getvalue())
 
 
 _sessions: dict[tuple[Any, ...], Any] = {}
@@ -98,9 +97,12 @@ def connect(tunnel: Any) -> None:
         tunnel.connect()
         return
     place = (tunnel.user, tunnel.host, tunnel.port, tunnel.identity)
-    if place in _sessions and _answers(_sessions[place]):
-        tunnel.session = _sessions[place]
-        return
+    session = _sessions.get(place)
+    if session is not None and session.is_connected:
+        with suppress(*failures()):  # that the other side is gone may not have been noticed
+            session.transport.open_session(timeout=ANSWERS_WITHIN_S).close()
+            tunnel.session = session
+            return
     if place in _failed:
         raise _failed[place]
     try:
@@ -109,17 +111,6 @@ def connect(tunnel: Any) -> None:
         _failed[place] = problem
         raise
     _sessions[place] = tunnel.session
-
-
-def _answers(session: Any) -> bool:
-    """Whether the other side of a session is still there; that it is gone may not have been noticed."""
-    if not session.is_connected:
-        return False
-    try:
-        session.transport.open_session(timeout=ANSWERS_WITHIN_S).close()
-    except failures():
-        return False
-    return True
 
 
 def was_open() -> bool:
@@ -159,15 +150,17 @@ def copying() -> Generator[None]:
 
 
 def copy_folder(session: Any, source: str, target: str) -> None:
-    """Copy a folder into a folder of the login node; OSError with the node's message on failure."""
-    folder = shlex.quote(target)
+    """Copy a folder of scripts, some hundred kilobytes, into one of the login node; OSError with its message."""
+    archive, folder = io.BytesIO(), shlex.quote(target)
+    with tarfile.open(fileobj=archive, mode="w:gz") as packed:
+        packed.add(source, arcname=Path(source).name)
     channel = session.transport.open_session()
     lost: OSError | None = None
     with channel:
         channel.exec_command(f"mkdir -p {folder} && tar -xzf - -C {folder}")
         try:
             with channel.makefile_stdin("wb") as stdin:
-                stdin.write(_archive(Path(source)))
+                stdin.write(archive.getvalue())
         except OSError as problem:  # the connection is lost, or the command has ended, and says why
             lost = problem
         said = channel.makefile_stderr("rb").read().decode(errors="replace").strip()
@@ -176,11 +169,3 @@ def copy_folder(session: Any, source: str, target: str) -> None:
         raise lost
     if status:
         raise OSError(f"{target} on {session.host} is not writable: {said}")
-
-
-def _archive(folder: Path) -> bytes:
-    """Pack a folder of scripts, some hundred kilobytes, into a tar file with the folder's name."""
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as archive:
-        archive.add(folder, arcname=folder.name)
-    return out.getvalue()

@@ -152,13 +152,13 @@ class Experiment:
         for days, and with 1,024 of them `select` fails.
         """
         use_home(self.home)
-        found = [self._job(job) for job in self.of_nemo.jobs if not only or job.id in only]
+        found: list[Job] = []
+        for job in self.of_nemo.jobs:
+            if not only or job.id in only:
+                state, says = self._state(self.handles[job.id], job.executor)
+                found.append(Job(self.id, job.id, self.handles[job.id], state, says, str(job.executor.job_dir)))
         gc.collect(0)
         return found
-
-    def _job(self, job: Any) -> Job:
-        state, says = self._state(self.handles[job.id], job.executor)
-        return Job(self.id, job.id, self.handles[job.id], state, says, str(job.executor.job_dir))
 
     def _state(self, handle: str, executor: Any) -> tuple[str, str]:
         if not handle:
@@ -246,20 +246,16 @@ def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
     except kubeflow.no_kubeconfig() as problem:
         return kubeflow.unread(id, problem)
     made.clean_mode = True
-    for tunnel in _tunnels(made):
+    # a launcher that was killed early did not store the tunnels of its Slurm jobs with the experiment
+    own = [job.executor.tunnel for job in made.jobs if isinstance(job.executor, nemo_run().SlurmExecutor)]
+    made.tunnels = {tunnel.key: tunnel for tunnel in own} | made.tunnels
+    for tunnel in made.tunnels.values():
         without_input(tunnel)
         try:
             nemo.connect(tunnel)
         except nemo.failures() as problem:
             return nemo.unreached(tunnel, id, problem)
     return Experiment(id, home, made)
-
-
-def _tunnels(made: Any) -> list[Any]:
-    """The tunnels of its Slurm jobs; a launcher that was killed early did not store them with the experiment."""
-    own = [job.executor.tunnel for job in made.jobs if isinstance(job.executor, nemo_run().SlurmExecutor)]
-    made.tunnels = {tunnel.key: tunnel for tunnel in own} | made.tunnels
-    return list(made.tunnels.values())
 
 
 def without_input(tunnel: Any) -> None:
@@ -338,13 +334,11 @@ def experiment_title(jobs: Sequence[str], source: str = "") -> str:
     if len(jobs) == 1:
         return jobs[0]
     stem = "" if not source or source.startswith("<") else PurePath(source).stem
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", stem)[:LONGEST_TITLE].strip(_SIGNS) or _common_prefix(jobs) or "runs"
-
-
-def _common_prefix(jobs: Sequence[str]) -> str:
-    """The common prefix of names: ``a_16gpu_h100.main`` of ``a_16gpu_h100.main.ep_8``, ``a_16gpu_h100.main.tp_2``."""
+    # ``a_16gpu_h100.main`` of ``a_16gpu_h100.main.ep_8``, ``a_16gpu_h100.main.tp_2``
     each = zip(*(re.findall(rf"[^{_SIGNS}]*[{_SIGNS}]?", job) for job in jobs), strict=False)
-    return "".join(words[0] for words in itertools.takewhile(lambda words: len(set(words)) == 1, each)).strip(_SIGNS)
+    shared = "".join(words[0] for words in itertools.takewhile(lambda words: len(set(words)) == 1, each))
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", stem)[:LONGEST_TITLE].strip(_SIGNS)
+    return stem or shared.strip(_SIGNS) or "runs"
 
 
 MARK_FILE = ".mark"

@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
@@ -74,15 +74,20 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
     SIGTERM and SIGHUP cancel the whole submission, even if they are sent several times.
     """
     store.use_home(home)
+    in_pods = any(isinstance(task.executor, store.nemo_run().KubeflowExecutor) for task in tasks)
     try:
         tunnels = _open_tunnels(tasks)
-        if any(isinstance(task.executor, store.nemo_run().KubeflowExecutor) for task in tasks):
+        if in_pods:
             from kubernetes import client
 
             with suppress(client.ApiException):  # an answer that refuses is an answer too
                 client.VersionApi().get_code()
     except _refusals() as problem:
-        return Submitted("", why_not=_unreached(tasks, problem))
+        if in_pods:
+            return Submitted("", why_not=error("launch.refused:api", getattr=getattr(problem, "reason", problem)))
+        tunnel = tasks[0].executor.tunnel
+        said = {"host": tunnel.host, "why_not": nemo.why_not(problem), "help": nemo.try_it(tunnel.user, tunnel.host)}
+        return Submitted("", why_not=error("launch.refused:connection", **said))
     with ExitStack() as stack:
         try:
             copied = any(isinstance(tunnel, store.nemo_run().SSHTunnel) for tunnel in tunnels.values())
@@ -91,20 +96,26 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
         except OSError as problem:
             return Submitted("", why_not=store.unwritable_home(home, problem))
         named(id)
-        made = _experiment(tasks, title, id, tunnels)
+        made = store.new_experiment(title, id, executor=tasks[0].executor)  # nothing is written yet
+        for key, tunnel in tunnels.items():
+            tunnel._set_job_dir(id)
+            made.tunnels[key] = tunnel
         experiment = store.Experiment(id, home, made)
-        left: list[Diagnostic] = []
+        wrong: list[Diagnostic] = []
         with deferred_signals() as signals:
             refused = run_without_signals(lambda: _run(made, tasks))
             taken = refused is None and not signals
-            problem = None if taken else run_without_signals(lambda: left.extend(_undo(experiment)))
+            problem = None if taken else run_without_signals(lambda: wrong.extend(_undo(experiment)))
     if taken:
         return Submitted(id, experiment)
     unmeant = [p for p in (refused, problem) if p is not None and not isinstance(p, _refusals())]
     if unmeant:
         raise unmeant[0]
-    left += [_uncancelled(id, problem)] if problem else []
-    wrong = [*left, *([_refusal(refused, home)] if refused else [])]
+    if problem:
+        value = _said(problem) or type(problem).__name__
+        wrong.append(error("launch.not_cancelled:failed", name=id, value=value))
+    if refused:
+        wrong.append(_refusal(refused, home))
     return Submitted(id, why_not=wrong[0] if wrong else None, signal=signals[0] if signals else 0)
 
 
@@ -126,24 +137,18 @@ def _reserved(title: str, home: Path, ending: str = "") -> Generator[str]:
     """
     folder = home / "experiments" / title
     folder.mkdir(parents=True, exist_ok=True)
-    id = next(id for id in store.experiment_ids(title, ending) if _took(folder, id))
-    try:
-        yield id
-    finally:
-        (folder / f".{id}").unlink()
-
-
-def _took(folder: Path, id: str) -> bool:
-    """Whether the id was free and is reserved now."""
-    mark = folder / f".{id}"
-    try:
-        mark.touch(exist_ok=False)
-    except FileExistsError:  # another launch is at it
-        return False
-    if (folder / id).exists():
-        mark.unlink()
-        return False
-    return True
+    for id in store.experiment_ids(title, ending):
+        mark = folder / f".{id}"
+        try:
+            mark.touch(exist_ok=False)
+        except FileExistsError:  # another launch is at it
+            continue
+        try:
+            if not (folder / id).exists():
+                yield id
+                return
+        finally:
+            mark.unlink()
 
 
 def _open_tunnels(tasks: Sequence[Task]) -> dict[str, Any]:
@@ -158,55 +163,37 @@ def _open_tunnels(tasks: Sequence[Task]) -> dict[str, Any]:
     return tunnels
 
 
-def _experiment(tasks: Sequence[Task], title: str, id: str, tunnels: Mapping[str, Any]) -> Any:
-    """Make a nemo_run.Experiment over the open tunnels; nothing is written yet."""
-    made = store.new_experiment(title, id, executor=tasks[0].executor)
-    for key, tunnel in tunnels.items():
-        tunnel._set_job_dir(id)
-        made.tunnels[key] = tunnel
-    return made
-
-
 def _run(made: Any, tasks: Sequence[Task]) -> None:
+    """Submit the tasks.
+
+    Slurm ends a job that can no longer start, which would else stay pending forever. The names of Kubernetes' jobs are
+    on file while they are posted, and stay there if the launcher is killed meanwhile. Young garbage is collected often:
+    NeMo-Run leaves it the pipes of each submission, and a chain may have hundreds.
+    """
+    nemo_run = store.nemo_run()
     with redirect_stdout(sys.stderr), no_input(), whole_files(), made:
         for task in tasks:
-            made.add(task.script, executor=_in_order(task), name=task.name, dependencies=list(task.after))
-        with _named_beforehand(made), nemo.copying(), _collected():
-            made.run(detach=True)
+            executor = task.executor
+            if task.after and isinstance(executor, nemo_run.SlurmExecutor):
+                executor = executor.clone()
+                executor.dependency_type = "afterany" if task.whatever else "afterok"
+                if not task.whatever:
+                    more = executor.additional_parameters or {}
+                    executor.additional_parameters = {**more, "kill-on-invalid-dep": "yes"}
+            made.add(task.script, executor=executor, name=task.name, dependencies=list(task.after))
+        posted = [job for job in made.jobs if isinstance(job.executor, nemo_run.KubeflowExecutor)]
+        names = kubeflow.file_of(Path(made._exp_dir).parents[2], made._id)
+        if posted:
+            kubeflow.keep(posted, names)
+        rarely = gc.get_threshold()
+        gc.set_threshold(1_000, 10, 1_000_000)
+        try:
+            with nemo.copying():
+                made.run(detach=True)
+        finally:
+            gc.set_threshold(*rarely)
+        names.unlink(missing_ok=True)
         made.detach = True  # for executors that NeMo-Run would wait for when the experiment is left
-
-
-@contextmanager
-def _collected() -> Generator[None]:
-    """Collect young garbage often: NeMo-Run leaves it the pipes of each submission, and a chain may have hundreds."""
-    rarely = gc.get_threshold()
-    gc.set_threshold(1_000, 10, 1_000_000)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*rarely)
-
-
-@contextmanager
-def _named_beforehand(made: Any) -> Generator[None]:
-    """Keep the names of Kubernetes' jobs while they are posted; if the launcher is killed meanwhile, the list stays."""
-    jobs = [job for job in made.jobs if isinstance(job.executor, store.nemo_run().KubeflowExecutor)]
-    file = kubeflow.file_of(Path(made._exp_dir).parents[2], made._id)
-    if jobs:
-        kubeflow.keep(jobs, file)
-    yield
-    file.unlink(missing_ok=True)
-
-
-def _in_order(task: Task) -> Any:
-    """Make Slurm end a job that can no longer start; otherwise it would stay pending forever."""
-    if not task.after or not isinstance(task.executor, store.nemo_run().SlurmExecutor):
-        return task.executor
-    executor = task.executor.clone()
-    executor.dependency_type = "afterany" if task.whatever else "afterok"
-    if not task.whatever:
-        executor.additional_parameters = {**(executor.additional_parameters or {}), "kill-on-invalid-dep": "yes"}
-    return executor
 
 
 def _undo(experiment: store.Experiment) -> list[Diagnostic]:
@@ -222,29 +209,8 @@ def _undo(experiment: store.Experiment) -> list[Diagnostic]:
 def not_cancelled(id: str, jobs: Sequence[store.Job]) -> Diagnostic | None:
     """Report jobs that continue although they were cancelled."""
     left = [f"{job.name} ({job.number})" for job in jobs if not job.ended]
-    return (
-        error("launch.not_cancelled:running", end_within_s=store.END_WITHIN_S, left=", ".join(left), name=id)
-        if left
-        else None
-    )
-
-
-def _uncancelled(id: str, problem: BaseException) -> Diagnostic:
-    """Report why jobs could not be cancelled."""
-    return error("launch.not_cancelled:failed", name=id, value=_said(problem) or type(problem).__name__)
-
-
-def _unreached(tasks: Sequence[Task], problem: BaseException) -> Diagnostic:
-    """Report why no connection was opened."""
-    if isinstance(tasks[0].executor, store.nemo_run().KubeflowExecutor):
-        return error("launch.refused:api", getattr=getattr(problem, "reason", problem))
-    tunnel = tasks[0].executor.tunnel
-    return error(
-        "launch.refused:connection",
-        host=tunnel.host,
-        why_not=nemo.why_not(problem),
-        help=nemo.try_it(tunnel.user, tunnel.host),
-    )
+    said = {"end_within_s": store.END_WITHIN_S, "left": ", ".join(left), "name": id}
+    return error("launch.not_cancelled:running", **said) if left else None
 
 
 def _refusal(problem: BaseException, home: Path) -> Diagnostic:

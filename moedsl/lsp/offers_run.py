@@ -16,9 +16,7 @@ from moedsl.lsp import describe, legal
 from moedsl.lsp.document import Analysis
 from moedsl.lsp.place import Around, Offer
 from moedsl.rules.check.check import SWEEPABLE
-from moedsl.rules.check.options import ADAPTER_OPTIONS as OPTIONS
-from moedsl.rules.check.options import OPTIONS as DATA_OPTIONS
-from moedsl.rules.check.options import SECTIONS, options
+from moedsl.rules.check.options import ADAPTER_OPTIONS, DATA_OPTIONS, SECTIONS, options
 from moedsl.rules.check.statements import UNITS
 
 
@@ -96,7 +94,7 @@ def adapter(a: Around) -> Iterator[Offer]:
     elif a.said.count("[") > a.said.count("]"):
         yield from (Offer(t, "EnumMember", "a module") for t in TARGETS if t not in a.said)
     elif a.said[-1] != "=":
-        yield from (Offer(o, "Property", "an option", insert=f"{o}=") for o in OPTIONS if o not in a.said)
+        yield from (Offer(o, "Property", "an option", insert=f"{o}=") for o in ADAPTER_OPTIONS if o not in a.said)
 
 
 def data(a: Around) -> Iterator[Offer]:

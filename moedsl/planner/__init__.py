@@ -4,8 +4,9 @@ In: `solver.solve.Chosen`, a solved problem. Out: `plan.Plan`, which `plan.json`
 nothing that is printed is computed after it.
 
 - `plan.py` is the plan's record. Each section is a file with its record, its builder and, where it has one, its text:
-  `layout.py`, `decisions.py`, `advice.py`, `memory.py`, `estimate.py`, `checkpoints.py`, `racks.py`, `walls.py`,
-  `ladder.py`, `experiment.py`, `other_layouts.py`. A section imports only what is below it, never `plan.py`.
+  `memory.py`, `advice.py`, `estimate.py`, `layout.py`, `decisions.py`, `other_layouts.py`, `container.py`,
+  `checkpoints.py`, `racks.py`, `walls.py`, `ladder.py`, `experiment.py`. A section imports only what is below it in
+  this order, never `plan.py`.
 - `build.py` makes the plan of its sections.
 - `notes.py` has what a reader should know first, as diagnostics: goodput, tight memory; `advice.py` ignored advice.
 - `page.py` prints the short page, `text.py` the whole plan, `several.py` several runs; `report.py` is the page of

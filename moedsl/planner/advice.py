@@ -17,6 +17,7 @@ from moedsl.facts import axes
 from moedsl.facts.axes import named_value
 from moedsl.facts.units import GIB
 from moedsl.lang.printer import print_expr
+from moedsl.planner.memory import Certain, CertainLayout
 from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import names
 from moedsl.rules.rule import Rule
@@ -27,7 +28,6 @@ from moedsl.solver.search import MEMORY_POLICIES, TRANSPORT_POLICIES, Question, 
 from moedsl.solver.solve import Chosen
 from moedsl.support.diagnostics import Diagnostic, note, warning
 from moedsl.support.json_form import JsonForm
-from moedsl.support.source import Span
 from moedsl.support.text import change
 
 
@@ -50,33 +50,36 @@ NEAR = 0.1
 """How much longer a step may be in a layout that is named for its memory, as a share."""
 
 
-@frozen
-class Answers:
-    """Answers of one more pass over the space."""
-
-    advice: tuple[Advice, ...]
-    """Every advice and every preference of the run, in their order."""
-    certain: Row | None
-    """The best layout that FITS `within` the step of a plan that is TIGHT."""
-    within: float | None
-    """How much longer its step may be than the plan's, as a share; None if every layout was tried."""
-
-
-def answers(chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool, judged: bool = True) -> Answers:
-    """Judge each advice and price it, if it is to be `judged`, and for a plan that is TIGHT find the best layout that
-    FITS."""
-    laws, limit = chosen.compiled.advice + chosen.compiled.wishes if judged else (), _limit(chosen, row)
+def judge(
+    chosen: Chosen, row: Row, env: Mapping[str, Any], tight: bool, priced: bool = True
+) -> tuple[tuple[Advice, ...], Certain | None]:
+    """Judge every advice and every preference of the run, and for a plan that is TIGHT find the best layout that FITS;
+    both take one more pass over the space. If advice is not to be `priced`, there is none."""
+    p, at, ranks = chosen.problem.program, len(chosen.compiled.wishes), chosen.compiled.ranks
+    # The rank of the plan with a step longer by NEAR, if the phase ranks by time first
+    by_time = ranks[0].is_price and ranks[0].needs <= {"score", "step_time"}
+    limit = (*row.keys[:at], row.keys[at] * (1 + NEAR), math.inf) if by_time else None
+    laws = chosen.compiled.advice + chosen.compiled.wishes if priced else ()
     unfollowed = {law.rule.id: law for law in laws if not law.rule.holds(env)}
-    sure = TopK(1, Question(law=_certain(chosen)), limit) if tight and not chosen.fell_back else None
     # a law on prices needs a limit: if no layout obeys it, only pricing all of them would show that
     open_ = {n: TopK(1, Question(law=law), limit if law.priced else None) for n, law in unfollowed.items() if law.needs}
+    fits_surely = evolve(
+        ranks[0], needs=frozenset(a.name for a in axes.AXES), value=lambda t: chosen.cost.spare(t) >= 0
+    )
+    sure = TopK(1, Question(law=fits_surely), limit) if tight and not chosen.fell_back else None
     chosen.search.fill([*open_.values(), *([sure] if sure else [])])
-    p = chosen.problem.program
     costs = {n: _cost(open_.get(n), row, law, p) for n, law in unfollowed.items()}
-    rules = [law.rule for law in laws]
-    entries = [Advice(r.id, r.id not in costs, reason(r), r.cites, r.worth, costs.get(r.id)) for r in rules]
+    every = tuple(
+        Advice(r.id, r.id not in costs, reason(r), r.cites, r.worth, costs.get(r.id)) for r in (w.rule for w in laws)
+    )
+    if not tight:
+        return every, None
     within = None if limit is None or chosen.fell_back else NEAR
-    return Answers(tuple(entries), next(iter(sure.rows), None) if sure else None, within)
+    found = None
+    if sure and sure.rows:
+        r = sure.rows[0]
+        found = CertainLayout(r.changes(row.codes), r.peak_memory / GIB, r.step_time, against(r, row))
+    return every, Certain(within, found)
 
 
 def reason(r: Rule) -> str:
@@ -104,19 +107,6 @@ def _cost(query: TopK | None, row: Row, law: Law, p: Program) -> str:
     return unanswered(law, p, "" if query.limit is None else f" with a step at most {NEAR:.0%} longer")
 
 
-def _limit(chosen: Chosen, row: Row) -> tuple[float, ...] | None:
-    """The rank of the plan with a step longer by `NEAR`; None if the phase does not rank by time first."""
-    at, ranks = len(chosen.compiled.wishes), chosen.compiled.ranks
-    first = ranks[0].is_price and ranks[0].needs <= {"score", "step_time"}
-    return (*row.keys[:at], row.keys[at] * (1 + NEAR), math.inf) if first else None
-
-
-def _certain(chosen: Chosen) -> Law:
-    """The law that a layout FITS."""
-    some = chosen.compiled.ranks[0]
-    return evolve(some, needs=frozenset(a.name for a in axes.AXES), value=lambda t: chosen.cost.spare(t) >= 0)
-
-
 def against(other: Row, row: Row, close: bool = False) -> str:
     """Compare another layout with the plan's in a few words; `close` if the estimate cannot tell their steps apart."""
     return change(other.step_time / row.step_time - 1, (other.peak_memory - row.peak_memory) / GIB, close)
@@ -125,35 +115,21 @@ def against(other: Row, row: Row, close: bool = False) -> str:
 def unheeded(c: Compiled, row: Row) -> list[Diagnostic]:
     """Note advice on the run itself that it ignores, and warn of grave advice that the chosen layout ignores."""
     of_the_run = broken([law for law in c.advice if not law.needs], c.empty())
-    run = [_diagnostic(note, c, law, _of_the_run(c, law)) for law in of_the_run]
-    weighty = [law for law in c.advice if law.needs and law.rule.is_grave]
-    grave = broken(weighty, c.at(row))
-    return [*run, *(_diagnostic(warning, c, law, _of_the_layout(c, law)) for law in grave)]
+    grave = broken([law for law in c.advice if law.needs and law.rule.is_grave], c.at(row))
+    return [*(_ignored(note, c, law) for law in of_the_run), *(_ignored(warning, c, law) for law in grave)]
 
 
-def _of_the_run(c: Compiled, law: Law) -> Span:
-    """The run's own rule, else the statement that the advice reads, else the hardware."""
-    if not law.rule.is_std:
-        return law.rule.span
-    spans = c.problem.program.spans
-    return next((spans[n] for n in sorted(names(law.rule.expr)) if n in spans), spans["hardware"])
-
-
-def _of_the_layout(c: Compiled, law: Law) -> Span:
-    """The run's own rule, else the first pin that the advice reads, else the hardware."""
-    if not law.rule.is_std:
-        return law.rule.span
-    pins = c.problem.program.pins
-    pinned = sorted(law.needs & pins.keys())
-    return pins[pinned[0]].span if pinned else c.problem.program.spans["hardware"]
-
-
-def _diagnostic(kind: Callable[..., Diagnostic], c: Compiled, law: Law, where: Span) -> Diagnostic:
-    read = sorted(names(law.rule.expr))
-    values = {n: named_value(n, c.problem.values[n]) for n in read if n in c.problem.values}
-    text = law.rule.because or law.rule.name
+def _ignored(kind: Callable[..., Diagnostic], c: Compiled, law: Law) -> Diagnostic:
+    """Point at the run's own rule; else at the statement or the first pin that the advice reads, or the hardware."""
+    p, read = c.problem.program, sorted(names(law.rule.expr))
+    where, text = p.spans["hardware"], law.rule.because or law.rule.name
     if not law.rule.is_std:  # a reason of a run's own rule need not say what it asks for
-        text = f"`{print_expr(law.rule.expr)}` is not followed: {text}"
+        where, text = law.rule.span, f"`{print_expr(law.rule.expr)}` is not followed: {text}"
+    elif law.needs:
+        where = next((p.pins[n].span for n in sorted(law.needs & p.pins.keys())), where)
+    else:
+        where = next((p.spans[n] for n in read if n in p.spans), where)
+    values = {n: named_value(n, c.problem.values[n]) for n in read if n in c.problem.values}
     return kind(law.rule.id, text, where, values=values, cites=law.rule.cites)
 
 
@@ -163,21 +139,23 @@ ROUNDING = 1e-9
 
 def idle_advice(chosen: Chosen) -> list[Diagnostic]:
     """Note each advice that led to a layout that may not fit, if another policy FITS and is as fast."""
-    row = chosen.solution.rows[0]
+    row, compiled = chosen.solution.rows[0], chosen.compiled
     spare = row.prices["spare_memory"]
     if fits(chosen.cost, row.codes) if isnan(spare) else spare >= 0:
         return []
+    weighty = [law for law in compiled.advice if law.rule.worth]
+    ignored = broken(weighty, compiled.at(row))
     first: dict[str, tuple[Law, Neighbour]] = {}
-    for n in _as_fast(chosen, row):
-        for law in _left(chosen, row, n):
-            first.setdefault(law.rule.id, (law, n))
-    return [_note(chosen, row, law, n) for law, n in first.values()]
+    for n in _as_fast(chosen, row, frozenset[str]().union(*(law.needs for law in weighty))):
+        for law in broken(weighty, compiled.table([{**n.codes, **n.prices}])):
+            if law not in ignored:
+                first.setdefault(law.rule.id, (law, n))
+    return [_idle(chosen, row, law, n) for law, n in first.values()]
 
 
-def _as_fast(chosen: Chosen, row: Row) -> Iterator[Neighbour]:
+def _as_fast(chosen: Chosen, row: Row, read: frozenset[str]) -> Iterator[Neighbour]:
     """Layouts with another value of one policy that advice reads: legal, no slower, and FITS."""
     domains = chosen.problem.domains
-    read = frozenset[str]().union(*(law.needs for law in chosen.compiled.advice if law.rule.worth))
     policies = (a for a in (*MEMORY_POLICIES, *TRANSPORT_POLICIES) if a in read)
     tried = [(axes.BY_NAME[a], int(v)) for a in policies for v in domains[a] if len(domains[a]) > 1]
     for n in judged(chosen.compiled, chosen.cost, row, tried):
@@ -186,15 +164,7 @@ def _as_fast(chosen: Chosen, row: Row) -> Iterator[Neighbour]:
             yield n
 
 
-def _left(chosen: Chosen, row: Row, n: Neighbour) -> list[Law]:
-    """The advice with a weight that the row follows and its neighbour does not."""
-    there = chosen.compiled.table([{**n.codes, **n.prices}])
-    weighty = [law for law in chosen.compiled.advice if law.rule.worth]
-    ignored = broken(weighty, chosen.compiled.at(row))
-    return [law for law in broken(weighty, there) if law not in ignored]
-
-
-def _note(chosen: Chosen, row: Row, law: Law, n: Neighbour) -> Diagnostic:
+def _idle(chosen: Chosen, row: Row, law: Law, n: Neighbour) -> Diagnostic:
     p, axis = chosen.problem.program, axes.BY_NAME[n.axis]
     own, other = axis.decode(row.codes[n.axis]), axis.decode(n.code)
     return note(

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,34 +71,26 @@ def timeline(pp: int, vpp: int, microbatches: int) -> list[Slot]:
     """Every slot of one step, by rank and time. Without virtual stages, a chunk is the whole stage."""
     todo = {rank: order(pp, vpp, microbatches, rank) for rank in range(pp)}
     free = dict.fromkeys(todo, 0.0)
-    done: dict[tuple[bool, int, int], float] = {}
+    done: dict[Step, float] = {}  # the end of each (forward, stage, microbatch); stages count chunks through all ranks
     out: list[Slot] = []
-    last = pp * vpp - 1
     while any(todo.values()):
-        ready = [(rank, start) for rank, start in _ready(todo, free, done, pp, last)]
+        ready = list[tuple[int, float]]()
+        for rank, steps in todo.items():
+            if steps:
+                forward, chunk, m = steps[0]
+                stage, last = chunk * pp + rank, pp * vpp - 1
+                if forward:
+                    needs = (True, stage - 1, m) if stage else None
+                else:
+                    needs = (False, stage + 1, m) if stage < last else (True, stage, m)
+                if needs is None or needs in done:
+                    ready.append((rank, max(free[rank], done[needs] if needs else 0.0)))
         for rank, start in ready:
             forward, chunk, m = todo[rank].pop(0)
             end = start + (1.0 if forward else BACKWARD)
             free[rank] = done[forward, chunk * pp + rank, m] = end
             out.append(Slot(rank, chunk, m, forward, start, end))
     return sorted(out, key=lambda s: (s.rank, s.start))
-
-
-def _ready(
-    todo: dict[int, list[Step]], free: dict[int, float], done: dict[tuple[bool, int, int], float], pp: int, last: int
-) -> Iterator[tuple[int, float]]:
-    """Ranks whose next slot can start, with its start."""
-    for rank, steps in todo.items():
-        if not steps:
-            continue
-        forward, chunk, m = steps[0]
-        stage = chunk * pp + rank
-        if forward:
-            needs = (True, stage - 1, m) if stage else None
-        else:
-            needs = (False, stage + 1, m) if stage < last else (True, stage, m)
-        if needs is None or needs in done:
-            yield rank, max(free[rank], done[needs] if needs else 0.0)
 
 
 def idle(slots: list[Slot]) -> float:
@@ -153,29 +145,31 @@ def trades(p: Plan) -> list[dict[str, Any]]:
 
 
 def _drawing(title: str, points: Sequence[Point], key: str, unit: str, log: bool) -> dict[str, Any]:
+    """Points with their tooltips, the line of the front, and both axes; a slower step is further up."""
     xs, ys = [getattr(f, key) for f, _ in points], [f.step_time_s for f, _ in points]
     x, y = Axis(unit, min(xs), max(xs), log), Axis("s a step", min(ys), max(ys), True, 2)
-    dots = [_dot(p, x.share(v), y.share(t), f"{x.text(v)} {unit}") for p, v, t in zip(points, xs, ys, strict=True)]
+
+    def across(value: float) -> float:
+        return LEFT + x.share(value) * (RIGHT - LEFT)
+
+    def upwards(value: float) -> float:
+        return BOTTOM - y.share(value) * (BOTTOM - TOP)
+
+    dots = list[dict[str, Any]]()
+    for (f, changes), value in zip(points, xs, strict=True):
+        kind, other = ("plan", "the plan") if changes is None else ("better", pairs(changes) or "as the plan")
+        tip = f"{x.text(value)} {unit}, {f.step_time_s:.2f} s a step: {other}"
+        dots.append({"x": across(value), "y": upwards(f.step_time_s), "kind": kind, "title": tip})
     front = sorted((d["x"], d["y"]) for d in dots if d["kind"] != "plan" or key == "gpus")
-    line = " ".join(f"{a:.1f},{b:.1f}" for a, b in front)
-    across = [{"at": _across(x.share(t)), "text": f"{t:,.6g}"} for t in x.ticks()]
-    upwards = [{"at": _upwards(y.share(t)), "text": f"{t:,.4g}"} for t in y.ticks()]
-    return {"title": title, "dots": dots, "line": line, "x": x.name, "y": y.name, "across": across, "upwards": upwards}
-
-
-def _across(share: float) -> float:
-    return LEFT + share * (RIGHT - LEFT)
-
-
-def _upwards(share: float) -> float:
-    return BOTTOM - share * (BOTTOM - TOP)
-
-
-def _dot(point: Point, x: float, y: float, what: str) -> dict[str, Any]:
-    """A point with its tooltip; a slower step is further up."""
-    f, changes = point
-    kind, other = ("plan", "the plan") if changes is None else ("better", pairs(changes) or "as the plan")
-    return {"x": _across(x), "y": _upwards(y), "kind": kind, "title": f"{what}, {f.step_time_s:.2f} s a step: {other}"}
+    return {
+        "title": title,
+        "dots": dots,
+        "line": " ".join(f"{a:.1f},{b:.1f}" for a, b in front),
+        "x": x.name,
+        "y": y.name,
+        "across": [{"at": across(t), "text": f"{t:,.6g}"} for t in x.ticks()],
+        "upwards": [{"at": upwards(t), "text": f"{t:,.4g}"} for t in y.ticks()],
+    }
 
 
 @frozen
@@ -269,9 +263,16 @@ class Measured:
         """What the page of the run of that name draws."""
         if self.profile is None and self.memory is None:
             return None
+        tables, traces = list[Json](), list[Json]()
+        if self.profile is not None:
+            plans = {p["run"]: p for p in self.profile.get("plans", ())}
+            if name in plans:
+                tables = [_table(plans[name][key], by) for key, by in (("walls", "wall"), ("table", "part"))]
+            # all traces are drawn, or of too many one of each stage
+            traces = self.profile["ranks"] if len(self.profile["ranks"]) <= DRAWN else self.profile["parts"]
         return {
-            "tables": _tables(self.profile, name),
-            "stages": [_stage(t) for t in _drawn(self.profile)],
+            "tables": tables,
+            "stages": [_stage(t) for t in traces],
             "blocks": BLOCKS,
             "memory": [] if self.memory is None else [_curve(d, name) for d in self.memory["devices"]],
         }
@@ -302,20 +303,6 @@ def _wrong(command: str, text: str) -> Diagnostic:
     return error("profile.printed", text, help=help)
 
 
-def _drawn(profile: Json | None) -> Sequence[Json]:
-    """The traces whose step is drawn: all, or of too many one of each stage."""
-    if profile is None:
-        return ()
-    ranks: Sequence[Json] = profile["ranks"]
-    return ranks if len(ranks) <= DRAWN else profile["parts"]
-
-
-def _tables(profile: Json | None, name: str) -> list[Json]:
-    """The step by wall and by part, predicted and measured."""
-    plans = {p["run"]: p for p in (profile or {}).get("plans", ())}
-    return [_table(plans[name][key], by) for key, by in (("walls", "wall"), ("table", "part")) if name in plans]
-
-
 def _table(lines: Sequence[Json], by: str) -> Json:
     """Bars as shares of the longest, and their ticks."""
     longest = max((line[k] or 0.0 for line in lines for k in ("predicted_s", "measured_s")), default=1.0)
@@ -344,22 +331,17 @@ def _curve(device: Json, name: str) -> dict[str, Any]:
     """Memory over the history, as a line in 1000 x 200, with the peak, ticks, and the value under each place."""
     gibs, peak = device["over_time_gib"], max(device["peak_gib"], 1e-9)
     step = 1000 / max(len(gibs) - 1, 1)
+    plans = {p["run"]: p for p in device.get("plans", ()) if p.get("stage_by", NEAREST) != NEAREST}
+
+    def height(share: float) -> float:
+        return 195 - share * 190
+
     return {
         "device": device["device"],
-        "snapshot": device["snapshot"] + _stage_of(device, name),
+        "snapshot": device["snapshot"] + (f", stage {plans[name]['stage']}" if name in plans else ""),
         "peak": device["peak_gib"],
-        "line": " ".join(f"{i * step:.1f},{_height(gib / peak):.1f}" for i, gib in enumerate(gibs)),
+        "line": " ".join(f"{i * step:.1f},{height(gib / peak):.1f}" for i, gib in enumerate(gibs)),
         "across": shares(device["events"]),
-        "upwards": [{"at": _height(t["at"] / 100), "text": t["text"]} for t in shares(peak)],
+        "upwards": [{"at": height(t["at"] / 100), "text": t["text"]} for t in shares(peak)],
         "dots": [{"x": (i - 0.5) * step, "width": step, "gib": gib} for i, gib in enumerate(gibs)],
     }
-
-
-def _stage_of(device: Json, name: str) -> str:
-    """Name the stage of a snapshot, if it is known."""
-    plans = {p["run"]: p for p in device.get("plans", ()) if p.get("stage_by", NEAREST) != NEAREST}
-    return f", stage {plans[name]['stage']}" if name in plans else ""
-
-
-def _height(share: float) -> float:
-    return 195 - share * 190

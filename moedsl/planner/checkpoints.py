@@ -7,10 +7,11 @@ from typing import Any
 
 from attrs import frozen
 
-from moedsl.rules.check.program import Program
+from moedsl.cost.goodput import Goodput
 from moedsl.solver.laws import Row
-from moedsl.solver.solve import INTERVAL, Chosen, Saving, saving
+from moedsl.solver.solve import INTERVAL, Chosen, saving
 from moedsl.support.json_form import JsonForm
+from moedsl.support.text import counted, duration, size, wrapped
 
 
 @frozen
@@ -90,17 +91,21 @@ _LIMITS = {
 }
 
 
-def checkpoints(chosen: Chosen, row: Row, env: Mapping[str, Any], derived: Mapping[str, Any]) -> Checkpoints:
+def build(chosen: Chosen, row: Row, env: Mapping[str, Any], derived: Mapping[str, Any]) -> Checkpoints:
     """Describe the checkpoints of a plan, whose rules derive `derived`."""
     s = saving(chosen.problem, chosen.cost, env, row.step_time)
     p, g = chosen.problem.program, s.goodput
-    known = {**derived, **p.sets}
-    kept = known.get(_KEPT, -1)
-    kept = kept if kept is not None and kept >= 0 else None
-    size = s.size.total / _GB
+    kept = {**derived, **p.sets}.get(_KEPT)
+    kept = None if kept is None or kept < 0 else kept
+    gb = s.size.total / _GB
+    because = _LIMITS[s.limit]
+    if INTERVAL in p.sets:
+        sets = "sets it" if p.sets[INTERVAL] else "saves only at its end, here a month"
+        because = f"the run {sets}; {s.best_steps} steps would be best"
+    nodes = -(-chosen.problem.gpus // chosen.cost.hardware.gpus_per_node)
     return Checkpoints(
         saved=env["saves"],
-        size_gb=size,
+        size_gb=gb,
         bytes_per_parameter=s.size.total / max(1, s.size.parameters),
         async_save=s.is_async,
         blocked_s=g.blocked,
@@ -109,24 +114,56 @@ def checkpoints(chosen: Chosen, row: Row, env: Mapping[str, Any], derived: Mappi
         interval_steps=s.steps,
         interval_s=g.interval,
         best_interval_s=s.best,
-        because=_because(p, s),
+        because=because,
         kept=kept,
-        kept_gb=None if kept is None else (kept + 1) * size,
+        kept_gb=None if kept is None else (kept + 1) * gb,
         failure_every_s=g.mtbf,
         return_s=g.back,
         goodput=Shares(g.trains, g.saves, g.repeats, g.returns, g.validates),
-        local=_local(chosen, s, size),
+        local=g.local and LocalCheckpoints(s.local_disk, s.local_steps, g.local.blocked, gb / nodes, g.local.share),
         chain=p.site.chain,
     )
 
 
-def _local(chosen: Chosen, s: Saving, size: float) -> LocalCheckpoints | None:
-    local, nodes = s.goodput.local, -(-chosen.problem.gpus // chosen.cost.hardware.gpus_per_node)
-    return local and LocalCheckpoints(s.local_disk, s.local_steps, local.blocked, size / nodes, local.share)
+def summary(c: Checkpoints, steps: int = 0) -> str:
+    """Write the share of time that trains, in one line; a run of fewer `steps` than an interval saves at its end."""
+    every = f"every {counted(c.interval_steps, 'step', ',d')}"
+    if not c.saved:
+        return f"nothing is saved; {c.goodput.trains:.1%} with {size(c.size_gb)} {every}"
+    every = "once, at the end" if 0 < steps <= c.interval_steps else every
+    validates = f"validation takes {c.goodput.validates:.1%}, " if c.goodput.validates else ""
+    fails = f"failures every {duration(c.failure_every_s)}"
+    return f"{c.goodput.trains:.1%}: {validates}{size(c.size_gb)} saved {every}, {fails}"
 
 
-def _because(p: Program, s: Saving) -> str:
-    if INTERVAL in p.sets:
-        sets = "sets it" if p.sets[INTERVAL] else "saves only at its end, here a month"
-        return f"the run {sets}; {s.best_steps} steps would be best"
-    return _LIMITS[s.limit]
+def lost(g: Shares | Goodput) -> str:
+    """Write what does not train: waits for saves, steps that a failure takes back, and returns from failures."""
+    return f"{g.saves:.1%} waits for saves, {g.repeats:.1%} repeats lost steps, {g.returns:.1%} returns from failures"
+
+
+def month(g: Shares) -> str:
+    """Write what a month is spent on."""
+    validates = f"{g.validates:.1%} validates, " if g.validates else ""
+    return f"of a month, {g.trains:.1%} trains, {validates}{lost(g)}"
+
+
+def text(c: Checkpoints, gpus: int) -> str:
+    """Print the size, time and interval of the saves, what failures cost, and the share of a month that trains."""
+    waits = f"training waits {duration(c.blocked_s)}, and it can be returned to after {duration(c.write_s)}"
+    how = "in the background" if c.async_save else "while training waits"
+    disk = "all stay" if c.kept is None else f"{c.kept} stay and one is written: {size(c.kept_gb or 0.0)}"
+    lines = [
+        f"one is {size(c.size_gb)}, {c.bytes_per_parameter:.1f} bytes a parameter, written {how}: {waits}",
+        f"every {counted(c.interval_steps, 'step', ',d')}, {duration(c.interval_s)}: {c.because}; {disk}",
+    ]
+    loads = f", {duration(c.load_s)} of that to load"
+    if n := c.local:  # most returns do not load from the shared file system
+        every = f"every {counted(n.interval_steps, 'step', ',d')} {size(n.node_gb)} of each node in {n.folder}"
+        lines.append(f"{every}: training waits {duration(n.blocked_s)}, and {n.share:.0%} of failures return there")
+        loads = f" on average; a load from the shared file system takes {duration(c.load_s)}"
+    lines += [
+        f"a failure every {duration(c.failure_every_s)} on {gpus} GPUs, {duration(c.return_s)} to return{loads}",
+        month(c.goodput),
+        *([] if c.saved else ["the recipe saves none: mock data needs no checkpoints, and a run may set none"]),
+    ]
+    return "\n".join(["Checkpoints", *map(wrapped, lines)])

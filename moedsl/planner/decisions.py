@@ -1,12 +1,25 @@
-"""The decisions of a plan: values with origins and reasons, advice, other layouts, and the experiment."""
+"""The decisions of a plan: each value with its origin, its reason and its other values."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from moedsl.facts.axes import show
+from moedsl.facts import axes
+from moedsl.facts.axes import json_value, show
+from moedsl.facts.fields import path_of
+from moedsl.planner.advice import against
+from moedsl.planner.estimate import Known
+from moedsl.rules.check.program import Pin, Program
+from moedsl.rules.evaluators import evaluate
+from moedsl.rules.rule import Effects, Rule, of_rules
+from moedsl.solver import neighbours
+from moedsl.solver.laws import Row
+from moedsl.solver.neighbours import Neighbour
+from moedsl.solver.problem import first_of
+from moedsl.solver.solve import Chosen
 from moedsl.support.json_form import ABSENT, Absent, JsonForm
 
 
@@ -62,3 +75,110 @@ class Measured(JsonForm):
     result: Any
     because: str | None
     cite: tuple[str, ...]
+
+
+def build(chosen: Chosen, env: Mapping[str, Any], others: Mapping[str, tuple[OtherValue, ...]]) -> tuple[Decision, ...]:
+    """Decide every axis, derived value, size, field of Bridge and variable; `others` are other values by axis."""
+    p, effects = chosen.problem.program, of_rules(chosen.problem.program.of("effect"))
+    found = [_axis(chosen, a, json_value(env[a.name]), others[a.name]) for a in axes.AXES]
+    for name in axes.DERIVED:
+        if any(r.wish and r.name == name for r in p.rules):
+            found.append(_entry(name, json_value(env[name]), "pinned", "pinned by the run file"))
+        else:
+            let = next(r for r in p.of("let") if r.name == name)
+            found.append(_entry(name, json_value(env[name]), "derived", let.because, let))
+    for name in ("seq", "global_batch", *(["pack"] if p.samples else [])):
+        default = chosen.problem.defaults[name]
+        origin, because = ("defaulted", default.because) if default else ("pinned", "stated by the run file")
+        found.append(_entry(name, json_value(env[name]), origin, because, default))
+    for rule in (r for kind in ("derive", "env") for r in applying(p, kind, env)):
+        path = path_of(rule.name)
+        if rule.kind == "derive" and path in p.sets:  # a `set` of the run stands above the rule
+            found.append(_entry(rule.name, json_value(p.sets[path]), "pinned", "set by the run file"))
+        else:
+            found.append(_entry(rule.name, json_value(evaluate(rule.expr, env)), "derived", rule.because, rule))
+    return tuple(evolve(d, effect=effect_of(d.name, d.value, p, effects)) for d in found)
+
+
+def applying(p: Program, kind: str, env: Mapping[str, Any]) -> list[Rule]:
+    """The first rule that holds for each name, in the order of the files, without names that the run sets."""
+    names = dict.fromkeys(r.name for r in p.of(kind) if r.name not in p.sets)
+    return [r for n in names if (r := first_of(p.named(kind, n), env)) is not None]
+
+
+def _axis(chosen: Chosen, axis: axes.Axis, value: Any, others: tuple[OtherValue, ...]) -> Decision:
+    problem, rank = chosen.problem, chosen.compiled.ranks[0].rule
+    origin = problem.origins[axis.name]
+    if isinstance(origin, Pin):
+        varied = problem.program.isolate
+        isolated = varied is not None and origin.span == varied.span
+        because = "varied by `isolate`" if isolated else f"pinned by {origin.by}"
+        found = _entry(axis.name, value, "pinned", because, others=others)
+    elif len(problem.domains[axis.name]) > 1:
+        # by the phase's ranking, or what has run with this layout where the ranking cannot tell
+        code, preference = chosen.solution.rows[0].codes[axis.name], chosen.preference
+        near = preference.reason(axis, code, rank.name) if preference else ""
+        reasons = [near or f"best by {rank.name}", *(f"{show(a.value)} is {a.effect}" for a in others[:2])]
+        found = _entry(axis.name, value, "chosen", "; ".join(reasons), rank, origin.cites if origin else (), others)
+    elif origin is not None:
+        found = _entry(axis.name, value, "defaulted", origin.because, origin, others=others)
+    else:
+        found = _entry(axis.name, value, "defaulted", "the only possible value")
+    among = origin.id if isinstance(origin, Rule) and origin.kind in ("candidates", "default") else None
+    return evolve(found, advice=among is not None, among=among)
+
+
+def _entry(
+    name: str, value: Any, origin: str, because: str | None, rule: Rule | None = None, cites: Sequence[str] = (),
+    others: tuple[OtherValue, ...] = (),
+) -> Decision:  # fmt: skip
+    """A decision by a rule, if by any, with the sources of that rule and further `cites`."""
+    cite = tuple(dict.fromkeys([*(rule.cites if rule else ()), *cites]))
+    return Decision(
+        name=name, value=value, origin=origin, rule=rule and rule.id, because=because, cite=cite, alternatives=others,
+        effect="",
+    )  # fmt: skip
+
+
+def effect_of(name: str, value: Any, p: Program, effects: Effects) -> str:
+    """The effect of one decision: a keyword, a derived field or an environment variable."""
+    if any(r.name == name for r in p.of("env")):
+        return effects.field(f"env_vars.{name}")
+    derived = any(r.name == name for r in p.of("derive"))
+    return effects.field(path_of(name)) if derived else effects.word(name, value)
+
+
+def other_values(
+    chosen: Chosen, row: Row, near: Sequence[Neighbour], free: Mapping[str, Row], known: Known
+) -> dict[str, tuple[OtherValue, ...]]:
+    """For each axis, the other values that the solver chose from, with all else as it is; for one of the pins that are
+    worth telling, the value without the pin, of the layout in `free`."""
+    out = {
+        a.name: tuple(
+            OtherValue(a.decode(n.code), _effect(chosen, n, row), _longer(n, row) if n.refused_by is None else None)
+            for n in near
+            if n.axis == a.name
+        )
+        for a in axes.AXES
+    }
+    for name, other in free.items():
+        changes = other.changes(row.codes)
+        value = changes.pop(name)
+        rest = f", with {axes.pairs(changes)}" if changes else ""
+        effect = against(other, row, known.is_close(other.codes)) + rest
+        out[name] = (OtherValue(value, effect, _longer(other, row)),)
+    return out
+
+
+def _longer(other: Neighbour | Row, row: Row) -> float:
+    """How much longer a step is than the plan's, as a share."""
+    return other.step_time / row.step_time - 1
+
+
+def _effect(chosen: Chosen, n: Neighbour, row: Row) -> str:
+    """The effect of another value; of one that is faster, also why the plan does not have it."""
+    effect = neighbours.effect(n, row)
+    if n.refused_by is None and n.step_time < row.step_time:
+        farther = ", but farther from what has run" if chosen.preference else ""
+        effect += neighbours.outranked(chosen.compiled, n, row) or farther
+    return effect

@@ -1,7 +1,7 @@
-"""The estimates of a plan: memory by stage, step time with its interval, a VLM's parts, and tokens that train.
+"""The estimates of a plan: step time with its interval, a VLM's parts, and tokens that train; memory.py has the memory.
 
 `known` prices the plan and other layouts with every constant moved, which gives the interval of the step and the
-layouts that the estimate cannot tell apart. `with_parts` adds the parts of a VLM.
+layouts that the estimate cannot tell apart.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 
-from moedsl.cost import Cost, step
+from moedsl.cost import Cost
 from moedsl.cost.memory import KINDS
 from moedsl.facts.axes import AXES
 from moedsl.facts.fine_tuning import Filled, filled
 from moedsl.facts.symbols import VLM_WORDS
 from moedsl.facts.units import GIB
-from moedsl.planner.memory import Memory
+from moedsl.planner.memory import MEMORY, Memory
 from moedsl.rules.check.program import Program
 from moedsl.rules.stdlib import LetName, RuleId
 from moedsl.solver import uncertainty
 from moedsl.solver.laws import Row
 from moedsl.solver.solve import Chosen
 from moedsl.support.json_form import ABSENT, Absent, JsonForm
+from moedsl.support.text import table, wrapped
 
 
 @frozen
@@ -122,6 +123,23 @@ class Estimate(JsonForm):
     vision_note: VisionNote | Absent | None = ABSENT
 
 
+def build(chosen: Chosen, row: Row, env: Mapping[str, Any], memory: Memory, interval: Interval) -> Estimate:
+    """Estimate the speed of a layout whose memory and interval are known; a VLM has its parts too."""
+    cost, tokens = chosen.cost, env["global_batch"] * env["seq"]
+    estimate = Estimate(
+        memory=memory,
+        step_time_s=row.step_time,
+        interval=interval,
+        tokens_per_s_per_gpu=tokens / row.step_time / chosen.problem.gpus,
+        model_tflops_per_gpu=float(cost.model_tflops_per_gpu(row.step_time, int(env["tp"]))),
+        breakdown={k: float(v) for k, v in cost.time_report(row.codes).items()},
+        covers=Covers(cost.covers["time"]),
+        useful_share=useful_share(chosen.problem.program, env),
+        useful_tokens_per_s_per_gpu=useful_rate(chosen, row.codes, row.step_time),
+    )
+    return _with_parts(estimate, chosen, row, float(env[LetName.VISION_SHARE_FLOOR]))
+
+
 def useful_share(p: Program, env: Mapping[str, Any]) -> float:
     """The tokens that train; a VLM's sample has one image, whose tokens carry no loss, and a text has padding if the
     lengths of its samples are known."""
@@ -144,10 +162,6 @@ def held_by(p: Program, env: Mapping[str, Any]) -> Filled | None:
     return filled(p.samples.lengths, int(env["seq"]), bool(env["pack"]), int(env[LetName.SAMPLE_MULTIPLE]))
 
 
-Layouts = Sequence[tuple[Mapping[str, int], float]]
-"""Codes of a layout with its step time."""
-
-
 @frozen
 class Known:
     """The interval of the plan's step, and the codes of layouts whose steps cannot be told from it."""
@@ -159,8 +173,8 @@ class Known:
         return _key(codes) in self.close
 
 
-def known(cost: Cost, row: Row, others: Layouts) -> Known:
-    """Price the plan and other layouts with every constant moved, all at once."""
+def known(cost: Cost, row: Row, others: Sequence[tuple[Mapping[str, int], float]]) -> Known:
+    """Price the plan and other layouts, each with its step time, with every constant moved, all at once."""
     every = [(row.codes, row.step_time), *others]
     cols = {name: np.array([codes[name] for codes, _ in every]) for name in row.codes}
     steps = np.array([t for _, t in every])
@@ -169,54 +183,80 @@ def known(cost: Cost, row: Row, others: Layouts) -> Known:
         near = np.abs(np.log(steps[1:] / steps[0])) < uncertainty.apart(cost, slope[1:] - slope[0])
     close = near & np.isfinite(slope[1:]).all(axis=1)
     doubt = uncertainty.doubt(cost, slope[0])
-    keys = (_key(codes) for (codes, _), c in zip(others, close, strict=True) if c)
-    return Known(_interval(row.step_time, doubt), frozenset(keys))
+    leans = tuple(Leaning(t.name, t.moves, t.about) for t in doubt.leans_on)
+    interval = Interval(row.step_time / doubt.factor, row.step_time * doubt.factor, leans, doubt.unlike)
+    return Known(interval, frozenset(_key(codes) for (codes, _), c in zip(others, close, strict=True) if c))
 
 
 def _key(codes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(codes[a.name] for a in AXES)
 
 
-def _interval(step_time: float, d: uncertainty.Doubt) -> Interval:
-    leans = tuple(Leaning(t.name, t.moves, t.about) for t in d.leans_on)
-    return Interval(step_time / d.factor, step_time * d.factor, leans, d.unlike)
-
-
-def with_parts(estimate: Estimate, chosen: Chosen, row: Row, floor: float) -> Estimate:
+def _with_parts(estimate: Estimate, chosen: Chosen, row: Row, floor: float) -> Estimate:
     """Add the parts of a VLM and the effect of freezing each; a vision share from `floor` on has a note."""
     p = chosen.problem.program
     if p.model.vision is None:
         return estimate
     report = chosen.cost.parts_report(row.codes)
-    freeze = tuple(_frozen(chosen.cost, row, word) for word in VLM_WORDS)
-    parts = tuple(_part(f, row.step_time) for f in report)
-    return evolve(estimate, parts=parts, freeze=freeze, vision_note=_note(p, report, row.step_time, floor))
+    parts = tuple(
+        Part(
+            part.name,
+            part.params,
+            **{f"{k}_gib": part.bytes[k] / GIB for k in KINDS},
+            total_gib=part.total / GIB,
+            time_s=part.seconds,
+            share=part.seconds / row.step_time,
+        )
+        for part in report
+    )
+    freeze = tuple(_freeze(chosen.cost, row, word) for word in VLM_WORDS)
+    vision = sum(part.seconds for part in report[:-1]) / row.step_time  # encoder and projector
+    r = next((r for r in p.rules if r.id == RuleId.FROZEN_ENCODER), None)
+    note = VisionNote(r.id, vision, r.because, r.fix, r.cites) if r is not None and vision >= floor else None
+    return evolve(estimate, parts=parts, freeze=freeze, vision_note=note)
 
 
-def _part(part: step.TowerPart, step_time: float) -> Part:
-    sizes = {f"{k}_gib": part.bytes[k] / GIB for k in KINDS} | {"total_gib": part.total / GIB}
-    return Part(part.name, part.params, **sizes, time_s=part.seconds, share=part.seconds / step_time)
-
-
-def _frozen(cost: Cost, row: Row, word: str) -> Freeze:
+def _freeze(cost: Cost, row: Row, word: str) -> Freeze:
     """Compare the plan's layout with one part frozen and with it trained."""
-    with_it, without = (_priced(cost, row, freeze) for freeze in (cost.freeze | {word}, cost.freeze - {word}))
-    gib, seconds = (with_it[0] - without[0]) / GIB, with_it[1] / without[1] - 1
+    priced: list[tuple[float, float]] = []  # peak bytes and seconds of a step
+    for freeze in (cost.freeze | {word}, cost.freeze - {word}):
+        if freeze == cost.freeze:
+            priced.append((row.peak_memory, row.step_time))
+        else:
+            other = evolve(cost, freeze=freeze)
+            priced.append((float(other.memory(row.codes)[0]), float(other.time(row.codes)[0])))
+    (frozen_bytes, frozen_s), (trained_bytes, trained_s) = priced
+    gib, seconds = (frozen_bytes - trained_bytes) / GIB, frozen_s / trained_s - 1
     return Freeze(word, word in cost.freeze, gib, seconds, f"{gib:+.1f} GiB, {100 * seconds:+.1f}% step time")
 
 
-def _priced(cost: Cost, row: Row, freeze: frozenset[str]) -> tuple[float, float]:
-    """(peak bytes, seconds of a step) of one layout."""
-    if freeze == cost.freeze:
-        return row.peak_memory, row.step_time
-    other = evolve(cost, freeze=freeze)
-    return float(other.memory(row.codes)[0]), float(other.time(row.codes)[0])
+def text(e: Estimate) -> str:
+    """Print the speed with its interval, and the parts of the step, the longest first."""
+    rates = f"{e.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {e.model_tflops_per_gpu:.0f} model TFLOPS/GPU"
+    lines = [f"Speed  {e.step_time_s:.2f} s a step, {rates}"]
+    if i := e.interval:
+        wider = f", wider because there is {' and '.join(i.unlike)}" if i.unlike else ""
+        leans = f"; leans on {', '.join(f'{n.constant} ({n.moves:.0%})' for n in i.leans_on)}" if i.leans_on else ""
+        lines.append(wrapped(f"{i.lower_s:.2f} to {i.upper_s:.2f} s in nine of ten runs{wider}{leans}"))
+    parts = sorted(((v, k) for k, v in e.breakdown.items() if v > 0), reverse=True)
+    lines += [f"  {k.replace('_', ' '):<24}{v:8.3f} s {100 * v / e.step_time_s:5.1f}%" for v, k in parts]
+    return "\n".join(lines)
 
 
-def _note(p: Program, report: list[step.TowerPart], step_time: float, floor: float) -> VisionNote | None:
-    """The rule on a dominant encoder, if encoder and projector take more of the step than `floor`."""
-    share = sum(f.seconds for f in report[:-1]) / step_time
-    rule = next((r for r in p.rules if r.id == RuleId.FROZEN_ENCODER), None)
-    if rule is None or share < floor:
-        return None
-    return VisionNote(rule.id, share, rule.because, rule.fix, rule.cites)
+def parts_text(e: Estimate, mock: Sequence[str]) -> str:
+    """Print the parts of a VLM, GiB on a rank of the first stage and seconds of a step; empty for a text model. `mock`
+    is what rules say of mock data."""
+    if e.parts is None:
+        return ""
+    rows: list[tuple[str, ...]] = [("part", "parameters", *MEMORY, "total GiB", "s a step", "share")]
+    for part in e.parts:
+        sizes = (f"{getattr(part, f'{k}_gib'):.2f}" for k in (*MEMORY, "total"))
+        rows.append((part.part, f"{part.params / 1e9:.2f}B", *sizes, f"{part.time_s:.3f}", f"{100 * part.share:.1f}%"))
+    useful = f"{e.useful_tokens_per_s_per_gpu:,.0f} useful tokens/s/GPU: {100 * e.useful_share:.1f}%"
+    lines = [f"Parts  {useful} of a sequence trains the decoder, the rest is image"]
+    lines += [wrapped(f"data is mock: {said}") for said in mock]
+    lines += table(rows)
+    if isinstance(n := e.vision_note, VisionNote):
+        lines.append(wrapped(f"{100 * n.share:.0f}% of the step is vision: {n.because}; {n.fix}"))
+    lines += [f"  {f.name} {'buys' if f.frozen else 'would buy'}: {f.effect}" for f in e.freeze or ()]
+    return "\n".join(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import fields, frozen
@@ -19,6 +19,7 @@ from moedsl.rules.rule import BENCHMARK, EXECUTION, EXPERIMENT, WORDS, Effects, 
 from moedsl.solver.solve import Chosen
 from moedsl.support.diagnostics import Diagnostic, note
 from moedsl.support.json_form import JsonForm
+from moedsl.support.text import wrapped
 
 
 @frozen
@@ -108,7 +109,15 @@ def experiment(
     p, effects = c.problem.program, of_rules(c.problem.program.of("effect"))
     found = values(p, c.problem.gpus, {**words, **packing(c)}, derived, effects)
     decided = {d.name: d.origin for d in decisions}
-    origins = {n: _origin(n, p, decided) for n in found}
+    # `precision fp8` names a format for each GPU, and rules choose the one of this GPU
+    pinned = {*p.sets, *(["precision"] if p.precision not in ("", "auto") else [])}
+    stated = dict.fromkeys((*p.spans, *p.vlm), "pinned")
+    origins = {
+        n: "pinned"
+        if n in pinned
+        else decided.get(n) or decided.get(n.removeprefix("model.")) or stated.get(n, "defaulted")
+        for n in found
+    }
     return Experiment(found, fingerprint(found, facts_of(p.model)), origins, benchmarks(found, effects))
 
 
@@ -117,30 +126,18 @@ def benchmarks(values: Mapping[str, Any], effects: Effects) -> tuple[Benchmark, 
     return tuple(Benchmark(n, v, effects.reason(n, v)) for n, v in values.items() if effects.is_benchmark(n, v))
 
 
-def _origin(name: str, p: Program, decided: Mapping[str, str]) -> str:
-    """The origin of a value: pinned, defaulted, derived or chosen."""
-    if name in p.sets or (name == "precision" and p.precision not in ("", "auto")):
-        return "pinned"  # `precision fp8` names a format for each GPU, and rules choose the one of this GPU
-    stated = "pinned" if name in {*p.spans, *p.vlm} else "defaulted"
-    return decided.get(name) or decided.get(name.removeprefix("model.")) or stated
-
-
-def decision_effect(name: str, value: Any, p: Program, effects: Effects) -> str:
-    """The effect of one decision: a keyword, a derived field or an environment variable."""
-    if any(r.name == name for r in p.of("env")):
-        return effects.field(f"env_vars.{name}")
-    derived = any(r.name == name for r in p.of("derive"))
-    return effects.field(path_of(name)) if derived else effects.word(name, value)
-
-
 def notes(chosen: Sequence[Chosen]) -> Iterator[Diagnostic]:
     """Note what affects a comparison of losses: values of the experiment that moedsl chose, and sweeps over them."""
+    sweeps: dict[str, list[Chosen]] = {}
     for c in chosen:
-        yield from _auto_precision(c)
-        # Note chosen values that are part of the experiment
         p, effects = c.problem.program, of_rules(c.problem.program.of("effect"))
-        open_ = (a for a in axes.AXES if len(c.problem.domains[a.name]) > 1 and a.name != "precision")
-        for axis in open_:
+        if p.sweep is not None:
+            sweeps.setdefault(p.name.rsplit(f".{p.sweep[0]}_", 1)[0], []).append(c)
+        if p.precision == "auto" and "precision" not in p.pins:
+            yield _auto_precision(c)
+        for axis in axes.AXES:
+            if len(c.problem.domains[axis.name]) == 1 or axis.name == "precision":
+                continue
             value = _value(c, axis.name)
             if effects.word(axis.name, value) == EXPERIMENT:
                 yield note(
@@ -150,18 +147,15 @@ def notes(chosen: Sequence[Chosen]) -> Iterator[Diagnostic]:
                     show=axes.show(value),
                     reason=effects.reason(axis.name, value),
                 )
-    for group in _sweeps(chosen):
-        yield from _sweep_changes(group)
+    for runs in sweeps.values():
+        yield from _sweep_changes(runs)
 
 
-def _auto_precision(c: Chosen) -> Iterator[Diagnostic]:
-    p = c.problem.program
-    if p.precision != "auto" or "precision" in p.pins:
-        return
-    value = _value(c, "precision")
+def _auto_precision(c: Chosen) -> Diagnostic:
+    p, value = c.problem.program, _value(c, "precision")
     others = [str(axes.BY_NAME["precision"].decode(int(v))) for v in c.problem.domains["precision"]]
     among = f"the fastest of {', '.join(others)}" if len(others) > 1 else f"the only precision in {p.phase}"
-    yield note("plan.precision_auto", p.spans["precision"], value=value, among=among)
+    return note("plan.precision_auto", p.spans["precision"], value=value, among=among)
 
 
 def _value(c: Chosen, name: str) -> Any:
@@ -170,29 +164,31 @@ def _value(c: Chosen, name: str) -> Any:
     return c.problem.values[name]
 
 
-def _sweeps(chosen: Sequence[Chosen]) -> Iterable[list[Chosen]]:
-    """The runs of each sweep together."""
-    groups: dict[str, list[Chosen]] = {}
-    for c in chosen:
-        p = c.problem.program
-        if p.sweep is not None:
-            groups.setdefault(p.name.rsplit(f".{p.sweep[0]}_", 1)[0], []).append(c)
-    return groups.values()
-
-
-def _sweep_changes(group: Sequence[Chosen]) -> Iterator[Diagnostic]:
+def _sweep_changes(runs: Sequence[Chosen]) -> Iterator[Diagnostic]:
     """Note a sweep whose runs are different experiments, with the values that differ."""
-    p = group[0].problem.program
+    p = runs[0].problem.program
+    assert p.sweep is not None
     effects = of_rules(p.of("effect"))
-    every = {n: [_value(c, n) for c in group] for n in ("seq", "global_batch", *axes.BY_NAME)}
-    decided = {n: v for n, v in every.items() if any(effects.word(n, x) == EXPERIMENT for x in v)}
-    differing = {n: v for n, values in decided.items() if len(v := list(dict.fromkeys(map(axes.show, values)))) > 1}
-    if p.sweep is not None and p.sweep[0] == "gpus" and p.batch is None:
-        batch = group[0].problem.global_batch
+    differing: dict[str, list[str]] = {}
+    for name in ("seq", "global_batch", *axes.BY_NAME):
+        every = [_value(c, name) for c in runs]
+        shown = list(dict.fromkeys(map(axes.show, every)))
+        if len(shown) > 1 and any(effects.word(name, value) == EXPERIMENT for value in every):
+            differing[name] = shown
+    if p.sweep[0] == "gpus" and p.batch is None:
+        batch = runs[0].problem.global_batch
         yield note("plan.batch_held", p.spans["sweep"], batch=batch, batch_gpus=p.batch_gpus)
-    if differing and p.sweep is not None:
+    if differing:
         which = "; ".join(f"{n} {', '.join(v)}" for n, v in differing.items())
         yield note("plan.sweep_experiment", p.spans["sweep"], which=which)
+
+
+def text(e: Experiment) -> str:
+    """Print the values to keep equal between runs, and those that make this run a benchmark."""
+    lines = [f"Experiment {e.fingerprint}: keep these equal between runs that you compare", wrapped(summary(e))]
+    lines += [wrapped(f"from defaults and rules, not from the run file: {unstated(e)}")] if unstated(e) else []
+    lines += [wrapped(f"BENCHMARK ONLY, {b.name} {axes.show(b.value)}: {b.because}") for b in e.benchmark]
+    return "\n".join(lines)
 
 
 def summary(e: Experiment) -> str:

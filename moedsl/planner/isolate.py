@@ -9,7 +9,7 @@ own, or several conflict.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,9 @@ from moedsl.lang.printer import print_expr
 from moedsl.planner.notes import smallest, tight
 from moedsl.rules.check.program import Isolation, Pin, Program, Variant
 from moedsl.rules.rule import Rule
+from moedsl.solver import infeasible
 from moedsl.solver.bounded_space import memory_prices
-from moedsl.solver.infeasible import analyse, diagnostic
+from moedsl.solver.infeasible import diagnostic
 from moedsl.solver.laws import Compiled, Law, Row, Table, first_broken
 from moedsl.solver.problem import Problem, cases
 from moedsl.solver.search import Search, Solution
@@ -42,19 +43,16 @@ def choose(p: Program, progress: Progress) -> tuple[tuple[Chosen, ...], list[Dia
         progress(f"looking for a layout that {len(p.isolate.variants)} variants share")
         arms = compile_arms(p, gpus, case)
         solution = search(arms)
-        if solution.rows:
-            notes = [smallest(p, gpus)] if found and gpus else []
-            chosen = tuple(_chosen(arms, arm, solution) for arm in arms)
-            return chosen, [*tight(chosen[0]), *notes]
+        if not solution.rows:
+            continue
+        chosen = list[Chosen]()
+        for arm in arms:  # the first one also has the next best layouts
+            rows = (price(arm, solution.rows[0]), *(solution.rows[1:] if arm is arms[0] else ()))
+            compiled = with_laws(arm.chosen.compiled, [a for a in arms if a is not arm])
+            solved = Solution(rows, solution.legal, solution.priced)
+            chosen.append(evolve(arm.chosen, compiled=compiled, solution=solved))
+        return tuple(chosen), [*tight(chosen[0]), *([smallest(p, gpus)] if found and gpus else [])]
     return (), conflict(p, compile_arms(p, p.gpus or p.hardware.gpus_per_node, CASES[-1]))
-
-
-def _chosen(arms: Sequence[Arm], arm: Arm, solution: Solution) -> Chosen:
-    """An arm with the common layout; the first arm also has the next best."""
-    row = price(arm, solution.rows[0])
-    rest = solution.rows[1:] if arm is arms[0] else ()
-    compiled = with_laws(arm.chosen.compiled, [a for a in arms if a is not arm])
-    return evolve(arm.chosen, compiled=compiled, solution=Solution((row, *rest), solution.legal, solution.priced))
 
 
 @frozen
@@ -80,33 +78,28 @@ def compile_arms(p: Program, gpus: int | None, must_fit: str) -> tuple[Arm, ...]
 
 
 def _arm(p: Program, v: Variant, gpus: int | None, must_fit: str, base: Problem | None) -> Arm:
-    q = _program(p, v)
-    said = {"seq": "seq", "batch": "global_batch"}
-    isolated = {said[n] for n in v.codes if n in said}
-    fixed = {n: base.values[n] for n in said.values() if base is not None and n not in isolated}
-    chosen = solve(q, q.gpus or gpus or 0, keep=0, must_fit=must_fit, **fixed)
-    return Arm(v, chosen if base is None else _like(chosen, v, base))
+    """Compile a program with a variant's values pinned in place of the isolation.
 
-
-def _program(p: Program, v: Variant) -> Program:
-    """The program with a variant's values pinned in place of the isolation."""
+    Where a default or a phase would give it other domains than the first variant, whose problem is `base`, it has
+    those of `base`.
+    """
     assert p.isolate is not None
-    span = p.isolate.span
+    span, own = p.isolate.span, set(v.codes)
     pins = {a: Pin(a, code, span) for a, code in v.codes.items() if a in axes.BY_NAME}
     sizes: dict[str, Any] = {n: value for n, value in v.codes.items() if n not in axes.BY_NAME}
-    name = f"{p.name}.{p.isolate.axis}_{v.label}"
-    spans = {**p.spans, **dict.fromkeys(sizes, span)}
-    alone = Isolation(p.isolate.axis, (v,), span)
-    return evolve(p, name=name, pins={**p.pins, **pins}, spans=spans, isolate=alone, **sizes)
-
-
-def _like(chosen: Chosen, v: Variant, base: Problem) -> Chosen:
-    """Use the first variant's domains where a default or a phase would give this variant others."""
-    own, problem = set(v.codes), chosen.problem
-    domains = {a: problem.domains[a] if a in own else d for a, d in base.domains.items()}
-    origins = {a: problem.origins[a] if a in own else o for a, o in base.origins.items()}
-    problem = evolve(problem, domains=domains, origins=origins, defaults=base.defaults)
-    return evolve(chosen, problem=problem, compiled=evolve(chosen.compiled, problem=problem))
+    q = evolve(
+        p, name=f"{p.name}.{p.isolate.axis}_{v.label}", pins={**p.pins, **pins},
+        spans={**p.spans, **dict.fromkeys(sizes, span)}, isolate=Isolation(p.isolate.axis, (v,), span), **sizes,
+    )  # fmt: skip
+    said = {"seq": "seq", "batch": "global_batch"}
+    fixed = {n: base.values[n] for word, n in said.items() if base is not None and word not in own}
+    chosen = solve(q, q.gpus or gpus or 0, keep=0, must_fit=must_fit, **fixed)
+    if base is not None:
+        domains = {a: chosen.problem.domains[a] if a in own else d for a, d in base.domains.items()}
+        origins = {a: chosen.problem.origins[a] if a in own else o for a, o in base.origins.items()}
+        problem = evolve(chosen.problem, domains=domains, origins=origins, defaults=base.defaults)
+        chosen = evolve(chosen, problem=problem, compiled=evolve(chosen.compiled, problem=problem))
+    return Arm(v, chosen)
 
 
 def search(arms: Sequence[Arm], keep: int = KEEP) -> Solution:
@@ -121,20 +114,17 @@ def with_laws(c: Compiled, others: Sequence[Arm]) -> Compiled:
 
 def joint_laws(arm: Arm) -> list[Law]:
     """Turn the laws of an arm into laws on another's rows; they no longer need what the variant fixes."""
-    own = frozenset(arm.variant.codes)
-    return [_priced(arm, law) if law.priced else _plain(arm, law, own) for law in arm.chosen.compiled.laws]
+    return [_joint(arm, law) for law in arm.chosen.compiled.laws]
 
 
-def _plain(arm: Arm, law: Law, own: frozenset[str]) -> Law:
-    return evolve(law, needs=law.needs - own, value=lambda t: law.value(arm.table(t)))
-
-
-def _priced(arm: Arm, law: Law) -> Law:
-    """A law on prices, applied when every axis is bound, because the arm has its own prices."""
+def _joint(arm: Arm, law: Law) -> Law:
+    if not law.priced:
+        return evolve(law, needs=law.needs - frozenset(arm.variant.codes), value=lambda t: law.value(arm.table(t)))
 
     def value(t: Table) -> Column:
         return law.value(priced_table(arm, t, law.needs))
 
+    # applied when every axis is bound, because the arm has its own prices
     return evolve(law, needs=law.needs | frozenset(axes.BY_NAME), value=value)  # type: ignore[arg-type]
 
 
@@ -178,36 +168,33 @@ def conflict(p: Program, arms: Sequence[Arm]) -> list[Diagnostic]:
 
 def _alone(p: Program, arm: Arm, others: Sequence[Arm]) -> Diagnostic:
     """Explain the conflict in one of the variants without a layout, as for a run of its own."""
-    found = diagnostic(analyse(arm.chosen))
-    other = f"write another value in place of `{arm.variant.label}`, or drop the isolation"
-    help = (*(_drop(p, others) or (other,)), *(h for h in found.help if not _of_the_pins(h, arm)))
-    return evolve(found, message=f"{_named(p, arm)}: {found.message}", help=help)
-
-
-def _of_the_pins(help: str, arm: Arm) -> bool:
-    """Whether a way out gives up the value that the variant is there for."""
-    return any(help.startswith(f"write `pin {a}=") for a in arm.variant.codes)
+    assert p.isolate is not None
+    found, v = diagnostic(infeasible(arm.chosen)), arm.variant
+    ways = _drop(p, others) or (f"write another value in place of `{v.label}`, or drop the isolation",)
+    # a way out may not give up the value that the variant is there for
+    own = tuple(f"write `pin {a}=" for a in v.codes)
+    help = (*ways, *(h for h in found.help if not h.startswith(own)))
+    return evolve(found, message=f"with {p.isolate.axis} {v.label}: {found.message}", help=help)
 
 
 def _apart(p: Program, arms: Sequence[Arm], best: dict[str, Row]) -> Diagnostic:
     """Explain variants that have layouts, but none in common."""
-    reasons = [(a, b, broken(b, best[a.variant.label])) for a in arms for b in arms if a is not b]
-    said = [(a, b, rule) for a, b, rule in reasons if rule is not None]
+    labels = [Label(p.isolate.span, "one layout for all of these")] if p.isolate else []
+    rules, reasons = list[Rule](), list[str]()
+    for a, b in permutations(arms, 2):
+        row = best[a.variant.label]
+        rule = broken(b, row)
+        if rule is not None:
+            rules.append(rule)
+            layout = axes.pairs({n: axes.BY_NAME[n].decode(row.codes[n]) for n in axes.SUMMARY})
+            breaks = f"breaks {rule.id} in `{b.variant.label}`: {print_expr(rule.expr)}"
+            reasons.append(f"the best layout of `{a.variant.label}` ({layout}) {breaks}")
+    labels += [Label(r.span, "required here") for r in dict.fromkeys(rules)]
     words = " and ".join(f"`{a.variant.label}`" for a in arms)
     text = f"no single layout of {p.model.name} on {arms[0].chosen.problem.gpus} {p.hardware.name} works for {words}"
-    labels = [Label(p.isolate.span, "one layout for all of these")] if p.isolate else []
-    labels += [Label(r.span, "required here") for r in dict.fromkeys(rule for *_, rule in said)]
-    help = tuple(_reason(a, b, best[a.variant.label], rule) for a, b, rule in said)
     drop = tuple(line for arm in arms[1:] for line in _drop(p, [arm]))
     because = "an isolation changes one thing: every variant must be legal and fit with all else the same"
-    return error(ID, text, *labels, help=(*help, *drop), because=because)
-
-
-def _reason(a: Arm, b: Arm, row: Row, rule: Rule) -> str:
-    layout = axes.pairs({n: axes.BY_NAME[n].decode(row.codes[n]) for n in axes.SUMMARY})
-    return f"the best layout of `{a.variant.label}` ({layout}) breaks {rule.id} in `{b.variant.label}`: " + print_expr(
-        rule.expr
-    )
+    return error(ID, text, *labels, help=(*reasons, *drop), because=because)
 
 
 def _drop(p: Program, arms: Sequence[Arm]) -> tuple[str, ...]:
@@ -217,8 +204,3 @@ def _drop(p: Program, arms: Sequence[Arm]) -> tuple[str, ...]:
     left = [v.label for v in p.isolate.variants if v.label not in out]
     words = " and ".join(f"`{label}`" for label in out)
     return (f"leave {words} out: `isolate {p.isolate.axis} in {', '.join(left)}`",) if left[1:] else ()
-
-
-def _named(p: Program, arm: Arm) -> str:
-    assert p.isolate is not None
-    return f"with {p.isolate.axis} {arm.variant.label}"

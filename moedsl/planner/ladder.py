@@ -16,6 +16,7 @@ from moedsl.rules.rule import Rule
 from moedsl.rules.stdlib import Block, LetName
 from moedsl.solver.solve import Chosen, plan_for, solve
 from moedsl.support.json_form import ABSENT, Absent, JsonForm
+from moedsl.support.text import wrapped
 
 
 @frozen
@@ -97,10 +98,12 @@ AFTER = {"fit": ("scale",), "scale": ("profile", "throughput"), "profile": ("thr
 def of_run(chosen: Chosen) -> Ladder:
     """Build the ladder of a plan whose file has one phase; the next phase is solved for it."""
     p, gpus = chosen.problem.program, chosen.problem.gpus
-    ahead = [
-        plan_for(evolve(p, phase=phase, gpus=gpus), gpus, keep=1) for phase in AFTER[p.phase] if phase != "profile"
-    ]
-    return _ladder(chosen, None, {c.problem.program.phase: c for c in ahead}, price_folding=True)
+    ahead = {
+        phase: plan_for(evolve(p, phase=phase, gpus=gpus), gpus, keep=1)
+        for phase in AFTER[p.phase]
+        if phase != "profile"
+    }
+    return _ladder(chosen, None, ahead, price_folding=True)
 
 
 def of_workflow(every: Sequence[Chosen]) -> dict[str, Ladder]:
@@ -117,33 +120,27 @@ def of_workflow(every: Sequence[Chosen]) -> dict[str, Ladder]:
 
 
 def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], price_folding: bool) -> Ladder:
-    p = chosen.problem.program
+    p, problem = chosen.problem.program, chosen.problem
     env = chosen.environment(chosen.solution.rows[0].codes, chosen.solution.rows[0].prices)
-    rank = chosen.compiled.ranks[0].rule
+    rank, shared = chosen.compiled.ranks[0].rule, bool(env[LetName.SHARED_MESH])
     blocks = (Block.LADDER,) if p.workflow else (Block.LADDER, Block.LADDER_ALONE)
-    notes = [r for block in blocks for r in measured(chosen.problem, block, env)]
-    steps = ((phase, ahead.get(phase)) for phase in AFTER[p.phase])
     settled = p.phase == "profile" and before is not None  # the layout is that of scale
+    several = [a for a in axes.AXES if len(problem.domains[a.name]) > 1]
+    held = [  # the phase's candidates are a single value
+        a
+        for a in axes.AXES
+        if a not in several and isinstance(o := problem.origins[a.name], Rule) and o.kind == "candidates"
+    ]
     return Ladder(
         phase=p.phase,
         ranks_by=RanksBy(rank.id, rank.because, rank.cites),
-        open=tuple(_axis(chosen, a) for a in axes.AXES if _is_open(chosen, a) and not settled),
-        held=tuple(_axis(chosen, a) for a in axes.AXES if _is_held(chosen, a)),
+        open=() if settled else tuple(_axis(chosen, a) for a in several),
+        held=tuple(_axis(chosen, a) for a in held),
         from_=evolve(_gain(before, chosen), phase=before.problem.program.phase) if before else None,
-        next=tuple(_next(chosen, phase, c) for phase, c in steps),
-        folding=_folding(chosen, price_folding and not env[LetName.SHARED_MESH]),
-        notes=tuple(note(r, env) for r in notes),
+        next=tuple(_next(chosen, phase, ahead.get(phase)) for phase in AFTER[p.phase]),
+        folding=Folding(not shared, _shared_mesh(chosen) if price_folding and not shared else ABSENT),
+        notes=tuple(note(r, env) for block in blocks for r in measured(problem, block, env)),
     )
-
-
-def _is_open(c: Chosen, axis: axes.Axis) -> bool:
-    return len(c.problem.domains[axis.name]) > 1
-
-
-def _is_held(c: Chosen, axis: axes.Axis) -> bool:
-    """Whether the phase's candidates are a single value."""
-    origin = c.problem.origins[axis.name]
-    return not _is_open(c, axis) and isinstance(origin, Rule) and origin.kind == "candidates"
 
 
 def _axis(c: Chosen, axis: axes.Axis) -> Opened:
@@ -160,25 +157,21 @@ def _axis(c: Chosen, axis: axes.Axis) -> Opened:
     )
 
 
-def _next(chosen: Chosen, phase: str, other: Chosen | None) -> NextPhase:
-    """A later phase. Profiling changes nothing; `solved` is false if the phase has no layout."""
+def _next(chosen: Chosen, phase: str, later: Chosen | None) -> NextPhase:
+    """A later phase, with the axes to which it adds values. Profiling changes nothing; `solved` is false if the phase
+    has no layout."""
+    opens: list[Opened] = []
     if phase == "profile":
-        other, opens = chosen, ()
-    elif other is None or not other.solution.rows:
+        later = chosen
+    elif later is None or not later.solution.rows:
         return NextPhase(phase, (), solved=False)
-    else:
-        opens = tuple(_opened(chosen, other))
-    g = _gain(chosen, other)
-    return NextPhase(phase, opens, True, g.changes, g.step_time_s, g.peak_gib, g.speedup)
-
-
-def _opened(now: Chosen, then: Chosen) -> Iterator[Opened]:
-    """The axes to which the later phase adds values."""
     for axis in axes.AXES:
-        have = {*map(int, now.problem.domains[axis.name])}
-        added = [axis.decode(int(v)) for v in then.problem.domains[axis.name] if int(v) not in have]
-        if added and not isinstance(now.problem.origins[axis.name], Pin):
-            yield evolve(_axis(then, axis), values=tuple(added))
+        now = {*map(int, chosen.problem.domains[axis.name])}
+        added = [axis.decode(int(v)) for v in later.problem.domains[axis.name] if int(v) not in now]
+        if added and not isinstance(chosen.problem.origins[axis.name], Pin):
+            opens.append(evolve(_axis(later, axis), values=tuple(added)))
+    g = _gain(chosen, later)
+    return NextPhase(phase, tuple(opens), True, g.changes, g.step_time_s, g.peak_gib, g.speedup)
 
 
 def _gain(a: Chosen, b: Chosen) -> Gain:
@@ -189,15 +182,65 @@ def _gain(a: Chosen, b: Chosen) -> Gain:
     return Gain(changes=changes, step_time_s=new.step_time, peak_gib=new.peak_memory / GIB, speedup=speedup)
 
 
-def _folding(chosen: Chosen, priced: bool) -> Folding:
-    """Whether the meshes are folded, and the best layout with one shared mesh compared with the plan."""
-    env = chosen.environment(chosen.solution.rows[0].codes, chosen.solution.rows[0].prices)
-    if not priced:
-        return Folding(not env[LetName.SHARED_MESH])
-    let = next(r for r in chosen.problem.program.of("let") if r.name == LetName.SHARED_MESH)
+def _shared_mesh(chosen: Chosen) -> Gain | None:
+    """The best layout with one mesh for attention and experts, compared with the plan; None if none fits."""
+    p = chosen.problem.program
+    let = next(r for r in p.of("let") if r.name == LetName.SHARED_MESH)
     expr = ast.Name(let.name, let.span)
     law = Rule("run.shared_mesh", "require", let.name, expr, None, let.because, let.cites, let.span, wish=True)
-    best = solve(
-        evolve(chosen.problem.program, rules=(*chosen.problem.program.rules, law)), chosen.problem.gpus, keep=1
-    )
-    return Folding(not env[LetName.SHARED_MESH], _gain(chosen, best) if best.solution.rows else None)
+    best = solve(evolve(p, rules=(*p.rules, law)), chosen.problem.gpus, keep=1)
+    return _gain(chosen, best) if best.solution.rows else None
+
+
+_NAMES = {"throughput": "retune (throughput first)"}
+
+
+def text(ladder: Ladder) -> str:
+    """Print what this phase may change, what the next phases would try, and the predicted gain."""
+    return "\n".join(["Ladder", *_lines(ladder)])
+
+
+def _lines(ladder: Ladder) -> Iterator[str]:
+    what = ladder.ranks_by.because if ladder.open else "nothing to choose"
+    yield wrapped(f"{_name(ladder.phase)}: {what}", "  ", "    ")
+    if ladder.from_:
+        yield f"  since {_name(ladder.from_.phase or '')}: {_gain_text(ladder.from_)}"
+    for verb, opened in (("may change", ladder.open), ("holds", ladder.held)):
+        by_reason: dict[str, list[str]] = {}
+        for o in opened:  # an axis has its values if a rule lists them
+            because = f"advice: {o.because}" if o.advice else o.because or ""
+            axis = f"{o.axis} {_values(o)}" if o.advice else o.axis
+            by_reason.setdefault(because, []).append(axis)
+        for because, words in by_reason.items():
+            yield wrapped(f"{verb} {'; '.join(words)} ({because})", "    ", "      ")
+    for step in ladder.next:
+        if not step.solved:
+            yield f"  next {_name(step.phase)}: no layout fits"
+        elif step.phase == "profile":
+            yield "  next profile: this layout, unchanged, with the profiler on for a few steps"
+        else:
+            opens = "; ".join(f"{o.axis} {_values(o)}" for o in step.opens) or "nothing new"
+            yield wrapped(f"next {_name(step.phase)} may also try {opens}", "  ", "    ")
+            yield f"    predicted: {_gain_text(step)}"
+    shared = ladder.folding.shared_mesh
+    if shared is None:
+        yield "  parallel folding: no layout with one mesh for attention and experts fits"
+    elif shared is not ABSENT:
+        slower = (1 / shared.speedup - 1) * 100
+        yield f"  parallel folding: one mesh for attention and experts would be {slower:+.1f}% step time"
+    for n in ladder.notes:
+        yield wrapped(f"{n.says}: {n.because}", "  ", "    ")
+
+
+def _name(phase: str) -> str:
+    return _NAMES.get(phase, phase)
+
+
+def _values(entry: Opened) -> str:
+    return ", ".join(map(axes.show, entry.values))
+
+
+def _gain_text(step: Gain | NextPhase) -> str:
+    changes = f" with {axes.pairs(step.changes)}" if step.changes else ", nothing changed"
+    speed = f"{step.step_time_s or 0:.2f} s a step, {step.speedup or 0:.2f}x as fast"
+    return f"{speed}, {step.peak_gib or 0:.1f} GiB{changes}"

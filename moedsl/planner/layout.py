@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import Attribute, field, fields, frozen, make_class
 
+from moedsl.cost import adapters, parameters, pipeline
 from moedsl.facts import axes
+from moedsl.facts.axes import json_value, show
+from moedsl.facts.fine_tuning import OF_MLP, TARGETS
+from moedsl.facts.symbols import VLM_WORDS
+from moedsl.planner.estimate import held_by
+from moedsl.rules.check.program import Program
+from moedsl.rules.stdlib import LetName
 from moedsl.support.json_form import JsonForm
+from moedsl.support.text import counted, wrapped
 
 _TYPES = {"int": "int", "flag": "bool", "enum": "str", "set": "Sequence[str]"}
 
@@ -150,3 +158,85 @@ class AdapterPlan(JsonForm):
     """Parameters of the adapters, each counted once."""
     share: float
     """The same over all parameters of the model."""
+
+
+def layout(p: Program, env: Mapping[str, Any]) -> Layout:
+    sizes = {n: int(env[n]) for n in axes.LAYOUT}
+    stages = p.pipeline_layout or pipeline.layout_string(p.model, sizes["pp"], sizes["vpp"])
+    return Layout(**sizes, sequence_parallel=bool(env["sequence_parallel"]), pipeline_layout=stages)
+
+
+def batch(env: Mapping[str, Any]) -> Batch:
+    sizes: dict[str, Any] = {k: int(env[k]) for k in ("global_batch", *axes.BATCH, "seq")}
+    return Batch(**sizes)
+
+
+def policy(p: Program, env: Mapping[str, Any]) -> Policy:
+    frozen: dict[str, Any] = {w: w in p.vlm for w in VLM_WORDS}
+    return Policy(**{n: json_value(env[n]) for n in axes.POLICY}, data=p.data, routing=p.routing, **frozen)
+
+
+def samples(p: Program, env: Mapping[str, Any]) -> SamplesPlan | None:
+    """How samples fill the sequences; None if the run reads none."""
+    s, held = p.samples, held_by(p, env)
+    if s is None:
+        return None
+    known = {"per_sequence": held.samples if held else None, "span": held.span if held else None}
+    pack, multiple = bool(env["pack"]), int(env[LetName.SAMPLE_MULTIPLE])
+    return SamplesPlan(s.source, s.split, s.subset, pack, multiple, [json_value(n) for n in s.lengths], **known)
+
+
+def adapter(p: Program) -> AdapterPlan | None:
+    """What is trained instead of all weights, each adapter of a shared expert counted once."""
+    a, whole = p.adapter, pipeline.layout_for(p.model, 1, 1)
+    if a is None or whole is None:
+        return None
+    params = adapters.stage(p.model, a, whole, 0, 1, 1, 1).total
+    return AdapterPlan(
+        a.method, a.rank, a.alpha, a.dropout, [t for t in TARGETS if t in a.targets], a.experts, a.normalized,
+        a.regather, params, params / parameters.unique(p.model),
+    )  # fmt: skip
+
+
+def meshes(m: Layout) -> dict[str, str]:
+    """Write both meshes, and the layers of each stage if they do not divide evenly."""
+    shapes = (a.name for a in axes.AXES if a.role == "shape" and a.section == "layout" and a.is_on(getattr(m, a.name)))
+    attention, experts = (" x ".join(f"{n} {getattr(m, n)}" for n in names) for names in (axes.ATTENTION, axes.EXPERTS))
+    attention = ", ".join([attention, *(f"{n} {getattr(m, n)}" for n in shapes)])
+    layers = {"layers": m.pipeline_layout} if m.pipeline_layout else {}
+    return {"attention": attention, "experts": experts, **layers}
+
+
+def batch_text(b: Batch, replicas: int) -> str:
+    """Write what a step trains on."""
+    step = f"{counted(b.global_batch, 'sequence')} ({b.global_batch * b.seq / 2**20:.3g} Mi tokens) a step"
+    micro = f"{counted(b.num_microbatches, 'microbatch')} of {b.micro_batch}"
+    return f"{step}: {micro} on {'each of ' * (replicas > 1)}{counted(replicas, 'replica')}"
+
+
+def policies(q: Policy) -> list[str]:
+    """List the policies with their values; quiet ones only if they are on."""
+    known = sorted((a for a in axes.AXES if a.section == "policy"), key=lambda a: (a.quiet, a.place, a.role != "moved"))
+    words = [a for a in known if not a.quiet or (a.kind != "flag" and a.is_on(getattr(q, a.name)))]
+    flags = [a.name for a in known if a.quiet and a.kind == "flag"]
+    on = [n for n in (*VLM_WORDS, *flags) if getattr(q, n)]
+    return [*(f"{a.name} {show(getattr(q, a.name))}" for a in words), *on]
+
+
+_OF_EXPERTS = {
+    "shared": "one adapter for all experts of a layer",
+    "each": "one adapter for each expert",
+    "outer": "one adapter for each expert, whose side at the hidden state all share",
+    "none": "none on routed experts",
+}
+
+
+def adapter_text(a: AdapterPlan) -> str:
+    """Print what adapters are trained, and their share of the model."""
+    rank = f"{a.method} of rank {a.rank}, alpha {a.alpha}" + (f", dropout {a.dropout:g}" if a.dropout else "")
+    rest = [", ".join(a.targets), *([_OF_EXPERTS[a.experts]] if not {*a.targets}.isdisjoint(OF_MLP) else [])]
+    rest += ["experts have the rank over the experts of a token"] if a.normalized else []
+    trained = (
+        f"{a.params / 1e6:,.1f}M parameters are trained, {100 * a.share:.2g}% of the model; all weights are frozen"
+    )
+    return "\n".join(["Adapter", wrapped(f"{rank}: {'; '.join(rest)}"), wrapped(trained)])

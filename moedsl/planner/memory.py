@@ -1,13 +1,13 @@
-"""The bounds of a plan's memory: low, best and high case, memory outside torch, and the verdict."""
+"""The memory of a plan by stage: low, best and high case, memory outside torch, and the verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from moedsl.cost import StageMemory
 from moedsl.cost.estimate import Bounds, Spread
 from moedsl.cost.memory import KINDS, OutsidePart
 from moedsl.facts import axes
@@ -15,7 +15,7 @@ from moedsl.facts.units import GIB
 from moedsl.solver.laws import Row
 from moedsl.solver.solve import Chosen
 from moedsl.support.json_form import JsonForm
-from moedsl.support.text import wrapped
+from moedsl.support.text import table, wrapped
 
 MEMORY = ("weights", "gradients", "optimizer", "activations", "buffers")
 """What memory holds, as `Stage` and `Part` have it in GiB."""
@@ -135,75 +135,69 @@ class Memory(JsonForm):
         return self.upper_gib + self.unused_gib + self.outside.upper_gib
 
 
-def memory(chosen: Chosen, row: Row, b: Bounds, certain: Certain | None, faster: Faster | None) -> Memory:
+def build(chosen: Chosen, row: Row, b: Bounds, certain: Certain | None, faster: Faster | None) -> Memory:
     """Estimate the memory of the most loaded rank and of each stage."""
     cost = chosen.cost
+    low, high = b.outside_bytes
     return Memory(
         peak_gib=row.peak_memory / GIB,
         capacity_gib=chosen.problem.program.hardware.memory / GIB,
-        stages=tuple(_stage(s) for s in cost.memory_report(row.codes)),
+        stages=tuple(
+            Stage(s.stage, dict(s.layers), s.params + s.expert_params, s.expert_params, *sizes)
+            for s in cost.memory_report(row.codes)
+            for sizes in [[getattr(s, kind) / GIB for kind in (*KINDS, "total")]]
+        ),
         covers=cost.covers["memory"],
         lower_gib=b.least / GIB,
         upper_gib=b.most / GIB,
         visible_gib=b.visible / GIB,
         verdict=b.verdict,
         because=b.because,
-        unknown=tuple(map(_range, b.spread)),
+        unknown=_ranges(b.spread),
         unused_gib=b.unused / GIB,
-        outside=Outside(b.outside_bytes[0] / GIB, b.outside_bytes[1] / GIB, tuple(map(_range, b.outside))),
+        outside=Outside(low / GIB, high / GIB, _ranges(b.outside)),
         certain=certain,
         faster=faster,
     )
 
 
-def _stage(s: StageMemory) -> Stage:
-    sizes = (getattr(s, k) / GIB for k in (*KINDS, "total"))
-    return Stage(s.stage, dict(s.layers), s.params + s.expert_params, s.expert_params, *sizes)
+def _ranges(terms: Iterable[Spread | OutsidePart]) -> tuple[Range, ...]:
+    return tuple(Range(t.name, t.least / GIB, t.most / GIB, t.because) for t in terms)
 
 
-def _range(s: Spread | OutsidePart) -> Range:
-    return Range(s.name, s.least / GIB, s.most / GIB, s.because)
+def text(m: Memory) -> str:
+    """Print the peak, the verdict with its bounds, and a table with a line for each run of equal stages."""
+    share = 100 * m.peak_gib / m.visible_gib
+    rows: list[tuple[str, ...]] = [("stage", "parameters", *MEMORY, "total GiB")]
+    for _, group in groupby(m.stages, key=lambda s: evolve(s, stage=0)):
+        first, *others = group
+        name = f"{first.stage}-{others[-1].stage}" if others else str(first.stage)
+        sizes = (f"{getattr(first, f'{kind}_gib'):.1f}" for kind in (*MEMORY, "total"))
+        rows.append((name, f"{first.params / 1e9:.2f}B", *sizes))
+    head = f"Memory  {m.peak_gib:.1f} of {m.visible_gib:.1f} GiB ({share:.0f}%) on the most loaded rank"
+    return "\n".join([head, *(wrapped(s, "  ", "    ") for s in _verdict(m)), *table(rows)])
 
 
-def _certain_text(c: Certain | None) -> list[str]:
-    """Write what a layout that FITS would cost, for a plan that is TIGHT."""
-    if c is None:
-        return []
-    if c.layout is None:
-        near = "" if c.within is None else f" with a step at most {c.within:.0%} longer"
-        return [f"no layout of this run FITS{near}"]
-    return [f"nearest layout that FITS: {c.layout.against_plan}, with {_changes(c.layout.changes)}"]
+def _verdict(m: Memory) -> Iterator[str]:
+    """Write the verdict, the uncertain terms, the memory outside torch, and a layout that is surer or faster."""
+    yield f"{m.verdict}: {m.because}"
+    seen = [u for u in m.unknown if max(-u.lower_gib, u.upper_gib) >= 0.05]
+    moves = ", ".join(f"{u.name} {u.lower_gib:+.1f} to {u.upper_gib:+.1f}" for u in seen)
+    yield f"{m.lower_gib:.1f} to {m.upper_gib:.1f} GiB: {moves}"
+    spans = [(p.name, f"{p.lower_gib:.1f}", f"{p.upper_gib:.1f}") for p in m.outside.parts]
+    parts = ", ".join(f"{name} {low}" if low == high else f"{name} {low} to {high}" for name, low, high in spans)
+    yield f"outside torch {m.outside.lower_gib:.1f} to {m.outside.upper_gib:.1f} GiB: {parts}"
+    if m.certain and m.certain.layout:
+        safe = m.certain.layout
+        yield f"nearest layout that FITS: {safe.against_plan}, with {_changes(safe.changes)}"
+    elif m.certain:
+        near = "" if m.certain.within is None else f" with a step at most {m.certain.within:.0%} longer"
+        yield f"no layout of this run FITS{near}"
+    if f := m.faster:
+        needs = f"{f.lower_gib:.1f} to {f.upper_gib:.1f} of {m.visible_gib:.1f} GiB"
+        gain = f"{f.step_time_s:.2f} s a step ({f.against_plan}), {needs}, with {_changes(f.changes)}"
+        yield f"faster, but may run out of memory: {gain}; `{f.statement}` chooses it"
 
 
 def _changes(changes: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {axes.written(value)}" for name, value in changes.items())
-
-
-def _faster_text(f: Faster | None, visible_gib: float) -> list[str]:
-    """Write what a layout that may run out of memory would gain, and the statement that chooses it."""
-    if f is None:
-        return []
-    needs = f"{f.lower_gib:.1f} to {f.upper_gib:.1f} of {visible_gib:.1f} GiB"
-    gain = f"{f.step_time_s:.2f} s a step ({f.against_plan}), {needs}, with {_changes(f.changes)}"
-    return [f"faster, but may run out of memory: {gain}; `{f.statement}` chooses it"]
-
-
-def _span(r: Range) -> str:
-    low, high = f"{r.lower_gib:.1f}", f"{r.upper_gib:.1f}"
-    return low if low == high else f"{low} to {high}"
-
-
-def bounds_text(m: Memory) -> str:
-    """Write the verdict, the uncertain terms, and the memory outside torch."""
-    out = m.outside
-    parts = ", ".join(f"{p.name} {_span(p)}" for p in out.parts)
-    seen = [u for u in m.unknown if max(-u.lower_gib, u.upper_gib) >= 0.05]
-    moves = ", ".join(f"{u.name} {u.lower_gib:+.1f} to {u.upper_gib:+.1f}" for u in seen)
-    lines = [
-        f"{m.verdict}: {m.because}",
-        f"{m.lower_gib:.1f} to {m.upper_gib:.1f} GiB: {moves}",
-        f"outside torch {out.lower_gib:.1f} to {out.upper_gib:.1f} GiB: {parts}",
-        *_certain_text(m.certain),
-        *_faster_text(m.faster, m.visible_gib),
-    ]
-    return "\n".join(wrapped(s, "  ", "    ") for s in lines)

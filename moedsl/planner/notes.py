@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import gcd
-from typing import Any
 
 from attrs import evolve
 
 from moedsl.cost import goodput
 from moedsl.lang import ast
 from moedsl.planner.advice import idle_advice, unheeded
+from moedsl.planner.checkpoints import lost
 from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import holds, names
 from moedsl.rules.stdlib import RuleId
 from moedsl.solver.conflicts import Size, nearby
-from moedsl.solver.laws import Compiled, Law
 from moedsl.solver.problem import Problem
 from moedsl.solver.solve import INTERVAL, PAYS, Chosen, Saving, saving, solve
 from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Instead, Label, note, warning
@@ -95,23 +94,31 @@ MOST = 3
 
 def uneven_batch(chosen: Chosen) -> list[Diagnostic]:
     """Note that the batch limits the replicas and a near batch allows more; warn if that batch is faster."""
-    p, law = chosen.problem.program, _divides(chosen.compiled)
-    batch, dp = chosen.problem.global_batch, _replicas(chosen)
-    if law is None or not _stated(p) or dp != _shared(chosen, batch):
-        return []
-    wider = {n: gain for n in _nearby(chosen, batch) if (gain := _gain(chosen, n))}
-    return [_diagnostic(chosen, law, wider)] if wider else []
-
-
-def _divides(c: Compiled) -> Law | None:
-    """The law that the replicas divide the batch, if the run has it."""
-    return next((w for w in c.laws if {"global_batch", "dp"} <= names(w.rule.expr)), None)
-
-
-def _stated(p: Program) -> bool:
-    """Whether the run states its batch, not a sweep or an isolation."""
+    p, batch, gpus = chosen.problem.program, chosen.problem.global_batch, chosen.problem.gpus
+    micro = pin.code if (pin := p.pins.get("micro_batch")) is not None else 1
+    # The law that the replicas divide the batch, if the run has it
+    law = next((w for w in chosen.compiled.laws if {"global_batch", "dp"} <= names(w.rule.expr)), None)
     varied = (p.spans.get("sweep"), p.isolate.span if p.isolate else None)
-    return "batch" in p.spans and p.spans["batch"] not in varied
+    stated = "batch" in p.spans and p.spans["batch"] not in varied
+    if law is None or not stated or _replicas(chosen) != gcd(batch // micro, gpus):
+        return []
+    wider = {n: gain for n in _nearby(chosen, batch, micro) if (gain := _gain(chosen, n))}
+    if not wider:
+        return []
+    parts = f"{batch // micro} microbatches of {micro}" if micro > 1 else f"{batch} sequences"
+    common = f"the greatest common divisor of {parts} and {gpus} GPUs"
+    buys = {f"batch {n}": f"dp {dp} and {gain:.2f}x the tokens a second" for n, (dp, gain) in wider.items()}
+    faster = [n for n, (_, gain) in wider.items() if gain >= WORTH]
+    found = (warning if faster else note)(
+        "plan.uneven_batch",
+        f"the batch limits data parallelism to {_replicas(chosen)}, {common}",
+        p.spans["batch"],
+        help=tuple(Instead(f"write `batch {n}`", f"batch {n}") for n in faster),
+        because=law.rule.because,
+        cites=law.rule.cites,
+        values={"global_batch": batch} | buys,
+    )
+    return [found]
 
 
 def _replicas(c: Chosen) -> int:
@@ -119,25 +126,21 @@ def _replicas(c: Chosen) -> int:
     return c.problem.gpus // (codes["tp"] * codes["cp"] * codes["pp"])
 
 
-def _shared(c: Chosen, batch: int) -> int:
-    """The most replicas that divide both the GPUs and the microbatches of a batch."""
-    return gcd(batch // _micro_batch(c.problem.program), c.problem.gpus)
+def _nearby(c: Chosen, batch: int, micro: int) -> Sequence[int]:
+    """Near batches with more replicas, the nearest first; a farther batch is listed only if it allows still more.
 
-
-def _micro_batch(p: Program) -> int:
-    pin = p.pins.get("micro_batch")
-    return pin.code if pin is not None else 1
-
-
-def _nearby(c: Chosen, batch: int) -> Sequence[int]:
-    """Near batches with more replicas, the nearest first; a farther batch is listed only if it allows still more."""
-    p = c.problem.program
-    size = Size("global_batch", "batch", batch, p.spans["batch"])
-    near = [n for n in nearby(c.compiled, size) if abs(n - batch) < AROUND * batch and n % _micro_batch(p) == 0]
-    best, out = _shared(c, batch), list[int]()
-    for n in sorted(near, key=lambda n: (abs(n - batch), -_shared(c, n))):
-        if _shared(c, n) > best:
-            best, out = _shared(c, n), [*out, n]
+    The most replicas of a batch divide both the GPUs and its microbatches.
+    """
+    size = Size("global_batch", "batch", batch, c.problem.program.spans["batch"])
+    near = {
+        n: gcd(n // micro, c.problem.gpus)
+        for n in nearby(c.compiled, size)
+        if abs(n - batch) < AROUND * batch and n % micro == 0
+    }
+    best, out = gcd(batch // micro, c.problem.gpus), list[int]()
+    for n, replicas in sorted(near.items(), key=lambda of: (abs(of[0] - batch), -of[1])):
+        if replicas > best:
+            best, out = replicas, [*out, n]
     return out[:MOST]
 
 
@@ -150,27 +153,8 @@ def _gain(c: Chosen, batch: int) -> tuple[int, float] | None:
     return _replicas(other), times * batch / c.problem.global_batch
 
 
-def _diagnostic(c: Chosen, law: Law, wider: Mapping[int, tuple[int, float]]) -> Diagnostic:
-    p, batch, micro = c.problem.program, c.problem.global_batch, _micro_batch(c.problem.program)
-    parts = f"{batch // micro} microbatches of {micro}" if micro > 1 else f"{batch} sequences"
-    common = f"the greatest common divisor of {parts} and {c.problem.gpus} GPUs"
-    buys = {f"batch {n}": f"dp {dp} and {gain:.2f}x the tokens a second" for n, (dp, gain) in wider.items()}
-    faster = [n for n, (_, gain) in wider.items() if gain >= WORTH]
-    return (warning if faster else note)(
-        "plan.uneven_batch",
-        f"the batch limits data parallelism to {_replicas(c)}, {common}",
-        p.spans["batch"],
-        help=tuple(Instead(f"write `batch {n}`", f"batch {n}") for n in faster),
-        because=law.rule.because,
-        cites=law.rule.cites,
-        values={"global_batch": batch} | buys,
-    )
-
-
 LEAST = 0.5
 """The goodput below which a plan warns."""
-_IN_BACKGROUND = {"checkpoint.async_save": True}
-_IN_JOB = {"ft.enable_ft_package": True}
 
 
 def low_goodput(c: Chosen) -> list[Diagnostic]:
@@ -181,7 +165,6 @@ def low_goodput(c: Chosen) -> list[Diagnostic]:
     if g.trains >= LEAST:
         return []
     validates = f"{g.validates:.1%} validates, " if g.validates else ""
-    lost = f"{g.saves:.1%} waits for saves, {g.repeats:.1%} repeats lost steps, {g.returns:.1%} returns from failures"
     trains = f"only {g.trains:.1%} of the time trains steps that are kept"
     places = (p.spans["hardware"], *([Label(own, "the interval of the saves")] if own else []))
     fixes = (Fix(f"Drop the `set` of `{INTERVAL}`", DROP, own),) if own and now.steps != now.best_steps else ()
@@ -192,7 +175,7 @@ def low_goodput(c: Chosen) -> list[Diagnostic]:
             trains=trains,
             duration=duration(g.mtbf),
             validates=validates,
-            lost=lost,
+            lost=lost(g),
             help=tuple(_helps(c, now)),
             fixes=fixes,
         )
@@ -205,46 +188,37 @@ def _helps(c: Chosen, now: Saving) -> Iterator[str]:
     p = evolve(p, sets={path: value for path, value in p.sets.items() if path != INTERVAL})
     best = _saving(c, p)
     if _adds(best, now):
-        yield f"save every {_steps(best)}, the best interval: {_trains(best)}"
-    for change, other in _changes(p):
+        yield f"save every {_steps(best.steps)}, the best interval: {_trains(best)}"
+    in_job = evolve(p, sets={**p.sets, "ft.enable_ft_package": True})
+    for change, other in (
+        ("write `set checkpoint.async_save = true`", evolve(p, sets={**p.sets, "checkpoint.async_save": True})),
+        ("write `resilience ft`, so that ranks restart within their job", in_job),
+        ("with the calibration's `storage_write`", _at_site(p, "storage_write")),
+        ("with the calibration's `gpu_mtbf_days`", _at_site(p, "gpu_mtbf")),
+        ("leave out `most_lost_minutes`", _at_site(p, "most_lost")),
+    ):
         after = _saving(c, other)
         if _adds(after, best):
-            yield f"{change}: {_trains(after)} with a save every {_steps(after)}"
-    on_nodes, in_job = (_saving(c, q) for q in (_with_local_saves(p), _with(p, _IN_JOB)))
-    if on_nodes.local_steps and _adds(on_nodes, in_job):
-        more = f"{_trains(on_nodes)} with a save there every {_steps(on_nodes, on_nodes.local_steps)}"
+            yield f"{change}: {_trains(after)} with a save every {_steps(after.steps)}"
+    on_nodes = _saving(c, evolve(in_job, site=evolve(p.site, local_disk="/")))
+    if on_nodes.local_steps and _adds(on_nodes, _saving(c, in_job)):
+        more = f"{_trains(on_nodes)} with a save there every {_steps(on_nodes.local_steps)}"
         yield f"write `resilience ft`, and `local_disk` of the cluster for saves on the nodes: {more}"
-    gpus = c.problem.gpus // 2
-    while gpus and _saving(c, p, gpus).goodput.trains < LEAST:
+    gpus, fewer = c.problem.gpus // 2, now
+    while gpus and (fewer := _saving(c, p, gpus)).goodput.trains < LEAST:
         gpus //= 2
     if gpus:
-        fewer = _saving(c, p, gpus)
         fails = duration(fewer.goodput.mtbf)
         yield f"use {counted(gpus, 'GPU', ',')}, with a failure every {fails}: {_trains(fewer)}"
 
 
-def _changes(p: Program) -> Iterator[tuple[str, Program]]:
-    """Changes of a run or of its cluster that may help, in words."""
-    yield "write `set checkpoint.async_save = true`", _with(p, _IN_BACKGROUND)
-    yield "write `resilience ft`, so that ranks restart within their job", _with(p, _IN_JOB)
-    if p.site.storage_write:
-        yield "with the calibration's `storage_write`", evolve(p, site=evolve(p.site, storage_write=0.0))
-    if p.site.gpu_mtbf:
-        yield "with the calibration's `gpu_mtbf_days`", evolve(p, site=evolve(p.site, gpu_mtbf=0.0))
-    if p.site.most_lost:
-        yield "leave out `most_lost_minutes`", evolve(p, site=evolve(p.site, most_lost=0.0))
+def _at_site(p: Program, name: str) -> Program:
+    """The run without what the cluster states of one figure."""
+    return evolve(p, site=evolve(p.site, **{name: 0.0}))
 
 
-def _with(p: Program, sets: Mapping[str, Any]) -> Program:
-    return evolve(p, sets={**p.sets, **sets})
-
-
-def _with_local_saves(p: Program) -> Program:
-    return evolve(_with(p, _IN_JOB), site=evolve(p.site, local_disk="/"))
-
-
-def _steps(s: Saving, steps: int = 0) -> str:
-    return counted(steps or s.steps, "step", ",")
+def _steps(steps: int) -> str:
+    return counted(steps, "step", ",")
 
 
 def _trains(s: Saving) -> str:

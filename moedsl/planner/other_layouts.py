@@ -1,19 +1,20 @@
 """Layouts next to the plan that a reader should know.
 
+- `alternatives`: the next best layouts, and `more_gpus` those on more GPUs.
 - `faster`: the faster layout that may run out of memory; a run gets it only if it asks for it.
 - `free_choices`: what each pin of the run file costs, by the layout that the run would have without that one pin.
 - `rebalanced`: balanced pipeline stages, where Megatron's even split makes the last stage the slowest. The even split
   counts only layers, so the stage with the loss and MTP has more work than the others. A plan uses it where the layers
   divide, because it is Megatron's default; the balanced layout is shown as an alternative.
 - `long_twin`: the same run at 4K tokens, which shows what the long sequence changes in the layout and the batch.
-- `nearest_shipped`: the recipe that Megatron Bridge ships for the model and GPUs, at the run's own batch. Both layouts
+- `shipped`: the recipe that Megatron Bridge ships for the model and GPUs, at the run's own batch. Both layouts
   are priced by the same estimate, with the same batch, length and number formats. A recipe for another number of GPUs
   is not shown: the data parallel size, and with it the layout, would be another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isnan, log2
 from typing import Any
 
@@ -25,7 +26,10 @@ from moedsl.facts import axes, recipes
 from moedsl.facts.recipes import LIKE, Shipped
 from moedsl.facts.units import GIB
 from moedsl.facts.values import stages
+from moedsl.planner.advice import against
+from moedsl.planner.estimate import Estimate, Known, useful_rate
 from moedsl.planner.layout import Against4k, Batch, Layout
+from moedsl.planner.memory import Faster
 from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.rule import EXPERIMENT, of_rules
 from moedsl.solver import neighbours
@@ -34,7 +38,7 @@ from moedsl.solver.problem import pinned_row
 from moedsl.solver.search import Question, Search, TopK
 from moedsl.solver.solve import Chosen, fit_is_read, solve
 from moedsl.support.json_form import JsonForm
-from moedsl.support.text import change, counted, tokens
+from moedsl.support.text import change, counted, tokens, wrapped
 
 
 @frozen
@@ -115,54 +119,76 @@ class ShippedRecipe(JsonForm):
 STATEMENT = "risk oom"
 LEAST = 5e-4
 """Least gain that is shown, as a share of the step."""
+WORTH = 0.01
+"""Least share of the step that a balanced layout must save to be shown."""
 
 
-def faster(chosen: Chosen, row: Row) -> Row | None:
-    """The layout that `STATEMENT` would choose instead of `row`; None if it is not faster."""
-    problem = chosen.problem
+def faster(chosen: Chosen, row: Row) -> Faster | None:
+    """The layout that the run would choose if it risked running out of memory; None if it is not faster."""
+    problem, cost = chosen.problem, chosen.cost
     if chosen.must_fit != "high" or problem.program.isolate is not None:
         return None
     same = {n: problem.values[n] for n in ("seq", "global_batch")}
     risky = solve(problem.program, problem.gpus, keep=0, must_fit="best", **same)
     query = TopK(1, Question(but=row.codes), row.keys)
     Search(risky.compiled, risky.cost, None if fit_is_read(problem.program) else chosen.search).fill([query])
-    return next((r for r in query.rows if r.step_time < row.step_time * (1 - LEAST)), None)
+    other = next((r for r in query.rows if r.step_time < row.step_time * (1 - LEAST)), None)
+    if other is None:
+        return None
+    low, high = ((cost.hardware.shown - float(cost.spare(other.codes, case)[0])) / GIB for case in ("low", "high"))
+    gain = f"{other.step_time - row.step_time:+.2f} s, {against(other, row)}"
+    peak = other.peak_memory / GIB
+    return Faster(other.changes(row.codes), peak, low, high, other.step_time, gain, STATEMENT)
 
 
 def free_choices(chosen: Chosen, row: Row) -> dict[str, Row]:
-    """The best layout without each pin, where its value is another."""
-    found = ((axis, _without(chosen, row, axis)) for axis in _pinned(chosen.problem.program))
-    return {axis: other for axis, other in found if other is not None}
-
-
-def _pinned(p: Program) -> Iterator[str]:
-    """The axes that the user fixed, without those that the run varies, takes from a recipe, or needs for its loss."""
+    """The best layout without each pin, where its value is another: of axes that the user fixed, without those that the
+    run varies, takes from a recipe, or needs for its loss."""
+    p, out = chosen.problem.program, dict[str, Row]()
     effects = of_rules(p.of("effect"))
     varied = {p.sweep[0]} if p.sweep else {*p.isolate.variants[0].codes} if p.isolate else set[str]()
     for axis, pin in p.pins.items():
         learns = effects.word(axis, axes.BY_NAME[axis].decode(pin.code)) == EXPERIMENT
-        if axis not in varied and not learns and not pin.span.file.startswith(LIKE):
-            yield axis
+        if axis in varied or learns or pin.span.file.startswith(LIKE):
+            continue
+        other = _without_pin(chosen, row, axis)
+        if other is not None:
+            out[axis] = other
+    return out
 
 
-def _without(chosen: Chosen, row: Row, axis: str) -> Row | None:
+def _without_pin(chosen: Chosen, row: Row, axis: str) -> Row | None:
+    """The best layout without one pin, if its value is another; the space that it searches is freed at its return."""
     problem, p = chosen.problem, chosen.problem.program
     same = {n: problem.values[n] for n in ("seq", "global_batch")}
     free = evolve(p, pins={a: pin for a, pin in p.pins.items() if a != axis})
-    other = solve(free, problem.gpus, keep=0, must_fit=chosen.must_fit, **same)
+    solved = solve(free, problem.gpus, keep=0, must_fit=chosen.must_fit, **same)
     query = TopK(1, Question(but=row.codes), row.keys)
-    Search(other.compiled, other.cost, near=chosen.search).fill([query])
+    Search(solved.compiled, solved.cost, near=chosen.search).fill([query])
     return next((r for r in query.rows if r.codes[axis] != row.codes[axis]), None)
 
 
-WORTH = 0.01
-"""Least share of the step that a layout must save to be shown."""
+def alternatives(chosen: Chosen, others: Sequence[Row], row: Row, known: Known | None) -> tuple[Alternative, ...]:
+    """Other layouts with the advice that they leave; without `known` the estimate can tell all steps."""
+    table = chosen.compiled.table([{**r.codes, **r.prices} for r in (row, *others)])
+    followed = [(law.rule.id, *law.holds(table).tolist()) for law in chosen.compiled.advice]
+    return tuple(
+        Alternative(
+            changes=other.changes(row.codes),
+            against_advice=tuple(sorted(id for id, mine, *its in followed if mine and not its[i])),
+            step_time_s=other.step_time,
+            useful_tokens_per_s_per_gpu=useful_rate(chosen, other.codes, other.step_time),
+            peak_gib=other.peak_memory / GIB,
+            against_plan=against(other, row, known is not None and known.is_close(other.codes)),
+        )
+        for i, other in enumerate(others)
+    )
 
 
-def rebalanced(chosen: Chosen, row: Row) -> tuple[str, Row] | None:
-    """The most balanced layout of the plan's stages, with its prices.
+def rebalanced(chosen: Chosen, row: Row) -> Alternative | None:
+    """The same layout with the most balanced pipeline stages.
 
-    None if the plan has this layout, or if the layout breaks a law or saves less than `WORTH`.
+    None if the plan has them, or if they break a law or save less than `WORTH`.
     """
     p, pp, vpp = chosen.problem.program, row.codes["pp"], row.codes["vpp"]
     if pp == 1 or p.pipeline_layout is not None or pipeline.layout_string(p.model, pp, vpp) is not None:
@@ -174,7 +200,15 @@ def rebalanced(chosen: Chosen, row: Row) -> tuple[str, Row] | None:
     if other.refused_by is not None or other.step_time > (1 - WORTH) * row.step_time:
         return None
     prices = {**other.prices, "score": row.score + other.step_time - row.step_time}
-    return text, evolve(row, prices=prices)
+    (found,) = alternatives(chosen, [evolve(row, prices=prices)], row, None)
+    return evolve(found, changes={_PIPELINE: text})
+
+
+def more_gpus(chosen: Chosen, row: Row) -> tuple[MoreGpus, ...]:
+    """The gain from more GPUs, and the layout for each."""
+    return tuple(
+        MoreGpus(gpus, r.step_time, row.step_time / r.step_time, r.changes(row.codes)) for gpus, r in chosen.steps
+    )
 
 
 SHORT = 4096
@@ -204,26 +238,23 @@ def long_twin(chosen: Chosen, batch: Batch) -> Twin | None:
 
 
 def twin(p: Program, gpus: int, codes: Mapping[str, int], batch: Batch) -> Twin | None:
-    """Solve the run at 4K tokens with as many tokens a step on the same GPUs; None if it has no layout."""
+    """Solve the run at 4K tokens with as many tokens a step on the same GPUs; None if it has no layout.
+
+    The axes in FREED are free, and every other one is pinned to the plan's value. Requirements on derived values are
+    dropped: they are meant for the run's own length.
+    """
     sequences = batch.global_batch * batch.seq // SHORT
-    short = solve(_shortened(p, codes), gpus, keep=1, seq=SHORT, global_batch=sequences)
+    anywhere = next(iter(p.spans.values()))
+    pins = {a.name: Pin(a.name, codes[a.name], anywhere) for a in axes.AXES if a.name not in FREED}
+    rules = tuple(r for r in p.rules if not (r.wish and r.name in axes.DERIVED))
+    same = len(rules) == len(p.rules)  # the same rules keep their lookups
+    shortened = evolve(p, pins=pins, rules=p.rules if same else rules, pipeline_layout=None)
+    short = solve(shortened, gpus, keep=1, seq=SHORT, global_batch=sequences)
     if not short.solution.rows:
         return None
     row = short.solution.rows[0].codes
     dp = gpus // (row["tp"] * row["cp"] * row["pp"])
     return Twin(dp, sequences // (dp * row["micro_batch"]), sequences, row)
-
-
-def _shortened(p: Program, codes: Mapping[str, int]) -> Program:
-    """Free the axes in FREED, and pin every other axis to the plan's value.
-
-    Requirements on derived values are dropped: they are meant for the run's own length.
-    """
-    anywhere = next(iter(p.spans.values()))
-    pins = {a.name: Pin(a.name, codes[a.name], anywhere) for a in axes.AXES if a.name not in FREED}
-    rules = tuple(r for r in p.rules if not (r.wish and r.name in axes.DERIVED))
-    same = len(rules) == len(p.rules)  # the same rules keep their lookups
-    return evolve(p, pins=pins, rules=p.rules if same else rules, pipeline_layout=None)
 
 
 def against_4k(t: Twin, layout: Layout, batch: Batch) -> Against4k:
@@ -246,16 +277,23 @@ def changes_from_4k(t: Twin, codes: Mapping[str, int]) -> tuple[Difference, ...]
 
 
 _PIPELINE = "pipeline_layout"
-Values = Mapping[str, Any]
 
 
-def nearest_shipped(found: Sequence[Shipped], chosen: Chosen, row: Row, pipeline: str | None) -> ShippedRecipe:
-    """The recipe nearest to the run among those for its model, GPU, number of GPUs and task, priced.
+def shipped(chosen: Chosen, row: Row, pipeline: str | None) -> ShippedRecipe | None:
+    """The recipe nearest to the run among those for its model, GPU, number of GPUs and task, priced; None for most
+    runs. `pipeline` is the pipeline layout of the plan."""
+    problem, p = chosen.problem, chosen.problem.program
+    found = recipes.find(p.model.hf, p.hardware.name, problem.gpus, p.task)
+    if not found:
+        return None
+    run = {"seq": problem.values["seq"], "global_batch": problem.global_batch, "mtp_layers": p.model.mtp_layers}
+    run |= {a.name: a.decode(row.codes[a.name]) for a in axes.AXES if a.is_format}
 
-    `pipeline` is the pipeline layout of the plan.
-    """
-    run = _experiment(chosen, row)
-    best, *others = sorted(found, key=lambda r: _distance(r, run))
+    def distance(r: Shipped) -> tuple[Any, ...]:
+        """The recipe's precision, then its length; of equals the plainest name."""
+        return r.formats["precision"] != run["precision"], abs(log2(r.seq / run["seq"])), not r.tuned, len(r.name)
+
+    best, *others = sorted(found, key=distance)
     own = {"seq": best.seq, "global_batch": best.batch, "mtp_layers": best.mtp_layers, **best.formats}
     return ShippedRecipe(
         name=best.name,
@@ -267,31 +305,19 @@ def nearest_shipped(found: Sequence[Shipped], chosen: Chosen, row: Row, pipeline
     )
 
 
-def _experiment(chosen: Chosen, row: Row) -> Values:
-    """What a recipe was written for, as this run has it."""
-    formats = {a.name: a.decode(row.codes[a.name]) for a in axes.AXES if a.is_format}
-    c = chosen.problem
-    own = {"seq": c.values["seq"], "global_batch": c.global_batch, "mtp_layers": c.program.model.mtp_layers}
-    return {**own, **formats}
-
-
-def _distance(r: Shipped, run: Values) -> tuple[Any, ...]:
-    """How far a recipe's own run is from this one: its precision, then its length; of equals the plainest name."""
-    return r.formats["precision"] != run["precision"], abs(log2(r.seq / run["seq"])), not r.tuned, len(r.name)
-
-
 def _priced(r: Shipped, chosen: Chosen, row: Row, pipeline: str | None) -> dict[str, Any]:
     """The differences of a recipe's layout from the plan, and its cost or the law that refuses it."""
-    p = _as_shipped(chosen.problem.program, r, row)
+    p, text = chosen.problem.program, r.layout.get(_PIPELINE)
+    pins = {n: Pin(n, c, p.spans["hardware"]) for n, c in shipped_codes(r.layout, row).items()}
+    p = evolve(p, pins=pins, pipeline_layout=text)
     theirs = solve(p, chosen.problem.gpus, keep=0, global_batch=chosen.problem.global_batch)
     codes = pinned_row(theirs.problem)
     found = neighbours.repriced(theirs.compiled, theirs.cost, evolve(row, codes=codes))
     law = next((x for x in p.of("require") if x.id == found.refused_by), None)
-    # The axes that differ from the plan, and the pipeline layout if its stages do
-    changes, text = evolve(row, codes=codes).changes(row.codes), r.layout.get(_PIPELINE)
-    same = text is None or (pipeline is not None and stages(text) == stages(pipeline))
-    out: dict[str, Any] = {"changes": (changes if same else {**changes, _PIPELINE: text})}
-    out |= {"refused_by": law and law.id, "because": law and law.because}
+    changes = evolve(row, codes=codes).changes(row.codes)
+    if text is not None and (pipeline is None or stages(text) != stages(pipeline)):
+        changes[_PIPELINE] = text
+    out: dict[str, Any] = {"changes": changes, "refused_by": law and law.id, "because": law and law.because}
     if isnan(found.step_time):
         return out | dict.fromkeys(("step_time_s", "peak_gib", "verdict", "against_plan"))
     more = float(found.peak_memory - row.peak_memory) / GIB
@@ -303,14 +329,26 @@ def _priced(r: Shipped, chosen: Chosen, row: Row, pipeline: str | None) -> dict[
     }
 
 
-def shipped_codes(layout: Values, row: Row) -> dict[str, int]:
+def shipped_codes(layout: Mapping[str, Any], row: Row) -> dict[str, int]:
     """A recipe's layout with the run's own number formats."""
     codes = {a.name: a.encode(layout[a.name]) if a.name in layout else a.off for a in axes.AXES}
     return codes | {a.name: row.codes[a.name] for a in axes.AXES if a.is_format}
 
 
-def _as_shipped(p: Program, r: Shipped, row: Row) -> Program:
-    """The run with the recipe's layout and its own number formats."""
-    codes = shipped_codes(r.layout, row)
-    where = p.spans["hardware"]
-    return evolve(p, pins={n: Pin(n, c, where) for n, c in codes.items()}, pipeline_layout=r.layout.get(_PIPELINE))
+def shipped_text(r: ShippedRecipe, gpus: int, hardware: str, here: Estimate) -> str:
+    """Print its name, its layout, both predictions, and the command that shows the differences."""
+    lines = [f"layout: {axes.pairs(r.layout)}"]
+    if r.step_time_s is None or r.peak_gib is None:
+        lines.append(f"refused in this run by {r.refused_by}: {r.because}")
+    elif not r.changes:
+        lines.append("this plan has its layout")
+    else:
+        theirs = f"{r.step_time_s:.2f} s a step ({r.against_plan}), {r.peak_gib:.1f} GiB, {r.verdict}"
+        own = f"{here.step_time_s:.2f} s a step, {here.memory.peak_gib:.1f} GiB, {here.memory.verdict}"
+        lines.append(f"at this run's batch {theirs}; this plan {own}")
+    lines += [f"written for {axes.pairs(r.written_for)}"] if r.written_for else []
+    if r.others:
+        others = f"{counted(len(r.others), 'other recipe')} for this model on {gpus} {hardware}"
+        lines.append(f"{others}: {', '.join(r.others)}")
+    lines += [f"moedsl diff FILE --like {r.name}"] if r.changes else []
+    return "\n".join([f"NVIDIA's recipe  {r.name}", *(wrapped(line, rest="    ") for line in lines)])

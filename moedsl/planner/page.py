@@ -1,4 +1,4 @@
-"""Print a plan on one page, which a person reads before spending money on it; `text/plan.py` prints all of it."""
+"""Print a plan on one page, which a person reads before spending money on it; `text.py` prints all of it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 from moedsl.cost.estimate import NOT
 from moedsl.facts.axes import BY_NAME, pairs, show
+from moedsl.planner import checkpoints, racks
 from moedsl.planner.decisions import Decision
-from moedsl.planner.other_layouts import ShippedRecipe
+from moedsl.planner.layout import meshes, policies
 from moedsl.planner.plan import Plan
-from moedsl.planner.text import batch, goodput, head, length, listed, meshes, policy, racks, samples, steps
-from moedsl.planner.walls import Walls
+from moedsl.planner.text import batch, head, length, samples, steps
+from moedsl.planner.walls import SMALL, listed
 from moedsl.support.render import paint
 from moedsl.support.text import CLOSE, bar, counted, short, visible, wrapped
 
@@ -21,8 +22,6 @@ LABEL = 14
 BAR = 20
 PARTS = 2
 """The most parts of a wall that are named."""
-SMALL = 0.005
-"""Smaller shares of the step have no bar."""
 _MOST_NOTES = 2
 _MOST_DECISIONS = 6
 _MOST_PINS = 3
@@ -39,7 +38,7 @@ def page_text(p: Plan, notes: Notes, commands: Sequence[Command], width: int) ->
         [wrapped(head(p), "", width=width)],
         _verdict(p, width),
         _layout(p, width),
-        [*_memory(p, width), *_speed(p, width)],
+        _speed(p, width),
         _decisions(p, width),
         [*_others(p, width), *notes_text(notes, width)],
         next_text(commands, width),
@@ -49,12 +48,11 @@ def page_text(p: Plan, notes: Notes, commands: Sequence[Command], width: int) ->
 
 def coloured(text: str) -> str:
     """Colour the labels of a page, and its verdict."""
-    return "".join(map(_painted, visible(text).splitlines(keepends=True)))
-
-
-def _painted(line: str) -> str:
-    label = re.match(rf"{'|'.join(_COLOURS)}|[A-Za-z]\w*(?=  | \[)", line)
-    return line if label is None else paint(label[0], _COLOURS.get(label[0], "head")) + line[label.end() :]
+    lines = visible(text).splitlines(keepends=True)
+    for i, line in enumerate(lines):
+        if label := re.match(rf"{'|'.join(_COLOURS)}|[A-Za-z]\w*(?=  | \[)", line):
+            lines[i] = paint(label[0], _COLOURS.get(label[0], "head")) + line[label.end() :]
+    return "".join(lines)
 
 
 def _line(label: str, text: str, width: int) -> str:
@@ -87,48 +85,43 @@ def _layout(p: Plan, width: int) -> Iterator[str]:
     for name, mesh in meshes(p.layout).items():
         yield _line(name.capitalize(), mesh, width)
     if p.racks:
-        yield _line("Racks", racks(p.racks), width)
+        yield _line("Racks", racks.summary(p.racks), width)
     yield _line("Batch", batch(p), width)
     if p.samples:
         yield _line("Samples", "; ".join(samples(p)), width)
-    yield _line("Policy", ", ".join(w for w in policy(p) if not w.endswith((" none", " off"))), width)
+    yield _line("Policy", ", ".join(w for w in policies(p.policy) if not w.endswith((" none", " off"))), width)
     if p.adapter:
         a = p.adapter
         trained = f"{a.params / 1e6:,.1f}M parameters are trained, {100 * a.share:.2g}% of the model"
         yield _line("Adapter", f"{a.method} of rank {a.rank}, alpha {a.alpha}: {trained}", width)
 
 
-def _memory(p: Plan, width: int) -> Iterator[str]:
-    """Draw the best estimate, and up to the worst case, of what the GPU has."""
-    m = p.estimate.memory
+def _speed(p: Plan, width: int) -> Iterator[str]:
+    """Print memory, speed and its walls as bars, each with its range; then what stops the run, and how long it takes.
+
+    The bar of memory is the best estimate, and up to the worst case, of what the GPU has."""
+    e, m, w = p.estimate, p.estimate.memory, p.walls
     drawn = bar(m.peak_gib / m.visible_gib, BAR, m.worst_gib / m.visible_gib)
     known = f"{m.peak_gib:.1f} ({m.lower_gib:.1f} to {m.upper_gib:.1f}) of {m.visible_gib:.1f} GiB"
     yield _line("Memory", f"{drawn} {known}", width)
-
-
-def _speed(p: Plan, width: int) -> Iterator[str]:
-    """Print the speed with its range, and each wall as a bar."""
-    e = p.estimate
     known = f" ({e.interval.lower_s:.2f} to {e.interval.upper_s:.2f} in 9 of 10 runs)" if e.interval else ""
     rates = f"{e.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {e.model_tflops_per_gpu:.0f} TFLOPS/GPU"
     yield _line("Speed", f"{e.step_time_s:.2f} s a step{known}, {rates}", width)
     if e.parts:
         useful = f"{e.useful_tokens_per_s_per_gpu:,.0f} useful tokens/s/GPU: {e.useful_share:.1%} of a sequence"
         yield _line("", f"{useful} trains the decoder", width)
-    for name, share, parts in _shares(p.walls, e.breakdown["recompute"] / e.step_time_s):
+    for name, share, parts in (
+        ("compute", w.compute.share, listed(w.compute.shares, PARTS)),
+        ("communication", w.communication.share, listed(w.communication.shares, PARTS)),
+        ("host", w.host.share, ""),
+        ("recompute", e.breakdown["recompute"] / e.step_time_s, ""),
+    ):
         if share >= SMALL:
             yield _line(name, f"{bar(share, BAR)} {share:5.1%}{parts}", width)
     if p.checkpoints:
-        yield _line("Goodput", goodput(p.checkpoints, steps(p)), width)
+        yield _line("Goodput", checkpoints.summary(p.checkpoints, steps(p)), width)
     if lasts := length(p):
         yield _line("Length", lasts, width)
-
-
-def _shares(w: Walls, recompute: float) -> Iterator[tuple[str, float, str]]:
-    yield "compute", w.compute.share, listed(w.compute.shares, PARTS)
-    yield "communication", w.communication.share, listed(w.communication.shares, PARTS)
-    yield "host", w.host.share, ""
-    yield "recompute", recompute, ""
 
 
 def _decisions(p: Plan, width: int) -> Iterator[str]:
@@ -158,53 +151,44 @@ def _priced(decisions: Sequence[Decision], width: int) -> Iterator[str]:
     names = [f"  {d.name} {show(d.value)}" for d in decisions]
     room = max([2 * LABEL, *(len(name) for name in names if len(name) <= width * 2 // 5)])
     for d, name in zip(decisions, names, strict=True):
-        yield _wrapped(_price(d), name.ljust(room) + "  ", " " * (room + 2), width)
-
-
-def _price(d: Decision) -> str:
-    """Say what the best other value costs, or why there is none."""
-    if not d.alternatives:
-        return "no other value is possible"
-    best = min(d.alternatives, key=lambda a: float("inf") if a.step_time is None else a.step_time)
-    return f"{show(best.value)} is {best.effect}".replace(" std.", " ")
+        price = "no other value is possible"
+        if d.alternatives:
+            best = min(d.alternatives, key=lambda a: float("inf") if a.step_time is None else a.step_time)
+            price = f"{show(best.value)} is {best.effect}".replace(" std.", " ")
+        yield _wrapped(price, name.ljust(room) + "  ", " " * (room + 2), width)
 
 
 def _others(p: Plan, width: int) -> Iterator[str]:
-    """Show NVIDIA's own recipe, and a faster layout that may not fit."""
+    """Show NVIDIA's own recipe, how to get its layout where that fits and is faster, and a faster layout that may not
+    fit."""
     r, faster = p.shipped, p.estimate.memory.faster
     if r is not None:
         yield _line("NVIDIA", r.name, width)
-        yield _line("", _against(p, r), width)
+        if r.step_time_s is None:
+            text = f"refused in this run by {r.refused_by}: {r.because}"
+        elif not r.changes:
+            text = "this plan has its layout"
+        else:
+            text = f"{r.step_time_s:.2f} s a step ({r.against_plan}), {r.verdict}"
+            if r.verdict != "FITS" or r.step_time_s >= p.estimate.step_time_s:
+                text += " (`--section nvidia`)"
+            else:
+                text += "; `--like` takes it"
+                text += "" if p.phase == "throughput" else "; `throughput first` looks for the fastest"
+        yield _line("", text, width)
     if faster is not None:
         gain = f"{faster.step_time_s:.2f} s a step with {pairs(faster.changes)}"
         yield _line("Faster", f"{gain}; may not fit: `{faster.statement}` chooses it", width)
-
-
-def _against(p: Plan, r: ShippedRecipe) -> str:
-    """Compare the recipe with the plan; say how to get its layout where that fits and is faster."""
-    if r.step_time_s is None or r.peak_gib is None:
-        return f"refused in this run by {r.refused_by}: {r.because}"
-    if not r.changes:
-        return "this plan has its layout"
-    text = f"{r.step_time_s:.2f} s a step ({r.against_plan}), {r.verdict}"
-    if r.verdict != "FITS" or r.step_time_s >= p.estimate.step_time_s:
-        return f"{text} (`--section nvidia`)"
-    fastest = "" if p.phase == "throughput" else "; `throughput first` looks for the fastest"
-    return f"{text}; `--like` takes it{fastest}"
 
 
 def notes_text(notes: Notes, width: int) -> Iterator[str]:
     """Print every warning and the first notes, each as one paragraph with its place."""
     warnings, others = ([d for d in notes if d["severity"] == s] for s in ("warning", "note"))
     for d in [*warnings, *others[:_MOST_NOTES]]:
-        yield _line(d["severity"].capitalize(), f"{d['message']} ({short(d['id'])}{_line_of(d)})", width)
+        line = next((f", line {label['line']}" for label in d["labels"] if "line" in label), "")
+        yield _line(d["severity"].capitalize(), f"{d['message']} ({short(d['id'])}{line})", width)
     if len(others) > _MOST_NOTES:
         yield _line("", f"and {counted(len(others) - _MOST_NOTES, 'more note')}: `moedsl check` prints them", width)
-
-
-def _line_of(d: Mapping[str, Any]) -> str:
-    line = next((label["line"] for label in d["labels"] if "line" in label), None)
-    return "" if line is None else f", line {line}"
 
 
 def next_text(commands: Sequence[Command], width: int) -> Iterator[str]:

@@ -16,59 +16,23 @@ from moedsl.facts import axes
 from moedsl.facts.axes import show
 from moedsl.planner.advice import Advice
 from moedsl.planner.checkpoints import Checkpoints
+from moedsl.planner.container import Device, Need, Target
 from moedsl.planner.decisions import Allowed, Decision, Measured
 from moedsl.planner.estimate import Estimate
 from moedsl.planner.experiment import Experiment
 from moedsl.planner.ladder import Ladder, RanksBy
 from moedsl.planner.layout import AdapterPlan, Batch, Layout, Policy, SamplesPlan
-from moedsl.planner.memory import Memory, Stage
+from moedsl.planner.memory import Memory
 from moedsl.planner.other_layouts import Alternative, Compared4k, MoreGpus, ShippedRecipe
 from moedsl.planner.racks import Racks
 from moedsl.planner.walls import Walls
+from moedsl.rules.check.program import Program
 from moedsl.support.json_form import ABSENT, Absent, JsonForm
 from moedsl.support.text import visible
 
 VERSION = 1
 _STEPS = "train.train_iters"
 _MESHES = (("attention", axes.ATTENTION), ("experts", axes.EXPERTS))
-
-
-@frozen
-class Target(JsonForm):
-    """The software that the recipe is for."""
-
-    bridge: str
-    """Release of Megatron Bridge."""
-    torch: str | None = None
-    """Version in the container, if the run states it."""
-    transformer_engine: str | None = None
-    """Version in the container, if the run states it."""
-
-
-@frozen
-class Need(JsonForm):
-    """The least version of a product in the container."""
-
-    product: str
-    at_least: str
-    rule: str
-    because: str | None
-
-
-@frozen
-class Device(JsonForm):
-    """The GPU, as Bridge queries it."""
-
-    name: str
-    capability: tuple[int, ...]
-    """CUDA compute capability, major and minor."""
-    memory: int
-    """Bytes that torch tells as the total."""
-    sms: int
-    """Streaming multiprocessors."""
-    gpus_per_node: int
-    nvlink_domain: int
-    """GPUs that NVLink connects."""
 
 
 @frozen
@@ -89,6 +53,22 @@ class Member(JsonForm):
     """The run of the file."""
     axis: str
     value: str
+
+    @classmethod
+    def of_isolation(cls, p: Program) -> Member | None:
+        """None if the run has no `isolate`."""
+        if p.isolate is None:
+            return None
+        axis, (variant, *_) = p.isolate.axis, p.isolate.variants
+        return cls(p.name.removesuffix(f".{axis}_{variant.label}"), axis, variant.label)
+
+    @classmethod
+    def of_sweep(cls, p: Program) -> Member | None:
+        """None if the run has no `sweep`."""
+        if p.sweep is None:
+            return None
+        of, _, value = p.name.rpartition(f".{p.sweep[0]}_")
+        return cls(of, p.sweep[0], value)
 
 
 @frozen(kw_only=True)
@@ -171,12 +151,7 @@ class Plan(JsonForm):
 
     def html(self) -> str:
         """Show the plan as HTML, as a notebook does."""
-
-        sizes = self.layout
-        meshes = [(title, "  ".join(f"{n} {getattr(sizes, n)}" for n in names)) for title, names in _MESHES]
-        batch = f"{self.batch.global_batch} x {self.batch.seq} tokens, {self.batch.num_microbatches} microbatches"
-        title = f"{self.name}: {self.model} on {self.gpus} {self.hardware}, {self.phase} first"
-        return notebook_page(title, [*meshes, ("batch", batch)], self.estimate, self.decisions)
+        return _notebook(self)
 
     _repr_html_ = html
 
@@ -304,43 +279,45 @@ def escape(text: str) -> str:
     return html.escape(visible(text))
 
 
-def notebook_page(
-    title: str, meshes: Sequence[tuple[str, str]], estimate: Estimate, decisions: Sequence[Decision]
-) -> str:
-    """Show meshes, memory for each stage as bars, speed, and decisions with their reasons."""
+def _notebook(p: Plan) -> str:
+    """Show meshes, speed, memory for each stage as bars, and decisions with their reasons."""
+    e, b = p.estimate, p.batch
+    title = f"{p.name}: {p.model} on {p.gpus} {p.hardware}, {p.phase} first"
+    sizes = [(mesh, "  ".join(f"{n} {getattr(p.layout, n)}" for n in names)) for mesh, names in _MESHES]
+    sizes.append(("batch", f"{b.global_batch} x {b.seq} tokens, {b.num_microbatches} microbatches"))
     speed = (
-        f"{estimate.step_time_s:.2f} s a step, {estimate.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, "
-        f"{estimate.model_tflops_per_gpu:.0f} model TFLOPS/GPU"
+        f"{e.step_time_s:.2f} s a step, {e.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, "
+        f"{e.model_tflops_per_gpu:.0f} model TFLOPS/GPU"
     )
-    rows = [("name", "value", "origin", "reason")]
-    rows += [(d.name, show(d.value), d.origin, d.because or "") for d in decisions]
+    reasons = [("name", "value", "origin", "reason")]
+    reasons += [(d.name, show(d.value), d.origin, d.because or "") for d in p.decisions]
     parts = (
         f"<b>{escape(title)}</b>",
-        _table(meshes),
+        _table(sizes),
         f"<div style='margin-top:6px'><b>Speed</b> {escape(speed)}</div>",
-        _memory(estimate.memory),
-        f"<details style='margin-top:6px'><summary>{len(decisions)} decisions</summary>{_table(rows)}</details>",
+        _memory(e.memory),
+        f"<details style='margin-top:6px'><summary>{len(p.decisions)} decisions</summary>{_table(reasons)}</details>",
     )
     return f"<div style='color:inherit;font-family:monospace;font-size:12px'>{''.join(parts)}</div>"
 
 
 def _memory(m: Memory) -> str:
-    widest = max(m.visible_gib, *(s.total_gib for s in m.stages)) if m.stages else m.visible_gib
+    widest = max([m.visible_gib, *(s.total_gib for s in m.stages)])
     head = f"{m.peak_gib:.1f} of {m.visible_gib:.1f} GiB on the most loaded rank: {m.verdict}"
     legend = " ".join(f"<span style='color:{c}'>&#9632;</span> {kind}" for kind, c in COLOURS.items())
-    bars = "".join(_bar(s, widest) for s in m.stages)
+    bars = ""
+    for s in m.stages:
+        parts = "".join(
+            f"<div title='{kind} {gib:.1f} GiB' style='height:12px;background:{colour};"
+            f"width:{100 * gib / widest:.2f}%'></div>"
+            for kind, colour in COLOURS.items()
+            for gib in [getattr(s, f"{kind}_gib")]
+        )
+        frame = "display:flex;flex:1;border:1px solid currentColor;opacity:0.9"
+        label = f"<div style='width:13em'>stage {s.stage}: {s.total_gib:.1f} GiB</div>"
+        drawn = f"{label}<div style='{frame}'>{parts}</div>"
+        bars += f"<div style='display:flex;max-width:700px;margin:2px 0'>{drawn}</div>"
     return f"<div style='margin-top:6px'><b>Memory</b> {escape(head)}<br>{legend}{bars}</div>"
-
-
-def _bar(s: Stage, widest: float) -> str:
-    parts = "".join(
-        f"<div title='{kind} {getattr(s, f'{kind}_gib'):.1f} GiB' "
-        f"style='height:12px;background:{colour};width:{100 * getattr(s, f'{kind}_gib') / widest:.2f}%'></div>"
-        for kind, colour in COLOURS.items()
-    )
-    frame = "display:flex;flex:1;border:1px solid currentColor;opacity:0.9"
-    label = f"<div style='width:13em'>stage {s.stage}: {s.total_gib:.1f} GiB</div>"
-    return f"<div style='display:flex;max-width:700px;margin:2px 0'>{label}<div style='{frame}'>{parts}</div></div>"
 
 
 def _table(rows: Iterable[Sequence[str]]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,9 @@ from attrs import frozen
 
 from moedsl.facts.axes import ATTENTION, EXPERTS
 from moedsl.facts.facts import Hardware, Site
-from moedsl.facts.machines import Machines, machines, rows, spans
+from moedsl.facts.machines import machines, rows, spans
 from moedsl.support.json_form import JsonForm
+from moedsl.support.text import counted, table, wrapped
 
 
 @frozen
@@ -46,16 +47,19 @@ class Racks(JsonForm):
     axes: tuple[AxisOnRacks, ...]
 
 
-Layout = Mapping[str, Any]
-
-
-def racks(layout: Layout, gpus: int, h: Hardware, site: Site) -> Racks | None:
+def build(layout: Mapping[str, Any], gpus: int, h: Hardware, site: Site) -> Racks | None:
     """The racks of a job; None if the cluster states none, or if the job is on one node."""
     node = h.gpus_per_node
     if not site.nodes_per_rack or gpus <= node:
         return None
     on = machines(layout, gpus, node, h.nvlink_domain, site.nodes_per_rack, site.rails)
     experts = spans(rows(layout, "etp", "ep"), on.racks)
+    axes = list[AxisOnRacks]()
+    for axis in dict.fromkeys((*ATTENTION, *EXPERTS)):
+        if layout[axis] > 1:  # of its groups, the one that crosses most
+            each = rows(layout, axis)
+            rails = int(spans(each, on.on_rails).max()) if on.rails else None
+            axes.append(AxisOnRacks(axis, layout[axis], int(spans(each, on.racks).max()), rails))
     return Racks(
         nodes_per_rack=site.nodes_per_rack,
         nodes_used=min(on.rack, gpus) // node,
@@ -63,14 +67,23 @@ def racks(layout: Layout, gpus: int, h: Hardware, site: Site) -> Racks | None:
         rails=site.rails or None,
         expert_groups=len(experts),
         expert_groups_inside=int(np.count_nonzero(experts == 1)),
-        axes=tuple(_axes(layout, on)),
+        axes=tuple(axes),
     )
 
 
-def _axes(layout: Layout, on: Machines) -> Iterator[AxisOnRacks]:
-    """Each axis whose groups have several ranks, with the group that crosses most."""
-    for axis in dict.fromkeys((*ATTENTION, *EXPERTS)):
-        if layout[axis] > 1:
-            each = rows(layout, axis)
-            rails = int(spans(each, on.on_rails).max()) if on.rails else None
-            yield AxisOnRacks(axis, layout[axis], int(spans(each, on.racks).max()), rails)
+def summary(r: Racks) -> str:
+    """Write which groups stay in a rack, in one line."""
+    outside = r.expert_groups - r.expert_groups_inside
+    inside = f"{outside} of {r.expert_groups} expert groups cross racks" if outside else "every expert group is in one"
+    crossing = [f"{a.axis} is on {a.racks}" for a in r.axes if a.racks > 1]
+    crosses = f"; a group of {', '.join(crossing)}" if crossing else ""
+    return f"{r.racks} of {counted(r.nodes_per_rack, 'node')} each: {inside}{crosses}"
+
+
+def text(r: Racks) -> str:
+    """Print the racks of the job, and the racks and rails of each axis."""
+    rails = f"; {counted(r.rails, 'rail')} of each node" if r.rails else ""
+    rows = [("axis", "ranks", "racks", *(["rails"] if r.rails else []))]
+    rows += [(a.axis, str(a.size), str(a.racks), *([str(a.rails)] if r.rails else [])) for a in r.axes]
+    used = f"the job takes {r.nodes_used} of {counted(r.nodes_per_rack, 'node')} in each{rails}"
+    return "\n".join(["Racks", wrapped(summary(r)), wrapped(used), *table(rows, "l")])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,7 @@ from moedsl.facts.axes import show
 from moedsl.facts.machines import Machines, machines
 from moedsl.planner import charts
 from moedsl.planner.charts import NOTHING, Measured
-from moedsl.planner.decisions import Decision
-from moedsl.planner.memory import MEMORY, Stage
+from moedsl.planner.memory import MEMORY
 from moedsl.planner.plan import Plan
 from moedsl.planner.text import plan_text
 from moedsl.support.svg import shares
@@ -30,7 +29,6 @@ KINDS = {
 }  # fmt: skip
 """A stage's layers in words."""
 PLACES = {"rack": "racks", "domain": "NVLink domains", "node": "nodes", "rail": "rails"}
-_MESHES = ((charts.ATTENTION, "attention"), (charts.EXPERTS, "experts"))
 SIGN = '<meta name="generator" content="moedsl report">'
 """The marker by which a report is known."""
 COLOURS = ("#3b6fb6", "#7aa6d6", "#c9803a", "#5a9a5a", "#a9a9a9", "#8a6bb0", "#c0504d", "#d8b24a", "#4aa3a3", "#6b6b6b")
@@ -42,7 +40,30 @@ def page(plans: Sequence[Plan], found: Measured = NOTHING) -> str:
         loader=jinja2.FileSystemLoader(Path(__file__).parent), undefined=jinja2.StrictUndefined, autoescape=True,
         finalize=_shown,
     )  # fmt: skip
-    return environment.get_template("report.html.j2").render(plans=[_view(p, found) for p in plans])
+    views = [
+        {
+            "plan": p,
+            "text": plan_text(p),
+            "memory": memory(p),
+            "time": bars(p.estimate.breakdown, p.estimate.step_time_s),
+            "time_ticks": shares(p.estimate.step_time_s),
+            "decisions": [
+                {
+                    "name": d.name,
+                    "value": show(d.value),
+                    "origin": d.origin + " (advice)" * bool(d.advice),
+                    "because": d.told,
+                }
+                for d in p.decisions
+            ],
+            "timeline": timeline(p),
+            "trades": charts.trades(p),
+            "meshes": meshes(p),
+            "measured": found.view(p.name),
+        }
+        for p in plans
+    ]
+    return environment.get_template("report.html.j2").render(plans=views)
 
 
 def _shown(value: Any) -> Any:
@@ -50,29 +71,21 @@ def _shown(value: Any) -> Any:
     return visible(value) if isinstance(value, str) and not isinstance(value, markupsafe.Markup) else value
 
 
-def _view(p: Plan, found: Measured) -> dict[str, Any]:
-    return {
-        "plan": p,
-        "text": plan_text(p),
-        "memory": memory(p),
-        "time": bars(p.estimate.breakdown, p.estimate.step_time_s),
-        "time_ticks": shares(p.estimate.step_time_s),
-        "decisions": [_decision(d) for d in p.decisions],
-        "timeline": timeline(p),
-        "trades": charts.trades(p),
-        "meshes": meshes(p),
-        "measured": found.view(p.name),
-    }
-
-
 def memory(p: Plan) -> dict[str, Any]:
     """Stacked bars, one for each stage, as shares of the larger of capacity and peak."""
-    m = p.estimate.memory
+    m, rows = p.estimate.memory, list[dict[str, Any]]()
     widest = max(m.visible_gib, m.worst_gib, *(s.total_gib for s in m.stages))
-    rows: list[dict[str, Any]] = [
-        {"stage": s.stage, "layers": _layers(s), "total": s.total_gib, "parts": [*_stack(s, widest)], "worst": None}
-        for s in m.stages
-    ]
+    for s in m.stages:
+        parts, at = list[dict[str, Any]](), 0.0
+        for kind, colour in zip(MEMORY, COLOURS, strict=False):
+            gib = getattr(s, f"{kind}_gib")
+            place = {"left": at / widest * 100, "width": gib / widest * 100}
+            parts.append({"name": kind, "gib": gib, **place, "colour": colour})
+            at += gib
+        # if all layers have experts, they are told by their other difference
+        said = {**KINDS, "moe": "attention"} if "delta" in s.layers else KINDS
+        layers = ", ".join(f"{n} {said[kind]}" for kind, n in s.layers.items())
+        rows.append({"stage": s.stage, "layers": layers, "total": s.total_gib, "parts": parts, "worst": None})
     most = max(rows, key=lambda row: row["total"])
     most["worst"] = {
         "gib": m.worst_gib, "left": most["total"] / widest * 100, "width": (m.worst_gib - most["total"]) / widest * 100,
@@ -81,25 +94,6 @@ def memory(p: Plan) -> dict[str, Any]:
     legend = [{"name": k, "colour": c} for k, c in zip(MEMORY, COLOURS, strict=False)]
     sizes = {"peak": m.peak_gib, "capacity": m.visible_gib, "verdict": m.verdict}
     return {"rows": rows, "lines": lines, "legend": legend, "ticks": shares(widest), **sizes}
-
-
-def _decision(d: Decision) -> dict[str, str]:
-    origin = d.origin + (" (advice)" if d.advice else "")
-    return {"name": d.name, "value": show(d.value), "origin": origin, "because": d.told}
-
-
-def _layers(stage: Stage) -> str:
-    """Describe the layers of a stage: ``3 dense, 12 MoE``; if all have experts, by their other difference."""
-    said = {**KINDS, "moe": "attention"} if "delta" in stage.layers else KINDS
-    return ", ".join(f"{n} {said[kind]}" for kind, n in stage.layers.items())
-
-
-def _stack(stage: Stage, widest: float) -> Iterator[dict[str, Any]]:
-    at = 0.0
-    for kind, colour in zip(MEMORY, COLOURS, strict=False):
-        size = getattr(stage, f"{kind}_gib")
-        yield {"name": kind, "gib": size, "left": at / widest * 100, "width": size / widest * 100, "colour": colour}
-        at += size
 
 
 def bars(parts: Mapping[str, float], whole: float) -> list[dict[str, Any]]:
@@ -143,23 +137,31 @@ def meshes(p: Plan) -> dict[str, Any]:
     world = charts.place(layout, p.gpus, on)
     unit = max(on.domain, on.rack)
     drawn = world[: max(MOST_RANKS // unit, 1) * unit]
-    panels = [_groups(drawn, on), *(_panel(drawn, on, *of) for of in _MESHES)]
     places = [*(["rack"] if on.rack else []), "domain", "node", *(["rail"] if on.rails else [])]
-    spans = [{"axis": a, **_span(world, a, places)} for a in dict.fromkeys((*charts.ATTENTION, *charts.EXPERTS))]
-    sizes = {"drawn": len(drawn), "gpus": len(world), "whole": whole, "on": on, "racks": p.racks}
+    axes = dict.fromkeys((*charts.ATTENTION, *charts.EXPERTS))
     return {
-        "panels": panels,
-        "spans": spans,
+        "panels": [
+            _expert_groups(drawn, on),
+            _mesh(drawn, on, charts.ATTENTION, "attention"),
+            _mesh(drawn, on, charts.EXPERTS, "experts"),
+        ],
+        "spans": [
+            {"axis": a, "on": charts.crossing(world, a, places), "size": sum(r.shares(world[0], a) for r in world)}
+            for a in axes
+        ],
         "places": [{"name": n, "title": PLACES[n]} for n in places],
-        "machines": _machines(world, places),
-        **sizes,
+        "machines": _machines(world, [name for name in places if name != "rail"]),
+        "drawn": len(drawn),
+        "gpus": len(world),
+        "whole": whole,
+        "on": on,
+        "racks": p.racks,
     }
 
 
-def _machines(world: list[charts.Rank], places: Sequence[str]) -> dict[str, Any]:
+def _machines(world: list[charts.Rank], names: Sequence[str]) -> dict[str, Any]:
     """How many expert groups stay on NVLink and in a rack, and the machines of each pipeline stage."""
     groups = charts.expert_groups(world)
-    names = [name for name in places if name != "rail"]
     within = {name: sum(len({getattr(r, name) for r in group}) == 1 for group in groups) for name in names}
     rows = [
         {
@@ -184,25 +186,35 @@ def _numbers(found: list[int]) -> str:
     return ", ".join(f"{a}-{b}" if b > a else f"{a}" for a, b in out)
 
 
-def _span(world: list[charts.Rank], axis: str, places: Sequence[str]) -> dict[str, Any]:
-    return {"on": charts.crossing(world, axis, places), "size": sum(r.shares(world[0], axis) for r in world)}
-
-
-def _groups(drawn: list[charts.Rank], on: Machines) -> dict[str, Any]:
+def _expert_groups(drawn: list[charts.Rank], on: Machines) -> dict[str, Any]:
     """The expert groups and pipeline stages on the machines, each GPU with the number of its group."""
     numbers = {r.rank: number for number, group in enumerate(charts.expert_groups(drawn)) for r in group}
-    return _on_machines(drawn, on, lambda r: _group_cell(r, numbers[r.rank], on), "expert groups by number")
+
+    def cell(r: charts.Rank) -> dict[str, Any]:
+        title = f"rank {r.rank}: expert group {numbers[r.rank]}, stage {r.stage}, node {r.node}"
+        title += f", NVLink domain {r.domain}"
+        title += f", rack {r.rack}" if on.rack else ""
+        title += f", rail {r.rail}" if on.rails else ""
+        return {"title": title, **_coloured(r), "mark": str(numbers[r.rank])}
+
+    return _on_machines(drawn, on, cell, "expert groups by number")
 
 
-def _group_cell(r: charts.Rank, number: int, on: Machines) -> dict[str, Any]:
-    title = f"rank {r.rank}: expert group {number}, stage {r.stage}, node {r.node}, NVLink domain {r.domain}"
-    title += f", rack {r.rack}" if on.rack else ""
-    title += f", rail {r.rail}" if on.rails else ""
-    return {"title": title, **_coloured(r), "mark": str(number)}
+def _mesh(drawn: list[charts.Rank], on: Machines, names: tuple[str, ...], title: str) -> dict[str, Any]:
+    """One mesh on the machines, each GPU with the axes on which it is in a group of rank 0."""
+    first = drawn[0]
 
+    def cell(r: charts.Rank) -> dict[str, Any]:
+        coordinates = r.attention if names == charts.ATTENTION else r.experts
+        where = f"rank {r.rank}: " + " ".join(f"{n} {c}" for n, c in zip(names, coordinates, strict=True))
+        if r is first:
+            return {"title": f"{where} (with rank 0 in rank 0)", **_coloured(r), "marks": "first", "mark": "0"}
+        together = [n for n in names if r.shares(first, n)]
+        where += f" (with rank 0 in {', '.join(together)})" if together else ""
+        mark = together[0] if together else ""
+        return {"title": where, **_coloured(r), "marks": " ".join(together), "mark": mark}
 
-def _panel(drawn: list[charts.Rank], on: Machines, names: tuple[str, ...], title: str) -> dict[str, Any]:
-    return _on_machines(drawn, on, lambda r: _cell(r, drawn[0], names), title)
+    return _on_machines(drawn, on, cell, title)
 
 
 def _on_machines(
@@ -222,24 +234,8 @@ def _on_machines(
 
 
 def _coloured(r: charts.Rank) -> dict[str, str]:
+    """The colour of the stage, and black or white, whichever stands out from it."""
     colour = COLOURS[r.stage % len(COLOURS)]
-    return {"colour": colour, "ink": _ink(colour)}
-
-
-def _ink(colour: str) -> str:
-    """Black or white, whichever stands out from a colour."""
     red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
     light = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
-    return "#000" if light > 0.18 else "#fff"
-
-
-def _cell(r: charts.Rank, first: charts.Rank, names: tuple[str, ...]) -> dict[str, Any]:
-    coordinates = r.attention if names == charts.ATTENTION else r.experts
-    where = " ".join(f"{n} {c}" for n, c in zip(names, coordinates, strict=True))
-    together = [n for n in names if r.shares(first, n)] if r is not first else ["rank 0"]
-    return {
-        "title": f"rank {r.rank}: {where}" + (f" (with rank 0 in {', '.join(together)})" if together else ""),
-        **_coloured(r),
-        "marks": " ".join(together) if r is not first else "first",
-        "mark": "0" if r is first else (together[0] if together else ""),
-    }
+    return {"colour": colour, "ink": "#000" if light > 0.18 else "#fff"}

@@ -1,63 +1,94 @@
-"""Several runs of a file: the comparison of a sweep, and diagnostics that are printed once for all."""
+"""Several runs of a file: a table of all, the comparison of a sweep, and diagnostics that are printed once for all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from attrs import evolve
+from attrs import evolve, frozen
 
+from moedsl.facts.axes import SIZES
 from moedsl.planner.plan import Member, Plan
 from moedsl.rules.check.program import Program
 from moedsl.support.diagnostics import Diagnostic
-from moedsl.support.text import table
+from moedsl.support.json_form import JsonForm
+from moedsl.support.text import table, tokens, wrapped
 
 
-def sweep_member(p: Program) -> Member | None:
-    """The section `sweep` of a plan: run, axis and value; None if the run has no sweep."""
-    if p.sweep is None:
-        return None
-    axis, _ = p.sweep
-    of, _, value = p.name.rpartition(f".{axis}_")
-    return Member(of, axis, value)
+@frozen
+class SweptRun(JsonForm):
+    """The estimate of one run of a sweep."""
+
+    name: str
+    value: str
+    step_time_s: float
+    useful_tokens_per_s_per_gpu: float
+    speedup: float
+    """Useful tokens a second and GPU over those of the first run."""
+    peak_gib: float
 
 
-def comparisons(plans: Sequence[Plan]) -> list[dict[str, Any]]:
+@frozen
+class Sweep(JsonForm):
+    """The runs of a sweep, compared by useful tokens: runs of different sequence lengths do different work."""
+
+    of: str
+    """The run of the file."""
+    axis: str
+    values: tuple[SweptRun, ...]
+
+    def text(self) -> str:
+        """Print a table with the best value marked."""
+        best = max(v.useful_tokens_per_s_per_gpu for v in self.values)
+        rows = [(self.axis, "s a step", "useful tokens/s/GPU", "speedup", "peak GiB", "")]
+        for v in self.values:
+            rate, mark = v.useful_tokens_per_s_per_gpu, "best" if v.useful_tokens_per_s_per_gpu == best else ""
+            rows.append(
+                (v.value, f"{v.step_time_s:.2f}", f"{rate:,.0f}", f"{v.speedup:.3f}x", f"{v.peak_gib:.1f}", mark)
+            )
+        return "\n".join([f"{self.of}: sweep of {self.axis}, compared by useful tokens", *table(rows)]) + "\n"
+
+
+def sweeps(plans: Sequence[Plan]) -> list[Sweep]:
     """Compare the values of each sweep among the plans, in their order."""
     groups: dict[tuple[str, str], list[tuple[Member, Plan]]] = {}
     for p in plans:
         if p.sweep:
             groups.setdefault((p.sweep.of, p.sweep.axis), []).append((p.sweep, p))
-    return [{"of": of, "axis": axis, "values": _values(g)} for (of, axis), g in groups.items() if len(g) > 1]
+    return [Sweep(of, axis, _swept(group)) for (of, axis), group in groups.items() if len(group) > 1]
 
 
-def _values(plans: Sequence[tuple[Member, Plan]]) -> list[dict[str, Any]]:
-    rates = [p.estimate.useful_tokens_per_s_per_gpu for _, p in plans]
-    return [
+def _swept(group: Sequence[tuple[Member, Plan]]) -> tuple[SweptRun, ...]:
+    first = group[0][1].estimate.useful_tokens_per_s_per_gpu
+    runs = ((p.name, member.value, p.estimate, p.estimate.useful_tokens_per_s_per_gpu) for member, p in group)
+    return tuple(
+        SweptRun(name, value, e.step_time_s, rate, rate / first, e.memory.peak_gib) for name, value, e, rate in runs
+    )
+
+
+def runs_text(plans: Sequence[Plan], width: int) -> str:
+    """Print what all runs have in common, then a line for each with the rest, its speed, memory and verdict."""
+    each = [
         {
-            "name": p.name,
-            "value": sweep_member.value,
-            "step_time_s": p.estimate.step_time_s,
-            "useful_tokens_per_s_per_gpu": rate,
-            "speedup": rate / rates[0],
-            "peak_gib": p.estimate.memory.peak_gib,
+            "model": p.model,
+            "hardware": p.hardware,
+            "GPUs": str(p.gpus),
+            "length": tokens(p.batch.seq),
+            **{n: str(getattr(p.layout, n)) for n in SIZES},
         }
-        for (sweep_member, p), rate in zip(plans, rates, strict=True)
+        for p in plans
     ]
-
-
-def sweep_text(c: Mapping[str, Any]) -> str:
-    """Print a comparison, with the best value marked."""
-    best = max(v["useful_tokens_per_s_per_gpu"] for v in c["values"])
-    rows = [(c["axis"], "s a step", "useful tokens/s/GPU", "speedup", "peak GiB", "")]
-    rows += [_row(v, v["useful_tokens_per_s_per_gpu"] == best) for v in c["values"]]
-    return "\n".join([f"{c['of']}: sweep of {c['axis']}, compared by useful tokens", *table(rows)]) + "\n"
-
-
-def _row(v: Mapping[str, Any], best: bool) -> tuple[str, ...]:
-    rate = f"{v['useful_tokens_per_s_per_gpu']:,.0f}"
-    shown = (v["value"], f"{v['step_time_s']:.2f}", rate, f"{v['speedup']:.3f}x", f"{v['peak_gib']:.1f}")
-    return (*shown, "best" if best else "")
+    common = {k: v for k, v in each[0].items() if all(e[k] == v for e in each)}
+    names = [k for k in each[0] if k not in common]
+    heads = ("run", *names, "s a step", "tokens/s/GPU", "GiB", "verdict")
+    rows: list[tuple[str, ...]] = [heads]
+    for p, own in zip(plans, each, strict=True):
+        e, m = p.estimate, p.estimate.memory
+        figures = (f"{e.step_time_s:.2f}", f"{e.useful_tokens_per_s_per_gpu:,.0f}", f"{m.peak_gib:.1f}", m.verdict)
+        rows.append((p.name, *(own[k] for k in names), *figures))
+    shared = ", ".join(f"{k}\xa0{v}" for k, v in common.items())  # a line ends between two of them
+    shared = wrapped(shared, f"{len(plans)} runs: ", "  ", width).replace("\xa0", " ")
+    return "\n".join([shared, *table(rows, "l" + "r" * (len(heads) - 2) + "l")]) + "\n"
 
 
 OfRun = tuple[Program, Diagnostic]
@@ -72,21 +103,16 @@ def merged(diagnostics: Iterable[OfRun], programs: Sequence[Program]) -> list[Di
     alike: dict[str, list[OfRun]] = {}
     for p, d in diagnostics:
         alike.setdefault(repr(evolve(d, values={})), []).append((p, d))
-    return [_one(group, programs) for group in alike.values()]
-
-
-def _one(group: Sequence[OfRun], programs: Sequence[Program]) -> Diagnostic:
-    first = group[0][1]
-    values = _joined([d.values for _, d in group])
-    concerned = list(dict.fromkeys(p.name for p, _ in group))
-    others = [p for p in programs if p.name not in concerned and _reads(p, first)]
-    runs = {"runs": concerned[0] if len(concerned) == 1 else concerned} if others else {}
-    return evolve(first, values={**values, **runs})
-
-
-def _reads(p: Program, d: Diagnostic) -> bool:
-    """Whether a run is made of the text that a diagnostic points at."""
-    return bool(d.labels) and d.labels[0].span in p.spans.values()
+    out = list[Diagnostic]()
+    for group in alike.values():
+        first, values = group[0][1], _joined([d.values for _, d in group])
+        concerned = list(dict.fromkeys(p.name for p, _ in group))
+        # Whether another run is made of the text that the diagnostic points at
+        places = [first.labels[0].span] if first.labels else []
+        if any(span in p.spans.values() for p in programs if p.name not in concerned for span in places):
+            values["runs"] = concerned[0] if len(concerned) == 1 else concerned
+        out.append(evolve(first, values=values))
+    return out
 
 
 def _joined(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from moedsl.solver.neighbours import Neighbour
 from moedsl.solver.problem import Problem, divisors, with_lets
 from moedsl.solver.solve import Chosen
 from moedsl.support.json_form import JsonForm
+from moedsl.support.text import wrapped
 
 
 @frozen
@@ -167,23 +168,31 @@ BACK = tuple(n for n in axes.MEMORY_POLICIES if not axes.BY_NAME[n].is_format)
 GRAPHS = "cuda_graph"
 
 
-def walls(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Estimate, near: Sequence[Neighbour]) -> Walls:
+def build(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Estimate, near: Sequence[Neighbour]) -> Walls:
     """The four walls of a plan, the dominant one, the usual one on this hardware, and the fixes; `near` are the
     layouts with the values of `tried`."""
-    memory, communication = _memory(chosen, row, estimate), _communication(estimate)
-    host = HostWall(sum(estimate.breakdown[part] for part in HOST) / estimate.step_time_s)
-    lost = {"memory": memory.paid, "communication": communication.share, "host": host.share}
+    step, parts = estimate.step_time_s, estimate.breakdown
+    memory = _memory(chosen, row, estimate)
+    links = {kind: sum(parts[name] for name in names) for kind, names in LINKS.items()}
+    work = {**chosen.cost.work_report(row.codes), "optimizer": parts["optimizer"]}  # without recompute
+    lost = {
+        "memory": memory.paid,
+        "communication": sum(links.values()) / step,
+        "host": sum(parts[name] for name in HOST) / step,
+    }
+    worst = max(lost, key=lambda wall: lost[wall])
     notes = [note(r, env) for r in measured(chosen.problem, Block.WALLS, env)]
+    hw, rate = chosen.problem.program.hardware, estimate.model_tflops_per_gpu
     return Walls(
         memory=memory,
-        communication=communication,
-        host=host,
-        compute=_compute(chosen, row, estimate),
-        dominant=_dominant(lost, float(env[LetName.WALL_FLOOR])),
+        communication=CommunicationWall(lost["communication"], links, parts["bubble"], _shares(links, step)),
+        host=HostWall(lost["host"]),
+        compute=Compute(sum(work.values()) / step, work, _shares(work, step)),
+        dominant=worst if lost[worst] >= float(env[LetName.WALL_FLOOR]) else "compute",
         usual=next((n for n in notes if n.says in WALLS), None),
         fixes=_fixes(chosen, row, near),
         notes=tuple(n for n in notes if n.says not in WALLS),
-        mfu=_mfu(chosen, env, estimate),
+        mfu=Mfu(env["precision"], rate / hw.tflops[hw.rate_of(env["precision"])], rate / hw.tflops["bf16"]),
     )
 
 
@@ -197,25 +206,28 @@ def note(r: Rule, env: Mapping[str, Any]) -> Note:
     return Note(r.id, evaluate(r.expr, env), r.because, r.cites)
 
 
+def _shares(seconds: Mapping[str, float], step: float) -> dict[str, float]:
+    return {kind: s / step for kind, s in seconds.items()}
+
+
 def _memory(chosen: Chosen, row: Row, estimate: Estimate) -> MemoryWall:
     """The share of capacity at the peak, the memory that policies save, and the time that they cost."""
     m = estimate.memory
-    each = _without(chosen, row, (*BACK, GRAPHS))
-    graphs = [b for b in each if b.by == GRAPHS]
-    bought = [*(b for b in each if b.by != GRAPHS), *_distributed(chosen, row, m.stages)]
+    each = _without_each_policy(chosen, row)
+    bought = [*(b for b in each if b.by != GRAPHS), *_distributed_optimizer(chosen, row, m.stages)]
     paid = sum(max(b.paid_s, 0.0) for b in bought)
     return MemoryWall(
         share=m.peak_gib / m.visible_gib,
         bought_back=tuple(bought),
         paid_s=paid,
         paid=paid / estimate.step_time_s,
-        graphs_gib=-graphs[0].gib if graphs else 0.0,
+        graphs_gib=next((-b.gib for b in each if b.by == GRAPHS), 0.0),
     )
 
 
-def _without(chosen: Chosen, row: Row, names: Sequence[str]) -> list[BoughtBack]:
+def _without_each_policy(chosen: Chosen, row: Row) -> list[BoughtBack]:
     """What each active policy saves in GiB and costs in seconds: the layout is priced without it, without the laws."""
-    on = [n for n in names if row.codes[n] != axes.BY_NAME[n].off]
+    on = [n for n in (*BACK, GRAPHS) if row.codes[n] != axes.BY_NAME[n].off]
     if not on:
         return []
     columns = {a.name: np.full(len(on), row.codes[a.name], dtype=np.int64) for a in axes.AXES}
@@ -233,7 +245,7 @@ def _without(chosen: Chosen, row: Row, names: Sequence[str]) -> list[BoughtBack]
     ]
 
 
-def _distributed(chosen: Chosen, row: Row, stages: Sequence[Stage]) -> Iterator[BoughtBack]:
+def _distributed_optimizer(chosen: Chosen, row: Row, stages: Sequence[Stage]) -> Iterator[BoughtBack]:
     """What the distributed optimizer saves on the most loaded stage; it moves as many bytes as an all-reduce."""
     if axes.BY_NAME["sharding"].decode(row.codes["sharding"]) != "optimizer":
         return
@@ -246,119 +258,137 @@ def _distributed(chosen: Chosen, row: Row, stages: Sequence[Stage]) -> Iterator[
         yield BoughtBack("sharding", "optimizer", whole - stage.optimizer_gib, 0.0)
 
 
-def _communication(estimate: Estimate) -> CommunicationWall:
-    """Exposed seconds by kind; `bubble_s` repeats the pipeline bubble."""
-    parts, step = estimate.breakdown, estimate.step_time_s
-    seconds = {kind: sum(parts[name] for name in names) for kind, names in LINKS.items()}
-    return CommunicationWall(sum(seconds.values()) / step, seconds, parts["bubble"], _shares(seconds, step))
-
-
-def _shares(seconds: Mapping[str, float], step: float) -> dict[str, float]:
-    return {kind: s / step for kind, s in seconds.items()}
-
-
-def _compute(chosen: Chosen, row: Row, estimate: Estimate) -> Compute:
-    """Compute time without recompute, by kind of work, and the optimizer."""
-    step = estimate.step_time_s
-    seconds = {**chosen.cost.work_report(row.codes), "optimizer": estimate.breakdown["optimizer"]}
-    return Compute(sum(seconds.values()) / step, seconds, _shares(seconds, step))
-
-
-def _dominant(lost: Mapping[str, float], floor: float) -> str:
-    """The wall other than compute that takes most of the step, if its share reaches `floor`; else compute."""
-    worst = max(lost, key=lambda w: lost[w])
-    return worst if lost[worst] >= floor else "compute"
-
-
-def _mfu(chosen: Chosen, env: Mapping[str, Any], estimate: Estimate) -> Mfu:
-    """Divide model FLOPs by the dense peak of the run's precision, and by that of BF16."""
-    hw, rate = chosen.problem.program.hardware, estimate.model_tflops_per_gpu
-    peak = hw.tflops[hw.rate_of(env["precision"])]
-    return Mfu(env["precision"], rate / peak, rate / hw.tflops["bf16"])
-
-
-@frozen
-class Fix:
-    """A wall's symptom and the axes that its fix names."""
-
-    wall: str
-    rule: Rule
-    axes: tuple[str, ...]
-
-
-def table(rules: Sequence[Rule]) -> list[Fix]:
-    """The symptoms that have the name of a wall, with their fixes."""
-    return [
-        Fix(r.name, r, tuple(a for a in re.findall(r"`(\w+)`", r.fix or "") if a in axes.BY_NAME))
-        for r in rules
-        if r.kind == "symptom" and r.id.startswith(Block.WALLS) and r.name in WALLS
-    ]
+def symptoms(rules: Sequence[Rule]) -> Iterator[tuple[Rule, list[str]]]:
+    """The symptoms that have the name of a wall, each with the axes that its fix names."""
+    for r in rules:
+        if r.kind == "symptom" and r.id.startswith(Block.WALLS) and r.name in WALLS:
+            yield r, [a for a in re.findall(r"`(\w+)`", r.fix or "") if a in axes.BY_NAME]
 
 
 def _fixes(chosen: Chosen, row: Row, near: Sequence[Neighbour]) -> dict[str, WallFix]:
     """For each wall: how to recognise it, what helps, and the effect of each fix on this layout."""
-    effects = {r.name: evaluate(r.expr, {}) for r in chosen.problem.program.of("effect")}
+    p, by_axis = chosen.problem.program, dict[str, list[Neighbour]]()
+    effects = {r.name: evaluate(r.expr, {}) for r in p.of("effect")}
+    for n in near:
+        by_axis.setdefault(n.axis, []).append(n)
     return {
-        f.wall: WallFix(
-            rule=f.rule.id,
-            looks=f.rule.because,
-            confirm=f.rule.confirm,
-            fix=f.rule.fix,
-            cite=f.rule.cites,
-            here=tuple(_here(a, near, row, f.wall, effects) for a in f.axes if any(n.axis == a for n in near)),
+        r.name: WallFix(
+            rule=r.id,
+            looks=r.because,
+            confirm=r.confirm,
+            fix=r.fix,
+            cite=r.cites,
+            here=tuple(_best(by_axis[a], row, r.name, effects) for a in named if a in by_axis),
         )
-        for f in table(chosen.problem.program.rules)
+        for r, named in symptoms(p.rules)
     }
 
 
-def _here(axis: str, near: Sequence[Neighbour], row: Row, wall: str, effects: Mapping[str, str]) -> Try:
+def _best(near: Sequence[Neighbour], row: Row, wall: str, effects: Mapping[str, str]) -> Try:
     """The best change of one axis: for the memory wall, most bytes saved for its time; else the shortest step."""
-    mine = [n for n in near if n.axis == axis]
-    legal = [n for n in mine if n.refused_by is None]
-    best = min(legal or mine[:1], key=lambda n: -_frugality(n, row) if wall == "memory" else n.step_time)
+
+    def cost(n: Neighbour) -> float:
+        if wall != "memory":
+            return n.step_time
+        # bytes saved a second of longer step, which counts as at least a thousandth
+        return (n.peak_memory - row.peak_memory) / max(n.step_time - row.step_time, 1e-3 * row.step_time)
+
+    best = min([n for n in near if n.refused_by is None] or near[:1], key=cost)
     less = best.peak_memory < row.peak_memory if wall == "memory" else best.step_time < row.step_time
     return Try(
-        axis=axis,
-        value=axes.BY_NAME[axis].decode(best.code),
+        axis=best.axis,
+        value=axes.BY_NAME[best.axis].decode(best.code),
         helps=best.refused_by is None and bool(less),
         against_plan=neighbours.effect(best, row),
-        changes=effects.get(axis, "execution"),
+        changes=effects.get(best.axis, "execution"),
     )
-
-
-def _frugality(n: Neighbour, row: Row) -> float:
-    """Bytes saved per second of longer step; the longer step counts as at least a thousandth."""
-    return (row.peak_memory - n.peak_memory) / max(n.step_time - row.step_time, 1e-3 * row.step_time)
 
 
 def tried(chosen: Chosen, env: Mapping[str, Any]) -> list[tuple[axes.Axis, int]]:
     """Every value that some phase may choose of the axes of fixes; mesh sizes are the divisors of the number of
     GPUs."""
     p = chosen.problem.program
-    names = dict.fromkeys(a for f in table(p.rules) for a in f.axes)
-    lets = [with_lets(p, {**chosen.problem.values, "phase": phase}) for phase in axes.PHASES]
+    own = {a.name: env[a.name] for a in axes.AXES}  # conditions may read them
+    phases = [with_lets(p, {**chosen.problem.values, "phase": phase}) | own for phase in axes.PHASES]
     out: list[tuple[axes.Axis, int]] = []
-    for name in names:
+    for name in dict.fromkeys(a for _, named in symptoms(p.rules) for a in named):
         axis, rules = axes.BY_NAME[name], [r for r in p.of("candidates") if r.name == name]
-        pairs = [(_first(rules, {**values, **_settled(env)}), values) for values in lets]
-        codes = [c for r, values in pairs for c in _codes(axis, r, values, chosen)]
+        codes = [c for values in phases for c in _codes(axis, rules, values, chosen)]
         out += [(axis, code) for code in dict.fromkeys(codes)]
     return out
 
 
-def _settled(env: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of the plan's axes, for conditions that read them."""
-    return {a.name: env[a.name] for a in axes.AXES}
-
-
-def _first(rules: Sequence[Rule], values: Mapping[str, Any]) -> Rule | None:
-    return next((r for r in rules if holds(r.when, values)), None)
-
-
-def _codes(axis: axes.Axis, rule: Rule | None, values: Mapping[str, Any], chosen: Chosen) -> list[int]:
-    """The values that a rule lists; without a rule, every divisor of the GPUs, every word, or the flag on."""
+def _codes(axis: axes.Axis, rules: Sequence[Rule], values: Mapping[str, Any], chosen: Chosen) -> list[int]:
+    """The values that the first rule which holds lists; without one, every divisor of the GPUs, every word, or on."""
+    rule = next((r for r in rules if holds(r.when, values)), None)
     if rule is not None and isinstance(rule.expr, ast.List):
-        return [axis.encode(evaluate(item, values)) for item in rule.expr.items]
+        return [axis.encode(evaluate(item, {**values})) for item in rule.expr.items]
     if axis.kind == "int":
         return divisors(chosen.problem.gpus)
     return [1] if axis.kind == "flag" else list(range(len(axis.words)))
+
+
+KINDS = {
+    "ep": "expert", "tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline",
+    "matrix": "matrix products", "attention": "attention", "scan": "scan", "passes": "passes over memory",
+    "vision": "vision tower", "optimizer": "optimizer",
+}  # fmt: skip
+"""The words for the parts of a step."""
+SMALL = 0.005
+"""Smaller shares are left out of a list."""
+
+
+def text(w: Walls) -> str:
+    """Print a line for each wall, then the largest loss with the effect of its fixes on this layout."""
+    m, wires = w.memory, w.communication
+    saved = [f"{_saver(b)} saves {b.gib:.1f} GiB" for b in m.bought_back if b.gib >= 0.05]
+    saved += [f"this costs {m.paid:.1%} of the step"] if m.paid >= SMALL / 10 else []
+    saved += [f"CUDA graphs hold {m.graphs_gib:.1f} GiB"] if m.graphs_gib >= 0.05 else []
+    lines = [
+        "Walls",
+        "; ".join([f"  memory         {m.share:6.1%} of capacity at the peak", *saved]),
+        f"  communication  {wires.share:6.1%} of the step exposed{listed(wires.shares)}",
+        f"  host           {w.host.share:6.1%} of the step waits for launches",
+        f"  compute        {w.compute.share:6.1%} of the step{listed(w.compute.shares)}",
+        f"  {_largest_loss(w)}",
+        *(_fix_lines(w.fixes[w.dominant]) if w.dominant in w.fixes else []),
+        *(wrapped(f"{n.says}: {n.because}") for n in w.notes),
+    ]
+    if w.mfu.precision != "bf16":
+        lines.append(f"  MFU {w.mfu.share:.1%} of the {w.mfu.precision} peak, {w.mfu.of_bf16:.1%} of the bf16 peak")
+    return "\n".join(lines)
+
+
+def _saver(b: BoughtBack) -> str:
+    if b.by == "sharding":
+        return "FSDP" if b.value == "fsdp" else "the distributed optimizer"
+    return f"{b.by} {'+'.join(b.value) if isinstance(b.value, list) else b.value}"
+
+
+def listed(shares: Mapping[str, float], most: int | None = None) -> str:
+    """Print the parts that matter, the largest first, at most so many."""
+    parts = sorted(((s, k) for k, s in shares.items() if s >= SMALL), reverse=True)[:most]
+    return "".join(f"{': ' if i == 0 else ', '}{KINDS[k]} {s:.1%}" for i, (s, k) in enumerate(parts))
+
+
+def _largest_loss(w: Walls) -> str:
+    lost = {"memory": w.memory.paid, "communication": w.communication.share, "host": w.host.share}.get(w.dominant)
+    largest = f"largest loss: {w.dominant}, {lost:.1%} of the step" if lost is not None else "no large loss: compute"
+    if w.usual is None:
+        return largest
+    if w.usual.says == w.dominant:
+        return f"{largest}, as is usual on this hardware"
+    return f"{largest}; usual on this hardware: {w.usual.says}"
+
+
+def _fix_lines(fix: WallFix) -> Iterator[str]:
+    """Print what helps against a wall, the changes that help this layout, and the policies that a law refuses."""
+    yield wrapped((fix.fix or "").replace("`", ""), "    ")
+    helpful = [t for t in fix.here if t.helps]
+    # a refused size is not worth a line
+    refused = [t for t in fix.here if "refused" in t.against_plan and isinstance(t.value, str | list | bool)]
+    for t in (*helpful, *refused):
+        experiment = " (changes the experiment)" if t.changes == "experiment" else ""
+        yield f"    {t.axis}={axes.show(t.value)}: {t.against_plan}{experiment}"
+    if not helpful:
+        yield "    none of these alone helps this layout"

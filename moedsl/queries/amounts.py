@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from argparse import ArgumentTypeError
+from collections.abc import Callable
 
 UNITS = {"": 1, "M": 10**6, "B": 10**9, "T": 10**12}
 """Decimal units, as budgets are quoted; a sequence length such as `128k` is binary."""
@@ -51,21 +52,6 @@ def seconds(text: str) -> float:
     return value
 
 
-def layouts(text: str) -> int:
-    """Read the number of layouts to list."""
-    return _from_one(text, MOST_LAYOUTS, "--top 10")
-
-
-def experiments(text: str) -> int:
-    """Read the number of experiments to list, the newest first."""
-    return _from_one(text, 10_000, "--last 10")
-
-
-def jobs(text: str) -> int:
-    """Read the number of jobs that may be submitted."""
-    return _from_one(text, 1_000, "--budget 10")
-
-
 def length(text: str) -> int:
     """Read a sequence length in tokens: 4096 or 128k, where k is 1024 as in a run file."""
     match = re.fullmatch(r"(\d{1,9})(k?)", text, re.ASCII)
@@ -93,16 +79,6 @@ def share(text: str) -> float:
     return value
 
 
-def ranks(text: str) -> int:
-    """Read the number of processes of a rehearsal."""
-    return _from_one(text, 64, "--ranks 8")
-
-
-def processes(text: str) -> int:
-    """Read the number of programs that are planned at once."""
-    return _from_one(text, 1_000, "--processes 4")
-
-
 def port(text: str) -> int:
     """Read a port of this machine; a larger number would be cut to one."""
     if not re.fullmatch(r"\d{1,5}", text, re.ASCII) or int(text) > 65_535:
@@ -110,22 +86,30 @@ def port(text: str) -> int:
     return int(text)
 
 
-def gpus(text: str) -> int:
-    """Read the number of GPUs that a recipe is judged for."""
-    return _from_one(text, 1_000_000, "--world 8")
+def _from_one(most: int, example: str) -> Callable[[str], int]:
+    """Make the reader of a whole number from 1."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or not 1 <= int(text) <= most:
+            raise ArgumentTypeError(f"`{text}` is not a whole number from 1 to {most}: write {example}")
+        return int(text)
+
+    return read
 
 
-def judges(text: str) -> int:
-    """Read the number of recipes that are checked at once."""
-    return _from_one(text, 64, "--jobs 2")
-
-
-def steps(text: str) -> int:
-    """Read the number of iterations of a rehearsal."""
-    return _from_one(text, 100, "--iterations 3")
-
-
-def _from_one(text: str, most: int, example: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or not 1 <= int(text) <= most:
-        raise ArgumentTypeError(f"`{text}` is not a whole number from 1 to {most}: write {example}")
-    return int(text)
+layouts = _from_one(MOST_LAYOUTS, "--top 10")
+"""The number of layouts to list."""
+experiments = _from_one(10_000, "--last 10")
+"""The number of experiments to list, the newest first."""
+jobs = _from_one(1_000, "--budget 10")
+"""The number of jobs that may be submitted."""
+ranks = _from_one(64, "--ranks 8")
+"""The number of processes of a rehearsal."""
+steps = _from_one(100, "--iterations 3")
+"""The number of iterations of a rehearsal."""
+processes = _from_one(1_000, "--processes 4")
+"""The number of programs that are planned at once."""
+judges = _from_one(64, "--jobs 2")
+"""The number of recipes that are checked at once."""
+gpus = _from_one(1_000_000, "--world 8")
+"""The number of GPUs that a recipe is judged for."""

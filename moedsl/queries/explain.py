@@ -70,14 +70,22 @@ def answer(
         if run is not None and name != run:
             continue
         if base is None:
-            made, missing = [failure], []
-        else:
-            p = base.chosen.problem.program
-            with limits.of_part(p):
-                own = [r for r in p.rules if not r.is_std]
-                made, missing = _about(base, names, source, lambda n, own=own: page(n, checked.library, own, sources))
-        out += [m for m in made if m is not None and not (m["kind"] == "page" and m in out)]
-        diagnostics += missing
+            out += [failure] if failure is not None else []
+            continue
+        earlier = [*out]  # a page of another run is not repeated
+        with limits.of_part(base.program):
+            own = [r for r in base.program.rules if not r.is_std]
+            if not names:
+                out.append(overview(base))
+            for asked in names:
+                explained = explain(base, asked)
+                if explained is not None:
+                    out.append({**explained, "asked": asked})
+                elif text := page(asked, checked.library, own, sources):
+                    written = {"version": 1, "kind": "page", "name": asked, "text": text}
+                    out += [written] if written not in earlier else []
+                else:
+                    diagnostics.append(_unknown(base, asked, source))
     if run is not None and run not in seen:
         help = suggest(run, seen) or f"the runs are {', '.join(seen)}"
         diagnostics.append(error("explain.unknown_run", Span(source.name, 0, 0), run=run, help=help))
@@ -120,23 +128,6 @@ def _failure(d: Diagnostic) -> Json:
     return {"version": 1, "kind": "failure", "message": d.message, "because": d.because, "relaxations": list(d.help)}
 
 
-def _about(
-    b: Context, names: Sequence[str], source: Source, page: Callable[[str], str | None]
-) -> tuple[list[Json], list[Diagnostic]]:
-    if not names:
-        return [overview(b)], []
-    out, missing = list[Json](), list[Diagnostic]()
-    for name in names:
-        explained = explain(b, name)
-        if explained is not None:
-            out.append({**explained, "asked": name})
-        elif text := page(name):
-            out.append({"version": 1, "kind": "page", "name": name, "text": text})
-        else:
-            missing.append(_unknown(b, name, source))
-    return out, missing
-
-
 def _unknown(b: Context, name: str, source: Source) -> Diagnostic:
     plan = make_plan(b.chosen, [], b.sources)
     known = [*(n for n in b.env if n not in FUNCTIONS), *plan.derived, *plan.env, *explain_value.known_fields(plan)]
@@ -157,47 +148,36 @@ def overview(b: Context) -> Json:
         "seq": b.chosen.problem.values["seq"],
         "phase": p.phase,
         "plan": {"step_time_s": b.row.step_time, "peak_gib": b.row.peak_memory / GIB},
-        "decisions": [*_axes(b), *_lets(b), *_fixed(b), *_settings(b)],
+        "decisions": [*_decisions(b)],
         "advice": explain_others.priced_advice(b, laws, b.answers(explain_others.questions(b, laws))),
-        "own_rules": [_own(b, r) for r in p.of("require") if r.wish or not r.id.startswith("std.")],
+        "own_rules": [
+            {
+                **b.cited(r),
+                "text": print_expr(r.expr),
+                "applies": r.applies(b.env),
+                "holds": r.holds(b.env),
+                "values": values(b, r.expr),
+            }
+            for r in p.of("require")
+            if r.wish or not r.is_std
+        ],
         "allowed": [{"rule": a.rule, "because": a.because, "at": b.where(a.span)} for a in p.allows.values()],
     }
 
 
-def _axes(b: Context) -> list[Json]:
-    return [_line(a.name, b.env[a.name], explain_value.axis_origin(b, a)) for a in axes.AXES]
-
-
-def _lets(b: Context) -> list[Json]:
-    return [_line(n, b.env[n], explain_value.let_origin(b, n)) for n in axes.DERIVED]
-
-
-def _fixed(b: Context) -> list[Json]:
-    named = ("gpus", "seq", "global_batch", "phase", "task", "routing", "data")
-    return [_line(n, b.env[n], explain_value.of_fixed(b, n)) for n in named]
-
-
-def _settings(b: Context) -> list[Json]:
-    out: list[Json] = []
+def _decisions(b: Context) -> Iterator[Json]:
+    """Every axis, derived value, value outside the layout, and setting, each with its origin in a few keys."""
+    found = [(a.name, b.env[a.name], explain_value.axis_origin(b, a)) for a in axes.AXES]
+    found += [(n, b.env[n], explain_value.let_origin(b, n)) for n in axes.DERIVED]
+    fixed = ("gpus", "seq", "global_batch", "phase", "task", "routing", "data")
+    found += [(n, b.env[n], explain_value.fixed_origin(b, n)) for n in fixed]
     for kind in ("derive", "env"):
         for name in dict.fromkeys(r.name for r in b.program.of(kind)):
             rule = first_of(b.program.named(kind, name), b.env)
             if rule is not None and (kind == "env" or path_of(name) not in b.program.sets):
-                out.append(_line(name, evaluate(rule.expr, b.env), {**b.cited(rule), "kind": "derived"}))
-    sets = ((n, v, b.program.spans[n]) for n, v in b.program.sets.items())
-    return [*out, *(_line(n, v, explain_value.stated(b, span)) for n, v, span in sets)]
-
-
-def _line(name: str, value: object, source: Json) -> Json:
+                found.append((name, evaluate(rule.expr, b.env), {**b.cited(rule), "kind": "derived"}))
+    found += [(n, v, explain_value.stated(b, b.program.spans[n])) for n, v in b.program.sets.items()]
     keys = ("kind", "rule", "because", "at", "rank", "among")
-    return {
-        "name": name,
-        "value": json_value(value),
-        "origin": {k: source[k] for k in keys if source.get(k) is not None},
-    }
-
-
-def _own(b: Context, r: Rule) -> Json:
-    """Explain a `require` of the run file in the plan's layout."""
-    state = {"applies": r.applies(b.env), "holds": r.holds(b.env)}
-    return {**b.cited(r), "text": print_expr(r.expr), **state, "values": values(b, r.expr)}
+    for name, value, source in found:
+        origin = {k: source[k] for k in keys if source.get(k) is not None}
+        yield {"name": name, "value": json_value(value), "origin": origin}

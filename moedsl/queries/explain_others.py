@@ -5,7 +5,7 @@ Every advice has a price too: the cost of following it, or the gain from droppin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isnan, log2
 from typing import Any
 
@@ -32,15 +32,20 @@ def axis_alternatives(b: Context, axis: axes.Axis, answers: Mapping[int, Answer]
     """Give an entry for each value except the plan's own."""
     near = judged(b.compiled, b.chosen.cost, b.row, [(axis, v) for v in answers])
     same = {n.code: fixed for n, fixed in zip(near, _fixed(b, near), strict=True)}
+    # Laws that refuse a value in every layout, because they read only this axis
+    only = [law for law in b.compiled.laws if law.needs <= {axis.name}]
     return [
         {
             "value": axis.decode(v),
             "same_otherwise": same[v],
-            "best": best(b, answers[v], {axis.name}, _alone(b, axis.name, v)),
+            "best": best(
+                b, answers[v], {axis.name},
+                [law.rule.id for law in broken(only, b.compiled.table([{**b.row.codes, axis.name: v}]))],
+            ),
         }
         for v in answers
         if v in same
-    ]
+    ]  # fmt: skip
 
 
 def let_alternatives(b: Context, name: str, answers: Mapping[int, Answer]) -> list[Json]:
@@ -76,12 +81,6 @@ def prices(b: Context, step_time: float, peak_memory: float) -> Json:
     }
 
 
-def _alone(b: Context, axis: str, code: int) -> list[str]:
-    """The laws that refuse a value in every layout, because they read only this axis."""
-    table = b.compiled.table([{**b.row.codes, axis: code}])
-    return [w.rule.id for w in broken([w for w in b.compiled.laws if w.needs <= {axis}], table)]
-
-
 def best(b: Context, f: Answer, queried: set[str], alone: Sequence[str] = ()) -> Json:
     """The best layout of a variant compared with the plan's, or what refuses it."""
     if f.row is None:
@@ -92,19 +91,19 @@ def best(b: Context, f: Answer, queried: set[str], alone: Sequence[str] = ()) ->
         "layout": f.row.layout,
         "changes": {n: v for n, v in f.row.changes(b.row.codes).items() if n not in queried},
         **prices(b, f.row.step_time, f.row.peak_memory),
-        "decided_by": decided_by(b, f.row),
+        "decided_by": _decided_by(b, f.row),
         "against_advice": sorted({*b.compiled.unfollowed(f.row)} - b.unfollowed),
     }
 
 
-def decided_by(b: Context, other: Row) -> Json | None:
+def _decided_by(b: Context, other: Row) -> Json | None:
     """The first key of the ranking in which the plan's layout and another differ, with both values."""
-    env, keys = b.env_of(other), [*b.compiled.wishes, *b.compiled.ranks]
-    for key, mine, theirs in zip(keys, b.row.keys, other.keys, strict=False):
-        if mine != theirs:
-            here, there = (json_value(evaluate(key.expr, e)) for e in (b.env, env))
-            return {"key": print_expr(key.expr), "plan": here, "other": there}
-    return None
+    keys = zip((*b.compiled.wishes, *b.compiled.ranks), b.row.keys, other.keys, strict=False)
+    key = next((key for key, mine, theirs in keys if mine != theirs), None)
+    if key is None:
+        return None
+    here, there = (json_value(evaluate(key.expr, env)) for env in (b.env, b.env_of(other)))
+    return {"key": print_expr(key.expr), "plan": here, "other": there}
 
 
 def refusals(alternatives: Iterable[Json]) -> dict[str, list[Any]]:
@@ -121,19 +120,16 @@ MOST = 12
 
 
 def axis_values(p: Program, axis: axes.Axis, gpus: int, chosen: int) -> list[int]:
-    """The alternatives of an axis: every word of an enumeration; near divisors of a mesh size; else what phases try."""
+    """The alternatives of an axis: every word of an enumeration; near divisors of a mesh size; else what phases would
+    try without its pin."""
     if axis.kind in ("enum", "flag"):
         return [*range(2 if axis.kind == "flag" else len(axis.words))]
     if axis.name in axes.SIZES:
         return sorted(sorted(divisors(gpus), key=lambda v: abs(log2(v / chosen)))[:MOST])
-    values = dict.fromkeys(v for phase in axes.PHASES for v in _tried(p, axis.name, gpus, phase))
-    return sorted({*values, chosen}) if axis.kind == "int" else [*dict.fromkeys([*values, chosen])]
-
-
-def _tried(p: Program, axis: str, gpus: int, phase: str) -> list[int]:
-    """The values that a phase would try for an axis without its pin."""
-    free = evolve(p, phase=phase, pins={a: pin for a, pin in p.pins.items() if a != axis})
-    return [int(v) for v in lower(free, gpus).domains[axis]]
+    free = evolve(p, pins={a: pin for a, pin in p.pins.items() if a != axis.name})
+    tried = (int(v) for phase in axes.PHASES for v in lower(evolve(free, phase=phase), gpus).domains[axis.name])
+    values = [*dict.fromkeys([*tried, chosen])]
+    return sorted(values) if axis.kind == "int" else values
 
 
 def let_values(b: Context, name: str) -> list[int]:
@@ -152,11 +148,10 @@ def best_with(
 
     More questions about the run's own space are answered too, in the same pass if the space has some of the values.
     """
-    p, gpus = b.program, b.chosen.problem.gpus
     if not values:
         return {}, b.answers(more)
     out, others = dict[int, Answer](), list[Answer]()
-    for problem, group in _problems(p, axis, [*values], b.row.codes[axis], lambda q: lower(q, gpus, _held(b))):
+    for problem, group in _problems(b, axis, [*values]):
         search = _search(b, problem, axis, group)
         also = more if search is b.search and not others else ()
         answers = search.answers([*(Question({axis: v}) for v in group), *also])
@@ -175,29 +170,25 @@ def _search(b: Context, problem: Problem, axis: str, values: list[int]) -> Searc
     return Search(evolve(b.compiled, problem=evolve(problem, domains=domains)), b.chosen.cost)
 
 
-def _problems(
-    p: Program, axis: str, values: list[int], now: int, lowered: Callable[[Program], Problem]
-) -> list[tuple[Problem, list[int]]]:
-    """Group values whose pins give the other axes the same domains, each group with its problem."""
+def _problems(b: Context, axis: str, values: list[int]) -> list[tuple[Problem, list[int]]]:
+    """Group values whose pins give the other axes the same domains, each group with its problem, which has the length
+    and the batch of the plan."""
+    p, gpus = b.program, b.chosen.problem.gpus
+    held = {n: b.chosen.problem.values[n] for n in ("seq", "global_batch")}
+
+    def pinned(code: int) -> Problem:
+        return lower(evolve(p, pins={**p.pins, axis: Pin(axis, code, p.spans["hardware"])}), gpus, held)
+
     # Whether a default or the candidates of another axis depend on this one
     read = [r for r in p.rules if r.kind in ("candidates", "default") and r.name != axis]
     if not any(axis in reads(p, r) for r in read):
-        return [(lowered(_pinned(p, axis, now)), values)]
+        return [(pinned(b.row.codes[axis]), values)]
     groups: dict[tuple[Any, ...], tuple[Problem, list[int]]] = {}
     for v in values:
-        problem = lowered(_pinned(p, axis, v))
+        problem = pinned(v)
         key = tuple((n, tuple(d)) for n, d in problem.domains.items() if n != axis)
         groups.setdefault(key, (problem, []))[1].append(v)
     return [*groups.values()]
-
-
-def _held(b: Context) -> Mapping[str, Any]:
-    """The sequence length and the batch of the plan."""
-    return {n: b.chosen.problem.values[n] for n in ("seq", "global_batch")}
-
-
-def _pinned(p: Program, axis: str, code: int) -> Program:
-    return evolve(p, pins={**p.pins, axis: Pin(axis, code, p.spans["hardware"])})
 
 
 PRICED = ("followed", "not followed")
@@ -207,39 +198,37 @@ PRICED = ("followed", "not followed")
 def questions(b: Context, laws: Iterable[Law]) -> list[Question]:
     """Ask for the layouts that price some advice."""
     states = [(law, _state(b, law)) for law in laws]
-    return [_variant(law, state) for law, state in states if state in PRICED]
+    return [
+        Question(law=law) if state == "not followed" else Question(dropped=law.rule.id)
+        for law, state in states
+        if state in PRICED
+    ]
 
 
 def priced_advice(b: Context, laws: Iterable[Law], answers: Sequence[Answer]) -> list[Json]:
     """Price each advice by the answers to its `questions`."""
-    states, left = [(law, _state(b, law)) for law in laws], iter(answers)
-    return [_entry(b, law, state, next(left) if state in PRICED else None) for law, state in states]
+    out, left = list[Json](), iter(answers)
+    for law in laws:
+        r, state, price = law.rule, _state(b, law), None
+        if state in PRICED:
+            found = next(left).row
+            # a layout that follows it too was there with it: the plan left it for one nearer to what has run
+            if found is not None and state == "followed" and not broken([law], b.compiled.at(found)):
+                found = b.row
+            if found is None:
+                price = {"layout": None, "because": unanswered(law, b.program)}
+            else:
+                price = {"changes": found.changes(b.row.codes), **prices(b, found.step_time, found.peak_memory)}
+        entry = {"text": print_expr(r.expr), "worth": r.worth, "wish": r.wish, "state": state, "price": price}
+        out.append({**b.cited(r), **entry})
+    return out
 
 
 def _state(b: Context, law: Law) -> str:
     """The state of an advice. Advice that is not applicable or independent of the layout has no price."""
+    e = law.rule.expr
     if not law.rule.holds(b.env):
         return "not followed" if law.needs else "independent of the layout"
-    return "followed" if law.needs and law.rule.applies(b.env) and not _vacuous(b, law) else "not applicable"
-
-
-def _vacuous(b: Context, law: Law) -> bool:
-    """Whether `a => b` holds because `a` does not."""
-    e = law.rule.expr
-    return isinstance(e, ast.Binary) and e.op == "=>" and not evaluate(e.left, b.env)
-
-
-def _variant(law: Law, state: str) -> Question:
-    return Question(law=law) if state == "not followed" else Question(dropped=law.rule.id)
-
-
-def _entry(b: Context, law: Law, state: str, f: Answer | None) -> Json:
-    r = law.rule
-    entry = {**b.cited(r), "text": print_expr(r.expr), "worth": r.worth, "wish": r.wish, "state": state}
-    if f is None:
-        return {**entry, "price": None}
-    if f.row is None:
-        return {**entry, "price": {"layout": None, "because": unanswered(law, b.program)}}
-    # a layout that follows it too was there with it: the plan left it for one nearer to what has run
-    row = b.row if state == "followed" and not broken([law], b.compiled.at(f.row)) else f.row
-    return {**entry, "price": {"changes": row.changes(b.row.codes), **prices(b, row.step_time, row.peak_memory)}}
+    # `a => b` may hold because `a` does not
+    vacuous = isinstance(e, ast.Binary) and e.op == "=>" and not evaluate(e.left, b.env)
+    return "followed" if law.needs and law.rule.applies(b.env) and not vacuous else "not applicable"

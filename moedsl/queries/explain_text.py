@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from moedsl.facts.axes import AXES, BY_NAME, LAYOUT, SUMMARY, pairs
@@ -26,24 +26,30 @@ def text_of(e: Json) -> str:
 
 def overview_text(e: Json) -> str:
     """Print the decisions, the run file's own rules, and the advice with its prices."""
-    parts = [
-        _head(e),
-        _decisions(e["decisions"]),
-        _own_rules(e["own_rules"]),
+    plan, decided = e["plan"], [(d["name"], d["value"], d["origin"]) for d in e["decisions"]]
+    rows = [(name, word(value), origin["kind"], _why(origin)) for name, value, origin in decided]
+    own = list[str]()
+    for r in e["own_rules"]:
+        state = "holds" if r["applies"] and r["holds"] else "not applicable" if r["holds"] else "broken"
+        own.append(f"  {state}  {r['text']} ({_named(r['values'])}), {place(r['at'])}")
+        own += [paragraph(f"because: {r['because']}", "      ")] if r["because"] else []
+    allowed = [f"  {a['rule']}, {place(a['at'])}: {a['because'] or 'no reason given'}" for a in e["allowed"]]
+    return _sections(
+        [f"{run_line(e)}: {plan['step_time_s']:.2f} s a step, {plan['peak_gib']:.1f} GiB at the peak"],
+        ["Decisions (`moedsl explain FILE NAME` explains one)", *table(rows, "l")],
+        ["Required by the run file", *own] if own else [],
         _advice(e["advice"]),
-        _allowed(e["allowed"]),
-    ]
-    return "\n\n".join(p for p in parts if p) + "\n"
+        ["Allowed by the run file", *allowed] if allowed else [],
+    )
 
 
-def _head(e: Json) -> str:
-    plan = e["plan"]
-    return f"{run_line(e)}: {plan['step_time_s']:.2f} s a step, {plan['peak_gib']:.1f} GiB at the peak"
+def _sections(*parts: Sequence[str]) -> str:
+    """Print paragraphs of lines, without empty ones."""
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
-def _decisions(decisions: Sequence[Json]) -> str:
-    rows = [(d["name"], word(d["value"]), d["origin"]["kind"], _why(d["origin"])) for d in decisions]
-    return "Decisions (`moedsl explain FILE NAME` explains one)\n" + "\n".join(table(rows, "l"))
+def _named(values: Json) -> str:
+    return ", ".join(f"{name} {word(value)}" for name, value in values.items())
 
 
 def _why(o: Json) -> str:
@@ -54,39 +60,24 @@ def _why(o: Json) -> str:
     return f"{o.get('because') or ''}" + (f" ({short(o['rule'])})" if o.get("rule") else "")
 
 
-def _own_rules(rules: Sequence[Json]) -> str:
-    out: list[str] = []
-    for r in rules:
-        named = ", ".join(f"{k} {word(v)}" for k, v in r["values"].items())
-        state = "holds" if r["applies"] and r["holds"] else "not applicable" if r["holds"] else "broken"
-        out.append(f"  {state}  {r['text']} ({named}), {place(r['at'])}")
-        out += [paragraph(f"because: {r['because']}", "      ")] if r["because"] else []
-    return "Required by the run file\n" + "\n".join(out) if out else ""
-
-
-def _advice(advice: Sequence[Json]) -> str:
+def _advice(advice: Sequence[Json]) -> list[str]:
     """Print advice that is not followed first, then followed, then not applicable in one paragraph."""
     out: list[str] = []
     for state in ("not followed", "followed", "independent of the layout"):
         for a in (a for a in advice if a["state"] == state and not _free(a)):
             out.append(f"  {state:<12}  {short(a['rule'])}{price(a)}")
-            why = f"{a['because'] or a['text']} ({'; '.join(a['cite']) or place(a['at'])})"
-            out += [paragraph(why, "                ")] if state != "followed" else []
+            because = f"{a['because'] or a['text']} ({'; '.join(a['cite']) or place(a['at'])})"
+            out += [paragraph(because, "                ")] if state != "followed" else []
     free = [short(a["rule"]) for a in advice if _free(a)]
     out += [paragraph(f"followed at no cost: {', '.join(free)}")] if free else []
     idle = [short(a["rule"]) for a in advice if a["state"] == "not applicable"]
     out += [paragraph(f"not applicable: {', '.join(idle)}")] if idle else []
-    return "Advice and its price\n" + "\n".join(out) if out else ""
+    return ["Advice and its price", *out] if out else []
 
 
 def _free(a: Json) -> bool:
     """Whether the best layout would follow an advice anyway."""
     return a["state"] == "followed" and a["price"] is not None and a["price"].get("changes") == {}
-
-
-def _allowed(allowed: Sequence[Json]) -> str:
-    lines = [f"  {a['rule']}, {place(a['at'])}: {a['because'] or 'no reason given'}" for a in allowed]
-    return "Allowed by the run file\n" + "\n".join(lines) if lines else ""
 
 
 _SHOWN = (
@@ -98,14 +89,28 @@ _SHOWN = (
 
 def infeasible_text(e: Json) -> str:
     """Print the conflict, the changes with the best layout of each, and the nearest layout's failing expression."""
-    parts = [
-        f"{run_line(e)}\n\n{paragraph(e['message'], '')}",
-        _conflict(e),
-        *(_members(core, _HEADS[False, len(core) == 1]) for core in e["others"]),
-        _ways(e),
-        _nearest(e["nearest"]),
-    ]
-    return "\n\n".join(p for p in parts if p) + "\n"
+    core, nearest = e["conflict"], e["nearest"]
+    conflict = ["No layout fits this model and sequence on these GPUs, even without pins and requirements"]
+    if core:
+        conflict = _members(core, _HEADS[e["legal_but_for_prices"], len(core) == 1])
+    ways = ["Any one of these changes opens a layout"]
+    for w in e["relaxations"]:
+        ways += [f"  {w['change']}", f"      best: {pairs({k: w['best'][k] for k in _SHOWN})}; {_prices(w)}"]
+    if not e["relaxations"]:
+        what = e["together"][0]
+        ways = [paragraph(what[0].upper() + what[1:], "")]
+    near = list[str]()
+    if nearest is not None:
+        layout = pairs({k: nearest["layout"][k] for k in _SHOWN})
+        prices = f": {_prices(nearest)}" if nearest["peak_gib"] is not None else ""
+        near = [f"Nearest layout: {layout}", f"  it breaks {nearest['rule']}{prices}", *lines(nearest["tree"], "    ")]
+    return _sections(
+        [f"{run_line(e)}\n\n{paragraph(e['message'], '')}"],
+        conflict,
+        *(_members(other, _HEADS[False, len(other) == 1]) for other in e["others"]),
+        ways,
+        near,
+    )
 
 
 def failure_text(e: Json) -> str:
@@ -114,19 +119,13 @@ def failure_text(e: Json) -> str:
     return "\n".join(p for p in (e["message"], help) if p) + "\n"
 
 
-def _conflict(e: Json) -> str:
-    if not e["conflict"]:
-        return "No layout fits this model and sequence on these GPUs, even without pins and requirements"
-    return _members(e["conflict"], _HEADS[e["legal_but_for_prices"], len(e["conflict"]) == 1])
-
-
-def _members(core: Sequence[Json], head: str) -> str:
-    out: list[str] = []
+def _members(core: Sequence[Json], head: str) -> list[str]:
+    out = [head]
     for m in core:
         text = f": {m['text']}" if m["kind"] in ("law", "candidates") else ""
         out.append(f"  {m['kind']:<10}  {short(m['name'])}{text}, {place(m['at'])}")
         out += [paragraph(f"{m['because']} ({'; '.join(m['cite'])})", " " * 14)] if m["because"] else []
-    return "\n".join([head, *out])
+    return out
 
 
 _HEADS = {
@@ -137,45 +136,32 @@ _HEADS = {
 }
 
 
-def _ways(e: Json) -> str:
-    if not e["relaxations"]:
-        what = e["together"][0]
-        return paragraph(what[0].upper() + what[1:], "")
-    out: list[str] = []
-    for w in e["relaxations"]:
-        best = pairs({k: w["best"][k] for k in _SHOWN})
-        out += [f"  {w['change']}", f"      best: {best}; {_prices(w)}"]
-    return "Any one of these changes opens a layout\n" + "\n".join(out)
-
-
 def _prices(e: Json) -> str:
     return f"{e['peak_gib']:.1f} GiB, {e['step_time_s']:.2f} s a step"
 
 
-def _nearest(n: Json | None) -> str:
-    if n is None:
-        return ""
-    layout = pairs({k: n["layout"][k] for k in _SHOWN})
-    prices = f": {_prices(n)}" if n["peak_gib"] is not None else ""
-    head = f"Nearest layout: {layout}\n  it breaks {n['rule']}{prices}"
-    return "\n".join([head, *lines(n["tree"], "    ")])
-
-
 def value_text(e: Json) -> str:
     """Print the origin of the value, its alternatives, the price of advice, and the rules that it obeys."""
-    out = [run_line(e), ""]
+    head = [run_line(e), ""]
     if "field" in e and e["field"]["path"] != e["name"]:
-        out.append(f"{e['field']['path']} = {e['field']['value']}, which `{e['name']}` decides")
-    out.append(f"{e['name']} = {of_name(e['name'], e['value'])}    {e['doc']}")
-    parts = [
-        "\n".join([*out, *_origin(e["origin"])]),
+        head.append(f"{e['field']['path']} = {e['field']['value']}, which `{e['name']}` decides")
+    head.append(f"{e['name']} = {of_name(e['name'], e['value'])}    {e['doc']}")
+    rules, applicable = e["rules"], [a for a in e["advice"] if a["state"] != "not applicable"]
+    tight = [line for r in rules if r.get("tight") for line in _rule(r)]
+    # The rules that hold without refusing an alternative, and the ranking
+    others = [_loose(r) for r in rules if r["kind"] == "require" and not r["tight"]]
+    for r in (r for r in rules if r["kind"] == "rank"):
+        keys = ", ".join(f"{k['text']} = {of_expression(k['text'], k['value'])}" for k in r["keys"] if k["bears"])
+        others.append(f"  ranked by {r['rule']}: {keys}\n{paragraph(r['because'], '      ')}")
+    branches = [line for r in rules if "condition" in r for line in _branch(r)]
+    return _sections(
+        [*head, *_origin(e["origin"])],
         _alternatives(e),
-        _priced_advice(e),
-        _tight(e),
-        _other_rules(e),
-        _branches(e),
-    ]
-    return "\n\n".join(p for p in parts if p) + "\n"
+        advice_lines(applicable),
+        ["Rules against the alternatives", *tight] if tight else [],
+        ["Rules that also read it", *others] if others else [],
+        ["Other rules for this setting", *branches] if branches else [],
+    )
 
 
 def paragraph(text: str, indent: str = "  ") -> str:
@@ -200,14 +186,12 @@ def _origin(o: Json) -> list[str]:
         out = [f"  {o['kind']}{by}"]
     if o.get("because"):
         out.append(paragraph(("candidates: " if o["kind"] == "chosen" else "because: ") + o["because"], "    "))
-        out.append(paragraph(f"cite: {'; '.join(o['cite'])}", "    ")) if o["cite"] else None
-    shown = [*lines(o["tree"], "    ")] if o.get("tree") and o["tree"]["parts"] else []
-    return [*out, *shown, *(_when(o["when"]) if o.get("when") else [])]
-
-
-def _when(condition: Json) -> list[str]:
-    first, *rest = lines(condition, "    ")
-    return [f"    when {first.strip()}", *rest]
+        out += [paragraph(f"cite: {'; '.join(o['cite'])}", "    ")] if o["cite"] else []
+    out += lines(o["tree"], "    ") if o.get("tree") and o["tree"]["parts"] else []
+    if o.get("when"):
+        first, *rest = lines(o["when"], "    ")
+        out += [f"    when {first.strip()}", *rest]
+    return out
 
 
 def place(at: Json) -> str:
@@ -215,13 +199,13 @@ def place(at: Json) -> str:
     return f"{at['file']}:{at['line']}" if at["line"] else at["file"]
 
 
-def _alternatives(e: Json) -> str:
+def _alternatives(e: Json) -> list[str]:
     if not e["alternatives"]:
-        return ""
+        return []
     rows = [("", "all else fixed", "all else re-optimized")] if e["alternatives"][0]["same_otherwise"] else []
     rows += [(word(a["value"]), fixed(a["same_otherwise"]), best(a["best"])) for a in e["alternatives"]]
     cells = [r if r[1] else (r[0], r[2]) for r in rows]
-    return f"Instead of {word(e['value'])}\n" + "\n".join(table(cells, "l"))
+    return [f"Instead of {word(e['value'])}", *table(cells, "l")]
 
 
 def fixed(f: Json | None) -> str:
@@ -281,17 +265,12 @@ def cost(p: Json) -> str:
     return change(p["step_time_change"], p["peak_change_gib"])
 
 
-def _priced_advice(e: Json) -> str:
-    return advice_text([a for a in e["advice"] if a["state"] != "not applicable"])
-
-
-def advice_text(advice: Sequence[Json]) -> str:
-    """Print a line for each advice: whether it is followed, and its price."""
-    if not advice:
-        return ""
-    out = [f"  {a['state']:<12}  {short(a['rule'])}: {a['text']}{price(a)}" for a in advice]
-    notes = (paragraph(why(a), " " * 16) for a in advice)
-    return "Advice\n" + "\n".join(f"{line}\n{note}" for line, note in zip(out, notes, strict=True))
+def advice_lines(advice: Sequence[Json]) -> list[str]:
+    """Print a line for each advice, whether it is followed and its price, and its reason below."""
+    out = ["Advice"] if advice else []
+    for a in advice:
+        out += [f"  {a['state']:<12}  {short(a['rule'])}: {a['text']}{price(a)}", paragraph(why(a), " " * 16)]
+    return out
 
 
 def price(a: Json) -> str:
@@ -307,25 +286,14 @@ def price(a: Json) -> str:
     return f"; without it: {cost(p)}{with_}" if p["changes"] else "; without it nothing changes"
 
 
-def _tight(e: Json) -> str:
-    rules = [r for r in e["rules"] if r.get("tight")]
-    return "Rules against the alternatives\n" + "\n".join(_rule(r) for r in rules) if rules else ""
-
-
-def _rule(r: Json) -> str:
-    at = place(r["at"])
+def _rule(r: Json) -> Iterator[str]:
+    """Print a rule that refuses an alternative."""
     verb = "refuses" if r["kind"] == "require" else "advises against"
-    head = f"  {r['rule']} ({at}): {r['text']}\n    {verb} {', '.join(word(v) for v in r['refuses'])}"
-    reason = paragraph(f"because: {r['because']}", "    ") if r["because"] else ""
-    cited = paragraph(f"cite: {'; '.join(r['cite'])}", "    ") if r["cite"] else ""
-    return "\n".join(x for x in (head, reason, cited) if x)
-
-
-def _other_rules(e: Json) -> str:
-    """Print the rules that hold without refusing an alternative, and the ranking."""
-    out = [_loose(r) for r in e["rules"] if r["kind"] == "require" and not r["tight"]]
-    out += [_ranking(r) for r in e["rules"] if r["kind"] == "rank"]
-    return "Rules that also read it\n" + "\n".join(out) if out else ""
+    yield f"  {r['rule']} ({place(r['at'])}): {r['text']}\n    {verb} {', '.join(word(v) for v in r['refuses'])}"
+    if r["because"]:
+        yield paragraph(f"because: {r['because']}", "    ")
+    if r["cite"]:
+        yield paragraph(f"cite: {'; '.join(r['cite'])}", "    ")
 
 
 def _loose(r: Json) -> str:
@@ -333,8 +301,8 @@ def _loose(r: Json) -> str:
         "allowed" if r["allowed"] else "holds" if r["holds"] else "not followed" if r["kind"] == "prefer" else "broken"
     )
     through = f", through {', '.join(r['through'])}" if r["through"] else ""
-    named = ", ".join(f"{k} {word(v)}" for k, v in r["values"].items())
-    return f"  {state}  {short(r['rule'])}{through}: {r['text']} ({named})\n{paragraph(why(r), '      ')}"
+    head = f"  {state}  {short(r['rule'])}{through}: {r['text']} ({_named(r['values'])})"
+    return f"{head}\n{paragraph(why(r), '      ')}"
 
 
 def why(r: Json) -> str:
@@ -342,19 +310,11 @@ def why(r: Json) -> str:
     return f"{r['because'] or 'stated in the run file'} ({'; '.join(r['cite']) or place(r['at'])})"
 
 
-def _ranking(r: Json) -> str:
-    keys = ", ".join(f"{k['text']} = {of_expression(k['text'], k['value'])}" for k in r["keys"] if k["bears"])
-    return f"  ranked by {r['rule']}: {keys}\n{paragraph(r['because'], '      ')}"
-
-
-def _branches(e: Json) -> str:
-    """Print the other rules of a setting and why they do not apply."""
-    out: list[str] = []
-    for r in (r for r in e["rules"] if "condition" in r):
-        if r["condition"] is None:
-            out.append(f"  {r['text']} by default: {r['because']}")
-            continue
-        state = "applies too, but comes later" if r["applies"] else "does not apply"
-        out.append(f"  {r['text']} {state}: {r['because']}")
-        out += ["    when " + lines(r["condition"])[0], *lines(r["condition"], "    ")[1:]]
-    return "Other rules for this setting\n" + "\n".join(out) if out else ""
+def _branch(r: Json) -> Iterator[str]:
+    """Print another rule of a setting and why it does not apply."""
+    if r["condition"] is None:
+        yield f"  {r['text']} by default: {r['because']}"
+        return
+    state = "applies too, but comes later" if r["applies"] else "does not apply"
+    yield f"  {r['text']} {state}: {r['because']}"
+    yield from ("    when " + lines(r["condition"])[0], *lines(r["condition"], "    ")[1:])

@@ -5,7 +5,7 @@ A value is an axis, a let, a price, a setting of a rule or of the run, a field o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import isnan
 from typing import Any
@@ -16,22 +16,18 @@ from moedsl.cost import pipeline
 from moedsl.emit.settings import resets, sections
 from moedsl.facts import axes
 from moedsl.facts.axes import json_value, named_value
-from moedsl.facts.facts import Model
 from moedsl.facts.symbols import ALIASES, BUILTIN, COSTS, HARDWARE, MODEL, SAVES
 from moedsl.facts.units import GIB
 from moedsl.facts.values import python
 from moedsl.lang import ast
 from moedsl.lang.printer import print_expr
+from moedsl.planner import checkpoints
 from moedsl.planner.build import make_plan
-from moedsl.planner.checkpoints import checkpoints
 from moedsl.planner.experiment import path_of
 from moedsl.planner.plan import Plan
-from moedsl.planner.text import shares
 from moedsl.queries import explain_others
 from moedsl.queries.explain_context import Context, Json
-from moedsl.queries.explain_others import axis_values as of_axis
-from moedsl.queries.explain_others import best_with
-from moedsl.queries.explain_others import let_values as of_let
+from moedsl.queries.explain_others import axis_values, best_with, let_values
 from moedsl.rules.check.program import Pin
 from moedsl.rules.evaluators import evaluate, names
 from moedsl.rules.rule import Rule
@@ -66,26 +62,38 @@ def explain(b: Context, name: str) -> Json | None:
     return _setting(b, name) or _field(b, name)
 
 
-def _head(b: Context, name: str, value: Any, doc: str) -> Json:
-    p = b.program
-    where = {"run": p.name, "model": p.model.name, "hardware": p.hardware.name}
+def _entry(
+    b: Context, name: str, value: Any, doc: str, origin: Json, rules: Sequence[Json] = (), others: Sequence[Json] = (),
+    advice: Sequence[Json] = (),
+) -> Json:  # fmt: skip
+    p, plain = b.program, named_value(name, value)
     return {
         "version": 1,
         "kind": "value",
-        **where,
+        "run": p.name,
+        "model": p.model.name,
+        "hardware": p.hardware.name,
         "gpus": b.chosen.problem.gpus,
         "seq": b.chosen.problem.values["seq"],
         "phase": p.phase,
         "name": name,
-        "value": _no_nan(named_value(name, value)),
+        # JSON has no NaN, which a price is that this search does not need
+        "value": None if isinstance(plain, float) and isnan(plain) else plain,
         "doc": doc,
         "plan": {"step_time_s": b.row.step_time, "peak_gib": b.row.peak_memory / GIB},
+        "origin": origin,
+        "rules": [*rules],
+        "alternatives": [*others],
+        "advice": [*advice],
     }
 
 
-def _no_nan(value: Any) -> Any:
-    """None in place of a price that this search does not need, because JSON has no NaN."""
-    return None if isinstance(value, float) and isnan(value) else value
+def _read_entry(
+    b: Context, name: str, doc: str, origin: Json, others: list[Json], read: list[Law], answers: list[Answer]
+) -> Json:
+    """Explain a value with the rules that read it, and the prices of the advice that does."""
+    rules = bearing_rules(b, name, explain_others.refusals(others))
+    return _entry(b, name, b.env[name], doc, origin, rules, others, explain_others.priced_advice(b, read, answers))
 
 
 def _advice(b: Context, name: str) -> list[Law]:
@@ -94,82 +102,67 @@ def _advice(b: Context, name: str) -> list[Law]:
     return [w for w in laws if name in reads(b.program, w.rule) | priced(b, w.rule) and w.rule.applies(b.env)]
 
 
-def _body(b: Context, name: str, others: list[Json], read: list[Law], answers: list[Answer]) -> Json:
-    """The rules that read a name, and the priced advice."""
-    return {
-        "rules": bearing_rules(b, name, explain_others.refusals(others)),
-        "alternatives": others,
-        "advice": explain_others.priced_advice(b, read, answers),
-    }
-
-
 def _axis(b: Context, name: str) -> Json:
-    axis = axes.BY_NAME[name]
-    values = of_axis(b.program, axis, b.chosen.problem.gpus, b.row.codes[name])
-    values, read = [v for v in values if v != b.row.codes[name]], _advice(b, name)
+    axis, now, read = axes.BY_NAME[name], b.row.codes[name], _advice(b, name)
+    values = [v for v in axis_values(b.program, axis, b.chosen.problem.gpus, now) if v != now]
     found, answers = best_with(b, name, values, explain_others.questions(b, read))
-    body = _body(b, name, explain_others.axis_alternatives(b, axis, found), read, answers)
-    return {**_head(b, name, b.env[name], axis.doc), "origin": axis_origin(b, axis), **body}
+    others = explain_others.axis_alternatives(b, axis, found)
+    return _read_entry(b, name, axis.doc, axis_origin(b, axis), others, read, answers)
 
 
 def _let(b: Context, name: str) -> Json:
     rule = next(r for r in b.program.of("let") if r.name == name)
-    values, read = [v for v in of_let(b, name) if v != b.env[name]], _advice(b, name)
+    values, read = [v for v in let_values(b, name) if v != b.env[name]], _advice(b, name)
     answers = b.answers([*(Question({name: v}) for v in values), *explain_others.questions(b, read)])
     others = explain_others.let_alternatives(b, name, dict(zip(values, answers, strict=False)))
-    body = _body(b, name, others, read, answers[len(values) :])
     doc = _DOCS.get(name) or rule.because or ""
-    return {**_head(b, name, b.env[name], doc), "origin": let_origin(b, name), **body}
+    return _read_entry(b, name, doc, let_origin(b, name), others, read, answers[len(values) :])
 
 
 def _fixed(b: Context, name: str) -> Json:
     """Explain a value outside the layout; for a size, half and twice the value are alternatives."""
-    value = b.env[name]
+    value, read = b.env[name], _advice(b, name)
     others = [_resized(b, name, v) for v in (value // 2, value * 2) if v >= 1] if name in _RESIZED else []
-    read = _advice(b, name)
-    body = _body(b, name, others, read, b.answers(explain_others.questions(b, read)))
     when = "estimated for the chosen layout" if name in COSTS else "fixed before the search"
     doc = f"{BUILTIN[name]}, {when}" if name in BUILTIN else ""
-    return {**_head(b, name, value, doc), "origin": of_fixed(b, name), **body}
+    answers = b.answers(explain_others.questions(b, read))
+    return _read_entry(b, name, doc, fixed_origin(b, name), others, read, answers)
 
 
 def _saving(b: Context, name: str) -> Json:
     """Explain the goodput or the interval between checkpoints by what they follow from, with the published sources."""
-    p, row = b.program, b.row
-    c = checkpoints(b.chosen, row, b.env, p.sets)
-    reached = p.hardware.constants
+    p, reached = b.program, b.program.hardware.constants
+    c = checkpoints.build(b.chosen, b.row, b.env, p.sets)
     from_site = {"gpu_mtbf": p.site.gpu_mtbf, "node_write": p.site.storage_write, "storage_write": p.site.storage_write}
     stated = [(n, reached.known[n]) for n in _PRICES if not from_site.get(n)]
     cites = [f"{n} {reached.stated(n):g} {known.unit}: {known.source}" for n, known in stated]
-    goodput = name == "goodput"
-    source = unruled("derived", shares(c) if goodput else c.because, cites)
-    doc = "the share of a month that trains" if goodput else "the best number of steps between checkpoints"
-    value = f"{c.goodput.trains:.1%}" if goodput else b.env[name]
-    return {**_head(b, name, value, doc), "origin": source, "rules": [], "alternatives": [], "advice": []}
+    if name == "goodput":
+        doc, value, because = (
+            "the share of a month that trains",
+            f"{c.goodput.trains:.1%}",
+            checkpoints.month(c.goodput),
+        )
+    else:
+        doc, value, because = "the best number of steps between checkpoints", b.env[name], c.because
+    return _entry(b, name, value, doc, unruled("derived", because, cites))
 
 
 def _layout(b: Context, name: str) -> Json:
     """Explain the pipeline layout: stated by the run, Megatron's even split, or the most balanced one."""
     m, pp, vpp = b.program.model, b.row.codes["pp"], b.row.codes["vpp"]
-    text = pipeline.layout_string(m, pp, vpp)
+    doc, text = "the layers of each pipeline chunk, in Megatron's notation", pipeline.layout_string(m, pp, vpp)
     if name in b.program.spans:
-        source, text = stated(b, b.program.spans[name]), b.program.pipeline_layout
+        return _entry(b, name, b.program.pipeline_layout, doc, stated(b, b.program.spans[name]))
+    if text is None:
+        because = "Megatron's even split, which needs no layout" if pp > 1 else "one stage holds every layer"
+    elif m.hybrid:
+        because = "the split of the pattern with the fewest active parameters in the heaviest stage"
     else:
-        even = "Megatron's even split, which needs no layout" if pp > 1 else "one stage holds every layer"
-        because = even if text is None else _balance(m)
-        source = unruled("derived", because)
-    doc = "the layers of each pipeline chunk, in Megatron's notation"
-    return {**_head(b, name, text, doc), "origin": source, "rules": [], "alternatives": [], "advice": []}
-
-
-def _balance(m: Model) -> str:
-    """Write what the most balanced layout balances."""
-    if m.hybrid:
-        return "the split of the pattern with the fewest active parameters in the heaviest stage"
-    mtp, loss = pipeline.weights(m)
-    ahead = f" and an MTP layer {mtp:.1f}" if m.mtp_layers else ""
-    each = "" if pipeline.may_be_empty(m) else "; with MTP, each chunk needs a layer"
-    return f"the split whose slowest chunk is the fastest: a layer counts 1, the loss {loss:.1f}{ahead}{each}"
+        mtp, loss = pipeline.weights(m)
+        ahead = f" and an MTP layer {mtp:.1f}" if m.mtp_layers else ""
+        each = "" if pipeline.may_be_empty(m) else "; with MTP, each chunk needs a layer"
+        because = f"the split whose slowest chunk is the fastest: a layer counts 1, the loss {loss:.1f}{ahead}{each}"
+    return _entry(b, name, text, doc, unruled("derived", because))
 
 
 def _resized(b: Context, name: str, value: int) -> Json:
@@ -187,12 +180,9 @@ def _resized(b: Context, name: str, value: int) -> Json:
 
 
 def _set(b: Context, name: str) -> Json:
-    name = path_of(name)
-    value = b.program.sets[name]
-    where = stated(b, b.program.spans[name])
-    head = _head(b, name, value, "a field of the recipe that the run file sets; this overrides rules that derive it")
-    rules = [_branch(b, r) for r in b.program.of("derive") if name in (r.name, f"model.{r.name}")]
-    return {**head, "origin": where, "rules": rules, "alternatives": [], "advice": []}
+    path, doc = path_of(name), "a field of the recipe that the run file sets; this overrides rules that derive it"
+    rules = [_branch(b, r) for r in b.program.of("derive") if path in (r.name, f"model.{r.name}")]
+    return _entry(b, path, b.program.sets[path], doc, stated(b, b.program.spans[path]), rules)
 
 
 def _setting(b: Context, name: str) -> Json | None:
@@ -200,26 +190,19 @@ def _setting(b: Context, name: str) -> Json | None:
     named = dict.fromkeys((name, name.removeprefix("model.").removeprefix("env_vars.").removeprefix("env.")))
     docs = (("derive", "a field of the recipe"), ("env", "an environment variable of the run"))
     for (kind, doc), short in product(docs, named):
-        source = setting_origin(b, kind, short)
-        if source is None:
-            continue
-        rules = [r for r in b.program.of(kind) if r.name == short]
-        mine = next(r for r in rules if r.id == source["rule"] and source["because"] == r.because)
-        where = {**source, "tree": tree(mine.expr, b.env, b.lets), "when": _condition(b, mine)}
-        head = _head(b, short, evaluate(mine.expr, b.env), doc)
-        others = [_branch(b, r) for r in rules if r is not mine]
-        return {**head, "origin": where, "rules": others, "alternatives": [], "advice": []}
+        mine = first_of(b.program.named(kind, short), b.env)
+        if mine is not None:
+            when = None if mine.when is None else tree(mine.when, b.env, b.lets)
+            origin = {**b.cited(mine), "kind": "derived", "tree": tree(mine.expr, b.env, b.lets), "when": when}
+            others = [_branch(b, r) for r in b.program.of(kind) if r.name == short and r is not mine]
+            return _entry(b, short, evaluate(mine.expr, b.env), doc, origin, others)
     return None
-
-
-def _condition(b: Context, r: Rule) -> Json | None:
-    return None if r.when is None else tree(r.when, b.env, b.lets)
 
 
 def _branch(b: Context, r: Rule) -> Json:
     """Explain another rule of the same setting: its value, and its condition as a tree."""
-    entry = {**b.cited(r), "text": print_expr(r.expr), "applies": r.applies(b.env)}
-    return {**entry, "condition": _condition(b, r)}
+    condition = None if r.when is None else tree(r.when, b.env, b.lets)
+    return {**b.cited(r), "text": print_expr(r.expr), "applies": r.applies(b.env), "condition": condition}
 
 
 def _field(b: Context, name: str) -> Json | None:
@@ -227,20 +210,17 @@ def _field(b: Context, name: str) -> Json | None:
     field = field_of(make_plan(b.chosen, [], b.sources), name)
     if field is None:
         return None
-    entry = {"path": field.path, "value": field.value, "word": field.word}
     if field.word == "set":
-        inner = _set(b, field.path)
+        found = _set(b, field.path)
     else:
-        inner = explain(b, field.word) if field.word not in (None, "reset") else None
-    if inner is not None:
-        return {**inner, "field": entry}
-    because = {
-        "reset": "Bridge's recipe sets it to a value that contradicts the plan, so this recipe resets it",
-        None: "the plan does not decide it; you can change Bridge's value freely",
-    }.get(field.word, f"follows from `{field.word}` of the run file")
-    source = unruled("defaulted", because)
-    head = _head(b, field.path, field.value, "a field of the recipe")
-    return {**head, "origin": source, "rules": [], "alternatives": [], "advice": [], "field": entry}
+        found = explain(b, field.word) if field.word not in (None, "reset") else None
+    if found is None:
+        because = {
+            "reset": "Bridge's recipe sets it to a value that contradicts the plan, so this recipe resets it",
+            None: "the plan does not decide it; you can change Bridge's value freely",
+        }.get(field.word, f"follows from `{field.word}` of the run file")
+        found = _entry(b, field.path, field.value, "a field of the recipe", unruled("defaulted", because))
+    return {**found, "field": {"path": field.path, "value": field.value, "word": field.word}}
 
 
 def axis_origin(b: Context, axis: axes.Axis) -> Json:
@@ -248,12 +228,12 @@ def axis_origin(b: Context, axis: axes.Axis) -> Json:
     source, domain = b.chosen.problem.origins[axis.name], b.chosen.problem.domains[axis.name]
     if isinstance(source, Pin):
         return stated(b, source.span)
-    if len(domain) > 1:
-        among, rank, known = [axis.decode(int(v)) for v in domain], b.compiled.ranks[0].rule, b.chosen.preference
-        near = known.reason(axis, b.chosen.solution.rows[0].codes[axis.name], rank.name) if known else ""
-        said = {"near": near} if near else {}
-        return {**_by(b, source), "kind": "chosen", "among": among, "rank": rank.id, **said}
-    return {**_by(b, source), "kind": "defaulted"}
+    by = b.cited(source) if source is not None else {"rule": None, "because": None, "cite": [], "at": None}
+    if len(domain) == 1:
+        return {**by, "kind": "defaulted"}
+    among, rank, known = [axis.decode(int(v)) for v in domain], b.compiled.ranks[0].rule, b.chosen.preference
+    near = known.reason(axis, b.chosen.solution.rows[0].codes[axis.name], rank.name) if known else ""
+    return {**by, "kind": "chosen", "among": among, "rank": rank.id, **({"near": near} if near else {})}
 
 
 def stated(b: Context, span: Span) -> Json:
@@ -264,10 +244,6 @@ def stated(b: Context, span: Span) -> Json:
 def unruled(kind: str, because: str, cite: Sequence[str] = ()) -> Json:
     """The origin of a value that neither a rule nor the run file gives."""
     return {"kind": kind, "rule": None, "because": because, "cite": [*cite], "at": None}
-
-
-def _by(b: Context, r: Rule | None) -> Json:
-    return b.cited(r) if r is not None else {"rule": None, "because": None, "cite": [], "at": None}
 
 
 def let_origin(b: Context, name: str) -> Json:
@@ -286,9 +262,9 @@ _STATEMENTS = {
 """The statement that gives a value, where it has another name."""
 
 
-def of_fixed(b: Context, name: str) -> Json:
+def fixed_origin(b: Context, name: str) -> Json:
     """The origin of a value outside the layout: a statement of the run, or a default."""
-    rule = b.chosen.problem.defaults.get(name)
+    rule, h = b.chosen.problem.defaults.get(name), b.program.hardware
     if rule is not None:
         return {**b.cited(rule), "kind": "defaulted", "tree": tree(rule.expr, b.env, b.lets)}
     if name in COSTS:
@@ -297,67 +273,60 @@ def of_fixed(b: Context, name: str) -> Json:
     statement = _STATEMENTS.get(name, name)
     if statement in b.program.spans and not (statement == "for" and not b.env[name]):
         return stated(b, b.program.spans[statement])
-    for kind, facts, declared in (("hardware", HARDWARE, b.program.hardware), ("model", MODEL, b.program.model)):
-        if name in facts:
-            because = f"a fact of {kind} {declared.name}{_counted(b, name)}"
-            source = b.program.hardware.sources.get(name) if kind == "hardware" else None
-            return unruled("declared", because, [source] if source else [])
+    if name in HARDWARE:
+        because, source = f"a fact of hardware {h.name}", h.sources.get(name)
+        if name == "memory":
+            because += (
+                f": {h.memory / 1e9:g} GB by the data sheet. A plan counts with the {h.shown / GIB:.1f} GiB that the "
+                f"driver shows (`visible`), of which a program is told {h.total / GIB:.1f} (`torch_total`)"
+            )
+        return unruled("declared", because, [source] if source else [])
+    if name in MODEL:
+        return unruled("declared", f"a fact of model {b.program.model.name}")
     return unruled("defaulted", "the default of the language")
-
-
-def _counted(b: Context, name: str) -> str:
-    """What a plan counts with in place of the memory of the data sheet."""
-    if name != "memory":
-        return ""
-    h = b.program.hardware
-    return (
-        f": {h.memory / 1e9:g} GB by the data sheet. A plan counts with the {h.shown / GIB:.1f} GiB that the driver "
-        f"shows (`visible`), of which a program is told {h.total / GIB:.1f} (`torch_total`)"
-    )
-
-
-def setting_origin(b: Context, kind: str, name: str) -> Json | None:
-    """The origin of a setting: a `derive` or `env` rule whose condition holds."""
-    rule = first_of(b.program.named(kind, name), b.env)
-    return None if rule is None else {**b.cited(rule), "kind": "derived"}
 
 
 _KINDS = ("require", "prefer")
 
 
 def bearing_rules(b: Context, name: str, refused: Mapping[str, list[Any]]) -> list[Json]:
-    """Laws, advice and the ranking that read a name; `refused` lists the alternatives that each rule refuses."""
-    judged = [_rule(b, r, name, refused.get(r.id, [])) for r in _judging(b, name, refused)]
-    return [*judged, *_rank(b, name)]
+    """Laws, advice and the ranking that read a name; `refused` lists the alternatives that each rule refuses.
 
-
-def _judging(b: Context, name: str, refused: Mapping[str, list[Any]]) -> Iterable[Rule]:
-    """Rules that apply to this layout or refuse an alternative; rules that the run allows are included."""
-    for r in b.program.rules:
-        if r.kind not in _KINDS or name not in reads(b.program, r) | priced(b, r):
-            continue
-        if r.id in refused or r.applies(b.env):
-            yield r
+    They apply to this layout or refuse an alternative; rules that the run allows are included.
+    """
+    out = [
+        {
+            **b.cited(r),
+            "text": print_expr(r.expr),
+            "applies": r.applies(b.env),
+            "holds": r.holds(b.env),
+            "allowed": r.id in b.program.allows,
+            "wish": r.wish,
+            "values": values(b, r.expr),
+            "through": through(b, r, name),
+            "tight": r.id in refused,
+            "refuses": refused.get(r.id, []),
+        }
+        for r in b.program.rules
+        if r.kind in _KINDS and name in reads(b.program, r) | priced(b, r) and (r.id in refused or r.applies(b.env))
+    ]
+    if b.compiled.ranks:
+        rule = b.compiled.ranks[0].rule
+        keys = [
+            {
+                "text": print_expr(key.expr),
+                "value": json_value(evaluate(key.expr, b.env)),
+                "bears": name in closure(names(key.expr), b.program.of("let")) or key.priced,
+            }
+            for key in b.compiled.ranks
+        ]
+        out.append({**b.cited(rule), "text": print_expr(rule.expr), "keys": keys})
+    return out
 
 
 def priced(b: Context, r: Rule) -> frozenset[str]:
     """The axes that a rule reads through prices: all of them, if it reads a price."""
     return frozenset(b.row.codes) if reads(b.program, r) & COSTS.keys() else frozenset()
-
-
-def _rule(b: Context, r: Rule, name: str, against: list[Any]) -> Json:
-    return {
-        **b.cited(r),
-        "text": print_expr(r.expr),
-        "applies": r.applies(b.env),
-        "holds": r.holds(b.env),
-        "allowed": r.id in b.program.allows,
-        "wish": r.wish,
-        "values": values(b, r.expr),
-        "through": through(b, r, name),
-        "tight": bool(against),
-        "refuses": against,
-    }
 
 
 def values(b: Context, e: ast.Expr) -> Json:
@@ -373,22 +342,6 @@ def through(b: Context, r: Rule, name: str) -> list[str]:
     return sorted(
         n for n in direct if n in COSTS or (n in b.lets and name in closure(names(b.lets[n]), b.program.of("let")))
     )
-
-
-def _rank(b: Context, name: str) -> list[Json]:
-    """The ranking keys of the phase with their values; `bears` marks those that read the name, also through prices."""
-    if not b.compiled.ranks:
-        return []
-    rule = b.compiled.ranks[0].rule
-    keys = [
-        {
-            "text": print_expr(key.expr),
-            "value": json_value(evaluate(key.expr, b.env)),
-            "bears": name in closure(names(key.expr), b.program.of("let")) or key.priced,
-        }
-        for key in b.compiled.ranks
-    ]
-    return [{**b.cited(rule), "text": print_expr(rule.expr), "keys": keys}]
 
 
 @frozen

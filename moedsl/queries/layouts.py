@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from attrs import frozen
 
 from moedsl.cost.estimate import verdict
+from moedsl.facts.axes import SUMMARY, pairs
 from moedsl.facts.units import GIB
 from moedsl.planner.advice import reason
-from moedsl.planner.plan import Priced, Ranked, TokenCost
+from moedsl.planner.plan import Plan, Priced, Ranked, TokenCost
 from moedsl.solver.laws import Row
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
+from moedsl.support.text import counted, duration, short, table, wrapped
 
 
 def top(chosen: Chosen, k: int, budget: Budget | None = None) -> tuple[Ranked, ...]:
@@ -49,11 +51,11 @@ AnyPriced = TypeVar("AnyPriced", bound=Priced)
 
 
 def priced(
-    kind: type[AnyPriced], chosen: Chosen, row: Row, budget: Budget | None, judged: bool = True, **more: Any
+    record: type[AnyPriced], chosen: Chosen, row: Row, budget: Budget | None, judged: bool = True, **more: Any
 ) -> AnyPriced:
     """Make a record of a layout: its figures and `more`. The verdict takes most of the time."""
     gpus, tokens = chosen.problem.gpus, step_tokens(chosen)
-    return kind(
+    return record(
         gpus=gpus,
         step_time_s=row.step_time,
         tokens_per_s=tokens / row.step_time,
@@ -93,3 +95,85 @@ class Budget:
         hours = steps * step_time * gpus / HOUR
         cost = None if self.price is None else hours * self.price
         return TokenCost(self.tokens, steps, steps * step_time / DAY, hours, self.price, cost)
+
+
+NUMBERS = ("s a step", "tokens/s/GPU", "peak GiB", "")
+"""The headings of `numbers`."""
+
+
+def figures_table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+    """Align figures right, the first `left` columns and the last one left."""
+    return table(rows, "l" * left + "r" * (len(rows[0]) - 1 - left) + "l")
+
+
+def whole(layout: Mapping[str, Any], also: Iterable[str] = ()) -> str:
+    """Write a layout with its most important axes, of which sizes of 1 are left out, and `also` others."""
+    also = {*also}
+    shown = [n for n in SUMMARY if layout[n] != 1 or n in also]
+    return pairs({n: layout[n] for n in (*shown, *(n for n in layout if n in also and n not in SUMMARY))})
+
+
+def numbers(f: Priced) -> tuple[str, ...]:
+    """The cells below `NUMBERS`."""
+    return f"{f.step_time_s:.2f}", f"{f.tokens_per_s_per_gpu:,.0f}", f"{f.peak_gib:.1f}", f.verdict or ""
+
+
+def cost_head(f: Priced) -> tuple[str, ...]:
+    """The headings of `cost`: for a budget if there is one, else for 10^9 tokens."""
+    if f.budget is None:
+        return ("GPU-hours/1B",)
+    return ("days", "GPU-hours") if f.budget.cost is None else ("days", "GPU-hours", "cost")
+
+
+def cost(f: Priced) -> tuple[str, ...]:
+    """The cells for the cost of tokens."""
+    if f.budget is None:
+        return (f"{f.gpu_hours_per_billion_tokens:,.1f}",)
+    b = f.budget
+    return (f"{b.days:,.1f}", f"{b.gpu_hours:,.0f}", *(() if b.cost is None else (f"{b.cost:,.0f}",)))
+
+
+def amount(tokens: int) -> str:
+    """Write a budget in its largest unit."""
+    for unit, size in (("T", 10**12), ("B", 10**9), ("M", 10**6)):
+        if tokens >= size:
+            return f"{tokens / size:g}{unit}"
+    return str(tokens)
+
+
+def budget_note(f: Priced) -> list[str]:
+    """Explain days and GPU-hours; empty without a budget."""
+    if f.budget is None:
+        return []
+    price = "" if f.budget.price_per_gpu_hour is None else f" at {f.budget.price_per_gpu_hour:g} a GPU-hour"
+    return [wrapped(f"for {amount(f.budget.tokens)} tokens{price}. {COVERS}")]
+
+
+def budget_text(p: Plan, b: TokenCost) -> str:
+    """Print steps, days and cost of a plan's budget."""
+    head = f"{p.name}: {amount(b.tokens)} tokens take {counted(b.steps, 'step', ',')}"
+    time = f"{b.days:,.1f} days" if b.days >= 2 else duration(b.days * 86400)
+    hours = f"{b.gpu_hours:,.0f}" if b.gpu_hours >= 10 else f"{b.gpu_hours:.2g}"
+    money = "" if b.cost is None else f", {b.cost:,.0f} at {b.price_per_gpu_hour:g} a GPU-hour"
+    return f"{head}, {time} on {counted(p.gpus, 'GPU')}, {hours} GPU-hours{money}\n{wrapped(COVERS)}\n"
+
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def top_text(p: Plan, layouts: Sequence[Ranked], because: Mapping[str, str]) -> str:
+    """Print the best layouts of a plan; a letter stands for each advice that one of them ignores, and numbers after the
+    last letter."""
+    ids = dict.fromkeys(i for f in layouts for i in f.against_advice)
+    letters = {i: _LETTERS[n] if n < len(_LETTERS) else str(n) for n, i in enumerate(ids)}
+    changed = dict.fromkeys(name for f in layouts for name in f.changes)
+    rows: list[tuple[str, ...]] = [("", *NUMBERS, *cost_head(layouts[0]), "ignores", "layout")]
+    for f in layouts:
+        ignored = " ".join(letters[i] for i in f.against_advice) or "-"
+        layout = whole(f.layout, changed) if f is layouts[0] else pairs(f.changes)
+        rows.append((str(f.rank), *numbers(f), *cost(f), ignored, layout))
+    lines = [f"{p.name}: the {len(layouts)} best meshes on {p.gpus} {p.hardware}, each with its best policies"]
+    lines += [*figures_table(rows), *budget_note(layouts[0])]
+    lines += ["Advice not followed"] if letters else []
+    lines += [wrapped(f"{letter}  {short(i)}: {because[i]}", "  ", "     ") for i, letter in letters.items()]
+    return "\n".join(lines) + "\n"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from attrs import frozen
 
@@ -12,103 +11,92 @@ from moedsl.facts.machines import MOST_GPUS
 from moedsl.facts.machines import gpu_counts as counts
 from moedsl.facts.units import GIB
 from moedsl.rules.check.program import Program
-from moedsl.solver.laws import Row
 from moedsl.solver.problem import cases
 from moedsl.solver.solve import plan_for, solve
+from moedsl.support.json_form import JsonForm
 from moedsl.support.text import tokens
 
 MESH = tuple(n for n in axes.LAYOUT if n in axes.BY_NAME)
 DOUBLINGS = 3
 """Number of lengths: the run's own, twice and four times it."""
-LONGEST = 1 << 24
-"""The longest sequence that is tried, in tokens."""
+SHORTEST, LONGEST = 1024, 1 << 24
+"""The sequences that are tried, in tokens."""
 Progress = Callable[[str], None]
 
 
 @frozen
-class Length:
-    """A sequence length in tokens and the best layout on the fewest GPUs that work; `row` is None if none do."""
+class Length(JsonForm):
+    """A sequence length in tokens and the best layout on the fewest GPUs that work; null if none do."""
 
     seq: int
-    gpus: int
-    row: Row | None
+    gpus: int | None
+    text: str
+    """A sentence such as "at 256k this needs 512 h100"."""
+    layout: Mapping[str, int] | None = None
+    peak_gib: float | None = None
 
-    def text(self, hardware: str) -> str:
-        """Write a sentence such as "at 256k this needs 512 h100"."""
-        if self.row is None:
-            return f"at {tokens(self.seq)} no number of {hardware} up to {MOST_GPUS} is enough"
-        return f"at {tokens(self.seq)} this needs {self.gpus} {hardware}"
+    @property
+    def sizes(self) -> str:
+        """Write the layout and its memory."""
+        if self.layout is None:
+            return ""
+        sizes = " ".join(f"{k}={v}" for k, v in self.layout.items() if v > 1) or "no model parallelism"
+        return f": {sizes}, {self.peak_gib:.0f} GiB"
 
 
-def lengths(p: Program, seq: int, progress: Progress = lambda _: None) -> list[Length]:
-    """The fewest GPUs for `seq`, twice and four times it, at the run's batch if it states one.
+@frozen
+class Lengths(JsonForm):
+    """What some lengths need, and the longest on the run's GPUs; null if it states none or 1K does not fit."""
 
-    A longer sequence starts at the number that the shorter one needs.
-    """
-    out = list[Length]()
+    needs: tuple[Length, ...]
+    holds: Length | None
+
+    def text(self, name: str) -> str:
+        """Print both for a run of that name."""
+        lines = [f"{name}: sequence lengths and the fewest GPUs that hold them"]
+        lines += [f"  {n.text}{n.sizes}" for n in self.needs]
+        if n := self.holds:
+            lines.append(f"  the longest on {n.gpus} GPUs is {tokens(n.seq)}{n.sizes}")
+        return "\n".join(lines)
+
+
+def lengths(p: Program, gpus: int | None, seq: int, progress: Progress = lambda _: None) -> Lengths:
+    """The fewest GPUs for `seq`, twice and four times it, at the run's batch if it states one; and the longest sequence
+    on the run's GPUs. A longer sequence starts at the number that the shorter one needs."""
+    needs = list[Length]()
     for times in range(DOUBLINGS):
         at = seq << times
         progress(f"searching the fewest GPUs for {tokens(at)}")
-        out.append(fewest(p, at, out[-1].gpus if out else 1))
-        if out[-1].row is None:
+        needs.append(fewest(p, at, needs[-1].gpus or 1 if needs else 1))
+        if needs[-1].gpus is None:
             break
-    return out
+    return Lengths(tuple(needs), None if gpus is None else longest(p, gpus, seq))
 
 
 def fewest(p: Program, seq: int, least: int = 1) -> Length:
     """The smallest number of GPUs, from `least` on, with a layout that fits."""
-    for gpus in counts(p.hardware, above=least - 1):
-        rows = plan_for(p, gpus, keep=1, seq=seq, must_fit=cases(p)[0]).solution.rows
-        if rows:
-            return Length(seq, gpus, rows[0])
-    return Length(seq, MOST_GPUS, None)
+    found = (on(p, gpus, seq) for gpus in counts(p.hardware, above=least - 1))
+    none = f"at {tokens(seq)} no number of {p.hardware.name} up to {MOST_GPUS} is enough"
+    return next((n for n in found if n is not None), Length(seq, None, none))
 
 
 def longest(p: Program, gpus: int, seq: int) -> Length | None:
     """The longest sequence on a number of GPUs: `seq` doubled or halved several times; None if 1K does not fit."""
-    if not solve(p, gpus, keep=1, seq=seq, must_fit=cases(p)[0]).solution.rows:
-        shorter = (_on(p, gpus, s) for s in _halves(seq))
-        return next((n for n in shorter if n.row is not None), None)
-    best = _on(p, gpus, seq)
-    while best.seq < LONGEST and (longer := _on(p, gpus, best.seq * 2)).row is not None:
-        best = longer
+    best = on(p, gpus, seq) if solve(p, gpus, keep=1, seq=seq, must_fit=cases(p)[0]).solution.rows else None
+    if best is not None:
+        while best.seq < LONGEST and (longer := on(p, gpus, best.seq * 2)) is not None:
+            best = longer
+        return best
+    while best is None and (seq := seq // 2) >= SHORTEST:
+        best = on(p, gpus, seq)
     return best
 
 
-def _on(p: Program, gpus: int, seq: int) -> Length:
+def on(p: Program, gpus: int, seq: int) -> Length | None:
+    """The best layout on a number of GPUs; None if none fits."""
     rows = plan_for(p, gpus, keep=1, seq=seq, must_fit=cases(p)[0]).solution.rows
-    return Length(seq, gpus, rows[0] if rows else None)
-
-
-def _halves(seq: int) -> Iterator[int]:
-    while (seq := seq // 2) >= 1024:
-        yield seq
-
-
-def table(p: Program, gpus: int | None, seq: int, progress: Progress = lambda _: None) -> dict[str, Any]:
-    """Write both answers as JSON: `needs`, a list by length, and `holds`, the longest on the run's GPUs or null."""
-    needs = lengths(p, seq, progress)
-    holds = None if gpus is None else longest(p, gpus, seq)
-    return {"needs": [_json(n, p) for n in needs], "holds": None if holds is None else _json(holds, p)}
-
-
-def _json(n: Length, p: Program) -> dict[str, Any]:
-    out = {"seq": n.seq, "gpus": None if n.row is None else n.gpus, "text": n.text(p.hardware.name)}
-    if n.row is None:
-        return out
-    return {**out, "layout": {a: n.row.codes[a] for a in MESH}, "peak_gib": n.row.peak_memory / GIB}
-
-
-def text(t: dict[str, Any], name: str) -> str:
-    """Print the JSON of `table`."""
-    lines = [f"  {n['text']}{_layout(n)}" for n in t["needs"]]
-    if t["holds"] is not None:
-        lines.append(f"  the longest on {t['holds']['gpus']} GPUs is {tokens(t['holds']['seq'])}{_layout(t['holds'])}")
-    return "\n".join([f"{name}: sequence lengths and the fewest GPUs that hold them", *lines])
-
-
-def _layout(n: dict[str, Any]) -> str:
-    if "layout" not in n:
-        return ""
-    sizes = " ".join(f"{k}={v}" for k, v in n["layout"].items() if v > 1) or "no model parallelism"
-    return f": {sizes}, {n['peak_gib']:.0f} GiB"
+    if not rows:
+        return None
+    sizes = {a: rows[0].codes[a] for a in MESH}
+    text = f"at {tokens(seq)} this needs {gpus} {p.hardware.name}"
+    return Length(seq, gpus, text, sizes, rows[0].peak_memory / GIB)

@@ -7,32 +7,43 @@ lower bound. GPUs and time compare the fewest GPUs that work with each doubling,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
+from moedsl.facts.axes import pairs
 from moedsl.facts.machines import MOST_GPUS
 from moedsl.facts.machines import gpu_counts as counts
 from moedsl.lang.printer import print_expr
-from moedsl.planner.plan import Behind, FrontPoint, GpusPoint, GpusTime, MemoryTime, Pareto, Standing
-from moedsl.queries.layouts import Budget, priced, shared
+from moedsl.planner.plan import Behind, FrontPoint, GpusPoint, GpusTime, MemoryTime, Pareto, Plan, Standing
+from moedsl.queries.layouts import NUMBERS, Budget, budget_note, cost, cost_head, figures_table, numbers, priced, shared
 from moedsl.rules.check.program import Program
 from moedsl.solver.laws import Row, Table
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen, plan_for
 from moedsl.solver.space import LARGEST_CHUNK, SLACK
 from moedsl.support.json_form import ABSENT
+from moedsl.support.text import short, tokens, wrapped
+
+Progress = Callable[[str], None]
 
 
-def pareto(chosen: Chosen, budget: Budget | None = None, progress: Callable[[str], None] = lambda _: None) -> Pareto:
+def pareto(chosen: Chosen, budget: Budget | None = None, progress: Progress = lambda _: None) -> Pareto:
     """Compare memory with speed, with the position of the plan, and GPUs with time."""
     progress("searching the Pareto front of memory and speed")
-    points, plan = tuple(_points(chosen, budget)), chosen.solution.rows[0]
-    ahead, left = tuple(i for i, p in enumerate(points) if p.behind is not ABSENT), chosen.compiled.unfollowed(plan)
-    at = priced(Standing, chosen, plan, budget, on_front=not ahead, beaten_by=ahead, against_advice=left)
+    plan, left = chosen.solution.rows[0], chosen.compiled.unfollowed
+    points = tuple(
+        priced(
+            FrontPoint, chosen, row, budget, judged=False, layout=row.layout, changes=row.changes(plan.codes),
+            against_advice=left(row), behind=behind(chosen, row) if beats(row, plan) else ABSENT,
+        )
+        for row in front(chosen)
+    )  # fmt: skip
+    ahead = tuple(i for i, p in enumerate(points) if p.behind is not ABSENT)
+    at = priced(Standing, chosen, plan, budget, on_front=not ahead, beaten_by=ahead, against_advice=left(plan))
     return Pareto(MemoryTime(points, at), scaling(chosen, budget, progress))
 
 
@@ -40,15 +51,6 @@ def beats(a: Row, b: Row) -> bool:
     """Whether a layout is no worse than another in both prices and better in one."""
     mine, theirs = (a.peak_memory, a.step_time), (b.peak_memory, b.step_time)
     return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1]
-
-
-def _points(chosen: Chosen, budget: Budget | None) -> Iterator[FrontPoint]:
-    plan, left = chosen.solution.rows[0], chosen.compiled.unfollowed
-    for row in front(chosen):
-        yield priced(
-            FrontPoint, chosen, row, budget, judged=False, layout=row.layout, changes=row.changes(plan.codes),
-            against_advice=left(row), behind=behind(chosen, row) if beats(row, plan) else ABSENT,
-        )  # fmt: skip
 
 
 def behind(chosen: Chosen, row: Row) -> Behind | None:
@@ -143,7 +145,7 @@ def _undominated(table: Table, memory: Floats, time: Floats, found: list[Row]) -
 
 
 DOUBLINGS = 6
-Progress = Callable[[str], None]
+"""How many doublings of the fewest GPUs are tried."""
 
 
 def held(chosen: Chosen) -> Program:
@@ -157,40 +159,91 @@ def held(chosen: Chosen) -> Program:
 
 def scaling(chosen: Chosen, budget: Budget | None, progress: Progress) -> GpusTime:
     """Find the best layouts by GPUs, at the same batch."""
-    p, solved = held(chosen), list[Chosen]()
-    start = _fewest(p, chosen.must_fit, progress)
+    p, now, must_fit = held(chosen), chosen.problem.gpus, chosen.must_fit
+    plan, fastest = chosen.solution.rows[0].codes, float("inf")
+    start = None
+    for gpus in counts(p.hardware):
+        progress(f"trying {gpus} GPUs")
+        solved = plan_for(evolve(p, gpus=gpus), gpus, keep=1, must_fit=must_fit)
+        if solved.solution.rows:
+            start = solved
+            break
     if start is None:
         return GpusTime(None, (), ())
-    wanted = numbers(start.problem.gpus, chosen.problem.gpus, p.hardware.gpus_per_node)
-    for gpus in wanted:
+    fewest, points, without = start.problem.gpus, list[GpusPoint](), list[int]()
+    for gpus in numbers_to_try(fewest, now, p.hardware.gpus_per_node):
         progress(f"pricing {gpus} GPUs")
-        at = evolve(p, gpus=gpus)
-        solved.append(start if gpus == start.problem.gpus else plan_for(at, gpus, keep=1, must_fit=chosen.must_fit))
-    without = tuple(c.problem.gpus for c in solved if not c.solution.rows)
-    return GpusTime(wanted[0], tuple(_points_by_gpus(chosen, solved, budget)), without)
+        c = start if gpus == fewest else plan_for(evolve(p, gpus=gpus), gpus, keep=1, must_fit=must_fit)
+        if not c.solution.rows:
+            without.append(gpus)
+            continue
+        row = c.solution.rows[0]
+        at = {"plan": gpus == now, "on_front": row.step_time < fastest}
+        points.append(priced(GpusPoint, c, row, budget, layout=row.layout, changes=row.changes(plan), **at))
+        fastest = min(fastest, row.step_time)
+    return GpusTime(fewest, tuple(points), tuple(without))
 
 
-def numbers(fewest: int, now: int, node: int) -> list[int]:
-    """The numbers to try: the fewest and its doublings, doublings of a node in that range, and the run's own number."""
+def numbers_to_try(fewest: int, now: int, node: int) -> list[int]:
+    """The fewest GPUs and its doublings, doublings of a node in that range, and the run's own number."""
     most = min(fewest << DOUBLINGS, MOST_GPUS)
     doubled = {n << i for n in (fewest, node) for i in range(MOST_GPUS.bit_length())}
     return sorted(n for n in {*doubled, now} if fewest <= n and (n <= most or n == now))
 
 
-def _fewest(p: Program, must_fit: str, progress: Progress) -> Chosen | None:
-    """Solve on the smallest number of GPUs that works with the same step."""
-    for gpus in counts(p.hardware):
-        progress(f"trying {gpus} GPUs")
-        solved = plan_for(evolve(p, gpus=gpus), gpus, keep=1, must_fit=must_fit)
-        if solved.solution.rows:
-            return solved
-    return None
+MOST_POINTS = 12
+"""The most points of a front in a table; JSON has all."""
 
 
-def _points_by_gpus(chosen: Chosen, solved: list[Chosen], budget: Budget | None) -> Iterator[GpusPoint]:
-    plan, fastest = chosen.solution.rows[0].codes, float("inf")
-    for c in (c for c in solved if c.solution.rows):
-        row = c.solution.rows[0]
-        at = {"plan": c.problem.gpus == chosen.problem.gpus, "on_front": row.step_time < fastest}
-        yield priced(GpusPoint, c, row, budget, layout=row.layout, changes=row.changes(plan), **at)
-        fastest = min(fastest, row.step_time)
+def pareto_text(p: Plan, trades: Pareto) -> str:
+    """Print both trade-offs, each as a table."""
+    return f"{_memory_text(p, trades.memory_time)}\n\n{_gpus_text(p, trades.gpus_time)}\n"
+
+
+def _memory_text(p: Plan, m: MemoryTime) -> str:
+    listed = thinned(m.points)
+    rows = [("", *NUMBERS, *cost_head(m.plan), "changes from the plan")]
+    rows += [("o", *numbers(f), *cost(f), pairs(f.changes) or "the plan") for f in listed]
+    rows += [("P", *numbers(m.plan), *cost(m.plan), _standing(m))]
+    head = f"{p.name}: memory against speed on {p.gpus} {p.hardware}, {len(m.points)} layouts on the Pareto front"
+    lines = [head, *figures_table(rows), *budget_note(m.plan)]
+    if len(listed) < len(m.points):
+        lines.append(f"  {len(listed)} of {len(m.points)} are shown; --json has all")
+    return "\n".join(lines)
+
+
+def _standing(m: MemoryTime) -> str:
+    """Write that the plan is on the front, or the fastest layout that beats it and why the run ranks that one lower: by
+    the key that decides, or for the advice that it ignores."""
+    if not m.plan.beaten_by:
+        return "the plan, on the front"
+    fastest = min((m.points[i] for i in m.plan.beaten_by), key=lambda f: f.step_time_s)
+    faster = 100 * (fastest.step_time_s / m.plan.step_time_s - 1)
+    text, by = f"the plan; {pairs(fastest.changes)} is {faster:+.1f}% step time", fastest.behind
+    if not isinstance(by, Behind):
+        return text
+    left = [short(i) for i in fastest.against_advice if i not in m.plan.against_advice]
+    if by.key == "score" and left:
+        return f"{text}, ignoring {', '.join(left)}"
+    return f"{text}, but ranks lower by {short(by.rule)}: `{by.key}` {by.value:.4g} against {by.plan:.4g}"
+
+
+def thinned(points: Sequence[FrontPoint]) -> list[FrontPoint]:
+    """Choose at most `MOST_POINTS` of a front: both ends, and points at equal steps between."""
+    if len(points) <= MOST_POINTS:
+        return list(points)
+    return [points[round(i * (len(points) - 1) / (MOST_POINTS - 1))] for i in range(MOST_POINTS)]
+
+
+def _gpus_text(p: Plan, g: GpusTime) -> str:
+    if not g.points:
+        return f"{p.name}: no number of {p.hardware} is enough for this step"
+    step = f"{p.batch.global_batch} sequences of {tokens(p.batch.seq)} a step"
+    rows: list[tuple[str, ...]] = [("GPUs", *NUMBERS, *cost_head(g.points[0]), "", "changes from the plan")]
+    for f in g.points:
+        where = " ".join(["P"] * f.plan + ["slower"] * (not f.on_front)) or "o"
+        rows.append((str(f.gpus), *numbers(f), *cost(f), where, pairs(f.changes)))
+    lines = [f"{p.name}: GPUs against time at {step}; {g.fewest} {p.hardware} are the fewest"]
+    lines += [*figures_table(rows), *budget_note(g.points[0])]
+    lines += [wrapped(f"no layout on {', '.join(map(str, g.without))}")] if g.without else []
+    return "\n".join(lines)

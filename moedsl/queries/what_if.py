@@ -5,19 +5,32 @@ Each change is a program of its own with the same tokens a step, and is compiled
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import evolve, field, fields, frozen
 
 from moedsl.facts import axes, families, releases
+from moedsl.facts.axes import pairs
 from moedsl.facts.machines import MOST_GPUS
 from moedsl.facts.symbols import VLM_WORDS
 from moedsl.lang.printer import print_expr
 from moedsl.planner import experiment
 from moedsl.planner.plan import Priced
-from moedsl.queries.layouts import Budget, priced, shared, step_tokens
+from moedsl.queries.layouts import (
+    NUMBERS,
+    Budget,
+    budget_note,
+    cost,
+    cost_head,
+    figures_table,
+    numbers,
+    priced,
+    shared,
+    step_tokens,
+    whole,
+)
 from moedsl.queries.pareto import held
 from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.evaluators import evaluate
@@ -26,12 +39,81 @@ from moedsl.rules.rule import of_rules
 from moedsl.solver.laws import Table, obeyed
 from moedsl.solver.problem import first_of
 from moedsl.solver.solve import Chosen, plan_for, saving
-from moedsl.support.text import counted, tokens
+from moedsl.support.json_form import JsonForm
+from moedsl.support.text import counted, tokens, wrapped
+
+Progress = Callable[[str], None]
+_KEYS = (
+    "kind", "change", "hardware", "seq", "global_batch", *(f.name for f in fields(Priced)), "goodput", "speedup",
+    "layout", "changes", "another_experiment",
+)  # fmt: skip
+"""The order of the keys in JSON."""
+_ordered = frozen(kw_only=True, field_transformer=lambda _, found: sorted(found, key=lambda f: _KEYS.index(f.name)))
+
+
+@_ordered
+class Base(Priced):
+    """The run as it is."""
+
+    hardware: str
+    seq: int
+    global_batch: int
+    goodput: float
+    """The share of a month that trains, with failures and checkpoints of as many GPUs."""
+    layout: Mapping[str, Any]
+
+
+@_ordered
+class Changed(Base):
+    """The best layout after one change."""
+
+    kind: str
+    change: str
+    speedup: float
+    changes: Mapping[str, Any]
+    """Axes that differ from the base, with their values."""
+    another_experiment: Sequence[str]
+    """The names that make it another experiment."""
+
+
+@frozen
+class Unsolved(JsonForm):
+    """A change that has no layout, or that cannot be compiled."""
+
+    kind: str
+    change: str
+    hardware: str | None = None
+    seq: int | None = None
+    global_batch: int | None = None
+    gpus: int | None = None
+    why: str | None = field(default=None, kw_only=True)
+
+
+@frozen
+class Step(JsonForm):
+    """The tokens that every line keeps, and the sequences that now have them."""
+
+    tokens: int
+    global_batch: int
+    seq: int
+
+
+@frozen
+class WhatIf(JsonForm):
+    """The changes of one run. Its `ranks_by` names the ranking, which is `by_speed` if the step time is its first
+    key."""
+
+    name: str
+    phase: str
+    ranks_by: str
+    by_speed: bool
+    step: Step
+    base: Base
+    lines: tuple[Changed | Unsolved, ...]
+
 
 BY_SPEED = ("score", "step_time")
 """First keys of a ranking that mean speed: the step time, with or without the factor of advice."""
-Json = dict[str, Any]
-Progress = Callable[[str], None]
 
 
 def profiles(c: Chosen) -> bool:
@@ -42,64 +124,52 @@ def profiles(c: Chosen) -> bool:
 
 def what_if(
     chosen: Chosen, library: Library, budget: Budget | None = None, progress: Progress = lambda _: None
-) -> Json:
-    """`name`, `phase`, `ranks_by`, `by_speed` (whether it ranks by step time first), `step`, `base`, `lines`.
-
-    `step` has the tokens that every line keeps, and now `global_batch` x `seq`. A line has `kind`, `change`,
-    `hardware`, `seq` and `global_batch`; then the keys of `Priced`, `goodput`, `speedup`, `layout`, `changes` (from
-    the base) and `another_experiment` (names that make it one), or `why` it has no layout.
-    """
-    base = _alone(chosen)
-    step = {"tokens": step_tokens(base), "global_batch": base.problem.global_batch, "seq": base.problem.values["seq"]}
-    row = base.solution.rows[0]
-    figures = priced(Priced, base, row, budget).to_json()
-    first = {**_sizes(base), **figures, "goodput": _goodput(base), "layout": row.layout}
-    lines = [_line(base, c, budget, progress) for c in changes(base, library)]
-    p, first_key = chosen.problem.program, chosen.compiled.ranks[0]
-    ranked = {"ranks_by": first_key.rule.name, "by_speed": print_expr(first_key.expr) in BY_SPEED}
-    return {"name": p.name, "phase": p.phase, **ranked, "step": step, "base": first, "lines": lines}
-
-
-def _alone(chosen: Chosen) -> Chosen:
-    """Solve the run alone if it shares its layout with others."""
-    if not shared(chosen):
-        return chosen
-    alone = plan_for(held(chosen), chosen.problem.gpus, keep=1)
-    return alone if alone.solution.rows else chosen
+) -> WhatIf:
+    """Solve every change of a run; one that shares its layout with others is solved alone first."""
+    base = chosen
+    if shared(chosen):
+        alone = plan_for(held(chosen), chosen.problem.gpus, keep=1)
+        base = alone if alone.solution.rows else chosen
+    p, ranks = chosen.problem.program, chosen.compiled.ranks[0]
+    return WhatIf(
+        name=p.name,
+        phase=p.phase,
+        ranks_by=ranks.rule.name,
+        by_speed=print_expr(ranks.expr) in BY_SPEED,
+        step=Step(step_tokens(base), base.problem.global_batch, base.problem.values["seq"]),
+        base=_figures(Base, base, budget),
+        lines=tuple(_solved(base, c, budget, progress) for c in changes(base, library)),
+    )
 
 
-def _line(base: Chosen, c: Change, budget: Budget | None, progress: Progress) -> Json:
-    """Solve one change."""
-    head = {"kind": c.kind, "change": c.label}
+def _solved(base: Chosen, c: Change, budget: Budget | None, progress: Progress) -> Changed | Unsolved:
+    """Solve one change, or explain in one line why it has no layout."""
     if c.program is None or c.program.gpus is None:
-        return {**head, "why": c.why}
+        return Unsolved(c.kind, c.label, why=c.why)
     progress(f"what if {c.label}")
     changed = plan_for(c.program, c.program.gpus, keep=1)
-    head |= _sizes(changed)
     if not changed.solution.rows:
-        # Explain why a change has no layout, in one line
         from moedsl.solver.infeasible import briefly, message
 
-        return {**head, "gpus": changed.problem.gpus, "why": message(briefly(changed))}
+        sizes = _sizes(changed)
+        return Unsolved(c.kind, c.label, **sizes, gpus=changed.problem.gpus, why=message(briefly(changed)))
     row, now = changed.solution.rows[0], base.solution.rows[0]
-    return {
-        **head,
-        **priced(Priced, changed, row, budget).to_json(),
-        "goodput": _goodput(changed),
-        "speedup": now.step_time / row.step_time,
-        "layout": row.layout,
-        "changes": row.changes(now.codes),
-        "another_experiment": another(base, changed),
-    }
+    gains = {"speedup": now.step_time / row.step_time, "changes": row.changes(now.codes)}
+    return _figures(
+        Changed, changed, budget, kind=c.kind, change=c.label, **gains, another_experiment=another(base, changed)
+    )
 
 
-def _goodput(c: Chosen) -> float:
-    """The share of a month that trains, with failures and checkpoints of as many GPUs."""
+AnyBase = TypeVar("AnyBase", bound=Base)
+
+
+def _figures(record: type[AnyBase], c: Chosen, budget: Budget | None, **more: Any) -> AnyBase:
     row = c.solution.rows[0]
-    return saving(c.problem, c.cost, c.environment(row.codes), row.step_time).goodput.trains
+    goodput = saving(c.problem, c.cost, c.environment(row.codes), row.step_time).goodput.trains
+    return priced(record, c, row, budget, **_sizes(c), goodput=goodput, layout=row.layout, **more)
 
 
-def _sizes(c: Chosen) -> Json:
+def _sizes(c: Chosen) -> dict[str, Any]:
     p = c.problem
     return {"hardware": p.program.hardware.name, "seq": p.values["seq"], "global_batch": p.global_batch}
 
@@ -135,12 +205,21 @@ class Change:
 
 def changes(chosen: Chosen, library: Library) -> list[Change]:
     """Make every change of a run, in the order of `KINDS`."""
-    p = held(chosen)
-    frozen_parts = _freezing(p) if p.model.vision is not None else ()
+    p, codes = held(chosen), chosen.solution.rows[0].codes
+    formats = [w for w in supported(chosen) if axes.PRECISION.index(w) != codes["precision"]]
     return [
-        *_gpus(p), *_hardware(p, library), *_seq(p), *_target(p), *_precision(chosen, p),
-        *_settled(chosen, p, formats=True), *frozen_parts, *_settled(chosen, p, formats=False),
-    ]  # fmt: skip
+        *_gpus(p),
+        *_hardware(p, library),
+        *_seq(p),
+        *_target(p),
+        *(
+            Change("precision", f"precision {w}", _pinned(evolve(p, precision=w), "precision", axes.PRECISION.index(w)))
+            for w in formats
+        ),
+        *_settled(chosen, p, formats=True),
+        *(_freezing(p) if p.model.vision is not None else ()),
+        *_settled(chosen, p, formats=False),
+    ]
 
 
 def _gpus(p: Program) -> Iterator[Change]:
@@ -199,14 +278,6 @@ def _target(p: Program) -> Iterator[Change]:
             )
 
 
-def _precision(chosen: Chosen, p: Program) -> Iterator[Change]:
-    """Every other number format of matrix products on this GPU."""
-    for word in supported(chosen):
-        code = axes.PRECISION.index(word)
-        if code != chosen.solution.rows[0].codes["precision"]:
-            yield Change("precision", f"precision {word}", _pinned(evolve(p, precision=word), "precision", code))
-
-
 def supported(chosen: Chosen) -> list[str]:
     """The number formats that no law refuses in every layout, and of which the GPU has a rate."""
     codes = np.arange(len(axes.PRECISION))
@@ -252,17 +323,44 @@ def values(c: Chosen) -> dict[str, Any]:
     env = c.environment(row.codes, row.prices)
     sizes = {n: int(env[n]) for n in ("global_batch", "seq")}
     fixed = {"data": p.data, "routing": p.routing, **{n: n in p.vlm for n in VLM_WORDS}}
-    return experiment.values(
-        p,
-        c.problem.gpus,
-        sizes | fixed | experiment.packing(c) | row.layout,
-        _derived(c, env),
-        of_rules(p.of("effect")),
-    )
-
-
-def _derived(c: Chosen, env: dict[str, Any]) -> dict[str, Any]:
-    """The fields that follow from the layout, by the first rule of each that applies."""
-    p = c.problem.program
+    words = sizes | fixed | experiment.packing(c) | row.layout
+    # The fields that follow from the layout, by the first rule of each that applies
     rules = {r.name: first_of(p.named("derive", r.name), env) for r in p.of("derive")}
-    return {n: evaluate(r.expr, env) for n, r in rules.items() if r is not None}
+    derived = {n: evaluate(r.expr, env) for n, r in rules.items() if r is not None}
+    return experiment.values(p, c.problem.gpus, words, derived, of_rules(p.of("effect")))
+
+
+ALONE = "Each line is compiled separately: it is the best layout by {rank} of the {phase} phase"
+NOT_BY_SPEED = ", not by speed: write `throughput first` to compare the speed of tuned layouts."
+ELSEWHERE = "E: a different experiment, whose loss cannot be compared with the base's; it differs in: "
+
+
+def what_if_text(a: WhatIf) -> str:
+    """Print the base, then a line for every change under the heading of its kind, or why it has no layout."""
+    base, solved = a.base, [f for f in a.lines if isinstance(f, Changed)]
+    layout = whole(base.layout, sorted({name for f in solved for name in f.changes}))
+    what = f"now: {base.gpus} {base.hardware}, {tokens(base.seq)}"
+    rows = [
+        ("", "", *NUMBERS, "goodput", "speedup", *cost_head(base), "layout"),
+        (what, "", *numbers(base), f"{base.goodput:.1%}", "1.00x", *cost(base), layout),
+    ]
+    for f in solved:
+        mark, rates = "E" if f.another_experiment else "", (f"{f.goodput:.1%}", f"{f.speedup:.2f}x")
+        rows.append((f.change, mark, *numbers(f), *rates, *cost(f), pairs(f.changes) or "the same layout"))
+    head, now, *cells = figures_table(rows, left=2)
+    line_of = dict(zip((f.change for f in solved), cells, strict=True))
+    s = a.step
+    step = f"{s.tokens:,} tokens a step (now {s.global_batch} sequences of {tokens(s.seq)})"
+    lines = [f"{a.name}: what if, with the same {step}", head, now]
+    for kind, heading in KINDS.items():
+        mine = [f for f in a.lines if f.kind == kind]
+        lines += [heading] if mine else []
+        for f in mine:
+            none = f"{f.change}: {f.why}" if isinstance(f, Unsolved) else ""
+            lines.append(wrapped(none, "  ", "    ") if none else line_of[f.change])
+    # Name the ranking of the lines, and how to compare by speed if it is another
+    ranking = ALONE.format(rank=a.ranks_by, phase=a.phase)
+    lines.append(wrapped(ranking + ("." if a.by_speed else NOT_BY_SPEED)))
+    names = dict.fromkeys(n for f in solved for n in f.another_experiment)
+    lines += [wrapped(ELSEWHERE + ", ".join(names))] if names else []
+    return "\n".join([*lines, *budget_note(base)]) + "\n"

@@ -7,7 +7,7 @@ family, with the small model's sizes in its fields.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +41,12 @@ from moedsl.bridge.verify.cases import Device
 from moedsl.compiler import compile_source
 from moedsl.cost.parameters import Parameters
 from moedsl.cost.parameters import stage as stage_parameters
-from moedsl.cost.pipeline import Layout, layout_for, parse_layout
 from moedsl.emit.artifact import files_of
 from moedsl.emit.settings import function_name
 from moedsl.facts import axes
 from moedsl.facts.facts import Model
 from moedsl.planner.plan import Plan
+from moedsl.rehearse import sizes
 from moedsl.rehearse.shrink import Rehearsal
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.files import write_all, written_as
@@ -116,31 +116,29 @@ def rank_files(folder: Path) -> Iterator[Path]:
     return (file for end in ("json", "log") for file in folder.glob(f"rank_[0-9]*.{end}"))
 
 
-def layout_of(r: Rehearsal) -> Layout:
-    """The chunks of the small model."""
-    pp, vpp = r.layout["pp"], r.layout["vpp"]
-    text = r.pipeline_layout
-    found = parse_layout(text, r.model, pp, vpp)[0] if text else layout_for(r.model, pp, vpp)
-    assert found is not None
-    return found
-
-
 def parameters(r: Rehearsal) -> tuple[Parameters, ...]:
     """Count the parameters of a rank of each pipeline stage."""
-    sizes, layout = r.layout, layout_of(r)
-    split = (sizes["tp"], sizes["ep"], sizes["etp"])
-    return tuple(stage_parameters(r.model, layout, i, *split) for i in range(sizes["pp"]))
+    of, layout = r.layout, sizes.layout_of(r.pipeline_layout, r.model, r.layout["pp"], r.layout["vpp"])
+    return tuple(stage_parameters(r.model, layout, i, of["tp"], of["ep"], of["etp"]) for i in range(of["pp"]))
 
 
 def run_file(r: Rehearsal) -> str:
     """Write the run file."""
-    sizes = {a.name: r.layout[a.name] for a in axes.AXES if a.section == "layout"}
-    pins = {**sizes, "micro_batch": r.micro_batch, **r.policy}
+    mesh = {a.name: r.layout[a.name] for a in axes.AXES if a.section == "layout"}
+    pins = {**mesh, "micro_batch": r.micro_batch, **r.policy}
     if r.pipeline_layout:
         pins["pipeline_layout"] = r.pipeline_layout
+    different = []  # facts that differ from their defaults
+    for fact in attrs.fields(Model):
+        value = getattr(r.model, fact.name)
+        if fact.name not in ("name", "vision") and value != fact.default:
+            bare = fact.name in ("family", "attention")
+            different.append(f"  {fact.name} {value if bare else _value(fact.name, value)}")
     lines = [
         f"# What a rehearsal of {r.name} runs: the same shape, small.",
-        *_declaration(r.model),
+        f"model {r.model.name} {{",
+        *different,
+        "}",
         "",
         f"model {r.model.name}",
         f"{r.hardware} x {r.ranks}",
@@ -152,17 +150,6 @@ def run_file(r: Rehearsal) -> str:
         "fit first",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _declaration(m: Model) -> Iterable[str]:
-    """Write every fact that differs from its default."""
-    yield f"model {m.name} {{"
-    for fact in attrs.fields(Model):
-        value = getattr(m, fact.name)
-        if fact.name not in ("name", "vision") and value != fact.default:
-            bare = fact.name in ("family", "attention")
-            yield f"  {fact.name} {value if bare else _value(fact.name, value)}"
-    yield "}"
 
 
 def _value(name: str, value: Any) -> str:
@@ -187,18 +174,13 @@ def find_config(hf: str, family: str) -> Path | Diagnostic:
     Its own is a folder that `hf` names, or in the stdlib or this user's hub cache. rehearse.no_config if there is none:
     nothing is downloaded.
     """
-    found = next((p for p in _candidates(hf) if _of(p, family)), None)
+    shipped, name = stdlib_dir() / "hf", hf.replace("/", "--")
+    cached = sorted((environments.user_cache() / f"models--{name}").glob("snapshots/*"))
+    folders = (Path(hf), shipped / name, *cached, *sorted(shipped.glob("*--*")))
+    found = next((folder for folder in folders if _of(folder, family)), None)
     if found is not None:
         return found
     return error("rehearse.no_config", family=family, hf=hf)
-
-
-def _candidates(hf: str) -> Iterator[Path]:
-    shipped = stdlib_dir() / "hf"
-    yield Path(hf)
-    yield shipped / hf.replace("/", "--")
-    yield from sorted((environments.user_cache() / f"models--{hf.replace('/', '--')}").glob("snapshots/*"))
-    yield from sorted(shipped.glob("*--*"))
 
 
 def _of(folder: Path, family: str) -> dict[str, Any] | None:
@@ -218,28 +200,39 @@ def _of(folder: Path, family: str) -> dict[str, Any] | None:
 
 
 def model_files(folder: Path, small: Model) -> dict[str, str]:
-    """The files for the small model's folder: its config.json, and the family's own code if it has any."""
+    """The files for the small model's folder: its config.json, and the family's own code if it has any.
+
+    The configuration of a language model inside another model, as in Kimi-K2.5, names code that only the language
+    model's own repository has; the stdlib ships it.
+    """
     config = _of(folder, small.family)
-    assert config is not None, "find has seen it"
-    code = {p.name: p.read_text(encoding="utf-8") for p in [*_shipped_code(config), *sorted(folder.glob("*.py"))]}
+    assert config is not None, "find_config has seen it"
+    named = {f"{word.partition('.')[0]}.py" for word in config.get("auto_map", {}).values() if isinstance(word, str)}
+    shipped = [p for p in sorted((stdlib_dir() / "hf").glob("*--*/*.py")) if p.name in named]
+    code = {p.name: p.read_text(encoding="utf-8") for p in [*shipped, *sorted(folder.glob("*.py"))]}
     return {"config.json": json.dumps(small_config(config, small), indent=2) + "\n", **code}
 
 
-def _shipped_code(config: Mapping[str, Any]) -> Iterator[Path]:
-    """The stdlib's files of the modules that a configuration names: that of a language model inside another model, as
-    in Kimi-K2.5, names code that only the language model's own repository has."""
-    named = {f"{word.partition('.')[0]}.py" for word in config.get("auto_map", {}).values() if isinstance(word, str)}
-    return (p for p in sorted((stdlib_dir() / "hf").glob("*--*/*.py")) if p.name in named)
-
-
 def small_config(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
-    """Write the facts of `m` into `config`, each into the field from which `moedsl models add` reads it."""
-    if FAMILIES[m.family].language:
-        return {**config, "text_config": _small_config(config["text_config"], m)}
-    return _small_config(config, m)
+    """Write the facts of `m` into `config`, each into the field from which `moedsl models add` reads it.
+
+    Then come fields that follow from these: the object that states the shape of the layers with a window, keys that
+    repeat another one, and the width of a latent head, from which Bridge takes the rotary part (bridge
+    models/glm_moe_dsa/glm5_bridge.py:120).
+    """
+    family = FAMILIES[m.family]
+    own = config["text_config"] if family.language else config
+    out = _with_facts(own, m)
+    windows = {rule: getattr(m, fact) for fact, rule in family.facts.items() if isinstance(rule, OfWindows)}
+    shape = {"head_dim": m.head_dim, **{rule.inner: value for rule, value in windows.items()}}
+    out |= {rule.key: {"attention_type": rule.kind, **shape} for rule in windows}
+    out |= {c.key: out[c.other] for c in family.only if isinstance(c, Alike) and c.key in out}
+    if "qk_head_dim" in own:
+        out["qk_head_dim"] = m.qk_nope_dim + m.qk_rope_dim
+    return {**config, "text_config": out} if family.language else out
 
 
-def _small_config(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
+def _with_facts(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
     unbuilt = {c.key for c in FAMILIES[m.family].only if isinstance(c, Unbuilt)}  # they may count the layers
     out = {key: value for key, value in config.items() if key not in unbuilt}
     for fact, rule in FAMILIES[m.family].facts.items():
@@ -252,6 +245,8 @@ def _small_config(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
                 out.pop(rule.again, None)
             case Firsts() | Numbers() | Leading() | Every() | Sharing() | Marked() | Zeros():
                 out.update(_listed(rule, value, m, config))
+            case Pattern() if value:
+                out.update(_listed(rule, value, m, config))
             case Int() if value == rule.null:
                 out.update({rule.key: value or None} if rule.key in config else {})
             case Int() | Flag():
@@ -260,62 +255,36 @@ def _small_config(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
                 out["head_dim"] = value
             case Length() if rule.count in out:
                 out[rule.count] = value
-            case Pattern() if value:
-                out.update(_blocks(rule, value, config))
             case _:
                 continue
-    return out | _of_windows(m) | _repeated(out, m) | _sums(config, m)
-
-
-def _of_windows(m: Model) -> dict[str, Any]:
-    """Write the object that states the shape of the layers with a window, of a family that has one."""
-    rules = {fact: rule for fact, rule in FAMILIES[m.family].facts.items() if isinstance(rule, OfWindows)}
-    sizes = {rule.inner: getattr(m, fact) for fact, rule in rules.items()}
-    return {r.key: {"attention_type": r.kind, "head_dim": m.head_dim, **sizes} for r in rules.values()}
-
-
-def _repeated(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
-    """Write the keys of `config` that repeat another one."""
-    alike = [c for c in FAMILIES[m.family].only if isinstance(c, Alike) and c.key in config]
-    return {c.key: config[c.other] for c in alike}
-
-
-def _sums(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
-    """Write the width of a latent head, from which Bridge takes the rotary part (bridge
-    models/glm_moe_dsa/glm5_bridge.py:120), if `config` has it."""
-    return {"qk_head_dim": m.qk_nope_dim + m.qk_rope_dim} if "qk_head_dim" in config else {}
+    return out
 
 
 def _listed(
-    rule: Firsts | Numbers | Leading | Every | Sharing | Marked | Zeros,
-    number: int,
+    rule: Firsts | Numbers | Leading | Every | Sharing | Marked | Zeros | Pattern,
+    value: Any,
     m: Model,
     config: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write which layers are dense, have full attention or an indexer, as a number and as a list, with the keys that
-    `config` uses."""
+    """Write which layers are dense, have full attention or an indexer, or a hybrid's pattern: as a number or a word and
+    as a list, with the keys that `config` uses."""
     match rule:
         case Firsts():
-            return {rule.key: listed_firsts(number, m.layers)}
+            return {rule.key: listed_firsts(value, m.layers)}
         case Numbers():
-            return {rule.key: numbered(number, m.layers)}
+            return {rule.key: numbered(value, m.layers)}
         case Marked():
-            return {rule.key: marked_windows(number, m.window_leading, m.layers)}
+            return {rule.key: marked_windows(value, m.window_leading, m.layers)}
         case Zeros():
-            counted = {rule.number: number} if rule.number in config else {}
-            return {rule.key: leading_zeros(number, m.layers), **counted} if rule.alone else {}
+            counted = {rule.number: value} if rule.number in config else {}
+            return {rule.key: leading_zeros(value, m.layers), **counted} if rule.alone else {}
         case Every():
-            kinds = listed_kinds(number, m.layers, "linear_attention")
+            said: dict[str, Any] = {rule.key: value, rule.listed: listed_kinds(value, m.layers, "linear_attention")}
         case Sharing():
-            kinds = listed_indexers(number, m.indexer_leading, m.layers)
+            said = {rule.key: value, rule.listed: listed_indexers(value, m.indexer_leading, m.layers)}
         case Leading():
-            kinds = listed_mlps(number, m.layers)
-    said: dict[str, Any] = {rule.key: number, rule.listed: kinds}
-    return {key: value for key, value in said.items() if config.get(key) is not None}
-
-
-def _blocks(rule: Pattern, letters: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a hybrid's pattern, with the keys that `config` uses."""
-    kinds = {letter: kind for kind, letter in LETTERS.items()}
-    said: dict[str, Any] = {rule.word: letters, rule.listed: [kinds[letter] for letter in letters]}
+            said = {rule.key: value, rule.listed: listed_mlps(value, m.layers)}
+        case Pattern():
+            kinds = {letter: kind for kind, letter in LETTERS.items()}
+            said = {rule.word: value, rule.listed: [kinds[letter] for letter in value]}
     return {key: value for key, value in said.items() if config.get(key) is not None}

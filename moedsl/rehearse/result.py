@@ -112,7 +112,12 @@ _MESHES = {"attention": (*ATTENTION, "vpp"), "experts": EXPERTS}
 def text(r: Result) -> str:
     """Print one run: what was done, both meshes, how it differs from the plan, the checks, why it failed."""
     where = f"{counted(r.rehearsal.ranks, 'process')} of this machine's {r.device.upper()}"
-    parts = [_meshes(r), _notes(r)]
+    rows = ["Meshes, here and in the plan"]
+    for name, axes in _MESHES.items():
+        rows.append(f"  {name:<9}  {_mesh(r.rehearsal.layout, axes):<44}  {_mesh(r.plan.layout.to_json(), axes)}")
+    here, plan = (layout or "even" for layout in (r.rehearsal.pipeline_layout, r.plan.layout.pipeline_layout))
+    rows.append(f"  layers     {here:<44}  {plan}")
+    parts = ["\n".join(rows), _notes(r)]
     if r.outcome is None or r.prepared is None:
         head = f"{r.rehearsal.name}: what a rehearsal would run, on {where}"
     else:
@@ -122,14 +127,6 @@ def text(r: Result) -> str:
     tasks = [_paragraph("  ", in_place_of(n.plan), "  ") for n in r.notes(LEFT_OUT) if n.what == "task"]
     diagnosed = f"\n{diagnose_text.text(r.diagnosis)}" if r.diagnosis else ""
     return "\n\n".join(["\n".join([head, *tasks]), *filter(None, parts)]) + "\n" + diagnosed
-
-
-def _meshes(r: Result) -> str:
-    rows = ["Meshes, here and in the plan"]
-    for name, axes in _MESHES.items():
-        rows.append(f"  {name:<9}  {_mesh(r.rehearsal.layout, axes):<44}  {_mesh(r.plan.layout.to_json(), axes)}")
-    here, plan = (layout or "even" for layout in (r.rehearsal.pipeline_layout, r.plan.layout.pipeline_layout))
-    return "\n".join([*rows, f"  layers     {here:<44}  {plan}"])
 
 
 def _mesh(sizes: Mapping[str, Any], axes: Sequence[str]) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from moedsl.cost import pipeline
 from moedsl.facts.axes import BY_NAME
 from moedsl.facts.facts import Model
 from moedsl.planner.plan import Plan
@@ -74,6 +73,8 @@ def shrink(plan: Plan, model: Model, ranks: int = RANKS, hardware: str = "", on_
     small = sizes.narrow(model, f"{model.name}_rehearsal", mesh, layers, seq, pattern)
     text = layout if big.pipeline_layout and mesh["pp"] > 1 else None
     batch = plan.batch
+    # 1 stays 1; else at most two for each stage, in whole groups of pp for an interleaved schedule
+    most = min(batch.num_microbatches, 2 * mesh["pp"])
     made = Rehearsal(
         name=plan.name,
         model=small,
@@ -82,7 +83,7 @@ def shrink(plan: Plan, model: Model, ranks: int = RANKS, hardware: str = "", on_
         pipeline_layout=text,
         seq=seq,
         micro_batch=min(batch.micro_batch, 2),
-        num_microbatches=_microbatches(batch.num_microbatches, mesh["pp"]),
+        num_microbatches=1 if batch.num_microbatches == 1 else max(mesh["pp"], most - most % mesh["pp"]),
         policy=pinned(plan.policy.to_json(), mesh["ep"]),
         routing=plan.policy.routing,
         sets={k: v for k, v in plan.set.items() if not k.startswith(NOT_CARRIED)},
@@ -95,24 +96,11 @@ def _shortened(plan: Plan, model: Model, pp: int, vpp: int) -> tuple[int, str, s
     if model.hybrid:
         parts = sizes.segments((plan.layout.pipeline_layout or model.layer_pattern).split("|"), pp)
         return len("".join(parts)), "".join(parts), "|".join(parts)
-    chunks = sizes.shortened(_layout(plan, model), pp, vpp, int(model.dense_layers > 0 or model.linear))
+    big = plan.layout
+    layout = sizes.layout_of(big.pipeline_layout, model, big.pp, big.vpp)
+    chunks = sizes.shortened(layout, pp, vpp, int(model.dense_layers > 0 or model.linear))
     chunks = sizes.paired(chunks) if model.linear else sizes.keyed(chunks) if model.indexer_every > 1 else chunks
     return sum(c.layers for c in chunks), "", sizes.text(chunks)
-
-
-def _layout(plan: Plan, model: Model) -> pipeline.Layout:
-    """The plan's chunks; a plan has a layout."""
-    layout = plan.layout
-    text, pp, vpp = layout.pipeline_layout, layout.pp, layout.vpp
-    found = pipeline.parse_layout(text, model, pp, vpp)[0] if text else pipeline.layout_for(model, pp, vpp)
-    assert found is not None, f"a plan without a layout: {text}"
-    return found
-
-
-def _microbatches(planned: int, pp: int) -> int:
-    """Microbatches: 1 stays 1; else at most two for each stage, in whole groups of pp for an interleaved schedule."""
-    most = min(planned, 2 * pp)
-    return 1 if planned == 1 else max(pp, most - most % pp)
 
 
 def _with_notes(r: Rehearsal, plan: Plan, model: Model, on_gpus: bool) -> Rehearsal:
@@ -129,7 +117,12 @@ def _with_notes(r: Rehearsal, plan: Plan, model: Model, on_gpus: bool) -> Rehear
         sized("num_microbatches", batch.num_microbatches, r.num_microbatches),
         sized("global_batch", batch.global_batch, r.global_batch),
         *sizes.fact_notes(model, r.model),
-        *_sets(plan, r),
+        *(
+            Note(f"set {k}", KEPT, v, r.sets[k])
+            if k in r.sets
+            else Note(f"set {k}", LEFT_OUT, v, None, "files, lengths and formats of the cluster's run")
+            for k, v in plan.set.items()
+        ),
     ]
     if r.hardware != plan.hardware:
         own.append(Note("hardware", LEFT_OUT, plan.hardware, r.hardware, "its declaration is in the run file"))
@@ -138,16 +131,6 @@ def _with_notes(r: Rehearsal, plan: Plan, model: Model, on_gpus: bool) -> Rehear
     if model.sparse and not on_gpus:
         own.append(SPARSE)
     return evolve(r, notes=(*own, *policy_notes(plan, r.policy, on_gpus)))
-
-
-def _sets(plan: Plan, r: Rehearsal) -> list[Note]:
-    """Note each `set` of the run file."""
-    return [
-        Note(f"set {k}", KEPT, v, r.sets[k])
-        if k in r.sets
-        else Note(f"set {k}", LEFT_OUT, v, None, "files, lengths and formats of the cluster's run")
-        for k, v in plan.set.items()
-    ]
 
 
 OFF: Mapping[str, str] = {

@@ -12,12 +12,42 @@ from typing import Any
 
 from attrs import evolve, fields_dict, frozen
 
-from moedsl.cost.pipeline import Chunk, Layout
+from moedsl.cost.pipeline import Chunk, Layout, layout_for, parse_layout
 from moedsl.facts.axes import ATTENTION, EXPERTS, LAYOUT
 from moedsl.facts.facts import Model
 
+KEPT, SHRUNK, LEFT_OUT = "kept", "shrunk", "not rehearsed"
+KINDS = (KEPT, SHRUNK, LEFT_OUT)
+
+
+@frozen
+class Note:
+    """One thing of the plan: `kind` is kept, shrunk or not rehearsed; `here` is its value in the rehearsal."""
+
+    what: str
+    kind: str
+    plan: Any
+    here: Any
+    because: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"what": self.what, "plan": self.plan, "here": self.here, "because": self.because}
+
+
+def sized(what: str, plan: Any, here: Any) -> Note:
+    """Note a size: kept if it is equal, else shrunk."""
+    return Note(what, KEPT if plan == here else SHRUNK, plan, here)
+
+
 TWO = 2
 """Layers of a model without a pipeline, so that one passes its output to the next."""
+
+
+def layout_of(written: str | None, m: Model, pp: int, vpp: int) -> Layout:
+    """The pipeline layout of a model, as written in Megatron's letters or, without that, even."""
+    found = parse_layout(written, m, pp, vpp)[0] if written else layout_for(m, pp, vpp)
+    assert found is not None, f"no layout: {written}"
+    return found
 
 
 def shortened(layout: Layout, pp: int, vpp: int, more: int) -> list[Chunk]:
@@ -91,9 +121,22 @@ Sizes = dict[str, int]
 def smallest(plan: Mapping[str, int], ranks: int) -> Sizes:
     """The sizes of all AXES for at most `ranks` ranks: those that drop the least, then use the fewest ranks.
 
-    Both meshes have the same ranks: tp x cp x dp = etp x ep x edp on each of pp stages. A size of 1 stays 1.
+    Both meshes have the same ranks: tp x cp x dp = etp x ep x edp on each of pp stages. A size of 1 stays 1, and no
+    size is larger than the plan's.
     """
-    return min(_all(plan, ranks), key=lambda s: (_lost(plan, s), prod(s[a] for a in ATTENTION), *s.values()))
+
+    def meshes(axes: Sequence[str], ranks: int) -> Iterator[Sizes]:
+        named = [n for n in LAYOUT if n in axes and n != "pp"]
+        choices = (range(1, min(plan[a], ranks) + 1) for a in named)
+        return (dict(zip(named, c, strict=True)) for c in product(*choices) if prod(c) <= ranks)
+
+    pairs = (
+        {"pp": pp, **a, **b}
+        for pp in {1, min(plan["pp"], 2)}
+        for a, b in product(meshes(ATTENTION, ranks // pp), meshes(EXPERTS, ranks // pp))
+        if prod(a.values()) == prod(b.values())
+    )
+    return min(pairs, key=lambda s: (_lost(plan, s), prod(s[a] for a in ATTENTION), *s.values()))
 
 
 def _lost(plan: Mapping[str, int], sizes: Sizes) -> int:
@@ -101,34 +144,18 @@ def _lost(plan: Mapping[str, int], sizes: Sizes) -> int:
     return sum(1 << (len(AXES) - i) for i, a in enumerate(AXES) if plan[a] > 1 and sizes[a] == 1)
 
 
-def _all(plan: Mapping[str, int], ranks: int) -> Iterator[Sizes]:
-    """Every pair of meshes of at most `ranks` ranks whose axes are no larger than the plan's."""
-    for pp in {1, min(plan["pp"], 2)}:
-        dense = list(_mesh(plan, [n for n in LAYOUT if n in ATTENTION and n != "pp"], ranks // pp))
-        expert = list(_mesh(plan, [n for n in LAYOUT if n in EXPERTS and n != "pp"], ranks // pp))
-        for a, b in product(dense, expert):
-            if prod(a.values()) == prod(b.values()):
-                yield {"pp": pp, **a, **b}
-
-
-def _mesh(plan: Mapping[str, int], axes: Sequence[str], ranks: int) -> Iterator[Sizes]:
-    choices = (range(1, min(plan[a], ranks) + 1) for a in axes)
-    return (dict(zip(axes, c, strict=True)) for c in product(*choices) if prod(c) <= ranks)
-
-
 def axis_notes(plan: Mapping[str, int], sizes: Sizes) -> list[Note]:
     """Note each axis; a dropped axis has the number of ranks that would keep all."""
-    enough = _enough(plan) if _lost(plan, sizes) else ""
-    lost = [axis for axis in AXES if plan[axis] > 1 and sizes[axis] == 1]
+    enough = ""
+    if _lost(plan, sizes):
+        ranks = next((n for n in (2, 4, 8, 16, 32, MOST) if not _lost(plan, smallest(plan, n))), None)
+        enough = f"--ranks {ranks} keeps every axis" if ranks else f"{MOST} ranks do not keep every axis"
     return [
-        Note(axis, LEFT_OUT, plan[axis], sizes[axis], enough) if axis in lost else sized(axis, plan[axis], sizes[axis])
+        Note(axis, LEFT_OUT, plan[axis], sizes[axis], enough)
+        if plan[axis] > 1 and sizes[axis] == 1
+        else sized(axis, plan[axis], sizes[axis])
         for axis in AXES
     ]
-
-
-def _enough(plan: Mapping[str, int]) -> str:
-    ranks = next((n for n in (2, 4, 8, 16, 32, MOST) if not _lost(plan, smallest(plan, n))), None)
-    return f"--ranks {ranks} keeps every axis" if ranks else f"{MOST} ranks do not keep every axis"
 
 
 HIDDEN, HEAD, EXPERT, DENSE, RANK, VOCAB = 64, 16, 32, 128, 32, 512
@@ -157,13 +184,31 @@ KEPT_FACTS = (
 def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int, pattern: str = "") -> Model:
     """Narrow a model to small widths that its meshes divide; `layers` are without MTP, `pattern` is a hybrid's. Its
     `hf` is empty: it has no folder."""
-    groups = lcm(sizes["tp"] * sizes["cp"], 2) if m.query_groups > 1 else 1
-    mla = m.attention == "mla"
+    ranks, mla = sizes["tp"] * sizes["cp"], m.attention == "mla"  # the ranks that share heads
+    groups = lcm(ranks, 2) if m.query_groups > 1 else 1
     heads = groups * (1 if mla or m.heads == m.query_groups else 2)
-    latent = {"kv_lora_rank": RANK, "qk_nope_dim": HEAD, "qk_rope_dim": HEAD, "v_head_dim": HEAD} if mla else {}
-    latent |= {"v_head_dim": HEAD // 2} if m.v_head_dim and not mla else {}
     expert = EXPERT * sizes["etp"]
     leading = min(m.window_leading, 1)
+    more: dict[str, int] = {"v_head_dim": HEAD // 2} if m.v_head_dim else {}
+    if mla:
+        more = {"kv_lora_rank": RANK, "qk_nope_dim": HEAD, "qk_rope_dim": HEAD, "v_head_dim": HEAD}
+    if m.mamba_heads:  # as many heads in each group
+        shared = lcm(ranks, 2) if m.mamba_groups > 1 else 1
+        more |= {"mamba_heads": MAMBA_HEADS * shared, "mamba_groups": shared}
+        more |= {"mamba_head_dim": HEAD, "mamba_state": HEAD}
+    if m.linear:  # a gated delta net in every other layer (`paired`)
+        keys, values = lcm(ranks, 2), 2 if m.linear_value_heads > m.linear_key_heads else 1
+        more |= {"linear_every": 2, "linear_key_heads": keys, "linear_value_heads": values * keys}
+        more |= {"linear_key_dim": HEAD, "linear_value_dim": HEAD}
+    if m.sparse:  # it leaves keys out; layers that share keys are every other one (`keyed`)
+        more |= {"indexer_heads": 2, "indexer_dim": 2 * HEAD, "indexer_topk": seq // 2}
+        more |= {"indexer_every": min(m.indexer_every, 2), "indexer_leading": min(m.indexer_leading, 1)}
+    shared_expert = 0
+    if m.shared_expert_hidden:  # as many as before, or one width if they are not a multiple of the experts' width
+        count, rest = divmod(m.shared_expert_hidden, m.expert_hidden)
+        shared_expert = _split(expert, sizes["tp"]) * (1 if rest else count)
+    # the width of experts or shared experts if the model's is theirs: one field may state both
+    same = {m.expert_hidden: expert, m.shared_expert_hidden: shared_expert}
     return evolve(
         m,
         name=name,
@@ -174,13 +219,13 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
         layer_pattern=pattern,
         hidden=HIDDEN,
         vocab=_split(VOCAB, sizes["tp"]),
-        heads=max(heads, sizes["tp"] * sizes["cp"]),
-        query_groups=max(heads, sizes["tp"] * sizes["cp"]) if mla else groups,
+        heads=max(heads, ranks),
+        query_groups=max(heads, ranks) if mla else groups,
         head_dim=HEAD,
-        ffn_hidden=_dense(m, expert, sizes["tp"]),
+        ffn_hidden=same.get(m.ffn_hidden, _split(DENSE, sizes["tp"])),
         experts=experts(m, sizes["ep"]),
         expert_hidden=expert,
-        shared_expert_hidden=_shared(m, expert, sizes["tp"]),
+        shared_expert_hidden=shared_expert,
         dense_layers=min(m.dense_layers, 1),
         mtp_layers=min(m.mtp_layers, 1),
         q_lora_rank=RANK if m.q_lora_rank else 0,
@@ -194,40 +239,8 @@ def narrow(m: Model, name: str, sizes: Mapping[str, int], layers: int, seq: int,
         position_embedding_type="rope" if m.family in LANGUAGE else m.position_embedding_type,
         moe_latent=HIDDEN // 2 if m.moe_latent else 0,
         vision=None,
-        **latent,
-        **_mixer(m, sizes["tp"] * sizes["cp"]),
-        **_delta_net(m, sizes["tp"] * sizes["cp"]),
-        **_indexer(m, seq),
+        **more,
     )
-
-
-def _mixer(m: Model, ranks: int) -> dict[str, int]:
-    """Narrow a Mamba-2 mixer so that the ranks that share it divide its groups, with as many heads in each."""
-    if not m.mamba_heads:
-        return {}
-    groups = lcm(ranks, 2) if m.mamba_groups > 1 else 1
-    return {
-        "mamba_heads": MAMBA_HEADS * groups, "mamba_head_dim": HEAD, "mamba_state": HEAD, "mamba_groups": groups,
-    }  # fmt: skip
-
-
-def _delta_net(m: Model, ranks: int) -> dict[str, int]:
-    """Narrow a gated delta net so that its ranks divide its heads, in every other layer (`shapes.paired`)."""
-    if not m.linear:
-        return {}
-    keys, values = lcm(ranks, 2), 2 if m.linear_value_heads > m.linear_key_heads else 1
-    return {
-        "linear_every": 2, "linear_key_heads": keys, "linear_value_heads": values * keys, "linear_key_dim": HEAD,
-        "linear_value_dim": HEAD,
-    }  # fmt: skip
-
-
-def _indexer(m: Model, seq: int) -> dict[str, int]:
-    """Narrow an indexer so that it leaves keys out; layers that share keys are every other one (`shapes.paired`)."""
-    if not m.sparse:
-        return {}
-    sizes = {"indexer_heads": 2, "indexer_dim": 2 * HEAD, "indexer_topk": seq // 2}
-    return {**sizes, "indexer_every": min(m.indexer_every, 2), "indexer_leading": min(m.indexer_leading, 1)}
 
 
 def experts(m: Model, ep: int) -> int:
@@ -235,20 +248,6 @@ def experts(m: Model, ep: int) -> int:
     wanted = max(2 * m.topk * m.routing_groups // m.topk_groups, 2 * ep)
     step = m.routing_groups * ep // gcd(m.routing_groups, ep)
     return min(-(-wanted // step) * step, m.experts)
-
-
-def _dense(m: Model, expert: int, tp: int) -> int:
-    """The width of experts or shared experts if the model's is theirs: one field may state both."""
-    same = {m.expert_hidden: expert, m.shared_expert_hidden: _shared(m, expert, tp)}
-    return same.get(m.ffn_hidden, _split(DENSE, tp))
-
-
-def _shared(m: Model, expert: int, tp: int) -> int:
-    """As many shared experts as before, or one width if they are not a multiple of the experts' width."""
-    if not m.shared_expert_hidden:
-        return 0
-    whole = m.shared_expert_hidden % m.expert_hidden == 0
-    return _split(expert, tp) * (m.shared_expert_hidden // m.expert_hidden) if whole else _split(expert, tp)
 
 
 def _split(width: int, tp: int) -> int:
@@ -268,26 +267,3 @@ def fact_notes(m: Model, small: Model) -> list[Note]:
         )
         out.append(Note("vision tower", LEFT_OUT, f"{m.vision.layers} layers", None, why))
     return out
-
-
-KEPT, SHRUNK, LEFT_OUT = "kept", "shrunk", "not rehearsed"
-KINDS = (KEPT, SHRUNK, LEFT_OUT)
-
-
-@frozen
-class Note:
-    """One thing of the plan: `kind` is kept, shrunk or not rehearsed; `here` is its value in the rehearsal."""
-
-    what: str
-    kind: str
-    plan: Any
-    here: Any
-    because: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return {"what": self.what, "plan": self.plan, "here": self.here, "because": self.because}
-
-
-def sized(what: str, plan: Any, here: Any) -> Note:
-    """Note a size: kept if it is equal, else shrunk."""
-    return Note(what, KEPT if plan == here else SHRUNK, plan, here)

@@ -59,18 +59,67 @@ def read(path: str) -> Task:
 
 
 def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> None:
-    """Train, then write ``rank_N.json``; exceptions of NVIDIA's code pass. `news` gets each iteration.
+    """Train the recipe for a few steps and write ``rank_N.json``; exceptions of NVIDIA's code pass.
 
-    Needs MASTER_ADDR and MASTER_PORT on GPUs, `load` and `collectives.meet` on a CPU.
+    `news` gets each iteration. Needs MASTER_ADDR and MASTER_PORT on GPUs, `load` and `cuda.meet_in_file` on a CPU.
     """
-    answer: dict[str, Any] = {"rank": rank, "losses": [], "groups": {}}
     start = time.monotonic()
+    from megatron.bridge.training.callbacks import CallbackManager
+    from megatron.bridge.training.pretrain import pretrain
+
+    from moedsl.bridge.verify.resolve import import_file
+
+    answer: dict[str, Any] = {"rank": rank, "losses": [], "groups": {}}
     if not task.on_gpu:
         stand_ins.answer(task.device, world, rank)
-    with _traced(task, rank) as stepped:
-        _pretrain(task, _config(task), answer, news, stepped)
+    config = getattr(import_file(task.recipe), task.function)()
+    config.train.train_iters = task.iterations
+    config.scheduler.lr_warmup_iters, config.scheduler.lr_decay_iters = 0, task.iterations
+    config.validation.eval_iters, config.logger.log_interval = 0, 1
+    if not task.on_gpu:
+        from moedsl.rehearse.cpu import bridge
+
+        bridge.adapt_recipe(config)
+
+    def started(context: Any) -> None:
+        answer["groups"], answer["parameters"] = groups(), parameters(context.model)
+        answer["before"] = digests(context.model)
+
+    def stepped(context: Any) -> None:
+        answer["losses"].append({name: float(value) for name, value in (context.loss_dict or {}).items()})
+        news(f"iteration {len(answer['losses'])}")
+        traced()
+
+    def ended(context: Any) -> None:
+        answer["after"] = digests(context.model)
+
+    callbacks = CallbackManager()
+    callbacks.register("on_train_start", started)
+    callbacks.register("on_train_step_end", stepped)
+    callbacks.register("on_train_end", ended)
+    with _tracing(task, rank) as traced:
+        pretrain(config, importlib.import_module(task.step).forward_step, callbacks=callbacks)
     answer["seconds"] = round(time.monotonic() - start, 2)
     Path(task.out, f"rank_{rank}.json").write_text(json.dumps(answer), encoding="utf-8")
+
+
+@contextmanager
+def _tracing(task: Task, rank: int) -> Generator[Callable[[], object]]:
+    """Trace every step but the first with PyTorch's profiler; yields what to call after a step."""
+    if not task.traces:
+        yield lambda: None
+        return
+    from torch.profiler import ProfilerActivity, profile, schedule
+
+    file = Path(task.traces, f"rank_{rank}.json.gz")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)  # it may be a link
+    with profile(
+        activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * task.on_gpu],
+        schedule=schedule(wait=0, warmup=1, active=max(task.iterations - 1, 1), repeat=1),
+        on_trace_ready=lambda p: p.export_chrome_trace(str(file)),
+    ) as running:
+        yield running.step
 
 
 def load() -> dict[str, Any]:
@@ -98,65 +147,6 @@ def work(task: Mapping[str, Any], tell: Tell) -> None:
 
     cuda.meet_in_file(task["store"], task["ranks"])
     train(read(task["task"]), task["rank"], task["ranks"], tell)
-
-
-def _config(task: Task) -> Any:
-    """Build the recipe's own configuration, for a few steps."""
-    from moedsl.bridge.verify.resolve import import_file
-
-    config = getattr(import_file(task.recipe), task.function)()
-    config.train.train_iters = task.iterations
-    config.scheduler.lr_warmup_iters, config.scheduler.lr_decay_iters = 0, task.iterations
-    config.validation.eval_iters, config.logger.log_interval = 0, 1
-    if not task.on_gpu:
-        from moedsl.rehearse.cpu import bridge
-
-        bridge.adapt_recipe(config)
-    return config
-
-
-@contextmanager
-def _traced(task: Task, rank: int) -> Generator[Callable[[], object]]:
-    """Trace every step but the first with PyTorch's profiler; yields what to call after a step."""
-    if not task.traces:
-        yield lambda: None
-        return
-    from torch.profiler import ProfilerActivity, profile, schedule
-
-    file = Path(task.traces, f"rank_{rank}.json.gz")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.unlink(missing_ok=True)  # it may be a link
-    with profile(
-        activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * task.on_gpu],
-        schedule=schedule(wait=0, warmup=1, active=max(task.iterations - 1, 1), repeat=1),
-        on_trace_ready=lambda p: p.export_chrome_trace(str(file)),
-    ) as running:
-        yield running.step
-
-
-def _pretrain(
-    task: Task, config: Any, answer: dict[str, Any], news: Callable[[str], object], after_step: Callable[[], object]
-) -> None:
-    from megatron.bridge.training.callbacks import CallbackManager
-    from megatron.bridge.training.pretrain import pretrain
-
-    def started(context: Any) -> None:
-        answer["groups"], answer["parameters"] = groups(), parameters(context.model)
-        answer["before"] = digests(context.model)
-
-    def stepped(context: Any) -> None:
-        answer["losses"].append(losses(context.loss_dict))
-        news(f"iteration {len(answer['losses'])}")
-        after_step()
-
-    def ended(context: Any) -> None:
-        answer["after"] = digests(context.model)
-
-    callbacks = CallbackManager()
-    callbacks.register("on_train_start", started)
-    callbacks.register("on_train_step_end", stepped)
-    callbacks.register("on_train_end", ended)
-    pretrain(config, importlib.import_module(task.step).forward_step, callbacks=callbacks)
 
 
 def groups() -> dict[str, list[int]]:
@@ -197,11 +187,6 @@ def digests(chunks: Sequence[Any]) -> dict[str, str]:
             kind = "expert" if ".experts." in name else "dense"
             hashes[kind].update(parameter.detach().float().cpu().numpy().tobytes())
     return {kind: found.hexdigest()[:16] for kind, found in hashes.items()}
-
-
-def losses(found: Mapping[str, Any] | None) -> dict[str, float]:
-    """The reduced losses of an iteration; only the last stage has any."""
-    return {name: float(value) for name, value in (found or {}).items()}
 
 
 def main(path: str) -> None:

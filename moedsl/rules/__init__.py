@@ -7,13 +7,14 @@ machines, clusters and rules, and `check.program.Program`, in which every name i
   evaluates one row or whole NumPy columns; tests compare the two. `rule.py` also says whether a change is another
   experiment; `patterns.py` has the regular expressions of symptoms.
 - Library: `stdlib.py` loads stdlib/ and lists the ids that Python names, `library.py` joins it with a user's
-  declarations, `declarations.py` reads blocks of facts and constants, `documents.py` the claims of documents that rules
-  implement.
+  declarations. `blocks.py` reads the names of every block of facts and line of options by a table, `declarations.py`
+  models, hardware and constants, `documents.py` the claims of documents that rules implement.
 - Recipes and launches: `recipe_scope.py` and `launch_variables.py` are the names that their rules may read.
 - Runs: `check/check.py` reads every statement (`run_draft.py`), with `options.py`, `statements.py` and `overrides.py`
   for those with a form of their own; `suspicious.py` warns of what is probably not meant. `cluster_facts.py`,
   `cluster_reader.py` and `cluster_rules.py` read clusters.
 
-To add a statement: grammar/moe.lark, lang/ast.py, `check/run_draft.py`. To add a rule: stdlib/rules, no Python.
+To add a statement: grammar/moe.lark, lang/ast.py, `check/run_draft.py`. To add an option or a fact: its name with a
+`blocks.Kind` in the table of its block. To add a rule: stdlib/rules, no Python.
 Imports `cost`, `lang`, `facts`, `support`.
 """

@@ -82,27 +82,25 @@ def _checked(rules: list[Rule], scope: dict[str, Type], seen: dict[str, Rule], d
 
 
 def _lets_first(rules: list[Rule], scope: dict[str, Type], diagnostics: list[Diagnostic]) -> list[Rule]:
-    """Return the lets, each after those that it uses, then everything else in its order."""
+    """Return the lets, each after those that it uses, then everything else in its order.
+
+    A let whose expression, with the lets that it uses opened, has a path of more than MAX_OPENED nodes is reported: an
+    evaluation goes down that path.
+    """
     lets: dict[str, Rule] = {}
     for r in rules:
         if r.kind == "let":
             lets.setdefault(r.name, r)
     graph = {n: {u for u in names(r.expr) if u in lets} for n, r in lets.items()}
     order = _order(graph, lets, scope, diagnostics)
-    diagnostics.extend(_too_deep(order, graph, lets))
-    again = [r for r in rules if r.kind == "let" and lets[r.name] is not r and r.name in order]
-    return [*(lets[n] for n in order), *again, *(r for r in rules if r.kind != "let")]
-
-
-def _too_deep(order: list[str], graph: dict[str, set[str]], lets: dict[str, Rule]) -> list[Diagnostic]:
-    """Report the first let whose expression, with the lets that it uses opened, has a path of more than MAX_OPENED
-    nodes: an evaluation goes down that path."""
     opened: dict[str, int] = {}
     for n in order:
         opened[n] = ast.height(lets[n].expr) + max((opened[u] for u in graph[n] if u in opened), default=0)
         if opened[n] > MAX_OPENED:
-            return [error("check.deep_let", lets[n].span, n=n, max_opened=MAX_OPENED)]
-    return []
+            diagnostics.append(error("check.deep_let", lets[n].span, n=n, max_opened=MAX_OPENED))
+            break
+    again = [r for r in rules if r.kind == "let" and lets[r.name] is not r and r.name in order]
+    return [*(lets[n] for n in order), *again, *(r for r in rules if r.kind != "let")]
 
 
 def _order(
@@ -122,24 +120,22 @@ def _order(
 
 def read_rule(prefix: str, block: ast.RulesDecl, m: ast.Member, diagnostics: list[Diagnostic]) -> Rule:
     """Read a member of a block, with its condition joined to the block's; it must have a reason and a source."""
-    name = m.name.id if m.name else "unnamed"
+    name, span = (m.name.id, m.name.span) if m.name else ("unnamed", m.span)
     # Report a rule without a reason or a source; a `let` needs none
     clauses = {"because": m.because, "cite": m.cites}
     missing = [word for word, said in clauses.items() if not said]
     if missing and not isinstance(m, ast.Let):
-        diagnostics.append(
-            error(
-                "check.no_reason",
-                m.name.span if m.name else m.span,
-                name=name,
-                missing=" and no ".join(f"`{w}`" for w in missing),
-            )
-        )
-    when = _both(block.when, getattr(m, "when", None))
+        words = " and no ".join(f"`{w}`" for w in missing)
+        diagnostics.append(error("check.no_reason", span, name=name, missing=words))
+    when: ast.Expr | None = getattr(m, "when", None)
+    if when is None or block.when is None:
+        when = block.when or when
+    else:
+        when = ast.Binary("and", block.when, when, block.when.span)
     because = m.because.value if m.because else None
     return Rule(
         f"{prefix}.{block.name.id}.{name}", type(m).__name__.lower(), name, m.expr, when, because,
-        tuple(cite_text(c) for c in m.cites), m.name.span if m.name else m.span, worth(m, diagnostics),
+        tuple(cite_text(c) for c in m.cites), span, worth(m, diagnostics),
         confirm=_text(m, "confirm"), fix=_text(m, "fix"),
     )  # fmt: skip
 
@@ -156,18 +152,13 @@ def worth(m: ast.Member, diagnostics: list[Diagnostic]) -> float:
     if m.worth is None:
         return DEFAULT_WORTH
     if m.worth.unit not in (None, "%") or number(m.worth) > 1:
-        diagnostics.append(error("check.unit", m.worth.span, text=m.worth.text))
+        diagnostics.append(error("check.unit:worth", m.worth.span, text=m.worth.text))
     return float(number(m.worth))
 
 
-def _both(a: ast.Expr | None, b: ast.Expr | None) -> ast.Expr | None:
-    if a is None or b is None:
-        return a or b
-    return ast.Binary("and", a, b, a.span)
-
-
 def _declare(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], diagnostics: list[Diagnostic]) -> None:
-    """Report repeated names of laws, advice and lets; a let's type is known before its use."""
+    """Report repeated names of laws, advice and lets, and lets with the name of a fact, an axis, a word or a function;
+    a let's type is known before its use."""
     if rule.kind in UNIQUE:
         key = _key(rule)
         if key in seen:
@@ -176,8 +167,14 @@ def _declare(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], diagnost
             diagnostics.append(error("check.twice:rule", rule.span, first, rule=name))
             return
         seen[key] = rule
-    if rule.kind == "let":
-        _declare_let(rule, scope, seen, diagnostics)
+    if rule.kind != "let":
+        return
+    if rule.name in scope or rule.name in FUNCTIONS or rule.name in WORDS:
+        same = (r for r in seen.values() if r.kind == "let" and r.name == rule.name and r is not rule)
+        first = [Label(r.span, "first here") for r in same]
+        diagnostics.append(error("check.twice:meaning", rule.span, *first, rule=rule.name))
+    else:
+        scope[rule.name] = Inference(scope).of(rule.expr) or NUMBER
 
 
 def _key(rule: Rule) -> str:
@@ -185,85 +182,47 @@ def _key(rule: Rule) -> str:
     return f"effect {rule.name}" if rule.kind == "effect" else rule.id
 
 
-def _declare_let(rule: Rule, scope: dict[str, Type], seen: dict[str, Rule], diagnostics: list[Diagnostic]) -> None:
-    """Refuse a let with the name of a fact, axis, word, function or another let."""
-    if rule.name in scope or rule.name in FUNCTIONS or rule.name in WORDS:
-        first = [
-            Label(r.span, "first here")
-            for r in seen.values()
-            if r.kind == "let" and r.name == rule.name and r is not rule
-        ]
-        diagnostics.append(error("check.twice:meaning", rule.span, *first, rule=rule.name))
-        return
-    scope[rule.name] = Inference(scope).of(rule.expr) or NUMBER
-
-
 def _check(rule: Rule, scope: dict[str, Type], diagnostics: list[Diagnostic]) -> None:
-    inference = Inference(scope, diagnostics)
+    """Type the expressions of a rule, and check what its kind demands; the stdlib's tests check some of that."""
+    inference, expr = Inference(scope, diagnostics), rule.expr
     if rule.kind not in ("derive", "env"):
         read_too_early(rule, diagnostics)
     inference.condition(rule.when)
     if rule.kind in ("require", "prefer"):
-        inference.condition(rule.expr)
+        inference.condition(expr)
     elif rule.kind in ("let", "derive", "env"):
-        inference.of(rule.expr)
-        _check_variable(rule, diagnostics)
+        inference.of(expr)
+        if rule.kind == "env" and not rule.is_std:
+            from moedsl.rules import launch_variables
+
+            diagnostics += filter(None, [launch_variables.refused(rule)])
     elif rule.kind in ("default", "candidates"):
         _check_choice(rule, inference, diagnostics)
     elif rule.kind == "measured":
-        inference.value(rule.expr, TEXT)
+        inference.value(expr, TEXT)
     elif rule.kind == "rank":
-        _check_rank(rule, inference)
-    elif rule.kind == "symptom":
-        _check_pattern(rule, diagnostics)
-    elif rule.kind == "effect":
-        _check_effect(rule, diagnostics)
+        for key in expr.items if isinstance(expr, ast.List) else (expr,):
+            if inference.of(key) not in (NUMBER, FLAG, None):
+                inference.value(key, NUMBER)
+    elif rule.kind == "symptom" and isinstance(expr, ast.String) and not rule.is_std:
+        from moedsl.rules import patterns
+
+        try:
+            patterns.compiled(expr.value)
+        except patterns.UnusablePattern as e:
+            diagnostics.append(error("check.pattern", str(e), expr.span, help=e.help))
+    elif rule.kind == "effect" and isinstance(expr, ast.Name):
+        _check_effect(rule, expr, diagnostics)
 
 
-def _check_variable(rule: Rule, diagnostics: list[Diagnostic]) -> None:
-    """Refuse a variable of the recipe that the ranks must not get: the recipe is a file."""
-    if rule.kind == "env" and not rule.is_std:
-        from moedsl.rules import launch_variables
-
-        diagnostics += filter(None, [launch_variables.refused(rule)])
-
-
-def _check_pattern(rule: Rule, diagnostics: list[Diagnostic]) -> None:
-    """Check a symptom: it is a regular expression that is searched in the lines of a log."""
-    assert isinstance(rule.expr, ast.String)
-    if rule.is_std:  # its tests compile them
-        return
-    from moedsl.rules import patterns
-
-    try:
-        patterns.compiled(rule.expr.value)
-    except patterns.UnusablePattern as e:
-        diagnostics.append(error("check.pattern", str(e), rule.expr.span, help=e.help))
-
-
-def _check_effect(rule: Rule, diagnostics: list[Diagnostic]) -> None:
+def _check_effect(rule: Rule, word: ast.Name, diagnostics: list[Diagnostic]) -> None:
     """Check an effect: one of three words, for a known name; the stdlib's names are checked by its tests."""
-    assert isinstance(rule.expr, ast.Name)
-    if rule.expr.id not in EFFECTS:
-        diagnostics.append(
-            error(
-                "check.unknown_word:effect",
-                rule.expr.span,
-                effects=", ".join(EFFECTS),
-                expr=rule.expr.id,
-                help=suggest(rule.expr.id, [*EFFECTS]),
-            )
-        )
-    if not rule.id.startswith("std."):
-        _check_effect_name(rule, diagnostics)
-
-
-def _check_effect_name(rule: Rule, diagnostics: list[Diagnostic]) -> None:
-
-    if is_known(rule.name):
-        return
-    help = suggest(rule.name, sorted(known_names())) or ("write the section before the field: `model.qk_clip`",)
-    diagnostics.append(error("check.unknown_field:word", rule.span, rule=rule.name, help=help))
+    if word.id not in EFFECTS:
+        known, help = ", ".join(EFFECTS), suggest(word.id, [*EFFECTS])
+        diagnostics.append(error("check.unknown_word:effect", word.span, effects=known, expr=word.id, help=help))
+    if not rule.id.startswith("std.") and not is_known(rule.name):
+        help = suggest(rule.name, sorted(known_names())) or ("write the section before the field: `model.qk_clip`",)
+        diagnostics.append(error("check.unknown_field:word", rule.span, rule=rule.name, help=help))
 
 
 def _check_choice(rule: Rule, inference: Inference, diagnostics: list[Diagnostic]) -> None:
@@ -280,32 +239,18 @@ def _check_choice(rule: Rule, inference: Inference, diagnostics: list[Diagnostic
         return
     for item in items:
         inference.value(item, want)
-        _check_early(item, diagnostics)
-        if (
-            want == NUMBER
-            and isinstance(item, ast.Number)
-            and not (isinstance(number(item), int) and number(item) >= 1)
-        ):
+        help = "use facts of the model, the hardware and the run, or a `require`"
+        _too_late(names(item) & (AXES.keys() | COSTS.keys()), item.span, "the search", help, diagnostics)
+        n = number(item) if isinstance(item, ast.Number) else 1
+        if want == NUMBER and not (isinstance(n, int) and n >= 1):
             diagnostics.append(error("check.size:size", item.span))
-
-
-def _check_early(item: ast.Expr, diagnostics: list[Diagnostic]) -> None:
-    help = "use facts of the model, the hardware and the run, or a `require`"
-    _check_too_late(names(item) & (AXES.keys() | COSTS.keys()), item.span, "the search", help, diagnostics)
 
 
 def read_too_early(rule: Rule, diagnostics: list[Diagnostic]) -> None:
     """Report a rule on the choice of a layout that reads what follows from the chosen one."""
-    _check_too_late(rule.reads & SAVES.keys(), rule.span, "the layout is chosen", "use it in a `derive`", diagnostics)
+    _too_late(rule.reads & SAVES.keys(), rule.span, "the layout is chosen", "use it in a `derive`", diagnostics)
 
 
-def _check_too_late(late: Iterable[str], span: Span, before: str, help: str, diagnostics: list[Diagnostic]) -> None:
+def _too_late(late: Iterable[str], span: Span, before: str, help: str, diagnostics: list[Diagnostic]) -> None:
     if late:
         diagnostics.append(error("check.too_late:name", span, min=min(late), before=before, help=help))
-
-
-def _check_rank(rule: Rule, inference: Inference) -> None:
-    keys = rule.expr.items if isinstance(rule.expr, ast.List) else (rule.expr,)
-    for key in keys:
-        if inference.of(key) not in (NUMBER, FLAG, None):
-            inference.value(key, NUMBER)

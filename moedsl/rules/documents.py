@@ -6,7 +6,7 @@ The generated page and `moedsl explain` use them; a plan does not load them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -14,11 +14,11 @@ from attrs import field, frozen
 
 from moedsl.lang import ast
 from moedsl.lang.parser import parse
-from moedsl.rules import library
+from moedsl.rules import blocks, library
 from moedsl.rules.evaluators import number
 from moedsl.rules.library import Library
 from moedsl.support import resources
-from moedsl.support.diagnostics import Diagnostic, Label, error, suggest
+from moedsl.support.diagnostics import Diagnostic, error, suggest
 from moedsl.support.source import Source, Span
 
 KINDS = ("rule", "default", "number", "pitfall", "symptom")
@@ -133,21 +133,18 @@ class _Reader:
     diagnostics: list[Diagnostic]
 
     def document(self, decl: ast.DocumentDecl) -> Document | None:
-        facts = self._facts(decl.facts, _DOCUMENT, "a document", ("claim",))
+        claims = [f for f in decl.facts if f.name.id == "claim"]
+        facts = self._facts((*(f for f in decl.facts if f.name.id != "claim"), *claims[:1]), _DOCUMENT, "a document")
         title = self._text(facts, "title", decl.name)
-        copies = tuple(self._copies(facts.get("sources")))
-        blocks = [f for f in decl.facts if f.name.id == "claim"]
-        names = [c.name for c in copies]
-        claims = tuple(c for c in (self._claim(f, names) for f in blocks) if c is not None)
-        return None if title is None else Document(decl.name.id, title, copies, claims, decl.name.span)
-
-    def _copies(self, entry: ast.FactEntry | None) -> Iterator[Copy]:
-        for e in _entries(entry):
-            facts = self._facts(_entries(e), _COPY, "a source")
-            file = self._text(facts, "file", e.name)
-            date = self._text(facts, "date", e.name) if "date" in facts else UNDATED
+        copies = list[Copy]()
+        for e in _entries(facts.get("sources")):
+            of = self._facts(_entries(e), _COPY, "a source")
+            file, date = self._text(of, "file", e.name), self._text(of, "date", e.name) if "date" in of else UNDATED
             if file is not None and date is not None:
-                yield Copy(e.name.id, file, date, {n: self._lines(f.value) for n, f in facts.items() if n in IGNORED})
+                copies.append(Copy(e.name.id, file, date, {n: self._lines(of[n].value) for n in of if n in IGNORED}))
+        names = [c.name for c in copies]
+        read = tuple(c for c in (self._claim(f, names) for f in claims) if c is not None)
+        return None if title is None else Document(decl.name.id, title, tuple(copies), read, decl.name.span)
 
     def _claim(self, block: ast.FactEntry, copies: list[str]) -> Claim | None:
         facts = self._facts(_entries(block), _CLAIM, "a claim")
@@ -155,10 +152,24 @@ class _Reader:
         kind = self._kind(facts, block.name)
         if says is None or where is None or kind is None:
             return None
-        lines = self._lines_by_copy(facts.get("lines"), copies, block.name)
-        carried, shown = self._carried(facts.get("carried")), self._tests(facts.get("shown"))
+        stated, lines = facts.get("lines"), dict[str, tuple[int, ...]]()
+        if stated is None:
+            self.diagnostics.append(error("check.missing_fact:lines", block.name.span))
+        for b in stated.value if stated and isinstance(stated.value, tuple) else ():
+            if isinstance(b, ast.Binding):
+                if b.name.id not in copies:
+                    help = blocks.suggest_or_list(b.name.id, copies)
+                    self.diagnostics.append(error("check.unknown_name:source", b.name.span, b=b.name.id, help=help))
+                lines[b.name.id] = self._lines(b.value)
+        carried = [i for i in self._items(facts.get("carried"), "a list of rules") if isinstance(i, ast.Name)]
+        for name in (n for n in carried if self.rules and n.id not in self.rules):
+            help = suggest(name.id, [*self.rules]) or ("`moedsl explain rules` lists them",)
+            self.diagnostics.append(error("check.unknown_rule", name.span, name=name.id, help=help))
+        tests = self._items(facts.get("shown"), "a list of tests")
+        shown = tuple(i.value for i in tests if isinstance(i, ast.String))
         rest = {n: self._text(facts, n, block.name) for n in ("behaviour", "note", "superseded", "left") if n in facts}
-        claim = Claim(says, where, kind, lines, block.name.span, carried, shown=shown, **rest)
+        ids = tuple(n.id for n in carried)
+        claim = Claim(says, where, kind, lines, block.name.span, ids, shown=shown, **rest)
         # Check that a claim has either an implementation and a test, or a reason why not
         borne = bool(claim.carried or claim.behaviour)
         wants = [*(["carried or a behaviour"] if not borne else []), *(["shown"] if not claim.shown else [])]
@@ -168,22 +179,9 @@ class _Reader:
             self.diagnostics.append(error("check.no_carrier:left-alone", claim.span))
         return claim
 
-    def _facts(
-        self, entries: Iterable[ast.FactEntry], known: tuple[str, ...], title: str, often: tuple[str, ...] = ()
-    ) -> dict[str, ast.FactEntry]:
-        """The entries by name; entries in `often` may repeat, and the first counts."""
-        seen: dict[str, ast.FactEntry] = {}
-        for e in entries:
-            if e.name.id not in known:
-                help = suggest(e.name.id, [*known]) or (f"one of {', '.join(known)}",)
-                self.diagnostics.append(
-                    error("check.unknown_fact:fact", e.name.span, title=title, e=e.name.id, help=help)
-                )
-            elif e.name.id in seen and e.name.id not in often:
-                first = Label(seen[e.name.id].name.span, "first here")
-                self.diagnostics.append(error("check.twice:entry", e.name.span, first, e=e.name.id))
-            seen.setdefault(e.name.id, e)
-        return seen
+    def _facts(self, entries: Iterable[ast.FactEntry], known: tuple[str, ...], title: str) -> dict[str, ast.FactEntry]:
+        stated = blocks.facts(entries, known, title, self.diagnostics, blocks.suggest_or_list)
+        return {e.name.id: e for e in stated}
 
     def _text(self, facts: Mapping[str, ast.FactEntry], name: str, at: ast.Name) -> str | None:
         entry = facts.get(name)
@@ -200,31 +198,12 @@ class _Reader:
             self.diagnostics.append(error("check.missing_fact:kind", at.span))
         elif not isinstance(entry.value, ast.Name):
             self._wrong(entry.name, f"one of {', '.join(KINDS)}")
-        elif entry.value.id not in KINDS:
-            help = suggest(entry.value.id, [*KINDS])
-            self.diagnostics.append(
-                error(
-                    "check.unknown_word:claim",
-                    entry.value.span,
-                    kinds=", ".join(KINDS),
-                    entry=entry.value.id,
-                    help=help,
-                )
-            )
-        else:
+        elif entry.value.id in KINDS:
             return entry.value.id
+        else:
+            word, kinds, help = entry.value, ", ".join(KINDS), suggest(entry.value.id, [*KINDS])
+            self.diagnostics.append(error("check.unknown_word:claim", word.span, kinds=kinds, entry=word.id, help=help))
         return None
-
-    def _carried(self, entry: ast.FactEntry | None) -> tuple[str, ...]:
-        names = [i for i in self._items(entry, "a list of rules") if isinstance(i, ast.Name)]
-        for name in names:
-            if self.rules and name.id not in self.rules:
-                help = suggest(name.id, [*self.rules]) or ("`moedsl explain rules` lists them",)
-                self.diagnostics.append(error("check.unknown_rule", name.span, name=name.id, help=help))
-        return tuple(n.id for n in names)
-
-    def _tests(self, entry: ast.FactEntry | None) -> tuple[str, ...]:
-        return tuple(i.value for i in self._items(entry, "a list of tests") if isinstance(i, ast.String))
 
     def _items(self, entry: ast.FactEntry | None, wanted: str) -> tuple[ast.Expr, ...]:
         if entry is None:
@@ -234,31 +213,18 @@ class _Reader:
         self._wrong(entry.name, wanted)
         return ()
 
-    def _lines_by_copy(self, entry: ast.FactEntry | None, copies: list[str], at: ast.Name) -> Lines:
-        if entry is None:
-            self.diagnostics.append(error("check.missing_fact:lines", at.span))
-            return {}
-        bindings = [b for b in entry.value if isinstance(b, ast.Binding)] if isinstance(entry.value, tuple) else []
-        for b in bindings:
-            if b.name.id not in copies:
-                help = suggest(b.name.id, copies) or (f"one of {', '.join(copies)}",)
-                self.diagnostics.append(error("check.unknown_name:source", b.name.span, b=b.name.id, help=help))
-        return {b.name.id: self._lines(b.value) for b in bindings}
-
     def _lines(self, value: Any) -> tuple[int, ...]:
         """Read ``[3, 5-7]`` as 3, 5, 6, 7."""
-        items = value.items if isinstance(value, ast.List) else (value,)
-        return tuple(n for item in items for n in self._range(item))
-
-    def _range(self, item: Any) -> Iterable[int]:
-        match item:
-            case ast.Number():
-                return (int(number(item)),)
-            case ast.Binary(op="-", left=ast.Number() as first, right=ast.Number() as last):
-                return range(int(number(first)), int(number(last)) + 1)
-            case _:
-                self.diagnostics.append(error("check.type:lines", item.span))
-                return ()
+        lines = list[int]()
+        for item in value.items if isinstance(value, ast.List) else (value,):
+            match item:
+                case ast.Number():
+                    lines.append(int(number(item)))
+                case ast.Binary(op="-", left=ast.Number() as first, right=ast.Number() as last):
+                    lines += range(int(number(first)), int(number(last)) + 1)
+                case _:
+                    self.diagnostics.append(error("check.type:lines", item.span))
+        return tuple(lines)
 
     def _wrong(self, name: ast.Name, wanted: str) -> None:
         self.diagnostics.append(error("check.type:kind", name.span, name=name.id, wanted=wanted))

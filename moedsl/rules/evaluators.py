@@ -10,6 +10,7 @@ compared at compile time, because they are equal in every row.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -57,14 +58,6 @@ def _list(e: ast.List, env: Mapping[str, Value]) -> Value:
     return frozenset(items) if all(isinstance(i, str) for i in items) else tuple(items)
 
 
-def _unary(e: ast.Unary, env: Mapping[str, Value]) -> Value:
-    return UNARY[e.op].row(evaluate(e.value, env))
-
-
-def _if(e: ast.If, env: Mapping[str, Value]) -> Value:
-    return evaluate(e.then if evaluate(e.test, env) else e.otherwise, env)
-
-
 def number(e: ast.Number) -> int | float:
     """Convert a number to base units; whole numbers stay integers."""
     value = e.value * SCALES.get(e.unit or "", 1)
@@ -78,9 +71,9 @@ _EVAL: dict[type, Callable[[Any, Mapping[str, Value]], Value]] = {
     ast.Name: _name,
     ast.List: _list,
     ast.Call: _call,
-    ast.Unary: _unary,
+    ast.Unary: lambda e, env: UNARY[e.op].row(evaluate(e.value, env)),
     ast.Binary: _binary,
-    ast.If: _if,
+    ast.If: lambda e, env: evaluate(e.then if evaluate(e.test, env) else e.otherwise, env),
 }
 
 
@@ -140,7 +133,9 @@ class Compiler:
         key = ALIASES.get(e.id, e.id)
         if key in self.types:
             return lambda c: c[key]
-        return _constant(_word(key, want))
+        if want is not None and want.kind == "enum":
+            return _constant(want.words.index(key) if key in want.words else -1)
+        return _constant(_mask([key], want) if want is not None and want.kind == "set" else key)
 
     def _call(self, e: ast.Call) -> Evaluate:
         args = [self._any(a, self._type(a)) for a in e.args]
@@ -165,7 +160,7 @@ class Compiler:
         item = self._type(e.left)
         value = self._any(e.left, item)
         items = [self._any(i, item) for i in e.right.items] if isinstance(e.right, ast.List) else []
-        return lambda c: op.column(_any_of([np.equal(value(c), i(c)) for i in items]))
+        return lambda c: op.column(reduce(np.logical_or, [np.equal(value(c), i(c)) for i in items], False))
 
     def _type(self, e: ast.Expr) -> Type | None:
         """The type of a variable, through an if; None for a word or a number."""
@@ -183,24 +178,9 @@ def _constant(value: Any) -> Evaluate:
     return lambda _: value
 
 
-def _word(word: str, want: Type | None) -> Any:
-    if want is None or want.kind not in ("enum", "set"):
-        return word
-    if want.kind == "set":
-        return _mask([word], want)
-    return want.words.index(word) if word in want.words else -1
-
-
 def _mask(words: list[str], want: Type | None) -> int:
     known = want.words if want is not None else ()
     return sum(1 << known.index(w) for w in set(words) if w in known)
-
-
-def _any_of(parts: list[Column]) -> Column:
-    out: Column = False
-    for p in parts:
-        out = np.logical_or(out, p)
-    return out
 
 
 def calls(expr: ast.Expr, function: str) -> bool:

@@ -58,51 +58,38 @@ class Library:
     def add(self, source: Source, module: ast.Module, prefix: str) -> None:
         """Collect a module's declarations; a name declared twice is an error with both places."""
         self.sources[source.name] = source
+        tables: dict[type, MutableMapping[str, Any]] = {
+            ast.ModelDecl: self.models, ast.HardwareDecl: self.hardware, ast.ClusterDecl: self.clusters,
+            ast.CalibrationDecl: self.calibrations, ast.DocumentDecl: self.documents, ast.ProfileDecl: self.profiles,
+        }  # fmt: skip
         for item in module.items:
-            table = self._table(item)
+            table: MutableMapping[str, Any] | None = tables.get(type(item))
             if table is not None and prefix != "std":
                 self.own.append(item)
             if isinstance(item, ast.CalibrationDecl | ast.ClusterDecl) and table is not None and prefix != "std":
-                self._instead(table, item)
+                # Replace the stdlib's calibration or cluster by a user's; two of a user's are an error
+                first = table.get(item.name.id)
+                if first is not None and not of_stdlib(first.span.file):
+                    self._declare(table, item)
+                elif isinstance(first, ast.CalibrationDecl):
+                    self.replaced[item.name.id] = first
+                table[item.name.id] = item
             elif table is not None:
                 self._declare(table, item)
             elif isinstance(item, ast.RulesDecl):
                 self.own_rules.append((prefix, item))
 
-    def _table(self, item: ast.Item) -> MutableMapping[str, ast.Item] | None:
-        tables = {
-            ast.ModelDecl: self.models,
-            ast.HardwareDecl: self.hardware,
-            ast.ClusterDecl: self.clusters,
-            ast.CalibrationDecl: self.calibrations,
-            ast.DocumentDecl: self.documents,
-            ast.ProfileDecl: self.profiles,
-        }
-        return tables.get(type(item))  # type: ignore[return-value, arg-type]
-
-    def _declare(self, table: MutableMapping[str, ast.Item], item: ast.Item) -> None:
+    def _declare(self, table: MutableMapping[str, Any], item: ast.Item) -> None:
         name = item.name  # type: ignore[union-attr]
         assert isinstance(name, ast.Name)
-        taken = next((t for t in self._shadowing(item, table) if name.id in t), None)
+        # A profile is looked up after models and hardware
+        tables = (table, self.models, self.hardware) if isinstance(item, ast.ProfileDecl) else (table,)
+        taken = next((t for t in tables if name.id in t), None)
         if taken is not None:
             first = taken[name.id].name.span  # type: ignore[union-attr]
-            self.diagnostics.append(
-                error("check.twice:rule", name.span, Label(first, "first declared here"), rule=name.id)
-            )
+            first = Label(first, "first declared here")
+            self.diagnostics.append(error("check.twice:rule", name.span, first, rule=name.id))
         table.setdefault(name.id, item)
-
-    def _instead(self, table: MutableMapping[str, ast.Item], item: ast.CalibrationDecl | ast.ClusterDecl) -> None:
-        """Replace the stdlib's calibration or cluster by a user's; two of a user's are an error."""
-        first = table.get(item.name.id)
-        if first is not None and not of_stdlib(first.span.file):
-            self._declare(table, item)
-        elif isinstance(first, ast.CalibrationDecl):
-            self.replaced[item.name.id] = first
-        table[item.name.id] = item
-
-    def _shadowing(self, item: ast.Item, table: MutableMapping[str, ast.Item]) -> tuple[Mapping[str, Any], ...]:
-        """The tables in which a name may stand once: a profile is looked up after models and hardware."""
-        return (table, self.models, self.hardware) if isinstance(item, ast.ProfileDecl) else (table,)
 
     def declared(self, model: str, hardware: str) -> str:
         """The text of the declarations that a run of this model and hardware needs and the stdlib does not have."""
@@ -145,7 +132,8 @@ def load(files: Iterable[Path], parse: Parse) -> Library:
 
 def sources(files: Iterable[Path]) -> list[Source]:
     """Read stdlib files, with their names in diagnostics."""
-    return [Source(_shown(path), path.read_text(encoding="utf-8")) for path in files]
+    from_root = ((path, max(i for i, part in enumerate(path.parts) if part == "stdlib")) for path in files)
+    return [Source("/".join(path.parts[i:]), path.read_text(encoding="utf-8")) for path, i in from_root]
 
 
 def of_sources(sources: Iterable[Source], parse: Parse) -> Library:
@@ -157,12 +145,6 @@ def of_sources(sources: Iterable[Source], parse: Parse) -> Library:
         if module is not None:
             library.add(source, module, "std")
     return library
-
-
-def _shown(path: Path) -> str:
-    parts = path.parts
-    at = max(i for i, p in enumerate(parts) if p == "stdlib")
-    return "/".join(parts[at:])
 
 
 def use(library: Library, source: Source, module: ast.Module, parse: Parse, read: Read = reader.read) -> None:
@@ -204,12 +186,9 @@ def _read_once(library: Library, source: Source, item: ast.UseDecl, read: Read) 
         library.diagnostics.append(error("read.use", item.path.span))
         return None
     used, found = read(name)
-    library.diagnostics.extend(_pointing(d, item.path.span) if used is None else d for d in found)
+    # A file that cannot be read is reported at the `use` that names it
+    at = item.path.span
+    library.diagnostics.extend(error(d.id, d.message, at, help=d.help) if used is None else d for d in found)
     if used is not None:
         library.sources[name] = used
     return used
-
-
-def _pointing(d: Diagnostic, span: Span) -> Diagnostic:
-    """Report a file that cannot be read at the `use` that names it."""
-    return error(d.id, d.message, span, help=d.help)

@@ -44,17 +44,14 @@ def compiled(text: str) -> Pattern:
     try:
         return re2.compile(text, OPTIONS)
     except re2.error as e:
-        raise _unusable(text, e.args[0].decode(errors="replace")) from None
-
-
-def _unusable(text: str, why: str) -> UnusablePattern:
-    """Tell an expression that only a backtracking engine takes from one that none takes."""
+        said = e.args[0].decode(errors="replace")
     try:
         re.compile(text)
     except re.error as e:
-        return UnusablePattern(f"this is not a regular expression: {e}", r"write `\\(` for a bracket in the log")
-    return UnusablePattern(
-        f"a symptom is searched with RE2, which does not have this: {why}",
+        help = r"write `\\(` for a bracket in the log"
+        raise UnusablePattern(f"this is not a regular expression: {e}", help) from None
+    raise UnusablePattern(  # only an engine that backtracks takes it
+        f"a symptom is searched with RE2, which does not have this: {said}",
         "RE2 has no lookahead, lookbehind or backreference and repeats at most 1000 times: match the words around it, "
         "or write one symptom for each alternative",
     )

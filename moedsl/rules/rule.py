@@ -117,7 +117,8 @@ class Rules(tuple[Rule, ...]):
     @cached_property
     def lets(self) -> tuple[Let, ...]:
         lets = {r.name: r for r in self.by_kind.get("let", ())}
-        return tuple(Let(r, _variables(r, lets), r.asks_layout) for r in lets.values())
+        variables = (frozenset(n for n in r.expr_reads if n in BUILTIN or n in lets) for r in lets.values())
+        return tuple(Let(r, v, r.asks_layout) for r, v in zip(lets.values(), variables, strict=True))
 
     @cached_property
     def compiler(self) -> Compiler:
@@ -195,10 +196,6 @@ class Collected:
 
 def _needed(used: frozenset[str], lets: Mapping[str, frozenset[str]]) -> frozenset[str]:
     return (used & _VARY).union(*(lets[n] for n in used & lets.keys()))
-
-
-def _variables(r: Rule, lets: Mapping[str, Rule]) -> frozenset[str]:
-    return frozenset(n for n in r.expr_reads if n in BUILTIN or n in lets)
 
 
 def _grouped(pairs: Iterable[tuple[Key, Rule]]) -> dict[Key, tuple[Rule, ...]]:
@@ -287,7 +284,8 @@ def of_rules(rules: Iterable[Rule]) -> Effects:
 @cache
 def known_names() -> frozenset[str]:
     """Everything that an `effect` may name: keywords, their values, Bridge's fields and their prefixes."""
-    words = {f"{n}.{v}" for n, values in _values().items() for v in values}
+    values = {a.name: a.words for a in axes.AXES} | {n: t.words for n, t in RUN.items() if t.words}
+    words = {f"{n}.{v}" for n, of in values.items() for v in of}
     paths = {p for path in fields.fields(fields.versions()[-1]) for p in prefixes(path)}
     return frozenset({*WORDS, *words, *paths, ENVIRONMENT, *sections()})
 
@@ -295,11 +293,6 @@ def known_names() -> frozenset[str]:
 def sections() -> frozenset[str]:
     """The sections of Bridge's ConfigContainer, including those without fields."""
     return frozenset({*(s for s in fields.sections(fields.versions()[-1]) if "." not in s), ENVIRONMENT})
-
-
-def _values() -> dict[str, tuple[str, ...]]:
-    """The words that a keyword may have as its value."""
-    return {a.name: a.words for a in axes.AXES if a.words} | {n: t.words for n, t in RUN.items() if t.words}
 
 
 def is_known(name: str) -> bool:

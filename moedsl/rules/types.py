@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from attrs import field, frozen
 
@@ -24,25 +23,6 @@ LARGEST = 2**53
 """The largest number that may be written: the two evaluators agree up to it."""
 
 
-def _meant(word: str, want: Type) -> tuple[str, ...]:
-    """Suggest our values for another word of NVIDIA's, else what begins with the word, else a near one."""
-    low = word.lower()
-    values, what = WORD_ELSEWHERE.get(low, ((), ""))
-    ours = [v for v in values if v in want.words or (v.startswith("[") and want.kind == "set")]
-    flag = _not_a_flag(want) if low in ("true", "false", "on", "off") else ()
-    begun = [] if low in want.words else [w for w in want.words if w.startswith(f"{low}_")]
-    named = [(f"{what}: write `{v}`", v) for v in ours] or [(f"did you mean `{w}`?", w) for w in begun]
-    return flag or tuple(Instead(text, v) for text, v in named) or suggest(low, list(want.words))
-
-
-def _not_a_flag(want: Type) -> tuple[str, ...]:
-    """Suggest words where a flag cannot say which is meant."""
-    if want.kind not in ("enum", "set"):
-        return ()
-    words = ", ".join(want.words)
-    return (f"write `none`, or what is on: some of [{words}]" if want.kind == "set" else f"write one of {words}",)
-
-
 @frozen
 class Inference:
     """Collects diagnostics while types are inferred."""
@@ -56,9 +36,8 @@ class Inference:
             return
         t = self.of(expr)
         if t is not None and t != FLAG:
-            self._complain(
-                "check.not_a_condition", f"this is {_said(t)}, not a condition", expr.span, "compare it: `tp > 1`"
-            )
+            text = f"this is {_said(t)}, not a condition"
+            self._complain("check.not_a_condition", text, expr.span, "compare it: `tp > 1`")
 
     def value(self, expr: ast.Expr, want: Type) -> None:
         """Check an expression that must have the type `want`."""
@@ -68,72 +47,68 @@ class Inference:
 
     def of(self, expr: ast.Expr) -> Type | None:
         """The type of an expression, or None if it is wrong."""
-        return _OF[type(expr)](self, expr)
+        match expr:
+            case ast.Number():
+                if abs(expr.value) <= LARGEST:
+                    return NUMBER
+                text = f"`{expr.text}` is more than 2**53, where whole numbers stop being exact"
+                return self._complain("check.size", text, expr.span)
+            case ast.String():
+                return TEXT
+            case ast.Bool():
+                return FLAG
+            case ast.Name():
+                return self.scope.get(ALIASES.get(expr.id, expr.id), WORD)
+            case ast.List():
+                for item in expr.items:
+                    self.of(item)
+                return LIST
+            case ast.Call():
+                return self._call(expr)
+            case ast.Unary():
+                self._operand(expr.value, UNARY[expr.op].takes)
+                return UNARY[expr.op].result
+            case ast.If():
+                self.condition(expr.test)
+                a, b = self.of(expr.then), self.of(expr.otherwise)
+                self._pair(expr.then, a, expr.otherwise, b)
+                return b if a in UNTYPED else a
+            case ast.Binary():
+                op = BINARY[expr.op]
+                if op.takes == MEMBER:
+                    self._membership(expr)
+                elif op.takes == SAME:
+                    self._equality(expr)
+                else:
+                    self._operand(expr.left, op.takes)
+                    self._operand(expr.right, op.takes)
+                return op.result
 
     def _complain(self, id: str, message: str, span: Span, help: str | tuple[str, ...] = ()) -> None:
         self.diagnostics.append(error(id, message, span, help=help))
 
-    def _name(self, e: ast.Name) -> Type | None:
-        return self.scope.get(ALIASES.get(e.id, e.id), WORD)
-
-    def _list(self, e: ast.List) -> Type | None:
-        for item in e.items:
-            self.of(item)
-        return LIST
-
     def _call(self, e: ast.Call) -> Type | None:
         f = FUNCTIONS.get(e.func.id)
         if f is None:
-            self._complain(
-                "check.unknown_function", f"no function `{e.func.id}`", e.func.span, suggest(e.func.id, [*FUNCTIONS])
-            )
-            return None
+            help = suggest(e.func.id, [*FUNCTIONS])
+            return self._complain("check.unknown_function", f"no function `{e.func.id}`", e.func.span, help)
         if f.arity not in (-1, len(e.args)) or not e.args:
-            self._complain(
-                "check.arguments", f"`{f.name}` takes {max(f.arity, 1)} argument(s), not {len(e.args)}", e.span
-            )
+            text = f"`{f.name}` takes {max(f.arity, 1)} argument(s), not {len(e.args)}"
+            self._complain("check.arguments", text, e.span)
         for a in e.args:
-            t = self.of(a)
-            if t is not None:
-                self._argument(a, t, f.takes)
+            have = self.of(a)
+            if have is None:
+                continue
+            if f.takes == VERSION:  # a text of numbers between dots
+                if not isinstance(a, ast.String):
+                    self._mismatch(a, have, TEXT)
+                elif not is_version(a.value):
+                    self._complain("check.type", f'"{a.value}" is not a version', a.span, 'write `version("2.7.0")`')
+            elif f.takes != SET:
+                self._meet(a, have, f.takes)
+            elif have.kind != "set":
+                self._mismatch(a, have, SET)
         return f.result
-
-    def _argument(self, a: ast.Expr, have: Type, want: Type) -> None:
-        if want == VERSION:
-            self._version(a, have)
-        elif want != SET:
-            self._meet(a, have, want)
-        elif have.kind != "set":
-            self._mismatch(a, have, SET)
-
-    def _version(self, a: ast.Expr, have: Type) -> None:
-        """Check a text of numbers between dots."""
-        if not isinstance(a, ast.String):
-            self._mismatch(a, have, TEXT)
-        elif not is_version(a.value):
-            self._complain("check.type", f'"{a.value}" is not a version', a.span, 'write `version("2.7.0")`')
-
-    def _unary(self, e: ast.Unary) -> Type | None:
-        op = UNARY[e.op]
-        self._operand(e.value, op.takes)
-        return op.result
-
-    def _if(self, e: ast.If) -> Type | None:
-        self.condition(e.test)
-        a, b = self.of(e.then), self.of(e.otherwise)
-        self._pair(e.then, a, e.otherwise, b)
-        return b if a in UNTYPED else a
-
-    def _binary(self, e: ast.Binary) -> Type | None:
-        op = BINARY[e.op]
-        if op.takes == MEMBER:
-            self._membership(e)
-        elif op.takes == SAME:
-            self._equality(e)
-        else:
-            self._operand(e.left, op.takes)
-            self._operand(e.right, op.takes)
-        return op.result
 
     def _operand(self, expr: ast.Expr, want: Type) -> None:
         if want == FLAG:
@@ -182,22 +157,18 @@ class Inference:
         elif have == WORD and isinstance(expr, ast.Name):
             self._word(expr, want)
         elif have == LIST and want.kind == "set" and isinstance(expr, ast.List):
-            self._members(expr, Type("enum", want.words))
+            for item in expr.items:
+                of, word = self._quietly(item), Type("enum", want.words)
+                if of == WORD and isinstance(item, ast.Name):
+                    self._word(item, word)
+                else:
+                    self._mismatch(item, of, word)
         else:
             self._mismatch(expr, have, want)
 
     def _quietly(self, expr: ast.Expr) -> Type:
         """The type of an expression that was typed already."""
         return Inference(self.scope).of(expr) or WORD
-
-    def _members(self, expr: ast.List, want: Type) -> None:
-        """Check that the members of a set are words."""
-        for item in expr.items:
-            have = self._quietly(item)
-            if have == WORD and isinstance(item, ast.Name):
-                self._word(item, want)
-            else:
-                self._mismatch(item, have, want)
 
     def _mismatch(self, expr: ast.Expr, have: Type, want: Type) -> None:
         help = _not_a_flag(want) if have == FLAG else ()
@@ -226,18 +197,8 @@ class Inference:
         if isinstance(e, ast.Name):
             self._unknown(e)
         else:
-            self._complain(
-                "check.type",
-                "the type of these is unknown here",
-                e.span,
-                "compare with an axis or a fact: `recompute == [moe_act]`",
-            )
-
-    def _number(self, e: ast.Number) -> Type | None:
-        if abs(e.value) <= LARGEST:
-            return NUMBER
-        self._complain("check.size", f"`{e.text}` is more than 2**53, where whole numbers stop being exact", e.span)
-        return None
+            help = "compare with an axis or a fact: `recompute == [moe_act]`"
+            self._complain("check.type", "the type of these is unknown here", e.span, help)
 
 
 def _price(e: ast.Expr) -> str:
@@ -253,14 +214,20 @@ def _said(t: Type) -> str:
     return "a word" if t == WORD else str(t)
 
 
-_OF: dict[type, Callable[[Inference, Any], Type | None]] = {
-    ast.Number: Inference._number,  # pyright: ignore[reportPrivateUsage]
-    ast.String: lambda _, __: TEXT,
-    ast.Bool: lambda _, __: FLAG,
-    ast.Name: Inference._name,  # pyright: ignore[reportPrivateUsage]
-    ast.List: Inference._list,  # pyright: ignore[reportPrivateUsage]
-    ast.Call: Inference._call,  # pyright: ignore[reportPrivateUsage]
-    ast.Unary: Inference._unary,  # pyright: ignore[reportPrivateUsage]
-    ast.Binary: Inference._binary,  # pyright: ignore[reportPrivateUsage]
-    ast.If: Inference._if,  # pyright: ignore[reportPrivateUsage]
-}
+def _meant(word: str, want: Type) -> tuple[str, ...]:
+    """Suggest our values for another word of NVIDIA's, else what begins with the word, else a near one."""
+    low = word.lower()
+    values, what = WORD_ELSEWHERE.get(low, ((), ""))
+    ours = [v for v in values if v in want.words or (v.startswith("[") and want.kind == "set")]
+    flag = _not_a_flag(want) if low in ("true", "false", "on", "off") else ()
+    begun = [] if low in want.words else [w for w in want.words if w.startswith(f"{low}_")]
+    named = [(f"{what}: write `{v}`", v) for v in ours] or [(f"did you mean `{w}`?", w) for w in begun]
+    return flag or tuple(Instead(text, v) for text, v in named) or suggest(low, list(want.words))
+
+
+def _not_a_flag(want: Type) -> tuple[str, ...]:
+    """Suggest words where a flag cannot say which is meant."""
+    if want.kind not in ("enum", "set"):
+        return ()
+    words = ", ".join(want.words)
+    return (f"write `none`, or what is on: some of [{words}]" if want.kind == "set" else f"write one of {words}",)

@@ -146,8 +146,13 @@ def changes(before: Constants, found: Fit) -> Iterator[str]:
 
 def verdict(runs: Sequence[Measured], before: Constants, found: Fit) -> str:
     """Print the median error over the runs, with the constants before and after."""
-    was, now = (float(np.median(np.abs(np.expm1(-errors(runs, c))))) for c in (before, found.constants))
+    was, now = (_median_error(errors(runs, c)) for c in (before, found.constants))
     return f"median error of the estimate {was:.1%} -> {now:.1%} over {counted(len(runs), 'run')} (those of the fit)"
+
+
+def _median_error(logs: Floats) -> float:
+    """The median of the errors, as shares, of logs of measured over predicted."""
+    return float(np.median(np.abs(np.expm1(-logs))))
 
 
 def of_memory(f: MemoryFit) -> str:
@@ -213,39 +218,14 @@ def fit_memory(runs: Sequence[Measured], start: Constants) -> MemoryFit:
         return MemoryFit(start, len(some), terms)
     said, known = _stated(some, start, terms)
     kept_back = [_errors([r], _stated([o for o in some if o is not r], start, terms)[0])[0] for r in some]
-    before, fitted, judged = map(_middle, (_errors(some, start), _errors(some, said), np.array(kept_back)))
+    before, fitted, judged = map(_median_error, (_errors(some, start), _errors(some, said), np.array(kept_back)))
     fit = MemoryFit(said, len(some), terms, known, (before, fitted, judged))
     return fit if fit.helps else evolve(fit, constants=start, moved=())
 
 
 def _stated(runs: Sequence[Measured], start: Constants, terms: Sequence[str]) -> tuple[Constants, tuple[str, ...]]:
-    """Fit all terms, and state those that the runs determine."""
-    found, spread = _search(runs, start, terms)
-    known = tuple(t for t, s in zip(terms, spread, strict=True) if s < DETERMINED)
-    return evolve(start, **{t: getattr(found, t) for t in known}), known
-
-
-def _middle(errors: Floats) -> float:
-    return float(np.median(np.abs(np.expm1(-errors))))
-
-
-def _peaks(runs: Sequence[Measured], constants: Constants) -> Floats:
-    """Estimate the peak of every run, in bytes, in order."""
-    out = np.empty(len(runs))
-    for b in batches(runs):
-        cost = evolve(b.cost, hardware=evolve(b.cost.hardware, constants=constants))
-        out[list(b.at)] = cost.memory(b.columns)
-    return out
-
-
-def _errors(runs: Sequence[Measured], constants: Constants) -> Floats:
-    """Log of measured over estimated peak, by run."""
-    return np.log(np.array([(r.peak or np.nan) * 1e9 for r in runs]) / _peaks(runs, constants))
-
-
-def _search(runs: Sequence[Measured], start: Constants, terms: Sequence[str]) -> tuple[Constants, Floats]:
-    """Take Gauss and Newton's steps within the ranges; return the constants, and how far each may still move as a share
-    of its range. A term that no run tells stays."""
+    """Fit all terms by Gauss and Newton's steps within their ranges, and state those that the runs determine: how far
+    each may still move is a small share of its range. A term that no run tells stays."""
     ends = [start.ends(t) for t in terms]
     low, high = (np.array([e[end] for e in ends]) for end in ("low", "high"))
     first, unit = np.array([e["best"] for e in ends]), (high - low) / (2 * NINE_OF_TEN)
@@ -265,4 +245,20 @@ def _search(runs: Sequence[Measured], start: Constants, terms: Sequence[str]) ->
         before, x = x, np.clip(x + unit * np.linalg.solve(square, slope.T @ off - (x - first) / unit), low, high)
         if np.all(np.abs(x - before) <= PEAK_STILL * unit):
             break
-    return at(x), np.sqrt(np.diag(np.linalg.inv(square)))
+    spread = np.sqrt(np.diag(np.linalg.inv(square)))
+    known = {t: float(v) for t, v, s in zip(terms, x, spread, strict=True) if s < DETERMINED}
+    return evolve(start, **known), tuple(known)
+
+
+def _peaks(runs: Sequence[Measured], constants: Constants) -> Floats:
+    """Estimate the peak of every run, in bytes, in order."""
+    out = np.empty(len(runs))
+    for b in batches(runs):
+        cost = evolve(b.cost, hardware=evolve(b.cost.hardware, constants=constants))
+        out[list(b.at)] = cost.memory(b.columns)
+    return out
+
+
+def _errors(runs: Sequence[Measured], constants: Constants) -> Floats:
+    """Log of measured over estimated peak, by run."""
+    return np.log(np.array([(r.peak or np.nan) * 1e9 for r in runs]) / _peaks(runs, constants))

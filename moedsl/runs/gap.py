@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from math import exp, log
 from pathlib import Path
@@ -17,13 +18,12 @@ from typing import Any
 import numpy as np
 from attrs import evolve
 
-from moedsl.diagnose import scan
 from moedsl.facts import recipes
 from moedsl.facts.axes import show
 from moedsl.planner.other_layouts import shipped_codes as codes_of
 from moedsl.planner.plan import Plan
 from moedsl.runs.published import AFFINITY, State, nearest, priced, prices, tells
-from moedsl.runs.results.log import DECIMAL, Log, samples
+from moedsl.runs.results.log import DECIMAL, Log, blocks_of, lines_with, samples
 from moedsl.runs.results.measure import RATE, remarks
 from moedsl.solver import uncertainty
 from moedsl.solver.laws import Row
@@ -38,21 +38,25 @@ def report(row: Mapping[str, Any], log_: Log, plan: Plan, here: State) -> Json:
     step = row["step_time_s"]["median"]
     if len(row["batches"]) > 1:  # a ramp-up: the step of a whole batch at this speed
         step = here.cost.global_batch * here.cost.seq / (measured * here.cost.gpus)
-    seen = problems([*map(Path, log_.files)], _seconds(log_, row["warmup"]))
-    share = row["useful_share"]
+    seconds = [s.step.seconds for a in log_.attempts for s in samples(a, row["warmup"])]
+    seen, share, guess = problems([*map(Path, log_.files)], seconds), row["useful_share"], here.step
+    cols = {n: np.array([c]) for n, c in here.codes.items()}
+    doubt = uncertainty.doubt(here.cost, uncertainty.leaning(here.cost, cols, np.array([guess]))[0]).factor
     return {
         "name": row["name"],
         "remarks": remarks(row),
         "measured": _speed(here, step, measured, share, row["tflops_per_gpu"]),
-        "predicted": _predicted(here, step, share),
+        "predicted": {  # the estimate of this run, its interval, and how far the measured step is from it
+            **_speed(here, guess, here.rate, share, None),
+            "lower_s": guess / doubt,
+            "upper_s": guess * doubt,
+            "speed": guess / step,
+            "inside": guess / doubt <= step <= guess * doubt,
+        },
         "published": _published(here, measured, share, plan, seen),
         "recipe": _recipe(here, plan),
         "log": seen,
     }
-
-
-def _seconds(log_: Log, warmup: int) -> list[float]:
-    return [s.step.seconds for a in log_.attempts for s in samples(a, warmup)]
 
 
 def _speed(here: State, step: float, rate: float, share: float, logged: float | None) -> Json:
@@ -61,20 +65,6 @@ def _speed(here: State, step: float, rate: float, share: float, logged: float | 
     flops = float(here.cost.model_tflops_per_gpu(step, tp)) if logged is None else logged
     rates = {"tokens_per_s_per_gpu": rate, "useful_tokens_per_s_per_gpu": rate * share}
     return {"step_s": step, **rates, "tflops_per_gpu": flops}
-
-
-def _predicted(here: State, step: float, share: float) -> Json:
-    """The estimate of this run, its interval, and how far the measured step is from it."""
-    guess = here.step
-    cols = {n: np.array([c]) for n, c in here.codes.items()}
-    doubt = uncertainty.doubt(here.cost, uncertainty.leaning(here.cost, cols, np.array([guess]))[0])
-    return {
-        **_speed(here, guess, here.rate, share, None),
-        "lower_s": guess / doubt.factor,
-        "upper_s": guess * doubt.factor,
-        "speed": guess / step,
-        "inside": guess / doubt.factor <= step <= guess * doubt.factor,
-    }
 
 
 def _published(here: State, measured: float, share: float, plan: Plan, log_: Sequence[Json]) -> Json | None:
@@ -131,8 +121,6 @@ def _largest_first(settings: Sequence[Json]) -> list[Json]:
     return sorted(settings, key=lambda s: -abs(log(s["speed"])))
 
 
-_HEAD = ("", "s a step", "useful tokens/s/GPU", "TFLOPS/GPU", "against measured")
-
 _SHOWN = {
     "slow steps": "slow steps: {steps} of {of_steps} steps, {share:.1%} of the time; the median step is none of them",
     "data loading": "data loading: {seconds:.3f} s a step, {share:.1%}, on the rank that waits longest",
@@ -145,51 +133,39 @@ _SHOWN = {
 
 def text(r: Json) -> str:
     """Print the speeds, then each comparison, then what the log shows."""
-    published, recipe = r["published"], r["recipe"]
+    predicted, published, recipe = r["predicted"], r["published"], r["recipe"]
+    rows = [("", "s a step", "useful tokens/s/GPU", "TFLOPS/GPU", "against measured")]
+    for name in ("measured", "predicted", "published"):
+        if one := r[name]:
+            against = "" if name == "measured" else f"{one[RATE] / r['measured'][RATE] - 1:+.1%}"
+            rows.append((name, f"{one['step_s']:.2f}", f"{one[RATE]:,.0f}", f"{one['tflops_per_gpu']:.0f}", against))
+    where = "inside" if predicted["inside"] else "outside"
+    interval = f"{predicted['lower_s']:.2f} to {predicted['upper_s']:.2f} s"
+    tells = _line(f"the measured step is {where} the interval of nine in ten runs, {interval}")
     parts = [
-        [r["name"], *table([_HEAD, *_speeds(r)], "lr"), *_predicted_line(r), *map(_line, r["remarks"])],
+        [r["name"], *table(rows, "lr"), tells, *map(_line, r["remarks"])],
         [*_published_lines(published)] if published else ["No published run is of this model and GPU."],
         [*_recipe_lines(recipe)] if recipe else ["Bridge ships no recipe for this model, GPU and number of GPUs."],
-        ["The log shows", *(_line(s) for s in _shown(r["log"]))] if r["log"] else [],
+        ["The log shows", *(_line(_SHOWN[s["what"]].format(**s)) for s in r["log"])] if r["log"] else [],
     ]
     return "\n\n".join("\n".join(p) for p in parts if p) + "\n"
 
 
-def _speeds(r: Json) -> Iterator[tuple[str, ...]]:
-    measured = r["measured"][RATE]
-    for name in ("measured", "predicted", "published"):
-        one = r[name]
-        if one:
-            against = "" if name == "measured" else f"{one[RATE] / measured - 1:+.1%}"
-            yield (name, f"{one['step_s']:.2f}", f"{one[RATE]:,.0f}",
-                   f"{one['tflops_per_gpu']:.0f}", against)  # fmt: skip
-
-
-def _predicted_line(r: Json) -> Iterator[str]:
-    p = r["predicted"]
-    where, interval = "inside" if p["inside"] else "outside", f"{p['lower_s']:.2f} to {p['upper_s']:.2f} s"
-    yield _line(f"the measured step is {where} the interval of nine in ten runs, {interval}")
-
-
 def _published_lines(p: Json) -> Iterator[str]:
-    page = p["source"].removeprefix("docs/")
+    page, left = p["source"].removeprefix("docs/"), p["unexplained"] - 1
     yield f"Published  {p['id']} of NVIDIA's {page}: {p['speed'] - 1:+.1%}"
     yield from _settings(p["settings"])
     yield _line(f"explained by settings: {p['explained'] - 1:+.1%}")
-    left = p["unexplained"] - 1
-    within = abs(left) <= p["tells"]
-    judged = "less than" if within else "more than"
+    judged = "less than" if abs(left) <= p["tells"] else "more than"
     yield _line(f"not explained: {left:+.1%}, {judged} the ±{p['tells']:.1%} that the estimate can tell here")
     if p["log_at_most"] > 1:
         yield _line(f"the log explains at most {p['log_at_most'] - 1:+.1%}, which leaves {p['left'] - 1:+.1%}")
-    yield _line("no measured price: " + "; ".join(map(_unpriced, p["unpriced"])))
-
-
-def _unpriced(s: Json) -> str:
-    """Name a setting without a price, with its values where they are known."""
-    if s["setting"] == AFFINITY:
-        return "affinity, which no published row states"
-    return f"{s['setting']} ({_values(s['here'])} -> {_values(s['there'])})"
+    unpriced = (
+        "affinity, which no published row states" if s["setting"] == AFFINITY
+        else f"{s['setting']} ({_values(s['here'])} -> {_values(s['there'])})"
+        for s in p["unpriced"]
+    )  # fmt: skip
+    yield _line("no measured price: " + "; ".join(unpriced))
 
 
 def _recipe_lines(r: Json) -> Iterator[str]:
@@ -203,22 +179,16 @@ def _recipe_lines(r: Json) -> Iterator[str]:
         yield _line("written for " + ", ".join(f"{n} {show(v)}" for n, v in r["written_for"].items()))
 
 
-def _settings(settings: Sequence[Json]) -> Iterator[str]:
-    rows = [
-        (f"{s['speed'] - 1:+.1%}", s["setting"], f"{_values(s['here'])} -> {_values(s['there'])}{_measured(s)}")
-        for s in settings
-    ]
-    yield from table(rows, "rll")
-
-
-def _measured(s: Json) -> str:
-    """Say by how many measured pairs a price is known; the estimate has the others."""
-    m = s.get("measured")
-    if m is None:
-        return ""
-    if m["pairs"] == 1:
-        return "  (measured once)"
-    return f"  (measured {m['pairs']} times, {m['low'] - 1:+.1%} to {m['high'] - 1:+.1%})"
+def _settings(settings: Sequence[Json]) -> list[str]:
+    """Print each setting with its price, and by how many measured pairs it is known; the estimate has the others."""
+    rows = list[tuple[str, ...]]()
+    for s in settings:
+        m, pairs = s.get("measured"), ""
+        if m:
+            spread = f"{m['pairs']} times, {m['low'] - 1:+.1%} to {m['high'] - 1:+.1%}"
+            pairs = f"  (measured {'once' if m['pairs'] == 1 else spread})"
+        rows.append((f"{s['speed'] - 1:+.1%}", s["setting"], f"{_values(s['here'])} -> {_values(s['there'])}{pairs}"))
+    return table(rows, "rll")
 
 
 def _values(values: Json) -> str:
@@ -230,10 +200,6 @@ def _values(values: Json) -> str:
 
 def _word(value: Any) -> str:
     return "none" if value is None else show(value)
-
-
-def _shown(found: Sequence[Json]) -> Iterator[str]:
-    yield from (_SHOWN[s["what"]].format(**s) for s in found)
 
 
 def _line(text: str) -> str:
@@ -249,7 +215,6 @@ _TIMER = re.compile(rf"{LOADING} \.{{2,}}: (?:\({DECIMAL}, )?({DECIMAL})\)?\s*$"
 _RANKS = re.compile(rf"(M[nx])(Rtt|Clk|Tmp|Pwr|DRtt|Etpt)/Rnk: ({DECIMAL})(?:ms|us|C|W|MHz|TF)/")
 _UNBOUND = re.compile(r"local rank \d+ is not bound to a NUMA node: (.+)")
 _WORDS = (LOADING.encode(), b"Rtt/Rnk:", b"is not bound to a NUMA node")
-Pairs = dict[str, list[tuple[float, float]]]
 
 
 def problems(paths: Sequence[Path], seconds: Sequence[float]) -> list[Json]:
@@ -286,26 +251,18 @@ def speed_up_at_most(found: Sequence[Json]) -> float:
     return 1 / (1 - min(share.get("data loading", 0.0), MOST)) / (1 - min(slowest, MOST))
 
 
-def _read(paths: Sequence[Path]) -> tuple[list[float], Pairs, list[str]]:
+def _read(paths: Sequence[Path]) -> tuple[list[float], dict[str, list[tuple[float, float]]], list[str]]:
     """Read the most of the timer of data loading in ms, the (least, most) of each figure of the straggler detector, and
     why ranks were not bound to the CPUs and the memory next to their GPU."""
-    loading: list[float] = []
-    ranks: Pairs = {}
-    unbound: list[str] = []
-    for path in paths:
-        with path.open("rb") as stream:
-            for line in (row for block in scan.blocks(stream) for row in block.splitlines()):
-                if not any(word in line for word in _WORDS):
-                    continue
-                text = line.decode("utf-8", errors="replace")
-                if found := _TIMER.search(text):
-                    loading.append(float(found[1]))
-                if found := _UNBOUND.search(text):
-                    unbound.append(found[1])
-                ends: dict[str, dict[str, float]] = {}
-                for end, name, value in _RANKS.findall(text):
-                    ends.setdefault(name, {})[end] = float(value)
-                for name, v in ends.items():
-                    if len(v) == 2:
-                        ranks.setdefault(name, []).append((v["Mn"], v["Mx"]))
+    loading, unbound = list[float](), list[str]()
+    ranks = defaultdict[str, list[tuple[float, float]]](list)
+    for text in (line for path in paths for block in blocks_of(path) for line in lines_with(_WORDS, block)):
+        if found := _TIMER.search(text):
+            loading.append(float(found[1]))
+        if found := _UNBOUND.search(text):
+            unbound.append(found[1])
+        ends = {(end, name): float(value) for end, name, value in _RANKS.findall(text)}
+        for end, name in ends:
+            if end == "Mn" and ("Mx", name) in ends:
+                ranks[name].append((ends["Mn", name], ends["Mx", name]))
     return loading, ranks, unbound

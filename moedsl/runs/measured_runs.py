@@ -22,7 +22,7 @@ from moedsl.lang import reader
 from moedsl.planner.experiment import settings
 from moedsl.planner.plan import Plan
 from moedsl.rules.check.program import Program
-from moedsl.solver.problem import Problem, lower, pinned_row
+from moedsl.solver.problem import lower, pinned_row
 from moedsl.solver.solve import make_cost, solve
 from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic, error
@@ -85,11 +85,10 @@ def batches(runs: Sequence[Measured]) -> list[Batch]:
             kinds.append((run.cost, [i]))
         else:
             same.append(i)
-    return [Batch(cost, _columns([runs[i].row for i in at]), tuple(at)) for cost, at in kinds]
-
-
-def _columns(rows: Sequence[Mapping[str, int]]) -> dict[str, NDArray[np.int64]]:
-    return {name: np.array([row[name] for row in rows], np.int64) for name in rows[0]}
+    return [
+        Batch(cost, {n: np.array([runs[i].row[n] for i in at], np.int64) for n in runs[at[0]].row}, tuple(at))
+        for cost, at in kinds
+    ]
 
 
 def predicted(asked: Sequence[Batch], constants: Constants | None = None) -> NDArray[np.float64]:
@@ -132,10 +131,11 @@ def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
     """
     found: list[Diagnostic] = []
     out: list[Measured] = []
+    whole = Span(str(path), 0, 0)
     try:
         source = Source(str(path), text_of(path))
     except (OSError, UnicodeDecodeError) as e:
-        return Source(str(path), ""), [], [_wrong(Span(str(path), 0, 0), f"{path} cannot be read: {e}")]
+        return Source(str(path), ""), [], [_wrong(whole, f"{path} cannot be read: {e}")]
     at, wrong = 0, 0
     for number, line in enumerate(source.text.splitlines(keepends=True), 1):
         span = Span(str(path), at, at + len(line.rstrip("\n")))
@@ -148,30 +148,12 @@ def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
                 wrong += 1
                 found += read if wrong <= SHOWN else ()
         if wrong > SHOWN and not out:
-            return (
-                source,
-                [],
-                [
-                    *found,
-                    error(
-                        "calibrate.run:not-runs",
-                        Span(str(path), 0, 0),
-                        shown=counted(SHOWN, "line"),
-                        path=path,
-                        help=_FROM_LOGS,
-                    ),
-                ],
-            )
+            shown = counted(SHOWN, "line")
+            stopped = error("calibrate.run:not-runs", whole, shown=shown, path=path, help=_FROM_LOGS)
+            return source, [], [*found, stopped]
     if wrong > SHOWN:
-        found.append(
-            error(
-                "calibrate.run:rest-unusable",
-                Span(str(path), 0, 0),
-                wrong=counted(wrong - SHOWN, "other line"),
-                path=path,
-                help=_FROM_LOGS,
-            )
-        )
+        others = counted(wrong - SHOWN, "other line")
+        found.append(error("calibrate.run:rest-unusable", whole, wrong=others, path=path, help=_FROM_LOGS))
     return source, out, found
 
 
@@ -206,11 +188,15 @@ def of_line(line: str, number: int, folder: Path, span: Span) -> Measured | Sequ
     id = str(data.get("id", number))
     if p.gpus is None:
         return [_wrong(span, "the run names no number of GPUs")]
-    wrong = [n for n in _MEASURED if data.get(n) is not None and not _is_positive(data[n])]
+    measured = {n: data[n] for n in ("tokens_per_s_per_gpu", "step_time_s", "peak_gb") if data.get(n) is not None}
+    wrong = [n for n, v in measured.items() if type(v) not in (int, float) or not 0 < v < math.inf]
     if wrong:
         return [_wrong(span, f"`{wrong[0]}` is not a positive number")]
     problem = lower(p, p.gpus)
-    row = _row(p, problem)
+    if all(len(domain) == 1 for domain in problem.domains.values()):
+        row = pinned_row(problem)
+    else:
+        row = next((r.codes for r in solve(p, p.gpus, keep=1).solution.rows), None)
     if row is None:
         return [_wrong(span, "no layout of the run fits; pin the one that was measured")]
     cost = make_cost(problem)
@@ -222,22 +208,6 @@ def of_line(line: str, number: int, folder: Path, span: Span) -> Measured | Sequ
     run = Measured(id, str(data.get("release", "")), p, cost, row, tokens, data.get("peak_gb"))
     above = None if tokens is None else above_peak(run, tokens)
     return run if above is None else [_wrong(span, above)]
-
-
-_MEASURED = ("tokens_per_s_per_gpu", "step_time_s", "peak_gb")
-
-
-def _is_positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
-
-
-def _row(p: Program, problem: Problem) -> Mapping[str, int] | None:
-    """The layout that the run pins, or the one that the solver chooses."""
-    if all(len(domain) == 1 for domain in problem.domains.values()):
-        return pinned_row(problem)
-    assert p.gpus is not None
-    rows = solve(p, p.gpus, keep=1).solution.rows
-    return rows[0].codes if rows else None
 
 
 def _wrong(span: Span, message: str) -> Diagnostic:

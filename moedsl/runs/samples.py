@@ -10,8 +10,10 @@ import json
 import math
 import os
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, BinaryIO
 
 from attrs import frozen
@@ -24,8 +26,6 @@ TURNS = ("messages", "conversation", "conversations")
 """The keys of a conversation (bridge data/sft_processing.py:142)."""
 PAIRS = (("input", "output"), ("prompt", "completion"))
 """The keys of a prompt and its answer; a recipe reads the first pair (bridge data/builders/gpt_sft.py:71)."""
-
-
 INSTRUCTION = "instruction"
 """What a line of Alpaca asks of its `input`; a recipe does not read it."""
 _ANSWERS = ("assistant", "gpt")
@@ -66,16 +66,15 @@ def read_sample(line: bytes) -> Sample:
         if isinstance(row.get(key), list):
             if not row[key]:
                 raise NotASample(f"has no turn in `{key}`")
-            return Sample((key,), turns=tuple(_turn(t) for t in row[key]))
+            turns = list[Mapping[str, str]]()
+            for turn in row[key]:
+                found = turn if isinstance(turn, dict) else {}
+                role, text = found.get("role", found.get("from")), found.get("content", found.get("value"))
+                if not isinstance(role, str) or not isinstance(text, str):
+                    raise NotASample("has a turn without `role` and `content`, which are texts")
+                turns.append({"role": role.lower(), "content": text})
+            return Sample((key,), turns=tuple(turns))
     raise NotASample(f"is no sample: its keys are {', '.join(map(str, row)) or 'none'}")
-
-
-def _turn(turn: Any) -> Mapping[str, str]:
-    found = turn if isinstance(turn, dict) else {}
-    role, text = found.get("role", found.get("from")), found.get("content", found.get("value"))
-    if not isinstance(role, str) or not isinstance(text, str):
-        raise NotASample("has a turn without `role` and `content`, which are texts")
-    return {"role": role.lower(), "content": text}
 
 
 BLOCKS = 64
@@ -120,7 +119,9 @@ class Measured:
 def measure(file: BinaryIO, tokens: Tokens, seconds: float, progress: Callable[[str], None]) -> Measured:
     """Count the tokens of each sample; of a file that takes longer, of as many as the time allows. Raises BadLine."""
     size = file.seek(0, os.SEEK_END)
-    ends = _blocks(size)
+    n = BLOCKS if size > WHOLE else 1
+    # The first and last byte of each part, in an order whose every beginning lies all over the file
+    ends = [(size * at // n, size * (at + 1) // n) for at in (i * _STRIDE % n for i in range(n))]
     counts, keys, done, unanswered = Counter[int](), Counter[tuple[str, ...]](), 0, 0
     start = told = time.monotonic()
     for begin, end in ends:
@@ -130,8 +131,8 @@ def measure(file: BinaryIO, tokens: Tokens, seconds: float, progress: Callable[[
                 sample = read_sample(line)
             except NotASample as e:
                 raise BadLine(_number(file, at), str(e)) from e
-            n = tokens(sample)
-            counts[n if n <= EXACT else round(n / _STEP) * _STEP] += 1
+            length = tokens(sample)
+            counts[length if length <= EXACT else round(length / _STEP) * _STEP] += 1
             keys[sample.keys] += 1
             unanswered += not sample.is_answered
             now = time.monotonic() if i % _OFTEN == 0 else told
@@ -142,12 +143,6 @@ def measure(file: BinaryIO, tokens: Tokens, seconds: float, progress: Callable[[
                 return Measured(counts, keys, (done + at - begin) / size, unanswered)
         done += end - begin
     return Measured(counts, keys, 1.0, unanswered)
-
-
-def _blocks(size: int) -> list[tuple[int, int]]:
-    """The first and last byte of each part, in an order whose every beginning lies all over the file."""
-    n = BLOCKS if size > WHOLE else 1
-    return [(size * at // n, size * (at + 1) // n) for at in (i * _STRIDE % n for i in range(n))]
 
 
 def _lines(file: BinaryIO, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
@@ -217,21 +212,28 @@ _COLUMNS = (
 
 def report(m: Measured, folder: str, tokenizer: str | None, also: Sequence[str] = ()) -> dict[str, Any]:
     """Everything that is known of the samples, as JSON; `also` are notes on their files."""
-    total, lengths = m.counts.total(), groups(m.counts)
+    total, lengths, all_tokens = m.counts.total(), groups(m.counts), sum(n * c for n, c in m.counts.items())
     sequences = _sequence(lengths, m, SEQ)["sequences"]
     batch = _batch(sequences)
+    ordered = sorted(m.counts.items())
+    reached = [*accumulate(c for _, c in ordered)]
+    histogram = Counter[int]()  # the number of samples up to each power of two, and above the one before
+    for n, count in ordered:
+        histogram[1 << max(n - 1, 0).bit_length()] += count
+    # The sequences that are worth a look: up to the first that cuts no sample
+    whole = next((s for s in _SEQUENCES if s >= max(m.counts)), _SEQUENCES[-1])
     return {
         "version": 1,
         "samples": total,
-        "tokens": sum(n * c for n, c in m.counts.items()),
+        "tokens": all_tokens,
         "tokenizer": tokenizer,
         "read": m.share,
         "keys": {"+".join(k): c for k, c in m.keys.items()},
-        "mean": sum(n * c for n, c in m.counts.items()) / total,
-        "percentiles": {f"{100 * s:g}": _percentile(m.counts, s) for s in _SHARES},
+        "mean": all_tokens / total,
+        "percentiles": {f"{100 * s:g}": ordered[bisect_left(reached, s * total)][0] for s in _SHARES},
         "longest": max(m.counts),
-        "histogram": _histogram(m.counts),
-        "sequences": [_sequence(lengths, m, seq) for seq in _useful(m.counts)],
+        "histogram": {str(n): c for n, c in histogram.items()},
+        "sequences": [_sequence(lengths, m, seq) for seq in _SEQUENCES if seq <= whole],
         "lengths": lengths,
         "notes": [*_notes(m), *also],
         "batch": batch,
@@ -248,42 +250,43 @@ def text(r: dict[str, Any], name: str) -> str:
     most = max(r["histogram"].values())
     bars = [(f"{int(n):,}", f"{c:,}", "#" * -(-c * _BAR // most)) for n, c in r["histogram"].items()]
     held = [
-        (
-            tokens(s["seq"]),
-            f"{s['samples']:.1f}",
-            f"{s['sequences']:,}",
-            f"{s['packed']:.0%}",
-            f"{s['padded']:.0%}",
-            f"{s['cut']:.1%}",
-        )
+        (tokens(s["seq"]), f"{s['samples']:.1f}", f"{s['sequences']:,}", f"{s['packed']:.0%}", f"{s['padded']:.0%}",
+         f"{s['cut']:.1%}")
         for s in r["sequences"]
+    ]  # fmt: skip
+    batch = r["batch"] or BATCH
+    lines = [
+        f"{name}: {counted(r['samples'], 'sample', ',')}, {r['tokens']:,} tokens ({how}){part}",
+        f"  mean {r['mean']:,.0f}, {shares}, longest {r['longest']:,}",
+        "",
+        *table([("up to", "samples", ""), *bars], "rrl"),
+        "",
+        *table([("seq", "in one", "in all", "packed", "padded", "cut"), *held]),
+        "",
+        *(wrapped(line, "", "  ") for line in _COLUMNS),
+        *(line for note in r["notes"] for line in ("", wrapped(note, "", "  "))),
+        "",
+        "For the run file:",
+        r["statement"],
     ]
-    chat = any("+" not in k for k in r["keys"])
-    return "\n".join(
-        [
-            f"{name}: {counted(r['samples'], 'sample', ',')}, {r['tokens']:,} tokens ({how}){part}",
-            f"  mean {r['mean']:,.0f}, {shares}, longest {r['longest']:,}",
-            "",
-            *table([("up to", "samples", ""), *bars], "rrl"),
-            "",
-            *table([("seq", "in one", "in all", "packed", "padded", "cut"), *held]),
-            "",
-            *(wrapped(line, "", "  ") for line in _COLUMNS),
-            *(line for note in r["notes"] for line in ("", wrapped(note, "", "  "))),
-            "",
-            "For the run file:",
-            r["statement"],
-            *([_statement(r["batch"])] if r["batch"] else []),
-            *(['set dataset.preprocessing = "chat"'] if chat else []),
-            _epoch(r["epoch"], r["batch"] or BATCH),
-        ]
+    if r["batch"]:
+        lines.append(f"batch {batch}   # the samples do not fill the default batch at {tokens(SEQ)}")
+    if any("+" not in k for k in r["keys"]):
+        lines.append('set dataset.preprocessing = "chat"')
+    # How a run states its length in epochs, with the steps of one
+    steps = f"{counted(r['epoch'], 'step', ',')} of {counted(batch, 'sequence', ',')} at {tokens(SEQ)}"
+    return "\n".join([*lines, f"# set train.num_epochs = 1   # {steps}"])
+
+
+def validation_note(training: Measured, m: Measured) -> str | None:
+    """Say that the samples for validation may not fill a batch: no run has more replicas than sequences of a step."""
+    n, most = (_sequence(groups(x.counts), x, SEQ)["sequences"] for x in (m, training))
+    if n >= (_batch(most) or BATCH):
+        return None
+    return (
+        f"validation.jsonl fills {counted(n, 'sequence', ',')} of {tokens(SEQ)}: it must fill a batch of validation, "
+        "which is at least one sequence on each data-parallel replica."
     )
-
-
-def _epoch(steps: int, batch: int) -> str:
-    """Show how a run states its length in epochs, with the steps of one."""
-    said = f"{counted(steps, 'step', ',')} of {counted(batch, 'sequence', ',')} at {tokens(SEQ)}"
-    return f"# set train.num_epochs = 1   # {said}"
 
 
 def _notes(m: Measured) -> Iterator[str]:
@@ -308,47 +311,9 @@ def _notes(m: Measured) -> Iterator[str]:
         )
 
 
-def validation_note(training: Measured, m: Measured) -> str | None:
-    """Say that the samples for validation may not fill a batch: no run has more replicas than sequences of a step."""
-    n, most = (_sequence(groups(x.counts), x, SEQ)["sequences"] for x in (m, training))
-    if n >= (_batch(most) or BATCH):
-        return None
-    return (
-        f"validation.jsonl fills {counted(n, 'sequence', ',')} of {tokens(SEQ)}: it must fill a batch of validation, "
-        "which is at least one sequence on each data-parallel replica."
-    )
-
-
-def _statement(batch: int) -> str:
-    return f"batch {batch}   # the samples do not fill the default batch at {tokens(SEQ)}"
-
-
 def _batch(sequences: int) -> int | None:
     """The largest batch that any common number of GPUs divides, of samples that do not fill the default batch."""
     return 1 << sequences.bit_length() - 1 if sequences < BATCH else None
-
-
-def _percentile(counts: Counter[int], share: float) -> int:
-    left = share * counts.total()
-    for n, count in sorted(counts.items()):
-        left -= count
-        if left <= 0:
-            return n
-    return max(counts)
-
-
-def _histogram(counts: Counter[int]) -> dict[str, int]:
-    """The number of samples up to each power of two, and above the one before."""
-    found = Counter[int]()
-    for n, count in counts.items():
-        found[1 << max(n - 1, 0).bit_length()] += count
-    return {str(n): found[n] for n in sorted(found)}
-
-
-def _useful(counts: Counter[int]) -> tuple[int, ...]:
-    """The sequences that are worth a look: up to the first that cuts no sample."""
-    whole = next((s for s in _SEQUENCES if s >= max(counts)), _SEQUENCES[-1])
-    return tuple(s for s in _SEQUENCES if s <= whole)
 
 
 def _sequence(lengths: list[int], m: Measured, seq: int) -> dict[str, Any]:

@@ -124,7 +124,6 @@ def _device(device: int, segments: Sequence[Mapping[str, Any]], events: Sequence
     parts = [0] * min(DRAWN, max(len(events), 1))
     parts[-1] = total
     for i in range(len(events) - 1, -1, -1):
-        # Return the bytes that an event adds
         event = events[i]
         sign = {ALLOC: 1, FREE: -1}.get(event["action"], 0)
         total -= sign * _size(event) if sign else 0
@@ -160,27 +159,21 @@ def _size(of: Mapping[str, Any], name: str = "size") -> int:
 
 def _live(now: Mapping[int, Mapping[str, Any]], events: Sequence[Mapping[str, Any]], at: int) -> tuple[Live, ...]:
     """Return what was live before event `at`: undo the events after it, and look up the frames of each allocation."""
-    live: dict[int, tuple[int, Any]] = {a: (b["size"], _frames_of_block(b)) for a, b in now.items()}
+    live: dict[int, tuple[int, Any]] = {}
+    for address, block in now.items():
+        history = block.get("history") or [{}]  # before PyTorch 2.1 it has the frames
+        live[address] = block["size"], block.get("frames") or history[0].get("frames") or ()
     for event in reversed(events[at:]):
         if event["action"] == ALLOC:
             live.pop(event["addr"], None)
         elif event["action"] == FREE:
             live[event["addr"]] = (event["size"], ())
-    made = {e["addr"]: e for e in events[:at] if e["action"] == ALLOC}  # the last one at each address
+    made = {e["addr"]: e.get("frames") for e in events[:at] if e["action"] == ALLOC}  # the last one at each address
+    each = ((size, made.get(a, frames)) for a, (size, frames) in live.items())
     return tuple(
-        Live(size, _frames(made[a].get("frames")) if a in made else _frames(frames))
-        for a, (size, frames) in live.items()
+        Live(size, tuple((str(f["filename"]), int(f["line"]), str(f["name"])) for f in frames or ()))
+        for size, frames in each
     )
-
-
-def _frames_of_block(block: Mapping[str, Any]) -> Any:
-    """Return the frames of a block; before PyTorch 2.1 they are in its history."""
-    history = block.get("history") or [{}]
-    return block.get("frames") or history[0].get("frames") or ()
-
-
-def _frames(frames: Any) -> Frames:
-    return tuple((str(f["filename"]), int(f["line"]), str(f["name"])) for f in frames or ())
 
 
 RANK = re.compile(r"_(?:oom_rank-)?(\d{1,7})\.[^.]+$")
@@ -243,18 +236,33 @@ are one; the working memory of a layer has the frames of its forward pass."""
 
 
 def report(given: Given, memory: Memory, classes: Classes) -> Json:
-    """Return the memory of one device."""
-    kinds, sources = defaultdict[str, int](int), defaultdict[tuple[str, str], list[int]](lambda: [0, 0])
-    modules = defaultdict[tuple[str, str], int](int)
+    """Return the memory of one device.
+
+    The kind of an allocation is that of the innermost frame that a pattern names; its source is the first frame outside
+    libraries as `function@file.py:line`, and its module the file of that, as `transformer/moe/experts`.
+    """
+    kinds, modules = defaultdict[str, int](int), defaultdict[tuple[str, str], int](int)
+    sources = defaultdict[tuple[str, str], list[int]](lambda: [0, 0])
     for one in memory.live:
-        kind, source = _kind(one, classes), _source(one.frames)
+        found = (classes.memory(f"{file}:{line} {function}") for file, line, function in one.frames)
+        kind = next((k for k in found if k is not None), NO_CLASS) if one.frames else BEFORE
+        mine = next((f for f in one.frames if not LIBRARIES.search(f[0])), None)
+        module = re.sub(r"^.*/(site-packages|dist-packages|opt|workspace)/|\.py$", "", mine[0] if mine else "") or "-"
+        shown = mine or (one.frames[0] if one.frames else None)
+        source = f"{shown[2]}@{shown[0].rpartition('/')[2]}:{shown[1]}" if shown else BEFORE
         kinds[kind] += one.size
-        # Return the file of the first frame outside libraries, as `transformer/moe/experts`
-        mine = next((f[0] for f in one.frames if not LIBRARIES.search(f[0])), "")
-        modules[kind, (re.sub(r"^.*/(site-packages|dist-packages|opt|workspace)/|\.py$", "", mine) or "-")] += one.size
-        entry = sources[kind, source]
-        entry[0] += one.size
-        entry[1] += 1
+        modules[kind, module] += one.size
+        sources[kind, source][0] += one.size
+        sources[kind, source][1] += 1
+    remarks = (
+        (memory.events == 0, "the snapshot has no history: the figures are of the moment when it was written"),
+        (memory.events >= HISTORY, f"the history is full at {memory.events:,} events: what is older has no frames"),
+        (memory.ended_by == "oom", "the allocator ran out of memory: the peak is without the allocation that failed"),
+        (
+            kinds.get(NO_CLASS, 0) > 0.05 * memory.peak,
+            "more than 5% of the peak has no known kind: add patterns in `rules memory of trace`",
+        ),
+    )
     return {
         "snapshot": given.path.name, "rank": given.rank, "stage": given.stage, "device": memory.device,
         "peak_gib": memory.peak / GIB, "events": memory.events,
@@ -266,41 +274,12 @@ def report(given: Given, memory: Memory, classes: Classes) -> Json:
         "modules": [{"kind": k, "module": m, "gib": b / GIB} for (k, m), b in _largest(modules)[:SHOWN]],
         "sources": [{"kind": k, "source": s, "gib": b / GIB, "allocations": n}
                     for (k, s), (b, n) in sorted(sources.items(), key=lambda e: -e[1][0])[:SHOWN]],
-        "remarks": _remarks(memory, kinds),
+        "remarks": [text for holds, text in remarks if holds],
     }  # fmt: skip
 
 
 def _largest(sizes: Mapping[Any, int]) -> list[tuple[Any, int]]:
     return sorted(sizes.items(), key=lambda e: -e[1])
-
-
-def _kind(one: Live, classes: Classes) -> str:
-    """Return the kind of an allocation, by the innermost frame that a pattern names."""
-    if not one.frames:
-        return BEFORE
-    found = (classes.memory(f"{file}:{line} {function}") for file, line, function in one.frames)
-    return next((k for k in found if k is not None), NO_CLASS)
-
-
-def _source(frames: Frames) -> str:
-    """Return the first frame outside libraries as `function@file.py:line`."""
-    mine = next((f for f in frames if not LIBRARIES.search(f[0])), None)
-    if mine is None:
-        return BEFORE if not frames else f"{frames[0][2]}@{frames[0][0].rpartition('/')[2]}:{frames[0][1]}"
-    return f"{mine[2]}@{mine[0].rpartition('/')[2]}:{mine[1]}"
-
-
-def _remarks(memory: Memory, kinds: Mapping[str, int]) -> list[str]:
-    some = (
-        (memory.events == 0, "the snapshot has no history: the figures are of the moment when it was written"),
-        (memory.events >= HISTORY, f"the history is full at {memory.events:,} events: what is older has no frames"),
-        (memory.ended_by == "oom", "the allocator ran out of memory: the peak is without the allocation that failed"),
-        (
-            kinds.get(NO_CLASS, 0) > 0.05 * memory.peak,
-            "more than 5% of the peak has no known kind: add patterns in `rules memory of trace`",
-        ),
-    )  # fmt: skip
-    return [text for holds, text in some if holds]
 
 
 def compare(r: Json, plan: Plan) -> Json:
@@ -325,80 +304,52 @@ def compare(r: Json, plan: Plan) -> Json:
 
 
 def text(each: Sequence[Json]) -> str:
-    """Print the report of each device, or of several ranks a table and the report of the fullest."""
+    """Print the report of each device. Of several ranks, print the peak of each by kind, and next to that of its stage
+    in the plan, and the report of the fullest."""
     if len({r["snapshot"] for r in each}) < 2:
         return "\n".join(map(_one, each))
-    plans = [[r["plans"][i] for r in each] for i in range(len(each[0].get("plans", ())))]
-    fullest = max(each, key=lambda r: r["peak_gib"])
-    blocks = [_ranks(each), *(_by_stage(each, p) for p in plans), ["The fullest of them (--json has each)"]]
-    return "\n\n".join("\n".join(b) for b in blocks) + "\n\n" + _one(fullest)
-
-
-def _one(r: Json) -> str:
-    rows = [(k["kind"], _gib(k["gib"]), f"{k['share']:.1%}") for k in r["kinds"]]
-    blocks = [
-        _head(r),
-        ["Live at the peak, by kind", *table(rows, "lr")],
-        _modules(r),
-        _sources(r),
-        *(_compared(c, r["rank"]) for c in r.get("plans", ())),
-    ]
-    return "\n\n".join("\n".join(b) for b in blocks if b) + "\n"
-
-
-def _ranks(each: Sequence[Json]) -> list[str]:
-    """Print the peak of each rank by kind."""
     kinds = [*dict.fromkeys(k["kind"] for r in each for k in r["kinds"])]
     rows = [("snapshot", "rank", "peak", *kinds)]
     for r in each:
         sizes = {k["kind"]: f"{k['gib']:.1f}" for k in r["kinds"]}
         rank = "-" if r["rank"] is None else str(r["rank"])
         rows.append((r["snapshot"], rank, f"{r['peak_gib']:.1f}", *(sizes.get(k, "-") for k in kinds)))
-    return ["Live at the peak, by rank and kind, GiB", *table(rows, "lr")]
+    blocks = [["Live at the peak, by rank and kind, GiB", *table(rows, "lr")]]
+    for at, first in enumerate(each[0].get("plans", ())):
+        rows = [("stage", "predicted", "measured", "difference", "of")]
+        for stage in range(first["of_stages"]):
+            mine = [(r, p) for r in each if (p := r["plans"][at])["stage"] == stage]
+            rows += [(str(stage), *_line(p["table"][-1]), f"{r['snapshot']}, {_known(p, r['rank'])}") for r, p in mine]
+            if not mine:
+                rows.append((str(stage), _gib(first["stages_gib"][stage]), "-", "-", "no snapshot"))
+        blocks.append([f"Compared with the plan of {first['run']}, by stage", *table(rows, "rrrrl")])
+    blocks.append(["The fullest of them (--json has each)"])
+    fullest = max(each, key=lambda r: r["peak_gib"])
+    return "\n\n".join("\n".join(b) for b in blocks) + "\n\n" + _one(fullest)
 
 
-def _by_stage(each: Sequence[Json], plans: Sequence[Json]) -> list[str]:
-    """Print the peak of each rank next to that of its stage in the plan."""
-    first = plans[0]
-    rows = [("stage", "predicted", "measured", "difference", "of")]
-    for stage in range(first["of_stages"]):
-        mine = [(r, p) for r, p in zip(each, plans, strict=True) if p["stage"] == stage]
-        for r, p in mine:
-            peak = p["table"][-1]
-            rows.append((str(stage), *_line(peak), f"{r['snapshot']}, {_known(p, r['rank'])}"))
-        if not mine:
-            rows.append((str(stage), _gib(first["stages_gib"][stage]), "-", "-", "no snapshot"))
-    return [f"Compared with the plan of {first['run']}, by stage", *table(rows, "rrrrl")]
-
-
-def _head(r: Json) -> list[str]:
-    unused = r["fragmentation"]
-    return [
-        f"{r['snapshot']}: device {r['device']}, peak {_gib(r['peak_gib'])} in {r['events']:,} events",
-        f"  {_gib(r['at_start_gib'])} before the first event, {_gib(r['at_end_gib'])} at the end",
-        f"  reserved {_gib(r['reserved_gib'])} at the end, {unused['share']:.1%} unused",
-        *(wrapped(text, "  remark: ", " " * 10) for text in r["remarks"]),
+def _one(r: Json) -> str:
+    kinds = [(k["kind"], _gib(k["gib"]), f"{k['share']:.1%}") for k in r["kinds"]]
+    modules = [(m["module"], m["kind"], _gib(m["gib"])) for m in r["modules"]]
+    sources = [(s["source"], s["kind"], _gib(s["gib"]), f"{s['allocations']:,}") for s in r["sources"]]
+    blocks = [
+        [
+            f"{r['snapshot']}: device {r['device']}, peak {_gib(r['peak_gib'])} in {r['events']:,} events",
+            f"  {_gib(r['at_start_gib'])} before the first event, {_gib(r['at_end_gib'])} at the end",
+            f"  reserved {_gib(r['reserved_gib'])} at the end, {r['fragmentation']['share']:.1%} unused",
+            *(wrapped(text, "  remark: ", " " * 10) for text in r["remarks"]),
+        ],
+        ["Live at the peak, by kind", *table(kinds, "lr")],
+        ["Live at the peak, by module", *table([("module", "kind", "size"), *modules], "llr")],
+        ["Live at the peak, by source", *table([("source", "kind", "size", "allocations"), *sources], "llr")],
     ]
-
-
-def _modules(r: Json) -> list[str]:
-    rows = [(m["module"], m["kind"], _gib(m["gib"])) for m in r["modules"]]
-    return ["Live at the peak, by module", *table([("module", "kind", "size"), *rows], "llr")]
-
-
-def _sources(r: Json) -> list[str]:
-    rows = [(s["source"], s["kind"], _gib(s["gib"]), f"{s['allocations']:,}") for s in r["sources"]]
-    return ["Live at the peak, by source", *table([("source", "kind", "size", "allocations"), *rows], "llr")]
-
-
-def _compared(c: Json, rank: int | None) -> list[str]:
-    rows = [("", "predicted", "measured", "difference"), *((x["part"], *_line(x)) for x in c["table"])]
-    head = f"Compared with the plan of {c['run']}, stage {c['stage']} of 0 to {c['of_stages'] - 1}: {_known(c, rank)}"
-    return [
-        wrapped(head, "", "  "),
-        *table(rows, "lr"),
-        f"  its fullest stage has {_gib(c['lower_gib'])} to {_gib(c['upper_gib'])}",
-    ]
+    for c in r.get("plans", ()):
+        stage = f"stage {c['stage']} of 0 to {c['of_stages'] - 1}: {_known(c, r['rank'])}"
+        rows = [("", "predicted", "measured", "difference"), *((x["part"], *_line(x)) for x in c["table"])]
+        fullest = f"  its fullest stage has {_gib(c['lower_gib'])} to {_gib(c['upper_gib'])}"
+        head = wrapped(f"Compared with the plan of {c['run']}, {stage}", "", "  ")
+        blocks.append([head, *table(rows, "lr"), fullest])
+    return "\n\n".join("\n".join(b) for b in blocks) + "\n"
 
 
 def _line(x: Json) -> tuple[str, str, str]:

@@ -27,7 +27,7 @@ from moedsl.diagnose.scan import Scan, Symptom
 from moedsl.launch import follow, store
 from moedsl.launch.store import Job
 from moedsl.planner.plan import Plan
-from moedsl.runs.results.gather import DAMAGED, PLAN, gather, job_logs, read_plan, told_apart
+from moedsl.runs.results.gather import DAMAGED, PLAN, disambiguate, gather, job_logs, read_plan
 from moedsl.runs.results.log import Clock, Memory, NanSearch, Saved, Slow, Step, lines, time_of
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.foreign import Until
@@ -248,7 +248,6 @@ REPORTS = 10
 """The newest reports that count."""
 APART = 1.1
 """The slowest rank's time over the fastest's from which on it is a straggler: one rank is always the slowest."""
-_BELOW = "below the threshold of nvidia-resiliency-ext"
 
 
 @frozen
@@ -260,7 +259,9 @@ class Found:
 
     @property
     def because(self) -> str:
-        return _BELOW if self.slow.ratio is None else f"{self.slow.ratio:.2f} times the time of the fastest rank"
+        if self.slow.ratio is None:
+            return "below the threshold of nvidia-resiliency-ext"
+        return f"{self.slow.ratio:.2f} times the time of the fastest rank"
 
 
 def stragglers(found: Sequence[Found], per_node: int | None) -> list[dict[str, Any]]:
@@ -272,19 +273,13 @@ def stragglers(found: Sequence[Found], per_node: int | None) -> list[dict[str, A
     for rank in sorted({rank for f in reports for rank in f.slow.nodes}):
         place = f"node {rank // per_node}" if per_node else f"the node of rank {rank}"
         by_node.setdefault(named.get(rank, place), set()).add(rank)
-    rows = [_row(node, ranks, [f for f in reports if ranks & f.slow.nodes.keys()]) for node, ranks in by_node.items()]
-    return [{**row, "reports": len(newest)} for row in sorted(rows, key=lambda r: -r["in_reports"])]
-
-
-def _row(node: str, ranks: set[int], reports: Sequence[Found]) -> dict[str, Any]:
-    last = reports[-1]
-    return {
-        "node": node,
-        "ranks": sorted(ranks),
-        "in_reports": len(reports),
-        "at_iteration": last.iteration,
-        "because": last.because,
-    }
+    rows = list[dict[str, Any]]()
+    for node, ranks in by_node.items():
+        mine = [f for f in reports if ranks & f.slow.nodes.keys()]
+        rows.append({"node": node, "ranks": sorted(ranks), "in_reports": len(mine),
+                     "at_iteration": mine[-1].iteration, "because": mine[-1].because,
+                     "reports": len(newest)})  # fmt: skip
+    return sorted(rows, key=lambda r: -r["in_reports"])
 
 
 @define
@@ -308,7 +303,12 @@ class Reading:
             self.scan.block(block)
             for line in lines(block):
                 if isinstance(line, Step):
-                    self._step(line)
+                    now = self.attempts[-1] if self.attempts else None
+                    if now is not None and line.iteration > now.last.iteration:
+                        now.add(line)
+                    elif now is None or line != now.last:  # two ranks may print one line
+                        self.attempts.append(Attempt(line, self._clock))
+                    self._clock = None
                 elif isinstance(line, Memory):
                     self.peak = max(self.peak or 0.0, line.peak)
                 elif isinstance(line, Saved):
@@ -317,14 +317,6 @@ class Reading:
                     self.slow.append(Found(self.attempts[-1].last.iteration if self.attempts else 0, line))
                 elif isinstance(line, Clock) and self._clock is None:
                     self._clock = time_of(line.stamp)
-
-    def _step(self, step: Step) -> None:
-        current = self.attempts[-1] if self.attempts else None
-        if current is not None and step.iteration > current.last.iteration:
-            current.add(step)
-        elif current is None or step != current.last:  # two ranks may print one line
-            self.attempts.append(Attempt(step, self._clock))
-        self._clock = None
 
 
 @define
@@ -387,7 +379,7 @@ class Paths:
     found: _Runs
 
     def more(self) -> list[Watched]:
-        for run in told_apart(gather([self.target])[0]):
+        for run in disambiguate(gather([self.target])[0]):
             self.found.add(run.name, run.plan or run.damaged, map(File, run.logs))
         for run in self.found.runs.values():
             for log in run.logs.values():

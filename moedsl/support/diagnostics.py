@@ -124,31 +124,14 @@ def _make(severity: str, id: str, parts: tuple[str | Span | Label, ...], more: d
 
 def to_json(d: Diagnostic, sources: Mapping[str, Source]) -> dict[str, Any]:
     """Write a diagnostic as JSON: lines and columns count from 1, columns in code points."""
-    return {
-        "id": d.id,
-        "severity": d.severity,
-        "message": d.message,
-        "labels": [_label(label, sources) for label in d.labels],
-        "because": d.because,
-        "cites": list(d.cites),
-        "help": list(d.help),
-        "values": dict(d.values),
-    }
-
-
-def _label(label: Label, sources: Mapping[str, Source]) -> dict[str, Any]:
-    out: dict[str, Any] = {"file": label.span.file, "text": label.text}
-    source = sources.get(label.span.file)
-    if source is not None:
-        (line, column), (end_line, end_column) = source.position(label.span.start), source.position(label.span.end)
-        out |= {
-            "line": line,
-            "column": column,
-            "end_line": end_line,
-            "end_column": end_column,
-            "source": source.line(line),
-        }
-    return out
+    labels = [{"file": label.span.file, "text": label.text} for label in d.labels]
+    for out, (file, start, end) in zip(labels, (label.span for label in d.labels), strict=True):
+        if source := sources.get(file):
+            (line, column), (end_line, end_column) = source.position(start), source.position(end)
+            out |= {"line": line, "column": column, "end_line": end_line, "end_column": end_column,
+                    "source": source.line(line)}  # fmt: skip
+    return {"id": d.id, "severity": d.severity, "message": d.message, "labels": labels, "because": d.because,
+            "cites": list(d.cites), "help": list(d.help), "values": dict(d.values)}  # fmt: skip
 
 
 def suggest(word: str, known: list[str], least: float = 0.6) -> tuple[str, ...]:

@@ -31,8 +31,6 @@ _SIGNED = 500
 """The characters of a file that have the sign of its command."""
 _COMMENT = re.compile(r"\A(?:#|<!--) moedsl: sha256=([0-9a-f]{64})(?: -->)?\n")
 _KEY = re.compile(r'\A\{\n  "moedsl_sha256": "([0-9a-f]{64})",?')
-_ELSEWHERE = "move it away, or write elsewhere with -o"
-_FORCE = "write to another directory with -o, or give --force to replace it"
 
 
 def digest(text: str) -> str:
@@ -90,7 +88,7 @@ def write_all(
         if not problems:
             _replace(folder, {name: stamp(name, text).encode() for name, text in files.items()}, remove)
     except OSError as refused:
-        return [_unwritable(folder, refused)]
+        return [error("emit.unwritable:folder", path=folder, value=refused.strerror or refused)]
     return problems
 
 
@@ -99,39 +97,26 @@ def _refusals(folder: Path, files: Mapping[str, str], force: bool) -> Iterator[D
     if wrong:
         yield error("emit.exists:folder-in-way", wrong=wrong[0])
         return
-    for name in files:
-        yield from _refusal(folder / name, force)
+    elsewhere = "move it away, or write elsewhere with -o"
+    help = "write to another directory with -o, or give --force to replace it"
+    for path in (folder / name for name in files if os.path.lexists(folder / name)):
+        if path.is_dir() and not path.is_symlink():
+            yield error("emit.exists:is-folder", path=path, help=elsewhere)
+        elif not path.is_file() and not path.is_symlink():
+            yield error("emit.exists:special", path=path, help=elsewhere)
+        elif path.is_symlink() and not force:
+            yield error("emit.not_ours:other-file", path=path, help=help)
+        elif not force:
+            state = written_by_us(path.name, path.read_bytes().decode("utf-8", errors="replace"))
+            if state == "foreign":
+                yield error("emit.not_ours:other-writer", path=path, help=help)
+            elif state == "edited":
+                yield error("emit.edited", path=path, help=help)
 
 
 def _folders(folder: Path, names: Iterable[str]) -> list[Path]:
     """The folder and its subfolders in the names, each once."""
     return list(dict.fromkeys([folder, *((folder / name).parent for name in names)]))
-
-
-def _refusal(path: Path, force: bool) -> Iterator[Diagnostic]:
-    if not os.path.lexists(path):
-        return
-    if path.is_dir() and not path.is_symlink():
-        yield error("emit.exists:is-folder", path=path, help=_ELSEWHERE)
-    elif not path.is_symlink() and not path.is_file():
-        yield error("emit.exists:special", path=path, help=_ELSEWHERE)
-    elif not force:
-        yield from _guarded(path)
-
-
-def _guarded(path: Path) -> Iterator[Diagnostic]:
-    if path.is_symlink():
-        yield error("emit.not_ours:other-file", path=path, help=_FORCE)
-        return
-    state = written_by_us(path.name, path.read_bytes().decode("utf-8", errors="replace"))
-    if state == "foreign":
-        yield error("emit.not_ours:other-writer", path=path, help=_FORCE)
-    elif state == "edited":
-        yield error("emit.edited", path=path, help=_FORCE)
-
-
-def _unwritable(path: Path, refused: OSError) -> Diagnostic:
-    return error("emit.unwritable:folder", path=path, value=refused.strerror or refused)
 
 
 def _replace(folder: Path, contents: Mapping[str, bytes], remove: Sequence[str]) -> None:
@@ -165,18 +150,14 @@ def write_temporary(path: Path, data: bytes, mode: int | None = None) -> Path:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask() if mode is None else mode)
+        if mode is None:
+            os.umask(umask := os.umask(0))  # only setting it tells it
+            mode = 0o666 & ~umask
+        os.chmod(name, mode)
     except BaseException:
         os.unlink(name)
         raise
     return Path(name)
-
-
-def _umask() -> int:
-    """The user's umask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _remove_empty(folder: Path) -> None:
@@ -198,9 +179,27 @@ def refusals(path: Path, by: str, sign: str = "", force: bool = False) -> list[D
     emit.unwritable.
     """
     try:
-        return list(_refusals_of_file(path, by, sign, force))
+        folder = path.resolve().parent
+        if path.is_dir():
+            return [error("emit.exists:is-folder-output", path=path)]
+        if path.exists() and not path.is_file():
+            return [error("emit.exists:special-output", path=path)]
+        if folder.exists() and not folder.is_dir():
+            return [error("emit.exists:file-in-way", folder=folder)]
+        if not folder.exists():
+            return [error("emit.unwritable:no-folder", path=path, parent=path.parent)]
+        if path.is_symlink() and not path.exists():  # it would become a file elsewhere
+            return [error("emit.exists:link", path=path)]
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() and not force else None
     except (OSError, RuntimeError) as refused:  # below Python 3.13 a link to itself is the second
         return [_unwritable_file(path, refused)]
+    if text is None:
+        return []
+    help = "write to another file with -o, or give --force to replace it"
+    state = written_by_us(path.name, text) if sign and sign in text[:_SIGNED] else "foreign"
+    if state == "foreign":
+        return [error("emit.not_ours:other-command", path=path, by=by, help=help)]
+    return [error("emit.edited", path=path, help=help)] if state == "edited" else []
 
 
 def write_file(path: Path, text: str) -> list[Diagnostic]:
@@ -217,32 +216,6 @@ def replace_file(path: Path, text: str) -> None:
     target = path.resolve()
     mode = target.stat().st_mode if target.exists() else None
     os.replace(write_temporary(target, text.encode(), mode), target)
-
-
-def _refusals_of_file(path: Path, by: str, sign: str, force: bool) -> Iterator[Diagnostic]:
-    folder = path.resolve().parent
-    if path.is_dir():
-        yield error("emit.exists:is-folder-output", path=path)
-    elif path.exists() and not path.is_file():
-        yield error("emit.exists:special-output", path=path)
-    elif folder.exists() and not folder.is_dir():
-        yield error("emit.exists:file-in-way", folder=folder)
-    elif not folder.exists():
-        yield error("emit.unwritable:no-folder", path=path, parent=path.parent)
-    elif path.is_symlink() and not path.exists():  # it would become a file elsewhere
-        yield error("emit.exists:link", path=path)
-    elif path.exists() and not force:
-        yield from _guarded_file(path, by, sign)
-
-
-def _guarded_file(path: Path, by: str, sign: str) -> Iterator[Diagnostic]:
-    text = path.read_text(encoding="utf-8", errors="replace")
-    help = "write to another file with -o, or give --force to replace it"
-    state = written_by_us(path.name, text) if sign and sign in text[:_SIGNED] else "foreign"
-    if state == "foreign":
-        yield error("emit.not_ours:other-command", path=path, by=by, help=help)
-    elif state == "edited":
-        yield error("emit.edited", path=path, help=help)
 
 
 def _unwritable_file(path: Path, refused: OSError | RuntimeError) -> Diagnostic:
@@ -281,24 +254,18 @@ class LeftOver:
     def diagnostics(self) -> list[Diagnostic]:
         """Name what is removed and what stays."""
         found = list[Diagnostic]()
-        if self.ours:
-            found.append(note("emit.removed", named=self._named(self.ours), help=_again(self.ours)))
-        if self.edited:
-            found.append(warning("emit.left_over:edited", named=self._named(self.edited)))
+        ours, edited = (", ".join(str(self.folder / name) for name in names) for names in (self.ours, self.edited))
+        if ours:
+            below = ["/" in name for name in self.ours]
+            launch = "`moedsl compile --emit launch` writes files of a launch"
+            runs = "a program that has those runs writes their folders; `-o` names another folder for this one"
+            again = (*([] if all(below) else [launch]), *([runs] if any(below) else []))
+            found.append(note("emit.removed", named=ours, help=again))
+        if edited:
+            found.append(warning("emit.left_over:edited", named=edited))
         if self.unsure:
             found.append(warning("emit.left_over:folders", folder=self.folder, unsure=", ".join(self.unsure)))
         return found
-
-    def _named(self, names: Iterable[str]) -> str:
-        return ", ".join(str(self.folder / name) for name in names)
-
-
-def _again(names: Iterable[str]) -> tuple[str, ...]:
-    """How to write them again: the option of a file next to the recipe, or the runs of a folder."""
-    below = ["/" in name for name in names]
-    launch = "`moedsl compile --emit launch` writes files of a launch"
-    runs = "a program that has those runs writes their folders; `-o` names another folder for this one"
-    return (*([] if all(below) else [launch]), *([runs] if any(below) else []))
 
 
 def left_over(directory: str | Path, files: Mapping[str, str]) -> LeftOver:
@@ -313,25 +280,17 @@ def left_over(directory: str | Path, files: Mapping[str, str]) -> LeftOver:
     sources = {p: lock["inputs"]["source"] for p, lock in locks.items() if lock and lock["decided"]["name"] == p.name}
     shared = Counter(sources.values())
     gone = [p for p, source in sources.items() if p not in now and shared[source] > 1]
-    old = dict(_old(folder, files, [*dict.fromkeys([folder, *now]), *gone]))
-    unsure = () if now == {folder} else _plans(folder, {*now, *gone})
-    return LeftOver(
-        folder,
-        tuple(n for n, state in old.items() if state == "ours"),
-        tuple(n for n, state in old.items() if state == "edited"),
-        tuple(unsure),
-    )
-
-
-def _old(folder: Path, files: Mapping[str, str], parts: Iterable[Path]) -> Iterator[tuple[str, str]]:
-    """The files that the locks of some folders name and `files` does not have, each with its state."""
-    for part in parts:
+    old = dict[str, list[str]](ours=[], edited=[], foreign=[])
+    for part in dict.fromkeys([folder, *now, *gone]):
         lock = _lock(part / LOCK)
         for name in (*lock["files"], LOCK) if lock else ():
             path = part / name
             shown = str(path.relative_to(folder))
             if Path(name).name == name and shown not in files and path.is_file() and not path.is_symlink():
-                yield shown, _state(path)
+                old[_state(path)].append(shown)
+    plans = sorted(p for p in folder.glob("*/plan.json") if p.parent not in {*now, *gone} and p.is_file())
+    unsure = () if now == {folder} else (p.parent.name for p in plans if _state(p) != "foreign")
+    return LeftOver(folder, tuple(old["ours"]), tuple(old["edited"]), tuple(unsure))
 
 
 def _state(path: Path) -> str:
@@ -350,9 +309,3 @@ def _lock(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, LookupError, TypeError):
         return None
     return lock if all(isinstance(k, str) for k in known) else None
-
-
-def _plans(folder: Path, known: Iterable[Path]) -> list[str]:
-    """The folders below with the plan of a run, without those that are `known`."""
-    plans = sorted(p for p in folder.glob("*/plan.json") if p.parent not in known and p.is_file())
-    return [p.parent.name for p in plans if _state(p) != "foreign"]

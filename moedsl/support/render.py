@@ -11,13 +11,13 @@ help: write == to compare
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from moedsl.support.diagnostics import pages
-from moedsl.support.text import HIDDEN, visible
+from moedsl.support.text import HIDDEN, counted, visible
 
 WINDOW = 100
 """The most columns of a source line, unless a terminal is narrower; a longer one is cut around the carets."""
@@ -32,41 +32,38 @@ PAINT = rf"\x1b\[(?:0|{'|'.join(_COLOURS.values())})m"
 
 
 def render(diagnostic: Mapping[str, Any], *, colour: bool = False, window: int = WINDOW) -> str:
-    """Render one diagnostic, without a newline at its end. `colour` adds ANSI colours; the text is the same."""
-    return "\n".join(_lines(diagnostic, colour, window))
+    """Render one diagnostic, without a newline at its end. `colour` adds ANSI colours; the text is the same.
+
+    The first label and others of its file are shown with their source, labels in other files in one line each.
+    """
+    d, severity = diagnostic, diagnostic["severity"]
+    head = paint(f"{severity}[{d['id']}]", severity, colour)
+    lines = [f"{head}: {printable(d['message'])}"]
+    labels = d.get("labels") or []
+    for i, label in enumerate(labels):
+        where = printable(label["file"]) + (f":{label['line']}:{label['column']}" if "line" in label else "")
+        if i == 0 or (label["file"] == labels[0]["file"] and "line" in label):
+            lines += [f"  {paint('-->', 'place', colour)} {where}", *_source_lines(label, severity, colour, window)]
+        else:
+            text = printable(label["text"])
+            lines.append(f"  {paint(':::', 'place', colour)} {where}" + (f"  {text}" if text else ""))
+    if d.get("because"):
+        lines.append(f"   = because: {printable(d['because'])}")
+    lines += [f"   = cite: {printable(cite)}" for cite in d.get("cites") or ()]
+    lines += [f"   = {name}: {printable(_value(v))}" for name, v in (d.get("values") or {}).items()]
+    lines += [f"{paint('help', 'help', colour)}: {printable(text)}" for text in d.get("help") or ()]
+    return "\n".join(lines)
 
 
 def render_all(diagnostics: Iterable[Mapping[str, Any]], *, colour: bool = False, window: int = WINDOW) -> str:
     """Render several with blank lines between them, and count more than one. Ends with a newline; "" for none."""
     many = list(diagnostics)
-    parts = [render(d, colour=colour, window=window) for d in many] + _count(many)
-    return "\n\n".join(parts) + "\n" if parts else ""
-
-
-def _count(many: list[Mapping[str, Any]]) -> list[str]:
+    parts = [render(d, colour=colour, window=window) for d in many]
     counts = [(sum(d["severity"] == s for d in many), s) for s in ("error", "warning")]
-    words = [f"{n} {s}{'s' if n > 1 else ''}" for n, s in counts if n]
-    return [", ".join(words)] if len(many) > 1 and words else []
-
-
-def _lines(d: Mapping[str, Any], colour: bool, window: int) -> Iterator[str]:
-    head = paint(f"{d['severity']}[{d['id']}]", d["severity"], colour)
-    yield f"{head}: {printable(d['message'])}"
-    yield from _labels(d.get("labels") or [], d["severity"], colour, window)
-    if d.get("because"):
-        yield f"   = because: {printable(d['because'])}"
-    yield from (f"   = cite: {printable(cite)}" for cite in d.get("cites") or ())
-    yield from (f"   = {name}: {printable(_value(v))}" for name, v in (d.get("values") or {}).items())
-    yield from (f"{paint('help', 'help', colour)}: {printable(text)}" for text in d.get("help") or ())
-
-
-def _value(value: Any) -> str:
-    """Write a value as in the language."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_value(v) for v in value) + "]"
-    return str(value)
+    words = [counted(n, s) for n, s in counts if n]
+    if len(many) > 1 and words:
+        parts.append(", ".join(words))
+    return "\n\n".join(parts) + "\n" if parts else ""
 
 
 def paint(text: str, name: str, colour: bool = True) -> str:
@@ -79,52 +76,43 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in visible(text))
 
 
-def _labels(labels: list[Mapping[str, Any]], severity: str, colour: bool, window: int) -> Iterator[str]:
-    """Render the first label and others of its file with their source, labels in other files in one line each."""
-    for i, label in enumerate(labels):
-        if i == 0 or (label["file"] == labels[0]["file"] and "line" in label):
-            yield f"  {paint('-->', 'place', colour)} {_place(label)}"
-            yield from _source(label, severity, colour, window)
-        else:
-            text = printable(label["text"])
-            yield f"  {paint(':::', 'place', colour)} {_place(label)}" + (f"  {text}" if text else "")
+def _value(value: Any) -> str:
+    """Write a value as in the language."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(v) for v in value) + "]"
+    return str(value)
 
 
-def _place(label: Mapping[str, Any]) -> str:
-    where = f":{label['line']}:{label['column']}" if "line" in label else ""
-    return printable(label["file"]) + where
+def _source_lines(label: Mapping[str, Any], severity: str, colour: bool, window: int) -> list[str]:
+    """Render a line of source and its carets; a span over several lines is marked to the end of its first one.
 
-
-def _source(label: Mapping[str, Any], severity: str, colour: bool, window: int) -> Iterator[str]:
-    """Render the line and its carets; a span over several lines is marked to the end of its first one."""
+    Only what is near the carets is looked at: a line may be very long.
+    """
     if "source" not in label:
-        return
-    line, column = label["source"], label["column"] - 1
+        return []
+    line, start = label["source"], label["column"] - 1
     several = label["end_line"] > label["line"]
-    end = len(line) if several else label["end_column"] - 1
-    shown, start, width = _cut(line, column, max(end, column + 1), window)
+    end = max(len(line) if several else label["end_column"] - 1, start + 1)
+    near = max(0, start - NEAR * window)
+    cells = [_cell(c) for c in line[near : start + NEAR * window]]
+    widths = [sum(map(_columns, c)) for c in cells]
+    first, last = _shown_part(widths, start - near, window)
+    before, after = "..." * bool(near + first), "..." * (near + last < len(line))
+    left = len(before) + sum(widths[first : start - near])
+    beyond = max(0, end - len(line)) if start >= len(line) else 0
+    carets = max(sum(widths[start - near : min(end - near, last)]) + beyond, 1)
     until = f"to line {label['end_line']}" if several else ""
     note = ": ".join(t for t in (until, printable(label["text"])) if t)
     bar = paint("|", "place", colour)
-    yield f"   {bar}  {shown}"
-    yield f"   {bar}  {' ' * start}{paint('^' * width, severity, colour)}{' ' + note if note else ''}"
+    return [
+        f"   {bar}  {before}{''.join(cells[first:last])}{after}",
+        f"   {bar}  {' ' * left}{paint('^' * carets, severity, colour)}{' ' + note if note else ''}",
+    ]
 
 
-def _cut(line: str, start: int, end: int, window: int) -> tuple[str, int, int]:
-    """The line as shown, with the column and the number of its carets; only what is near the carets is looked at."""
-    near = max(0, start - NEAR * window)
-    cells = [_cell(c) for c in line[near : start + NEAR * window]]
-    widths = [_width(c) for c in cells]
-    first, last = _window(widths, start - near, window)
-    before = "..." if near + first else ""
-    after = "..." if near + last < len(line) else ""
-    left = len(before) + sum(widths[first : start - near])
-    marked = sum(widths[start - near : min(end - near, last)])
-    beyond = max(0, end - len(line)) if start >= len(line) else 0
-    return before + "".join(cells[first:last]) + after, left, max(marked + beyond, 1)
-
-
-def _window(widths: list[int], start: int, room: int) -> tuple[int, int]:
+def _shown_part(widths: list[int], start: int, room: int) -> tuple[int, int]:
     """The part of a line to show: all if it fits, else some columns before `start` and the rest."""
     if sum(widths) <= room:
         return 0, len(widths)
@@ -149,11 +137,7 @@ def _cell(char: str) -> str:
     return char.encode("unicode_escape").decode()
 
 
-def _width(text: str) -> int:
-    return sum(map(_char_width, text))
-
-
-def _char_width(char: str) -> int:
+def _columns(char: str) -> int:
     """The columns of a character: 2 for wide East Asian characters and emoji, 0 for combining marks and joiners."""
     if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
         return 0
@@ -164,40 +148,36 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 Json = Mapping[str, Any]
 
 
-def sarif_log(diagnostics: Iterable[Json], version: str) -> dict[str, Any]:
-    """Make the log of one run of moedsl."""
+def sarif_log(diagnostics: Iterable[Json], version: str) -> Json:
+    """Make the SARIF log of one run of moedsl.
+
+    A diagnostic's page describes it; a rule of the library has its reason and its sources.
+    """
     found = list(diagnostics)
-    rules = {d["id"]: d for d in found}
-    driver = {"name": "moedsl", "version": version, "rules": [_sarif_rule(id, d) for id, d in rules.items()]}
-    results = [_result(d, [*rules].index(d["id"])) for d in found]
-    return {
-        "$schema": SCHEMA,
-        "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}],
-    }
+    ids = {d["id"]: d for d in found}
+    rules, results = list[Json](), list[Json]()
+    for id, d in ids.items():
+        page = pages().get(id)
+        text = page.text if page else "\n".join([d["because"] or d["message"], *d["cites"]])
+        rules.append({"id": id, "fullDescription": {"text": text}, "help": {"text": f"moedsl explain {id}"}})
+    for d in found:
+        reason = [f"because: {d['because']}"] if d["because"] else []
+        texts = [d["message"], *reason, *(f"help: {h}" for h in d["help"])]
+        places = [_location(label) for label in d["labels"]]
+        results.append({
+            "ruleId": d["id"],
+            "ruleIndex": [*ids].index(d["id"]),
+            "level": d["severity"],
+            "message": {"text": "\n".join(texts)},
+            **({"locations": places[:1]} if places else {}),
+            **({"relatedLocations": places[1:]} if len(places) > 1 else {}),
+        })  # fmt: skip
+    tool = {"driver": {"name": "moedsl", "version": version, "rules": rules}}
+    runs = [{"tool": tool, "columnKind": "unicodeCodePoints", "results": results}]
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": runs}
 
 
-def _sarif_rule(id: str, d: Json) -> dict[str, Any]:
-    """A diagnostic's page describes it; a rule of the library has its reason and its sources."""
-    page = pages().get(id)
-    text = page.text if page else "\n".join([d["because"] or d["message"], *d["cites"]])
-    return {"id": id, "fullDescription": {"text": text}, "help": {"text": f"moedsl explain {id}"}}
-
-
-def _result(d: Json, rule: int) -> dict[str, Any]:
-    texts = [d["message"], *([f"because: {d['because']}"] if d["because"] else []), *(f"help: {h}" for h in d["help"])]
-    places = [_location(label) for label in d["labels"]]
-    return {
-        "ruleId": d["id"],
-        "ruleIndex": rule,
-        "level": d["severity"],
-        "message": {"text": "\n".join(texts)},
-        **({"locations": places[:1]} if places else {}),
-        **({"relatedLocations": places[1:]} if len(places) > 1 else {}),
-    }
-
-
-def _location(label: Json) -> dict[str, Any]:
+def _location(label: Json) -> Json:
     """A place in a file; a text without one, such as that of -e, has no file name that a host could open."""
     region = {
         theirs: label[ours]

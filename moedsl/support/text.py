@@ -27,14 +27,8 @@ def made_for(room: int | None) -> Generator[None]:
 def wrapped(text: str, first: str = "  ", rest: str | None = None, width: int = WIDTH) -> str:
     """Wrap a paragraph: `first` starts its first line, `rest` (default: `first`) the others. Words are not broken."""
     rest = first if rest is None else rest
-    return textwrap.fill(
-        text,
-        min(width, _ROOM.get() or width),
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    return textwrap.fill(text, min(width, _ROOM.get() or width), initial_indent=first, subsequent_indent=rest,
+                         break_on_hyphens=False, break_long_words=False)  # fmt: skip
 
 
 def table(rows: Sequence[Sequence[str]], sides: str = "r") -> list[str]:
@@ -101,13 +95,9 @@ nothing, tag characters, and bytes of a file name that are not UTF-8."""
 
 def visible(text: str) -> str:
     r"""Replace these characters by their codes: ``\x1b``, ``<U+202E>``."""
-    return HIDDEN.sub(lambda m: _code(m[0]), text)
+    return HIDDEN.sub(lambda m: f"\\x{ord(m[0]):02x}" if ord(m[0]) < 0x100 else f"<U+{ord(m[0]):04X}>", text)
 
 
 def in_json(text: str) -> str:
     """Replace these characters by the escapes of JSON, which reads them back as they were."""
     return HIDDEN.sub(lambda m: re.sub("....", r"\\u\g<0>", m[0].encode("utf-16-be", "surrogatepass").hex()), text)
-
-
-def _code(char: str) -> str:
-    return f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"<U+{ord(char):04X}>"

@@ -1,7 +1,5 @@
 """The Python API: what `import moedsl` gives, before and after the packages below it are imported."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -4,8 +4,6 @@ https://docs.github.com/en/rest/issues/comments: a list has at most 100 of them 
 and a token without the permission is refused with 403.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -4,8 +4,6 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/variables has
 `bash --noprofile --norc -eo pipefail FILE`. A step that `uses` another action is not executed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """action.yml, executed step by step against a pull request in a real repository and the comments of an API."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

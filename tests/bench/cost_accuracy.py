@@ -5,8 +5,6 @@
 A measurement that does not state its dispatcher, recompute, graphs or overlap takes them from the recipe that it names.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -19,25 +17,14 @@ from moedsl.facts.axes import BY_NAME, CUDA_GRAPH, RECOMPUTE
 from tests.helpers.cost_models import hardware, model
 
 MODELS = {
-    "qwen3_30b_a3b",
-    "qwen3_235b_a22b",
-    "deepseek_v3",
-    "gpt_oss_120b",
-    "kimi_k2",
-    "moonlight_16b",
-    "qwen3_vl_30b_a3b",
+    "qwen3_30b_a3b", "qwen3_235b_a22b", "deepseek_v3", "gpt_oss_120b", "kimi_k2", "moonlight_16b", "qwen3_vl_30b_a3b",
     "qwen3_vl_235b_a22b",
-}
+}  # fmt: skip
 GPUS = {"h100", "h200", "b200", "b300", "gb200", "gb300"}
 FORMATS = {
-    "bf16": "bf16",
-    "fp8": "fp8_current",
-    "fp8cs": "fp8_current",
-    "fp8sc": "fp8_blockwise",
-    "mxfp8": "mxfp8",
-    "fp8mx": "mxfp8",
-    "nvfp4": "nvfp4",
-}
+    "bf16": "bf16", "fp8": "fp8_current", "fp8cs": "fp8_current", "fp8sc": "fp8_blockwise", "mxfp8": "mxfp8",
+    "fp8mx": "mxfp8", "nvfp4": "nvfp4",
+}  # fmt: skip
 LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 
 

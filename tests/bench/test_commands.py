@@ -1,7 +1,5 @@
 """`make bench`: whole processes, cold start included, medians of several runs. Nothing here fails for being slow."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

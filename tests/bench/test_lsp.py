@@ -1,7 +1,5 @@
 """How fast the server answers, over stdio, as a client sees it; `make bench` prints it against the goals."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import statistics
@@ -18,8 +16,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from pytest_lsp import make_test_lsp_client
 
 from tests.helpers.paths import ROOT
+from tests.lsp.lsp_ask import long_file
 from tests.lsp.lsp_client import ENVIRONMENT, Session, server_command
-from tests.lsp.lsp_texts import long_file
 
 pytestmark = pytest.mark.bench
 BRING_UP = (ROOT / "examples" / "qwen3_235b_gb200_128k.moe").read_text(encoding="utf-8")
@@ -126,17 +124,8 @@ def test_edit_to_diagnostics(benchmark: BenchmarkFixture, tmp_path: Path) -> Non
 
 
 COMPLETED = (
-    "",
-    "model ",
-    "pin ",
-    "pin tp=",
-    "pin recompute=",
-    "allow ",
-    "allow mesh.",
-    "set ",
-    "set model.moe",
-    "require ",
-)
+    "", "model ", "pin ", "pin tp=", "pin recompute=", "allow ", "allow mesh.", "set ", "set model.moe", "require ",
+)  # fmt: skip
 
 
 def test_completion(benchmark: BenchmarkFixture, tmp_path: Path) -> None:

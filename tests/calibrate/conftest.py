@@ -1,7 +1,5 @@
 """The published runs, read once."""
 
-from __future__ import annotations
-
 import pytest
 
 from moedsl.runs.measured_runs import Measured, read

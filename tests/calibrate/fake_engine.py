@@ -1,8 +1,6 @@
 """A Transformer Engine that binds every call to the signature in the wheel's source, which needs a GPU to import, and
 computes with PyTorch on a CPU."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from functools import cache

@@ -1,7 +1,5 @@
 """`tools/measure_gpu.py` on a CPU: what it measures without a GPU, what it stores, and how it asks Transformer Engine."""
 
-from __future__ import annotations
-
 import json
 import sys
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Every mistake that the check knows: its id, the exact text that it points at, and no second diagnostic for it."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path
@@ -178,13 +176,9 @@ def test_every_id_of_the_check_is_here() -> None:
     """The ids in the source of the stages, less those that are no errors."""
     folder = ROOT / "moedsl"
     files = (
-        "rules/check/check",
-        "rules/check/run_draft",
-        "rules/collect",
-        "rules/declarations",
-        "rules/types",
+        "rules/check/check", "rules/check/run_draft", "rules/collect", "rules/declarations", "rules/types",
         "rules/library",
-    )
+    )  # fmt: skip
     ids = {i for f in files for i in re.findall(r'"(check\.\w+)"', (folder / f"{f}.py").read_text(encoding="utf-8"))}
     assert ids - {id for id, _, _ in ONE} - {"check.reference_vlm"} == set()
 

@@ -1,25 +1,21 @@
 """Every command that writes where it is told ends with a diagnostic or in that place: the target of a link does not change."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 from moedsl.bridge.recipe_import import Imported
-from moedsl.cli import console
 from moedsl.cli.arguments import COMMANDS, Command
 from moedsl.cli.commands import import_, rehearse, tune
 from moedsl.cli.main import main
-from moedsl.rehearse import prepare
 from moedsl.rehearse.launch import Failure, Outcome
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
-from tests.helpers.programs import compiled_source
 
 RUN = "olmoe_7b; h100 x 2\n"
 CLUSTER = 'cluster c { executor slurm; hardware h100; account a; partition p; container "image" }\n'
@@ -140,7 +136,7 @@ class Trains:
 
     device = "cpu"
 
-    def __enter__(self) -> Trains:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -179,11 +175,9 @@ def test_a_place_of_any_kind(
     name: str, words: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    for module in (console, prepare):
-        monkeypatch.setattr(module, "compile_source", lambda source, *_, **__: compiled_source(source))
     monkeypatch.setattr(import_, "imported", lambda *_: Imported(RUN))
     monkeypatch.setattr(tune, "tune", lambda *_: pytest.fail("a job was submitted"))
-    for kind, make in rotation.some(f"places of {words}", [*KINDS.items()], 4):
+    for kind, make in rotation.some(f"places of {words}", [*KINDS.items()], 2):
         folder = tmp_path / "here"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(inputs, folder)

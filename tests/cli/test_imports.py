@@ -1,7 +1,5 @@
 """What a command imports: the everyday ones leave the heavy packages alone."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -10,17 +8,9 @@ from pathlib import Path
 import pytest
 
 HEAVY = {
-    "torch",
-    "transformers",
-    "megatron",
-    "nemo_run",
-    "pygls",
-    "lsprotocol",
-    "scipy",
-    "pandas",
-    "matplotlib",
+    "torch", "transformers", "megatron", "nemo_run", "pygls", "lsprotocol", "scipy", "pandas", "matplotlib",
     "numpy.ma",
-}
+}  # fmt: skip
 SAY = """
 import json, sys
 from moedsl.cli.main import main

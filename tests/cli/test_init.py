@@ -1,7 +1,5 @@
 """`moedsl init` writes a run file that has a plan, from options or from answers, and never over another."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`--json` on every command that answers: what it prints is JSON, also where it refuses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,39 +18,17 @@ WITHOUT = {
 }
 """The commands that have no --json, with the reason."""
 WRONG = {
-    "init": "init there.moe",
-    "compile": "compile none.moe",
-    "plan": "plan none.moe",
-    "check": "check none.moe",
-    "what-if": "what-if none.moe",
-    "verify": "verify none.moe",
-    "rehearse": "rehearse none.moe",
-    "lint": "lint --read-only none.py",
-    "import": "import none.yaml",
-    "diagnose": "diagnose none.log",
-    "profile": "profile none.sqlite",
-    "memory": "memory none.pickle",
-    "diff": "diff none.moe none.moe",
-    "results": "results none.log",
-    "gap": "gap none.log",
-    "next": "next none.log",
-    "tune": "tune none.moe --budget 1",
-    "fmt": "fmt none.moe",
-    "models add": "models add none.json",
-    "data stats": "data stats none.jsonl",
-    "calibrate": "calibrate none.jsonl",
-    "report": "report none.moe",
-    "run": "run none.moe",
-    "weights import": "weights import none.moe",
-    "weights export": "weights export none.moe --to out",
-    "clusters": "clusters none.moe",
-    "jobs": "jobs none_1",
-    "logs": "logs none_1",
-    "watch": "watch none_1",
-    "cancel": "cancel none_1",
-    "targets add": "targets add 99.9",
-    "explain": "explain none.moe",
-}
+    "init": "init there.moe", "compile": "compile none.moe", "plan": "plan none.moe", "check": "check none.moe",
+    "what-if": "what-if none.moe", "verify": "verify none.moe", "rehearse": "rehearse none.moe",
+    "lint": "lint --read-only none.py", "import": "import none.yaml", "diagnose": "diagnose none.log",
+    "profile": "profile none.sqlite", "memory": "memory none.pickle", "diff": "diff none.moe none.moe",
+    "results": "results none.log", "gap": "gap none.log", "next": "next none.log", "tune": "tune none.moe --budget 1",
+    "fmt": "fmt none.moe", "models add": "models add none.json", "data stats": "data stats none.jsonl",
+    "calibrate": "calibrate none.jsonl", "report": "report none.moe", "run": "run none.moe",
+    "weights import": "weights import none.moe", "weights export": "weights export none.moe --to out",
+    "clusters": "clusters none.moe", "jobs": "jobs none_1", "logs": "logs none_1", "watch": "watch none_1",
+    "cancel": "cancel none_1", "targets add": "targets add 99.9", "explain": "explain none.moe",
+}  # fmt: skip
 """A mistake for each command; `models`, `hardware` and `targets` alone take no file."""
 NEVER_WRONG = ("models", "hardware", "targets")
 RUN = "olmoe_7b\nh100 x 2\nseq 4k\nfit first\n"

@@ -1,7 +1,5 @@
 """Programs whose plans once took minutes or gigabytes: each command in a process of its own, which measures both."""
 
-from __future__ import annotations
-
 from itertools import combinations, islice
 from pathlib import Path
 

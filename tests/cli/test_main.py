@@ -1,7 +1,5 @@
 """The command line: exit codes, data on stdout and talk on stderr, files whole or not at all."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The wheel has what a user needs, and works alone; the files around it agree with the program."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A recipe of somebody else's can be judged without running it, and the commands that run one say so."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the command line prints shows hidden characters and sends none to the terminal."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

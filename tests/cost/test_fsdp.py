@@ -1,7 +1,5 @@
 """Megatron FSDP: what the plan sets, and what its estimate holds, gathers and reduces."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

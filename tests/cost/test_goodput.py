@@ -1,7 +1,5 @@
 """Checkpoints and failures against published figures, and against the formulas of Young and Daly."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

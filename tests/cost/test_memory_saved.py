@@ -5,8 +5,6 @@ Transformer Engine's; each difference that this makes is a line of `LOCAL`, and 
 attention are replaced by ones that save what fused kernels do.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 
@@ -88,7 +86,7 @@ LOCAL = {
     "mla moe offload core_attn attn_proj": ROUTER - 2 * 16 - LSE,
 }
 """Bytes a token that a case saves above the estimate, norms and rotary tables aside."""
-TAKEN = rotation.one_of_each("saved layers", [*LOCAL], lambda case: (case.split()[0], "offload" in case))
+TAKEN = rotation.one_of_each("saved layers", [*LOCAL], lambda case: case.split()[0])
 FULL = ["gqa moe full", "mla moe full"]
 
 

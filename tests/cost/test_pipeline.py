@@ -1,12 +1,16 @@
 """Pipeline layouts: NVIDIA's own are read as Megatron reads them, and ours are legal there and balanced."""
 
-from __future__ import annotations
+import json
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+from attrs import evolve
 
-from moedsl.cost import pipeline
-from moedsl.cost.pipeline import has_layout, layout_for, layout_string, parse_layout, unroll
+from moedsl.cost import blocks, pipeline
+from moedsl.cost.pipeline import Layout, has_layout, layout_for, layout_string, parse_layout, unroll
+from moedsl.facts.facts import Model
+from tests.helpers import bridge_process
 from tests.helpers.cost_models import model
 
 NVIDIAS = [  # pipeline layouts of Bridge 0.6.2's recipes
@@ -111,3 +115,103 @@ def test_the_column_is_the_scalar_answer():
         layout_for(model("deepseek_v3"), int(p), int(v)) is not None for p, v in zip(pp, vpp, strict=True)
     ]
     assert said.tolist() == [True, False, True, False, True, False, True]
+
+
+# ----------------------------------------------------------------
+# Our layouts as Megatron-Core's own parser and validator read them, in a process of its own.
+
+KEYS = ("deepseek_v3", "kimi_k2", "qwen3_235b_a22b", "moonlight_16b")
+PAIRS = ((2, 1), (3, 2), (4, 4), (5, 1), (8, 3), (16, 2), (30, 2), (61, 1))
+ASK = """
+import json, sys
+from moedsl.bridge.verify import stand_ins
+stand_ins.install_engine()
+from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout as Layout
+letters = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
+said = []
+for text, pp, layers, mtp in json.load(sys.stdin):
+    layout = Layout(text, pp)
+    layout.validate_layer_layout(layers, mtp or None)
+    said.append([["".join(letters[t.name] for t in chunk) for chunk in stage] for stage in layout.layout])
+print(json.dumps(said))
+"""
+
+
+def written(key: str) -> list[Layout]:
+    """The layouts of a model that Megatron has to be given."""
+    layouts = [layout_for(model(key), pp, vpp) for pp, vpp in PAIRS]
+    return [x for x in layouts if x is not None and x.text is not None]
+
+
+@pytest.mark.bridge
+def test_megatron_core_reads_the_same_chunks():
+    layouts = [(model(key), x) for key in KEYS for x in written(key)]
+    asked = [(x.text, x.pp, m.layers, m.mtp_layers) for m, x in layouts]
+    ran = bridge_process.run("-c", ASK, text=json.dumps(asked))
+    assert ran.returncode == 0, ran.stderr
+    said = json.loads(ran.stdout.splitlines()[-1])
+    assert len(said) == len(layouts) > 20
+    for (_, ours), theirs in zip(layouts, said, strict=True):
+        assert theirs == [[c.text for c in ours.stage(s)] for s in range(ours.pp)]
+
+
+# ----------------------------------------------------------------
+# A hybrid's stages: the heaviest as light as any split has it, and what Megatron would refuse in a user's own.
+
+
+def hybrid(pattern: str) -> Model:
+    return evolve(model("nemotron_3_super"), layer_pattern=pattern, layers=len(pattern))
+
+
+def heaviest(m: Model, parts: list[str]) -> float:
+    """What the heaviest stage weighs."""
+    each = pipeline.layer_weights(m)
+    loads = [sum(each[letter] for letter in part) for part in parts]
+    return max(*loads[:-1], loads[-1] + each["last"])
+
+
+@pytest.mark.parametrize("pattern", ["MEMEM*EMEM", "M*E-MEM*EME", "MMMM****EEEE"])
+@pytest.mark.parametrize("pp", [2, 3, 4])
+def test_no_split_has_a_lighter_heaviest_stage(pattern: str, pp: int) -> None:
+    m = hybrid(pattern)
+    cuts = combinations(range(1, len(pattern)), pp - 1)
+    every = [[pattern[a:b] for a, b in pairwise((0, *cut, len(pattern)))] for cut in cuts]
+    found = list(pipeline.split_pattern(m, pp))
+    assert "".join(found) == pattern and all(found) and len(found) == pp
+    assert heaviest(m, found) == pytest.approx(min(heaviest(m, parts) for parts in every))
+
+
+@pytest.mark.parametrize("name", ["nemotron_3_nano", "nemotron_3_super", "nemotron_3_ultra", "nemotron_3_5_lightning"])
+def test_every_layer_is_on_one_stage(name: str) -> None:
+    m = model(name)
+    whole = blocks.counted(m.layer_pattern)
+    for pp in (1, 2, 3, 8, m.layers):
+        layout = pipeline.layout_for(m, pp, 1)
+        assert layout is not None and len(layout.chunks) == pp
+        assert {kind: sum(c.of(kind) for c in layout.chunks) for kind in blocks.kinds(m)} == whole
+        assert (layout.text is None) == (pp == 1)
+        assert [c.mtp for c in layout.chunks] == [0] * (pp - 1) + [m.mtp_layers]
+    assert pipeline.layout_for(m, m.layers + 1, 1) is None
+    assert pipeline.layout_for(m, 2, 2) is None
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("MEM|*E|M", "3 segments"),
+        ("MEM*E|", "without a layer"),
+        ("MEx|*EM", "not a letter"),
+        ("MEM|*EE", "from layer 6 on"),
+        ("MEM|*EMM", "from layer 7 on"),
+        ("MEM|*E", "from layer 6 on"),
+    ],
+)
+def test_what_is_wrong_with_a_users_stages_is_said(text: str, why: str) -> None:
+    layout, reasons = pipeline.parse_layout(text, hybrid("MEM*EM"), 2, 1)
+    assert layout is None and any(why in reason for reason in reasons)
+
+
+def test_a_users_stages_are_taken_as_they_are() -> None:
+    layout, reasons = pipeline.parse_layout("M|EM*EM", hybrid("MEM*EM"), 2, 1)
+    assert layout is not None and reasons == ()
+    assert [c.layers for c in layout.chunks] == [1, 5] and layout.text == "M|EM*EM"

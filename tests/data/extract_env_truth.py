@@ -5,8 +5,6 @@ ask for them: recipes with NCCL user buffers, with the NCCL EP dispatcher, and t
 hand (`HAND`). Usage: extract_env_truth.py bridge_recipes.jsonl > env_truth.json
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any
@@ -14,13 +12,9 @@ from typing import Any
 DOMAIN = {"h100": 8, "b200": 8, "b300": 8, "gb200": 72, "gb300": 72, "vr200": 72}
 PRECISION = {"bf16": "bf16", "fp8cs": "fp8_current", "fp8sc": "fp8_blockwise", "fp8mx": "mxfp8", "nvfp4": "nvfp4"}
 HAND = (
-    "CUDNNFE_CLUSTER_OVERLAP_MARGIN",
-    "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
-    "NVTE_DPA_FP8_FORMAT",
-    "NVTE_DPA_FP8_RECIPE",
-    "NVTE_NORM_BWD_USE_CUDNN",
-    "NVTE_NORM_FWD_USE_CUDNN",
-)
+    "CUDNNFE_CLUSTER_OVERLAP_MARGIN", "NVTE_ALLOW_NONDETERMINISTIC_ALGO", "NVTE_DPA_FP8_FORMAT",
+    "NVTE_DPA_FP8_RECIPE", "NVTE_NORM_BWD_USE_CUDNN", "NVTE_NORM_FWD_USE_CUDNN",
+)  # fmt: skip
 
 
 def facts(row: dict[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,6 @@ pip download --no-deps xpk==1.16.0 skypilot==0.14.1 and unpack each
 python tests/data/extract_google_fabrics.py FOLDER/xpk FOLDER/skypilot
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

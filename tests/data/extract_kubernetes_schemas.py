@@ -6,8 +6,6 @@
 Objects are closed, because the API server drops a field that the definition does not have.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -7,8 +7,6 @@ One entry a model: the Hugging Face id of its recipes, and for each column the v
 that have full attention.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter
@@ -42,23 +40,14 @@ COLUMNS = [
     "window_attn_skip_freq",
 ]
 OF_HYBRIDS = [
-    "hybrid_layer_pattern",
-    "mamba_num_heads",
-    "mamba_head_dim",
-    "mamba_state_dim",
-    "mamba_num_groups",
+    "hybrid_layer_pattern", "mamba_num_heads", "mamba_head_dim", "mamba_state_dim", "mamba_num_groups",
     "moe_latent_size",
-]
+]  # fmt: skip
 """Columns of recipes whose model has a pattern; in the others they are Megatron's defaults."""
 OF_DELTA_NETS = [
-    "experimental_attention_variant",
-    "linear_attention_freq",
-    "linear_conv_kernel_dim",
-    "linear_num_key_heads",
-    "linear_num_value_heads",
-    "linear_key_head_dim",
-    "linear_value_head_dim",
-]
+    "experimental_attention_variant", "linear_attention_freq", "linear_conv_kernel_dim", "linear_num_key_heads",
+    "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
+]  # fmt: skip
 """Columns of recipes whose model has gated delta nets."""
 MODELS = sorted(p.stem for p in (ROOT / "stdlib" / "models").glob("*.moe"))
 

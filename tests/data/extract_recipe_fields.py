@@ -7,8 +7,6 @@ HUB holds the Hugging Face configurations that they ask for, in the hub's layout
 field takes that a rule may read, the others the number of each recipe's own. A recipe that cannot be built has none.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -10,8 +10,6 @@ evenly, there is none. `mtp` is the depth of MTP where it is more than 1. A reci
 verdicts are those of a machine without the kernels of sparse attention, whose absence refuses no recipe.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from itertools import groupby

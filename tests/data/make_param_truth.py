@@ -1,4 +1,4 @@
-"""Asks the real Megatron Bridge how many parameters each pipeline stage holds, for tests/cost/test_parameters.py.
+"""Asks the real Megatron Bridge how many parameters each pipeline stage holds, for tests/cost/test_flops.py.
 
     python tests/data/make_param_truth.py --probe verify_probe.py --configs DIR > tests/data/param_truth.json
 
@@ -6,8 +6,6 @@
 meta device. `--configs` holds ``ORG--NAME/config.json`` (or ``ORG__NAME.json`` with the configuration under
 "config"), one a model. Each case runs in a forked process, because Megatron keeps global state.
 """
-
-from __future__ import annotations
 
 import argparse
 import importlib.util

@@ -1,7 +1,5 @@
 """`moedsl diagnose` from the outside: logs of every kind, edits compiled on run files, JSON and exit codes."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -14,13 +12,12 @@ from typing import Any
 import pytest
 
 from moedsl.cli.main import main
-from moedsl.compiler import Result, load_stdlib
+from moedsl.compiler import Result, compile_source, load_stdlib
 from moedsl.diagnose import edit, scan
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.diagnose_cases import SEEN
 from tests.helpers.paths import ROOT, example_path
-from tests.helpers.programs import compiled_source
 
 VPP = (
     "AssertionError: If enabling EP A2A overlap, virtual_pipeline_model_parallel_size must be specified when"
@@ -33,10 +30,8 @@ ALL = scan.symptoms(load_stdlib())
 
 
 @pytest.fixture(autouse=True)
-def once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A run file and each of its edits are compiled once, for the text and for the JSON."""
+def in_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(edit, "compile_source", compiled_source)
 
 
 @pytest.fixture
@@ -470,7 +465,7 @@ def test_every_run_of_a_file_is_compiled(run: Any, monkeypatch: pytest.MonkeyPat
 
     def compiling(source: Source, run: str | None = None) -> Result:
         asked.append(run)
-        return compiled_source(source, run=run)
+        return compile_source(source, run=run)
 
     monkeypatch.setattr(edit, "compile_source", compiling)
     _, out, _ = run("disable full recomputation when enabling overlap_moe_expert_parallel_comm", "--run",

@@ -1,7 +1,5 @@
 """The symptoms match the real messages: those of the installed wheels, and those that the real Bridge raises."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

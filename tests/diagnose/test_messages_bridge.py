@@ -1,7 +1,5 @@
 """What the real Megatron Bridge says of each layout that it refuses, and the symptom that `moedsl diagnose` makes of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from moedsl.bridge.verify.cases import Report

@@ -1,7 +1,5 @@
 """Every diagnostic of the source is declared with its severity and has a page; no declared one is unused."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

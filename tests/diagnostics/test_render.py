@@ -1,7 +1,5 @@
 """Diagnostics as text: the expected text is written out, so a caret that moves is seen."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """`check` and `lint` print SARIF 2.1.0 that a code host reads."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

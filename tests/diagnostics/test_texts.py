@@ -1,7 +1,5 @@
 """Each text of `pages.md` is used, and each use fills its placeholders."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`moedsl diff`: the experiment against how it runs, between sources of one kind and of two."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,16 +20,10 @@ from moedsl.planner.experiment import settings
 from moedsl.rules.rule import BENCHMARK, EXECUTION, EXPERIMENT, UNKNOWN
 from moedsl.runs.results.gather import read_plan
 from tests.helpers.paths import ROOT
-from tests.helpers.programs import compiled_source, plan_of
+from tests.helpers.programs import plan_of
 
 EXAMPLES = ROOT / "examples"
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; "
-
-
-@pytest.fixture(autouse=True)
-def once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text that several tests compare is compiled once."""
-    monkeypatch.setattr(run_sides, "compile_source", compiled_source)
 
 
 def diff(*targets: str, texts: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:

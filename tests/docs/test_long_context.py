@@ -1,7 +1,5 @@
 """docs/long_context.md: its table of published and chosen layouts is what the planner says today."""
 
-from __future__ import annotations
-
 import long_context_table as table
 import pytest
 

@@ -1,7 +1,5 @@
 """docs/scale.md: its tables are those of its script, and a launch is as small for 100,000 ranks as for 1,000."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import make_scale

@@ -1,7 +1,5 @@
 """What tests of editors need from the machine: a test without it skips with the reason, and fails in CI."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

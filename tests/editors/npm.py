@@ -1,7 +1,5 @@
 """Packages of npm in the cache, one folder for each list of packages; no script of a package runs."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A real Helix with editors/helix: it knows the language, and says what it colours words by."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

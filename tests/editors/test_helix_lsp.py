@@ -1,7 +1,5 @@
 """Helix on a terminal of tmux, with editors/helix/languages.toml and the real `moedsl lsp`; keys in, screen out."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The tree-sitter grammar against the compiler's parser: both take and refuse the same texts, and make the same tree."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The Vim files in a real Vim: the syntax group of every word of every file, the filetype, the indent."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Sequence
@@ -14,28 +12,12 @@ from tests.helpers.paths import ROOT
 from tests.oracles.token_classes import FILES, TRICKY, classes
 
 KINDS = {
-    "moeComment": "comment",
-    "moeString": "string",
-    "moeEscape": "string",
-    "moeNumber": "number",
-    "moeVersion": "number",
-    "moeOperator": "symbol",
-    "moeDelimiter": "symbol",
-    "moeStatement": "keyword",
-    "moeDeclaration": "keyword",
-    "moeMember": "keyword",
-    "moeClause": "clause",
-    "moeLink": "link",
-    "moeDeclaredLink": "link",
-    "moeWordOperator": "wordop",
-    "moeConstant": "constant",
-    "moeDeclared": "declared",
-    "moeAxis": "axis",
-    "moeFunction": "function",
-    "moeValue": "value",
-    "moeName": "name",
-    "moeOption": "name",
-}
+    "moeComment": "comment", "moeString": "string", "moeEscape": "string", "moeNumber": "number",
+    "moeVersion": "number", "moeOperator": "symbol", "moeDelimiter": "symbol", "moeStatement": "keyword",
+    "moeDeclaration": "keyword", "moeMember": "keyword", "moeClause": "clause", "moeLink": "link",
+    "moeDeclaredLink": "link", "moeWordOperator": "wordop", "moeConstant": "constant", "moeDeclared": "declared",
+    "moeAxis": "axis", "moeFunction": "function", "moeValue": "value", "moeName": "name", "moeOption": "name",
+}  # fmt: skip
 ASK = """
 let found = {}
 for [file, places] in items(json_decode(join(readfile('places.json'))))

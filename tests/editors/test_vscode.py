@@ -4,8 +4,6 @@ The tests of the extension host are in editors/vscode/test/suite.ts; here each i
 used through headless Chromium by editors/vscode/test/drive_use.ts; MOEDSL_SHOTS=docs/images keeps its pictures.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """One source of words: what the editors know is what the grammar says, and none of their files has drifted."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,10 +1,9 @@
 """The VS Code extension, built outside of the checkout."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Self
 
 from attrs import frozen
 
@@ -23,7 +22,7 @@ class Build:
     folder: Path
 
     @classmethod
-    def into(cls, folder: Path) -> Build:
+    def into(cls, folder: Path) -> Self:
         shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns(*LEFT_OUT))
         (folder / "node_modules").symlink_to(npm.installed(SOURCE / "package.json") / "node_modules")
         return cls(folder)

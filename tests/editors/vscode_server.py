@@ -1,7 +1,5 @@
 """VS Code as a server on this machine, with the packaged extension in it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -25,16 +23,11 @@ OPTIONS = (
 
 
 SETTINGS = {
-    "workbench.startupEditor": "none",
-    "workbench.colorTheme": "Default Light Modern",
-    "window.commandCenter": False,
-    "chat.commandCenter.enabled": False,
-    "workbench.layoutControl.enabled": False,
-    "workbench.activityBar.location": "hidden",
-    "editor.minimap.enabled": False,
-    "telemetry.telemetryLevel": "off",
+    "workbench.startupEditor": "none", "workbench.colorTheme": "Default Light Modern", "window.commandCenter": False,
+    "chat.commandCenter.enabled": False, "workbench.layoutControl.enabled": False,
+    "workbench.activityBar.location": "hidden", "editor.minimap.enabled": False, "telemetry.telemetryLevel": "off",
     "extensions.autoUpdate": False,
-}
+}  # fmt: skip
 
 
 @frozen

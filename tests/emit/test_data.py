@@ -1,7 +1,5 @@
 """Data and weights of a run: what the recipe says of them, what the file is told, and what Bridge's own code makes of it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

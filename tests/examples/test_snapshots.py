@@ -5,8 +5,6 @@ run. Of the others one file keeps a digest of each text, which shows that someth
 or of `moedsl compile` before and after, shows what.
 """
 
-from __future__ import annotations
-
 from hashlib import sha256
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`moedsl gap`: prices multiply to the estimates' ratio, the rest is a number, and Megatron's own lines are read."""
 
-from __future__ import annotations
-
 import json
 import random
 from math import prod

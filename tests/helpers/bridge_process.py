@@ -6,8 +6,6 @@ code, in a fork of a process that has only imported, with Transformer Engine and
 it imported NVIDIA's code: of a `Stage`.
 """
 
-from __future__ import annotations
-
 import array
 import ctypes
 import fcntl

@@ -1,7 +1,5 @@
 """Recipes that the tests of the oracle judge: NVIDIA's own, with a few lines changed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 QWEN_30B = "megatron.bridge.perf_recipes.qwen.h100.qwen3_moe:qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config"

@@ -1,7 +1,5 @@
 """A page in headless Chromium, driven through its own protocol (DevTools)."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """The stdlib's models and hardware as facts, read through the compiler's own declarations."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from moedsl.compiler import load_stdlib

@@ -1,7 +1,5 @@
 """Damage a program as typing, merging and copying do: pieces, lines, tokens, numbers and bytes."""
 
-from __future__ import annotations
-
 import random
 import re
 

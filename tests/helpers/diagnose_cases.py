@@ -1,92 +1,16 @@
-"""What real runs print, for symptoms whose words no wheel holds, and which symptom each refused layout is."""
+"""Lines of logs and the symptoms that they are, of tests/data/symptoms.toml; what a healthy run prints."""
 
-from __future__ import annotations
+import tomllib
 
-SEEN = {
-    "flex_not_applied": "TransformerConfig(moe_token_dispatcher_type='alltoall', moe_flex_dispatcher_backend='deepep')",
-    "graph_memory": "RuntimeError: CUDA error: out of memory while capturing a CUDA graph",
-    "capture_failed": "RuntimeError: CUDA error: operation not permitted when stream is capturing",
-    "graph_packed": "AssertionError: packed_seq_params not a Tensor",
-    "nccl_memory": "Last error: Cuda failure 2 'out of memory'",
-    "nccl_cuda": "NCCL error in: NCCLUtils.cpp:77, unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
-    "time_limit": "slurmstepd: error: *** JOB 4711 ON node12 CANCELLED AT 2026-08-01T12:00:00 DUE TO TIME LIMIT ***",
-    "host_oom": "slurmstepd: error: Detected 1 oom_kill event in StepId=4711.0. Some of the step tasks have been OOM Killed.",
-    "node_failure": "slurmstepd: error: *** JOB 4711 ON node12 CANCELLED AT 2026-08-01T12:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***",
-    "preempted": "slurmstepd: error: *** JOB 4711 ON node12 CANCELLED AT 2026-08-01T12:00:00 DUE TO PREEMPTION ***",
-    "disk_full": "[rank0]: OSError: [Errno 122] Disk quota exceeded: '/shared/checkpoints/iter_0000202/__0_0.distcp'",
-    "worker_killed": "RuntimeError: DataLoader worker (pid 2231) is killed by signal: Terminated. ",
-    "shm_full": "RuntimeError: unable to open shared memory object </torch_1234_5> in read-write mode: No space left on device (28)",
-    "hub_limit": "requests.exceptions.HTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/deepseek-ai/DeepSeek-V3/resolve/main/config.json",
-    "deepep_missing": "ModuleNotFoundError: No module named 'deep_ep'",
-    "hybridep_missing": "ImportError: cannot import name 'HybridEPBuffer' from 'deep_ep'",
-    "nvrx_missing": "ModuleNotFoundError: No module named 'nvidia_resiliency_ext'",
-    "nan_iterations": "iteration 5/ 100 | lm loss: nan | grad norm: nan | number of nan iterations:   0 |",
-    "nsys_communication": "  54.2  23,561,000,000  6,144  3,834,798.0  ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
-    "nsys_host": "     61.3    9,123,456,789    1,204,112     7,576.9  cudaLaunchKernel",
-    "memory": "OOM during warmup: out of memory in warm-up",
-    "communication": "Nsight shows large all-to-all blocks",
-    "host": "the trace is launch-bound",
-    "vision_encoder": "the vision encoder dominates the step",
-    "compute": "low SM utilization once communication is hidden",
-    "collective_timeout": "[rank3]:[E807 12:00:01.5 ProcessGroupNCCL.cpp:683] [PG ID 2 PG GUID 5(EXPERT_MODEL_PARALLEL_GROUP) Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1207, OpType=ALLTOALL_BASE, NumelIn=1, NumelOut=8, Timeout(ms)=600000) ran for 600029 milliseconds before timing out.",
-    "store_timeout": "torch.distributed.DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cpu//0",
-    "deepep_timeout": "RuntimeError: DeepEP error: CPU recv timeout",
-    "xid": "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.",
-    "ecc": "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered",
-    "illegal_access": "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
-    "gated_repository": "huggingface_hub.errors.GatedRepoError: 403 Client Error. (Request ID: ViT1Bf7O_026LGSQuVqfa)",
-    "learning_rates": "    assert self.max_lr >= self.min_lr",
-    "preflight_version": "moedsl preflight: bridge is 0.5.1 here, and the recipe is written for 0.6.2",
-    "preflight_package": "moedsl preflight: deep_ep cannot be imported (ModuleNotFoundError: No module named 'deep_ep'), and dispatcher=deepep needs it",
-    "preflight_node": "moedsl preflight: node n3 is bad: GPU 2 has 4 uncorrected ECC errors",
-    "preflight_gpu": "moedsl preflight: GPU 0 is NVIDIA GB200: the plan is for H100",
-    "preflight_path": "moedsl preflight: /data/corpus does not exist here: is it mounted?",
-    "preflight_configuration": "moedsl preflight: the configuration of Qwen/Qwen3-30B-A3B is not in /cache/hub, and this job must not ask the Hugging Face hub",
-    "preflight_secret": "secret HF_TOKEN is not set in this job",
-}
-"""CUDA's, NCCL's, Slurm's and the profiler's own words, a configuration as printed, and what a person says of a profile."""
+from tests.helpers.paths import DATA
 
-REFUSED = {
-    "attention mesh: cp 3 on 16": "world_over_model",
-    "expert mesh: ep 32 on 16": "world_over_experts",
-    "heads: 36 over 8": "heads_over_tp",
-    "query groups: 3 over 2": "heads_over_tp",
-    "dense width: 11265 over 2": "width_over_tp",
-    "vocabulary: 151937 over 2": "width_over_tp",
-    "biased experts over etp 2": "biased_experts",
-    "layers: 48 on 16 x 4": "chunks_differ",
-    "vpp without pp": "vpp_without_pp",
-    "layout of 4 chunks with vpp 3": "layout_stale",
-    "layout one short": "layout_layers",
-    "layout without the MTP layer": "layout_layers",
-    "layout with the loss first": "layout_ends",
-    "batch: 250 over 16": "batch_over_dp",
-    "interleaved: 6 microbatches on 4": "microbatches_interleaved",
-    "interleaved: 2 microbatches on 4": "microbatches_interleaved",
-    "context shards: 4098 over 2 x 2": "sequence_over_cp",
-    "mla_up_proj without MLA": "recompute_needs_mla",
-    "full recompute under attn graphs": "graph_full_recompute",
-    "moe recompute under router graphs": "graph_moe_recompute",
-    "moe_preprocess without moe_router": "graph_preprocess",
-    "overlap without EP": "overlap_without_ep",
-    "overlap, pp 2 without vpp": "overlap_without_vpp",
-    "overlap with full recompute": "overlap_full_recompute",
-    "overlap with moe recompute": "overlap_moe_recompute",
-    "overlap with two MTP layers": "overlap_mtp",
-    "K-EXAONE with expert overlap": "overlap_dense_mtp",
-    "delayed weight gradients alone": "wgrad_without_overlap",
-    "delayed weight gradients, biased attention in a graph": "wgrad_graph_bias",
-    "deepep on gb200": "flex_refused",
-    "deepep alone in its group": "flex_alone",
-    "mxfp8 on h100": "fp8_gpu",
-    "nvfp4 on h100": "fp8_gpu",
-    "vision heads: 16 over 32": "vision_heads",
-    "vision with vpp": "vision_vpp",
-    "deepstack: 2 layers on the first of 24 stages": "vision_deepstack",
-    "FSDP with pp": "fsdp_mesh",
-    "shared keys, a stage that starts with a layer without an indexer": "sparse_split",
-}
-"""Layouts of rule_cases.py that the real Bridge refuses, and the symptom that its message is."""
+_TABLES = tomllib.loads((DATA / "symptoms.toml").read_text(encoding="utf-8"))
+SYMPTOMS: dict[str, str] = _TABLES["printed"] | _TABLES["seen"]
+"""A line of each symptom of the stdlib."""
+SEEN: dict[str, str] = {name.rpartition(".")[2]: line for name, line in _TABLES["seen"].items()} | _TABLES["other"]
+"""What real runs print and no wheel holds, by the name of the symptom."""
+REFUSED: dict[str, str] = _TABLES["refused"]
+"""Layouts of law_cases.toml that the real Bridge refuses, and the symptom that its message is."""
 
 TABLE = (
     "overlap_without_ep", "overlap_dispatcher", "overlap_precision", "overlap_torch", "overlap_without_vpp",

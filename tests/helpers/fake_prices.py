@@ -1,7 +1,5 @@
 """Prices without a cost model: smooth formulas over columns, so that the search is tested apart from the estimates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Run a script in a fork of this process, which has imported what the script needs: its own process, without the
 seconds of imports."""
 
-from __future__ import annotations
-
 import io
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """The recipe that the emitter would write of a layout, legal or not, as a case for the verifier."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

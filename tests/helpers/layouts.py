@@ -1,7 +1,5 @@
 """A layout in plain words as the text of a run file with everything pinned, and which laws it breaks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Iteration lines in the order of Bridge's fields."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from moedsl.runs.results import log

@@ -1,7 +1,5 @@
 """Write sqlite files to the schema of Nsight Systems' export, from a few lines that say what the device did."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Ports of this machine that no other test takes, kept by a lock each: below those that Linux hands out by itself, which a
 connection of any process may have by the time that a server takes it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import socket

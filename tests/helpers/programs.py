@@ -1,10 +1,6 @@
 """What the tests of whole programs share: text in, plans and folders out."""
 
-from __future__ import annotations
-
-import pickle
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 
 from attrs import evolve
@@ -23,22 +19,14 @@ from tests.helpers.paths import ROOT
 
 def compiled(text: str, name: str = "run.moe", like: str = "", run: str | None = None) -> Result:
     """Every stage of one program; a worker compiles a text once, and each test has plans of its own."""
-    made, plans = _compiled(text, name, like, run)
-    return evolve(made, plans=pickle.loads(plans), diagnostics=[*made.diagnostics])
+    return compile_source(Source(name, text), like=like, run=run)
 
 
-def compiled_source(source: Source, like: str = "", run: str | None = None) -> Result:
-    """`compiled` in place of `compile_source`, for a test whose subject compiles a text again and again."""
-    return compiled(source.text, source.name, like, run)
-
-
-@lru_cache(maxsize=200)
 def solved(text: str, name: str = "run.moe") -> Result:
     """The layouts of a program, without its plans: planning takes most of a compile."""
     return compile_source(Source(name, text), "solve")
 
 
-@lru_cache(maxsize=200)
 def diagnosed(text: str, name: str = "run.moe") -> tuple[Diagnostic, ...]:
     """What `moedsl check` says of a program: only plans on which a diagnostic depends are made."""
     return tuple(compile_source(Source(name, text), asks="diagnostics").diagnostics)
@@ -47,13 +35,6 @@ def diagnosed(text: str, name: str = "run.moe") -> tuple[Diagnostic, ...]:
 def example(file: Path) -> Result:
     """`compiled` of an example."""
     return compiled(file.read_text(encoding="utf-8"), file.relative_to(ROOT).as_posix())
-
-
-@lru_cache(maxsize=200)
-def _compiled(text: str, name: str, like: str, run: str | None) -> tuple[Result, bytes]:
-    """The result, and its plans in the form of which a copy costs least."""
-    made = compile_source(Source(name, text), like=like, run=run)
-    return made, pickle.dumps(made.plans)
 
 
 def plan_of(text: str) -> Plan:

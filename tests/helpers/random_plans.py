@@ -1,7 +1,5 @@
 """Random programs that parse: a model, machines, sizes, and pins and candidates of every axis, one gene each."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 

@@ -1,7 +1,5 @@
 """What a reader needs of a page, measured in Chromium: contrast, names for a screen reader, a way in by keyboard."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.helpers.browser import Page

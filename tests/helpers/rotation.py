@@ -6,8 +6,6 @@ Hypothesis draws by the same seed, an eighth of its examples.
 `MOEDSL_WIDE=all` takes every case: `make test-all`.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -4,8 +4,6 @@ The run holds a lock on it. What finds the lock free may remove the folder: the 
 or the next run.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -7,8 +7,6 @@ that start again. Jobs, pods and editors are waited for, and most of that time n
 beside the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path

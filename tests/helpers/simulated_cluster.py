@@ -1,7 +1,5 @@
 """A cluster whose truth is the estimate with other constants: it writes logs as Bridge does, without running anything."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping

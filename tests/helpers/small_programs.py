@@ -1,7 +1,5 @@
 """Programs with few rows, for searches that try them all, and wider ones with their real prices."""
 
-from __future__ import annotations
-
 import hypothesis.strategies as st
 
 from moedsl.compiler import compile_source

@@ -1,7 +1,5 @@
 """Tasks of a host that imports nothing: each is some lines of Python. `LOAD` of the environment runs when the host starts."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Random syntax trees, whole: every class of moedsl/lang/ast.py, with names that are keywords elsewhere."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st
@@ -11,42 +9,18 @@ from moedsl.support.source import Span
 
 AT = Span("random.moe", 0, 0)
 RESERVED = [
-    "if",
-    "then",
-    "else",
-    "and",
-    "or",
-    "not",
-    "in",
-    "true",
-    "false",
-    "when",
-    "because",
-    "cite",
-    "worth",
-    "confirm",
+    "if", "then", "else", "and", "or", "not", "in", "true", "false", "when", "because", "cite", "worth", "confirm",
     "fix",
-]
+]  # fmt: skip
 STARTERS = [
     *("model", "hardware", "cluster", "rules", "profile", "run", "use", "seq", "batch", "micro_batch", "precision"),
     *("task", "routing", "vlm", "data", "pin", "require", "prefer", "allow", "sweep", "set", "target"),
     *("isolate", "workflow", "document", "calibration"),
 ]
 OTHER_KEYWORDS = [
-    "first",
-    "x",
-    "from",
-    "let",
-    "default",
-    "candidates",
-    "derive",
-    "env",
-    "rank",
-    "measured",
-    "symptom",
-    "effect",
+    "first", "x", "from", "let", "default", "candidates", "derive", "env", "rank", "measured", "symptom", "effect",
     "of",
-]
+]  # fmt: skip
 UNITS = ["GB", "GiB", "TB", "TiB", "GB/s", "TB/s", "TFLOPS", "PFLOPS", "%"]
 
 _plain = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}(\.[A-Za-z0-9_]{1,4}){0,2}", fullmatch=True)

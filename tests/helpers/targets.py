@@ -1,7 +1,5 @@
 """The older releases of Bridge whose environments `tools/setup` fetches."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -3,8 +3,6 @@
 `make test-all` starts each as the commands do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import IO

@@ -1,7 +1,5 @@
 """What the table of families says of the bridges of Megatron Bridge, against those that the wheel registers."""
 
-from __future__ import annotations
-
 import pytest
 
 from moedsl.bridge.importer.config import declaration

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch import slurm_cluster
-from tests.launch.launch_needs import unable
+from tests.launch.launches import Patch, unable
 from tests.launch.slurm_cluster import Slurm
 
 if sys.version_info < (3, 12):
@@ -44,7 +44,7 @@ def slurm() -> Iterator[Slurm]:
 
 
 @pytest.fixture
-def login_node(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def login_node(slurm: Slurm, tmp_path: Path, monkeypatch: Patch) -> Path:
     """This process submits to the Slurm, as one on a login node; the folder that NeMo-Run keeps experiments in."""
     for name, value in slurm.environment.items():
         monkeypatch.setenv(name, value)

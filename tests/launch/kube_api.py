@@ -188,13 +188,10 @@ class Api:
         file = folder / "kubeconfig"
         both = {"name": context}
         data = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{**both, "cluster": {"server": self.url}}],
+            "apiVersion": "v1", "kind": "Config", "clusters": [{**both, "cluster": {"server": self.url}}],
             "users": [{**both, "user": {}}],
-            "contexts": [{**both, "context": {"cluster": context, "user": context}}],
-            "current-context": context,
-        }
+            "contexts": [{**both, "context": {"cluster": context, "user": context}}], "current-context": context,
+        }  # fmt: skip
         file.write_text(json.dumps(data))
         return file
 
@@ -308,13 +305,9 @@ _TRAINJOBS = {
 }
 """What the server says of its kind of job."""
 _POD_KIND = {
-    "name": "pods",
-    "singularName": "pod",
-    "namespaced": True,
-    "kind": "Pod",
-    "verbs": ["get", "list"],
+    "name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod", "verbs": ["get", "list"],
     "shortNames": ["po"],
-}
+}  # fmt: skip
 _LOG_KIND = {"name": "pods/log", "singularName": "", "namespaced": True, "kind": "Pod", "verbs": ["get"]}
 _DISCOVERY: dict[str, Json] = {
     "/api": {"kind": "APIVersions", "versions": ["v1"]},

@@ -13,7 +13,6 @@ import io
 import json
 import os
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,14 +26,12 @@ from moedsl.cli.main import main
 from moedsl.launch import executors, follow, store
 from moedsl.launch.script import Payload
 from moedsl.launch.submit import Task, submit
-from tests.launch import run_files
-
-launched = cache(run_files.launched)
+from tests.launch import launches
 
 
 def submitted(file: Path, entry: str, arguments: list[str], count: int) -> int:
     """The exit code of so many like jobs; the experiment's id is on stdout."""
-    _, launch, cluster = launched(file.read_text(), "k8s")
+    _, launch, cluster = launches.launched(file.read_text(), "k8s")
     launch = evolve(launch, nodes=2, gpus_per_node=2, ranks_per_node=2)
     payload, home = Payload({"recipe.py": entry}, arguments=tuple(arguments)), executors.home(cluster)
     executors.use_home(home)

@@ -1,11 +1,17 @@
-"""Launches for tests, from plans written by hand (tests/helpers/plans.py) and clusters written in the language."""
+"""Launches for tests: from plans written by hand and clusters written in the language, or from the text of a run file.
+
+One run on Kubernetes has every fact, and values that readers on the way could take for their own.
+"""
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any
 
-from moedsl.compiler import load_stdlib
+import pytest
+
+from moedsl.compiler import compile_source, load_stdlib
 from moedsl.lang import ast
 from moedsl.lang.parser import parse
 from moedsl.launch.derive import Launch, derive
@@ -19,14 +25,20 @@ from tests.helpers import plans
 
 SLURM = 'executor slurm; hardware {hardware}; account acct; partition batch; job_dir "/shared/runs"'
 STEP = {
-    "SLURM_PROCID": "3",
-    "SLURM_LOCALID": "1",
-    "SLURM_NTASKS": "16",
-    "SLURM_NODEID": "0",
-    "SLURM_JOB_ID": "4711",
+    "SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NTASKS": "16", "SLURM_NODEID": "0", "SLURM_JOB_ID": "4711",
     "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.1",
-}
+}  # fmt: skip
 """What srun sets for one task of a job of 16."""
+
+
+Capture, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
+
+
+def unable(reason: str) -> None:
+    """Skips with the reason, and fails where everything must run."""
+    if os.environ.get("CI") or os.environ.get("MOEDSL_REQUIRE_ALL"):
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 @cache
@@ -69,3 +81,53 @@ def launch(made: Plan, on: Cluster) -> Launch:
 def ids(made: Plan, on: Cluster) -> list[tuple[str, str]]:
     """Severity and id of what deriving says."""
     return [(d.severity, d.id) for d in derive(made, on, library())[1]]
+
+
+@cache
+def launched(text: str, name: str) -> tuple[Plan, Launch, Cluster]:
+    """The plan of a file's first run, and its launch on the cluster of that name, which the file declares."""
+    result = compile_source(Source("run.moe", text))
+    assert not result.failed, result.diagnostics
+    cluster, found = cluster_reader.read(result.library.clusters[name], result.library)
+    assert cluster is not None, found
+    launch, found = derive(result.plans[0], cluster, result.library)
+    assert launch is not None, found
+    return result.plans[0], launch, cluster
+
+
+KUBE_RUN = """
+cluster k8s {
+  executor kubeflow
+  hardware h100
+  container "nvcr.io/nvidia/nemo:26.06"
+  namespace "training"
+  queue "moe"
+  pvc "shared-data"
+  mounts ["/raid/cache:/cache:ro"]
+  shm "64Gi"
+  secrets [HF_TOKEN]
+  secret "tokens"
+  service_account "trainer"
+  node_selector { gpu "H100" }
+  env { NOTE "two words" }
+}
+qwen3_30b_a3b; h100 x 16; seq 4k; batch 256; fit first
+"""
+HARD = {
+    "BLANKS": " two  words ",
+    "QUOTES": """it's "quoted" \\ and `ticked`""",
+    "DOLLARS": "$HOME ${HOME} $(HOME) $$ $$(HOME) $$$ $((1+1)) $",
+    "MACROS": "${head_node_ip_var} $num_nodes_var $$node_rank_var",
+    "COMMANDS": "a && b; c | d > e & f # g ! ~ * ? [x] {a,b}",
+    "LINES": "one\ntwo\r\n\tthree\n",
+    "EMPTY": "",
+    "LETTERS": "naïve 日本語 🚀",
+    "PATH_OF_NEMO_RUN": "/nemo_run/code",
+}
+
+
+@cache
+def kube_launched() -> tuple[Launch, Cluster]:
+    """The run above on its cluster."""
+    _, launch, cluster = launched(KUBE_RUN, "k8s")
+    return launch, cluster

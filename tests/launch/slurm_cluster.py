@@ -122,16 +122,12 @@ def _write(root: Path, port: int) -> None:
     standin = root / "pyxis_standin.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", standin, FILES / "pyxis_standin.c"], check=True)
     values = {
-        "root": root,
-        "user": "root",
-        "port": port,
-        "dbd_port": port + 1,
-        "sql_port": port + 2,
+        "root": root, "user": "root", "port": port, "dbd_port": port + 1, "sql_port": port + 2,
         "first_job": 1 + (port - _FIRST_PORT) // _BLOCK * _NUMBERS,
         "last_job": _NUMBERS + (port - _FIRST_PORT) // _BLOCK * _NUMBERS,
         "nodes": "\n".join(line for group in GROUPS for line in _nodes(group, port + 3)),
         "partitions": "\n".join(_partition(group) for group in GROUPS),
-    }
+    }  # fmt: skip
     for name in ("slurm.conf", "slurmdbd.conf"):
         (root / "etc" / name).write_text(Template((FILES / name).read_text()).substitute(values))
     (root / "etc" / "slurmdbd.conf").chmod(0o600)

@@ -16,7 +16,7 @@ from moedsl.launch.script import Payload
 from moedsl.launch.submit import Task
 from moedsl.planner.plan import Plan
 from moedsl.rules.check.cluster_facts import Cluster
-from tests.launch import run_files
+from tests.launch import launches
 
 PAYLOADS = Path(__file__).parent / "payloads"
 MOE = "qwen3_30b_a3b; gb200 x {gpus}; seq 4k; batch 64; pin {pins}"
@@ -54,7 +54,7 @@ def run_text(gpus: int, more: str = "", pins: str = "tp=2 pp=2 ep=2") -> str:
 
 def planned(gpus: int, more: str = "", pins: str = "tp=2 pp=2 ep=2") -> Planned:
     """What launches that run on that cluster."""
-    return Planned(*run_files.launched(run_text(gpus, more, pins), "here"))
+    return Planned(*launches.launched(run_text(gpus, more, pins), "here"))
 
 
 def payload(name: str, *arguments: str) -> Payload:

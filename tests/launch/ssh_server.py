@@ -78,17 +78,11 @@ def started(root: Path, environment: Mapping[str, str]) -> Iterator[Server]:
 def _configuration(root: Path, port: int, environment: Mapping[str, str]) -> str:
     (root / "authorized_keys").write_text((root / "person.pub").read_text())
     lines = {
-        "Port": port,
-        "ListenAddress": "127.0.0.1",
-        "HostKey": root / "host",
-        "AuthorizedKeysFile": root / "authorized_keys",
-        "PidFile": "none",
-        "StrictModes": "no",
-        "PermitRootLogin": "prohibit-password",
-        "PasswordAuthentication": "no",
-        "UsePAM": "no",
+        "Port": port, "ListenAddress": "127.0.0.1", "HostKey": root / "host",
+        "AuthorizedKeysFile": root / "authorized_keys", "PidFile": "none", "StrictModes": "no",
+        "PermitRootLogin": "prohibit-password", "PasswordAuthentication": "no", "UsePAM": "no",
         "SetEnv": " ".join(f'"{name}={value}"' for name, value in environment.items()),
-    }
+    }  # fmt: skip
     return "".join(f"{name} {value}\n" for name, value in lines.items())
 
 

@@ -18,7 +18,7 @@ from moedsl.facts import secrets
 from moedsl.rules import launch_variables
 from moedsl.rules.check import cluster_facts, cluster_reader, cluster_rules
 from tests.helpers.paths import ROOT
-from tests.launch.launches import cluster, read
+from tests.launch.launches import Capture, Patch, cluster, read
 
 RUN = "qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; pin tp=1 pp=1 ep=8 cp=1 etp=1\n"
 SLURM = "executor slurm; hardware h100"
@@ -59,43 +59,29 @@ def test_every_fact_is_read() -> None:
 @pytest.mark.parametrize(
     ("text", "id"),
     [
-        ("hardware h100", "check.missing_fact"),
-        ("executor slurm", "check.missing_fact"),
-        ("executor slurn; hardware h100", "check.unknown_word"),
-        (f"{SLURM}; acount x", "check.unknown_fact"),
-        (f"{SLURM}; account x; account y", "check.twice"),
-        (f"{SLURM}; nodes 0", "check.type"),
-        (f"{SLURM}; nodes many", "check.type"),
-        (f"{SLURM}; nodes 4 GB", "check.type"),
-        (f"{SLURM}; partition batch-long", "check.type"),
-        (f"{SLURM}; topology sometimes", "check.unknown_word"),
-        (f"{SLURM}; time soon", "check.cluster"),
-        (f"{SLURM}; namespace x", "check.cluster"),
+        ("hardware h100", "check.missing_fact"), ("executor slurm", "check.missing_fact"),
+        ("executor slurn; hardware h100", "check.unknown_word"), (f"{SLURM}; acount x", "check.unknown_fact"),
+        (f"{SLURM}; account x; account y", "check.twice"), (f"{SLURM}; nodes 0", "check.type"),
+        (f"{SLURM}; nodes many", "check.type"), (f"{SLURM}; nodes 4 GB", "check.type"),
+        (f"{SLURM}; partition batch-long", "check.type"), (f"{SLURM}; topology sometimes", "check.unknown_word"),
+        (f"{SLURM}; time soon", "check.cluster"), (f"{SLURM}; namespace x", "check.cluster"),
         (f"{SLURM}; host example", "check.cluster"),
         (f"{SLURM}; tunnel ssh; host example; user me", "check.missing_fact"),
-        (f'{SLURM}; job_dir "runs"', "check.cluster"),
-        (f'{SLURM}; mounts ["/only/one"]', "check.cluster"),
-        (f"{SLURM}; mounts x", "check.type"),
-        (f"{SLURM}; fabric ethernet", "check.unknown_word"),
-        (f'{SLURM}; hca ["mlx5_0:1,mlx5_1"]', "check.cluster"),
-        (f"{SLURM}; hca mlx5_0", "check.type"),
-        (f'{SLURM}; env_script "/a; id"', "check.cluster"),
-        ("executor local; fabric infiniband", "check.cluster"),
-        (f'{SLURM}; sbatch {{ nodes "4" }}', "check.cluster"),
-        (f"{SLURM}; sbatch on", "check.type"),
-        (f"{SLURM}; env {{ RANK 3 }}", "check.variable"),
-        (f"{SLURM}; env {{ SLURM_NTASKS 3 }}", "check.variable"),
-        (f"{SLURM}; env {{ IFS x }}", "check.variable"),
-        (f"{SLURM}; env {{ MOEDSL_FILES x }}", "check.variable"),
+        (f'{SLURM}; job_dir "runs"', "check.cluster"), (f'{SLURM}; mounts ["/only/one"]', "check.cluster"),
+        (f"{SLURM}; mounts x", "check.type"), (f"{SLURM}; fabric ethernet", "check.unknown_word"),
+        (f'{SLURM}; hca ["mlx5_0:1,mlx5_1"]', "check.cluster"), (f"{SLURM}; hca mlx5_0", "check.type"),
+        (f'{SLURM}; env_script "/a; id"', "check.cluster"), ("executor local; fabric infiniband", "check.cluster"),
+        (f'{SLURM}; sbatch {{ nodes "4" }}', "check.cluster"), (f"{SLURM}; sbatch on", "check.type"),
+        (f"{SLURM}; env {{ RANK 3 }}", "check.variable"), (f"{SLURM}; env {{ SLURM_NTASKS 3 }}", "check.variable"),
+        (f"{SLURM}; env {{ IFS x }}", "check.variable"), (f"{SLURM}; env {{ MOEDSL_FILES x }}", "check.variable"),
         ('executor kubeflow; hardware h100; container "an image"', "check.cluster"),
         (f'{SLURM}; container img; mounts ["~/data:/data"]', "check.cluster"),
-        (f"{SLURM}; env {{ A.B x }}", "check.variable"),
-        (f"{SLURM}; secrets HF_TOKEN", "check.type"),
+        (f"{SLURM}; env {{ A.B x }}", "check.variable"), (f"{SLURM}; secrets HF_TOKEN", "check.type"),
         (f'{SLURM}; secrets ["A B"]', "check.variable"),
         ("executor slurm; hardware h1000", "check.unknown_hardware"),
         ("executor kubeflow; hardware h100", "check.missing_fact"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_a_diagnostic(text: str, id: str) -> None:
     assert ids(text) == [id]
 
@@ -151,24 +137,11 @@ def test_nothing_reaches_a_command_of_this_machine(fact: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "LD_PRELOAD",
-        "PATH",
-        "PYTHONPATH",
-        "PYTHONSTARTUP",
-        "BASH_FUNC_x",
-        "GIT_SSH_COMMAND",
-        "MPLBACKEND",
-        "CC",
-        "CUDA_INJECTION64_PATH",
-        "TRITON_CACHE_DIR",
-        "TORCH_EXTENSIONS_DIR",
-        "GCONV_PATH",
-        "NCCL_NET_PLUGIN",
-        "NCCL_CONF_FILE",
-        "PYTORCH_NVCC",
-        "MAKEFLAGS",
+        "LD_PRELOAD", "PATH", "PYTHONPATH", "PYTHONSTARTUP", "BASH_FUNC_x", "GIT_SSH_COMMAND", "MPLBACKEND", "CC",
+        "CUDA_INJECTION64_PATH", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "GCONV_PATH", "NCCL_NET_PLUGIN",
+        "NCCL_CONF_FILE", "PYTORCH_NVCC", "MAKEFLAGS",
     ],
-)
+)  # fmt: skip
 def test_a_run_file_does_not_choose_what_this_machine_loads(name: str) -> None:
     assert ids(f'executor local; env {{ {name} "/tmp/x" }}') == ["check.cluster"]
     assert ids(f'{SLURM}; env {{ {name} "/tmp/x" }}') == []
@@ -213,19 +186,10 @@ def test_a_literal_that_looks_like_a_secret_is_an_error(token: str, fact: str) -
 @pytest.mark.parametrize(
     "name",
     [
-        "HF_TOKEN",
-        "WANDB_API_KEY",
-        "AWS_SECRET_ACCESS_KEY",
-        "DB_PASSWORD",
-        "MY_SECRET",
-        "PGPASSWORD",
-        "MYSQL_PWD",
-        "REDIS_PASS",
-        "MYTOKEN",
-        "API_KEYS",
-        "wandb_api_key",
+        "HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "MY_SECRET", "PGPASSWORD", "MYSQL_PWD",
+        "REDIS_PASS", "MYTOKEN", "API_KEYS", "wandb_api_key",
     ],
-)
+)  # fmt: skip
 def test_a_value_for_a_secret_name_is_an_error(name: str) -> None:
     _, found = read(f"{SLURM}; env {{ {name} changeme }}")
     assert [d.id for d in found] == ["check.secret"]
@@ -307,7 +271,7 @@ def test_variables_of_the_rank_are_refused() -> None:
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def config(tmp_path: Path, monkeypatch: Patch) -> Path:
     """The folder of the user's own clusters."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "moedsl").mkdir()
@@ -324,30 +288,25 @@ def dryrun(file: Path, *cluster: str) -> int:
     return main(["run", str(file), "--cluster", *cluster, "--dryrun", "--json"])
 
 
-def chosen(capsys: pytest.CaptureFixture[str]) -> str:
+def chosen(capsys: Capture) -> str:
     return str(json.loads(capsys.readouterr().out)["runs"][0]["cluster"])
 
 
 @pytest.mark.parametrize(
     ("of_run", "of_user", "asked", "expected"),
     [
-        (("a",), ("u",), (), "a"),
-        (("a", "b!"), ("u",), (), "b"),
-        ((), ("u",), (), "u"),
-        ((), ("u", "v!"), (), "v"),
-        (("a",), ("u",), ("u",), "u"),
-        (("a",), ("a",), ("a",), "a"),
-        (("a",), (), ("local",), "local"),
+        (("a",), ("u",), (), "a"), (("a", "b!"), ("u",), (), "b"), ((), ("u",), (), "u"), ((), ("u", "v!"), (), "v"),
+        (("a",), ("u",), ("u",), "u"), (("a",), ("a",), ("a",), "a"), (("a",), (), ("local",), "local"),
         (("local", "a!"), (), ("local",), "local"),
     ],
-)
+)  # fmt: skip
 def test_the_cluster_that_is_meant(
     of_run: tuple[str, ...],
     of_user: tuple[str, ...],
     asked: tuple[str, ...],
     expected: str,
     config: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capture,
 ) -> None:
     for file, names in ((config.parent / "run.moe", of_run), (config, of_user)):
         write(file, *(n.rstrip("!") for n in names), default=next((n[:-1] for n in names if n.endswith("!")), ""))
@@ -355,7 +314,7 @@ def test_the_cluster_that_is_meant(
     assert chosen(capsys) == expected
 
 
-def test_a_name_is_declared_once_in_the_run_file(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_is_declared_once_in_the_run_file(config: Path, capsys: Capture) -> None:
     assert dryrun(write(config.parent / "run.moe", "local", "local")) == 1
     assert "`local` is declared twice" in capsys.readouterr().err
 
@@ -369,26 +328,26 @@ def test_a_name_is_declared_once_in_the_run_file(config: Path, capsys: pytest.Ca
     ],
 )
 def test_no_cluster_is_meant(
-    of_run: tuple[str, ...], asked: tuple[str, ...], says: str, config: Path, capsys: pytest.CaptureFixture[str]
+    of_run: tuple[str, ...], asked: tuple[str, ...], says: str, config: Path, capsys: Capture
 ) -> None:
     assert dryrun(write(config.parent / "run.moe", *of_run), *asked) == 1
     assert says in capsys.readouterr().err
 
 
-def test_the_users_file_holds_clusters_alone(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_users_file_holds_clusters_alone(config: Path, capsys: Capture) -> None:
     config.write_text("qwen3_30b_a3b\n")
     assert dryrun(write(config.parent / "run.moe", "a")) == 1
     assert "launch.user_file" in capsys.readouterr().err
 
 
-def test_a_used_file_brings_clusters(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_used_file_brings_clusters(config: Path, capsys: Capture) -> None:
     write(config.parent / "shared.moe", "common")
     (config.parent / "run.moe").write_text(f'use "shared.moe"\n{RUN}')
     assert dryrun(config.parent / "run.moe") == 0
     assert chosen(capsys) == "common"
 
 
-def test_clusters_are_listed(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clusters_are_listed(config: Path, capsys: Capture) -> None:
     write(config, "mine")
     run = write(config.parent / "run.moe", "here", default="here")
     assert main(["clusters", str(run), "--json"]) == 0
@@ -398,7 +357,7 @@ def test_clusters_are_listed(config: Path, capsys: pytest.CaptureFixture[str]) -
     assert "here" in (out := capsys.readouterr().out) and "(default)" in out
 
 
-def test_check_finds_a_wrong_cluster(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_finds_a_wrong_cluster(config: Path, capsys: Capture) -> None:
     file = config.parent / "run.moe"
     file.write_text(RUN + "cluster bad { executor slurm; hardware h100; acount x }\n")
     assert main(["check", str(file)]) == 1
@@ -414,7 +373,7 @@ def test_check_finds_a_wrong_cluster(config: Path, capsys: pytest.CaptureFixture
         ('rules mine of launch { env A = 1 because "x" cite docs "x" }', ""),
     ],
 )
-def test_check_finds_what_a_launch_would(line: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_finds_what_a_launch_would(line: str, says: str, capsys: Capture) -> None:
     assert main(["check", "-e", f"{RUN}{line}"]) == (1 if says else 0)
     assert says in capsys.readouterr().err
 
@@ -430,5 +389,5 @@ def test_the_stdlibs_clusters_are_right() -> None:
     ("facts", "name"), [(f"{SLURM}; partition batch-long", "partition"), (f"{KUBE}; colocate nvidia.com/a", "colocate")]
 )
 def test_a_text_without_quotes_is_told_by_its_own_name(facts: str, name: str) -> None:
-    _, (found,) = read(cluster_facts)
+    _, (found,) = read(facts)
     assert found.help == (f'put it in quotes: `{name} "..."`',)

@@ -1,14 +1,17 @@
-"""What follows from a plan and a cluster, against the table of the field's launches and against counting."""
+"""What follows from a plan and a cluster, against the table of the field's launches, NVIDIA's launchers and counting."""
 
 from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,10 +19,13 @@ from moedsl.compiler import compile_source
 from moedsl.facts.operators import segment
 from moedsl.launch import executors
 from moedsl.launch.derive import derive, job_name, seconds, to_json
+from moedsl.launch.script import Payload, script
 from moedsl.rules.check import cluster_rules
+from moedsl.rules.rule import Rule
 from moedsl.support.source import Source
 from tests.helpers.plans import changed
-from tests.launch.launches import cluster, ids, launch, library, plan, slurm
+from tests.launch.launches import STEP, cluster, ids, launch, library, plan, slurm
+from tests.launch.test_rules import KNOWN
 
 TABLE = json.loads(Path(__file__).with_name("data").joinpath("recipe_variables.json").read_text())
 """What NVIDIA's performance recipes set where NCCL registers buffers or activations are offloaded."""
@@ -103,16 +109,10 @@ def test_a_segment_is_the_largest_that_splits_no_group(nodes: int, per_node: int
 @pytest.mark.parametrize(
     ("gpus", "ep", "expected"),
     [
-        (64, 8, 16),
-        (72, 8, 18),
-        (128, 32, 16),
-        (256, 64, 16),
-        (512, 8, 16),
-        (4 * 36, 8, 18),
-        (4 * 36, 16, 12),
+        (64, 8, 16), (72, 8, 18), (128, 32, 16), (256, 64, 16), (512, 8, 16), (4 * 36, 8, 18), (4 * 36, 16, 12),
         (4 * 20, 8, 10),
     ],
-)
+)  # fmt: skip
 def test_segments_of_nvl72(gpus: int, ep: int, expected: int) -> None:
     made = launch(plan("gb200", gpus, {"ep": ep}), slurm("gb200"))
     assert made.segment == expected
@@ -296,3 +296,80 @@ def test_json_has_the_contracts_keys() -> None:
 def test_a_job_is_named_as_its_recipe_and_its_run() -> None:
     made = changed(plan("h100", 16, {"ep": 8}), name="main.micro_batch_2")
     assert job_name(made) == "qwen3_235b_a22b_pretrain_16gpu_h100_bf16.main.micro_batch_2"
+
+
+BLOCKS = ("std.fabric.", "std.verbs.", "std.efa.", "std.gib.", "std.tcpxo.")
+ON_SLURM = 'executor slurm; hardware {}; job_dir "/runs"'
+ON_PODS = "executor kubeflow; hardware {}; container image"
+
+
+def of_fabric(hardware: str, facts: str) -> dict[str, str]:
+    """The variables that the rules of fabrics give a job of 16 GPUs."""
+    made = launch(plan(hardware, 16, {"ep": 8}), cluster(f"{facts.format(hardware)}"))
+    return {s.name: s.text for s in made.environment if s.rule and s.rule.startswith(BLOCKS)}
+
+
+@pytest.mark.parametrize(
+    ("hardware", "facts", "expected"),
+    [
+        ("gb200", ON_SLURM, {"NCCL_NET_GDR_LEVEL": "PHB", "NCCL_NET_GDR_C2C": "1"}),
+        ("gb300", ON_SLURM, {}),
+        ("h100", f"{ON_SLURM}; fabric infiniband", {}),
+        ("h100", f"{ON_PODS}; fabric efa", {
+            "FI_PROVIDER": "efa", "FI_EFA_USE_HUGE_PAGE": "0",
+            "NCCL_NET_PLUGIN": "/opt/amazon/ofi-nccl/lib/libnccl-net.so"}),
+        ("gb200", ON_PODS, {}),
+        ("gb200", f"{ON_PODS}; fabric gib", {
+            "NCCL_NET": "gIB", "NCCL_SOCKET_IFNAME": "eth0,eth1", "NCCL_NET_GDR_LEVEL": "PIX", "NCCL_NET_GDR_C2C": "1"}),
+    ],
+)  # fmt: skip
+def test_a_job_gets_what_nvidias_launcher_sets(hardware: str, facts: str, expected: dict[str, str]) -> None:
+    """Bare Slurm, EKS and GKE; Kubernetes jobs get no variable of Slurm's (executors.py, csp_plugins.py)."""
+    assert of_fabric(hardware, facts) == expected
+
+
+@pytest.mark.parametrize("fabric", ["infiniband", "roce", "efa", "gib", "tcpx", "tcpxo"])
+@pytest.mark.parametrize("dispatcher", ["alltoall", "deepep", "hybridep"])
+def test_a_flex_dispatcher_between_nodes_needs_rdma(fabric: str, dispatcher: str) -> None:
+    """NCCL's plugins reach what NCCL sends; within a node nothing does."""
+    known = {("tcpx", "deepep"), ("tcpx", "hybridep"), ("tcpxo", "deepep"), ("tcpxo", "hybridep"), ("efa", "hybridep")}
+    made = {ep: plan("h100", 16, {"ep": ep}, dispatcher=dispatcher) for ep in (8, 16)}
+    on = slurm("h100", f"container image; fabric {fabric}")
+    assert ids(made[8], on) == []
+    found = derive(made[16], on, library())[1]
+    assert [d.severity for d in found] == (["warning"] if (fabric, dispatcher) in known else [])
+    assert all("pin dispatcher=alltoall" in help for d in found for help in d.help)
+
+
+def test_a_stated_variable_wins_and_says_what_it_replaces() -> None:
+    made = launch(plan("gb200", 16, {"ep": 8}), slurm("gb200", "env { NCCL_NET_GDR_LEVEL SYS }"))
+    (said,) = (s for s in made.environment if s.name == "NCCL_NET_GDR_LEVEL")
+    assert (said.text, said.origin) == ("SYS", "cluster")
+    assert said.because == "stated by cluster lab; std.fabric.NCCL_NET_GDR_LEVEL gives PHB"
+
+
+def test_a_rule_of_a_fabric_names_its_source() -> None:
+    rules: list[Rule] = [r for n, r in KNOWN.items() if n.startswith((*BLOCKS, "std.collisions."))]
+    assert len(rules) > 20 and all(r.because and r.cites for r in rules)
+
+
+READS_SCRIPT = 'import os\nprint(os.environ["OF_SITE"], os.environ["NCCL_NET"], flush=True)\n'
+
+
+def run_script(env_script: Path) -> subprocess.CompletedProcess[str]:
+    on = evolve(slurm("h200", f'fabric gib; numa off; env_script "{env_script}"'), python=sys.executable)
+    text = script(launch(plan("h200", 16, {"ep": 8}), on), on, Payload({"p.py": READS_SCRIPT}, "p.py"))
+    base = {**STEP, "PATH": "/usr/bin:/bin", "TMPDIR": str(env_script.parent)}
+    return subprocess.run(["bash", "-c", text], env=base, capture_output=True, text=True, check=False)
+
+
+def test_a_script_of_the_image_is_read_before_the_jobs_variables(tmp_path: Path) -> None:
+    """Google's `set_nccl_env.sh` may name unset variables and may end with a false test; neither ends the job."""
+    (tmp_path / "env.sh").write_text('export OF_SITE="yes$NOT_SET" NCCL_NET=Socket\n[ -n "$NOT_SET" ]\n')
+    done = run_script(tmp_path / "env.sh")
+    assert (done.returncode, done.stdout) == (0, "yes gIB\n"), done.stderr
+
+
+def test_a_job_without_its_script_ends_at_once(tmp_path: Path) -> None:
+    done = run_script(tmp_path / "none.sh")
+    assert done.returncode == 79 and "none.sh cannot be read" in done.stderr and not done.stdout

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,17 +15,19 @@ from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from moedsl.cli.main import main
-from moedsl.launch import executors, store
+from moedsl.launch import executors, local, store
 from moedsl.launch.dryrun import dryrun, dryrun_all
 from moedsl.launch.nemo import HOME, no_input
 from moedsl.launch.script import Payload, word
+from moedsl.launch.store import LONGEST_TITLE as LONGEST
+from moedsl.launch.store import experiment_title as title
 from moedsl.planner.plan import Plan
 from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.rules.check.cluster_reader import DERIVED_SBATCH
 from tests.helpers import forks
 from tests.helpers.paths import ROOT
 from tests.helpers.plans import PLANS, changed
-from tests.launch.launches import launch, plan, slurm
+from tests.launch.launches import Capture, Patch, launch, plan, slurm
 
 CONTAINER = 'container "nvcr.io/nvidia/nemo:26.02"; mounts ["/lustre:/lustre"]; secrets [HF_TOKEN]'
 SSH = 'tunnel ssh; host "login.example.org"; user alice; identity "/keys/id_ed25519"'
@@ -45,6 +48,9 @@ LAUNCHES: dict[str, tuple[Plan, Cluster]] = {
 }
 
 
+Write = Callable[[str], str]
+
+
 class Text(SingleFileSnapshotExtension):
     """One text file for each snapshot, beside the test."""
 
@@ -53,12 +59,43 @@ class Text(SingleFileSnapshotExtension):
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, monkeypatch: Patch) -> Path:
     monkeypatch.setenv(HOME, str(tmp_path / "nemo"))
     behind_ssh = tmp_path / "nemo" / "clusters" / "lab"
     behind_ssh.mkdir(parents=True)
     (behind_ssh / store.MARK_FILE).write_text("k7f3qx")
     return tmp_path / "nemo"
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Write:
+    """Writes a run file with `text` after its row; its path."""
+
+    def write(text: str) -> str:
+        (tmp_path / "run.moe").write_text(text if text.startswith("\n") else f"{ROW}\n{text}\n")
+        return str(tmp_path / "run.moe")
+
+    return write
+
+
+def kept(file: str) -> Path:
+    """The launch.py that `compile` makes of a run file."""
+    out = Path(file).with_name("out")
+    assert main(["compile", file, "--emit", "launch", "-o", str(out)]) == 0
+    return out / "launch.py"
+
+
+@pytest.fixture
+def sbatch(tmp_path: Path, monkeypatch: Patch) -> Callable[[str], None]:
+    """Puts an `sbatch` of that text first in PATH, which keeps what it is given in $TAKEN."""
+
+    def use(text: str) -> None:
+        (tmp_path / "sbatch").write_text(text)
+        (tmp_path / "sbatch").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        monkeypatch.setenv("TAKEN", str(tmp_path))
+
+    return use
 
 
 @pytest.mark.parametrize("which", LAUNCHES)
@@ -84,9 +121,7 @@ def test_the_next_experiment_has_the_next_number(home: Path) -> None:
     assert dryrun(made, on, SHORT).experiment == f"{made.name}_2"
 
 
-def test_machines_that_share_a_folder_behind_ssh_have_ids_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_machines_that_share_a_folder_behind_ssh_have_ids_of_their_own(tmp_path: Path, monkeypatch: Patch) -> None:
     """Each draws its mark once: a dry run prints the same again, and no two print the same."""
     made, on = LAUNCHES["gb200_ssh"]
     sent: list[str] = []
@@ -118,17 +153,12 @@ echo 1
 """
 
 
-def test_what_is_submitted_is_what_the_dry_run_said(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_submitted_is_what_the_dry_run_said(home: Path, tmp_path: Path, sbatch: Callable[[str], None]) -> None:
     """NeMo-Run submits to an `sbatch` that keeps what it was given."""
     import nemo_run
 
-    (tmp_path / "sbatch").write_text(SBATCH)
-    (tmp_path / "sbatch").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("TAKEN", str(tmp_path))
-    on = evolve(slurm("h100", "env { A 'x' }".replace("'", '"')), job_dir=str(home))
+    sbatch(SBATCH)
+    on = evolve(slurm("h100", 'env { A "x" }'), job_dir=str(home))
     made = launch(plan("h100", 16, {"ep": 8}), on)
     sent = dryrun(made, on, SHORT)
     executors.use_home(home)
@@ -136,26 +166,19 @@ def test_what_is_submitted_is_what_the_dry_run_said(
     with no_input(), experiment:
         experiment.add(executors.task(made, on, SHORT), executors.executor(made, on, home), name=made.name)
         experiment.run(detach=True)
-    sbatch, job = sent.files.values()
-    assert (tmp_path / "sbatch.sh").read_text() == sbatch
-    assert (tmp_path / "job.sh").read_text() == job
+    assert [(tmp_path / name).read_text() for name in ("sbatch.sh", "job.sh")] == [*sent.files.values()]
 
 
 @pytest.mark.parametrize("facts", ['job_dir "{}"; env {{ A "it\'s $x `id`" }}', f'job_dir "/r"; {CONTAINER}; {SSH}'])
-def test_the_script_that_is_kept_submits_the_same(
-    facts: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lab = f"cluster lab {{ executor slurm; hardware h100; {facts.format(home)} }}"
-    (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
-    out = tmp_path / "out"
-    assert main(["compile", str(tmp_path / "run.moe"), "--emit", "launch", "-o", str(out)]) == 0
+def test_the_script_that_is_kept_submits_the_same(facts: str, home: Path, run_file: Write, capsys: Capture) -> None:
+    file = run_file(f"cluster lab {{ executor slurm; hardware h100; {facts.format(home)} }}")
+    script = kept(file)
     capsys.readouterr()
-    assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--dryrun", "--json"]) == 0
+    assert main(["run", file, "--cluster", "--dryrun", "--json"]) == 0
     files = json.loads(capsys.readouterr().out)["files"]
-    done = forks.run(str(out / "launch.py"), "--dryrun", cwd=tmp_path)
+    done = forks.run(str(script), "--dryrun", cwd=Path(file).parent)
     assert done.returncode == 0, done.stderr
-    for text in files.values():
-        assert text in done.stdout
+    assert all(text in done.stdout for text in files.values())
     assert not list((home / "experiments").rglob("*.sh"))
 
 
@@ -172,77 +195,48 @@ echo "$number"
 """
 
 
-def test_the_script_that_is_kept_submits_the_chain(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_script_that_is_kept_submits_the_chain(
+    home: Path, tmp_path: Path, run_file: Write, sbatch: Callable[[str], None], monkeypatch: Patch
+) -> None:
     """The same jobs in the same order as `moedsl run`, to an `sbatch` that writes down what it was given."""
-    (tmp_path / "sbatch").write_text(COUNTS)
-    (tmp_path / "sbatch").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    (tmp_path / "run.moe").write_text(CHAIN.format(home=home, limit=200))
-    assert main(["compile", str(tmp_path / "run.moe"), "--emit", "launch", "-o", str(tmp_path / "out")]) == 0
+    sbatch(COUNTS)
+    file = run_file(CHAIN.format(home=home, limit=200))
+    script = kept(file)
     sent = list[str]()
     for submit in (
-        lambda: forks.run(str(tmp_path / "out" / "launch.py")).returncode,
-        lambda: main(["run", str(tmp_path / "run.moe"), "--cluster", "--no-preflight", "--detach"]),
+        lambda: forks.run(str(script)).returncode,
+        lambda: main(["run", file, "--cluster", "--no-preflight", "--detach"]),
     ):
         taken = tmp_path / f"taken{len(sent)}"
         taken.mkdir()
         monkeypatch.setenv("TAKEN", str(taken))
         assert submit() == 0
         sent.append((taken / "jobs").read_text() + (taken / "texts").read_text())
-    jobs = [line for line in sent[0].splitlines() if line.endswith("_sbatch.sh")]
-    assert len(jobs) > 2 and [f"afterany:{n}" in job for n, job in enumerate(jobs)] == [False] + [True] * (
-        len(jobs) - 1
-    )
+    first, *more = [line for line in sent[0].splitlines() if line.endswith("_sbatch.sh")]
+    assert len(more) > 1 and "afterany:0" not in first
+    assert all(f"afterany:{n}" in job for n, job in enumerate(more, 1))
     assert sent[0].replace("_0/", "_1/") == sent[1]
 
 
 def test_a_dry_run_of_a_chain_is_its_first_job(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, tmp_path: Path, run_file: Write, sbatch: Callable[[str], None], capsys: Capture
 ) -> None:
     """Each job reads its number from its name; `sbatch` gets the bytes that the dry run of both launchers prints."""
-    (tmp_path / "sbatch").write_text(COUNTS)
-    (tmp_path / "sbatch").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("TAKEN", str(tmp_path))
-    run = str(tmp_path / "run.moe")
-    (tmp_path / "run.moe").write_text(CHAIN.format(home=home, limit=200))
-    assert main(["compile", run, "--emit", "launch", "-o", str(tmp_path / "out")]) == 0
+    sbatch(COUNTS)
+    file = run_file(CHAIN.format(home=home, limit=200))
+    script = kept(file)
     capsys.readouterr()
-    assert main(["run", run, "--cluster", "--dryrun"]) == 0
+    assert main(["run", file, "--cluster", "--dryrun"]) == 0
     local = capsys.readouterr().out.partition("==> ")[2]
-    there = forks.run(str(tmp_path / "out" / "launch.py"), "--dryrun").stdout.partition("==> ")[2]
-    assert local == there
-    sbatch, _, line = local.split("==> ")
-    assert main(["run", run, "--cluster", "--no-preflight", "--detach"]) == 0
+    assert local == forks.run(str(script), "--dryrun").stdout.partition("==> ")[2]
+    text, _, line = local.split("==> ")
+    assert main(["run", file, "--cluster", "--no-preflight", "--detach"]) == 0
     jobs = [line.split() for line in (tmp_path / "jobs").read_text().splitlines()]
     names = [Path(words[-1]).name.removesuffix("_sbatch.sh") for words in jobs]
-    assert (tmp_path / "texts").read_text().startswith(sbatch.partition("\n")[2].rstrip("\n"))
-    assert f"#SBATCH --job-name=moedsl.{names[0]}\n" in sbatch and names[0].endswith(".1")
+    assert (tmp_path / "texts").read_text().startswith(text.partition("\n")[2].rstrip("\n"))
+    assert f"#SBATCH --job-name=moedsl.{names[0]}\n" in text and names[0].endswith(".1")
     assert line.startswith(f"{names[1]} to {names[-1]}: ") and "--dependency=afterany:" in line
     assert "--dependency=afterany:1" in jobs[1]
-
-
-def test_the_script_that_is_kept_posts_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """But for the six digits of its name."""
-    import yaml
-    from kubernetes.config import kube_config
-
-    lab = 'cluster lab { executor kubeflow; hardware h100; container img; namespace team; queue q; env { A "$(x) $y $$" } }'
-    (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
-    out = tmp_path / "out"
-    assert main(["compile", str(tmp_path / "run.moe"), "--emit", "launch", "-o", str(out)]) == 0
-    capsys.readouterr()
-    assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--dryrun", "--json"]) == 0
-    (manifest,) = json.loads(capsys.readouterr().out)["files"].values()
-    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
-    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
-    done = forks.run(str(out / "launch.py"), "--dryrun")
-    assert done.returncode == 0, done.stderr
-    local, there = json.loads(done.stdout), yaml.safe_load(manifest)
-    drawn, name = local["metadata"]["name"], there["metadata"]["name"]
-    assert json.loads(json.dumps(local).replace(drawn, name)) == there
 
 
 KUBECONFIG = """apiVersion: v1
@@ -254,87 +248,95 @@ users: [{name: u, user: {}}]
 """
 
 
-def test_an_api_server_that_cannot_be_reached_is_said(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without the preflight too, and before anything is written."""
+@pytest.fixture
+def unreachable(tmp_path: Path, monkeypatch: Patch) -> None:
+    """The current context of this process's kubeconfig is a server that does not answer."""
     from kubernetes.config import kube_config
 
-    lab = "cluster lab { executor kubeflow; hardware h100; container img }"
-    (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
     (tmp_path / "kubeconfig").write_text(KUBECONFIG)
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
-    assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--no-preflight", "--detach"]) == 1
+
+
+def test_the_script_that_is_kept_posts_the_same(run_file: Write, unreachable: None, capsys: Capture) -> None:
+    """But for the six digits of its name."""
+    import yaml
+
+    facts = 'executor kubeflow; hardware h100; container img; namespace team; queue q; env { A "$(x) $y $$" }'
+    file = run_file(f"cluster lab {{ {facts} }}")
+    script = kept(file)
+    capsys.readouterr()
+    assert main(["run", file, "--cluster", "--dryrun", "--json"]) == 0
+    (manifest,) = json.loads(capsys.readouterr().out)["files"].values()
+    done = forks.run(str(script), "--dryrun")
+    assert done.returncode == 0, done.stderr
+    local, there = json.loads(done.stdout), yaml.safe_load(manifest)
+    drawn, name = local["metadata"]["name"], there["metadata"]["name"]
+    assert json.loads(json.dumps(local).replace(drawn, name)) == there
+
+
+def test_an_api_server_that_cannot_be_reached_is_said(
+    home: Path, run_file: Write, unreachable: None, capsys: Capture
+) -> None:
+    """Without the preflight too, and before anything is written."""
+    file = run_file("cluster lab { executor kubeflow; hardware h100; container img }")
+    assert main(["run", file, "--cluster", "--no-preflight", "--detach"]) == 1
     assert "error[launch.refused]: not submitted: the API server cannot be reached" in capsys.readouterr().err
     assert not (home / "experiments").exists()
 
 
-def test_an_edited_recipe_is_what_the_kept_script_submits(home: Path, tmp_path: Path) -> None:
-    lab = f'cluster lab {{ executor slurm; hardware h100; job_dir "{home}" }}'
-    (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
-    assert main(["compile", str(tmp_path / "run.moe"), "--emit", "launch", "-o", str(tmp_path / "out")]) == 0
-    (tmp_path / "out" / "recipe.py").write_text("print('mine: \u00e4')\nMOEDSL_END_OF_FILE\n")
-    done = forks.run(str(tmp_path / "out" / "launch.py"), "--dryrun")
-    assert "<<'MOEDSL_END_OF_FILE_'\nprint('mine: \\xe4')\nMOEDSL_END_OF_FILE\nMOEDSL_END_OF_FILE_\n" in done.stdout
-
-
-def test_what_comes_after_the_kept_script_is_to_run_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "run.moe").write_text(f"{ROW}\ncluster lab {{ executor slurm; hardware h100 }}\n")
-    words = ["compile", str(tmp_path / "run.moe"), "-o", str(tmp_path / "out"), "--force"]
-    assert main([*words, "--emit", "launch"]) == 0
-    said = capsys.readouterr().out
-    assert f"python {tmp_path / 'out' / 'launch.py'}" in said and "torchrun" not in said
-    assert main(words) == 0
-    assert "torchrun" in capsys.readouterr().out
-
-
-def test_a_dependency_is_an_argument_of_the_kept_script(home: Path, tmp_path: Path) -> None:
-    """What the refusal of `sbatch { dependency ... }` says to write."""
-    lab = f'cluster lab {{ executor slurm; hardware h100; job_dir "{home}" }}'
-    (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
-    assert main(["compile", str(tmp_path / "run.moe"), "--emit", "launch", "-o", str(tmp_path / "out")]) == 0
-    kept, line = tmp_path / "out" / "launch.py", 'additional_parameters={"dependency": "afterok:JOB"}'
+def test_what_is_edited_is_what_the_kept_script_submits(home: Path, run_file: Write) -> None:
+    """A recipe; and a dependency as an argument, as the refusal of `sbatch { dependency ... }` says to write it."""
+    script = kept(run_file(f'cluster lab {{ executor slurm; hardware h100; job_dir "{home}" }}'))
+    script.with_name("recipe.py").write_text("print('mine: \u00e4')\nMOEDSL_END_OF_FILE\n")
+    line = 'additional_parameters={"dependency": "afterok:JOB"}'
     assert line in DERIVED_SBATCH["dependency"]
-    kept.write_text(kept.read_text().replace("nodes=", f"{line.replace('JOB', '12')}, nodes=", 1))
-    done = forks.run(str(kept), "--dryrun")
+    script.write_text(script.read_text().replace("nodes=", f"{line.replace('JOB', '12')}, nodes=", 1))
+    done = forks.run(str(script), "--dryrun")
+    assert "<<'MOEDSL_END_OF_FILE_'\nprint('mine: \\xe4')\nMOEDSL_END_OF_FILE\nMOEDSL_END_OF_FILE_\n" in done.stdout
     assert "#SBATCH --dependency=afterok:12\n" in done.stdout, done.stderr
+
+
+def test_what_comes_after_the_kept_script_is_to_run_it(run_file: Write, capsys: Capture) -> None:
+    file = run_file("cluster lab { executor slurm; hardware h100 }")
+    script = kept(file)
+    said = capsys.readouterr().out
+    assert f"python {script}" in said and "torchrun" not in said
+    assert main(["compile", file, "-o", str(script.parent), "--force"]) == 0
+    assert "torchrun" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- the command
 
 
-def test_what_is_derived_is_shown_with_its_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "run.moe").write_text(f"{ROW}\ncluster lab {{ executor slurm; hardware h100; secrets [HF_TOKEN] }}\n")
-    assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--dryrun"]) == 0
+def test_what_is_derived_is_shown_with_its_rules(run_file: Write, capsys: Capture) -> None:
+    file = run_file("cluster lab { executor slurm; hardware h100; secrets [HF_TOKEN] }")
+    assert main(["run", file, "--cluster", "--dryrun"]) == 0
     out = capsys.readouterr().out
     for said in ("nodes=2", "[std.launch.nodes]", "CUDA_DEVICE_MAX_CONNECTIONS=", "[std.environment.", "HF_TOKEN"):
         assert said in out.partition("==> ")[0]
     assert "#SBATCH --nodes=2" in out
 
 
-def test_a_home_that_nemo_run_cannot_use_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("place", "facts", "more"),
+    [
+        ("two words", "", "--dryrun"),
+        ("two words", "", "--no-preflight"),
+        ("file/nemo", f'job_dir "/r"; {SSH}', "--dryrun"),
+    ],
+)
+def test_a_home_that_cannot_be_used_is_said(
+    place: str, facts: str, more: str, run_file: Write, tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
-    """As the submission would, the dry run refuses it."""
-    (tmp_path / "run.moe").write_text(f"{ROW}\ncluster lab {{ executor slurm; hardware h100 }}\n")
-    for more in (["--dryrun"], ["--no-preflight"]):
-        monkeypatch.setenv(HOME, str(tmp_path / "two words"))
-        assert main(["run", str(tmp_path / "run.moe"), "--cluster", *more]) == 1
-        assert "error[launch.home]" in capsys.readouterr().err
-
-
-def test_a_home_that_takes_no_mark_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    """By NeMo-Run, or because it takes no mark: as the submission would, the dry run refuses it."""
     (tmp_path / "file").touch()
-    monkeypatch.setenv(HOME, str(tmp_path / "file" / "nemo"))
-    lab = f'cluster lab {{ executor slurm; hardware h100; job_dir "/r"; {SSH} }}'
-    (tmp_path / "run.moe").write_text(f"{ROW}\n{lab}\n")
-    assert main(["run", str(tmp_path / "run.moe"), "--cluster", "--dryrun"]) == 1
+    monkeypatch.setenv(HOME, str(tmp_path / place))
+    file = run_file(f"cluster lab {{ executor slurm; hardware h100; {facts} }}")
+    assert main(["run", file, "--cluster", more]) == 1
     assert "error[launch.home]" in capsys.readouterr().err
 
 
-def test_a_local_dry_run_is_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_local_dry_run_is_the_script(capsys: Capture) -> None:
     assert main(["run", "-e", ROW, "--dryrun", "--json"]) == 0
     (text,) = json.loads(capsys.readouterr().out)["files"].values()
     assert "torch.distributed.run --standalone --nproc-per-node=16" in text
@@ -343,33 +345,42 @@ def test_a_local_dry_run_is_the_script(tmp_path: Path, capsys: pytest.CaptureFix
     assert f"\nexec {ours} -P -m torch" in text
 
 
-def test_this_machine_lacks_the_gpus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from moedsl.launch import local
-
-    monkeypatch.setattr(local, "gpus", lambda: 8)
-    assert main(["run", "-e", ROW]) == 1
-    assert "the plan is for 16 GPUs, and this machine has 8" in capsys.readouterr().err
-    monkeypatch.setattr(local, "gpus", lambda: 0)
-    assert main(["run", str(ROOT / "examples" / "smoke.moe")]) == 1
-    said = capsys.readouterr().err
-    assert "the plan is for 1 GPU, and this machine has none" in said
-    assert "`moedsl rehearse` runs a small version on CPUs\n" in said
+def test_what_this_machine_lacks(monkeypatch: Patch, capsys: Capture) -> None:
+    """GPUs; or a package that training imports: the first run on a real GPU ended in that import after a minute."""
+    for gpus, words, says in (
+        (8, ["-e", ROW], "the plan is for 16 GPUs, and this machine has 8"),
+        (0, [str(ROOT / "examples" / "smoke.moe")], "the plan is for 1 GPU, and this machine has none"),
+        (0, [str(ROOT / "examples" / "smoke.moe")], "`moedsl rehearse` runs a small version on CPUs\n"),
+    ):
+        monkeypatch.setattr(local, "gpus", lambda gpus=gpus: gpus)
+        assert main(["run", *words]) == 1
+        assert says in capsys.readouterr().err
     assert main(["run", "-e", "nemotron_3_nano; h100 x 16; seq 8k"]) == 1
     assert "rehearse" not in capsys.readouterr().err  # its Mamba layers need a GPU
-
-
-def test_this_machine_lacks_what_training_imports(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The first run on a real GPU ended in this import a minute after its start."""
-    from moedsl.launch import local
-
     monkeypatch.setattr(local, "gpus", lambda: 16)
     monkeypatch.setattr(local, "_has", lambda package: package != "nvidia_resiliency_ext")
     assert main(["run", "-e", ROW]) == 1
     assert "that Bridge's training imports: nvidia_resiliency_ext" in capsys.readouterr().err
 
 
-def test_a_run_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_is_not_there(capsys: Capture) -> None:
     assert main(["run", "-e", ROW, "--run", "mian", "--dryrun"]) == 1
     assert "did you mean `main`?" in capsys.readouterr().err
+
+
+SWEEP = ("qwen3_16gpu_h100_bf16.main.micro_batch_1", "qwen3_16gpu_h100_bf16.main.micro_batch_2")
+
+
+@pytest.mark.parametrize(
+    "jobs, source, called",
+    [
+        (SWEEP[:1], "runs/ladder.moe", SWEEP[0]), (SWEEP, "runs/ladder.moe", "ladder"),
+        (SWEEP, "my runs (old).v2.moe", "my-runs-old-.v2"),
+        (SWEEP, "<text>", "qwen3_16gpu_h100_bf16.main.micro_batch"),
+        (SWEEP, "", "qwen3_16gpu_h100_bf16.main.micro_batch"),
+        (SWEEP, "...moe", "qwen3_16gpu_h100_bf16.main.micro_batch"), (("a_8gpu", "a_16gpu"), "<stdin>", "a"),
+        (("ab", "ac"), "<stdin>", "runs"), (SWEEP, f"{'x' * 200}.moe", "x" * LONGEST),
+    ],
+)  # fmt: skip
+def test_a_title(jobs: tuple[str, ...], source: str, called: str) -> None:
+    assert title(jobs, source) == called

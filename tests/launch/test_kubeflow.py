@@ -1,10 +1,17 @@
-"""Kubeflow: the TrainJob byte for byte, values that come through, and a job's life on an API server on loopback."""
+"""Kubeflow: the TrainJob byte for byte, each of the real definition, values that come through, and Google's fabrics.
+
+The judges are the schema of Kubeflow's own packages (tests/data/extract_kubernetes_schemas.py) with closed objects, so
+that a field that a release does not have is an error here, where the API server would drop it without a word; and xpk
+and SkyPilot themselves (tests/data/extract_google_fabrics.py ran xpk's decorators), which say what a pod on Google
+Cloud has.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +20,22 @@ import yaml
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from moedsl.cli.main import main
+from moedsl.compiler import compile_source
 from moedsl.launch import dryrun, kubeflow
-from moedsl.launch.derive import Launch
+from moedsl.launch.derive import Launch, derive
 from moedsl.launch.script import Payload
 from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.rules.check.cluster_reader import Setting
-from tests.launch import kube_launch
+from moedsl.support.source import Source
+from tests.helpers.paths import ROOT
+from tests.launch import launches
 from tests.launch.kube_api import Api, expanded
-from tests.launch.test_kube_facts import pod_of
+from tests.launch.launches import Capture, Patch, cluster, ids, launch, plan, slurm
 
 HERE = Path(__file__).resolve().parent
 ENTRY = "import json, os, sys\nprint(json.dumps({'env': dict(os.environ), 'argv': sys.argv[1:]}))\n"
@@ -38,7 +49,7 @@ class Manifest(SingleFileSnapshotExtension):
 @pytest.fixture(scope="session")
 def launched() -> tuple[Launch, Cluster]:
     """The run on its cluster."""
-    return kube_launch.launched()
+    return launches.kube_launched()
 
 
 def with_values(launch: Launch, values: dict[str, str]) -> Launch:
@@ -113,11 +124,11 @@ def test_a_script_that_is_too_long_is_refused(launched: tuple[Launch, Cluster]) 
 
 def test_values_reach_the_rank(launched: tuple[Launch, Cluster], tmp_path: Path) -> None:
     launch, cluster = launched
-    payload = Payload({"recipe.py": ENTRY}, arguments=tuple(kube_launch.HARD.values()))
-    body = yaml.safe_load(kubeflow.text(kubeflow.manifest(with_values(launch, kube_launch.HARD), cluster, payload)))
+    payload = Payload({"recipe.py": ENTRY}, arguments=tuple(launches.HARD.values()))
+    body = yaml.safe_load(kubeflow.text(kubeflow.manifest(with_values(launch, launches.HARD), cluster, payload)))
     said = run_container(body, tmp_path, {"HF_TOKEN": "$(HOME) it's secret"})
-    assert {n: said["env"][n] for n in kube_launch.HARD} == kube_launch.HARD
-    assert said["argv"] == list(kube_launch.HARD.values())
+    assert {n: said["env"][n] for n in launches.HARD} == launches.HARD
+    assert said["argv"] == list(launches.HARD.values())
     assert said["env"]["HF_TOKEN"] == "$(HOME) it's secret"
 
 
@@ -170,21 +181,259 @@ def test_another_context_is_refused(tmp_path: Path, monkeypatch: Any, launched: 
     assert "use-context production" in refused.help[0]
 
 
-def test_jobs_that_cannot_wait_for_each_other_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "run.moe").write_text(f"{kube_launch.RUN}\nsweep micro_batch in 1, 2\n")
+def test_jobs_that_cannot_wait_for_each_other_are_refused(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "run.moe").write_text(f"{launches.KUBE_RUN}\nsweep micro_batch in 1, 2\n")
     words = ["run", str(tmp_path / "run.moe"), "--cluster", "--dryrun", "--sequential"]
     assert main(words) == 1
     assert "error[launch.sequential]" in capsys.readouterr().err
 
 
-def test_a_machine_without_a_kubeconfig_is_told_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_machine_without_a_kubeconfig_is_told_so(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     from kubernetes.config import kube_config
 
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
-    (tmp_path / "run.moe").write_text(kube_launch.RUN)
+    (tmp_path / "run.moe").write_text(launches.KUBE_RUN)
     for more in ([], ["--no-preflight"]):
         assert main(["run", str(tmp_path / "run.moe"), "--cluster", *more]) == 1
         said = capsys.readouterr().err
         assert "error[launch.kube_context]" in said and "set KUBECONFIG" in said
+
+
+PODS = 'executor kubeflow; hardware {}; container "nvcr.io/nvidia/nemo:26.06"'
+EVERY_FACT = """namespace training; queue moe; priority high
+    pvc "shared-data"; pvc_path "/workspace"; mounts ["/raid:/cache:ro"]; shm "64Gi"; image_pull_secrets [registry]
+    secret tokens; secrets [HF_TOKEN]; service_account trainer; env { NOTE "two words" }
+    node_selector ["nvidia.com/gpu.product=NVIDIA-GB200"]
+    affinity ["pool in (moe, dense)", "zone notin (c)", "nvidia.com/gpu", "!example.org/spot"]
+    colocate "nvidia.com/gpu.clique"; tolerations ["nvidia.com/gpu", "pool=moe:NoSchedule"]
+    required_topology "cloud.google.com/gce-topology-block"
+    slice_topology "cloud.google.com/gce-topology-subblock"
+    labels ["example.org/team=moe"]; annotations ["example.org/note=a b"]
+    interfaces ["eth2=rdma-0", "eth3=rdma-1"]; resources ["rdma/ib=8", "cpu=96", "memory=1500Gi"]; privileged on"""
+NETWORKS = '["eth1=vpc1", "eth2=vpc2"]'
+FACTS = {
+    "none": PODS.format("h100"),
+    "eks": f"{PODS.format('h100')}; fabric efa",
+    "gke": f'{PODS.format("h200")}; fabric gib; queue moe; interfaces ["eth2=rdma-0"]',
+    "tcpx": f"{PODS.format('h100')}; fabric tcpx; interfaces {NETWORKS}",
+    "tcpxo": f"{PODS.format('h100')}; fabric tcpxo; interfaces {NETWORKS}",
+    "every": f"{PODS.format('gb200')}; fabric gib; {EVERY_FACT}",
+}
+RELEASES = ("2.2.1", "2.3.0")
+"""The packages of Kubeflow Trainer that judge."""
+
+
+@cache
+def validator(release: str) -> Draft202012Validator:
+    schemas = json.loads((ROOT / "tests/data/trainjob_schemas.json").read_text(encoding="utf-8"))
+    return Draft202012Validator(schemas[release])
+
+
+def wrong(body: dict[str, Any], release: str) -> list[str]:
+    """What a release's definition says against a manifest."""
+    return [f"{e.json_path}: {e.message[:300]}" for e in validator(release).iter_errors(body)]
+
+
+def made(facts: str, gpus: int = 64) -> tuple[dict[str, Any], Cluster]:
+    """The manifest of a job of those GPUs, as it is read back from its YAML."""
+    on = cluster(facts)
+    job = launch(plan(on.hardware, gpus, {"ep": 8}), on)
+    text = kubeflow.text(kubeflow.manifest(job, on, Payload({"recipe.py": "pass\n"})))
+    return yaml.load(text, yaml.CSafeLoader), on
+
+
+@pytest.mark.parametrize("facts", FACTS)
+def test_a_manifest_is_of_the_real_definition(facts: str) -> None:
+    body, _ = made(FACTS[facts])
+    for release in RELEASES:
+        assert wrong(body, release) == []
+
+
+def test_a_field_that_no_definition_has_is_found() -> None:
+    body, _ = made(FACTS["eks"])
+    body["spec"]["trainer"]["securityContext"] = {"privileged": True}
+    for release in RELEASES:
+        assert wrong(body, release)
+
+
+def pod_of(body: dict[str, Any]) -> dict[str, Any]:
+    """The settings of pods."""
+    (patch,) = body["spec"]["runtimePatches"]
+    (job,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    return job["template"]["spec"]["template"]
+
+
+def test_every_fact_is_in_the_manifest() -> None:
+    body, _ = made(FACTS["every"])
+    pod = pod_of(body)
+    spec = pod["spec"]
+    assert body["metadata"]["labels"] == {
+        "example.org/team": "moe", "kueue.x-k8s.io/queue-name": "moe", "kueue.x-k8s.io/priority-class": "high"
+    }  # fmt: skip
+    assert pod["metadata"]["labels"]["example.org/team"] == "moe"
+    assert pod["metadata"]["annotations"] == {
+        "kueue.x-k8s.io/podset-required-topology": "cloud.google.com/gce-topology-block",
+        "kueue.x-k8s.io/podset-slice-required-topology": "cloud.google.com/gce-topology-subblock",
+        "kueue.x-k8s.io/podset-slice-size": "16",
+        "networking.gke.io/default-interface": "eth0",
+        "networking.gke.io/interfaces": '[{"interfaceName":"eth0","network":"default"},'
+        '{"interfaceName":"eth2","network":"rdma-0"},'
+        '{"interfaceName":"eth3","network":"rdma-1"}]',
+        "example.org/note": "a b",
+    }
+    assert spec["tolerations"] == [
+        {"operator": "Exists", "key": "nvidia.com/gpu"},
+        {"operator": "Equal", "key": "pool", "value": "moe", "effect": "NoSchedule"},
+    ]
+    (nodes,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert nodes["matchExpressions"] == [
+        {"key": "pool", "operator": "In", "values": ["moe", "dense"]},
+        {"key": "zone", "operator": "NotIn", "values": ["c"]},
+        {"key": "nvidia.com/gpu", "operator": "Exists"},
+        {"key": "example.org/spot", "operator": "DoesNotExist"},
+    ]
+    (pods,) = spec["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert pods["topologyKey"] == "nvidia.com/gpu.clique"
+    assert pods["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    (container,) = spec["containers"]
+    assert body["spec"]["trainer"]["resourcesPerNode"]["limits"] == {
+        "nvidia.com/gpu": "4", "rdma/ib": "8", "cpu": "96", "memory": "1500Gi"
+    }  # fmt: skip
+    assert container["securityContext"] == {"privileged": True}
+    assert {v["name"] for v in spec["volumes"]} == {m["name"] for m in container["volumeMounts"]}
+
+
+@pytest.mark.parametrize("facts", FACTS)
+def test_shared_memory_is_the_nodes(facts: str) -> None:
+    """A container's own /dev/shm has 64 MiB."""
+    body, on = made(FACTS[facts])
+    spec = pod_of(body)["spec"]
+    (name,) = (m["name"] for m in spec["containers"][0]["volumeMounts"] if m["mountPath"] == "/dev/shm")
+    (volume,) = (v for v in spec["volumes"] if v["name"] == name)
+    assert volume["emptyDir"] == {"medium": "Memory", **({"sizeLimit": on.shm} if on.shm else {})}
+
+
+def test_a_rule_of_the_run_leaves_shared_memory_to_the_runtime() -> None:
+    text = """rules ours of launch { derive pod.shm = false because "the runtime mounts it" cite ours "page 1" }
+    qwen3_30b_a3b; h100 x 16; seq 4k"""
+    own = compile_source(Source("run.moe", text), stop_after="check").library
+    on = cluster(FACTS["eks"])
+    job, _ = derive(plan("h100", 16, {"ep": 8}), on, own)
+    assert job is not None
+    spec = pod_of(kubeflow.manifest(job, on, Payload({"recipe.py": "pass\n"})))["spec"]
+    assert [v["name"] for v in spec["volumes"]] == ["devices"]
+
+
+def test_efa_gets_its_devices_and_the_cluster_may_state_their_number() -> None:
+    body, _ = made(FACTS["eks"])
+    spec = pod_of(body)["spec"]
+    assert body["spec"]["trainer"]["resourcesPerNode"]["requests"]["vpc.amazonaws.com/efa"] == "32"
+    assert spec["containers"][0]["securityContext"] == {"privileged": True}
+    assert {"name": "devices", "hostPath": {"path": "/dev/infiniband"}} in spec["volumes"]
+    fewer, _ = made(f'{FACTS["eks"]}; resources ["vpc.amazonaws.com/efa=16"]')
+    assert fewer["spec"]["trainer"]["resourcesPerNode"]["requests"]["vpc.amazonaws.com/efa"] == "16"
+
+
+@pytest.mark.parametrize(
+    ("fact", "id"),
+    [
+        ("trainer 2.2", "check.unknown_fact"), ('tolerations ["pool=moe:Never"]', "check.cluster"),
+        ('affinity ["pool in moe"]', "check.cluster"), ('colocate "a b"', "check.cluster"),
+        ('resources ["rdma/ib=many"]', "check.cluster"), ('interfaces ["rdma-0"]', "check.cluster"),
+        ('labels ["team=a b"]', "check.cluster"), ('annotations ["a\\nb=c"]', "check.cluster"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_fact_is_a_diagnostic(fact: str, id: str) -> None:
+    from tests.launch.launches import read
+
+    assert [d.id for d in read(f"{PODS.format('h100')}; {fact}")[1]] == [id]
+
+
+def test_a_slice_is_a_part_of_a_rack() -> None:
+    """Eight nodes with groups of one node each: four of the six nodes of a rack divide them."""
+    facts = f"{PODS.format('h100')}; queue moe; nodes_per_rack 6"
+    body, _ = made(f'{facts}; slice_topology "cloud.google.com/gce-topology-subblock"')
+    annotations = pod_of(body)["metadata"]["annotations"]
+    assert annotations["kueue.x-k8s.io/podset-slice-size"] == "4"
+    assert ids(plan("h100", 64, {"ep": 8}), cluster(facts)) == [("warning", "std.racks.scheduler_is_asked")]
+
+
+def test_what_kueue_reads_needs_a_queue() -> None:
+    on = cluster(f"{PODS.format('h100')}; priority high")
+    assert ids(plan("h100", 16, {"ep": 8}), on) == [("error", "std.pods.queue_for_priority")]
+
+
+THEIRS = json.loads((ROOT / "tests/data/google_fabrics.json").read_text(encoding="utf-8"))
+FABRICS = {"gib": "gke", "tcpx": "tcpx", "tcpxo": "tcpxo"}
+Json = dict[str, Any]
+
+
+def ours(fabric: str) -> Json:
+    return pod_of(made(FACTS[FABRICS[fabric]], 16)[0])
+
+
+def mounts(pod: Json, container: Json) -> dict[str, str]:
+    """What a container sees at each path: a folder of the node, memory, or a folder that the containers share."""
+    volumes = {v["name"]: v for v in pod["spec"]["volumes"]}
+    return {m["mountPath"]: _source(volumes[m["name"]]) for m in container["volumeMounts"]}
+
+
+def _source(volume: Json) -> str:
+    """The ranks and the daemon of TCPX share a folder: xpk takes one of the node, SkyPilot an empty one."""
+    if volume.get("emptyDir", {}).get("medium"):
+        return "memory"
+    return "shared" if "emptyDir" in volume or volume["hostPath"]["path"] == "/run/tcpx" else volume["hostPath"]["path"]
+
+
+@pytest.mark.parametrize("fabric", FABRICS)
+def test_the_ranks_see_what_xpk_mounts(fabric: str) -> None:
+    """But for the folder of the daemon's sockets: no TrainJob has a field for the daemon, so the runtime states both."""
+    pod, theirs = ours(fabric), THEIRS["pods"][fabric]
+    wanted = mounts(theirs, theirs["spec"]["containers"][0])
+    assert mounts(pod, pod["spec"]["containers"][0]) == {at: what for at, what in wanted.items() if what != "shared"}
+
+
+@pytest.mark.parametrize("fabric", FABRICS)
+def test_annotations_are_those_of_xpk(fabric: str) -> None:
+    """But for the networks, whose names are the cluster's own, and for the devices of the daemon."""
+    pod, theirs = ours(fabric)["metadata"]["annotations"], THEIRS["pods"][fabric]["metadata"]["annotations"]
+    networks = "networking.gke.io/interfaces"
+    wanted = {n: text for n, text in theirs.items() if not n.startswith("devices.gke.io")}
+    assert pod | {networks: ""} == wanted | {networks: ""}
+    assert json.loads(pod[networks])[0] == json.loads(theirs[networks])[0]
+
+
+def test_a_mount_of_the_cluster_wins() -> None:
+    """The API server takes no two mounts at one path."""
+    pod = pod_of(made(f'{FACTS["gke"]}; mounts ["/opt/gib:/usr/local/gib"]', 16)[0])
+    seen = mounts(pod, pod["spec"]["containers"][0])
+    assert len(seen) == len(pod["spec"]["containers"][0]["volumeMounts"]) and seen["/usr/local/gib"] == "/opt/gib"
+
+
+def variables(environment: Any) -> dict[str, str]:
+    return {s.name: s.text for s in environment}
+
+
+def test_tcpx_has_the_published_variables() -> None:
+    """All of them but the number of GPUs, which a pod with whole nodes does not need, on machines and in pods.
+
+    SkyPilot's list for pods also has the folder of the plugin on machines, which xpk leaves out.
+    """
+    job = launch(plan("h100", 16, {"ep": 8}), slurm("h100", "container image; fabric tcpx"))
+    assert THEIRS["machines"].items() <= variables(job.environment).items()
+    mine = exported("tcpx")
+    published = {n: text for n, text in THEIRS["variables"]["tcpx"].items() if n != "CUDA_VISIBLE_DEVICES"}
+    assert published.pop("LD_LIBRARY_PATH").split(":")[0] == mine["LD_LIBRARY_PATH"]
+    assert published.items() <= mine.items()
+
+
+def test_tcpxo_in_pods_names_the_interfaces() -> None:
+    """Of the tuner and of LL128 Google's newer charts say nothing."""
+    known = ("LD_LIBRARY_PATH", "NCCL_FASTRAK_", "NCCL_SOCKET_IFNAME", "NCCL_CROSS_NIC", "NCCL_ALGO")
+    published = {n: text for n, text in THEIRS["variables"]["tcpxo"].items() if n.startswith(known)}
+    assert len(published) == 7 and published.items() <= exported("tcpxo").items()
+
+
+def exported(fabric: str) -> dict[str, str]:
+    """The variables of the ranks in pods."""
+    return variables(launch(plan("h100", 16, {"ep": 8}), cluster(FACTS[fabric])).environment)

@@ -24,9 +24,10 @@ from moedsl.launch.derive import Launch
 from moedsl.launch.script import Payload
 from moedsl.rules.check.cluster_facts import Cluster
 from tests.helpers import bridge_process, forks
-from tests.launch import kube_launch
+from tests.launch import launches
 from tests.launch.kube_api import GROUP, Api, Pod
-from tests.launch.test_slurm_results import PRINTS
+from tests.launch.launches import Patch, unable
+from tests.launch.test_slurm_jobs import PRINTS
 
 HERE = Path(__file__).resolve().parent
 
@@ -79,7 +80,7 @@ class Shell:
             "KUBECONFIG": "kubeconfig",
         }
         env = os.environ | {n: str(folder / d) for n, d in places.items()}
-        (folder / "run.moe").write_text(kube_launch.RUN)
+        (folder / "run.moe").write_text(launches.KUBE_RUN)
         store.nemo_run()  # imported before the fork
         self.err = (folder / "err").open("w+")
         words, pipe = [str(HERE / "kube_driver.py")], subprocess.PIPE
@@ -171,18 +172,14 @@ def torchrun(machines: Machines, tmp_path: Path) -> Iterator[None]:
 @pytest.fixture
 def kubectl() -> None:
     """NeMo-Run and moedsl read pods' logs with it."""
-    if shutil.which("kubectl"):
-        return
-    missing = "kubectl is not installed: no log of a pod can be read"
-    if os.environ.get("CI") or os.environ.get("MOEDSL_REQUIRE_ALL"):
-        pytest.fail(missing)
-    pytest.skip(missing)
+    if not shutil.which("kubectl"):
+        unable("kubectl is not installed: no log of a pod can be read")
 
 
 def test_two_pods_of_two_ranks_meet(machines: Machines, kubectl: None, torchrun: None) -> None:
     """Posted as the dry run says; torchrun finds the four ranks; values and the secret arrive; the logs are read."""
     api, shell = machines
-    values = list(kube_launch.HARD.values())
+    values = list(launches.HARD.values())
     id = shell.submit(RANKS, *values)
     wait_for(lambda: all(p.code is not None for p in pods(api)))
     (line,) = [text for text in shell.moedsl("logs", id)["out"].splitlines() if "RANKS " in text]
@@ -194,7 +191,7 @@ def test_two_pods_of_two_ranks_meet(machines: Machines, kubectl: None, torchrun:
     assert shell.state(id) == "SUCCEEDED"
     assert TOKEN not in json.dumps(api.posted)
     assert not [path for path in api.unknown if "trainjobs" in path]
-    check_posted(api.posted[-1], *kube_launch.launched(), Payload({"recipe.py": RANKS}, arguments=tuple(values)))
+    check_posted(api.posted[-1], *launches.kube_launched(), Payload({"recipe.py": RANKS}, arguments=tuple(values)))
 
 
 def check_posted(posted: dict[str, Any], launch: Launch, cluster: Cluster, payload: Payload) -> None:
@@ -318,7 +315,7 @@ def test_a_job_is_found_whose_launcher_was_killed_before_it_heard_of_it(machines
     assert shell.state(experiment["id"]) == "CANCELLED"
 
 
-TUNED = kube_launch.RUN.replace("fit first", "throughput first")
+TUNED = launches.KUBE_RUN.replace("fit first", "throughput first")
 WAY = ("tune", "tuned.moe", "--cluster", "--no-preflight", "--stop", "0", "--json", "--budget", "2")
 
 
@@ -390,7 +387,7 @@ def test_a_job_that_is_not_on_nemo_runs_list_is_put_back(machines: Machines, lef
     assert api.deleted[-1] == pods(api)[0].job
 
 
-def test_launches_at_once_are_all_on_nemo_runs_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launches_at_once_are_all_on_nemo_runs_list(tmp_path: Path, monkeypatch: Patch) -> None:
     """Each reads it, adds a job and writes it back."""
     monkeypatch.setenv("NEMORUN_HOME", str(tmp_path))  # taken back afterwards
     store.use_home(tmp_path)

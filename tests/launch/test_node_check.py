@@ -1,4 +1,7 @@
-"""The check of a job's nodes: what is judged, and the whole of it over processes that stand for nodes."""
+"""The check of a job's nodes: what is judged, and the whole of it over processes that stand for nodes.
+
+On a real Slurm, a node with a bad GPU is named, and left out by the next submission.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moedsl.cli.commands import run as run_command
+from moedsl.cli.main import main
+from moedsl.launch import script
 from moedsl.launch.in_job import node_check
 from tests.helpers import bridge_process
 from tests.launch import shaped_network
-from tests.launch.launch_needs import unable
+from tests.launch.launches import Capture, Patch, unable
 from tests.launch.shaped_network import Node
+from tests.launch.slurm_launch import run_text
 
 Json = dict[str, Any]
 NAMES = ["n1", "n2", "n3", "n4"]
@@ -135,7 +142,7 @@ def test_a_list_of_nodes(text: str, names: Sequence[str]) -> None:
 
 
 @pytest.fixture
-def library(nvml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def library(nvml: Path, monkeypatch: Patch) -> None:
     """The stand-in for the driver's library, which NVIDIA's pynvml loads."""
     monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(nvml / "libnvidia-ml.so.1")))
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
@@ -155,20 +162,18 @@ GOOD = "1980|0|4|0|0|18"
     ("0|0|0|0|0|18", "GPU 1: GPU is lost"),
     (None, "it has 1 GPUs, and the job needs 2"),
 ])  # fmt: skip
-def test_a_bad_gpu(
-    library: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str | None, text: str
-) -> None:
+def test_a_bad_gpu(library: None, tmp_path: Path, monkeypatch: Patch, second: str | None, text: str) -> None:
     monkeypatch.setenv("STANDIN_NVML", ";".join([GOOD, *([second] if second else [])]))
     problems = node_check.own({"gpus": 2, "folder": str(tmp_path / "not" / "there")})["problems"]
     assert problems[:1] == [text] * bool(text)
 
 
-def test_a_driver_that_fails(library: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_fails(library: None, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("STANDIN_NVML_INIT", "9")
     assert node_check.own({"gpus": 2, "folder": str(tmp_path)})["problems"] == ["its driver fails: Driver Not Loaded"]
 
 
-def test_what_is_compared_between_gpus(library: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_compared_between_gpus(library: None, monkeypatch: Patch) -> None:
     monkeypatch.setenv("STANDIN_NVML", "2062|0|0|0|0|12;1980|0|0|0|0|18")
     assert list(node_check.gpus([])) == [
         {"name": "GPU 0", "driver": "580.65.06", "clock": 2062, "links": 12},
@@ -176,7 +181,7 @@ def test_what_is_compared_between_gpus(library: None, monkeypatch: pytest.Monkey
     ]
 
 
-def test_an_image_without_pynvml_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_image_without_pynvml_says_so(monkeypatch: Patch, capsys: Capture) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setenv("SLURMD_NODENAME", "n7")
     assert list(node_check.gpus([])) == []
@@ -294,3 +299,43 @@ def test_a_node_that_never_comes_costs_bounded_time(nodes: Callable[..., tuple[l
 def test_one_node_measures_no_network(nodes: Callable[..., tuple[list[int], str]]) -> None:
     codes, said = nodes("n1", [0])
     assert codes == [0] and "all_reduce" not in said, said
+
+
+@pytest.fixture
+def run_file(tmp_path: Path, monkeypatch: Patch, login_node: Path, nvml: Path) -> Path:
+    """A run of eight ranks on two nodes; its program prints where it runs. The third GPU of n2 has ECC errors."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml), prepend=":")
+    monkeypatch.setenv("STANDIN_NVML", ";".join(["2062|0|0|0|0|18"] * 4))
+    monkeypatch.setenv("STANDIN_NVML_n2", ";".join(f"2062|{errors}|0|0|0|18" for errors in (0, 0, 4, 0)))
+    monkeypatch.setattr(script, "preflight_expectations", lambda plan, launch: {})
+    monkeypatch.setattr("moedsl.bridge.verify.client.is_installed", lambda: False)
+    monkeypatch.setattr(run_command, "recipe_text", lambda plan: "import os\nprint('trains on', os.uname().nodename)")
+    (tmp_path / "run.moe").write_text(run_text(8))
+    return tmp_path / "run.moe"
+
+
+def test_a_bad_node_is_named_and_left_out(run_file: Path, capsys: Capture) -> None:
+    code = main(["run", str(run_file), "--cluster", "--exclude-bad"])
+    said = capsys.readouterr()
+    assert "moedsl preflight: node n2 is bad: GPU 2 has 4 uncorrected ECC errors" in said.err, said.err
+    assert "n2: excluded from now on" in said.err
+    assert code == 0, said.err
+    bad, good = said.out.split()
+    assert main(["diagnose", bad]) == 0
+    assert "std.preflight_failures.preflight_node" in capsys.readouterr().out
+    assert main(["logs", good]) == 0
+    log = capsys.readouterr().out
+    assert log.count("trains on") == 8
+    assert "moedsl: nodes are good: 2 in" in log and "all_reduce" in log and "slowest pair n" in log
+
+
+def test_without_the_word_the_job_ends(run_file: Path, capsys: Capture) -> None:
+    run_file.write_text(run_text(8, "node_check on; launcher torchrun"))
+    assert main(["run", str(run_file), "--cluster"]) == 1
+    said = capsys.readouterr()
+    assert "node n2 is bad" in said.err and len(said.out.split()) == 1
+
+
+def test_the_word_needs_somebody_who_waits(run_file: Path, capsys: Capture) -> None:
+    assert main(["run", str(run_file), "--cluster", "--exclude-bad", "--detach"]) == 1
+    assert "error[launch.exclude_bad]" in capsys.readouterr().err

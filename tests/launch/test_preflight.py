@@ -1,4 +1,4 @@
-"""Before a job is submitted: Bridge, the partition's nodes, paths and mounts; a real Slurm and an API server answer."""
+"""Before a job is submitted: the partition's nodes, paths and mounts; a real Slurm and an API server answer."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from attrs import evolve
 
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
-from moedsl.launch import derive, preflight
+from moedsl.launch import derive, follow, preflight, script
+from moedsl.launch.in_job import head_check
 from moedsl.launch.preflight import Checked, Node
+from moedsl.launch.submit import submit
 from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.rules.library import Library
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 from tests.helpers.programs import plan_of
-from tests.launch import run_files
+from tests.launch import launches
 from tests.launch.kube_api import Api
+from tests.launch.launches import Capture, Patch
 from tests.launch.slurm_cluster import Slurm
-from tests.launch.slurm_launch import MOE, Planned, planned, run_text
+from tests.launch.slurm_launch import MOE, Planned, planned, program, run_text
 
 SEEN = """gb200*|n1|gpu:gb200:4(S:0-1)|idle|nvl72
 gb200*|n2|gpu:gb200:4(S:0-1)|mix|nvl72
@@ -58,17 +61,12 @@ def node(count: int | None = 8, *types: str, up: bool = True) -> Node:
 @pytest.mark.parametrize(
     "known, found",
     [
-        ([node(8, "h100")] * 2, []),
-        ([node(8)] * 2, []),
-        ([node(None)] * 2, []),
-        ([node(8, "h100"), node(8, "gb200")], ["preflight.nodes"]),
-        ([node(8, "gb200")] * 2, ["preflight.gpu_type"]),
-        ([node(4, "h100")] * 4, ["preflight.nodes"]),
-        ([node(8, "h100")], ["preflight.nodes"]),
-        ([], ["preflight.nodes"]),
-        ([node(8, "h100"), node(8, "h100", up=False)], ["preflight.nodes_down"]),
+        ([node(8, "h100")] * 2, []), ([node(8)] * 2, []), ([node(None)] * 2, []),
+        ([node(8, "h100"), node(8, "gb200")], ["preflight.nodes"]), ([node(8, "gb200")] * 2, ["preflight.gpu_type"]),
+        ([node(4, "h100")] * 4, ["preflight.nodes"]), ([node(8, "h100")], ["preflight.nodes"]),
+        ([], ["preflight.nodes"]), ([node(8, "h100"), node(8, "h100", up=False)], ["preflight.nodes_down"]),
     ],
-)
+)  # fmt: skip
 def test_nodes_against_a_launch(known: list[Node], found: list[str], two_nodes: Planned) -> None:
     """Two nodes of eight GPUs, planned for h100."""
     launch = evolve(two_nodes.launch, nodes=2, gpus_per_node=8)
@@ -135,7 +133,7 @@ def test_a_path_that_the_login_node_does_not_see(login_node: Path, two_nodes: Pl
     assert not list(tmp_path.rglob("HIT"))
 
 
-def test_no_slurm_here(two_nodes: Planned, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_slurm_here(two_nodes: Planned, monkeypatch: Patch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     (found,) = asked(two_nodes, two_nodes.cluster)
     assert found.id == "preflight.nodes"
@@ -143,7 +141,7 @@ def test_no_slurm_here(two_nodes: Planned, monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_a_run_stops_before_it_is_submitted(
-    login_node: Path, slurm: Slurm, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+    login_node: Path, slurm: Slurm, tmp_path: Path, capsys: Any, monkeypatch: Patch
 ) -> None:
     """The partition has other GPUs: nothing is submitted."""
     monkeypatch.setattr("moedsl.bridge.verify.client.is_installed", lambda: False)
@@ -162,7 +160,7 @@ def test_a_run_stops_before_it_is_submitted(
 # ---------------------------------------------------------------- Bridge
 
 
-def test_no_bridge_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_bridge_is_a_note(monkeypatch: Patch) -> None:
     monkeypatch.setattr("moedsl.bridge.verify.client.is_installed", lambda: False)
     result = compile_source(Source("run.moe", MOE.format(gpus=8, pins="tp=2 pp=2 ep=2")))
     (found,) = preflight.bridge([*result.plans], result.source, result.library, print)
@@ -223,17 +221,12 @@ cluster k {{ executor kubeflow; hardware h100; container img; pvc shared; pvc_pa
 @pytest.mark.parametrize(
     ("said", "id"),
     [
-        ("", "launch.checkpoints"),
-        ('set checkpoint.save = "runs/a"', "launch.checkpoints"),
-        ('set checkpoint.save = "/ckpt/a"', "preflight.path"),
-        ('set checkpoint.save = "/data/a"', None),
-        ('set checkpoint.save = "msc://bucket/a"', None),
-        ("set checkpoint.save = none", None),
+        ("", "launch.checkpoints"), ('set checkpoint.save = "runs/a"', "launch.checkpoints"),
+        ('set checkpoint.save = "/ckpt/a"', "preflight.path"), ('set checkpoint.save = "/data/a"', None),
+        ('set checkpoint.save = "msc://bucket/a"', None), ("set checkpoint.save = none", None),
     ],
-)
-def test_checkpoints_of_pods_outlive_them(
-    said: str, id: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+)  # fmt: skip
+def test_checkpoints_of_pods_outlive_them(said: str, id: str | None, tmp_path: Path, capsys: Capture) -> None:
     """A dry run says so too; a kept launcher may have its folder from elsewhere, so its path is a warning."""
     file = tmp_path / "run.moe"
     file.write_text(CLAIM.format(said))
@@ -276,11 +269,11 @@ def test_a_folder_of_checkpoints_takes_files(tmp_path: Path) -> None:
     assert found.id == "preflight.path" and folders[1] in found.message
 
 
-def test_checkpoints_go_to_a_mount(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_go_to_a_mount(monkeypatch: Patch) -> None:
     """Elsewhere in a container they would end with the job."""
     of = run_text(8, 'container "image"; mounts ["/data:/d"]')
     texts = {folder: f'{of}set checkpoint.save = "{folder}"\n' for folder in ("/d/run", "/tmp/run")}
-    made = {folder: Planned(*run_files.launched(text, "here")) for folder, text in texts.items()}
+    made = {folder: Planned(*launches.launched(text, "here")) for folder, text in texts.items()}
     monkeypatch.setattr(preflight, "bridge", lambda *_: [])
     monkeypatch.setattr(preflight, "slurm", lambda *_: [])
     found = {
@@ -310,8 +303,7 @@ OF_THE_TEAM = h100s(OF_TEAM)
 @pytest.mark.parametrize(
     "known, facts, found",
     [
-        (h100s(), {}, []),
-        (h100s(), {"node_selector": {"pool": "moe"}}, []),
+        (h100s(), {}, []), (h100s(), {"node_selector": {"pool": "moe"}}, []),
         (h100s(), {"node_selector": {"pool": "none"}}, ["preflight.nodes"]),
         ([k8s_node("n0", "NVIDIA-GB200", 4)] * 2, {}, ["preflight.gpu_type"]),
         (h100s()[:1], {}, ["preflight.nodes"]),
@@ -319,10 +311,8 @@ OF_THE_TEAM = h100s(OF_TEAM)
         (h100s(), {"affinity": ("pool in (a, b)",)}, ["preflight.nodes"]),
         (h100s(), {"affinity": ("pool notin (moe)",)}, ["preflight.nodes"]),
         (h100s(), {"affinity": ("spot",)}, ["preflight.nodes"]),
-        (h100s(), {"affinity": ("!pool",)}, ["preflight.nodes"]),
-        (OF_THE_TEAM, {}, ["preflight.nodes"]),
-        (OF_THE_TEAM, {"queue": "q"}, []),
-        (OF_THE_TEAM, {"tolerations": ("team",)}, []),
+        (h100s(), {"affinity": ("!pool",)}, ["preflight.nodes"]), (OF_THE_TEAM, {}, ["preflight.nodes"]),
+        (OF_THE_TEAM, {"queue": "q"}, []), (OF_THE_TEAM, {"tolerations": ("team",)}, []),
         (OF_THE_TEAM, {"tolerations": ("team=ai:NoSchedule",)}, []),
         (OF_THE_TEAM, {"tolerations": ("team=ai:NoExecute",)}, ["preflight.nodes"]),
         (OF_THE_TEAM, {"tolerations": ("team=web",)}, ["preflight.nodes"]),
@@ -332,7 +322,7 @@ OF_THE_TEAM = h100s(OF_TEAM)
         (h100s(("nvidia.com/gpu", "present", "NoSchedule")), {}, []),
         (h100s(("node.kubernetes.io/not-ready", "", "NoExecute")), {}, ["preflight.nodes_down"]),
     ],
-)
+)  # fmt: skip
 def test_the_nodes_of_kubernetes(
     known: list[Any], facts: dict[str, Any], found: list[str], two_nodes: Planned, kubernetes: Callable[[Api], None]
 ) -> None:
@@ -369,7 +359,7 @@ def test_an_api_server_that_does_not_answer(two_nodes: Planned, kubernetes: Call
 
 
 @pytest.fixture
-def kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Api], None]:
+def kubernetes(tmp_path: Path, monkeypatch: Patch) -> Callable[[Api], None]:
     """Makes a server the current context of this process's kubeconfig."""
     from kubernetes.config import kube_config
 
@@ -377,3 +367,31 @@ def kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Api
         monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(api.kubeconfig(tmp_path)))
 
     return use
+
+
+@pytest.mark.parametrize(
+    ("gpus", "partition", "wrong"),
+    [
+        (64, "gb200", ""),
+        (64, "h100", "the plan is for gb200; the GPUs of partition h100 are h100"),
+        (128, "gb200", "the job needs 32 nodes with 4 GPUs, and partition gb200 has 16"),
+        (64, "long", "partition long has no nodes"),
+    ],
+)
+def test_the_partition_is_compared_with_the_plan(login_node: Path, gpus: int, partition: str, wrong: str) -> None:
+    made = planned(gpus)
+    cluster = evolve(made.cluster, partition=partition)
+    found = preflight.slurm([Checked(made.plan, made.launch)], cluster, ())
+    assert [d.message for d in found] == [wrong] * bool(wrong)
+
+
+def test_a_node_without_a_driver_ends_the_job_in_its_first_seconds(login_node: Path, capsys: Capture) -> None:
+    made = planned(8)
+    payload = script.with_preflight(program("print('trains')"), made.plan, made.launch, made.cluster)
+    done = submit([made.task(login_node, payload)], "checked", login_node, print)
+    assert done.experiment is not None, done.why_not
+    assert follow.report(done.experiment, follow.wait(done.experiment)) == 1
+    said = capsys.readouterr().err
+    assert "moedsl preflight: CUDA's driver cannot be loaded" in said
+    assert f"exit code {head_check.WRONG}" in said
+    assert "trains" not in said

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -122,9 +124,72 @@ def stops(container: Container, *reasons: str, **step: str) -> str:
     return done.stderr
 
 
-def test_another_version_of_bridge(container: Container) -> None:
+def needing_torch(container: Container) -> None:
+    needs = [{"product": "torch", "at_least": "2.12", "rule": "house.torch", "because": "of a test"}]
+    container.job = (changed(container.job[0], needs=needs), *container.job[1:])
+
+
+def cached_at_another_commit(container: Container) -> None:
+    hub = container.folder / "hub" / "models--Qwen--Qwen3-30B-A3B" / "snapshots"
+    (hub / str(container.job[0].revision)).rename(hub / "abc")
+
+
+def old_bridge_on_gb200(container: Container) -> None:
     container.package("megatron-bridge", "0.5.1")
-    stops(container, "moedsl preflight: bridge is 0.5.1 here, and the recipe is written for 0.6.2\n")
+    container.gpus = [GB200] * 8
+
+
+LIBRARY = "print('hello')\nraise OSError('libnvshmem_host.so.3: cannot open shared object file')\n"
+FEWER = "CUDA sees 1 GPUs, and 8 ranks run on a node (CUDA_VISIBLE_DEVICES is 3)"
+WRONG: dict[str, tuple[Callable[[Container], object], tuple[str, ...]]] = {
+    "another version of Bridge": (
+        lambda c: c.package("megatron-bridge", "0.5.1"),
+        ("moedsl preflight: bridge is 0.5.1 here, and the recipe is written for 0.6.2\n",),
+    ),
+    "no Bridge": (
+        lambda c: c.package("megatron-bridge", None),
+        ("bridge is not installed here, and the recipe is written for 0.6.2",),
+    ),
+    "an old package": (needing_torch, ("torch is 2.11.0 here, and the plan needs 2.12: of a test",)),
+    "no package of the dispatcher": (
+        lambda c: (c.folder / "site" / "deep_ep.py").unlink(),
+        ("deep_ep cannot be imported (ModuleNotFoundError: No module named 'deep_ep')",),
+    ),
+    "an extension that does not load": (
+        lambda c: c.module("deep_ep", LIBRARY), ("deep_ep cannot be imported (OSError: libnvshmem_host.so.3",)
+    ),
+    "other GPUs": (lambda c: setattr(c, "gpus", [GB200] * 8), ("GPU 0 is NVIDIA GB200: the plan is for H100",)),
+    "less memory": (
+        lambda c: setattr(c, "gpus", ["NVIDIA H100 64GB|9|0|68000000000"] * 8),
+        ("it has 68 GB, and the plan expects 85",),
+    ),
+    "fewer GPUs than ranks": (
+        lambda c: (setattr(c, "gpus", [H100]), c.variables.update(CUDA_VISIBLE_DEVICES="3")), (FEWER,)
+    ),
+    "CUDA that does not start": (
+        lambda c: c.variables.update(STANDIN_INIT="802"),
+        ("CUDA does not start: CUDA_ERROR_SYSTEM_NOT_READY (802)",),
+    ),
+    "no driver": (lambda c: setattr(c, "driver", c.folder), ("CUDA's driver cannot be loaded",)),
+    "data that is not mounted": (
+        lambda c: Path(c.job[0].policy.data).with_suffix(".idx").unlink(), ("{data} does not exist here: is it mounted?",)
+    ),
+    "a configuration that is not cached": (
+        lambda c: c.variables.update(HF_HUB_CACHE=str(c.folder / "empty")),
+        ("the configuration of Qwen/Qwen3-30B-A3B at commit {commit} is not in",),
+    ),
+    "a configuration at another commit": (cached_at_another_commit, ("at commit {commit} is not in",)),
+    "everything at once": (old_bridge_on_gb200, ("bridge is 0.5.1", "GPU 0 is NVIDIA GB200")),
+}  # fmt: skip
+"""What is made wrong of a container, and what the check says of it."""
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_one_thing_is_wrong(what: str, container: Container) -> None:
+    make, reasons = WRONG[what]
+    make(container)
+    plan, _, _ = container.job
+    stops(container, *(r.format(data=plan.policy.data, commit=plan.revision) for r in reasons))
 
 
 @pytest.mark.parametrize("version", ["0.6.2+0a1b2c3", "0.6.2.0"])
@@ -143,87 +208,12 @@ def test_a_source_tree_of_bridge_says_its_version_itself(container: Container) -
     stops(container, "bridge is 0.4.2 here")
 
 
-def test_no_bridge_at_all(container: Container) -> None:
-    container.package("megatron-bridge", None)
-    stops(container, "bridge is not installed here, and the recipe is written for 0.6.2")
-
-
-def test_a_package_that_is_too_old(container: Container, job: Job) -> None:
-    needs = [{"product": "torch", "at_least": "2.12", "rule": "house.torch", "because": "of a test"}]
-    container.job = (changed(job[0], needs=needs), *job[1:])
-    stops(container, "torch is 2.11.0 here, and the plan needs 2.12: of a test")
-
-
-def test_a_dispatcher_without_its_package(container: Container) -> None:
-    (container.folder / "site" / "deep_ep.py").unlink()
-    stops(container, "deep_ep cannot be imported (ModuleNotFoundError: No module named 'deep_ep')")
-
-
-def test_a_dispatcher_whose_extension_does_not_load(container: Container) -> None:
-    container.module(
-        "deep_ep", "print('hello')\nraise OSError('libnvshmem_host.so.3: cannot open shared object file')\n"
-    )
-    stops(container, "deep_ep cannot be imported (OSError: libnvshmem_host.so.3")
-
-
 def test_hybridep_needs_its_branch_of_deep_ep(container: Container, job: Job) -> None:
     plan = changed(job[0], policy={"dispatcher": "hybridep"})
     container.job = (plan, *job[1:])
     stops(container, "deep_ep has no HybridEPBuffer, and dispatcher=hybridep needs it")
     container.module("deep_ep", "class Buffer: pass\nclass HybridEPBuffer: pass\n")
     assert container.run().returncode == 0
-
-
-def test_gpus_of_another_type(container: Container) -> None:
-    container.gpus = [GB200] * 8
-    stops(container, "GPU 0 is NVIDIA GB200: the plan is for H100")
-
-
-def test_gpus_of_the_same_name_with_less_memory(container: Container) -> None:
-    container.gpus = ["NVIDIA H100 64GB|9|0|68000000000"] * 8
-    stops(container, "it has 68 GB, and the plan expects 85")
-
-
-def test_fewer_gpus_than_ranks(container: Container) -> None:
-    container.gpus = [H100]
-    stops(
-        container, "CUDA sees 1 GPUs, and 8 ranks run on a node (CUDA_VISIBLE_DEVICES is 3)", CUDA_VISIBLE_DEVICES="3"
-    )
-
-
-def test_cuda_does_not_start(container: Container) -> None:
-    container.variables["STANDIN_INIT"] = "802"
-    stops(container, "CUDA does not start: CUDA_ERROR_SYSTEM_NOT_READY (802)")
-
-
-def test_no_driver(container: Container, tmp_path: Path) -> None:
-    container.driver = tmp_path
-    stops(container, "CUDA's driver cannot be loaded")
-
-
-def test_data_that_is_not_mounted(container: Container) -> None:
-    data = Path(container.job[0].policy.data)
-    data.with_suffix(".idx").unlink()
-    stops(container, f"{data} does not exist here: is it mounted?")
-
-
-def test_a_configuration_that_is_not_cached(container: Container, tmp_path: Path) -> None:
-    """The recipe reads it, and the job must not ask the hub."""
-    container.variables["HF_HUB_CACHE"] = str(tmp_path / "empty")
-    commit = container.job[0].revision
-    stops(container, f"the configuration of Qwen/Qwen3-30B-A3B at commit {commit} is not in")
-
-
-def test_a_configuration_that_is_cached_at_another_commit(container: Container) -> None:
-    hub = container.folder / "hub" / "models--Qwen--Qwen3-30B-A3B" / "snapshots"
-    (hub / str(container.job[0].revision)).rename(hub / "abc")
-    stops(container, f"at commit {container.job[0].revision} is not in")
-
-
-def test_everything_wrong_is_said_at_once(container: Container) -> None:
-    container.package("megatron-bridge", "0.5.1")
-    container.gpus = [GB200] * 8
-    stops(container, "bridge is 0.5.1", "GPU 0 is NVIDIA GB200")
 
 
 def test_every_rank_ends_and_the_first_of_a_node_speaks(container: Container) -> None:
@@ -234,16 +224,13 @@ def test_every_rank_ends_and_the_first_of_a_node_speaks(container: Container) ->
 
 def test_the_check_is_plain_python() -> None:
     """It runs with an image's interpreter: nothing newer than 3.8, no package, ASCII."""
-    import ast
-
     text = Path(head_check.__file__).read_text(encoding="ascii")
     ast.parse(text, feature_version=(3, 8))
 
 
 def test_diagnose_knows_what_the_check_says(container: Container, tmp_path: Path) -> None:
     known = scan.symptoms(load_stdlib())
-    container.package("megatron-bridge", "0.5.1")
-    container.gpus = [GB200] * 8
+    old_bridge_on_gb200(container)
     (tmp_path / "job.log").write_text(f"[n1] 0: {stops(container, 'bridge is 0.5.1', 'GPU 0 is NVIDIA GB200')}")
     with (tmp_path / "job.log").open("rb") as stream:
         report = scan.diagnose("job.log", scan.blocks(stream), known)

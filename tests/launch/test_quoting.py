@@ -22,7 +22,7 @@ from moedsl.launch.script import RUNDIR, Payload, script, word
 from moedsl.rules import launch_variables
 from moedsl.rules.check.cluster_facts import Cluster
 from tests.helpers import bridge_process, forks, rotation
-from tests.launch.launches import STEP, launch, plan, read, slurm
+from tests.launch.launches import STEP, Capture, Patch, launch, plan, read, slurm
 
 PROBE = """import base64, json, os, sys
 seen = {os.fsdecode(k): base64.b64encode(v).decode() for k, v in os.environb.items()}
@@ -211,9 +211,7 @@ def test_a_secret_is_inherited_and_written_nowhere(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- this machine
 
 
-def test_nothing_in_a_run_file_runs_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_in_a_run_file_runs_here(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     """Every place of a run file that takes a text, with texts that a shell would run."""
     hit = "$(touch HIT)`touch HIT`'; touch HIT; '"
     (tmp_path / "run.moe").write_text(f"""
@@ -245,7 +243,7 @@ def test_a_sign_of_the_shell_in_a_path_is_refused_or_plain(hard: str) -> None:
     assert bool(found) == (hard not in "_./@%+=~-")
 
 
-def test_a_reserved_path_is_refused_without_a_container(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_reserved_path_is_refused_without_a_container(tmp_path: Path, capsys: Capture) -> None:
     """NeMo-Run would put another path in the place of /nemo_run in the recipe."""
     run = 'qwen3_30b_a3b; h100 x 16; seq 4k; batch 64; pin tp=1 pp=1 ep=8 cp=1 etp=1; data "/nemo_run/data"\n'
     lab = 'cluster lab {{ executor slurm; hardware h100; job_dir "{0}"{1} }}'

@@ -138,6 +138,11 @@ def under_ft(facts: str = "") -> Job:
     return changed(given, set={"ft.enable_ft_package": True, "checkpoint.save": "/shared/run"}), on
 
 
+def by_rules(block: str, by_it: Job, other: Job, values: dict[str, Any]) -> dict[str, Derived]:
+    """The cases of values that `by_it` has by rules of one block, and `other` has not."""
+    return {block + name: Derived(by_it, value, other) for name, value in values.items()}
+
+
 RESTARTS = restarts()
 FT, SPARE = under_ft(), under_ft("spare_nodes 1")
 
@@ -166,47 +171,38 @@ CASES: dict[str, Judged | Derived] = {
     "std.gib.NCCL_SOCKET_IFNAME": Derived(pods("h200", "fabric gib"), "eth0,eth1", GIB),
     "std.tcpxo.hardware": Judged(TCPXO, fabric("tcpxo", on="h200")),
     "std.tcpxo.NCCL_NET": Derived(TCPXO, "FasTrak", pods("h100", "fabric tcpxo")),
-    "std.tcpxo.NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY": Derived(TCPXO, "/dev/aperture_devices", GIB),
-    "std.tcpxo.NCCL_FASTRAK_USE_SNAP": Derived(TCPXO, 1, GIB),
-    "std.tcpxo.NCCL_FASTRAK_USE_LLCM": Derived(TCPXO, 1, GIB),
-    "std.tcpxo.NCCL_FASTRAK_NUM_FLOWS": Derived(TCPXO, 2, GIB),
-    "std.tcpxo.NCCL_CROSS_NIC": Derived(TCPXO, 0, GIB),
-    "std.tcpxo.NCCL_ALGO": Derived(TCPXO, "Ring,Tree", GIB),
-    "std.tcpxo.NCCL_PROTO": Derived(TCPXO, "Simple", GIB),
-    "std.tcpxo.NCCL_NET_GDR_LEVEL": Derived(TCPXO, "PIX", GIB),
-    "std.tcpx.NCCL_GPUDIRECTTCPX_SOCKET_IFNAME": Derived(TCPX, "eth1,eth2,eth3,eth4", TCPXO),
-    "std.tcpx.NCCL_GPUDIRECTTCPX_CTRL_DEV": Derived(TCPX, "eth0", TCPXO),
+    **by_rules("std.tcpxo.", TCPXO, GIB, {
+        "NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY": "/dev/aperture_devices", "NCCL_FASTRAK_USE_SNAP": 1,
+        "NCCL_FASTRAK_USE_LLCM": 1, "NCCL_FASTRAK_NUM_FLOWS": 2, "NCCL_CROSS_NIC": 0, "NCCL_ALGO": "Ring,Tree",
+        "NCCL_PROTO": "Simple", "NCCL_NET_GDR_LEVEL": "PIX",
+    }),
+    **by_rules("std.tcpx.", TCPX, TCPXO, {
+        "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME": "eth1,eth2,eth3,eth4", "NCCL_GPUDIRECTTCPX_CTRL_DEV": "eth0",
+        "NCCL_GPUDIRECTTCPX_FORCE_ACK": 0, "NCCL_SOCKET_IFNAME": "eth0",
+    }),
     "std.tcpx.NCCL_GPUDIRECTTCPX_TX_BINDINGS": Derived(
         TCPX, "eth1:8-21,112-125;eth2:8-21,112-125;eth3:60-73,164-177;eth4:60-73,164-177", TCPXO
     ),
     "std.tcpx.NCCL_GPUDIRECTTCPX_RX_BINDINGS": Derived(
         TCPX, "eth1:22-35,126-139;eth2:22-35,126-139;eth3:74-87,178-191;eth4:74-87,178-191", TCPXO
     ),
-    "std.tcpx.NCCL_GPUDIRECTTCPX_FORCE_ACK": Derived(TCPX, 0, TCPXO),
-    "std.tcpx.NCCL_SOCKET_IFNAME": Derived(TCPX, "eth0", TCPXO),
     "std.tcpx.hardware": Judged(TCPX, fabric("tcpx", on="h200")),
     "std.tcpx.NCCL_GPUDIRECTTCPX_PROGRAM_FLOW_STEERING_WAIT_MICROS": Derived(TCPX, 50000, PODS_TCPX, 500000),
     "std.tcpx.NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX": Derived(TCPX, "/run/tcpx", PODS_TCPX, "/tmp"),
     "std.tcpx.LD_LIBRARY_PATH": Derived(
         TCPX, "/usr/local/nvidia/lib64:/usr/local/tcpx/lib64", job(facts="fabric tcpx")
     ),
-    "std.tcpx_pods.NCCL_CROSS_NIC": Derived(PODS_TCPX, 0, TCPX),
-    "std.tcpx_pods.NCCL_ALGO": Derived(PODS_TCPX, "Ring", TCPX),
-    "std.tcpx_pods.NCCL_PROTO": Derived(PODS_TCPX, "Simple", TCPX),
-    "std.tcpx_pods.NCCL_NSOCKS_PERTHREAD": Derived(PODS_TCPX, 4, TCPX),
-    "std.tcpx_pods.NCCL_SOCKET_NTHREADS": Derived(PODS_TCPX, 1, TCPX),
-    "std.tcpx_pods.NCCL_NET_GDR_LEVEL": Derived(PODS_TCPX, "PIX", TCPX),
-    "std.tcpx_pods.NCCL_DYNAMIC_CHUNK_SIZE": Derived(PODS_TCPX, 524288, TCPX),
-    "std.tcpx_pods.NCCL_P2P_PXN_LEVEL": Derived(PODS_TCPX, 0, TCPX),
-    "std.tcpx_pods.NCCL_P2P_NET_CHUNKSIZE": Derived(PODS_TCPX, 524288, TCPX),
-    "std.tcpx_pods.NCCL_P2P_PCI_CHUNKSIZE": Derived(PODS_TCPX, 524288, TCPX),
-    "std.tcpx_pods.NCCL_P2P_NVL_CHUNKSIZE": Derived(PODS_TCPX, 1048576, TCPX),
-    "std.tcpx_pods.NCCL_BUFFSIZE": Derived(PODS_TCPX, 4194304, TCPX),
-    "std.tcpx_pods.NCCL_MAX_NCHANNELS": Derived(PODS_TCPX, 8, TCPX),
-    "std.tcpx_pods.NCCL_MIN_NCHANNELS": Derived(PODS_TCPX, 8, TCPX),
-    "std.tcpxo_pods.NCCL_FASTRAK_CTRL_DEV": Derived(PODS_TCPXO, "eth0", TCPXO),
-    "std.tcpxo_pods.NCCL_FASTRAK_IFNAME": Derived(PODS_TCPXO, "eth1,eth2,eth3,eth4,eth5,eth6,eth7,eth8", TCPXO),
-    "std.tcpxo_pods.NCCL_SOCKET_IFNAME": Derived(PODS_TCPXO, "eth0", TCPXO),
+    **by_rules("std.tcpx_pods.", PODS_TCPX, TCPX, {
+        "NCCL_CROSS_NIC": 0, "NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple", "NCCL_NSOCKS_PERTHREAD": 4,
+        "NCCL_SOCKET_NTHREADS": 1, "NCCL_NET_GDR_LEVEL": "PIX", "NCCL_DYNAMIC_CHUNK_SIZE": 524288,
+        "NCCL_P2P_PXN_LEVEL": 0, "NCCL_P2P_NET_CHUNKSIZE": 524288, "NCCL_P2P_PCI_CHUNKSIZE": 524288,
+        "NCCL_P2P_NVL_CHUNKSIZE": 1048576, "NCCL_BUFFSIZE": 4194304, "NCCL_MAX_NCHANNELS": 8,
+        "NCCL_MIN_NCHANNELS": 8,
+    }),
+    **by_rules("std.tcpxo_pods.", PODS_TCPXO, TCPXO, {
+        "NCCL_FASTRAK_CTRL_DEV": "eth0", "NCCL_FASTRAK_IFNAME": "eth1,eth2,eth3,eth4,eth5,eth6,eth7,eth8",
+        "NCCL_SOCKET_IFNAME": "eth0",
+    }),
     "std.experts_between_nodes.reached_by_rdma": Judged(spread("tcpxo", "alltoall"), spread("tcpxo", "hybridep")),
     "std.experts_between_nodes.hybridep_has_verbs": Judged(spread("efa", "deepep"), spread("efa", "hybridep")),
     "std.gke.pod.mounts/1": Derived(
@@ -239,17 +235,15 @@ CASES: dict[str, Judged | Derived] = {
     ),
     "std.fault_tolerance.on_slurm": Judged(FT, (FT[0], LOCAL[1])),
     "std.fault_tolerance.saves": Judged(FT, job(field="ft.enable_ft_package")),
-    "std.fault_tolerance.ft_launcher.max_restarts": Derived(FT, 3, H100),
-    "std.fault_tolerance.ft_launcher.setup": Derived(FT, 1800, H100),
-    "std.fault_tolerance.ft_launcher.step": Derived(FT, 180, H100),
-    "std.fault_tolerance.ft_launcher.checkpointing": Derived(FT, 420, H100),
-    "std.fault_tolerance.ft_launcher.ft_rank_out_of_section_timeout": Derived(FT, 300, H100),
-    "std.fault_tolerance.srun.kill_on_bad_exit": Derived(FT, "0", H100),
-    "std.fault_tolerance.srun.wait": Derived(FT, "0", H100),
+    **by_rules("std.fault_tolerance.", FT, H100, {
+        "ft_launcher.max_restarts": 3, "ft_launcher.setup": 1800, "ft_launcher.step": 180,
+        "ft_launcher.checkpointing": 420, "ft_launcher.ft_rank_out_of_section_timeout": 300,
+        "srun.kill_on_bad_exit": "0", "srun.wait": "0",
+    }),
     "std.spare_nodes.under_ft_launcher": Judged(SPARE, job(facts="spare_nodes 1")),
-    "std.spare_nodes.sbatch.no_kill": Derived(SPARE, True, FT),
-    "std.spare_nodes.srun.no_kill": Derived(SPARE, True, FT),
-    "std.spare_nodes.first_node_check": Derived(SPARE, 30, FT),
+    **by_rules("std.spare_nodes.", SPARE, FT, {
+        "sbatch.no_kill": True, "srun.no_kill": True, "first_node_check": 30,
+    }),
     "std.again.may_requeue": Judged(job(facts="retries 2"), job(facts="retries 2; requeue off")),
     "std.again.requeue": Derived(job(facts="requeue off"), 0, H100),
     "std.chain.length": Judged(chain(), chain(without="train.train_iters")),
@@ -261,11 +255,10 @@ CASES: dict[str, Judged | Derived] = {
     "std.pods_that_fail.none_expected": Judged(hourly(3000), hourly(5000)),
     "std.inprocess_restart.started_by_srun": Judged(RESTARTS, restarts("launcher torchrun")),
     "std.inprocess_restart.no_user_buffers": Judged(RESTARTS, restarts(field="ddp.nccl_ub")),
-    "std.inprocess_restart.srun.kill_on_bad_exit": Derived(RESTARTS, "0", H100),
-    "std.inprocess_restart.srun.wait": Derived(RESTARTS, "0", H100),
-    "std.inprocess_restart.TORCH_CPP_LOG_LEVEL": Derived(RESTARTS, "error", H100),
-    "std.inprocess_restart.TORCH_NCCL_RETHROW_CUDA_ERRORS": Derived(RESTARTS, 0, H100),
-    "std.inprocess_restart.NCCL_NVLS_ENABLE": Derived(RESTARTS, 0, H100),
+    **by_rules("std.inprocess_restart.", RESTARTS, H100, {
+        "srun.kill_on_bad_exit": "0", "srun.wait": "0", "TORCH_CPP_LOG_LEVEL": "error",
+        "TORCH_NCCL_RETHROW_CUDA_ERRORS": 0, "NCCL_NVLS_ENABLE": 0,
+    }),
     "std.pods.pod.efa_devices": Derived(PODS_EFA, 32, pods("h100", "fabric gib")),
     "std.pods.pod.device_folder": Derived(PODS_EFA, "/dev/infiniband", pods("h100", "fabric gib")),
     "std.pods.pod.shm": Derived(PODS_EFA, True, pods("h100", 'fabric efa; shm "64Gi"')),
@@ -291,11 +284,11 @@ CASES: dict[str, Judged | Derived] = {
     "std.racks.sbatch.switches": Derived(racked(4), 2, racked(4, "topology block")),
     "std.racks.segment": Derived(racked(3, "topology block"), 2, racked(4)),
     "std.checkpoints.checkpoints_outlive": Judged(corpus({"checkpoint.save": "/shared/run"}), corpus({})),
-    "std.slurm.srun.mpi": Derived(H100, "pmix", LOCAL),
+    **by_rules("std.slurm.", H100, LOCAL, {
+        "srun.mpi": "pmix", "sbatch.exclusive": True, "sbatch.mem": "0",
+    }),
     "std.slurm.srun.no_container_mount_home": Derived(IMAGE, True, H100),
     "std.slurm.srun.container_writable": Derived(IMAGE, True, H100),
-    "std.slurm.sbatch.exclusive": Derived(H100, True, LOCAL),
-    "std.slurm.sbatch.mem": Derived(H100, "0", LOCAL),
     "std.slurm.preempt_time": Derived(HANDLER, 62, H100),
     "std.torchrun.PET_SHUTDOWN_TIMEOUT": Derived(
         job(facts="launcher torchrun", field="train.exit_signal_handler"), 62, HANDLER
@@ -304,14 +297,13 @@ CASES: dict[str, Judged | Derived] = {
         job(facts="launcher torchrun", field="train.exit_signal_handler"), True, HANDLER
     ),
     "std.grace_period.has_a_field": Judged(pods("h100", ""), told("")),
-    "std.process.NCCL_NVLS_ENABLE": Derived(USER_BUFFERS, 1, H100),
-    "std.process.NCCL_CTA_POLICY": Derived(USER_BUFFERS, 1, H100),
-    "std.process.PYTORCH_CUDA_ALLOC_CONF": Derived(USER_BUFFERS, "", H100),
-    "std.process.NCCL_GRAPH_REGISTER": Derived(USER_BUFFERS, "", H100),
+    **by_rules("std.process.", USER_BUFFERS, H100, {
+        "NCCL_NVLS_ENABLE": 1, "NCCL_CTA_POLICY": 1, "PYTORCH_CUDA_ALLOC_CONF": "", "NCCL_GRAPH_REGISTER": "",
+    }),
     "std.process.NVTE_CPU_OFFLOAD_V1": Derived(OFFLOAD, 1, H100),
     "std.process.TOKENIZERS_PARALLELISM": Derived(H100, "False", job(facts="env { TOKENIZERS_PARALLELISM true }")),
     "std.process.HF_HUB_OFFLINE": Derived(job(facts="offline on"), 1, H100, 0),
-}
+}  # fmt: skip
 
 
 def known() -> dict[str, Rule]:
@@ -359,13 +351,8 @@ def value(rule: Rule, made: Job) -> Any:
     """What the launch of a job has by that rule; None where it has nothing by it."""
     derived = launch(*made)
     settings = (
-        *derived.environment,
-        *derived.ft_launcher,
-        *derived.srun,
-        *derived.sbatch,
-        *derived.pods,
-        *derived.settings,
-    )
+        *derived.environment, *derived.ft_launcher, *derived.srun, *derived.sbatch, *derived.pods, *derived.settings,
+    )  # fmt: skip
     return next((s.value for s in settings if (s.rule, s.because) == (rule.id, rule.because)), None)
 
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from moedsl.cli import main
 from moedsl.cli.commands import run as run_command
+from moedsl.cli.main import main
 from moedsl.launch import follow, store
 from moedsl.launch.submit import Submitted, submit
 from tests.helpers import forks, rotation
+from tests.launch.launches import Capture, Patch
 from tests.launch.slurm_cluster import Slurm
 from tests.launch.slurm_launch import planned, program, run_text
 
@@ -37,7 +38,7 @@ if os.environ["RANK"] == "1":
 os.write(1, b"this rank is fine\\n")
 """
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB."
-Cli = Callable[..., int]
+Cli, Launcher = Callable[..., int], Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
@@ -49,19 +50,19 @@ def run_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def moedsl(login_node: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+def moedsl(login_node: Path, monkeypatch: Patch) -> Cli:
     """The command line in this process, `text` in the recipe's place, and nothing that looks for GPUs before it."""
 
     def call(*words: object, text: str = "") -> int:
         monkeypatch.setattr(run_command, "recipe_text", lambda plan: text)
         monkeypatch.setenv("NEMORUN_HOME", str(login_node))  # as the person has it: a command changes its own
-        return main.main([str(word) for word in words])
+        return main([str(word) for word in words])
 
     return call
 
 
 @pytest.fixture
-def launcher(tmp_path: Path, login_node: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def launcher(tmp_path: Path, login_node: Path) -> Iterator[Launcher]:
     """The command line in a process group of its own, as a terminal's job is: a fork of this process."""
     started: list[subprocess.Popen[str]] = []
     store.nemo_run()  # imported before the forks
@@ -128,7 +129,7 @@ def queued(slurm: Slurm) -> list[str]:
     return slurm.ask("squeue", "-h", "-t", "PENDING,RUNNING,SUSPENDED", "-o", "%A").split()
 
 
-def numbers_of(id: str, moedsl: Cli, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def numbers_of(id: str, moedsl: Cli, capsys: Capture) -> list[str]:
     capsys.readouterr()
     assert moedsl("jobs", id, "--json") == 0
     return [job["number"] for job in json.loads(capsys.readouterr().out)["experiments"][0]["jobs"]]
@@ -143,9 +144,7 @@ def test_a_wait_notices_that_its_job_has_ended(slurm: Slurm, login_node: Path) -
         until_they_run(slurm, done.experiment.jobs()[0].number)
 
 
-def test_what_a_dry_run_prints_is_what_is_sent(
-    moedsl: Cli, login_node: Path, run_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_dry_run_prints_is_what_is_sent(moedsl: Cli, login_node: Path, run_file: Path, capsys: Capture) -> None:
     with run_file.open("a") as file:
         file.write("sweep micro_batch in 1, 2, 4\n")
     words = ("run", run_file, "--no-preflight", "--cluster", "--sequential")
@@ -158,7 +157,7 @@ def test_what_a_dry_run_prints_is_what_is_sent(
     assert printed["files"] == {name: (folder / name).read_text() for name in printed["files"]}
 
 
-def test_a_job_that_fails_says_why(moedsl: Cli, run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_fails_says_why(moedsl: Cli, run_file: Path, capsys: Capture) -> None:
     assert moedsl("run", run_file, "--no-preflight", "--cluster", text=FAILS) == 1
     said = capsys.readouterr()
     assert "FAILED" in said.err
@@ -180,9 +179,7 @@ raise MemoryError("{OOM}")
 """
 
 
-def test_the_one_rank_of_64_that_fails_is_named(
-    moedsl: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_one_rank_of_64_that_fails_is_named(moedsl: Cli, tmp_path: Path, capsys: Capture) -> None:
     """With what diagnose says of its error; each rank has a log of its own."""
     (tmp_path / "run.moe").write_text(run_text(64, "rank_logs on"))
     assert moedsl("run", tmp_path / "run.moe", "--no-preflight", "--cluster", text=ONE_OF_64) == 1
@@ -204,28 +201,16 @@ def test_the_one_rank_of_64_that_fails_is_named(
     ("end", "says"), [("os.kill(os.getpid(), 9)", "killed by SIGKILL"), ("os._exit(3)", "Exited with exit code 3")]
 )
 def test_a_rank_that_ends_without_a_word_is_named(
-    end: str, says: str, moedsl: Cli, run_file: Path, capsys: pytest.CaptureFixture[str]
+    end: str, says: str, moedsl: Cli, run_file: Path, capsys: Capture
 ) -> None:
     ends = f"import os, time\nif os.environ['RANK'] == '2':\n    {end}\ntime.sleep(600)"
     assert moedsl("run", run_file, "--no-preflight", "--cluster", text=ends) == 1
     assert re.search(rf"\n  first to fail: rank 2 on n\d+( at \S+)?: {says}\n", capsys.readouterr().err)
 
 
-def test_a_cancelled_job_ends(
-    slurm: Slurm, moedsl: Cli, run_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert (
-        moedsl(
-            "run",
-            run_file,
-            "--no-preflight",
-            "--cluster",
-            "here",
-            "--detach",
-            text=WAITS.format(go=str(tmp_path / "go")),
-        )
-        == 0
-    )
+def test_a_cancelled_job_ends(slurm: Slurm, moedsl: Cli, run_file: Path, tmp_path: Path, capsys: Capture) -> None:
+    words = ("run", run_file, "--no-preflight", "--cluster", "here", "--detach")
+    assert moedsl(*words, text=WAITS.format(go=str(tmp_path / "go"))) == 0
     id = capsys.readouterr().out.strip()
     (number,) = numbers_of(id, moedsl, capsys)
     until_its_ranks_wait(id)
@@ -237,12 +222,7 @@ def test_a_cancelled_job_ends(
 
 
 def test_two_launches_do_not_meet_and_their_jobs_outlive_them(
-    slurm: Slurm,
-    launcher: Callable[..., subprocess.Popen[str]],
-    moedsl: Cli,
-    run_file: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    slurm: Slurm, launcher: Launcher, moedsl: Cli, run_file: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     text = WAITS.format(go=str(tmp_path / "go"))
     killed, interrupted = (launcher(text, "run", run_file, "--no-preflight", "--cluster") for _ in range(2))
@@ -338,13 +318,7 @@ def slow_slurm(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("impatient", rotation.some("interrupted submission", [False, True], 1))
 def test_an_interrupted_submission_leaves_nothing(
-    impatient: bool,
-    slurm: Slurm,
-    launcher: Callable[..., subprocess.Popen[str]],
-    moedsl: Cli,
-    run_file: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    impatient: bool, slurm: Slurm, launcher: Launcher, moedsl: Cli, run_file: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     path = slow_slurm(tmp_path)
     with run_file.open("a") as file:
@@ -367,12 +341,7 @@ def test_an_interrupted_submission_leaves_nothing(
 
 
 def test_a_job_is_found_whose_launcher_was_killed_before_it_knew_the_number(
-    slurm: Slurm,
-    launcher: Callable[..., subprocess.Popen[str]],
-    moedsl: Cli,
-    run_file: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    slurm: Slurm, launcher: Launcher, moedsl: Cli, run_file: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     words = ("run", run_file, "--no-preflight", "--cluster")
     process = launcher(WAITS.format(go="/never"), *words, path=slow_slurm(tmp_path))
@@ -419,7 +388,7 @@ def test_what_comes_after_a_failure_is_cancelled(login_node: Path) -> None:
     assert [job.state for job in follow.wait(done.experiment)] == ["FAILED", "CANCELLED", "CANCELLED"]
 
 
-def test_what_slurm_refuses_leaves_nothing(slurm: Slurm, login_node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_slurm_refuses_leaves_nothing(slurm: Slurm, login_node: Path, capsys: Capture) -> None:
     made = planned(4, pins="tp=2 pp=1 ep=2")
     wait = program(WAITS.format(go="/never"))
     good, bad = made.task(login_node, wait, "good"), made.task(login_node, wait, "bad", ["good"])

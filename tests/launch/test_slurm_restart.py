@@ -24,8 +24,8 @@ from moedsl.launch.store import Experiment, Job
 from moedsl.launch.submit import chained, submit
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
-from tests.launch import run_files
-from tests.launch.launch_needs import unable
+from tests.launch import launches
+from tests.launch.launches import Patch, unable
 from tests.launch.slurm_cluster import Slurm
 from tests.launch.slurm_launch import Planned, payload, run_text
 from tests.launch.test_slurm_chain import EXIT, logs
@@ -60,7 +60,7 @@ def started(
     folder = login_node / "saves"
     folder.mkdir(parents=True)
     text = FT.format(folder=folder, steps=steps) + run_text(8, f'env {{ PYTHONPATH "{PACKAGE}" }}; {facts}')
-    made = Planned(*run_files.launched(text, "here"))
+    made = Planned(*launches.launched(text, "here"))
     launch = evolve(made.launch, chain=Chain(jobs, steps, str(folder)), settings=(*made.launch.settings, EXIT))
     job = evolve(made, launch=launch if jobs else made.launch, cluster=evolve(made.cluster, time=time))
     task = job.task(login_node, payload("restarts.py", str(folder), str(steps), starts))
@@ -145,9 +145,7 @@ DRAWN = [name for name in RUNS if rotation.ALL or name not in WAITING]
 
 
 @pytest.mark.parametrize("what", rotation.some("restarts", DRAWN, 1))
-def test_a_run_under_ft_launcher(
-    what: str, slurm: Slurm, login_node: Path, short: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_under_ft_launcher(what: str, slurm: Slurm, login_node: Path, short: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("TMPDIR", str(short))
     RUNS[what](slurm, login_node)
 
@@ -156,7 +154,7 @@ def test_a_run_under_ft_launcher(
 def test_the_signal_before_the_limit_makes_ranks_save(more: str, tmp_path: Path, short: Path) -> None:
     """The script of a node gets it alone, as proctrack/cgroup sends it; the launcher's monitors must stay until the end."""
     text = FT.format(folder=tmp_path, steps=1000) + more + run_text(8, f'env {{ PYTHONPATH "{PACKAGE}" }}')
-    made = Planned(*run_files.launched(text, "here"))
+    made = Planned(*launches.launched(text, "here"))
     node = evolve(made.launch, nodes=1, ranks_per_node=2)
     (tmp_path / "job.sh").write_text(script(node, made.cluster, payload("restarts.py", str(tmp_path), "1000", "train")))
     own = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_NODEID": "0", "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1"}
@@ -177,7 +175,7 @@ def test_ranks_restart_within_their_processes(slurm: Slurm, login_node: Path) ->
     folder = login_node / "saves"
     folder.mkdir(parents=True)
     fields = f'set checkpoint.save = "{folder}"; data "/d"; resilience inprocess_restart granularity=rank\n'
-    made = Planned(*run_files.launched(fields + run_text(8, f'env {{ PYTHONPATH "{PACKAGE}" }}'), "here"))
+    made = Planned(*launches.launched(fields + run_text(8, f'env {{ PYTHONPATH "{PACKAGE}" }}'), "here"))
     two = evolve(made, launch=evolve(made.launch, nodes=2, gpus_per_node=1, tasks_per_node=1, ranks_per_node=1))
     done = submit(
         [two.task(login_node, payload("in_process.py", str(folder), "8", "raise,hang,train"))], "in", login_node, print
@@ -187,13 +185,6 @@ def test_ranks_restart_within_their_processes(slurm: Slurm, login_node: Path) ->
     for rank in range(2):
         rows = [json.loads(line) for line in (folder / f"trained.{rank}").read_text().splitlines()]
         assert [(call, step) for _, call, step in rows] == [
-            (1, 1),
-            (1, 2),
-            (2, 3),
-            (2, 4),
-            (3, 5),
-            (3, 6),
-            (3, 7),
-            (3, 8),
-        ]
+            (1, 1), (1, 2), (2, 3), (2, 4), (3, 5), (3, 6), (3, 7), (3, 8),
+        ]  # fmt: skip
         assert len({process for process, _, _ in rows}) == 1

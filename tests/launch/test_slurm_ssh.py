@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from fabric import Connection
 
-from moedsl.cli import main
 from moedsl.cli.commands import run as run_command
 from moedsl.cli.commands import tune as tune_command
+from moedsl.cli.main import main
 from moedsl.launch import follow, nemo, preflight, script, store
 from tests.launch import ssh_server
-from tests.launch.launch_needs import unable
+from tests.launch.launches import Capture, Patch, unable
 from tests.launch.slurm_cluster import Slurm
 from tests.launch.slurm_launch import MOE
-from tests.launch.test_slurm_results import PRINTS
+from tests.launch.test_slurm_jobs import PRINTS
 
 CLUSTER = """
 cluster far {{
@@ -51,7 +51,7 @@ if os.environ["RANK"] == "7":
 
 
 @pytest.fixture
-def laptop(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ssh_server.Server]:
+def laptop(slurm: Slurm, tmp_path: Path, monkeypatch: Patch) -> Iterator[ssh_server.Server]:
     """A machine that knows nothing of Slurm, and an SSH server on one that does."""
     if reason := ssh_server.why_not():
         unable(reason)
@@ -74,50 +74,46 @@ def run_file(
     return path
 
 
-def test_a_run_through_ssh(
-    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_through_ssh(laptop: ssh_server.Server, tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     far, path = tmp_path / "far", run_file(laptop, tmp_path, 8, "tp=2 pp=2 ep=2")
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: SAYS + SAVES)
-    assert main.main(["run", str(path), "--cluster", "far", "--no-preflight"]) == 0, capsys.readouterr().err
+    assert main(["run", str(path), "--cluster", "far", "--no-preflight"]) == 0, capsys.readouterr().err
     id = capsys.readouterr().out.strip()
-    assert main.main(["logs", id]) == 0
+    assert main(["logs", id]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rank")]
     assert sorted(lines) == sorted([f"rank {rank} in acct" for rank in range(8)])
     title = id.rpartition("_")[0]
     assert len(list((far / title / id / title).glob("log*"))) == 1
     assert list((tmp_path / "laptop" / "clusters" / "far" / "experiments" / title / id / title).glob("log*")) == []
-    assert main.main(["jobs", id]) == 0
+    assert main(["jobs", id]) == 0
     assert "SUCCEEDED" in capsys.readouterr().out
-    assert main.main(["watch", id, "--json"]) == 0
+    assert main(["watch", id, "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert (run["state"], run["iteration"], run["saves"]) == ("finished", None, [4])
-    assert main.main(["results", id]) == 1, "its program printed no iteration"
+    assert main(["results", id]) == 1, "its program printed no iteration"
     (fetched,) = (tmp_path / "laptop").rglob("log-fetched.out")
     assert "rank 7 in acct" in fetched.read_text()
 
 
 def test_a_run_opens_one_connection(
-    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
     """For the preflight, the files, the submission and the wait: a password is asked for once."""
     path = run_file(laptop, tmp_path)
     monkeypatch.setattr(preflight, "bridge", lambda *_: [])
     monkeypatch.setattr(script, "with_preflight", lambda payload, *_: payload)  # the nodes have no driver
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: SAYS)
-    assert main.main(["run", str(path), "--cluster"]) == 0, capsys.readouterr().err
+    assert main(["run", str(path), "--cluster"]) == 0, capsys.readouterr().err
     assert (tmp_path / "ssh" / "log").read_text().count("Accepted publickey") == 1
 
 
-def test_a_folder_that_takes_no_files_is_said(
-    laptop: ssh_server.Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_takes_no_files_is_said(laptop: ssh_server.Server, tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "file").touch()
     path = run_file(laptop, tmp_path, job_dir=tmp_path / "file/far")
-    assert main.main(["run", str(path), "--no-preflight", "--cluster"]) == 1
+    assert main(["run", str(path), "--no-preflight", "--cluster"]) == 1
     said = capsys.readouterr().err
     assert "error[launch.refused]" in said and "Not a directory" in said
-    assert main.main(["jobs"]) == 0
+    assert main(["jobs"]) == 0
     assert "no experiments" in capsys.readouterr().out
 
 
@@ -133,7 +129,7 @@ def test_a_login_node_that_refuses_before_all_is_sent_says_why(laptop: ssh_serve
 
 
 def test_two_laptops_that_share_a_folder_do_not_meet(
-    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
     """Both submit their first experiment of one title into one `job_dir`; each asks about its own."""
     path = run_file(laptop, tmp_path)
@@ -142,7 +138,7 @@ def test_two_laptops_that_share_a_folder_do_not_meet(
         monkeypatch.setenv("NEMORUN_HOME", str(tmp_path / home))
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / home / "state"))
         monkeypatch.setattr(run_command, "recipe_text", lambda plan: f"print('this is {home}')")
-        assert main.main(list(words)) == 0, capsys.readouterr().err
+        assert main(list(words)) == 0, capsys.readouterr().err
         return capsys.readouterr().out
 
     laptops = ("first", "second")
@@ -154,11 +150,9 @@ def test_two_laptops_that_share_a_folder_do_not_meet(
         assert moedsl(home, "jobs").split()[:2] == [id, "SUCCEEDED"]
 
 
-def test_a_login_node_that_does_not_answer_is_said(
-    laptop: ssh_server.Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_login_node_that_does_not_answer_is_said(laptop: ssh_server.Server, tmp_path: Path, capsys: Capture) -> None:
     path = run_file(laptop, tmp_path, port=1)
-    assert main.main(["run", str(path), "--no-preflight", "--cluster"]) == 1
+    assert main(["run", str(path), "--no-preflight", "--cluster"]) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert "error[launch.refused]" in said.err and "port 1" in said.err
@@ -166,40 +160,33 @@ def test_a_login_node_that_does_not_answer_is_said(
 
 
 def test_a_login_node_that_went_away_is_said(
-    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
     """And not taken for a bug; the list of experiments goes on behind it."""
     path = run_file(laptop, tmp_path)
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: SAYS)
-    assert main.main(["run", str(path), "--cluster", "--no-preflight"]) == 0, capsys.readouterr().err
+    assert main(["run", str(path), "--cluster", "--no-preflight"]) == 0, capsys.readouterr().err
     id = capsys.readouterr().out.strip()
     laptop.stop()
     sessions, known = [*nemo._sessions.values()], Connection.is_connected.fget
     late = property(lambda one: any(one is s for s in sessions) or known(one))  # that they ended is not noticed at once
     monkeypatch.setattr(Connection, "is_connected", late)
-    for words in (
-        ["jobs"],
-        ["jobs", id],
-        ["logs", id],
-        ["logs", id, "-f"],
-        ["cancel", id],
-        ["results", id],
-        ["watch", id],
-    ):
-        code = main.main(words)
+    for asked in ("jobs", f"jobs {id}", f"logs {id}", f"logs {id} -f", f"cancel {id}", f"results {id}", f"watch {id}"):
+        words = asked.split()
+        code = main(words)
         said = capsys.readouterr()
         assert "error[launch.no_connection]" in said.err and f"{laptop.user}@127.0.0.1" in said.err, (words, said)
         assert code == int(words != ["jobs"]), words
 
 
 def test_following_ends_where_ssh_does(
-    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
     path, go = run_file(laptop, tmp_path), tmp_path / "go"
     ends = f"while not pathlib.Path({str(go)!r}).exists():\n time.sleep(0.1)\n"
     waits = f"import pathlib, time\nprint('waits', flush=True)\n{ends}"
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: waits)
-    assert main.main(["run", str(path), "--cluster", "--no-preflight", "--detach"]) == 0, capsys.readouterr().err
+    assert main(["run", str(path), "--cluster", "--no-preflight", "--detach"]) == 0, capsys.readouterr().err
     id = capsys.readouterr().out.strip()
 
     def stop_when_followed(lines: Iterable[str], *rest: Any) -> None:
@@ -209,20 +196,18 @@ def test_following_ends_where_ssh_does(
 
     print_lines = follow.print_lines
     monkeypatch.setattr(follow, "print_lines", stop_when_followed)
-    assert main.main(["logs", id, "-f"]) == 1
+    assert main(["logs", id, "-f"]) == 1
     assert "error[launch.no_connection]" in capsys.readouterr().err
     go.touch()
 
 
-def test_tune_through_ssh(
-    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tune_through_ssh(laptop: ssh_server.Server, tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     """Two jobs; the login node goes away once the third has ended, before its log is fetched. At first it does not come
     back; then it does while the same command waits."""
     path = run_file(laptop, tmp_path)
     monkeypatch.setattr(run_command, "recipe_text", lambda plan: PRINTS.format(steps=30, ms=2600.0))
     words = ["tune", str(path), "--cluster", "--no-preflight", "-o", str(tmp_path / "way"), "--stop", "0", "--json"]
-    assert main.main([*words, "--budget", "2"]) == 0, capsys.readouterr().err
+    assert main([*words, "--budget", "2"]) == 0, capsys.readouterr().err
     assert [t["row"]["status"] for t in json.loads(capsys.readouterr().out)["tries"]] == ["ok", "ok"]
 
     def then_gone(*given: Any) -> list[store.Job]:
@@ -234,7 +219,7 @@ def test_tune_through_ssh(
     wait = follow.wait
     monkeypatch.setattr(follow, "wait", then_gone)
     monkeypatch.setattr(nemo, "PAUSES_S", (0.0, 0.0))
-    assert main.main([*words, "--budget", "3"]) == 1
+    assert main([*words, "--budget", "3"]) == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["diagnostics"][0]["id"] == "launch.no_connection"
     assert said.err.count("trying again in") == 2
@@ -244,18 +229,18 @@ def test_tune_through_ssh(
     laptop.start()
     monkeypatch.setattr(follow, "wait", then_gone)
     monkeypatch.setattr(tune_command, "time", SimpleNamespace(sleep=lambda _: laptop.start()))
-    assert main.main([*words, "--budget", "3"]) == 0, capsys.readouterr().err
+    assert main([*words, "--budget", "3"]) == 0, capsys.readouterr().err
     assert [t["row"]["status"] for t in json.loads(capsys.readouterr().out)["tries"]] == ["ok"] * 3
 
 
 def test_a_login_node_that_lets_nobody_in_is_said(
-    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    laptop: ssh_server.Server, tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
     """The key is of somebody else, and the server takes no password."""
     path = run_file(laptop, tmp_path, identity=tmp_path / "ssh" / "host")
     monkeypatch.setattr(preflight, "bridge", lambda *_: [])
     for more in ([], ["--no-preflight"]):
-        assert main.main(["run", str(path), "--cluster", *more]) == 1
+        assert main(["run", str(path), "--cluster", *more]) == 1
         said = capsys.readouterr().err
         assert "no connection to 127.0.0.1" in said and "it accepts neither a key nor a password" in said
         assert "ssh-add" in said

@@ -1,4 +1,4 @@
-"""What is kept of experiments, where no scheduler has to be asked."""
+"""What is kept of experiments, where no scheduler has to be asked; and a Ctrl-C while one is asked ends the wait."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import invoke
 import pytest
 
-from moedsl.cli import main
+from moedsl.cli.main import main
 from moedsl.launch import executors, kubeflow, store, submit
+from moedsl.launch.follow import reraising_interrupt
 from moedsl.launch.nemo import whole_files
 from moedsl.rules.check.cluster_facts import Cluster
 from tests.launch import slurm_launch
+from tests.launch.launches import Capture, Patch
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, monkeypatch: Patch) -> Path:
     monkeypatch.setenv("NEMORUN_HOME", str(tmp_path / "nemo"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "nemo"
@@ -32,34 +35,32 @@ def kept(home: Path, id: str) -> None:
     (home / "experiments" / id.rpartition("_")[0] / id).mkdir(parents=True)
 
 
-def test_an_unknown_id_is_met_with_the_nearest(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_id_is_met_with_the_nearest(home: Path, capsys: Capture) -> None:
     kept(home, "qwen3_30b_0")
     for words in (["jobs", "qwen3_30b_1"], ["logs", "qwen3_30b_1"], ["cancel", "qwen3_30b_1"]):
-        assert main.main(words) == 1
+        assert main(words) == 1
         said = capsys.readouterr()
         assert said.out == ""
         assert re.search(r"no experiment qwen3_30b_1 .*help: did you mean qwen3_30b_0\?", said.err, re.S)
 
 
-def test_what_was_ended_before_it_was_written_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_ended_before_it_was_written_is_said(home: Path, capsys: Capture) -> None:
     kept(home, "qwen3_30b_0")
-    assert main.main(["jobs", "qwen3_30b_0"]) == 1
+    assert main(["jobs", "qwen3_30b_0"]) == 1
     assert "was killed before _CONFIG was written" in capsys.readouterr().err
-    assert main.main(["jobs"]) == 0
+    assert main(["jobs"]) == 0
 
 
 @pytest.mark.parametrize("text", ["", "{", "eJy", "bm90IHpsaWI="])
-def test_a_file_that_is_not_whole_is_said(home: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+def test_a_file_that_is_not_whole_is_said(home: Path, capsys: Capture, text: str) -> None:
     """Of one experiment: the others are listed."""
     kept(home, "run_0")
     (home / "experiments" / "run" / "run_0" / "_CONFIG").write_text(text)
-    assert main.main(["jobs"]) == 0
+    assert main(["jobs"]) == 0
     assert "NeMo-Run's files of run_0 cannot be read: " in capsys.readouterr().err
 
 
-def test_an_experiment_whose_kubeconfig_is_missing_is_said(
-    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_experiment_whose_kubeconfig_is_missing_is_said(home: Path, capsys: Capture, monkeypatch: Patch) -> None:
     """Of Kubernetes: NeMo-Run reads the kubeconfig when it reads the experiment. The others are listed."""
     monkeypatch.setenv("KUBECONFIG", str(home / "none"))
     of_nemo = store.nemo_run()
@@ -69,26 +70,26 @@ def test_an_experiment_whose_kubeconfig_is_missing_is_said(
     other = of_nemo.Experiment("run", id="run_1", base_dir=str(home))
     other._save_experiment()
     other._save_jobs()
-    assert main.main(["jobs"]) == 0
+    assert main(["jobs"]) == 0
     said = capsys.readouterr()
     assert re.match("run_1 .*\n$", said.out)
     assert "the kubeconfig of run_0 cannot be read: " in said.err
-    assert main.main(["logs", "run_0"]) == 1
+    assert main(["logs", "run_0"]) == 1
     assert "the kubeconfig of run_0 cannot be read: " in capsys.readouterr().err
 
 
-def test_results_of_what_never_ran_are_not_empty(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_of_what_never_ran_are_not_empty(home: Path, capsys: Capture) -> None:
     made = store.nemo_run().Experiment("run", id="run_0", base_dir=str(home))
     made._save_experiment()
     made._save_jobs()
-    assert main.main(["results", "run_0"]) == 1
+    assert main(["results", "run_0"]) == 1
     assert "run_0 has no log: none of its jobs has started" in capsys.readouterr().err
     (home / "experiments" / "run" / "run_0" / "_CONFIG").write_text("")
-    assert main.main(["results", "run_0"]) == 1
+    assert main(["results", "run_0"]) == 1
     assert "NeMo-Run's files of run_0 cannot be read" in capsys.readouterr().err
 
 
-def test_what_is_kept_of_an_experiment_is_written_whole(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_of_an_experiment_is_written_whole(home: Path, monkeypatch: Patch) -> None:
     """NeMo-Run opens a file and then thinks of what to write; one that is ended in between leaves no empty file."""
 
     def ended() -> None:
@@ -119,7 +120,7 @@ def test_homes_of_clusters_are_found_again(home: Path, tmp_path: Path) -> None:
     assert store.known_homes() == [home], "what is gone is not looked through, and no sentence names it"
 
 
-def test_an_experiment_that_goes_while_others_are_listed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_experiment_that_goes_while_others_are_listed(home: Path, monkeypatch: Patch) -> None:
     """As that of a launch which the scheduler refuses."""
     kept(home, "run_0")
     kept(home, "run_1")
@@ -132,12 +133,12 @@ def test_an_experiment_that_goes_while_others_are_listed(home: Path, monkeypatch
     assert "run_1" in store.known()
 
 
-def test_ids_with_a_mark_and_without_are_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ids_with_a_mark_and_without_are_found(home: Path, capsys: Capture) -> None:
     kept(home, "qwen3_30b_0")
     kept(home / "clusters" / "lab", "qwen3_30b_0-k7f3qx")
     store.remember_home(home / "clusters" / "lab")
     assert set(store.known()) == {"qwen3_30b_0", "qwen3_30b_0-k7f3qx"}
-    assert main.main(["jobs", "qwen3_30b_0-k7f3qy"]) == 1
+    assert main(["jobs", "qwen3_30b_0-k7f3qy"]) == 1
     assert "did you mean qwen3_30b_0-k7f3qx?" in capsys.readouterr().err
 
 
@@ -195,7 +196,7 @@ def test_a_signal_waits_for_the_submission() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_signal_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_that_is_ignored_stays_so(monkeypatch: Patch) -> None:
     """As under nohup; and a terminal that went takes no message."""
 
     class Gone(io.StringIO):
@@ -213,15 +214,15 @@ def test_a_signal_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> N
     assert signals == [signal.SIGTERM]
 
 
-def test_the_newest_experiments_are_listed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_newest_experiments_are_listed(home: Path, capsys: Capture) -> None:
     """The number is read, and the folders, which hold nothing here, are looked at."""
     for number in range(3):
         kept(home, f"run_{number}")
-    assert main.main(["jobs", "--last", "2"]) == 0
+    assert main(["jobs", "--last", "2"]) == 0
     assert capsys.readouterr().err.count("is incomplete: its launcher was killed before") == 2
     for wrong in ("0", "-1", "x", "1.5"):
         with pytest.raises(SystemExit):
-            main.main(["jobs", "--last", wrong])
+            main(["jobs", "--last", wrong])
         assert "whole number" in capsys.readouterr().err
 
 
@@ -239,7 +240,7 @@ def test_a_folder_that_takes_no_file_is_said(home: Path, tmp_path: Path) -> None
     assert not (tmp_path / "state").exists()
 
 
-def test_a_full_disk_leaves_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_nothing(home: Path, monkeypatch: Patch) -> None:
     """NeMo-Run has made the experiment's folder and finds no room for its files."""
 
     def full(*_: object) -> None:
@@ -250,3 +251,31 @@ def test_a_full_disk_leaves_nothing(home: Path, monkeypatch: pytest.MonkeyPatch)
     assert done.why_not is not None
     assert done.why_not.message == f"not submitted: {home} is not writable: No space left on device"
     assert list((home / "experiments" / "run").iterdir()) == []
+
+
+INTERRUPTS = f"sleep 0.5; kill -INT {os.getpid()}; sleep 0.5; echo asked"
+
+
+def test_invoke_alone_keeps_it_to_itself() -> None:
+    """Why `reraising_interrupt` is there: without it the question goes on as if nothing had been typed."""
+    assert "asked" in invoke.Context().run(INTERRUPTS, hide=True, warn=True, in_stream=False).stdout
+
+
+@pytest.mark.parametrize("command", [INTERRUPTS, f"{INTERRUPTS}; exit 3"], ids=["ends well", "fails"])
+@pytest.mark.parametrize("warn", [True, False])
+def test_a_question_that_is_interrupted_is_an_interruption(command: str, warn: bool) -> None:
+    with pytest.raises(KeyboardInterrupt), reraising_interrupt():
+        invoke.Context().run(command, hide=True, warn=warn, in_stream=False)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_was_not_interrupted_is_as_it_was() -> None:
+    with reraising_interrupt():
+        assert invoke.Context().run("echo asked", hide=True, in_stream=False).stdout == "asked\n"
+    with pytest.raises(invoke.exceptions.UnexpectedExit), reraising_interrupt():
+        invoke.Context().run("exit 3", hide=True, in_stream=False)
+
+
+def test_an_interruption_that_nobody_keeps_passes() -> None:
+    with pytest.raises(KeyboardInterrupt), reraising_interrupt():
+        os.kill(os.getpid(), signal.SIGINT)

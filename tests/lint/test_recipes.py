@@ -4,8 +4,6 @@
 recipes that each law, each warning and Bridge itself find something in. docs/lint.md has the reason of each.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache

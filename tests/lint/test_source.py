@@ -1,7 +1,5 @@
 """`moedsl lint` without Megatron Bridge: what the source says is judged, what it leaves open is named."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 
@@ -9,11 +7,19 @@ import pytest
 
 from moedsl.bridge.lint import rules, run
 from moedsl.bridge.lint.report import Lint
+from moedsl.bridge.lint.run import against_plan
 from moedsl.bridge.verify import cases
 from moedsl.bridge.verify.cases import Case, devices
-from moedsl.compiler import load_stdlib
+from moedsl.bridge.verify.client import Server
+from moedsl.compiler import compile_source, load_stdlib
+from moedsl.emit.artifact import files_of
 from moedsl.facts.fields import ELSEWHERE, lookup
+from moedsl.lang import reader
 from moedsl.support.diagnostics import to_json
+from moedsl.support.files import write_all
+from tests.helpers import rotation
+from tests.helpers.paths import EXAMPLES, ROOT, example_path
+from tests.helpers.programs import example, written
 from tests.oracles.wheel_messages import path_of
 
 LIBRARY = load_stdlib()
@@ -223,3 +229,70 @@ def test_a_name_of_two_thousand_parts(tmp_path: Path) -> None:
     (tmp_path / "recipe.py").write_text(f"def my_config():\n    return made(a{'.b' * 2000})\n")
     (found,) = run.lint([str(tmp_path / "recipe.py")], "h100", 16, read_only=True)
     assert [d.id for d in found.diagnostics] == ["lint.source"]
+
+
+# ----------------------------------------------------------------
+# What a recipe's source states is compared with its plan, and nothing is run.
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A compiled run."""
+    (case,) = written(example(ROOT / "examples" / "qwen3_235b_gb200_128k.moe"), tmp_path)
+    return Path(case.file)
+
+
+@pytest.mark.parametrize("file", rotation.some("read only", EXAMPLES, 2), ids=lambda e: e.stem)
+def test_our_own_recipes_state_what_their_plans_decide(file: Path, tmp_path: Path) -> None:
+    for case in written(example(file), tmp_path):
+        report = against_plan(case.file)
+        assert report.ok and report.verdict == "read", report
+        stated, of, total, *_ = report.read[0].split()
+        assert of == "of" and 20 < int(stated) < int(total) and "nothing was run" in report.read[0]
+
+
+def test_an_edited_line_differs_from_the_plan(folder: Path) -> None:
+    recipe = folder / "recipe.py"
+    text = recipe.read_text(encoding="utf-8")
+    lines = text.replace("tensor_model_parallel_size = 4", "tensor_model_parallel_size = 2")
+    assert lines != text
+    recipe.write_text(lines, encoding="utf-8")
+    report = against_plan(str(folder))
+    assert not report.ok and report.verdict == "read"
+    (found,) = report.mismatches
+    assert (found.field, found.planned, found.resolved) == ("model.tensor_model_parallel_size", 4, 2)
+
+
+def test_without_a_plan_there_is_nothing_to_compare(folder: Path) -> None:
+    (folder / "plan.json").unlink()
+    report = against_plan(str(folder), "gb200", 256)
+    assert (report.verdict, report.id) == ("failed", "verify.input") and "lint --read-only" in report.help
+
+
+# ----------------------------------------------------------------
+# What `moedsl compile` writes has nothing that `moedsl lint` would call an error or warn of.
+
+EVERY = ("qwen3_235b_gb200_128k", "deepseek_v3_h100", "ep_overlap", "gpt_oss_120b", "sft", "fsdp_vlm", "vlm_gb200_3d")
+NAMES = rotation.some("emitted", EVERY, 1)
+
+
+@pytest.mark.bridge
+def test_emitted_recipes_are_clean(server: Server, tmp_path: Path) -> None:
+    wanted: list[Case] = []
+    for name in NAMES:
+        source, _ = reader.read(str(example_path(name)))
+        assert source is not None
+        result = compile_source(source)
+        assert result.plans, name
+        write_all(tmp_path / name, files_of(result.plans[0], source, result.library))
+        read = cases.read(str(tmp_path / name))
+        assert isinstance(read, Case)
+        wanted.append(read)
+    library = load_stdlib()
+    book, _ = rules.read_rules(library)
+    found = [run.one(c, r, book, library) for c, r in zip(wanted, server.resolve(wanted), strict=True)]
+    assert all(x.judged > 60 for x in found)
+    said = {
+        x.file: [(d.id, dict(d.values)) for d in (*x.diagnostics, *x.inherited) if d.severity != "note"] for x in found
+    }
+    assert said == {str(tmp_path / name): [] for name in NAMES}

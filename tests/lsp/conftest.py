@@ -1,7 +1,5 @@
 """pytest-lsp is imported by the files that start the server: it takes half a second in each process of a run."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -1,7 +1,5 @@
 """Clients of the language server: the capabilities of real editors, and what a test does with a session."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,9 +1,7 @@
 """Code actions, lenses and commands: every edit, applied as an editor does, gives what its title says.
 
-tests/syntax/test_text_edits.py holds every fix to this; here it is what an editor is sent.
+tests/syntax/test_printer.py holds every fix to this; here it is what an editor is sent.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -20,8 +18,8 @@ from moedsl.planner.plan import Plan
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 from tests.helpers import programs, rotation
-from tests.lsp import lsp_nav as nav
-from tests.syntax.test_text_edits import BASE, BROKEN, INFEASIBLE
+from tests.lsp import lsp_ask as nav
+from tests.syntax.test_printer import BASE, BROKEN, INFEASIBLE
 
 CORPUS = {
     **{name: text for i, (name, text) in enumerate(BROKEN.items()) if i % 4 == 0},
@@ -95,7 +93,7 @@ def test_a_quick_fix_answers_its_diagnostic(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", rotation.some("relaxations", ["a pin among others", "a named wish", "in a run", "a phase in a run"], 2)
+    "name", rotation.some("relaxations", ["a pin among others", "a named wish", "in a run", "a phase in a run"], 1)
 )
 def test_each_relaxation_is_an_action(name: str) -> None:
     made, found = opened(INFEASIBLE[name])
@@ -166,7 +164,7 @@ def plan_of(text: str, run: str) -> Plan:
     return plan
 
 
-@pytest.mark.parametrize("name", rotation.some("pinned", [*RUNS], 2))
+@pytest.mark.parametrize("name", rotation.some("pinned", [*RUNS], 1))
 def test_pinning_keeps_the_plan(name: str) -> None:
     text = RUNS[name]
     made, found = opened(text)

@@ -1,7 +1,5 @@
 """What is completed, held against what the compiler accepts."""
 
-from __future__ import annotations
-
 import pytest
 
 from moedsl.compiler import compile_source, load_stdlib
@@ -139,7 +137,7 @@ def test_what_is_offered_is_explained() -> None:
         assert bare == [], text
 
 
-@pytest.mark.parametrize("path", rotation.some("next words", EXAMPLES, 8), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", rotation.some("next words", EXAMPLES, 4), ids=lambda p: p.stem)
 def test_the_next_word_of_an_example_is_among_what_may_stand(path: object) -> None:
     """Cut before each word of an example, whatever follows gone: the terminals that the grammar takes hold the word."""
     text = path.read_text(encoding="utf-8")  # type: ignore[attr-defined]
@@ -149,7 +147,7 @@ def test_the_next_word_of_an_example_is_among_what_may_stand(path: object) -> No
             assert at.accepts & {word.text.upper(), "NAME", "WORD", "VERSION"}, (word, at)
 
 
-@pytest.mark.parametrize("path", rotation.some("cut words", EXAMPLES, 8), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", rotation.some("cut words", EXAMPLES, 4), ids=lambda p: p.stem)
 def test_a_cut_example_is_completed_with_what_stood_there(path: object) -> None:
     """At every keyword and name of the compiler's own, the word is offered when its first two letters are typed."""
     text = path.read_text(encoding="utf-8")  # type: ignore[attr-defined]

@@ -1,8 +1,10 @@
 """The values that completion calls legal, against a search for each of them alone."""
 
-from __future__ import annotations
-
+import threading
+import time
+from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -11,7 +13,9 @@ from attrs import evolve
 
 from moedsl.facts import axes
 from moedsl.lang import reader
-from moedsl.lsp import analysis, legal
+from moedsl.lsp import analysis, legal, solving
+from moedsl.lsp.document import Document, Solved
+from moedsl.lsp.workspace import Workspace
 from moedsl.rules.check.program import Program
 from moedsl.solver.conflicts import satisfiable
 from moedsl.solver.laws import compile_problem
@@ -56,7 +60,7 @@ def alone(name: str, text: str, axis: str) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("wide", rotation.some("wide", [2, legal.WIDE], 1))
-@pytest.mark.parametrize(("name", "text"), rotation.some("legal", RUNS, 2), ids=lambda text: text.partition("\n")[0])
+@pytest.mark.parametrize(("name", "text"), rotation.some("legal", RUNS, 1), ids=lambda text: text.partition("\n")[0])
 def test_values_are_those_of_a_search_for_each(name: str, text: str, wide: int) -> None:
     """Also where so few rows are followed that most values have to be searched alone."""
     p = program(name, text)
@@ -64,3 +68,48 @@ def test_values_are_those_of_a_search_for_each(name: str, text: str, wide: int) 
         for axis in axes.AXES:
             offered = {v.text: v.legal for v in legal.values(p, axis.name, gpus(p), {})}
             assert offered == alone(name, text, axis.name), axis.name
+
+
+# ----------------------------------------------------------------
+# The solver's thread ends a search that takes too long, or whose text has changed.
+
+SLOW = "kimi_k2; h100 x 64; require step_time < 1; sweep batch in 64, 128, 256, 512, 1024, 2048\n"
+"""No layout is as fast, and each run needs some tenths of a second of a core to say so."""
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Document:
+    files, uri = Workspace(), (tmp_path / "slow.moe").as_uri()
+    files.open(uri, 1, SLOW)
+    document = files.document(uri)
+    assert document is not None
+    return document
+
+
+def solved(job: solving.Job, document: Document, meanwhile: Callable[[], None] = lambda: None) -> Solved | None:
+    found: list[Solved | None] = []
+    thread = threading.Thread(target=lambda: found.append(solving.solved(job, document)))
+    thread.start()
+    meanwhile()
+    thread.join()
+    return found[0]
+
+
+def test_what_takes_too_long_is_a_warning(document: Document, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solving, "SECONDS", 0.1)
+    found = solved(solving.Job(), document)
+    assert found is not None and not found.plans
+    (d,) = found.diagnostics
+    assert (d.id, d.severity) == ("solve.stopped", "warning") and "`moedsl plan FILE --run NAME`" in d.help[0]
+    assert SLOW[d.labels[0].span.start : d.labels[0].span.end] == "h100 x 64"
+
+
+def test_a_new_text_ends_the_search_at_once(document: Document) -> None:
+    job, start = solving.Job(), time.process_time()
+
+    def typed() -> None:
+        time.sleep(0.1)
+        job.end(void=True)
+
+    solved(job, document, typed)
+    assert time.process_time() - start < 1.5

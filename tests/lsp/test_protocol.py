@@ -1,7 +1,5 @@
 """Navigation and editing through the real server, as four editors ask: positions in each one's units, edits applied."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
@@ -47,7 +45,7 @@ def session(client: LanguageClient) -> Session:
 
 
 def lines(session: Session, text: str = TEXT) -> Lines:
-    """The text as this client counts; tests/lsp/test_positions.py holds `Lines` to it."""
+    """The text as this client counts; tests/lsp/test_text.py holds `Lines` to it."""
     assert session.result is not None
     agreed = session.result.capabilities.position_encoding or "utf-16"
     return Lines(text, str(getattr(agreed, "value", agreed)))

@@ -1,17 +1,45 @@
 """Rename: over files, refused with a reason, and what it leaves means the same."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 import pytest
 from lsprotocol import types
+from pygls import uris
 
-from moedsl.lsp.features import rename, symbols
+from moedsl.lsp.features import definition, references, rename, symbols
 from moedsl.lsp.workspace import Workspace
-from tests.lsp import lsp_nav as nav
-from tests.lsp.test_definition import FILES
+from moedsl.support import resources
+from tests.lsp import lsp_ask as nav
+
+OWN = """\
+# 日本 😀 first
+use "machines.moe"
+model ours {
+  layers 48 hidden 2048 vocab 151936
+  heads 32 query_groups 4 head_dim 128
+  ffn_hidden 6144
+  experts 128 topk 8 expert_hidden 768
+}
+profile small { seq 4k; batch 64 }
+rules house when arch == hopper {
+  let replicas = dp
+  require spare: replicas >= 2 because "why 😀" cite ours "x"
+}
+run a { ours; box x 16; small; fit first; /* */ }
+"""
+MACHINES = """\
+hardware box {
+  arch hopper device "NVIDIA H100 80GB HBM3" capability 9.0 memory 80 GB
+  nvlink_domain 8 gpus_per_node 8 sms 132 tflops bf16=989 fp8=1979
+  hbm 3.35 TB/s nvlink 450 GB/s network 25 GB/s
+}
+"""
+FILES = {
+    "run.moe": OWN.replace("; /* */", "")
+    + 'run b from a { scale first; allow house.spare because "why"; pin tp=2; require replicas == 4 }\n',
+    "machines.moe": MACHINES,
+}
 
 
 def asked(
@@ -131,7 +159,7 @@ def test_a_name_that_would_be_read_as_something_else() -> None:
             after = renamed(r"\n(small)", new, files)["run.moe"]
         except rename.RefusedError:
             continue
-        assert not nav.document(after).diagnostics, new
+        assert not nav.numbered(after).diagnostics, new
 
 
 def test_a_used_file_that_is_not_open(tmp_path: Path) -> None:
@@ -167,3 +195,168 @@ def test_a_file_on_the_disk_that_uses_the_open_one(tmp_path: Path) -> None:
         rename.answer(made, types.RenameParams(at.text_document, at.position, "rack"))
     found = symbols.workspace(made, types.WorkspaceSymbolParams("rack"))
     assert Path(found[0].location.uri).name == "run.moe"
+
+
+# ----------------------------------------------------------------
+# Definition, references, highlight: every kind of name, over files, with emoji and half-written statements around.
+
+
+def defined(text_with_mark: str, files: dict[str, str] | None = None) -> list[tuple[str, str, str]]:
+    """File, covered text and whole line of each definition of the marked name."""
+    text, offset = nav.marked(text_with_mark)
+    made = nav.workspace({**(files or {}), "run.moe": text})
+    document = made.document(nav.uri("run.moe"))
+    assert document is not None
+    found = definition.answer(made, nav.parameters(types.DefinitionParams, document, offset)) or []
+    out: list[tuple[str, str, str]] = []
+    for place in found:
+        path = Path(uris.to_fs_path(place.uri) or "")
+        target = made.document(place.uri)
+        whole = target.text if target is not None else path.read_text(encoding="utf-8")
+        line = whole.split("\n")[place.range.start.line]
+        covered = "" if place.range.start == place.range.end else nav.covered(whole, place.range)
+        out.append((path.name, covered, line.strip()))
+    return out
+
+
+def marked(pattern: str) -> str:
+    """The run file with the mark before the group of a pattern."""
+    text = FILES["run.moe"]
+    match = re.search(pattern, text)
+    assert match is not None, pattern
+    return text[: match.start(1)] + nav.MARK + text[match.start(1) :]
+
+
+IN_FILE = {
+    "model": (r"run a \{ (ours)", "ours", "model ours {"),
+    "hardware of a used file": (r"(box) x 16", "box", "hardware box {"),
+    "profile": (r"; (small);", "small", "profile small { seq 4k; batch 64 }"),
+    "run": (r"from (a) ", "a", "run a {"),
+    "rule": (r"allow house\.(spare)", "spare", "require spare:"),
+    "block of rules": (r"allow (house)\.", "house", "rules house when"),
+    "let": (r"require (replicas) ==", "replicas", "let replicas = dp"),
+    "let of the stdlib": (r"replicas = (dp)", "dp", "let dp = gpus // (tp * cp * pp)"),
+    "axis": (r"pin (tp)=", "tp", 'Axis("tp", "int"'),
+    "phase": (r"(scale) first", "scale", "PHASES = "),
+    "calibration": (r"== (hopper)", "hopper", "ARCHS = "),
+}
+
+
+@pytest.mark.parametrize("name", IN_FILE)
+def test_definition(name: str) -> None:
+    pattern, covered, line = IN_FILE[name]
+    found = defined(marked(pattern), FILES)
+    assert any(f[1] == covered and f[2].startswith(line) for f in found), found
+
+
+def test_a_used_file_opens_at_its_start() -> None:
+    ((file, covered, _),) = defined(marked(r'use "(mach)ines'), FILES)
+    assert (file, covered) == ("machines.moe", "")
+
+
+def test_into_the_real_files_of_the_stdlib() -> None:
+    for text, file, line in (
+        (f"qwen3_30b_{nav.MARK}a3b\nh100 x 8", "qwen3_30b_a3b.moe", "model qwen3_30b_a3b {"),
+        (f"qwen3_30b_a3b\nh1{nav.MARK}00 x 8", "h100.moe", "hardware h100 {"),
+        (f'allow layout_advice.cp_from{nav.MARK}_4k_shard because "😀"', "phases.moe", "prefer cp_from_4k_shard:"),
+        (f"require lay{nav.MARK}ers > 2\nqwen3_30b_a3b", "qwen3_30b_a3b.moe", "layers 48 hidden 2048"),
+    ):
+        found = defined(text)
+        assert found[0][0] == file
+        assert found[0][2].startswith(line)
+
+
+def test_in_statements_that_do_not_parse() -> None:
+    for text, line in (
+        (f"pin 😀 qwen3_30b{nav.MARK}_a3b", "model qwen3_30b_a3b {"),
+        (f"allow std.mesh.hea{nav.MARK}ds 5", "require heads:"),
+        (f"require dp{nav.MARK} >", "let dp ="),
+        (f"run a {{ gb200{nav.MARK} x", "hardware gb200 {"),
+        (f"rules r {{ require x: has_lay{nav.MARK}out(", 'Function("has_layout"'),
+    ):
+        found = defined(text)
+        assert found, text
+        assert found[0][2].startswith(line)
+
+
+def test_nothing_where_nothing_is_named() -> None:
+    for text in ("# qwen3_30b‸_a3b", 'data "h10‸0"', "se‸q", "‸", "mod‸el x {", "unknown_na‸me"):
+        found = defined(text)
+        assert not found or found[0][0].endswith(".py"), text
+
+
+def test_in_an_open_file_of_the_stdlib() -> None:
+    path = resources.stdlib_dir() / "rules" / "mesh.moe"
+    made, text = nav.workspace(), path.read_text(encoding="utf-8")
+    made.open(path.as_uri(), 1, text)
+    document = made.document(path.as_uri())
+    assert document is not None
+    for name, kind in (("heads: ", "rule"), ("dp = ", "let")):
+        offset = text.index(name)
+        (place,) = definition.answer(made, nav.parameters(types.DefinitionParams, document, offset)) or ()
+        assert (place.uri, document.lines.offset(place.range.start)) == (path.as_uri(), offset), kind
+        context = types.ReferenceContext(True)
+        places = references.answer(made, nav.parameters(types.ReferenceParams, document, offset, context=context)) or []
+        keys = [(p.uri, p.range.start.line, p.range.start.character) for p in places]
+        assert len(keys) == len(set(keys))
+
+
+# ---------------------------------------------------------------- references
+
+
+def referred(pattern: str, declared: bool = True) -> list[str]:
+    text, offset = nav.marked(marked(pattern))
+    made = nav.workspace({**FILES, "run.moe": text})
+    document = made.document(nav.uri("run.moe"))
+    assert document is not None
+    context = types.ReferenceContext(declared)
+    found = references.answer(made, nav.parameters(types.ReferenceParams, document, offset, context=context)) or []
+    out: list[str] = []
+    for place in found:
+        path = Path(uris.to_fs_path(place.uri) or "")
+        target = made.document(place.uri)
+        whole = target.text if target is not None else path.read_text(encoding="utf-8")
+        out.append(f"{path.name}:{nav.covered(whole, place.range)}")
+    return out
+
+
+def test_references_over_files() -> None:
+    assert referred(r"(box) x 16") == ["machines.moe:box", "run.moe:box"]
+    assert referred(r"(box) x 16", declared=False) == ["run.moe:box"]
+    assert referred(r"let (replicas)") == ["run.moe:replicas"] * 3
+    assert referred(r"allow (house)\.") == ["run.moe:house"] * 2
+    assert referred(r"from (a) ") == ["run.moe:a"] * 2
+
+
+def test_references_of_the_stdlib_are_in_the_stdlib_too() -> None:
+    found = referred(r"replicas = (dp)")
+    assert found[0] == "mesh.moe:dp"
+    assert "run.moe:dp" in found
+    assert all(f.endswith(":dp") for f in found)
+    axis = referred(r"pin (tp)=")
+    assert "run.moe:tp" in axis
+    assert len(axis) > 20
+    assert {f.rpartition(":")[2] for f in axis} == {"tp"}
+
+
+def test_files_that_do_not_hang_together_share_nothing_of_their_own() -> None:
+    made = nav.workspace({"a.moe": "run x { fit first }", "b.moe": "run x { fit first }\nrun y from x { fit first }"})
+    document = made.document(nav.uri("a.moe"))
+    assert document is not None
+    context = types.ReferenceContext(True)
+    found = references.answer(made, nav.parameters(types.ReferenceParams, document, 5, context=context))
+    assert [p.uri for p in found or ()] == [nav.uri("a.moe")]
+
+
+def test_highlight_counts_as_the_client_does() -> None:
+    text = 'rules 日本 { }\nrules r { let n = dp because "😀😀" }\nrequire "😀" == "😀" or n > 1; require n < 9'
+    text = text.replace("rules 日本 { }\n", "# 日本 😀\n")
+    document = nav.numbered(text)
+    found = references.highlight(document, nav.parameters(types.DocumentHighlightParams, document, text.index("n =")))
+    assert [nav.covered(text, h.range) for h in found or ()] == ["n", "n", "n"]
+    kinds = [h.kind for h in found or ()]
+    assert kinds == [
+        types.DocumentHighlightKind.Write,
+        types.DocumentHighlightKind.Read,
+        types.DocumentHighlightKind.Read,
+    ]

@@ -1,7 +1,5 @@
 """The real server over stdio, as four editors talk to it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from argparse import Namespace

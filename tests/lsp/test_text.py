@@ -1,25 +1,28 @@
 """Outline, semantic tokens, formatting, folding, selection and links, on whole files and on half of them."""
 
-from __future__ import annotations
-
 import random
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lsprotocol import types
 
 from moedsl.lang.formatter import layout
 from moedsl.lang.keywords import keywords
 from moedsl.lang.parser import parse
+from moedsl.lsp.client import Client
 from moedsl.lsp.features import actions as actions_
 from moedsl.lsp.features import folding, formatting, lenses, links, references, symbols, tokens
 from moedsl.lsp.legend import MODIFIERS, TYPES
+from moedsl.lsp.positions import Lines
+from moedsl.lsp.workspace import Workspace, unified
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import EXAMPLES
-from tests.lsp import lsp_nav as nav
-from tests.lsp.lsp_texts import long_file
+from tests.lsp import lsp_ask as nav
+from tests.lsp.lsp_ask import long_file
 
 RICH = """\
 # 日本 😀
@@ -50,7 +53,7 @@ def outline(entries: list[types.DocumentSymbol] | None, depth: int = 0) -> list[
 
 
 def test_outline() -> None:
-    found = nav.document(RICH)
+    found = nav.numbered(RICH)
     entries = symbols.answer(found, types.DocumentSymbolParams(nav.ident(found)))
     assert outline(entries) == [
         "machines.moe", "other.moe", "ours", "  layers", "  hidden", "  vision", "    hidden",
@@ -68,7 +71,7 @@ def contained(outer: types.Range, inner: types.Range) -> bool:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_outline_nests(path: Path) -> None:
-    found = nav.document(path.read_text(encoding="utf-8"))
+    found = nav.numbered(path.read_text(encoding="utf-8"))
 
     def check(entries: list[types.DocumentSymbol], outer: types.Range | None) -> None:
         for e in entries:
@@ -83,7 +86,7 @@ def test_outline_nests(path: Path) -> None:
 
 
 def test_a_flat_client_gets_a_flat_outline() -> None:
-    found = nav.document(RICH, client=nav.Client())
+    found = nav.numbered(RICH, client=nav.Client())
     entries = symbols.answer(found, types.DocumentSymbolParams(nav.ident(found)))
     assert {type(e) for e in entries} == {types.SymbolInformation}
     assert next(e.container_name for e in entries if e.name == "spare") == "house"
@@ -122,7 +125,7 @@ def decoded(data: list[int], text: str) -> list[tuple[str, str, list[str]]]:
 
 
 def all_tokens(text: str) -> list[tuple[str, str, list[str]]]:
-    found = nav.document(text)
+    found = nav.numbered(text)
     return decoded([*tokens.full(found, types.SemanticTokensParams(nav.ident(found))).data], text)
 
 
@@ -157,7 +160,7 @@ def test_tokens_agree_with_the_words_of_the_grammar(path: Path) -> None:
 
 def test_a_range_has_the_tokens_of_its_lines() -> None:
     text = RICH
-    found = nav.document(text)
+    found = nav.numbered(text)
     every = all_tokens(text)
     for first, last in ((0, 1), (3, 7), (9, 30), (25, 99)):
         wanted = types.Range(types.Position(first, 0), types.Position(last, 3))
@@ -172,12 +175,12 @@ def test_a_range_has_the_tokens_of_its_lines() -> None:
 def test_delta_leads_to_the_same_tokens() -> None:
     rng = random.Random(7)
     text = long_file(80)
-    found = nav.document(text)
+    found = nav.numbered(text)
     before = tokens.full(found, types.SemanticTokensParams(nav.ident(found)))
     for _ in range(15):
         at, cut = rng.randrange(len(text)), rng.randrange(4)
         text = text[:at] + rng.choice(["😀", "\n", "tp ", "", "{", "#"]) + text[at + cut :]
-        found = nav.document(text)
+        found = nav.numbered(text)
         whole = tokens.full(found, types.SemanticTokensParams(nav.ident(found)))
         got = tokens.delta(found, types.SemanticTokensDeltaParams(nav.ident(found), before.result_id or ""))
         assert isinstance(got, types.SemanticTokensDelta)
@@ -209,7 +212,7 @@ rules r {
 
 
 def formatted(text: str) -> str:
-    found = nav.document(text)
+    found = nav.numbered(text)
     return nav.edited(text, formatting.whole(found, types.DocumentFormattingParams(nav.ident(found), OPTIONS)))
 
 
@@ -222,7 +225,7 @@ def test_formatting_touches_the_lines_that_change_alone() -> None:
     text = long_file(300)
     tidy = layout(text)
     broken = tidy.replace("fit first", "fit    first", 1)
-    found = nav.document(broken)
+    found = nav.numbered(broken)
     (edit,) = formatting.whole(found, types.DocumentFormattingParams(nav.ident(found), OPTIONS))
     assert edit.range.end.line - edit.range.start.line == 1
     assert nav.edited(broken, [edit]) == tidy
@@ -235,7 +238,7 @@ def test_formatting_leaves_a_broken_file() -> None:
 
 def test_formatting_keeps_windows_line_ends() -> None:
     text = UGLY.replace("\n", "\r\n")
-    found = nav.document(text)
+    found = nav.numbered(text)
     edits = formatting.whole(found, types.DocumentFormattingParams(nav.ident(found), OPTIONS))
     assert edits
     assert all(e.new_text.count("\n") == e.new_text.count("\r\n") for e in edits)
@@ -251,7 +254,7 @@ def test_a_range_is_formatted_and_nothing_else() -> None:
         for _ in range(4):
             first = rng.randrange(len(lines))
             last = rng.randrange(first, len(lines))
-            found = nav.document(text)
+            found = nav.numbered(text)
             wanted = types.Range(types.Position(first, 0), types.Position(last, len(lines[last])))
             edits = formatting.ranged(found, types.DocumentRangeFormattingParams(nav.ident(found), wanted, OPTIONS))
             after = nav.edited(text, edits)
@@ -263,7 +266,7 @@ def test_a_range_is_formatted_and_nothing_else() -> None:
 
 
 def folds(text: str) -> list[tuple[int, int, str | None]]:
-    found = nav.document(text)
+    found = nav.numbered(text)
     ranges = folding.answer(found, types.FoldingRangeParams(nav.ident(found)))
     return [(r.start_line, r.end_line, str(getattr(r.kind, "value", r.kind)) if r.kind else None) for r in ranges]
 
@@ -285,7 +288,7 @@ def test_folding_of_what_does_not_parse() -> None:
 
 def test_selection_grows() -> None:
     text = 'rules r {\n  require x: (tp + 😀1) > 2 or layers > 3 because "日本 😀"\n}'.replace("😀1", "1")
-    found = nav.document(text)
+    found = nav.numbered(text)
     offset = text.index("tp")
     (got,) = folding.selection(found, types.SelectionRangeParams(nav.ident(found), [nav.at(found, offset)]))
     covered: list[str] = []
@@ -335,7 +338,7 @@ def ask_everything(text: str, offset: int) -> None:
     actions_.answer(made, types.CodeActionParams(ident, types.Range(where, where), types.CodeActionContext([])))
 
 
-@pytest.mark.parametrize("path", rotation.some("prefixes", EXAMPLES, 4), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", rotation.some("prefixes", EXAMPLES, 2), ids=lambda p: p.stem)
 def test_prefixes_of_the_examples(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     rng = random.Random(path.stem)
@@ -369,3 +372,62 @@ def test_whatever_is_typed() -> None:
     for _ in range(120):
         text = "".join(rng.choice(pieces) for _ in range(rng.randrange(40)))
         ask_everything(text.replace("\r", ""), rng.randrange(len(text) + 1))
+
+
+# ----------------------------------------------------------------
+# Positions against Python's own codecs, whatever the text.
+
+ENCODINGS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
+TEXTS = st.text(st.sampled_from("ab #=\n\té枚🚀\u2028\u0085\x0b\ud800"), max_size=40)
+ENCODING = st.sampled_from([*ENCODINGS])
+
+
+def units(text: str, encoding: str) -> int:
+    """How many code units a text has, by the codec."""
+    codec, size = ENCODINGS[encoding]
+    return len(text.encode(codec, "surrogatepass")) // size
+
+
+@given(TEXTS, ENCODING, st.booleans())
+def test_every_offset_has_the_position_that_the_codec_says(text: str, encoding: str, bom: bool) -> None:
+    lines = Lines(text, encoding, bom)
+    for offset in range(len(text) + 1):
+        before = text[:offset].split("\n")
+        mark = units("\ufeff", encoding) if bom and len(before) == 1 else 0
+        expected = types.Position(len(before) - 1, units(before[-1], encoding) + mark)
+        assert lines.position(offset) == expected
+        assert lines.offset(expected) == offset
+
+
+@given(TEXTS, ENCODING, st.integers(0, 60), st.integers(0, 60))
+def test_a_position_outside_is_the_nearest_inside(text: str, encoding: str, line: int, character: int) -> None:
+    lines = Lines(text, encoding)
+    offset = lines.offset(types.Position(line, character))
+    assert 0 <= offset <= len(text)
+    rows = text.split("\n")
+    if line < len(rows) and character >= units(rows[line], encoding):
+        assert offset == len("\n".join(rows[: line + 1]))
+    if line >= len(rows):
+        assert offset == len(text)
+
+
+def test_inside_a_character_is_before_it() -> None:
+    assert Lines("a🚀b", "utf-16").offset(types.Position(0, 2)) == 1
+    assert Lines("a🚀b", "utf-8").offset(types.Position(0, 3)) == 1
+
+
+@given(TEXTS, ENCODING, st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40), TEXTS), max_size=5))
+def test_edits_give_the_text_that_the_editor_has(text: str, encoding: str, edits: list[tuple[int, int, str]]) -> None:
+    files = Workspace(Client(encoding=encoding))
+    files.open("file:///a.moe", 1, text)
+    expected = unified(text)
+    for version, (start, end, new) in enumerate(edits, 2):
+        start, end = sorted((min(start, len(expected)), min(end, len(expected))))
+        begin, stop = (
+            types.Position(len(b) - 1, units(b[-1], encoding))
+            for b in (expected[:start].split("\n"), expected[:end].split("\n"))
+        )
+        change = types.TextDocumentContentChangePartial(range=types.Range(begin, stop), text=new)
+        files.change("file:///a.moe", version, [change])
+        expected = expected[:start] + new + expected[end:]
+    assert files.entries["file:///a.moe"].lines.text == expected

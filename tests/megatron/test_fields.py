@@ -1,14 +1,16 @@
 """The shipped list of Bridge's fields is what the installed Bridge has."""
 
-from __future__ import annotations
-
+import os
 from pathlib import Path
 
 import pytest
 
-from moedsl.facts import fields
-from tests.helpers import bridge_process
+from moedsl.bridge.verify import environments
+from moedsl.facts import fields, releases
+from moedsl.support import resources
+from tests.helpers import bridge_process, rotation, targets
 from tests.helpers.paths import ROOT
+from tests.helpers.targets import OLDER, available
 
 
 @pytest.mark.bridge
@@ -78,3 +80,62 @@ def test_what_bridge_gives_a_field_itself_is_of_its_type() -> None:
 )
 def test_a_type_takes_what_python_would_hold_in_it(type: str, value: object, takes: str | None) -> None:
     assert fields.refused(type, value) == takes
+
+
+# ----------------------------------------------------------------
+# The known releases of Bridge: their names, their tables, and what each builds.
+
+
+def test_a_version_means_the_newest_release_of_its_first_numbers() -> None:
+    found = {v: releases.named(v) for v in ("0.5", "0.5.1", "0.6", "0", "0.5.0", "5", "0.51", "")}
+    assert {v: r and r.bridge for v, r in found.items()} == {
+        "0.5": "0.5.1", "0.5.1": "0.5.1", "0.6": "0.6.2", "0": "0.6.2",
+        "0.5.0": None, "5": None, "0.51": None, "": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("table", "other"),
+    [
+        ({"a": 1}, {"a": 1}),
+        ({"a": None, "b": {"c": [1]}}, {"a": 1, "b": {"c": [1], "d": 2}, "e": {}}),
+        ({"a": {"b": {}}}, {"a": {"b": {"c": 1}}}),
+        ({"a": {"b": 1}}, {"a": 3}),
+        ({"a": 3}, {"a": {"b": 1}}),
+        ({}, {"a": 3}),
+    ],
+)
+def test_differences_give_the_table_back(table: dict[str, object], other: dict[str, object]) -> None:
+    assert fields.with_differences(fields.differences(table, other), other) == table
+
+
+def test_every_release_has_a_table_of_its_own_versions() -> None:
+    for release in releases.RELEASES:
+        table = fields.data(release.bridge)
+        assert (table["bridge"], table["core"]) == (release.bridge, release.core)
+
+
+def test_what_a_release_has_is_what_its_notes_say() -> None:
+    """NVIDIA's changelogs: the paged stash is new in 0.5, SMs for every flex dispatcher are new in 0.6."""
+    having = {
+        "model.moe_paged_stash": ["0.5.1", "0.6.2"],
+        "model.cuda_graph_modules": ["0.5.1", "0.6.2"],
+        "model.moe_flex_dispatcher_num_sms": ["0.6.2"],
+        "tokenizer.use_tokenizer_vocab_size": ["0.6.2"],
+        "model.tensor_model_parallel_size": ["0.4.2", "0.5.1", "0.6.2"],
+    }
+    assert {path: [v for v in fields.versions() if fields.has(path, v)] for path in having} == having
+
+
+@pytest.mark.bridge
+@pytest.mark.skipif(targets.TABLE not in targets.ASKED, reason="this run asks the release to judge examples")
+@pytest.mark.parametrize("release", rotation.some("release", OLDER, 1), ids=lambda r: r.bridge)
+def test_generating_a_table_again_leaves_no_difference(release: releases.Release, tmp_path: Path) -> None:
+    available(release)
+    made = tmp_path / "fields.json"
+    path = os.pathsep.join([*environments.folders(release), str(ROOT)])
+    words = (str(ROOT / "tools/bridge_fields.py"), str(made))
+    own = resources.child_environment() | {"PYTHONPATH": path}
+    ran = bridge_process.run(*words, stage=bridge_process.stage_of(release), environment=own)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert made.read_text() == (fields.DATA / f"bridge_fields_{release.bridge}.json").read_text()

@@ -1,7 +1,5 @@
 """The table of Bridge's recipes against the wheel, and against the layouts that another script extracted from it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -39,7 +37,7 @@ EXTRACTED = [r for r in TABLE if r.task != "peft"]
 UNSAID = ("ncclep", "fused_group_mlp")
 """A dispatcher and an offload that are no words of the language."""
 UNBUILT = {name.partition("-")[2] for name, laws in LATE.items() if laws == ["check.pipeline_layout"]}
-"""Recipes with a pipeline layout that Megatron builds no model with, as `tests/stdlib/test_laws_late_bridge.py` shows."""
+"""Recipes with a pipeline layout that Megatron builds no model with, as `tests/stdlib/test_laws_bridge.py` shows."""
 
 
 def test_a_line_comes_back() -> None:

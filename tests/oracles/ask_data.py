@@ -4,8 +4,6 @@ Usage: python tests/oracles/ask_data.py QUESTION FOLDER, with what is asked in F
 installed.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

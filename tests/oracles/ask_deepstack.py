@@ -4,8 +4,6 @@ Run as a script where Bridge is installed, with a folder of its own, in which tw
 are Bridge's, over layers of one line.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

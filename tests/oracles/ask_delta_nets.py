@@ -5,8 +5,6 @@ Each question runs the real function on the smallest objects that it reads. Run 
 CUDA is stood in for.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import nullcontext
 from functools import partial

@@ -3,8 +3,6 @@
 Their classes are stood in for and say what they were asked for. Run as a script where Bridge is installed.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections import Counter
 from types import SimpleNamespace

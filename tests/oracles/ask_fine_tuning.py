@@ -6,8 +6,6 @@ frozen; `recomputed` whether an adapter inside a recomputed module has a gradien
 an adapter after a recomputed norm ends, by whether the input needs one.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext

@@ -5,8 +5,6 @@ Each question runs the real function on the smallest objects that it reads. Run 
 CUDA is stood in for, and so are Mamba's kernels.
 """
 
-from __future__ import annotations
-
 import os
 from types import SimpleNamespace
 from typing import Any

@@ -5,8 +5,6 @@ folder, the stage, the different masks among the inputs of its graphs with their
 replay makes for a layer.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

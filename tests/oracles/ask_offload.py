@@ -5,8 +5,6 @@ attention.py, multi_latent_attention.py); the offload manager and the recomputat
 of the CPU in the place of the GPU's. Run as a script where Bridge is installed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json
@@ -20,13 +18,8 @@ from tests.oracles.ask_training import Nothing, told
 
 SCHEDULES = {"in turn": "F0 B0 F1 B1", "pipeline": "F0 F1 B0 F2 B1 B2"}
 LATENT = (
-    "qkv_linear",
-    "core_attn",
-    "qkv_linear core_attn",
-    "qkv_linear attn_proj",
-    "qkv_linear attn_norm",
-    "attn_proj",
-)
+    "qkv_linear", "core_attn", "qkv_linear core_attn", "qkv_linear attn_proj", "qkv_linear attn_norm", "attn_proj",
+)  # fmt: skip
 
 
 def stand_in() -> Any:

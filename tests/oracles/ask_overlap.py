@@ -4,8 +4,6 @@ Each question is a configuration with the versions of PyTorch and Transformer En
 the message of its assertion, or null. Run as a script where Bridge is installed.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from typing import Any

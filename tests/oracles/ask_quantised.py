@@ -5,8 +5,6 @@ compiled quantisation is not there: in its place stands its condition on the sha
 csrc/quantizer.cpp:1514 and :1982), which the Python classes state as well. Run as a script where Bridge is installed.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -3,8 +3,6 @@
 Run as a script where Bridge is installed, with a folder of its own, in which two processes meet. The norm is Bridge's.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

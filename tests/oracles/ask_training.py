@@ -4,8 +4,6 @@ Each question runs the real function on the smallest objects that it reads, once
 rule permits it. Run as a script where Bridge is installed: CUDA is stood in for, and much is replaced by name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -171,13 +169,8 @@ def _module(kind: Any, **members: Any) -> Any:
 
 
 SCOPES: tuple[str, ...] = (
-    "",
-    "attn",
-    "moe_router",
-    "moe_router moe_preprocess",
-    "attn moe_router",
-    "attn moe_router moe_preprocess",
-)
+    "", "attn", "moe_router", "moe_router moe_preprocess", "attn moe_router", "attn moe_router moe_preprocess",
+)  # fmt: skip
 
 
 def recomputed_norm() -> dict[str, str]:

@@ -6,8 +6,6 @@ Run as a script: jobs as JSON on stdin, a JSON list of texts on stdout. One impo
 The clock, the GPU's memory and the process group are stand-ins; the lines are Bridge's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io
@@ -17,7 +15,7 @@ import sys
 import tempfile
 import warnings
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 from unittest.mock import patch
 
 
@@ -42,7 +40,7 @@ class _Timers:
     def __init__(self) -> None:
         self.seconds = 0.0
 
-    def __call__(self, name: str, **more: Any) -> _Timers:
+    def __call__(self, name: str, **more: Any) -> Self:
         return self
 
     def elapsed(self, **more: Any) -> float:

@@ -4,8 +4,6 @@ Run as a script: {"timers": {NAME: [seconds of each rank]}, "ranks": [{"time", "
 "flops"} of each rank]} as JSON on stdin, the text on stdout. Ranks and clocks are stand-ins; the lines are Megatron's.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

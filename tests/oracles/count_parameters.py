@@ -1,7 +1,5 @@
 """Parameters of a model from its facts, layer by layer: written for tests, from the published architectures alone."""
 
-from __future__ import annotations
-
 from moedsl.facts.facts import Model
 
 

@@ -8,8 +8,6 @@ attention saves what a fused kernel does: q, k, v, the output and the log-sum-ex
 # Megatron-Core is imported once a CPU stands in for CUDA.
 # ruff: noqa: E402
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """The legal meshes of a small problem, by a constraint solver: the structural laws written again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ortools.sat.python import cp_model

@@ -4,8 +4,6 @@ Usage: python tests/oracles/dump_config.py TARGET FILE, with TARGET as `moedsl v
 installed.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

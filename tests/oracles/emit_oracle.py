@@ -5,8 +5,6 @@ A job is {"recipe": file, "function": name, "gpu", "world", "on_gpu": bool, "fie
 recipe, {"library": name, "overrides": [text, ...]}. An answer is {"built", "fields", "env"} or {"error": text}.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib.util

@@ -1,8 +1,6 @@
 """Layers with nothing inside, for scripts that ask what a layer says of itself: Megatron-Core's own constructor, the
 norms that its spec names, and stand-ins for attention and the MLP. Imported where Megatron-Core is."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every row of a small search space, one by one, with the scalar evaluator: the judge of the search."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterator

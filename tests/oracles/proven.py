@@ -1,7 +1,5 @@
 """What tests share that hold a rule against NVIDIA's code: the code's answers, and the rule's own word on the same case."""
 
-from __future__ import annotations
-
 import functools
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """The errors of a computation on one and on two ranks, each a fork that has imported what the caller has."""
 
-from __future__ import annotations
-
 import json
 import os
 import traceback

@@ -1,7 +1,5 @@
 """What one rule of the stdlib says of one run, by the slow evaluator: the judge of the cases that each rule has."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ a JSON list of answers on stdout. An answer has the values of the fields as buil
 name of its type, or the refusal.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """Whether any layout is legal, by growing every mesh: the judge of the solver's own question, which groups laws."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

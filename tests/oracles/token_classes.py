@@ -3,8 +3,6 @@
 Which words are keywords is what the parser took them for; the rest is the kind that moedsl/lang/tokens.py finds.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 
@@ -18,7 +16,7 @@ from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
-FILES = rotation.some("files", sorted([*(ROOT / "examples").rglob("*.moe"), *(ROOT / "stdlib").rglob("*.moe")]), 12)
+FILES = rotation.some("files", sorted([*(ROOT / "examples").rglob("*.moe"), *(ROOT / "stdlib").rglob("*.moe")]), 6)
 """Run files, models, machines, rules and documents: those of this run, of all that there are."""
 TRICKY = """\
 model hardware
@@ -130,32 +128,14 @@ def _declares(word: str, after: str) -> bool:
 
 
 _CAPTURES = {
-    "comment": "comment",
-    "string": "string",
-    "number": "number",
-    "constant.numeric": "number",
-    "operator": "symbol",
-    "punctuation": "symbol",
-    "keyword": "keyword",
-    "keyword.modifier": "clause link",
-    "keyword.directive": "clause link",
-    "keyword.operator": "wordop",
-    "keyword.conditional": "wordop",
-    "keyword.control.conditional": "wordop",
-    "boolean": "constant",
-    "constant.builtin.boolean": "constant",
-    "type": "declared",
-    "variable.builtin": "axis",
-    "constant.builtin": "value",
-    "constant": "value",
-    "function.builtin": "function",
-    "variable": "name",
-    "nothing": "name",
-    "property": "name",
-    "variable.other.member": "name",
-    "attribute": "name",
-    "label": "name axis value",
-}
+    "comment": "comment", "string": "string", "number": "number", "constant.numeric": "number", "operator": "symbol",
+    "punctuation": "symbol", "keyword": "keyword", "keyword.modifier": "clause link",
+    "keyword.directive": "clause link", "keyword.operator": "wordop", "keyword.conditional": "wordop",
+    "keyword.control.conditional": "wordop", "boolean": "constant", "constant.builtin.boolean": "constant",
+    "type": "declared", "variable.builtin": "axis", "constant.builtin": "value", "constant": "value",
+    "function.builtin": "function", "variable": "name", "nothing": "name", "property": "name",
+    "variable.other.member": "name", "attribute": "name", "label": "name axis value",
+}  # fmt: skip
 """The captures of tree-sitter queries, in the words of Neovim and of Helix; the longest prefix counts."""
 
 

@@ -4,8 +4,6 @@ A node of tree-sitter has the kind of the grammar rule that moedsl/lang/tree_bui
 same tree of both, spans included.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """The messages that a Python file prints or raises, read out of its source: strings joined, values as a number or word."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re
@@ -10,14 +8,9 @@ from functools import cache
 from pathlib import Path
 
 ROOTS = {
-    "core": "megatron/core",
-    "bridge": "megatron/bridge",
-    "te": "transformer_engine",
-    "torch": "torch",
-    "cuda": "nvidia/cu13",
-    "nccl": "nvidia/nccl",
-    "hub": "huggingface_hub",
-}
+    "core": "megatron/core", "bridge": "megatron/bridge", "te": "transformer_engine", "torch": "torch",
+    "cuda": "nvidia/cu13", "nccl": "nvidia/nccl", "hub": "huggingface_hub",
+}  # fmt: skip
 _FIELD = re.compile(r"\{(:[^{}]*)?\}")
 """A field of `str.format` without a name."""
 _PIECE = 4 << 20

@@ -1,18 +1,30 @@
 """What a plan says of its checkpoints: from the run, from its cluster, and for more GPUs."""
 
-from __future__ import annotations
+import json
 
 import pytest
 from attrs import evolve
 
-from moedsl.planner.checkpoints import Checkpoints, checkpoints
+from moedsl.compiler import compile_source
+from moedsl.cost.estimate import bounds
+from moedsl.facts.units import GIB
+from moedsl.planner import checkpoints
+from moedsl.planner.checkpoints import Checkpoints
 from moedsl.planner.notes import LEAST
+from moedsl.planner.plan import Plan
 from moedsl.planner.text import plan_text
 from moedsl.queries.explain_context import based
 from moedsl.queries.explain_value import explain
 from moedsl.queries.what_if import what_if
+from moedsl.solver.problem import pinned_row
+from moedsl.solver.solve import solve
 from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.resources import stdlib_dir
+from moedsl.support.source import Source
+from moedsl.support.text import CLOSE
+from tests.helpers import rotation
 from tests.helpers.programs import compiled, plan_of, solved
+from tests.helpers.small_programs import program
 
 RUN = (
     "deepseek_v3; gb200 x 1024; seq 4k; batch 4096; throughput first; pin tp=1 cp=1 pp=8 vpp=2 ep=64; "
@@ -24,7 +36,7 @@ def saves(more: str = "", run: str = RUN) -> Checkpoints:
     """The checkpoints of a plan, without the other parts of it."""
     (chosen,) = solved(run + more).chosen
     row = chosen.solution.rows[0]
-    return checkpoints(chosen, row, chosen.environment(row.codes, row.prices), {})
+    return checkpoints.build(chosen, row, chosen.environment(row.codes, row.prices), {})
 
 
 def test_they_are_those_of_the_plan() -> None:
@@ -132,7 +144,7 @@ def test_more_gpus_train_a_smaller_share() -> None:
     now = solved(
         "olmoe_7b; h100 x 64; seq 4k; batch 1024; throughput first; pin recompute=none offload=none cuda_graph=none"
     )
-    found = what_if(now.chosen[0], now.library)
+    found = what_if(now.chosen[0], now.library).to_json()
     by_gpus = {f["gpus"]: f["goodput"] for f in [found["base"], *found["lines"]] if f.get("kind", "gpus") == "gpus"}
     assert [by_gpus[n] for n in sorted(by_gpus)] == sorted(by_gpus.values(), reverse=True)
 
@@ -188,3 +200,158 @@ def test_where_each_life_is_shorter_than_a_return_fewer_gpus_are_left() -> None:
     d = warned(cluster("gpu_mtbf_days 1"))
     assert d is not None and "100.0% returns from failures" in d.message
     assert d.help[-1].startswith("use 1 GPU,") and LEAST <= share(d.help[-1]) < 1
+
+
+# ----------------------------------------------------------------
+# A plan shows the interval of its step, what it leans on, and the layouts that it cannot tell apart.
+
+
+def plan_with_interval(text: str) -> Plan:
+    result = compile_source(Source("run.moe", text))
+    assert not result.failed, result.diagnostics
+    return result.plans[0]
+
+
+def test_the_interval_is_around_the_step() -> None:
+    e = plan_with_interval("qwen3_235b_a22b; gb200 x 256; throughput first; precision mxfp8").estimate
+    i = e.interval
+    assert i is not None
+    assert i.lower_s < e.step_time_s < i.upper_s
+    assert i.lower_s * i.upper_s == pytest.approx(e.step_time_s**2)
+    assert len(i.leans_on) == 3 and i.unlike == ()
+    assert all(n.about for n in i.leans_on)
+
+
+def test_a_length_that_no_run_has_is_named() -> None:
+    long = plan_with_interval("qwen3_235b_a22b; gb200 x 256; seq 128k")
+    assert long.estimate.interval is not None
+    assert long.estimate.interval.unlike == ("no run longer than 8192 tokens",)
+    assert "wider because there is no run longer than 8192 tokens; leans on" in " ".join(plan_text(long).split())
+
+
+def test_layouts_that_the_estimate_cannot_tell_apart_are_about_as_fast() -> None:
+    found = plan_with_interval(
+        "qwen3_30b_a3b; gb200 x 8; throughput first; seq 4096; batch 512; precision mxfp8; routing balanced"
+    )
+    effects = [a.effect for d in found.decisions for a in d.alternatives if "step time" in a.effect]
+    close = [e for e in effects if e.startswith(CLOSE)]
+    assert 0 < len(close) < len(effects)
+    assert all(abs(_share(e)) < 0.3 for e in close)
+    assert not any(abs(_share(e)) < 0.005 for e in effects if e not in close)
+    for a in found.alternatives:
+        near = abs(a.step_time_s / found.estimate.step_time_s - 1) < 0.01
+        assert a.against_plan.startswith(CLOSE) >= near
+
+
+def test_a_shipped_recipe_is_compared_in_the_same_words() -> None:
+    text = "deepseek_v3; gb200 x 256; throughput first; precision mxfp8; pin moments=bf16; routing balanced"
+    recipe = plan_with_interval(text).shipped
+    assert recipe is not None and recipe.against_plan is not None and recipe.changes
+    off = abs(_share(recipe.against_plan))
+    assert recipe.against_plan.startswith(CLOSE) >= (off < 0.01)
+    assert off < 0.3 or not recipe.against_plan.startswith(CLOSE)
+
+
+def _share(effect: str) -> float:
+    return float(effect.removeprefix(CLOSE).split("%")[0]) / 100
+
+
+# ----------------------------------------------------------------
+# A plan FITS by default; a faster layout that may run out of memory is shown, and `risk oom` chooses it.
+
+RUNS = [
+    "moonlight_16b; h100 x 8; throughput first",
+    "kimi_k2; h100 x 1024; throughput first",
+    "qwen3_next_80b_a3b; h100 x 128; seq 32k; fit first",
+    "qwen3_30b_a3b; h100 x 16; scale first",
+    "moonlight_16b; h100 x 8; throughput first; sweep micro_batch in 2",
+]
+NOTHING_FASTER = "gpt_oss_120b; gb200 x 64; throughput first"
+
+
+def plan_with_risk(text: str) -> Plan:
+    result = compiled(text)
+    assert not result.failed, result.diagnostics
+    return result.plans[0]
+
+
+def warned_of_risk(text: str) -> list[Diagnostic]:
+    return [d for d in compiled(text).diagnostics if d.id == "plan.tight"]
+
+
+@pytest.mark.parametrize("text", [*rotation.some("risks", RUNS, 1), NOTHING_FASTER])
+def test_the_faster_layout_that_is_shown_is_the_one_that_risk_chooses(text: str) -> None:
+    safe, risky = plan_with_risk(text), plan_with_risk(f"{text}; risk oom")
+    shown = safe.estimate.memory.faster
+    assert safe.estimate.memory.verdict == "FITS" and not warned_of_risk(text)
+    assert (shown is not None) == (risky.estimate.step_time_s < safe.estimate.step_time_s * 0.9995)
+    if shown is None:
+        assert "risk oom" not in plan_text(safe)
+        return
+    assert risky.estimate.memory.verdict == "TIGHT" and not warned_of_risk(f"{text}; risk oom")
+    assert shown.step_time_s == risky.estimate.step_time_s
+    least, most = bounds(
+        compiled(text).chosen[0].cost, compiled(f"{text}; risk oom").chosen[0].solution.rows[0].codes
+    ).needed
+    assert (shown.lower_gib, shown.upper_gib) == pytest.approx((least / GIB, most / GIB), abs=1e-6)
+    assert shown.lower_gib < safe.estimate.memory.visible_gib < shown.upper_gib
+    gain = risky.estimate.step_time_s - safe.estimate.step_time_s
+    said = " ".join(plan_text(safe).split())
+    assert (
+        f"{shown.step_time_s:.2f} s a step ({gain:+.2f} s, {100 * gain / safe.estimate.step_time_s:+.1f}% step" in said
+    )
+    assert f"{shown.lower_gib:.1f} to {shown.upper_gib:.1f} of {safe.estimate.memory.visible_gib:.1f} GiB" in said
+    assert "; `risk oom` chooses it" in said
+
+
+def test_a_layout_that_fits_by_the_best_estimate_alone_is_chosen_with_a_warning() -> None:
+    """Nothing else can hold the run: it is planned, not refused."""
+    text = "nemotron_3_5_lightning; h100 x 16; throughput first; seq 8192; pin tp=1 cp=1 pp=1 ep=8 recompute=[layernorm, moe_act]"
+    (found,) = warned_of_risk(text)
+    assert found.severity == "warning" and "high end" in found.message and "best estimate" in found.message
+    memory = plan_with_risk(text).estimate.memory
+    assert memory.verdict == "TIGHT" and memory.faster is None
+    assert "no layout of this run FITS\n" in plan_text(plan_with_risk(text))
+
+
+def test_what_does_not_fit_by_the_best_estimate_needs_the_least_memory() -> None:
+    text = "nemotron_3_nano; h100 x 16; throughput first; seq 8192; pin tp=1 cp=1 pp=1 ep=8 etp=1 recompute=none offload=none grad_reduce=bf16"
+    (found,) = warned_of_risk(text)
+    assert "expect the plan to run out of memory" in found.message
+    chosen = solve(program(text), 16)
+    assert chosen.must_fit == "low"
+    assert chosen.compiled.ranks[0].rule.id == "std.memory_at_low.least"
+    peaks = [r.peak_memory for r in chosen.solution.rows]
+    assert peaks == sorted(peaks)
+
+
+def test_only_what_even_the_low_end_does_not_allow_is_refused() -> None:
+    """Published runs, which ran, pinned in full; a run of the tests takes a quarter of them."""
+    lines = (stdlib_dir() / "calibration/published.jsonl").read_text(encoding="utf-8").splitlines()
+    refused = set[str]()
+    for r in map(json.loads, rotation.some("published", lines, len(lines) // 8)):
+        p = program(r["run"])
+        chosen = solve(p, p.gpus or 0, keep=1)
+        verdict = bounds(chosen.cost, pinned_row(chosen.problem)).verdict
+        assert bool(chosen.solution.rows) == (verdict != "DOES NOT FIT"), r["id"]
+        assert (chosen.must_fit == "high") == (verdict == "FITS"), r["id"]
+        refused |= set() if chosen.solution.rows else {r["id"]}
+    assert not refused
+
+
+def test_the_fewest_gpus_are_those_where_a_layout_fits() -> None:
+    text = "deepseek_v3; h100; seq 16k; fit first"
+    safe, risky = plan_with_risk(text), plan_with_risk(f"{text}; risk oom")
+    assert safe.estimate.memory.verdict == "FITS"
+    assert risky.gpus <= safe.gpus
+
+
+def test_every_variant_of_an_isolation_fits() -> None:
+    plans = compiled("moonlight_16b; h100 x 8; throughput first; isolate micro_batch in 1, 2").plans
+    assert {p.estimate.memory.verdict for p in plans} == {"FITS"}
+    assert all(p.estimate.memory.faster is None for p in plans)
+
+
+def test_an_unknown_risk_is_a_mistake() -> None:
+    (found,) = compiled("qwen3_30b_a3b; h100 x 16; risk memory").diagnostics
+    assert found.id == "check.unknown_word"

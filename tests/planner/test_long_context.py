@@ -1,7 +1,5 @@
 """Long sequences: what they need, what they change against 4K, and the words of NVIDIA's document."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from types import SimpleNamespace
@@ -74,8 +72,8 @@ def test_pins_of_the_length_do_not_bind_its_twin() -> None:
 
 def test_256k_of_the_published_layout_needs_512_gpus() -> None:
     """TP 1 x CP 64 x PP 8 is one replica on 512 GPUs: the document's EDP 2 x EP 32 x PP 8."""
-    first = lengths.lengths(program(DEEPSEEK), 262144)[0]
-    assert first.text("h100") == "at 256k this needs 512 h100"
+    first = lengths.fewest(program(DEEPSEEK), 262144)
+    assert first.text == "at 256k this needs 512 h100"
     (found,) = compiled(DEEPSEEK).diagnostics
     assert any("at 256k this needs 512 h100" in h for h in found.help)
 
@@ -83,12 +81,12 @@ def test_256k_of_the_published_layout_needs_512_gpus() -> None:
 @pytest.mark.parametrize("text", [QWEN, "model deepseek_v3; h100; seq 64k; fit first; pin moments=bf16"])
 def test_the_fewest_gpus_fit_and_fewer_do_not(text: str) -> None:
     p = program(text)
-    found = lengths.lengths(p, p.seq)
+    found = lengths.lengths(p, None, p.seq).needs
     assert [n.seq for n in found] == [p.seq, 2 * p.seq, 4 * p.seq]
     assert all(a.gpus <= b.gpus for a, b in pairwise(found))
     node = p.hardware.gpus_per_node
     for n in found:
-        assert n.row is not None and n.row.prices["spare_memory"] >= 0
+        assert n.layout is not None and solve(p, n.gpus, keep=1, seq=n.seq, must_fit="high").solution.rows
         assert n.gpus <= node or not solve(p, n.gpus - node, keep=1, seq=n.seq, must_fit="high").solution.rows
 
 

@@ -1,7 +1,5 @@
 """NVIDIA's recipe beside a plan: the one that Bridge ships for the run, priced as a run that pins its layout."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

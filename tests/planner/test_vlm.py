@@ -1,7 +1,5 @@
 """Plans of vision-language models: how they are brought up, what their parts cost, what freezing buys, useful tokens."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from moedsl.compiler import Result, compile_source
 from moedsl.planner.decisions import Decision
 from moedsl.planner.plan import Plan
-from moedsl.planner.several import comparisons
+from moedsl.planner.several import sweeps
 from moedsl.planner.text import plan_text
 from moedsl.support.source import Source
 from moedsl.support.text import CLOSE
@@ -210,10 +208,10 @@ def test_alternatives_and_sweeps_compare_by_useful_tokens() -> None:
     rates = [a.useful_tokens_per_s_per_gpu * a.step_time_s for a in p.alternatives]
     assert rates == pytest.approx([512 * (4096 - 1024) / 32] * len(rates))
     text = f"model qwen3_vl_30b_a3b; gb200 x 32; batch 512; throughput first; {PINS}; sweep seq in 2k, 8k"
-    (compared,) = comparisons(compiled(text).plans)
-    short, long = compared["values"]
-    assert long["speedup"] > 1.0, "half of a short sequence is the image"
-    assert long["speedup"] == pytest.approx(long["useful_tokens_per_s_per_gpu"] / short["useful_tokens_per_s_per_gpu"])
+    (compared,) = sweeps(compiled(text).plans)
+    short, long = compared.values
+    assert long.speedup > 1.0, "half of a short sequence is the image"
+    assert long.speedup == pytest.approx(long.useful_tokens_per_s_per_gpu / short.useful_tokens_per_s_per_gpu)
 
 
 def test_a_vision_encoder_that_dominates_is_said() -> None:

@@ -1,7 +1,5 @@
 """The Three Walls: shares that add up, counterfactuals that a second compile confirms, published figures that they bear."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -10,7 +8,6 @@ from moedsl.compiler import load_stdlib
 from moedsl.facts.units import GIB
 from moedsl.planner import walls
 from moedsl.planner.plan import Plan
-from moedsl.planner.text import walls_text
 from moedsl.rules.collect import collect
 from tests.helpers.programs import plan_of as plan
 
@@ -47,7 +44,7 @@ def test_the_dominant_wall_takes_the_most_or_is_compute(text: str) -> None:
 def test_a_wall_beside_more_compute_is_called_a_loss(text: str) -> None:
     """Compute mostly takes more of the step than the wall to work on first, so that is not called dominant."""
     p = plan(text)
-    printed = walls_text(p)
+    printed = walls.text(p.walls)
     assert "dominant" not in printed
     lost = {"memory": p.walls.memory.paid, "communication": p.walls.communication.share, "host": p.walls.host.share}
     if p.walls.dominant == "compute":
@@ -112,9 +109,9 @@ def test_a_second_compile_confirms_a_fix(axis: str, wall: str) -> None:
 
 
 def test_the_profile_table_has_every_wall_and_names_axes() -> None:
-    fixes = walls.table(collect(load_stdlib().rules)[0])
-    assert [f.wall for f in fixes] == list(walls.WALLS)
-    assert {f.wall: f.axes for f in fixes} == {
+    fixes = {r.name: tuple(named) for r, named in walls.symptoms(collect(load_stdlib().rules)[0])}
+    assert [*fixes] == list(walls.WALLS)
+    assert fixes == {
         "memory": ("recompute", "precision", "offload", "vpp", "pp"),
         "communication": ("dispatcher", "ep_overlap", "vpp", "pp"),
         "host": ("cuda_graph", "micro_batch"),
@@ -140,8 +137,8 @@ def test_graphs_hold_memory_and_it_is_said() -> None:
     without = plan(pinned(p, cuda_graph=[])).estimate.memory.peak_gib
     held = p.walls.memory.graphs_gib
     assert held == pytest.approx(p.estimate.memory.peak_gib - without, abs=1e-6) and held > 1
-    assert f"CUDA graphs hold {held:.1f} GiB" in walls_text(p)
-    assert "budget several extra" in walls_text(p)
+    assert f"CUDA graphs hold {held:.1f} GiB" in walls.text(p.walls)
+    assert "budget several extra" in walls.text(p.walls)
 
 
 def test_low_precision_shows_both_shares_of_the_peak() -> None:
@@ -149,8 +146,8 @@ def test_low_precision_shows_both_shares_of_the_peak() -> None:
     mfu = p.walls.mfu
     assert mfu.of_bf16 > mfu.share > 0
     assert mfu.of_bf16 == pytest.approx(p.estimate.model_tflops_per_gpu / 2500, rel=0.05)
-    assert "of the mxfp8 peak" in walls_text(p) and "compare absolute throughput" in walls_text(p)
-    assert "MFU" not in walls_text(plan(RUNS[0]))
+    assert "of the mxfp8 peak" in walls.text(p.walls) and "compare absolute throughput" in walls.text(p.walls)
+    assert "MFU" not in walls.text(plan(RUNS[0]).walls)
 
 
 @pytest.mark.parametrize(("hardware", "wall"), [("h100", "communication"), ("gb200", "host"), ("b200", None)])
@@ -160,7 +157,7 @@ def test_the_usual_wall_is_the_platforms(hardware: str, wall: str | None) -> Non
 
 
 def test_the_text_has_a_line_for_each_wall() -> None:
-    text = walls_text(plan(RUNS[0])).splitlines()
+    text = walls.text(plan(RUNS[0]).walls).splitlines()
     assert text[0] == "Walls"
     assert [line.split()[0] for line in text[1:5]] == ["memory", "communication", "host", "compute"]
     assert text[5].strip().startswith("largest loss: communication, ")

@@ -1,7 +1,5 @@
 """`workflow`: four compiles of one file, each from the plan before it, and the ladder that says what they may change."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

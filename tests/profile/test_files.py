@@ -1,7 +1,5 @@
 """Files that are no usable trace: a diagnostic with a way out and exit code 1 for each; and a large one."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Traces that PyTorch's own profiler writes of two processes with gloo, compared with what it sums itself."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Memory against speed, against every layout one by one, and against the search with another ranking."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from itertools import product
@@ -15,8 +13,7 @@ from moedsl.compiler import compile_source
 from moedsl.facts.axes import MEMORY_POLICIES, TRANSPORT_POLICIES
 from moedsl.planner import experiment
 from moedsl.planner.plan import GpusTime, Pareto, Plan
-from moedsl.queries.pareto import _Front, beats, behind, front, pareto
-from moedsl.queries.text import pareto_text
+from moedsl.queries.pareto import _Front, beats, behind, front, pareto, pareto_text
 from moedsl.solver.laws import compile_problem
 from moedsl.solver.problem import lower
 from moedsl.solver.search import Solution
@@ -82,7 +79,7 @@ SPACES = [
 
 @pytest.mark.parametrize(
     "text, fake",
-    rotation.one_of_each("fronts", [*product(rotation.some("spaces", SPACES, 2), (True, False))], lambda case: case[0]),
+    rotation.one_of_each("fronts", [*product(rotation.some("spaces", SPACES, 1), (True, False))], lambda case: case[0]),
 )
 def test_the_front_is_that_of_every_row(text: str, fake: bool) -> None:
     points = compared(text, fake)
@@ -95,7 +92,7 @@ def test_the_front_of_any_small_space(text: str) -> None:
     compared(text, fake=False)
 
 
-@pytest.mark.parametrize("text", rotation.some("bounds of times", WIDE, 2))
+@pytest.mark.parametrize("text", rotation.some("bounds of times", WIDE, 1))
 def test_no_row_is_faster_than_its_bound(text: str) -> None:
     """With what is held fixed, no policy of communication or launches is faster than the ideal one."""
     p = program(text)

@@ -1,9 +1,9 @@
 """NVIDIA's recipes for adapters through `moedsl import` and `moedsl compile`: the real Bridge makes the same adapter of
 each, and resolves every decided field alike, or the program has a comment on it."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,17 @@ from moedsl.bridge.verify.cases import Case
 from moedsl.bridge.verify.client import Server
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.emit.artifact import files_of
+from moedsl.emit.recipe import recipe_text
 from moedsl.support.files import write_all
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
+from tests.helpers.programs import plan_of
 from tests.recipes import test_round_trip_bridge as round_trip
 from tests.recipes.test_round_trip_bridge import ROWS
 from tools import make_recipes
 
 pytestmark = pytest.mark.bridge
-
 TABLE = [json.loads(line) for line in make_recipes.FILE.read_text(encoding="utf-8").splitlines()]
 ADAPTERS = [row for row in TABLE if row["task"] == "peft"]
 TAKEN = rotation.some("adapted", rotation.one_of_each("imported adapters", ADAPTERS, lambda row: row["hf"]), 1)
@@ -102,3 +103,96 @@ def test_the_adapter_comes_back(row: dict[str, Any], server: Server, tmp_path: P
 
 def in_order(value: Any) -> Any:
     return sorted(value) if isinstance(value, list) else value
+
+
+# ----------------------------------------------------------------
+# How a recipe reads its samples, through `moedsl import`: a statement where the language has a word, else a comment.
+
+CHAT, PROMPTS = "ChatSFTPreprocessingConfig()", "PromptCompletionSFTPreprocessingConfig("
+OWN = '__import__("dataclasses").make_dataclass("OwnConfig", [], bases=(ChatSFTPreprocessingConfig,))()'
+
+
+READ = [
+    ("chat", (CHAT, CHAT), ['set dataset.preprocessing = "chat"']),
+    ("chat", (CHAT, OWN), ["#   dataset.preprocessing = <OwnConfig>"]),
+    ("chat", (CHAT, "None"), []),
+    ("prompts", (PROMPTS, PROMPTS), []),
+    ("prompts", ('completion_column="output"', 'completion_column="answer"'), [
+        'set dataset.preprocessing.completion_column = "answer"'
+    ]),
+    ("chat", (CHAT, 'ChatSFTPreprocessingConfig(loss_mode="last_turn")'), [
+        'set dataset.preprocessing = "chat"', 'set dataset.preprocessing.loss_mode = "last_turn"'
+    ]),
+]  # fmt: skip
+
+
+Imported = Callable[[str], str]
+
+
+@pytest.fixture
+def imported(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Imported:
+    """What `moedsl import` makes of the text of a recipe."""
+    monkeypatch.setattr(recipe_import, "Server", lambda jobs: nullcontext(server))
+
+    def of(recipe: str) -> str:
+        (tmp_path / "recipe.py").write_text(recipe, encoding="utf-8")
+        made = recipe_import.imported(str(tmp_path / "recipe.py"), "h100", 8)
+        assert made.text is not None, made.diagnostics
+        return made.text
+
+    return of
+
+
+def recipe(statements: str) -> str:
+    return recipe_text(plan_of(f"qwen3_30b_a3b; h100 x 8; task peft; {statements}"))
+
+
+@pytest.mark.parametrize(("word", "changed", "said"), rotation.some("read samples", READ, 2))
+def test_how_samples_are_read(word: str, changed: tuple[str, str], said: list[str], imported: Imported) -> None:
+    text = recipe(f'adapter lora; data "/data/samples"; set dataset.preprocessing = "{word}"')
+    assert changed[0] in text
+    assert [line for line in imported(text.replace(*changed)).splitlines() if "preprocessing" in line] == said
+
+
+@pytest.mark.parametrize("pack", rotation.some("packed", ["on", "off"], 1))
+def test_whether_samples_are_packed(pack: str, imported: Imported) -> None:
+    text = imported(recipe(f'data "/data/samples" pack={pack}'))
+    assert f'data "/data/samples" pack={pack}\n' in text and "packing" not in text
+
+
+DATA_SETS = [
+    'data hf "squad" pack=on split="validation"',
+    'data hf "tulu3" pack=off',
+    'data hf "someone/corpus" pack=on split="train[:1%]" subset="main"',
+]
+
+
+@pytest.mark.parametrize("data", rotation.some("data sets", DATA_SETS, 1))
+def test_a_data_set_of_hugging_face(data: str, imported: Imported) -> None:
+    """Two recipes that read different data sets are different experiments."""
+    text = imported(recipe(data))
+    assert f"{data}\n" in text and "dataset" not in text
+
+
+def test_samples_of_hugging_face_are_chats_unless_a_recipe_says(imported: Imported) -> None:
+    text = recipe('data hf "squad"')
+    prompts = next(line for line in text.splitlines() if line.lstrip().startswith("preprocessing="))
+    text = imported(text.replace(prompts, "        preprocessing=None,"))
+    assert 'set dataset.preprocessing = "chat"\n' in text
+
+
+def test_another_data_set_to_validate_on(imported: Imported) -> None:
+    sets = (
+        "set dataset.hf_validation_proportion = none",
+        'set dataset.hf_validation_dataset.dataset_name = "gsm8k"',
+        'set dataset.hf_validation_dataset.split = "test"',
+    )
+    text = imported(recipe(f'data hf "gsm8k"; {"; ".join(sets)}'))
+    assert sorted(line for line in text.splitlines() if "hf_validation" in line) == sorted(sets)
+
+
+def test_a_data_set_that_a_run_cannot_name_is_a_comment(imported: Imported) -> None:
+    text = recipe('data hf "someone/corpus" subset="main"')
+    assert 'subset="main"' in text
+    text = imported(text.replace('subset="main"', 'subset=["main", "other"]'))
+    assert "\n#   dataset = GPTSFTDatasetConfig" in text

@@ -1,7 +1,5 @@
 """`moedsl import run_config.yaml`, on files that Bridge itself writes."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

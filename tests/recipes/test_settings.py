@@ -1,7 +1,5 @@
 """Which fields of a recipe need a statement in its program."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from moedsl.bridge.lint.facts import Recipe

@@ -1,7 +1,5 @@
 """The report in a real browser: on a phone, printed, in light and dark, by keyboard and by screen reader."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 from collections.abc import Iterator

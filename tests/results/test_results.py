@@ -1,7 +1,5 @@
 """`moedsl results`: logs that Bridge's own formatting printed, as a table by useful tokens with winner and spread."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

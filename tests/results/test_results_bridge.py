@@ -1,7 +1,5 @@
 """Logs beside a recipe without a plan, which the real Megatron Bridge resolves."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from pathlib import Path
 

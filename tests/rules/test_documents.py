@@ -1,7 +1,5 @@
 """The claims of the documents: nothing is prose only, every rule and test named exists, every line is accounted for."""
 
-from __future__ import annotations
-
 import ast as python
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """What changes the experiment: every word and field has one effect, and the solver never changes an experiment unsaid."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 

@@ -1,10 +1,8 @@
 """The two evaluators, written apart, must agree: any expression that passes the check, any rows."""
 
-from __future__ import annotations
-
 import math
 import random
-from typing import Any
+from typing import Any, Self
 
 import hypothesis.strategies as st
 import numpy as np
@@ -85,7 +83,7 @@ class Level:
     def when(self, inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         return st.builds(ast.If, self.flags, inner, inner, st.just(AT))
 
-    def next(self) -> Level:
+    def next(self) -> Self:
         enums = {t: e | self.when(e) for t, e in self.enums.items()}
         sets = {t: e | self.when(e) for t, e in self.sets.items()}
         return Level(self._numbers(), self._flags(), self.texts, enums, sets)

@@ -1,7 +1,5 @@
 """The stdlib that is kept between starts: the same as the one read anew, and never an old one."""
 
-from __future__ import annotations
-
 import ast as python
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`moedsl data stats`: the lengths of samples, against Bridge's own data sets and by hand."""
 
-from __future__ import annotations
-
 import io
 import json
 import random
@@ -36,10 +34,10 @@ def counted(file: io.BytesIO, seconds: float = 60) -> Counter[int]:
 
 COUNT = """
 import json, sys
-from moedsl.runs.samples import measure
-count = measure.of_tokenizer(sys.argv[1] + "/letters")
+from moedsl.runs import samples
+count = samples.of_tokenizer(sys.argv[1] + "/letters")
 with open(sys.argv[1] + "/training.jsonl", "rb") as file:
-    print(json.dumps([*measure.measure(file, count, 60, lambda _: None).counts]))
+    print(json.dumps([*samples.measure(file, count, 60, lambda _: None).counts]))
 """
 
 

@@ -4,8 +4,6 @@ The process of `tests/helpers/added_axes.py` has three more axes: `echo`, which 
 experiment, `pace`, a size of the mesh, and `tint`, which is off unless the run says otherwise.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -20,7 +18,7 @@ import pytest
 from moedsl.compiler import compile_source
 from moedsl.facts import axes
 from moedsl.support.source import Source
-from tests.helpers.axis_places import unknown
+from tests.helpers.added_axes import unknown
 from tests.helpers.paths import ROOT
 
 ADDED = ("echo", "pace", "tint")

@@ -1,7 +1,5 @@
 """Process groups from a layout: Megatron-Core's documented example, and what holds of any mesh."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The page's server in a thread of the test, on a free port of this machine."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

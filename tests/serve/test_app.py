@@ -1,7 +1,5 @@
 """The page's server: what it answers, and what it refuses."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

@@ -1,7 +1,5 @@
 """The page in a real browser: typed into, looked at, on a phone. MOEDSL_SHOTS=docs/images keeps its picture."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator

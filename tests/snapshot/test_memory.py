@@ -1,7 +1,5 @@
 """Snapshots in the structure that torch/cuda/memory.py documents, from a simulated allocator whose peak is known."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Commands in forks of a process that has imported moedsl, each with limits of time and memory, and its figures."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

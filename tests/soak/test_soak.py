@@ -1,7 +1,5 @@
 """Ten minutes of damaged programs, slow programs, kills and writers; a few seconds of each in `make test`."""
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -17,7 +15,7 @@ from tests.helpers import damage, random_plans, rotation
 from tests.helpers.paths import EXAMPLES
 from tests.soak.commands import Ended, Running
 
-SECONDS = float(os.environ.get("MOEDSL_SOAK", "600" if rotation.ALL else "6")) / 3
+SECONDS = float(os.environ.get("MOEDSL_SOAK", "600" if rotation.ALL else "3")) / 3
 """How long each of the three goes on."""
 FIRST = float("inf") if SECONDS >= 60 else 0.0
 """Until when a long soak waits for its first program: on a machine that is busy enough, one takes longer than all."""

@@ -1,7 +1,5 @@
 """The meshes that the search finds legal, against CP-SAT's on small spaces. Not under Python 3.11, whose core has no OR-Tools."""
 
-from __future__ import annotations
-
 import pytest
 
 from moedsl.facts.axes import MESH

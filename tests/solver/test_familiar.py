@@ -1,7 +1,5 @@
 """Among layouts that the estimate cannot tell apart, the one nearest to what has run is chosen, and the plan says so."""
 
-from __future__ import annotations
-
 import pytest
 
 from moedsl.compiler import compile_source

@@ -1,7 +1,5 @@
 """Bounds of laws: no row that obeys a law is refused, whatever the law says and whatever is known of the row."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -160,7 +158,7 @@ def priced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rows
 
 
-@pytest.mark.parametrize("limit", rotation.some("refused by bounds", LIMITS, 2))
+@pytest.mark.parametrize("limit", rotation.some("refused by bounds", LIMITS, 1))
 def test_what_cannot_be_is_refused_by_bounds(limit: str, priced: list[int]) -> None:
     """Without a price for each layout: the space has millions of them."""
     text = f"qwen3_30b_a3b; h100 x 16; throughput first; require {limit}"
@@ -199,7 +197,7 @@ def test_meshes_that_reach_a_limit_are_bounded_with_no_other_policies() -> None:
     assert c.solution.rows[0].peak_memory > 30e9
 
 
-@pytest.mark.parametrize("text", rotation.some("peak and spare memory", WIDE, 2))
+@pytest.mark.parametrize("text", rotation.some("peak and spare memory", WIDE, 1))
 def test_what_a_layout_has_to_spare_bounds_its_peak(text: str) -> None:
     """At the best estimate and at the high end; the low end needs less than the peak."""
     p = program(text)
@@ -238,7 +236,7 @@ def at_256_gpus(wish: str) -> Solution:
     return solve(program(f"deepseek_v3\ngb200 x 256\nthroughput first\n{wish}"), 256).solution
 
 
-@pytest.mark.parametrize("wish", rotation.some("wishes", WISHES, 2))
+@pytest.mark.parametrize("wish", rotation.some("wishes", WISHES, 1))
 def test_a_wish_that_no_layout_follows_leaves_the_best_as_it_is(wish: str) -> None:
     """And the search short: each mesh is known not to follow it, and most are never expanded."""
     plain, wished = at_256_gpus(""), at_256_gpus(wish)

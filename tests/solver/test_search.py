@@ -1,7 +1,5 @@
 """The search against a naive enumeration with the scalar evaluator, and against itself."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -9,26 +7,36 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Any
 from unittest import mock
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from attrs import evolve
+from attrs import astuple, evolve
 from hypothesis import HealthCheck, given, settings
 
+from moedsl.compiler import compile_source
+from moedsl.cost import Cost
 from moedsl.facts import axes
-from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
+from moedsl.facts.axes import BY_NAME, MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
+from moedsl.facts.machines import gpu_counts as counts
 from moedsl.facts.symbols import CASES, SPARES
+from moedsl.rules.check.program import Program
 from moedsl.solver.bounded_space import _with_each, memory_prices
-from moedsl.solver.laws import Law, Mask, Table, compile_problem, obeying
+from moedsl.solver.fits import _joined, least_memory, least_seconds
+from moedsl.solver.laws import Law, Mask, Table, compile_problem, obeyed, obeying
+from moedsl.solver.nearest import MEMORY, _ranked_by
+from moedsl.solver.neighbours import judged
 from moedsl.solver.problem import Problem, lower
-from moedsl.solver.search import Question, Search, Solution, TopK
+from moedsl.solver.search import Question, Search, Solution, TopK, least
 from moedsl.solver.solve import make_cost, solve
-from moedsl.solver.space import mesh_table, policy_table
+from moedsl.solver.space import halves, mesh_table, policy_table, weights_table
+from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.fake_prices import FakePrices
+from tests.helpers.programs import solved
 from tests.helpers.small_programs import WHY, WIDE, program, texts
 from tests.oracles.naive_search import KEEP, POLICIES, Naive
 from tests.oracles.some_layout import some_layout
@@ -106,7 +114,7 @@ SHORT_STAGES = f"gemma4_26b_a4b; h100 x 256; throughput first; batch 256; rules 
 """Some hold less than two layers, and two layers of offloaded modules are on their way."""
 
 
-@pytest.mark.parametrize("text", [*rotation.some("bounds of rows", WIDE, 3), SHORT_STAGES])
+@pytest.mark.parametrize("text", [*rotation.some("bounds of rows", WIDE, 1), SHORT_STAGES])
 def test_no_row_is_better_than_its_bound(text: str) -> None:
     """Ideal policies are never slower and the least policies never hold more, in every row of a sample of meshes."""
     search = _search(text)
@@ -246,3 +254,163 @@ def test_the_same_bytes_whatever_the_hash_seed() -> None:
     ]
     assert len(json.loads(out[0])) == 1
     assert out[0] == out[1]
+
+
+# ----------------------------------------------------------------
+# The neighbours of a chosen layout, compared with programs that pin them.
+
+RUN = 'qwen3_30b_a3b; gb200 x 16; seq 4k; data "/d"; throughput first; pin tp=1 cp=1 ep=8 recompute=full micro_batch=1'
+
+
+def test_without_a_pipeline_there_are_no_virtual_stages() -> None:
+    (chosen,) = solved(f"{RUN} pp=2; require vpp > 1 or pp == 1").chosen
+    row = chosen.solution.rows[0]
+    (near,) = judged(chosen.compiled, chosen.cost, row, [(BY_NAME["pp"], 1)])
+    (pinned,) = solved(f"{RUN} pp=1").chosen
+    assert row.codes["vpp"] > 1
+    assert near.refused_by is None
+    assert near.codes == pinned.solution.rows[0].codes
+    assert near.prices["step_time"] == pytest.approx(pinned.solution.rows[0].step_time)
+
+
+def test_a_pinned_number_of_virtual_stages_stays() -> None:
+    (chosen,) = solved(f"{RUN} pp=2 vpp=2").chosen
+    (near,) = judged(chosen.compiled, chosen.cost, chosen.solution.rows[0], [(BY_NAME["pp"], 1)])
+    assert near.refused_by == "std.mesh.vpp_needs_pp"
+
+
+# ----------------------------------------------------------------
+# The best row of a question, against a sort of all rows.
+
+
+def test_the_least_position_is_the_first_of_a_sort() -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(200):
+        columns = [rng.choice([0.0, 1.0, 2.0, np.nan], 12) for _ in range(3)]
+        columns.append(rng.permutation(12))
+        at = np.flatnonzero(rng.random(12) < 0.7)
+        ordered = at[np.lexsort([c[at] for c in reversed(columns)])]
+        assert least(columns, at).tolist() == ordered[:1].tolist()
+
+
+def _program(text: str) -> Program:
+    (p,) = compile_source(Source("a.moe", text), "check").programs
+    return p
+
+
+def test_a_peak_that_no_rule_reads_is_priced_for_the_kept_rows() -> None:
+    priced: list[int] = []
+
+    class Counted(Cost):
+        def memory(self, cols, way=None, policies=()):  # type: ignore[no-untyped-def]
+            found = super().memory(cols, way, policies)
+            priced.append(len(found))
+            return found
+
+    p = _program("qwen3_30b_a3b; h100 x 16")
+    plain = solve(p, 16, keep=3)
+    cost = Counted(*astuple(plain.cost, recurse=False))
+    found = Search(plain.compiled, cost, keep=3)
+    rows = found.run().rows
+    (answer,) = found.answers([Question({"tp": rows[0].codes["tp"]})])
+    assert [r.peak_memory for r in rows] == [float(plain.cost.memory(r.codes)[0]) for r in rows]
+    assert answer.row is not None and answer.row.peak_memory == rows[0].peak_memory
+    assert sum(priced) <= 4 < found.run().priced
+
+
+# ----------------------------------------------------------------
+# What is said of several numbers of GPUs at once holds on each of them, for every legal row of a sample.
+
+ONE = "glm5_744b; vr200 x 512; scale first; batch 1"
+FROM_100 = f"qwen3_30b_a3b; h100 x 48; throughput first; rules r when gpus > 100 {{ require few: tp * pp == 1 {WHY} }}"
+
+
+@pytest.mark.parametrize("text", [*rotation.some("numbers of GPUs", WIDE, 1), FROM_100, ONE])
+def test_no_row_of_any_number_is_better_than_their_bound(text: str) -> None:
+    p = program(text)
+    problems = [lower(p, n) for n in islice(counts(p.hardware, above=p.gpus or 8), 1, 24, 6)]
+    joined, seconds = _joined(problems), least_seconds(problems)
+    assert joined is not None and min(seconds) > 0
+    policies, rows = policy_table(joined.c, MEMORY_POLICIES + TRANSPORT_POLICIES), 0
+    for n, fastest in zip((x.gpus for x in problems), seconds, strict=True):
+        c = solve(p, n, keep=0)
+        for table in (weights_table(c.compiled), *halves(c.compiled)):
+            laws = [w for w in joined.c.laws if not w.priced and w.needs <= {*table.axes}]
+            assert obeyed(laws, table.without_axes().with_columns(**table.axes)).all()
+        meshes = mesh_table(c.compiled)
+        some = meshes.take(np.random.default_rng(n).permutation(meshes.rows)[:60]).times(policies.axes)
+        some = obeying(some, [w for w in c.compiled.laws if not w.priced])
+        assert np.all(c.cost.time(some) >= fastest)
+        rows += some.rows
+    assert rows
+
+
+def test_with_fewer_microbatches_than_stages_the_bubble_is_that_without_vpp() -> None:
+    """The bound of all numbers together is then as sharp as that of the work of each number's own meshes."""
+    p = program(f"{ONE}; require step_time < 0.1")
+    problems = [lower(p, n) for n in islice(counts(p.hardware, above=512), 0, 32, 8)]
+    for x, fastest in zip(problems, least_seconds(problems), strict=True):
+        search = solve(p, x.gpus, keep=0).search
+        some = next(iter(search.fastest(MEMORY_POLICIES + TRANSPORT_POLICIES)))
+        work = search.prices.work(search.legal.assume(**some)).min() + search.prices.overhead
+        assert 0.1 < fastest <= work < fastest * 1.001
+    allowed = program(f'{ONE}; allow batch.interleaved_microbatches because "a test"')
+    assert least_seconds([lower(allowed, 1152)])[0] < least_seconds([lower(p, 1152)])[0] / 2
+
+
+TIGHT = [
+    "qwen3_vl_235b_a22b; gb300 x 512; throughput first; require peak_memory < 12 GB",
+    "deepseek_v3; h100 x 128; throughput first; risk oom",
+    "qwen3_30b_a3b; h100 x 16; throughput first; require peak_memory < 30 GB",
+]
+
+
+@pytest.mark.parametrize("text", TIGHT)
+def test_a_search_without_meshes_that_hold_too_much_finds_the_same(text: str) -> None:
+    p = program(text)
+    assert p.gpus
+    whole, screened = solve(p, p.gpus), solve(p, p.gpus, keep=0)
+    like = screened.search
+    assert like.could_hold
+    found = solve(p, p.gpus, like=like)
+    assert found.solution.rows == whole.solution.rows != ()
+    assert found.search._meshes.rows < found.search.legal.rows == whole.search._meshes.rows
+
+
+LEAST = [
+    *TIGHT[1:],
+    "qwen3_30b_a3b; h100 x 64; throughput first; prefer tp * pp == 1",
+    "deepseek_v3; h100_pcie x 8; throughput first; batch 512; pin delay_wgrad=true",
+]
+
+
+@pytest.mark.parametrize("text", LEAST)
+def test_the_least_memory_is_that_of_a_search_of_all_meshes(text: str) -> None:
+    p = program(text)
+    assert p.gpus
+    ranked = _ranked_by(p, "peak_memory", (*MEMORY, "step_time"))
+    whole = solve(ranked, p.gpus, 1, must_fit="low").solution.rows[0]
+    found = least_memory(solve(ranked, p.gpus, 0, must_fit="low"))
+    assert found is not None and (found.codes, found.keys) == (whole.codes, whole.keys)
+
+
+# ----------------------------------------------------------------
+# Combinations of values are found whatever the size of the values.
+
+
+@pytest.mark.parametrize("largest", [3, 2**40])
+@pytest.mark.parametrize("names", [("a", "b", "c"), ("c", "a"), ("b",)])
+def test_distinct_rows(largest: int, names: tuple[str, ...]) -> None:
+    rng = np.random.default_rng(len(names))
+    values = rng.integers(-largest, largest, (4, 4))
+    rows = np.stack([values[rng.integers(0, 4, 200), i] for i in range(4)])
+    table = Table(dict(zip("abcd", rows, strict=True)), {}, {}).distinct(names)
+    each = [tuple(row[n] for n in sorted(names)) for row in table.each()]
+    known = [tuple(int(rows["abcd".index(n)][i]) for n in sorted(names)) for i in range(200)]
+    assert each == list(dict.fromkeys(known))
+
+
+def test_no_axis_is_one_row() -> None:
+    table = Table({"a": np.array([1, 1])}, {}, {})
+    assert table.distinct(()).rows == 1
+    assert table.take(np.array([False, False])).distinct(()).rows == 0

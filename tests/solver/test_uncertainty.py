@@ -1,7 +1,5 @@
 """How well a step time is known: the intervals hold what was published, and know what they rest on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from attrs import evolve

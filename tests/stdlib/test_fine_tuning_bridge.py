@@ -1,7 +1,5 @@
 """What Bridge's step of fine-tuning leaves out, and the layouts that the rules refuse for it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -2,10 +2,8 @@
 
 `recipe_layouts.jsonl` has every recipe of megatron-bridge 0.6.2 whose model the stdlib declares, with the verdict of
 `runtime_config_update`. Some that it accepts Megatron-Core refuses a moment later, before the first step, when it makes
-the process groups or the model. Those are named in `LATE`; `tests/stdlib/test_laws_late_bridge.py` asks the real Bridge about them.
+the process groups or the model. Those are named in `LATE`; `tests/stdlib/test_laws_bridge.py` asks the real Bridge about them.
 """
-
-from __future__ import annotations
 
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Each rule of the stdlib has a case that it accepts and one that it rejects; a rule without them fails here."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.helpers.lint_cases import MISTAKES
@@ -11,10 +9,10 @@ from tests.oracles.rule_judge import Run, known, of_recipes, verdict
 
 KNOWN = known()
 LAWS = [n for n, r in KNOWN.items() if r.kind == "require" and n not in PAIRS]
-ADD = "add `{}` to tests/helpers/rule_pairs.py: a run that it accepts and one that it rejects"
-ADD_LAW = "add to tests/helpers/rule_cases.py a layout that breaks `{}`, and a neighbour of it that does not"
+ADD = "add `{}` to tests/data/rule_pairs.toml: a run that it accepts and one that it rejects"
+ADD_LAW = "add to tests/data/law_cases.toml a layout that breaks `{}`, and a neighbour of it that does not"
 ADD_MISTAKE = (
-    "add to tests/helpers/lint_cases.py a recipe with the mistake that `{}` finds, and its neighbour without it"
+    "add to tests/data/lint_mistakes.txt a recipe with the mistake that `{}` finds, and its neighbour without it"
 )
 
 

@@ -1,7 +1,5 @@
 """A Python that moedsl starts does not run what lies in the working directory."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -15,7 +13,8 @@ import pytest
 from moedsl.bridge.verify.client import Server
 from moedsl.launch import local
 from moedsl.rehearse import launch
-from moedsl.support import resources
+from moedsl.support import foreign, limits, resources
+from tests.helpers import rotation
 from tests.helpers.paths import ROOT
 
 HOSTILE = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
@@ -77,3 +76,47 @@ def test_a_child_finds_the_same_moedsl(found: str, monkeypatch: pytest.MonkeyPat
     command = [sys.executable, "-c", "import moedsl; print(moedsl.__file__)"]
     done = subprocess.run(command, env=resources.child_environment(), cwd=tmp_path, capture_output=True, check=True)
     assert done.stdout.decode().strip() == str(ROOT / "moedsl" / "__init__.py")
+
+
+# ----------------------------------------------------------------
+# Python of somebody else: what its parser may need is bounded by the size of a file, and measured here.
+
+DEAREST = {
+    "statements": "a;",
+    "names": "a,",
+    "f-strings": "f'{a}' ",
+    "signs": "x=" + "-" * 90 + "1\n",
+    "lists": "x=" + "[" * 90 + "1" + "]" * 90 + "\n",
+}
+"""What needs the most memory, or the most seconds, for its size."""
+
+PARSE = """
+import resource, sys
+from moedsl.support import foreign
+from moedsl.support.limits import within_memory
+text = sys.stdin.read()
+with within_memory(420):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    assert foreign.parse_python(text) is not None
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 11
+"""
+
+
+@pytest.mark.parametrize("name", rotation.some("dearest", [*DEAREST], 1))
+def test_the_largest_file_is_parsed_within_the_limits(name: str) -> None:
+    piece = DEAREST[name]
+    text = piece * (foreign.MOST_PYTHON // len(piece))
+    ran = subprocess.run([sys.executable, "-c", PARSE], input=text, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("content", [b"x = (" * 300, b"x = \xff", b"x =", b"\0", b"x = " + b"-" * 100_000 + b"1"])
+def test_what_is_not_python_is_no_crash(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_bytes(content)
+    assert foreign.parse_python_file(tmp_path / "a.py") is None
+
+
+def test_a_file_that_is_too_large_is_not_parsed(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("#" * (foreign.MOST_PYTHON + 1))
+    with pytest.raises(limits.TooLarge, match="400 kB of Python"):
+        foreign.parse_python_file(tmp_path / "a.py")

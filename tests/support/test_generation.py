@@ -1,7 +1,5 @@
 """A writer that is killed between two files leaves a mixture, and who reads that folder next says so."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The limits that a caller sets: seconds of a thread, and memory of the process."""
 
-from __future__ import annotations
-
 import resource
 import time
 

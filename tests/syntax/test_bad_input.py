@@ -1,7 +1,5 @@
 """Whatever is not a run file is an error value within a second, and nothing raises."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable
@@ -152,6 +150,46 @@ def test_damaged_programs_never_raise(module: object, rng: random.Random) -> Non
 
 def test_every_prefix_of_a_stdlib_file_is_read_or_refused() -> None:
     text = max((p.read_text(encoding="utf-8") for p in stdlib_files() if "rules" in p.parts), key=len)
-    for end in rotation.some("stdlib prefixes", range(0, len(text), 29), 40):
+    for end in rotation.some("stdlib prefixes", range(0, len(text), 29), 15):
         module, diagnostics = parse(Source("a.moe", text[:end]))
         assert module is not None or diagnostics
+
+
+# ----------------------------------------------------------------
+# Behind an error the statements that did parse are each kept once, as if the wrong ones were not there.
+
+GOOD = ("qwen3_30b_a3b", "h100 x 8", "seq 4k", "pin tp=4 cp=2", "require dp >= 2", "run a { fit first; seq 8k }")
+WRONG = ("seq 128 k", "pin tp 4", "require tp = 2", "fit fast", "= 3", 'data "open')
+
+statements = st.lists(
+    st.tuples(st.sampled_from([*GOOD, *WRONG]), st.sampled_from(["\n", "; "])), min_size=1, max_size=8
+)
+
+
+def items(parts: list[tuple[str, str]]) -> tuple[list[object], int]:
+    module, found = parse(Source("t.moe", "".join(s + end for s, end in parts)))
+    assert module is not None
+    return list(module.items), len(found)
+
+
+@given(statements)
+def test_good_statements_are_kept_once(parts: list[tuple[str, str]]) -> None:
+    parts = [(s, "\n" if s.startswith("data") else end) for s, end in parts]
+    kept, errors = items(parts)
+    good = [p for p in parts if p[0] in GOOD]
+    assert errors == len(parts) - len(good)
+    assert kept == (items(good)[0] if good else [])
+
+
+@pytest.mark.parametrize(
+    ("machine", "help"),
+    [
+        ("h100 8", "no `x` before the number of GPUs: write `x 8`"),
+        ("h100 8gpus", "no `x` before the number of GPUs: write `x 8`"),
+        ("h100 80gb x 8", "leave out `80gb`"),
+        ("h100 80GB", "leave out `80GB`"),
+    ],
+)
+def test_a_number_after_the_hardware_is_of_gpus_or_of_their_memory(machine: str, help: str) -> None:
+    (found,) = parse(Source("run.moe", f"qwen3_30b_a3b; {machine}"))[1]
+    assert found.id == "parse.unexpected" and any(help in said for said in found.help)

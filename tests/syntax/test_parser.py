@@ -1,7 +1,5 @@
 """The language of the design's section 3: what each statement parses to, whole words, and the list of errors."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, cast
 

@@ -1,9 +1,6 @@
 """`moedsl next`: one change to the fastest run, by expected gain, which never changes the experiment."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from math import log
 from pathlib import Path
 from typing import Any
@@ -13,11 +10,10 @@ import pytest
 from attrs import evolve
 
 from moedsl.cli.main import main
-from moedsl.diagnose import edit
 from moedsl.runs.tune import run_file
 from moedsl.runs.tune.candidates import Tried, candidates, expected, known
 from moedsl.support.source import Source
-from tests.helpers.programs import compiled, compiled_source
+from tests.helpers.programs import compiled
 from tests.helpers.simulated_cluster import Truth
 
 Json = dict[str, Any]
@@ -26,17 +22,8 @@ PINS = "; pin tp=1 cp=1 pp=8 vpp=1 ep=8 micro_batch=1 dispatcher=alltoall"
 SLOW_ALLTOALL = Truth({})
 
 
-@pytest.fixture(scope="module", autouse=True)
-def once() -> Iterator[None]:
-    """A run file and each of its edits are compiled once, for `next` and for `diagnose`."""
-    with pytest.MonkeyPatch.context() as patched:
-        for module in (run_file, edit):
-            patched.setattr(module, "compile_source", compiled_source)
-        yield
-
-
 @pytest.fixture(scope="module")
-def base(once: None) -> run_file.Base:
+def base() -> run_file.Base:
     made = run_file.base(Source("run.moe", RUN))
     assert isinstance(made, run_file.Base)
     return made

@@ -1,7 +1,5 @@
 """Layouts share errors as published pairs of layouts do: a small change to a measured layout is known by its price."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations, groupby
 from math import exp, log
@@ -20,7 +18,6 @@ from moedsl.solver import uncertainty
 from moedsl.solver.uncertainty import NINE_OF_TEN
 from moedsl.support.resources import stdlib_dir
 from moedsl.support.source import Source
-from tests.helpers.programs import compiled_source
 
 OTHER_RELEASE, SAME_RELEASE = 0.025, 0.005
 """The deviation of a published speed, as a log: runs of one layout differ so far from release to release."""
@@ -135,9 +132,7 @@ def test_what_layouts_share_is_positive_semidefinite() -> None:
 
 @pytest.fixture(scope="module")
 def base() -> run_file.Base:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(run_file, "compile_source", compiled_source)
-        made = run_file.base(Source("run.moe", "model qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; throughput first"))
+    made = run_file.base(Source("run.moe", "model qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; throughput first"))
     assert isinstance(made, run_file.Base)
     return made
 

@@ -1,10 +1,8 @@
 """`moedsl tune`: the loop finds a better layout on a machine whose truth is other constants, and survives a kill."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -19,7 +17,7 @@ from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.files import stamp
 from moedsl.support.source import Source
 from tests.helpers import rotation
-from tests.helpers.programs import compiled, compiled_source
+from tests.helpers.programs import compiled
 from tests.helpers.simulated_cluster import Truth
 
 RUN = "model qwen3_30b_a3b; h100 x 16; seq 4k; batch 512; precision bf16; routing balanced; throughput first"
@@ -52,16 +50,8 @@ class Simulated:
         return [self.folder / id / "train.log"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def once() -> Iterator[None]:
-    """A run file is compiled once: for the way, for its job, and for every other test."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_file, "compile_source", compiled_source)
-        yield
-
-
 @pytest.fixture(scope="module")
-def base(once: None) -> run_file.Base:
+def base() -> run_file.Base:
     made = run_file.base(Source("run.moe", RUN))
     assert isinstance(made, run_file.Base)
     return made

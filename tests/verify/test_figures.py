@@ -1,7 +1,5 @@
 """The real Bridge's figures for three models: parameters of each stage and whole, as 0.6.2 builds them."""
 
-from __future__ import annotations
-
 import pytest
 
 from moedsl.bridge.verify import cases

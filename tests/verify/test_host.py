@@ -1,7 +1,11 @@
 """The process that is forked for each task: every end of a fork, or of itself, is told at once. Without Bridge."""
 
-from __future__ import annotations
-
+import dataclasses
+import importlib
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +13,10 @@ from typing import Any
 
 import pytest
 
-from moedsl.bridge.verify.client import Server
+from moedsl.bridge.verify import cases, client, environments, stand_ins
+from moedsl.bridge.verify.cases import Change, Mismatch, Refusal, Report, render
+from moedsl.bridge.verify.client import Server, verify
+from moedsl.bridge.verify.configs import STAND_IN, Writers, defaults_of, watching
 from moedsl.bridge.verify.host import Host, HostEndedError
 from moedsl.rehearse import launch
 from moedsl.rehearse.launch import Failure, Ranks
@@ -109,3 +116,183 @@ def test_of_ranks_that_have_ended_the_first_that_failed_is_named(
     )
     prepared: Any = SimpleNamespace(folder=tmp_path, rehearsal=SimpleNamespace(ranks=2), iterations=1)
     assert Ranks()._train(host, prepared, 0.0, print) == Failure("rank", 1, status, ())
+
+
+# ----------------------------------------------------------------
+# What is asked for but is no recipe: a report with a way out, in whichever Python, Bridge or not.
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def recipe():\n    pass\n", "does not name its GPU"),
+        ("def a_config():\n    pass\ndef b_config():\n    pass\n", "one public function"),
+        ("def (", "one public function"),
+        ("\0\0", "one public function"),
+    ],
+)
+def test_a_file_that_is_no_recipe(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "recipe.py").write_text(text)
+    (report,) = verify([tmp_path])
+    assert (report.verdict, report.id) == ("failed", "verify.input")
+    assert message in report.message
+
+
+@pytest.mark.parametrize("name", ["", ":a_16gpu_h100_bf16_config"])
+def test_a_pipe_is_not_waited_for(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "recipe.py")
+    for target in (f"{tmp_path / 'recipe.py'}{name}", "/dev/zero"):
+        read = cases.read(target, "h100", 16)
+        assert isinstance(read, Report) and read.message == "not a regular file"
+
+
+def test_missing_files_and_broken_plans(tmp_path: Path) -> None:
+    (tmp_path / "recipe.py").write_text("def x_16gpu_h100_bf16_config():\n    pass\n")
+    (tmp_path / "plan.json").write_text("{")
+    reports = verify([tmp_path, tmp_path / "nothing", tmp_path.parent])
+    assert [r.id for r in reports] == ["verify.input"] * 3
+    assert "is not a plan" in reports[0].message
+
+
+@pytest.mark.parametrize("name", ["qwen_pretrain_256gpu_gb200_bf16_config", "ours_256gpu_gb200", "256gpu_gb200_run"])
+def test_gpu_and_world_are_read_from_the_functions_name(name: str, tmp_path: Path) -> None:
+    (tmp_path / "recipe.py").write_text(f"def recipe_{name}():\n    pass\n")
+    case = cases.read(str(tmp_path))
+    assert isinstance(case, cases.Case)
+    assert (case.world, case.device.name, case.plan) == (256, "NVIDIA GB200", None)
+    assert cases.Case.from_json(json.loads(json.dumps(case.to_json()))) == case
+
+
+def test_without_bridge_the_answer_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "is_installed", lambda: False)
+    (tmp_path / "recipe.py").write_text("def qwen_pretrain_256gpu_gb200_bf16_config():\n    pass\n")
+    (report,) = verify([tmp_path])
+    assert report.id == "verify.no_bridge" and "moedsl[bridge]" in report.help
+    assert "moedsl[bridge]" in render(report)
+
+
+def test_a_report_survives_json() -> None:
+    refusals, mismatches = (Refusal("a.py:1", "ValueError", "no", "update"),), (Mismatch("model.x", 1, 2),)
+    report = Report("f", "refused", refusals, mismatches, stages=({"stage": 0},), warnings=("w",))
+    assert Report.from_json(json.loads(json.dumps(report.to_json()))) == report
+
+
+def test_the_package_imports_nothing_heavy() -> None:
+    code = "import sys, moedsl.bridge.verify; print([m for m in ('torch', 'transformers', 'megatron') if m in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_the_hub_cache_prefers_what_the_user_has(tmp_path: Path) -> None:
+    mine = tmp_path / "cache" / "models--org--mine" / "snapshots" / "abc"
+    mine.mkdir(parents=True)
+    (mine / "config.json").write_text('{"of": "mine"}')
+    for name in ("org--mine", "org--theirs"):
+        (tmp_path / "shipped" / name).mkdir(parents=True)
+        (tmp_path / "shipped" / name / "config.json").write_text('{"of": "stdlib"}')
+    assert environments.build_hub(tmp_path / "home", tmp_path / "shipped", tmp_path / "cache") == ["org/theirs"]
+    folder = tmp_path / "home" / "hub"
+    assert "mine" in (folder / "models--org--mine" / "snapshots" / "abc" / "config.json").read_text()
+    revision = (folder / "models--org--theirs" / "refs" / "main").read_text()
+    assert (folder / "models--org--theirs" / "snapshots" / revision / "config.json").exists()
+
+
+# ----------------------------------------------------------------
+# `verify` says of a value that Bridge replaced whose it was and which line put another in its place.
+
+CHANGES = (
+    Change("model.b", 1, 2, "default", "megatron/bridge/x.py:3"),
+    Change("model.a", "x", "y", "plan", "megatron/core/z.py:4"),
+    Change("model.c", True, False),
+)
+
+
+@dataclasses.dataclass
+class Part:
+    size: int = 1
+    kind: str = "a"
+
+
+@dataclasses.dataclass
+class Whole:
+    part: Part = dataclasses.field(default_factory=Part)
+    other: Part = dataclasses.field(default_factory=Part)
+    name: str = "whole"
+
+
+def test_the_plans_own_stand_first_and_each_line_says_whose_it_was() -> None:
+    lines = render(Report("recipe.py", "accepted", changed=CHANGES)).splitlines()
+    assert lines[1] == "  replaced by Bridge's runtime_config_update, which pretrain() calls first:"
+    assert lines[2] == "    model.a: x (as the plan wrote it) -> y (megatron/core/z.py:4)"
+    assert lines[3] == "    model.c: True (as the recipe has it) -> False"
+    assert lines[4] == "    model.b: 1 (a default) -> 2 (megatron/bridge/x.py:3)"
+
+
+def test_nothing_replaced_says_nothing() -> None:
+    assert "replaced" not in render(Report("recipe.py", "accepted"))
+
+
+def test_the_json_keeps_who_it_was() -> None:
+    report = Report("recipe.py", "accepted", changed=CHANGES)
+    assert Report.from_json(report.to_json()) == report
+
+
+def test_the_last_line_that_assigns_is_kept() -> None:
+    whole, writers = Whole(), Writers()
+    with watching(writers, whole):
+        whole.part.size = 2
+        whole.part.size = 3
+        whole.other = Part(5)  # a section made anew stands for its fields
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+
+    def line(field: str) -> str:
+        return lines[int(writers.of(whole, field).rpartition(":")[2]) - 1].strip()
+
+    assert line("part.size") == "whole.part.size = 3"
+    assert line("other.size").startswith("whole.other = Part(5)")
+    assert writers.of(whole, "part.kind") == writers.of(whole, "name") == ""
+
+
+def test_what_stands_in_for_a_package_is_named_as_such() -> None:
+    whole, writers = Whole(), Writers()
+    with watching(writers, whole):
+        exec(compile("whole.part.size = 2", str(Path(defaults_of.__code__.co_filename).with_name("te.py")), "exec"))
+    assert writers.of(whole, "part.size") == STAND_IN
+
+
+def test_defaults_are_those_of_the_classes() -> None:
+    assert defaults_of(Whole(Part(7))) == {"part.size": 1, "part.kind": "a", "other.size": 1, "other.kind": "a",
+                                           "name": "whole"}  # fmt: skip
+
+
+# ----------------------------------------------------------------
+# Where Transformer Engine's compiled extension is found.
+
+FILE = "transformer_engine_torch.cpython-312-x86_64-linux-gnu.so"
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Transformer Engine without an extension, first in the path."""
+    package = tmp_path / "transformer_engine"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    return package
+
+
+@pytest.mark.parametrize("folder", ["..", ".", "wheel_lib"])
+def test_each_kind_of_installation(engine: Path, folder: str) -> None:
+    """An editable install, NVIDIA's containers, and PyPI, whose file find_spec() does not see."""
+    file = engine / folder / FILE
+    file.parent.mkdir(exist_ok=True)
+    file.touch()
+    found = stand_ins.compiled()
+    assert found is not None and found.samefile(file)
+
+
+@pytest.mark.usefixtures("engine")
+def test_the_python_part_alone_rehearses_on_the_cpu() -> None:
+    assert stand_ins.compiled() is None
+    assert launch.available() == 0

@@ -1,6 +1,4 @@
-"""Hybrid models through the real Megatron Bridge: what a compiled recipe becomes, and what is refused of one."""
-
-from __future__ import annotations
+"""Hybrids and models with gated delta nets through the real Megatron Bridge: what it builds, and what it refuses."""
 
 import json
 from pathlib import Path
@@ -15,6 +13,7 @@ from moedsl.bridge.verify.client import Server
 from moedsl.cost import parameters
 from moedsl.emit.recipe import recipe_text
 from moedsl.emit.settings import decided_fields
+from moedsl.facts.values import decoder, stages
 from moedsl.planner.plan import Plan
 from tests.helpers import bridge_process, rotation
 from tests.helpers.cost_models import model
@@ -22,7 +21,7 @@ from tests.helpers.plans import PLANS, changed
 from tests.helpers.programs import judged, plan_of
 
 pytestmark = pytest.mark.bridge
-RUNS = {
+_HYBRIDS = {
     "nano": "nemotron_3_nano; h100 x 64",
     "nano, tp 2": "nemotron_3_nano; h100 x 16; pin tp=2 ep=8 pp=1",
     "nano, pp 2": "nemotron_3_nano; h100 x 32; pin tp=1 ep=8 pp=2",
@@ -37,60 +36,98 @@ RUNS = {
     "lightning, sft": 'nemotron_3_5_lightning; h100 x 32; task sft; data "/data/sft"; pin cp=2',
     "graphs": "nemotron_3_super; gb200 x 64; precision mxfp8; throughput first",
 }
-WHOLE = ["nano", "super", "ultra, pp 4", "lightning"]
-MODELS = rotation.some("hybrid models", WHOLE, 1)
-TAKEN = [*MODELS, *rotation.some("hybrids", [name for name in RUNS if name not in WHOLE], 1)]
-"""Those of this run: one of the models, and one of the others."""
+_DELTA_NETS = {
+    "next": "qwen3_next_80b_a3b; h100 x 128; throughput first",
+    "next, fit": "qwen3_next_80b_a3b; h100 x 64; fit first",
+    "next, scale": "qwen3_next_80b_a3b; gb200 x 64; scale first",
+    "next, gb200": "qwen3_next_80b_a3b; gb200 x 64; precision mxfp8; throughput first",
+    "next, tp 2": "qwen3_next_80b_a3b; h100 x 32; pin tp=2 ep=16 pp=1",
+    "next, tp over groups": "qwen3_next_80b_a3b; h100 x 64; pin tp=4 cp=2 ep=16 pp=2",
+    "next, etp 2": "qwen3_next_80b_a3b; gb300 x 32; pin tp=2 etp=2 ep=16 pp=1",
+    "next, chunks of 5": "qwen3_next_80b_a3b; h100 x 64; pin pp=2 vpp=5 ep=32 pipeline_layout=\"Et*4|(t*5|)*8t*4mL\"",
+    "next, fsdp": "qwen3_next_80b_a3b; gb200 x 64; pin sharding=fsdp",
+    "next, no MTP": "qwen3_next_80b_a3b; h100 x 64; pin pp=2 ep=32; set model.mtp_num_layers = 0",
+    "next, sft": 'qwen3_next_80b_a3b; h100 x 32; task sft; data "/data/sft"',
+    "next, adapters on 2 stages": 'qwen3_next_80b_a3b; b200 x 32; pin pp=2; task peft; data "/d"; weights "/c"',
+    "35b": "qwen35_vl_35b_a3b; h100 x 16",
+    "35b, gb200": "qwen35_vl_35b_a3b; gb200 x 8; throughput first",
+    "35b, frozen language": "qwen35_vl_35b_a3b; h100 x 16; vlm freeze_language freeze_projection",
+    "35b, frozen vision, fit": "qwen35_vl_35b_a3b; h100 x 16; vlm freeze_vision; fit first",
+    "35b, fsdp": "qwen35_vl_35b_a3b; h100 x 16; vlm fsdp",
+    "35b, sft": 'qwen35_vl_35b_a3b; h100 x 16; task sft; data "/data/sft"',
+    "122b": "qwen35_vl_122b_a10b; h100 x 128; scale first",
+    "122b, vpp 4": "qwen35_vl_122b_a10b; b200 x 32; pin pp=4 vpp=4 ep=8",
+    "397b": "qwen35_vl_397b_a17b; gb300 x 64; throughput first",
+    "397b, pp 4": "qwen35_vl_397b_a17b; h100 x 512; pin pp=4 tp=4 ep=32",
+}  # fmt: skip
+RUNS = {name: f"{text}; seq 8k; batch 512" for name, text in _HYBRIDS.items()} | _DELTA_NETS
+WHOLE = ("nano", "super", "ultra, pp 4", "lightning", "next", "35b", "122b", "397b")
+HYBRIDS = rotation.some("hybrids", [*_HYBRIDS], 1)
+DELTA_NETS = rotation.some("delta nets", [*_DELTA_NETS], 1)
+TAKEN = [*HYBRIDS, *DELTA_NETS]
+"""Those of this run."""
 HALVES = PLANS["nemotron_3_super_h100_halves"]
 FULL = PLANS["nemotron_3_nano_h100_graphs"]
 
 
 @pytest.fixture(scope="module")
 def reports(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
-    runs = {name: f"{RUNS[name]}; seq 8k; batch 512" for name in TAKEN}
-    return judged(server, runs, tmp_path_factory.mktemp("hybrids"))
+    return judged(server, {name: RUNS[name] for name in TAKEN}, tmp_path_factory.mktemp("hybrids"))
 
 
 @pytest.mark.parametrize("name", TAKEN)
 def test_bridge_builds_what_was_planned(name: str, reports: dict[str, Report]) -> None:
-    """Accepted, and every stage has the parameters that the plan counts, dense and of experts."""
+    """Accepted, and every stage has the parameters that the plan counts, dense and of experts; so has a whole model."""
     assert reports[name].ok, reports[name].to_json()
     assert all(stage["planned"] is not None for stage in reports[name].stages)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_the_whole_model_has_the_parameters_that_are_counted(name: str, reports: dict[str, Report]) -> None:
-    assert reports[name].parameters == parameters.unique(model(RUNS[name].partition(";")[0]))
+    if name in WHOLE:
+        assert reports[name].parameters == parameters.unique(model(RUNS[name].partition(";")[0]))
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_mtp_is_built_once_whatever_its_depths(name: str, reports: dict[str, Report]) -> None:
+def test_mtp_is_built_once_behind_the_last_layer(name: str, reports: dict[str, Report]) -> None:
+    """Whatever its depths; of Qwen3-Next too, whose configuration says none, and of a vision-language model."""
     *before, last = [sum(chunk["mtp"] for chunk in stage["real"]["chunks"]) for stage in reports[name].stages]
     assert not any(before)
     assert last == int(not name.startswith("nano") and "no MTP" not in name)
 
 
-@pytest.mark.parametrize("name", TAKEN)
+@pytest.mark.parametrize("name", HYBRIDS)
 def test_each_stage_has_the_layers_of_its_segment(name: str, reports: dict[str, Report]) -> None:
-    plan = plan_of(f"{RUNS[name]}; seq 8k; batch 512")
+    plan = plan_of(RUNS[name])
     pattern = plan.layout.pipeline_layout or model(plan.model).layer_pattern
     built = [chunk["layers"] for stage in reports[name].stages for chunk in stage["real"]["chunks"]]
     assert built == [len(segment) for segment in pattern.split("|")]
 
 
-def test_the_report_names_the_kernels_that_were_stood_in_for(reports: dict[str, Report]) -> None:
+@pytest.mark.parametrize("name", DELTA_NETS)
+def test_each_chunk_has_the_layers_of_its_letters(name: str, reports: dict[str, Report]) -> None:
+    plan = plan_of(RUNS[name])
+    text, pp = plan.layout.pipeline_layout, plan.layout.pp
+    built = [[chunk["layers"] for chunk in stage["real"]["chunks"]] for stage in reports[name].stages]
+    assert sum(map(sum, built)) == model(plan.model).layers
+    if text:
+        counts = [chunk.count("t") for chunk in stages(text)]
+        assert built == [counts[stage::pp] for stage in range(pp)]
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_the_report_names_the_kernels_that_were_stood_in_for(name: str, reports: dict[str, Report]) -> None:
+    """Those of Mamba; fla is one of Bridge's own requirements, and is imported without a GPU."""
     for package in ("mamba_ssm", "causal_conv1d"):
-        assert f"\n  replaced by a stand-in: {package} (no kernel of it computes)" in render(reports[MODELS[0]])
+        line = f"\n  replaced by a stand-in: {package} (no kernel of it computes)"
+        assert (line in render(reports[name])) == (name in HYBRIDS)
+    assert not any("fla" in text.split() for text in reports[name].stood_in)
 
 
-def test_the_pattern_is_no_replacement_of_bridges(reports: dict[str, Report]) -> None:
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_the_pattern_is_no_replacement_of_bridges(name: str, reports: dict[str, Report]) -> None:
     """Bridge writes MTP's blocks behind the pattern: nothing of what was planned is another."""
-    assert {c.field for r in reports.values() for c in r.changed if c.origin == "plan"} <= {"dataset.split"}
+    assert {c.field for c in reports[name].changed if c.origin == "plan"} <= {"dataset.split"}
 
 
 def one_judged(server: Server, folder: Path, plan: Plan, text: str = "", stages: bool = True) -> Report:
     """A plan's recipe, or another text in its place, through the real Bridge."""
-    folder.mkdir(exist_ok=True)
     (folder / "recipe.py").write_text(text or recipe_text(plan))
     (folder / "plan.json").write_text(json.dumps(plan.to_json()))
     case = cases.read(str(folder))
@@ -124,35 +161,66 @@ NVIDIAS = {
     "two depths of one layer": "recipes.nemotronh.h100.nemotron_3_super:nemotron_3_super_pretrain_16gpu_h100_bf16_config",
     "a pattern without segments": "recipes.nemotronh.h100.nemotron_3_ultra:nemotron_3_ultra_pretrain_24gpu_h100_bf16_config",
     "streams of a higher priority": "perf_recipes.nemotronh.gb200.nemotronh:nemotron_3_ultra_pretrain_256gpu_gb200_fp8mx_config",
+    "qwen3_next_80b_a3b": "recipes.qwen.h100.qwen3_next:qwen3_next_80b_a3b_pretrain_32gpu_h100_bf16_config",
+    "virtual stages of its own layout": "perf_recipes.qwen.gb200.qwen3_moe:qwen3_next_80b_a3b_pretrain_64gpu_gb200_bf16_config",
+    "qwen35_vl_35b_a3b": "recipes.qwen_vl.h100.qwen35_vl:qwen35_vl_35b_a3b_pretrain_8gpu_h100_bf16_mock_config",
+    "qwen35_vl_122b_a10b": "recipes.qwen_vl.h100.qwen35_vl:qwen35_vl_122b_a10b_pretrain_128gpu_h100_bf16_mock_config",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", rotation.some("NVIDIA's hybrids", [*NVIDIAS], 1))
+@pytest.mark.parametrize("what", rotation.some("NVIDIA's own", [*NVIDIAS], 1))
 def test_nvidias_own_recipe_is_accepted(what: str, server: Server) -> None:
     """With the parameters that moedsl counts for the model, whatever its layout."""
     case = cases.read(f"megatron.bridge.{NVIDIAS[what]}")
     assert isinstance(case, Case), case
     (report,) = server.judge([case])
     assert report.ok, report.to_json()
-    name = next(n for n in ("nemotron_3_nano", "nemotron_3_super", "nemotron_3_ultra") if n in case.function)
-    assert report.parameters == parameters.unique(model(name))
+    assert report.parameters == parameters.unique(model(case.function.partition("_pretrain")[0]))
+
+
+REFUSED_RECIPES = {
+    "recipes.qwen_vl.h100.qwen35_vl:qwen35_vl_397b_a17b_pretrain_512gpu_h100_bf16_mock_config": "num_layers=60 should",
+    "perf_recipes.qwen_vl.gb200.qwen35_vl:qwen35_vl_397b_a17b_pretrain_64gpu_gb200_bf16_config": "num_layers=60 should",
+    "perf_recipes.qwen_vl.h100.qwen35_vl:qwen35_vl_35b_a3b_pretrain_16gpu_h100_bf16_config": "divisible by vp_size 12",
+    "perf_recipes.qwen_vl.b200.qwen35_vl:qwen35_vl_122b_a10b_pretrain_32gpu_b200_bf16_config": "build_schedule_plan",
+}
+
+
+@pytest.mark.parametrize("recipe", rotation.some("refused recipes", [*REFUSED_RECIPES], 1))
+def test_nvidias_own_recipe_is_refused_once_the_model_is_built(recipe: str, server: Server) -> None:
+    """Bridge's update lets them pass; the layers do not fall on the stages, or the model plans no overlap."""
+    case = cases.read(f"megatron.bridge.{recipe}")
+    assert isinstance(case, Case), case
+    (report,) = server.judge([case])
+    assert any(REFUSED_RECIPES[recipe] in r.message for r in report.refusals), report.to_json()
+
+
+EMPTY = ["Et*16|t*16|t*16|mL", "Et*16|t*16|t*16m|L", "E|t*16|t*16|t*16mL"]
+
+
+@pytest.mark.parametrize("layout", rotation.some("chunks without a layer", EMPTY, 1))
+def test_a_chunk_without_a_layer_is_refused_beside_mtp(layout: str, server: Server, tmp_path: Path) -> None:
+    """Whichever chunk it is: Bridge asks for MTP's layer in each (bridge models/gpt_provider.py:343)."""
+    plan = plan_of("qwen3_next_80b_a3b; h100 x 64; pin pp=4 vpp=1 ep=8")
+    report = one_judged(server, tmp_path, with_layout(plan, pipeline_layout=layout))
+    assert any("not supported with get_gpt_decoder_layer_specs" in r.message for r in report.refusals), report.to_json()
 
 
 REFUSED = {
-    "another number of layers": ({"pipeline_layout": "MEM|*EM"}, {}, "does not match the number of layers"),
-    "no letter of a layer": ({"pipeline_layout": HALVES.layout.pipeline_layout.replace("*", "t")}, {}, "valid layer"),
-    "segments for another pipeline": ({"pipeline_layout": HALVES.layout.pipeline_layout.replace("*", "*|", 1)}, {},
-                                      "evenly divisible"),
-    "virtual stages": ({"vpp": 2}, {}, "Virtual pipeline"),
-}  # fmt: skip
+    "another number of layers": ({"pipeline_layout": "MEM|*EM"}, "does not match the number of layers"),
+    "no letter of a layer": ({"pipeline_layout": HALVES.layout.pipeline_layout.replace("*", "t")}, "valid layer"),
+    "segments for another pipeline": (
+        {"pipeline_layout": HALVES.layout.pipeline_layout.replace("*", "*|", 1)},
+        "evenly divisible",
+    ),
+    "virtual stages": ({"vpp": 2}, "Virtual pipeline"),
+}
 
 
 @pytest.mark.parametrize("why", REFUSED)
 def test_bridge_refuses(why: str, server: Server, tmp_path: Path) -> None:
-    layout, policy, words = REFUSED[why]
-    plan = with_layout(HALVES, **layout)
-    plan = changed(plan, policy=policy)
-    report = one_judged(server, tmp_path / "refused", plan)
+    layout, words = REFUSED[why]
+    report = one_judged(server, tmp_path, with_layout(HALVES, **layout))
     assert report.verdict == "refused", report.to_json()
     assert any(words in r.message for r in report.refusals), report.refusals
 
@@ -160,7 +228,7 @@ def test_bridge_refuses(why: str, server: Server, tmp_path: Path) -> None:
 def test_an_overlapped_schedule_is_refused(server: Server, tmp_path: Path) -> None:
     """Bridge's own checks let it pass: the model has no plan of its layers to overlap."""
     plan = changed(FULL, policy={"ep_overlap": True, "recompute": [], "cuda_graph": []})
-    report = one_judged(server, tmp_path / "overlapped", plan)
+    report = one_judged(server, tmp_path, plan)
     assert [r.question for r in report.refusals] == ["overlap"], report.to_json()
     assert "build_schedule_plan" in report.refusals[0].message
 
@@ -168,7 +236,7 @@ def test_an_overlapped_schedule_is_refused(server: Server, tmp_path: Path) -> No
 def test_more_tensor_parallel_ranks_than_groups_are_refused(server: Server, tmp_path: Path) -> None:
     plan = with_layout(FULL, tp=16, sequence_parallel=True, dp=1)
     plan = changed(plan, batch={"num_microbatches": plan.batch.global_batch})
-    report = one_judged(server, tmp_path / "wide", plan)
+    report = one_judged(server, tmp_path, plan)
     assert any("ngroups must be evenly divisible by tp_size" in r.message for r in report.refusals), report.to_json()
 
 
@@ -229,8 +297,6 @@ print(json.dumps([parsed.main_pattern, parsed.mtp_pattern, parsed.mtp_num_depths
 
 @pytest.mark.parametrize("behind", ["", "/*E", "/*E/*E"])
 def test_megatron_parts_the_pattern_where_moedsl_does(behind: str) -> None:
-    from moedsl.facts.values import decoder
-
     pattern = HALVES.layout.pipeline_layout + behind
     ran = bridge_process.run("-c", SEGMENTS, pattern)
     assert ran.returncode == 0, ran.stderr

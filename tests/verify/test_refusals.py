@@ -1,17 +1,22 @@
 """Each question refuses what it is there for, in the words and at the line of NVIDIA's code."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from attrs import evolve
 
+from moedsl.bridge.lint import rules, run
+from moedsl.bridge.lint.report import Lint
 from moedsl.bridge.verify import cases
-from moedsl.bridge.verify.cases import Report, render
+from moedsl.bridge.verify.cases import Case, Report, render
 from moedsl.bridge.verify.client import Server
+from moedsl.compiler import load_stdlib
+from moedsl.support.diagnostics import to_json
+from tests.helpers import bridge_process
 from tests.helpers.bridge_recipes import QWEN_30B, write
 
 pytestmark = pytest.mark.bridge
@@ -139,3 +144,101 @@ def test_a_hang_is_a_report(ask: Ask) -> None:
 
 def test_the_server_lives_on_after_both(ask: Ask) -> None:
     assert ask(stages=False).ok
+
+
+# ----------------------------------------------------------------
+# A recipe whose own code builds no configuration: one diagnostic for `verify` and for `lint`, on the line that is
+# wrong.
+
+MODULE, _, FUNCTION = QWEN_30B.partition(":")
+OLD = "from megatron.bridge.recipes.qwen.qwen3_moe import qwen3_30b_a3b_pretrain"
+LINES = {
+    "nothing": ("return None",),
+    "another object": ("return m",),
+    "a name of an old Bridge": (OLD,),
+    "a module of an old Bridge": ("import megatron.bridge.recipes.qwen3",),
+    "an attribute of nothing": ("m.embedding.size = 1",),
+    "an argument of nothing": ("cfg.train = type(cfg.train)(no_such_argument=1)",),
+}
+TARGETS = {"a misspelt module": f"{MODULE}e:{FUNCTION}", "a misspelt function": f"{MODULE}:{FUNCTION}s"}
+SAYS = {
+    "nothing": ("returns NoneType, not a ConfigContainer", "return cfg", "def "),
+    "another object": ("returns GPTModelProvider, not a ConfigContainer", "return cfg", "def "),
+    "a name of an old Bridge": ("cannot import name", "did you mean `qwen3_30b_a3b_pretrain_config`?", OLD),
+    "a module of an old Bridge": ("No module named", "written for another version", "import megatron.bridge.recipes.q"),
+    "an attribute of nothing": ("no attribute 'embedding'", "", "m.embedding.size = 1"),
+    "an argument of nothing": ("no_such_argument", "", "no_such_argument"),
+    "a misspelt module": (f"No module named '{MODULE}e'", "written for another version", ""),
+    "a misspelt function": (f"no function `{FUNCTION}s`", f"did you mean `{FUNCTION}`?", ""),
+}
+
+
+@pytest.fixture(scope="module")
+def answers(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, tuple[Report, Lint]]:
+    """What verify and lint say of each, in one batch with a good recipe at its end."""
+    root = tmp_path_factory.mktemp("load")
+    targets = {name: str(write(root / str(i), QWEN_30B, *lines)) for i, (name, lines) in enumerate(LINES.items())}
+    wanted = [cases.read(t) for t in (*targets.values(), *TARGETS.values(), QWEN_30B)]
+    read = [c for c in wanted if isinstance(c, Case)]
+    assert len(read) == len(wanted)
+    library = load_stdlib()
+    book, _ = rules.read_rules(library)
+    linted = [run.one(c, r, book, library) for c, r in zip(read, server.resolve(read), strict=True)]
+    assert not linted[-1].failed and linted[-1].judged
+    return dict(zip([*LINES, *TARGETS], zip(server.judge(read[:-1]), linted[:-1], strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_what_builds_no_configuration_is_one_diagnostic(name: str, answers: Mapping[str, tuple[Report, Lint]]) -> None:
+    message, help, at = SAYS[name]
+    report, linted = answers[name]
+    assert (report.verdict, report.id, report.refusals) == ("failed", "verify.recipe", ())
+    assert message in report.message and help in report.help
+    (d,) = [to_json(d, linted.sources) for d in linted.diagnostics]
+    assert d["id"] == "verify.recipe" and message in d["message"] and help in "".join(d["help"])
+    assert [at in x["source"] and Path(x["file"]).name == "recipe.py" for x in d["labels"]] == [True] * bool(at)
+
+
+# ----------------------------------------------------------------
+# A recipe that never ends, or leaves processes behind, costs its own time and nobody else's.
+
+SLEEPER = """import os, time
+from pathlib import Path
+if os.fork() == 0:
+    {first}
+    Path({mark!r} + ".new").write_text(str(os.getpid()))
+    os.rename({mark!r} + ".new", {mark!r})
+    time.sleep(600)
+while not Path({mark!r}).exists():
+    time.sleep(0.01)
+"""
+ENDS = {
+    "sleeps": ("time.sleep(600)", "verify.timeout"),
+    "sleeps without a pipe": ("os.closerange(3, 100)\ntime.sleep(600)", "verify.timeout"),
+    "ends": ("os._exit(3)", "verify.crash"),
+    "raises": ("raise ValueError", "verify.recipe"),
+}
+
+
+@pytest.mark.parametrize("first", ["pass", "os.setsid()"], ids=["a child", "a daemon"])
+@pytest.mark.parametrize(("last", "id"), ENDS.values(), ids=ENDS)
+def test_a_recipe_that_leaves_a_process(first: str, last: str, id: str, server: Server, tmp_path: Path) -> None:
+    file, mark = tmp_path / "recipe.py", tmp_path / "pid"
+    file.write_text(SLEEPER.format(first=first, mark=str(mark)) + f"{last}\ndef x_config(): pass\n")
+    case = cases.read(str(file), "h100", 8)
+    assert isinstance(case, Case)
+    start = time.monotonic()
+    (answer,) = server.resolve([evolve(case, seconds=2)])
+    assert answer.id == id and time.monotonic() - start < 60
+    left = int(mark.read_text())
+    if first == "pass":
+        _wait_for_the_end(left)
+    else:
+        os.kill(left, 9)  # who leaves the group on purpose stays
+
+
+def _wait_for_the_end(pid: int) -> None:
+    end = time.monotonic() + 60
+    while bridge_process.lives(pid):
+        assert time.monotonic() < end, "it still runs"
+        time.sleep(0.01)

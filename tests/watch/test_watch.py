@@ -1,7 +1,5 @@
 """`moedsl watch`: logs that grow, are cut or rotated, end, and restart; what is printed, and the page."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -143,7 +143,8 @@ def _read_facts(
     if not problems:
         if vision["out_hidden"] != facts["hidden"]:
             tower.refuse("import.unsupported_value", "out_hidden_size", f"the language model is {facts['hidden']} wide")
-        if any(i >= vision["layers"] for i in vision.get("deepstack", ())):
+        mergers: Any = vision.get("deepstack", ())
+        if any(i >= vision["layers"] for i in mergers):
             tower.refuse("import.unsupported_value", "deepstack_visual_indexes", f"there are {vision['layers']} layers")
         problems = [*_sane(facts, text, table.facts), *tower.problems]
     return {**facts, **outer}, vision, problems

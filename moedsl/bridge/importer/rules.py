@@ -237,6 +237,8 @@ Rule = (
     Int | OfText | Flag | Given | Product | HeadDim | Indexes | Windows | Leading | Every | Positions | Const | Times
     | Else | Pattern | Length | Repeated | OfMtp | Sharing | Zeros | Marked | Firsts | Numbers | OfWindows
 )  # fmt: skip
+Settling = Pattern | Length | Repeated | Every | Leading | Else | OfWindows
+"""Rules that read one of several keys: which, a configuration says."""
 
 
 @frozen
@@ -328,6 +330,5 @@ class Family:
         """Limit rules that can read several keys to those that `config` has."""
         text = config.get("text_config") if self.nested else config
         inner: Mapping[str, Any] = text if isinstance(text, Mapping) else {}
-        several = Pattern | Length | Repeated | Every | Leading | Else | OfWindows
-        facts = {f: rule.settled(inner) if isinstance(rule, several) else rule for f, rule in self.facts.items()}
+        facts = {f: r.settled(inner) if isinstance(r, Settling) else r for f, r in self.facts.items()}
         return evolve(self, facts=facts)

@@ -154,7 +154,7 @@ def hardware_facts(r: Recipe) -> Facts:
 
 
 def computed(r: Recipe) -> Facts:
-    """The values of scope.COMPUTED, as far as they are known."""
+    """The values of recipe_scope.COMPUTED, as far as they are known."""
     return {name: known(read(r)) for name, (read, needs) in _COMPUTED.items() if r.knows(*needs)}
 
 

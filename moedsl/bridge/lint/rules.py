@@ -34,7 +34,7 @@ from moedsl.support.diagnostics import Diagnostic, Label, error
 
 SUBJECT = "recipe"
 ELSEWHERE = ("launch", "trace")
-"""Subjects that `checker/clusters/rules.py` reads."""
+"""Subjects that rules/check/cluster_rules.py reads."""
 KINDS = ("require", "prefer", "let")
 
 

@@ -80,7 +80,7 @@ def popen(words: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) 
 
 
 def child_environment(home: Path) -> dict[str, str]:
-    """The environment of a host, with a folder of Hugging Face files that `hub.build` made."""
+    """The environment of a host, with a folder of Hugging Face files that `environments.build_hub` made."""
     return resources.child_environment() | environments.hub_environment(home) | _QUIET
 
 

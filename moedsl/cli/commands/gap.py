@@ -19,9 +19,9 @@ from moedsl.planner.plan import Plan
 from moedsl.runs.gap import report, text
 from moedsl.runs.measured_runs import Measured, priced
 from moedsl.runs.published import State
-from moedsl.runs.results.gather import DAMAGED, Given, Numbers, Run, gather, numbers, told_apart
+from moedsl.runs.results.gather import DAMAGED, Given, Numbers, Run, disambiguate, gather, numbers
 from moedsl.runs.results.log import read_all
-from moedsl.runs.results.measure import BATCH, RATE, last_settings, measure, said, way_out
+from moedsl.runs.results.measure import BATCH, RATE, last_settings, measure, remedy, warning_texts
 from moedsl.support.diagnostics import Diagnostic, error
 
 
@@ -31,7 +31,7 @@ def run(a: Namespace) -> int:
         return stated
     gathered, found = gather([a.target])
     found = [d for d in found if stated is None or d.id != DAMAGED]
-    runs = told_apart(gathered)
+    runs = disambiguate(gathered)
     others = [d for r in runs for d in _another(r, stated[0], a.run)] if stated else []
     stated_runs = [(evolve(r, plan=stated[0]) if stated else r, stated[1] if stated else None) for r in runs]
     each = [] if found or others else [_one(r, s, a.warmup) for r, s in stated_runs]
@@ -103,7 +103,7 @@ def _one(run: Run, state: State | None, warmup: int | None) -> dict[str, object]
     log = read_all(run.logs, symptoms(load_stdlib()))
     row = measure(run, log, sizes, warmup)
     if not row[RATE] or not row[RATE]["median"]:
-        return [error("gap.nothing", run=run.name, status=row["status"], cause=row["cause"], help=way_out(row))]
-    if other := said(row, (BATCH,)):
+        return [error("gap.nothing", run=run.name, status=row["status"], cause=row["cause"], help=remedy(row))]
+    if other := warning_texts(row, (BATCH,)):
         return [error("results.batch", run=run.name, other=other[0])]
     return report(row, last_settings(log, sizes.global_batch), run.plan, state)

@@ -14,8 +14,8 @@ from moedsl.compiler import load_stdlib
 from moedsl.lang import reader
 from moedsl.planner.plan import Plan
 from moedsl.runs.measured_runs import Measured, priced
-from moedsl.runs.results.gather import Run, gather, told_apart
-from moedsl.runs.results.measure import BATCH, remarks, said, way_out
+from moedsl.runs.results.gather import Run, disambiguate, gather
+from moedsl.runs.results.measure import BATCH, remarks, remedy, warning_texts
 from moedsl.runs.tune import run_file
 from moedsl.runs.tune.candidates import Tried, best, candidates, report, row, text, tried
 from moedsl.support.diagnostics import Diagnostic, error
@@ -38,7 +38,7 @@ def run(a: Namespace) -> int:
     if a.output and (kept := _kept(a.output)):
         return console.refused(a, kept)
     gathered, found = gather(a.paths)
-    runs = [r for r in told_apart(gathered) if r.plan]
+    runs = [r for r in disambiguate(gathered) if r.plan]
     made = [] if found else [_tried(r) for r in runs]
     wrong = [*found, *(d for m in made if isinstance(m, list) for d in m)]
     seen = [(r, m) for r, m in zip(runs, made, strict=False) if isinstance(m, _Seen)]
@@ -121,10 +121,10 @@ def _tried(r: Run) -> _Seen | list[Diagnostic]:
     if not isinstance(made, Measured):
         return [*made]
     measured = row(r, load_stdlib())
-    if said(measured, (BATCH,)):
+    if warning_texts(measured, (BATCH,)):
         return _Seen(None, remarks(measured))
     seen = tried(r.name, made.row, made.cost, measured)
-    nothing = [] if seen else [f"{measured['status']}, {measured['cause']}: {way_out(measured)}"]
+    nothing = [] if seen else [f"{measured['status']}, {measured['cause']}: {remedy(measured)}"]
     return _Seen(seen, [*remarks(measured), *nothing])
 
 

@@ -51,9 +51,9 @@ def _lengths(a: Namespace) -> int:
     if result is None or code:
         return code
     asked = [(p, lower(p, p.gpus or p.hardware.gpus_per_node).values["seq"]) for p in result.programs]
-    found = [(p.name, lengths.table(p, p.gpus, seq, console.Progress())) for p, seq in asked]
+    found = [(p.name, lengths.lengths(p, p.gpus, seq, console.Progress())) for p, seq in asked]
     if a.json:
-        console.print_json({"version": 1, "lengths": dict(found)})
+        console.print_json({"version": 1, "lengths": {name: n.to_json() for name, n in found}})
     else:
-        console.print_text(lambda: "\n".join(lengths.text(t, name) for name, t in found))
+        console.print_text(lambda: "\n".join(n.text(name) for name, n in found))
     return 0

@@ -12,8 +12,8 @@ from typing import Any
 from moedsl.cli import console
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
-from moedsl.runs.results.compare import WORSE, as_table, comparisons, regressions, text, told
-from moedsl.runs.results.gather import Given, Numbers, Run, gather, numbers, told_apart
+from moedsl.runs.results.compare import WORSE, as_table, comparisons, regressions, repeats, text
+from moedsl.runs.results.gather import Given, Numbers, Run, disambiguate, gather, numbers
 from moedsl.runs.results.log import read_all
 from moedsl.runs.results.measure import calibration_lines, measure, unfit
 from moedsl.support.diagnostics import Diagnostic
@@ -29,7 +29,7 @@ def run(a: Namespace) -> int:
     if found or more:
         return console.refused(a, [*found, *more])
     compared = comparisons(rows)
-    judged = regressions(told(runs, rows), told(before, old), a.tolerance) if a.baseline else []
+    judged = regressions(repeats(rows, runs), repeats(old, before), a.tolerance) if a.baseline else []
     data = {"version": 1, "runs": rows, "comparisons": compared}
     if a.baseline:
         data |= {"baseline": old, "regressions": judged}
@@ -45,7 +45,7 @@ def run(a: Namespace) -> int:
 def _measured(a: Namespace, paths: Sequence[str]) -> tuple[list[Run], list[dict[str, Any]], list[Diagnostic]]:
     """Find and measure the runs of some paths."""
     gathered, found = gather(paths)
-    runs = told_apart(gathered)
+    runs = disambiguate(gathered)
     if found:
         return runs, [], found
     each = numbers(runs, Given(a.seq, a.gpus, a.global_batch))

@@ -6,8 +6,7 @@ from argparse import Namespace
 
 from moedsl.cli import answers, console
 from moedsl.cli.console import compiled
-from moedsl.queries.text import what_if_text
-from moedsl.queries.what_if import profiles, what_if
+from moedsl.queries.what_if import profiles, what_if, what_if_text
 
 
 def run(a: Namespace) -> int:
@@ -19,7 +18,7 @@ def run(a: Namespace) -> int:
     progress, budget = console.Progress(), answers.budget_of(a)
     found = [what_if(c, result.library, budget, progress) for c in result.chosen if not profiles(c)]
     if a.json:
-        console.print_json({"version": 1, "runs": found})
+        console.print_json({"version": 1, "runs": [f.to_json() for f in found]})
     else:
         console.print_text(lambda: "\n".join(map(what_if_text, found)), end="")
     return 0

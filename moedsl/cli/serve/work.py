@@ -25,9 +25,8 @@ from moedsl.lsp.features import completion
 from moedsl.lsp.place import place
 from moedsl.lsp.positions import Lines
 from moedsl.planner.report import page
-from moedsl.queries.text import page as printed_page
-from moedsl.queries.text import texts, what_if_text
-from moedsl.queries.what_if import profiles, what_if
+from moedsl.queries import pages
+from moedsl.queries.what_if import profiles, what_if, what_if_text
 from moedsl.solver import solve
 from moedsl.support import limits
 from moedsl.support.diagnostics import Diagnostic, error, to_json
@@ -108,7 +107,7 @@ def _said(found: Sequence[Diagnostic], checked: Analysis | None) -> Json:
 
 def _page(checked: Analysis, solved: Solved, columns: int) -> str:
     """Print the page without its notes and commands: diagnostics and tabs are next to it."""
-    return printed_page(Result(checked.source, library=checked.library, plans=solved.plans), (), columns)
+    return pages.page(Result(checked.source, library=checked.library, plans=solved.plans), (), columns)
 
 
 def _what_if(checked: Analysis, solved: Solved, _: int) -> str:
@@ -122,7 +121,7 @@ def _recipe(checked: Analysis, solved: Solved, _: int) -> str:
 
 _MADE: dict[str, Callable[[Analysis, Solved, int], str]] = {
     "plan": _page,
-    "whole": lambda _, solved, columns: "\n".join(texts(solved.plans)),
+    "whole": lambda _, solved, columns: "\n".join(pages.texts(solved.plans)),
     "report": lambda _, solved, columns: page(solved.plans),
     "what_if": _what_if,
     "recipe": _recipe,

@@ -46,7 +46,7 @@ MEMORY_SHARE = 0.94
 
 
 def problems(expected: dict[str, Any]) -> list[str]:
-    """List every difference from `expected` (which head.py writes), a sentence each."""
+    """List every difference from `expected` (which script.py writes), a sentence each."""
     found: list[str] = []
     found += versions(expected.get("target", {}), expected.get("needs", []))
     found += [p for m in expected.get("modules", []) for p in module(m)]

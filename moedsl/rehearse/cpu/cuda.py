@@ -184,16 +184,13 @@ def _all_gather(real: Any) -> Any:
         if all(len(o) == longest for o in outputs):
             return real(outputs, tensor, group=group, async_op=async_op)
         padded = [o.new_empty(longest, *o.shape[1:]) for o in outputs]
-        real(padded, _padded(tensor, longest), group=group)
+        more = tensor.new_zeros(longest - len(tensor), *tensor.shape[1:])
+        real(padded, torch.cat([tensor, more]), group=group)
         for output, whole in zip(outputs, padded, strict=True):
             output.copy_(whole[: len(output)])
         return None
 
     return call
-
-
-def _padded(tensor: Tensor, length: int) -> Tensor:
-    return torch.cat([tensor, tensor.new_zeros(length - len(tensor), *tensor.shape[1:])])
 
 
 def _reduce_scatter(real: Any) -> Any:

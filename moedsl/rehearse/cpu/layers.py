@@ -54,7 +54,7 @@ def install() -> None:
             for attribute in attributes:
                 setattr(importlib.import_module(module), attribute, new)
     backends: Any = importlib.import_module("megatron.core.models.backends")
-    backends.LocalSpecProvider.grouped_mlp_modules = modules
+    backends.LocalSpecProvider.grouped_mlp_modules = grouped_experts
     backends.LocalSpecProvider.column_parallel_layer_norm_linear = lambda self: NormedColumn
     latent: Any = importlib.import_module("megatron.core.transformer.multi_latent_attention")
     latent.TELinear = Duplicated
@@ -105,19 +105,15 @@ def _mtp(config: Any, vp_stage: int | None = None) -> Any:
     specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
     if not config.mtp_num_layers:
         return None
-    last = specs.get_gpt_decoder_layer_specs(_dense_ahead(config), False, normalization=config.normalization)[-1]
+    # without experts where Bridge gives MTP a dense MLP (models/exaone/exaone_moe/exaone_moe_provider.py:57-63)
+    repeated = config
+    if type(config).__name__ == "ExaoneMoeModelProvider":
+        repeated = copy(config)
+        repeated.moe_layer_freq, repeated.num_moe_experts = [0] * config.num_layers, None
+        repeated.moe_grouped_gemm = False
+    last = specs.get_gpt_decoder_layer_specs(repeated, False, normalization=config.normalization)[-1]
     _as_on_gpu(last, config)
     return specs.get_gpt_mtp_block_spec(config, last, use_transformer_engine=False, vp_stage=vp_stage)
-
-
-def _dense_ahead(config: Any) -> Any:
-    """Return the configuration of the layers that MTP repeats: without experts where Bridge gives it a dense MLP
-    (models/exaone/exaone_moe/exaone_moe_provider.py:57-63)."""
-    if type(config).__name__ != "ExaoneMoeModelProvider":
-        return config
-    dense = copy(config)
-    dense.moe_layer_freq, dense.num_moe_experts, dense.moe_grouped_gemm = [0] * config.num_layers, None, False
-    return dense
 
 
 def _as_on_gpu(spec: Any, config: Any) -> None:
@@ -159,20 +155,18 @@ def _with_delta_nets(ordinary: Specs) -> Specs:
         plain = copy(config)
         plain.experimental_attention_variant = None
         pattern = variants.get_linear_attention_pattern(config)
+        nets: Any = importlib.import_module("megatron.core.ssm.gated_delta_net")
+        utils: Any = importlib.import_module("megatron.core.transformer.spec_utils")
         specs = ordinary(plain, *args, **kwargs)
-        return [_linear(spec) if linear else spec for spec, linear in zip(specs, pattern, strict=True)]
+        for i, is_linear in enumerate(pattern):
+            if is_linear:  # an ordinary layer with a delta net as its attention; the norm before it stays a module
+                own = specs[i].submodules.self_attention.submodules
+                parts = nets.GatedDeltaNetSubmodules(in_proj=own.linear_qkv, out_norm=Norm, out_proj=own.linear_proj)
+                net = utils.ModuleSpec(module=nets.GatedDeltaNet, submodules=parts)
+                specs[i] = replace(specs[i], submodules=replace(specs[i].submodules, self_attention=net))
+        return specs
 
     return layers
-
-
-def _linear(layer: Any) -> Any:
-    """Make an ordinary layer with a delta net as its attention; the norm before it stays a module."""
-    nets: Any = importlib.import_module("megatron.core.ssm.gated_delta_net")
-    specs: Any = importlib.import_module("megatron.core.transformer.spec_utils")
-    attention = layer.submodules.self_attention.submodules
-    parts = nets.GatedDeltaNetSubmodules(in_proj=attention.linear_qkv, out_norm=Norm, out_proj=attention.linear_proj)
-    net = specs.ModuleSpec(module=nets.GatedDeltaNet, submodules=parts)
-    return replace(layer, submodules=replace(layer.submodules, self_attention=net))
 
 
 _BACKENDS = "megatron.core.models.backends"
@@ -197,32 +191,28 @@ def _with_indexers(ordinary: Specs) -> Specs:
             return ordinary(config, *args, **kwargs)
         plain = copy(config)
         plain.experimental_attention_variant = None
-        return [_sparse(spec, config) for spec in ordinary(plain, *args, **kwargs)]
+        variants, backends = (importlib.import_module(name) for name in (_VARIANTS, _BACKENDS))
+        specs = ordinary(plain, *args, **kwargs)
+        for i, spec in enumerate(specs):
+            attention = variants.get_dsa_module_spec_for_backend(config, backends.LocalSpecProvider())
+            specs[i] = replace(spec, submodules=replace(spec.submodules, self_attention=attention))
+        return specs
 
     return layers
 
 
-def _sparse(layer: Any, config: Any) -> Any:
-    """Make an ordinary layer with sparse attention."""
-    variants, backends = (importlib.import_module(name) for name in (_VARIANTS, _BACKENDS))
-    attention = variants.get_dsa_module_spec_for_backend(config, backends.LocalSpecProvider())
-    return replace(layer, submodules=replace(layer.submodules, self_attention=attention))
-
-
-def norm(config: Any, hidden_size: int, eps: float = 1e-5, **_: object) -> torch.nn.Module:
-    """RMSNorm or LayerNorm; its gradients are summed over TP if sequence parallelism splits its input."""
-    kinds = {"RMSNorm": torch.nn.RMSNorm, "LayerNorm": torch.nn.LayerNorm}
-    module = kinds[config.normalization](hidden_size, eps=eps, dtype=config.params_dtype)
-    for parameter in module.parameters():
-        parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
-    return module
-
-
 class Norm:
-    """`norm` as a class: Megatron-Core calls no function to build a module (core transformer/spec_utils.py:86)."""
+    """RMSNorm or LayerNorm; its gradients are summed over TP if sequence parallelism splits its input.
 
-    def __new__(cls, *words: Any, **named: Any) -> Any:
-        return norm(*words, **named)
+    A class, because Megatron-Core calls no function to build a module (core transformer/spec_utils.py:86).
+    """
+
+    def __new__(cls, config: Any, hidden_size: int, eps: float = 1e-5, **_: object) -> Any:
+        kinds = {"RMSNorm": torch.nn.RMSNorm, "LayerNorm": torch.nn.LayerNorm}
+        module = kinds[config.normalization](hidden_size, eps=eps, dtype=config.params_dtype)
+        for parameter in module.parameters():
+            parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+        return module
 
 
 class Attention(MegatronModule):
@@ -263,7 +253,8 @@ class Attention(MegatronModule):
         packed_seq_params: Any = None,
     ) -> Tensor:
         parts = self.group.size()
-        rows, columns = _positions(parts, self.group.rank(), query.size(0)), _all_positions(parts, query.size(0))
+        rows = _positions(parts, self.group.rank(), query.size(0))
+        columns = torch.cat([_positions(parts, part, query.size(0)) for part in range(parts)])
         if parts > 1:
             key, value = (gather_from_sequence_parallel_region(x, group=self.group) for x in (key, value))
         copies = query.size(2) // key.size(2)
@@ -273,14 +264,11 @@ class Attention(MegatronModule):
         distance = rows[:, None] - columns[None, :]
         hidden = distance < 0 if self.window is None else (distance < 0) | (distance > self.window)
         scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
-        return torch.einsum("bhqk,kbhd->qbhd", self._softmax(scores), value).flatten(2).contiguous()
-
-    def _softmax(self, scores: Tensor) -> Tensor:
-        """Divide with a learned offset in the denominator, if the model has attention sinks."""
-        if self.softmax_offset is None:
-            return scores.softmax(-1)
-        offset = self.softmax_offset.view(1, -1, 1, 1).expand(scores.size(0), -1, scores.size(2), 1)
-        return torch.cat([scores, offset], -1).softmax(-1)[..., :-1]
+        if self.softmax_offset is not None:  # attention sinks: a learned offset in the denominator
+            offset = self.softmax_offset.view(1, -1, 1, 1).expand(scores.size(0), -1, scores.size(2), 1)
+            scores = torch.cat([scores, offset], -1)
+        shares = scores.softmax(-1)[..., : columns.numel()]
+        return torch.einsum("bhqk,kbhd->qbhd", shares, value).flatten(2).contiguous()
 
 
 def _positions(parts: int, part: int, length: int) -> Tensor:
@@ -290,10 +278,6 @@ def _positions(parts: int, part: int, length: int) -> Tensor:
     piece = length // 2
     front, back = part, 2 * parts - 1 - part
     return torch.cat([torch.arange(i * piece, (i + 1) * piece) for i in (front, back)])
-
-
-def _all_positions(parts: int, length: int) -> Tensor:
-    return torch.cat([_positions(parts, part, length) for part in range(parts)])
 
 
 class Duplicated(torch.nn.Module):
@@ -325,7 +309,7 @@ class NormedColumn(ColumnParallelLinear):
 
     def __init__(self, inputs: int, outputs: int, *, config: Any, **more: Any) -> None:
         super().__init__(inputs, outputs, config=config, **more)
-        self.layer_norm = norm(config, inputs, config.layernorm_epsilon)
+        self.layer_norm = Norm(config, inputs, config.layernorm_epsilon)
 
     def forward(self, input_: Tensor, *more: Any, **others: Any) -> Any:
         return super().forward(self.layer_norm(input_), *more, **others)
@@ -371,7 +355,7 @@ def _row(count: int, inputs: int, outputs: int, *, config: Any, init_method: Any
     return _Grouped(count, width, outputs, config, init_method, bias, more["skip_bias_add"])
 
 
-def modules(self: object, grouped: bool) -> Any:
+def grouped_experts(self: object, grouped: bool) -> Any:
     """The modules that Megatron-Core's local layers use for the experts of a rank (core/models/backends.py:138)."""
     from megatron.core.transformer.moe.experts import GroupedMLPSubmodules, TEGroupedMLP
 
@@ -426,7 +410,7 @@ class _NormedRow(RowParallelLinear):
 
     def __init__(self, inputs: int, outputs: int, *, config: Any, **more: Any) -> None:
         super().__init__(inputs, outputs, config=config, **more)
-        self.post_layernorm = norm(config, outputs, config.layernorm_epsilon)
+        self.post_layernorm = Norm(config, outputs, config.layernorm_epsilon)
 
     def forward(self, input_: Tensor) -> Any:
         output, bias = super().forward(input_)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from attrs import evolve, frozen
@@ -11,7 +12,7 @@ from moedsl.cost import pipeline
 from moedsl.facts import axes, families, fields, fine_tuning, releases
 from moedsl.facts.facts import Hardware, Model, Site
 from moedsl.facts.families import family
-from moedsl.facts.fine_tuning import METHODS, Adapter, Samples
+from moedsl.facts.fine_tuning import METHODS
 from moedsl.facts.releases import PRODUCTS, as_number, is_version
 from moedsl.facts.symbols import (
     ABSENT_HERE,
@@ -28,9 +29,8 @@ from moedsl.facts.symbols import (
 from moedsl.lang import ast
 from moedsl.rules import collect
 from moedsl.rules.check import options, overrides, statements, suspicious
-from moedsl.rules.check.program import Allow, Isolation, Pin, Program
+from moedsl.rules.check.program import Allow, Pin, Program
 from moedsl.rules.check.run_draft import STATEMENTS, Draft, hardware_like, runs
-from moedsl.rules.check.suspicious import hidden
 from moedsl.rules.declarations import cite_text
 from moedsl.rules.evaluators import evaluate, number
 from moedsl.rules.library import Library
@@ -45,6 +45,8 @@ MOST_RANKS = 1_000_000
 """The most GPUs and the largest size of an axis: products of four still fit a column's integer."""
 MOST = 1 << 40
 """The largest of any other number."""
+SUBJECTS = ("recipe", "launch", "trace")
+"""Subjects that rules may have instead of a run."""
 SWEEPABLE = ("seq", "batch", "gpus")
 
 
@@ -58,23 +60,31 @@ def check(
     """
     known, scope, diagnostics = collect.of_library(library)
     drafts, more = runs(module, library, below)
-    site, of_clusters = _clusters(library)
-    diagnostics = [*library.diagnostics, *diagnostics, *more, *_subjects(library), *of_clusters, *hidden(library)]
+    # Report blocks of rules with an unknown subject
+    unknown = [b.subject for _, b in library.own_rules if b.subject is not None and b.subject.id not in SUBJECTS]
+    for n in unknown:
+        text = f"rules apply to a run, a recipe, a launch or a trace, not to `{n.id}`"
+        help = suggest(n.id, [*SUBJECTS]) or ("write `of recipe`, `of launch` or `of trace`",)
+        more.append(error("check.unknown_word", text, n.span, help=help))
+    # Most files have no cluster and no rules of launches, and need not load what checks these
+    site, of_clusters = Site(), list[Diagnostic]()
+    of_launch = any(b.subject is not None and b.subject.id == "launch" for _, b in library.own_rules)
+    if of_launch or any(isinstance(item, ast.ClusterDecl) for item in library.own):
+        from moedsl.rules.check import cluster_rules
+
+        site, of_clusters = cluster_rules.site(library), cluster_rules.check(library)
+    diagnostics = [*library.diagnostics, *diagnostics, *more, *of_clusters, *suspicious.hidden(library)]
     programs: list[Program] = []
     for name, draft in drafts:
-        reader = _Reader(name, draft, library, known, scope, diagnostics, target, module.span.file)
-        program = reader.program()
-        if program is not None:
-            diagnostics.extend((*suspicious.without_weights(program), *suspicious.frozen_at_random(program)))
-            diagnostics.extend(suspicious.of_another_model(program, library))
-            diagnostics.extend((*suspicious.wrong_file(program), *overrides.misplaced(program)))
-            diagnostics.extend(overrides.derived(program))
-            diagnostics.extend((*suspicious.batch_of_tokens(program), *suspicious.memory_in_bytes(program)))
-            diagnostics.extend(
-                (*suspicious.bandwidth_of_no_gpu(program, library), *suspicious.rate_not_stated(program, library))
-            )
-            diagnostics.extend(suspicious.capability_of_another_arch(program, library))
-            programs.extend(q for p in statements.phases(evolve(program, site=site)) for q in _sweep(p))
+        p = _Reader(name, draft, library, known, scope, diagnostics, target, module.span.file).program()
+        if p is not None:
+            diagnostics += chain(
+                suspicious.without_weights(p), suspicious.frozen_at_random(p), suspicious.of_another_model(p, library),
+                suspicious.wrong_file(p), overrides.misplaced(p), overrides.derived(p), suspicious.batch_of_tokens(p),
+                suspicious.memory_in_bytes(p), suspicious.bandwidth_of_no_gpu(p, library),
+                suspicious.rate_not_stated(p, library), suspicious.capability_of_another_arch(p, library),
+            )  # fmt: skip
+            programs.extend(one for phase in statements.phases(evolve(p, site=site)) for one in _sweep(phase))
     # Drop duplicates: several runs may inherit the same mistake
     out: list[Diagnostic] = []
     alike: dict[str, list[Diagnostic]] = {}
@@ -85,64 +95,19 @@ def check(
     return tuple(programs), out
 
 
-SUBJECTS = ("recipe", "launch", "trace")
-"""Subjects that rules may have instead of a run."""
-
-
-def _subjects(library: Library) -> list[Diagnostic]:
-    """Report blocks of rules with an unknown subject."""
-    unknown = [b.subject for _, b in library.own_rules if b.subject is not None and b.subject.id not in SUBJECTS]
-    text = "rules apply to a run, a recipe, a launch or a trace, not to `{}`"
-    help = {n.id: suggest(n.id, [*SUBJECTS]) or ("write `of recipe`, `of launch` or `of trace`",) for n in unknown}
-    return [error("check.unknown_word", text.format(n.id), n.span, help=help[n.id]) for n in unknown]
-
-
-def _clusters(library: Library) -> tuple[Site, list[Diagnostic]]:
-    """Check clusters and rules of launches in the file and the files that it uses, and read what its cluster states of
-    its storage; most have none."""
-    of_launch = any(b.subject is not None and b.subject.id == "launch" for _, b in library.own_rules)
-    if not of_launch and not any(isinstance(item, ast.ClusterDecl) for item in library.own):
-        return Site(), []
-    from moedsl.rules.check import cluster_rules
-
-    return cluster_rules.site(library), cluster_rules.check(library)
-
-
-def _sweep(p: Program) -> list[Program]:
+def _sweep(p: Program) -> Iterator[Program]:
     """One program for each value of a sweep."""
     if p.sweep is None:
-        return [p]
+        yield p
+        return
     axis, codes = p.sweep
-    held = evolve(p, batch_gpus=max(codes)) if axis == "gpus" and codes else p
-    return [_at(held, axis, code) for code in codes]
-
-
-def _at(p: Program, axis: str, code: int) -> Program:
-    span = p.spans["sweep"]
-    if axis in SWEEPABLE:
-        return evolve(p, name=f"{p.name}.{axis}_{code}", **{axis: code}, spans={**p.spans, axis: span})
-    label = axes.label(axes.BY_NAME[axis].decode(code))
-    return evolve(p, name=f"{p.name}.{axis}_{label}", pins={**p.pins, axis: Pin(axis, code, span)})
-
-
-def _ours(key: str, word: str, words: tuple[str, ...]) -> tuple[str, ...]:
-    """What to write for a word of other tools in a statement of one word."""
-    low = word.lower()
-    if key == "task" and low in METHODS:
-        return (Instead(f"write `task peft; adapter {low}`", f"peft; adapter {low}"),)
-    ours, _ = ((low,), "") if low in words else WORD_ELSEWHERE.get(low, ((), ""))
-    found = tuple(Instead(f"write `{key} {w}`", w) for w in ours if w in words)
-    return found or ((ABSENT_HERE[low],) if key == "task" and low in ABSENT_HERE else ())
-
-
-def _axis_like(name: str) -> tuple[str, ...]:
-    """Suggest an axis, or the statement that a name means in other tools."""
-    from moedsl.lang.foreign_statements import OTHER_NAMES  # imported only after a mistake
-
-    other = OTHER_NAMES.get(name.lower(), name.lower())
-    if other in axes.PINNED:
-        return (Instead(f"did you mean `{other}`?", other),)
-    return (f"`{other}` is a statement: `{other} ...`",) if other in STATEMENTS else suggest(name, [*axes.PINNED])
+    span, held = p.spans["sweep"], evolve(p, batch_gpus=max(codes)) if axis == "gpus" and codes else p
+    for code in codes:
+        if axis in SWEEPABLE:
+            yield evolve(held, name=f"{p.name}.{axis}_{code}", **{axis: code}, spans={**p.spans, axis: span})
+        else:
+            label = axes.label(axes.BY_NAME[axis].decode(code))
+            yield evolve(held, name=f"{p.name}.{axis}_{label}", pins={**p.pins, axis: Pin(axis, code, span)})
 
 
 @frozen
@@ -159,54 +124,52 @@ class _Reader:
     file: str
 
     def program(self) -> Program | None:
-        before = sum(d.is_error for d in self.diagnostics)
-        self.diagnostics.extend(statements.misplaced(self.draft.fixed))
+        """The program of the draft; None if it has an error."""
+        before, draft, found = sum(d.is_error for d in self.diagnostics), self.draft, self.diagnostics
+        found.extend(statements.misplaced(draft.fixed))
+        task, vlm, count = (
+            draft.stated("task", ast.TaskStmt), draft.stated("vlm", ast.VlmStmt),
+            draft.stated("hardware", ast.HardwareStmt),
+        )  # fmt: skip
         model, hardware = self._model(), self._hardware()
-        frozen, sharding = self._vlm(model)
-        data, samples = self._data(model)
+        frozen, sharding = options.read_vlm(vlm, model, draft.pins.get("sharding"), found) if vlm else (frozenset(), {})
+        images, tunes = model is not None and model.vision is not None, task is not None and task.value.id in FINE_TUNES
+        data = draft.stated("data", ast.DataStmt)
+        corpus, samples = options.read_data(data, tunes and not images, images, found)
         target = self._target()
-        sets = overrides.read(self.draft.sets, model, target, self.diagnostics)
-        hub_weights, sets = self._weights(sets)
-        if model is not None:
-            model = evolve(model, query_norm=releases.BY_VERSION[target].query_norm)
-        built = None if model is None else overrides.as_set(model, sets)
+        sets = overrides.read(draft.sets, model, target, found)
+        hub_weights, sets = options.read_weights(draft.stated("weights", ast.WeightsStmt), tunes, sets, found)
+        adapter, isolate = draft.stated("adapter", ast.AdapterStmt), draft.stated("sweep", ast.IsolateStmt)
         parts: dict[str, Any] = {
-            "gpus": self._count(), "seq": self._size("seq") or 0, "batch": self._size("batch"),
+            "gpus": self._whole(count.count, "the number of GPUs", MOST_RANKS) if count and count.count else None,
+            "seq": self._size("seq") or 0, "batch": self._size("batch"),
             "phase": self._word("phase", axes.PHASES, "fit"), "task": self._word("task", TASKS, "pretrain"),
             "routing": self._word("routing", ROUTINGS, "natural"), "risk": self._word("risk", RISKS, "none"),
             "precision": self._precision(hardware),
-            "data": data, "samples": samples, "vlm": frozen, "adapter": self._adapter(),
+            "data": corpus, "samples": samples, "vlm": frozen,
+            "adapter": options.read_adapter(adapter, task is not None and task.value.id == "peft", found),
             "allows": self._allows(), "sweep": self._sweep(),
-            "sets": sets, "hub_weights": hub_weights, "target": target, "pipeline_layout": self._layout(built),
-            "isolate": self._isolate(),
+            "sets": sets, "hub_weights": hub_weights, "target": target,
+            "pipeline_layout": self._layout(None if model is None else overrides.as_set(model, sets)),
+            "isolate": statements.read_isolation(isolate, SWEEPABLE, self._swept, found) if isolate else None,
             "versions": self._versions(), "length": self._length(),
         }  # fmt: skip
         pins = sharding | self._pins(parts["precision"])
         wishes = tuple(self._wishes())
-        if model is None or hardware is None or sum(d.is_error for d in self.diagnostics) > before:
+        if model is None or hardware is None or sum(d.is_error for d in found) > before:
             return None
-        spans = {k: s.span for k, s in self.draft.fixed.items()}
-        spans |= {k: b.span for k, b in self.draft.pins.items() if k == "pipeline_layout"}
-        spans |= {path: s.path.span for path, s in self.draft.sets.items()}
+        model = evolve(model, query_norm=releases.BY_VERSION[target].query_norm)
+        spans = {k: s.span for k, s in draft.fixed.items()}
+        spans |= {k: b.span for k, b in draft.pins.items() if k == "pipeline_layout"}
+        spans |= {path: s.path.span for path, s in draft.sets.items()}
         spans |= {fine_tuning.FIELD: spans["weights"]} if "weights" in spans else {}
         if parts["adapter"] is not None:
             spans = {n: spans.get("adapter", spans["task"]) for n in RUN if n.startswith("adapter")} | spans
         spans = {"pack": spans["data"]} | spans if samples is not None and "data" in spans else spans
-        self._stages(parts["pipeline_layout"], pins, model)
-        # Report MTP layers set for a model of which Bridge would build none: a hybrid without a pattern for them, or
-        # one of a family that has none
-        never = family(model.family).mtp == "none"
-        if sets.get("model.mtp_num_layers") and (never or (model.hybrid and not model.mtp_pattern)):
-            text = f"{model.name} has no multi-token prediction, so Bridge would build none"
-            declared = 'declare the model with `mtp_layers 1 mtp_pattern "*E"`; its checkpoint has no weights for them'
-            help = "drop this `set`" if never else declared
-            self._error("check.model", text, self.draft.sets["model.mtp_num_layers"].path.span, help)
-        self._unbuilt(model, target)
+        self._check_built(model, sets, target, parts["pipeline_layout"], pins)
         if parts["adapter"] is not None:
-            stmt = self.draft.fixed.get("adapter")
-            stated = stmt if isinstance(stmt, ast.AdapterStmt) else None
-            self.diagnostics.extend(options.unbuilt(stated, parts["adapter"], model, spans["task"]))
-        if sum(d.is_error for d in self.diagnostics) > before:
+            found.extend(options.unbuilt(adapter, parts["adapter"], model, spans["task"]))
+        if sum(d.is_error for d in found) > before:
             return None
         return Program(
             name=self.name, model=overrides.as_set(model, sets), hardware=hardware, pins=pins, spans=spans,
@@ -214,41 +177,58 @@ class _Reader:
             batch_gpus=hardware.gpus_per_node if parts["gpus"] is None else None, **parts,
         )  # fmt: skip
 
+    def _check_built(
+        self, model: Model, sets: Mapping[str, Any], target: str, layout: str | None, pins: Mapping[str, Pin]
+    ) -> None:
+        """Report what Bridge would not build of the model and its layout."""
+        pp = pins["pp"].code if "pp" in pins else 0
+        chunks = len(pipeline.pieces(layout, model)[0]) if layout is not None and pp else pp
+        if chunks != pp and (chunks % pp or model.hybrid):  # a hybrid has one chunk a stage
+            several = "" if model.hybrid else " or a multiple of it"
+            help = f"write {pp} chunks{several}, with bars between them; or pin pp={chunks}"
+            text = f"this layout has {chunks} chunks, which does not match pp={pp}"
+            self._error("check.pipeline_layout", text, self.draft.pins["pipeline_layout"].span, help)
+        # Bridge builds no MTP layers of a hybrid without a pattern for them, nor of a family that has none
+        never = family(model.family).mtp == "none"
+        if sets.get("model.mtp_num_layers") and (never or (model.hybrid and not model.mtp_pattern)):
+            text = f"{model.name} has no multi-token prediction, so Bridge would build none"
+            declared = 'declare the model with `mtp_layers 1 mtp_pattern "*E"`; its checkpoint has no weights for them'
+            help = "drop this `set`" if never else declared
+            self._error("check.model", text, self.draft.sets["model.mtp_num_layers"].path.span, help)
+        words = families.why_unbuilt(model, target)
+        if words is None:
+            return
+        at, newest = self._anywhere(), [v for v in fields.versions() if families.why_unbuilt(model, v) is None][-1:]
+        if newest:
+            text = f"Bridge {target} cannot build {model.name}: {words}"
+            self._error("check.target", text, at, f"write `target bridge {newest[0]}`, which can")
+        else:
+            text = f'no release of Bridge can build {model.name} with hf "{model.hf}": {words}'
+            self._error("check.model", text, at, "name the repository of a model with such layers")
+
     def _error(self, id: str, message: str, span: Span, help: str | tuple[str, ...] = ()) -> None:
         self.diagnostics.append(error(id, message, span, help=help))
 
     def _model(self) -> Model | None:
-        stmt = self.draft.fixed.get("model")
-        if isinstance(stmt, ast.ModelStmt):
+        stmt, vlm = self.draft.stated("model", ast.ModelStmt), self.draft.fixed.get("vlm")
+        if stmt is not None:
             return self._look_up(stmt.name, "model")
-        if "vlm" in self.draft.fixed and REFERENCE_VLM in self.library.profiles:
+        if vlm is not None and REFERENCE_VLM in self.library.profiles:
             body = self.library.profiles[REFERENCE_VLM].body
             name = next(s.name for s in body if isinstance(s, ast.ModelStmt | ast.BareStmt))
-            text, span = f"`vlm` without a model stands for the reference VLM, {name.id}", self.draft.fixed["vlm"].span
-            self.diagnostics.append(
-                note(
-                    "check.reference_vlm",
-                    text,
-                    span,
-                    help=f"name it to be explicit: `model {name.id}`",
-                    fixes=(Fix(f"Write `model {name.id}`", ADD, span, f"model {name.id}", self.name),),
-                )
-            )
+            text, right = f"`vlm` without a model stands for the reference VLM, {name.id}", f"model {name.id}"
+            help, fix = f"name it to be explicit: `{right}`", Fix(f"Write `{right}`", ADD, vlm.span, right, self.name)
+            self.diagnostics.append(note("check.reference_vlm", text, vlm.span, help=help, fixes=(fix,)))
             return self._look_up(name, "model")
-        self._absent(
-            "check.no_model",
-            f"run `{self.name}` names no model",
-            "write `model qwen3_30b_a3b`; `moedsl models` lists them",
-        )
-        return None
+        help = "write `model qwen3_30b_a3b`; `moedsl models` lists them"
+        return self._absent("check.no_model", f"run `{self.name}` names no model", help)
 
     def _hardware(self) -> Hardware | None:
-        stmt = self.draft.fixed.get("hardware")
-        if isinstance(stmt, ast.HardwareStmt):
+        stmt = self.draft.stated("hardware", ast.HardwareStmt)
+        if stmt is not None:
             return self._look_up(stmt.name, "hardware")
         help = "write `gb200 x 256`; `moedsl hardware` lists them"
-        self._absent("check.no_hardware", f"run `{self.name}` names no hardware", help)
-        return None
+        return self._absent("check.no_hardware", f"run `{self.name}` names no hardware", help)
 
     def _absent(self, id: str, message: str, help: str) -> None:
         """Report a missing model or hardware, unless an unknown name may have been meant as it."""
@@ -273,11 +253,6 @@ class _Reader:
         spans = [s.span for s in self.draft.fixed.values()] or [b.span for b in self.draft.pins.values()]
         return spans[0] if spans else Span(self.file, 0, 0)
 
-    def _count(self) -> int | None:
-        stmt = self.draft.fixed.get("hardware")
-        count = stmt.count if isinstance(stmt, ast.HardwareStmt) else None
-        return None if count is None else self._whole(count, "the number of GPUs", MOST_RANKS)
-
     def _size(self, key: str) -> int | None:
         stmt = self.draft.fixed.get(key)
         return None if stmt is None else self._whole(stmt.value, f"`{key}`")  # type: ignore[union-attr, arg-type]
@@ -298,54 +273,31 @@ class _Reader:
             return default
         name: ast.Name = stmt.value  # type: ignore[union-attr, assignment]
         if name.id not in words:
-            help = _ours(key, name.id, words) or suggest(name.id, list(words))
+            low = name.id.lower()
+            ours, _ = ((low,), "") if low in words else WORD_ELSEWHERE.get(low, ((), ""))
+            help: tuple[str, ...] = tuple(Instead(f"write `{key} {w}`", w) for w in ours if w in words)
+            if key == "task" and low in METHODS:
+                help = (Instead(f"write `task peft; adapter {low}`", f"peft; adapter {low}"),)
+            elif not help:
+                absent = (ABSENT_HERE[low],) if key == "task" and low in ABSENT_HERE else ()
+                help = absent or suggest(name.id, list(words))
             self._error("check.unknown_word", f"`{key}` is one of {', '.join(words)}, not `{name.id}`", name.span, help)
         return name.id
 
-    def _data(self, model: Model | None) -> tuple[str, Samples | None]:
-        """The path or the name of the data, and what is known of its samples."""
-        stmt = self.draft.fixed.get("data")
-        images = model is not None and model.vision is not None
-        data = stmt if isinstance(stmt, ast.DataStmt) else None
-        return options.read_data(data, self._tunes and not images, images, self.diagnostics)
-
-    @property
-    def _tunes(self) -> bool:
-        task = self.draft.fixed.get("task")
-        return isinstance(task, ast.TaskStmt) and task.value.id in FINE_TUNES
-
-    def _weights(self, sets: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
-        """The name of the weights on Hugging Face, and the fields that the run sets with their folder."""
-        stmt = self.draft.fixed.get("weights")
-        own = stmt if isinstance(stmt, ast.WeightsStmt) else None
-        return options.read_weights(own, self._tunes, sets, self.diagnostics)
-
-    def _vlm(self, model: Model | None) -> tuple[frozenset[str], dict[str, Pin]]:
-        """The frozen parts, and the sharding of tower and decoder."""
-        stmt = self.draft.fixed.get("vlm")
-        if not isinstance(stmt, ast.VlmStmt):
-            return frozenset(), {}
-        return options.read_vlm(stmt, model, self.draft.pins.get("sharding"), self.diagnostics)
-
     def _length(self) -> Mapping[str, int]:
         """How long the run trains; a field that states it too is an error."""
-        stmt = self.draft.fixed.get("for")
-        if not isinstance(stmt, ast.ForStmt):
+        stmt = self.draft.stated("for", ast.ForStmt)
+        if stmt is None:
             return {}
         for path in (p for p in statements.FIELDS if p in self.draft.sets):
             text, first = f"`for` states the length of the training, and so does `set {path}`", self.draft.sets[path]
             self.diagnostics.append(error("check.twice", text, stmt.span, Label(first.span, "here"), help="keep one"))
         return statements.read_length(stmt, self.diagnostics)
 
-    def _adapter(self) -> Adapter | None:
-        task, stmt = self.draft.fixed.get("task"), self.draft.fixed.get("adapter")
-        trains = isinstance(task, ast.TaskStmt) and task.value.id == "peft"
-        return options.read_adapter(stmt if isinstance(stmt, ast.AdapterStmt) else None, trains, self.diagnostics)
-
     def _target(self) -> str:
         """The release of Bridge: the stated one, else the installed one, else the newest."""
-        stmt = self.draft.fixed.get("target")
-        stated = self.target or (stmt.version.value if isinstance(stmt, ast.TargetStmt) else "")
+        stmt = self.draft.stated("target", ast.TargetStmt)
+        stated = self.target or (stmt.version.value if stmt else "")
         if not stated:
             return releases.default().bridge
         found = releases.named(stated)
@@ -353,24 +305,11 @@ class _Reader:
             text = f"Bridge {stated} is not supported; supported: {', '.join(fields.versions())}"
             if self.target:
                 self.diagnostics.append(error("check.target", text, help=f"give `--target {releases.NEWEST.minor}`"))
-            elif isinstance(stmt, ast.TargetStmt):
+            elif stmt is not None:
                 help = Instead(f"write `target bridge {releases.NEWEST.minor}`", releases.NEWEST.minor)
                 self._error("check.target", text, stmt.version.span, help)
             return releases.NEWEST.bridge
         return found.bridge
-
-    def _unbuilt(self, model: Model, target: str) -> None:
-        """Refuse a model that the release of Bridge does not know."""
-        words = families.why_unbuilt(model, target)
-        if words is None:
-            return
-        newest = next((v for v in reversed(fields.versions()) if families.why_unbuilt(model, v) is None), "")
-        if newest:
-            text = f"Bridge {target} cannot build {model.name}: {words}"
-            self._error("check.target", text, self._anywhere(), f"write `target bridge {newest}`, which can")
-        else:
-            text = f'no release of Bridge can build {model.name} with hf "{model.hf}": {words}'
-            self._error("check.model", text, self._anywhere(), "name the repository of a model with such layers")
 
     def _versions(self) -> dict[str, int]:
         """The versions that the run states besides Bridge's, by their name in an expression."""
@@ -405,7 +344,14 @@ class _Reader:
         """Encode a pinned value as the integer of its column."""
         axis = axes.BY_NAME.get(name.id)
         if axis is None:
-            help = _axis_like(name.id) or (f"an axis is one of {', '.join(axes.PINNED)}",)
+            from moedsl.lang.foreign_statements import OTHER_NAMES  # imported only after a mistake
+
+            other = OTHER_NAMES.get(name.id.lower(), name.id.lower())
+            help = suggest(name.id, [*axes.PINNED]) or (f"an axis is one of {', '.join(axes.PINNED)}",)
+            if other in axes.PINNED:
+                help = (Instead(f"did you mean `{other}`?", other),)
+            elif other in STATEMENTS:
+                help = (f"`{other}` is a statement: `{other} ...`",)
             return self._error("check.unknown_axis", f"`{name.id}` is not an axis", name.span, help)
         if isinstance(value, ast.Name) and value.id == "auto":
             help = f"remove it: the search chooses `{name.id}` unless a run pins it"
@@ -426,67 +372,40 @@ class _Reader:
         return axis.encode(evaluate(value, {}))
 
     def _layout(self, model: Model | None) -> str | None:
+        """The pinned pipeline layout, unless Megatron refuses it for any pp and vpp."""
         binding = self.draft.pins.get("pipeline_layout")
         if binding is None:
             return None
-        if not isinstance(binding.value, ast.String):
-            self._error(
-                "check.type",
-                "a pipeline layout is a string",
-                binding.value.span,
-                'write `pin pipeline_layout="Et*3|t*4|t*4|t*3mL"`',
-            )
-            return None
-        self._check_layout(binding.value, model)
-        return binding.value.value
+        text, span = binding.value, binding.value.span
+        if not isinstance(text, ast.String):
+            help = 'write `pin pipeline_layout="Et*3|t*4|t*4|t*3mL"`'
+            return self._error("check.type", "a pipeline layout is a string", span, help)
+        if model is not None:
+            chunks = len(pipeline.pieces(text.value, model)[0])
+            for why in pipeline.parse_layout(text.value, model, chunks, 1)[1]:
+                message = f"this pipeline layout has {why}" if why[0].isdigit() else why
+                self._error("check.pipeline_layout", message, span)
+        return text.value
 
-    def _check_layout(self, text: ast.String, model: Model | None) -> None:
-        """Report what Megatron refuses in a pipeline layout for any pp and vpp."""
-        if model is None:
-            return
-        words, _ = pipeline.pieces(text.value, model)
-        for why in pipeline.parse_layout(text.value, model, len(words), 1)[1]:
-            self._error(
-                "check.pipeline_layout", f"this pipeline layout has {why}" if why[0].isdigit() else why, text.span
-            )
-
-    def _stages(self, text: str | None, pins: Mapping[str, Pin], model: Model) -> None:
-        """Report a pinned layout whose chunks do not match the pinned stages; a hybrid has one chunk a stage."""
-        pp = pins["pp"].code if "pp" in pins else 0
-        if text is None or not pp:
-            return
-        chunks = len(pipeline.pieces(text, model)[0])
-        if chunks == pp or (chunks % pp == 0 and not model.hybrid):
-            return
-        several = "" if model.hybrid else " or a multiple of it"
-        help = f"write {pp} chunks{several}, with bars between them; or pin pp={chunks}"
-        span = self.draft.pins["pipeline_layout"].span
-        self._error(
-            "check.pipeline_layout", f"this layout has {chunks} chunks, which does not match pp={pp}", span, help
-        )
-
-    def _wishes(self) -> Iterable[Rule]:
+    def _wishes(self) -> Iterator[Rule]:
+        """The laws and advice of the run, and its pins of derived values as laws."""
         for i, w in enumerate(self.draft.wishes, 1):
             Inference(self.scope, self.diagnostics).condition(w.expr)
-            name = w.name.id if w.name else f"{type(w).__name__.lower()}_{i}"
-            because = w.because.value if w.because else None
-            cites = tuple(cite_text(c) for c in w.cites)
             kind = type(w).__name__.lower()
-            worth = collect.worth(w, self.diagnostics)
+            name = w.name.id if w.name else f"{kind}_{i}"
+            because = w.because.value if w.because else None
+            cites, worth = tuple(cite_text(c) for c in w.cites), collect.worth(w, self.diagnostics)
             rule = Rule(f"run.{self.name}.{name}", kind, name, w.expr, None, because, cites, w.span, worth, wish=True)
             collect.read_too_early(rule, self.diagnostics)
             yield rule
-        for b in self.draft.pins.values():
-            if b.name.id in axes.DERIVED:
-                expr = ast.Binary("==", b.name, b.value, b.span)
-                Inference(self.scope, self.diagnostics).condition(expr)
-                yield Rule(
-                    f"run.{self.name}.{b.name.id}", "require", b.name.id, expr, None, "pinned", (), b.span, wish=True
-                )
+        for b in (b for b in self.draft.pins.values() if b.name.id in axes.DERIVED):
+            name, expr = b.name.id, ast.Binary("==", b.name, b.value, b.span)
+            Inference(self.scope, self.diagnostics).condition(expr)
+            yield Rule(f"run.{self.name}.{name}", "require", name, expr, None, "pinned", (), b.span, wish=True)
 
     def _sweep(self) -> tuple[str, tuple[int, ...]] | None:
-        stmt = self.draft.fixed.get("sweep")
-        if not isinstance(stmt, ast.SweepStmt):
+        stmt = self.draft.stated("sweep", ast.SweepStmt)
+        if stmt is None:
             return None
         known = [*axes.BY_NAME, *SWEEPABLE]
         if stmt.axis.id not in known:
@@ -494,12 +413,6 @@ class _Reader:
             return self._error("check.unknown_axis", f"`{stmt.axis.id}` cannot be swept", stmt.axis.span, help)
         codes = [self._swept(stmt.axis, v) for v in stmt.values]
         return stmt.axis.id, tuple(dict.fromkeys(c for c in codes if c is not None))
-
-    def _isolate(self) -> Isolation | None:
-        stmt = self.draft.fixed.get("sweep")
-        if not isinstance(stmt, ast.IsolateStmt):
-            return None
-        return statements.read_isolation(stmt, SWEEPABLE, self._swept, self.diagnostics)
 
     def _swept(self, axis: ast.Name, value: ast.Expr) -> int | None:
         """A value of a sweep or an isolation."""

@@ -13,13 +13,13 @@ from attrs import frozen
 
 from moedsl.facts import secrets
 from moedsl.lang import ast
-from moedsl.rules import launch_variables
+from moedsl.rules import blocks, launch_variables
 from moedsl.rules.check import cluster_facts
 from moedsl.rules.check.cluster_facts import Cluster, Kind
 from moedsl.rules.evaluators import number
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
-from moedsl.support.diagnostics import Diagnostic, Label, error, suggest
+from moedsl.support.diagnostics import Diagnostic, error, suggest
 from moedsl.support.source import Span
 
 Entries = tuple[ast.FactEntry, ...]
@@ -81,7 +81,7 @@ class _Reader:
 
     def cluster(self) -> Cluster | None:
         before, kinds = len(self.diagnostics), cluster_facts.kinds()
-        entries = self._entries(self.decl.facts, tuple(kinds), "a cluster")
+        entries = {e.name.id: e for e in blocks.facts(self.decl.facts, kinds, "a cluster", self.diagnostics)}
         values = {n: _READ[kinds[n].form](self, e, kinds[n]) for n, e in entries.items()}
         executor = values.get("executor")
         if "executor" not in entries:
@@ -91,20 +91,6 @@ class _Reader:
         if len(self.diagnostics) > before:
             return None
         return Cluster(self.decl.name.id, **values)
-
-    def _entries(self, entries: Entries, known: tuple[str, ...], what: str) -> dict[str, ast.FactEntry]:
-        """The facts by name; unknown and repeated ones are reported."""
-        out: dict[str, ast.FactEntry] = {}
-        for e in entries:
-            if known and e.name.id not in known:
-                help = suggest(e.name.id, [*known])
-                self.error("check.unknown_fact", f"{what} has no fact `{e.name.id}`", e.name, help)
-            elif e.name.id in out:
-                first = Label(out[e.name.id].name.span, "first here")
-                self.diagnostics.append(error("check.twice:entry", e.name.span, first, e=e.name.id))
-            else:
-                out[e.name.id] = e
-        return out
 
     def _fitting(self, executor: str, entries: Mapping[str, ast.FactEntry], values: Mapping[str, Any]) -> None:
         """Report facts that the executor does not read, and those that it needs."""
@@ -120,19 +106,14 @@ class _Reader:
         if "host" in entries and values.get("tunnel", "local") == "local":
             self.error("check.cluster", "`host` is for `tunnel ssh`", entries["host"].name, "write `tunnel ssh`")
         if executor == "slurm" and "job_dir" in entries and not str(values["job_dir"] or "/").startswith("/"):
-            self.error(
-                "check.cluster", "`job_dir` must be an absolute path", _at(entries["job_dir"]), "start it with /"
-            )
+            at = _at(entries["job_dir"])
+            self.error("check.cluster", "`job_dir` must be an absolute path", at, "start it with /")
         if executor == "kubeflow" and " " in str(values.get("container") or ""):
             self.error("check.cluster", "the name of an image must not contain a space", _at(entries["container"]))
         if executor == "local":
-            self._harmless(entries, values.get("env") or {})
-
-    def _harmless(self, entries: Mapping[str, ast.FactEntry], env: Mapping[str, str]) -> None:
-        """Refuse variables that would make a program on the launching machine load or run other code."""
-        for name in sorted(n for n in env if launch_variables.is_loader(n)):
-            text = f"`{name}` would choose what programs on this machine load or write"
-            self.error("check.cluster", text, entries["env"].name, "set it in the shell that calls `moedsl run`")
+            for name in sorted(n for n in values.get("env") or {} if launch_variables.is_loader(n)):
+                text = f"`{name}` would choose what programs on this machine load or write"
+                self.error("check.cluster", text, entries["env"].name, "set it in the shell that calls `moedsl run`")
 
     def word(self, e: ast.FactEntry, kind: Kind) -> str | None:
         text = self.plain(e)
@@ -141,24 +122,13 @@ class _Reader:
         help = suggest(text, list(kind.words)) or (_OTHERS if kind.words == cluster_facts.EXECUTORS else ())
         return self.error("check.unknown_word", f"`{e.name.id}` is one of {', '.join(kind.words)}", _at(e), help)
 
-    def flag(self, e: ast.FactEntry, _: Kind) -> bool | None:
-        if isinstance(e.value, ast.Bool):
-            return e.value.value
-        if isinstance(e.value, ast.Name) and e.value.id in ("on", "off"):
-            return e.value.id == "on"
-        return self.error("check.type", f"`{e.name.id}` is on or off", _at(e))
-
-    def whole(self, e: ast.FactEntry, _: Kind) -> int | None:
-        value = number(e.value) if isinstance(e.value, ast.Number) and e.value.unit is None else None
-        if isinstance(value, int) and 0 < value <= 1_000_000:
-            return value
-        return self.error("check.type", f"`{e.name.id}` must be a whole number of at least 1", _at(e))
-
-    def rate(self, e: ast.FactEntry, _: Kind) -> float | None:
-        value = number(e.value) if isinstance(e.value, ast.Number) and e.value.unit in ("GB/s", "TB/s") else 0
-        if value > 0:
-            return float(value)
-        return self.error("check.type", f"`{e.name.id}` must be a rate above 0, such as 200 GB/s", _at(e))
+    def value(self, e: ast.FactEntry, kind: Kind) -> bool | float | None:
+        """Read a switch or a number."""
+        of = _VALUES[kind.form]
+        value = of.read(e.value)
+        if value is None:
+            self.error("check.type", f"`{e.name.id}` {of.takes}", _at(e))
+        return value
 
     def text(self, e: ast.FactEntry, kind: Kind) -> str | None:
         text = self.plain(e)
@@ -171,27 +141,19 @@ class _Reader:
         return self.literal(e.value, e.name.id)
 
     def literal(self, value: ast.Expr, name: str) -> str | None:
-        match value:
-            case ast.String():
-                return self.public(value.value, name, value)
-            case ast.Name():
-                return self.public(value.id, name, value)
-            case ast.Bool():
-                return str(value.value).lower()
-            case ast.Number():
-                return value.text
-            case _:
-                return self.error(
-                    "check.type", f"`{name}` must be a word or a string", value, f'put it in quotes: `{name} "..."`'
-                )
-
-    def public(self, text: str, name: str, at: ast.Expr) -> str | None:
-        """The text, unless it looks like a secret's value."""
-        what = secrets.value_kind(text)
-        if what is None:
-            return text
-        message = f"the value of `{name}` looks like {what}, which must not be in a file"
-        return self.error("check.secret", message, at, _secret_help(name))
+        """The text of a value, unless it looks like a secret's."""
+        if isinstance(value, ast.Bool):
+            return str(value.value).lower()
+        if isinstance(value, ast.Number):
+            return value.text
+        text = blocks.word_or_string(value)
+        if text is None:
+            help = f'put it in quotes: `{name} "..."`'
+            return self.error("check.type", f"`{name}` must be a word or a string", value, help)
+        if what := secrets.value_kind(text):
+            message = f"the value of `{name}` looks like {what}, which must not be in a file"
+            return self.error("check.secret", message, value, _secret_help(name))
+        return text
 
     def shaped(self, text: str, form: str, name: str, at: Any) -> str | None:
         pattern, description = _SHAPES[form]
@@ -244,8 +206,8 @@ class _Reader:
             self.error("check.type", f"`{e.name.id}` is names with values", _at(e), f"write `{example}`")
             return []
         inside = {b.name.id: b for b in e.value if isinstance(b, ast.Binding)}
-        block = self._entries(tuple(v for v in e.value if isinstance(v, ast.FactEntry)), (), f"`{e.name.id}`")
-        both = [*inside.values(), *block.values()]
+        entries = (v for v in e.value if isinstance(v, ast.FactEntry))
+        both = [*inside.values(), *blocks.facts(entries, None, f"`{e.name.id}`", self.diagnostics)]
         nested = [v for v in both if isinstance(v.value, tuple)]
         for v in nested:
             self.error("check.type", f"`{v.name.id}` is one value", v.name)
@@ -289,18 +251,28 @@ def _secret_help(name: str) -> str:
     return f"revoke it if it was real, and write `secrets [{shown}]`: the job inherits that variable"
 
 
+def _rate(value: Any) -> float | None:
+    rate = number(value) if isinstance(value, ast.Number) and value.unit in ("GB/s", "TB/s") else 0
+    return float(rate) if rate > 0 else None
+
+
+_VALUES = {
+    "flag": blocks.Kind(lambda e: e.value if isinstance(e, ast.Bool) else blocks.switch(e), "is on or off"),
+    "whole": blocks.Kind(lambda e: blocks.whole(e, 1_000_000), "must be a whole number of at least 1"),
+    "rate": blocks.Kind(_rate, "must be a rate above 0, such as 200 GB/s"),
+}
+"""The forms that are no texts."""
+
+
 def _at(e: ast.FactEntry) -> Any:
     return e.name if isinstance(e.value, tuple) else e.value
 
 
 _READ: Mapping[str, Callable[[_Reader, ast.FactEntry, Kind], Any]] = {
     "word": _Reader.word,
-    "flag": _Reader.flag,
-    "whole": _Reader.whole,
-    "rate": _Reader.rate,
+    **dict.fromkeys(("flag", "whole", "rate"), _Reader.value),
     "names": _Reader.names,
     "variables": _Reader.variables,
-    "labels": _Reader.labels,
     **dict.fromkeys(("selector", "annotations", "interfaces", "resources"), _Reader.selector),
     "sbatch": _Reader.sbatch,
     **dict.fromkeys(("mounts", "options", "objects", "hca", "tolerations", "requirements"), _Reader.texts),
@@ -385,7 +357,7 @@ def derived_sbatch(option: str, at: Span) -> Diagnostic:
 
 def value(rule: Rule, text: str) -> Diagnostic | None:
     """Check the value of a derived argument: it must be one line, because the file is read by lines, and no secret."""
-    if rule.name in _PODS and not _PODS[rule.name][0](text):
+    if rule.name in _PODS and not re.fullmatch(_PODS[rule.name][0], text):
         return error("check.cluster:pods-name", rule.span, rule=rule.name, pods=_PODS[rule.name][1])
     if not rule.name.startswith(_KINDS):
         return None
@@ -396,12 +368,9 @@ def value(rule: Rule, text: str) -> Diagnostic | None:
     return None
 
 
-def _is_mounts(text: str) -> bool:
-    return all(re.fullmatch(r"/[^:,]*:/[^:,]*(:ro)?", mount) for mount in text.split(","))
-
-
-_PODS = {"pod.mounts": (_is_mounts, '"/on/the/node:/in/the/container", joined by commas')}
-"""How the settings of pods are written that are read further."""
+_MOUNT = r"/[^:,]*:/[^:,]*(?::ro)?"
+_PODS = {"pod.mounts": (rf"{_MOUNT}(?:,{_MOUNT})*", '"/on/the/node:/in/the/container", joined by commas')}
+"""How the settings of pods are written that are read further: a pattern, and its description."""
 
 
 def of_this_machine(settings: Iterable[Setting]) -> Iterator[Diagnostic]:

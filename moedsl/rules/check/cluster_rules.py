@@ -9,7 +9,7 @@ a parameter of sbatch, `derive pod.NAME` a setting of pods, `env NAME` a variabl
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from moedsl.facts.axes import FOLLOWING
 from moedsl.facts.facts import Site
 from moedsl.facts.symbols import AXES, FLAG, HARDWARE, NUMBER, RUN, TEXT, Type
 from moedsl.lang import ast, parser, reader
-from moedsl.rules import collect, launch_variables
+from moedsl.rules import blocks, collect, launch_variables
 from moedsl.rules.check import cluster_reader
 from moedsl.rules.check.cluster_facts import Cluster, kinds
 from moedsl.rules.evaluators import names
@@ -58,32 +58,25 @@ def read(library: Library) -> tuple[Book, list[Diagnostic]]:
 
 def _read(library: Library) -> tuple[Book, list[Diagnostic]]:
     diagnostics: list[Diagnostic] = []
-    read = [
-        collect.read_rule(prefix, block, m, diagnostics)
-        for prefix, block in library.rules
-        if block.subject is not None and block.subject.id == SUBJECT
-        for m in block.members
-    ]
-    known = tuple(_members(read, diagnostics))
-    scope = dict(_scope())
-    for rule in known:
-        _check(rule, scope, diagnostics)
-    return Book(known, scope), diagnostics
-
-
-def _members(read: Iterable[Rule], diagnostics: list[Diagnostic]) -> Iterable[Rule]:
-    """Filter the rules: only the kinds that a launch has, and each law, advice and let only once."""
-    seen: dict[str, Rule] = {}
+    of_launch = [(p, b) for p, b in library.rules if b.subject is not None and b.subject.id == SUBJECT]
+    read = [collect.read_rule(prefix, block, m, diagnostics) for prefix, block in of_launch for m in block.members]
+    # Only the kinds that a launch has, and each law, advice and let only once
+    known: dict[str, Rule] = {}
+    rules: list[Rule] = []
     for r in read:
         if r.kind not in KINDS:
             diagnostics.append(error("check.launch_member", r.span, kind=r.kind, kinds=", ".join(KINDS)))
-        elif r.kind in collect.UNIQUE and r.id in seen:
-            diagnostics.append(error("check.twice:rule", r.span, Label(seen[r.id].span, "first here"), rule=r.id))
+        elif r.kind in collect.UNIQUE and r.id in known:
+            diagnostics.append(error("check.twice:rule", r.span, Label(known[r.id].span, "first here"), rule=r.id))
         elif wrong := launch_variables.refused(r) if r.kind == "env" else cluster_reader.literal(r):
             diagnostics.append(wrong)
         else:
-            seen[r.id] = r
-            yield r
+            known[r.id] = r
+            rules.append(r)
+    scope = dict(_scope())
+    for rule in rules:
+        _check(rule, scope, diagnostics)
+    return Book(tuple(rules), scope), diagnostics
 
 
 def _check(rule: Rule, scope: dict[str, Type], diagnostics: list[Diagnostic]) -> None:
@@ -135,11 +128,8 @@ class Known:
     @property
     def is_default(self) -> bool:
         """Whether it has `default on`."""
-        return any(e.name.id == "default" and _is_on(e.value) for e in self.decl.facts)
-
-
-def _is_on(value: object) -> bool:
-    return (isinstance(value, ast.Bool) and value.value) or (isinstance(value, ast.Name) and value.id == "on")
+        stated = (e.value for e in self.decl.facts if e.name.id == "default")
+        return any(v.value if isinstance(v, ast.Bool) else blocks.switch(v) is True for v in stated)
 
 
 def user_file() -> Path:
@@ -149,10 +139,10 @@ def user_file() -> Path:
 
 def known(library: Library) -> tuple[dict[str, Known], list[Diagnostic]]:
     """Find every cluster by name, the run file's first; the user's file is added to the library's sources."""
-    out = {n: Known(d, _origin(d)) for n, d in library.clusters.items()}
-    of_user, diagnostics = _of_user(library)
-    own = {n: k for n, k in out.items() if k.origin == "run file"}
-    return {**own, **{n: k for n, k in {**out, **of_user}.items() if n not in own}}, diagnostics
+    known = {n: Known(d, _origin(d)) for n, d in library.clusters.items()}
+    of_user, wrong = _of_user(library)
+    own = {n: k for n, k in known.items() if k.origin == "run file"}
+    return {**own, **{n: k for n, k in {**known, **of_user}.items() if n not in own}}, wrong
 
 
 def _origin(decl: ast.ClusterDecl) -> str:
@@ -189,18 +179,14 @@ def choose(library: Library, name: str) -> tuple[Cluster | None, list[Diagnostic
     all_, diagnostics = known(library)
     if any(d.is_error for d in diagnostics):
         return None, diagnostics
-    meant = _named(all_, name) if name else _meant(all_)
+    if name and name not in all_:
+        help = suggest(name, [*all_]) or (_listed(all_),)
+        return None, [*diagnostics, error("launch.no_cluster:unknown", name=name, help=help)]
+    meant = all_[name] if name else _meant(all_)
     if isinstance(meant, Diagnostic):
         return None, [*diagnostics, meant]
     made, more = cluster_reader.read(meant.decl, library)
     return made, [*diagnostics, *more]
-
-
-def _named(all_: Mapping[str, Known], name: str) -> Known | Diagnostic:
-    if name in all_:
-        return all_[name]
-    help = suggest(name, [*all_]) or (_listed(all_),)
-    return error("launch.no_cluster:unknown", name=name, help=help)
 
 
 def _meant(all_: Mapping[str, Known]) -> Known | Diagnostic:

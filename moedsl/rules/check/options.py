@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from attrs import evolve, frozen
@@ -17,9 +18,11 @@ from moedsl.facts.families import PRESET_SPLITS, PRESETS
 from moedsl.facts.fine_tuning import EXPERTS, METHODS, PARTS, SOURCES, TARGETS, Adapter, Samples
 from moedsl.facts.symbols import VLM_WORDS
 from moedsl.lang import ast
+from moedsl.rules import blocks
+from moedsl.rules.blocks import Kind
 from moedsl.rules.check import overrides
 from moedsl.rules.check.program import Pin
-from moedsl.rules.evaluators import evaluate
+from moedsl.rules.evaluators import number
 from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Instead, Label, error, suggest, warning
 from moedsl.support.source import Span
 
@@ -30,86 +33,51 @@ OF_HUGGING_FACE = {
     "kv_a_proj_with_mqa": "linear_kv_down_proj", "kv_b_proj": "linear_kv_up_proj",
 }  # fmt: skip
 """The names that Hugging Face's models and its PEFT have for the targets."""
-MOST_RANK = 8192
-_FLAGS = {"on": True, "off": False}
-TEXT, SWITCH = "a text", "on or off"
 _FUSED = tuple(PARTS)
 _SPLIT = tuple(name for parts in PARTS.values() for name in parts)
 
 
 def read_adapter(stmt: ast.AdapterStmt | None, trains: bool, diagnostics: list[Diagnostic]) -> Adapter | None:
     """Read the adapter of a run that `trains` one; errors go to `diagnostics`."""
-    if stmt is not None and not trains:
-        text, help = "only `task peft` trains an adapter", "write `task peft`, or drop `adapter`"
-        fixes = (Fix("Drop `adapter`", DROP, stmt.span),)
-        diagnostics.append(error("check.adapter", text, stmt.span, help=help, fixes=fixes))
-    method = stmt.method.id if stmt else METHODS[0]
-    if stmt is not None and method not in METHODS:
-        diagnostics.append(
-            error(
-                "check.unknown_word:adapter",
-                stmt.method.span,
-                methods=", ".join(METHODS),
-                method=method,
-                help=suggest(method, [*METHODS]),
-            )
-        )
-        return None
-    own = _options(stmt.bindings, method, diagnostics) if stmt else {}
-    if not trains:
-        return None
-    options: dict[str, Any] = {**fine_tuning.defaults(method), "method": method, **own}
-    return Adapter(**options)
+    method, own = METHODS[0], dict[str, Any]()
+    if stmt is not None:
+        method = stmt.method.id
+        if not trains:
+            text, help = "only `task peft` trains an adapter", "write `task peft`, or drop `adapter`"
+            fixes = (Fix("Drop `adapter`", DROP, stmt.span),)
+            diagnostics.append(error("check.adapter", text, stmt.span, help=help, fixes=fixes))
+        if method not in METHODS:
+            words, help = ", ".join(METHODS), suggest(method, [*METHODS])
+            at = stmt.method.span
+            diagnostics.append(error("check.unknown_word:adapter", at, methods=words, method=method, help=help))
+            return None
+        unknown: blocks.Unknown = lambda n, near: error("check.adapter:adapter", n.span, name=n.id, help=near)  # noqa: E731
+        for b, value in blocks.options(stmt.bindings, ADAPTER_OPTIONS, unknown, diagnostics):
+            wrong = [*_of_method(b, value, method)]
+            diagnostics += wrong
+            if not wrong:
+                own[b.name.id] = value
+    return Adapter(method=method, **{**fine_tuning.defaults(method), **own}) if trains else None
 
 
-def _options(bindings: tuple[ast.Binding, ...], method: str, diagnostics: list[Diagnostic]) -> dict[str, Any]:
-    own: dict[str, Any] = {}
-    for b in bindings:
-        name = b.name.id
-        found = [*_adapter_mistakes(b, method, own)]
-        diagnostics += found
-        if not found:
-            own[name] = _ADAPTER_OPTIONS[name][0](b.value)
-    return own
-
-
-def _adapter_mistakes(b: ast.Binding, method: str, own: Mapping[str, Any]) -> Iterator[Diagnostic]:
+def _of_method(b: ast.Binding, value: Any, method: str) -> Iterator[Diagnostic]:
+    """Report an option that a method of Bridge does not have, unknown modules, and those that it names in parts or as a
+    whole."""
     name = b.name.id
-    if name not in _ADAPTER_OPTIONS:
-        help = suggest(name, [*_ADAPTER_OPTIONS]) or (f"one of {', '.join(_ADAPTER_OPTIONS)}",)
-        yield error("check.adapter:adapter", b.name.span, name=name, help=help)
-    elif name in own:
-        fixes = (Fix("Drop this one", DROP, b.span),)
-        yield error("check.twice:option", b.span, name=name, fixes=fixes)
-    elif _ADAPTER_OPTIONS[name][0](b.value) is None:
-        yield mistyped(b, *_ADAPTER_OPTIONS[name][1:])
-    elif not fine_tuning.has(method, name):
+    if not fine_tuning.has(method, name):
         yield error("check.adapter:bridge", b.span, method=method, name=name)
-    elif name == "experts" and not fine_tuning.has_experts(method, _experts(b.value)):
+    elif name == "experts" and not fine_tuning.has_experts(method, value):
         yield error("check.adapter:experts", b.span, method=method)
-    elif name == "targets":
-        yield from _targets(b.value, method)
-
-
-def _targets(value: ast.Expr, method: str) -> Iterator[Diagnostic]:
-    """Report unknown modules, and modules that the method names in parts or as a whole."""
-    assert isinstance(value, ast.List)
-    refused = _FUSED if method == "canonical_lora" else _SPLIT
-    for item in value.items:
-        assert isinstance(item, ast.Name)
-        if item.id not in TARGETS:
-            yield error("check.unknown_word:module", item.span, item=item.id, help=_meant(item.id, refused))
-        elif item.id in refused:
-            right = ", ".join(PARTS.get(item.id) or [w for w, parts in PARTS.items() if item.id in parts])
-            cites = ("bridge peft/canonical_lora.py:277",)
-            yield error(
-                "check.adapter:unknown-target",
-                item.span,
-                method=method,
-                item=item.id,
-                help=Instead(f"write `{right}`", right),
-                cites=cites,
-            )
+    elif name == "targets" and isinstance(b.value, ast.List):
+        refused = _FUSED if method == "canonical_lora" else _SPLIT
+        for item in (i for i in b.value.items if isinstance(i, ast.Name)):
+            if item.id not in TARGETS:
+                yield error("check.unknown_word:module", item.span, item=item.id, help=_meant(item.id, refused))
+            elif item.id in refused:
+                right = ", ".join(PARTS.get(item.id) or [w for w, parts in PARTS.items() if item.id in parts])
+                help, cites = Instead(f"write `{right}`", right), ("bridge peft/canonical_lora.py:277",)
+                at, id = item.span, item.id
+                yield error("check.adapter:unknown-target", at, method=method, item=id, help=help, cites=cites)
 
 
 def _meant(word: str, refused: tuple[str, ...]) -> tuple[str, ...]:
@@ -119,7 +87,7 @@ def _meant(word: str, refused: tuple[str, ...]) -> tuple[str, ...]:
         target = next(p for p in PARTS[target] if p.endswith("_" + word.removesuffix("_proj")))
     if target is not None:
         return (Instead(f"in Megatron `{word}` of Hugging Face is in `{target}`", target),)
-    return suggest(word, [*TARGETS]) or (f"one of {', '.join(TARGETS)}",)
+    return blocks.suggest_or_list(word, TARGETS)
 
 
 def unbuilt(stmt: ast.AdapterStmt | None, a: Adapter, m: Model, anywhere: Span) -> Iterator[Diagnostic]:
@@ -131,72 +99,38 @@ def unbuilt(stmt: ast.AdapterStmt | None, a: Adapter, m: Model, anywhere: Span) 
     cites = ("bridge peft/module_matcher.py:195",)
     if has.isdisjoint(a.targets):
         known = [t for t in TARGETS if t in has and t not in (_FUSED if a.method == "canonical_lora" else _SPLIT)]
-        yield error(
-            "check.adapter:no-targets",
-            stmt.span if stmt else anywhere,
-            m=m.name,
-            targets=" and no ".join(sorted(a.targets)),
-            known=", ".join(known),
-            cites=cites,
-        )
+        at, wanted, takes = stmt.span if stmt else anywhere, " and no ".join(sorted(a.targets)), ", ".join(known)
+        yield error("check.adapter:no-targets", at, m=m.name, targets=wanted, known=takes, cites=cites)
     elif stmt is not None:
         values = (b.value for b in stmt.bindings if b.name.id == "targets" and isinstance(b.value, ast.List))
         for item in (i for v in values for i in v.items if isinstance(i, ast.Name) and i.id not in has):
             yield warning("check.adapter_target", item.span, m=m.name, item=item.id, cites=cites)
 
 
-def mistyped(b: ast.Binding, takes: str, example: str) -> Diagnostic:
-    """Report a value that an option does not take; a text without quotes keeps its word."""
-    help: str = f"write `{example}`"
-    if takes == TEXT and isinstance(b.value, ast.Name):
-        right = f'"{b.value.id}"'
-        help = Instead(f"write `{b.name.id}={right}`", right)
-    elif takes == SWITCH and (on := _said(b.value)):
-        help = Instead(f"write `{b.name.id}={on}`", on)
-    return error("check.type:option", b.value.span, b=b.name.id, takes=takes, help=help)
+def _share(value: Any) -> float | None:
+    n = number(value) if isinstance(value, ast.Number) and value.unit in (None, "%") else None
+    return float(n) if n is not None and 0 <= n < 1 else None
 
 
-def _whole(value: ast.Expr) -> int | None:
-    number = evaluate(value, {}) if isinstance(value, ast.Number) and value.unit is None else None
-    return number if isinstance(number, int) and 0 < number <= MOST_RANK else None
-
-
-def _share(value: ast.Expr) -> float | None:
-    number = evaluate(value, {}) if isinstance(value, ast.Number) and value.unit in (None, "%") else None
-    return float(number) if number is not None and 0 <= number < 1 else None
-
-
-def _said(value: ast.Expr) -> str:
-    """`on` or `off` for another word of it; "" for no such word."""
-    word = value.id.lower() if isinstance(value, ast.Name) else value.value if isinstance(value, ast.Bool) else ""
-    return {True: "on", "true": "on", "yes": "on", False: "off", "false": "off", "no": "off"}.get(word, "")
-
-
-def flag(value: ast.Expr) -> bool | None:
-    """Read `on` or `off`."""
-    return _FLAGS.get(value.id) if isinstance(value, ast.Name) else None
-
-
-def _experts(value: ast.Expr) -> str | None:
-    return value.id if isinstance(value, ast.Name) and value.id in EXPERTS else None
-
-
-def _names(value: ast.Expr) -> frozenset[str] | None:
+def _modules(value: Any) -> frozenset[str] | None:
     names = [i.id for i in value.items if isinstance(i, ast.Name)] if isinstance(value, ast.List) else []
-    return frozenset(names) if names and len(names) == len(value.items) else None  # type: ignore[union-attr]
+    return frozenset(names) if names and len(names) == len(value.items) else None
 
 
-_ADAPTER_OPTIONS: Mapping[str, tuple[Callable[[ast.Expr], Any], str, str]] = {
-    "rank": (_whole, "a whole number from 1 to 8192", "rank=32"),
-    "alpha": (_whole, "a whole number from 1 to 8192", "alpha=32"),
-    "dropout": (_share, "a share below 1", "dropout=0.1"),
-    "targets": (_names, "a list of modules", "targets=[linear_qkv, linear_proj]"),
-    "experts": (_experts, f"one of {', '.join(EXPERTS)}", "experts=each"),
-    "normalized": (flag, SWITCH, "normalized=on"),
-    "regather": (flag, SWITCH, "regather=on"),
+_RANK = partial(blocks.whole, most=8192)
+ADAPTER_OPTIONS: Mapping[str, Kind] = {
+    "rank": Kind(_RANK, "a whole number from 1 to 8192", "rank=32"),
+    "alpha": Kind(_RANK, "a whole number from 1 to 8192", "alpha=32"),
+    "dropout": Kind(_share, "a share below 1", "dropout=0.1"),
+    "targets": Kind(_modules, "a list of modules", "targets=[linear_qkv, linear_proj]"),
+    "experts": Kind(
+        lambda e: e.id if isinstance(e, ast.Name) and e.id in EXPERTS else None,
+        f"one of {', '.join(EXPERTS)}",
+        "experts=each",
+    ),
+    "normalized": Kind(blocks.switch, "on or off", "normalized=on"),
+    "regather": Kind(blocks.switch, "on or off", "regather=on"),
 }
-"""Each option with its reader, and what it takes."""
-ADAPTER_OPTIONS = tuple(_ADAPTER_OPTIONS)
 
 
 MOST_LENGTHS = 1024
@@ -215,10 +149,11 @@ def read_data(
         return "mock", None
     diagnostics += _source(stmt, reads_samples, images)
     samples = Samples(source=_HUB) if stmt.word else Samples()
-    for b in stmt.bindings:
-        found = [*_data_mistakes(b, stmt, reads_samples)]
-        diagnostics += found
-        samples = samples if found else evolve(samples, **{b.name.id: _DATA_OPTIONS[b.name.id][0](b.value)})
+    unknown: blocks.Unknown = lambda n, near: error("check.data:data", n.span, name=n.id, help=near)  # noqa: E731
+    for b, value in blocks.options(stmt.bindings, DATA_OPTIONS, unknown, diagnostics):
+        wrong = [*_of_data(b, stmt, reads_samples)]
+        diagnostics += wrong
+        samples = samples if wrong else evolve(samples, **{b.name.id: value})
     return (stmt.value.value, samples if reads_samples else None) if stmt.value else ("mock", None)
 
 
@@ -226,7 +161,12 @@ def _source(stmt: ast.DataStmt, reads_samples: bool, images: bool) -> Iterator[D
     word, value = stmt.word.id if stmt.word else "", stmt.value
     span = (stmt.word or stmt.value or stmt).span
     if word and word not in WORDS:
-        yield error("check.unknown_word:data", span, words=", ".join(WORDS), word=word, help=_near(word))
+        help = suggest(word, [*WORDS]) or ('write `data mock` or `data "path"`',)
+        if "." in word:
+            help = (Instead(f'write a path in double quotes: `data "{word}"`', f'"{word}"'),)
+        elif word in PRESETS:
+            help = (Instead(f'write `data hf "{word}"`', f'hf "{word}"'),)
+        yield error("check.unknown_word:data", span, words=", ".join(WORDS), word=word, help=help)
     elif word == "mock" and value is not None:
         yield error("check.data:mock-data", value.span)
     elif word == _HUB and value is None:
@@ -238,79 +178,42 @@ def _source(stmt: ast.DataStmt, reads_samples: bool, images: bool) -> Iterator[D
         yield error("check.data:only-fine", span, help=_ENERGON if images else _TEXT)
     elif word == _HUB and value is not None and "/" not in value.value and value.value not in PRESETS:
         help = suggest(value.value, [*PRESETS]) or (f'write `data hf "ORG/NAME"`, or one of {", ".join(PRESETS)}',)
-        yield error(
-            "check.data:unknown-set", value.span, value=value.value, help=help, cites=("bridge data/sources/hf.py:129",)
-        )
+        cites = ("bridge data/sources/hf.py:129",)
+        yield error("check.data:unknown-set", value.span, value=value.value, help=help, cites=cites)
     if value is not None:
         yield from overrides.secret("data", value)
 
 
-def _near(word: str) -> tuple[str, ...]:
-    if "." in word:
-        return (Instead(f'write a path in double quotes: `data "{word}"`', f'"{word}"'),)
-    if word in PRESETS:
-        return (Instead(f'write `data hf "{word}"`', f'hf "{word}"'),)
-    return suggest(word, [*WORDS]) or ('write `data mock` or `data "path"`',)
-
-
-def _data_mistakes(b: ast.Binding, stmt: ast.DataStmt, reads_samples: bool) -> Iterator[Diagnostic]:
-    name = b.name.id
-    fixes = (Fix("Drop this one", DROP, b.span),)
-    if name not in _DATA_OPTIONS:
-        help = suggest(name, [*_DATA_OPTIONS]) or (f"one of {', '.join(_DATA_OPTIONS)}",)
-        yield error("check.data:data", b.name.span, name=name, help=help)
-    elif next(o for o in stmt.bindings if o.name.id == name) is not b:
-        yield error("check.twice:option", b.span, name=name, fixes=fixes)
-    elif _DATA_OPTIONS[name][0](b.value) is None:
-        yield mistyped(b, *_DATA_OPTIONS[name][1:])
-    elif not reads_samples or stmt.value is None:
+def _of_data(b: ast.Binding, stmt: ast.DataStmt, reads_samples: bool) -> Iterator[Diagnostic]:
+    """Report an option that this data does not have, and a part of a split, as in `train[:5%]+test`, that Bridge's own
+    data set does not have."""
+    name, fixes, data = b.name.id, (Fix("Drop this one", DROP, b.span),), stmt.value.value if stmt.value else ""
+    if not reads_samples or stmt.value is None:
         yield error("check.data:samples", b.span, name=name, fixes=fixes)
     elif name in ("split", "subset") and not stmt.word:
         yield error("check.data:training", b.span, name=name, fixes=fixes)
-    elif name == "subset" and stmt.value.value in PRESETS:
-        yield error(
-            "check.data:subset", b.span, stmt=stmt.value.value, fixes=fixes, cites=("bridge data/sources/hf.py:85",)
-        )
-
-    elif name == "split" and stmt.value.value in PRESETS:
-        yield from _of_preset(b, stmt.value.value)
-
-
-def _of_preset(b: ast.Binding, data: str) -> Iterator[Diagnostic]:
-    """Refuse a part of a split, as in `train[:5%]+test`, that Bridge's own data set does not have."""
-    parts = [part.partition("[")[0] for part in (_text(b.value) or "").split("+")]
-    known = PRESET_SPLITS[data]
-    for part in dict.fromkeys(p for p in parts if p not in known):
-        yield error(
-            "check.data:split",
-            b.span,
-            data=data,
-            part=part,
-            known=", ".join(known),
-            known2=known[0],
-            cites=("bridge data/sources/hf.py:208",),
-        )
+    elif name == "subset" and data in PRESETS:
+        yield error("check.data:subset", b.span, stmt=data, fixes=fixes, cites=("bridge data/sources/hf.py:85",))
+    elif name == "split" and data in PRESETS and isinstance(b.value, ast.String):
+        has, parts = PRESET_SPLITS[data], [part.partition("[")[0] for part in b.value.value.split("+")]
+        cites, known = ("bridge data/sources/hf.py:208",), ", ".join(has)
+        for part in dict.fromkeys(p for p in parts if p not in has):
+            yield error("check.data:split", b.span, data=data, part=part, known=known, known2=has[0], cites=cites)
 
 
 def _lengths(value: ast.Expr) -> tuple[float, ...] | None:
     items = value.items if isinstance(value, ast.List) else ()
-    numbers = [evaluate(i, {}) for i in items if isinstance(i, ast.Number) and i.unit is None]
+    numbers = [number(i) for i in items if isinstance(i, ast.Number) and i.unit is None]
     fine = 0 < len(numbers) == len(items) <= MOST_LENGTHS and all(0 < n < 2**31 for n in numbers)
     return tuple(sorted(map(float, numbers))) if fine else None
 
 
-def _text(value: ast.Expr) -> str | None:
-    return value.value if isinstance(value, ast.String) and value.value.strip() else None
-
-
-_DATA_OPTIONS: Mapping[str, tuple[Callable[[ast.Expr], Any], str, str]] = {
-    "pack": (flag, SWITCH, "pack=off"),
-    "lengths": (_lengths, f"a list of at most {MOST_LENGTHS} numbers of tokens", "lengths=[120, 350, 900]"),
-    "split": (_text, TEXT, 'split="train"'),
-    "subset": (_text, TEXT, 'subset="main"'),
+DATA_OPTIONS: Mapping[str, Kind] = {
+    "pack": Kind(blocks.switch, "on or off", "pack=off"),
+    "lengths": Kind(_lengths, f"a list of at most {MOST_LENGTHS} numbers of tokens", "lengths=[120, 350, 900]"),
+    "split": Kind(blocks.text, "a text", 'split="train"'),
+    "subset": Kind(blocks.text, "a text", 'subset="main"'),
 }
-"""Each option with its reader, and what it takes."""
-OPTIONS = tuple(_DATA_OPTIONS)
 
 
 @frozen
@@ -346,18 +249,13 @@ def mistakes(stmt: ast.ResilienceStmt) -> Iterator[Diagnostic]:
     """Report an unknown section, and options that it does not have."""
     name = stmt.section.id
     if name not in SECTIONS:
-        yield error(
-            "check.unknown_word:resilience",
-            stmt.section.span,
-            sections=", ".join(SECTIONS),
-            name=name,
-            help=suggest(name, [*SECTIONS]),
-        )
+        words, help, at = ", ".join(SECTIONS), suggest(name, [*SECTIONS]), stmt.section.span
+        yield error("check.unknown_word:resilience", at, sections=words, name=name, help=help)
         return
     known = options(name)
     for b in stmt.bindings:
         if b.name.id not in known:
-            help = suggest(b.name.id, [*known]) or (f"one of {', '.join(known)}",)
+            help = blocks.suggest_or_list(b.name.id, known)
             yield error("check.resilience", b.name.span, name=name, b=b.name.id, help=help)
 
 
@@ -370,12 +268,9 @@ def sets(stmt: ast.ResilienceStmt) -> Iterator[ast.SetStmt]:
             value = ast.Bool(on, span) if isinstance(on, bool) else ast.Name(on, span)
             yield ast.SetStmt(ast.Name(f"{of.path}.{name}", span), value, stmt.span)
     for b in stmt.bindings:
-        yield ast.SetStmt(ast.Name(f"{of.path}.{b.name.id}", b.name.span), _flag(b.value), b.span)
-
-
-def _flag(value: ast.Expr) -> ast.Expr:
-    """Read `on` and `off` as true and false."""
-    return ast.Bool(_FLAGS[value.id], value.span) if isinstance(value, ast.Name) and value.id in _FLAGS else value
+        switched = blocks.switch(b.value)
+        value = b.value if switched is None else ast.Bool(switched, b.value.span)
+        yield ast.SetStmt(ast.Name(f"{of.path}.{b.name.id}", b.name.span), value, b.span)
 
 
 SHARDED = {"fsdp": "fsdp", "3d": "optimizer"}
@@ -391,43 +286,26 @@ def read_vlm(
     Errors go to `diagnostics`: check.not_a_vlm, check.unknown_word, check.twice; a warning: check.all_frozen.
     """
     sharded = [o for o in stmt.options if o.id in SHARDED]
-    diagnostics += [*_no_tower(stmt, model), *_unknown(stmt), *_twice(sharded, pinned)]
+    if model is not None and model.vision is None:
+        text, help = f"{model.name} has no vision tower", "drop `vlm`, or name a VLM"
+        fixes = (Fix("Drop `vlm`", DROP, stmt.span),)
+        diagnostics.append(error("check.not_a_vlm", text, stmt.span, help=help, fixes=fixes))
+    for o in (o for o in stmt.options if o.id not in VLM_OPTIONS):
+        words, help = ", ".join(VLM_OPTIONS), suggest(o.id, [*VLM_OPTIONS])
+        diagnostics.append(error("check.unknown_word:vlm", o.span, vlm_options=words, o=o.id, help=help))
+    if len(sharded) > 1:
+        first = Label(sharded[0].span, "first here")
+        diagnostics.append(error("check.twice:fsdp", sharded[1].span, first))
+    if sharded and pinned is not None:
+        text, first = f"`vlm {sharded[0].id}` decides the sharding", Label(pinned.span, "pinned here")
+        diagnostics.append(error("check.twice", text, sharded[0].span, first, help="keep one of them"))
     frozen = frozenset(o.id for o in stmt.options if o.id in VLM_WORDS)
     if frozen == {*VLM_WORDS}:
         diagnostics.append(warning("check.all_frozen", stmt.span))
-    return frozen, {"sharding": _pin(sharded[0])} if sharded else {}
-
-
-def _pin(option: ast.Name) -> Pin:
-    return Pin("sharding", axes.BY_NAME["sharding"].encode(SHARDED[option.id]), option.span)
-
-
-def _no_tower(stmt: ast.VlmStmt, model: Model | None) -> Iterator[Diagnostic]:
-    if model is not None and model.vision is None:
-        text, help = f"{model.name} has no vision tower", "drop `vlm`, or name a VLM"
-        yield error("check.not_a_vlm", text, stmt.span, help=help, fixes=(Fix("Drop `vlm`", DROP, stmt.span),))
-
-
-def _unknown(stmt: ast.VlmStmt) -> Iterator[Diagnostic]:
-    for o in stmt.options:
-        if o.id not in VLM_OPTIONS:
-            yield error(
-                "check.unknown_word:vlm",
-                o.span,
-                vlm_options=", ".join(VLM_OPTIONS),
-                o=o.id,
-                help=suggest(o.id, [*VLM_OPTIONS]),
-            )
-
-
-def _twice(sharded: list[ast.Name], pinned: ast.Binding | None) -> Iterator[Diagnostic]:
-    """Report two words for the sharding, or a word and a pin."""
-    if len(sharded) > 1:
-        first = Label(sharded[0].span, "first here")
-        yield error("check.twice:fsdp", sharded[1].span, first)
-    if sharded and pinned is not None:
-        text, first = f"`vlm {sharded[0].id}` decides the sharding", Label(pinned.span, "pinned here")
-        yield error("check.twice", text, sharded[0].span, first, help="keep one of them")
+    if not sharded:
+        return frozen, {}
+    code = axes.BY_NAME["sharding"].encode(SHARDED[sharded[0].id])
+    return frozen, {"sharding": Pin("sharding", code, sharded[0].span)}
 
 
 WORD = "hf"
@@ -440,31 +318,27 @@ def read_weights(
     """Return the name on Hugging Face, if the run has one, and the run's fields with the folder of its weights."""
     if stmt is None:
         return None, sets
-    wrong = [*_weights_mistakes(stmt, tunes, sets)]
-    diagnostics += wrong
-    if wrong:
-        return None, sets
-    name = stmt.value.value if stmt.word else None
-    return name, {**sets, fine_tuning.FIELD: fine_tuning.imported(name) if name else stmt.value.value}
-
-
-def _weights_mistakes(stmt: ast.WeightsStmt, tunes: bool, sets: Mapping[str, Any]) -> Iterator[Diagnostic]:
-    word, value = stmt.word, stmt.value
+    wrong: list[Diagnostic] = []
+    word, value, field = stmt.word, stmt.value, fine_tuning.FIELD
     if word is not None and word.id != WORD:
         help = suggest(word.id, [WORD]) or ('write `weights hf "ORG/NAME"` or `weights "PATH"`',)
-        yield error("check.unknown_word:weights", word.span, word=word.id, help=help)
+        wrong.append(error("check.unknown_word:weights", word.span, word=word.id, help=help))
     elif word is not None and not _NAME.fullmatch(value.value):
-        yield error("check.weights:name", value.span, value=value.value)
+        wrong.append(error("check.weights:name", value.span, value=value.value))
     elif not value.value:
-        yield error("check.weights:empty", value.span)
+        wrong.append(error("check.weights:empty", value.span))
     if not tunes:
         help = "write `task sft` or `task peft`, or drop `weights`"
         if not word:
-            help += f"; to pretrain further, `set {fine_tuning.FIELD} = {json.dumps(value.value)}`"
-        yield error(
-            "check.weights:not-fine-tuning", stmt.span, help=help, fixes=(Fix("Drop `weights`", DROP, stmt.span),)
-        )
-    elif fine_tuning.FIELD in sets:
+            help += f"; to pretrain further, `set {field} = {json.dumps(value.value)}`"
+        fixes = (Fix("Drop `weights`", DROP, stmt.span),)
+        wrong.append(error("check.weights:not-fine-tuning", stmt.span, help=help, fixes=fixes))
+    elif field in sets:
         fixes = (Fix("Drop this one", DROP, stmt.span),)
-        yield error("check.twice:weights", stmt.span, field=fine_tuning.FIELD, fixes=fixes)
-    yield from overrides.secret("weights", value)
+        wrong.append(error("check.twice:weights", stmt.span, field=field, fixes=fixes))
+    wrong += overrides.secret("weights", value)
+    diagnostics += wrong
+    if wrong:
+        return None, sets
+    name = value.value if word else None
+    return name, {**sets, field: fine_tuning.imported(name) if name else value.value}

@@ -48,49 +48,40 @@ def read(
 def _unknown(path: str, s: ast.SetStmt, target: str) -> Diagnostic:
     """Report a field that the release does not have, with the releases that do, or with what may be meant."""
     having = [v for v in fields.versions() if fields.lookup(path, v)]
-    if not having:
-        help = _stated(path, s.value) or meant(path) or (all_sections(),)
-        return error("check.unknown_field:unknown-overrides", s.path.span, path=path, help=help)
-    return error(
-        "check.unknown_field:bridge-field",
-        s.path.span,
-        target=target,
-        path=path,
-        having=", ".join(having),
-        words="have" if having[1:] else "has",
-        having2=having[-1],
-        fixes=_drop(s),
-    )
+    if having:
+        words, listed, last, fixes = "have" if having[1:] else "has", ", ".join(having), having[-1], _drop(s)
+        return error("check.unknown_field:bridge-field", s.path.span, target=target, path=path, having=listed,
+                     words=words, having2=last, fixes=fixes)  # fmt: skip
+    from moedsl.lang.foreign_statements import OTHER_NAMES, ours  # imported only after a mistake
 
-
-def _stated(path: str, value: ast.Expr) -> tuple[str, ...]:
-    """The statement of ours for a name of another tool; empty if there is none."""
-    from moedsl.lang.foreign_statements import (
-        OTHER_NAMES,
-        ours,  # imported only after a mistake
-    )
-
-    if path.rpartition(".")[2] not in (*OTHER_NAMES, *ABSENT_HERE):
-        return ()
-    right = ours(path, print_expr(value))
-    return (right.removeprefix("# ") if right.startswith("#") else f"write `{right}`",)
+    help = meant(path) or (all_sections(),)
+    if path.rpartition(".")[2] in (*OTHER_NAMES, *ABSENT_HERE):
+        right = ours(path, print_expr(s.value))
+        help = (right.removeprefix("# ") if right.startswith("#") else f"write `{right}`",)
+    return error("check.unknown_field:unknown-overrides", s.path.span, path=path, help=help)
 
 
 def _mistakes(field: fields.Field, s: ast.SetStmt, model: Model | None) -> Iterator[Diagnostic]:
     """Report what is wrong with a `set` of a known field, without the other statements."""
-    section = field.path.rpartition(".")[0]
+    path, section = field.path, field.path.rpartition(".")[0]
     if fields.absent().get(section, "") is None:
         yield error("check.unknown_field:abstract", s.path.span, section=section, fixes=_drop(s))
-    elif not _is_literal(s.value):
+        return
+    if not _is_literal(s.value):
         yield error("check.type:set", s.value.span)
-    elif secrets := [*secret(field.path, s.value)]:
-        yield from secrets
-    elif wrong := [*_of_another_type(field, _plain(s.value), s.value.span)]:
-        yield from wrong
-    elif too_large := [*_too_large(field, _plain(s.value), s.value.span)]:
-        yield from too_large
-    else:
-        yield from _architecture(field.path, _plain(s.value), s, model)
+        return
+    value, at = _plain(s.value), s.value.span
+    wrong = [*secret(path, s.value)] or [*_of_another_type(field, value, at)] or [*_too_large(field, value, at)]
+    yield from wrong
+    word = facts.facts_by_field().get(path)
+    if wrong or model is None or word is None:
+        return
+    # Refuse another value of a fact of the model: every number of the plan follows from these
+    has = getattr(model, word)
+    if path in facts.SHARED or (value or 0) != has:
+        said = "none" if has in ("", None) else str(has).lower() if isinstance(has, bool) else str(has)
+        yield error("check.architecture:follows-model", s.path.span, path=path, word=word, model=model.name, said=said,
+                    fixes=_drop(s))  # fmt: skip
 
 
 MOST = {"model.mtp_num_layers": MOST_MTP, "model.vocab_size": LARGEST, "tokenizer.vocab_size": LARGEST}
@@ -108,29 +99,6 @@ def _drop(s: ast.SetStmt) -> tuple[Fix, ...]:
     return (Fix(f"Drop the `set` of `{s.path.id}`", DROP, s.path.span),)
 
 
-def _architecture(path: str, value: Any, s: ast.SetStmt, model: Model | None) -> Iterator[Diagnostic]:
-    """Refuse another value of a fact of the model: every number of the plan follows from these."""
-    word = facts.facts_by_field().get(path)
-    if model is None or word is None:
-        return
-    has = getattr(model, word)
-    if path not in facts.SHARED and (value or 0) == has:
-        return
-    yield error(
-        "check.architecture:follows-model",
-        s.path.span,
-        path=path,
-        word=word,
-        model=model.name,
-        said=_said(has),
-        fixes=_drop(s),
-    )
-
-
-def _said(value: Any) -> str:
-    return "none" if value in ("", None) else str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def misplaced(p: Program) -> Iterator[Diagnostic]:
     """Refuse each `set` of a field that the model or the dataset of the run does not have: Bridge would not read it."""
     for path in p.sets:
@@ -138,8 +106,17 @@ def misplaced(p: Program) -> Iterator[Diagnostic]:
 
 
 def _misplaced(path: str, span: Span, p: Program, by: str) -> Iterator[Diagnostic]:
+    drop = (Fix(f"Drop the `{by}` of `{path}`", DROP, span),)
+    own = fields.lookup(path)
+    if path.rpartition(".")[0] == PREPROCESSING and own is not None and own.classes:
+        # A field of how samples are read that the way of this run does not have
+        of = {call.name: word for word, call in CHOICES[PREPROCESSING].items()}
+        word, others = preprocessing(p.data, p.sets), [of[c] for c in own.classes if c in of]
+        if word not in others:
+            way, has_it = PREPROCESSING, others[0]
+            yield error("check.other_class:field", span, path=path, word=word, preprocessing=way, others=has_it,
+                        fixes=drop)  # fmt: skip
     data = dataset_class(p.model.vision is not None, p.task, p.data == "mock")
-    yield from _of_another_choice(path, span, p, by)
     trained = fine_tuning.CLASSES[p.adapter.method] if p.adapter else ""
     has = {"model": provider(p.model), "dataset": data, "peft": trained}
     section = path.partition(".")[0]
@@ -152,28 +129,7 @@ def _misplaced(path: str, span: Span, p: Program, by: str) -> Iterator[Diagnosti
         text = text if has[section] else f"`{path}` is a field of an adapter, and this run trains none"
         uses = ", or ".join(USE[c] for c in classes if c in USE)
         help = f"it is for {uses}" if uses else f"it is a field of {' and '.join(classes)}"
-        drop = (Fix(f"Drop the `{by}` of `{path}`", DROP, span),)
         yield error("check.other_class", text, span, help=help, fixes=drop)
-
-
-def _of_another_choice(path: str, span: Span, p: Program, by: str) -> Iterator[Diagnostic]:
-    """Refuse a field of how samples are read that the way of this run does not have."""
-    field = fields.lookup(path)
-    if path.rpartition(".")[0] != PREPROCESSING or field is None or not field.classes:
-        return
-    of = {call.name: word for word, call in CHOICES[PREPROCESSING].items()}
-    word, others = preprocessing(p.data, p.sets), [of[c] for c in field.classes if c in of]
-    if word not in others:
-        drop = (Fix(f"Drop the `{by}` of `{path}`", DROP, span),)
-        yield error(
-            "check.other_class:field",
-            span,
-            path=path,
-            word=word,
-            preprocessing=PREPROCESSING,
-            others=others[0],
-            fixes=drop,
-        )
 
 
 STATED = (

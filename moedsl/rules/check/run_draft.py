@@ -7,8 +7,7 @@ one; stating a thing twice in one layer is an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import evolve, field, frozen
 
@@ -18,6 +17,8 @@ from moedsl.lang import ast
 from moedsl.rules.check import options
 from moedsl.rules.library import Library
 from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Instead, Label, error, suggest
+
+S = TypeVar("S")
 
 
 @frozen
@@ -41,6 +42,11 @@ class Draft:
         pins = {k: b for k, b in base.pins.items() if k not in mine}
         wishes = base.wishes + self.wishes
         return Draft(fixed | self.fixed, pins | self.pins, base.sets | self.sets, base.allows | self.allows, wishes)
+
+    def stated(self, key: str, cls: type[S]) -> S | None:
+        """The statement of a keyword, if the run has it."""
+        stmt = self.fixed.get(key)
+        return stmt if isinstance(stmt, cls) else None
 
     @property
     def swept(self) -> tuple[str, ...]:
@@ -84,36 +90,54 @@ class Gather:
         """Read the draft of one layer; `profiles` are being expanded already."""
         draft, base = Draft(), Draft()
         for s in statements:
-            if isinstance(s, ast.BareStmt) and self._is_profile(s):
-                base = self._profile(s, profiles).over(base)
-            else:
+            name = s.name.id if isinstance(s, ast.BareStmt) else ""
+            if name not in self.library.profiles or name in self.library.models or name in self.library.hardware:
                 draft = self._add(draft, s)
+                continue
+            if s.count is not None:
+                self.diagnostics.append(error("check.type:profile", s.count.span, s=name))
+            if name in profiles:
+                self.diagnostics.append(error("check.circular:profile", s.name.span, s=name))
+            else:
+                base = self.layer(self.library.profiles[name].body, (*profiles, name)).over(base)
         for key in draft.swept:
             stated = draft.fixed.get(key) or draft.pins.get(key)
             if stated is not None and key != "hardware":
                 self._twice(key, draft.fixed["sweep"].span, stated.span)
         return draft.over(base)
 
-    def _is_profile(self, s: ast.BareStmt) -> bool:
-        n = s.name.id
-        return n in self.library.profiles and n not in self.library.models and n not in self.library.hardware
-
-    def _profile(self, s: ast.BareStmt, profiles: tuple[str, ...]) -> Draft:
-        if s.count is not None:
-            self.diagnostics.append(error("check.type:profile", s.count.span, s=s.name.id))
-        if s.name.id in profiles:
-            self.diagnostics.append(error("check.circular:profile", s.name.span, s=s.name.id))
-            return Draft()
-        return self.layer(self.library.profiles[s.name.id].body, (*profiles, s.name.id))
-
     def _add(self, d: Draft, s: Any) -> Draft:
-        if isinstance(s, ast.BareStmt):
-            s = self._bare(s)
-        add = _ADD.get(type(s))
-        if add is not None:
-            return add(self, d, s)
-        key = _KEYS.get(type(s))
-        return d if key is None else self._fix(d, key, s)
+        """Add a statement to the draft of its layer."""
+        match self._bare(s) if isinstance(s, ast.BareStmt) else s:
+            case ast.MicroBatchStmt() as s:  # ``micro_batch 2`` is ``pin micro_batch=2``
+                return self._bind(d, ast.Binding(ast.Name("micro_batch", s.span), s.value, s.span))
+            case ast.PinStmt() as s:
+                for b in s.bindings:
+                    if b.name.id == "precision" and isinstance(b.value, ast.Name):
+                        d = self._fix(d, "precision", ast.PrecisionStmt(b.value, b.span))
+                    else:
+                        d = self._bind(d, b)
+                return d
+            case ast.TargetStmt() as s:
+                return self._fix(d, "target" if s.product.id == "bridge" else f"target.{s.product.id}", s)
+            case ast.ResilienceStmt() as s:  # fields of Bridge, as `set` states them
+                found = [*options.mistakes(s)]
+                self.diagnostics.extend(found)
+                for one in () if found else options.sets(s):
+                    d = self._set(d, one)
+                return d
+            case ast.SetStmt() as s:
+                return self._set(d, s)
+            case ast.AllowStmt() as s:
+                return evolve(d, allows=d.allows | {s.rule.id: s})
+            case ast.Require() | ast.Prefer() as s:
+                first = next((w.name for w in d.wishes if w.name and s.name and w.name.id == s.name.id), None)
+                if first is not None and s.name is not None:
+                    self._twice(first.id, s.name.span, first.span)
+                return evolve(d, wishes=(*d.wishes, s))
+            case s:
+                key = _KEYS.get(type(s))
+                return d if key is None else self._fix(d, key, s)
 
     def _bare(self, s: ast.BareStmt) -> ast.Stmt | None:
         """Read a bare name as a model, else as hardware."""
@@ -152,59 +176,35 @@ class Gather:
 
         if pin := glued_pin(low):
             return (Instead(f"write `{pin}`", pin),)
-        stated = tuple(Instead(f"write `{s}`", s) for s in dict.fromkeys(_stating(low)))
-        known = [*self.library.models, *self.library.profiles, *STATEMENTS]
-        return stated or _near_hardware(low, self.library) or tuple(map(_whole, suggest(low, known)))
+        lists = {"precision": PRECISIONS, "task": TASKS, "routing": ROUTINGS}
+        ours, _ = WORD_ELSEWHERE.get(low, ((low,), ""))
+        stated = [f"{keyword} {w}" for keyword, words in lists.items() for w in ours if w in words]
+        stated += [f"pin {a.name}={w}" for a in axes.AXES if a.name not in lists for w in ours if w in a.words]
+        if stated:
+            return tuple(Instead(f"write `{s}`", s) for s in dict.fromkeys(stated))
+        if near := _near_hardware(low, self.library):
+            return near
+        help = suggest(low, [*self.library.models, *self.library.profiles, *STATEMENTS])
+        near_word = help[0].word if help and isinstance(help[0], Instead) else ""
+        if near_word in axes.PHASES:
+            return (Instead(f"did you mean `{near_word} first`?", f"{near_word} first"),)
+        # Most statements need another word, so the keyword alone is no replacement
+        return (str(help[0]),) if near_word in STATEMENTS and near_word not in ALONE else help
 
     def _fix(self, d: Draft, key: str, s: ast.Stmt) -> Draft:
         if key in d.fixed:
             self._twice(key, s.span, d.fixed[key].span)
         return evolve(d, fixed=d.fixed | {key: s})
 
-    def _pin(self, d: Draft, s: ast.PinStmt) -> Draft:
-        for b in s.bindings:
-            if b.name.id == "precision" and isinstance(b.value, ast.Name):
-                d = self._fix(d, "precision", ast.PrecisionStmt(b.value, b.span))
-            else:
-                d = self._bind(d, b)
-        return d
-
     def _bind(self, d: Draft, b: ast.Binding) -> Draft:
         if b.name.id in d.pins:
             self._twice(b.name.id, b.span, d.pins[b.name.id].span)
         return evolve(d, pins=d.pins | {b.name.id: b})
 
-    def _micro_batch(self, d: Draft, s: ast.MicroBatchStmt) -> Draft:
-        """Read ``micro_batch 2`` as ``pin micro_batch=2``."""
-        return self._bind(d, ast.Binding(ast.Name("micro_batch", s.span), s.value, s.span))
-
     def _set(self, d: Draft, s: ast.SetStmt) -> Draft:
         if s.path.id in d.sets:
             self._twice(s.path.id, s.span, d.sets[s.path.id].span)
         return evolve(d, sets=d.sets | {s.path.id: s})
-
-    def _resilience(self, d: Draft, s: ast.ResilienceStmt) -> Draft:
-        """Read the fields of Bridge as `set`s."""
-        found = [*options.mistakes(s)]
-        self.diagnostics.extend(found)
-        if found:
-            return d
-        for field_set in options.sets(s):
-            d = self._set(d, field_set)
-        return d
-
-    def _target(self, d: Draft, s: ast.TargetStmt) -> Draft:
-        """Read the version of Bridge or of another product."""
-        return self._fix(d, "target" if s.product.id == "bridge" else f"target.{s.product.id}", s)
-
-    def _allow(self, d: Draft, s: ast.AllowStmt) -> Draft:
-        return evolve(d, allows=d.allows | {s.rule.id: s})
-
-    def _wish(self, d: Draft, s: ast.Require | ast.Prefer) -> Draft:
-        first = next((w.name for w in d.wishes if w.name and s.name and w.name.id == s.name.id), None)
-        if first is not None and s.name is not None:
-            self._twice(first.id, s.name.span, first.span)
-        return evolve(d, wishes=(*d.wishes, s))
 
     def _twice(self, what: str, here: Any, first: Any) -> None:
         fixes = (Fix("Keep the first", DROP, here), Fix("Keep this one", DROP, first))
@@ -223,33 +223,6 @@ def _near_hardware(word: str, library: Library) -> tuple[str, ...]:
     near = (h for h in library.hardware if word.startswith(h) or (len(word) > 1 and h.startswith(word)))
     return tuple(Instead(f"did you mean `{h}`?", h) for h in near)
 
-
-def _stating(word: str) -> Iterator[str]:
-    """The statements whose value a word is, or our words for it."""
-    lists = {"precision": PRECISIONS, "task": TASKS, "routing": ROUTINGS}
-    ours, _ = WORD_ELSEWHERE.get(word, ((word,), ""))
-    yield from (f"{keyword} {w}" for keyword, words in lists.items() for w in ours if w in words)
-    yield from (f"pin {a.name}={w}" for a in axes.AXES if a.name not in lists for w in ours if w in a.words)
-
-
-def _whole(help: str) -> str:
-    """Turn a suggested word into a whole statement if it is one; most statements need another word."""
-    word = help.word if isinstance(help, Instead) else ""
-    if word in axes.PHASES:
-        return Instead(f"did you mean `{word} first`?", f"{word} first")
-    return str(help) if word in STATEMENTS and word not in ALONE else help
-
-
-_ADD: dict[type, Callable[[Gather, Draft, Any], Draft]] = {
-    ast.MicroBatchStmt: Gather._micro_batch,  # pyright: ignore[reportPrivateUsage]
-    ast.PinStmt: Gather._pin,  # pyright: ignore[reportPrivateUsage]
-    ast.TargetStmt: Gather._target,  # pyright: ignore[reportPrivateUsage]
-    ast.ResilienceStmt: Gather._resilience,  # pyright: ignore[reportPrivateUsage]
-    ast.SetStmt: Gather._set,  # pyright: ignore[reportPrivateUsage]
-    ast.AllowStmt: Gather._allow,  # pyright: ignore[reportPrivateUsage]
-    ast.Require: Gather._wish,  # pyright: ignore[reportPrivateUsage]
-    ast.Prefer: Gather._wish,  # pyright: ignore[reportPrivateUsage]
-}
 
 STATEMENTS = (
     "model", "hardware", "seq", "batch", "micro_batch", "precision", "task", "adapter", "fit", "scale", "throughput",
@@ -282,7 +255,21 @@ def runs(
         return [("main", _above(top, base))], diagnostics
     whole = dict[str, Draft]()
     for block in blocks.values():
-        for run in reversed(_chain(block, blocks, whole, diagnostics)):
+        # The run and those that it inherits from, as far as they are not read yet
+        run, chain = block, dict[str, ast.RunDecl]()
+        while run.name.id not in whole:
+            chain[run.name.id] = run
+            if run.base is None:
+                break
+            if run.base.id in chain:
+                diagnostics.append(error("check.circular:run", run.base.span, run=run.name.id))
+                break
+            if run.base.id not in blocks:
+                help = suggest(run.base.id, list(blocks))
+                diagnostics.append(error("check.unknown_name:run", run.base.span, base=run.base.id, help=help))
+                break
+            run = blocks[run.base.id]
+        for run in reversed(chain.values()):
             own = gather.layer(run.body)
             inherited = whole.get(run.base.id) if run.base else None
             whole[run.name.id] = own if inherited is None else own.over(inherited)
@@ -294,23 +281,3 @@ def _above(draft: Draft, base: Draft) -> Draft:
     if {"pp", "vpp"} & {*draft.pins, *draft.swept}:
         base = evolve(base, pins={n: b for n, b in base.pins.items() if n != "pipeline_layout"})
     return draft.over(base)
-
-
-def _chain(
-    run: ast.RunDecl, blocks: dict[str, ast.RunDecl], whole: Mapping[str, Draft], diagnostics: list[Diagnostic]
-) -> list[ast.RunDecl]:
-    """A run and those that it inherits from, as far as they are not read yet; none if it is itself."""
-    chain = dict[str, ast.RunDecl]()
-    while run.name.id not in whole:
-        chain[run.name.id] = run
-        if run.base is None:
-            break
-        if run.base.id in chain:
-            diagnostics.append(error("check.circular:run", run.base.span, run=run.name.id))
-            break
-        if run.base.id not in blocks:
-            help = suggest(run.base.id, list(blocks))
-            diagnostics.append(error("check.unknown_name:run", run.base.span, base=run.base.id, help=help))
-            break
-        run = blocks[run.base.id]
-    return [*chain.values()]

@@ -30,41 +30,28 @@ def read_isolation(
         help = suggest(stmt.axis.id, known) or (f"one of {', '.join(known)}",)
         diagnostics.append(error("check.unknown_axis:not-isolated", stmt.axis.span, axis=stmt.axis.id, help=help))
         return None
-    read_one = _composite if stmt.axis.id in axes.COMPOSITES else _single
-    variants = [read_one(stmt.axis, value, code, diagnostics) for value in stmt.values]
+    variants = [_variant(stmt.axis, value, code, diagnostics) for value in stmt.values]
     distinct = {v.label: v for v in variants if v is not None}
     if len(distinct) < 2 and None not in variants:
         diagnostics.append(error("check.isolate", stmt.span, axis=stmt.axis.id))
     return Isolation(stmt.axis.id, tuple(distinct.values()), stmt.span)
 
 
-def _composite(axis: ast.Name, value: ast.Expr, _: Code, diagnostics: list[Diagnostic]) -> Variant | None:
-    """Read a word that stands for values of several axes."""
-    words = axes.COMPOSITES[axis.id]
-    if isinstance(value, ast.Name) and value.id in words:
-        parts = words[value.id]
-        return Variant(value.id, {a: axes.BY_NAME[a].encode(v) for a, v in parts.items()})
+def _variant(axis: ast.Name, value: ast.Expr, code: Code, diagnostics: list[Diagnostic]) -> Variant | None:
+    """Read a value of an axis, or a word that stands for values of several axes."""
+    words = axes.COMPOSITES.get(axis.id)
+    if words is None:
+        number = code(axis, value)
+        if number is None:
+            return None
+        label = axes.label(axes.BY_NAME[axis.id].decode(number) if axis.id in axes.BY_NAME else number)
+        return Variant(label, {axis.id: number})
     word = value.id if isinstance(value, ast.Name) else ""
-    diagnostics.append(
-        error(
-            "check.unknown_word:composite",
-            value.span,
-            axis=axis.id,
-            words=", ".join(words),
-            help=suggest(word, [*words]),
-        )
-    )
+    if word in words:
+        return Variant(word, {a: axes.BY_NAME[a].encode(v) for a, v in words[word].items()})
+    help = suggest(word, [*words])
+    diagnostics.append(error("check.unknown_word:one-of", value.span, name=axis.id, words=", ".join(words), help=help))
     return None
-
-
-def _single(axis: ast.Name, value: ast.Expr, code: Code, _: list[Diagnostic]) -> Variant | None:
-    number = code(axis, value)
-    return None if number is None else Variant(_label(axis.id, number), {axis.id: number})
-
-
-def _label(axis: str, code: int) -> str:
-    """Write a value as a part of a run's name."""
-    return axes.label(axes.BY_NAME[axis].decode(code) if axis in axes.BY_NAME else code)
 
 
 FIELDS = ("train.train_iters", "train.train_samples", "train.num_epochs")
@@ -92,18 +79,14 @@ def read_length(stmt: ast.ForStmt, diagnostics: list[Diagnostic]) -> Mapping[str
             right = f"for {int(stmt.amount.id) * _DAYS[unit]} days"
         fixes = (Fix(f"Write `{right}`", REPLACE, stmt.span, right),) if right else ()
         help = (f"write `{right}`",) if right else suggest(unit, [*UNITS]) or (_EXAMPLE,)
-        diagnostics.append(
-            error(
-                "check.unknown_word:counts", stmt.unit.span, units=", ".join(UNITS), unit=unit, help=help, fixes=fixes
-            )
-        )
+        units, at = ", ".join(UNITS), stmt.unit.span
+        diagnostics.append(error("check.unknown_word:counts", at, units=units, unit=unit, help=help, fixes=fixes))
         return {}
     name, one = UNITS[unit]
     value = round(float(amount[1]) * _SCALES[amount[2]] * one) if amount else 0
     if not 0 < value <= MOST or (amount and amount[2] and name != "run_tokens"):
-        diagnostics.append(
-            error("check.size:number", stmt.amount.span, amount=stmt.amount.id, unit=unit, help=_EXAMPLE)
-        )
+        at, text = stmt.amount.span, stmt.amount.id
+        diagnostics.append(error("check.size:number", at, amount=text, unit=unit, help=_EXAMPLE))
         return {}
     return {name: value}
 

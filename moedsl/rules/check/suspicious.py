@@ -15,7 +15,7 @@ from moedsl.rules.evaluators import number
 from moedsl.rules.library import Library
 from moedsl.rules.stdlib import LetName
 from moedsl.support.diagnostics import Diagnostic, Instead, error, warning
-from moedsl.support.source import Source, Span, of_stdlib
+from moedsl.support.source import Span, of_stdlib
 from moedsl.support.text import HIDDEN, visible
 
 MOST_SEQUENCES = 1 << 18
@@ -29,40 +29,30 @@ def batch_of_tokens(p: Program) -> Iterator[Diagnostic]:
     """Warn of a batch that is probably a number of tokens."""
     if p.batch is None or p.batch <= MOST_SEQUENCES or "batch" not in p.spans:
         return
-    right = f"batch {p.batch // p.seq}" if 0 < p.seq <= p.batch else ""
-    tokens = f"{p.batch:,} tokens in sequences of {p.seq:,}"
-    help = (
-        Instead(f"if these are {tokens}, write `{right}`", right) if right else "divide tokens by the sequence length"
-    )
+    help = "divide tokens by the sequence length"
+    if 0 < p.seq <= p.batch:
+        right, tokens = f"batch {p.batch // p.seq}", f"{p.batch:,} tokens in sequences of {p.seq:,}"
+        help = Instead(f"if these are {tokens}, write `{right}`", right)
     yield warning("check.batch_tokens", p.spans["batch"], batch=p.batch, help=help)
 
 
 def memory_in_bytes(p: Program) -> Iterator[Diagnostic]:
     """Warn of memory that a wish of the run compares with a small number without a unit, and of a limit of what the GPU
     has instead of what the layout needs."""
-    for rule in (r for r in p.rules if r.wish):
-        for e in ast.walk(rule.expr):
-            if isinstance(e, ast.Binary) and e.op in _COMPARISONS:
-                for name, amount, below in ((e.left, e.right, ("<", "<=")), (e.right, e.left, (">", ">="))):
-                    if isinstance(name, ast.Name) and name.id in BYTES and isinstance(amount, ast.Number):
-                        yield from _amount(name.id, amount)
-                        yield from _of_the_gpu(name) if e.op in below else ()
-
-
-def _of_the_gpu(name: ast.Name) -> Iterator[Diagnostic]:
-    """Warn of an upper limit of what the GPU has, which is the same for every layout."""
-    if name.id in HARDWARE:
-        help = Instead("write `peak_memory` for what a layout needs", "peak_memory")
-        yield warning("check.bytes:what", name.span, name=name.id, help=help)
-
-
-def _amount(name: str, amount: ast.Number) -> Iterator[Diagnostic]:
-    if amount.unit == "%":
-        text, right = f"`{name}` is in bytes, and {amount.text} is a share", f"{amount.text} * memory"
-        yield warning("check.bytes", text, amount.span, help=Instead(f"write `{right}`", right))
-    if amount.unit is None and 0 < number(amount) < LEAST_BYTES:
-        help = Instead(f"write `{amount.text} GB`", f"{amount.text} GB")
-        yield warning("check.bytes:bytes", amount.span, name=name, text=amount.text, help=help)
+    compared = (e for r in p.rules if r.wish for e in ast.walk(r.expr) if isinstance(e, ast.Binary))
+    for e in (e for e in compared if e.op in _COMPARISONS):
+        for name, amount, below in ((e.left, e.right, ("<", "<=")), (e.right, e.left, (">", ">="))):
+            if not (isinstance(name, ast.Name) and name.id in BYTES and isinstance(amount, ast.Number)):
+                continue
+            if amount.unit == "%":
+                text, right = f"`{name.id}` is in bytes, and {amount.text} is a share", f"{amount.text} * memory"
+                yield warning("check.bytes", text, amount.span, help=Instead(f"write `{right}`", right))
+            if amount.unit is None and 0 < number(amount) < LEAST_BYTES:
+                help = Instead(f"write `{amount.text} GB`", f"{amount.text} GB")
+                yield warning("check.bytes:bytes", amount.span, name=name.id, text=amount.text, help=help)
+            if e.op in below and name.id in HARDWARE:
+                help = Instead("write `peak_memory` for what a layout needs", "peak_memory")
+                yield warning("check.bytes:what", name.span, name=name.id, help=help)
 
 
 def rate_not_stated(p: Program, library: Library) -> Iterator[Diagnostic]:
@@ -71,14 +61,8 @@ def rate_not_stated(p: Program, library: Library) -> Iterator[Diagnostic]:
     word = PRECISION[pin.code] if pin else p.precision
     if word in PRECISION[1:] and hw.rate_of(word) == "bf16" and not of_stdlib(library.hardware[hw.name].span.file):
         rate = word if word in ("mxfp8", "nvfp4") else "fp8"
-        yield warning(
-            "check.no_rate",
-            pin.span if pin else p.spans["precision"],
-            hw=hw.name,
-            word=word,
-            bf16=hw.tflops["bf16"],
-            rate=rate,
-        )
+        at, bf16 = pin.span if pin else p.spans["precision"], hw.tflops["bf16"]
+        yield warning("check.no_rate", at, hw=hw.name, word=word, bf16=bf16, rate=rate)
 
 
 CAPABILITIES = {"ampere": (8.0, 9.0), "hopper": (9.0, 10.0), "blackwell": (10.0, 13.0), "rubin": (10.0, math.inf)}
@@ -95,13 +79,8 @@ def capability_of_another_arch(p: Program, library: Library) -> Iterator[Diagnos
         help = f"state the arch and the capability of one GPU; {' and '.join(fitting)} may have {hw.capability:g}"
         at = facts["capability"]
         assert isinstance(at, ast.Number)
-        yield warning(
-            "check.capability",
-            at.span,
-            arch=hw.arch,
-            capability=hw.capability,
-            help=help if fitting else "state those of one GPU",
-        )
+        help = help if fitting else "state those of one GPU"
+        yield warning("check.capability", at.span, arch=hw.arch, capability=hw.capability, help=help)
 
 
 BANDWIDTHS = {"hbm": (1e11, 1e14), "nvlink": (1e9, 1e13), "network": (1e8, 1e13)}
@@ -129,10 +108,7 @@ _HELP = (
 _CITES = ("bridge training/finetune.py:50", "bridge training/setup.py:185")
 _FILES = (".jsonl", ".json", ".jsonl.gz", ".parquet")
 _INDEXED = (".bin", ".idx")
-_FOLDER = "bridge data/builders/gpt_sft.py:799"
-_PREFIX = "core datasets/indexed_dataset.py:601"
 _CORPUS = ("dataset.data_path", "dataset.blend", "dataset.blend_per_split")
-_BLEND = "core datasets/utils.py:49"
 _PRETRAINED = "checkpoint.pretrained_checkpoint"
 _SOURCES = {"sft": (_PRETRAINED, "checkpoint.load"), "peft": (_PRETRAINED,)}
 """The fields that name the weights, by task; adapters need those below them (bridge training/config.py:1488)."""
@@ -162,7 +138,6 @@ _FILLED = (
     f'write `set {_PRETRAINED} = "PATH"` with a checkpoint of Megatron, or a folder with the Hugging Face model',
     "or train these parts too",
 )
-_CONFIGURED = "bridge models/conversion/model_bridge.py:457"
 _SHAPE = ("layers", "hidden", "heads", "query_groups", "head_dim", "experts", "expert_hidden")
 """Facts without which no checkpoint of a model is one of another."""
 
@@ -176,68 +151,39 @@ def of_another_model(p: Program, library: Library) -> Iterator[Diagnostic]:
     differ = [n for n in _SHAPE if theirs is not None and getattr(theirs, n) != getattr(p.model, n)]
     if theirs is not None and differ:
         has, wants = (f"{differ[0]} {getattr(m, differ[0])}" for m in (theirs, p.model))
-        yield error(
-            "check.weights:other-shape",
-            p.spans["weights"],
-            hf=theirs.hf,
-            model=p.model.name,
-            has=has,
-            wants=wants,
-            hf2=p.model.hf,
-            theirs=theirs.name,
-        )
+        at, ours = p.spans["weights"], p.model
+        yield error("check.weights:other-shape", at, hf=theirs.hf, model=ours.name, has=has, wants=wants, hf2=ours.hf,
+                    theirs=theirs.name)  # fmt: skip
         return
-    yield warning(
-        "check.other_weights", p.spans["weights"], hf=p.model.hf, hub_weights=p.hub_weights, cites=(_CONFIGURED,)
-    )
+    cites = ("bridge models/conversion/model_bridge.py:457",)
+    yield warning("check.other_weights", p.spans["weights"], hf=p.model.hf, hub_weights=p.hub_weights, cites=cites)
 
 
 def wrong_file(p: Program) -> Iterator[Diagnostic]:
     """Warn if the data of a text model is not what Bridge reads: a file, several corpora, or none."""
-    # Warn if a run without `data` sets the path of a corpus: the recipe is that of a run on mock data
-    path = next((path for path in _CORPUS if p.sets.get(path)), None)
+    # Without `data`, the recipe is that of a run on mock data, whatever corpus is set
+    path, blend = next((path for path in _CORPUS if p.sets.get(path)), None), ("core datasets/utils.py:49",)
     if p.data == "mock" and path is not None:
-        yield warning("plan.mock_with_corpus", p.spans[path], path=path, cites=(_BLEND,))
+        yield warning("plan.mock_with_corpus", p.spans[path], path=path, cites=blend)
     dataset = dataset_class(p.model.vision is not None, p.task, p.data == "mock")
-    if dataset == "GPTSFTDatasetConfig":
-        yield from _not_a_folder(p)
-    elif dataset == "GPTDatasetConfig":
-        yield from _not_a_prefix(p)
-
-
-def _not_a_prefix(p: Program) -> Iterator[Diagnostic]:
-    """Warn if a run pretrains on one file, because Megatron adds two endings to what the run names, or on several."""
-    paths = [word for word in p.data.split() if word.startswith("/")]
-    if len(paths) > 1:
-        words = ", ".join(f'"{word}"' for word in p.data.split())
-        yield warning(
-            "plan.not_a_prefix:looks",
-            p.spans["data"],
-            data=p.data,
-            paths=paths[0],
-            corpus=_CORPUS[0],
-            words=words,
-            cites=(_BLEND,),
-        )
-        return
-    text = f"`{p.data}` looks like a file, and Megatron pretrains on the prefix of a `.bin` and an `.idx` file"
-    help = None
-    if p.data.endswith(_INDEXED):
-        help = f'write `data "{p.data[:-4]}"`'
-    elif p.data.endswith((*_FILES, ".txt")):
-        help = (
-            "tokenise it with Megatron's `tools/preprocess_data.py`, and write the prefix of the files that this makes"
-        )
-    if help is not None:
-        yield warning("plan.not_a_prefix", text, p.spans["data"], help=help, cites=(_PREFIX,))
-
-
-def _not_a_folder(p: Program) -> Iterator[Diagnostic]:
-    """Warn if a run fine-tunes on what looks like one file: Bridge reads a folder."""
-    folder, _, name = p.data.rpartition("/")
-    if p.samples is not None and p.samples.source == "folder" and name.endswith(_FILES):
-        right = f'data "{folder or "."}"'
-        yield warning("plan.not_a_folder", p.spans["data"], data=p.data, right=right, cites=(_FOLDER,))
+    if dataset == "GPTSFTDatasetConfig" and p.samples is not None and p.samples.source == "folder":
+        folder, _, name = p.data.rpartition("/")
+        if name.endswith(_FILES):  # Bridge fine-tunes on a folder
+            right, cites = f'data "{folder or "."}"', ("bridge data/builders/gpt_sft.py:799",)
+            yield warning("plan.not_a_folder", p.spans["data"], data=p.data, right=right, cites=cites)
+    elif dataset == "GPTDatasetConfig" and p.data != "mock":  # Megatron adds two endings to the one name
+        paths = [word for word in p.data.split() if word.startswith("/")]
+        text = f"`{p.data}` looks like a file, and Megatron pretrains on the prefix of a `.bin` and an `.idx` file"
+        at, cites = p.spans["data"], ("core datasets/indexed_dataset.py:601",)
+        if len(paths) > 1:
+            words, first = ", ".join(f'"{word}"' for word in p.data.split()), paths[0]
+            yield warning("plan.not_a_prefix:looks", at, data=p.data, paths=first, corpus=_CORPUS[0], words=words,
+                          cites=blend)  # fmt: skip
+        elif p.data.endswith(_INDEXED):
+            yield warning("plan.not_a_prefix", text, at, help=f'write `data "{p.data[:-4]}"`', cites=cites)
+        elif p.data.endswith((*_FILES, ".txt")):
+            help = "tokenise it with Megatron's `tools/preprocess_data.py`, and write the prefix of the files that this"
+            yield warning("plan.not_a_prefix", text, at, help=f"{help} makes", cites=cites)
 
 
 def small_vocabulary(p: Program, values: Mapping[str, Any]) -> Iterator[Diagnostic]:
@@ -247,9 +193,8 @@ def small_vocabulary(p: Program, values: Mapping[str, Any]) -> Iterator[Diagnost
         return
     fits = -(-entries // values["tp"]) * values["tp"]
     cites = ("bridge recipes/moonlight/h100/moonlight_16b.py:52", "bridge training/setup.py:707")
-    yield warning(
-        "plan.small_vocabulary", p.spans["data"], hf=p.model.hf, entries=entries, rows=rows, fits=fits, cites=cites
-    )
+    at, hf = p.spans["data"], p.model.hf
+    yield warning("plan.small_vocabulary", at, hf=hf, entries=entries, rows=rows, fits=fits, cites=cites)
 
 
 def refused(name: str, task: str, fields: Mapping[str, Any]) -> Iterator[Diagnostic]:
@@ -274,12 +219,7 @@ MOST = 5
 def hidden(library: Library) -> Iterator[Diagnostic]:
     """Warn once of each of the user's files that has such characters."""
     for source in library.sources.values():
-        if not of_stdlib(source.name) and HIDDEN.search(source.text):
-            yield _warning(source)
-
-
-def _warning(source: Source) -> Diagnostic:
-    found = [*HIDDEN.finditer(source.text)]
-    codes = ", ".join(sorted({visible(m[0]) for m in found}))
-    places = (Span(source.name, *m.span()) for m in found[:MOST])
-    return warning("check.hidden_text", *places, codes=codes)
+        if not of_stdlib(source.name) and (found := [*HIDDEN.finditer(source.text)]):
+            codes = ", ".join(sorted({visible(m[0]) for m in found}))
+            places = (Span(source.name, *m.span()) for m in found[:MOST])
+            yield warning("check.hidden_text", *places, codes=codes)

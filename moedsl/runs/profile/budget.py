@@ -6,7 +6,7 @@ A device is idle because the next operation was launched late, or waited for com
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from moedsl.runs.profile.steps import (
     Window,
     cut,
 )
-from moedsl.runs.profile.trace import UNKNOWN, Ints, Trace, Union
+from moedsl.runs.profile.trace import UNKNOWN, Trace, Union
 
 SECOND = 1e9
 GROUPS = (COMPUTE, COMMUNICATION, COPIES)
@@ -39,10 +39,39 @@ def budget(t: Trace, steps: Steps, classes: Classes) -> Json:
     """Return the means over the steady steps, in seconds a step."""
     numbers = Numbers.of(t, classes)
     windows = steps.used
-    each = [_step(cut(t, numbers, *window), numbers, t.on_cpu) for window in windows]
-    mean = _mean(each)
+    each = [_nanoseconds(cut(t, numbers, *window), numbers, t.on_cpu) for window in windows]
+    mean = defaultdict[str, float](float)  # times in seconds, counts as they are
+    for one in each:
+        for name, value in one.items():
+            mean[name] += value / len(each) / (1 if name.startswith("launches") else SECOND)
     lengths = [(b - a) / SECOND for a, b in windows]
     step = sum(lengths) / len(lengths)
+    # The walls are disjoint: where an operation of one runs while another does, the time counts as compute first, then
+    # as communication
+    walls = {"compute": mean["compute_s"], "communication": _sent(mean), "host": mean[f"idle {LAUNCH}"],
+             "memory": mean["wall copies"]}  # fmt: skip
+    losses = ("communication", "host", "memory")
+    largest = max(losses, key=lambda w: walls[w])
+    walls["unresolved"] = max(step - sum(walls.values()), 0.0)
+    idle_by_cause = {c: mean[f"idle {c}"] for c in CAUSES}
+    # The time without compute by what runs instead, else by why the device is idle
+    absent = idle_by_cause | {
+        WAIT: mean[f"idle {WAIT}"] + mean["wall communication"] - mean["wall bubble"],
+        BUBBLE: mean[f"idle {BUBBLE}"] + mean["wall bubble"],
+        "copies": mean["wall copies"],
+    }
+    by_class = [
+        {
+            "class": k.name, "wall": k.block, "busy_s": mean[f"busy {i}"], "exposed_s": mean[f"exposed {i}"],
+            "launches": mean[f"launches kind {i}"], "work_s": mean[f"work kind {i}"], "share": mean[f"busy {i}"] / step,
+        }
+        for i, k in enumerate(numbers.kinds)
+    ]  # fmt: skip
+    collectives = [
+        {"class": k, "group": g, **{f"{n}_s": mean[f"{n} collective {i}"] for n in ("busy", "exposed", "work")},
+         "launches": mean[f"launches collective {i}"]}
+        for i, (k, g) in enumerate(numbers.collectives)
+    ]  # fmt: skip
     return {
         "steps": {
             "found_by": steps.by, "name": steps.name, "n": len(steps.windows), "used": len(windows),
@@ -53,15 +82,20 @@ def budget(t: Trace, steps: Steps, classes: Classes) -> Json:
         "step_s": step,
         "device": {n: mean[n] for n in ("busy_s", "idle_s", "compute_s", "compute_absent_s", "communication_s",
                                         "communication_exposed_s")},
-        **_walls(mean, step),
-        "classes": _classes(mean, numbers, step),
-        "collectives": _collectives(mean, numbers),
-        "idle": {"total_s": mean["idle_s"], "by_cause": {c: mean[f"idle {c}"] for c in CAUSES}},
-        "compute_absent": {"total_s": mean["compute_absent_s"], "by_cause": _absent(mean)},
+        "walls": {name: {"s": s, "share": s / step} for name, s in walls.items()},
+        "largest_loss": largest,
+        "classes": _longest_first(c for c in by_class if c["launches"] or c["busy_s"]),
+        "collectives": _longest_first(c for c in collectives if c["work_s"]),  # where the trace names groups
+        "idle": {"total_s": mean["idle_s"], "by_cause": idle_by_cause},
+        "compute_absent": {"total_s": mean["compute_absent_s"], "by_cause": absent},
         "modules": _modules(mean, t, numbers, classes),
         "unknown": _unknown(mean, t, numbers),
         "timeline": timeline(cut(t, numbers, *windows[int(np.argsort(lengths)[len(lengths) // 2])]), numbers),
     }  # fmt: skip
+
+
+def _longest_first(rows: Iterable[Json]) -> list[Json]:
+    return sorted(rows, key=lambda r: -r["busy_s"])
 
 
 def timeline(w: Window, numbers: Numbers) -> Json:
@@ -75,117 +109,43 @@ def timeline(w: Window, numbers: Numbers) -> Json:
     return out
 
 
-def _step(w: Window, numbers: Numbers, on_cpu: bool) -> dict[str, float]:
-    """Return the nanoseconds of one step by name."""
+def _nanoseconds(w: Window, numbers: Numbers, on_cpu: bool) -> dict[str, float]:
+    """Return the nanoseconds and the launches of one step by name."""
     blocks = {name: w.union(np.isin(w.kind, numbers.block(name))) for name in GROUPS}
     busy = trace.joined(*blocks.values())
     compute, sent = blocks[COMPUTE], blocks[COMMUNICATION]
     computed_or_sent = trace.joined(compute, sent)
+    # Of the pipeline's sends and receives, what neither compute nor other communication hides
+    pipeline = [i for i, k in enumerate(numbers.kinds) if k == PIPELINE]
+    sends = [i for i in numbers.block(COMMUNICATION) if i not in pipeline]
+    hidden = trace.joined(compute, w.union(np.isin(w.kind, sends)))
     out: dict[str, float] = {
         "busy_s": busy.length, "idle_s": w.length - busy.length, "compute_s": compute.length,
         "compute_absent_s": w.length - compute.length, "communication_s": sent.length,
         "communication_exposed_s": trace.alone(sent, trace.joined(compute, blocks[COPIES])),
         "wall communication": computed_or_sent.length - compute.length,
         "wall copies": busy.length - computed_or_sent.length,
-        "wall bubble": _pipeline(w, numbers, compute),
+        "wall bubble": trace.alone(w.union(np.isin(w.kind, pipeline)), hidden),
     }  # fmt: skip
     others = {k: trace.joined(*(u for name, u in blocks.items() if name != k)) for k in GROUPS}
-    for i, k in enumerate(numbers.kinds):
-        own = w.union(w.kind == i)
-        out |= {f"busy {i}": own.length, f"exposed {i}": trace.alone(own, others[k.block])}
-    out |= _by_group(w, numbers, others[COMMUNICATION])
-    out |= _sums("kind", w.kind, w, len(numbers.kinds)) | _sums("text", w.text, w, len(numbers.of_text))
+    of = numbers.of_collective[w.text]  # the class and process group of each collective
+    each = [(str(i), w.kind == i, k.block) for i, k in enumerate(numbers.kinds)]
+    each += [(f"collective {i}", of == i, COMMUNICATION) for i in range(len(numbers.collectives))]
+    for name, mine, block in each:
+        own = w.union(mine)
+        out |= {f"busy {name}": own.length, f"exposed {name}": trace.alone(own, others[block])}
+    known = of >= 0
+    for name, by, mask, n in (("kind", w.kind, ..., len(numbers.kinds)), ("text", w.text, ..., len(numbers.of_text)),
+                              ("collective", of[known], known, 0)):  # fmt: skip
+        for total, column in (("work", w.work), ("launches", w.begun)):
+            sums = np.bincount(by, column[mask], n).tolist()
+            out |= {f"{total} {name} {i}": value for i, value in enumerate(sums) if value}
     return out | {f"idle {c}": s for c, s in idle(w, busy, numbers.kinds, on_cpu).items()}
-
-
-def _by_group(w: Window, numbers: Numbers, others: Union) -> dict[str, float]:
-    """Return the time of collectives by their class and process group."""
-    out: dict[str, float] = {}
-    of = numbers.of_collective[w.text]
-    for i in range(len(numbers.collectives)):
-        own = w.union(of == i)
-        out |= {f"busy collective {i}": own.length, f"exposed collective {i}": trace.alone(own, others)}
-    known, found = of >= 0, of[of >= 0]
-    sums = (("work", w.work), ("launches", w.begun))
-    return out | {
-        f"{n} collective {i}": s for n, c in sums for i, s in enumerate(np.bincount(found, c[known]).tolist())
-    }
-
-
-def _sums(name: str, by: Ints, w: Window, n: int) -> dict[str, float]:
-    """Sum the durations and count the operations by class or by text."""
-    work = np.bincount(by, w.work, n).tolist()
-    begun = np.bincount(by, w.begun, n).tolist()
-    sums = {f"work {name} {i}": s for i, s in enumerate(work) if s}
-    return sums | {f"launches {name} {i}": c for i, c in enumerate(begun) if c}
-
-
-def _pipeline(w: Window, numbers: Numbers, compute: Union) -> int:
-    """Return the time of the pipeline's sends and receives that neither compute nor other communication hides."""
-    mine = [i for i, k in enumerate(numbers.kinds) if k == PIPELINE]
-    others = [i for i in numbers.block(COMMUNICATION) if i not in mine]
-    hidden = trace.joined(compute, w.union(np.isin(w.kind, others)))
-    return trace.alone(w.union(np.isin(w.kind, mine)), hidden)
-
-
-def _mean(each: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Average over the steps: times in seconds, counts as they are."""
-    out: dict[str, float] = defaultdict(float)
-    for step in each:
-        for name, value in step.items():
-            out[name] += value / len(each) / (1 if name.startswith("launches") else SECOND)
-    return out
-
-
-def _walls(mean: dict[str, float], step: float) -> Json:
-    """Return the part of the step that each wall takes. They are disjoint: where an operation of one runs while another
-    does, the time counts as compute first, then as communication."""
-    seconds = {
-        "compute": mean["compute_s"],
-        "communication": _sent(mean),
-        "host": mean[f"idle {LAUNCH}"],
-        "memory": mean["wall copies"],
-    }
-    rest = max(step - sum(seconds.values()), 0.0)
-    walls = {name: {"s": s, "share": s / step} for name, s in (seconds | {"unresolved": rest}).items()}
-    lost = {name: seconds[name] for name in ("communication", "host", "memory")}
-    return {"walls": walls, "largest_loss": max(lost, key=lambda w: lost[w])}
 
 
 def _sent(mean: dict[str, float]) -> float:
     """Return the time of communication that nothing hides, and of waiting for it."""
     return mean["wall communication"] + mean[f"idle {WAIT}"] + mean[f"idle {BUBBLE}"]
-
-
-def _absent(mean: dict[str, float]) -> dict[str, float]:
-    """Return the causes of the time without compute: what runs instead, else why the device is idle."""
-    sent = mean["wall communication"]
-    return {c: mean[f"idle {c}"] for c in CAUSES} | {
-        WAIT: mean[f"idle {WAIT}"] + sent - mean["wall bubble"],
-        BUBBLE: mean[f"idle {BUBBLE}"] + mean["wall bubble"],
-        "copies": mean["wall copies"],
-    }
-
-
-def _classes(mean: dict[str, float], numbers: Numbers, step: float) -> list[Json]:
-    rows = [
-        {
-            "class": k.name, "wall": k.block, "busy_s": mean[f"busy {i}"], "exposed_s": mean[f"exposed {i}"],
-            "launches": mean[f"launches kind {i}"], "work_s": mean[f"work kind {i}"], "share": mean[f"busy {i}"] / step,
-        }
-        for i, k in enumerate(numbers.kinds)
-    ]  # fmt: skip
-    return sorted((r for r in rows if r["launches"] or r["busy_s"]), key=lambda r: -r["busy_s"])
-
-
-def _collectives(mean: dict[str, float], numbers: Numbers) -> list[Json]:
-    """Return communication by class and process group, where the trace names groups, the longest first."""
-    rows = [
-        {"class": k, "group": g, **{f"{n}_s": mean[f"{n} collective {i}"] for n in ("busy", "exposed", "work")},
-         "launches": mean[f"launches collective {i}"]}
-        for i, (k, g) in enumerate(numbers.collectives)
-    ]  # fmt: skip
-    return sorted((r for r in rows if r["work_s"]), key=lambda r: -r["busy_s"])
 
 
 def _modules(mean: dict[str, float], t: Trace, numbers: Numbers, classes: Classes) -> list[Json]:
@@ -221,7 +181,8 @@ PIPELINE = Kind(COMMUNICATION, "pipeline")
 
 
 def idle(w: Window, busy: Union, kinds: Sequence[Kind], on_cpu: bool) -> dict[str, int]:
-    """Return the idle nanoseconds of a window by cause. On a CPU, Python runs between its operations."""
+    """Return the idle nanoseconds of a window by cause: the launch of the operation after a gap, and the operations on
+    both sides. On a CPU, Python runs between its operations."""
     out: dict[str, int] = dict.fromkeys(CAUSES, 0)
     by_end = np.argsort(w.ends, kind="stable")
     gaps = trace.gaps(busy, w.start, w.end)
@@ -233,16 +194,15 @@ def idle(w: Window, busy: Union, kinds: Sequence[Kind], on_cpu: bool) -> dict[st
     for begin, end, following, last in zip(gaps.start.tolist(), gaps.end.tolist(), nexts, lasts, strict=True):
         before = kinds[ended[last]] if last < len(ended) and begin > w.start else None
         after = kinds[begun[following]] if begun[following] != UNKNOWN else None
-        out[LAUNCH if on_cpu else _cause(begin, launches[following], (before, after))] += end - begin
+        launched = launches[following]
+        if launched == UNKNOWN and not on_cpu:
+            cause = UNRESOLVED
+        elif on_cpu or launched >= begin:
+            cause = LAUNCH
+        elif PIPELINE in (before, after):
+            cause = BUBBLE
+        else:
+            waits = any(k is not None and k.block == COMMUNICATION for k in (before, after))
+            cause = WAIT if waits else DEPENDENCY
+        out[cause] += end - begin
     return out
-
-
-def _cause(begin: int, launched: int, around: tuple[Kind | None, ...]) -> str:
-    """Return the cause of a gap, by the launch of the operation after it and the operations on both sides."""
-    if launched == UNKNOWN:
-        return UNRESOLVED
-    if launched >= begin:
-        return LAUNCH
-    if PIPELINE in around:
-        return BUBBLE
-    return WAIT if any(k is not None and k.block == COMMUNICATION for k in around) else DEPENDENCY

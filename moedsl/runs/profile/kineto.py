@@ -12,8 +12,7 @@ from attrs import define, field
 
 from moedsl.runs.profile import trace
 from moedsl.runs.profile.json_stream import Malformed, Reader
-from moedsl.runs.profile.trace import UNKNOWN, Ints, Numbered, Paths, Range, Spans, Trace, matched, rows
-from moedsl.runs.profile.trace import EventPairs as Halves
+from moedsl.runs.profile.trace import UNKNOWN, EventPairs, Numbered, Paths, Range, Spans, Trace, matched, rows
 from moedsl.support.text import counted
 
 KERNELS = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
@@ -70,11 +69,11 @@ class _Events:
     host: Spans = field(factory=Spans)
     steps: array[int] = field(factory=lambda: array("q"))
     """The spans in `host` that may be steps."""
-    halves: Halves = field(init=False)
+    halves: EventPairs = field(init=False)
     warnings: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        self.halves = Halves((self.kernels, self.launched, self.host))
+        self.halves = EventPairs((self.kernels, self.launched, self.host))
 
     def about(self, key: str, value: Any) -> None:
         if key == "schemaVersion" and value not in (SCHEMA, str(SCHEMA)):
@@ -98,19 +97,20 @@ class _Events:
 
     def _add(self, event: Mapping[str, Any]) -> Spans | None:
         """Keep an event; returns where, None if it is of no use."""
-        kind = str(event.get("cat") or _guessed(event)).lower()
+        args = event.get("args") if isinstance(event.get("args"), dict) else {}
+        guessed = "cuda_runtime" if "correlation" in args else "cpu_op"
+        guessed = "kernel" if any(name in args for name in DEVICE_ONLY) else guessed
+        kind = str(event.get("cat") or guessed).lower()
         if kind in KERNELS:
-            args = _args(event)
             self.correlations.append(int(args.get("correlation", UNKNOWN)))
             group = str(args.get("Process Group Description") or args.get("Process Group Name") or "")
             self.groups.append(self.collectives((str(args.get("Collective name") or ""), group)))
             self.places.append(self.devices((event.get("pid"), _count(args.get("device")))))
             return self._span(event, self.kernels, ("device", event.get("pid"), event.get("tid")))
         if kind in LAUNCHES:
-            correlation = _args(event).get("correlation")
-            if correlation is None:
+            if args.get("correlation") is None:
                 return None
-            self.launches.append(int(correlation))
+            self.launches.append(int(args["correlation"]))
             return self._span(event, self.launched, (event.get("pid"), event.get("tid")))
         if kind in HOST or (kind == "python_function" and str(event.get("name")).startswith(MODULE)):
             if self.is_step(str(event.get("name", ""))):
@@ -144,68 +144,60 @@ class _Events:
             for n, (p, number) in enumerate(self.devices.values)
         ]
         device = np.array(same, np.int64)[np.asarray(self.places, np.int64)]
-        every = sorted(np.unique(device).tolist(), key=self._place)
+
+        def in_order(one: int) -> tuple[Any, ...]:
+            """What sorts devices by their numbers, of processes too."""
+            process, number = self.devices.values[one]
+            return len(str(process)), str(process), number or 0
+
+        every = sorted(np.unique(device).tolist(), key=in_order)
         if len(every) > MOST:
             raise Malformed(f"its operations are of {len(every):,} devices, and a machine has {MOST} at most")
         paths = Paths(self.names)
         launch = self.launched.columns()
         around = trace.enclosing(self.host, launch["start"], launch["place"], paths)
         for one in every:
-            label = f"{name}, {self._label(one)}" if len(every) > 1 else name
-            operations = self._of_device(device == one, launch["start"], around, paths)
-            yield self._trace(label, self.devices.values[one][1], operations)
-
-    def _place(self, device: int) -> tuple[Any, ...]:
-        """Return what sorts devices by their numbers, of processes too."""
-        process, number = self.devices.values[device]
-        return len(str(process)), str(process), number or 0
-
-    def _label(self, device: int) -> str:
-        """Name a device: by its number, and by the process of its events if two have that number."""
-        process, number = self.devices.values[device]
-        twice = number is None or sum(d == number for _, d in self.devices.values) > 1
-        return f"process {process}{f', device {number}' if number is not None else ''}" if twice else f"device {number}"
+            process, number = self.devices.values[one]
+            label = f"device {number}"
+            if number is None or sum(d == number for _, d in self.devices.values) > 1:  # two processes have that number
+                label = f"process {process}{f', device {number}' if number is not None else ''}"
+            # Name each operation, with the ranges around its launch
+            mine = device == one
+            k = {n: c[mine] for n, c in self.kernels.columns().items()}
+            ids, at = np.asarray(self.correlations, np.int64)[mine], np.asarray(self.launches, np.int64)
+            launched, path = matched(ids, at, (launch["start"], around))
+            keys = rows(k["name"], path, np.asarray(self.groups, np.int64)[mine])
+            first = np.ones(len(k["name"]), np.int64)
+            operations = self._sorted(k["start"], k["end"], keys, launched, first, paths)
+            yield self._trace(f"{name}, {label}" if len(every) > 1 else name, number, operations)
 
     def _trace(self, label: str, device: int | None, operations: Mapping[str, Any]) -> Trace:
         about, of = self.entries.get("distributedInfo"), self.entries.get("deviceProperties")
         rank, world = (_count(about.get(n)) if isinstance(about, dict) else None for n in ("rank", "world_size"))
         known = [p for p in of if isinstance(p, dict)] if isinstance(of, list) else []
         mine = [p for p in known if p.get("id") == device] or known
+        h = self.host
+        ranges = (Range(self.names.values[h.name[i]], h.start[i], h.end[i]) for i in self.steps)
         return Trace(
             name=label, tool="PyTorch profiler", rank=rank, world=world,
             device=str(mine[0].get("name", "")) if mine else "",
-            ranges=tuple(sorted(self._ranges(), key=lambda r: r.start)), on_cpu=not len(self.kernels),
+            ranges=tuple(sorted(ranges, key=lambda r: r.start)), on_cpu=not len(self.kernels),
             warnings=self.warnings, **operations,
         )  # fmt: skip
-
-    def _ranges(self) -> Iterator[Range]:
-        """Yield the host's ranges that may be steps."""
-        h = self.host
-        return (Range(self.names.values[h.name[i]], h.start[i], h.end[i]) for i in self.steps)
-
-    def _of_device(self, mine: Any, starts: Ints, around: Ints, paths: Paths) -> dict[str, Any]:
-        """Name each operation of a device, with the ranges `around` its launch, which was at one of `starts`."""
-        k = {n: c[mine] for n, c in self.kernels.columns().items()}
-        ids, at = np.asarray(self.correlations, np.int64)[mine], np.asarray(self.launches, np.int64)
-        launched, path = matched(ids, at, (starts, around))
-        keys = rows(k["name"], path, np.asarray(self.groups, np.int64)[mine])
-        return self._sorted(k["start"], k["end"], keys, launched, np.ones(len(k["name"]), np.int64), paths)
 
     def _of_host(self) -> dict[str, Any]:
         """Take the host's operations for the device's: of nested ones, each has the time outside those in it."""
         paths = Paths(self.names)
         parts = trace.own_parts(self.host, paths)
         c = parts.columns()
-        keep = np.array([not self._is_frame(path, paths) for path in parts.name], bool)
+        # Python between operations is none: that of a step, a module, the optimizer or the data loader
+        names = [self.names.values[paths.nodes.values[path][1]] for path in parts.name]
+        frames = (MODULE, "Optimizer.", "enumerate(DataLoader)")
+        keep = np.array([not (self.is_step(name) or name.startswith(frames)) for name in names], bool)
         keys = ((paths.nodes.values[path][1], paths.nodes.values[path][0], 0) for (path,) in rows(c["name"][keep]))
         launched = np.full(int(keep.sum()), UNKNOWN, np.int64)
         first = np.asarray(parts.first, np.int64)[keep]
         return self._sorted(c["start"][keep], c["end"][keep], keys, launched, first, paths)
-
-    def _is_frame(self, path: int, paths: Paths) -> bool:
-        """Whether a part is Python between operations: of a step, a module, the optimizer or the data loader."""
-        text: str = self.names.values[paths.nodes.values[path][1]]
-        return self.is_step(text) or text.startswith((MODULE, "Optimizer.", "enumerate(DataLoader)"))
 
     def _sorted(
         self, start: Any, end: Any, keys: Iterable[tuple[int, ...]], launched: Any, first: Any, paths: Paths
@@ -215,23 +207,12 @@ class _Events:
         text = np.fromiter((texts(key) for key in keys), np.int64, len(start))
         order = np.argsort(start, kind="stable")
         columns = {"start": start, "end": end, "text": text, "launched": launched, "first": first}
-        made = [self._text(key, paths) for key in texts.values]
-        return {n: c[order] for n, c in columns.items()} | {
-            "texts": [pair for pair, _ in made], "groups": [group for _, group in made]
-        }  # fmt: skip
-
-    def _text(self, key: tuple[int, ...], paths: Paths) -> tuple[tuple[str, tuple[str, ...]], str]:
-        name, path, number = key
-        collective, group = self.collectives.values[number]
-        return (self.names.values[name], (*paths.of(path), *filter(None, (collective, group)))), group
-
-
-def _guessed(event: Mapping[str, Any]) -> str:
-    """Return the category of an event that states none."""
-    args = _args(event)
-    if any(name in args for name in DEVICE_ONLY):
-        return "kernel"
-    return "cuda_runtime" if "correlation" in args else "cpu_op"
+        pairs, groups = list[tuple[str, tuple[str, ...]]](), list[str]()
+        for name, path, number in texts.values:
+            collective, group = self.collectives.values[number]
+            pairs.append((self.names.values[name], (*paths.of(path), *filter(None, (collective, group)))))
+            groups.append(group)
+        return {n: c[order] for n, c in columns.items()} | {"texts": pairs, "groups": groups}
 
 
 def _times(event: Mapping[str, Any]) -> tuple[int, int]:
@@ -254,8 +235,3 @@ def _count(value: Any) -> int | None:
     if isinstance(value, str) and value.isdecimal() and len(value) < 10:
         value = int(value)
     return value if isinstance(value, int) else None
-
-
-def _args(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = event.get("args")
-    return found if isinstance(found, dict) else {}

@@ -98,13 +98,24 @@ class _Export:
         for table, columns in NEEDS.items():
             missing = [c for c in columns if c not in self.tables.get(table, columns)]
             if missing:
-                raise Malformed(f"its table {table} has no column {', '.join(missing)}{self._version()}")
+                query = "SELECT value FROM META_DATA_EXPORT WHERE name = 'EXPORT_SCHEMA_VERSION'"
+                stated = self._optional("META_DATA_EXPORT", ("name", "value"), query)
+                version = "".join(f"; its schema has version {value}" for (value,) in stated)
+                raise Malformed(f"its table {table} has no column {', '.join(missing)}{version}")
             self._check_types(table)
 
     def _check_types(self, table: str) -> None:
         """Refuse a value that Nsight never writes: sqlite keeps any value in any column."""
-        read = (c for c in sorted(self.tables.get(table, set())) if c in NUMBERS or (table, c) in TEXTS)
-        wrong = {c: _unlike(table, c) for c in read}
+        wrong = dict[str, str]()  # the SQL condition of a value that a column may not have
+        for c in sorted(self.tables.get(table, set())):
+            is_text = (table, c) in TEXTS
+            may_be_empty = (table, c) in MAY_BE_EMPTY or not (is_text or c in ("start", "end"))
+            empty = ", 'null'" if may_be_empty else ""
+            if is_text:
+                wrong[c] = f"typeof({c}) NOT IN ('text'{empty})"
+            elif c in NUMBERS:
+                beyond = f"{c} NOT BETWEEN {-NUMBERS[c]} AND {NUMBERS[c]}"
+                wrong[c] = f"(typeof({c}) NOT IN ('integer'{empty}) OR {beyond})"
         if not wrong:
             return
         which = " ".join(f"WHEN {condition} THEN '{c}'" for c, condition in wrong.items())
@@ -112,27 +123,46 @@ class _Export:
         for (column,) in self.base.execute(query):
             raise Malformed(f"a row of {table} has no {'text' if (table, column) in TEXTS else 'number'} in {column}")
 
-    def _version(self) -> str:
-        """Name the version of the schema, if the export states it."""
-        if not {"name", "value"} <= self.tables.get("META_DATA_EXPORT", set()):
-            return ""
-        query = "SELECT value FROM META_DATA_EXPORT WHERE name = 'EXPORT_SCHEMA_VERSION'"
-        return "".join(f"; its schema has version {value}" for (value,) in self.base.execute(query))
+    def _optional(self, table: str, columns: Sequence[str], query: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Ask a table that not every export has."""
+        return self.base.execute(query, values).fetchall() if {*columns} <= self.tables.get(table, set()) else []
 
     def traces(self) -> Iterator[Trace]:
         """Yield the trace of each process and device."""
-        places = sorted({place for table in (KERNEL, COPY, SET, GRAPH) for place in self._places(table)})
+        query = "SELECT DISTINCT {process}, {device} FROM {table}"
+        each = [query.format(process=self._process(t), device=self._device(t), table=t)
+                for t in (KERNEL, COPY, SET, GRAPH) if t in self.tables]  # fmt: skip
+        places = sorted({place for text in each for place in self.base.execute(text)})
         ranges, steps = self._ranges()
+        query = "SELECT value FROM META_DATA_CAPTURE WHERE name LIKE '%PRODUCT_VERSION%' LIMIT 1"
+        product = [f" {value}" for (value,) in self._optional("META_DATA_CAPTURE", ("name", "value"), query)]
+        # What Nsight warns of in the report, such as events that it dropped
+        query = "SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE severity > ? AND text IS NOT NULL LIMIT ?"
+        said = self._optional("DIAGNOSTIC_EVENT", ("severity", "text"), query, (WARNING, WARNINGS))
+        warnings = [" ".join(str(text).split()) for (text,) in said]
+        if STRINGS not in self.tables:
+            warnings = [f"the export has no table {STRINGS}, which has the names of kernels"]
         for process, device in places:
+            spans, correlations, texts = Spans(), array("q"), Numbered()
+            for start, end, correlation, name in self._operations(process, device):
+                spans.add(start, end, self.names(name), 0)
+                correlations.append(UNKNOWN if correlation is None else correlation)
+            launched, path, paths = self._launches(process, np.asarray(correlations, np.int64), ranges)
+            c = spans.columns()
+            text = np.fromiter((texts(key) for key in rows(c["name"], path)), np.int64, len(spans))
+            order = np.argsort(c["start"], kind="stable")
+            mine = [r for owner, r in steps if owner == process >> 24 & PROCESS] or [r for _, r in steps]
             label = f"{self.name}, process {process >> 24 & PROCESS}, device {device}"
-            yield self._trace(self.name if len(places) == 1 else label, process, device, ranges, steps)
-
-    def _places(self, table: str) -> list[tuple[int, int]]:
-        if table not in self.tables:
-            return []
-        return self.base.execute(
-            f"SELECT DISTINCT {self._process(table)}, {self._device(table)} FROM {table}"
-        ).fetchall()
+            query = "SELECT name FROM TARGET_INFO_GPU WHERE id = ? LIMIT 1"
+            gpu = [str(name) for (name,) in self._optional("TARGET_INFO_GPU", ("id", "name"), query, (device,))]
+            yield Trace(
+                name=self.name if len(places) == 1 else label, tool=f"Nsight Systems{''.join(product)}", rank=None,
+                world=None, device="".join(gpu), start=c["start"][order], end=c["end"][order], text=text[order],
+                launched=launched[order], first=np.ones(len(spans), np.int64),
+                texts=[(self.names.values[name], paths.of(at)) for name, at in texts.values],
+                groups=[""] * len(texts.values), ranges=tuple(sorted(mine, key=lambda r: r.start)),
+                warnings=tuple(warnings),
+            )  # fmt: skip
 
     def _process(self, table: str) -> str:
         return "COALESCE(globalPid, 0)" if "globalPid" in self.tables[table] else "0"
@@ -168,31 +198,16 @@ class _Export:
                 spans.add(start, end, self.names(short), self.threads(thread))
         return spans, steps
 
-    def _trace(self, label: str, process: int, device: int, ranges: Spans, steps: Sequence[tuple[int, Range]]) -> Trace:
-        spans, found = Spans(), array("q")
-        for start, end, correlation, name in self._operations(process, device):
-            spans.add(start, end, self.names(name), 0)
-            found.append(UNKNOWN if correlation is None else correlation)
-        launched, path, paths = self._launches(process, np.asarray(found, np.int64), ranges)
-        c = spans.columns()
-        texts = Numbered()
-        text = np.fromiter((texts(key) for key in rows(c["name"], path)), np.int64, len(spans))
-        order = np.argsort(c["start"], kind="stable")
-        mine = [r for owner, r in steps if owner == process >> 24 & PROCESS] or [r for _, r in steps]
-        return Trace(
-            name=label, tool=f"Nsight Systems{self._product()}", rank=None, world=None, device=self._gpu(device),
-            start=c["start"][order], end=c["end"][order], text=text[order], launched=launched[order],
-            first=np.ones(len(spans), np.int64),
-            texts=[(self.names.values[name], paths.of(at)) for name, at in texts.values],
-            groups=[""] * len(texts.values), ranges=tuple(sorted(mine, key=lambda r: r.start)),
-            warnings=self._warnings(),
-        )  # fmt: skip
-
     def _operations(self, process: int, device: int) -> Iterator[tuple[Any, ...]]:
         """Yield (start, end, correlation, name) of everything that a device did."""
         kinds = " ".join(f"WHEN {n} THEN 'Memcpy {way}'" for n, way in COPIES.items())
+        # A kernel's name: what the first of its columns that has one refers to, or states
+        each = list[str]()
+        for column in (c for c in NAMES if c in self.tables.get(KERNEL, ())):
+            each += [f"(SELECT value FROM {STRINGS} WHERE id = {column})"] if STRINGS in self.tables else []
+            each.append(f"CASE typeof({column}) WHEN 'text' THEN {column} END")
         texts = {
-            KERNEL: self._name(),
+            KERNEL: f"COALESCE({', '.join([*each, NAMELESS, NAMELESS])})",
             COPY: f"CASE copyKind {kinds} ELSE 'Memcpy' END",
             SET: "'Memset'",
             GRAPH: "'CUDA graph'",
@@ -203,14 +218,6 @@ class _Export:
                 correlation = "correlationId" if "correlationId" in self.tables[table] else "NULL"
                 query = f"SELECT start, end, {correlation}, {text} FROM {table} WHERE {where}"
                 yield from self._rows(query, (process, device))
-
-    def _name(self) -> str:
-        """The SQL expression of a kernel's name: what the first of its columns that has one refers to, or states."""
-        each: list[str] = []
-        for column in (c for c in NAMES if c in self.tables.get(KERNEL, ())):
-            each += [f"(SELECT value FROM {STRINGS} WHERE id = {column})"] if STRINGS in self.tables else []
-            each.append(f"CASE typeof({column}) WHEN 'text' THEN {column} END")
-        return f"COALESCE({', '.join([*each, NAMELESS, NAMELESS])})"
 
     def _launches(self, process: int, correlations: Any, ranges: Spans) -> tuple[Any, Any, Paths]:
         """Return for each operation when it was launched, and the path of the ranges around that."""
@@ -234,35 +241,3 @@ class _Export:
         around = trace.enclosing(ranges, launch, np.asarray(threads, np.int64), paths)
         launched, path = matched(correlations, np.asarray(ids, np.int64), (launch, around))
         return launched, path, paths
-
-    def _warnings(self) -> tuple[str, ...]:
-        """Return what Nsight warns of in the report, such as events that it dropped."""
-        if STRINGS not in self.tables:
-            return (f"the export has no table {STRINGS}, which has the names of kernels",)
-        if not {"severity", "text"} <= self.tables.get("DIAGNOSTIC_EVENT", set()):
-            return ()
-        query = "SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE severity > ? AND text IS NOT NULL LIMIT ?"
-        return tuple(" ".join(str(text).split()) for (text,) in self.base.execute(query, (WARNING, WARNINGS)))
-
-    def _product(self) -> str:
-        if not {"name", "value"} <= self.tables.get("META_DATA_CAPTURE", set()):
-            return ""
-        query = "SELECT value FROM META_DATA_CAPTURE WHERE name LIKE '%PRODUCT_VERSION%' LIMIT 1"
-        return "".join(f" {value}" for (value,) in self.base.execute(query))
-
-    def _gpu(self, device: int) -> str:
-        if not {"id", "name"} <= self.tables.get("TARGET_INFO_GPU", set()):
-            return ""
-        found = self.base.execute("SELECT name FROM TARGET_INFO_GPU WHERE id = ?", (device,)).fetchone()
-        return str(found[0]) if found else ""
-
-
-def _unlike(table: str, column: str) -> str:
-    """The SQL condition of a value that a column may not have."""
-    is_text = (table, column) in TEXTS
-    may_be_empty = (table, column) in MAY_BE_EMPTY or not (is_text or column in ("start", "end"))
-    empty = ", 'null'" if may_be_empty else ""
-    if is_text:
-        return f"typeof({column}) NOT IN ('text'{empty})"
-    most = NUMBERS[column]
-    return f"(typeof({column}) NOT IN ('integer'{empty}) OR {column} NOT BETWEEN {-most} AND {most})"

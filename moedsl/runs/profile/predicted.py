@@ -66,19 +66,21 @@ def compare(r: Json, chosen: Chosen, plan: Plan) -> Json:
     codes, cost = chosen.solution.rows[0].codes, chosen.cost
     theirs, mine = predicted(cost, codes), measured(r, plan)
     table = [_line(name, theirs[name], mine[name]) for name in theirs if theirs[name] or mine[name]]
-    moved = _moved(cost, codes)
+    # The predicted parts with each constant of the speed estimate moved
+    hw, k = cost.hardware, cost.hardware.constants
+    each = {name: evolve(k, **{name: getattr(k, name) * MOVED}) for name in calibration.fitted(k)}
+    moved = {n: predicted(evolve(cost, hardware=evolve(hw, constants=c)), codes) for n, c in each.items()}
     for line in table:
         differs = line["measured_s"] is not None and abs(line["difference_s"]) >= ENOUGH * r["step_s"]
         line["constant"] = _constant(line, theirs, moved, cost) if differs and not r["on_cpu"] else None
     whole = _line("step", plan.estimate.step_time_s, r["step_s"]) | {"constant": None}
     apart = sum(line["measured_s"] or 0.0 for line in table) - r["step_s"]
-    walls = [_wall(name, sum(theirs[p] for p in WALLS[name]), w["s"]) for name, w in r["walls"].items()]
+    walls = list[Json]()
+    for name, w in r["walls"].items():
+        of = sum(theirs[p] for p in WALLS[name])
+        walls.append({"wall": name, "predicted_s": of, "measured_s": w["s"], "difference_s": w["s"] - of})
     return {"run": plan.name, "walls": walls, "table": [*table, whole], "remarks": remarks(r, plan, apart),
             "fixes": _fixes(r, chosen, plan, theirs, mine)}  # fmt: skip
-
-
-def _wall(name: str, predicted: float, measured: float) -> Json:
-    return {"wall": name, "predicted_s": predicted, "measured_s": measured, "difference_s": measured - predicted}
 
 
 def _line(name: str, predicted: float, measured: float | None) -> Json:
@@ -111,13 +113,6 @@ def measured(r: Json, plan: Plan) -> dict[str, float | None]:
         OFFLOADING: r["walls"]["memory"]["s"], LAUNCHES: idle["launch"],
         WAITS: idle["communication"], OTHER_IDLE: idle["dependency"] + idle["unresolved"],
     }  # fmt: skip
-
-
-def _moved(cost: Cost, codes: Codes) -> dict[str, Seconds]:
-    """Return the predicted parts with each constant of the speed estimate moved."""
-    hw, k = cost.hardware, cost.hardware.constants
-    each = {name: evolve(k, **{name: getattr(k, name) * MOVED}) for name in calibration.fitted(k)}
-    return {n: predicted(evolve(cost, hardware=evolve(hw, constants=c)), codes) for n, c in each.items()}
 
 
 def _constant(line: Json, theirs: Seconds, moved: Mapping[str, Seconds], cost: Cost) -> Json | None:
@@ -162,6 +157,9 @@ def _fixes(r: Json, chosen: Chosen, plan: Plan, theirs: Seconds, mine: Mapping[s
 
 def remarks(r: Json, plan: Plan, apart: float) -> list[str]:
     """Say what the comparison leaves open; the measured parts are `apart` seconds more than the step."""
+    # The device's name has that of the plan's hardware, or the trace names no device
+    device = r["device_name"] or plan.hardware
+    same_gpu = plan.hardware.lower() in device.lower().replace(" ", "")
     more, counts = ("longer", "several of them") if apart > 0 else ("shorter", "none of them")
     some = (
         (
@@ -170,12 +168,7 @@ def remarks(r: Json, plan: Plan, apart: float) -> list[str]:
         ),
         (plan.layout.pp > 1, "the prediction is of the slowest stage; a trace of another stage computes less"),
         (r["on_cpu"], "the trace is of a CPU, and the plan of a GPU: only shares can be compared"),
-        (not _same_gpu(r, plan), f"the trace is of {r['device_name']}, the plan of {plan.hardware}"),
+        (not same_gpu, f"the trace is of {r['device_name']}, the plan of {plan.hardware}"),
         (r["world"] not in (None, plan.gpus), f"the trace is of {r['world']} ranks, the plan of {plan.gpus} GPUs"),
     )
     return [text for holds, text in some if holds]
-
-
-def _same_gpu(r: Json, plan: Plan) -> bool:
-    """Whether the device's name has that of the plan's hardware, or the trace names no device."""
-    return not r["device_name"] or plan.hardware.lower() in r["device_name"].lower().replace(" ", "")

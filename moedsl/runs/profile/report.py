@@ -13,7 +13,7 @@ import sqlite3
 import subprocess
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,39 +43,34 @@ def reports(path: Path, classes: Classes, said: Said) -> tuple[list[Json], list[
     found = traces(path, lambda text: classes.step(text) is not None, said)
     if isinstance(found, Diagnostic):
         return [], [found]
-    each = [_one(t, path, classes) for t in found] or [_empty(path)]
-    wrong = [r for r in each if isinstance(r, Diagnostic)]
-    fine = [r for r in each if not isinstance(r, Diagnostic)]
-    return fine, [
-        warning("profile.left_out", *d.labels, message_=d.message, help=d.help) for d in wrong
-    ] if fine else wrong
-
-
-def _one(t: Trace, path: Path, classes: Classes) -> Json | Diagnostic:
-    if not len(t.start):
-        return _empty(path)
-    found = steps.find(t, classes)
-    if found is None or not found.used:
-        return error("profile.no_steps", Label(Span(str(path), 0, 0)), t=t.name, value="; ".join(["", *t.warnings]))
-    about = {"trace": t.name, "tool": t.tool, "rank": t.rank, "world": t.world, "device_name": t.device}
-    return about | {"on_cpu": t.on_cpu, "remarks": _remarks(t)} | budget(t, found, classes)
+    fine, wrong, place = list[Json](), list[Diagnostic](), Label(Span(str(path), 0, 0))
+    for t in found:
+        of = steps.find(t, classes) if len(t.start) else None
+        if of is not None and of.used:
+            about = {"trace": t.name, "tool": t.tool, "rank": t.rank, "world": t.world, "device_name": t.device}
+            fine.append(about | {"on_cpu": t.on_cpu, "remarks": _remarks(t)} | budget(t, of, classes))
+        elif len(t.start):
+            wrong.append(error("profile.no_steps", place, t=t.name, value="; ".join(["", *t.warnings])))
+        else:
+            wrong.append(error("profile.empty", place, path=path))
+    if not fine:
+        return [], wrong or [error("profile.empty", place, path=path)]
+    return fine, [warning("profile.left_out", *d.labels, message_=d.message, help=d.help) for d in wrong]
 
 
 def _remarks(t: Trace) -> list[str]:
     """Say what limits the trace: what its tool warns of, and operations whose launch it does not have."""
-    known = float(np.mean(t.launched != UNKNOWN))
-    few = f"the trace has the launch of {known:.0%} of the operations: why the GPU was idle before others is unknown"
-    middle = float(np.median(t.end - t.start))
-    long = (
-        f"half of the operations last more than {middle / 1e6:,.0f} ms: if the file counts nanoseconds instead of "
-        "microseconds, all times are a thousandth of these"
-    )
-    some = ((known < ENOUGH and not t.on_cpu, few), (middle > LONG and not t.on_cpu, long))
-    return [*t.warnings, *(text for holds, text in some if holds)]
-
-
-def _empty(path: Path) -> Diagnostic:
-    return error("profile.empty", Label(Span(str(path), 0, 0)), path=path)
+    known, middle = float(np.mean(t.launched != UNKNOWN)), float(np.median(t.end - t.start))
+    out = [*t.warnings]
+    if known < ENOUGH and not t.on_cpu:
+        few = f"the trace has the launch of {known:.0%} of the operations"
+        out.append(f"{few}: why the GPU was idle before others is unknown")
+    if middle > LONG and not t.on_cpu:
+        out.append(
+            f"half of the operations last more than {middle / 1e6:,.0f} ms: if the file counts nanoseconds instead of "
+            "microseconds, all times are a thousandth of these"
+        )
+    return out
 
 
 def whole(each: Sequence[Json]) -> tuple[Json, list[Diagnostic]]:
@@ -106,11 +101,14 @@ def parts(reports: Sequence[Json]) -> list[list[int]]:
         for r in reports
     ]
     for i, mine in enumerate(prints):
-        home = next((part for part in out if _alike(prints[part[0]], mine)), None)
-        if home is None:
-            out.append([i])
+        for part in out:
+            first = prints[part[0]]
+            both = [(first.get(n, 0), mine.get(n, 0)) for n in {*first, *mine}]
+            if all(abs(a - b) <= max(SAME * max(a, b), 1) for a, b in both):
+                part.append(i)
+                break
         else:
-            home.append(i)
+            out.append([i])
     return out
 
 
@@ -145,10 +143,6 @@ def survey(reports: Sequence[Json], groups: Sequence[Sequence[int]]) -> list[Jso
     ]  # fmt: skip
 
 
-def _alike(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
-    return all(abs(a.get(n, 0) - b.get(n, 0)) <= max(SAME * max(a.get(n, 0), b.get(n, 0)), 1) for n in {*a, *b})
-
-
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
 REPORT = ".nsys-rep"
 EXPORT = "nsys export --type sqlite -o {stem}.sqlite {path}"
@@ -176,40 +170,25 @@ def traces(path: Path, is_step: IsStep, said: Said) -> list[Trace] | Diagnostic:
             return nsight.read(path, is_step, _counter(f"reading {path.name}", said))
         if path.suffix == REPORT:
             # Export a report with `nsys`, if that is installed, and read the export
-            nsys = shutil.which("nsys")
+            by_hand, nsys = EXPORT.format(stem=path.stem, path=path), shutil.which("nsys")
             if nsys is None:
-                help = "where Nsight Systems is installed: " + EXPORT.format(stem=path.stem, path=path)
-                return _refused(
-                    "profile.no_nsys", path, "is a report that only Nsight Systems reads, and `nsys` is not here", help
-                )
+                text = "is a report that only Nsight Systems reads, and `nsys` is not here"
+                return _refused("profile.no_nsys", path, text, f"where Nsight Systems is installed: {by_hand}")
             with tempfile.TemporaryDirectory(prefix="moedsl-profile-") as folder:
                 out = Path(folder, path.stem + ".sqlite")
                 said(f"exporting {path.name} with nsys")
-                done = subprocess.run(
-                    [nsys, "export", "--type", "sqlite", "-o", str(out), str(path)],
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                )
+                command = [nsys, "export", "--type", "sqlite", "-o", str(out), str(path)]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode or not out.exists():
                     text = f"cannot be exported by nsys: {(done.stderr or done.stdout).strip().splitlines()[-1:]}"
-                    return _refused(
-                        "profile.no_nsys",
-                        path,
-                        text,
-                        "run the export by hand: " + EXPORT.format(stem=path.stem, path=path),
-                    )
+                    return _refused("profile.no_nsys", path, text, f"run the export by hand: {by_hand}")
                 return nsight.read(out, is_step, _counter(f"reading {out.name}", said))
         if start.startswith(GZIP) or start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
             return _json(path, start.startswith(GZIP), is_step, said)
         raise Malformed("it is neither sqlite nor JSON")
     except Truncated as e:
-        return _refused(
-            "profile.truncated",
-            path,
-            f"is incomplete: {e}",
-            "copy it again; a profiler that was killed wrote only a part",
-        )
+        help = "copy it again; a profiler that was killed wrote only a part"
+        return _refused("profile.truncated", path, f"is incomplete: {e}", help)
     except (Malformed, UnicodeDecodeError) as e:
         return _refused("profile.schema", path, f"cannot be read as a trace: {e}", HELP)
     except sqlite3.Error as e:
@@ -265,10 +244,7 @@ CAUSES = {
     "dependency": "waits for another operation",
     "unresolved": "cause unknown",
 }
-PRICED = "prices what the rules know against the largest loss"
 HOST_CAUSES = CAUSES | {"launch": "Python between operators"}
-
-
 BLOCKS = {"communication": "communication", "memory": "copies"}
 """The block of classes that each wall loses time to; the host's time has none."""
 
@@ -277,143 +253,97 @@ def text(r: Json) -> str:
     """Print the report."""
     s, rank = r["steps"], "" if r["rank"] is None else f", rank {r['rank']} of {r['world']}"
     of = r["device_name"] or ("CPU" if r["on_cpu"] else "")
-    lines = [f"{r['trace']}: {r['tool']}{rank}{', ' * bool(of)}{of}"]
     spread = f", {_ms(s['min_s'])} to {_ms(s['max_s'])}" if s["used"] > 1 else ""
-    lines.append(f"  {counted(s['used'], 'step')} of {_ms(r['step_s'])}{spread}; found by {s['name'][:NAME]}")
-    left = s["n"] - s["used"]
-    if left:
-        lines.append(f"  left out: {counted(left, 'step')}, more than half as long again as the median")
-    rows = [(name, _ms(w["s"]), _share(w["share"])) for name, w in r["walls"].items()]
-    blocks = [
-        [*lines, *(wrapped(text, "  remark: ", " " * 10) for text in r["remarks"])],
-        *_ranks(r),
-        ["Walls", *table(rows, "lr"), wrapped(f"largest loss: {_loss(r)}")],
-        _classes(r),
-        _collectives(r),
-        _idle(r),
-        _modules(r),
-        _unknown(r),
+    head = [
+        f"{r['trace']}: {r['tool']}{rank}{', ' * bool(of)}{of}",
+        f"  {counted(s['used'], 'step')} of {_ms(r['step_s'])}{spread}; found by {s['name'][:NAME]}",
     ]
-    blocks += [b for c in r.get("plans", ()) for b in (_compared(c), _fixes(c))]
-    blocks += (
-        [] if "plans" in r else [[wrapped(f"next: --run FILE compares this with the plan of a run file, and {PRICED}")]]
-    )
-    return "\n\n".join("\n".join(b) for b in blocks if b) + "\n"
+    if left := s["n"] - s["used"]:
+        head.append(f"  left out: {counted(left, 'step')}, more than half as long again as the median")
+    blocks = [[*head, *(wrapped(text, "  remark: ", " " * 10) for text in r["remarks"])]]
+    if len(r["ranks"]) > 1:
+        rows = [("trace", "rank", "part", "step", "compute", "communication", "exposed", "idle")]
+        times = ("step_s", "compute_s", "communication_s", "communication_exposed_s", "idle_s")
+        for one in r["ranks"]:
+            number = "-" if one["rank"] is None else str(one["rank"])
+            rows.append((one["trace"], number, str(one["part"]), *(_ms(one[name]) for name in times)))
+        notes = list[str]()
+        for p in r["spread"]:
+            more = p["slowest_s"] / p["fastest_s"] - 1 if p["fastest_s"] else 0.0
+            most = f"part {p['part']}: {p['slowest']} has most time outside communication, {_ms(p['slowest_s'])}"
+            steps_in = f"most in {p['slowest_in']} of {counted(p['steps'], 'step')}"
+            notes.append(wrapped(f"{most}, {more:.1%} more than {p['fastest']}, and {steps_in}"))
+        blocks.append(["Ranks", *table(rows, "lr"), *notes])
+    # The largest loss, and the classes that have most of it
+    walls, largest = r["walls"], r["largest_loss"]
+    block = BLOCKS.get(largest)
+    lost = sorted((c for c in r["classes"] if c["wall"] == block and c["exposed_s"]), key=lambda c: -c["exposed_s"])
+    most = ", ".join(f"{c['class']} {_ms(c['exposed_s'])}" for c in lost[:3])
+    loss = f"{largest}, {_ms(walls[largest]['s'])} a step, {_share(walls[largest]['share'])}{': ' * bool(most)}{most}"
+    rows = [(name, _ms(w["s"]), _share(w["share"])) for name, w in walls.items()]
+    blocks += [["Walls", *table(rows, "lr"), wrapped(f"largest loss: {loss}")], *_details(r)]
+    for c in r.get("plans", ()):
+        blocks += _compared(c)
+    if "plans" not in r:
+        priced = "prices what the rules know against the largest loss"
+        blocks.append([wrapped(f"next: --run FILE compares this with the plan of a run file, and {priced}")])
+    return "\n\n".join("\n".join(b) for b in blocks) + "\n"
 
 
-def _ranks(r: Json) -> Iterator[list[str]]:
-    if len(r["ranks"]) < 2:
-        return
-    rows = [("trace", "rank", "part", "step", "compute", "communication", "exposed", "idle")]
-    rows += [
-        (
-            one["trace"], "-" if one["rank"] is None else str(one["rank"]), str(one["part"]), _ms(one["step_s"]),
-            _ms(one["compute_s"]), _ms(one["communication_s"]), _ms(one["communication_exposed_s"]), _ms(one["idle_s"]),
-        )
-        for one in r["ranks"]
-    ]  # fmt: skip
-    yield ["Ranks", *table(rows, "lr"), *map(_spread, r["spread"])]
-
-
-def _spread(p: Json) -> str:
-    """Say which rank of a part is slowest, and whether it always is."""
-    more = p["slowest_s"] / p["fastest_s"] - 1 if p["fastest_s"] else 0.0
-    said = f"part {p['part']}: {p['slowest']} has most time outside communication, {_ms(p['slowest_s'])}"
-    said += f", {more:.1%} more than {p['fastest']}, and most in {p['slowest_in']} of {counted(p['steps'], 'step')}"
-    return wrapped(said)
-
-
-def _loss(r: Json) -> str:
-    """Name the largest loss, and the classes that have most of it."""
-    name = r["largest_loss"]
-    block = BLOCKS.get(name)
-    some = sorted((c for c in r["classes"] if c["wall"] == block and c["exposed_s"]), key=lambda c: -c["exposed_s"])
-    most = ", ".join(f"{c['class']} {_ms(c['exposed_s'])}" for c in some[:3])
-    wall = r["walls"][name]
-    return f"{name}, {_ms(wall['s'])} a step, {_share(wall['share'])}{': ' * bool(most)}{most}"
-
-
-def _classes(r: Json) -> list[str]:
+def _details(r: Json) -> Iterator[list[str]]:
+    """Print the classes, the collectives, the idle time, the modules and what is unknown, where there are any."""
     rows = [("class", "busy", "alone", "of the step", "launches")]
-    some = [c for c in r["classes"] if c["share"] >= LEAST_SHARE]
-    rows += [(c["class"], _ms(c["busy_s"]), _ms(c["exposed_s"]), _share(c["share"]), _count(c)) for c in some]
-    rest = [c["class"] for c in r["classes"] if c["share"] < LEAST_SHARE]
-    more = [wrapped(f"below {LEAST_SHARE:.2%} of the step: {', '.join(rest)}")] if rest else []
-    return ["Classes, each the union of its operations", *table(rows, "lr"), *more]
+    for c in (c for c in r["classes"] if c["share"] >= LEAST_SHARE):
+        rows.append((c["class"], _ms(c["busy_s"]), _ms(c["exposed_s"]), _share(c["share"]), f"{c['launches']:,.0f}"))
+    rest = ", ".join(c["class"] for c in r["classes"] if c["share"] < LEAST_SHARE)
+    more = [wrapped(f"below {LEAST_SHARE:.2%} of the step: {rest}")] if rest else []
+    yield ["Classes, each the union of its operations", *table(rows, "lr"), *more]
+    if r["collectives"]:
+        rows = [("class", "process group", "busy", "alone", "launches")]
+        for c in r["collectives"]:
+            rows.append((c["class"], c["group"], _ms(c["busy_s"]), _ms(c["exposed_s"]), f"{c['launches']:,.0f}"))
+        yield ["Communication by process group", *table(rows, "llr")]
+    causes = HOST_CAUSES if r["on_cpu"] else CAUSES
+    idle = [(causes[c], _ms(s), _share(s / r["step_s"])) for c, s in r["idle"]["by_cause"].items() if s]
+    if idle:
+        yield [f"Idle {_ms(r['idle']['total_s'])} a step", *table(idle, "lr")]
+    modules = [(m["module"][:NAME], _ms(m["work_s"]), _share(m["share"])) for m in r["modules"]]
+    if modules:
+        title = "Compute by module or autograd function, sums of durations and their share"
+        yield [title, *table(modules, "lr")]
+    unknown = r["unknown"]
+    if unknown["share"]:
+        kernels = [(_share(k["share"]), k["name"][:NAME]) for k in unknown["kernels"]]
+        title = f"Unknown {_share(unknown['share'])} of the work, {counted(unknown['names'], 'name')}"
+        yield [title, *table(kernels, "rl")]
 
 
-def _count(c: Json) -> str:
-    return f"{c['launches']:,.0f}"
-
-
-def _collectives(r: Json) -> list[str]:
-    rows = [("class", "process group", "busy", "alone", "launches")]
-    rows += [(c["class"], c["group"], _ms(c["busy_s"]), _ms(c["exposed_s"]), _count(c)) for c in r["collectives"]]
-    return ["Communication by process group", *table(rows, "llr")] if len(rows) > 1 else []
-
-
-def _idle(r: Json) -> list[str]:
-    words = HOST_CAUSES if r["on_cpu"] else CAUSES
-    rows = [(words[c], _ms(s), _share(s / r["step_s"])) for c, s in r["idle"]["by_cause"].items() if s]
-    return [f"Idle {_ms(r['idle']['total_s'])} a step", *table(rows, "lr")] if rows else []
-
-
-def _modules(r: Json) -> list[str]:
-    rows = [(m["module"][:NAME], _ms(m["work_s"]), _share(m["share"])) for m in r["modules"]]
-    return (
-        ["Compute by module or autograd function, sums of durations and their share", *table(rows, "lr")]
-        if rows
-        else []
-    )
-
-
-def _unknown(r: Json) -> list[str]:
-    u = r["unknown"]
-    if not u["share"]:
-        return []
-    rows = [(_share(k["share"]), k["name"][:NAME]) for k in u["kernels"]]
-    return [f"Unknown {_share(u['share'])} of the work, {counted(u['names'], 'name')}", *table(rows, "rl")]
-
-
-def _compared(c: Json) -> list[str]:
-    """Print the measured step next to the predicted one."""
+def _compared(c: Json) -> Iterator[list[str]]:
+    """Print the measured step next to the predicted one, and what the rules know for the largest loss, priced from the
+    measured step."""
     walls = [("wall", "predicted", "", "measured", "", "difference")]
-    steps = [c["table"][-1][key] for key in ("predicted_s", "measured_s")]
-    walls += [
-        (
-            w["wall"], _ms(w["predicted_s"]), _share(w["predicted_s"] / steps[0]), _ms(w["measured_s"]),
-            _share(w["measured_s"] / steps[1]), f"{w['difference_s'] * 1e3:+,.1f} ms",
-        )
-        for w in c["walls"]
-    ]  # fmt: skip
+    predicted, measured = (c["table"][-1][key] for key in ("predicted_s", "measured_s"))
+    for w in c["walls"]:
+        walls.append((
+            w["wall"], _ms(w["predicted_s"]), _share(w["predicted_s"] / predicted), _ms(w["measured_s"]),
+            _share(w["measured_s"] / measured), f"{w['difference_s'] * 1e3:+,.1f} ms",
+        ))  # fmt: skip
     rows = [("part of the step", "predicted", "measured", "difference", "explained by")]
-    rows += [
-        (
-            x["part"], _ms(x["predicted_s"]), "-" if x["measured_s"] is None else _ms(x["measured_s"]),
-            "-" if x["difference_s"] is None else f"{x['difference_s'] * 1e3:+,.1f} ms", _explained(x["constant"]),
-        )
-        for x in c["table"]
-    ]  # fmt: skip
+    for x in c["table"]:
+        apart = "-" if x["difference_s"] is None else f"{x['difference_s'] * 1e3:+,.1f} ms"
+        known = "-" if x["measured_s"] is None else _ms(x["measured_s"])
+        explained = ""  # the constant whose other value would explain the difference
+        if k := x["constant"]:
+            unit = "" if k["unit"] == "share" else f" {k['unit']}"
+            change = f"{k['value']:.3g} -> {k['would_be']:.3g}{unit}{'' if k['possible'] else ', out of its range'}"
+            explained = f"{k['name']} {change}" if k["would_be"] > 0 else f"no value of {k['name']} alone"
+        rows.append((x["part"], _ms(x["predicted_s"]), known, apart, explained))
     remarks = [wrapped(text, "  remark: ", " " * 10) for text in c["remarks"]]
-    return [f"Compared with the plan of {c['run']}", *table(walls, "lr"), "", *table(rows, "lrrrl"), *remarks]
-
-
-def _explained(k: Json | None) -> str:
-    if k is None:
-        return ""
-    if k["would_be"] <= 0:
-        return f"no value of {k['name']} alone"
-    change = f"{k['name']} {k['value']:.3g} -> {k['would_be']:.3g}{'' if k['unit'] == 'share' else ' ' + k['unit']}"
-    return change if k["possible"] else f"{change}, out of its range"
-
-
-def _fixes(c: Json) -> list[str]:
-    """Print what the rules know for the largest loss, priced from the measured step."""
-    f = c["fixes"]
-    if f is None:
-        return []
-    tried = [(f"{t['axis']}={show(t['value'])}", _ms(t["step_s"]), f"{t['change']:+.1%}") for t in f["tried"]]
-    return [f"Fixes for {f['wall']}, priced from the measured step", *table(tried, "lr"), wrapped(f["fix"] or "")]
+    yield [f"Compared with the plan of {c['run']}", *table(walls, "lr"), "", *table(rows, "lrrrl"), *remarks]
+    if f := c["fixes"]:
+        tried = [(f"{t['axis']}={show(t['value'])}", _ms(t["step_s"]), f"{t['change']:+.1%}") for t in f["tried"]]
+        title = f"Fixes for {f['wall']}, priced from the measured step"
+        yield [title, *table(tried, "lr"), wrapped(f["fix"] or "")]
 
 
 def _ms(seconds: float) -> str:

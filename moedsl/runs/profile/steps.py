@@ -8,7 +8,7 @@ name patterns, in blocks of rules `of trace`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -52,7 +52,13 @@ class Steps:
 
 def find(t: Trace, classes: Classes) -> Steps | None:
     """Find the steps, or return None."""
-    ranges = _named(t.ranges, classes)
+    # The ranges of the first pattern of steps that any matches, without those inside another of them
+    places = [classes.step(r.text) for r in t.ranges]
+    best = min((p for p in places if p is not None), default=None)
+    ranges = list[Range]()
+    for r, place in zip(t.ranges, places, strict=True):
+        if place == best and r.end > r.start and (not ranges or r.start >= ranges[-1].end):
+            ranges.append(r)
     if ranges:
         name = re.sub(r"\d+", "N", ranges[0].text)
         host = [(r.start, r.end) for r in ranges]
@@ -70,29 +76,12 @@ def find(t: Trace, classes: Classes) -> Steps | None:
         before = int(t.end[(t.launched >= 0) & (t.launched < host[0][0])].max(initial=host[0][0]))
         starts = [before, *ends[:-1]]
         return _steps("range and launch", name, [(a, b) for a, b in zip(starts, ends, strict=True) if b > a])
-    return _of_optimizer(t, classes) or _of_recurring(t)
-
-
-def _named(ranges: Sequence[Range], classes: Classes) -> list[Range]:
-    """Take the ranges of the first pattern of steps that any matches; without those inside another of them."""
-    places = [classes.step(r.text) for r in ranges]
-    first = min((p for p in places if p is not None), default=None)
-    out: list[Range] = []
-    for r, place in zip(ranges, places, strict=True):
-        if place == first and r.end > r.start and (not out or r.start >= out[-1].end):
-            out.append(r)
-    return out
-
-
-def _of_optimizer(t: Trace, classes: Classes) -> Steps | None:
-    """Let a step last from the end of one burst of the optimizer's kernels to the end of the next."""
+    # A step lasts from the end of one burst of the optimizer's kernels to the end of the next
     adam = np.array([classes.of(*text, t.on_cpu).name == OPTIMIZER for text in t.texts], bool)
     mine = adam[t.text] if len(t.text) else np.zeros(0, bool)
     windows = _between_bursts(t.start[mine], np.maximum.accumulate(t.end[mine])) if mine.any() else []
-    return _steps("optimizer", "the optimizer's kernels", windows) if windows else None
-
-
-def _of_recurring(t: Trace) -> Steps | None:
+    if windows:
+        return _steps("optimizer", "the optimizer's kernels", windows)
     found = recurring(t) if not t.on_cpu else None
     return found and _steps("recurring", f"{found[0]}, which recurs", found[1])
 
@@ -133,29 +122,20 @@ def recurring(t: Trace) -> tuple[str, list[tuple[int, int]]] | None:
     """Return the name of an operation that begins each step, and the steps; None if there is none."""
     numbered = Numbered()
     name = np.array([numbered(text) for text, _ in t.texts], np.int64)[t.text]
-    whole = int(t.end.max()) - int(t.start.min())
-    for one in _candidates(name):
+    whole, names, counts = int(t.end.max()) - int(t.start.min()), len(numbered.values), np.bincount(name)
+    rarest = np.argsort(counts, kind="stable").tolist()
+    for one in [i for i in rarest if LEAST <= counts[i] <= MOST][:TRIED]:
         at = np.flatnonzero(name == one)
         begins = t.start[at]
-        if begins[-1] - begins[0] >= COVERED * whole and _alike(name, at, len(numbered.values)):
+        if begins[-1] - begins[0] < COVERED * whole or len(at) * names > 1 << 24:
+            continue
+        # Whether the operations between any two launches are the same
+        each = np.array([np.bincount(name[a:b], minlength=names) for a, b in pairwise(at)])
+        middle = np.median(each, axis=0)
+        apart = np.abs(each - middle).sum(axis=1)
+        if int((middle > 0).sum()) >= DIFFERENT and bool(np.all(apart <= SAME_STEP * middle.sum())):
             return numbered.values[one], list(zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True))
     return None
-
-
-def _candidates(name: Ints) -> Iterator[int]:
-    counts = np.bincount(name)
-    order = np.argsort(counts, kind="stable").tolist()
-    yield from [i for i in order if LEAST <= counts[i] <= MOST][:TRIED]
-
-
-def _alike(name: Ints, at: Ints, names: int) -> bool:
-    """Whether the operations between any two launches at `at` are the same."""
-    if len(at) * names > 1 << 24:
-        return False
-    each = np.array([np.bincount(name[a:b], minlength=names) for a, b in pairwise(at)])
-    middle = np.median(each, axis=0)
-    apart = np.abs(each - middle).sum(axis=1)
-    return int((middle > 0).sum()) >= DIFFERENT and bool(np.all(apart <= SAME_STEP * middle.sum()))
 
 
 @frozen
@@ -294,30 +274,21 @@ def read(library: Library) -> tuple[Classes, list[Diagnostic]]:
     """Read the blocks `of trace` of a library."""
     found: list[Diagnostic] = []
     rules: list[Rule] = []
-    for prefix, block in library.rules:
-        if block.subject is not None and block.subject.id == SUBJECT:
-            for member in block.members:
-                _add(prefix, block, member, rules, found)
+    blocks = [(prefix, b) for prefix, b in library.rules if b.subject is not None and b.subject.id == SUBJECT]
+    for prefix, block, member in ((prefix, b, m) for prefix, b in blocks for m in b.members):
+        rule = collect.read_rule(prefix, block, member, found)
+        if block.name.id not in BLOCKS:
+            names = ", ".join(BLOCKS)
+            found.append(error("check.trace_member:block", block.name.span, blocks=names, block=block.name.id))
+        elif rule.kind != "symptom":
+            found.append(error("check.trace_member:decides", rule.span, kind=rule.kind))
+        else:
+            rules.append(rule)
+            try:
+                compiled(_pattern(rule))
+            except UnusablePattern as e:
+                found.append(error("check.pattern", str(e), rule.expr.span, help=e.help))
     return Classes([] if found else rules), found
-
-
-def _add(prefix: str, block: ast.RulesDecl, m: ast.Member, rules: list[Rule], found: list[Diagnostic]) -> None:
-    rule = collect.read_rule(prefix, block, m, found)
-    if block.name.id not in BLOCKS:
-        found.append(error("check.trace_member:block", block.name.span, blocks=", ".join(BLOCKS), block=block.name.id))
-    elif rule.kind != "symptom":
-        found.append(error("check.trace_member:decides", rule.span, kind=rule.kind))
-    else:
-        rules.append(rule)
-        found += _unusable(rule)
-
-
-def _unusable(rule: Rule) -> list[Diagnostic]:
-    try:
-        compiled(_pattern(rule))
-    except UnusablePattern as e:
-        return [error("check.pattern", str(e), rule.expr.span, help=e.help)]
-    return []
 
 
 def _pattern(rule: Rule) -> str:

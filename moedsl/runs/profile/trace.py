@@ -208,15 +208,13 @@ class EventPairs:
             if one != END:
                 begun.append(one)
             elif begun:
-                self._set(begun.pop(), when)
+                one = begun.pop()
+                if one != NOT_KEPT:
+                    row, place = divmod(one, len(self.into))
+                    self.into[place].end[row] = when
             else:
                 left += 1
         return left + len(begun)
-
-    def _set(self, one: int, end: int) -> None:
-        if one != NOT_KEPT:
-            at, place = divmod(one, len(self.into))
-            self.into[place].end[at] = end
 
 
 ROOT = 0
@@ -300,27 +298,23 @@ def own_parts(ranges: Spans, paths: Paths) -> Parts:
     # Yield the slice of each thread in sorted places
     places = c["place"][order]
     cuts = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]
-    for thread in (slice(a, b) for a, b in pairwise(cuts) if b > a):
-        _own_of_thread(ranges, order[thread], paths, out)
+    for thread in (order[a:b].tolist() for a, b in pairwise(cuts) if b > a):
+        stack: list[_Open] = []
+        reached = 0
+        place = ranges.place[thread[0]]
+        for i in thread:
+            begin = ranges.start[i]
+            reached = _close(stack, begin, reached, place, out)
+            mine = _Open(ranges.end[i], paths.below(stack[-1].path if stack else ROOT, ranges.name[i]))
+            if stack and _outlives(mine.end, stack[-1].end):
+                _add(mine, begin, mine.end, place, out)
+                continue
+            if stack and begin > reached:
+                _add(stack[-1], reached, begin, place, out)
+            reached = max(reached, begin)
+            stack.append(mine)
+        _close(stack, max((r.end for r in stack), default=0) + 1, reached, place, out)
     return out
-
-
-def _own_of_thread(ranges: Spans, order: Ints, paths: Paths, out: Parts) -> None:
-    stack: list[_Open] = []
-    reached = 0
-    place = ranges.place[int(order[0])]
-    for i in order.tolist():
-        begin = ranges.start[i]
-        reached = _close(stack, begin, reached, place, out)
-        mine = _Open(ranges.end[i], paths.below(stack[-1].path if stack else ROOT, ranges.name[i]))
-        if stack and _outlives(mine.end, stack[-1].end):
-            _add(mine, begin, mine.end, place, out)
-            continue
-        if stack and begin > reached:
-            _add(stack[-1], reached, begin, place, out)
-        reached = max(reached, begin)
-        stack.append(mine)
-    _close(stack, max((r.end for r in stack), default=0) + 1, reached, place, out)
 
 
 def _outlives(end: int, around: int) -> bool:

@@ -26,6 +26,12 @@ HELP = (
     "give a log, a folder with logs and their plan.json, LOG=RUN with a plan.json, folder or recipe.py, "
     "or the id of an experiment"
 )
+DAMAGED = "results.plan"
+"""The diagnostic of a plan.json that cannot be read."""
+PLAN, FETCHED = "plan.json", "log-fetched.out"
+SUFFIXES = (".log", ".out", ".err", ".txt")
+CODE = "code"
+"""The folder below a task in which NeMo-Run ships the files of a job."""
 
 
 @frozen
@@ -42,7 +48,7 @@ class Run:
     damaged: Diagnostic | None = None
     """Why its plan.json cannot be read."""
     place: str = ""
-    """Where its plan is, if another plan has the same name (names.py)."""
+    """Where its plan is, if another plan has the same name (`disambiguate`)."""
 
     @property
     def name(self) -> str:
@@ -55,39 +61,40 @@ def gather(targets: Iterable[str]) -> tuple[list[Run], list[Diagnostic]]:
     runs: list[Run] = []
     found: list[Diagnostic] = []
     for target in targets:
-        made = _one(target)
+        made = _runs_of(target)
         if isinstance(made, Diagnostic):
             found.append(made)
         else:
             runs += made
     found += {r.damaged.message: r.damaged for r in runs if r.damaged}.values()
-    return runs, [*found, *(d for r in runs for log in r.logs for d in _unreadable(log))]
+    for log in (log for r in runs for log in r.logs):
+        try:
+            log.open("rb").close()
+        except OSError as e:
+            found.append(error("read.denied", Span(str(log), 0, 0), log=log, value=e.strerror or e))
+    return runs, found
 
 
-def _unreadable(log: Path) -> Iterator[Diagnostic]:
-    """Report a log that cannot be opened."""
-    try:
-        log.open("rb").close()
-    except OSError as e:
-        yield error("read.denied", Span(str(log), 0, 0), log=log, value=e.strerror or e)
-
-
-def _one(target: str) -> list[Run] | Diagnostic:
+def _runs_of(target: str) -> list[Run] | Diagnostic:
     path = Path(target)
     if os.path.isdir(path):
         return list(_below(path)) or _wrong(f"no log is in {target}")
-    if os.path.isfile(path):
-        return [_of_log(path)]
+    if os.path.isfile(path):  # a log, with its plan in its folder or in a parent folder
+        here = path.resolve().parent
+        files = (folder / PLAN for folder in (here, here / CODE, *here.parents[:2]))
+        file, plan = next(((file, plan) for file in files if (plan := read_plan(file))), (None, None))
+        return [_run(str(path), (path,), file, plan)]
     log, _, stands = target.rpartition("=")
-    if log and _is_read(log):
-        # Pair a log, or a folder of logs of one run, with its plan or recipe
+    if log and _is_read(log):  # a log, or a folder of logs of one run, with its plan or recipe
         log = Path(log)
         logs = tuple(job_logs(log)) if log.is_dir() else (log,)
         file = Path(stands) / PLAN if os.path.isdir(stands) else Path(stands)
-        if file.suffix != ".json" or not os.path.isfile(file):
-            return [Run(str(log), logs, recipe=stands)] if _is_read(stands.partition(":")[0]) else _wrong_run(stands)
-        plan = read_plan(file)
-        return _wrong_run(stands) if plan is None else [_run(str(log), logs, file, plan)]
+        if file.suffix == ".json" and os.path.isfile(file):
+            if plan := read_plan(file):
+                return [_run(str(log), logs, file, plan)]
+        elif _is_read(stands.partition(":")[0]):
+            return [Run(str(log), logs, recipe=stands)]
+        return _wrong(f"{stands} is neither a plan.json, nor a folder with one, nor a recipe.py")
     experiment = None if "/" in target else experiment_folder(target)
     if isinstance(experiment, Diagnostic):
         return experiment
@@ -110,18 +117,6 @@ def _run(name: str, logs: tuple[Path, ...], file: Path | None, plan: Plan | Diag
     if isinstance(plan, Plan):
         return Run(plan.name, logs, plan, file)
     return Run(name, logs, damaged=plan)
-
-
-def _wrong_run(stands: str) -> Diagnostic:
-    return _wrong(f"{stands} is neither a plan.json, nor a folder with one, nor a recipe.py")
-
-
-def _of_log(path: Path) -> Run:
-    """Read one log; its plan is in its folder or in a parent folder."""
-    here = path.resolve().parent
-    files = (folder / PLAN for folder in (here, here / CODE, *here.parents[:2]))
-    file, plan = next(((file, plan) for file in files if (plan := read_plan(file))), (None, None))
-    return _run(str(path), (path,), file, plan)
 
 
 def _below(folder: Path) -> Iterator[Run]:
@@ -160,36 +155,23 @@ def _damaged(path: Path, text: str) -> Diagnostic:
     return error(DAMAGED, f"{path} {text}", Span(str(path), 0, 0), help=help)
 
 
-DAMAGED = "results.plan"
-"""The diagnostic of a plan.json that cannot be read."""
-SUFFIXES = (".log", ".out", ".err", ".txt")
-
-
-CODE = "code"
-"""The folder below a task in which NeMo-Run ships the files of a job."""
-
-
-PLAN = "plan.json"
-
-
 def job_logs(folder: Path) -> list[Path]:
     """The files that a job printed: not those that moedsl wrote, NeMo-Run ships, or a single rank has for itself."""
-    files = (p for p in sorted(folder.rglob("*")) if p.is_file() and p.suffix in SUFFIXES)
-    return [p for p in files if not {CODE, RANKS} & {*p.relative_to(folder).parts[:-1]} and not _ours(p)]
+    out = list[Path]()
+    for path in sorted(folder.rglob("*")):
+        parents = path.relative_to(folder).parts[:-1]
+        if path.is_file() and path.suffix in SUFFIXES and not {CODE, RANKS} & {*parents}:
+            with path.open("rb") as stream:
+                head = stream.read(200)
+            ours = written_by_us(path.name, head.decode(errors="replace")) != "foreign"
+            if not head.startswith(b"# moedsl:") and not ours:
+                out.append(path)
+    return out
 
 
 def has_logs(folder: Path) -> bool:
     """Whether a job has printed anything there; what was fetched of it does not count."""
     return any(p.name != FETCHED for p in job_logs(folder))
-
-
-def _ours(path: Path) -> bool:
-    with path.open("rb") as stream:
-        head = stream.read(200)
-    return head.startswith(b"# moedsl:") or written_by_us(path.name, head.decode(errors="replace")) != "foreign"
-
-
-FETCHED = "log-fetched.out"
 
 
 def experiment_folder(id: str) -> Path | Diagnostic | None:
@@ -214,7 +196,11 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
         return missing
     try:
         for job in (job for job in opened.jobs() if job.handle):
-            _fetch(opened, job)
+            with (Path(job.folder) / FETCHED).open("w", encoding="utf-8") as out:
+                if (reader := follow.reader(opened, job)) is not None:
+                    follow.print_lines(reader.more(whole=True), out)
+                else:
+                    follow.print_elsewhere(opened, job, False, out)
     except nemo.failures() as problem:
         if not opened.is_far:
             raise
@@ -222,50 +208,27 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
     return found
 
 
-def _fetch(experiment: Any, job: Any) -> None:
-    from moedsl.launch import follow
-
-    with (Path(job.folder) / FETCHED).open("w", encoding="utf-8") as out:
-        reader = follow.reader(experiment, job)
-        if reader is not None:
-            follow.print_lines(reader.more(whole=True), out)
-        else:
-            follow.print_elsewhere(experiment, job, False, out)
-
-
 _WHAT_RUNS = ("model", "hf", "hardware", "gpus", "task", "target", "layout", "batch", "policy", "derived", "env", "set")
 """The parts of a plan that decide what is run; runs of plans that agree in them repeat one run."""
 
 
-def told_apart(runs: Sequence[Run]) -> list[Run]:
-    """Add its plan's place to the name of each run that shares its name with another plan's run."""
-    shared = [r for r in runs if r.plan and any(o.name == r.name and not _is_same(o.plan, r.plan) for o in runs)]
+def disambiguate(runs: Sequence[Run]) -> list[Run]:
+    """Add its plan's place to the name of each run that shares its name with another plan's run; repetitions keep one
+    name, with the place of the first."""
+    parts = [r.plan.to_json() if r.plan else {} for r in runs]
+    kinds = [(r.name, bool(r.plan), [part.get(n) for n in _WHAT_RUNS]) for r, part in zip(runs, parts, strict=True)]
+    shared = [i for i, kind in enumerate(kinds) if kind[1] and any(o[0] == kind[0] and o != kind for o in kinds)]
     if not shared:
         return list(runs)
-    common = os.path.commonpath([_place(r) for r in shared])
-    return [evolve(r, place=_first_place(r, shared, common)) if r in shared else r for r in runs]
-
-
-def _is_same(one: Plan | None, other: Plan) -> bool:
-    return one is not None and _what_runs(one) == _what_runs(other)
-
-
-def _what_runs(plan: Plan) -> dict[str, Any]:
-    json = plan.to_json()
-    return {part: json.get(part) for part in _WHAT_RUNS}
-
-
-def _first_place(run: Run, shared: Sequence[Run], common: str) -> str:
-    """The place of the first run of the same plan, so that repetitions keep one name."""
-    first = next(o for o in shared if o.plan and run.plan and o.name == run.name and _is_same(o.plan, run.plan))
-    return os.path.relpath(_place(first), common)
-
-
-def _place(run: Run) -> str:
-    """The folder of a plan.json, or the file if it has a name of its own."""
-    assert run.plan_file is not None
-    path = run.plan_file.resolve()
-    return str(path.parent if path.name == PLAN else path)
+    places = dict[int, str]()
+    for i in shared:
+        file = runs[i].plan_file
+        assert file is not None
+        path = file.resolve()
+        places[i] = str(path.parent if path.name == PLAN else path)  # a file may have a name of its own
+    common = os.path.commonpath(list(places.values()))
+    first = {i: next(o for o in shared if kinds[o] == kinds[i]) for i in shared}
+    return [evolve(r, place=os.path.relpath(places[first[i]], common)) if i in first else r for i, r in enumerate(runs)]
 
 
 _RAMP = "train.rampup_batch_size"
@@ -302,7 +265,8 @@ class Numbers:
 
 
 def numbers(runs: Sequence[Run], given: Given) -> list[Numbers | Diagnostic]:
-    """The numbers of each run, or why they are unknown. Recipes go through the real Bridge if it is installed."""
+    """The numbers of each run, or why they are unknown: the command line must not contradict the plan or recipe, since
+    the log cannot be of both. Recipes go through the real Bridge if it is installed."""
     recipes = _recipes([r.recipe for r in runs if r.recipe], given)
     return [_numbers_of(r, given, recipes) for r in runs]
 
@@ -318,27 +282,18 @@ def _numbers_of(run: Run, given: Given, recipes: Mapping[str, Mapping[str, Any] 
         if isinstance(read, Diagnostic):
             return read
         known = read
-    against = _contradiction(run, given, known)
-    if against is not None:
-        return against
-    seq, gpus = given.seq or known.get("seq"), given.gpus or known.get("gpus")
+    stated = {"seq": given.seq, "gpus": given.gpus, "global_batch": given.global_batch}
+    of = {n: known.get(n) for n in stated}
+    apart = [n for n, own in stated.items() if own is not None and of[n] is not None and own != of[n]]
+    if apart:
+        flags = ", ".join(f"--{n.replace('_', '-')} {stated[n]} (it has {of[n]})" for n in apart)
+        return error("results.numbers:contradicts", run=run.name, value=run.plan_file or run.recipe, flags=flags)
+    seq, gpus, batch = (own or of[n] for n, own in stated.items())
     if seq is None or gpus is None:
         missing = " and ".join(w for w, v in (("length", seq), ("number of GPUs", gpus)) if v is None)
         return error("results.numbers:unknown", run=run.name, missing=missing)
-    batch = given.global_batch or known.get("global_batch")
     source = "plan" if run.plan else "recipe" if run.recipe else "given"
     return Numbers(int(seq), int(gpus), batch, known.get("useful_share", 1.0), source, bool(known.get(_RAMP)))
-
-
-def _contradiction(run: Run, given: Given, known: Mapping[str, Any]) -> Diagnostic | None:
-    """Refuse numbers of the command line that the plan or recipe contradicts: the log cannot be of both."""
-    pairs = {"--seq": (given.seq, known.get("seq")), "--gpus": (given.gpus, known.get("gpus")),
-             "--global-batch": (given.global_batch, known.get("global_batch"))}  # fmt: skip
-    apart = {flag: (own, of) for flag, (own, of) in pairs.items() if own is not None and of is not None and own != of}
-    if not apart:
-        return None
-    flags = ", ".join(f"{flag} {own} (it has {of})" for flag, (own, of) in apart.items())
-    return error("results.numbers:contradicts", run=run.name, value=run.plan_file or run.recipe, flags=flags)
 
 
 def _recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any] | Diagnostic]:

@@ -19,7 +19,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -127,7 +128,23 @@ def split_line(text: str) -> Iterator[str]:
 def read_line(text: str) -> Line | None:
     """Read a line; None for a line of another kind."""
     if found := _ITERATION.search(text):
-        return _step(found)
+        fields = _fields(found[4])
+        elapsed, batch = (_amount(fields, n) for n in ("elapsed time per iteration (ms)", "global batch size"))
+        if elapsed is None or not int(found[2]):
+            return None
+        return Step(
+            stamp=found[1] or "",
+            iteration=int(found[2]),
+            of=int(found[3]),
+            seconds=elapsed / 1000,
+            global_batch=None if batch is None else int(batch),
+            loss=fields.get("lm loss"),
+            grad_norm=fields.get("grad norm"),
+            tflops=_amount(fields, "throughput per GPU (TFLOP/s/GPU)"),
+            skipped=int(_amount(fields, "number of skipped iterations") or 0),
+            nan=int(_amount(fields, _END) or 0),
+            has_end=_END in fields,
+        )
     if found := _SAVED.search(text):
         return Saved(int(found[1]))
     if found := _CLOCK.search(text):
@@ -146,45 +163,21 @@ def read_line(text: str) -> Line | None:
     return None
 
 
-def _step(found: re.Match[str]) -> Step | None:
-    fields = _fields(found[4])
-    elapsed = _amount(fields, "elapsed time per iteration (ms)")
-    if elapsed is None or not int(found[2]):
-        return None
-    batch = _amount(fields, "global batch size")
-    return Step(
-        stamp=found[1] or "",
-        iteration=int(found[2]),
-        of=int(found[3]),
-        seconds=elapsed / 1000,
-        global_batch=None if batch is None else int(batch),
-        loss=fields.get("lm loss"),
-        grad_norm=fields.get("grad norm"),
-        tflops=_amount(fields, "throughput per GPU (TFLOP/s/GPU)"),
-        skipped=int(_amount(fields, "number of skipped iterations") or 0),
-        nan=int(_amount(fields, _END) or 0),
-        has_end=_END in fields,
-    )
-
-
 def _fields(text: str) -> Mapping[str, float]:
     """Read `name: value` before a bar; values that are not numeric are left out, and so is one that no bar ends: a line
     that was cut may have only its first digits."""
-    each = (part.rpartition(":") for part in text.split("|")[:-1])
-    return {name.strip(): number for name, _, value in each if (number := _number(value)) is not None}
+    fields = dict[str, float]()
+    for part in text.split("|")[:-1]:
+        name, _, value = part.rpartition(":")
+        with suppress(ValueError):
+            fields[name.strip()] = float(value)
+    return fields
 
 
 def _amount(fields: Mapping[str, float], name: str) -> float | None:
     """A field that is above zero and finite; None for another one."""
     value = fields.get(name, math.nan)
     return value if _LEAST <= value <= _MOST else None
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def time_of(stamp: str) -> float | None:
@@ -238,7 +231,7 @@ class Log:
     reports: tuple[Report, ...] = field(factory=tuple)
     """The report of `diagnose` on each file."""
     earlier: tuple[int, ...] = ()
-    """The batches of attempts that do not count (batches.py)."""
+    """The batches of attempts that do not count (`measure.last_settings`)."""
     broken: bool = False
     """Whether the log has a traceback or a launcher's error."""
 
@@ -259,7 +252,7 @@ def read_all(paths: Sequence[Path], known: Sequence[Symptom]) -> Log:
     A line in several files, such as a rank's and the job's, counts once. The attempts are in the order of their times;
     without times, of the files. Raises OSError if a file cannot be read.
     """
-    each = [_one(path, known) for path in paths]
+    each = [_read_file(path, known) for path in paths]
     seen: set[Step] = set()
     found: list[tuple[float, int, Attempt]] = []
     for i, log in sorted(enumerate(each), key=lambda g: -sum(map(len, g[1].attempts))):
@@ -278,37 +271,46 @@ def read_all(paths: Sequence[Path], known: Sequence[Symptom]) -> Log:
     )
 
 
-def _one(path: Path, known: Sequence[Symptom]) -> Log:
-    said, broken = list[Line](), False
+def _read_file(path: Path, known: Sequence[Symptom]) -> Log:
+    """Read one file; a new attempt begins where the number of the iteration does not grow, and a repeated line counts
+    once."""
+    said, broken, symptoms = list[Line](), False, scan.Scan(known)
+    for block in blocks_of(path):
+        said += lines(block)
+        symptoms.block(block)
+        broken = broken or bool(_BROKEN.search(block))
+    attempts = list[list[Step]]()
+    for step in dict.fromkeys(s for s in said if isinstance(s, Step)):
+        if not attempts or step.iteration <= attempts[-1][-1].iteration:
+            attempts.append([])
+        attempts[-1].append(step)
+    return Log(
+        (str(path),),
+        tuple(map(tuple, attempts)),
+        tuple(s for s in said if isinstance(s, StepTime)),
+        tuple(s for s in said if isinstance(s, Memory)),
+        (symptoms.report(str(path)),),
+        broken=broken,
+    )
+
+
+def blocks_of(path: Path) -> Iterator[bytes]:
+    """Read a log in blocks of whole lines."""
     with path.open("rb") as stream:
-        for block in scan.blocks(stream):
-            said += lines(block)
-            broken = broken or bool(_BROKEN.search(block))
-    with path.open("rb") as stream:
-        report = scan.diagnose(str(path), scan.blocks(stream), known)
-    attempts = tuple(_attempts(s for s in said if isinstance(s, Step)))
-    times = tuple(s for s in said if isinstance(s, StepTime))
-    memory = tuple(s for s in said if isinstance(s, Memory))
-    return Log((str(path),), attempts, times, memory, (report,), broken=broken)
+        yield from scan.blocks(stream)
 
 
 def lines(block: bytes) -> Iterator[Line]:
     """Read the lines of a block, in order."""
+    for text in lines_with(WORDS, block):
+        yield from filter(None, map(read_line, split_line(text)))
+
+
+def lines_with(words: Sequence[bytes], block: bytes) -> Iterator[str]:
+    """Decode the lines of a block that have one of the words."""
     for line in block.splitlines():
-        if any(w in line for w in WORDS):
-            yield from filter(None, map(read_line, split_line(line.decode("utf-8", errors="replace"))))
-
-
-def _attempts(steps: Iterable[Step]) -> Iterator[Attempt]:
-    """Split where the number of the iteration does not grow; a repeated line counts once."""
-    current: list[Step] = []
-    for step in dict.fromkeys(steps):
-        if current and step.iteration <= current[-1].iteration:
-            yield tuple(current)
-            current = []
-        current.append(step)
-    if current:
-        yield tuple(current)
+        if any(word in line for word in words):
+            yield line.decode("utf-8", errors="replace")
 
 
 @frozen

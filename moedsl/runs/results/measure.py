@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -29,7 +29,7 @@ from moedsl.facts.units import GIB
 from moedsl.planner.plan import Plan
 from moedsl.runs.measured_runs import Measured, above_peak, priced, run_text
 from moedsl.runs.results.gather import Numbers, Run
-from moedsl.runs.results.log import Attempt, Log, NanSearch, Sample, Step, StepTime, is_number, iterations, samples
+from moedsl.runs.results.log import Attempt, Log, NanSearch, Step, StepTime, is_number, iterations, samples
 
 Json = dict[str, Any]
 RATE = "useful_tokens_per_s_per_gpu"
@@ -42,10 +42,16 @@ def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
     """Make one row: how the run ended, what it measured, and what its plan predicted."""
     log = last_settings(log, n.global_batch)
     starts = [samples(a, _warmup(a, warmup)) for a in log.attempts]
-    rows = [(s, _batch(s.step, n)) for start in starts for s in start if is_number(s.step)]
-    rates = [n.useful_rate(s.step.seconds, batch, _trained(s)) for s, batch in rows if batch]
-    seconds = [s.step.seconds for s, _ in rows]
-    timed = [[t for s in start for t in _timed(s.step, n)] for start in starts]
+    # The batch of a line is the log's number, which follows a ramp-up
+    rows = [[(s, s.step.global_batch or n.global_batch or 0) for s in each if is_number(s.step)] for each in starts]
+    flat = [row for start in rows for row in start]
+    rates, seconds = list[float](), [s.step.seconds for s, _ in flat]
+    for s, batch in flat:
+        if batch:
+            covered = s.step.iteration - s.start
+            trained = max(0.0, (covered - s.step.skipped) / covered)  # the share whose update was applied
+            rates.append(n.useful_rate(s.step.seconds, batch, trained))
+    timed = [[Timed(s.step.seconds, batch, s.step.tflops) for s, batch in start if batch] for start in rows]
     if not log.attempts:
         seconds = [t.seconds for t in _of_rank_0(log, warmup)]
         timed = [_with_rank_0(log, n, (), warmup)]
@@ -53,6 +59,11 @@ def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
     stated = batches(log.attempts)
     found = contradictions(run.plan, n, stated, timed, log.earlier, _with_rank_0(log, n, stated, warmup))
     is_other = any(w["id"] == BATCH for w in found)
+    # The TFLOPS of the last rank if it logs them, else of rank 0
+    tflops = [s.step.tflops for start in starts for s in start if s.step.tflops] or [t.tflops for t in log.step_times]
+    furthest = max(log.attempts, key=lambda a: a[-1].iteration, default=())
+    losses = [s for s in furthest if s.loss is not None and math.isfinite(s.loss)]
+    of = (run.plan.sweep or run.plan.isolation) if run.plan else None
     return {
         "name": run.name,
         **({"place": run.place} if run.place else {}),
@@ -60,7 +71,7 @@ def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
         **_ending(log, bool(rates)),
         "seq": n.seq,
         "gpus": n.gpus,
-        "global_batch": rows[-1][1] if rows else n.global_batch,
+        "global_batch": flat[-1][1] if flat else n.global_batch,
         "batches": stated,
         "useful_share": n.useful_share,
         "numbers": n.source,
@@ -68,35 +79,19 @@ def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
         "samples": len(rates),
         "step_time_s": spread_of(seconds),
         "useful_tokens_per_s_per_gpu": spread_of(rates),
-        "tflops_per_gpu": _tflops(log, [s.step for start in starts for s in start]),
-        "loss": _loss(log),
+        "tflops_per_gpu": statistics.median(tflops) if tflops else None,
+        "loss": {"first": losses[0].loss, "last": losses[-1].loss, "at": losses[-1].iteration} if losses else None,
         "skipped_iterations": sum(s.skipped for a in log.attempts for s in a),
         "peak_gib": None if log.peak is None else log.peak / GIB,
-        "predicted": None if is_other else predicted(run.plan),
+        "predicted": None if is_other or run.plan is None else predicted(run.plan),
         "warnings": found,
-        **_belongs(run.plan),
+        **({"value_of": of.to_json()} if of else {}),
+        **({"experiment": run.plan.experiment.fingerprint} if run.plan else {}),
     }
 
 
 def _warmup(attempt: Attempt, asked: int | None) -> int:
     return min(WARMUP, iterations(attempt) // 3) if asked is None else asked
-
-
-def _batch(step: Step, n: Numbers) -> int:
-    """Sequences of the step: the log's number, which follows a batch that ramps up."""
-    return step.global_batch or n.global_batch or 0
-
-
-def _timed(step: Step, n: Numbers) -> Iterator[Timed]:
-    batch = _batch(step, n)
-    if batch and is_number(step):
-        yield Timed(step.seconds, batch, step.tflops)
-
-
-def _trained(s: Sample) -> float:
-    """The share of a line's iterations whose update was applied."""
-    covered = s.step.iteration - s.start
-    return max(0.0, (covered - s.step.skipped) / covered)
 
 
 def _of_rank_0(log: Log, warmup: int | None) -> list[StepTime]:
@@ -119,27 +114,9 @@ def spread_of(values: Sequence[float]) -> Json | None:
     if not values:
         return None
     middle = statistics.median(values)
-    low, high = (values[0], values[0]) if len(values) == 1 else _quartiles(values)
+    low, _, high = [middle] * 3 if len(values) == 1 else statistics.quantiles(values, n=4, method="inclusive")
     ends = {"min": min(values), "q1": low, "median": middle, "q3": high, "max": max(values)}
     return {**ends, "spread": (high - low) / middle if middle else 0.0, "error": error_of(values)}
-
-
-def _quartiles(values: Sequence[float]) -> tuple[float, float]:
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, high
-
-
-def _tflops(log: Log, steps: Sequence[Step]) -> float | None:
-    """The median of the logged TFLOPS, of the last rank if it logs them, else of rank 0."""
-    values = [s.tflops for s in steps if s.tflops] or [t.tflops for t in log.step_times]
-    return statistics.median(values) if values else None
-
-
-def _loss(log: Log) -> Json | None:
-    """The first and the last finite loss of the furthest attempt."""
-    attempt = max(log.attempts, key=lambda a: a[-1].iteration, default=())
-    said = [s for s in attempt if s.loss is not None and math.isfinite(s.loss)]
-    return {"first": said[0].loss, "last": said[-1].loss, "at": said[-1].iteration} if said else None
 
 
 def _ending(log: Log, measured: bool) -> Json:
@@ -147,49 +124,39 @@ def _ending(log: Log, measured: bool) -> Json:
     last = log.last
     symptoms = [{"id": s.rule.id, "line": s.line, "log": r.name, "because": s.rule.because, "fix": s.rule.fix}
                 for r in log.reports for s in r.sightings]  # fmt: skip
-    at = {"iteration": last.iteration if last else None, "of": last.of if last else None, "symptoms": symptoms}
-    nan = _not_a_number(log)
+    nan = None
+    for attempt in log.attempts:
+        search = NanSearch()
+        for step in attempt:
+            search.add(step)
+        nan = nan or search.found
     finished = last is not None and last.iteration >= last.of
-    if nan:
-        return {"status": FAILED, "cause": nan, **at}
-    if not finished and (symptoms or log.broken):
-        return {"status": FAILED, "cause": _cause(log, symptoms), **at}
-    if not log.files:
-        return {"status": NOTHING, "cause": "no job of the run has written one yet", **at}
-    if not measured:
-        return {"status": SHORT, "cause": _TOO_FEW if last or log.step_times else _NO_LINES, **at}
-    if not finished and last is not None:
-        return {"status": UNFINISHED, "cause": f"the log ends at iteration {last.iteration} of {last.of}", **at}
-    return {"status": OK, "cause": None, **at}
+    if nan is not None:
+        status, cause = FAILED, f"loss or gradient is NaN at iteration {nan}"
+    elif not finished and (symptoms or log.broken):
+        errors = [r.last_error[1] for r in log.reports if r.last_error]
+        reported = f"{symptoms[0]['because']} ({symptoms[0]['id']})" if symptoms else None
+        status, cause = FAILED, reported or next(iter(errors), "its launcher reports a failure")
+    elif not log.files:
+        status, cause = NOTHING, "no job of the run has written one yet"
+    elif not measured:
+        status, cause = SHORT, "no iteration line after the warm-up" if last or log.step_times else _NO_LINES
+    elif not finished and last is not None:
+        status, cause = UNFINISHED, f"the log ends at iteration {last.iteration} of {last.of}"
+    else:
+        status, cause = OK, None
+    return {"status": status, "cause": cause, "iteration": last.iteration if last else None,
+            "of": last.of if last else None, "symptoms": symptoms}  # fmt: skip
 
 
-_TOO_FEW = "no iteration line after the warm-up"
 _NO_LINES = "no iteration line as Megatron Bridge and Megatron-LM print them"
 
 
-def way_out(row: Mapping[str, Any]) -> str:
+def remedy(row: Mapping[str, Any]) -> str:
     """Return what to do about a row without a measurement."""
     if row["cause"] == _NO_LINES:
         return "the last rank prints these lines: give its log, or wait for the first"
     return "`moedsl diagnose` reads why" if row["status"] == FAILED else "let it train longer"
-
-
-def _cause(log: Log, symptoms: Sequence[Mapping[str, Any]]) -> str:
-    if symptoms:
-        return f"{symptoms[0]['because']} ({symptoms[0]['id']})"
-    errors = [r.last_error[1] for r in log.reports if r.last_error]
-    return errors[0] if errors else "its launcher reports a failure"
-
-
-def _not_a_number(log: Log) -> str | None:
-    """Find the first line with NaN or infinity."""
-    for attempt in log.attempts:
-        search = NanSearch()
-        for s in attempt:
-            search.add(s)
-        if search.found is not None:
-            return f"loss or gradient is NaN at iteration {search.found}"
-    return None
 
 
 def remarks(row: Mapping[str, Any]) -> list[str]:
@@ -198,10 +165,8 @@ def remarks(row: Mapping[str, Any]) -> list[str]:
     return failed + [w["text"] for w in row["warnings"]]
 
 
-def predicted(plan: Plan | None) -> Json | None:
+def predicted(plan: Plan) -> Json:
     """The plan's figures for the measured ones."""
-    if plan is None:
-        return None
     e = plan.estimate
     return {
         "step_time_s": e.step_time_s,
@@ -211,18 +176,19 @@ def predicted(plan: Plan | None) -> Json | None:
     }
 
 
-def _belongs(plan: Plan | None) -> Json:
-    """The sweep or isolation of the run, and its experiment."""
-    if plan is None:
-        return {}
-    of = plan.sweep or plan.isolation
-    return {**({"value_of": of.to_json()} if of else {}), "experiment": plan.experiment.fingerprint}
-
-
 def last_settings(log: Log, full: int | None) -> Log:
     """Return a log with the attempts at its end that go on with each other's batch: steps before a restart with another
     one are other steps. `full` is the batch of the plan, if it is known."""
-    pieces = [piece for attempt in log.attempts for piece in _pieces(attempt, full)]
+    pieces = list[Attempt]()
+    for attempt in log.attempts:  # split where the batch falls, or grows from the full one: another job went on there
+        begin, before = 0, None
+        for i, step in enumerate(attempt):
+            batch = step.global_batch or before
+            if before and batch and (batch < before or (full and before == full < batch)):
+                pieces.append(attempt[begin:i])
+                begin = i
+            before = batch
+        pieces.append(attempt[begin:])
     first = max(len(pieces) - 1, 0)
     while first > 0 and _goes_on(pieces[first - 1], pieces[first], full):
         first -= 1
@@ -232,18 +198,6 @@ def last_settings(log: Log, full: int | None) -> Log:
 def batches(attempts: Iterable[Iterable[Step]]) -> list[int]:
     """Return the batches that the lines state, each once, in order."""
     return list(dict.fromkeys(s.global_batch for a in attempts for s in a if s.global_batch))
-
-
-def _pieces(attempt: Attempt, full: int | None) -> Iterator[Attempt]:
-    """Split where the batch falls, or grows from the full one: there a job with other settings went on."""
-    begin, before = 0, None
-    for i, step in enumerate(attempt):
-        batch = step.global_batch or before
-        if before and batch and (batch < before or (full and before == full < batch)):
-            yield attempt[begin:i]
-            begin = i
-        before = batch
-    yield attempt[begin:]
 
 
 def _goes_on(one: Attempt, other: Attempt, full: int | None) -> bool:
@@ -269,26 +223,25 @@ def error_of(values: Sequence[float]) -> float | None:
     if count < 2:
         return None
     cuts = [round(i * len(values) / count) for i in range(count + 1)]
-    return of_repeats([statistics.median(values[a:b]) for a, b in pairwise(cuts)])
+    return error_of_repeats([statistics.median(values[a:b]) for a, b in pairwise(cuts)])
 
 
-def of_repeats(values: Sequence[float]) -> float:
+def error_of_repeats(values: Sequence[float]) -> float:
     """Return the standard error of the middle of several independent values."""
     return statistics.stdev(values) / len(values) ** 0.5
 
 
 def calibration_lines(pairs: Sequence[tuple[Plan | None, Json]]) -> str:
     """Write JSON lines of the plans with their results; runs without a plan or without figures have none, nor has one
-    whose log contradicts its plan."""
-    figures = [(plan, r) for plan, r in pairs if plan and r[RATE] and r["status"] in (OK, UNFINISHED)]
-    rows = [_calibration_line(plan, r) for plan, r in figures if not unfit(plan, r)]
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
-def _calibration_line(plan: Plan, r: Json) -> dict[str, Any]:
-    """Write one line; calibration counts every token, useful or not."""
-    row = {"id": r["name"], "run": run_text(plan), "tokens_per_s_per_gpu": r[RATE]["median"] / r["useful_share"]}
-    return row if r["peak_gib"] is None else {**row, "peak_gb": r["peak_gib"] * GIB / 1e9}
+    whose log contradicts its plan. Calibration counts every token, useful or not."""
+    lines = list[str]()
+    for plan, r in pairs:
+        if plan and r[RATE] and r["status"] in (OK, UNFINISHED) and not unfit(plan, r):
+            speed = r[RATE]["median"] / r["useful_share"]
+            peak = {} if r["peak_gib"] is None else {"peak_gb": r["peak_gib"] * GIB / 1e9}
+            row = {"id": r["name"], "run": run_text(plan), "tokens_per_s_per_gpu": speed, **peak}
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+    return "".join(lines)
 
 
 BATCH, RESTART, STARTS, FLOPS, PEAK = "batch", "restart", "starts", "flops", "peak"
@@ -322,24 +275,37 @@ def contradictions(
     """Return what contradicts, as `id` and `text`: `batches` are those that the log states, in order, `starts` the
     measured lines of each attempt, and `earlier` the batches of starts that do not count. The lines of `rank_0` have
     TFLOPS where the others have none."""
-    found = {BATCH: _other_batch(n, batches), RESTART: _restart(batches, earlier)}
+    found: dict[str, str | None] = {BATCH: _other_batch(n, batches)}
+    if batches and earlier:
+        was = " and ".join(f"{b:,}" for b in earlier)
+        restart = f"before a restart with {batches[-1]:,}: only the steps since then count"
+        found[RESTART] = f"its log had a global batch of {was} {restart}"
     each = [t for start in starts for t in start]
-    if len(batches) < 2:  # a ramp-up has steps of several speeds
-        found[STARTS] = _starts(starts)
+    known = [a for a in starts if len(a) >= LINES]
+    speeds = [statistics.median(t.global_batch / t.seconds for t in a) for a in known]
+    # A ramp-up has steps of several speeds
+    if len(batches) < 2 and len(speeds) > 1 and max(speeds) >= SPEEDS * min(speeds):
+        times = " and ".join(f"{statistics.median(t.seconds for t in a):.2f}" for a in known)
+        mixed = f"its {len(known)} starts differ in speed, {times} s a step, and the figures mix them"
+        found[STARTS] = f"{mixed}: look at the machines"
     if plan is not None and each:
-        found |= {FLOPS: _flops(plan, n, each) or _flops(plan, n, rank_0), PEAK: _peak(plan, n, each)}
+        found[FLOPS] = _flops(plan, n, each) or _flops(plan, n, rank_0)
+        # What is not above the plan's speed is below the peak of the GPU; a program that does not compile here has none
+        rate = statistics.median(t.global_batch * n.seq / t.seconds for t in each) / n.gpus
+        made = priced(plan) if rate > plan.estimate.tokens_per_s_per_gpu else None
+        found[PEAK] = above_peak(made, rate) if isinstance(made, Measured) else None
     return [{"id": id, "text": text} for id, text in found.items() if text]
 
 
 def unfit(plan: Plan, row: Mapping[str, Any]) -> list[str]:
     """Return why the figures of a row are not those of its plan."""
-    found = said(row, UNFIT)
+    found = warning_texts(row, UNFIT)
     if not found and (len(row["batches"]) > 1 or row["global_batch"] != plan.batch.global_batch):
         found = [f"its batch ramps up to {plan.batch.global_batch:,}, and a line has one batch"]
     return found
 
 
-def said(row: Mapping[str, Any], ids: Sequence[str]) -> list[str]:
+def warning_texts(row: Mapping[str, Any], ids: Sequence[str]) -> list[str]:
     """Return the contradictions of a row with these ids."""
     return [w["text"] for w in row["warnings"] if w["id"] in ids]
 
@@ -359,23 +325,6 @@ def _other_batch(n: Numbers, batches: Sequence[int]) -> str | None:
     )
 
 
-def _restart(batches: Sequence[int], earlier: Sequence[int]) -> str | None:
-    if not batches or not earlier:
-        return None
-    was = " and ".join(f"{b:,}" for b in earlier)
-    return f"its log had a global batch of {was} before a restart with {batches[-1]:,}: only the steps since then count"
-
-
-def _starts(starts: Sequence[Sequence[Timed]]) -> str | None:
-    """Compare the starts that have enough lines."""
-    known = [a for a in starts if len(a) >= LINES]
-    rates = [statistics.median(t.global_batch / t.seconds for t in a) for a in known]
-    if len(rates) < 2 or max(rates) < SPEEDS * min(rates):
-        return None
-    times = " and ".join(f"{statistics.median(t.seconds for t in a):.2f}" for a in known)
-    return f"its {len(known)} starts differ in speed, {times} s a step, and the figures mix them: look at the machines"
-
-
 def _flops(plan: Plan, n: Numbers, each: Sequence[Timed]) -> str | None:
     """Compare the FLOPs of a token that the log counts with the plan's."""
     logged = [t.tflops * 1e12 * t.seconds * n.gpus / (t.global_batch * n.seq) for t in each if t.tflops]
@@ -390,11 +339,3 @@ def _flops(plan: Plan, n: Numbers, each: Sequence[Timed]) -> str | None:
         " another model, length or number of GPUs ran, or its times are of another unit; give LOG=PLAN with the plan of"
         " what ran"
     )
-
-
-def _peak(plan: Plan, n: Numbers, each: Sequence[Timed]) -> str | None:
-    """Compare the speed with the peak of the GPU. What is not above the plan's speed is below the peak, and a program
-    that does not compile here has none."""
-    rate = statistics.median(t.global_batch * n.seq / t.seconds for t in each) / n.gpus
-    made = priced(plan) if rate > plan.estimate.tokens_per_s_per_gpu else None
-    return above_peak(made, rate) if isinstance(made, Measured) else None

@@ -72,20 +72,29 @@ def candidates(chosen: Chosen, start: Codes, done: Sequence[Tried]) -> list[Cand
     out of memory what is not enough below it. There is none if every run failed for another reason."""
     fastest = best(done)
     base = fastest.codes if fastest else start
-    new = [] if _tells_nothing(done) else [*_new(chosen, base, done)]
+    if _tells_nothing(done):
+        return []
+    effects = of_rules(chosen.problem.program.of("effect"))
+    known_codes, failed = [t.codes for t in done], [t for t in done if t.out_of_memory]
+    peaks = chosen.cost.memory(columns([t.codes for t in failed])) / GIB if failed else []
+    too_much = [(float(peak), t.refused_gib) for peak, t in zip(peaks, failed, strict=True)]
+    new = list[Neighbour]()
+    for n in neighbours.neighbours(chosen.compiled, chosen.cost, Row(base, {}, ())):
+        axis = axes.BY_NAME[n.axis]
+        same = all(effects.word(axis.name, axis.decode(c)) == EXECUTION for c in (n.code, base[n.axis]))
+        fits = all(saves(was, n.peak_memory / GIB, refused) for was, refused in too_much)
+        if n.refused_by is None and same and n.codes not in known_codes and fits:
+            new.append(n)
     if not new:
         return []
-    layouts = [base, *(n.codes for n in new)]
-    logs = known(chosen.cost, layouts, done)
-    found = [_candidate(n, layouts[i], logs, i) for i, n in enumerate(new, 1)]
+    logs = known(chosen.cost, [base, *(n.codes for n in new)], done)
+    found = list[Candidate]()
+    for i, n in enumerate(new, 1):
+        gain, spread = logs.gain(i, 0)
+        low, high = (exp(gain + side * NINE_OF_TEN * spread) - 1 for side in (-1, 1))
+        mean, step = expected(gain, spread), exp(float(logs.log_step[i]))
+        found.append(Candidate(n.axis, n.code, n.codes, exp(gain) - 1, low, high, mean, step, n.peak_memory))
     return sorted(found, key=lambda c: -c.expected if fastest else c.step)
-
-
-def _candidate(n: Neighbour, codes: Codes, logs: Known, at: int) -> Candidate:
-    gain, spread = logs.gain(at, 0)
-    low, high = (exp(gain + side * NINE_OF_TEN * spread) - 1 for side in (-1, 1))
-    step = exp(float(logs.log_step[at]))
-    return Candidate(n.axis, n.code, codes, exp(gain) - 1, low, high, expected(gain, spread), step, n.peak_memory)
 
 
 def expected(gain: float, spread: float) -> float:
@@ -94,22 +103,6 @@ def expected(gain: float, spread: float) -> float:
         return max(gain, 0.0)
     z = gain / spread
     return spread * exp(-z * z / 2) / sqrt(2 * pi) + gain * (1 + erf(z / sqrt(2))) / 2
-
-
-def _new(chosen: Chosen, base: Codes, done: Sequence[Tried]) -> Iterator[Neighbour]:
-    effects = of_rules(chosen.problem.program.of("effect"))
-    row = Row(base, {}, ())
-    known_codes = [t.codes for t in done]
-    failed = [t for t in done if t.out_of_memory]
-    peaks = chosen.cost.memory(columns([t.codes for t in failed])) / GIB if failed else []
-    too_much = [(float(peak), t.refused_gib) for peak, t in zip(peaks, failed, strict=True)]
-    for n in neighbours.neighbours(chosen.compiled, chosen.cost, row):
-        axis = axes.BY_NAME[n.axis]
-        same = all(effects.word(axis.name, axis.decode(c)) == EXECUTION for c in (n.code, base[n.axis]))
-        fresh = n.codes not in known_codes
-        fits = all(saves(was, n.peak_memory / GIB, refused) for was, refused in too_much)
-        if n.refused_by is None and same and fresh and fits:
-            yield n
 
 
 def why_enough(done: Sequence[Tried], found: Sequence[Candidate], stop: float) -> str | None:
@@ -251,44 +244,35 @@ _BLUE, _GREY, _RED = "#3b6fb6", "#999", "#c0504d"
 
 
 def report(chosen: Chosen, start: Codes, done: Sequence[Tried], found: Sequence[Candidate], stop: float) -> Json:
-    """Return the runs so far, the fastest, the candidates, the next experiment and why there is none."""
+    """Return the runs so far with what the estimate says of each, the fastest, the candidates, the next experiment and
+    why there is none."""
     fastest = best(done)
     base = fastest.codes if fastest else start
     enough = why_enough(done, found, stop)
+    each = list[Json]()
+    cols = columns([t.codes for t in done]) if done else {}
+    steps, peaks = (chosen.cost.time(cols), chosen.cost.memory(cols) / GIB) if done else (np.zeros(0), np.zeros(0))
+    slopes = uncertainty.leaning(chosen.cost, cols, steps) if done else ()
+    for t, step, slope, peak in zip(done, steps.tolist(), slopes, peaks.tolist(), strict=True):
+        factor = uncertainty.doubt(chosen.cost, slope).factor
+        each.append({
+            "name": t.name,
+            "changes": {n: axes.json_value(axes.BY_NAME[n].decode(c)) for n, c in t.codes.items() if c != base[n]},
+            "step_s": t.step,
+            RATE: estimate.useful_rate(chosen, t.codes, t.step) if t.step else None,
+            "out_of_memory": t.out_of_memory,
+            "refused_gib": t.refused_gib if t.out_of_memory else None,
+            "predicted_step_s": step, "lower_s": step / factor, "upper_s": step * factor, "predicted_peak_gib": peak,
+        })  # fmt: skip
     return {
         "run": chosen.problem.program.name,
-        "tried": [{**_tried(t, base, chosen), **p} for t, p in zip(done, _predicted(done, chosen), strict=True)],
+        "tried": each,
         "fastest": fastest.name if fastest else None,
         "layout": {n: axes.json_value(axes.BY_NAME[n].decode(c)) for n, c in base.items() if n in axes.BY_NAME},
         "candidates": [_json(c, base, fastest) for c in found],
         "next": None if enough else _json(found[0], base, fastest),
         "stop": enough,
     }
-
-
-def _tried(t: Tried, base: Codes, chosen: Chosen) -> Json:
-    rate = estimate.useful_rate(chosen, t.codes, t.step) if t.step else None
-    return {
-        "name": t.name,
-        "changes": {n: axes.json_value(axes.BY_NAME[n].decode(c)) for n, c in t.codes.items() if c != base[n]},
-        "step_s": t.step,
-        RATE: rate,
-        "out_of_memory": t.out_of_memory,
-        "refused_gib": t.refused_gib if t.out_of_memory else None,
-    }
-
-
-def _predicted(done: Sequence[Tried], chosen: Chosen) -> Iterator[Json]:
-    """Yield what the estimate says of each run: its step with the interval, and its memory."""
-    if not done:
-        return
-    cols = columns([t.codes for t in done])
-    steps = chosen.cost.time(cols)
-    slopes, peaks = uncertainty.leaning(chosen.cost, cols, steps), chosen.cost.memory(cols) / GIB
-    for step, slope, peak in zip(steps.tolist(), slopes, peaks.tolist(), strict=True):
-        factor = uncertainty.doubt(chosen.cost, slope).factor
-        yield {"predicted_step_s": step, "lower_s": step / factor, "upper_s": step * factor,
-               "predicted_peak_gib": peak}  # fmt: skip
 
 
 def _json(c: Candidate, base: Codes, fastest: Tried | None) -> Json:
@@ -301,56 +285,47 @@ def _json(c: Candidate, base: Codes, fastest: Tried | None) -> Json:
 
 def text(r: Mapping[str, Any]) -> str:
     """Print a report from its JSON."""
-    lines = [f"{r['run']}: {len(r['tried'])} tried"]
+    lines, notes = [f"{r['run']}: {len(r['tried'])} tried"], list[str]()
     if r["tried"]:
         compared = "compared with the fastest" if r["fastest"] else "compared with the plan"
-        head = ("", "s a step", "predicted", "GiB", "useful tokens/s/GPU", compared)
-        lines += table([head, *(_row(t, r["fastest"]) for t in r["tried"])], "lrrrrl")
+        rows = [("", "s a step", "predicted", "GiB", "useful tokens/s/GPU", compared)]
+        for t in r["tried"]:
+            changes = " ".join(f"{n}={show(v)}" for n, v in t["changes"].items())
+            step = "out of memory" if t["out_of_memory"] else "failed"
+            rate = ""
+            if t["step_s"] is not None:
+                step, rate = f"{t['step_s']:.2f}", f"{t[RATE]:,.0f}"
+                changes = "fastest" if t["name"] == r["fastest"] else changes
+            predicted = (f"{t['predicted_step_s']:.2f}", f"{t['predicted_peak_gib']:.1f}")
+            rows.append((t["name"], step, *predicted, rate, changes))
+            notes += _missed(t)
+        lines += table(rows, "lrrrrl")
     if r["candidates"]:
         gains = ("gain", "nine of ten", "expected") if r["fastest"] else ()
-        head = ("one change", "", *gains, "s a step", "GiB")
-        lines += ["", *table([head, *map(_cells, r["candidates"][:SHOWN])], "llr")]
-    last = f"stop: {r['stop']}" if r["next"] is None else f"next: {candidate(r['next'])}{_kept(r['next'])}"
-    said = [*filter(None, map(_remark, r["tried"])), last]
-    return "\n".join([*lines, "", *(wrapped(line, "", "  ", width=110) for line in said)]) + "\n"
+        rows = [("one change", "", *gains, "s a step", "GiB")]
+        for c in r["candidates"][:SHOWN]:
+            cells = [c["axis"], f"{show(c['from'])} -> {show(c['to'])}"]
+            if c["gain"] is not None:
+                cells += [f"{c['gain']:+.1%}", f"{c['low']:+.1%} to {c['high']:+.1%}", f"{c['expected']:.2%}"]
+            rows.append((*cells, f"{c['step_s']:.2f}", f"{c['peak_gib']:.1f}"))
+        lines += ["", *table(rows, "llr")]
+    last = f"stop: {r['stop']}"
+    if c := r["next"]:
+        last = f"next: {candidate(c)}"
+        if c["expected"] is not None:
+            last += f"; {c['expected']:.1%} can be expected, because it is kept only if it is faster"
+    return "\n".join([*lines, "", *(wrapped(line, "", "  ", width=110) for line in (*notes, last))]) + "\n"
 
 
-def _remark(t: Json) -> str | None:
+def _missed(t: Json) -> Iterator[str]:
     """Say what the estimate missed of a run, if so."""
     if t["out_of_memory"]:
         lacked = f"{t['refused_gib']:.1f} GiB less, which it asked for and did not get" if t["refused_gib"] else "less"
-        return f"{t['name']} ran out of memory: what is tried next is predicted to need {lacked}"
-    if t["step_s"] is None or t["lower_s"] <= t["step_s"] <= t["upper_s"]:
-        return None
-    interval = f"{t['lower_s']:.2f} to {t['upper_s']:.2f} s"
-    return (f"{t['name']}: the measured step is outside the interval of nine in ten runs, {interval}; "
-            "`moedsl gap` says what may make it so")  # fmt: skip
-
-
-def _kept(c: Json) -> str:
-    if c["expected"] is None:
-        return ""
-    return f"; {c['expected']:.1%} can be expected, because it is kept only if it is faster"
-
-
-def _row(t: Json, fastest: str | None) -> tuple[str, ...]:
-    changes = " ".join(f"{n}={show(v)}" for n, v in t["changes"].items())
-    predicted = (f"{t['predicted_step_s']:.2f}", f"{t['predicted_peak_gib']:.1f}")
-    if t["step_s"] is None:
-        return t["name"], "out of memory" if t["out_of_memory"] else "failed", *predicted, "", changes
-    said = "fastest" if t["name"] == fastest else changes
-    return (t["name"], f"{t['step_s']:.2f}", *predicted, f"{t[RATE]:,.0f}", said)
-
-
-def _cells(c: Json) -> tuple[str, ...]:
-    return (c["axis"], f"{show(c['from'])} -> {show(c['to'])}", *_gains(c), f"{c['step_s']:.2f}",
-            f"{c['peak_gib']:.1f}")  # fmt: skip
-
-
-def _gains(c: Json) -> tuple[str, ...]:
-    if c["gain"] is None:
-        return ()
-    return f"{c['gain']:+.1%}", f"{c['low']:+.1%} to {c['high']:+.1%}", f"{c['expected']:.2%}"
+        yield f"{t['name']} ran out of memory: what is tried next is predicted to need {lacked}"
+    elif t["step_s"] is not None and not t["lower_s"] <= t["step_s"] <= t["upper_s"]:
+        interval = f"{t['lower_s']:.2f} to {t['upper_s']:.2f} s"
+        yield (f"{t['name']}: the measured step is outside the interval of nine in ten runs, {interval}; "
+               "`moedsl gap` says what may make it so")  # fmt: skip
 
 
 def candidate(c: Mapping[str, Any]) -> str:

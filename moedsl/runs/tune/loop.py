@@ -63,7 +63,12 @@ def tune(
         done = evidence(base, journal)
         found = candidates(base.chosen, base.start, done) if done else []
         said = report(base.chosen, base.start, done, found, ends.stop)
-        journal.stop = _why_stop(journal, said, ends)
+        if journal.tries and not any(t["step_s"] or t["out_of_memory"] for t in said["tried"]):
+            first = journal.tries[0].row
+            journal.stop = f"the first job measured nothing: {first['cause'] if first else ''}"
+        elif journal.tries:
+            spent = f"the budget of {ends.budget} jobs is spent" if len(journal.tries) >= ends.budget else None
+            journal.stop = said["stop"] or spent
         journal.save()
         if said["tried"]:
             journal.table = text({**said, "stop": journal.stop, "next": None} if journal.stop else said)
@@ -72,10 +77,11 @@ def tune(
                 return refused
         if journal.stop:
             return 0
-        added = _next(base, journal, said["next"], found[0].codes if done else base.start)
-        if isinstance(added, Diagnostic):
-            return added
-        say(f"{added.name}: {_why(added)}")
+        t = Try(journal.next_name, found[0].codes if done else base.start, said["next"])
+        why = "the plan" if t.change is None else candidate(t.change)
+        if refused := _add(base, journal, t, why):
+            return refused
+        say(f"{t.name}: {why}")
 
 
 def evidence(base: run_file.Base, journal: Journal) -> list[Tried]:
@@ -84,27 +90,12 @@ def evidence(base: run_file.Base, journal: Journal) -> list[Tried]:
     return [found or Tried(t.name, t.codes, None) for t, found in rows]
 
 
-def _why_stop(journal: Journal, said: dict[str, Any], ends: Ends) -> str | None:
-    """Say why no further job is submitted, if so."""
-    if not journal.tries:
-        return None
-    first = journal.tries[0].row
-    if not any(t["step_s"] or t["out_of_memory"] for t in said["tried"]):
-        return f"the first job measured nothing: {first['cause'] if first else ''}"
-    if said["stop"]:
-        return str(said["stop"])
-    return f"the budget of {ends.budget} jobs is spent" if len(journal.tries) >= ends.budget else None
-
-
-def _next(
-    base: run_file.Base, journal: Journal, change: dict[str, Any] | None, codes: run_file.Codes
-) -> Try | Diagnostic:
-    """Add the next try, with its run file."""
-    t = Try(journal.next_name, codes, change)
+def _add(base: run_file.Base, journal: Journal, t: Try, why: str) -> Diagnostic | None:
+    """Add the next try, with its run file; or say why it cannot be."""
     checkpoints = run_file.checkpoints_of(base, t.name)
     if isinstance(checkpoints, Diagnostic):
         return checkpoints
-    made = run_file.with_layout(base, codes, f"Job {t.name} of `moedsl tune`: {_why(t)}", checkpoints)
+    made = run_file.with_layout(base, t.codes, f"Job {t.name} of `moedsl tune`: {why}", checkpoints)
     if isinstance(made, Diagnostic):
         return made
     plan = json.dumps(made.plan.to_json(), indent=2, ensure_ascii=False) + "\n"
@@ -112,11 +103,7 @@ def _next(
         return refused
     journal.tries.append(t)
     journal.save()
-    return t
-
-
-def _why(t: Try) -> str:
-    return "the plan" if t.change is None else candidate(t.change)
+    return None
 
 
 def _run(base: run_file.Base, journal: Journal, t: Try, launcher: Launcher) -> int | Diagnostic:
@@ -176,16 +163,10 @@ class Journal:
 
     def save(self) -> None:
         """Write everything in one step, so that a kill leaves the state before or after."""
-        shared = {"experiment": self.experiment, "machines": self.machines}
-        data = {
-            "version": 1,
-            **shared,
-            "stop": self.stop,
-            "tries": [
-                {"name": t.name, "codes": dict(t.codes), "change": t.change, "id": t.id, "row": t.row}
-                for t in self.tries
-            ],
-        }
+        tries = [{"name": t.name, "codes": dict(t.codes), "change": t.change, "id": t.id, "row": t.row}
+                 for t in self.tries]  # fmt: skip
+        data = {"version": 1, "experiment": self.experiment, "machines": self.machines, "stop": self.stop,
+                "tries": tries}  # fmt: skip
         files.replace_file(self.folder / FILE, stamp(FILE, json.dumps(data, indent=2, ensure_ascii=False) + "\n"))
 
     @property

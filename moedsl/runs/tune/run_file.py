@@ -76,26 +76,22 @@ def with_layout(b: Base, codes: Codes, remark: str, more: str = "") -> RunFile |
     in that layout."""
     p, domains = b.chosen.problem.program, b.chosen.problem.domains
     pins = {a.name: a.decode(codes[a.name]) for a in axes.AXES if a.name not in p.pins and len(domains[a.name]) > 1}
-    text = f"{_found_anywhere(b.source).rstrip()}\n\n# {remark}\n{recipes.pins(pins)}{more}"
+    # It goes into another folder, so the files that it uses get absolute paths
+    module, _ = parse(b.source)
+    program = b.source.text
+    for item in reversed(module.items if module else ()):
+        if isinstance(item, ast.UseDecl):
+            path = os.path.abspath(used_name(b.source, item))
+            program = f'{program[: item.path.span.start]}"{path}"{program[item.path.span.end :]}'
+    text = f"{program.rstrip()}\n\n# {remark}\n{recipes.pins(pins)}{more}"
     made = base(Source(b.source.name, text))
     if not isinstance(made, Base):
         return made[0]
     if made.start != codes:
-        return error("tune.layout", source=b.source.name)  # fmt: skip
+        return error("tune.layout", source=b.source.name)
     if made.plan.experiment.fingerprint != b.plan.experiment.fingerprint:
-        return error("tune.experiment:other-layout", source=b.source.name)  # fmt: skip
+        return error("tune.experiment:other-layout", source=b.source.name)
     return RunFile(text, made.plan)
-
-
-def _found_anywhere(source: Source) -> str:
-    """Write a program with absolute paths of the files that it uses, because it goes into another folder."""
-    module, _ = parse(source)
-    text = source.text
-    for item in reversed(module.items if module else ()):
-        if isinstance(item, ast.UseDecl):
-            path = os.path.abspath(used_name(source, item))
-            text = f'{text[: item.path.span.start]}"{path}"{text[item.path.span.end :]}'
-    return text
 
 
 def checkpoints_of(b: Base, name: str) -> str | Diagnostic:

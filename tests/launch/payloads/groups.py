@@ -56,18 +56,13 @@ ps.initialize_model_parallel(
     create_gloo_process_groups=True,
 )
 made = {
-    "TP": ps.get_tensor_model_parallel_group(),
-    "CP": ps.get_context_parallel_group(),
-    "DP": ps.get_data_parallel_group(),
-    "DP_CP": ps.get_data_parallel_group(with_context_parallel=True),
-    "PP": ps.get_pipeline_model_parallel_group(),
-    "TP_CP": ps.get_tensor_and_context_parallel_group(),
-    "TP_PP": ps.get_model_parallel_group(),
-    "EP": ps.get_expert_model_parallel_group(),
-    "ETP": ps.get_expert_tensor_parallel_group(),
-    "ETP_EP": ps.get_expert_tensor_and_model_parallel_group(),
+    "TP": ps.get_tensor_model_parallel_group(), "CP": ps.get_context_parallel_group(),
+    "DP": ps.get_data_parallel_group(), "DP_CP": ps.get_data_parallel_group(with_context_parallel=True),
+    "PP": ps.get_pipeline_model_parallel_group(), "TP_CP": ps.get_tensor_and_context_parallel_group(),
+    "TP_PP": ps.get_model_parallel_group(), "EP": ps.get_expert_model_parallel_group(),
+    "ETP": ps.get_expert_tensor_parallel_group(), "ETP_EP": ps.get_expert_tensor_and_model_parallel_group(),
     "EDP": ps.get_expert_data_parallel_group(),
-}
+}  # fmt: skip
 answer = {"rank": rank, "world": dist.get_world_size(), "node": os.environ["SLURMD_NODENAME"], "wrong": {}}
 for name, group in made.items():
     members = sorted(dist.get_process_group_ranks(group))

@@ -1,0 +1,41 @@
+"""Print the plans of a file: on one page that a person reads before spending money, or whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from moedsl.compiler import Result
+from moedsl.planner import several
+from moedsl.planner.page import Command, next_text, notes_text, page_text
+from moedsl.planner.plan import Plan
+from moedsl.planner.text import plan_text
+from moedsl.support.diagnostics import to_json
+
+
+def page(result: Result, next: Sequence[Command], width: int) -> str:
+    """The page of one plan; of several, a table first."""
+    notes = [to_json(d, result.sources) for d in result.diagnostics]
+    if len(result.plans) == 1:
+        return page_text(result.plans[0], notes, next, width)
+    below = "\n".join([*notes_text(notes, width), *next_text(next, width)])
+    return "\n".join([several.runs_text(result.plans, width), *_comparisons(result.plans), f"{below}\n"])
+
+
+def texts(plans: Sequence[Plan]) -> Iterator[str]:
+    """Print all of every plan; of an isolation only its first variant, because a table compares them."""
+    seen = set[tuple[str, str]]()
+    for p in plans:
+        group = (p.isolation.of, p.isolation.axis) if p.isolation else (p.name, "")
+        if group not in seen:
+            yield plan_text(p)
+        seen.add(group)
+    yield from _comparisons(plans)
+
+
+def _comparisons(plans: Sequence[Plan]) -> Iterator[str]:
+    """Compare the variants of each isolation, and the values of each sweep."""
+    if any(p.isolation for p in plans):
+        from moedsl.emit import isolation_table as table  # it reads the fields of recipes
+
+        yield from (c.text() for c in table.comparisons(plans))
+    yield from (sweep.text() for sweep in several.sweeps(plans))

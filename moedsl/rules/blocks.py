@@ -1,0 +1,120 @@
+"""Read a block of `NAME value` facts or a line of `NAME=VALUE` options against a table of its names.
+
+Every declaration and every statement with options is read here: unknown names, names that are stated twice, and values
+of another kind are reported alike, in the words of the block. To add a fact or an option, add its name to the table of
+its block, with the `Kind` of its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from moedsl.lang import ast
+from moedsl.rules.evaluators import number
+from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Instead, Label, error, suggest
+
+ON_OFF = {"on": True, "off": False}
+_SWITCHES = {"true": "on", "yes": "on", "false": "off", "no": "off"}
+"""Other words for a switch."""
+
+
+Unknown = Callable[[ast.Name, tuple[str, ...]], Diagnostic]
+"""Makes the error for an unknown option and the help for it."""
+
+
+@frozen
+class Kind:
+    """What a fact or an option takes."""
+
+    read: Callable[[Any], Any]
+    """The value of an expression; None for an expression of another kind."""
+    takes: str
+    """In words: ``a whole number``."""
+    example: str = ""
+    """An option with a value, for the help."""
+
+
+def facts(
+    entries: Iterable[ast.FactEntry],
+    known: Collection[str] | None,
+    title: str,
+    found: list[Diagnostic],
+    like: Callable[[str, list[str]], tuple[str, ...]] = suggest,
+) -> Iterator[ast.FactEntry]:
+    """Yield the first entry of each known fact, of any if `known` is None; report the others in `found`.
+
+    `title` is the block's name in messages (``a cluster``), and `like` suggests facts for an unknown name.
+    """
+    first: dict[str, ast.FactEntry] = {}
+    for e in entries:
+        name = e.name.id
+        if known is not None and name not in known:
+            help = like(name, [*known])
+            found.append(error("check.unknown_fact:fact", e.name.span, title=title, e=name, help=help))
+        elif name in first:
+            found.append(error("check.twice:entry", e.name.span, Label(first[name].name.span, "first here"), e=name))
+        else:
+            first[name] = e
+            yield e
+
+
+def options(
+    bindings: Iterable[ast.Binding], kinds: Mapping[str, Kind], unknown: Unknown, found: list[Diagnostic]
+) -> Iterator[tuple[ast.Binding, Any]]:
+    """Yield the first statement of each known option with its value; report in `found` what is wrong with the others.
+
+    `unknown` makes the error for an unknown name and its help.
+    """
+    stated: set[str] = set()
+    for b in bindings:
+        name, kind = b.name.id, kinds.get(b.name.id)
+        if kind is None:
+            found.append(unknown(b.name, suggest_or_list(name, kinds)))
+        elif name in stated:
+            found.append(error("check.twice:option", b.span, name=name, fixes=(Fix("Drop this one", DROP, b.span),)))
+        elif (value := kind.read(b.value)) is None:
+            found.append(error("check.type:option", b.value.span, b=name, takes=kind.takes, help=_right(b, kind)))
+        else:
+            yield b, value
+        stated.add(name)
+
+
+def _right(b: ast.Binding, kind: Kind) -> str:
+    """Suggest a value of the right kind: the word itself in quotes, or the switch that it means."""
+    right = ""
+    if kind.read is text:
+        right = f'"{b.value.id}"' if isinstance(b.value, ast.Name) else ""
+    elif kind.read is switch:
+        word = b.value.id.lower() if isinstance(b.value, ast.Name) else ""
+        word = str(b.value.value).lower() if isinstance(b.value, ast.Bool) else word
+        right = _SWITCHES.get(word, "")
+    return Instead(f"write `{b.name.id}={right}`", right) if right else f"write `{kind.example}`"
+
+
+def suggest_or_list(word: str, known: Collection[str]) -> tuple[str, ...]:
+    """Suggest a near word, or list all."""
+    return suggest(word, [*known]) or (f"one of {', '.join(known)}",)
+
+
+def whole(value: Any, most: int | None = None) -> int | None:
+    """Read a whole number without a unit, from 1 to `most` if that is given."""
+    n = number(value) if isinstance(value, ast.Number) and value.unit is None else None
+    return n if isinstance(n, int) and (most is None or 0 < n <= most) else None
+
+
+def switch(value: Any) -> bool | None:
+    """Read `on` or `off`."""
+    return ON_OFF.get(value.id) if isinstance(value, ast.Name) else None
+
+
+def text(value: Any) -> str | None:
+    """Read a string that is not blank."""
+    return value.value if isinstance(value, ast.String) and value.value.strip() else None
+
+
+def word_or_string(value: Any) -> str | None:
+    """Read a word or a string."""
+    return value.value if isinstance(value, ast.String) else value.id if isinstance(value, ast.Name) else None
