@@ -92,8 +92,13 @@ def compare(a: Side, b: Side) -> Comparison:
     # two plans or two recipes are compared by all names; two of different kinds, by those that both have
     alike = by_words or (a.whole, a.how) == (b.whole, b.how)
     names = [n for n in every if alike or (n in left and n in right)]
-    pairs = ((n, left.get(n, NOT_SET), right.get(n, NOT_SET)) for n in names)
-    lines = [_difference(n, x, y, effects, a) for n, x, y in pairs if not _same(x, y)]
+    lines: list[Difference] = []
+    for n in names:
+        x, y = left.get(n, NOT_SET), right.get(n, NOT_SET)
+        # Bridge reads an unset flag as false, and an unset word as "none"
+        both_off = all(v is None or v is False or v == "none" for v in (x, y))
+        if x != y and not both_off:
+            lines.append(_difference(n, x, y, effects, a))
     groups = {g: tuple(x for x in lines if x.effect == g) for g in GROUPS}
     bench = {
         side: experiment.benchmarks({n: v for n, v in values.items() if v != NOT_SET}, effects)
@@ -149,11 +154,6 @@ def _fields(s: Side, other: Side) -> Mapping[str, Any]:
         return s.fields
     built = built_by(plan.plan, model)
     return {n: built.get(n, NOT_SET) for n in left_open} | {**s.fields}
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Whether two values are equal or both off: Bridge reads an unset flag as false, and an unset word as "none"."""
-    return a == b or all(v is None or v is False or v == "none" for v in (a, b))
 
 
 def _difference(name: str, a: Any, b: Any, effects: Effects, side: Side) -> Difference:

@@ -163,18 +163,18 @@ def _broken(p: Program, rules: Sequence[Rule], env: dict[str, Any]) -> Iterator[
     variables = {n for r in rules for n in names(r.expr) | names(r.when) if n.startswith("env.")}
     env = {**dict.fromkeys(variables, UNSET), **env}  # what the recipe does not set
 
-    def known(used: frozenset[str]) -> bool:
+    def has_values(used: frozenset[str]) -> bool:
         """Whether each name has a value; a name that is no variable is a word."""
         return all(n in env or not ("." in n or n in BUILTIN or n in COMPUTED or n in lets) for n in used)
 
     for rule in lets.values():
-        if known(names(rule.expr)):
+        if has_values(names(rule.expr)):
             env[rule.name] = evaluate(rule.expr, env)
     for rule in rules:
         used = names(rule.expr) | names(rule.when)
         bears = used.union(*(reads.get(n, ()) for n in used))
         own = [path for path in p.sets if not bears.isdisjoint((path, path.rpartition(".")[0]))]
-        if rule.kind == "let" or not own or not known(used) or rule.holds(env):
+        if rule.kind == "let" or not own or not has_values(used) or rule.holds(env):
             continue
         read = {n: env[n] for n in sorted(used) if n in env and n != "none"}
         said = {n: "none" if v is UNSET else sorted(v) if isinstance(v, frozenset) else v for n, v in read.items()}

@@ -170,7 +170,7 @@ SAME_ROUTER = (
     "Router.reset_parameters = lambda self: (torch.manual_seed(1), draw(self))[1]"
 )
 """Routers are drawn from a generator that the number of ranks moves on."""
-NO_ZIGZAG = "modules._positions = lambda parts, part, length: torch.arange(length) + part * length"
+NO_ZIGZAG = "layers._positions = lambda parts, part, length: torch.arange(length) + part * length"
 
 
 def test_splitting_the_sequence_changes_no_loss(ranks: Ranks, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_splitting_the_sequence_changes_no_loss(ranks: Ranks, tmp_path: Path) ->
     two = edited(prepared(text, tmp_path / "two", layout=split, **shared), f"{FP32}; {SAME_ROUTER}")
     whole = losses(ranks, one)
     assert losses(ranks, two) == pytest.approx(whole, rel=1e-6)
-    wrong = edited(two, f"from moedsl.rehearse.cpu import modules; {NO_ZIGZAG}")
+    wrong = edited(two, f"from moedsl.rehearse.cpu import layers; {NO_ZIGZAG}")
     assert losses(ranks, wrong) != pytest.approx(whole, rel=1e-6)
 
 

@@ -122,14 +122,9 @@ def _recorded(made: Made, alone: bool) -> Generator[None]:
         yield
 
 
-def _rank_lists(world_size: int, parallel_size: Sequence[int], mask: Sequence[bool]) -> list[list[int]]:
-    """Ask Megatron-Core's function of this name once: its lists are the same for every rank, and take a second for a
-    thousand GPUs."""
-    return [[*ranks] for ranks in _asked_rank_lists(world_size, (*parallel_size,), (*mask,))]
-
-
 @functools.cache
-def _asked_rank_lists(world_size: int, parallel_size: tuple[int, ...], mask: tuple[bool, ...]) -> list[list[int]]:
+def _rank_lists(world_size: int, parallel_size: tuple[int, ...], mask: tuple[bool, ...]) -> list[list[int]]:
+    """Ask Megatron-Core once: its lists are the same for every rank, and take a second for a thousand GPUs."""
     return _generate(world_size, [*parallel_size], [*mask])
 
 
@@ -141,7 +136,11 @@ def initialise(config: Any, world: int, rank: int, alone: bool = False) -> tuple
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     initialize: Any = importlib.import_module("megatron.bridge.training.initialize")
-    parallel_state.generate_masked_orthogonal_rank_groups = _rank_lists
+
+    def generate(world_size: int, parallel_size: Sequence[int], mask: Sequence[bool]) -> list[list[int]]:
+        return [[*ranks] for ranks in _rank_lists(world_size, (*parallel_size,), (*mask,))]
+
+    parallel_state.generate_masked_orthogonal_rank_groups = generate
     parallel_state.destroy_model_parallel()
     if dist.is_initialized():
         dist.destroy_process_group()
