@@ -13,9 +13,8 @@ the message can be the one of the run file (`remarks`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -35,8 +34,6 @@ from moedsl.support.source import Source
 
 _QUOTED = re.compile(r"`([^`]+)`")
 _RATE = "optimizer.lr"
-Judge = Callable[[Plan, Plan], "str | None"]
-"""Explains why a plan does not solve the problem of the one before it; None if it may."""
 
 
 @frozen
@@ -57,24 +54,6 @@ class Attempt:
     run: str
     compiled: Compiled | None
     failures: Mapping[str, str] = field(factory=dict)
-
-
-def judge(s: Sighting) -> Judge:
-    """Choose the judge for the edits of a symptom."""
-    return partial(lower_peak, refused=refused_gib([s])) if ran_out(s.rule.id) else anything
-
-
-def anything(_: Plan, __: Plan) -> None:
-    """Accept any change of the plan."""
-
-
-def lower_peak(before: Plan, after: Plan, refused: float) -> str | None:
-    """Require a predicted peak in `after` that is enough below the one in `before`."""
-    was, now = (p.estimate.memory.peak_gib for p in (before, after))
-    if saves(was, now, refused):
-        return None
-    why = f"enough below {was:.1f}, and the run asked for {refused:.1f} more" if now < was else f"below {was:.1f}"
-    return f"the predicted peak is {now:.1f} GiB, not {why}"
 
 
 def edits(fix: str | None) -> list[str]:
@@ -118,7 +97,7 @@ def _statements(text: str) -> tuple[ast.Item, ...]:
 
 
 def compile_edits(source: Source, s: Sighting) -> list[Attempt]:
-    """For each run of a file, find the first edit of a symptom that compiles, changes its plan and passes its judge.
+    """For each run of a file, find the first edit of a symptom that compiles, changes its plan and solves its problem.
     For a sweep or an isolation, the first plan counts for all."""
     result = compile_source(source)
     alone = all(p.isolate is None and "." not in p.name for p in result.programs)
@@ -153,12 +132,23 @@ def _attempt(source: Source, result: Result, run: str | None, s: Sighting, alone
             elif before is not None and not changes(before, after):
                 failures[edit] = "the plan already has it"
                 break
-            elif before is not None and (why := judge(s)(before, after)) is not None:
+            elif before is not None and (why := _objection(s, before, after)) is not None:
                 failures[edit] = why
             else:
                 compiled = Compiled(run or "main", edit, held, before, after)
                 return Attempt(run or "main", compiled, {k: v for k, v in failures.items() if k != edit})
     return Attempt(run or "main", None, failures)
+
+
+def _objection(s: Sighting, before: Plan, after: Plan) -> str | None:
+    """Why a plan cannot solve the problem of the one before it: if memory ran out, its predicted peak must be enough
+    below; None if it may."""
+    was, now = (p.estimate.memory.peak_gib for p in (before, after))
+    refused = refused_gib([s])
+    if not ran_out(s.rule.id) or saves(was, now, refused):
+        return None
+    why = f"enough below {was:.1f}, and the run asked for {refused:.1f} more" if now < was else f"below {was:.1f}"
+    return f"the predicted peak is {now:.1f} GiB, not {why}"
 
 
 def _planned(source: Source, run: str | None, edit: str, held: str, alone: bool) -> Plan | str:

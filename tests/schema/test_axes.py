@@ -18,7 +18,7 @@ import pytest
 from moedsl.compiler import compile_source
 from moedsl.facts import axes
 from moedsl.support.source import Source
-from tests.helpers.added_axes import unknown
+from tests.helpers.axis_places import unknown
 from tests.helpers.paths import ROOT
 
 ADDED = ("echo", "pace", "tint")

@@ -256,7 +256,8 @@ class Report(JsonForm):
         return self.verdict in _WITHOUT_REFUSAL and not self.mismatches
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"ok": self.ok}
+        lists = asdict(self, value_serializer=lambda _, __, value: [*value] if isinstance(value, tuple) else value)
+        return lists | {"ok": self.ok}
 
 
 def failed(file: str, id: str, message: str, help: str = "") -> Report:

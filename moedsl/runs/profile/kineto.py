@@ -97,7 +97,8 @@ class _Events:
 
     def _add(self, event: Mapping[str, Any]) -> Spans | None:
         """Keep an event; returns where, None if it is of no use."""
-        args = event.get("args") if isinstance(event.get("args"), dict) else {}
+        stated = event.get("args")
+        args: Mapping[str, Any] = stated if isinstance(stated, dict) else {}
         guessed = "cuda_runtime" if "correlation" in args else "cpu_op"
         guessed = "kernel" if any(name in args for name in DEVICE_ONLY) else guessed
         kind = str(event.get("cat") or guessed).lower()

@@ -262,18 +262,19 @@ def text(r: Json) -> str:
         head.append(f"  left out: {counted(left, 'step')}, more than half as long again as the median")
     blocks = [[*head, *(wrapped(text, "  remark: ", " " * 10) for text in r["remarks"])]]
     if len(r["ranks"]) > 1:
-        rows = [("trace", "rank", "part", "step", "compute", "communication", "exposed", "idle")]
+        columns = ("trace", "rank", "part", "step", "compute", "communication", "exposed", "idle")
+        ranks: list[tuple[str, ...]] = [columns]
         times = ("step_s", "compute_s", "communication_s", "communication_exposed_s", "idle_s")
         for one in r["ranks"]:
             number = "-" if one["rank"] is None else str(one["rank"])
-            rows.append((one["trace"], number, str(one["part"]), *(_ms(one[name]) for name in times)))
+            ranks.append((one["trace"], number, str(one["part"]), *(_ms(one[name]) for name in times)))
         notes = list[str]()
         for p in r["spread"]:
             more = p["slowest_s"] / p["fastest_s"] - 1 if p["fastest_s"] else 0.0
             most = f"part {p['part']}: {p['slowest']} has most time outside communication, {_ms(p['slowest_s'])}"
             steps_in = f"most in {p['slowest_in']} of {counted(p['steps'], 'step')}"
             notes.append(wrapped(f"{most}, {more:.1%} more than {p['fastest']}, and {steps_in}"))
-        blocks.append(["Ranks", *table(rows, "lr"), *notes])
+        blocks.append(["Ranks", *table(ranks, "lr"), *notes])
     # The largest loss, and the classes that have most of it
     walls, largest = r["walls"], r["largest_loss"]
     block = BLOCKS.get(largest)

@@ -302,13 +302,13 @@ def text(r: Mapping[str, Any]) -> str:
         lines += table(rows, "lrrrrl")
     if r["candidates"]:
         gains = ("gain", "nine of ten", "expected") if r["fastest"] else ()
-        rows = [("one change", "", *gains, "s a step", "GiB")]
+        found: list[tuple[str, ...]] = [("one change", "", *gains, "s a step", "GiB")]
         for c in r["candidates"][:SHOWN]:
             cells = [c["axis"], f"{show(c['from'])} -> {show(c['to'])}"]
             if c["gain"] is not None:
                 cells += [f"{c['gain']:+.1%}", f"{c['low']:+.1%} to {c['high']:+.1%}", f"{c['expected']:.2%}"]
-            rows.append((*cells, f"{c['step_s']:.2f}", f"{c['peak_gib']:.1f}"))
-        lines += ["", *table(rows, "llr")]
+            found.append((*cells, f"{c['step_s']:.2f}", f"{c['peak_gib']:.1f}"))
+        lines += ["", *table(found, "llr")]
     last = f"stop: {r['stop']}"
     if c := r["next"]:
         last = f"next: {candidate(c)}"
