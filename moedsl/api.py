@@ -20,7 +20,7 @@ from attrs import field, frozen
 from moedsl.compiler import Result, compile_source
 from moedsl.lang import reader
 from moedsl.planner.plan import Plan, escape
-from moedsl.solver.too_large import diagnostic
+from moedsl.solver.solve import diagnostic
 from moedsl.support.diagnostics import Diagnostic, to_json
 from moedsl.support.limits import TooLarge, stopped_after, within_memory
 from moedsl.support.source import Source

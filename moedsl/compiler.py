@@ -191,11 +191,10 @@ def choose(p: Program, progress: Progress) -> tuple[Chosen | None, list[Diagnost
     solved = solve.choose(p, progress)
     if isinstance(solved, Chosen):
         return solved, notes(solved)
-    from moedsl.solver.infeasible import analyse as infeasible  # imported only after a failure
-    from moedsl.solver.infeasible import report as infeasible_report
+    from moedsl.solver import infeasible  # imported only after a failure
 
     progress("no layout fits: searching for the conflict")
-    return None, [infeasible_report.diagnostic(infeasible.analyse(infeasible.telling(solved)))]
+    return None, [infeasible.diagnostic(infeasible.analyse(infeasible.telling(solved)))]
 
 
 def _plan(r: Result, progress: Progress) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 from attrs import frozen
 
 from moedsl.compiler import load_stdlib
-from moedsl.cost import Cost, StageMemory, profiles
-from moedsl.cost.bounds import bounds
+from moedsl.cost import Cost, StageMemory, parameters
+from moedsl.cost.estimate import bounds
 from moedsl.cost.rows import complete
 from moedsl.facts.axes import BY_NAME
 from moedsl.facts.facts import Hardware, Model
@@ -98,7 +98,7 @@ class Golden:
         deep = int(self.cost.microbatches(self.row)[()])
         layout = self.cost.layout_for(self.row["pp"], self.row["vpp"])
         assert layout is not None, self.id
-        names, counts = profiles.of_memory(self.cost.model), profiles.memory(self.cost.model, layout, deep)[-1]
+        names, counts = parameters.of_memory(self.cost.model), parameters.memory(self.cost.model, layout, deep)[-1]
         live = {kind: float(counts[names.index(f"{kind}_live")]) for kind in ("dense", "moe")}
         return sum(live.values()), live["moe"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from accuracy_goldens import functional_tests
 from accuracy_statements import Judged, statements
 
-from moedsl.cost.bounds import FITS, bounds
+from moedsl.cost.estimate import FITS, bounds
 from moedsl.runs.measured_runs import Measured
 
 FOLDER = Path(__file__).parents[1] / "stdlib/calibration"

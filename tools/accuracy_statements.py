@@ -17,7 +17,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from moedsl.cost.bounds import FITS, NOT, bounds
+from moedsl.cost.estimate import FITS, NOT, bounds
 from moedsl.facts.axes import BY_NAME
 from moedsl.facts.units import GIB
 from moedsl.runs.measured_runs import Measured, read

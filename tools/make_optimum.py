@@ -22,10 +22,10 @@ from moedsl.facts import axes
 from moedsl.facts.recipes import pins
 from moedsl.rules.check.program import Program
 from moedsl.solver.fits import violations
+from moedsl.solver.laws import Row
 from moedsl.solver.problem import lower, pinned_row
 from moedsl.solver.search import Search
 from moedsl.solver.solve import solve
-from moedsl.solver.table import Row
 from moedsl.support.source import Source
 
 ROOT = Path(__file__).parents[1]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from moedsl.facts import axes
 from moedsl.facts.axes import MESH, SIZES
+from moedsl.solver.laws import Table
 from moedsl.solver.search import Search
-from moedsl.solver.table import Table
 
 CHUNK = 30_000
 """Rows priced at a time."""

@@ -59,7 +59,7 @@ def _run(words: Sequence[str]) -> int:
             code = module.run(arguments)
         except TooLarge as reached:
             from moedsl.cli import console
-            from moedsl.solver.too_large import diagnostic
+            from moedsl.solver.solve import diagnostic
 
             code = console.refused(arguments, [diagnostic(reached)])
         sys.stdout.flush()

@@ -4,14 +4,14 @@ In: a model and a GPU (`facts`), the axes of layouts as NumPy columns (`rows.Tab
 seconds of a step, by part, in three cases: the usual one, the least and the worst. Each formula names the line of
 NVIDIA's code, or the published measurement, that it follows; its constants are fitted in stdlib/calibration.
 
-- `estimate.py` is what others call: `Cost` prices a table of layouts. `bounds.py` bounds its prices from below.
-- Memory: `parameters.py` (weights of a stage), `activations.py` (what a layer saves for backward, by recompute and
-  offload), `memory.py` (weights, gradients, optimizer, what is live at the peak), `at_step.py` (the peak inside the
-  optimizer's step), `outside.py` (driver, CUDA context, NCCL and dispatchers: all outside torch).
+- `estimate.py` is what others call: `Cost` prices a table of layouts, `bounds` says whether one fits.
+- Memory: `parameters.py` (weights of a stage, and its profile: counts in which a price is linear), `activations.py`
+  (what a layer saves for backward, by recompute and offload), `memory.py` (weights, gradients, optimizer, the peaks of
+  a microbatch and of the optimizer's step, and what lies outside torch), `cases.py` (low, best and high terms).
 - Time: `flops.py`, `compute.py` (kernels by kind of layer), `communication.py` (collectives, dispatch, routing skew),
-  `pipeline.py` (stages, bubbles, interleaving), `step.py` (all of it as one step), `tower.py` (a vision encoder).
-- Models: `blocks.py` (which kinds of layer a model has), `mixers.py` (Mamba-2, delta nets, sparse attention),
-  `adapters.py` (LoRA and its kind), `formats.py` (bytes of a number in each precision).
+  `pipeline.py` (stages, bubbles, interleaving), `step.py` (all of it as one step, and a vision encoder's part).
+- Models: `blocks.py` (kinds of layer; the mixers of Mamba-2, delta nets and sparse attention), `adapters.py` (LoRA and
+  its kind), `formats.py` (bytes of a number in each precision).
 - Runs: `goodput.py` (checkpoints and failures). `rows.py` prices each distinct row once and keeps prices.
 
 To add a term: its formula in the module of its physics, the axes that it reads in that module's COLUMNS, a published

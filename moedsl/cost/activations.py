@@ -13,12 +13,11 @@ from collections.abc import Mapping
 import numpy as np
 from attrs import evolve, frozen
 
-from moedsl.cost import adapters, mixers
+from moedsl.cost import adapters, blocks
 from moedsl.cost.adapters import Linear
-from moedsl.cost.blocks import either, products, routed_width, with_experts, with_window, without_window
+from moedsl.cost.blocks import Mixer, either, products, routed_width, with_experts, with_window, without_window
 from moedsl.cost.cases import Case
 from moedsl.cost.formats import BF16, SAVED, by_precision
-from moedsl.cost.mixers import Mixer
 from moedsl.cost.rows import Floats, Table
 from moedsl.facts.axes import BY_NAME, CUDA_GRAPH, OFFLOAD_MODULES, RECOMPUTE
 from moedsl.facts.facts import Model, Vision
@@ -176,10 +175,10 @@ def _sparse(m: Model, s: Sizes) -> Floats:
     For each head the query of a full width and the compressed one, which `mla_up_proj` recomputes, the result in the
     latent's width and a log-sum-exp. For each token, on every TP rank, the compressed key, and what the indexer keeps.
     """
-    padded = s.split * mixers.heads(m, s.tp)
-    up = s.split * m.heads * (m.qk_nope_dim + m.qk_rope_dim) + padded * mixers.key(m)
+    padded = s.split * blocks.heads(m, s.tp)
+    up = s.split * m.heads * (m.qk_nope_dim + m.qk_rope_dim) + padded * blocks.key(m)
     out = padded * (BF16 * m.kv_lora_rank + 4)
-    core = (out + s.tokens * BF16 * mixers.key(m)) * s.keep["core_attn"]
+    core = (out + s.tokens * BF16 * blocks.key(m)) * s.keep["core_attn"]
     return (BF16 * up * s.keep["mla_up_proj"] + core) * s.here["core_attn"] + _indexer(m, s)
 
 
@@ -260,11 +259,11 @@ def layers(m: Model, s: Sizes) -> ByKind:
     around, inside = attention(m, s) + adapted(m, s, "attention"), dense_mlp(m, s) + adapted(m, s, "mlp")
     routed, mixed = moe_mlp(m, s) + adapted(m, s, *OF_MOE), adapted(m, s, "mixer")
     if m.hybrid:
-        alone = {"dense": entry + full * inside, "mamba": entry + full * (mixer(m, s, mixers.mamba(m)) + mixed)}
+        alone = {"dense": entry + full * inside, "mamba": entry + full * (mixer(m, s, blocks.mamba(m)) + mixed)}
         return {"moe": second + full * routed, "attention": first + full * around, **alone}
     out = {"dense": first + full * (around + entry + inside), "moe": first + full * (around + second + routed)}
     if m.linear:
-        out["delta"] = entry + full * (mixer(m, s, mixers.delta_net(m)) + mixed + second + routed)
+        out["delta"] = entry + full * (mixer(m, s, blocks.delta_net(m)) + mixed + second + routed)
     if m.indexer_every > 1:
         out["reuse"] = out["moe"] - full * _indexer(m, s)
     return out
@@ -338,7 +337,7 @@ def captured(m: Model, s: Sizes, t: Table) -> ByKind:
     attn, router = (t.has("cuda_graph", CUDA_GRAPH.index(w)) for w in ("attn", "moe_router"))
     entry = s.split * m.hidden * BF16
     around = {"moe": attention(m, s) + adapted(m, s, "attention")} | (
-        {"delta": mixer(m, s, mixers.delta_net(m))} if m.linear else {}
+        {"delta": mixer(m, s, blocks.delta_net(m))} if m.linear else {}
     )
     around |= {"reuse": around["moe"] - _indexer(m, s)} if m.indexer_every > 1 else {}
     routed = router * (entry * (1.0 + s.keep["pre_mlp_norm"]) + _router(m, s))
@@ -367,9 +366,9 @@ def working_set(m: Model, s: Sizes, saved: ByKind, whole: Floats, case: Case) ->
     dense = np.maximum.reduce([again[kind] for kind in ("dense", "dense_window") if kind in again])
     dense = dense + BF16 * s.split * (products(m) * m.ffn_hidden + 2 * m.hidden)
     largest = np.maximum(moe, dense if m.dense_layers or "-" in m.layer_pattern else 0.0)
-    scans = (again[kind] + BF16 * s.split * one.working for kind, one in mixers.of(m).items())
+    scans = (again[kind] + BF16 * s.split * one.working for kind, one in blocks.of(m).items())
     attended = 2 * BF16 * s.pairs * (s.scores > 0 or without_window(m).wide_heads)
-    indexed = mixers.scratch(s.pairs * s.tp / m.heads) * m.sparse
+    indexed = blocks.scratch(s.pairs * s.tp / m.heads) * m.sparse
     return np.maximum.reduce([largest, attended, *scans]) + indexed
 
 

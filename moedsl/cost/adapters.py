@@ -12,7 +12,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from moedsl.cost import mixers
+from moedsl.cost import blocks
 from moedsl.cost.blocks import either, in_mtp, kinds, products, routed_width, with_window, without_window
 from moedsl.cost.parameters import Parameters, built
 from moedsl.cost.pipeline import Layout
@@ -83,18 +83,18 @@ def _moe(m: Model) -> Iterator[Linear]:
         yield from _mlp(m, m.hidden, m.shared_expert_hidden, "shared")
 
 
-def _mixer(m: Model, kind: mixers.Mixer) -> Iterator[Linear]:
+def _mixer(m: Model, kind: blocks.Mixer) -> Iterator[Linear]:
     yield Linear("in_proj", m.hidden, kind.projected, "outputs", "mixer")
     yield Linear("out_proj", kind.inner, m.hidden, "inputs", "mixer")
 
 
 @lru_cache(maxsize=256)
 def linears(m: Model) -> Mapping[str, tuple[Linear, ...]]:
-    """List the linears of one of each feature of `profiles.held` that an adapter may be on."""
+    """List the linears of one of each feature of `parameters.held` that an adapter may be on."""
     if m.windowed:
         return either(m, linears(without_window(m)), linears(with_window(m)))
     attention, dense, moe = (*_attention(m),), (*_mlp(m, m.hidden, m.ffn_hidden, "mlp"),), (*_moe(m),)
-    of = {kind: (*_mixer(m, one),) for kind, one in mixers.of(m).items()}
+    of = {kind: (*_mixer(m, one),) for kind, one in blocks.of(m).items()}
     if m.hybrid:
         out = {"dense": dense, "moe": moe, "attention": attention, **of}
     else:

@@ -6,6 +6,18 @@ are also layers of a gated delta net and experts (`delta`), with an indexer in o
 keys (`reuse`), and with a window of another shape those that have it (`window`, and `dense_window` without experts). A
 hybrid's layers are one block each: `dense` and `moe` are then only the MLP and the experts, `mamba` is a Mamba-2 mixer,
 and `attention` attention.
+
+`mamba`, `delta_net` and the functions of sparse attention (DSA) describe the other mixers as numbers. Mamba-2 and the
+delta net have one projection in, a convolution of 4, a scan in chunks whose states are matrices, a gated norm and a
+projection out. Their cost is linear in the tokens, so the numbers of one token suffice. TP splits them by heads.
+
+In sparse attention an indexer scores all keys, and a query attends to the best of them.
+
+Megatron-Core builds it of latent attention whose keys and values stay compressed: all heads of a query read one key,
+the latent with its rotary part, of which the latent is the value (core
+transformer/experimental_attention_variant/absorbed_mla.py). The numbers are those of cuDNN's and FlashMLA's kernels,
+which NVIDIA's recipes take (core transformer/experimental_attention_variant/dsa_cudnn_kernels.py). Each tensor-parallel
+rank has the whole indexer and all tokens for it; it attends for its own heads, of which the kernel needs 64.
 """
 
 from __future__ import annotations
@@ -14,8 +26,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TypeVar
 
-from attrs import evolve
+import numpy as np
+from attrs import evolve, frozen
 
+from moedsl.cost.rows import Floats
 from moedsl.facts.facts import Model
 
 LETTERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "dense"}
@@ -132,3 +146,155 @@ def routed_width(m: Model) -> int:
 def products(m: Model) -> int:
     """Count the matrices of an MLP of one width: three with a gate, else two."""
     return 3 if m.gated else 2
+
+
+MAMBA_CHUNK = 128
+"""Tokens between two states that the scan of a Mamba-2 mixer keeps (core ssm/mamba_mixer.py:192; `chunk_size`)."""
+DELTA_CHUNK = 64
+"""Tokens between two states of a gated delta net (fla ops/gated_delta_rule/chunk.py, `chunk_size`)."""
+
+
+@frozen
+class Mixer:
+    """One token's numbers in forward, except the FLOPs; whole, without TP."""
+
+    projected: int
+    """Output of the first projection."""
+    inner: int
+    """Input of the second projection."""
+    flops: float
+    """Of the scan's products."""
+    streamed: float
+    """Read and written between the two projections."""
+    saved: float
+    """Kept for backward between the two projections, in BF16, without the input of the second one."""
+    working: float
+    """At work in the backward of the scan, in BF16."""
+
+
+@lru_cache(maxsize=256)
+def mamba(m: Model) -> Mixer:
+    """Count a Mamba-2 mixer.
+
+    The scan has scores of a chunk for each group, their product with each head's inputs, its state, and the output of
+    the state. Its kernels (mamba_ssm ops/triton/ssd_combined.py) pass their results on through memory. The convolution
+    reads and writes x, B and C. The states are written, passed on (read and written) and read. x, B, C and z are read
+    again by each kernel that uses them, and the norm after them reads and writes the output. Backward computes the
+    states again (MambaSplitConv1dScanCombinedFn). It works on the gradient of the projection, the output of the
+    convolution and its gradient, all states and their gradients, and the gradient of the scan's output.
+    """
+    inner, shared = m.mamba_heads * m.mamba_head_dim, 2 * m.mamba_groups * m.mamba_state
+    states = inner * m.mamba_state / MAMBA_CHUNK
+    projected = 2 * inner + shared + m.mamba_heads
+    return Mixer(
+        projected=projected,
+        inner=inner,
+        flops=MAMBA_CHUNK * (shared + 2 * inner) + 4 * inner * m.mamba_state,
+        streamed=2 * (inner + shared) + 4 * states + (inner + shared) + 4 * inner + 2 * inner,
+        saved=projected + 2 * inner,
+        working=projected + 2 * (inner + shared) + 2 * states + inner,
+    )
+
+
+@lru_cache(maxsize=256)
+def delta_net(m: Model) -> Mixer:
+    """Count a gated delta net (core ssm/gated_delta_net/gdn.py:62, fla ops/gated_delta_rule/chunk.py:261).
+
+    Between the projections: queries, keys and values through the convolution; queries and keys normalised to length 1,
+    and again for each value head; for a chunk the products of its keys, their triangular inverse, and the keys and
+    values after it (w and u); the states from chunk to chunk; the queries' results from them; the gated norm, and its
+    output with the sequence first. Saved: the whole projection, of which the convolution keeps a view (fla
+    modules/conv/triton/ops.py:364), queries and keys of length 1, the scan's input with the inverse, its output, a copy
+    of the gate, the norm's output; decay and strength of a head are a few numbers more. The scan's backward computes w,
+    u and the states again, and works on their gradients and those of all inputs.
+    """
+    heads, qk = m.linear_value_heads, m.linear_key_heads * m.linear_key_dim
+    v = heads * m.linear_value_dim
+    keys, inverse, convolved = heads * m.linear_key_dim, DELTA_CHUNK * heads, 2 * qk + v
+    states = keys * m.linear_value_dim / DELTA_CHUNK
+    projected = 2 * qk + 2 * v + 2 * heads
+    within = 2 * DELTA_CHUNK * (3 * keys + 2 * v) + 2 * DELTA_CHUNK * inverse / 3
+    lengths, repeated = 4 * qk, 2 * qk + 2 * keys
+    decays = keys + 2 * inverse + (keys + v + inverse) + (keys + v)
+    passed, found = (2 * keys + v) + states + v, (2 * keys + v) + states + v
+    return Mixer(
+        projected=projected,
+        inner=v,
+        flops=within + 6 * keys * m.linear_value_dim,
+        streamed=2 * convolved + lengths + repeated + 4 * v + decays + passed + found + 5 * v,
+        saved=projected + 2 * qk + 2 * keys + v + inverse + 3 * v + 4 * heads,
+        working=2 * states + 6 * keys + 5 * v + inverse,
+    )
+
+
+@lru_cache(maxsize=256)
+def of(m: Model) -> Mapping[str, Mixer]:
+    """Map each kind of layer that has a mixer (`blocks.kinds`) to it; empty if every layer has attention."""
+    if m.hybrid:
+        return {"mamba": mamba(m)}
+    return {"delta": delta_net(m)} if m.linear else {}
+
+
+LEAST_HEADS = 64
+"""Heads of a rank that FlashMLA works on at the least: fewer are padded (`_flash_mla_head_padding`)."""
+SCORED = 12
+"""Bytes of a score of the indexer, in FP32: written, and read twice to find the best."""
+SCORES, SORTED = float(1 << 30), float(1 << 31)
+"""The most bytes of scores that are made at once, and of scratch memory to find the best (lines 132 and 135)."""
+
+
+def key(m: Model) -> int:
+    """Return the width of a compressed key and of the query of one head."""
+    return m.kv_lora_rank + m.qk_rope_dim
+
+
+def projections(m: Model) -> int:
+    """Count the weights of the indexer's linears: queries of its heads, one key, and a weight for each head."""
+    wide = m.indexer_heads * m.indexer_dim
+    return (m.q_lora_rank or m.hidden) * wide + m.hidden * (m.indexer_dim + m.indexer_heads)
+
+
+def parameters(m: Model) -> int:
+    """Count the indexer: its linears and the LayerNorm of its key, scale and bias."""
+    return (projections(m) + 2 * m.indexer_dim) * m.sparse
+
+
+def attended(m: Model, seq: float) -> float:
+    """Return the mean number of keys of a query: those before it, up to `indexer_topk`."""
+    most = min(m.indexer_topk, seq)
+    return most - most * (most - 1) / (2 * seq)
+
+
+def heads(m: Model, tp: Floats) -> Floats:
+    """Count the heads that the kernel works on, over all tensor-parallel ranks."""
+    return np.maximum(LEAST_HEADS * tp, m.heads)
+
+
+def attention(m: Model, tp: Floats, seq: float, exponential: float) -> Floats:
+    """Count the products of a token in attention, over all tensor-parallel ranks; an exponential counts as so many."""
+    return heads(m, tp) * attended(m, seq) * (key(m) + m.kv_lora_rank + exponential)
+
+
+def scores(m: Model, seq: int) -> float:
+    """Count the products of a token in the indexer's scores: each of its heads with every key before the token."""
+    return seq / 2 * m.indexer_heads * m.indexer_dim
+
+
+def losses(m: Model, tp: Floats, seq: int) -> Floats:
+    """Count the products of a token for the indexer's loss and its gradients, whole on each tensor-parallel rank except
+    the heads: the weights of attention again, three products of the scores of the chosen keys, and the gradients of the
+    linears, whose inputs have none (core dsa.py:1884)."""
+    again = heads(m, tp) / tp * attended(m, seq) * key(m)
+    return again + 3 * attended(m, seq) * m.indexer_heads * m.indexer_dim + projections(m)
+
+
+def gathered(m: Model) -> float:
+    """Count the numbers of a token that sequence parallelism gathers or sums for the indexer, in BF16: the hidden state
+    and the query's latent, the key, and the weights of the chosen keys, which are FP32 and summed over the ranks."""
+    return m.hidden + m.q_lora_rank + key(m) + 4.0 * m.indexer_topk
+
+
+def scratch(pairs: Floats) -> Floats:
+    """Return the bytes at work while an indexer scores pairs of tokens and sorts."""
+    every = 4.0 * pairs
+    return np.minimum(every, SCORES) + np.minimum(2 * every, SORTED)

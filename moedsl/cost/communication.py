@@ -17,7 +17,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import ArrayLike
 
-from moedsl.cost import formats, mixers
+from moedsl.cost import blocks, formats
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import routed_width
 from moedsl.cost.parameters import Parameters
@@ -127,7 +127,7 @@ def context(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     cp = t["cp"] * 1.0
     if m.sparse:
         each = t["micro_batch"] * (seq / cp) * 2.0 * (cp - 1)
-        return each * (2 * mixers.key(m) + m.indexer_dim) / ring(hw, cp, t["tp"] * 1.0)
+        return each * (2 * blocks.key(m) + m.indexer_dim) / ring(hw, cp, t["tp"] * 1.0)
     if m.attention == "mla":
         width = m.heads * (m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim)
     else:
@@ -149,7 +149,7 @@ def delta_net(m: Model, hw: Hardware, t: Table, seq: int) -> Floats:
     """Estimate CP of a gated delta net, forward and backward, as for a Mamba-2 layer: its whole projection and the
     input of the second one change from the sequence to the heads and back (core ssm/gated_delta_net/gdn.py:129-162,
     common.py:347-365)."""
-    mixer = mixers.delta_net(m)
+    mixer = blocks.delta_net(m)
     return _exchanged(hw, t, seq, mixer.projected + mixer.inner)
 
 

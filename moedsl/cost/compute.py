@@ -14,10 +14,9 @@ import numpy as np
 from attrs import astuple, evolve, frozen
 from numpy.typing import ArrayLike, NDArray
 
-from moedsl.cost import activations, adapters, formats, mixers
+from moedsl.cost import activations, adapters, blocks, formats
 from moedsl.cost.activations import BIT
-from moedsl.cost.blocks import either, kinds, products, routed_width, with_experts, with_window, without_window
-from moedsl.cost.mixers import Mixer
+from moedsl.cost.blocks import Mixer, either, kinds, products, routed_width, with_experts, with_window, without_window
 from moedsl.cost.rows import Floats, Ints, Table, picked
 from moedsl.facts.axes import BY_NAME, CUDA_GRAPH, PRECISION
 from moedsl.facts.calibration import Constants
@@ -228,7 +227,7 @@ def work(
     entering, leaving = quantised(m)
     moved, tp, block = weights_moved(hw, t), t["tp"], products(m) * m.hidden
     acted = 2.0 * products(m)
-    mixer = next(iter(mixers.of(m).values()), None)
+    mixer = next(iter(blocks.of(m).values()), None)
     mixed = _mixed(m, hw, t, mixer, split, rate, cast) if mixer else _NOTHING
     pairs, widened = _attended(m, t, span or seq, exponential), 1 + k.softmax / WIDE
     chosen, learned = _indexer(m, t, seq, split, bf16 * attended, rate, hbm)
@@ -292,7 +291,7 @@ def rotary(m: Model, fused: bool) -> tuple[float, float]:
 def _attended(m: Model, t: Table, seq: float, exponential: float) -> Floats:
     """Count the products of a token in attention itself; an exponential counts as so many."""
     if m.sparse:
-        return mixers.attention(m, t["tp"] * 1.0, seq, exponential)
+        return blocks.attention(m, t["tp"] * 1.0, seq, exponential)
     width = m.qk_nope_dim + m.qk_rope_dim + m.v_head_dim if m.attention == "mla" else m.head_dim + m.value_dim
     keys = seq if m.wide_heads else context(m, seq)  # separate kernels do not skip what the mask hides
     return np.zeros(t.rows) + keys * m.heads * (width + exponential)
@@ -305,8 +304,8 @@ def _indexer(
     if not m.sparse:
         return np.zeros(t.rows), np.zeros(t.rows)
     tokens = split * t["tp"]
-    forward = 2 * mixers.projections(m) / rate + 2 * mixers.scores(m, seq) / attends + mixers.SCORED * seq / hbm
-    return tokens * forward, tokens * 2 * mixers.losses(m, t["tp"] * 1.0, seq) / attends
+    forward = 2 * blocks.projections(m) / rate + 2 * blocks.scores(m, seq) / attends + blocks.SCORED * seq / hbm
+    return tokens * forward, tokens * 2 * blocks.losses(m, t["tp"] * 1.0, seq) / attends
 
 
 _ADAPTED = {"attention": ("attention",), "mlp": ("mlp",), "moe": activations.OF_MOE, "mixer": ("mixer",)}

@@ -1,4 +1,7 @@
-"""Price a model on a machine: peak memory and step time, for whole columns and, in parts, for one row."""
+"""Price a model on a machine: peak memory and step time, for whole columns and, in parts, for one row.
+
+`Cost` is the model of one run; `bounds` says whether a layout fits its GPU in the low, best and high case.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +14,15 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import ArrayLike, NDArray
 
-from moedsl.cost import (
-    adapters,
-    at_step,
-    cases,
-    communication,
-    compute,
-    flops,
-    memory,
-    outside,
-    parameters,
-    pipeline,
-    profiles,
-    rows,
-    step,
-    tower,
-)
+from moedsl.cost import adapters, cases, communication, compute, flops, memory, parameters, pipeline, rows, step
 from moedsl.cost.communication import Skew
+from moedsl.cost.memory import OutsidePart
 from moedsl.cost.pipeline import Layout
 from moedsl.cost.rows import Floats, Ints, Known, Table
 from moedsl.facts.axes import BY_NAME
 from moedsl.facts.facts import Hardware, Model
 from moedsl.facts.fine_tuning import Adapter
+from moedsl.facts.units import GIB
 
 Columns = Mapping[str, ArrayLike]
 """Axis name to a column of codes (`moedsl.facts.axes`) or one number; what is missing takes its default."""
@@ -122,8 +112,8 @@ class Cost:
         """Return what is held on the most loaded rank at any time of a step, by row: a lower bound of `memory` in any
         case. It does not depend on CP, the micro batch and the policies of activations."""
         full = self._keyed(cols)
-        n, levels = rows.length(full), rows.Levels.of(full, (*at_step.COLUMNS, "pp", "vpp"))
-        pipes, t = levels.kinds(("pp", "vpp"), n), levels.table(at_step.COLUMNS, n)
+        n, levels = rows.length(full), rows.Levels.of(full, (*memory.AT_STEP, "pp", "vpp"))
+        pipes, t = levels.kinds(("pp", "vpp"), n), levels.table(memory.AT_STEP, n)
         at = evolve(self.uncertain.least, accumulates=self.accumulates)
         held = memory.always_held(self.model, self.hardware, t, self.gpus, self._trained, at)
         priced = memory.matrix(self.model, held, t.rows)
@@ -141,10 +131,11 @@ class Cost:
 
     def _spare(self, full: dict[str, Ints], case: str, dispatchers: Sequence[int], policies: Policies) -> Floats:
         n, levels = rows.length(full), self._memory_levels(full)
-        t = levels.table(outside.COLUMNS, n)
+        t = levels.table(memory.OUTSIDE, n)
         ways = [{**t.columns, "dispatcher": np.full(t.rows, d)} for d in dispatchers] or [t.columns]
         least = functools.reduce(
-            np.minimum, (outside.total(self.hardware, self.model, way, self.gpus, self.seq, case) for way in ways)
+            np.minimum,
+            (memory.outside_torch(self.hardware, self.model, way, self.gpus, self.seq, case) for way in ways),
         )
         held = self.hardware.constants.ends("torch_unused")[case]
         reserved = self._memory(levels, n, self.uncertain.of(case), policies) * (1 + held)
@@ -179,7 +170,7 @@ class Cost:
         one = self._alone
         kept = one._kept("least", way, tuple(tuple(policy.items()) for policy in policies))
         least = kept.prices(t, memory.COLUMNS, lambda new: one._of_any(new, policies, way), many=True)
-        return least / np.where(profiles.is_shard(self.model), self.gpus, 1)[:, np.newaxis]
+        return least / np.where(parameters.is_shard(self.model), self.gpus, 1)[:, np.newaxis]
 
     @cached_property
     def _alone(self) -> Cost:
@@ -206,12 +197,12 @@ class Cost:
     def _stepping(self, levels: rows.Levels, n: int, way: cases.Case) -> Floats:
         """Return the bytes on the most loaded rank while the optimizer steps, by row; 0 for all if none copies
         gradients."""
-        few = levels.table((*_PIPE, *at_step.COLUMNS), n)
-        if not at_step.copied(few).any():
+        few = levels.table((*_PIPE, *memory.AT_STEP), n)
+        if not memory.copied(few).any():
             return np.zeros(1)
-        pipes, t = few.kinds(_PIPE), few.narrow(at_step.COLUMNS)
+        pipes, t = few.kinds(_PIPE), few.narrow(memory.AT_STEP)
         priced = self._kept("stepping", way).prices(
-            t, at_step.COLUMNS, lambda new: memory.matrix(self.model, self._step_prices(new, way), new.rows)
+            t, memory.AT_STEP, lambda new: memory.matrix(self.model, self._step_prices(new, way), new.rows)
         )
         held = rows.largest(pipes.rows, lambda i: self._live(pipes, i), pipes.inverse, priced, t.inverse)
         return held[few.inverse]
@@ -246,7 +237,9 @@ class Cost:
             return np.zeros(n)
         t = rows.Levels.of(full, step.LAYER).table(step.LAYER, n)
         priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
-        whole = profiles.time(self.model, layout).sum(axis=0) @ step.matrix(self.model, priced, step.MICROBATCH, t.rows)
+        whole = parameters.time(self.model, layout).sum(axis=0) @ step.matrix(
+            self.model, priced, step.MICROBATCH, t.rows
+        )
         pp = full["pp"]
         return whole[t.inverse] / pp * (full["microbatches"] + (pp - 1) / full["vpp"])
 
@@ -258,11 +251,11 @@ class Cost:
     def peaks(self, row: Mapping[str, int], ways: Sequence[cases.Case]) -> list[float]:
         """Return the peak bytes of one row for each value of the uncertain terms. ValueError as in `memory_report`."""
         full = self._keyed(row)
-        profile = profiles.fullest(self.model, self._layout(full), int(full["deep"]))
+        profile = parameters.fullest(self.model, self._layout(full), int(full["deep"]))
         t = rows.Levels.of(full, memory.COLUMNS).table(memory.COLUMNS, 1).times(len(ways))
         joined = cases.joined(ways, self.hardware.transposes)
         priced = self._prices(t, joined)
-        moments = [priced, self._step_prices(t, joined, priced)] if at_step.copied(t).any() else [priced]
+        moments = [priced, self._step_prices(t, joined, priced)] if memory.copied(t).any() else [priced]
         each = [memory.matrix(self.model, p, t.rows) for p in moments]
         return [max(float((profile @ of[:, [i]]).max()) for of in each) for i in range(t.rows)]
 
@@ -274,7 +267,7 @@ class Cost:
         best = self.uncertain.best
         priced = self._prices(t, best)
         stepping = self._step_prices(t, best, priced)
-        counts = profiles.memory(self.model, layout, int(full["deep"]))
+        counts = parameters.memory(self.model, layout, int(full["deep"]))
         tp, ep, etp = (int(full[name]) for name in ("tp", "ep", "etp"))
         report = list[memory.StageMemory]()
         for s, profile in enumerate(counts):
@@ -293,7 +286,7 @@ class Cost:
         layout = self._layout(full)
         t, once = (rows.Levels.of(full, names).table(names, 1) for names in (step.LAYER, step.ONCE))
         priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
-        stages = profiles.time(self.model, layout)
+        stages = parameters.time(self.model, layout)
         by = np.array([stages @ step.matrix(self.model, priced, (part,), 1)[:, 0] for part in step.MICROBATCH])
         slowest = int(np.argmax(by.sum(axis=0)))
         wire, adam = self._once(once)
@@ -309,7 +302,7 @@ class Cost:
     def work_report(self, row: Mapping[str, int]) -> dict[str, float]:
         """Return the `compute` of `time_report` by kind of work (`step.KINDS`). ValueError as in there."""
         full = self._keyed(row)
-        stages = profiles.time(self.model, self._layout(full))
+        stages = parameters.time(self.model, self._layout(full))
         t = rows.Levels.of(full, step.LAYER).table(step.LAYER, 1)
         priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
         slowest = stages[int(np.argmax(stages @ step.matrix(self.model, priced, step.MICROBATCH, 1)[:, 0]))]
@@ -321,7 +314,7 @@ class Cost:
         receive from other stages (`between_stages`), whatever else runs meanwhile: their wait for the others, and all
         transfers. ValueError as in `time_report`."""
         full = self._keyed(row)
-        mine, m = profiles.time(self.model, self._layout(full))[stage], float(full["microbatches"])
+        mine, m = parameters.time(self.model, self._layout(full))[stage], float(full["microbatches"])
         t, once = (rows.Levels.of(full, names).table(names, 1) for names in (step.LAYER, step.ONCE))
         priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
         parts = {p: m * float(mine @ step.matrix(self.model, priced, (p,), 1)[:, 0]) for p in step.MICROBATCH}
@@ -346,7 +339,7 @@ class Cost:
             kind: m * float(profile @ step.matrix(self.model, {kind: p}, (kind,), 1)[:, 0]) for kind, p in work.items()
         }
 
-    def parts_report(self, row: Mapping[str, int]) -> list[tower.Part]:
+    def parts_report(self, row: Mapping[str, int]) -> list[step.TowerPart]:
         """Return encoder, projector and decoder on a rank of the first stage; empty without a tower. ValueError as
         above."""
         v = self.model.vision
@@ -355,15 +348,15 @@ class Cost:
         full = self._keyed(row)
         layout, m = self._layout(full), float(full["microbatches"])
         t, work = (rows.Levels.of(full, names).table(names, 1) for names in (memory.COLUMNS, step.LAYER))
-        profile = profiles.memory(self.model, layout, int(full["deep"]))[0]
-        times = tower.seconds(self.model, self.hardware, work, self.seq, self._trained)
-        prices = tower.prices(v, self.hardware, t, self.gpus, self._trained)
-        apart = tower.apart(
+        profile = parameters.memory(self.model, layout, int(full["deep"]))[0]
+        times = step.tower_seconds(self.model, self.hardware, work, self.seq, self._trained)
+        prices = step.tower_prices(v, self.hardware, t, self.gpus, self._trained)
+        apart = step.split_tower(
             self.model, v, int(full["tp"]), profile, prices, (m * float(times[0][0]), m * float(times[1][0]))
         )
         priced = step.microbatch(self.model, self.hardware, work, self.seq, self._trained, self._skew)
-        each = float(profiles.time(self.model, layout)[0] @ step.matrix(self.model, priced, step.MICROBATCH, 1)[:, 0])
-        return [*apart, tower.rest(self.memory_report(row)[0], m * each, apart)]
+        each = float(parameters.time(self.model, layout)[0] @ step.matrix(self.model, priced, step.MICROBATCH, 1)[:, 0])
+        return [*apart, step.decoder_part(self.memory_report(row)[0], m * each, apart)]
 
     def microbatches(self, cols: Columns) -> Ints:
         """Return the microbatches of a step: global batch over data parallelism and micro batch, at least 1."""
@@ -390,7 +383,7 @@ class Cost:
         return {}
 
     def _memory_prices(self, t: Table, way: cases.Case) -> Floats:
-        """Return the bytes by feature of `profiles.of_memory`, for every row of `t`."""
+        """Return the bytes by feature of `parameters.of_memory`, for every row of `t`."""
         return self._kept("memory", way).prices(
             t, memory.COLUMNS, lambda new: memory.matrix(self.model, self._prices(new, way), new.rows)
         )
@@ -405,7 +398,7 @@ class Cost:
     def _step_prices(
         self, t: Table, at: cases.Case, before: Mapping[str, memory.Prices] | None = None
     ) -> dict[str, memory.Prices]:
-        return at_step.prices(self.model, self.hardware, t, self.gpus, self._trained, at, before)
+        return memory.at_step(self.model, self.hardware, t, self.gpus, self._trained, at, before)
 
     @cached_property
     def _trained(self) -> memory.Trained:
@@ -437,15 +430,15 @@ class Cost:
     def _live(self, pipes: Table, i: int) -> Floats | None:
         """Return the stages that can be the most loaded."""
         layout = self.layout_for(int(pipes["pp"][i]), int(pipes["vpp"][i]))
-        return None if layout is None else profiles.fullest(self.model, layout, int(pipes["deep"][i]))
+        return None if layout is None else parameters.fullest(self.model, layout, int(pipes["deep"][i]))
 
     def _heaviest(self, shape: Table, i: int) -> Floats | None:
         layout = self.layout_for(int(shape["pp"][i]), int(shape["vpp"][i]))
-        return None if layout is None else profiles.heaviest(self.model, layout)
+        return None if layout is None else parameters.heaviest(self.model, layout)
 
     def _timed(self, shape: Table, i: int) -> Floats | None:
         layout = self.layout_for(int(shape["pp"][i]), int(shape["vpp"][i]))
-        return None if layout is None else profiles.slowest(self.model, layout)
+        return None if layout is None else parameters.slowest(self.model, layout)
 
     def _once(self, t: Table) -> Floats:
         """Return (data parallelism, optimizer): seconds of the stage that spends most, by row of a table of
@@ -465,8 +458,8 @@ class Cost:
         return step.stragglers(self.hardware, microbatch, tokens, self.gpus / (ranks * full["pp"]), m)
 
     def _microbatch(self, t: Table, pairs: bool) -> Floats:
-        """Return a microbatch's seconds by feature of `profiles.of_time`, for every row of `t`; where microbatches run
-        in pairs, also those of one that runs alone, (2, features, rows)."""
+        """Return a microbatch's seconds by feature of `parameters.of_time`, for every row of `t`; where microbatches
+        run in pairs, also those of one that runs alone, (2, features, rows)."""
         priced = step.microbatch(self.model, self.hardware, t, self.seq, self._trained, self._skew)
         each = step.matrix(self.model, priced, step.MICROBATCH, t.rows)
         if not pairs:
@@ -499,3 +492,96 @@ def _time_tables(full: dict[str, Ints], n: int) -> tuple[Table, Table, Table]:
     """The pipelines of n rows, and what a layer and what happens once a step depend on; frees the levels at return."""
     levels = rows.Levels.of(full, (*step.LAYER, *step.ONCE))
     return levels.kinds(("pp", "vpp"), n), levels.table(step.LAYER, n), levels.table(step.ONCE, n)
+
+
+FITS, TIGHT, NOT = "FITS", "TIGHT", "DOES NOT FIT"
+
+
+@frozen
+class Spread:
+    """The change of the peak from one uncertainty alone, in bytes: down (negative) and up."""
+
+    name: str
+    least: float
+    most: float
+    because: str
+
+
+@frozen
+class Bounds:
+    """Bytes of torch's peak on the most loaded rank, and of the memory outside torch."""
+
+    least: float
+    best: float
+    most: float
+    spread: tuple[Spread, ...]
+    outside: tuple[OutsidePart, ...]
+    visible: float
+    """The memory of the GPU that the driver shows."""
+    held_back: float
+    """Share that torch's allocator reserves above what is allocated."""
+
+    @property
+    def outside_bytes(self) -> tuple[float, float]:
+        """Return (low, high) outside torch."""
+        return sum(p.least for p in self.outside), sum(p.most for p in self.outside)
+
+    @property
+    def unused(self) -> float:
+        """Return what torch's allocator holds unused in the high case."""
+        return self.most * self.held_back
+
+    @property
+    def needed(self) -> tuple[float, float]:
+        """Return (low, high) of the whole GPU."""
+        least, most = self.outside_bytes
+        return self.least + least, self.most + self.unused + most
+
+    @property
+    def verdict(self) -> str:
+        """Return FITS if the high case fits, DOES NOT FIT if even the low case does not, else TIGHT."""
+        least, most = self.needed
+        return FITS if most <= self.visible else NOT if least > self.visible else TIGHT
+
+    @property
+    def because(self) -> str:
+        """Write the sum of the verdict as text."""
+        (least, most), (low, high), visible = self.needed, self.outside_bytes, _gib(self.visible)
+        if self.verdict == NOT:
+            parts = f"{_gib(self.least)} in torch, {_gib(low)} outside torch"
+            return f"best case {_gib(least)} GiB; the GPU has {visible}: {parts}"
+        held = f"{_gib(self.unused)} held unused by its allocator"
+        parts = f"{_gib(self.most)} in torch, {held}, {_gib(high)} outside torch"
+        return f"worst case {_gib(most)} GiB; the GPU has {visible}: {parts}"
+
+
+def bounds(cost: Cost, row: Mapping[str, int]) -> Bounds:
+    """Compute the bounds of one row (axis to code); raises ValueError if its (pp, vpp) have no layout."""
+    return _bounds(cost, row, cost.uncertain.unknowns)
+
+
+def verdict(cost: Cost, row: Mapping[str, int]) -> str:
+    """Return the verdict of `bounds` for less; raises ValueError like it."""
+    return _bounds(cost, row, ()).verdict
+
+
+def _bounds(cost: Cost, row: Mapping[str, int], known: Sequence[cases.Unknown]) -> Bounds:
+    """Compute the bounds with the spread of some uncertain terms."""
+    way = cost.uncertain
+    alone = [cases.changed(way.best, change) for u in known for change in (u.least, u.most)]
+    least, peak, most, *each = cost.peaks(row, [way.least, way.best, way.most, *alone])
+    moves = zip(known, each[::2], each[1::2], strict=True)
+    spread = (Spread(u.name, low - peak, high - peak, u.because) for u, low, high in moves)
+    parts = memory.outside_parts(cost.hardware, cost.model, row, cost.gpus, cost.seq)
+    spread = tuple(s for s in spread if s.least or s.most)
+    unused = cost.hardware.constants.ends("torch_unused")["high"]
+    return Bounds(least, peak, most, spread, tuple(parts), cost.hardware.shown, unused)
+
+
+def fits(cost: Cost, row: Mapping[str, int]) -> bool:
+    """Tell whether the verdict of `bounds` is FITS, from the high case alone."""
+    return bool(cost.spare(row)[0] >= 0)
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:.1f}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from moedsl.cost import mixers
+from moedsl.cost import blocks
 from moedsl.cost.blocks import counted, deltas, in_mtp, products, routed_width
 from moedsl.cost.compute import context
 from moedsl.cost.parameters import padded_vocab
@@ -76,7 +76,7 @@ def _attention(m: Model, seq: float) -> float:
 
 def _delta_net(m: Model) -> float:
     """Count a gated delta net: its projections, its convolution, and four products with each head's state."""
-    mixer, qk = mixers.delta_net(m), m.linear_key_heads * m.linear_key_dim
+    mixer, qk = blocks.delta_net(m), m.linear_key_heads * m.linear_key_dim
     scan = 4 * m.linear_value_heads * m.linear_value_dim**2
     return m.hidden * (mixer.projected + mixer.inner) + 4 * (2 * qk + mixer.inner) + scan
 

@@ -1,30 +1,43 @@
 """Estimate the bytes on a rank, stage by stage, as torch.cuda.max_memory_allocated counts them: without the CUDA
 context and the buffers of NCCL and DeepEP.
 
-A stage's bytes are its profile (`profiles.memory`: counts of layers, tables, live microbatches) times a price for each
-feature, so the peak over a whole column is a small matrix product for each pipeline shape.
+A stage's bytes are its profile (`parameters.memory`: counts of layers, tables, live microbatches) times a price for
+each feature, so the peak over a whole column is a small matrix product for each pipeline shape.
+
+`outside_torch` adds what a rank holds outside torch's allocator: the driver, the context, NCCL, and the buffers of
+DeepEP or HybridEP. These are ranges in bytes, from the calibration. NCCL follows its documented defaults. DeepEP and
+HybridEP follow the sizes of their buffers; Megatron-Core asks for them in `core transformer/moe/fused_a2a.py:35` and
+`:339`.
+
+`at_step` counts what a rank holds while the optimizer steps: no activation is alive, but gradients may exist twice.
+From a BF16 buffer Megatron-Core makes an FP32 copy of the shard that this rank steps (core
+optimizer/distrib_optimizer.py:2782). The copy stays until the next step clears it. Only a precision-aware optimizer
+without an FP8 recipe steps from the buffer itself. Bridge's optimizers have such a recipe even in BF16 (see
+`formats.master`), except those that offload. Megatron FSDP has buffers of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from attrs import evolve, field, frozen
+from numpy.typing import ArrayLike, NDArray
 
-from moedsl.cost import activations, adapters, formats, mixers, parameters
+from moedsl.cost import activations, adapters, blocks, formats, parameters
 from moedsl.cost.blocks import kinds, products, routed_width, with_experts
 from moedsl.cost.cases import Case, Flag
 from moedsl.cost.formats import BF16
-from moedsl.cost.parameters import Parameters
-from moedsl.cost.profiles import of_memory
+from moedsl.cost.parameters import Parameters, of_memory
 from moedsl.cost.rows import Floats, Table
 from moedsl.facts.axes import BY_NAME, CUDA_GRAPH
+from moedsl.facts.calibration import Constants
 from moedsl.facts.facts import Hardware, Model
 from moedsl.facts.fine_tuning import Adapter
 
 Prices = Mapping[str, Floats]
-"""Bytes by feature of `profiles.of_memory`."""
+"""Bytes by feature of `parameters.of_memory`."""
 HELD = ("weights", "gradients", "optimizer")
 KINDS = (*HELD, "activations", "buffers")
 COLUMNS = (
@@ -95,7 +108,7 @@ def trained(freeze: frozenset[str], adapter: Adapter | None = None, span: float 
 
 @frozen
 class Counts:
-    """Count the parameters by feature of `profiles.held`: all, and those that are trained."""
+    """Count the parameters by feature of `parameters.held`: all, and those that are trained."""
 
     all: Mapping[str, Parameters]
     learning: Mapping[str, Parameters]
@@ -257,7 +270,7 @@ def always_held(m: Model, hw: Hardware, t: Table, gpus: int, learns: Trained, ca
 
 
 def empty_gradients(m: Model, t: Table, learns: bool) -> Mapping[str, Floats]:
-    """Return the bytes by feature of `profiles.of_memory`, in BF16.
+    """Return the bytes by feature of `parameters.of_memory`, in BF16.
 
     A stage has the shapes of one attention, one Mamba mixer or gated delta net, one of its experts and its shared
     experts once, whatever its layers. The shapes of the dense layers are on the stage with these layers, by its share
@@ -269,7 +282,7 @@ def empty_gradients(m: Model, t: Table, learns: bool) -> Mapping[str, Floats]:
     if m.hybrid:
         block = block + parameters.mamba(m, t["tp"])  # type: ignore[arg-type]
     if m.linear:
-        mixer = mixers.delta_net(m)
+        mixer = blocks.delta_net(m)
         block = block + m.hidden * (mixer.projected + mixer.inner) / tp
     dense = products(m) * m.hidden * m.ffn_hidden / tp / max(m.dense_layers, m.layer_pattern.count("-"), 1)
     shapes = {
@@ -279,3 +292,137 @@ def empty_gradients(m: Model, t: Table, learns: bool) -> Mapping[str, Floats]:
         "loss": parameters.table_size(m, t["tp"]) * 1.0,  # type: ignore[arg-type]
     }
     return {name: np.asarray(BF16 * learns * size) for name, size in shapes.items()}
+
+
+OUTSIDE = ("tp", "cp", "pp", "ep", "etp", "micro_batch", "dispatcher")
+"""The axes that this memory depends on."""
+ALLTOALL, DEEPEP, HYBRIDEP = (BY_NAME["dispatcher"].encode(w) for w in ("alltoall", "deepep", "hybridep"))
+NVLINK_RANKS = 8
+"""Ranks that DeepEP reaches over NVLink."""
+HYBRIDEP_BECAUSE = (
+    "HybridEP registers buffers in which every token of the expert group has a place: one for dispatch, and one for "
+    "combine unless they share it"
+)
+
+
+@frozen
+class OutsidePart:
+    """One holder of memory outside torch; bytes."""
+
+    name: str
+    least: float
+    most: float
+    because: str
+
+
+def outside_parts(hw: Hardware, m: Model, row: Mapping[str, int], gpus: int, seq: int) -> list[OutsidePart]:
+    """Return everything outside torch on a rank of a layout (axis to code), without empty parts."""
+    # Count Megatron-Core's groups with more than one rank, and the peers of those that send from rank to rank
+    sizes = process_groups(row, gpus)
+    wide, peers = sum(n > 1 for n in sizes.values()), _peers(row)
+    group, peer = hw.constants.ends("nccl_group"), hw.constants.ends("nccl_peer")
+    names = ", ".join(f"{name} {n}" for name, n in sizes.items() if n > 1)
+    because = f"{wide} groups of more than one rank ({names}) and {peers} peers, by NCCL's defaults"
+    found = [
+        _outside(
+            "driver", reserved(hw), "what nvidia-smi shows and no program gets: torch's total_memory is less by it"
+        ),
+        _outside("CUDA context", hw.constants.ends("context"), "kernels as they are loaded, stacks and the heap"),
+        _outside("NCCL", {case: group[case] * wide + peer[case] * peers for case in group}, because),
+        _dispatcher(hw.constants, m, row, seq),
+    ]
+    return [p for p in found if p.most > 0]
+
+
+def _outside(name: str, ends: Mapping[str, float], because: str) -> OutsidePart:
+    return OutsidePart(name, ends["low"], ends["high"], because)
+
+
+def reserved(hw: Hardware) -> dict[str, float]:
+    """Return what the driver keeps of the memory in which a layout must fit, by case. A data sheet's figure, where it
+    is all that is known, is less than a program gets."""
+    if hw.visible and not hw.torch_total:
+        return hw.constants.ends("driver")
+    return dict.fromkeys(("low", "best", "high"), hw.shown - hw.total)
+
+
+def outside_torch(
+    hw: Hardware, m: Model, cols: Mapping[str, ArrayLike], gpus: int, seq: int, case: str
+) -> NDArray[np.floating[Any]]:
+    """Return the bytes of all parts in a case, by row of some columns of axes."""
+    c = {n: np.asarray(cols[n]) for n in OUTSIDE}
+    sizes, (hybridep, deepep) = process_groups(c, gpus), _dispatch_buffers(hw.constants, m, c, seq)
+    wide = sum((np.asarray(n) > 1) * 1.0 for n in sizes.values())
+    names = ("context", "nccl_group", "nccl_peer", "hybridep_copies", "deepep_chunks")
+    context, group, peer, hybrid, deep = (hw.constants.ends(name)[case] for name in names)
+    return reserved(hw)[case] + context + group * wide + peer * _peers(c) + hybrid * hybridep + deep * deepep
+
+
+def _peers(c: Mapping[str, Any]) -> Any:
+    """Return the bytes of groups that send from rank to rank."""
+    return (c["ep"] * c["etp"] - 1) * (c["dispatcher"] == ALLTOALL) + 2 * (c["pp"] > 1)
+
+
+def process_groups(row: Mapping[str, Any], gpus: int) -> dict[str, Any]:
+    """Count the ranks of each process group of Megatron-Core in which a layout communicates; columns give columns."""
+    tp, cp, pp, ep, etp = (row[name] for name in ("tp", "cp", "pp", "ep", "etp"))
+    dp, expert = np.maximum(gpus // (tp * cp * pp), 1), np.maximum(gpus // (etp * ep * pp), 1)
+    return {"world": gpus, "tp": tp, "cp": cp, "dp x cp": dp * cp, "pp": pp, "ep": ep, "etp": etp, "edp": expert}
+
+
+def _dispatch_buffers(k: Constants, m: Model, c: Mapping[str, Any], seq: int) -> tuple[Any, Any]:
+    """Return (HybridEP, DeepEP): bytes of one buffer for every token of the expert group, and of all chunks; by row.
+
+    DeepEP over NVLink has a chunk for each channel and local rank. Over the network it has sent and received chunks for
+    each channel and node.
+    """
+    ranks, tokens = c["ep"] * c["etp"], c["micro_batch"] * seq / (c["cp"] * c["tp"])
+    local, nodes = np.minimum(ranks, NVLINK_RANKS), -(-ranks // NVLINK_RANKS)
+    token = k.deepep_channels * (routed_width(m) * 2.0 + k.deepep_token)
+    nvlink = local * k.deepep_tokens * token
+    network = nodes * 2 * k.deepep_network_tokens * token * (nodes > 1)
+    whole = tokens * ranks * routed_width(m) * 2.0
+    return whole * ((c["dispatcher"] == HYBRIDEP) & (ranks > 1)), (nvlink + network) * (
+        (c["dispatcher"] == DEEPEP) & (ranks > 1)
+    )
+
+
+def _dispatcher(k: Constants, m: Model, row: Mapping[str, int], seq: int) -> OutsidePart:
+    ranks, (hybridep, deepep) = row["ep"] * row["etp"], map(float, _dispatch_buffers(k, m, row, seq))
+    if hybridep:
+        ends = k.ends("hybridep_copies")
+        return _outside("HybridEP buffers", {case: n * hybridep for case, n in ends.items()}, HYBRIDEP_BECAUSE)
+    if deepep:
+        local, nodes = min(ranks, NVLINK_RANKS), -(-ranks // NVLINK_RANKS)
+        each = f"{k.deepep_channels:g} channels each"
+        because = f"DeepEP's chunks for {local} ranks over NVLink and {nodes} nodes, {each}"
+        return _outside("DeepEP buffers", {case: n * deepep for case, n in k.ends("deepep_chunks").items()}, because)
+    return OutsidePart("dispatcher", 0.0, 0.0, "an all-to-all by NCCL has no buffers of its own")
+
+
+AT_STEP = ("tp", "etp", "ep", "precision", "fp8_weights", "sharding", "moments", "grad_reduce", "offload")
+"""The axes that this depends on, in addition to those of the profile."""
+GRADIENT_COPY = 4.0
+
+
+def copied(t: Table) -> Floats:
+    """Return the bytes of the second gradient of a parameter that this rank steps."""
+    narrow = (formats.gradient(t) < GRADIENT_COPY) & (formats.fsdp(t) == 0)
+    return GRADIENT_COPY * (narrow & (t["offload"] != BY_NAME["offload"].words.index("optimizer")))
+
+
+def copies(n: Counts, t: Table, gpus: int) -> Prices:
+    """Return the copies by feature of `parameters.of_memory`."""
+    each, dense, expert = copied(t), t["tp"] / gpus, t["etp"] * t["ep"] / gpus
+    return {f"{name}_shard": each * (of.dense * dense + of.expert * expert) for name, of in n.learning.items()}
+
+
+def at_step(
+    m: Model, hw: Hardware, t: Table, gpus: int, learns: Trained, case: Case, before: Mapping[str, Prices] | None = None
+) -> dict[str, Prices]:
+    """Return the bytes of each kind by feature, for every row of `t`; the copies count as buffers. `before` are the
+    `memory.prices` of the rows, if they are known: all that is held besides is the same."""
+    n = counts(m, t, learns)
+    transposes = hw.transposes if case.transposes is None else case.transposes
+    same = {kind: before[kind] for kind in HELD} if before else held(n, t, gpus, transposes)
+    return {**same, "buffers": added(copies(n, t, gpus), always(m, hw, t, learns, case))}

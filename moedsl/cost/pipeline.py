@@ -11,7 +11,10 @@ Without a layout Megatron splits evenly and refuses a remainder
 vision tower is always on the first stage (bridge models/qwen_vl/modelling_qwen3_vl/model.py:287). It does not pass a
 virtual stage on, so Megatron-Core refuses to build it with vpp > 1; that is a law of the stdlib and not of the layout.
 
-A hybrid's layout is its own pattern with ``|`` between the stages (`segments.py`).
+A hybrid's layout is its own pattern with ``|`` between the stages, ``MEMEM*|EMEM...`` (`split_pattern`). Megatron-Core
+reads the stages from ``|`` in the pattern itself (core models/hybrid/hybrid_layer_allocation.py:331). MTP
+and the loss are on the last stage. Bridge builds no virtual stages of a hybrid (bridge
+models/hybrid/hybrid_provider.py:295).
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
-from moedsl.cost import blocks, mixers, segments
+from moedsl.cost import blocks
+from moedsl.cost.blocks import LETTERS, products, routed_width
 from moedsl.facts.facts import Model
 
 PRODUCTS = 0.6
@@ -101,7 +105,7 @@ def layout_for(model: Model, pp: int, vpp: int) -> Layout | None:
     if not _exists(model, pp, vpp):
         return None
     if model.hybrid:
-        return _segmented(model, segments.split(model, pp), "|".join(segments.split(model, pp)) if pp > 1 else None)
+        return _segmented(model, split_pattern(model, pp), "|".join(split_pattern(model, pp)) if pp > 1 else None)
     chunks = pp * vpp
     even = [model.layers // chunks] * chunks
     if model.layers % chunks == 0 and _with_their_keys(model, even) == even:
@@ -163,7 +167,7 @@ def weights(model: Model) -> tuple[float, float]:
             (model.heads + model.query_groups) * (model.head_dim + model.value_dim) + gated * model.head_dim
         )
     if model.linear:
-        mixer, every = mixers.delta_net(model), model.linear_every
+        mixer, every = blocks.delta_net(model), model.linear_every
         attention = (attention + (every - 1) * h * (mixer.projected + mixer.inner)) / every
     layer = attention + 3 * h * (model.topk * model.expert_hidden + model.shared_expert_hidden)
     loss = PRODUCTS * h * model.vocab / layer
@@ -294,7 +298,7 @@ def compressed(chunks: Sequence[str]) -> str:
 def parse_layout(text: str, model: Model, pp: int, vpp: int) -> tuple[Layout | None, tuple[str, ...]]:
     """Parse a user's layout for `model`; else None and Megatron's refusals, in the order of Megatron's checks."""
     if model.hybrid:
-        parts, reasons = text.split("|"), segments.reasons(text, model, pp, vpp)
+        parts, reasons = text.split("|"), segment_refusals(text, model, pp, vpp)
         return (None, reasons) if reasons else (_segmented(model, parts, text), ())
     words, wrong = unroll(text)
     if wrong:
@@ -357,3 +361,73 @@ def _reasons(words: Sequence[str], model: Model, pp: int, vpp: int) -> list[str]
         (_keyed(words, model), "a chunk starts with a layer that attends to the keys of a layer before it"),
     )
     return [why for fine, why in asked if not fine]
+
+
+Floats = NDArray[np.float64]
+
+
+@lru_cache(maxsize=1024)
+def split_pattern(m: Model, pp: int) -> tuple[str, ...]:
+    """Split the pattern into pp segments: the lightest possible heaviest stage, then all as even as possible."""
+    load = _loads(m)
+    heaviest = _best(load, pp, np.maximum)[1]
+    even = np.where(load <= heaviest * (1 + 1e-9), load**2, np.inf)
+    cuts = _best(even, pp, np.add)[0]
+    return tuple(m.layer_pattern[a:b] for a, b in zip([0, *cuts], [*cuts, m.layers], strict=True))
+
+
+def layer_weights(m: Model) -> dict[str, float]:
+    """Weigh a layer of each letter, and the loss with MTP, for the balance: by the weights that multiply a token,
+    because products take most of a layer's time."""
+    h, mixer = m.hidden, blocks.mamba(m)
+    of = {
+        "M": h * (mixer.projected + mixer.inner),
+        "*": 2 * h * (m.heads + m.query_groups) * m.head_dim,
+        "E": products(m) * (routed_width(m) * m.topk * m.expert_hidden + h * m.shared_expert_hidden)
+        + 2 * h * m.moe_latent,
+        "-": products(m) * h * m.ffn_hidden,
+    }
+    loss = h * m.vocab
+    mtp = sum(of[letter] for letter in m.mtp_pattern) + 2 * h * h + loss
+    return {**{k: float(v) for k, v in of.items()}, "last": float(loss + m.mtp_layers * mtp)}
+
+
+def _loads(m: Model) -> Floats:
+    """Return (layers + 1, layers + 1): the weight of layers i to j - 1 as a stage, infinite without layers."""
+    each = layer_weights(m)
+    upto = np.concatenate([[0.0], np.cumsum([each[letter] for letter in m.layer_pattern])])
+    load = upto[None, :] - upto[:, None]
+    load[:, -1] += each["last"]
+    i, j = np.indices(load.shape)
+    return np.where(j > i, load, np.inf)
+
+
+def _best(load: Floats, pp: int, joined: np.ufunc) -> tuple[list[int], float]:
+    """Return (cuts, cost) of the cheapest split into pp stages, whose costs are `joined`."""
+    cost, chosen = load[0], list[NDArray[np.intp]]()
+    for _ in range(pp - 1):
+        each = joined(cost[:, None], load)
+        chosen.append(each.argmin(axis=0))
+        cost = each.min(axis=0)
+    cuts = [len(load) - 1]
+    for before in reversed(chosen):
+        cuts.append(int(before[cuts[-1]]))
+    return cuts[:0:-1], float(cost[-1])
+
+
+def segment_refusals(text: str, m: Model, pp: int, vpp: int) -> tuple[str, ...]:
+    """Return Megatron's refusals of a user's segments."""
+    parts, odd = text.split("|"), sorted(set(text) - set(LETTERS) - {"|"})
+    if odd:
+        letters = "M Mamba, * attention, E experts, - MLP, | between stages; MTP is not written"
+        return (f"{odd[0]!r} is not a letter of a hybrid's layers: {letters}",)
+    whole = "".join(parts)
+    pairs = enumerate(zip(whole, m.layer_pattern, strict=False))
+    at = next((i for i, (a, b) in pairs if a != b), min(len(whole), m.layers))
+    differs = f"its {len(whole)} layers differ from the {m.layers} of {m.name} from layer {at + 1} on"
+    asked = (
+        (len(parts) == pp * vpp, f"{len(parts)} segments, and pp x vpp is {pp} x {vpp} = {pp * vpp}"),
+        (whole == m.layer_pattern, f"{differs}: {m.layer_pattern}"),
+        (all(parts), "a stage without a layer"),
+    )
+    return tuple(why for fine, why in asked if not fine)

@@ -1,24 +1,27 @@
-"""Estimate step time: the slowest stage's microbatches, the bubble, exposed data parallelism, and the optimizer."""
+"""Estimate step time: the slowest stage's microbatches, the bubble, exposed data parallelism, and the optimizer.
+
+`split_tower` separates a VLM's encoder and projector from its decoder: bytes and seconds on the rank that holds both.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import numpy as np
-from attrs import evolve
+from attrs import evolve, fields, frozen
 from numpy.typing import NDArray
 
-from moedsl.cost import activations, adapters, communication, compute, formats, mixers
+from moedsl.cost import activations, adapters, blocks, communication, compute, formats, memory, parameters
 from moedsl.cost.activations import BIT
 from moedsl.cost.blocks import ORDINARY, counted, either, kinds, with_experts, with_window
 from moedsl.cost.communication import Skew
-from moedsl.cost.memory import Counts, Trained
-from moedsl.cost.parameters import Parameters
-from moedsl.cost.profiles import of_time
+from moedsl.cost.compute import Work
+from moedsl.cost.memory import Counts, Prices, StageMemory, Trained
+from moedsl.cost.parameters import Parameters, of_time
 from moedsl.cost.rows import Floats, Ints, Table
 from moedsl.facts.axes import BY_NAME
 from moedsl.facts.calibration import Constants
-from moedsl.facts.facts import Hardware, Model
+from moedsl.facts.facts import Hardware, Model, Vision
 from moedsl.facts.fine_tuning import Adapter
 
 MICROBATCH = (
@@ -45,17 +48,17 @@ COVERS = (
     "checkpoints and slow nodes."
 )
 
-Prices = dict[str, Floats]
+StepPrices = dict[str, Floats]
 
 
-def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew: Skew) -> dict[str, Prices]:
-    """Return seconds by part of `MICROBATCH`, `ALONE` and feature of `profiles.of_time`, for each row of `LAYER`'s
+def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew: Skew) -> dict[str, StepPrices]:
+    """Return seconds by part of `MICROBATCH`, `ALONE` and feature of `parameters.of_time`, for each row of `LAYER`'s
     table."""
     shape = t.narrow(SHAPE)
     fullest = skew.fullest(m, shape)
     w = compute.work(m, hw, shape, seq, fullest, learns.adapter, learns.span, learns.rotates)
     busy, repeated = computed(m, hw.constants, shape, w, learns), _again(m, t, shape, w)
-    out: dict[str, Prices] = {part: {} for part in (*MICROBATCH, ALONE)} | {"compute": dict(busy)}
+    out: dict[str, StepPrices] = {part: {} for part in (*MICROBATCH, ALONE)} | {"compute": dict(busy)}
     moved, wires = _moved(m, hw, t, seq, learns, busy), _wires(m, hw, shape, seq, w, fullest)
     host = compute.host(m, hw, t, learns.adapter), compute.idle(m, hw, t)
     _layers(out, m, hw, t, shape, repeated, wires, moved, host, learns.adapter)
@@ -67,7 +70,7 @@ def microbatch(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, skew
     return out
 
 
-def computed(m: Model, k: Constants, shape: Table, w: compute.Work, learns: Trained) -> Prices:
+def computed(m: Model, k: Constants, shape: Table, w: compute.Work, learns: Trained) -> StepPrices:
     """Return the seconds of forward and backward by feature, for every row that `shape` leads to; linear in the work.
 
     Each MTP layer has its own projection, logits and loss (core transformer/multi_token_prediction.py:841-855).
@@ -86,7 +89,7 @@ def computed(m: Model, k: Constants, shape: Table, w: compute.Work, learns: Trai
     return {name: seconds[..., shape.inverse] for name, seconds in each.items()}
 
 
-def once(hw: Hardware, t: Table, gpus: int, n: Counts) -> dict[str, Prices]:
+def once(hw: Hardware, t: Table, gpus: int, n: Counts) -> dict[str, StepPrices]:
     """Return the seconds by part of `STEP` and feature, for every row of a table of `ONCE`."""
     return {
         "data_communication": communication.data(hw, t, gpus, _gathered(t, n), n.learning),
@@ -111,7 +114,7 @@ def _gathered(t: Table, n: Counts) -> dict[str, Parameters]:
 
 Hosts = tuple[Mapping[str, Floats], Mapping[str, Floats]]
 """Seconds of launches, and of waits between them, by kind of layer."""
-Wires = tuple[Floats, Floats, Floats, Prices]
+Wires = tuple[Floats, Floats, Floats, StepPrices]
 """One expert transfer, TP of a block, TP of a norm over all heads, and exposed CP by kind of layer with the joining of
 steps, by shape."""
 
@@ -148,7 +151,7 @@ def _split_blocks(m: Model, a: Adapter | None) -> Mapping[str, float]:
     if m.hybrid:
         out = {"dense": 1.0, "moe": shared, "mamba": 1.0, "attention": 1.0}
     else:
-        indexed = mixers.gathered(m) / m.hidden / 5 if m.sparse else 0.0
+        indexed = blocks.gathered(m) / m.hidden / 5 if m.sparse else 0.0
         out = {"dense": 2.0 + indexed, "moe": 1.0 + shared + indexed, "delta": 1.0 + shared}
         out |= {"reuse": 1.0 + shared} if m.indexer_every > 1 else {}
         out = either(m, out, out)
@@ -171,7 +174,7 @@ def _repeated_blocks(m: Model, t: Table, split: Mapping[str, float]) -> Mapping[
     return {kind: np.where(on["full"] > 0, blocks, part[kind]) for kind, blocks in split.items()}
 
 
-def _moved(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, busy: Prices) -> Prices:
+def _moved(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, busy: StepPrices) -> StepPrices:
     """Return the seconds of copies to host memory that forward does not hide, and of copies back that backward does not
     hide, by kind of layer; a third of the compute is forward. The layers up to the next layer of experts hide what it
     sends. Copies and expert communication have links of their own, so what remains of both runs at the same time."""
@@ -191,14 +194,14 @@ def _moved(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained, busy: Pr
 
 
 def _layers(
-    out: dict[str, Prices],
+    out: dict[str, StepPrices],
     m: Model,
     hw: Hardware,
     t: Table,
     shape: Table,
-    again: Prices,
+    again: StepPrices,
     wires: Wires,
-    moved: Prices,
+    moved: StepPrices,
     host: Hosts,
     adapter: Adapter | None,
 ) -> None:
@@ -222,14 +225,14 @@ def _layers(
             out[part][name] = seconds
 
 
-def _again(m: Model, t: Table, shape: Table, w: compute.Work) -> Prices:
+def _again(m: Model, t: Table, shape: Table, w: compute.Work) -> StepPrices:
     """Return the recomputed seconds by kind of layer, computed once for each shape and recompute set."""
     keyed = Table({"shape": shape.inverse, "recompute": t["recompute"]}, shape.inverse).narrow(("shape", "recompute"))
     parts = compute.recomputed(m, w.take(keyed["shape"]), keyed)
     return {name: seconds[..., keyed.inverse] for name, seconds in parts.items()}
 
 
-def _optimizer(hw: Hardware, t: Table, gpus: int, n: Counts) -> Prices:
+def _optimizer(hw: Hardware, t: Table, gpus: int, n: Counts) -> StepPrices:
     """Return the optimizer's seconds. Adam streams its state through HBM; with offloaded moments the host steps."""
     each = (10.0 + 2 * (formats.master(t) + formats.moments(t))) / compute.stream(hw)
     each = np.where(
@@ -239,7 +242,7 @@ def _optimizer(hw: Hardware, t: Table, gpus: int, n: Counts) -> Prices:
     return {name: each * (p.dense * dense + p.expert * expert) for name, p in n.learning.items()}
 
 
-def matrix(m: Model, prices: Mapping[str, Prices], parts: tuple[str, ...], rows: int) -> Floats:
+def matrix(m: Model, prices: Mapping[str, StepPrices], parts: tuple[str, ...], rows: int) -> Floats:
     """Add the named parts: (features, rows), or (machines, features, rows) for several machines."""
     names, columns = of_time(m), [pair for part in parts for pair in prices[part].items()]
     machines = np.broadcast_shapes(*(np.shape(column)[:-1] for _, column in columns))
@@ -333,7 +336,7 @@ def by_kind(
     learns: Trained,
     skew: Skew,
     kinds: Mapping[str, tuple[str, ...]] = KINDS,
-) -> dict[str, Prices]:
+) -> dict[str, StepPrices]:
     """Return the seconds of one microbatch by kind and feature; those of `KINDS` sum to the compute of `microbatch`."""
     whole = compute.work(m, hw, shape, seq, skew.fullest(m, shape), learns.adapter, learns.span, learns.rotates)
     every = [part for parts in KINDS.values() for part in parts]
@@ -345,3 +348,76 @@ def by_kind(
         for kind, parts in kinds.items()
         if m.hybrid or m.linear or kind != "scan"
     }
+
+
+TOWER_PARTS = ("encoder", "projector", "decoder")
+
+
+@frozen
+class TowerPart:
+    """One part of a VLM on a rank of the first pipeline stage. Bytes by kind of `memory.KINDS`, seconds of a step."""
+
+    name: str
+    params: int
+    bytes: Mapping[str, float]
+    seconds: float
+
+    @property
+    def total(self) -> float:
+        """Sum all bytes."""
+        return sum(self.bytes.values())
+
+
+def tower_counts(v: Vision, tp: int) -> tuple[int, int]:
+    """Count the parameters of (encoder, projector) on a rank."""
+    projector = sum(parameters.mergers(v, tp))
+    return parameters.vision(v, tp) - projector, projector
+
+
+def tower_prices(v: Vision, hw: Hardware, t: Table, gpus: int, learns: Trained) -> tuple[dict[str, Prices], ...]:
+    """Return (encoder, projector): bytes of each kind by feature of `parameters.of_memory`, for a table of one row."""
+    tp = int(t["tp"][0])
+    kept = activations.vision_parts(v, t, learns.passed)
+    encoder, projector = tower_counts(v, tp)
+    roots = (encoder - parameters.vision_layers(v, tp), projector)
+    out: list[dict[str, Prices]] = []
+    for i, (count, learnt) in enumerate(((encoder, learns.tower), (projector, learns.projection))):
+        gathered = formats.fsdp(t) * roots[i] * (gpus > tp) * formats.BF16
+        flowing: dict[str, Prices] = {"activations": {"vision_live": kept[i]}, "buffers": {"vision": gathered}}
+        out.append({**memory.held(_alone(count, learnt), t, gpus, hw.transposes), **flowing})
+    return tuple(out)
+
+
+def _alone(count: int, learns: bool) -> Counts:
+    return Counts({"vision": Parameters(count)}, {"vision": Parameters(count * learns)})
+
+
+def tower_seconds(m: Model, hw: Hardware, t: Table, seq: int, learns: Trained) -> tuple[Floats, Floats]:
+    """Return (encoder, projector) of one microbatch by row, with recompute; launches count as the encoder's."""
+    shape = t.narrow(SHAPE)
+    whole = compute.work(m, hw, shape, seq, skew=1.0)
+    nothing = Work(*(np.zeros(shape.rows) for _ in fields(Work)))
+    encoder = computed(m, hw.constants, shape, evolve(nothing, vision=whole.vision), learns)["vision"]
+    projector = computed(m, hw.constants, shape, evolve(nothing, merger=whole.merger), learns)["vision"]
+    again = learns.tower * (0.0 if m.vision is None else activations.again(m.vision, t))
+    encoder = encoder + again * whole.vision[shape.inverse]
+    return np.maximum(compute.host_tower(m, hw, t, learns.tower), encoder), projector
+
+
+def split_tower(
+    m: Model, v: Vision, tp: int, profile: Floats, priced: tuple[dict[str, Prices], ...], times: tuple[float, float]
+) -> tuple[TowerPart, TowerPart]:
+    """Return encoder and projector of the stage with this row of `parameters.memory`."""
+    sizes = [{k: float(profile @ memory.matrix(m, {k: p}, 1)[:, 0]) for k, p in kinds.items()} for kinds in priced]
+    first, second = (
+        TowerPart(name, *of)
+        for name, of in zip(TOWER_PARTS, zip(tower_counts(v, tp), sizes, times, strict=True), strict=False)
+    )
+    return first, second
+
+
+def decoder_part(stage: StageMemory, seconds: float, others: tuple[TowerPart, ...]) -> TowerPart:
+    """Return the decoder: everything else that the stage holds and computes, with its share of buffers and logits."""
+    left = {k: float(getattr(stage, k)) - sum(o.bytes[k] for o in others) for k in memory.KINDS}
+    params = stage.params + stage.expert_params - sum(o.params for o in others)
+    return TowerPart("decoder", params, left, seconds - sum(o.seconds for o in others))

@@ -18,7 +18,7 @@ from moedsl.lsp.document import Document
 from moedsl.lsp.positions import Lines
 from moedsl.lsp.workspace import Workspace
 from moedsl.planner.plan import Plan
-from moedsl.solver.members import shown
+from moedsl.solver.conflicts import shown
 from moedsl.solver.solve import Chosen
 from moedsl.support.source import Span
 

@@ -11,11 +11,10 @@ from moedsl.facts import axes
 from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
 from moedsl.lsp.document import Solved
 from moedsl.rules.check.program import Pin, Program
-from moedsl.solver.laws import Compiled, Law, compile_problem, obeying
-from moedsl.solver.legal import Domains, satisfiable
+from moedsl.solver.conflicts import Domains, satisfiable
+from moedsl.solver.laws import Compiled, Law, Table, compile_problem, obeying
 from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
-from moedsl.solver.table import Table
 
 WIDE = 64
 """The number of layouts of one value to extend at a time."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.cost.bounds import FITS, fits, verdict
+from moedsl.cost.estimate import FITS, fits, verdict
 from moedsl.facts import axes
 from moedsl.facts.axes import named_value
 from moedsl.facts.units import GIB
@@ -21,13 +21,11 @@ from moedsl.planner.memory import Certain, CertainLayout
 from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import names
 from moedsl.rules.rule import Rule
-from moedsl.solver.laws import Compiled, Law, broken
-from moedsl.solver.members import shown
+from moedsl.solver.conflicts import shown
+from moedsl.solver.laws import Compiled, Law, Row, broken
 from moedsl.solver.neighbours import Neighbour, judged
-from moedsl.solver.question import Question, TopK
-from moedsl.solver.search import MEMORY_POLICIES, TRANSPORT_POLICIES
+from moedsl.solver.search import MEMORY_POLICIES, TRANSPORT_POLICIES, Question, TopK
 from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Row
 from moedsl.support.diagnostics import Diagnostic, note, warning
 from moedsl.support.json_form import JsonForm
 from moedsl.support.text import change

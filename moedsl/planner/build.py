@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from moedsl.cost.bounds import TIGHT, bounds
+from moedsl.cost.estimate import TIGHT, bounds
 from moedsl.facts.axes import json_value
 from moedsl.planner import (
     advice,

@@ -8,9 +8,8 @@ from typing import Any
 from attrs import frozen
 
 from moedsl.cost.goodput import Goodput
-from moedsl.solver.saving import INTERVAL, saving
-from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Row
+from moedsl.solver.laws import Row
+from moedsl.solver.solve import INTERVAL, Chosen, saving
 from moedsl.support.json_form import JsonForm
 from moedsl.support.text import counted, duration, size, wrapped
 

@@ -16,10 +16,10 @@ from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.evaluators import evaluate
 from moedsl.rules.rule import Effects, Rule, of_rules
 from moedsl.solver import neighbours
+from moedsl.solver.laws import Row
 from moedsl.solver.neighbours import Neighbour
 from moedsl.solver.problem import first_of
 from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Row
 from moedsl.support.json_form import ABSENT, Absent, JsonForm
 
 

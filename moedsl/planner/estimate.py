@@ -22,8 +22,8 @@ from moedsl.planner.memory import MEMORY, Memory
 from moedsl.rules.check.program import Program
 from moedsl.rules.stdlib import LetName, RuleId
 from moedsl.solver import uncertainty
+from moedsl.solver.laws import Row
 from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Row
 from moedsl.support.json_form import ABSENT, Absent, JsonForm
 from moedsl.support.text import table, wrapped
 

@@ -8,13 +8,12 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from moedsl.cost import outside
-from moedsl.cost.bounds import Bounds, Spread
-from moedsl.cost.memory import KINDS
+from moedsl.cost.estimate import Bounds, Spread
+from moedsl.cost.memory import KINDS, OutsidePart
 from moedsl.facts import axes
 from moedsl.facts.units import GIB
+from moedsl.solver.laws import Row
 from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Row
 from moedsl.support.json_form import JsonForm
 from moedsl.support.text import table, wrapped
 
@@ -162,7 +161,7 @@ def build(chosen: Chosen, row: Row, b: Bounds, certain: Certain | None, faster: 
     )
 
 
-def _ranges(terms: Iterable[Spread | outside.Part]) -> tuple[Range, ...]:
+def _ranges(terms: Iterable[Spread | OutsidePart]) -> tuple[Range, ...]:
     return tuple(Range(t.name, t.least / GIB, t.most / GIB, t.because) for t in terms)
 
 

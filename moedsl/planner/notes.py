@@ -14,10 +14,9 @@ from moedsl.planner.checkpoints import lost
 from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import holds, names
 from moedsl.rules.stdlib import RuleId
-from moedsl.solver.members import Size, nearby
+from moedsl.solver.conflicts import Size, nearby
 from moedsl.solver.problem import Problem
-from moedsl.solver.saving import INTERVAL, PAYS, Saving, saving
-from moedsl.solver.solve import Chosen, solve
+from moedsl.solver.solve import INTERVAL, PAYS, Chosen, Saving, saving, solve
 from moedsl.support.diagnostics import DROP, Diagnostic, Fix, Instead, Label, note, warning
 from moedsl.support.text import counted, duration
 

@@ -21,7 +21,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from moedsl.cost import pipeline
-from moedsl.cost.bounds import verdict
+from moedsl.cost.estimate import verdict
 from moedsl.facts import axes, recipes
 from moedsl.facts.recipes import LIKE, Shipped
 from moedsl.facts.units import GIB
@@ -33,11 +33,10 @@ from moedsl.planner.memory import Faster
 from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.rule import EXPERIMENT, of_rules
 from moedsl.solver import neighbours
+from moedsl.solver.laws import Row
 from moedsl.solver.problem import pinned_row
-from moedsl.solver.question import Question, TopK
-from moedsl.solver.search import Search
+from moedsl.solver.search import Question, Search, TopK
 from moedsl.solver.solve import Chosen, fit_is_read, solve
-from moedsl.solver.table import Row
 from moedsl.support.json_form import JsonForm
 from moedsl.support.text import change, counted, tokens, wrapped
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from moedsl.cost.bounds import NOT
+from moedsl.cost.estimate import NOT
 from moedsl.facts.axes import BY_NAME, pairs, show
 from moedsl.planner import checkpoints, racks
 from moedsl.planner.decisions import Decision

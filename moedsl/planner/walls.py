@@ -22,10 +22,10 @@ from moedsl.rules.evaluators import evaluate, holds
 from moedsl.rules.rule import Rule
 from moedsl.rules.stdlib import Block, LetName
 from moedsl.solver import neighbours
+from moedsl.solver.laws import Row
 from moedsl.solver.neighbours import Neighbour
 from moedsl.solver.problem import Problem, divisors, with_lets
 from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Row
 from moedsl.support.json_form import JsonForm
 from moedsl.support.text import wrapped
 

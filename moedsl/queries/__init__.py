@@ -11,6 +11,6 @@ In: the `Result` of compiler.py. Out: a JSON value for each answer, and its text
   records, from which both text and JSON are made.
 - `pages.py` prints the plans of a file; `amounts.py` reads amounts on a command line.
 
-Why no layout fits is not here but in solver/infeasible, since each compile may need it. Imports everything up to
+Why no layout fits is not here but in solver/infeasible.py, since each compile may need it. Imports everything up to
 `compiler`, and `emit`.
 """

@@ -21,8 +21,8 @@ from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import evaluate
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
-from moedsl.solver.infeasible.report import explanation
-from moedsl.solver.legal import legal_on
+from moedsl.solver.conflicts import legal_on
+from moedsl.solver.infeasible import explanation
 from moedsl.solver.problem import first_of
 from moedsl.solver.solve import plan_for, solve
 from moedsl.support import limits

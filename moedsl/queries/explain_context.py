@@ -11,11 +11,9 @@ from attrs import define
 from moedsl.lang import ast
 from moedsl.rules.check.program import Program
 from moedsl.rules.rule import Rule
-from moedsl.solver.laws import Compiled
-from moedsl.solver.question import Answer, Question
-from moedsl.solver.search import Search
+from moedsl.solver.laws import Compiled, Row
+from moedsl.solver.search import Answer, Question, Search
 from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Row
 from moedsl.support.source import Source, Span, place_of
 
 Json = dict[str, Any]

@@ -21,13 +21,11 @@ from moedsl.planner.advice import unanswered
 from moedsl.queries.explain_context import Context, Json
 from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.evaluators import evaluate
-from moedsl.solver.infeasible.tree import tree
-from moedsl.solver.laws import Law, broken, broken_by_row, reads
+from moedsl.solver.laws import Law, Row, broken, broken_by_row, different, reads
+from moedsl.solver.nearest import tree
 from moedsl.solver.neighbours import Neighbour, judged
 from moedsl.solver.problem import Problem, divisors, lower
-from moedsl.solver.question import Answer, Question
-from moedsl.solver.search import Search
-from moedsl.solver.table import Row, different
+from moedsl.solver.search import Answer, Question, Search
 
 
 def axis_alternatives(b: Context, axis: axes.Axis, answers: Mapping[int, Answer]) -> list[Json]:

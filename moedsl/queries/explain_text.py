@@ -7,7 +7,7 @@ from typing import Any
 
 from moedsl.facts.axes import AXES, BY_NAME, LAYOUT, SUMMARY, pairs
 from moedsl.rules.stdlib import NEEDS
-from moedsl.solver.infeasible.tree import lines, of_expression, of_name, word
+from moedsl.solver.nearest import lines, of_expression, of_name, word
 from moedsl.support.text import change, short, table, tokens, wrapped
 
 Json = Mapping[str, Any]

@@ -31,10 +31,10 @@ from moedsl.queries.explain_others import axis_values, best_with, let_values
 from moedsl.rules.check.program import Pin
 from moedsl.rules.evaluators import evaluate, names
 from moedsl.rules.rule import Rule
-from moedsl.solver.infeasible.tree import tree
 from moedsl.solver.laws import Law, closure, reads
+from moedsl.solver.nearest import tree
 from moedsl.solver.problem import first_of
-from moedsl.solver.question import Answer, Question
+from moedsl.solver.search import Answer, Question
 from moedsl.solver.solve import Chosen, solve
 from moedsl.support.source import Span
 

@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 from attrs import frozen
 
-from moedsl.cost.bounds import verdict
+from moedsl.cost.estimate import verdict
 from moedsl.facts.axes import SUMMARY, pairs
 from moedsl.facts.units import GIB
 from moedsl.planner.advice import reason
 from moedsl.planner.plan import Plan, Priced, Ranked, TokenCost
+from moedsl.solver.laws import Row
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Row
 from moedsl.support.text import counted, duration, short, table, wrapped
 
 

@@ -21,11 +21,10 @@ from moedsl.lang.printer import print_expr
 from moedsl.planner.plan import Behind, FrontPoint, GpusPoint, GpusTime, MemoryTime, Pareto, Plan, Standing
 from moedsl.queries.layouts import NUMBERS, Budget, budget_note, cost, cost_head, figures_table, numbers, priced, shared
 from moedsl.rules.check.program import Program
-from moedsl.solver.bounds import SLACK
+from moedsl.solver.laws import Row, Table
 from moedsl.solver.search import Search
 from moedsl.solver.solve import Chosen, plan_for
-from moedsl.solver.space import LARGEST_CHUNK
-from moedsl.solver.table import Row, Table
+from moedsl.solver.space import LARGEST_CHUNK, SLACK
 from moedsl.support.json_form import ABSENT
 from moedsl.support.text import short, tokens, wrapped
 

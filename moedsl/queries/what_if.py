@@ -36,11 +36,9 @@ from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.evaluators import evaluate
 from moedsl.rules.library import Library
 from moedsl.rules.rule import of_rules
-from moedsl.solver.laws import obeyed
+from moedsl.solver.laws import Table, obeyed
 from moedsl.solver.problem import first_of
-from moedsl.solver.saving import saving
-from moedsl.solver.solve import Chosen, plan_for
-from moedsl.solver.table import Table
+from moedsl.solver.solve import Chosen, plan_for, saving
 from moedsl.support.json_form import JsonForm
 from moedsl.support.text import counted, tokens, wrapped
 
@@ -151,8 +149,7 @@ def _solved(base: Chosen, c: Change, budget: Budget | None, progress: Progress) 
     progress(f"what if {c.label}")
     changed = plan_for(c.program, c.program.gpus, keep=1)
     if not changed.solution.rows:
-        from moedsl.solver.infeasible.analyse import briefly
-        from moedsl.solver.infeasible.report import message
+        from moedsl.solver.infeasible import briefly, message
 
         sizes = _sizes(changed)
         return Unsolved(c.kind, c.label, **sizes, gpus=changed.problem.gpus, why=message(briefly(changed)))

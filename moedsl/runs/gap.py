@@ -26,7 +26,7 @@ from moedsl.runs.published import AFFINITY, State, nearest, priced, prices, tell
 from moedsl.runs.results.log import DECIMAL, Log, blocks_of, lines_with, samples
 from moedsl.runs.results.measure import RATE, remarks
 from moedsl.solver import uncertainty
-from moedsl.solver.table import Row
+from moedsl.solver.laws import Row
 from moedsl.support.text import table, wrapped
 
 Json = dict[str, Any]

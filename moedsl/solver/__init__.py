@@ -4,20 +4,18 @@ In: a checked run (`rules.check.program.Program`) and a number of GPUs. Out: `so
 rows, or `solve.NoLayout`. A row is a layout: a code for each axis of `facts/axes.py`, and its prices.
 
 - `problem.py` lowers a run: each axis gets its domain from a pin, a rule's candidates or a default.
-- `laws.py` compiles the rules of the run and the library to functions over columns; `intervals.py` judges them while
-  prices are only bounded.
-- `space.py` enumerates the legal meshes and policies; `bounds.py` finds the fastest and smallest policies;
-  `bounded_space.py` gives each mesh a lower bound of its rank; `search.py` prices what the bounds leave open. It is
-  exact: a row is skipped only if a bound proves that it cannot win or breaks a law. tests/oracles has the naive search
-  that judges it.
-- `solve.py` is what others call: one run, one number of GPUs or the fewest that work. `several.py` bounds whole
-  families of GPU counts; `saving.py` chooses the interval of checkpoints; `uncertainty.py` says how well the speed is
-  known and prefers layouts near to those that ran.
-- `question.py`, `fits.py`, `neighbours.py` answer what explanations ask: the best row under other conditions, whether
-  anything fits, how rows next to the plan compare.
-- `members.py`, `legal.py` and `infeasible/` explain why nothing fits: the smallest set of wishes and laws that collide,
-  and the changes that open a layout.
+- `laws.py` has the tables of layouts, and compiles the rules of the run and the library to functions over columns;
+  `intervals.py` judges rows while prices are only bounded.
+- `space.py` enumerates the legal meshes and policies, and knows the fastest and smallest policies; `bounded_space.py`
+  gives each mesh a lower bound of its rank; `search.py` prices what the bounds leave open. It is exact: a row is
+  skipped only if a bound proves that it cannot win or breaks a law. tests/oracles has the naive search that judges it.
+- `solve.py` is what others call: one run, one number of GPUs or the fewest that work. `uncertainty.py` says how well
+  the speed is known and prefers layouts near to those that ran.
+- `fits.py` tells whether anything fits, here or on more GPUs; `neighbours.py` how rows next to the plan compare. A
+  `Question` to a search asks for the best row under other conditions.
+- `conflicts.py`, `relaxations.py`, `nearest.py` and `infeasible.py` explain why nothing fits: the smallest set of
+  wishes and laws that collide, the changes that open a layout, the layout that comes closest, and the report.
 
-To add a search bound: `bounds.py`, with a case in tests/solver that compares with the naive search. Imports `rules`,
+To add a search bound: `space.py`, with a case in tests/solver that compares with the naive search. Imports `rules`,
 `cost`, `lang`, `facts`, `support`.
 """

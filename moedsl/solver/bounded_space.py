@@ -21,36 +21,32 @@ from numpy.typing import NDArray
 from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
 from moedsl.facts.symbols import MEMORY, SPARES
 from moedsl.rules.evaluators import Column
-from moedsl.solver.bounds import (
+from moedsl.solver.intervals import may_satisfy, required
+from moedsl.solver.laws import SECONDS, TIME, Compiled, Floats, Law, Mask, Table, memory_of, obeyed
+from moedsl.solver.space import (
+    FIRST_BLOCK,
+    GUESSED,
     SLACK,
     Policies,
     Prices,
     by_meshes,
     extremes,
     graph_strength,
+    growing,
     least_memory_policies,
     least_memory_transport,
-    most_memory_policies,
-    of_weights,
-    slowest,
-    wasteful_moves,
-)
-from moedsl.solver.intervals import may_satisfy, required
-from moedsl.solver.laws import SECONDS, TIME, Compiled, Law, memory_of, obeyed
-from moedsl.solver.question import Floats
-from moedsl.solver.space import (
-    FIRST_BLOCK,
-    GUESSED,
-    growing,
     mesh_table,
     meshes_of,
     most_divided_first,
+    most_memory_policies,
+    of_weights,
     pipelines_table,
     policy_table,
     share_of,
+    slowest,
+    wasteful_moves,
     weights_table,
 )
-from moedsl.solver.table import Mask, Table
 from moedsl.support import limits
 
 BATCH = 16_384
@@ -120,7 +116,7 @@ class BoundedSpace:
 
     @property
     def _screened(self) -> bool:
-        """Whether it is known which meshes can hold their weights: this search or one like it has looked."""
+        """Whether this search, or one like it, has already tested which meshes hold their weights."""
         return "_weights" in vars(self) or (self._same is not None and self._same._screened)
 
     @cached_property
@@ -177,13 +173,11 @@ class BoundedSpace:
         if not self._time_limits or self._timed is not None:
             return True
         worked = in_time(self.c, self.prices, self.fastest(MEMORY_POLICIES + TRANSPORT_POLICIES), self._time_limits)
-        return any(self._some_in_time(meshes_of(self.c, part)) for part in worked)
-
-    def _some_in_time(self, meshes: Table) -> bool:
-        if not meshes.rows:
-            return False
-        seconds = self._least_time(meshes) * (1 - SLACK)
-        return bool(self._within_time(self._time_limits, meshes, seconds).any())
+        for meshes in (meshes_of(self.c, part) for part in worked):
+            seconds = self._least_time(meshes) * (1 - SLACK) if meshes.rows else np.empty(0)
+            if meshes.rows and self._within_time(self._time_limits, meshes, seconds).any():
+                return True
+        return False
 
     @cached_property
     def _time_limits(self) -> list[Law]:
@@ -368,18 +362,10 @@ class BoundedSpace:
         graph = max((int(v) for v in d["cuda_graph"]), key=graph_strength)
         return ({**some, "cuda_graph": graph} for some in extremes(d, "least_time", names, but="cuda_graph"))
 
-    def _bounds(self, meshes: Table, policies: Table) -> Floats:
-        """Lower bounds of the keys: a row for each key, a column for each mesh."""
-        return self._bounds_from(self._least_time(meshes), meshes, policies)
-
-    def _bounds_from(self, time: NDArray[np.floating[Any]], meshes: Table, policies: Table) -> Floats:
-        """`_bounds` with known least times."""
-        return self._least_keys(meshes, frozenset(MESH), time, policies)
-
     def _least_keys(
         self, table: Table, known: frozenset[str], time: NDArray[np.floating[Any]], policies: Table
     ) -> Floats:
-        """Lower bounds of the keys for a table with the axes `known` whose rows take at least `time`."""
+        """Lower bounds of the keys, (keys, rows), for a table with the axes `known` whose rows take at least `time`."""
         ideal = table.assume(step_time=time, score=time)
         keys = [self._bound(law, negate, ideal, known, policies) for law, negate in self._laws()]
         return np.array(keys).reshape(len(keys), table.rows)

@@ -13,9 +13,8 @@ from attrs import frozen
 from moedsl.facts.operators import BINARY, FUNCTIONS, Column
 from moedsl.facts.symbols import ALIASES, COSTS, FLAG, NUMBER, SPARES
 from moedsl.lang import ast
-from moedsl.solver.laws import SECONDS, TIME, Compiled, Law, closure
+from moedsl.solver.laws import SECONDS, TIME, Compiled, Law, Mask, Table, as_mask, closure
 from moedsl.solver.problem import Problem
-from moedsl.solver.table import Mask, Table, as_mask
 
 Interval = tuple[Column, Column]
 """The least and the largest value; of a condition, whether it must hold and whether it can."""

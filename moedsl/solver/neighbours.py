@@ -14,10 +14,9 @@ from moedsl.facts.units import GIB
 from moedsl.lang.printer import print_expr
 from moedsl.rules.stdlib import NEEDS
 from moedsl.solver.bounded_space import memory_prices
-from moedsl.solver.bounds import Prices
-from moedsl.solver.laws import Compiled, first_broken
+from moedsl.solver.laws import Compiled, Row, first_broken
 from moedsl.solver.problem import divisors
-from moedsl.solver.table import Row
+from moedsl.solver.space import Prices
 from moedsl.support.text import change
 
 
@@ -52,8 +51,15 @@ def neighbours(c: Compiled, prices: Prices, row: Row) -> list[Neighbour]:
 
 
 def around(c: Compiled, row: Row) -> list[tuple[axes.Axis, int]]:
-    """The values that the solver chose from."""
-    return [(a, v) for a in axes.AXES for v in _values(c, a, row.codes[a.name])]
+    """The values that the solver chose from, nearest sizes first; for a mesh axis all divisors of the GPUs."""
+    out = list[tuple[axes.Axis, int]]()
+    for a in axes.AXES:
+        domain, chosen = [int(v) for v in c.problem.domains[a.name]], row.codes[a.name]
+        if a.name not in c.problem.program.pins and len(domain) > 1:
+            values = divisors(c.problem.gpus) if a.name in axes.SIZES else domain
+            values = sorted(values, key=lambda v: abs(log2(v / chosen))) if a.kind == "int" else values
+            out += [(a, v) for v in values]
+    return out
 
 
 def judged(c: Compiled, prices: Prices, row: Row, tried: Iterable[tuple[axes.Axis, int]]) -> list[Neighbour]:
@@ -69,7 +75,9 @@ def repriced(c: Compiled, prices: Prices, row: Row) -> Neighbour:
 
 
 def _judged(c: Compiled, prices: Prices, row: Row, changes: list[tuple[axes.Axis, int]]) -> list[Neighbour]:
-    codes = [_with(c, row.codes, axis, code) for axis, code in changes]
+    # Without a pipeline no virtual stages are left, unless they are pinned
+    unpiped = {"vpp": 1} if 1 in c.problem.domains["vpp"] else {}
+    codes = [{**row.codes, a.name: v, **(unpiped if (a.name, v) == ("pp", 1) else {})} for a, v in changes]
     table = c.table(codes)
     refused = first_broken([w for w in c.laws if not w.priced], table)
     legal = np.array([r is None for r in refused])
@@ -85,21 +93,6 @@ def _judged(c: Compiled, prices: Prices, row: Row, changes: list[tuple[axes.Axis
     each = [{n: float(column[i]) for n, column in priced.items()} for i in range(len(changes))]
     needed = c.problem.program.hardware.shown - priced[c.spare]
     return [Neighbour(a.name, v, codes[i], rules[i], each[i], float(needed[i])) for i, (a, v) in enumerate(changes)]
-
-
-def _with(c: Compiled, codes: Mapping[str, int], axis: axes.Axis, code: int) -> dict[str, int]:
-    """Change one value of a row; without a pipeline no virtual stages are left, unless they are pinned."""
-    alone = axis.name == "pp" and code == 1 and 1 in c.problem.domains["vpp"]
-    return {**codes, axis.name: code, **({"vpp": 1} if alone else {})}
-
-
-def _values(c: Compiled, axis: axes.Axis, chosen: int) -> list[int]:
-    """The values that the solver chose from, nearest sizes first; for a mesh axis all divisors of the GPUs."""
-    domain = [int(v) for v in c.problem.domains[axis.name]]
-    if axis.name in c.problem.program.pins or len(domain) < 2:
-        return []
-    values = divisors(c.problem.gpus) if axis.name in axes.SIZES else domain
-    return sorted(values, key=lambda v: abs(log2(v / chosen))) if axis.kind == "int" else values
 
 
 def outranked(c: Compiled, n: Neighbour, row: Row) -> str:

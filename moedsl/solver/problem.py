@@ -50,7 +50,9 @@ def lower(program: Program, gpus: int, overrides: Mapping[str, Any] = {}) -> Pro
         known = _Known(program, problem.values)
     for axis in reversed(axes.AXES):
         domains[axis.name], origins[axis.name] = _domain(program, axis, gpus, known.env)
-        known.add(_settled(axis, domains[axis.name]))
+        if len(domains[axis.name]) == 1:  # a fact for the conditions of the axes that follow; policies come first
+            value = axis.decode(int(domains[axis.name][0]))
+            known.add({axis.name: frozenset(value) if isinstance(value, list) else value})
     return evolve(problem, domains=domains, origins=origins)
 
 
@@ -81,42 +83,37 @@ def cases(p: Program) -> tuple[str, ...]:
 
 
 def _fixed(p: Program, gpus: int, overrides: Mapping[str, Any]) -> Values:
-    values: Values = {n: getattr(p.model, n) for n in MODEL if hasattr(p.model, n)}
-    values |= {n: getattr(p.hardware, n) for n in HARDWARE if hasattr(p.hardware, n)}
-    values |= {"model": p.model.name, "has_vision": p.model.vision is not None, "hybrid": p.model.hybrid}
-    values |= {"hardware": p.hardware.name}
-    values |= {releases.BRIDGE: releases.as_number(p.target)}
-    values |= _vision(p)
-    values |= {"gpus": gpus, "phase": p.phase, "task": p.task, "routing": p.routing, "vlm": p.vlm}
-    values |= _adapter(p)
-    values |= {**dict.fromkeys(LENGTHS, 0), **p.length}
-    values |= {"must_fit": overrides.get("must_fit", cases(p)[0])}
-    values |= {word: bool(p.sets.get(field, unset)) for word, (field, unset) in SWITCHES.items()}
-    values |= {"saves": bool(p.sets.get("checkpoint.save", p.data != "mock"))}
-    values |= {"imports_weights": p.hub_weights is not None}
-    return values | {"data": "mock" if p.data == "mock" else "real", "shapes": shapes(p.sets)}
-
-
-def _adapter(p: Program) -> Values:
-    """The values of the adapter that laws read; without one, a rank of 0 and no targets."""
-    a = p.adapter
+    v, a = p.model.vision, p.adapter
     return {
+        **{n: getattr(p.model, n) for n in MODEL if hasattr(p.model, n)},
+        **{n: getattr(p.hardware, n) for n in HARDWARE if hasattr(p.hardware, n)},
+        "model": p.model.name,
+        "has_vision": v is not None,
+        "hybrid": p.model.hybrid,
+        "hardware": p.hardware.name,
+        releases.BRIDGE: releases.as_number(p.target),
+        "vision_heads": v.heads if v else 0,
+        "vision_ffn_hidden": v.ffn_hidden if v else 0,
+        "deepstack_layers": len(v.deepstack) if v else 0,
+        "gpus": gpus,
+        "phase": p.phase,
+        "task": p.task,
+        "routing": p.routing,
+        "vlm": p.vlm,
         "adapter": a.method if a else "none",
         "adapter_rank": a.rank if a else 0,
         "adapter_targets": a.targets if a else frozenset[str](),
         "adapter_experts": a.experts if a else "none",
         "adapter_normalized": a is not None and a.normalized,
         "adapter_regather": a is not None and a.regather,
-    }
-
-
-def _vision(p: Program) -> Values:
-    """The values of the vision tower that laws read; 0 without one."""
-    v = p.model.vision
-    return {
-        "vision_heads": v.heads if v else 0,
-        "vision_ffn_hidden": v.ffn_hidden if v else 0,
-        "deepstack_layers": len(v.deepstack) if v else 0,
+        **dict.fromkeys(LENGTHS, 0),
+        **p.length,
+        "must_fit": overrides.get("must_fit", cases(p)[0]),
+        **{word: bool(p.sets.get(field, unset)) for word, (field, unset) in SWITCHES.items()},
+        "saves": bool(p.sets.get("checkpoint.save", p.data != "mock")),
+        "imports_weights": p.hub_weights is not None,
+        "data": "mock" if p.data == "mock" else "real",
+        "shapes": shapes(p.sets),
     }
 
 
@@ -201,30 +198,18 @@ def _domain(p: Program, axis: axes.Axis, gpus: int, env: Values) -> tuple[NDArra
         rule = first_of(p.named(kind, axis.name), env)
         if rule is not None:
             return _codes(axis, rule, env), rule
-    return _natural(axis, gpus), None
-
-
-def _settled(axis: axes.Axis, domain: NDArray[np.int64]) -> Values:
-    """Give an axis with one value as a fact, for the conditions of the axes that follow; policies come first."""
-    if len(domain) != 1:
-        return {}
-    value = axis.decode(int(domain[0]))
-    return {axis.name: frozenset(value) if isinstance(value, list) else value}
+    # Without a rule: every divisor of the GPUs, or every word; for a set, empty and each member alone
+    if axis.kind == "int":
+        return np.array(divisors(gpus) if axis.name in axes.SIZES else [1], dtype=np.int64), None
+    if axis.kind == "set":
+        return np.array([0, *(1 << i for i in range(len(axis.words)))], dtype=np.int64), None
+    return np.arange(2 if axis.kind == "flag" else len(axis.words), dtype=np.int64), None
 
 
 def _codes(axis: axes.Axis, rule: Rule, env: Mapping[str, Any]) -> NDArray[np.int64]:
     items = rule.expr.items if rule.kind == "candidates" and isinstance(rule.expr, ast.List) else (rule.expr,)
     codes = dict.fromkeys(axis.encode(evaluate(i, env)) for i in items)
     return np.array(list(codes), dtype=np.int64)
-
-
-def _natural(axis: axes.Axis, gpus: int) -> NDArray[np.int64]:
-    """The domain without a rule: every divisor of the GPUs, or every word; for a set, empty and each member alone."""
-    if axis.kind == "int":
-        return np.array(divisors(gpus) if axis.name in axes.SIZES else [1], dtype=np.int64)
-    if axis.kind == "set":
-        return np.array([0, *(1 << i for i in range(len(axis.words)))], dtype=np.int64)
-    return np.arange(2 if axis.kind == "flag" else len(axis.words), dtype=np.int64)
 
 
 def divisors(n: int) -> list[int]:

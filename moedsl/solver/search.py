@@ -3,16 +3,20 @@
 Meshes that could fit are expanded in the order of their bounds (`bounded_space`), in growing chunks, until the next
 bound cannot beat the worst of the top k: with the policies of memory first, then, if a row can still enter, with all
 others. A bound is never above the true key, so nothing better is missed.
+
+A search answers many questions about one space in one pass, each with its own best rows.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from moedsl.facts import axes
@@ -20,11 +24,8 @@ from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
 from moedsl.facts.symbols import COSTS, MEMORY, SPARES
 from moedsl.rules.evaluators import Column
 from moedsl.solver.bounded_space import BATCH, LEAST_TIME, BoundedSpace, memory_prices, number
-from moedsl.solver.bounds import SLACK, least_seconds
-from moedsl.solver.laws import SECONDS, Law, memory_of, obeying
-from moedsl.solver.question import Answer, Floats, Question, TopK, any_of, ignoring, least
-from moedsl.solver.space import GROWTH, LARGEST_CHUNK, combinations_of, in_turns
-from moedsl.solver.table import Mask, Row, Table, different
+from moedsl.solver.laws import SECONDS, Floats, Law, Mask, Row, Table, as_mask, different, memory_of, obeying
+from moedsl.solver.space import FIRST_BLOCK, GROWTH, LARGEST_CHUNK, SLACK, combinations_of, least_seconds
 
 FIRST_CHUNK = 2048
 """Expanded rows in the first chunk."""
@@ -66,28 +67,19 @@ class Search(BoundedSpace):
         if not queries or not self.legal.rows:
             return 0
         policies = self.policies.take(any_of(able))
-        few = self.legal.rows * policies.rows <= FEW
-        priced = self._all(policies, queries) if few else self._best(policies, queries)
+        priced = 0
+        if self.legal.rows * policies.rows <= FEW:
+            meshes = self._allowed(self.legal, self._between(MESH, self._settled))
+            priced = self._add(self._held(meshes, policies), policies, queries) if meshes.rows else 0
+        elif self._meshes.rows:
+            bounds = self._least_keys(self._meshes, frozenset(MESH), self._seconds, policies)
+            chunks = self._promising(self._meshes, bounds, policies, queries)
+            priced = sum(self._expand(self._meshes.take(at), policies, queries) for at in chunks)
         self._complete(queries)
         return priced
 
-    def _all(self, policies: Table, queries: Sequence[TopK]) -> int:
-        """Add the best row of each mesh to the top k, without a bound; returns the number of priced rows."""
-        meshes = self._allowed(self.legal, self._between(MESH, self._settled))
-        return self._add(self._held(meshes, policies), policies, queries) if meshes.rows else 0
-
-    def _best(self, policies: Table, queries: Sequence[TopK]) -> int:
-        """Add the best row of each mesh that can enter a top k; returns the number of priced rows."""
-        if not self._meshes.rows:
-            return 0
-        bounds = self._bounds_from(self._seconds, self._meshes, policies)
-        return sum(
-            self._expand(self._meshes.take(at), policies, queries)
-            for at in self._promising(self._meshes, bounds, policies, queries)
-        )
-
     def _complete(self, queries: Sequence[TopK]) -> None:
-        """Price for the rows that are kept what did not choose them."""
+        """Fill in the prices of the kept rows that the ranking did not need."""
         names = [n for n in self.c.memory_prices if n not in self.c.memory_read]
         rows = {id(row): row for k in queries for row in k.rows if any(math.isnan(row.prices[n]) for n in names)}
         if not rows:
@@ -321,3 +313,140 @@ class Search(BoundedSpace):
 def _times(table: Table, factors: Iterable[Column]) -> Table:
     """Score the rows: their step time with some factors of advice."""
     return table.with_columns(score=table["step_time"] * math.prod(factors))
+
+
+def in_turns(bounds: Floats, queries: Sequence[TopK], able: Sequence[Mask]) -> Iterator[NDArray[np.intp]]:
+    """Blocks of positions in the order of their bounds, the next ones of each question that has room for them."""
+    new, size = np.ones(bounds.shape[1], dtype=bool), max(1, FIRST_BLOCK // len(queries))
+    alike: dict[tuple[bytes, int | None], list[TopK]] = {}
+    for k, mask in zip(queries, able, strict=True):
+        alike.setdefault((mask.tobytes(), k.ignored), []).append(k)
+    orders = [
+        _while_room(ks, bounds, _in_order(ignoring(bounds, ignored), np.frombuffer(mask, dtype=bool), size))
+        for (mask, ignored), ks in alike.items()
+    ]
+    while parts := [at for order in orders for at in itertools.islice(order, 1)]:
+        block = different(np.concatenate(parts)) if len(parts) > 1 else parts[0]
+        block = block[new[block]]
+        new[block] = False
+        yield block[np.lexsort(bounds[::-1, block])] if len(parts) > 1 else block
+
+
+def _while_room(
+    queries: Sequence[TopK], bounds: Floats, blocks: Iterable[NDArray[np.intp]]
+) -> Iterator[NDArray[np.intp]]:
+    """The blocks, until no question has room for the first position of one."""
+    return itertools.takewhile(lambda at: any(k.room(bounds[:, at[:1]])[0] for k in queries), blocks)
+
+
+def _in_order(bounds: Floats, mask: Mask, size: int = FIRST_BLOCK) -> Iterator[NDArray[np.intp]]:
+    """Positions in a mask by their columns of bounds, in growing blocks; each block is sorted when it is needed."""
+    left = np.flatnonzero(mask)
+    while len(left):
+        first = bounds[0, left]
+        early = first <= np.partition(first, size - 1)[size - 1] if len(left) > size else np.ones(len(left), dtype=bool)
+        part, left = left[early], left[~early]
+        order = part[np.lexsort(bounds[::-1, part])]
+        while len(order):
+            block, order = order[:size], order[size:]
+            yield block
+            size = min(size * GROWTH, LARGEST_CHUNK)
+
+
+@frozen
+class Question:
+    """Ask for the best layout: `only` fixes axes or lets, `law` must hold, `dropped` advice does not count, and `but`
+    is no answer."""
+
+    only: Mapping[str, int] = field(factory=dict)
+    """Values of axes, or of lets that read only meshes."""
+    law: Law | None = None
+    dropped: str | None = None
+    but: Mapping[str, int] | None = None
+
+    def rows(self, table: Table, known: frozenset[str] | None = None) -> Mask:
+        """A mask of the rows that may answer it, judged by the `known` axes, or by all if None."""
+        keep = np.ones(table.rows, dtype=bool)
+        for name, value in self.only.items():
+            if known is None or known.issuperset({name} if name in axes.BY_NAME else MESH):
+                keep &= as_mask(np.equal(table[name], value), table.rows)
+        if self.law is not None and (known is None or self.law.needs <= known):
+            keep &= self.law.holds(table)
+        return keep
+
+    def others(self, table: Table) -> Mask:
+        """A mask of the rows that are not `but`."""
+        if self.but is None:
+            return np.ones(table.rows, dtype=bool)
+        return np.logical_or.reduce([table.axes[name] != code for name, code in self.but.items()])
+
+
+@frozen
+class Answer:
+    """The best row for a question, or None; `legal` counts the meshes that obey the laws except those on prices."""
+
+    row: Row | None
+    legal: int
+    least_needed: float
+    """The least bytes that any legal mesh needs in the case of the memory estimate that must fit; infinite if there is
+    none."""
+
+
+@define
+class TopK:
+    """The best `size` rows of different meshes that answer a question, best first."""
+
+    size: int
+    question: Question = field(factory=Question)
+    limit: tuple[float, ...] | None = None
+    """The worst keys that a row may have."""
+    rows: list[Row] = field(factory=list)
+    ignored: int | None = None
+    """The key of the preference that the question drops."""
+
+    @property
+    def worst(self) -> tuple[float, ...] | None:
+        """The worst keys with which a row can enter; None if every row can."""
+        return self.rows[-1].keys if len(self.rows) >= self.size else self.limit
+
+    def room(self, bounds: Floats) -> Mask:
+        """The columns of (keys, rows) that could enter: no worse than the worst row."""
+        return at_most(ignoring(bounds, self.ignored), self.worst)
+
+    def add(self, rows: Sequence[Row]) -> None:
+        near = [r for r in rows if self.limit is None or r.keys <= self.limit]
+        self.rows[:] = sorted([*self.rows, *near], key=lambda r: r.keys)[: self.size]
+
+
+def any_of(masks: Sequence[Mask]) -> Mask:
+    """Join masks: the rows that answer any of the questions."""
+    return masks[0] if len(masks) == 1 else np.logical_or.reduce(masks)
+
+
+def least(columns: Sequence[NDArray[Any]], at: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The position with the least values, of some positions in columns; none if there are none. NaN is the largest."""
+    for column in columns:
+        if len(at) < 2:
+            break
+        values = column[at]
+        best = np.fmin.reduce(values)
+        at = at[values == best] if best == best else at
+    return at[:1]
+
+
+def ignoring(keys: Floats, key: int | None) -> Floats:
+    """Set one key to 0 in all columns of keys or bounds."""
+    if key is None:
+        return keys
+    out = keys.copy()
+    out[key] = 0.0
+    return out
+
+
+def at_most(bounds: Floats, worst: Sequence[float] | None) -> Mask:
+    """The columns of (keys, rows) that are no worse than the first keys of a row; all if there is no row."""
+    below, equal = np.zeros(bounds.shape[1], dtype=bool), np.ones(bounds.shape[1], dtype=bool)
+    for bound, key in zip(bounds, worst or (), strict=False):
+        below |= equal & (bound < key)
+        equal &= bound == key
+    return below | equal

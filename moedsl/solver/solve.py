@@ -1,4 +1,7 @@
-"""Choose the layout of a program, on the GPUs that the run names or on the fewest that work."""
+"""Choose the layout of a program, on the GPUs that the run names or on the fewest that work.
+
+`saving` is how a layout saves: the size and time of its checkpoint, the interval, and the share of time that trains.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,26 @@ from typing import Any
 import numpy as np
 from attrs import evolve, field, frozen
 
-from moedsl.cost import Cost
-from moedsl.facts.facts import Model
+from moedsl.cost import Cost, goodput
+from moedsl.cost.goodput import Goodput, Local, Size, best_interval
+from moedsl.cost.memory import trained
+from moedsl.facts import common
+from moedsl.facts.facts import Hardware, Model
 from moedsl.facts.fine_tuning import filled
 from moedsl.facts.machines import MOST_GPUS
 from moedsl.facts.machines import gpu_counts as counts
 from moedsl.facts.symbols import SWITCHES
 from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import evaluate
+from moedsl.rules.stdlib import LetName
 from moedsl.solver import uncertainty
-from moedsl.solver.bounds import Prices
-from moedsl.solver.laws import Compiled, compile_problem, reads
+from moedsl.solver.laws import Compiled, Row, compile_problem, reads
 from moedsl.solver.problem import Problem, cases, first_of, lower, plain, with_lets
-from moedsl.solver.saving import saving
 from moedsl.solver.search import Search, Solution
-from moedsl.solver.table import Row
+from moedsl.solver.space import Prices
 from moedsl.solver.uncertainty import Preference
+from moedsl.support.diagnostics import Diagnostic, error
+from moedsl.support.limits import File, TooLarge
 
 KEEP = 6
 KERNELS: Mapping[str, Any] = {
@@ -144,15 +151,14 @@ def of_same_space(search: Search | None, c: Compiled, prices: Prices) -> Search 
     """A search, if the legal meshes and policies of a problem, and their prices, are those of the search."""
     if search is None or prices != search.prices:
         return None
-    same_laws = [w.rule for w in c.laws if not w.priced] == [w.rule for w in search.c.laws if not w.priced]
-    return search if same_laws and _same_facts(c.problem, search.c.problem) else None
-
-
-def _same_facts(a: Problem, b: Problem) -> bool:
-    """Whether the domains and every value that a law can read are equal."""
+    if [w.rule for w in c.laws if not w.priced] != [w.rule for w in search.c.laws if not w.priced]:
+        return None
+    # The domains and every value that a law can read must be equal
+    a, b = c.problem, search.c.problem
     unread = () if fit_is_read(a.program) else ("must_fit",)
     codes = ({n: v for n, v in x.codes.items() if n not in unread} for x in (a, b))
-    return operator.eq(*codes) and all(np.array_equal(d, b.domains[n]) for n, d in a.domains.items())
+    same = operator.eq(*codes) and all(np.array_equal(d, b.domains[n]) for n, d in a.domains.items())
+    return search if same else None
 
 
 def fit_is_read(p: Program) -> bool:
@@ -251,21 +257,17 @@ def _set(p: Program) -> dict[str, Any]:
     overlap = dict.fromkeys(_OVERLAP, p.model.vision is None)
     for section in _SECTIONS:
         overlap |= {name: p.sets[path] for name in _OVERLAP if (path := f"{section}.{name}") in p.sets}
+    # The bytes that attention keeps for each score. Separate kernels keep the probabilities in BF16; with dropout also
+    # a mask, and what it leaves of them (te pytorch/attention/dot_product_attention/backends.py:734, :748)
+    unfused = p.sets.get("model.attention_backend") == "unfused"
+    scores = (5.0 if p.sets.get("model.attention_dropout") else 2.0) if unfused else 0.0
     return {
         **factors,
-        "scores": _scores(p.sets),
+        "scores": scores,
         "accumulates": p.sets.get("model.gradient_accumulation_fusion") is not False,
         "fp8_weights": p.sets.get(weights),
         "overlap": tuple(map(bool, overlap.values())),
     }
-
-
-def _scores(sets: Mapping[str, Any]) -> float:
-    """The bytes that attention keeps for each score. Separate kernels keep the probabilities in BF16; with dropout also
-    a mask, and what it leaves of them (te pytorch/attention/dot_product_attention/backends.py:734, :748)."""
-    if sets.get("model.attention_backend") != "unfused":
-        return 0.0
-    return 5.0 if sets.get("model.attention_dropout") else 2.0
 
 
 def _with_steps(c: Chosen, progress: Progress) -> Chosen:
@@ -280,3 +282,133 @@ def _with_steps(c: Chosen, progress: Progress) -> Chosen:
         if more.solution.rows:
             steps.append((gpus, more.solution.rows[0]))
     return Chosen(c.problem, c.compiled, c.cost, c.solution, tuple(steps))
+
+
+PAYS = 0.005
+"""The least goodput that saves on the nodes' own disks must add."""
+INTERVAL = "checkpoint.save_interval"
+MONTH = 30 * 86400.0
+"""The interval of a run that saves only at its end."""
+FORWARD = 1 / 3
+"""The forward pass of a step, whose backward pass computes two gradients for each matrix product."""
+FORWARD_FROZEN = 1 / 2
+"""The same where the weights are frozen: the backward pass computes the gradient of the input alone."""
+_RESTARTS_IN_JOB = ("ft.enable_ft_package", "inprocess_restart.enabled")
+
+
+@frozen
+class Saving:
+    """Times in seconds."""
+
+    size: Size
+    is_async: bool
+    write: float
+    """From the start of a save until it can be returned to."""
+    load: float
+    steps: int
+    """Steps between two checkpoints."""
+    best_steps: int
+    """The same where the run does not set it."""
+    best: float
+    """The interval that keeps most training, without a limit."""
+    limit: str
+    """What moved the interval away from that: loss, write, step, or nothing."""
+    goodput: Goodput
+    local_steps: int
+    """Steps between saves on the nodes' own disks; 0 where they do not pay."""
+    local_disk: str
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What rules read of it (`symbols.SAVES`)."""
+        return {
+            "goodput": self.goodput.trains,
+            "save_steps": self.best_steps,
+            "local_save_steps": self.local_steps,
+            "local_disk": self.local_disk,
+        }
+
+
+def saving(problem: Problem, cost: Cost, env: Mapping[str, Any], step_time: float) -> Saving:
+    """Price the checkpoints of a layout with the step time `step_time`."""
+    p, h, gpus = problem.program, cost.hardware, problem.gpus
+    sets, c = p.sets, h.constants
+    validates = _validates(p, env)
+    step = step_time * (1 + validates)  # with its part of the next validation
+    is_async = bool(sets.get("checkpoint.async_save", env[LetName.SAVES_ASYNC]))
+    size = goodput.size(
+        p.model, trained(p.vlm, p.adapter), sets.get("optimizer.optimizer", "adam"), env["sharding"] == "fsdp",
+        sets.get("checkpoint.save_optim", True),
+    )  # fmt: skip
+    write = size.total / goodput.write_rate(h, gpus, p.site.storage_write)
+    blocked = goodput.blocked(h, gpus, size.total, write, is_async, c.save_start)
+    durable, load = write if is_async else 0.0, c.load_times * write
+    mtbf = goodput.mtbf(gpus, p.site.gpu_mtbf or c.gpu_mtbf)
+    best = best_interval(blocked, mtbf)
+    lost = p.site.most_lost or 60.0 * float(env[LetName.MOST_LOST_MINUTES])
+    wanted, limit = _bounded(best, lost - durable, durable, step)
+    best_steps = max(1, (math.ceil if limit == "write" else round)(wanted / step))
+    steps = sets.get(INTERVAL, best_steps) or max(1, round(MONTH / step))
+    share = c.in_place if any(p.sets.get(path) for path in _RESTARTS_IN_JOB) else 0.0
+    back = share * goodput.back_in_job(c) + (1 - share) * goodput.back(c, gpus)
+    shared = Goodput(steps * step, blocked, durable, mtbf, back + load, validation=validates / (1 + validates))
+    near, local_steps = shared, 0
+    if share and p.site.local_disk and is_async:
+        near, local_steps = _local(shared, h, gpus, size.total, share, step, load)
+    return Saving(
+        size, is_async, blocked + durable, load, steps, best_steps, best, limit, near, local_steps, p.site.local_disk
+    )
+
+
+def _validates(p: Program, env: Mapping[str, Any]) -> float:
+    """The time of validation, as a share of that of the steps: forward passes through the same pipeline."""
+    batches = p.sets.get(common.ITERATIONS, common.validation_iterations(p.task, p.data == "mock"))
+    every = p.sets.get(common.INTERVAL, common.validation_interval(p.task))
+    if not batches or not every:
+        return 0.0
+    smallest = common.smallest_validation_batch(env["micro_batch"], env["dp"], env["pp"], env["vpp"])
+    batch = p.sets.get(common.BATCH) or (smallest if p.samples else env["global_batch"])
+    filling = (env["pp"] - 1) / env["vpp"]  # microbatches that pass while the pipeline fills and empties
+    passes = batch / (env["micro_batch"] * env["dp"]) + filling
+    forward = FORWARD_FROZEN if p.adapter else FORWARD
+    return forward * batches / every * passes / (env["num_microbatches"] + filling)
+
+
+def _local(
+    shared: Goodput, h: Hardware, gpus: int, nbytes: float, share: float, step_time: float, load: float
+) -> tuple[Goodput, int]:
+    """Add saves on the nodes' own disks, if they add enough; a run loads from them in the time that they take."""
+    write = goodput.local_write(h, gpus, nbytes)
+    blocked = goodput.blocked(h, gpus, nbytes, write, True, h.constants.local_start)
+    wanted = max(best_interval(blocked, shared.mtbf / share), write, step_time)
+    intervals = round(shared.interval / wanted)
+    if intervals < 2:
+        return shared, 0
+    steps = max(1, round(shared.interval / intervals / step_time))
+    back = shared.back - share * (load - write)
+    near = evolve(shared, back=back, local=Local(intervals, blocked, write, share))
+    return (near, steps) if near.trains - shared.trains > PAYS else (shared, 0)
+
+
+def _bounded(best: float, most: float, least: float, step: float) -> tuple[float, str]:
+    """Bound the interval: a save begins after the one before is written, and a failure takes at most what is stated."""
+    if best < max(least, step):
+        return max(least, step), "write" if least > step else "step"
+    return (max(most, least, step), "loss") if most < best else (best, "")
+
+
+_AXES = 4
+
+
+def diagnostic(reached: TooLarge) -> Diagnostic:
+    """Name the run or the file, and the axes of the run that have the most values."""
+    part = reached.part
+    if isinstance(part, File):
+        return error("read.too_large", part=part.name, limit=reached.limit)
+    values: dict[str, object] = {}
+    if isinstance(part, Program):
+        domains = lower(part, part.gpus or part.hardware.gpus_per_node).domains
+        largest = sorted(domains, key=lambda n: len(domains[n]), reverse=True)[:_AXES]
+        values = {"domains": ", ".join(f"{len(domains[name])} values of {name}" for name in largest)}
+    name = f"`{part.name}`" if isinstance(part, Program) else "the input"
+    return error("solve.too_large", name=name, limit=reached.limit, values=values)

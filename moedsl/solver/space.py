@@ -1,23 +1,28 @@
-"""Enumerate the space of a compiled problem: the legal meshes and the legal policies.
+"""Enumerate the legal meshes and policies of a compiled problem, and name the fastest and the smallest policies.
 
 The order matters to the search: it visits the meshes that divide memory most first (`most_divided_first`), or those
 with the best bounds, so that a good layout is known early and the rest can be skipped.
+
+Every bound of the search is a price with such policies: no policy that a mesh may have is faster than the fastest, or
+smaller than the smallest.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moedsl.facts.axes import BY_NAME, MESH, SIZES, WEIGHTS
-from moedsl.solver.laws import Compiled, Law, allowed, obeying
-from moedsl.solver.question import Floats, TopK, ignoring
-from moedsl.solver.table import Mask, Table, different
+from moedsl.facts import axes
+from moedsl.facts.axes import BY_NAME, MEMORY_POLICIES, MESH, SIZES, TRANSPORT_POLICIES, WEIGHTS
+from moedsl.rules.evaluators import Column
+from moedsl.solver.laws import Compiled, Law, Mask, Table, allowed, different, obeyed, obeying
 from moedsl.support import limits
 
 MOST = 1_000_000
@@ -128,39 +133,192 @@ def share_of(meshes: Table) -> NDArray[np.floating[Any]]:
     return np.asarray(meshes.axes["micro_batch"] / np.prod(pieces, axis=0, dtype=np.float64))
 
 
-def in_turns(bounds: Floats, queries: Sequence[TopK], able: Sequence[Mask]) -> Iterator[NDArray[np.intp]]:
-    """Blocks of positions in the order of their bounds, the next ones of each question that has room for them."""
-    new, size = np.ones(bounds.shape[1], dtype=bool), max(1, FIRST_BLOCK // len(queries))
-    alike: dict[tuple[bytes, int | None], list[TopK]] = {}
-    for k, mask in zip(queries, able, strict=True):
-        alike.setdefault((mask.tobytes(), k.ignored), []).append(k)
-    orders = [
-        _while_room(ks, bounds, _in_order(ignoring(bounds, ignored), np.frombuffer(mask, dtype=bool), size))
-        for (mask, ignored), ks in alike.items()
+Domains = Mapping[str, NDArray[np.int64]]
+Policies = Sequence[Mapping[str, int]]
+"""Values of some policies."""
+SLACK = 1e-9
+"""Largest share by which rounding lifts a bound above its price."""
+Price = Literal["least_memory", "least_time"]
+FASTER = tuple(n for n in axes.TRANSPORT_POLICIES if axes.BY_NAME[n].least_time == "high")
+"""Policies of communication whose larger value is never slower; laws limit each."""
+OPEN = ("recompute", *(n for n in axes.POLICY if not axes.BY_NAME[n].least_time and n != "cuda_graph"))
+"""Policies whose fastest value is unknown; of `recompute`, `none` is the fastest if it is legal."""
+SETTLED = tuple(n for n in axes.POLICY if n not in (*FASTER, *OPEN, "cuda_graph"))
+"""Policies with an end that is never slower."""
+
+
+class Prices(Protocol):
+    """A cost model as the search uses it: bytes and seconds for whole columns."""
+
+    def memory(self, cols: Mapping[str, Column], *, policies: Policies = ()) -> NDArray[np.floating[Any]]: ...
+
+    def held(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+
+    def spare(
+        self, cols: Mapping[str, Column], case: str = "high", dispatchers: Sequence[int] = (), policies: Policies = ()
+    ) -> NDArray[np.floating[Any]]: ...
+
+    def time(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+
+    def work(self, cols: Mapping[str, Column]) -> NDArray[np.floating[Any]]: ...
+
+    @property
+    def overhead(self) -> float: ...
+
+
+def extremes(domains: Domains, price: Price, names: Sequence[str], but: str) -> Iterator[dict[str, int]]:
+    """Combinations of policies, one of which is best by a price: the end that the axis names, or every value."""
+    chosen = {n: ends(axes.BY_NAME[n], getattr(axes.BY_NAME[n], price), domains[n]) for n in names if n != but}
+    return (dict(zip(chosen, values, strict=True)) for values in itertools.product(*chosen.values()))
+
+
+def ends(axis: axes.Axis, end: str, domain: NDArray[np.int64]) -> list[int]:
+    """One end of a domain, or every value; the low end of a set is the empty set."""
+    if end == "low":
+        return [axis.off if axis.kind == "set" else int(domain.min())]
+    return [int(domain.max())] if end == "high" else [int(v) for v in domain]
+
+
+def slowest(domains: Domains, names: Sequence[str]) -> Iterator[dict[str, int]]:
+    """Combinations of policies, one of which no layout is slower than: the other end of each axis with an end that is
+    never slower; of sets, nothing captured or a whole iteration, and all that is recomputed or copied at once."""
+    chosen = {n: _slow(axes.BY_NAME[n], domains[n].tolist()) for n in names}
+    return (dict(zip(chosen, values, strict=True)) for values in itertools.product(*chosen.values()))
+
+
+def _slow(axis: axes.Axis, domain: list[int]) -> list[int]:
+    if axis.name == "cuda_graph":
+        return [0, *(mask for mask in domain if graph_strength(mask)[0])]
+    if axis.kind == "set":
+        whole = axis.encode("full") if "full" in axis.words else 0
+        return [functools.reduce(operator.or_, (mask for mask in domain if mask != whole), 0), *({whole} & {*domain})]
+    if axis.least_time and len(domain) == 2:
+        return [min(domain) if axis.least_time == "high" else max(domain)]
+    return domain
+
+
+def graph_strength(mask: int) -> tuple[bool, int]:
+    graphs = axes.BY_NAME["cuda_graph"]
+    full = bool(mask & graphs.encode("full_iteration"))
+    return full, mask.bit_count()
+
+
+def least_seconds(c: Compiled, prices: Prices, meshes: Table, policies: Table) -> NDArray[np.float64]:
+    """The least seconds of each mesh with any of the policies; infinite if the laws allow none."""
+    # The largest legal value of each policy of `FASTER` by mesh, and the meshes that have one of each
+    columns, possible = dict[str, NDArray[np.int64]](), np.ones(meshes.rows, dtype=bool)
+    for name in FASTER:
+        column = np.full(meshes.rows, -1, dtype=np.int64)
+        for value in _values(policies, name):
+            column = np.where(may_have(c, meshes, {name: value}), value, column)
+        columns[name], possible = np.maximum(column, 0), possible & (column >= 0)
+    open_ = {n: _values(policies, n) for n in OPEN}
+    if 0 in open_["recompute"]:
+        open_["recompute"] = [0]
+    table = meshes.with_columns(**columns)
+    least = np.full(meshes.rows, np.inf)
+    for values in (dict(zip(OPEN, some, strict=True)) for some in itertools.product(*open_.values())):
+        # The values of the other policies that are never slower
+        (settled,) = extremes(policies.axes, "least_time", SETTLED, but="cuda_graph")
+        graphs = max(_values(policies, "cuda_graph"), key=graph_strength)
+        time = prices.time(table.assume(**values, **{**settled, "cuda_graph": graphs}))
+        bound = {n: v for n, v in values.items() if v or n != "recompute"}  # without recompute no value is slower
+        least = np.minimum(least, np.where(may_have(c, meshes, bound), time, np.inf))
+    return np.where(possible, least, np.inf)
+
+
+def _values(policies: Table, name: str) -> list[int]:
+    return sorted({*policies.axes[name].tolist()})
+
+
+def may_have(c: Compiled, meshes: Table, values: Mapping[str, int]) -> Mask:
+    """A mask of the meshes that may have these values, by the laws that read one of them and no other policy."""
+    judged = ((reading(c, name, meshes.axes), meshes.assume(**{name: value})) for name, value in values.items())
+    return np.logical_and.reduce([obeyed(laws, table) for laws, table in judged] or [np.ones(meshes.rows, dtype=bool)])
+
+
+def reading(c: Compiled, name: str, mesh: Iterable[str]) -> list[Law]:
+    """The laws that read a policy, and besides it only some axes of the mesh."""
+    return [w for w in c.laws if name in w.needs and len(w.needs) > 1 and w.needs <= {*mesh, name}]
+
+
+FSDP = axes.BY_NAME["sharding"].encode("fsdp")
+FULL = axes.BY_NAME["recompute"].encode("full")
+
+
+def least_memory_policies(c: Compiled, policies: Table) -> list[dict[str, int]]:
+    """The policies that can use the least memory: of those of what memory holds, each for which no other is known to
+    use less on every mesh that may have it, with the moves that use the least."""
+    held, cheaper = policies.distinct(MEMORY_POLICIES), _with_cheaper(c, policies)
+    legal = {tuple(some.values()) for some in held.each()}
+    least = [some for some, others in cheaper if legal.isdisjoint(others)]
+    return [{**low, **some} for some in least for low in least_memory_transport(c.problem.domains)]
+
+
+def most_memory_policies(c: Compiled, policies: Table) -> list[dict[str, int]]:
+    """The policies that can use the most memory: of those of what memory holds, each that is not known to use less than
+    another one on every mesh that may have that, with the moves that can use the most."""
+    cheaper = _with_cheaper(c, policies)
+    less = {other for _, others in cheaper for other in others}
+    most = [some for some, _ in cheaper if tuple(some.values()) not in less]
+    return [{**high, **some} for some in most for high in wasteful_moves(c.problem.domains)]
+
+
+def _with_cheaper(c: Compiled, policies: Table) -> list[tuple[dict[str, int], set[tuple[int, ...]]]]:
+    """Each combination of policies of what memory holds, with changes of one that never use more, legal or not."""
+    held = policies.distinct(MEMORY_POLICIES)
+    values = {name: different(held.axes[name]).tolist() for name in held.axes if not reading(c, name, MESH)}
+    return [(some, {tuple({**some, **v}.values()) for v in _cheaper(some, values)}) for some in held.each()]
+
+
+def _cheaper(some: Mapping[str, int], values: Mapping[str, list[int]]) -> Iterator[dict[str, int]]:
+    """Changes of one policy of memory to some values that never use more.
+
+    `full` recompute holds the least, except with FSDP, whose gradients in flight use the memory of the activations that
+    a layer's backward frees, and with offloaded modules, which may leave less than one layer that is recomputed.
+    Offloaded modules may need more than they free: two layers of them are on their way to the host or back.
+    """
+    for name, end in ((n, axes.BY_NAME[n].least_memory) for n in values):
+        if end:
+            yield from ({name: v} for v in values[name] if v != some[name] and (v > some[name]) == (end == "high"))
+    alone = some["sharding"] != FSDP and not some["offload_modules"]
+    if alone and some["recompute"] != FULL and FULL in values.get("recompute", ()):
+        yield {"recompute": FULL}
+
+
+def least_memory_transport(domains: Domains) -> list[dict[str, int]]:
+    """Other policies that can use the least memory. Without `none`, any set of graphs can: masks of attention depend on
+    the sequence."""
+    graphs = [0] if 0 in domains["cuda_graph"] else domains["cuda_graph"].tolist()
+    moves = extremes(domains, "least_memory", TRANSPORT_POLICIES, but="cuda_graph")
+    return [{**some, "cuda_graph": graph} for some in moves for graph in graphs]
+
+
+def wasteful_moves(domains: Domains) -> list[dict[str, int]]:
+    """Other policies that can use the most memory: any dispatcher, since an all-to-all needs more outside torch."""
+    open_ = {
+        n: domains[n].tolist() if n == "dispatcher" else _not_least(n, domains[n].tolist()) for n in TRANSPORT_POLICIES
+    }
+    return [dict(zip(open_, values, strict=True)) for values in itertools.product(*open_.values())]
+
+
+def _not_least(name: str, values: list[int]) -> list[int]:
+    """The values but the end that uses the least, if there are others; of graphs that is `none`."""
+    least = {"low": min(values), "high": max(values)}.get(axes.BY_NAME[name].least_memory, 0)
+    return [v for v in values if v != least] or values
+
+
+def of_weights(policies: Policies) -> list[dict[str, int]]:
+    """The policies of weights, gradients and optimizer state among some, each once."""
+    names = [n for n in MEMORY_POLICIES if n not in ("recompute", "offload_modules")]
+    return [*{tuple(some[n] for n in names): {n: some[n] for n in names} for some in policies}.values()]
+
+
+def by_meshes(c: Compiled, meshes: Table, policies: Policies) -> Iterator[tuple[Mask, Policies]]:
+    """Group policies by the meshes that may have them, by the laws that read one policy and the mesh."""
+    limited = [
+        name for name in (policies[0] if policies else ()) if name in MEMORY_POLICIES and reading(c, name, meshes.axes)
     ]
-    while parts := [at for order in orders for at in itertools.islice(order, 1)]:
-        block = different(np.concatenate(parts)) if len(parts) > 1 else parts[0]
-        block = block[new[block]]
-        new[block] = False
-        yield block[np.lexsort(bounds[::-1, block])] if len(parts) > 1 else block
-
-
-def _while_room(
-    queries: Sequence[TopK], bounds: Floats, blocks: Iterable[NDArray[np.intp]]
-) -> Iterator[NDArray[np.intp]]:
-    """The blocks, until no question has room for the first position of one."""
-    return itertools.takewhile(lambda at: any(k.room(bounds[:, at[:1]])[0] for k in queries), blocks)
-
-
-def _in_order(bounds: Floats, mask: Mask, size: int = FIRST_BLOCK) -> Iterator[NDArray[np.intp]]:
-    """Positions in a mask by their columns of bounds, in growing blocks; each block is sorted when it is needed."""
-    left = np.flatnonzero(mask)
-    while len(left):
-        first = bounds[0, left]
-        early = first <= np.partition(first, size - 1)[size - 1] if len(left) > size else np.ones(len(left), dtype=bool)
-        part, left = left[early], left[~early]
-        order = part[np.lexsort(bounds[::-1, part])]
-        while len(order):
-            block, order = order[:size], order[size:]
-            yield block
-            size = min(size * GROWTH, LARGEST_CHUNK)
+    key = lambda some: [some[name] for name in limited]  # noqa: E731
+    for values, group in itertools.groupby(sorted(policies, key=key), key):
+        yield may_have(c, meshes, dict(zip(limited, values, strict=True))), [*group]

@@ -32,9 +32,8 @@ from moedsl.cost.rows import Floats
 from moedsl.facts import axes, recipes
 from moedsl.facts.facts import Model
 from moedsl.rules.check.program import Program
-from moedsl.solver.laws import Compiled
+from moedsl.solver.laws import Compiled, Row
 from moedsl.solver.search import Solution
-from moedsl.solver.table import Row
 from moedsl.support.resources import stdlib_dir
 
 FILE = "calibration/uncertainty.json"

@@ -19,7 +19,7 @@ from attrs import evolve
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.cost import step
-from moedsl.cost.bounds import FITS, NOT, bounds
+from moedsl.cost.estimate import FITS, NOT, bounds
 from moedsl.facts.calibration import first_guess, fitted, outside
 from moedsl.runs.calibrate import errors, fit
 from moedsl.runs.measured_runs import SHOWN, Measured, read

@@ -20,8 +20,7 @@ from moedsl.rules.check import run_draft
 from moedsl.rules.check.options import SECTIONS, options
 from moedsl.rules.check.suspicious import BANDWIDTHS
 from moedsl.runs.measured_runs import read
-from moedsl.solver import space
-from moedsl.solver.infeasible import tree
+from moedsl.solver import nearest, space
 from moedsl.solver.laws import compile_problem
 from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
@@ -397,10 +396,10 @@ def test_the_tree_of_lets_that_use_each_other_twice_does_not_double() -> None:
     lets = {f"a{i}": ast.Binary("+", *(2 * (ast.Name(f"a{i - 1}", None),)), None) for i in range(1, 17)}  # type: ignore[arg-type]
     env = {f"a{i}": 2**i for i in range(17)}
 
-    def nodes(node: tree.Json) -> int:
+    def nodes(node: nearest.Json) -> int:
         return 1 + sum(map(nodes, node["parts"]))
 
-    assert nodes(tree.tree(lets["a16"], env, lets)) < 100
+    assert nodes(nearest.tree(lets["a16"], env, lets)) < 100
 
 
 def test_a_sum_that_leaves_64_bits_keeps_its_sign() -> None:

@@ -201,7 +201,7 @@ def test_fsdp_shards_weights_and_more_gpus_shard_further():
 
 
 def test_in_flight_microbatches_are_megatrons():
-    from moedsl.cost.profiles import live
+    from moedsl.cost.parameters import live
 
     assert [live(4, 1, 16, s) for s in range(4)] == [(4,), (3,), (2,), (1,)]
     assert live(4, 1, 2, 0) == (2,)
@@ -391,7 +391,7 @@ REVIEWED = {
         1e-12: "a tolerance",
         2048: "the GPUs for which `restart` is stated",
     },
-    "mixers.py": {
+    "blocks.py": {
         128: "the chunk of Megatron's scan",
         64: "the chunk of fla's kernels, and heads that FlashMLA works on",
         30: "a power of two, of cuDNN's",
@@ -399,6 +399,7 @@ REVIEWED = {
     },
     "parameters.py": {1e9: "a default of Megatron FSDP"},
     "pipeline.py": {
+        1e-9: "a tolerance",
         0.6: "a weight by which layouts are balanced, which no estimate reads",
         20_000: "a limit of a text",
     },
@@ -408,7 +409,6 @@ REVIEWED = {
         256: "rows that are not made unique",
         4096: "a size of a table",
     },
-    "segments.py": {1e-9: "a tolerance"},
     "step.py": {16384: "the tokens for which `straggling` is stated", 0.5: "halves of a count", 0.25: "the same"},
 }
 """What else stands there, by file, and what it is."""

@@ -9,8 +9,8 @@ from attrs import evolve
 
 from moedsl.bridge.verify.cases import devices
 from moedsl.compiler import load_stdlib
-from moedsl.cost import Cost, at_step, memory, outside, parameters, pipeline, rows
-from moedsl.cost.bounds import FITS, NOT, TIGHT, Bounds, bounds
+from moedsl.cost import Cost, memory, parameters, pipeline, rows
+from moedsl.cost.estimate import FITS, NOT, TIGHT, Bounds, bounds
 from moedsl.cost.rows import complete
 from moedsl.facts.axes import AXES, BY_NAME
 from tests.helpers import bridge_process
@@ -149,21 +149,21 @@ def test_a_gpu_shows_more_than_its_data_sheet_and_gives_less_than_it_shows(name:
     assert hw.visible == pytest.approx(mib * 2**20, rel=1e-4)
     assert hw.memory < hw.torch_total < hw.visible
     assert devices()[name].memory == int(hw.total)
-    kept, known = outside.reserved(hw)["best"], hw.constants.ends("driver")
+    kept, known = memory.reserved(hw)["best"], hw.constants.ends("driver")
     assert known["low"] < kept < known["high"]
-    assert outside.parts(hw, model("qwen3_30b_a3b"), codes({}), 1, 4096)[0].least == kept
+    assert memory.outside_parts(hw, model("qwen3_30b_a3b"), codes({}), 1, 4096)[0].least == kept
 
 
 def test_what_the_driver_keeps_of_other_hardware_is_a_range_or_nothing() -> None:
     shown, sheet = evolve(hardware("h100"), torch_total=0.0), evolve(hardware("h100"), torch_total=0.0, visible=0.0)
-    assert outside.reserved(shown) == shown.constants.ends("driver")
-    assert set(outside.reserved(sheet).values()) == {0.0}
+    assert memory.reserved(shown) == shown.constants.ends("driver")
+    assert set(memory.reserved(sheet).values()) == {0.0}
 
 
 def test_hybridep_keeps_a_place_for_every_token_of_the_group() -> None:
     """DeepSeek-V3 over EP 64: 64 x 4096 tokens of 7168 in BF16 are 3.5 GiB, once or twice."""
     row = codes({"ep": 64, "pp": 4, "dispatcher": "hybridep"})
-    found = outside.parts(hardware("gb200"), model("deepseek_v3"), row, 256, 4096)
+    found = memory.outside_parts(hardware("gb200"), model("deepseek_v3"), row, 256, 4096)
     buffers = {p.name: p for p in found}["HybridEP buffers"]
     assert buffers.least == 64 * 4096 * 7168 * 2 == 3.5 * GIB
     assert buffers.most == 2 * buffers.least
@@ -201,21 +201,21 @@ def test_of_some_dispatchers_the_one_with_the_least_memory_outside_torch_counts(
 
 
 def test_communicators_are_those_of_megatron() -> None:
-    sizes = outside.groups(codes({"tp": 2, "pp": 2, "ep": 4, "cp": 2}), 32)
+    sizes = memory.process_groups(codes({"tp": 2, "pp": 2, "ep": 4, "cp": 2}), 32)
     assert sizes == {"world": 32, "tp": 2, "cp": 2, "dp x cp": 8, "pp": 2, "ep": 4, "etp": 1, "edp": 4}
 
 
 def test_a_number_of_memory_that_a_calibration_states_has_no_range() -> None:
     hw = hardware("h100")
     measured = evolve(hw, constants=evolve(hw.constants, context=0.6 * GIB, torch_other=0.02 * GIB))
-    found = outside.parts(measured, model("qwen3_30b_a3b"), codes({}), 1, 4096)[1]
+    found = memory.outside_parts(measured, model("qwen3_30b_a3b"), codes({}), 1, 4096)[1]
     assert (found.least, found.most) == (0.6 * GIB, 0.6 * GIB)
     b = bounds(Cost(model("qwen3_30b_a3b"), measured, 16, 4096, 1024), codes({"ep": 16}))
     assert "workspaces" not in {s.name for s in b.spread}
 
 
 def test_one_gpu_has_the_driver_and_the_context_outside() -> None:
-    found = outside.parts(hardware("h100"), model("qwen3_30b_a3b"), codes({}), 1, 4096)
+    found = memory.outside_parts(hardware("h100"), model("qwen3_30b_a3b"), codes({}), 1, 4096)
     assert [p.name for p in found if p.most > 0] == ["driver", "CUDA context"]
 
 
@@ -312,9 +312,9 @@ def test_the_step_holds_bf16_gradients_a_second_time() -> None:
 def test_fp32_gradients_are_stepped_where_they_are() -> None:
     """Neither they, nor those of Megatron FSDP, nor those that the host steps."""
     for words in ({"grad_reduce": "fp32"}, {"grad_reduce": "bf16", "sharding": "fsdp"}):
-        assert at_step.copied(table(**words)).tolist() == [0.0]
-    assert at_step.copied(table(grad_reduce="bf16", offload="optimizer")).tolist() == [0.0]
-    assert at_step.copied(table(grad_reduce="bf16", moments="bf16")).tolist() == [4.0]
+        assert memory.copied(table(**words)).tolist() == [0.0]
+    assert memory.copied(table(grad_reduce="bf16", offload="optimizer")).tolist() == [0.0]
+    assert memory.copied(table(grad_reduce="bf16", moments="bf16")).tolist() == [4.0]
 
 
 def test_empty_gradients_are_there_once_for_each_shape() -> None:

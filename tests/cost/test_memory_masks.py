@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from moedsl.cost import Cost, activations, bounds, profiles
+from moedsl.cost import Cost, activations, estimate, parameters
 from moedsl.facts.axes import AXES
 from moedsl.planner.plan import Plan
 from tests.helpers import bridge_process, rotation
@@ -89,15 +89,15 @@ def test_a_mask_for_each_layer_and_live_microbatch(monkeypatch: pytest.MonkeyPat
     mask = 32768 // 4 * 32768
     layout = cost.layout_for(4, 4)
     assert layout is not None
-    names = profiles.of_memory(cost.model)
-    live = profiles.memory(cost.model, layout, 12)[:, [names.index(n) for n in ("dense_live", "moe_live")]]
+    names = parameters.of_memory(cost.model)
+    live = parameters.memory(cost.model, layout, 12)[:, [names.index(n) for n in ("dense_live", "moe_live")]]
     for graphs, each in ((7, mask), (6, 0), (1, mask), (8, 0)):
         row = {a.name: a.encode("none") if a.kind != "int" else 1 for a in AXES if a.kind in ("int", "set")}
         row |= {**both, "cuda_graph": graphs}
         more = np.array([s.total for s in cost.memory_report(row)]) - without(monkeypatch, cost, row)
         assert more == pytest.approx((live.sum(axis=1) + 1) * each)
         assert cost.memory(row)[0] == pytest.approx(max(s.total for s in cost.memory_report(row)), abs=1)
-        found = bounds.bounds(cost, {a.name: 0 for a in AXES} | row)
+        found = estimate.bounds(cost, {a.name: 0 for a in AXES} | row)
         assert found.best == pytest.approx(cost.memory(row)[0], abs=1)
         assert found.least < found.best < found.most
 
@@ -117,7 +117,7 @@ def test_long_sequences_leave_attention_out_of_the_graphs() -> None:
     attention all the same holds them."""
     plan = plan_of(LONG)
     assert "attn" not in plan.policy.cuda_graph
-    assert plan.estimate.memory.verdict == bounds.FITS
+    assert plan.estimate.memory.verdict == estimate.FITS
     cost, row = priced(plan)
     captured = cost.memory_report({**row, "cuda_graph": 7})
     masks = mask_of(plan) * plan.layout.pp  # at the least: live microbatches are as many on the first stage

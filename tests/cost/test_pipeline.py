@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from moedsl.cost import blocks, pipeline, segments
+from moedsl.cost import blocks, pipeline
 from moedsl.cost.pipeline import Layout, has_layout, layout_for, layout_string, parse_layout, unroll
 from moedsl.facts.facts import Model
 from tests.helpers import bridge_process
@@ -165,7 +165,7 @@ def hybrid(pattern: str) -> Model:
 
 def heaviest(m: Model, parts: list[str]) -> float:
     """What the heaviest stage weighs."""
-    each = segments.weights(m)
+    each = pipeline.layer_weights(m)
     loads = [sum(each[letter] for letter in part) for part in parts]
     return max(*loads[:-1], loads[-1] + each["last"])
 
@@ -176,7 +176,7 @@ def test_no_split_has_a_lighter_heaviest_stage(pattern: str, pp: int) -> None:
     m = hybrid(pattern)
     cuts = combinations(range(1, len(pattern)), pp - 1)
     every = [[pattern[a:b] for a, b in pairwise((0, *cut, len(pattern)))] for cut in cuts]
-    found = list(segments.split(m, pp))
+    found = list(pipeline.split_pattern(m, pp))
     assert "".join(found) == pattern and all(found) and len(found) == pp
     assert heaviest(m, found) == pytest.approx(min(heaviest(m, parts) for parts in every))
 

@@ -18,10 +18,8 @@ from moedsl.queries.explain import answer
 from moedsl.queries.explain_context import Context, based
 from moedsl.queries.explain_text import text_of
 from moedsl.rules.check.program import Pin, Program
-from moedsl.solver.legal import legal_on
-from moedsl.solver.members import members, without
-from moedsl.solver.question import Question
-from moedsl.solver.search import Search
+from moedsl.solver.conflicts import legal_on, members, without
+from moedsl.solver.search import Question, Search
 from moedsl.solver.solve import plan_for, solve
 from moedsl.support.source import Source
 from tests.helpers import rotation

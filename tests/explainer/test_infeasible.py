@@ -15,7 +15,7 @@ from moedsl.cost import Cost
 from moedsl.facts import axes
 from moedsl.lang import text_edits
 from moedsl.lang.parser import parse
-from moedsl.solver.infeasible import analyse as infeasible
+from moedsl.solver import infeasible
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 from tests.helpers import rotation

@@ -10,20 +10,19 @@ import pytest
 from moedsl.cli.main import main
 from moedsl.cli.reference.page import page, words
 from moedsl.compiler import compile_source, load_stdlib
-from moedsl.cost import bounds
+from moedsl.cost import estimate
 from moedsl.facts import axes
 from moedsl.facts.machines import gpu_counts as counts
 from moedsl.planner.text import SECTIONS
 from moedsl.planner.walls import KINDS
+from moedsl.solver import fits
 from moedsl.solver.bounded_space import LEAST_TIME
-from moedsl.solver.fits import fast_enough, fits, layouts
-from moedsl.solver.infeasible import more_gpus
-from moedsl.solver.infeasible.more_gpus import GAIN
-from moedsl.solver.legal import legal_on
+from moedsl.solver.conflicts import legal_on
+from moedsl.solver.fits import GAIN, fast_enough, layouts
+from moedsl.solver.laws import Table
 from moedsl.solver.problem import facts
 from moedsl.solver.search import Search
 from moedsl.solver.solve import solve
-from moedsl.solver.table import Table
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.paths import ROOT
@@ -177,7 +176,7 @@ def test_memory_that_a_refusal_bounds(text: str, most: int, monkeypatch: pytest.
     assert rows < most, f"{rows:,}"
 
 
-OCTAVES = round(math.log2(more_gpus.MOST_TIMES))
+OCTAVES = round(math.log2(fits.MOST_TIMES))
 ONE_BY_ONE = [
     ("kimi_k25; a800 x 2520; throughput first; seq 128; batch 512; require spare_memory > 100 GiB", 3 * OCTAVES),
     (BOUNDED[0][0], 3 * OCTAVES + 5),
@@ -191,13 +190,13 @@ TOO_SLOW = "qwen3_30b_a3b; h800 x 1000; throughput first; seq 64k; batch 1024; p
 
 
 def solved_one_by_one(text: str, patch: pytest.MonkeyPatch) -> set[int]:
-    solved, solve_ = set[int](), more_gpus.solve
+    solved, solve_ = set[int](), fits.solve
 
     def counted(p: Any, gpus: int, **more: Any) -> Any:
         solved.add(gpus)
         return solve_(p, gpus, **more)
 
-    patch.setattr(more_gpus, "solve", counted)
+    patch.setattr(fits, "solve", counted)
     assert compile_source(Source("run.moe", text), "solve").failed
     return solved
 
@@ -231,9 +230,9 @@ def test_the_next_number_of_gpus_is_that_of_a_look_at_each(text: str) -> None:
     p = program(text)
     assert p.gpus
     c = solve(p, p.gpus, keep=0)
-    assert not fits(p, p.gpus)
-    found = more_gpus.next_that_fits(c)
-    numbers = (n for n in counts(p.hardware, above=p.gpus) if n <= more_gpus.MOST_TIMES * p.gpus)
+    assert not fits.fits(p, p.gpus)
+    found = fits.next_that_fits(c)
+    numbers = (n for n in counts(p.hardware, above=p.gpus) if n <= fits.MOST_TIMES * p.gpus)
     first = next((n for n in numbers if layouts(solve(p, n, keep=0))), None)
     assert (found and found.problem.gpus) == first
 
@@ -272,7 +271,7 @@ def test_a_word_has_an_entry(word: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_every_verdict_and_origin_is_a_word() -> None:
-    verdicts = (bounds.FITS, bounds.TIGHT, bounds.NOT)
+    verdicts = (estimate.FITS, estimate.TIGHT, estimate.NOT)
     assert {*map(str.casefold, verdicts), "pinned", "chosen", "defaulted", "derived"} <= words().keys()
 
 

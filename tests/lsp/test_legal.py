@@ -17,8 +17,8 @@ from moedsl.lsp import analysis, legal, solving
 from moedsl.lsp.document import Document, Solved
 from moedsl.lsp.workspace import Workspace
 from moedsl.rules.check.program import Program
+from moedsl.solver.conflicts import satisfiable
 from moedsl.solver.laws import compile_problem
-from moedsl.solver.legal import satisfiable
 from moedsl.solver.problem import lower
 from moedsl.solver.solve import make_cost
 from moedsl.support.source import Source

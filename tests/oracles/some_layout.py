@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from moedsl.facts.axes import MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
-from moedsl.solver.laws import Compiled, Law, obeying
+from moedsl.solver.laws import Compiled, Law, Table, obeying
 from moedsl.solver.space import combinations_of, policy_table
-from moedsl.solver.table import Table
 
 
 def some_layout(c: Compiled, chunk: int = 20_000) -> bool:

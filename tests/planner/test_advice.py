@@ -40,7 +40,7 @@ def test_nothing_is_said_of(text: str) -> None:
 
 def test_verdicts_agree() -> None:
     """The quick verdict is the whole one."""
-    from moedsl.cost.bounds import FITS, bounds, fits
+    from moedsl.cost.estimate import FITS, bounds, fits
 
     for phase in ("fit", "scale", "throughput"):
         for chosen in solved(f"qwen3_30b_a3b; h100 x 16; seq 4k; {phase} first").chosen:

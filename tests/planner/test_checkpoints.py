@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from moedsl.compiler import compile_source
-from moedsl.cost.bounds import bounds
+from moedsl.cost.estimate import bounds
 from moedsl.facts.units import GIB
 from moedsl.planner import checkpoints
 from moedsl.planner.checkpoints import Checkpoints

@@ -20,11 +20,10 @@ from moedsl.rules.rule import Rule
 from moedsl.rules.types import Inference
 from moedsl.solver.fits import fast_enough
 from moedsl.solver.intervals import may_satisfy
-from moedsl.solver.laws import Compiled, Law, compile_problem
+from moedsl.solver.laws import Compiled, Law, Table, compile_problem
 from moedsl.solver.problem import facts, lower
 from moedsl.solver.search import Solution
 from moedsl.solver.solve import solve
-from moedsl.solver.table import Table
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.small_programs import WHY, WIDE, program

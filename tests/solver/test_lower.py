@@ -13,8 +13,8 @@ from moedsl.compiler import compile_source
 from moedsl.facts import axes
 from moedsl.rules.check.program import Pin
 from moedsl.rules.rule import Rule, Rules
+from moedsl.solver.conflicts import members, without
 from moedsl.solver.laws import Compiled, obeyed
-from moedsl.solver.members import members, without
 from moedsl.solver.problem import Problem, divisors, lower
 from moedsl.solver.solve import make_cost, solve
 from moedsl.solver.space import weights_table

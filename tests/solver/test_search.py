@@ -20,22 +20,19 @@ from hypothesis import HealthCheck, given, settings
 from moedsl.compiler import compile_source
 from moedsl.cost import Cost
 from moedsl.facts import axes
-from moedsl.facts.axes import BY_NAME, MEMORY_POLICIES, TRANSPORT_POLICIES
+from moedsl.facts.axes import BY_NAME, MEMORY_POLICIES, MESH, TRANSPORT_POLICIES
 from moedsl.facts.machines import gpu_counts as counts
 from moedsl.facts.symbols import CASES, SPARES
 from moedsl.rules.check.program import Program
 from moedsl.solver.bounded_space import _with_each, memory_prices
-from moedsl.solver.fits import least_memory
-from moedsl.solver.infeasible.nearest import MEMORY, _ranked_by
-from moedsl.solver.laws import Law, compile_problem, obeyed, obeying
+from moedsl.solver.fits import _joined, least_memory, least_seconds
+from moedsl.solver.laws import Law, Mask, Table, compile_problem, obeyed, obeying
+from moedsl.solver.nearest import MEMORY, _ranked_by
 from moedsl.solver.neighbours import judged
 from moedsl.solver.problem import Problem, lower
-from moedsl.solver.question import Question, TopK, least
-from moedsl.solver.search import Search, Solution
-from moedsl.solver.several import _joined, least_seconds
+from moedsl.solver.search import Question, Search, Solution, TopK, least
 from moedsl.solver.solve import make_cost, solve
 from moedsl.solver.space import halves, mesh_table, policy_table, weights_table
-from moedsl.solver.table import Mask, Table
 from moedsl.support.source import Source
 from tests.helpers import rotation
 from tests.helpers.fake_prices import FakePrices
@@ -125,7 +122,7 @@ def test_no_row_is_better_than_its_bound(text: str) -> None:
     sample = meshes.take(np.random.default_rng(0).permutation(meshes.rows)[:150])
     prices = ("peak_memory", *SPARES)
     ends = {f"end_of_{n}": search._most_frugal(n, sample, search._frugal) for n in prices}
-    bounds = search._bounds(sample, policies)
+    bounds = search._least_keys(sample, frozenset(MESH), search._least_time(sample), policies)
     rows = sample.with_columns(**ends, mesh=np.arange(sample.rows)).times(policies.axes)
     rows = obeying(rows, [w for w in search.c.laws if not w.priced])
     rows = rows.with_columns(**memory_prices(search.prices, prices, rows), step_time=search.prices.time(rows))

@@ -27,7 +27,7 @@ from moedsl.lsp.positions import Lines
 from moedsl.planner.report import page
 from moedsl.queries import pages
 from moedsl.queries.what_if import profiles, what_if, what_if_text
-from moedsl.solver import too_large
+from moedsl.solver import solve
 from moedsl.support import limits
 from moedsl.support.diagnostics import Diagnostic, error, to_json
 from moedsl.support.source import Source, Span
@@ -76,7 +76,7 @@ def _bounded(make: Callable[[], Any], instead: Any = None) -> Any:
         with limits.within_memory(MEGABYTES), limits.stopped_after(SECONDS):
             return make()
     except limits.TooLarge as reached:
-        return _said([too_large.diagnostic(reached)], None) if instead is None else instead
+        return _said([solve.diagnostic(reached)], None) if instead is None else instead
 
 
 def _answer(what: str, text: str, columns: int) -> Json:

@@ -34,9 +34,9 @@ from moedsl.runs.results.gather import Given, Numbers, Run, numbers
 from moedsl.runs.results.log import read_all
 from moedsl.runs.results.measure import FAILED, OK, RATE, UNFINISHED, measure
 from moedsl.solver import neighbours, uncertainty
+from moedsl.solver.laws import Row
 from moedsl.solver.neighbours import Neighbour
 from moedsl.solver.solve import Chosen
-from moedsl.solver.table import Row
 from moedsl.solver.uncertainty import NINE_OF_TEN
 from moedsl.support import svg
 from moedsl.support.text import table, wrapped

@@ -1,4 +1,7 @@
-"""Find single changes of an infeasible run that open a layout: a dropped wish, more GPUs, a shorter sequence."""
+"""Find changes of an infeasible run that open a layout: a dropped wish, more GPUs, a shorter sequence.
+
+If no single change does, find further conflicts, and changes that open a layout together.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,26 @@ from attrs import evolve, frozen
 from moedsl.facts import axes
 from moedsl.facts.units import GIB
 from moedsl.rules.check.program import Pin, Program
-from moedsl.solver.fits import layouts
-from moedsl.solver.infeasible.more_gpus import next_that_fits
-from moedsl.solver.laws import Compiled
-from moedsl.solver.legal import legal_on, relaxed
-from moedsl.solver.members import Member, Size, nearby, read_by, shown, sizes, wish_text, without
+from moedsl.solver.conflicts import (
+    Legality,
+    Member,
+    Size,
+    legal_on,
+    members,
+    minimal,
+    nearby,
+    read_by,
+    relaxed,
+    shown,
+    sizes,
+    wish_text,
+    without,
+)
+from moedsl.solver.fits import fits, layouts, next_that_fits
+from moedsl.solver.laws import Compiled, Row
 from moedsl.solver.problem import cases
 from moedsl.solver.search import Search, Solution
 from moedsl.solver.solve import Chosen, solve
-from moedsl.solver.table import Row
 from moedsl.support.diagnostics import ADD, DROP, REPLACE, VALUE, Fix
 from moedsl.support.text import counted, tokens
 
@@ -168,13 +182,9 @@ def _more_gpus(c: Chosen) -> list[Relaxation]:
     if more is None:
         return []
     p, n = more.problem.program, more.problem.gpus
-    need = _need(p, n, c.problem.values["seq"])
+    seq = c.problem.values["seq"]
+    need = f"; at {tokens(seq)} this needs {n} {p.hardware.name}" if seq >= LONG else ""
     return [evolve(r, text=r.text + need) for r in _opened(p, n, "hardware", f"{p.hardware.name} x {n}", more.search)]
-
-
-def _need(p: Program, gpus: int, seq: int) -> str:
-    """Write how many GPUs a long sequence needs; empty for a short one."""
-    return f"; at {tokens(seq)} this needs {gpus} {p.hardware.name}" if seq >= LONG else ""
 
 
 def _try(p: Program, gpus: int, key: str, what: str, **overrides: Any) -> Iterator[Relaxation]:
@@ -224,3 +234,63 @@ def as_json(r: Relaxation) -> dict[str, Any]:
         "step_time_s": best.step_time,
         "peak_gib": best.peak_memory / GIB,
     }
+
+
+MOST = 4
+"""The most conflicts to search for after the first."""
+
+
+@frozen
+class Together:
+    """Changes that open a layout together; `opens` counts the legal meshes on `gpus`, `best` is their best layout."""
+
+    changes: tuple[str, ...]
+    gpus: int
+    opens: int
+    best: Row
+
+
+def further(p: Program, gpus: int, core: Sequence[Member]) -> tuple[tuple[Member, ...], ...]:
+    """Find further conflicts, each without the members of earlier conflicts that the user can change."""
+    out: list[tuple[Member, ...]] = []
+    last, gone = tuple(core), list[Member]()
+    while len(out) < MOST and any(m.is_negotiable for m in last):
+        gone += [m for m in last if m.is_negotiable]
+        left = solve(without(p, gone), gpus, keep=0).compiled
+        if legal_on(left):
+            break
+        all_ = members(left)
+        last = tuple(minimal(all_, Legality(left, all_).holds))
+        out.append(last)
+    return tuple(out)
+
+
+def together(p: Program, gpus: int, conflicts: Sequence[Sequence[Member]]) -> Together | None:
+    """Find a minimal set of changes that opens a layout: of members, and of the GPUs if their memory is insufficient.
+
+    The number of GPUs alone opens none: that was tried. None if no number of GPUs has a layout, even without all
+    members that the user can change.
+    """
+    changed = [m for core in conflicts for m in core if m.is_negotiable]
+    if not changed:
+        return None
+    c = solve(without(p, changed), gpus, keep=0)
+    enough = c if layouts(c) else next_that_fits(c)
+    if enough is None:
+        return None
+    at = enough.problem.gpus
+    for m in [*changed]:
+        others = [o for o in changed if o is not m]
+        if fits(without(p, others), at):
+            changed = others
+    solution = solve(without(p, changed), at, keep=1).solution
+    best = solution.rows[0]
+    more = [f"`{p.hardware.name} x {at}`"] if at != gpus else []
+    return Together((*(_change(p, m, best) for m in changed), *more), at, solution.legal, best)
+
+
+def _change(p: Program, m: Member, best: Row) -> str:
+    if m.kind != "pin":
+        return f"no {wish_text(m)}" if m.kind == "wish" else f"no rule `{m.key}`"
+    value = shown(m.key, best.codes[m.key])
+    return f"`{m.key} {value}`" if m.key in p.spans else f"`pin {m.key}={value}`"
