@@ -13,6 +13,6 @@ class Compile(BuildHookInterface[Any]):
     """Run moedsl once on its own files: it keeps what it compiles in moedsl/_data/compiled."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        program = "from moedsl.lang import grammar; from moedsl.rules import stdlib; stdlib.load(); grammar.parser()"
+        program = "from moedsl.lang import parser; from moedsl.rules import stdlib; stdlib.load(); parser.lark_parser()"
         subprocess.run([sys.executable, "-c", program], cwd=self.root, check=True)
         build_data["artifacts"] += ["/moedsl/_data/compiled/*"]

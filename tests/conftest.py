@@ -181,7 +181,7 @@ class Shared(Ranks):
 
 @pytest.fixture
 def shared(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
-    from moedsl.cli.commands import rehearse
+    from moedsl.cli.commands import verify
 
     Shared.current = ranks
-    monkeypatch.setattr(rehearse, "Ranks", Shared)
+    monkeypatch.setattr(verify, "Ranks", Shared)

@@ -12,14 +12,11 @@ Argument = tuple[tuple[str, ...], dict[str, Any]]
 
 
 class Command:
-    """A command: its line of help, its arguments, and its subcommands. A NamedTuple would cost `--help` 2 ms."""
+    """A command: its function as MODULE.FUNCTION of `moedsl.cli.commands`, its line of help, its arguments, and its
+    subcommands, which the same function runs. A NamedTuple would cost `--help` 2 ms."""
 
-    def __init__(self, help: str, arguments: tuple[Argument, ...] = (), actions: Mapping[str, Command] = {}) -> None:
-        self.help, self.arguments, self.actions = help, arguments, actions
-
-
-def _command(help: str, *arguments: Argument, actions: Mapping[str, Command] = {}) -> Command:
-    return Command(help, arguments, actions)
+    def __init__(self, runs: str, help: str, *arguments: Argument, actions: Mapping[str, Command] = {}) -> None:
+        self.runs, self.help, self.arguments, self.actions = runs, help, arguments, actions
 
 
 def _arg(words: str, help: str = "", **options: Any) -> Argument:
@@ -128,7 +125,8 @@ _STOP = _arg(
 _FOREIGN = _flag("--force", "overwrite a file that moedsl did not write, or that was edited")
 
 COMMANDS: Mapping[str, Command] = {
-    "init": _command(
+    "init": Command(
+        "run_files.init",
         "write a first run file: asks for model, GPUs and task",
         _arg(
             "file FILE",
@@ -143,7 +141,8 @@ COMMANDS: Mapping[str, Command] = {
         _arg("--data FOLDER", "the folder of the training data"),
         _JSON,
     ),
-    "compile": _command(
+    "compile": Command(
+        "compile.compile",
         "write recipe.py, overrides.txt, plan.json and the lock, and print the plan",
         *_PROGRAM,
         _TARGET,
@@ -155,7 +154,8 @@ COMMANDS: Mapping[str, Command] = {
         ),
         _arg("--cluster NAME", "the cluster of --emit launch (default: as in `run`)"),
     ),
-    "plan": _command(
+    "plan": Command(
+        "plan.plan",
         "print the plan and write nothing",
         *_PROGRAM,
         _TARGET,
@@ -169,16 +169,24 @@ COMMANDS: Mapping[str, Command] = {
         _flag("--pareto", "print instead memory against speed, and GPUs against time"),
         *_BUDGET,
     ),
-    "check": _command(
-        "print the errors and warnings of a file", _arg("files FILE", _FILE, nargs="*"), _TEXT, _LIKE, _JSON, _SARIF
+    "check": Command(
+        "check.check",
+        "print the errors and warnings of a file",
+        _arg("files FILE", _FILE, nargs="*"),
+        _TEXT,
+        _LIKE,
+        _JSON,
+        _SARIF,
     ),
-    "what-if": _command(
+    "what-if": Command(
+        "answers.what_if",
         "gain of other GPUs, lengths, number formats, freezing and sharding, with the same tokens a step",
         *_PROGRAM,
         _JSON,
         *_BUDGET,
     ),
-    "verify": _command(
+    "verify": Command(
+        "verify.verify",
         "run recipes with the real Megatron Bridge, which builds them, and compare them with their plans",
         _arg(
             "files FILE",
@@ -193,7 +201,8 @@ COMMANDS: Mapping[str, Command] = {
         _arg("--jobs", "recipes checked at once (default: 2)", type=_amount("judges"), default=2),
         _JSON,
     ),
-    "rehearse": _command(
+    "rehearse": Command(
+        "verify.rehearse",
         "train the plan, shrunk to a few processes, with NVIDIA's own pretrain() on this machine",
         *_PROGRAM,
         _arg("--run NAME", "the run of a file that has several (default: every one)"),
@@ -210,7 +219,8 @@ COMMANDS: Mapping[str, Command] = {
         _arg("-o --output DIR", "keep recipe, model, answers and logs there", action=_Place),
         _JSON,
     ),
-    "lint": _command(
+    "lint": Command(
+        "recipes.lint",
         "check existing Megatron Bridge recipes against every rule, and point at the line",
         _arg("files FILE", "a recipe.py (FILE:function), or module:function; a recipe runs as you", nargs="+"),
         _READ_ONLY,
@@ -220,7 +230,8 @@ COMMANDS: Mapping[str, Command] = {
         _JSON,
         _SARIF,
     ),
-    "import": _command(
+    "import": Command(
+        "recipes.import_",
         "write the .moe program of an existing recipe",
         _arg(
             "recipe RECIPE",
@@ -232,19 +243,22 @@ COMMANDS: Mapping[str, Command] = {
         _flag("--force", "overwrite the file"),
         _JSON,
     ),
-    "diagnose": _command(
+    "diagnose": Command(
+        "diagnose.diagnose",
         "find the cause of a failure in a log, how to confirm it, and the edit that fixes it",
         _arg("log", "a log of any size, - for standard input, a line of a log, or an id that `moedsl jobs` lists"),
         _arg("--run FILE", "the run file: try the edits on it, and use its own symptoms too"),
         _JSON,
     ),
-    "profile": _command(
+    "profile": Command(
+        "diagnose.profile",
         "say what a training step was spent on, from traces of Nsight Systems or PyTorch's profiler",
         _arg("traces TRACE", "a trace of one rank: sqlite or .nsys-rep of Nsight Systems, JSON of PyTorch", nargs="+"),
         _arg("--run FILE", "the run file: compare with its plan, and use its own patterns of kernels too"),
         _JSON,
     ),
-    "memory": _command(
+    "memory": Command(
+        "diagnose.memory",
         "say what was allocated at the peak, from memory snapshots of PyTorch",
         _arg(
             "snapshots SNAPSHOT",
@@ -255,7 +269,8 @@ COMMANDS: Mapping[str, Command] = {
         _arg("--run FILE", "the run file: compare with its plan, and use its own patterns of frames too"),
         _JSON,
     ),
-    "diff": _command(
+    "diff": Command(
+        "recipes.diff",
         "compare two runs: do they differ in the experiment, or only in how it runs",
         _arg(
             "sides A B",
@@ -274,7 +289,8 @@ COMMANDS: Mapping[str, Command] = {
         _flag("--exit-code", "exit 1 unless it is the same experiment"),
         _JSON,
     ),
-    "results": _command(
+    "results": Command(
+        "results.results",
         "compare what runs measured, from their logs, with their plans",
         _arg(
             "paths PATH",
@@ -300,14 +316,16 @@ COMMANDS: Mapping[str, Command] = {
         _flag("--force", "overwrite that file"),
         _JSON,
     ),
-    "gap": _command(
+    "gap": Command(
+        "diagnose.gap",
         "explain a measured speed: against the estimate, the nearest published run and NVIDIA's recipe",
         _arg("target LOG", "a log in the folder of its plan.json, LOG=PLAN, a folder, or an experiment's id"),
         _arg("--run FILE", "the run file of the log, in place of its plan.json"),
         _arg("--warmup N", "iterations left out (default: 10, a third of a shorter run)", type=_amount("whole")),
         _JSON,
     ),
-    "next": _command(
+    "next": Command(
+        "tune.next_",
         "propose the next experiment from what was measured: one change, and what it should gain",
         _arg(
             "paths PATH",
@@ -319,7 +337,8 @@ COMMANDS: Mapping[str, Command] = {
         _STOP,
         _JSON,
     ),
-    "tune": _command(
+    "tune": Command(
+        "tune.tune",
         "find a faster layout by itself: submit one job after the other, each a single change; resumable",
         _arg("file FILE", "a .moe file with one run and its cluster"),
         _arg(
@@ -339,17 +358,20 @@ COMMANDS: Mapping[str, Command] = {
         _STOP,
         _JSON,
     ),
-    "fmt": _command(
+    "fmt": Command(
+        "run_files.fmt",
         "format .moe files; comments stay",
         _arg("files FILE", "files to rewrite, or - to filter standard input", nargs="+"),
         _flag("--check", "write nothing; exit 1 if a file would change"),
         _JSON,
     ),
-    "models": _command(
+    "models": Command(
+        "lists.models",
         "list the models that a run may name, or add one",
         _JSON,
         actions={
-            "add": _command(
+            "add": Command(
+                "",
                 "the .moe declaration of a Hugging Face config.json",
                 _arg("config", "a Hugging Face config.json of an MoE model"),
                 _arg("--name", "the name that runs will use"),
@@ -366,10 +388,12 @@ COMMANDS: Mapping[str, Command] = {
             )
         },
     ),
-    "data": _command(
+    "data": Command(
+        "fine_tuning.data",
         "measure the data of a fine-tuning run",
         actions={
-            "stats": _command(
+            "stats": Command(
+                "",
                 "the lengths of the samples of a JSONL file, and what they fill of a sequence",
                 _arg("file FILE", "a file of JSON lines, or the folder of its training.jsonl"),
                 _arg("--tokenizer NAME", "count with this tokenizer of Hugging Face, a folder or a name"),
@@ -378,7 +402,8 @@ COMMANDS: Mapping[str, Command] = {
             )
         },
     ),
-    "calibrate": _command(
+    "calibrate": Command(
+        "results.calibrate",
         "fit the constants of the estimates to measured runs",
         _arg("files RUNS", 'JSON lines: {"run": "...", "tokens_per_s_per_gpu": 12440, "peak_gb": 66.3}', nargs="+"),
         _arg("-o --output FILE", "the .moe file to write (default: standard output)", action=_Printed),
@@ -386,7 +411,8 @@ COMMANDS: Mapping[str, Command] = {
         _flag("--from-scratch", "start from the initial values, not from the stdlib's constants"),
         _JSON,
     ),
-    "report": _command(
+    "report": Command(
+        "answers.report",
         "write the plan as one HTML file",
         *_PROGRAM,
         _arg("-o --output FILE", "default: report.html", default="report.html", action=_Place),
@@ -396,7 +422,8 @@ COMMANDS: Mapping[str, Command] = {
         _FOREIGN,
         _JSON,
     ),
-    "run": _command(
+    "run": Command(
+        "launch.run",
         "train on this machine, or submit to a cluster through NeMo-Run",
         *_PROGRAM,
         *_SENT,
@@ -412,11 +439,13 @@ COMMANDS: Mapping[str, Command] = {
         ),
         _JSON,
     ),
-    "weights": _command(
+    "weights": Command(
+        "fine_tuning.weights",
         "import the weights of a fine-tuning run from Hugging Face, or export what it trained",
         actions={
-            "import": _command("import the weights that a run names, unless they are there", *_CONVERTED),
-            "export": _command(
+            "import": Command("", "import the weights that a run names, unless they are there", *_CONVERTED),
+            "export": Command(
+                "",
                 "write a run's checkpoint as Hugging Face has it; of adapters, those alone",
                 *_CONVERTED,
                 _arg("--to FOLDER", "the new folder, as the job sees it", required=True),
@@ -424,25 +453,29 @@ COMMANDS: Mapping[str, Command] = {
             ),
         },
     ),
-    "clusters": _command(
+    "clusters": Command(
+        "lists.clusters",
         "list the clusters that `run --cluster` knows",
         _arg("file FILE", "a .moe file whose clusters are listed too", nargs="?"),
         _JSON,
     ),
-    "jobs": _command(
+    "jobs": Command(
+        "jobs.jobs",
         "list what `moedsl run --cluster` submitted, with its status",
         _arg("id ID", "one experiment, job by job", nargs="?"),
         _arg("--last N", "how many (default: 10)", type=_amount("experiments"), default=10),
         _JSON,
     ),
-    "logs": _command(
+    "logs": Command(
+        "jobs.logs",
         "print the logs of the jobs of an experiment",
         _arg("id ID"),
         _arg("job JOB", "one of its jobs", nargs="?"),
         _flag("-f --follow", "follow them until they end; exit code 1 if one fails"),
         _JSON,
     ),
-    "watch": _command(
+    "watch": Command(
+        "results.watch",
         "follow a run while it trains: progress and speed next to the plan, goodput, slow nodes, alarms",
         _arg("target ID", "an experiment's id, a log in the folder of its plan.json, LOG=PLAN, or a folder of runs"),
         _flag("--once", "answer once (default: until the run ends, if the output is a terminal)"),
@@ -455,24 +488,28 @@ COMMANDS: Mapping[str, Command] = {
         _FOREIGN,
         _JSON,
     ),
-    "cancel": _command("cancel the jobs of an experiment", _arg("id ID"), _JSON),
-    "targets": _command(
+    "cancel": Command("jobs.cancel", "cancel the jobs of an experiment", _arg("id ID"), _JSON),
+    "targets": Command(
+        "lists.targets",
         "list the releases of Megatron Bridge that recipes are written for, or fetch one to verify with",
         _JSON,
         actions={
-            "add": _command(
+            "add": Command(
+                "",
                 "fetch releases in addition to the installed one, once; torch is shared",
                 _arg("versions VERSION", "a release, such as 0.5", nargs="+"),
                 _JSON,
             )
         },
     ),
-    "hardware": _command("list the hardware that a run may name", _JSON),
-    "schema": _command(
+    "hardware": Command("lists.hardware", "list the hardware that a run may name", _JSON),
+    "schema": Command(
+        "integrations.schema",
         "print the JSON Schema of plan.json, or of what `results --json` prints",
         _arg("what WHAT", "plan (default) or results", nargs="?", choices=("plan", "results"), default="plan"),
     ),
-    "explain": _command(
+    "explain": Command(
+        "check.explain",
         "explain the values of a run, a rule, a diagnostic or a name",
         _arg(
             "what WHAT",
@@ -485,14 +522,18 @@ COMMANDS: Mapping[str, Command] = {
         _arg("--run NAME", "the run of a file that has several"),
         _JSON,
     ),
-    "completion": _command(
-        "print the completion script of a shell", _arg("shell SHELL", "bash or zsh", choices=("bash", "zsh"))
+    "completion": Command(
+        "integrations.completion",
+        "print the completion script of a shell",
+        _arg("shell SHELL", "bash or zsh", choices=("bash", "zsh")),
     ),
-    "lsp": _command(
+    "lsp": Command(
+        "integrations.lsp",
         "serve editors: the language server on standard input and output",
         _flag("--stdio", "accepted because some clients pass it; it changes nothing"),
     ),
-    "serve": _command(
+    "serve": Command(
+        "integrations.serve",
         "serve a page to plan on: an editor next to the plan, the report and what-if",
         _arg("--host ADDRESS", "where to listen (default: 127.0.0.1, this machine alone)", default="127.0.0.1"),
         _arg("--port", "the port (default: 8642; 0 takes a free one)", type=_amount("port"), default=8642),
@@ -502,3 +543,52 @@ COMMANDS: Mapping[str, Command] = {
         ),
     ),
 }
+
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "init": ("moedsl init", "moedsl init run.moe --model qwen3_30b_a3b --machines 'h100 x 16' --task sft"),
+    "compile": ("moedsl compile run.moe -o out", "moedsl compile run.moe --emit launch --cluster NAME"),
+    "plan": (
+        "moedsl plan run.moe",
+        "moedsl plan -e 'qwen3_235b_a22b; gb200 x 64; throughput first' --top 5",
+        "moedsl plan run.moe --section memory",
+        "moedsl plan run.moe --tokens 15T --price 3",
+    ),
+    "check": ("moedsl check run.moe", "moedsl check --sarif run.moe other.moe"),
+    "what-if": ("moedsl what-if run.moe",),
+    "verify": ("moedsl verify out", "moedsl verify recipe.py --gpu h100 --world 16"),
+    "rehearse": ("moedsl rehearse run.moe --dryrun", "moedsl rehearse run.moe --ranks 4 -o kept"),
+    "lint": ("moedsl lint recipe.py", "moedsl lint --read-only --gpu gb200 --world 64 recipe.py:pretrain"),
+    "import": ("moedsl import recipe.py -o run.moe", "moedsl import run_config.yaml --gpu h100 --world 64"),
+    "diagnose": ("moedsl diagnose train.log", "moedsl diagnose train.log --run run.moe"),
+    "profile": ("moedsl profile rank0.sqlite --run run.moe",),
+    "memory": ("moedsl memory snapshot_*.pickle --run run.moe", "moedsl memory mine.pickle=1 --run run.moe"),
+    "diff": (
+        "moedsl diff old.moe new.moe",
+        "moedsl diff HEAD~1:run.moe run.moe",
+        "moedsl diff run.moe --like qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config",
+    ),
+    "results": ("moedsl results out/train.log", "moedsl results train.log=out/plan.json --measured runs.jsonl"),
+    "gap": ("moedsl gap train.log=out/plan.json", "moedsl gap out/train.log --json"),
+    "next": ("moedsl next out", "moedsl next out --run run.moe -o next.moe"),
+    "tune": ("moedsl tune run.moe --budget 8",),
+    "data": ("moedsl data stats /data/conversations",),
+    "weights": ("moedsl weights import run.moe --cluster", "moedsl weights export run.moe --to /models/mine --cluster"),
+    "serve": ("moedsl serve", "moedsl serve --port 0"),
+    "fmt": ("moedsl fmt run.moe", "moedsl fmt --check run.moe"),
+    "models": ("moedsl models", "moedsl models add config.json --name mine -o mine.moe"),
+    "calibrate": ("moedsl calibrate runs.jsonl -o calibration.moe",),
+    "report": ("moedsl report run.moe -o plan.html",),
+    "run": ("moedsl run run.moe --cluster NAME --dryrun", "moedsl run run.moe --cluster NAME"),
+    "clusters": ("moedsl clusters",),
+    "jobs": ("moedsl jobs", "moedsl jobs ID"),
+    "logs": ("moedsl logs ID -f",),
+    "watch": ("moedsl watch ID", "moedsl watch out/train.log --once --json", "moedsl watch ID --page run.html"),
+    "cancel": ("moedsl cancel ID",),
+    "targets": ("moedsl targets", "moedsl targets add 0.5"),
+    "hardware": ("moedsl hardware",),
+    "schema": ("moedsl schema > plan.schema.json", "moedsl schema results > results.schema.json"),
+    "explain": ("moedsl explain run.moe tp", "moedsl explain TIGHT", "moedsl explain rules"),
+    "completion": ('eval "$(moedsl completion bash)"',),
+    "lsp": ("moedsl lsp",),
+}
+"""Examples for the end of each command's `--help`."""

@@ -59,7 +59,6 @@ def print_json(value: Any) -> None:
 
 def print_sarif(diagnostics: Iterable[Mapping[str, Any]]) -> None:
     """Print diagnostics in their JSON form as SARIF."""
-    from moedsl.cli.own_version import own_version
     from moedsl.support import render
 
     print_json(render.sarif_log(diagnostics, own_version()))
@@ -120,3 +119,13 @@ def compiled(
     if notes or result.failed:
         say(result.diagnostics, result.sources)
     return result, int(result.failed)
+
+
+def own_version() -> str:
+    """The installed version of moedsl."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("moedsl")
+    except PackageNotFoundError:
+        return "(not installed)"

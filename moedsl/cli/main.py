@@ -9,16 +9,14 @@ import argparse
 import errno
 import gc
 import importlib
-import keyword
 import os
 import re
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
-from moedsl.cli.arguments import COMMANDS, Command
-from moedsl.cli.examples import EXAMPLES
+from moedsl.cli.arguments import COMMANDS, EXAMPLES, Command
 from moedsl.cli.terminal import UnwrittenError, columns, shown
 
 _BLAS = "OPENBLAS_NUM_THREADS"
@@ -42,58 +40,65 @@ _SYSTEM = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     with shown():
-        return _run(sys.argv[1:] if argv is None else argv)
+        try:
+            return _run(sys.argv[1:] if argv is None else argv)
+        except BrokenPipeError:
+            _drop_output()
+            sys.stderr.close()
+            return 0
+        except UnwrittenError as problem:
+            _drop_output()
+            return _say(1, f"the output cannot be written: {problem}")
+        except KeyboardInterrupt:
+            return _say(130, "interrupted; no partial files were written")
+        except OSError as problem:
+            if problem.errno not in _SYSTEM:
+                return _bug()
+            file = f": {problem.filename}" * bool(problem.filename)
+            return _say(1, f"error: the system failed: {problem.strerror}{file}")
+        except Exception:  # a mistake of the user's is a diagnostic, so whatever arrives here is ours
+            return _bug()
 
 
 def _run(words: Sequence[str]) -> int:
-    try:
-        arguments = _arguments(words)
-        if _is_nowhere():
-            print("error: the working directory was deleted: `cd` to one that exists", file=sys.stderr)
-            return 1
-        with _one_blas_thread(), _no_collections():
-            from moedsl.support.limits import TooLarge  # `--help` runs nothing
-
-            module = importlib.import_module(f"moedsl.cli.commands.{arguments.module}")
-        try:
-            code = module.run(arguments)
-        except TooLarge as reached:
-            from moedsl.cli import console
-            from moedsl.solver.solve import diagnostic
-
-            code = console.refused(arguments, [diagnostic(reached)])
-        sys.stdout.flush()
-        gc.freeze()  # Python is about to end, and would look at all of it once more
-        return code
-    except BrokenPipeError:
-        _drop_output()
-        sys.stderr.close()
-        return 0
-    except UnwrittenError as problem:
-        _drop_output()
-        print(f"the output cannot be written: {problem}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; no partial files were written", file=sys.stderr)
-        return 130
-    except OSError as problem:
-        if problem.errno not in _SYSTEM:
-            return _bug()
-        print(
-            f"error: the system failed: {problem.strerror}" + f": {problem.filename}" * bool(problem.filename),
-            file=sys.stderr,
-        )
-        return 1
-    except Exception:  # a mistake of the user's is a diagnostic, so whatever arrives here is ours
-        return _bug()
-
-
-def _arguments(words: Sequence[str]) -> argparse.Namespace:
     named = any(word in COMMANDS for word in words)
     try:
-        return parser_for(words[0] if words else "", whole=named).parse_args(words)
+        arguments = parser_for(words[0] if words else "", whole=named).parse_args(words)
     finally:
         sys.stdout.flush()  # `--help` ends here
+    try:
+        os.getcwd()
+    except FileNotFoundError:  # MKL and processes of ours would end in it, with an error of theirs
+        return _say(1, "error: the working directory was deleted: `cd` to one that exists")
+    with _quick_imports():
+        from moedsl.support.limits import TooLarge  # `--help` runs nothing
+
+        module, name = arguments.runs.split(".")
+        command = getattr(importlib.import_module(f"moedsl.cli.commands.{module}"), name)
+    try:
+        code = command(arguments)
+    except TooLarge as reached:
+        from moedsl.cli import console
+        from moedsl.solver.solve import diagnostic
+
+        code = console.refused(arguments, [diagnostic(reached)])
+    sys.stdout.flush()
+    gc.freeze()  # Python is about to end, and would look at all of it once more
+    return code
+
+
+def _say(code: int, text: str) -> int:
+    print(text, file=sys.stderr)
+    return code
+
+
+def _bug() -> int:
+    import traceback
+
+    traceback.print_exc()
+    return _say(
+        2, "\nerror[internal]: this is a bug of moedsl, not of your file; please report it with the lines above"
+    )
 
 
 def _drop_output() -> None:
@@ -101,32 +106,16 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _is_nowhere() -> bool:
-    """Whether the working directory was deleted. MKL and processes of ours would end in it, with an error of theirs."""
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return True
-    return False
-
-
 @contextmanager
-def _one_blas_thread() -> Generator[None]:
-    """Import NumPy without OpenBLAS's thread pool: the products here are small, and a pool costs 25 ms."""
-    if _BLAS in os.environ:
-        yield
-        return
-    os.environ[_BLAS] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[_BLAS]
+def _quick_imports() -> Generator[None]:
+    """Import NumPy without OpenBLAS's thread pool, and without the garbage collector; then freeze the imports.
 
-
-@contextmanager
-def _no_collections() -> Generator[None]:
-    """Import without the garbage collector, and freeze the imports, which saves 30 ms. A command makes few cycles, so
-    the collector hardly runs afterwards."""
+    The products here are small, and a pool costs 25 ms; collections cost 30 ms. A command makes few cycles, so the
+    collector hardly runs afterwards.
+    """
+    own_threads = _BLAS not in os.environ
+    if own_threads:
+        os.environ[_BLAS] = "1"
     gc.disable()
     try:
         yield
@@ -134,6 +123,8 @@ def _no_collections() -> Generator[None]:
         gc.freeze()
         gc.set_threshold(100_000)
         gc.enable()
+        if own_threads:
+            del os.environ[_BLAS]
 
 
 def _help(prog: str) -> argparse.HelpFormatter:
@@ -160,18 +151,15 @@ class _Parser(argparse.ArgumentParser):
     """The options of its commands: the parser of all is the one that meets an unknown option."""
 
     def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        near = self._nearest(message)
-        said = re.sub(r" \(choose from .*\)$", "", message) if near else message  # the list would hide the nearest
-        self.exit(1, f"{self.prog}: {said}\n{near}")
-
-    def _nearest(self, message: str) -> str:
         from moedsl.support.diagnostics import suggest  # only a mistake has need of it
 
+        self.print_usage(sys.stderr)
         choice, option = re.search(_CHOICE, message), re.search(_OPTION, message)
         known = re.findall(r"[\w-]+", choice["known"]) if choice else self.options
         found = choice or option
-        return "".join(f"help: {hint}\n" for hint in suggest(found["word"], [*known])) if found else ""
+        near = "".join(f"help: {hint}\n" for hint in suggest(found["word"], [*known])) if found else ""
+        said = re.sub(r" \(choose from .*\)$", "", message) if near else message  # the list would hide the nearest
+        self.exit(1, f"{self.prog}: {said}\n{near}")
 
 
 class _Unread(argparse.ArgumentParser):
@@ -179,17 +167,6 @@ class _Unread(argparse.ArgumentParser):
 
     def __init__(self, **_: object) -> None:
         pass
-
-
-def _bug() -> int:
-    import traceback
-
-    traceback.print_exc()
-    print(
-        "\nerror[internal]: this is a bug of moedsl, not of your file; please report it with the lines above",
-        file=sys.stderr,
-    )
-    return 2
 
 
 def parser_for(word: str, whole: bool = True) -> argparse.ArgumentParser:
@@ -202,7 +179,7 @@ def parser_for(word: str, whole: bool = True) -> argparse.ArgumentParser:
     parser.add_argument(
         "--version", action="store_true", help="print the version and the supported versions of Megatron Bridge"
     )
-    parser.set_defaults(module="version", parser=parser)
+    parser.set_defaults(runs="integrations.version", parser=parser)
     commands = {word: COMMANDS[word]} if word in COMMANDS else COMMANDS
     if whole:
         _declare(parser, "command", commands)
@@ -219,20 +196,16 @@ def _options(commands: Mapping[str, Command]) -> list[str]:
     return own + [w for c in commands.values() for w in _options(c.actions)]
 
 
-def _examples(prog: str) -> Iterator[str]:
-    """The examples of `moedsl COMMAND` or of `moedsl COMMAND ACTION`."""
-    command, *action = prog.split()[1:]
-    return (e for e in EXAMPLES[command] if not action or e.startswith(prog))
-
-
 def _declare(parser: argparse.ArgumentParser, dest: str, commands: Mapping[str, Command]) -> None:
     """Add commands to a parser, and their subcommands to theirs."""
     below = parser.add_subparsers(dest=dest, metavar=dest.upper() if dest == "command" else "|".join(commands))
     for name, command in commands.items():
         one = below.add_parser(name, help=command.help, description=command.help, formatter_class=_help)
-        one.epilog = "\n  ".join(["examples:", *_examples(one.prog)])
+        root, *action = one.prog.split()[1:]
+        examples = (e for e in EXAMPLES[root] if not action or e.startswith(one.prog))
+        one.epilog = "\n  ".join(["examples:", *examples])
         if dest == "command":
-            one.set_defaults(module=name.replace("-", "_") + "_" * keyword.iskeyword(name))
+            one.set_defaults(runs=command.runs)
         for words, options in command.arguments:
             one.add_argument(*words, **options)
         if command.actions:

@@ -1,22 +1,26 @@
-"""Print plans for several commands."""
+"""Print plans, and the output of other stages as JSON for `--stop-after`."""
 
 from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from shlex import quote
 from typing import Any
 
+import attrs
 from attrs import evolve
 
 from moedsl.cli import console, terminal
 from moedsl.compiler import Result
+from moedsl.facts import axes
 from moedsl.planner import several
 from moedsl.planner.page import Command, coloured
 from moedsl.planner.plan import Plan
 from moedsl.planner.text import SECTIONS, head
 from moedsl.queries.pages import page, texts
+from moedsl.rules.check.program import Pin, Program
+from moedsl.rules.rule import Rule
 
 
 def with_ladders(result: Result) -> None:
@@ -59,16 +63,20 @@ def typed(a: Namespace) -> str:
 
 def show(a: Namespace, result: Result, next: Sequence[Command]) -> None:
     """Print the plans, or the output of the requested stage; `next` are the commands that come next."""
-    if a.stop_after and a.stop_after != "plan":
-        from moedsl.cli import stages
 
-        console.print_json(stages.dump(result, a.stop_after))
+    def section(name: str) -> str:
+        """One section of each plan."""
+        found = [(p, SECTIONS[name](p) or f"the plan of {p.name} has no section `{name}`") for p in result.plans]
+        return "\n".join(f"{text}\n" if len(found) == 1 else f"{head(p)}\n\n{text}\n" for p, text in found)
+
+    if a.stop_after and a.stop_after != "plan":
+        console.print_json(stage_json(result, a.stop_after))
     elif a.json:
-        console.print_json(one(result.plans))
+        console.print_json(plans_json(result.plans))
     elif a.full:
         console.print_text(lambda: "\n".join(texts(result.plans)), end="")
     elif a.section:
-        console.print_text(lambda: "\n".join(_sections(result.plans, a.section)), end="")
+        console.print_text(lambda: section(a.section), end="")
     else:
         text = page(result, next, terminal.width(sys.stdout))
         if terminal.coloured(sys.stdout):
@@ -76,29 +84,90 @@ def show(a: Namespace, result: Result, next: Sequence[Command]) -> None:
         else:
             print(text, end="")
         if getattr(a, "ladder", False):
-            console.print_text(lambda: "\n" + "\n".join(_sections(result.plans, "ladder")), end="")
+            console.print_text(lambda: "\n" + section("ladder"), end="")
 
 
-def _sections(plans: Sequence[Plan], name: str) -> Iterator[str]:
-    """Print one section of each plan."""
-    for p in plans:
-        text = SECTIONS[name](p) or f"the plan of {p.name} has no section `{name}`"
-        yield f"{text}\n" if len(plans) == 1 else f"{head(p)}\n\n{text}\n"
-
-
-def one(plans: Sequence[Plan]) -> dict[str, Any]:
-    """The plan of a file with one run; for several runs, an object with all."""
+def plans_json(plans: Sequence[Plan]) -> dict[str, Any]:
+    """The plan of a file with one run; for several runs an object with all, with the variants of each isolation and
+    the values of each sweep compared."""
     if len(plans) == 1:
         return plans[0].to_json()
-    compared = _compared(plans)
+    compared = [sweep.to_json() for sweep in several.sweeps(plans)]
+    if any(p.isolation for p in plans):
+        from moedsl.emit import isolation_table
+
+        compared = [*(c.to_json() for c in isolation_table.comparisons(plans)), *compared]
     return {"version": 1, "runs": [p.to_json() for p in plans], **({"comparisons": compared} if compared else {})}
 
 
-def _compared(plans: Sequence[Plan]) -> list[dict[str, Any]]:
-    """Compare the variants of each isolation, and the values of each sweep."""
-    swept = [sweep.to_json() for sweep in several.sweeps(plans)]
-    if not any(p.isolation for p in plans):
-        return swept
-    from moedsl.emit import isolation_table as table
+def stage_json(r: Result, stage: str) -> Any:
+    """The output of one stage for every run."""
+    from moedsl.lang.printer import print_expr
+    from moedsl.solver.problem import lower
 
-    return [*(c.to_json() for c in table.comparisons(plans)), *swept]
+    if stage == "parse":
+        return tree(r.module)
+    if stage == "check":
+        return [_program(p) for p in r.programs]
+    if stage == "solve":
+        return [
+            {
+                "name": c.problem.program.name,
+                "gpus": c.problem.gpus,
+                "legal": c.solution.legal,
+                "priced": c.solution.priced,
+                "rows": [
+                    {
+                        **{a.name: a.decode(row.codes[a.name]) for a in axes.AXES},
+                        "peak_memory": row.peak_memory,
+                        "step_time": row.step_time,
+                    }
+                    for row in c.solution.rows
+                ],
+            }
+            for c in r.chosen
+        ]
+    out: list[dict[str, Any]] = []
+    for p in (lower(p, p.gpus or p.hardware.gpus_per_node) for p in r.programs):
+        origins = {
+            n: o.id if isinstance(o, Rule) else "pinned" if isinstance(o, Pin) else None for n, o in p.origins.items()
+        }
+        out.append(
+            {
+                "name": p.program.name,
+                "gpus": p.gpus,
+                "fixed": {n: sorted(v) if isinstance(v, frozenset) else v for n, v in p.values.items()},
+                "domains": {a.name: [a.decode(int(v)) for v in p.domains[a.name]] for a in axes.AXES},
+                "origins": origins,
+                "laws": {rule.id: print_expr(rule.expr) for rule in p.program.of("require")},
+            }
+        )
+    return out
+
+
+def tree(value: Any) -> Any:
+    """Convert a syntax tree to JSON: the class as `kind`, then the fields."""
+    if attrs.has(type(value)):
+        names = [f.name for f in attrs.fields(type(value)) if f.name != "span"]
+        return {"kind": type(value).__name__, **{n: tree(getattr(value, n)) for n in names}}
+    return [tree(v) for v in value] if isinstance(value, tuple | list) else value
+
+
+_PLAIN = ("name", "gpus", "seq", "batch", "phase", "task", "routing", "data", "precision", "target")
+
+
+def _program(p: Program) -> dict[str, Any]:
+    from moedsl.lang.printer import print_expr
+
+    adapter = {**attrs.asdict(p.adapter, recurse=False), "targets": sorted(p.adapter.targets)} if p.adapter else None
+    return {
+        **{n: getattr(p, n) for n in _PLAIN},
+        "model": attrs.asdict(p.model),
+        "hardware": attrs.asdict(p.hardware),
+        "vlm": sorted(p.vlm),
+        "adapter": adapter,
+        "pins": {n: axes.BY_NAME[n].decode(pin.code) for n, pin in p.pins.items()},
+        "wishes": {r.id: print_expr(r.expr) for r in p.rules if r.wish},
+        "allows": list(p.allows),
+        "set": dict(p.sets),
+    }

@@ -10,8 +10,8 @@ import io
 import os
 import re
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Generator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, TextIO, cast
 
 from moedsl.support.text import WIDTH, visible
@@ -63,7 +63,7 @@ class Shown:
 def show_transient(text: str, stream: TextIO) -> None:
     """Show a line of progress: on a terminal only until the next text."""
     room = room_of(stream)
-    if room is None or os.environ.get("TERM") == "dumb":
+    if room is None or _is_dumb():
         print(text, file=stream, flush=True)
         return
     erase()
@@ -83,7 +83,7 @@ def erase() -> None:
 def clear(stream: TextIO) -> None:
     """Clear the terminal of a stream, so that the next text stands at its top."""
     below = raw_stream(stream)
-    if below.isatty() and os.environ.get("TERM") != "dumb":
+    if below.isatty() and not _is_dumb():
         below.write("\x1b[H\x1b[J")
 
 
@@ -98,20 +98,13 @@ def output_errors() -> Generator[None]:
         raise UnwrittenError(problem.strerror or str(problem)) from problem
 
 
-def shown() -> AbstractContextManager[Any]:
-    """Show what is printed to standard output and standard error."""
-    stack = ExitStack()
-    stack.enter_context(_all_open())
-    stack.callback(erase)
-    stack.enter_context(redirect_stdout(cast(TextIO, Shown(sys.stdout))))
-    stack.enter_context(redirect_stderr(cast(TextIO, Shown(sys.stderr))))
-    return stack
-
-
 @contextmanager
-def _all_open() -> Generator[None]:
-    """Open the null device in place of each standard stream that the caller has closed: the next file that is opened
-    would get its number. A stream that is not UTF-8 takes every character: a file gets UTF-8, a terminal codes."""
+def shown() -> Generator[None]:
+    """Show what is printed to standard output and standard error.
+
+    The null device takes the place of each standard stream that the caller has closed: the next file that is opened
+    would get its number. A stream that is not UTF-8 takes every character: a file gets UTF-8, a terminal codes.
+    """
     closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
     for name in closed:
         nowhere = open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8")  # noqa: SIM115, closed below
@@ -119,9 +112,12 @@ def _all_open() -> Generator[None]:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() not in ("utf-8", "utf8"):
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
+    out, err = cast(TextIO, Shown(sys.stdout)), cast(TextIO, Shown(sys.stderr))
     try:
-        yield
+        with redirect_stdout(out), redirect_stderr(err):
+            yield
     finally:
+        erase()
         for name in closed:
             getattr(sys, name).close()
             setattr(sys, name, None)
@@ -129,7 +125,7 @@ def _all_open() -> Generator[None]:
 
 def coloured(stream: TextIO) -> bool:
     """Whether to colour what goes to a stream: a terminal that shows colours, of a user who wants them."""
-    return raw_stream(stream).isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return raw_stream(stream).isatty() and not os.environ.get("NO_COLOR") and not _is_dumb()
 
 
 def width(stream: TextIO) -> int:
@@ -144,28 +140,27 @@ def room_of(stream: TextIO) -> int | None:
 
 
 def folded(text: str, stream: TextIO) -> str:
-    """Break between words what the terminal of a stream would break within them; unchanged if it goes elsewhere."""
+    """Break between words what the terminal of a stream would break within them, and indent what follows further than
+    the start of its line; unchanged if it goes elsewhere."""
     room = room_of(stream)
     if room is None:
         return text
-    return "\n".join(part for line in text.split("\n") for part in _folded(line, room))
-
-
-def _folded(line: str, room: int) -> Iterator[str]:
-    """Break a line at blanks; what follows is indented further than its start."""
     from moedsl.support.render import PAINT  # `--help` has no diagnostics
 
-    indent = " " * (len(line) - len(line.lstrip(" ")) + 2)
-    part, used = "", 0
-    for word in re.findall(r" *[^ ]+", line):
-        wide = len(re.sub(PAINT, "", word))
-        if part and used + wide > room:
-            yield part
-            part, used = indent, len(indent)
-            wide -= len(word) - len(word.lstrip(" "))
-            word = word.lstrip(" ")
-        part, used = part + word, used + wide
-    yield part
+    lines: list[str] = []
+    for line in text.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip(" ")) + 2)
+        part, used = "", 0
+        for word in re.findall(r" *[^ ]+", line):
+            wide = len(re.sub(PAINT, "", word))
+            if part and used + wide > room:
+                lines.append(part)
+                part, used = indent, len(indent)
+                wide -= len(word) - len(word.lstrip(" "))
+                word = word.lstrip(" ")
+            part, used = part + word, used + wide
+        lines.append(part)
+    return "\n".join(lines)
 
 
 def columns(otherwise: int) -> int:
@@ -189,4 +184,9 @@ def print_file(text: str) -> None:
 
 
 def raw_stream(stream: TextIO) -> TextIO:
+    """The stream below a `Shown`."""
     return stream.stream if isinstance(stream, Shown) else stream
+
+
+def _is_dumb() -> bool:
+    return os.environ.get("TERM") == "dumb"

@@ -1,7 +1,8 @@
-"""Describe a name as Markdown: keywords, axes, rules, models, hardware, fields of Bridge, facts and functions.
+"""Describe a word as Markdown: keywords, axes, rules, models, hardware, fields of Bridge, facts and functions.
 
 Descriptions come from where the compiler declares a name; only keywords have a file of their own, `lang/keywords.md`.
-The facts of a block, with meanings and words, come from the class that the compiler reads it into.
+The facts of a block, with meanings and words, come from the class that the compiler reads it into. For a value that was
+decided, `hover` adds the value and the reason.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from itertools import pairwise
 from typing import Any
 
 import attrs
+from lsprotocol import types
 
-from moedsl.facts import axes, symbols
+from moedsl.facts import axes, fields, symbols
 from moedsl.facts.calibration import Constants
 from moedsl.facts.facts import Hardware, Model, Vision
 from moedsl.facts.fields import Field
@@ -24,6 +26,9 @@ from moedsl.facts.operators import FUNCTIONS
 from moedsl.facts.symbols import ALIASES, BUILTIN
 from moedsl.facts.units import GIB
 from moedsl.lang.printer import print_expr
+from moedsl.lang.tokens import lexemes
+from moedsl.lsp.document import Document
+from moedsl.lsp.place import Around, place
 from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.rules.declarations import EVERY, UNITS
 from moedsl.rules.library import Library
@@ -40,18 +45,94 @@ PHASES = {
 """The purpose of each phase, in a line."""
 
 
+def hover(document: Document, params: types.HoverParams) -> types.Hover | None:
+    """Describe the word that contains or ends at a position; None if it has no meaning."""
+    lines, offset = document.lines, document.lines.offset(params.position)
+    line = lines.line_of(offset)
+    start = lines.starts[line]
+    words = (x for x in lexemes(document.text[start : lines.end(line)]) if x.kind == "word")
+    word = next((x for x in words if start + x.start <= offset <= start + x.end), None)
+    if word is None:
+        return None
+    at = start + word.start
+    a = Around(document, document.analysis, place(document.text, at))
+    parts = list(dict.fromkeys(_meanings(a, word.text))) if a.at.accepts or a.at.string else []
+    if not parts:
+        return None
+    text = "\n\n---\n\n".join(parts)
+    markdown = document.client.hover_markdown
+    kind = types.MarkupKind.Markdown if markdown else types.MarkupKind.PlainText
+    content = types.MarkupContent(kind, text if markdown else plain(text))
+    return types.Hover(content, lines.range(at, at + len(word.text)))
+
+
+def _meanings(a: Around, word: str) -> Iterator[str]:
+    """All meanings of a word at a place, the main one first: by its statement, else by itself; then its values."""
+    by_statement = [text for text in _by_statement(a, word) if text]
+    let = next((r for r in reversed(a.rules) if r.kind == "let" and r.name == word), None)
+    by_itself = (keyword(word), rule(let, a.known.library.sources) if let else None, name(word))
+    yield from by_statement or filter(None, by_itself)
+    known = ALIASES.get(word, word)
+    run = next((b.name for b in a.at.blocks if b.keyword == "run"), "")
+    for plan in a.document.plan.plans if a.document.plan else ():
+        for d in plan.decisions if not run or plan.name.split(".")[0] == run else ():
+            if d.name == known:
+                lines = [f"**{d.name} = {value(d.value)}** in {plan.name}: {d.origin}"]
+                lines += [f"because: {d.because}"] if d.because else []
+                yield "\n\n".join([*lines, *(f"cite: {c}" for c in d.cite)])
+
+
+def _by_statement(a: Around, word: str) -> Iterator[str | None]:
+    """The meaning of a word that follows from its statement."""
+    library = a.known.library
+    first, is_second = a.said[0] if a.said else "", len(a.said) == 1
+    if a.at.block in BLOCKS and word != "cite":
+        yield page(a.at.block, word, library)
+    elif first == "allow" and is_second:
+        found = next((r for r in a.rules if word in (r.id, r.id.split(".", 1)[1])), None)
+        yield rule(found, library.sources) if found else None
+    elif first == "set" and is_second:
+        known = fields.lookup(word)
+        yield field(known) if known else None
+    elif not a.said or (first in ("model", "hardware") and is_second):
+        yield keyword(word) if not a.said else None
+        yield _bare(library, word)
+    elif first in ("require", "prefer", "let", "measured") and is_second:  # a rule or wish at its declaration
+        name = a.document.source.name
+        own = (r for r in a.rules if r.name == word and r.span.file == name and r.kind == first)
+        found = next(own, None)
+        yield rule(found, library.sources) if found else None
+
+
+def _bare(library: Library, word: str) -> str | None:
+    """Describe a bare name: a phase, a model, hardware or a profile."""
+    if word in axes.PHASES:
+        return f"**{word} first**, a phase\n\n{PHASES[word]}"
+    if word in library.models:
+        return model_of(library, word)
+    if word in library.hardware:
+        return hardware_of(library, word)
+    if word not in library.profiles:
+        return None
+    span = library.profiles[word].span
+    source = library.sources.get(span.file)
+    text = source.text[span.start : span.end] if source else word
+    return f"**{word}**, a profile\n\n```moe\n{text}\n```"
+
+
+def value(v: object) -> str:
+    """Write a plan's value as in the language."""
+    return f"{v:g}" if isinstance(v, float) else axes.written(v)
+
+
 @cache
 def keywords() -> Mapping[str, tuple[str, str]]:
     """The form and the meaning of each keyword, in Markdown."""
     text = (resources.PACKAGE / "lang" / "keywords.md").read_text(encoding="utf-8")
     _, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
     split = (part.partition("\n") for part in parts)
-    return {head.strip(): _halves(body.strip()) for head, _, body in split}
-
-
-def _halves(text: str) -> tuple[str, str]:
-    form, _, meaning = text.partition("\n\n")
-    return form, meaning
+    halves = ((head, body.strip().partition("\n\n")) for head, _, body in split)
+    return {head.strip(): (form, meaning) for head, (form, _, meaning) in halves}
 
 
 def keyword(word: str) -> str | None:
@@ -86,8 +167,11 @@ def rule(r: Rule, sources: Mapping[str, Source]) -> str:
     return "\n\n".join(lines)
 
 
-def model(m: Model) -> str:
-    """Describe a model by the facts that layouts depend on."""
+def model_of(library: Library, name: str) -> str | None:
+    """Describe a declared model by the facts that layouts depend on; None if they are incomplete."""
+    m, _ = library.model(name)
+    if m is None:
+        return None
     parts = [m.layers_said, f"hidden {m.hidden}", f"{m.experts} experts, top {m.topk}", m.attention.upper()]
     parts += [f"{m.heads} heads in {m.query_groups} groups"]
     parts += ["a vision tower"] if m.vision else []
@@ -95,8 +179,11 @@ def model(m: Model) -> str:
     return f"**{m.name}**, a model ({m.hf})\n\n{', '.join(parts)}"
 
 
-def hardware(h: Hardware) -> str:
-    """Describe hardware by the facts that layouts depend on."""
+def hardware_of(library: Library, name: str) -> str | None:
+    """Describe declared hardware by the facts that layouts depend on; None if they are incomplete."""
+    h, _ = library.gpu(name)
+    if h is None:
+        return None
     rates = ", ".join(f"{k} {v:g}" for k, v in h.tflops.items())
     parts = [
         f"{h.total / GIB:.1f} GiB that a plan may use",
@@ -139,7 +226,12 @@ def of(block: str) -> list[Any]:
 def page(block: str, word: str, library: Library) -> str | None:
     """Describe a fact of a declaration in Markdown."""
     if block == "calibration":
-        return _constant(word, library)
+        made, _ = library.constants(EVERY)
+        c = made.known.get(word) if made else None
+        if c is None:
+            return None
+        lines = (c.about, f"{c.low:g} to {c.high:g} {c.unit}", f"measured by: {c.measure}", f"source: {c.source}")
+        return "\n\n".join((f"**{word}**, a constant of a calibration", *lines))
     found = next((f for f in of(block) if f.name == word), None)
     if found is None:
         return None
@@ -147,15 +239,6 @@ def page(block: str, word: str, library: Library) -> str | None:
     return f"**{word}**, a fact of {_WHOSE.get(block, 'a ' + block)} ({found.type})" + (
         f"\n\n{meaning}" if meaning else ""
     )
-
-
-def _constant(word: str, library: Library) -> str | None:
-    made, _ = library.constants(EVERY)
-    c = made.known.get(word) if made else None
-    if c is None:
-        return None
-    lines = (c.about, f"{c.low:g} to {c.high:g} {c.unit}", f"measured by: {c.measure}", f"source: {c.source}")
-    return "\n\n".join((f"**{word}**, a constant of a calibration", *lines))
 
 
 def words(block: str, word: str, library: Library) -> tuple[str, ...]:
@@ -181,11 +264,9 @@ def docs(cls: type) -> Mapping[str, str]:
     """The meaning of each field of a facts class: the docstring below it."""
     tree = python.parse(inspect.getsource(inspect.getmodule(cls) or cls))
     found = next(n for n in tree.body if isinstance(n, python.ClassDef) and n.name == cls.__name__)
-    return dict(_documented(found.body))
-
-
-def _documented(body: list[Any]) -> Iterator[tuple[str, str]]:
-    for before, node in pairwise(body):
+    out: dict[str, str] = {}
+    for before, node in pairwise(found.body):
         text = node.value.value if isinstance(node, python.Expr) and isinstance(node.value, python.Constant) else None
         if isinstance(text, str) and isinstance(before, python.AnnAssign) and isinstance(before.target, python.Name):
-            yield before.target.id, " ".join(text.split())
+            out[before.target.id] = " ".join(text.split())
+    return out

@@ -1,21 +1,25 @@
-"""Hold one version of one file: its text, and the results of the compiler's stages."""
+"""Hold one version of one text, and what client and server agreed on: positions, capabilities, legends.
+
+A `Document` has the results of the compiler's stages, and imports nothing of the compiler itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve, field, fields, frozen
+from lsprotocol import types
 
-from moedsl.lsp.client import Client
-from moedsl.lsp.positions import Lines
-from moedsl.planner.plan import Plan
 from moedsl.support.diagnostics import Diagnostic
-from moedsl.support.source import Source
+from moedsl.support.source import Source, Span
 
 if TYPE_CHECKING:  # the compiler is imported once the client has its answer to `initialize`
     from moedsl.lang import ast
+    from moedsl.lang.text_edits import Edit
+    from moedsl.planner.plan import Plan
     from moedsl.rules.check.program import Program
     from moedsl.rules.library import Library
     from moedsl.solver.solve import Chosen
@@ -65,6 +69,7 @@ class Document:
     source: Source
     """The source, named by its path as in the compiler; lines end in newlines, and there is no byte-order mark."""
     lines: Lines = field(repr=False)
+    """The lines of the client's text, also of a refused one."""
     client: Client = field(repr=False)
     newline: str = "\n"
     """The line ending of the client's text."""
@@ -94,6 +99,10 @@ class Document:
             document.__dict__["analysis"] = self.analysis
         return document
 
+    def text_edits(self, changes: Iterable[Edit]) -> list[types.TextEdit]:
+        """Convert the compiler's edits, with the client's positions and line endings."""
+        return text_edits(self.lines, self.newline, changes)
+
     @property
     def text(self) -> str:
         return self.source.text
@@ -115,3 +124,156 @@ class Document:
         """All diagnostics."""
         found = self.refused or self.analysis.diagnostics
         return found + (self.plan.diagnostics if self.plan else ())
+
+
+def text_edits(lines: Lines, newline: str, changes: Iterable[Edit]) -> list[types.TextEdit]:
+    """Convert edits of a text, with the positions of its lines and its line ending."""
+    return [types.TextEdit(lines.span(e.span), e.text.replace("\n", newline)) for e in changes]
+
+
+TYPES = (
+    "comment", "string", "number", "keyword", "operator", "class", "struct", "variable", "property", "enumMember",
+    "function", "namespace", "event", "type",
+)  # fmt: skip
+"""The legend of semantic tokens: a model is a class, hardware a struct, an axis or a `let` a variable; a fact, a field
+or a value of the run is a property, a word that is a value an enumMember; a run, a profile or a block of rules is a
+namespace, a rule or a wish an event, a cluster or calibration a type."""
+MODIFIERS = ("declaration", "defaultLibrary", "readonly")
+"""The legend of modifiers: declared here; of the stdlib or the language; a `let`."""
+TOKENS = types.SemanticTokensLegend(list(TYPES), list(MODIFIERS))
+
+PIN, ALLOW = "refactor.rewrite.moedsl.pin", "refactor.rewrite.moedsl.allow"
+QUICK_FIX, FIX_ALL = types.CodeActionKind.QuickFix.value, types.CodeActionKind.SourceFixAll.value
+ACTIONS = types.CodeActionOptions([QUICK_FIX, PIN, ALLOW, FIX_ALL])
+
+SHOW_PLAN, SHOW_REPORT = "moedsl.showPlan", "moedsl.showReport"
+"""The commands of the lenses."""
+
+UTF8, UTF16, UTF32 = (k.value for k in (types.PositionEncodingKind.Utf8, types.PositionEncodingKind.Utf16,
+                                        types.PositionEncodingKind.Utf32))  # fmt: skip
+_ITEM = "text_document.completion.completion_item."
+
+
+def _capability(path: str, word: Any = None) -> Any:
+    """A flag that is read from the path in `ClientCapabilities`; with `word`, whether the list there has it."""
+    return field(default=False, metadata={"path": path, "word": word})
+
+
+@frozen
+class Client:
+    """Capabilities of the client that affect answers. The defaults are those of a client that announces none."""
+
+    encoding: str = UTF16
+    """The encoding in which positions are counted: utf-8, utf-16 or utf-32."""
+    snippets: bool = _capability(_ITEM + "snippet_support")
+    completion_markdown: bool = _capability(_ITEM + "documentation_format", types.MarkupKind.Markdown)
+    insert_replace: bool = _capability(_ITEM + "insert_replace_support")
+    """Whether a completion may name both the inserted and the replaced text."""
+    hover_markdown: bool = _capability("text_document.hover.content_format", types.MarkupKind.Markdown)
+    related_information: bool = _capability("text_document.publish_diagnostics.related_information")
+    code_description: bool = _capability("text_document.publish_diagnostics.code_description_support")
+    diagnostic_data: bool = _capability("text_document.publish_diagnostics.data_support")
+    hint_refresh: bool = _capability("workspace.inlay_hint.refresh_support")
+    lens_refresh: bool = _capability("workspace.code_lens.refresh_support")
+    hierarchical_symbols: bool = _capability("text_document.document_symbol.hierarchical_document_symbol_support")
+    document_changes: bool = _capability("workspace.workspace_edit.document_changes")
+    """Whether a workspace edit may hold versioned documents."""
+    watch_files: bool = _capability("workspace.did_change_watched_files.dynamic_registration")
+    """Whether the server may register for changes of files on disk."""
+
+    @classmethod
+    def read(cls, capabilities: types.ClientCapabilities, encoding: str) -> Client:
+        """Read the client of an `initialize` request; `encoding` is the agreed position encoding."""
+        flags: dict[str, bool] = {}
+        for flag in fields(cls)[1:]:
+            value: Any = capabilities
+            for name in flag.metadata["path"].split("."):
+                value = getattr(value, name, None)
+            word = flag.metadata["word"]
+            flags[flag.name] = bool(value) if word is None else word in (value or ())
+        return cls(encoding, **flags)
+
+
+_UNITS: dict[str, Callable[[str], int]] = {
+    UTF8: lambda text: len(text.encode("utf-8", "surrogatepass")),
+    UTF16: lambda text: len(text) + sum(c > "\uffff" for c in text),
+    UTF32: len,
+}
+"""The code units of a text in the encoding that client and server agreed on."""
+
+
+@frozen(slots=False, eq=False)
+class Lines:
+    """The lines of a text that end in newlines, and positions in it as a client counts them.
+
+    The byte-order mark is removed from the text; the client still counts it on its first line. pygls' `TextDocument`
+    and `PositionCodec` do not serve here: they also end lines at U+2028 and such, at which LSP does not, and put a
+    position inside a character after it.
+    """
+
+    text: str = field(repr=False)
+    encoding: str = UTF16
+    bom: bool = False
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """The offset at which each line starts."""
+        starts, at = [0], self.text.find("\n")
+        while at >= 0:
+            starts.append(at + 1)
+            at = self.text.find("\n", at + 1)
+        return starts
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether every character is one unit: then columns need no counting."""
+        return self.encoding == UTF32 or self.text.isascii()
+
+    def end(self, line: int) -> int:
+        """The offset of the newline that ends a line, or of the end of the text."""
+        return self.starts[line + 1] - 1 if line + 1 < len(self.starts) else len(self.text)
+
+    def line_of(self, offset: int) -> int:
+        """The line of an offset, from 0."""
+        return bisect_right(self.starts, offset) - 1
+
+    def position(self, offset: int) -> types.Position:
+        """Convert an offset to a position; offsets after the text are its end."""
+        offset = min(max(offset, 0), len(self.text))
+        line = self.line_of(offset)
+        start = self.starts[line]
+        units = offset - start if self.plain else _UNITS[self.encoding](self.text[start:offset])
+        return types.Position(line, units + self._mark(line))
+
+    def offset(self, position: types.Position) -> int:
+        """Convert a position to an offset: after a line, its end; after the text, the text's end; inside a character,
+        before it."""
+        line = position.line
+        if line < 0 or line >= len(self.starts):
+            return 0 if line < 0 else len(self.text)
+        start, end = self.starts[line], self.end(line)
+        units = max(0, position.character - self._mark(line))
+        if self.plain:
+            return min(start + units, end)
+        count, used = _UNITS[self.encoding], 0
+        for at in range(start, end):
+            used += count(self.text[at])
+            if used > units:
+                return at
+        return end
+
+    def range(self, start: int, end: int) -> types.Range:
+        """The half-open range between two offsets."""
+        return types.Range(self.position(start), self.position(end))
+
+    def span(self, span: Span) -> types.Range:
+        """The range of a span of this text."""
+        return self.range(span.start, span.end)
+
+    def offsets(self, range: types.Range) -> tuple[int, int]:
+        """The offsets of a range, in order."""
+        start, end = self.offset(range.start), self.offset(range.end)
+        return min(start, end), max(start, end)
+
+    def _mark(self, line: int) -> int:
+        return _UNITS[self.encoding]("\ufeff") if self.bom and line == 0 else 0

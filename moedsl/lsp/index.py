@@ -1,10 +1,13 @@
 """Find symbols over files: the symbol at an offset, its declaration, and every place that names it.
 
-Files in the workspace's folders that no editor has open count too: they may use an open file, or be used by one.
+Files in the workspace's folders that no editor has open count too: they may use an open file, or be used by one. A word
+of the language is declared in the compiler's Python modules, whose syntax is read for it.
 """
 
 from __future__ import annotations
 
+import ast as python
+import gc
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,18 +17,18 @@ from weakref import WeakKeyDictionary
 
 from attrs import frozen
 
+from moedsl import compiler
 from moedsl.facts.operators import FUNCTIONS
 from moedsl.lang import ast, reader
 from moedsl.lang.parse_errors import DECLARATIONS
 from moedsl.lang.parser import parse
 from moedsl.lang.tokens import Lexeme, lexemes
-from moedsl.lsp import analysis, builtin
+from moedsl.lsp import analysis
 from moedsl.lsp.document import Analysis, Document
 from moedsl.lsp.names import Occurrence, Scope, Symbol, Target, named, occurrences
 from moedsl.lsp.workspace import Workspace
 from moedsl.rules import library
 from moedsl.rules import stdlib as stdlib_files
-from moedsl.rules.library import Library
 from moedsl.support import resources
 from moedsl.support.source import Source, Span, of_stdlib
 
@@ -57,32 +60,28 @@ def files(found: Analysis) -> Files:
     if made is None:
         own = {n: s for n, s in found.library.sources.items() if not of_stdlib(n)}
         scope = Scope.of(found.library)
-        made = {n: _file(s, scope) for n, s in {**own, found.source.name: found.source}.items()}
+        parsed = ((n, s, analysis.parse(s)[0]) for n, s in {**own, found.source.name: found.source}.items())
+        made = {n: File(s, occurrences(s, module, scope) if module else ()) for n, s, module in parsed}
         _known[found] = made
     return made
-
-
-def _file(source: Source, scope: Scope) -> File:
-    module, _ = analysis.parse(source)
-    return File(source, occurrences(source, module, scope) if module is not None else ())
 
 
 @cache
 def stdlib() -> Files:
     """Every file of the stdlib, except documents."""
-    return _kept(analysis.stdlib().sources.values(), stdlib_files.parse)
+    return {f.source.name: f for f in _parsed(analysis.stdlib().sources.values(), stdlib_files.parse)}
 
 
 @cache
 def documents() -> Files:
     """The stdlib's documents, which list the rules for a document's claims."""
-    return _kept(library.sources(resources.document_files()), parse)
+    return {f.source.name: f for f in _parsed(library.sources(resources.document_files()), parse)}
 
 
-def _kept(sources: Iterable[Source], parse: library.Parse) -> Files:
+def _parsed(sources: Iterable[Source], parse: library.Parse) -> Iterator[File]:
     scope = Scope.of(analysis.stdlib())
     parsed = ((s, parse(s)[0]) for s in sources)
-    return {s.name: File(s, occurrences(s, m, scope)) for s, m in parsed if m is not None}
+    return (File(s, occurrences(s, m, scope)) for s, m in parsed if m is not None)
 
 
 def symbol_at(document: Document, offset: int) -> tuple[Symbol, Span] | None:
@@ -92,7 +91,22 @@ def symbol_at(document: Document, offset: int) -> tuple[Symbol, Span] | None:
     if place is not None:
         return place.symbol, place.span
     word = word_at(document.text, offset)
-    return _by_name(word, document.source.name, document.library) if word is not None else None
+    if word is None:
+        return None
+    # the meaning of a word by its name alone, for a half-written statement
+    scope, span = Scope.of(document.library), Span(document.source.name, word.start, word.end)
+    if word.text in scope.rules:
+        dot = word.text.rfind(".") + 1
+        return Symbol("rule", scope.rules[word.text]), Span(span.file, word.start + dot, word.end)
+    tables = (
+        ("model", scope.models),
+        ("hardware", scope.hardware),
+        ("profile", scope.profiles),
+        ("function", FUNCTIONS),
+    )
+    kind = next((k for k, names in tables if word.text in names), None)
+    symbol = Symbol(kind, word.text) if kind else named(word.text, scope)
+    return (symbol, span) if symbol is not None else None
 
 
 def word_at(text: str, offset: int) -> Lexeme | None:
@@ -106,36 +120,18 @@ def word_at(text: str, offset: int) -> Lexeme | None:
     return None
 
 
-def _by_name(word: Lexeme, name: str, known: Library) -> tuple[Symbol, Span] | None:
-    """The meaning of a word by its name alone, for a half-written statement."""
-    scope, span = Scope.of(known), Span(name, word.start, word.end)
-    if word.text in scope.rules:
-        dot = word.text.rfind(".") + 1
-        return Symbol("rule", scope.rules[word.text]), Span(name, word.start + dot, word.end)
-    tables = (
-        ("model", scope.models),
-        ("hardware", scope.hardware),
-        ("profile", scope.profiles),
-        ("function", FUNCTIONS),
-    )
-    kind = next((k for k, names in tables if word.text in names), None)
-    symbol = Symbol(kind, word.text) if kind else named(word.text, scope)
-    return (symbol, span) if symbol is not None else None
-
-
 def declarations(document: Document, symbol: Symbol) -> list[Target]:
     """The places that declare a symbol: in a file, in the stdlib, or in the compiler."""
     if symbol.kind == "file":
         source = document.library.sources.get(symbol.name)
         return [Target(source, Span(symbol.name, 0, 0))] if source else []
     if symbol.kind in BUILTIN:
-        return [*_stated(document, symbol), *builtin.places(symbol)]
-    near = [*files(document.analysis).values()]
-    return [*_declared(near, symbol)] or [*_declared(stdlib().values(), symbol)]
-
-
-def _declared(among: Iterable[File], symbol: Symbol) -> Iterator[Target]:
-    return (Target(f.source, o.span) for f in among for o in f.places if o.declares and o.symbol == symbol)
+        return [*_stated(document, symbol), *_places(symbol)]
+    for among in (files(document.analysis), stdlib()):
+        found = [(f.source, o) for f in among.values() for o in f.places if o.declares and o.symbol == symbol]
+        if found:
+            return [Target(source, o.span) for source, o in found]
+    return []
 
 
 def _stated(document: Document, symbol: Symbol) -> Iterator[Target]:
@@ -148,12 +144,9 @@ def _stated(document: Document, symbol: Symbol) -> Iterator[Target]:
         decl = (known.models if used.kind == "model" else known.hardware).get(used.name)
         for fact in decl.facts if decl is not None else ():
             if fact.name.id == symbol.name:
-                yield Target(source_of(document, fact.name.span.file), fact.name.span)
-
-
-def source_of(document: Document, name: str) -> Source:
-    """The text of a file that the document's analysis has read."""
-    return document.source if name == document.source.name else document.library.sources[name]
+                span = fact.name.span
+                own = span.file == document.source.name
+                yield Target(document.source if own else known.sources[span.file], span)
 
 
 def is_stdlib(symbol: Symbol) -> bool:
@@ -181,9 +174,7 @@ def everywhere(workspace: Workspace, document: Document, symbol: Symbol) -> list
 
 def on_disk(workspace: Workspace) -> Iterator[File]:
     """The declarations of files in the workspace's folders that are not open."""
-    scope = Scope.of(analysis.stdlib())
-    parsed = ((s, parse(s)[0]) for s in closed(workspace))
-    return (File(s, occurrences(s, m, scope)) for s, m in parsed if m is not None)
+    return _parsed(closed(workspace), parse)
 
 
 def everything(workspace: Workspace) -> dict[str, File]:
@@ -209,7 +200,7 @@ def group(workspace: Workspace, document: Document) -> dict[str, File]:
 
 def readable(workspace: Workspace) -> list[Document]:
     """The open files that are not refused."""
-    return [d for d in workspace.documents() if not d.refused and isinstance(d.module, ast.Module)]
+    return [d for d in workspace.documents.values() if not d.refused and isinstance(d.module, ast.Module)]
 
 
 MOST = 500
@@ -220,28 +211,117 @@ _LEFT_OUT = ("node_modules", "__pycache__")
 
 
 def closed(workspace: Workspace) -> Iterator[Source]:
-    """The names of the readable files, folder by folder in alphabetical order, without hidden folders."""
-    opened = {e.name for e in workspace.entries.values()}
-    for i, name in enumerate(_names(workspace.roots)):
-        if i >= MOST:
+    """The readable files on disk, folder by folder in alphabetical order, without hidden folders."""
+    opened = {d.source.name for d in workspace.documents.values()}
+    walked = (folder for root in workspace.roots for folder in islice(os.walk(root), MOST_FOLDERS))
+    left = MOST
+    for folder, inner, names in walked:
+        if not left:
             return
-        source = None if name in opened else reader.read(name)[0]
-        if source is not None:
-            yield source
-
-
-def _names(roots: tuple[str, ...]) -> Iterator[str]:
-    for root in roots:
-        for folder, inner, files in islice(os.walk(root), MOST_FOLDERS):
-            inner[:] = sorted(d for d in inner if not d.startswith(".") and d not in _LEFT_OUT)
-            yield from (os.path.join(folder, f) for f in sorted(files) if f.endswith(".moe"))
+        inner[:] = sorted(d for d in inner if not d.startswith(".") and d not in _LEFT_OUT)
+        for name in [os.path.join(folder, n) for n in sorted(names) if n.endswith(".moe")][:left]:
+            left -= 1
+            source = None if name in opened else reader.read(name)[0]
+            if source is not None:
+                yield source
 
 
 def using(workspace: Workspace) -> list[Analysis]:
     """The analyses of those files that use another file, with the editors' texts of open files."""
-    opened = {e.name: e.lines.text for e in workspace.entries.values()}
+    opened = {d.source.name: d.lines.text for d in workspace.documents.values()}
 
     def read(name: str) -> reader.Read:
         return reader.from_text(opened[name], name) if name in opened else reader.read(name)
 
     return [analysis.analyse(s, read) for s in closed(workspace) if 'use "' in s.text]
+
+
+def warm_up() -> None:
+    """Prepare the first answers while the client shows the file: load the grammar, the stdlib with its names, and the
+    solver."""
+    compiler.compile_source(Source("warm-up.moe", WARM_UP))
+    stdlib()
+    gc.collect()
+    gc.freeze()  # what is loaded now stays, so that no edit pays for walking it
+
+
+WARM_UP = "qwen3_30b_a3b; h100 x 8; pin tp=1 pp=1\n"
+
+
+_QUOTED = {
+    "axis": ("facts/axes",),
+    "word": ("facts/axes", "facts/symbols", "rules/check/check"),
+    "given": ("facts/symbols",),
+    "cost": ("facts/symbols",),
+    "function": ("facts/operators",),
+    "fact": ("facts/symbols",),
+}
+"""Kinds whose names are strings, with the modules to search for them, in order."""
+_FIELDS = {"fact": "facts/facts", "constant": "facts/calibration"}
+"""Kinds whose names are fields of a class."""
+
+
+def _places(symbol: Symbol) -> list[Target]:
+    """The place that declares a word of the language; none if no module has it as a literal."""
+    class_, _, name = symbol.name.rpartition(".")
+    for module in (_FIELDS[symbol.kind],) if symbol.kind in _FIELDS else ():
+        fields = _fields(module)
+        span = fields.get((class_.capitalize(), name))
+        if span is None and not class_:
+            span = next((of_field for (_, field), of_field in fields.items() if field == name), None)
+        if span is not None:
+            return [Target(_source(module), span)]
+    for module in _QUOTED.get(symbol.kind, ()):
+        span = _strings(module).get(name)
+        if span is not None:
+            return [Target(_source(module), span)]
+    return []
+
+
+@cache
+def _source(module: str) -> Source:
+    """The text of a module of the compiler, by its path."""
+    path = resources.PACKAGE / f"{module}.py"
+    return Source(str(path), path.read_text(encoding="utf-8"))
+
+
+@cache
+def _tree(module: str) -> python.Module:
+    return python.parse(_source(module).text)
+
+
+@cache
+def _strings(module: str) -> dict[str, Span]:
+    """The first place of each string that is a whole constant, without its quotes."""
+    out: dict[str, Span] = {}
+    for node in _in_order(_tree(module)):
+        if isinstance(node, python.Constant) and isinstance(node.value, str):
+            span = _span(module, node)
+            out.setdefault(node.value, Span(span.file, span.start + 1, span.end - 1))
+    return out
+
+
+def _in_order(node: python.AST) -> Iterator[python.AST]:
+    yield node
+    for child in python.iter_child_nodes(node):
+        yield from _in_order(child)
+
+
+@cache
+def _fields(module: str) -> dict[tuple[str, str], Span]:
+    """The place of each field of each class, by their names."""
+    classes = (n for n in _tree(module).body if isinstance(n, python.ClassDef))
+    fields = ((c.name, n) for c in classes for n in c.body if isinstance(n, python.AnnAssign))
+    return {(c, n.target.id): _span(module, n.target) for c, n in fields if isinstance(n.target, python.Name)}
+
+
+def _span(module: str, node: python.expr) -> Span:
+    """Convert a column of Python, in bytes of UTF-8, to characters."""
+    lines = _source(module).text.splitlines(keepends=True)
+
+    def offset(line: int, column: int) -> int:
+        before = lines[line - 1].encode()[:column].decode()
+        return sum(map(len, lines[: line - 1])) + len(before)
+
+    end = (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
+    return Span(_source(module).name, offset(node.lineno, node.col_offset), offset(*end))

@@ -48,7 +48,10 @@ def values(p: Program, axis: str, gpus: int, said: Mapping[str, int]) -> list[Va
     laws = [w for w in compiled.laws if not w.priced]
     near, far = _apart(axis, laws, problem.domains)
     known = axes.BY_NAME[axis]
-    codes = _codes(known, problem.domains[axis].tolist())
+    # The codes that a phase tries, and every word of an enumeration or a flag
+    tried = problem.domains[axis].tolist()
+    count = {"enum": len(known.words), "flag": 2}.get(known.kind, 0)
+    codes = [*dict.fromkeys([*tried, *range(count)])]
     legal = _legal(compiled, axis, codes, near) if satisfiable(compiled, problem.domains, far) else set[int]()
     found = {code: code in legal for code in codes}
     ordered = sorted(found, key=lambda c: (not found[c], c if known.kind == "int" else 0))
@@ -94,12 +97,6 @@ def _apart(axis: str, laws: Sequence[Law], domains: Domains) -> tuple[list[Law],
         far = [w for w in far if not w.needs & reached]
         reached |= {n for w in joined for n in w.needs & open_}
     return near, far
-
-
-def _codes(axis: axes.Axis, tried: list[int]) -> list[int]:
-    """The codes that a phase tries, and every word of an enumeration or a flag."""
-    count = {"enum": len(axis.words), "flag": 2}.get(axis.kind, 0)
-    return [*dict.fromkeys([*tried, *range(count)])]
 
 
 def gpus_of(p: Program, plan: Solved | None) -> int | None:

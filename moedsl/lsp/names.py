@@ -201,7 +201,7 @@ class _Collector:
                 inner = [f for f in fact.value if isinstance(f, ast.FactEntry)]
                 yield from self.facts(inner, kind, fact.name.id + ".")
 
-    def _bare(self, s: ast.BareStmt, _: str) -> Iterator[Occurrence]:
+    def bare(self, s: ast.BareStmt, _: str) -> Iterator[Occurrence]:
         tables = (("model", self.scope.models), ("hardware", self.scope.hardware), ("profile", self.scope.profiles))
         known = [kind for kind, names in tables if s.name.id in names]
         if known and s.count is not None and "hardware" in known:
@@ -209,36 +209,36 @@ class _Collector:
         if known:
             yield self.at(known[0], s.name)
 
-    def _pin(self, s: ast.PinStmt, _: str) -> Iterator[Occurrence]:
+    def pin(self, s: ast.PinStmt, _: str) -> Iterator[Occurrence]:
         for b in s.bindings:
             yield self.axis(b.name)
             yield from self.expressions(b.value)
 
-    def _sweep(self, s: Any, _: str) -> Iterator[Occurrence]:
+    def sweep(self, s: Any, _: str) -> Iterator[Occurrence]:
         yield self.axis(s.axis)
         for value in s.values:
             yield from self.expressions(value)
 
-    def _word(self, s: Any, _: str) -> Iterator[Occurrence]:
+    def word(self, s: Any, _: str) -> Iterator[Occurrence]:
         """Visit the word of ``precision fp8``, ``fit first``, which is not a declared name."""
         if type(s) in STATED:
             yield from self.stated(s)
         values = s.options if isinstance(s, ast.VlmStmt) else (getattr(s, "value", None),)
         yield from (self.at("word", v) for v in values if isinstance(v, ast.Name))
 
-    def _set(self, s: ast.SetStmt, _: str) -> Iterator[Occurrence]:
+    def set_field(self, s: ast.SetStmt, _: str) -> Iterator[Occurrence]:
         yield self.at("field", s.path)
 
-    def _wish(self, s: Any, run: str) -> Iterator[Occurrence]:
+    def wish(self, s: Any, run: str) -> Iterator[Occurrence]:
         if s.name is not None:
             yield Occurrence(Symbol("wish", f"{run}.{s.name.id}", self.source.name), s.name.span, True)
         yield from self.expressions(s.expr)
 
-    def _use(self, s: ast.UseDecl, _: str) -> Iterator[Occurrence]:
+    def use(self, s: ast.UseDecl, _: str) -> Iterator[Occurrence]:
         path = os.path.normpath(os.path.join(os.path.dirname(self.source.name), s.path.value))
         yield Occurrence(Symbol("file", path), s.path.span)
 
-    def _facts_block(self, d: Any, _: str) -> Iterator[Occurrence]:
+    def facts_block(self, d: Any, _: str) -> Iterator[Occurrence]:
         kind = _DECLARED[type(d)]
         yield self.at(kind, d.name, True)
         if isinstance(d, ast.DocumentDecl):
@@ -247,19 +247,19 @@ class _Collector:
         elif not isinstance(d, ast.ClusterDecl):
             yield from self.facts(d.facts, kind)
 
-    def _profile(self, d: ast.ProfileDecl, _: str) -> Iterator[Occurrence]:
+    def profile(self, d: ast.ProfileDecl, _: str) -> Iterator[Occurrence]:
         yield self.at("profile", d.name, True)
         for s in d.body:
             yield from self.item(s, f"profile {d.name.id}")
 
-    def _run(self, d: ast.RunDecl, _: str) -> Iterator[Occurrence]:
+    def run(self, d: ast.RunDecl, _: str) -> Iterator[Occurrence]:
         yield self.at("run", d.name, True, self.source.name)
         if d.base is not None:
             yield self.at("run", d.base, False, self.source.name)
         for s in d.body:
             yield from self.item(s, d.name.id)
 
-    def _rules(self, d: ast.RulesDecl, _: str) -> Iterator[Occurrence]:
+    def rules(self, d: ast.RulesDecl, _: str) -> Iterator[Occurrence]:
         yield Occurrence(Symbol("block", f"{self.prefix}.{d.name.id}"), d.name.span, True)
         yield from self.expressions(d.when)
         for m in d.members:
@@ -286,22 +286,22 @@ class _Collector:
 
 _Handler = Callable[[Any, Any, str], Iterator[Occurrence]]
 _HANDLERS: dict[type, _Handler] = {
-    ast.BareStmt: _Collector._bare,  # pyright: ignore[reportPrivateUsage]
+    ast.BareStmt: _Collector.bare,
     ast.ModelStmt: lambda c, s, _: iter((c.at("model", s.name),)),
     ast.HardwareStmt: lambda c, s, _: iter((c.at("hardware", s.name),)),
     ast.AllowStmt: lambda c, s, _: c.rule(s.rule),
-    ast.PinStmt: _Collector._pin,  # pyright: ignore[reportPrivateUsage]
-    ast.SweepStmt: _Collector._sweep,  # pyright: ignore[reportPrivateUsage]
-    ast.IsolateStmt: _Collector._sweep,  # pyright: ignore[reportPrivateUsage]
-    **dict.fromkeys((*STATED, ast.PhaseStmt), _Collector._word),  # pyright: ignore[reportPrivateUsage]
+    ast.PinStmt: _Collector.pin,
+    ast.SweepStmt: _Collector.sweep,
+    ast.IsolateStmt: _Collector.sweep,
+    **dict.fromkeys((*STATED, ast.PhaseStmt), _Collector.word),
     ast.TargetStmt: lambda c, s, _: iter((c.at("word", s.product),)),
     ast.ResilienceStmt: lambda c, s, _: iter((c.at("word", s.section),)),
-    ast.SetStmt: _Collector._set,  # pyright: ignore[reportPrivateUsage]
-    ast.Require: _Collector._wish,  # pyright: ignore[reportPrivateUsage]
-    ast.Prefer: _Collector._wish,  # pyright: ignore[reportPrivateUsage]
-    ast.UseDecl: _Collector._use,  # pyright: ignore[reportPrivateUsage]
-    **dict.fromkeys((t for t in _DECLARED if t is not ast.ProfileDecl), _Collector._facts_block),  # pyright: ignore[reportPrivateUsage]
-    ast.ProfileDecl: _Collector._profile,  # pyright: ignore[reportPrivateUsage]
-    ast.RunDecl: _Collector._run,  # pyright: ignore[reportPrivateUsage]
-    ast.RulesDecl: _Collector._rules,  # pyright: ignore[reportPrivateUsage]
+    ast.SetStmt: _Collector.set_field,
+    ast.Require: _Collector.wish,
+    ast.Prefer: _Collector.wish,
+    ast.UseDecl: _Collector.use,
+    **dict.fromkeys((t for t in _DECLARED if t is not ast.ProfileDecl), _Collector.facts_block),
+    ast.ProfileDecl: _Collector.profile,
+    ast.RunDecl: _Collector.run,
+    ast.RulesDecl: _Collector.rules,
 }

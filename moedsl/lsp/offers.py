@@ -1,119 +1,358 @@
-"""Offer what may be written at a place, by its statement. Names come from the compiler's tables."""
+"""Offer what a statement may go on with: models, hardware, sizes, words, files, axes with their legal values, and the
+names of rules, fields, facts and expressions.
+
+Each function takes the place, `Around`, whose `said` are the words of the statement before the cursor.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
-from moedsl.facts import axes, symbols
-from moedsl.lang import keywords
-from moedsl.lsp import describe, offers_rules, offers_run
+from moedsl.facts import axes, facts, fields, symbols
+from moedsl.facts.families import CHOICES
+from moedsl.facts.fine_tuning import METHODS, TARGETS
+from moedsl.facts.operators import FUNCTIONS
+from moedsl.facts.releases import PRODUCTS
+from moedsl.facts.symbols import BUILTIN
+from moedsl.lang import ast
+from moedsl.lsp import describe, legal
 from moedsl.lsp.place import Around, Offer
-from moedsl.lsp.states import terminal_words
+from moedsl.rules.check.check import SWEEPABLE
+from moedsl.rules.check.options import ADAPTER_OPTIONS, DATA_OPTIONS, SECTIONS, options
+from moedsl.rules.check.statements import UNITS
+from moedsl.rules.rule import EFFECTS, Rule
 
 
-def offers(a: Around) -> list[Offer]:
-    """Offer everything that may follow at the place, the likeliest first."""
-    if a.at.string is not None:
-        return list(offers_run.files(a)) if a.said == ("use",) else []
-    found: list[Offer] = []
-    if a.at.accepts & {"NAME", "WORD", "VERSION", "NUMBER", "STRING"}:
-        found += _named(a)
-    return [*_units(a), *found, *_keywords(a)]
+def starters(a: Around) -> Iterator[Offer]:
+    """Offer bare names: models, hardware, profiles and phases."""
+    for p in axes.PHASES:
+        yield Offer(f"{p} first", "Keyword", "phase", partial(describe.PHASES.get, p))
+    yield from models(a)
+    yield from hardware(a)
+    yield from (Offer(n, "Module", "profile") for n in a.known.library.profiles)
 
 
-def _units(a: Around) -> Iterator[Offer]:
-    """Offer units after a plain number; for the grammar, number and unit are one word."""
-    if not a.said or not a.said[-1].isdigit():
-        return
+def models(a: Around) -> Iterator[Offer]:
+    """Offer every model."""
+    for name in a.known.library.models:
+        yield Offer(name, "Class", "model", partial(describe.model_of, a.known.library, name))
+
+
+def hardware(a: Around) -> Iterator[Offer]:
+    """Offer all hardware."""
+    for name in a.known.library.hardware:
+        doc = partial(describe.hardware_of, a.known.library, name)
+        yield Offer(name, "Struct", "hardware", doc, snippet=f"{name} x ${{1:8}}")
+
+
+def first(offers: Iterable[Offer]) -> Callable[[Around], Iterator[Offer]]:
+    """Offer the same at the first word after a keyword."""
+    found = (*offers,)
+    return lambda a: iter(found if len(a.said) == 1 else ())
+
+
+def words(texts: Iterable[str], detail: str) -> Iterable[Offer]:
+    """Offer words that are values."""
+    return (Offer(text, "EnumMember", detail) for text in texts)
+
+
+def _options(a: Around, names: Iterable[str]) -> Iterator[Offer]:
+    """Offer the options that are not stated yet."""
+    return (Offer(o, "Property", "an option", insert=f"{o}=") for o in names if o not in a.said)
+
+
+def counts(a: Around) -> Iterator[Offer]:
+    """Offer whole nodes."""
     name = a.said[-2] if len(a.said) > 1 else ""
-    known = describe.units(a.at.block, name) or offers_rules.units_of_other_side(a.said[:-1])
-    yield from (Offer(u, "Unit", "unit") for u in (("%",) if name == "worth" else known))
+    made = a.known.library.gpu(name)[0] if name in a.known.library.hardware else None
+    node = made.gpus_per_node if made else 8
+    yield from (Offer(str(node * n), "Value", f"{n} nodes of {node}") for n in (1, 2, 4, 8, 16, 32, 64, 128))
 
 
-def _keywords(a: Around) -> Iterator[Offer]:
-    """Offer the keywords that the grammar accepts here and that have a meaning here."""
-    skip = _meaningless(a)
-    for terminal in sorted(a.at.accepts):
-        word = terminal.lower()
-        if word in terminal_words() and word not in skip:
-            yield _keyword(word)
+def vlm(a: Around) -> Iterator[Offer]:
+    """Offer the options that are not stated yet."""
+    for word in (*symbols.VLM_WORDS, "fsdp", "3d"):
+        if word not in a.said:
+            yield Offer(word, "EnumMember", "an option of vlm")
 
 
-def _meaningless(a: Around) -> set[str]:
-    """The keywords without a meaning here: `x` follows only hardware, `first` only a phase."""
-    if not a.said:
-        return {"first", "x"}
-    hidden = {"if", "not", "true", "false"} if _is_plain(a) else set[str]()
-    hardware = a.said[0] in a.known.library.hardware or a.said[0] == "hardware"
-    hidden |= set() if hardware else {"x"}
-    return hidden if a.said[0] in axes.PHASES else hidden | {"first"}
+def adapter(a: Around) -> Iterator[Offer]:
+    """Offer the methods, then the options that are not stated yet, and inside a list the modules."""
+    if len(a.said) == 1:
+        yield from words(METHODS, "a method")
+    elif a.said.count("[") > a.said.count("]"):
+        yield from words((t for t in TARGETS if t not in a.said), "a module")
+    elif a.said[-1] != "=":
+        yield from _options(a, ADAPTER_OPTIONS)
 
 
-def _is_plain(a: Around) -> bool:
-    """Whether the statement wants values and no expression, though the grammar would take one."""
-    stated = a.at.block in describe.BLOCKS or len(a.at.blocks) > 1
-    return stated or a.said[0] in ("pin", "sweep", "isolate", "set")
+def hub_or_path(hub: str, path: str) -> tuple[Offer, Offer]:
+    """Offer a name on Hugging Face and a path, with a description of each."""
+    return (
+        Offer("hf", "EnumMember", hub, insert='hf ""', snippet='hf "$0"'),
+        Offer('"PATH"', "File", path, insert='""', snippet='"$0"'),
+    )
 
 
-def _keyword(word: str) -> Offer:
-    form = describe.keywords().get(word, ("", ""))[0].replace("`", "")
-    kind = "Operator" if word in keywords.keywords().operators else "Keyword"
-    return Offer(word, kind, form, partial(describe.keyword, word), snippet=SNIPPETS.get(word))
+def data(a: Around) -> Iterator[Offer]:
+    """Offer `mock`, a path or a name, then the options that are not stated yet."""
+    if len(a.said) == 1:
+        yield Offer("mock", "EnumMember", "random tokens")
+        yield from hub_or_path("a data set of Hugging Face", "a path on the cluster")
+    elif a.said[1] != "mock" and a.said[-1] not in ("=", "hf"):
+        yield from _options(a, DATA_OPTIONS)
 
 
-SNIPPETS = {
-    "run": "run ${1:name} {\n\t$0\n}",
-    "profile": "profile ${1:name} {\n\t$0\n}",
-    "rules": "rules ${1:name} {\n\t$0\n}",
-    "because": 'because "$0"',
-    "use": 'use "$0"',
-}
-"""Offers for one word of the grammar that needs others after it."""
+def resilience(a: Around) -> Iterator[Offer]:
+    """Offer the sections, then the options that are not stated yet."""
+    if len(a.said) == 1:
+        yield from words(SECTIONS, "a section of Bridge")
+    elif a.said[1] in SECTIONS and a.said[-1] != "=":
+        yield from _options(a, options(a.said[1]))
 
 
-def _named(a: Around) -> Iterable[Offer]:
-    block = a.at.block
-    if block in ("model", "hardware", "calibration", "cluster", "document") or len(a.at.blocks) > 1:
-        return offers_rules.stated(a)
-    if not a.said:
-        return offers_run.starters(a) if block != "rules" else ()
-    first, last = a.said[0], a.said[-1]
-    if last == "cite":
-        return offers_rules.cites(a)
-    handler = (_MEMBERS.get(first) if block == "rules" else None) or _STATEMENTS.get(first)
-    if handler is not None:
-        return handler(a)
-    return offers_run.counts(a) if last == "x" else ()
+def length(a: Around) -> Iterator[Offer]:
+    """Offer what `for` counts, after the amount."""
+    if len(a.said) == 2:
+        yield from words(UNITS, "the length of the training")
 
 
-_STATEMENTS: dict[str, Callable[[Around], Iterator[Offer]]] = {
-    "model": lambda a: offers_run.models(a) if len(a.said) == 1 else iter(()),
-    "hardware": lambda a: offers_run.hardware(a) if len(a.said) == 1 else offers_run.counts(a),
-    "seq": offers_run.sizes,
-    "precision": offers_run.choice(symbols.PRECISIONS, "precision"),
-    "task": offers_run.choice(symbols.TASKS, "task"),
-    "adapter": offers_run.adapter,
-    "routing": offers_run.choice(symbols.ROUTINGS, "routing"),
-    "risk": offers_run.choice(symbols.RISKS, "risk"),
-    "vlm": offers_run.vlm,
-    "data": offers_run.data,
-    "weights": offers_run.weights,
-    "pin": offers_run.pin,
-    "sweep": offers_run.swept,
-    "isolate": offers_run.swept,
-    "allow": offers_rules.allow,
-    "set": offers_rules.set_field,
-    "resilience": offers_run.resilience,
-    "for": offers_run.length,
-    "target": offers_run.target,
-    "require": offers_rules.named_expression,
-    "prefer": offers_rules.named_expression,
-    "run": offers_run.run,
-    "rules": offers_rules.rules,
-}
-_MEMBERS: dict[str, Callable[[Around], Iterator[Offer]]] = {
-    **{k: offers_rules.of_a_name(k) for k in ("default", "candidates", "derive", "env")},
-    **dict.fromkeys(("let", "rank", "measured"), offers_rules.let),
-    "effect": offers_rules.effect,
-}
+def target(a: Around) -> Iterator[Offer]:
+    """Offer the products, then the supported versions of Bridge."""
+    if len(a.said) == 1:
+        yield from (Offer(p, "Module", "product") for p in ("bridge", *PRODUCTS))
+    elif a.said[-1] == "bridge":
+        yield from (Offer(v, "Value", "known here") for v in reversed(fields.versions()))
+
+
+def run(a: Around) -> Iterator[Offer]:
+    """Offer the other runs of the file after `from`."""
+    if a.said[-1] == "from":
+        own = a.said[1] if len(a.said) > 2 else ""
+        items = a.known.module.items if a.known.module else ()
+        runs = [i.name.id for i in items if isinstance(i, ast.RunDecl)]
+        yield from (Offer(r, "Function", "run") for r in runs if r != own)
+
+
+def files(a: Around) -> Iterator[Offer]:
+    """Offer the .moe files and folders next to the file."""
+    folder = os.path.join(os.path.dirname(a.document.source.name), os.path.dirname(a.at.string or ""))
+    try:
+        entries = sorted(os.scandir(folder), key=lambda e: e.name)
+    except OSError:
+        return
+    for e in entries:
+        if e.is_dir() and not e.name.startswith("."):
+            yield Offer(f"{e.name}/", "Folder")
+        elif e.name.endswith(".moe") and e.path != a.document.source.name:
+            yield Offer(e.name, "File")
+
+
+def pin(a: Around) -> Iterator[Offer]:
+    """Offer names that are not pinned yet, and after `=` the values of the name; in a list, those it lacks."""
+    equals = [i for i, text in enumerate(a.said) if text == "="]
+    value = a.said[equals[-1] + 1 :] if equals else ()
+    inside = value.count("[") > value.count("]")
+    if equals and (not value or inside):
+        name = a.said[equals[-1] - 1]
+        axis = axes.BY_NAME.get(name)
+        if axis is None:
+            yield from words(("true", "false") if name == "sequence_parallel" else (), name)
+        elif inside:
+            yield from words((w for w in axis.words if w not in a.said), name)
+        else:
+            yield from of_axis(a, axis)
+        return
+    taken = {a.said[i - 1] for i in equals} | {*(a.program.pins if a.program else ())}
+    for name in axes.PINNED:
+        if name not in taken:
+            yield Offer(name, "Property", axis_detail(name), partial(describe.name, name), insert=f"{name}=")
+
+
+def axis_detail(name: str) -> str:
+    """Describe an axis in a line."""
+    axis = axes.BY_NAME.get(name)
+    return axis.doc if axis else "follows from the layout"
+
+
+def of_axis(a: Around, axis: axes.Axis) -> Iterator[Offer]:
+    """Offer the values of an axis; the legal ones first if the run is known."""
+    gpus = legal.gpus_of(a.program, a.document.plan or a.document.last) if a.program else None
+    if a.program is None or gpus is None:
+        texts = [legal.written(axis, c) for c in range(len(axis.words) if axis.kind == "enum" else 2)]
+        texts = texts if axis.kind in ("enum", "flag") else [*axis.words, "none"] if axis.words else []
+        yield from words(texts, axis.name)
+    else:
+        already: dict[str, int] = {}  # the pins of the same statement as codes, without unreadable values
+        for name, equal, value in zip(a.said, a.said[1:], a.said[2:], strict=False):
+            other = axes.BY_NAME.get(name) if equal == "=" else None
+            if other is not None and other.kind == "int" and value.isdigit():
+                already[name] = int(value)
+            elif other is not None and other.kind == "enum" and value in other.words:
+                already[name] = other.encode(value)
+        for v in legal.values(a.program, axis.name, gpus, already):
+            detail = "legal with the rest of the run" if v.legal else "no legal layout with the rest of the run"
+            yield Offer(v.text, "Value", detail)
+    if axis.kind == "set":
+        yield Offer("[...]", "Snippet", f"a set of {axis.name} modules", insert="[]", snippet="[$0]")
+
+
+def swept(a: Around) -> Iterator[Offer]:
+    """Offer axes to vary, and after `in` their values."""
+    if len(a.said) == 1:
+        composites = axes.COMPOSITES if a.said[0] == "isolate" else {}
+        for name in (*axes.BY_NAME, *SWEEPABLE, *composites):
+            yield Offer(name, "Property", axis_detail(name) if name in axes.BY_NAME else "", insert=f"{name} in ")
+    elif "in" in a.said and a.said[1] in axes.COMPOSITES:
+        yield from words((w for w in axes.COMPOSITES[a.said[1]] if w not in a.said), a.said[1])
+    elif "in" in a.said and a.said[1] in axes.BY_NAME:
+        yield from (o for o in of_axis(a, axes.BY_NAME[a.said[1]]) if o.label not in a.said[3:])
+
+
+def allow(a: Around) -> Iterator[Offer]:
+    """Offer every law and advice, as `allow` writes it."""
+    if len(a.said) != 1:
+        return
+    for r in a.rules:
+        if r.kind in ("require", "prefer") and not r.wish:
+            doc = partial(describe.rule, r, a.known.library.sources)
+            yield Offer(r.id.removeprefix("std."), "Reference", r.because or r.kind, doc)
+
+
+def set_field(a: Around) -> Iterator[Offer]:
+    """Offer the fields of Bridge that a run file may set, and after `=` the words of their types."""
+    if len(a.said) == 1:
+        facts_, absent = facts.facts_by_field(), fields.absent()
+        for f in fields.fields().values():
+            built = absent.get(f.path.rpartition(".")[0], "") is not None
+            if built and f.path not in facts_ and (fields.is_writable(f.type) or f.path in CHOICES):
+                yield Offer(f.path, "Field", f.type, partial(describe.field, f), insert=f"{f.path} = ")
+        return
+    known = fields.lookup(a.said[1])
+    if known is None or a.said[-1] != "=":
+        return
+    texts = [*CHOICES.get(known.path, ())] or [word(v) for v in fields.choices(known.type)]
+    yield from (Offer(text, "Value", known.type) for text in texts)
+
+
+def word(value: Any) -> str:
+    """Write a listed value of a field; a text that is no name has quotes."""
+    if isinstance(value, str):
+        return value if value.replace("_", "a").isalnum() and not value[0].isdigit() else f'"{value}"'
+    return "none" if value is None else str(value).lower()
+
+
+def stated(a: Around) -> Iterator[Offer]:
+    """Offer the facts of a block, and the words of those that have words."""
+    block, library = a.at.block, a.known.library
+    fact = a.said[-1] if a.said else ""
+    values = describe.words(block, fact, library)
+    if fact == "cite":
+        yield from cites(a)
+    elif values:
+        yield from words(values, fact)
+    else:
+        for f in describe.of(block):
+            if f.name not in a.said:
+                yield Offer(f.name, "Property", str(f.type), partial(describe.page, block, f.name, library))
+
+
+def cites(a: Around) -> Iterator[Offer]:
+    """Offer the kinds of sources that rules cite."""
+    kinds = dict.fromkeys(c.split(" ", 1)[0] for r in a.rules for c in r.cites)
+    yield from (Offer(k, "Module", "what is cited", insert=f'{k} ""', snippet=f'{k} "$0"') for k in kinds)
+
+
+def expression(a: Around) -> Iterator[Offer]:
+    """Offer the names of an expression, and first the words of the other side of a comparison."""
+    if a.said[-1] == "worth":
+        yield from (Offer(f"{n}%", "Value", "of the step time") for n in (1, 2, 5))
+        return
+    yield from words(words_of_other_side(a.said), "compared here")
+    for name, detail in names_of(a.rules):
+        kind = "Function" if name in FUNCTIONS else "Variable"
+        snippet = f"{name}($0)" if kind == "Function" else None
+        yield Offer(name, kind, detail, partial(describe.name, name), snippet=snippet)
+
+
+def named_expression(a: Around) -> Iterator[Offer]:
+    """Offer an expression for `require NAME: ...`; in a run the name may be omitted."""
+    if len(a.said) > 1 or a.at.block != "rules":
+        yield from expression(a)
+
+
+def let(a: Around) -> Iterator[Offer]:
+    """Offer an expression after the new name."""
+    if len(a.said) > 1:
+        yield from expression(a)
+
+
+def of_a_name(kind: str) -> Callable[[Around], Iterator[Offer]]:
+    """Offer for `default NAME = ...` and similar: the names that have one, then the values."""
+
+    def found(a: Around) -> Iterator[Offer]:
+        if len(a.said) == 1:
+            known = dict.fromkeys(r.name for r in a.rules if r.kind == kind)
+            names = known if kind in ("derive", "env") else {**dict.fromkeys(axes.BY_NAME), **known}
+            yield from (Offer(n, "Property", axis_detail(n), insert=f"{n} = ") for n in names)
+            return
+        if "when" not in a.said and a.said[1] in axes.BY_NAME:
+            inside = a.said.count("[") > a.said.count("]")
+            axis = axes.BY_NAME[a.said[1]]
+            yield from words(axis.words if inside or axis.kind == "enum" else (), axis.name)
+        yield from expression(a)
+
+    return found
+
+
+def effect(a: Around) -> Iterator[Offer]:
+    """Offer the subjects of an effect."""
+    if a.said[-1] == "=":
+        yield from words(EFFECTS, "what a change affects")
+
+
+def rules(a: Around) -> Iterator[Offer]:
+    """Offer after `of` the subjects of a block, after `when` an expression."""
+    if a.said[-1] == "of":
+        yield Offer("recipe", "Keyword", "existing recipes")
+        yield Offer("trace", "Keyword", "traces of training steps")
+    elif "when" in a.said:
+        yield from expression(a)
+
+
+COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
+
+
+def names_of(rules: Iterable[Rule]) -> Iterator[tuple[str, str]]:
+    """Offer every name of an expression with its description: axes, lets, values of the run, facts, functions."""
+    for name, axis in axes.BY_NAME.items():
+        yield name, axis.doc
+    for r in rules:
+        if r.kind == "let":
+            yield r.name, r.because or "a let"
+    for name, kind in BUILTIN.items():
+        if name not in axes.BY_NAME:
+            yield name, str(kind)
+    for name, function in FUNCTIONS.items():
+        yield name, function.doc
+
+
+def words_of_other_side(said: Sequence[str]) -> tuple[str, ...]:
+    """The words of the name on the other side of a comparison."""
+    at = next((i for i in range(len(said) - 1, 0, -1) if said[i] in COMPARISONS), None)
+    if at is None or any(w in ("and", "or", "=>", "then", "else") for w in said[at:]):
+        return ()
+    before, value = said[at - 1] if said[at - 1] != "not" else said[at - 2], said[at + 1 :]
+    kind = BUILTIN.get(symbols.ALIASES.get(before, before))
+    if kind is None or (value and (value[0] != "[" or "]" in value)):  # the value is there already
+        return ()
+    return ("true", "false") if kind.kind == "flag" else (*kind.words, *(("none",) if kind.kind == "set" else ()))
+
+
+def units_of_other_side(said: Sequence[str]) -> tuple[str, ...]:
+    """Offer the units of a number that is compared with bytes."""
+    bytes_ = len(said) > 1 and said[-1] in COMPARISONS and said[-2] in symbols.BYTES
+    return ("GiB", "GB", "TiB", "TB") if bytes_ else ()

@@ -1,15 +1,22 @@
-"""Analyse the place of a cursor: the word, the statement and the blocks around it."""
+"""Analyse the place of a cursor: the word, the statement and the blocks around it, and what the grammar accepts there.
+
+What may follow comes from the parser's own tables over the words, without building a tree. A text
+before the cursor that does not parse is repaired: a missing word is inserted or a superfluous one is dropped, whichever
+lets the following words parse.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 
 from attrs import field, frozen
 
-from moedsl.lang import keywords
+from moedsl.lang import keywords, parser
+from moedsl.lang.parse_errors import WORDS
+from moedsl.lang.parser import Stack
 from moedsl.lang.tokens import Lexeme, brackets, lexemes
-from moedsl.lsp import states
 from moedsl.lsp.document import Analysis, Document
 from moedsl.rules.check.program import Program
 from moedsl.rules.rule import Rule
@@ -62,39 +69,29 @@ class _Scan:
     """One pass over the text before the cursor: the open blocks, and the start of the present statement."""
 
     def __init__(self, text: str, offset: int) -> None:
-        self.text, self.offset = text, offset
-        self.unclosed = set(brackets(text).unclosed)
+        self.text = text
+        unclosed = set(brackets(text).unclosed)
         self.blocks: list[tuple[int, int]] = []
         self.statement = self.before = self.depth = 0
         self.inside: tuple[str, int] | None = None
 
-    def run(self) -> _Scan:
-        for match in _PIECE.finditer(self.text, 0, self.offset):
-            piece = match.group()
+        for match in _PIECE.finditer(text, 0, offset):
+            piece, end = match.group(), match.end()
             if piece[0] in '"#':
-                self._long(piece, match.start(), match.end())
+                closed = piece[0] == '"' and len(piece) > 1 and piece.endswith('"')
+                if end == offset and not closed:
+                    self.inside = piece[0], match.start()
+            elif piece in "([":
+                self.depth += end - 1 not in unclosed
+            elif piece in ")]":
+                self.depth -= self.depth > 0
             else:
-                self._short(piece, match.end())
-        return self
-
-    def _long(self, piece: str, start: int, end: int) -> None:
-        closed = piece[0] == '"' and len(piece) > 1 and piece.endswith('"')
-        if end == self.offset and not closed:
-            self.inside = piece[0], start
-
-    def _short(self, piece: str, end: int) -> None:
-        if piece in "([":
-            self.depth += end - 1 not in self.unclosed
-        elif piece in ")]":
-            self.depth -= self.depth > 0
-        elif piece == "{":
-            self.blocks.append((self.statement, end))
-            self._next(end)
-        elif piece == "}":
-            self.blocks[-1:] = []
-            self._next(end)
-        elif piece == ";" or (not self.depth and not _CLAUSE.match(self.text, end)):
-            self._next(end)
+                if piece == "{":
+                    self.blocks.append((self.statement, end))
+                elif piece == "}":
+                    self.blocks[-1:] = []
+                if piece in "{};" or (not self.depth and not _CLAUSE.match(text, end)):
+                    self._next(end)
 
     def _next(self, at: int) -> None:
         if not _NOTHING.fullmatch(self.text, self.statement, at - 1):
@@ -104,12 +101,19 @@ class _Scan:
 
 def place(text: str, offset: int) -> Place:
     """Analyse the surroundings of an offset."""
-    scan = _Scan(text, offset).run()
+    scan = _Scan(text, offset)
     typed = _TYPED.search(text, scan.statement, offset)
     start = typed.start() if typed else offset
     rest = _REST.match(text, offset)
     end = rest.end() if rest else offset
-    blocks = _blocks(text, scan.blocks)
+    blocks: tuple[Block, ...] = ()
+    for statement, opened in scan.blocks:
+        header = _said(text[statement : opened - 1], statement)
+        first = header[0].text if header else ""
+        declared = first in keywords.keywords().declarations
+        name = header[1].text if declared and len(header) > 1 else ""
+        last = header[-1].text if header else "x"
+        blocks += (Block(last if blocks else first if declared else "run", name),)
     said = _said(text[scan.statement : start], scan.statement)
     if scan.inside is not None:
         quote, at = scan.inside
@@ -121,39 +125,20 @@ def place(text: str, offset: int) -> Place:
 
 def _accepts(text: str, scan: _Scan, blocks: tuple[Block, ...], start: int) -> frozenset[str]:
     """The terminals that may follow; on a fresh line, also a clause of the statement before."""
-    headers = "".join(f"{_header(b, i)} {{\n" for i, b in enumerate(blocks))
-    accepts = states.accepted_after(headers + text[scan.statement : start])
+    # a valid header of each block's kind replaces the written one
+    headers = "".join(f"{b.keyword} {{\n" if i else f"{b.keyword} x {{\n" for i, b in enumerate(blocks))
+    accepts = accepted_after(headers + text[scan.statement : start])
     fresh = scan.statement and text[scan.statement - 1] == "\n" and not text[scan.statement : start].strip()
     if not fresh or _NOTHING.fullmatch(text, scan.before, scan.statement):
         return accepts
     clauses = {c.upper() for c in keywords.keywords().clauses}
-    return accepts | (states.accepted_after(headers + text[scan.before : scan.statement].rstrip()) & clauses)
-
-
-def _header(block: Block, depth: int) -> str:
-    """A valid header of a block's kind, which replaces the written one."""
-    return block.keyword if depth else f"{block.keyword} x"
-
-
-def _blocks(text: str, found: list[tuple[int, int]]) -> tuple[Block, ...]:
-    blocks: list[Block] = []
-    for statement, opened in found:
-        said = _said(text[statement : opened - 1], statement)
-        first = said[0].text if said else ""
-        declared = first in keywords.keywords().declarations
-        name = said[1].text if declared and len(said) > 1 else ""
-        last = said[-1].text if said else "x"
-        blocks.append(Block(first if declared and not blocks else ("run" if not blocks else last), name))
-    return tuple(blocks)
+    return accepts | (accepted_after(headers + text[scan.before : scan.statement].rstrip()) & clauses)
 
 
 def _said(text: str, at: int) -> tuple[Lexeme, ...]:
     """The words of a text from an offset, without spaces and line ends."""
     kinds = ("space", "newline", "comment")
     return tuple(Lexeme(w.kind, w.text, w.start + at) for w in lexemes(text) if w.kind not in kinds)
-
-
-Doc = Callable[[], str | None]
 
 
 @frozen
@@ -163,7 +148,7 @@ class Offer:
     label: str
     kind: str
     detail: str = ""
-    doc: Doc | None = field(default=None, repr=False)
+    doc: Callable[[], str | None] | None = field(default=None, repr=False)
     insert: str | None = None
     """The text to insert instead of the label."""
     snippet: str | None = None
@@ -195,3 +180,90 @@ class Around:
         if self.program is not None:
             return self.program.rules
         return self.known.library.collected.rules if self.known.library.collected else ()
+
+
+AHEAD = 4
+"""The number of words that must parse after a repair."""
+INSERTED = ("NAME", "NUMBER", "STRING", "EQUAL", "COLON", "COMMA", "RBRACKET", "RPAREN", "NEWLINE")
+"""The terminals that a repair may insert, the likeliest first."""
+_SYMBOLS = {text.strip("`"): name for name, text in WORDS.items() if text.startswith("`")}
+_BLANK = ("space", "comment")
+
+
+@cache
+def terminal_words() -> frozenset[str]:
+    """Every word with a terminal of its own."""
+    w = keywords.keywords()
+    groups = (w.statements, w.declarations, w.members, w.clauses, w.links, w.operators, w.constants)
+    return frozenset(word for group in groups for word in group)
+
+
+def terminals(word: Lexeme) -> Iterator[str]:
+    """The terminals that a word may be, the likeliest first."""
+    if word.kind == "word":
+        own = (word.text.upper(),) if word.text in terminal_words() else ()
+        yield from (*own, "NAME", "WORD", "VERSION")
+    elif word.kind == "number":
+        yield from ("NUMBER", "WORD", "VERSION")
+    elif word.kind in ("string", "badstring"):
+        yield "STRING"
+    elif word.kind in ("newline", "semicolon"):
+        yield "NEWLINE"
+    elif word.text in _SYMBOLS:
+        yield _SYMBOLS[word.text]
+
+
+def accepted_after(prefix: str) -> frozenset[str]:
+    """The terminals that may follow a text that ends with a whole word, in linear time."""
+    found, stack = list(_words(prefix)), parser.start()
+    for at, word in enumerate(found):
+        after = _take(stack, word)
+        stack = after if after is not None else _repaired(stack, found, at)
+    return parser.accepts(stack) - {parser.END}
+
+
+def _words(text: str) -> Iterator[Lexeme]:
+    """The words that the parser sees: without spaces, and without newlines inside ( ) and [ ] or before a clause."""
+    depth, waiting = 0, None
+    for word in lexemes(text):
+        if word.kind in _BLANK:
+            continue
+        if word.kind == "newline":
+            waiting = waiting or (word if not depth else None)
+            continue
+        if waiting is not None and word.text not in keywords.keywords().clauses:
+            yield waiting
+        waiting = None
+        depth = max(0, depth + (word.text in "([") - (word.text in ")]")) if len(word.text) == 1 else depth
+        yield word
+    if waiting is not None:
+        yield waiting
+
+
+def _take(stack: Stack, word: Lexeme) -> Stack | None:
+    taken = (parser.after(stack, t) for t in terminals(word))
+    return next((s for s in taken if s is not None), None)
+
+
+def _repaired(stack: Stack, found: Sequence[Lexeme], at: int) -> Stack:
+    """The stack after an insertion before the word at `at`, or after dropping the word."""
+    best, reached = stack, 0
+    for terminal in INSERTED:
+        inserted = parser.after(stack, terminal)
+        after = _take(inserted, found[at]) if inserted else None
+        if after is not None:
+            length = 1 + _length(after, found[at + 1 : at + AHEAD])
+            best, reached = (after, length) if length > reached else (best, reached)
+    dropped = _length(stack, found[at + 1 : at + AHEAD])
+    return stack if dropped > reached else best
+
+
+def _length(stack: Stack, found: Iterable[Lexeme]) -> int:
+    """Count the words that parse."""
+    length = 0
+    for word in found:
+        after = _take(stack, word)
+        if after is None:
+            return length
+        stack, length = after, length + 1
+    return length

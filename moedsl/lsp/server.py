@@ -1,29 +1,26 @@
-"""Run the server: the table of its requests and commands, and its wiring."""
+"""Run the server: the tables of its requests and commands, and the session with its client."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import frozen
 from cattrs import transform_error
 from lsprotocol import types
+from pygls import uris
+from pygls.capabilities import ServerCapabilitiesBuilder
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import default_converter
 from pygls.protocol.language_server import LanguageServerProtocol, lsp_method
 
-from moedsl.lsp import legend, sync
-from moedsl.lsp.checking import Checking
-from moedsl.lsp.document import Document, Solved
-from moedsl.lsp.solving import Solving, undisturbed
+from moedsl.lsp.checking import Checking, Solving, undisturbed
+from moedsl.lsp.document import ACTIONS, SHOW_PLAN, SHOW_REPORT, TOKENS, Client, Document, Solved
 from moedsl.lsp.workspace import Workspace
-
-log = logging.getLogger(__name__)
-
 
 PATIENCE = 10.0
 """Seconds that an answer waits for the solver if the client cannot be asked to refresh."""
@@ -31,7 +28,7 @@ PATIENCE = 10.0
 
 @frozen
 class Feature:
-    """One request, which `function` of ``moedsl.lsp.features.MODULE`` answers; it is imported at the first request.
+    """One request, which `function` of ``moedsl.lsp.MODULE`` answers; the module is imported at the first request.
 
     The function takes a `Document` and the request's parameters if `of` is ``document``; a file that is not open or is
     refused has the answer None. If `of` is ``workspace``, it takes the `Workspace` instead.
@@ -39,7 +36,7 @@ class Feature:
 
     method: str
     module: str
-    function: str = "answer"
+    function: str
     options: Any = None
     of: str = "document"
     waits: float = 0.0
@@ -50,41 +47,78 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         types.TEXT_DOCUMENT_COMPLETION,
         "completion",
+        "completion",
         options=types.CompletionOptions(trigger_characters=["=", ".", " ", '"', "[", "/"]),
     ),
-    Feature(types.TEXT_DOCUMENT_HOVER, "hover"),
-    Feature(types.TEXT_DOCUMENT_INLAY_HINT, "hints", waits=0.6),
-    Feature(types.TEXT_DOCUMENT_DEFINITION, "definition", of="workspace"),
-    Feature(types.TEXT_DOCUMENT_REFERENCES, "references", of="workspace"),
-    Feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, "references", "highlight"),
-    Feature(types.TEXT_DOCUMENT_PREPARE_RENAME, "rename", "prepare", of="workspace"),
-    Feature(types.TEXT_DOCUMENT_RENAME, "rename", of="workspace"),
-    Feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, "symbols"),
-    Feature(types.WORKSPACE_SYMBOL, "symbols", "workspace", of="workspace"),
-    Feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, "tokens", "full", options=legend.TOKENS),
-    Feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL_DELTA, "tokens", "delta", options=legend.TOKENS),
-    Feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_RANGE, "tokens", "ranged", options=legend.TOKENS),
-    Feature(types.TEXT_DOCUMENT_FORMATTING, "formatting", "whole"),
-    Feature(types.TEXT_DOCUMENT_RANGE_FORMATTING, "formatting", "ranged"),
-    Feature(types.TEXT_DOCUMENT_FOLDING_RANGE, "folding"),
-    Feature(types.TEXT_DOCUMENT_SELECTION_RANGE, "folding", "selection"),
-    Feature(types.TEXT_DOCUMENT_DOCUMENT_LINK, "links", of="workspace"),
-    Feature(types.TEXT_DOCUMENT_CODE_ACTION, "actions", options=legend.ACTIONS, of="workspace"),
-    Feature(types.TEXT_DOCUMENT_CODE_LENS, "lenses", waits=0.6),
+    Feature(types.TEXT_DOCUMENT_HOVER, "describe", "hover"),
+    Feature(types.TEXT_DOCUMENT_INLAY_HINT, "plans", "inlay_hints", waits=0.6),
+    Feature(types.TEXT_DOCUMENT_CODE_LENS, "plans", "code_lenses", waits=0.6),
+    Feature(types.TEXT_DOCUMENT_CODE_ACTION, "actions", "code_actions", options=ACTIONS, of="workspace"),
+    Feature(types.TEXT_DOCUMENT_DEFINITION, "navigation", "definition", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_REFERENCES, "navigation", "references", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, "navigation", "highlight"),
+    Feature(types.TEXT_DOCUMENT_PREPARE_RENAME, "navigation", "prepare_rename", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_RENAME, "navigation", "rename", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_DOCUMENT_LINK, "navigation", "links", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, "structure", "symbols"),
+    Feature(types.WORKSPACE_SYMBOL, "structure", "workspace_symbols", of="workspace"),
+    Feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, "structure", "semantic_tokens", options=TOKENS),
+    Feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL_DELTA, "structure", "semantic_tokens_delta", options=TOKENS),
+    Feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_RANGE, "structure", "semantic_tokens_range", options=TOKENS),
+    Feature(types.TEXT_DOCUMENT_FORMATTING, "structure", "formatting"),
+    Feature(types.TEXT_DOCUMENT_RANGE_FORMATTING, "structure", "range_formatting"),
+    Feature(types.TEXT_DOCUMENT_FOLDING_RANGE, "structure", "folding"),
+    Feature(types.TEXT_DOCUMENT_SELECTION_RANGE, "structure", "selections"),
 )
-"""Every request, in one line each."""
+"""Every request."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "moedsl.pin": ("hints", "pin"),
-    "moedsl.pinAll": ("commands", "pin_all"),
-    legend.SHOW_PLAN: ("commands", "show_plan"),
-    legend.SHOW_REPORT: ("commands", "show_report"),
+    "moedsl.pin": ("plans", "pin"),
+    "moedsl.pinAll": ("plans", "pin_all"),
+    SHOW_PLAN: ("plans", "show_plan"),
+    SHOW_REPORT: ("plans", "show_report"),
 }
-"""Module and function of `moedsl.lsp.features` for each command.
+"""Module and function of `moedsl.lsp` for each command.
 
 The function takes the `Workspace` and the arguments. The client applies a `WorkspaceEdit` that it returns; anything
 else is the command's result.
 """
+
+
+def make(version: str) -> Server:
+    """Make a server with every feature registered; the compiler is imported when a request needs it."""
+    server = Server(version)
+    for method, handler in SESSION.items():
+        server.feature(method)(handler)
+    for feature in FEATURES:
+        server.feature(feature.method, feature.options)(_handler(server, feature))
+    for name, (module, function) in COMMANDS.items():
+        server.command(name)(_command(server, module, function))
+    return server
+
+
+class Server(LanguageServer):
+    """The server of pygls with the open files."""
+
+    def __init__(self, version: str) -> None:
+        self.converter = default_converter()
+        self.converter.register_structure_hook(int, whole_number)
+        super().__init__(
+            "moedsl", version, protocol_cls=Protocol, converter_factory=lambda: self.converter, max_workers=3
+        )
+        self.files = Workspace()
+        self.solving = Solving(self.solved)
+        self.checking = Checking(self)
+
+    def solved(self, document: Document, plan: Solved) -> None:
+        """Publish the solver's diagnostics for a snapshot, and ask the client to refresh."""
+        if not self.files.keep(document, plan):
+            return
+        self.checking.publish(document.uri)
+        if self.files.client.hint_refresh:
+            self.workspace_inlay_hint_refresh(None)
+        if self.files.client.lens_refresh:
+            self.workspace_code_lens_refresh(None)
 
 
 def _forward(method: str) -> Callable[[Any, Any], Any]:
@@ -109,15 +143,13 @@ class Protocol(LanguageServerProtocol):
             return super().structure_message(data)
         except JsonRpcException as e:
             if "id" in data and "method" in data:
-                self._send_response(data["id"], error=_unusable(e.__cause__).to_response_error())
+                why = "; ".join(transform_error(e.__cause__)) if e.__cause__ else ""
+                unusable = JsonRpcInvalidParams(f"{JsonRpcInvalidParams.MESSAGE}: {why}")
+                self._send_response(data["id"], error=unusable.to_response_error())
             raise
 
 
-def _unusable(why: BaseException | None) -> JsonRpcInvalidParams:
-    return JsonRpcInvalidParams(f"{JsonRpcInvalidParams.MESSAGE}: {'; '.join(transform_error(why)) if why else ''}")
-
-
-def _whole(value: Any, kind: type[int]) -> int:
+def whole_number(value: Any, kind: type[int]) -> int:
     """Read a whole number: the converter would make one of `"0"` and of `true`. Flags and enumerations come too."""
     if kind is not int:
         return kind(value)
@@ -126,43 +158,8 @@ def _whole(value: Any, kind: type[int]) -> int:
     return int(value)
 
 
-class Server(LanguageServer):
-    """The server of pygls with the open files."""
-
-    def __init__(self, version: str) -> None:
-        self.converter = default_converter()
-        self.converter.register_structure_hook(int, _whole)
-        super().__init__(
-            "moedsl", version, protocol_cls=Protocol, converter_factory=lambda: self.converter, max_workers=3
-        )
-        self.files = Workspace()
-        self.solving = Solving(self._solved)
-        self.checking = Checking(self)
-
-    def _solved(self, document: Document, plan: Solved) -> None:
-        """Publish the solver's diagnostics for a snapshot, and ask the client to refresh."""
-        if not self.files.keep(document, plan):
-            return
-        self.checking.publish(document.uri)
-        if self.files.client.hint_refresh:
-            self.workspace_inlay_hint_refresh(None)
-        if self.files.client.lens_refresh:
-            self.workspace_code_lens_refresh(None)
-
-
-def make(version: str) -> Server:
-    """Make a server with every feature registered; the compiler is imported when a request needs it."""
-    server = Server(version)
-    sync.register(server)
-    for feature in FEATURES:
-        server.feature(feature.method, feature.options)(_handler(server, feature))
-    for name, (module, function) in COMMANDS.items():
-        server.command(name)(_command(server, module, function))
-    return server
-
-
 def _function(module: str, name: str) -> Callable[..., Any]:
-    return getattr(importlib.import_module(f"moedsl.lsp.features.{module}"), name)
+    return getattr(importlib.import_module(f"moedsl.lsp.{module}"), name)
 
 
 def _handler(server: Server, feature: Feature) -> Callable[[Any], Any]:
@@ -170,18 +167,14 @@ def _handler(server: Server, feature: Feature) -> Callable[[Any], Any]:
 
     def answer(params: Any) -> Any:
         with undisturbed():
-            return made(params)
-
-    def made(params: Any) -> Any:
-        function = _function(feature.module, feature.function)
-        if feature.of == "workspace":
-            return function(server.files, params)
-        document = server.files.document(params.text_document.uri)
-        return None if document is None or document.refused else function(document, params)
+            function = _function(feature.module, feature.function)
+            if feature.of == "workspace":
+                return function(server.files, params)
+            document = server.files.readable(params.text_document.uri)
+            return None if document is None else function(document, params)
 
     async def later(params: Any) -> Any:
-        asks_again = server.files.client.hint_refresh
-        seconds = feature.waits if asks_again else PATIENCE
+        seconds = feature.waits if server.files.client.hint_refresh else PATIENCE
         await server.solving.wait(params.text_document.uri, seconds)
         return answer(params)
 
@@ -203,3 +196,76 @@ def _command(server: Server, module: str, function: str) -> Callable[..., Any]:
         return None
 
     return run
+
+
+def initialize(ls: Server, params: types.InitializeParams) -> None:
+    """Read the capabilities and the folders of the client."""
+    encoding = ServerCapabilitiesBuilder.choose_position_encoding(params.capabilities)
+    roots = _paths(params.workspace_folders or ())
+    if not roots and params.root_uri:
+        roots = tuple(p for p in (uris.to_fs_path(params.root_uri),) if p)
+    ls.files = Workspace(Client.read(params.capabilities, getattr(encoding, "value", encoding)), roots)
+
+
+def initialized(ls: Server, _: types.InitializedParams) -> None:
+    """Load the compiler in a thread, and register for .moe files that change on disk: an open file may use them."""
+
+    def load() -> None:
+        _function("index", "warm_up")()
+
+    threading.Thread(target=load, daemon=True).start()
+    if ls.files.client.watch_files:
+        watchers = [types.FileSystemWatcher(WATCHED)]
+        options = types.DidChangeWatchedFilesRegistrationOptions(watchers)
+        registration = types.Registration("moe-files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
+        ls.client_register_capability(types.RegistrationParams([registration]))
+
+
+def opened(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
+    item = params.text_document
+    ls.files.open(item.uri, item.version, item.text)
+    ls.checking.changed(item.uri)
+
+
+def changed(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
+    item = params.text_document
+    ls.files.change(item.uri, item.version, params.content_changes)
+    ls.checking.changed(item.uri)
+
+
+def closed(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
+    ls.checking.closed(params.text_document.uri)
+
+
+def changed_on_disk(ls: Server, params: types.DidChangeWatchedFilesParams) -> None:
+    for event in params.changes:
+        if event.uri not in ls.files.documents:
+            ls.checking.dependents(event.uri)
+
+
+def folders_changed(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -> None:
+    gone = _paths(params.event.removed)
+    ls.files.roots = (*(r for r in ls.files.roots if r not in gone), *_paths(params.event.added))
+
+
+def _paths(folders: Sequence[types.WorkspaceFolder]) -> tuple[str, ...]:
+    return tuple(p for f in folders if (p := uris.to_fs_path(f.uri)))
+
+
+def ignored(ls: Server, params: Any) -> None:
+    """Do nothing: on save the text is known, and there are no settings. Clients send both without being asked."""
+
+
+WATCHED = "**/*.moe"
+SESSION: dict[str, Callable[[Server, Any], None]] = {
+    types.INITIALIZE: initialize,
+    types.INITIALIZED: initialized,
+    types.TEXT_DOCUMENT_DID_OPEN: opened,
+    types.TEXT_DOCUMENT_DID_CHANGE: changed,
+    types.TEXT_DOCUMENT_DID_SAVE: ignored,
+    types.TEXT_DOCUMENT_DID_CLOSE: closed,
+    types.WORKSPACE_DID_CHANGE_WATCHED_FILES: changed_on_disk,
+    types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: folders_changed,
+    types.WORKSPACE_DID_CHANGE_CONFIGURATION: ignored,
+}
+"""Requests and notifications about the session, files and folders."""

@@ -15,9 +15,9 @@ import measure_gpu
 import pytest
 from attrs import evolve, frozen
 
-from moedsl.cli.commands import calibrate
 from moedsl.cli.main import main
 from moedsl.facts.calibration import Constants
+from moedsl.runs import calibrate
 from moedsl.runs.calibrate import MemoryFit, fit_memory
 from moedsl.runs.measured_runs import Measured, of_line
 from moedsl.support.source import Span

@@ -9,9 +9,10 @@ from typing import Self
 
 import pytest
 
+from moedsl.bridge import recipe_import
 from moedsl.bridge.recipe_import import Imported
 from moedsl.cli.arguments import COMMANDS, Command
-from moedsl.cli.commands import import_, rehearse, tune
+from moedsl.cli.commands import tune, verify
 from moedsl.cli.main import main
 from moedsl.rehearse.launch import Failure, Outcome
 from tests.helpers import rotation
@@ -75,7 +76,7 @@ def test_a_place_without_a_name(
 ) -> None:
     """It would be the working directory, or a file called `-`."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(import_, "imported", lambda *_: Imported(RUN))
+    monkeypatch.setattr(recipe_import, "imported", lambda *_: Imported(RUN))
     for name, (words, *_) in WRITES.items():
         if name in THROUGH:  # it reads there
             continue
@@ -161,9 +162,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def bridge(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rehearsals begin, as they do where Bridge is installed."""
-    monkeypatch.setattr(rehearse, "Ranks", Trains)
-    monkeypatch.setattr(rehearse, "is_installed", lambda: True)
-    monkeypatch.setattr(rehearse.environments, "is_installed", lambda _: True)
+    monkeypatch.setattr(verify, "Ranks", Trains)
+    monkeypatch.setattr(verify, "is_installed", lambda: True)
+    monkeypatch.setattr(verify.environments, "is_installed", lambda _: True)
 
 
 def _files(folder: Path) -> dict[str, bytes]:
@@ -175,8 +176,8 @@ def test_a_place_of_any_kind(
     name: str, words: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(import_, "imported", lambda *_: Imported(RUN))
-    monkeypatch.setattr(tune, "tune", lambda *_: pytest.fail("a job was submitted"))
+    monkeypatch.setattr(recipe_import, "imported", lambda *_: Imported(RUN))
+    monkeypatch.setattr(tune.loop, "tune", lambda *_: pytest.fail("a job was submitted"))
     for kind, make in rotation.some(f"places of {words}", [*KINDS.items()], 2):
         folder = tmp_path / "here"
         shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,7 @@ import pytest
 import shtab
 
 from moedsl.cli.arguments import COMMANDS, SECTIONS
-from moedsl.cli.commands.completion import complete_files
+from moedsl.cli.commands.integrations import complete_files
 from moedsl.cli.main import main, parser_for
 from tests.editors.needs import program
 

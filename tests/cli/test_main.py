@@ -67,7 +67,7 @@ def test_a_bug_is_exit_2(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: Any) -> int:
         raise RuntimeError("ours")
 
-    monkeypatch.setattr(plan_command, "run", broken)
+    monkeypatch.setattr(plan_command, "plan", broken)
     code, stdout, stderr = run("plan", "-e", GOOD)
     assert (code, stdout) == (2, "") and "ours" in stderr and "bug of moedsl" in stderr
 
@@ -111,7 +111,7 @@ def test_interrupted(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(_: Any) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(plan_command, "run", slow)
+    monkeypatch.setattr(plan_command, "plan", slow)
     code, stdout, stderr = run("plan", "-e", GOOD)
     assert (code, stdout) == (130, "") and "Traceback" not in stderr
 

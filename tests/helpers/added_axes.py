@@ -107,21 +107,21 @@ def answers(folder: Path) -> dict[str, Any]:
 
 
 def _editor() -> dict[str, Any]:
-    """What the language server offers, says and hints."""
+    """What the language server offers, says and plans."""
     from lsprotocol import types
 
-    from moedsl.lsp.features import hints, hover
+    from moedsl.lsp import describe, plans
     from tests.lsp.lsp_ask import NAME, document, labels
 
     text = RULES + RUN + "pin echo=weak\n"
     d = document(text)
-    said = hover.answer(d, types.HoverParams(NAME, d.lines.position(text.index("echo=weak") + 1)))
+    said = describe.hover(d, types.HoverParams(NAME, d.lines.position(text.index("echo=weak") + 1)))
     assert said is not None and isinstance(said.contents, types.MarkupContent)
     return {
         "completed": labels(RULES + RUN + "pin |"),
         "values": labels(RULES + RUN + "pin echo=|"),
         "hover": said.contents.value,
-        "hinted": [a.name for a in (*hints.ALWAYS, *hints.WHERE_ON)],
+        "hinted": [a.name for a in (*plans.ALWAYS, *plans.WHERE_ON)],
     }
 
 

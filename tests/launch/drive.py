@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from moedsl.cli.commands import run
+from moedsl.cli.commands import launch
 from moedsl.cli.main import main
 
 program = Path(sys.argv[1]).read_text()
-run.recipe_text = lambda plan: program
+launch.recipe_text = lambda plan: program
 sys.exit(main(sys.argv[2:]))

@@ -21,7 +21,7 @@ from attrs import evolve
 from kubernetes.config import kube_config
 
 from moedsl.cli import console
-from moedsl.cli.commands import run
+from moedsl.cli.commands import launch
 from moedsl.cli.main import main
 from moedsl.launch import executors, follow, store
 from moedsl.launch.script import Payload
@@ -54,7 +54,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         if "programs" in asked:
             path, programs = asked.get("path", os.environ["PATH"]), asked["programs"]
-            recipe = patch.object(run, "recipe_text", lambda plan: programs[plan.policy.dispatcher])
+            recipe = patch.object(launch, "recipe_text", lambda plan: programs[plan.policy.dispatcher])
             with recipe, patch.dict(os.environ, PATH=path):
                 code = main(asked["words"])
         elif "submit" in asked:

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moedsl.cli.commands import run as run_command
+from moedsl.cli.commands import launch as run_command
 from moedsl.cli.main import main
 from moedsl.launch import script
 from moedsl.launch.in_job import node_check

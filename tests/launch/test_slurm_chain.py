@@ -18,8 +18,8 @@ import pytest
 from attrs import evolve
 from failure_clock import Training, jobs_of
 
-from moedsl.cli.commands import run as run_command
-from moedsl.cli.commands import watch
+from moedsl.cli.commands import launch as run_command
+from moedsl.cli.commands import results as watch
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.launch import follow, store

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from moedsl.cli.commands import run as run_command
+from moedsl.cli.commands import launch as run_command
 from moedsl.cli.commands.tune import Cluster
 from moedsl.cli.main import main
 from moedsl.facts import machines

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from moedsl.cli.commands import run as run_command
+from moedsl.cli.commands import launch as run_command
 from moedsl.cli.main import main
 from moedsl.launch import follow, store
 from moedsl.launch.submit import Submitted, submit

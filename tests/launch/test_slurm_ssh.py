@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fabric import Connection
 
-from moedsl.cli.commands import run as run_command
+from moedsl.cli.commands import launch as run_command
 from moedsl.cli.commands import tune as tune_command
 from moedsl.cli.main import main
 from moedsl.launch import follow, nemo, preflight, script, store

@@ -7,11 +7,9 @@ from typing import Any
 from lsprotocol import types
 from pygls import uris
 
-from moedsl.lsp import solving
-from moedsl.lsp.client import Client
-from moedsl.lsp.document import Document
-from moedsl.lsp.features import completion, hover
-from moedsl.lsp.solving import solve
+from moedsl.lsp import checking, completion, describe
+from moedsl.lsp.checking import solve
+from moedsl.lsp.document import Client, Document
 from moedsl.lsp.workspace import Workspace
 from tests.helpers.paths import ROOT
 
@@ -33,7 +31,7 @@ def document(text: str, client: Client = EVERYTHING, solved: bool = False) -> Do
     files.open(NAME.uri, 1, text)
     made = files.document(NAME.uri)
     assert made is not None
-    return made.solved(solving.solve(made.analysis)) if solved else made
+    return made.solved(checking.solve(made.analysis)) if solved else made
 
 
 def cut(text: str) -> tuple[str, int]:
@@ -46,7 +44,7 @@ def items(text: str, client: Client = EVERYTHING) -> list[types.CompletionItem]:
     """What is completed at the cursor."""
     plain, at = cut(text)
     d = document(plain, client)
-    return list(completion.answer(d, types.CompletionParams(NAME, d.lines.position(at))).items)
+    return list(completion.completion(d, types.CompletionParams(NAME, d.lines.position(at))).items)
 
 
 def labels(text: str) -> list[str]:
@@ -69,7 +67,7 @@ def shown(text: str, client: Client = EVERYTHING, solved: bool = False) -> str |
     """What hovering at the cursor shows."""
     plain, at = cut(text)
     d = document(plain, client, solved)
-    found = hover.answer(d, types.HoverParams(NAME, d.lines.position(at)))
+    found = describe.hover(d, types.HoverParams(NAME, d.lines.position(at)))
     return found.contents.value if found and isinstance(found.contents, types.MarkupContent) else None
 
 

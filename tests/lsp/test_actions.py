@@ -10,9 +10,8 @@ from lsprotocol import types
 
 from moedsl.facts import axes
 from moedsl.lang.parser import parse
-from moedsl.lsp import legend
-from moedsl.lsp.document import Document
-from moedsl.lsp.features import actions, commands, diagnostics, lenses
+from moedsl.lsp import actions, checking, plans
+from moedsl.lsp.document import ALLOW, PIN, QUICK_FIX, Document
 from moedsl.lsp.workspace import Workspace
 from moedsl.planner.plan import Plan
 from moedsl.support.diagnostics import Diagnostic
@@ -41,7 +40,7 @@ def asked(
 ) -> list[types.CodeAction]:
     context = types.CodeActionContext([d] if d else [], only=only)  # type: ignore[arg-type]
     ident = types.TextDocumentIdentifier(nav.uri("run.moe"))
-    return actions.answer(made, types.CodeActionParams(ident, range_, context)) or []
+    return actions.code_actions(made, types.CodeActionParams(ident, range_, context)) or []
 
 
 def everywhere(found: Document) -> types.Range:
@@ -69,8 +68,8 @@ def found_in(text: str) -> Sequence[Diagnostic]:
 def fixes(text: str) -> Iterator[tuple[types.CodeAction, types.Diagnostic, str]]:
     """Each quick fix that an editor is offered where a diagnostic is shown, and the text after it."""
     made, found = opened(text)
-    for d in diagnostics.of(found, made):
-        for action in asked(made, d, d.range, [legend.QUICK_FIX]):
+    for d in checking.diagnostics_of(found, made):
+        for action in asked(made, d, d.range, [QUICK_FIX]):
             if action.diagnostics:
                 assert action.diagnostics == [d]
                 yield action, d, applied(made, action)
@@ -97,7 +96,7 @@ def test_a_quick_fix_answers_its_diagnostic(name: str) -> None:
 )
 def test_each_relaxation_is_an_action(name: str) -> None:
     made, found = opened(INFEASIBLE[name])
-    (d,) = [x for x in diagnostics.of(found, made) if x.severity == types.DiagnosticSeverity.Error]
+    (d,) = [x for x in checking.diagnostics_of(found, made) if x.severity == types.DiagnosticSeverity.Error]
     offered = [a for a in asked(made, d, d.range, ["quickfix"]) if a.diagnostics]
     assert offered
     for action in offered:
@@ -108,7 +107,7 @@ def test_each_relaxation_is_an_action(name: str) -> None:
 
 def test_a_rule_that_refuses_may_be_allowed() -> None:
     made, found = opened("qwen3_30b_a3b; gb200 x 64; pin dispatcher=deepep")
-    (d,) = [x for x in diagnostics.of(found, made) if x.severity == types.DiagnosticSeverity.Error]
+    (d,) = [x for x in checking.diagnostics_of(found, made) if x.severity == types.DiagnosticSeverity.Error]
     (action,) = [a for a in asked(made, d, d.range) if a.title.startswith("Allow")]
     after = applied(made, action)
     assert "allow dispatch.deepep_gpu because " in after
@@ -171,7 +170,7 @@ def test_pinning_keeps_the_plan(name: str) -> None:
     run = "a" if "run a" in text else "main"
     before, _ = chosen(text, run)
     inside = found.lines.range(len(text.rstrip()) - 1, len(text.rstrip()) - 1) if run == "a" else everywhere(found)
-    offered = asked(made, None, inside, [legend.PIN])
+    offered = asked(made, None, inside, [PIN])
     assert len(offered) > 3
     for action in (offered[0], offered[1], offered[-1]):
         assert f"`{run}`" in action.title
@@ -188,7 +187,7 @@ def test_pinning_keeps_the_plan(name: str) -> None:
 def test_advice_that_is_not_followed_may_be_allowed() -> None:
     text = "qwen3_235b_a22b\nh100 x 64\nseq 8k\nfit first\npin cp=1 tp=8"
     made, found = opened(text)
-    offered = asked(made, None, everywhere(found), [legend.ALLOW])
+    offered = asked(made, None, everywhere(found), [ALLOW])
     assert offered
     for action in offered:
         after = applied(made, action)
@@ -199,7 +198,7 @@ def test_advice_that_is_not_followed_may_be_allowed() -> None:
 
 def test_nothing_is_pinned_of_a_run_that_varies() -> None:
     made, found = opened(BASE + "sweep tp in 1, 2")
-    assert not asked(made, None, everywhere(found), [legend.PIN])
+    assert not asked(made, None, everywhere(found), [PIN])
 
 
 def test_a_versioned_edit_for_a_client_that_takes_one() -> None:
@@ -229,9 +228,9 @@ def test_lenses() -> None:
     found = made.document(nav.uri("run.moe"))
     assert found is not None
     ident = nav.ident(found)
-    assert lenses.answer(found, types.CodeLensParams(ident)) == []
+    assert plans.code_lenses(found, types.CodeLensParams(ident)) == []
     found = nav.solved(made)
-    plan, report = lenses.answer(found, types.CodeLensParams(ident))
+    plan, report = plans.code_lenses(found, types.CodeLensParams(ident))
     assert plan.range.start.line == report.range.start.line == 3
     assert plan.command is not None
     e = plan_of(found.text, "main").estimate
@@ -242,7 +241,7 @@ def test_lenses() -> None:
 def test_a_lens_over_each_run() -> None:
     made = nav.workspace({"run.moe": "qwen3_30b_a3b\nh100 x 16\nrun a { fit first }\nrun b { sweep tp in 1, 2 }"})
     found = nav.solved(made)
-    got = lenses.answer(found, types.CodeLensParams(nav.ident(found)))
+    got = plans.code_lenses(found, types.CodeLensParams(nav.ident(found)))
     assert [g.range.start.line for g in got] == [2, 2, 3, 3]
     assert got[2].command is not None
     assert "(2 plans)" in got[2].command.title
@@ -251,25 +250,25 @@ def test_a_lens_over_each_run() -> None:
 def test_commands() -> None:
     made = nav.workspace({"run.moe": "qwen3_30b_a3b\nh100 x 16\nrun a { fit first }\nrun b { scale first }"})
     where = nav.uri("run.moe")
-    shown = commands.show_plan(made, where)
+    shown = plans.show_plan(made, where)
     assert shown is not None
     assert [p["name"] for p in shown["plans"]] == ["a", "b"]
     assert shown["text"].startswith("a: qwen3_30b_a3b on 16 h100")
-    one = commands.show_plan(made, where, "b")
+    one = plans.show_plan(made, where, "b")
     assert one is not None
     assert one["text"].startswith("b: ")
-    report = commands.show_report(made, where, "a")
+    report = plans.show_report(made, where, "a")
     assert report is not None
     assert "<html" in str(report["html"])
-    assert commands.show_plan(made, nav.uri("never.moe")) is None
+    assert plans.show_plan(made, nav.uri("never.moe")) is None
 
 
 def test_a_command_says_why_there_is_no_plan() -> None:
     made = nav.workspace({"run.moe": "qwen3_30b_a3bb\nh100 x 16"})
-    shown = commands.show_plan(made, nav.uri("run.moe"))
+    shown = plans.show_plan(made, nav.uri("run.moe"))
     assert shown is not None
     assert "qwen3_30b_a3bb" in shown["text"]
-    report = commands.show_report(made, nav.uri("run.moe"))
+    report = plans.show_report(made, nav.uri("run.moe"))
     assert report is not None
     assert report["html"] is None
 
@@ -277,10 +276,10 @@ def test_a_command_says_why_there_is_no_plan() -> None:
 def test_pin_all() -> None:
     text = "qwen3_30b_a3b\nh100 x 16\nrun a { fit first }\nrun b { scale first }"
     made = nav.workspace({"run.moe": text})
-    edit = commands.pin_all(made, nav.uri("run.moe"))
+    edit = plans.pin_all(made, nav.uri("run.moe"))
     assert edit is not None
     (after,) = nav.changed(made, edit).values()
     for run in ("a", "b"):
         assert chosen(after, run)[0] == chosen(text, run)[0]
     again = nav.workspace({"run.moe": after})
-    assert commands.pin_all(again, nav.uri("run.moe")) is None
+    assert plans.pin_all(again, nav.uri("run.moe")) is None

@@ -6,7 +6,7 @@ from moedsl.compiler import compile_source, load_stdlib
 from moedsl.facts import facts, fields
 from moedsl.lang import parser
 from moedsl.lang.tokens import lexemes
-from moedsl.lsp.client import Client
+from moedsl.lsp.document import Client
 from moedsl.lsp.place import place
 from moedsl.support.source import Source
 from tests.helpers import rotation

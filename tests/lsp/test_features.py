@@ -7,9 +7,8 @@ from lsprotocol import types
 
 from moedsl.compiler import compile_source
 from moedsl.lang import keywords
-from moedsl.lsp import describe, edits
-from moedsl.lsp.client import Client
-from moedsl.lsp.features import completion, diagnostics, hints, hover
+from moedsl.lsp import actions, checking, completion, describe, plans
+from moedsl.lsp.document import Client
 from moedsl.lsp.workspace import Workspace
 from moedsl.support.source import Source
 from tests.helpers import rotation
@@ -26,7 +25,7 @@ def everything(text: str) -> list[types.Diagnostic]:
     files.open(NAME.uri, 1, text)
     d = files.document(NAME.uri)
     assert d is not None
-    return diagnostics.of(d, files)
+    return checking.diagnostics_of(d, files)
 
 
 HOVERS = {
@@ -84,7 +83,7 @@ def test_hints_are_of_the_plan(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     d = document(text, solved=True)
     assert d.plan is not None
-    found = hints.answer(d, types.InlayHintParams(NAME, WHOLE))
+    found = plans.inlay_hints(d, types.InlayHintParams(NAME, WHOLE))
     figures = [str(h.label) for h in found if "tok/s/GPU" in str(h.label)]
     assert len(figures) == len(d.plan.plans) > 0
 
@@ -97,7 +96,7 @@ def test_pinning_everything_keeps_the_plan(name: str) -> None:
     text = next(p for p in EXAMPLES if p.stem == name).read_text(encoding="utf-8")
     d = document(text, solved=True)
     assert d.plan is not None
-    pins = [edits.pin_edit(d, p, [a.name for a in (*hints.WHERE_ON, *hints.ALWAYS)]) for p in d.plan.plans]
+    pins = [actions.pin_edit(d, p, [a.name for a in (*plans.WHERE_ON, *plans.ALWAYS)]) for p in d.plan.plans]
     for e in sorted((e for e in pins if e), key=lambda e: e.range.start.line, reverse=True):
         at, _ = d.lines.offsets(e.range)
         text = text[:at] + e.new_text + text[at:]
@@ -109,14 +108,16 @@ def test_pinning_everything_keeps_the_plan(name: str) -> None:
 
 def test_the_fewest_gpus_are_a_hint() -> None:
     d = document("qwen3_30b_a3b\nh100\nfit first\n", solved=True)
-    found = hints.answer(d, types.InlayHintParams(NAME, WHOLE))
+    found = plans.inlay_hints(d, types.InlayHintParams(NAME, WHOLE))
     edit = found[0].text_edits
     assert edit is not None and str(found[0].label).startswith("x ") and edit[0].range.start == types.Position(1, 4)
 
 
 def test_hints_outside_the_range_are_left_out() -> None:
     d = document(RUN, solved=True)
-    assert hints.answer(d, types.InlayHintParams(NAME, types.Range(types.Position(2, 0), types.Position(3, 0)))) == []
+    assert (
+        plans.inlay_hints(d, types.InlayHintParams(NAME, types.Range(types.Position(2, 0), types.Position(3, 0)))) == []
+    )
 
 
 def test_a_second_place_is_related_and_a_way_out_is_said() -> None:
@@ -130,7 +131,7 @@ def test_a_second_place_is_related_and_a_way_out_is_said() -> None:
 
 def test_a_refusal_links_to_the_rule_that_refuses() -> None:
     d = document("qwen3_30b_a3b\ngb200 x 64\npin dispatcher=deepep\n", solved=True)
-    (found,) = diagnostics.of(d, Workspace(EVERYTHING))
+    (found,) = checking.diagnostics_of(d, Workspace(EVERYTHING))
     assert found.code_description is not None
     path, _, line = found.code_description.href.removeprefix("file://").partition("#L")
     assert "require deepep_gpu:" in Path(path).read_text(encoding="utf-8").splitlines()[int(line) - 1]
@@ -143,7 +144,7 @@ def test_an_error_of_a_used_file_is_shown_where_it_is_used(tmp_path: Path) -> No
     files.open(uri, 1, 'qwen3_30b_a3b; h100 x 8\nuse "broken.moe"\n')
     d = files.document(uri)
     assert d is not None
-    (found,) = diagnostics.of(d, files)
+    (found,) = checking.diagnostics_of(d, files)
     assert found.range.start.line == 1 and found.related_information is not None
     assert found.related_information[0].location.uri == (tmp_path / "broken.moe").as_uri()
 
@@ -159,9 +160,9 @@ def test_a_cut_example_breaks_nothing(path: Path) -> None:
     for at in range(0, len(text), 11):
         d = document(text[:at])
         position = d.lines.position(at)
-        completion.answer(d, types.CompletionParams(NAME, position))
-        hover.answer(d, types.HoverParams(NAME, position))
-        assert hints.answer(d, types.InlayHintParams(NAME, WHOLE)) == []
+        completion.completion(d, types.CompletionParams(NAME, position))
+        describe.hover(d, types.HoverParams(NAME, position))
+        assert plans.inlay_hints(d, types.InlayHintParams(NAME, WHOLE)) == []
         assert len(everything(text[:at])) <= 3, text[max(0, at - 40) : at]
 
 

@@ -13,7 +13,7 @@ from attrs import evolve
 
 from moedsl.facts import axes
 from moedsl.lang import reader
-from moedsl.lsp import analysis, legal, solving
+from moedsl.lsp import analysis, checking, legal
 from moedsl.lsp.document import Document, Solved
 from moedsl.lsp.workspace import Workspace
 from moedsl.rules.check.program import Program
@@ -86,9 +86,9 @@ def document(tmp_path: Path) -> Document:
     return document
 
 
-def solved(job: solving.Job, document: Document, meanwhile: Callable[[], None] = lambda: None) -> Solved | None:
+def solved(job: checking.Job, document: Document, meanwhile: Callable[[], None] = lambda: None) -> Solved | None:
     found: list[Solved | None] = []
-    thread = threading.Thread(target=lambda: found.append(solving.solved(job, document)))
+    thread = threading.Thread(target=lambda: found.append(checking.solved(job, document)))
     thread.start()
     meanwhile()
     thread.join()
@@ -96,8 +96,8 @@ def solved(job: solving.Job, document: Document, meanwhile: Callable[[], None] =
 
 
 def test_what_takes_too_long_is_a_warning(document: Document, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solving, "SECONDS", 0.1)
-    found = solved(solving.Job(), document)
+    monkeypatch.setattr(checking, "SECONDS", 0.1)
+    found = solved(checking.Job(), document)
     assert found is not None and not found.plans
     (d,) = found.diagnostics
     assert (d.id, d.severity) == ("solve.stopped", "warning") and "`moedsl plan FILE --run NAME`" in d.help[0]
@@ -105,7 +105,7 @@ def test_what_takes_too_long_is_a_warning(document: Document, monkeypatch: pytes
 
 
 def test_a_new_text_ends_the_search_at_once(document: Document) -> None:
-    job, start = solving.Job(), time.process_time()
+    job, start = checking.Job(), time.process_time()
 
     def typed() -> None:
         time.sleep(0.1)

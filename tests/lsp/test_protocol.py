@@ -12,7 +12,7 @@ from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcRequ
 from pytest_lsp import LanguageClient
 
 from moedsl.lang.formatter import layout
-from moedsl.lsp.positions import Lines
+from moedsl.lsp.document import Lines
 from tests.helpers import rotation
 from tests.lsp.lsp_client import PROFILES, Session, config
 

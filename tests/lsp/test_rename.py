@@ -7,7 +7,7 @@ import pytest
 from lsprotocol import types
 from pygls import uris
 
-from moedsl.lsp.features import definition, references, rename, symbols
+from moedsl.lsp import navigation, structure
 from moedsl.lsp.workspace import Workspace
 from moedsl.support import resources
 from tests.lsp import lsp_ask as nav
@@ -56,15 +56,15 @@ def asked(
 def renamed(pattern: str, new: str, files: dict[str, str] = FILES, name: str = "run.moe") -> dict[str, str]:
     """The texts that change, by file name."""
     made, at = asked(pattern, files, name)
-    edit = rename.answer(made, types.RenameParams(at.text_document, at.position, new))
+    edit = navigation.rename(made, types.RenameParams(at.text_document, at.position, new))
     assert edit is not None
     return {Path(u).name: text for u, text in nav.changed(made, edit).items()}
 
 
 def refused(pattern: str, new: str = "another", files: dict[str, str] = FILES) -> str:
     made, at = asked(pattern, files)
-    with pytest.raises(rename.RefusedError) as e:
-        rename.answer(made, types.RenameParams(at.text_document, at.position, new))
+    with pytest.raises(navigation.RefusedError) as e:
+        navigation.rename(made, types.RenameParams(at.text_document, at.position, new))
     return e.value.message
 
 
@@ -100,7 +100,7 @@ def test_in_a_file_with_windows_line_ends_and_a_mark() -> None:
     document = made.document(nav.uri("run.moe"))
     assert document is not None
     at = nav.parameters(types.TextDocumentPositionParams, document, document.text.index("n ="))
-    edit = rename.answer(made, types.RenameParams(at.text_document, at.position, "m"))
+    edit = navigation.rename(made, types.RenameParams(at.text_document, at.position, "m"))
     assert edit is not None
     (edits,) = (edit.changes or {}).values()
     assert sorted((e.range.start.line, e.range.start.character) for e in edits) == [(1, 14), (2, 24)]
@@ -118,14 +118,14 @@ def test_what_is_not_the_users() -> None:
 
 def test_prepare() -> None:
     made, at = asked(r"(box) x 16")
-    found = rename.prepare(made, types.PrepareRenameParams(at.text_document, at.position))
+    found = navigation.prepare_rename(made, types.PrepareRenameParams(at.text_document, at.position))
     assert found is not None
     assert found.placeholder == "box"
     made, at = asked(r"pin (tp)")
-    with pytest.raises(rename.RefusedError):
-        rename.prepare(made, types.PrepareRenameParams(at.text_document, at.position))
+    with pytest.raises(navigation.RefusedError):
+        navigation.prepare_rename(made, types.PrepareRenameParams(at.text_document, at.position))
     made, at = asked(r"(first)\n")
-    assert rename.prepare(made, types.PrepareRenameParams(at.text_document, at.position)) is None
+    assert navigation.prepare_rename(made, types.PrepareRenameParams(at.text_document, at.position)) is None
 
 
 def test_names_that_are_none() -> None:
@@ -157,7 +157,7 @@ def test_a_name_that_would_be_read_as_something_else() -> None:
     for new in ("workflow", "vlm", "pin", "run", "fit"):
         try:
             after = renamed(r"\n(small)", new, files)["run.moe"]
-        except rename.RefusedError:
+        except navigation.RefusedError:
             continue
         assert not nav.numbered(after).diagnostics, new
 
@@ -168,7 +168,7 @@ def test_a_used_file_that_is_not_open(tmp_path: Path) -> None:
     document = made.document(nav.uri("run.moe", tmp_path))
     assert document is not None
     at = nav.parameters(types.TextDocumentPositionParams, document, document.text.index("box x"))
-    edit = rename.answer(made, types.RenameParams(at.text_document, at.position, "rack"))
+    edit = navigation.rename(made, types.RenameParams(at.text_document, at.position, "rack"))
     assert edit is not None
     after = nav.changed(made, edit)
     assert "hardware rack" in after[nav.uri("machines.moe", tmp_path)]
@@ -185,15 +185,15 @@ def test_a_file_on_the_disk_that_uses_the_open_one(tmp_path: Path) -> None:
     document = made.document(nav.uri("machines.moe", tmp_path))
     assert document is not None
     at = nav.parameters(types.TextDocumentPositionParams, document, document.text.index("box"))
-    edit = rename.answer(made, types.RenameParams(at.text_document, at.position, "rack"))
+    edit = navigation.rename(made, types.RenameParams(at.text_document, at.position, "rack"))
     assert edit is not None
     after = nav.changed(made, edit)
     assert set(after) == {nav.uri("machines.moe", tmp_path), nav.uri("runs/run.moe", tmp_path)}
     assert "rack x 16" in after[nav.uri("runs/run.moe", tmp_path)]
-    with pytest.raises(rename.RefusedError, match="declared twice"):
+    with pytest.raises(navigation.RefusedError, match="declared twice"):
         (inner / "run.moe").write_text('use "../machines.moe"\nhardware rack { }\nbox x 8\n', encoding="utf-8")
-        rename.answer(made, types.RenameParams(at.text_document, at.position, "rack"))
-    found = symbols.workspace(made, types.WorkspaceSymbolParams("rack"))
+        navigation.rename(made, types.RenameParams(at.text_document, at.position, "rack"))
+    found = structure.workspace_symbols(made, types.WorkspaceSymbolParams("rack"))
     assert Path(found[0].location.uri).name == "run.moe"
 
 
@@ -207,7 +207,7 @@ def defined(text_with_mark: str, files: dict[str, str] | None = None) -> list[tu
     made = nav.workspace({**(files or {}), "run.moe": text})
     document = made.document(nav.uri("run.moe"))
     assert document is not None
-    found = definition.answer(made, nav.parameters(types.DefinitionParams, document, offset)) or []
+    found = navigation.definition(made, nav.parameters(types.DefinitionParams, document, offset)) or []
     out: list[tuple[str, str, str]] = []
     for place in found:
         path = Path(uris.to_fs_path(place.uri) or "")
@@ -293,10 +293,12 @@ def test_in_an_open_file_of_the_stdlib() -> None:
     assert document is not None
     for name, kind in (("heads: ", "rule"), ("dp = ", "let")):
         offset = text.index(name)
-        (place,) = definition.answer(made, nav.parameters(types.DefinitionParams, document, offset)) or ()
+        (place,) = navigation.definition(made, nav.parameters(types.DefinitionParams, document, offset)) or ()
         assert (place.uri, document.lines.offset(place.range.start)) == (path.as_uri(), offset), kind
         context = types.ReferenceContext(True)
-        places = references.answer(made, nav.parameters(types.ReferenceParams, document, offset, context=context)) or []
+        places = (
+            navigation.references(made, nav.parameters(types.ReferenceParams, document, offset, context=context)) or []
+        )
         keys = [(p.uri, p.range.start.line, p.range.start.character) for p in places]
         assert len(keys) == len(set(keys))
 
@@ -310,7 +312,7 @@ def referred(pattern: str, declared: bool = True) -> list[str]:
     document = made.document(nav.uri("run.moe"))
     assert document is not None
     context = types.ReferenceContext(declared)
-    found = references.answer(made, nav.parameters(types.ReferenceParams, document, offset, context=context)) or []
+    found = navigation.references(made, nav.parameters(types.ReferenceParams, document, offset, context=context)) or []
     out: list[str] = []
     for place in found:
         path = Path(uris.to_fs_path(place.uri) or "")
@@ -344,7 +346,7 @@ def test_files_that_do_not_hang_together_share_nothing_of_their_own() -> None:
     document = made.document(nav.uri("a.moe"))
     assert document is not None
     context = types.ReferenceContext(True)
-    found = references.answer(made, nav.parameters(types.ReferenceParams, document, 5, context=context))
+    found = navigation.references(made, nav.parameters(types.ReferenceParams, document, 5, context=context))
     assert [p.uri for p in found or ()] == [nav.uri("a.moe")]
 
 
@@ -352,7 +354,7 @@ def test_highlight_counts_as_the_client_does() -> None:
     text = 'rules 日本 { }\nrules r { let n = dp because "😀😀" }\nrequire "😀" == "😀" or n > 1; require n < 9'
     text = text.replace("rules 日本 { }\n", "# 日本 😀\n")
     document = nav.numbered(text)
-    found = references.highlight(document, nav.parameters(types.DocumentHighlightParams, document, text.index("n =")))
+    found = navigation.highlight(document, nav.parameters(types.DocumentHighlightParams, document, text.index("n =")))
     assert [nav.covered(text, h.range) for h in found or ()] == ["n", "n", "n"]
     kinds = [h.kind for h in found or ()]
     assert kinds == [

@@ -12,7 +12,7 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from pytest_lsp import LanguageClient
 
-from moedsl.cli.commands import lsp
+from moedsl.cli.commands import integrations
 from moedsl.compiler import compile_source
 from moedsl.support.source import Source
 from tests.helpers import rotation
@@ -273,7 +273,7 @@ async def test_the_newest_text_is_solved(session: Session) -> None:
     assert "tp=1" in labels and not any(text.startswith("cp=") for text in labels)
 
 
-CRASH = "import moedsl.lsp.features.hover as h; h.answer = lambda *_: 1 // 0"
+CRASH = "import moedsl.lsp.describe as h; h.hover = lambda *_: 1 // 0"
 
 
 @pytest_lsp.fixture(config=config(CRASH), scope="module")
@@ -328,5 +328,5 @@ async def test_without_pygls_it_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert lsp.run(Namespace()) == 1
+    assert integrations.lsp(Namespace()) == 1
     assert "pip install 'moedsl[lsp]'" in capsys.readouterr().err

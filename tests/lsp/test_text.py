@@ -12,11 +12,8 @@ from lsprotocol import types
 from moedsl.lang.formatter import layout
 from moedsl.lang.keywords import keywords
 from moedsl.lang.parser import parse
-from moedsl.lsp.client import Client
-from moedsl.lsp.features import actions as actions_
-from moedsl.lsp.features import folding, formatting, lenses, links, references, symbols, tokens
-from moedsl.lsp.legend import MODIFIERS, TYPES
-from moedsl.lsp.positions import Lines
+from moedsl.lsp import actions, navigation, plans, structure
+from moedsl.lsp.document import MODIFIERS, TYPES, Client, Lines
 from moedsl.lsp.workspace import Workspace, unified
 from moedsl.support.source import Source
 from tests.helpers import rotation
@@ -54,7 +51,7 @@ def outline(entries: list[types.DocumentSymbol] | None, depth: int = 0) -> list[
 
 def test_outline() -> None:
     found = nav.numbered(RICH)
-    entries = symbols.answer(found, types.DocumentSymbolParams(nav.ident(found)))
+    entries = structure.symbols(found, types.DocumentSymbolParams(nav.ident(found)))
     assert outline(entries) == [
         "machines.moe", "other.moe", "ours", "  layers", "  hidden", "  vision", "    hidden",
         "house", "  two", "  spare", "  vpp",
@@ -80,14 +77,14 @@ def test_outline_nests(path: Path) -> None:
             assert outer is None or contained(outer, e.range)
             check([*(e.children or ())], e.range)
 
-    entries = symbols.answer(found, types.DocumentSymbolParams(nav.ident(found)))
+    entries = structure.symbols(found, types.DocumentSymbolParams(nav.ident(found)))
     assert entries
     check(entries, None)
 
 
 def test_a_flat_client_gets_a_flat_outline() -> None:
     found = nav.numbered(RICH, client=nav.Client())
-    entries = symbols.answer(found, types.DocumentSymbolParams(nav.ident(found)))
+    entries = structure.symbols(found, types.DocumentSymbolParams(nav.ident(found)))
     assert {type(e) for e in entries} == {types.SymbolInformation}
     assert next(e.container_name for e in entries if e.name == "spare") == "house"
 
@@ -96,7 +93,7 @@ def test_workspace_symbols() -> None:
     made = nav.workspace({"run.moe": RICH, "b.moe": "profile tiny { seq 4k }"})
 
     def names(query: str) -> list[str]:
-        return [s.name for s in symbols.workspace(made, types.WorkspaceSymbolParams(query))]
+        return [s.name for s in structure.workspace_symbols(made, types.WorkspaceSymbolParams(query))]
 
     assert "spare" in names("")
     assert names("tny")[0] == "tiny"
@@ -126,7 +123,7 @@ def decoded(data: list[int], text: str) -> list[tuple[str, str, list[str]]]:
 
 def all_tokens(text: str) -> list[tuple[str, str, list[str]]]:
     found = nav.numbered(text)
-    return decoded([*tokens.full(found, types.SemanticTokensParams(nav.ident(found))).data], text)
+    return decoded([*structure.semantic_tokens(found, types.SemanticTokensParams(nav.ident(found))).data], text)
 
 
 def test_tokens_mean_what_the_legend_says() -> None:
@@ -164,7 +161,7 @@ def test_a_range_has_the_tokens_of_its_lines() -> None:
     every = all_tokens(text)
     for first, last in ((0, 1), (3, 7), (9, 30), (25, 99)):
         wanted = types.Range(types.Position(first, 0), types.Position(last, 3))
-        part = tokens.ranged(found, types.SemanticTokensRangeParams(nav.ident(found), wanted))
+        part = structure.semantic_tokens_range(found, types.SemanticTokensRangeParams(nav.ident(found), wanted))
         got = decoded([*part.data], text)
         assert any(every[i : i + len(got)] == got for i in range(len(every)))
         assert bool(got) == (first < text.count("\n"))
@@ -176,20 +173,24 @@ def test_delta_leads_to_the_same_tokens() -> None:
     rng = random.Random(7)
     text = long_file(80)
     found = nav.numbered(text)
-    before = tokens.full(found, types.SemanticTokensParams(nav.ident(found)))
+    before = structure.semantic_tokens(found, types.SemanticTokensParams(nav.ident(found)))
     for _ in range(15):
         at, cut = rng.randrange(len(text)), rng.randrange(4)
         text = text[:at] + rng.choice(["😀", "\n", "tp ", "", "{", "#"]) + text[at + cut :]
         found = nav.numbered(text)
-        whole = tokens.full(found, types.SemanticTokensParams(nav.ident(found)))
-        got = tokens.delta(found, types.SemanticTokensDeltaParams(nav.ident(found), before.result_id or ""))
+        whole = structure.semantic_tokens(found, types.SemanticTokensParams(nav.ident(found)))
+        got = structure.semantic_tokens_delta(
+            found, types.SemanticTokensDeltaParams(nav.ident(found), before.result_id or "")
+        )
         assert isinstance(got, types.SemanticTokensDelta)
         data = [*before.data]
         for e in got.edits:
             data[e.start : e.start + e.delete_count] = e.data or []
         assert data == [*whole.data]
         before = whole
-    forgotten = tokens.delta(found, types.SemanticTokensDeltaParams(nav.ident(found), "never heard of"))
+    forgotten = structure.semantic_tokens_delta(
+        found, types.SemanticTokensDeltaParams(nav.ident(found), "never heard of")
+    )
     assert isinstance(forgotten, types.SemanticTokens)
 
 
@@ -213,7 +214,7 @@ rules r {
 
 def formatted(text: str) -> str:
     found = nav.numbered(text)
-    return nav.edited(text, formatting.whole(found, types.DocumentFormattingParams(nav.ident(found), OPTIONS)))
+    return nav.edited(text, structure.formatting(found, types.DocumentFormattingParams(nav.ident(found), OPTIONS)))
 
 
 def test_formatting_is_that_of_fmt() -> None:
@@ -226,7 +227,7 @@ def test_formatting_touches_the_lines_that_change_alone() -> None:
     tidy = layout(text)
     broken = tidy.replace("fit first", "fit    first", 1)
     found = nav.numbered(broken)
-    (edit,) = formatting.whole(found, types.DocumentFormattingParams(nav.ident(found), OPTIONS))
+    (edit,) = structure.formatting(found, types.DocumentFormattingParams(nav.ident(found), OPTIONS))
     assert edit.range.end.line - edit.range.start.line == 1
     assert nav.edited(broken, [edit]) == tidy
 
@@ -239,7 +240,7 @@ def test_formatting_leaves_a_broken_file() -> None:
 def test_formatting_keeps_windows_line_ends() -> None:
     text = UGLY.replace("\n", "\r\n")
     found = nav.numbered(text)
-    edits = formatting.whole(found, types.DocumentFormattingParams(nav.ident(found), OPTIONS))
+    edits = structure.formatting(found, types.DocumentFormattingParams(nav.ident(found), OPTIONS))
     assert edits
     assert all(e.new_text.count("\n") == e.new_text.count("\r\n") for e in edits)
 
@@ -256,7 +257,9 @@ def test_a_range_is_formatted_and_nothing_else() -> None:
             last = rng.randrange(first, len(lines))
             found = nav.numbered(text)
             wanted = types.Range(types.Position(first, 0), types.Position(last, len(lines[last])))
-            edits = formatting.ranged(found, types.DocumentRangeFormattingParams(nav.ident(found), wanted, OPTIONS))
+            edits = structure.range_formatting(
+                found, types.DocumentRangeFormattingParams(nav.ident(found), wanted, OPTIONS)
+            )
             after = nav.edited(text, edits)
             assert parse(Source("a.moe", after))[0] == module
             assert formatted(after) == layout(text)
@@ -267,7 +270,7 @@ def test_a_range_is_formatted_and_nothing_else() -> None:
 
 def folds(text: str) -> list[tuple[int, int, str | None]]:
     found = nav.numbered(text)
-    ranges = folding.answer(found, types.FoldingRangeParams(nav.ident(found)))
+    ranges = structure.folding(found, types.FoldingRangeParams(nav.ident(found)))
     return [(r.start_line, r.end_line, str(getattr(r.kind, "value", r.kind)) if r.kind else None) for r in ranges]
 
 
@@ -290,7 +293,7 @@ def test_selection_grows() -> None:
     text = 'rules r {\n  require x: (tp + 😀1) > 2 or layers > 3 because "日本 😀"\n}'.replace("😀1", "1")
     found = nav.numbered(text)
     offset = text.index("tp")
-    (got,) = folding.selection(found, types.SelectionRangeParams(nav.ident(found), [nav.at(found, offset)]))
+    (got,) = structure.selections(found, types.SelectionRangeParams(nav.ident(found), [nav.at(found, offset)]))
     covered: list[str] = []
     while got is not None:
         start, end = found.lines.offsets(got.range)
@@ -305,7 +308,7 @@ def test_links() -> None:
     made = nav.workspace({"run.moe": RICH})
     found = made.document(nav.uri("run.moe"))
     assert found is not None
-    got = links.answer(made, types.DocumentLinkParams(nav.ident(found))) or []
+    got = navigation.links(made, types.DocumentLinkParams(nav.ident(found))) or []
     targets = {nav.covered(RICH, link.range): link.target or "" for link in got}
     assert targets["https://example.org/a-b"] == "https://example.org/a-b"
     assert targets["https://example.org/model_😀?q=1"]
@@ -327,15 +330,15 @@ def ask_everything(text: str, offset: int) -> None:
     assert found is not None
     where, ident = nav.at(found, offset), nav.ident(found)
     all_tokens(text)
-    symbols.answer(found, types.DocumentSymbolParams(ident))
-    folding.answer(found, types.FoldingRangeParams(ident))
-    folding.selection(found, types.SelectionRangeParams(ident, [where]))
-    formatting.whole(found, types.DocumentFormattingParams(ident, OPTIONS))
-    links.answer(made, types.DocumentLinkParams(ident))
-    lenses.answer(found, types.CodeLensParams(ident))
-    references.answer(made, types.ReferenceParams(NEAR, ident, where))
-    references.highlight(found, types.DocumentHighlightParams(ident, where))
-    actions_.answer(made, types.CodeActionParams(ident, types.Range(where, where), types.CodeActionContext([])))
+    structure.symbols(found, types.DocumentSymbolParams(ident))
+    structure.folding(found, types.FoldingRangeParams(ident))
+    structure.selections(found, types.SelectionRangeParams(ident, [where]))
+    structure.formatting(found, types.DocumentFormattingParams(ident, OPTIONS))
+    navigation.links(made, types.DocumentLinkParams(ident))
+    plans.code_lenses(found, types.CodeLensParams(ident))
+    navigation.references(made, types.ReferenceParams(NEAR, ident, where))
+    navigation.highlight(found, types.DocumentHighlightParams(ident, where))
+    actions.code_actions(made, types.CodeActionParams(ident, types.Range(where, where), types.CodeActionContext([])))
 
 
 @pytest.mark.parametrize("path", rotation.some("prefixes", EXAMPLES, 2), ids=lambda p: p.stem)
@@ -430,4 +433,4 @@ def test_edits_give_the_text_that_the_editor_has(text: str, encoding: str, edits
         change = types.TextDocumentContentChangePartial(range=types.Range(begin, stop), text=new)
         files.change("file:///a.moe", version, [change])
         expected = expected[:start] + new + expected[end:]
-    assert files.entries["file:///a.moe"].lines.text == expected
+    assert files.documents["file:///a.moe"].lines.text == expected

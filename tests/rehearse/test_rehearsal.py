@@ -15,7 +15,7 @@ import pytest
 from attrs import evolve
 
 from moedsl.bridge.verify.cases import from_plan
-from moedsl.cli.commands import rehearse as command
+from moedsl.cli.commands import verify as command
 from moedsl.cli.main import main
 from moedsl.diagnose import text as diagnose_text
 from moedsl.planner.plan import Plan

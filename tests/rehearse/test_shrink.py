@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moedsl.bridge.importer.config import declaration
-from moedsl.cli.commands.rehearse import SHIPPED
+from moedsl.cli.commands.verify import SHIPPED
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.cost.pipeline import layout_for, parse_layout

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from moedsl.cli.commands import watch as watch_command
+from moedsl.cli.commands import results as watch_command
 from moedsl.cli.main import main
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import Scan, symptoms

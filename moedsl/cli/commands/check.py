@@ -1,18 +1,24 @@
-"""`moedsl check`: print only diagnostics. The search runs too, because an infeasible wish is a mistake of the file."""
+"""`moedsl check` and `moedsl explain`: what is wrong in a run file, and what its values, rules and names mean."""
 
 from __future__ import annotations
 
+import os
+import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from typing import Any
 
 from moedsl.cli import console
-from moedsl.compiler import compile_source
+from moedsl.compiler import compile_source, load_stdlib
 
 
-def run(a: Namespace) -> int:
-    """Check every file, even after errors in others; returns the worst exit code."""
+def check(a: Namespace) -> int:
+    """Print only diagnostics of every file, even after errors in others; returns the worst exit code.
+
+    The search runs too, because an infeasible wish is a mistake of the file.
+    """
     files: list[str | None] = [*a.files] or [None]
-    checked = [_one(Namespace(file=f, expression=a.expression, like=a.like)) for f in files]
+    checked = [_checked(Namespace(file=f, expression=a.expression, like=a.like)) for f in files]
     if a.sarif:
         console.print_sarif(d for _, found in checked for d in found["diagnostics"])
     elif a.json:
@@ -21,7 +27,7 @@ def run(a: Namespace) -> int:
     return max(code for code, _ in checked)
 
 
-def _one(a: Namespace) -> tuple[int, dict[str, Any]]:
+def _checked(a: Namespace) -> tuple[int, dict[str, Any]]:
     """The exit code of one file, and its diagnostics as JSON; text is printed already."""
     source, found = console.source_of(a)
     if source is None:
@@ -30,3 +36,56 @@ def _one(a: Namespace) -> tuple[int, dict[str, Any]]:
     result = compile_source(source, "plan", console.Progress(), a.like, asks="diagnostics")
     console.say(result.diagnostics, result.sources)
     return int(result.failed), console.failed_json(result.diagnostics, result.sources)
+
+
+def explain(a: Namespace) -> int:
+    """Explain a run for a file, standard input or -e; print the pages of anything else."""
+    words = list[str](a.what)
+    if a.expression is not None:
+        return _explain_run(a, words)
+    if words and (words[0] == "-" or words[0].endswith(".moe") or os.path.isfile(words[0])):
+        a.file = words[0]
+        return _explain_run(a, words[1:])
+    if not words:
+        print(
+            "give a .moe file and perhaps names, or the id of a rule; `moedsl explain rules` lists them",
+            file=sys.stderr,
+        )
+        return 1
+    return _print_pages(a, words)
+
+
+def _print_pages(a: Namespace, ids: Sequence[str]) -> int:
+    from moedsl.cli.reference import page
+
+    library = load_stdlib()
+    found = {id: page.listing(library) if id == "rules" else page.page(id, library) for id in ids}
+    if a.json:
+        console.print_json({"version": 1, "pages": [{"name": id, "text": text} for id, text in found.items()]})
+    for id, text in found.items():
+        if text is None:
+            print(f"nothing is called `{id}`; {page.hint(id, library)}", file=sys.stderr)
+        elif not a.json:
+            console.print_text(lambda text=text: text)
+    return int(None in found.values())
+
+
+def _explain_run(a: Namespace, names: list[str]) -> int:
+    from moedsl.cli.reference.page import page
+    from moedsl.queries.explain import answer
+    from moedsl.queries.explain_text import text_of
+
+    source, diagnostics = console.source_of(a)
+    if source is None:
+        return console.refused(a, diagnostics)
+    result = answer(source, names, a.run, a.like, page)
+    if a.json:
+        made = result.explanations
+        failed = console.failed_json(result.diagnostics, result.sources) if result.diagnostics else {}
+        console.print_json(
+            made[0] if len(made) == 1 and not failed else {"version": 1, "explanations": [*made], **failed}
+        )
+    else:
+        console.print_text(lambda: "\n".join(text_of(e) for e in result.explanations), end="")
+    console.say(result.diagnostics, result.sources)
+    return int(result.failed)

@@ -23,7 +23,7 @@ from moedsl.support.files import left_over, write_all
 from moedsl.support.foreign import text_of
 
 
-def run(a: Namespace) -> int:
+def compile(a: Namespace) -> int:
     result, code = compiled(a, a.stop_after or "plan", notes=prints_notes(a))
     if result is None or code:
         return code
@@ -40,19 +40,14 @@ def _next(a: Namespace, result: Result) -> list[Command]:
     recipe = Path(a.output) / (plan.name if len(result.plans) > 1 else "") / "recipe.py"
     ranks = min(plan.gpus, plan.device.gpus_per_node)
     verify = (f"moedsl verify {quote(a.output)}", "ask the real Megatron Bridge")
-    if a.emit == "launch":
-        submit = (f"python {quote(str(recipe.with_name('launch.py')))}", "submit it to the cluster")
-        return [verify, *_imports(a, result), submit]
-    return [verify, (f"torchrun --nproc-per-node {ranks} {quote(str(recipe))}", "train, on every node")]
-
-
-def _imports(a: Namespace, result: Result) -> list[Command]:
-    """The command that imports weights of Hugging Face, which a job of launch.py expects to be there."""
-    if all(p.hub_weights is None for p in result.plans):
-        return []
-    program = f"-e {quote(a.expression)}" if a.expression is not None else quote(a.file)
-    command = f"moedsl weights import {program} --cluster {quote(a.cluster or '')}".removesuffix(" ''")
-    return [(command, "first, unless the weights are there")]
+    if a.emit != "launch":
+        return [verify, (f"torchrun --nproc-per-node {ranks} {quote(str(recipe))}", "train, on every node")]
+    commands: list[Command] = [verify]
+    if any(p.hub_weights is not None for p in result.plans):  # a job of launch.py expects them to be there
+        program = f"-e {quote(a.expression)}" if a.expression is not None else quote(a.file)
+        command = f"moedsl weights import {program} --cluster {quote(a.cluster or '')}".removesuffix(" ''")
+        commands.append((command, "first, unless the weights are there"))
+    return [*commands, (f"python {quote(str(recipe.with_name('launch.py')))}", "submit it to the cluster")]
 
 
 @frozen

@@ -10,18 +10,22 @@ from moedsl.cli.console import compiled
 from moedsl.cli.printing import after_plan, only, prints_notes, show, typed, with_ladders
 
 
-def run(a: Namespace) -> int:
-    if _mixed(a):
+def plan(a: Namespace) -> int:
+    tables = a.top or a.pareto or a.tokens
+    stops = a.stop_after not in (None, "plan")
+    options = {"--stop-after": stops, "--lengths": a.lengths, "--ladder": a.ladder, "--top, --pareto, --tokens": tables}
+    given = [name for name, value in options.items() if value]
+    if len(given) > 1 and given[0] != "--ladder":
+        print(f"{given[0]} does not print a plan: leave out {given[1]}", file=sys.stderr)
         return 1
-    if a.top or a.pareto or a.tokens or a.price is not None:
-        from moedsl.cli import answers
+    if tables or a.price is not None:
+        from moedsl.cli.commands import answers
 
-        return answers.run(a)
+        return answers.tables(a)
     if a.lengths:
         return _lengths(a)
-    stop = a.stop_after or "plan"
     asks = "plans" if prints_notes(a) or a.section else "page"
-    result, code = compiled(a, stop, prints_notes(a), a.run, asks)
+    result, code = compiled(a, a.stop_after or "plan", prints_notes(a), a.run, asks)
     if result is None or code:
         return code
     only(result, a.run)
@@ -29,17 +33,6 @@ def run(a: Namespace) -> int:
         with_ladders(result)
     show(a, result, after_plan(typed(a), result.plans))
     return 0
-
-
-def _mixed(a: Namespace) -> bool:
-    """Whether an option that prints no plan comes with one that adds to a plan; reports this on stderr."""
-    stops, tables = a.stop_after not in (None, "plan"), a.top or a.pareto or a.tokens
-    options = {"--stop-after": stops, "--lengths": a.lengths, "--ladder": a.ladder, "--top, --pareto, --tokens": tables}
-    given = [name for name, value in options.items() if value]
-    if len(given) < 2 or given[0] == "--ladder":
-        return False
-    print(f"{given[0]} does not print a plan: leave out {given[1]}", file=sys.stderr)
-    return True
 
 
 def _lengths(a: Namespace) -> int:

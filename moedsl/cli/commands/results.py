@@ -1,26 +1,38 @@
-"""`moedsl results PATH...`: measure runs. Exit 1 if an input is wrong, no run has a measurement, or one is slower than
-its baseline."""
+"""`moedsl results`, `watch` and `calibrate`: what runs measured, and the constants fitted to it."""
 
 from __future__ import annotations
 
+import json
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from moedsl.cli import console
+from moedsl.cli import console, terminal
+from moedsl.cli.terminal import print_file
 from moedsl.compiler import load_stdlib
 from moedsl.diagnose.scan import symptoms
-from moedsl.runs.results.compare import WORSE, as_table, comparisons, regressions, repeats, text
+from moedsl.facts.calibration import first_guess
+from moedsl.launch import nemo
+from moedsl.runs import calibrate as fits
+from moedsl.runs import measured_runs, watch_logs
+from moedsl.runs import watch as watched
+from moedsl.runs.measured_runs import Measured
+from moedsl.runs.results import compare
+from moedsl.runs.results.compare import WORSE, as_table, comparisons, regressions, repeats
 from moedsl.runs.results.gather import Given, Numbers, Run, disambiguate, gather, numbers
 from moedsl.runs.results.log import read_all
 from moedsl.runs.results.measure import calibration_lines, measure, unfit
-from moedsl.support.diagnostics import Diagnostic
-from moedsl.support.files import refusals
+from moedsl.support.diagnostics import Diagnostic, Label, error
+from moedsl.support.files import refusals, stamp, write_file
+from moedsl.support.source import Source, Span
+from moedsl.support.text import in_json
 
 
-def run(a: Namespace) -> int:
+def results(a: Namespace) -> int:
+    """Measure runs. Exit 1 if an input is wrong, no run has a measurement, or one is slower than its baseline."""
     kept = refusals(Path(a.measured), "results", force=a.force) if a.measured else []
     if kept:
         return console.refused(a, kept)
@@ -36,7 +48,7 @@ def run(a: Namespace) -> int:
     if a.json:
         console.print_json(data)
     else:
-        console.print_text(lambda: text(data) + (f"\n{as_table(judged)}" if a.baseline else ""), end="")
+        console.print_text(lambda: compare.text(data) + (f"\n{as_table(judged)}" if a.baseline else ""), end="")
     if not any(c["winner"] for c in compared):
         return 1
     return _keep(a, runs, rows) or int(any(r["verdict"] in WORSE for r in judged))
@@ -50,12 +62,11 @@ def _measured(a: Namespace, paths: Sequence[str]) -> tuple[list[Run], list[dict[
         return runs, [], found
     each = numbers(runs, Given(a.seq, a.gpus, a.global_batch))
     found += [n for n in each if isinstance(n, Diagnostic)]
-    return runs, [] if found else _rows(runs, [n for n in each if isinstance(n, Numbers)], a.warmup), found
-
-
-def _rows(runs: Sequence[Run], each: Sequence[Numbers], warmup: int | None) -> list[dict[str, Any]]:
+    if found:
+        return runs, [], found
     known = symptoms(load_stdlib())
-    return [measure(r, read_all(r.logs, known), n, warmup) for r, n in zip(runs, each, strict=True)]
+    pairs = [(r, n) for r, n in zip(runs, each, strict=True) if isinstance(n, Numbers)]
+    return runs, [measure(r, read_all(r.logs, known), n, a.warmup) for r, n in pairs], []
 
 
 def _keep(a: Namespace, runs: Sequence[Run], rows: Sequence[dict[str, Any]]) -> int:
@@ -71,3 +82,112 @@ def _keep(a: Namespace, runs: Sequence[Run], rows: Sequence[dict[str, Any]]) -> 
         return 1
     path = Path(a.measured)
     return console.written(path, written, f": {written.count(chr(10))} runs for `moedsl calibrate {path}`")
+
+
+EVERY_S = 15.0
+"""Seconds between two answers; other users need the accounting service too."""
+
+
+def watch(a: Namespace) -> int:
+    """Follow runs until they end. Exit 1 if the target cannot be read or a run ended early."""
+    kept = refusals(Path(a.page), "watch", watched.SIGN, a.force) if a.page else []
+    found = watch_logs.source(a.target, symptoms(load_stdlib()))
+    if kept or isinstance(found, Diagnostic):
+        return console.refused(a, [*kept, *([found] if isinstance(found, Diagnostic) else [])])
+    try:
+        return _follow(a, found)
+    except KeyboardInterrupt:
+        print("\nthe run goes on", file=sys.stderr)
+        return 130
+    except Exception as problem:
+        if (
+            not isinstance(found, watch_logs.Jobs)
+            or not found.experiment.is_far
+            or not isinstance(problem, nemo.failures())
+        ):
+            raise
+        return console.refused(a, [found.experiment.disconnected(problem)])
+
+
+def _follow(a: Namespace, found: watch_logs.Source) -> int:
+    """Answer again and again on a terminal, or where `--every` asks for it; else once."""
+    is_terminal = terminal.room_of(sys.stdout) is not None
+    goes_on = not a.once and (is_terminal or a.every is not None)
+    every = a.every or EVERY_S
+    while True:
+        runs = found.more()
+        views = [watched.view(r) for r in runs]
+        over = not goes_on or all(r.is_over for r in runs)
+        _answer(a, views, goes_on)
+        if a.page:
+            path = Path(a.page)
+            diagnostics = write_file(path, stamp(path.name, watched.page(runs, views, every)))
+            console.say(diagnostics, {})
+            if diagnostics:
+                return 1
+        if over:
+            return int(any(v["state"] == watched.ENDED for v in views))
+        time.sleep(every)
+
+
+def _answer(a: Namespace, views: Sequence[dict[str, Any]], goes_on: bool) -> None:
+    data = {"version": 1, "target": a.target, "at": time.time(), "runs": views}
+    if a.json and goes_on:
+        print(in_json(json.dumps(data, ensure_ascii=False)), flush=True)
+    elif a.json:
+        console.print_json(data)
+    else:
+        if goes_on:
+            terminal.clear(sys.stdout)
+        console.print_text(lambda: watched.text(views), end="")
+        sys.stdout.flush()
+
+
+SIGN = "# Fitted by `moedsl calibrate`"
+
+
+def calibrate(a: Namespace) -> int:
+    """Fit the constants to measured runs, and print a file that a run may `use`."""
+    diagnostics = refusals(Path(a.output), "calibrate", SIGN, a.force) if a.output else []
+    diagnostics += [lacking] if (lacking := fits.lacks_scipy()) else []
+    if diagnostics:
+        return console.refused(a, diagnostics)
+    some, sources = list[Measured](), dict[str, Source]()
+    for file in a.files:
+        source, runs, wrong = measured_runs.read(Path(file))
+        some += [r for r in runs if r.tokens or r.peak]
+        diagnostics += wrong
+        sources[source.name] = source
+    if not some and not any(d.is_error for d in diagnostics):
+        diagnostics.append(error("calibrate.run:run", Label(Span(a.files[0], 0, 0))))
+    if any(d.is_error for d in diagnostics):
+        return console.refused(a, diagnostics, sources)
+    console.say(diagnostics, sources)
+    progress = console.Progress()
+    each = [_architecture(arch, some, a.from_scratch, progress) for arch in sorted({r.arch for r in some})]
+    said, path = "\n".join(x["declaration"] for x in each), Path(a.output or "")
+    note = f'; a run takes it with `use "{path.name}"`'
+    code = console.written(path, stamp(path.name, said), note) if a.output else 0
+    if a.json and not code:
+        console.print_json({"version": 1, "file": a.output, "architectures": each})
+    elif a.output is None:
+        print_file(said)
+    return code
+
+
+def _architecture(arch: str, runs: list[Measured], from_scratch: bool, progress: console.Progress) -> dict[str, Any]:
+    """Fit the constants of one architecture, print the verdict on stderr, and return the declaration."""
+    some = [r for r in runs if r.arch == arch]
+    speed = [r for r in some if r.tokens]
+    here = some[0].cost.hardware.constants
+    before = first_guess(here) if from_scratch else here
+    fitted = fits.fit(speed, before, progress) if speed else fits.Fit(before, ())
+    if speed:
+        print(f"{arch}: {fits.verdict(speed, before, fitted)}", file=sys.stderr)
+    memory = fits.fit_memory(some, fitted.constants)
+    if memory.runs:
+        print(f"{arch}: {fits.of_memory(memory)}", file=sys.stderr)
+    both = fits.Fit(memory.constants, (*fitted.moved, *memory.moved))
+    print("\n".join(fits.changes(before, both)), file=sys.stderr)
+    moved = {name: {"before": before.stated(name), "after": both.constants.stated(name)} for name in both.moved}
+    return {"architecture": arch, "runs": len(some), "moved": moved, "declaration": fits.declaration(arch, both, some)}

@@ -18,12 +18,9 @@ from lsprotocol import types
 from moedsl.compiler import Result
 from moedsl.emit.artifact import files_of_runs
 from moedsl.lang import reader
-from moedsl.lsp import analysis, solving, warm
-from moedsl.lsp.client import Client
-from moedsl.lsp.document import Analysis, Document, Solved
-from moedsl.lsp.features import completion
+from moedsl.lsp import analysis, checking, completion, index
+from moedsl.lsp.document import Analysis, Client, Document, Lines, Solved
 from moedsl.lsp.place import place
-from moedsl.lsp.positions import Lines
 from moedsl.planner.report import page
 from moedsl.queries import pages
 from moedsl.queries.what_if import profiles, what_if, what_if_text
@@ -50,7 +47,7 @@ CLIENT = Client(completion_markdown=True)
 
 def begin() -> None:
     """Load the grammar, the stdlib and the solver, so that the first user waits no longer than the others."""
-    answer("plan", warm.RUN)
+    answer("plan", index.WARM_UP)
 
 
 def answer(what: str, text: str, columns: int = COLUMNS) -> Json:
@@ -92,7 +89,7 @@ def _answer(what: str, text: str, columns: int) -> Json:
 @lru_cache(maxsize=8)
 def _solved(source: Source) -> tuple[Analysis, Solved | None]:
     checked = analysis.analyse(source, _no_file)
-    return checked, solving.solve(checked) if checked.programs and not checked.failed else None
+    return checked, checking.solve(checked) if checked.programs and not checked.failed else None
 
 
 def _no_file(name: str) -> reader.Read:
@@ -149,7 +146,7 @@ def _offers(text: str, at: types.Position) -> Json:
     if place(text, lines.offset(at)).string is not None:  # the path of a `use`
         return {"items": []}
     asked = types.CompletionParams(types.TextDocumentIdentifier(""), at)
-    return {"items": [_item(i) for i in completion.answer(document, asked).items]}
+    return {"items": [_item(i) for i in completion.completion(document, asked).items]}
 
 
 def _item(i: types.CompletionItem) -> Json:

@@ -1,4 +1,4 @@
-"""`moedsl init`: write a first run file from three answers, with comments that say what comes next."""
+"""`moedsl init` and `moedsl fmt`: write a first run file, and format run files."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from moedsl.cli import console
-from moedsl.cli.terminal import folded
+from moedsl.cli.terminal import folded, print_file
 from moedsl.compiler import compile_source, load_stdlib
 from moedsl.facts.facts import Model
 from moedsl.facts.symbols import FINE_TUNES, TASKS
+from moedsl.lang import reader
 from moedsl.lang.formatter import format_source
 from moedsl.lang.printer import quote
-from moedsl.support.diagnostics import error, suggest
+from moedsl.support.diagnostics import error, suggest, to_json
+from moedsl.support.files import write_file
 from moedsl.support.source import Source
 from moedsl.support.text import visible
 
@@ -50,7 +53,8 @@ weights hf {hf}   # `moedsl run` imports them first; or `weights "PATH"` of a ch
 _ADAPTER = "adapter lora rank=8 alpha=16 targets=[linear_qkv, linear_proj]\n"
 
 
-def run(a: Namespace) -> int:
+def init(a: Namespace) -> int:
+    """Write a first run file from three answers, with comments that say what comes next."""
     path = Path(a.file)
     if os.path.lexists(path):  # a link to nothing would become a file elsewhere
         return console.refused(a, [error("init.exists", path=path)])
@@ -104,3 +108,37 @@ def _text(path: Path, model: str, machines: str, task: str, folder: str | None, 
     file = shlex.quote(visible(str(path).replace("\n", " ")))
     text = (_HEAD + more).format(file=file, model=model, machines=machines, batch=batch, task=task, data=data, hf=hf)
     return text + _ADAPTER * (task == "peft")
+
+
+def fmt(a: Namespace) -> int:
+    """Format files. A file that does not parse stays unchanged."""
+    if a.json and "-" in a.files:
+        print("--json lists files, and standard output has the text of `-`", file=sys.stderr)
+        return 1
+    done = [(file, *_formatted(file, a.check)) for file in a.files]
+    if a.json:
+        files = [{"file": file, "status": status, "diagnostics": found} for file, status, found in done]
+        console.print_json({"version": 1, "files": files})
+    return int(any(status in ("refused", "would change") for _, status, _ in done))
+
+
+def _formatted(file: str, check: bool) -> tuple[str, list[dict[str, Any]]]:
+    """Format one file, and say what became of it: formatted, unchanged, would change or refused, and why."""
+    source, diagnostics = reader.read(file)
+    text = None
+    if source is not None:
+        text, diagnostics = format_source(source)
+    status = "refused"
+    if source is not None and text is not None:
+        status = "unchanged"
+        if file == "-" and not check:
+            print_file(text)
+        elif text != source.text and check:
+            print(f"would change {file}", file=sys.stderr)
+            status = "would change"
+        elif text != source.text:
+            more = write_file(Path(file), text)
+            diagnostics, status = (*diagnostics, *more), "refused" if more else "formatted"
+    sources = {source.name: source} if source else {}
+    console.say(diagnostics, sources)
+    return status, [to_json(d, sources) for d in diagnostics]

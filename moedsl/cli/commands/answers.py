@@ -1,23 +1,29 @@
-"""Print what `plan` adds to a plan, or prints instead: the best layouts, both fronts, the cost of a token budget."""
+"""`moedsl plan` with --top, --pareto or --tokens, `what-if` and `report`: answer with more than the plan."""
 
 from __future__ import annotations
 
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
+from pathlib import Path
 
 from attrs import evolve
 
 from moedsl.cli import console, printing
 from moedsl.cli.console import compiled
 from moedsl.compiler import Result
+from moedsl.planner import charts
 from moedsl.planner.plan import Plan
+from moedsl.planner.report import SIGN, page
+from moedsl.queries import what_if as what_ifs
 from moedsl.queries.layouts import Budget, because, budget_text, step_tokens, top, top_text
 from moedsl.queries.pareto import pareto, pareto_text
 from moedsl.solver.solve import Chosen
+from moedsl.support.diagnostics import Diagnostic
+from moedsl.support.files import refusals, stamp
 
 
-def run(a: Namespace) -> int:
+def tables(a: Namespace) -> int:
     """Print the tables of `plan` with --top, --pareto or --tokens instead of the plans, with a budget below them."""
     if unpriced(a):
         return 1
@@ -31,7 +37,7 @@ def run(a: Namespace) -> int:
     if a.json or not (a.top or a.pareto):
         printing.show(a, result, printing.after_plan(printing.typed(a), result.plans))
     else:
-        console.print_text(lambda: "\n".join(tables(result)), end="")
+        console.print_text(lambda: "\n".join(_tables(result)), end="")
     if a.tokens and not a.json:
         console.print_text(lambda: "".join(f"\n{budget_text(p, p.budget)}" for p in result.plans if p.budget), end="")
     return 0
@@ -63,10 +69,46 @@ def add(result: Result, layouts: int | None, fronts: bool, budget: Budget | None
     result.plans = tuple(map(answered, result.chosen, result.plans))
 
 
-def tables(result: Result) -> Iterator[str]:
+def _tables(result: Result) -> Iterator[str]:
     """Print the tables that replace the plans."""
     for c, p in zip(result.chosen, result.plans, strict=True):
         if p.top:
             yield top_text(p, p.top, because(c))
         if p.pareto:
             yield pareto_text(p, p.pareto)
+
+
+def what_if(a: Namespace) -> int:
+    """Print the effect of each change of a run, a line each."""
+    if unpriced(a):
+        return 1
+    result, code = compiled(a, "solve")
+    if result is None or code:
+        return code
+    progress, budget = console.Progress(), budget_of(a)
+    found = [what_ifs.what_if(c, result.library, budget, progress) for c in result.chosen if not what_ifs.profiles(c)]
+    if a.json:
+        console.print_json({"version": 1, "runs": [f.to_json() for f in found]})
+    else:
+        console.print_text(lambda: "\n".join(map(what_ifs.what_if_text, found)), end="")
+    return 0
+
+
+def report(a: Namespace) -> int:
+    """Write the plan as one HTML file."""
+    path = Path(a.output)
+    diagnostics = refusals(path, "report", SIGN, a.force)
+    if diagnostics:
+        return console.refused(a, diagnostics)
+    found = charts.read(a.profile, a.memory)
+    if isinstance(found, Diagnostic):
+        return console.refused(a, [found])
+    result, code = compiled(a, "plan")
+    if result is None or code:
+        return code
+    if a.pareto:
+        add(result, None, True, None)
+    code = console.written(path, stamp(path.name, page(result.plans, found)), "")
+    if a.json and not code:
+        console.print_json({"version": 1, "file": str(path), "runs": [p.name for p in result.plans]})
+    return code

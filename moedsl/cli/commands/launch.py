@@ -1,11 +1,13 @@
-"""`moedsl run`: train on this machine, or submit to a cluster; `--dryrun` prints what would be sent."""
+"""`moedsl run`: train on this machine, or submit to a cluster and wait; `--dryrun` prints what would be sent."""
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
 from attrs import evolve, frozen
 
@@ -14,9 +16,10 @@ from moedsl.cli.console import compiled
 from moedsl.compiler import Result
 from moedsl.emit.recipe import recipe_text
 from moedsl.facts.families import family
-from moedsl.launch import dryrun, executors, local, preflight, script, store
+from moedsl.launch import dryrun, executors, follow, local, nemo, preflight, script, store
 from moedsl.launch.derive import Launch, derive, to_json
 from moedsl.launch.script import Payload
+from moedsl.launch.submit import Task, chained, following, sequential, submit
 from moedsl.planner.plan import Plan
 from moedsl.rules.check import cluster_rules, suspicious
 from moedsl.rules.check.cluster_facts import Cluster
@@ -47,7 +50,9 @@ def run(a: Namespace, named: Named | None = None) -> int:
     cluster, found = cluster_rules.choose(result.library, asked(a.cluster))
     if cluster is None or not a.exclude_bad:
         return _run(a, result, cluster, found, named)
-    refused = _unexcluded(a, cluster)
+    # without a job that checks its nodes, or somebody who waits for it, nothing is found to exclude
+    checks = cluster.executor == "slurm" and not a.detach and not a.no_preflight
+    refused = [] if checks else [error("launch.exclude_bad")]
     cluster = evolve(cluster, node_check=True)
     for _ in range(SUBMISSIONS):
         bad: list[str] = []
@@ -59,13 +64,6 @@ def run(a: Namespace, named: Named | None = None) -> int:
     return code
 
 
-def _unexcluded(a: Namespace, cluster: Cluster) -> list[Diagnostic]:
-    """Refuse `--exclude-bad` where no job checks its nodes, or nobody waits for it."""
-    if cluster.executor == "slurm" and not a.detach and not a.no_preflight:
-        return []
-    return [error("launch.exclude_bad")]
-
-
 def _run(
     a: Namespace, result: Result, cluster: Cluster | None, found: Sequence[Diagnostic], named: Named | None,
     bad: list[str] | None = None,
@@ -75,10 +73,15 @@ def _run(
     before: list[Job] = []
     if cluster is not None:
         made, more = jobs(result, cluster, a.run)
-        made = made if a.no_preflight else [_headed(j, cluster) for j in made]
         found = [*found, *more]
+        if not a.no_preflight:
+            here = local.interpreted(cluster)
+            made = [evolve(j, payload=script.with_preflight(j.payload, j.plan, j.launch, here)) for j in made]
     if cluster is not None and not any(d.is_error for d in found):
-        found = [*found, *refusals(cluster, made, a.dryrun), *_unordered(cluster, made, a.sequential)]
+        # NeMo-Run would keep this process until the last of sequential jobs that the scheduler cannot order
+        unordered = a.sequential and cluster.executor == "kubeflow" and len(made) > 1
+        sequential = [error("launch.sequential", cluster=cluster.name)] if unordered else []
+        found = [*found, *refusals(cluster, made, a.dryrun), *sequential]
     if cluster is not None and not any(d.is_error for d in found):
         before, more = _before(a, cluster, made)
         found = [*found, *more, *_preflight(a, result, cluster, made)]
@@ -106,11 +109,6 @@ def imports(made: Sequence[Job], cluster: Cluster) -> list[Job]:
     """The job for each folder of weights that runs import."""
     of = {folder: j for j in made for folder in script.imported_folders(j.plan)}
     return [Job(j.plan, *script.import_job(j.plan, j.launch)) for j in of.values()]
-
-
-def _headed(job: Job, cluster: Cluster) -> Job:
-    """Make the job with the preflight check."""
-    return evolve(job, payload=script.with_preflight(job.payload, job.plan, job.launch, local.interpreted(cluster)))
 
 
 def _preflight(a: Namespace, result: Result, cluster: Cluster, jobs: Sequence[Job]) -> list[Diagnostic]:
@@ -164,24 +162,12 @@ def refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool, converts: str 
     if cluster.executor != "local" and not dryrun:
         found += local.missing_secrets(cluster)
     if cluster.executor == "kubeflow":
-        found += _kubeflow_refusals(cluster, jobs, dryrun)
+        from moedsl.launch import kubeflow
+
+        refused = [kubeflow.refusal(j.launch, cluster, j.payload) for j in jobs]
+        refused += [] if dryrun else [kubeflow.context_refusal(cluster)]
+        found += [d for d in refused if d is not None]
     return found
-
-
-def _unordered(cluster: Cluster, jobs: Sequence[Job], sequential: bool) -> list[Diagnostic]:
-    """Refuse sequential jobs if the scheduler cannot order them: NeMo-Run would keep this process until the last
-    one."""
-    if not sequential or cluster.executor != "kubeflow" or len(jobs) < 2:
-        return []
-    return [error("launch.sequential", cluster=cluster.name)]
-
-
-def _kubeflow_refusals(cluster: Cluster, jobs: Sequence[Job], dryrun: bool) -> list[Diagnostic]:
-    from moedsl.launch import kubeflow
-
-    found = [kubeflow.refusal(j.launch, cluster, j.payload) for j in jobs]
-    found += [] if dryrun else [kubeflow.context_refusal(cluster)]
-    return [d for d in found if d is not None]
 
 
 def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> int:
@@ -208,37 +194,85 @@ def start(
     a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str, before: Sequence[Job] = (),
     named: Named | None = None, bad: list[str] | None = None,
 ) -> int:  # fmt: skip
-    """Print the derived settings, then train here or submit; the jobs `before` must succeed first."""
+    """Print the derived settings, then train here or submit all jobs as one experiment; those `before` must succeed
+    first. Returns the exit code when they have ended, or, detached, are submitted."""
     if a.dryrun:
         return _dryrun(a, cluster, [*before, *jobs], source)
     for job in (*before, *jobs):
         print(dryrun.derived(job.launch), file=sys.stderr)
     if cluster.executor == "local":
         return next((code for j in (*before, *jobs) if (code := local.train(j.launch, cluster, j.payload))), 0)
-    return _submit(a, cluster, jobs, source, before, named, bad)
-
-
-def _script(job: Job, cluster: Cluster) -> Any:
-    return executors.task(job.launch, cluster, job.payload)
-
-
-def _submit(
-    a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str, before: Sequence[Job], named: Named | None,
-    bad: list[str] | None,
-) -> int:  # fmt: skip
-    """Submit all jobs as one experiment; returns the exit code when they have ended, or, detached, are submitted."""
-    from moedsl.cli import foreground
-    from moedsl.launch.submit import Task, chained, following, sequential
-
     home = executors.home(cluster)
     store.use_home(home)
-    first, tasks = (
-        [Task(j.launch.name, _script(j, cluster), executors.executor(j.launch, cluster, home)) for j in some]
-        for some in (before, jobs)
-    )
+
+    def task(j: Job) -> Task:
+        runs = executors.task(j.launch, cluster, j.payload)
+        return Task(j.launch.name, runs, executors.executor(j.launch, cluster, home))
+
+    first, tasks = [*map(task, before)], [*map(task, jobs)]
     title = store.experiment_title([t.name for t in tasks], source)
     chains = [(j.plan, chained(t, j.launch.chain)) for j, t in zip(jobs, tasks, strict=True)]
     plans = {t.name: plan for plan, chain in chains for t in chain}
     tasks = [t for _, chain in chains for t in chain]
     tasks = sequential(tasks) if a.sequential else tasks
-    return foreground.run(following(first, tasks), title, home, a.detach, plans, named, bad)
+    return submit_and_wait(following(first, tasks), title, home, a.detach, plans, named, bad)
+
+
+def submit_and_wait(
+    tasks: Sequence[Task], title: str, home: Path, detach: bool, plans: Mapping[str, Plan], named: Named | None,
+    bad: list[str] | None,
+) -> int:  # fmt: skip
+    """Submit and wait. Exit code: 0 if all succeeded (or, detached, were submitted), 1 if not, 130 after Ctrl-C.
+
+    `named` gets the id before the submission; without it, only the id is on stdout. `plans`, by the names of tasks, are
+    stored with their logs. If `bad` is a list, it gets the nodes that a job named as bad, and all jobs are cancelled.
+    """
+    done = submit(tasks, title, home, named or partial(print, flush=True))
+    console.say([done.why_not] if done.why_not else [], {})
+    if done.signal and not done.why_not:
+        print("all submitted jobs were cancelled", file=sys.stderr)
+    if done.signal:
+        return 128 + done.signal
+    experiment = done.experiment
+    if experiment is None:
+        return 1
+    try:
+        for job in experiment.of_nemo.jobs:  # `moedsl results` reads plan.json with the log
+            if job.id in plans:
+                text = json.dumps(plans[job.id].to_json(), indent=2, ensure_ascii=False) + "\n"
+                (Path(job.executor.job_dir) / "plan.json").write_text(text, encoding="utf-8")
+        if not detach:
+            return _ended(experiment, bad)
+        for name in experiment.names:
+            print(f"{name}  {store.number_of(experiment.handles[name])}", file=sys.stderr)
+        code = 0
+    except KeyboardInterrupt:
+        print("\nthe jobs go on without this process", file=sys.stderr)
+        code = 130
+    except nemo.failures() as problem:
+        if not experiment.is_far:
+            raise
+        console.say([experiment.disconnected(problem)], {})
+        code = 1
+    for words in ("jobs {}", "watch {}", "logs {} -f", "results {}", "cancel {}"):
+        print(f"  moedsl {words.format(experiment.id)}", file=sys.stderr)
+    return code
+
+
+def _ended(experiment: store.Experiment, bad: list[str] | None) -> int:
+    """Wait for all jobs, or until one has failed with bad nodes, which go into `bad`; the exit code."""
+    asked = set[str]()
+
+    def names_bad(jobs: Sequence[store.Job]) -> bool:
+        if bad is None:
+            return False
+        for job in (job for job in jobs if job.state == "FAILED" and job.name not in asked):
+            asked.add(job.name)
+            bad.extend(follow.bad_nodes(experiment, job))
+        return bool(bad)
+
+    jobs = follow.wait(experiment, enough=names_bad)
+    code = follow.report(experiment, [job for job in jobs if job.ended])
+    if bad:
+        experiment.cancel()
+    return code

@@ -1,13 +1,17 @@
-"""`moedsl data stats FILE`: how long the samples of a text are. Exit 1 if a line is no sample."""
+"""`moedsl weights` and `moedsl data`: convert weights from and to Hugging Face, and measure samples."""
 
 from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from moedsl.cli import console
+from moedsl.cli.commands import launch
+from moedsl.cli.commands.launch import Job
+from moedsl.launch import preflight, script
+from moedsl.rules.check import cluster_rules
 from moedsl.runs.samples import (
     BadLine,
     Measured,
@@ -23,6 +27,51 @@ from moedsl.support.diagnostics import Diagnostic, Label, error
 from moedsl.support.foreign import refused
 from moedsl.support.source import Span
 
+
+def weights(a: Namespace) -> int:
+    """Convert weights from and to Hugging Face, here or on a cluster."""
+    if a.action is None:
+        print("give `moedsl weights import FILE` or `moedsl weights export FILE --to FOLDER`", file=sys.stderr)
+        return 1
+    result, code = console.compiled(a, "plan")
+    if result is None or code:
+        return code
+    cluster, found = cluster_rules.choose(result.library, launch.asked(a.cluster))
+    jobs: list[Job] = []
+    if cluster is not None:
+        planned, more = launch.jobs(result, cluster, a.run)
+        if a.action == "export":
+            jobs, wrong = _exports(a, planned)
+        else:
+            jobs = launch.imports(planned, cluster)
+            text, help = "no run names weights of Hugging Face", 'write `task sft` and `weights hf "ORG/NAME"`'
+            wrong = [] if jobs else [error("launch.weights", text, help=help)]
+            for job in () if a.dryrun else jobs:
+                wrong += preflight.hub_refusals(str(job.plan.hub_weights), None, cluster)
+        found = [*found, *more, *wrong]
+        if not any(d.is_error for d in found):
+            found = [*found, *launch.refusals(cluster, jobs, a.dryrun, f"the {a.action} of weights")]
+    console.say(found, result.sources)
+    if cluster is None or any(d.is_error for d in found):
+        return 1
+    a.sequential = False
+    return launch.start(a, cluster, jobs, result.source.name)
+
+
+def _exports(a: Namespace, planned: Sequence[Job]) -> tuple[list[Job], list[Diagnostic]]:
+    """One run is exported: the folder is for one model."""
+    if len(planned) != 1:
+        names = ", ".join(j.plan.name for j in planned)
+        text, help = "the file has several runs, and one is exported", f"give `--run NAME`: {names}"
+        return [], [error("launch.no_run", text, help=help)] if planned else []
+    (job,) = planned
+    checkpoint = a.checkpoint or job.plan.set.get("checkpoint.save")
+    if not checkpoint:
+        text, help = "the run names no folder of its checkpoints", "give `--from FOLDER`"
+        return [], [error("launch.weights", text, help=help)]
+    return [Job(job.plan, *script.export_job(job.plan, job.launch, str(checkpoint), a.to))], []
+
+
 TRAINING, VALIDATION = "training.jsonl", "validation.jsonl"
 _HELP = (
     'a line is {"input": "...", "output": "..."}',
@@ -30,17 +79,19 @@ _HELP = (
 )
 
 
-def run(a: Namespace) -> int:
+def data(a: Namespace) -> int:
+    """Say how long the samples of a text are. Exit 1 if a line is no sample."""
     if a.action is None:
         print("give `moedsl data stats FILE`", file=sys.stderr)
         return 1
     path = Path(a.file)
     path = path / TRAINING if path.is_dir() else path
     count = _counter(a.tokenizer)
-    measured = _measured(path, count, a.seconds) if not isinstance(count, Diagnostic) else count
+    if isinstance(count, Diagnostic):
+        return console.refused(a, [count])
+    measured = _measured(path, count, a.seconds)
     if isinstance(measured, Diagnostic):
         return console.refused(a, [measured])
-    assert not isinstance(count, Diagnostic)
     made = report(measured, str(path.parent), a.tokenizer, [*_files(path, measured, count, a.seconds)])
     if a.json:
         console.print_json(made)

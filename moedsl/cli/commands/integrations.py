@@ -1,0 +1,112 @@
+"""moedsl itself and what it serves: `--version`, `schema`, `completion`, and `lsp` and `serve`, which go on until their
+client or Ctrl-C ends them. Each imports only what it needs."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import sys
+from argparse import ArgumentParser, Namespace, _SubParsersAction  # pyright: ignore[reportPrivateUsage]
+
+_SCHEMAS = {"plan": "moedsl.planner", "results": "moedsl.runs.results"}
+_LOCAL = ("127.0.0.1", "localhost", "[::1]")
+
+
+def version(a: Namespace) -> int:
+    """Print the versions, or the help if no command is given."""
+    if not a.version:
+        a.parser.print_help()
+        return 1
+    from moedsl.cli.console import own_version
+    from moedsl.facts import fields
+
+    print(f"moedsl {own_version()}, for Megatron Bridge {', '.join(fields.versions())}")
+    return 0
+
+
+def schema(a: Namespace) -> int:
+    """Print the JSON Schema of plan.json, which tools/make_plan_schema.py makes from the plan's classes, or that of
+    `moedsl results --json`."""
+    from importlib.resources import files
+
+    print(files(_SCHEMAS[a.what]).joinpath(f"{a.what}.schema.json").read_text(encoding="utf-8"), end="")
+    return 0
+
+
+def completion(a: Namespace) -> int:
+    """Print the completion script of bash or zsh, which shtab makes from the parser of all commands.
+
+    The words of `choices` complete as such. Every other value may be the name of a file, and completes as one.
+    """
+    import shtab
+
+    from moedsl.cli.main import parser_for
+
+    parser = parser_for("")
+    complete_files(parser)
+    print(shtab.complete(parser, a.shell))
+    return 0
+
+
+def complete_files(parser: ArgumentParser) -> None:
+    """Tell shtab which arguments take any text, in this parser and in those of its subcommands."""
+    import shtab
+
+    for action in parser._actions:  # pyright: ignore[reportPrivateUsage]
+        if isinstance(action, _SubParsersAction):
+            for command in action.choices.values():
+                complete_files(command)
+        elif action.choices is None and action.nargs != 0:
+            action.complete = shtab.FILE  # pyright: ignore[reportAttributeAccessIssue], the attribute is shtab's
+
+
+def lsp(_: Namespace) -> int:
+    """Run the language server on standard input and output until the client exits. Exit code 1 without pygls."""
+    if importlib.util.find_spec("pygls") is None:
+        print("the language server needs pygls: pip install 'moedsl[lsp]'", file=sys.stderr)
+        return 1
+    logging.basicConfig(stream=sys.stderr, level=os.environ.get("MOEDSL_LSP_LOG", "WARNING"))
+    from moedsl.cli.console import own_version
+    from moedsl.lsp import checking, server
+
+    wire = sys.stdout.buffer
+    sys.stdout = sys.stderr  # only the protocol may write there
+    sys.setswitchinterval(checking.SHORT)
+    server.make(own_version()).start_io(sys.stdin.buffer, wire)
+    return 0
+
+
+def serve(a: Namespace) -> int:
+    """Serve the page to plan on until Ctrl-C. If the page cannot be served, print why: exit code 1."""
+    if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn", "lsprotocol")):
+        print("the page needs starlette and uvicorn: pip install 'moedsl[serve]'", file=sys.stderr)
+        return 1
+    import socket
+
+    import uvicorn
+
+    from moedsl.cli.serve import app
+
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(a.host, a.port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+        except OSError:
+            listening.close()
+            raise
+    except OSError as e:
+        print(f"{a.host} port {a.port} cannot be served: {e.strerror}; name another --port or --host", file=sys.stderr)
+        return 1
+    host, port = listening.getsockname()[:2]
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+    if host not in ("127.0.0.1", "::1"):
+        note = "everybody who reaches this address can plan here, without a password; see docs/serve.md for a proxy"
+        print(note, file=sys.stderr)
+    application = app.make((*_LOCAL, a.host, *a.name), a.processes or os.cpu_count() or 1)
+    server = uvicorn.Server(uvicorn.Config(application, log_level="warning"))
+    print(f"{url} plans what you type; Ctrl-C ends it", flush=True)
+    server.run([listening])
+    return 0

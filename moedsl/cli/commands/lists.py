@@ -1,0 +1,165 @@
+"""`moedsl hardware`, `models`, `targets` and `clusters`: list what a run may name, and add models and releases."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import attrs
+
+from moedsl.cli import console
+from moedsl.cli.terminal import print_file
+from moedsl.compiler import load_stdlib
+from moedsl.facts.facts import Hardware, Model
+from moedsl.support.diagnostics import Diagnostic, error, suggest, to_json
+from moedsl.support.files import refusals
+
+
+def hardware(a: Namespace) -> int:
+    """List the hardware that a run may name."""
+    library = load_stdlib()
+    known = [h for h in (library.gpu(n)[0] for n in sorted(library.hardware)) if h is not None]
+
+    def line(h: Hardware) -> str:
+        speeds = ", ".join(f"{k} {v:,.0f}" for k, v in h.tflops.items())
+        return (
+            f"{h.name:<11}{h.memory / 1e9:6.0f} GB  {h.gpus_per_node} a node, NVLink domain {h.nvlink_domain:<3} "
+            f"dense TFLOPS: {speeds}"
+        )
+
+    if a.json:
+        console.print_json([attrs.asdict(h) for h in known])
+    else:
+        console.print_text(lambda: "\n".join(map(line, known)))
+    return 0
+
+
+def models(a: Namespace) -> int:
+    """List the models that a run may name, or add one from its Hugging Face configuration."""
+    if a.action == "add":
+        return _add_model(a)
+    from moedsl.cost import parameters
+
+    library = load_stdlib()
+    known = [m for m in (library.model(n)[0] for n in sorted(library.models)) if m is not None]
+
+    def line(m: Model) -> str:
+        shared = f" + {m.shared_expert_hidden} shared" if m.shared_expert_hidden else ""
+        kind = m.attention.upper() + (", vision" if m.vision else "")
+        kind += f", {m.mtp_layers} MTP" if m.mtp_layers else ""
+        return (
+            f"{m.name:<22}{parameters.unique(m) / 1e9:8.1f}B  {m.layers_said}, "
+            f"{m.experts} experts top-{m.topk}{shared}, {kind}  ({m.hf})"
+        )
+
+    if a.json:
+        console.print_json([{**attrs.asdict(m), "parameters": parameters.unique(m)} for m in known])
+    else:
+        console.print_text(lambda: "\n".join(map(line, known)))
+    return 0
+
+
+def _add_model(a: Namespace) -> int:
+    from moedsl.bridge.importer import config
+
+    out = Path(a.output) if a.output else None
+    text, found = config.add(Path(a.config), a.name, hf=a.hf, ignored=a.ignore, known=load_stdlib().models)
+    refused = refusals(out, "models add", force=a.force) if out and text is not None else []
+    if text is None or refused:
+        return console.refused(a, [*found, *refused])
+    console.say(found, {})
+    code = console.written(out, text, f'; `use "{out}"` makes it known to a run') if out else 0
+    if a.json and not code:
+        said = [to_json(d, {}) for d in found]
+        console.print_json({"version": 1, "file": a.output, "declaration": text, "diagnostics": said})
+    elif out is None:
+        print_file(text)
+    return code
+
+
+def targets(a: Namespace) -> int:
+    """List the releases of Megatron Bridge that recipes are written for, or fetch one to verify with."""
+    from moedsl.bridge.verify import environments
+    from moedsl.facts.releases import RELEASES, Release, default, named
+
+    def where(release: Release) -> str | None:
+        """Where the release is that `verify` asks; None if it is not here."""
+        if environments.is_installed(release):
+            return "installed"
+        folder = environments.made(release)
+        return str(folder) if folder else None
+
+    if a.action != "add":
+        rows = [(r, where(r)) for r in RELEASES]
+        if a.json:
+            facts = [{"bridge": r.bridge, "core": r.core, "verified_by": w, "default": r is default()} for r, w in rows]
+            console.print_json(facts)
+            return 0
+        for r, place in rows:
+            said = place or f"`moedsl targets add {r.minor}` fetches it"
+            print(f"{r.bridge:<8}Megatron-Core {r.core:<8}{said}" + (", the default here" if r is default() else ""))
+        return 0
+    ready = list[Release]()
+    for version in a.versions:
+        release = named(version)
+        if release is None:
+            text, known = f"no release {version} of Megatron Bridge is known", [r.minor for r in RELEASES]
+            help = suggest(version, known) or (f"one of {', '.join(known)}",)
+            return console.refused(a, [error("check.target", text, help=help)])
+        if environments.is_ready(release):
+            print(f"Bridge {release.bridge} is here already", file=sys.stderr)
+            ready.append(release)
+            continue
+        print(f"fetching {', '.join(environments.pins(release))}", file=sys.stderr, flush=True)
+        try:
+            folder = environments.make(release)
+        except environments.NotMadeError as problem:
+            return console.refused(a, [error("verify.no_target", problem.message, help=problem.help)])
+        print(f"Bridge {release.bridge} is in {folder}", file=sys.stderr)
+        ready.append(release)
+    if a.json:
+        console.print_json({"version": 1, "targets": [{"bridge": r.bridge, "verified_by": where(r)} for r in ready]})
+    return 0
+
+
+def clusters(a: Namespace) -> int:
+    """List the clusters for `moedsl run --cluster`, also those of a run file and of the files that it uses."""
+    from moedsl.lang import reader
+    from moedsl.lang.parser import parse
+    from moedsl.rules.check import cluster_reader, cluster_rules
+    from moedsl.rules.check.cluster_facts import Cluster
+    from moedsl.rules.library import use
+
+    library, diagnostics = load_stdlib(), list[Diagnostic]()
+    if a.file is not None:
+        source, found = reader.read(a.file)
+        module, more = parse(source) if source is not None else (None, ())
+        if source is not None and module is not None:
+            use(library, source, module, parse)
+        diagnostics += [*found, *more]
+    declared, more = cluster_rules.known(library)
+    read = {n: cluster_reader.read(k.decl, library) for n, k in declared.items()}
+    diagnostics += [*library.diagnostics, *more, *(d for _, wrong in read.values() for d in wrong)]
+    made = {n: c for n, (c, _) in read.items() if c is not None}
+    if any(d.is_error for d in diagnostics):
+        return console.refused(a, diagnostics, library.sources)
+
+    def said(c: Cluster) -> str:
+        """Describe a cluster's hardware and executor in a few words."""
+        if c.executor == "local":
+            return "this machine"
+        nodes = f"{c.nodes} nodes of {c.hardware}" if c.nodes else c.hardware
+        where = c.namespace if c.executor == "kubeflow" else f"{c.user}@{c.host}" if c.tunnel == "ssh" else "from here"
+        return ", ".join(w for w in (nodes, c.partition, where) if w)
+
+    if a.json:
+        origins = {n: {"declared_in": k.origin, "file": k.decl.name.span.file} for n, k in declared.items()}
+        console.print_json([{**attrs.asdict(c), **origins[n]} for n, c in made.items()])
+    else:
+        width = max((len(n) for n in made), default=0)
+        for name, c in made.items():
+            mark = " (default)" if c.default else ""
+            print(f"{name:{width}}  {c.executor:8}  {said(c):44}  {declared[name].origin}{mark}")
+    console.say(diagnostics, library.sources)
+    return 0

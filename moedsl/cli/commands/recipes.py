@@ -1,0 +1,101 @@
+"""`moedsl lint`, `moedsl diff` and `moedsl import`: check, compare and read existing recipes."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from moedsl.cli import console
+from moedsl.cli.terminal import coloured, print_file
+from moedsl.support.diagnostics import to_json
+from moedsl.support.files import refusals
+from moedsl.support.render import render_all
+from moedsl.support.text import visible
+
+
+def lint(a: Namespace) -> int:
+    """Check a Bridge recipe against every rule. Exit 1 if a law is broken or Bridge refuses it."""
+    from moedsl.bridge.lint.report import Lint, merged
+    from moedsl.bridge.lint.run import lint
+
+    found = lint(a.files, a.gpu, a.world, a.phase, a.read_only)
+    colour = coloured(sys.stdout)
+
+    def counted(x: Lint, severity: str) -> str:
+        n = sum(d.severity == severity for d in x.diagnostics)
+        return f"{n or 'no'} {severity}{'' if n == 1 else 's'}"
+
+    def text(x: Lint) -> str:
+        """Print the diagnostics of one recipe, then how many rules applied."""
+        shown = render_all([to_json(d, x.sources) for d in x.diagnostics], colour=colour)
+        counts = ", ".join(counted(x, severity) for severity in ("error", "warning", "note"))
+        asked = f"{x.file}: {counts}; {x.judged} rules applied"
+        if x.inherited:
+            asked += f", {len(x.inherited)} in the base recipe"
+        if x.unjudged:
+            asked += f", {x.unjudged} could not be evaluated"
+        why = "nothing was run" if a.read_only else "Megatron Bridge is not installed or did not build it"
+        how = [] if x.through_bridge else [f"read from its source; {why}"]
+        said = visible("\n".join([asked, *(f"  {line}" for line in [*how, *x.unread])]))
+        return f"{shown}\n{said}" if shown else said
+
+    if a.sarif:
+        console.print_sarif(d for x in found for d in x.to_json()["diagnostics"])
+    elif a.json:
+        console.print_json([x.to_json() for x in found])
+    else:
+        sources = {name: source for x in found for name, source in x.sources.items()}
+        inherited = render_all([to_json(d, sources) for d in merged(found)], colour=colour)
+        head = "\nAdvice that comes with the base recipe:\n\n" if inherited else ""
+        console.print_text(lambda: "\n".join(filter(None, (*map(text, found), f"{head}{inherited}"))), painted=True)
+    return int(any(x.failed for x in found))
+
+
+def diff(a: Namespace) -> int:
+    """Compare two experiments. Exit 1 for a wrong input; with --exit-code also if they differ."""
+    from moedsl.bridge.diff import compare, text
+    from moedsl.bridge.run_sides import Options, Side, Wrong, beside, read_sides
+
+    texts = a.expression or []
+    given = len(a.sides) + len(texts)
+    if given != (1 if a.like else 2):
+        two = "give two sides: moedsl diff A B, or -e 'TEXT' in place of one or both"
+        print("give one program: moedsl diff FILE --like RECIPE" if a.like else two, file=sys.stderr)
+        return 1
+    if a.like:
+        found = beside(*(("<text>", texts[0]) if texts else (a.sides[0], None)), a.like)
+    else:
+        found = read_sides(a.sides, texts, Options(a.gpu, a.world, a.read_only))
+    left, right = found[0], found[-1]
+    if not isinstance(left, Side) or not isinstance(right, Side):
+        wrong = [f for f in found if isinstance(f, Wrong)]
+        sources = {name: source for w in wrong for name, source in w.sources.items()}
+        return console.refused(a, [d for w in wrong for d in w.diagnostics], sources)
+    compared = compare(left, right)
+    if a.json:
+        console.print_json(compared.to_json())
+    else:
+        console.print_text(lambda: text(compared), end="")
+    return int(a.exit_code and compared.verdict.same_experiment is not True)
+
+
+def import_(a: Namespace) -> int:
+    """Write the program of an existing recipe. Exit 1 if it cannot be read."""
+    from moedsl.bridge.recipe_import import imported
+
+    out = Path(a.output) if a.output else None
+    refused = refusals(out, "import", force=a.force) if out is not None else []
+    if refused:
+        return console.refused(a, refused)
+    made = imported(a.recipe, a.gpu, a.world)
+    if made.text is None:
+        return console.refused(a, made.diagnostics)
+    console.say(made.diagnostics, {})
+    code = console.written(out, made.text, f"; `moedsl plan {out}` prices it") if out else 0
+    if a.json and not code:
+        found = [to_json(d, {}) for d in made.diagnostics]
+        console.print_json({"version": 1, "file": a.output, "program": made.text, "diagnostics": found})
+    elif out is None:
+        print_file(made.text)
+    return code

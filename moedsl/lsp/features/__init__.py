@@ -1,1 +1,0 @@
-"""Answer requests, one module for each; `moedsl.lsp.server.FEATURES` lists them."""
