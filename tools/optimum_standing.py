@@ -90,7 +90,7 @@ class _Field(Search):
         """The meshes that may be ahead, by their bounds, in pieces."""
         if not meshes.rows:
             return
-        bounds = self._bounds(meshes, policies)[0]
+        bounds = self._least_keys(meshes, frozenset(MESH), self._least_time(meshes), policies)[0]
         order = np.argsort(bounds, kind="stable")[: int((bounds < key).sum())]
         step = max(1, CHUNK // policies.rows)
         for at in range(0, len(order), step):

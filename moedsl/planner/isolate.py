@@ -23,9 +23,8 @@ from moedsl.lang.printer import print_expr
 from moedsl.planner.notes import smallest, tight
 from moedsl.rules.check.program import Isolation, Pin, Program, Variant
 from moedsl.rules.rule import Rule
-from moedsl.solver import infeasible
 from moedsl.solver.bounded_space import memory_prices
-from moedsl.solver.infeasible import diagnostic
+from moedsl.solver.infeasible import analyse, diagnostic
 from moedsl.solver.laws import Compiled, Law, Row, Table, first_broken
 from moedsl.solver.problem import Problem, cases
 from moedsl.solver.search import Search, Solution
@@ -169,7 +168,7 @@ def conflict(p: Program, arms: Sequence[Arm]) -> list[Diagnostic]:
 def _alone(p: Program, arm: Arm, others: Sequence[Arm]) -> Diagnostic:
     """Explain the conflict in one of the variants without a layout, as for a run of its own."""
     assert p.isolate is not None
-    found, v = diagnostic(infeasible(arm.chosen)), arm.variant
+    found, v = diagnostic(analyse(arm.chosen)), arm.variant
     ways = _drop(p, others) or (f"write another value in place of `{v.label}`, or drop the isolation",)
     # a way out may not give up the value that the variant is there for
     own = tuple(f"write `pin {a}=" for a in v.codes)
