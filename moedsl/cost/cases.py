@@ -151,7 +151,9 @@ def changed(base: Case, *changes: Change) -> Case:
 
 
 def joined(ways: Sequence[Case], transposes: bool) -> Case:
-    """Join cases that differ in uncertain terms to one, of as many rows; `transposes` is what the GPU does."""
+    """Merge cases that differ only in uncertain terms into one whose terms are arrays, an element for each case.
+    `transposes` is the GPU's own for cases that leave it open.
+    """
     terms = ("imbalance", "other", "copies", "loss", "same_rank", "together", "captured")
     columns: dict[str, Any] = {term: np.array([getattr(way, term) for way in ways]) for term in terms}
     kept = [transposes if way.transposes is None else way.transposes for way in ways]

@@ -269,11 +269,11 @@ def work(
 
 
 def rotary(m: Model, fused: bool) -> tuple[float, float]:
-    """Count the bytes of a token, in (forward, backward), of the rotary embedding, of the layout of queries, keys and
-    values, of norms that other kernels do not contain, and of the output's gate.
+    """Bytes of memory traffic for a token, as (forward, backward), of the small kernels around attention: the rotary
+    embedding, copies of queries, keys and values to another layout, norms that other kernels do not contain, the gate.
 
-    MLA has a kernel that turns queries where they are, and one that splits keys from values and joins the keys with
-    their rotary part; backward moves as much (core fusions/fused_mla_yarn_rope_apply.py:68 and :379). Separate kernels
+    The fused kernels of MLA rotate queries in place, and split keys from values and add the rotary part to the keys;
+    backward moves as much (core fusions/fused_mla_yarn_rope_apply.py:68 and :379). Separate kernels
     copy each of them several times (core transformer/multi_latent_attention.py:924-964).
     """
     if m.attention == "mla" and fused and not m.sparse:

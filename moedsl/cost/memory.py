@@ -420,8 +420,9 @@ def copies(n: Counts, t: Table, gpus: int) -> Prices:
 def at_step(
     m: Model, hw: Hardware, t: Table, gpus: int, learns: Trained, case: Case, before: Mapping[str, Prices] | None = None
 ) -> dict[str, Prices]:
-    """Return the bytes of each kind by feature, for every row of `t`; the copies count as buffers. `before` are the
-    `memory.prices` of the rows, if they are known: all that is held besides is the same."""
+    """Bytes held at the optimizer step, by kind and feature, for every row of `t`; the step's temporary copies count as
+    buffers. If `before`, the rows' `memory.prices`, is given, weights, gradients and optimizer state are taken from it.
+    """
     n = counts(m, t, learns)
     transposes = hw.transposes if case.transposes is None else case.transposes
     same = {kind: before[kind] for kind in HELD} if before else held(n, t, gpus, transposes)

@@ -191,7 +191,9 @@ def environment(plan: Plan) -> tuple[bool, Mapping[str, Any]]:
 
 
 def given(w: Planned) -> dict[str, Any]:
-    """The values without a line of the recipe: of Bridge's common function, of the precision, of overlap."""
+    """Values that fields have although the recipe has no line for them: defaults of Bridge's common function, of the
+    precision and of `comm_overlap`.
+    """
     precision = w.precision_facts
     many = w.layout.dp > 1  # bridge training/comm_overlap.py:576
     return {

@@ -189,7 +189,9 @@ class Model:
 
     @property
     def windowed(self) -> bool:
-        """Tell whether layers with a window are a kind of layer of their own, with another attention."""
+        """Whether layers with a sliding window have another shape of attention (heads or query groups) than full
+        layers, and so count as a kind of their own.
+        """
         return bool(self.window_heads or self.window_query_groups or self.full_query_groups)
 
     @property

@@ -87,7 +87,9 @@ def find(hf: str, hardware: str, gpus: int, task: str) -> list[Shipped]:
 
 
 def named(name: str) -> Shipped | None:
-    """The recipe of that name, which is a function or `module:function`; of two functions the tuned one."""
+    """Find a shipped recipe by `function` or `module:function`, or None. If several modules have the function, the
+    tuned recipe wins.
+    """
     module, _, function = name.rpartition(":")
     found = [_read(line) for line in _lines() if f'"name": "{function}"' in line]
     return next((r for r in found if r.name == function and module in ("", r.module)), None)

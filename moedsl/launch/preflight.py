@@ -147,7 +147,9 @@ def _tunnel(cluster: Cluster) -> Any:
 
 
 def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
-    """Check that the cluster has the kind of the jobs, and its nodes, if this account may list them."""
+    """Check that the cluster serves the jobs' custom resource and, if this account may list nodes, that its nodes suit
+    the jobs.
+    """
     from kubernetes import client, config
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError

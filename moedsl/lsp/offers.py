@@ -291,7 +291,9 @@ def let(a: Around) -> Iterator[Offer]:
 
 
 def of_a_name(kind: str) -> Callable[[Around], Iterator[Offer]]:
-    """Offer for `default NAME = ...` and similar: the names that have one, then the values."""
+    """Completions for `default NAME = ...` and similar: first the names that may stand there, then the values of the
+    name.
+    """
 
     def found(a: Around) -> Iterator[Offer]:
         if len(a.said) == 1:

@@ -337,7 +337,9 @@ def range_formatting(document: Document, params: types.DocumentRangeFormattingPa
 
 
 def format_edits(source: Source) -> list[Edit]:
-    """The edits from a text to its formatted form: whole lines that differ, in order; of two long texts, all lines."""
+    """The edits that format a text: one for each group of changed lines, in order. If the texts are too long to
+    compare, one edit replaces everything.
+    """
     module, found = analysis.parse(source)
     if module is None or any(d.is_error for d in found):
         return []

@@ -83,7 +83,9 @@ def judge(
 
 
 def reason(r: Rule) -> str:
-    """Why a rule advises something; a `prefer` of a run may state no reason, and its name says nothing."""
+    """The stated reason of a rule that advises something. If it has none, as a run's own `prefer` may, its expression
+    is shown instead.
+    """
     return r.because or f"the run prefers `{print_expr(r.expr)}`"
 
 

@@ -169,7 +169,9 @@ def _without_pin(chosen: Chosen, row: Row, axis: str) -> Row | None:
 
 
 def alternatives(chosen: Chosen, others: Sequence[Row], row: Row, known: Known | None) -> tuple[Alternative, ...]:
-    """Other layouts with the advice that they leave; without `known` the estimate can tell all steps."""
+    """Describe other layouts, each with the advice that the plan follows and it does not. Without `known`, no step time
+    counts as within the estimate's error of the plan's.
+    """
     table = chosen.compiled.table([{**r.codes, **r.prices} for r in (row, *others)])
     followed = [(law.rule.id, *law.holds(table).tolist()) for law in chosen.compiled.advice]
     return tuple(

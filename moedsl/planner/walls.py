@@ -54,7 +54,7 @@ class BoughtBack(JsonForm):
 
 @frozen
 class MemoryWall(JsonForm):
-    """The memory wall; shares are of the GPU's memory, except `paid`."""
+    """The memory wall. Shares are of the GPU's memory, but `paid` is a share of the step time."""
 
     share: float
     """Share at the peak."""
@@ -197,7 +197,7 @@ def build(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Estimate, 
 
 
 def measured(problem: Problem, block: str, env: Mapping[str, Any]) -> list[Rule]:
-    """The `measured` members of a block that hold here."""
+    """The `measured` rules (published results) whose id starts with `block` and whose `when` holds in `env`."""
     return [r for r in problem.program.of("measured") if r.id.startswith(block) and holds(r.when, env)]
 
 

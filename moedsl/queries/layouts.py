@@ -126,7 +126,9 @@ def cost_head(f: Priced) -> tuple[str, ...]:
 
 
 def cost(f: Priced) -> tuple[str, ...]:
-    """The cells for the cost of tokens."""
+    """Table cells below `cost_head`: days, GPU-hours and price of the token budget, or GPU-hours per 10^9 tokens
+    without a budget.
+    """
     if f.budget is None:
         return (f"{f.gpu_hours_per_billion_tokens:,.1f}",)
     b = f.budget

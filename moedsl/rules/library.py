@@ -106,8 +106,9 @@ class Library:
         return self.once("hardware", name, lambda: declarations.hardware(self.hardware[name], self.constants))
 
     def gpu_called(self, device: str) -> Hardware | None:
-        """The facts with the longest device name that starts this name of torch.cuda: drivers append the board, and an
-        H200 is no H20."""
+        """Find the GPU whose device name is the longest prefix of the name that torch.cuda reports. Drivers append the
+        board's name; the longest match keeps an H200 from being an H20.
+        """
         known = (self.gpu(name)[0] for name in self.hardware)
         named = [f for f in known if f is not None and f.device and device.startswith(f.device)]
         return max(named, key=lambda f: len(f.device), default=None)

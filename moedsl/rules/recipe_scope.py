@@ -57,7 +57,7 @@ def field_type(annotation: str) -> Type:
         text = all(isinstance(w, str) for w in words)
         return Type("enum", tuple(w for w in words if w != "none")) if text else NUMBER
     said = {*alternatives(annotation)} - {"None", "NoneType"}
-    if said in ({"str", "List[str]"}, {"int", "List[int]"}):
+    if said in ({"str", "List[str]"}, {"int", "List[int]"}, {"float", "List[float]"}):
         return TEXT if "str" in said else NUMBER
     return {"bool": FLAG, "int": NUMBER, "float": NUMBER, "str": TEXT, "str | Path": TEXT}.get(bare, OBJECT)
 

@@ -104,7 +104,9 @@ class BadLine(ValueError):
 
 @frozen
 class Measured:
-    """The samples of a file."""
+    """Statistics of a file's samples: how many have each number of tokens and each set of keys, and what share of the
+    file was read.
+    """
 
     counts: Counter[int]
     """The number of samples by their tokens."""

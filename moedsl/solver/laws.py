@@ -387,7 +387,7 @@ def reads_price(r: Rule, lets: Iterable[Rule]) -> bool:
 
 
 def closure(used: Iterable[str], lets: Iterable[Rule]) -> frozenset[str]:
-    """Add to names all that the lets among them read."""
+    """Expand a set of names transitively: where a name is a `let`, add every name that its expression reads."""
     exprs = {r.name: r.expr for r in lets}
     todo, seen = [*used], set[str]()
     while todo:

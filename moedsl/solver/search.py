@@ -182,8 +182,9 @@ class Search(BoundedSpace):
         return np.zeros(self._meshes.rows, dtype=bool), np.zeros(self._meshes.rows, dtype=bool)
 
     def least_peak(self, meshes: Table) -> float:
-        """The least memory of some legal meshes with the policies that should use the least; infinite if none may have
-        them."""
+        """The lowest peak memory of the given legal meshes, in bytes, with the policies that are expected to need
+        least; inf if no mesh may use one of them.
+        """
         columns = self.policies.axes
         mine = any_of([np.logical_and.reduce([columns[n] == v for n, v in some.items()]) for some in self._frugal])
         lean = self.policies.take(np.flatnonzero(mine)[: BATCH // meshes.rows])

@@ -148,7 +148,7 @@ def solve(p: Program, gpus: int, keep: int = KEEP, like: Search | None = None, *
 
 
 def of_same_space(search: Search | None, c: Compiled, prices: Prices) -> Search | None:
-    """A search, if the legal meshes and policies of a problem, and their prices, are those of the search."""
+    """Return `search` if this problem can reuse it: its meshes, policies and prices are the same; else None."""
     if search is None or prices != search.prices:
         return None
     if [w.rule for w in c.laws if not w.priced] != [w.rule for w in search.c.laws if not w.priced]:

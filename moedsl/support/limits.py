@@ -42,7 +42,9 @@ _check: ContextVar[Callable[[], None]] = ContextVar("check", default=lambda: Non
 
 
 def too_large(limit: str) -> TooLarge:
-    """Make the exception that names the part of this thread's work."""
+    """Make the TooLarge exception of a limit; it names the part, such as a run or a file, that this thread is working
+    on.
+    """
     return TooLarge(limit, _part.get())
 
 

@@ -30,7 +30,7 @@ def grammar_file() -> Path:
 
 
 def stdlib_dir() -> Path:
-    """The root of the stdlib; its files are named relative to the parent of this in diagnostics."""
+    """The root folder of the stdlib. Diagnostics show its files with paths relative to this folder's parent."""
     return data_dir("stdlib")
 
 

@@ -99,5 +99,5 @@ def visible(text: str) -> str:
 
 
 def in_json(text: str) -> str:
-    """Replace these characters by the escapes of JSON, which reads them back as they were."""
+    """Replace the characters that `HIDDEN` matches by escapes of JSON (`\\uXXXX`), which a reader of JSON restores."""
     return HIDDEN.sub(lambda m: re.sub("....", r"\\u\g<0>", m[0].encode("utf-16-be", "surrogatepass").hex()), text)

@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+from moedsl.cli.arguments import COMMANDS
 from moedsl.cli.main import main
 from moedsl.support.diagnostics import Diagnostic, error, note, pages, warning
 from tests.helpers import rotation
@@ -14,7 +15,7 @@ from tests.helpers.paths import ROOT
 SOURCE = ROOT / "moedsl"
 PAGES = pages()
 STAGES = "|".join(sorted({id.partition(".")[0] for id in PAGES}))
-NOT_IDS = {"launch.py", "plan.json", "preflight.py", "preflight.json"}
+NOT_IDS = {"launch.py", "plan.json", "preflight.py", "preflight.json"} | {c.runs for c in COMMANDS.values()}
 MAKERS = {"error": error, "warning": warning, "note": note}
 
 

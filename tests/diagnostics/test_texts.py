@@ -46,7 +46,8 @@ def placeholders(text: Text, with_help: bool) -> set[str]:
 def test_a_call_fills_its_text(where: str, id: str, keywords: set[str]) -> None:
     page, _, name = id.partition(":")
     text = pages()[page].texts[name]
-    assert keywords - OWN - {"None"} == placeholders(text, "help" not in keywords)
+    wanted, stated = placeholders(text, "help" not in keywords), keywords - OWN - {"None"}
+    assert stated <= wanted if "None" in keywords else stated == wanted  # "None" is a dictionary of more
 
 
 def test_every_text_is_used() -> None:

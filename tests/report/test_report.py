@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from moedsl.cli import answers
+from moedsl.cli.commands import answers
 from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.facts import machines

@@ -251,8 +251,9 @@ def numbered(dense: int, layers: int) -> str:
 
 @frozen
 class Zeros(OneKey):
-    """Count the zeros at the start of a list of 0 and 1, one for each layer; `alone` if no other is 0. `number` is a
-    key that may state the count too."""
+    """Read the number of leading layers that a list of 0 and 1, one for each layer, marks 0. With `alone`, a 0 after
+    them is refused. `number` is a second key that may state the count and has to agree.
+    """
 
     key: str
     alone: bool = False

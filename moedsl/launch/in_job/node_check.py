@@ -102,7 +102,9 @@ def gpus(problems: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def faults(pynvml: Any, gpu: Any) -> Iterator[str]:
-    """What the driver says against a GPU."""
+    """Yield the faults that NVML reports for a GPU: uncorrected ECC errors, hardware throttling, pending or failed row
+    remaps.
+    """
     kinds = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
     errors = asked(pynvml, "TotalEccErrors", gpu, *kinds)
     if errors:

@@ -369,7 +369,9 @@ def value(rule: Rule, text: str) -> Diagnostic | None:
 
 
 _MOUNT = r"/[^:,]*:/[^:,]*(?::ro)?"
-_PODS = {"pod.mounts": (rf"{_MOUNT}(?:,{_MOUNT})*", '"/on/the/node:/in/the/container", joined by commas')}
+_PODS = {
+    "pod.mounts": (rf"{_MOUNT}(?:,{_MOUNT})*", 'mounts, each "/on/the/node:/in/the/container", separated by commas')
+}
 """How the settings of pods are written that are read further: a pattern, and its description."""
 
 

@@ -174,7 +174,7 @@ END, NOT_KEPT = -1, -2
 
 @define
 class EventPairs:
-    """Collect the beginnings and ends; those of one thread are nested."""
+    """Collect the begin and end events of a trace, to be paired into spans; on one thread spans nest."""
 
     into: tuple[Spans, ...]
     """Where the spans are kept."""

@@ -76,8 +76,9 @@ def repeats(rows: Sequence[Row], runs: Sequence[Run] = ()) -> dict[str, Repeats]
 
 
 def comparisons(rows: Sequence[Json]) -> list[dict[str, Any]]:
-    """Compare the runs of each sweep or isolation, and all other runs together: the winner and the runner-up, their
-    difference, and whether their middle halves of steps are apart."""
+    """Compare the runs within each sweep or isolation, and all other runs as one group: the winner, the runner-up,
+    their relative difference, and whether the interquartile ranges of their steps do not overlap.
+    """
     groups: dict[tuple[str, str], list[Json]] = {}
     for r in rows:
         of = r.get("value_of", {})
@@ -195,7 +196,9 @@ def _paragraph(text: str) -> str:
 
 
 def regressions(new: Mapping[str, Repeats], old: Mapping[str, Repeats], tolerance: float) -> list[Json]:
-    """Compare the runs of each name, and of one name on each side whatever it is."""
+    """Compare new with old runs of the same name. If each side has only one name, the two are compared even if the
+    names differ.
+    """
     if len(new) == len(old) == 1:
         (one,), (other,) = new.values(), old.values()
         return [_pair(one.name, one, other, tolerance)]
