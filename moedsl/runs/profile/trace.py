@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -231,52 +231,48 @@ class _Open:
 
     end: int
     path: int
+    place: int
     is_new: int = 1
     """1 until it has a part."""
 
 
 def own_parts(ranges: Spans, paths: Paths) -> Parts:
     """Return the parts of each range that no range inside it covers, and asynchronous ranges whole."""
-    out = Parts()
+    out, stack, last, reached = Parts(), list[_Open](), None, 0  # all before `reached` has its part
+
+    def add(r: _Open, start: int, end: int) -> None:
+        out.add(start, end, r.path, r.place)
+        out.first.append(r.is_new)
+        r.is_new = 0
+
+    def close(moment: float) -> None:
+        """Close the ranges that end before a moment."""
+        nonlocal reached
+        while stack and stack[-1].end <= moment:
+            closed = stack.pop()
+            if closed.end > reached:
+                add(closed, reached, closed.end)
+                reached = closed.end
+
     c = ranges.columns()
     order = _order(c["start"], c["end"], c["place"])
-    # Yield the slice of each thread in sorted places
-    places = c["place"][order]
-    cuts = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]
-    for thread in (order[a:b].tolist() for a, b in pairwise(cuts) if b > a):
-        stack: list[_Open] = []
-        reached = 0
-        place = ranges.place[thread[0]]
-        for i in thread:
-            begin = ranges.start[i]
-            reached = _close(stack, begin, reached, place, out)
-            mine = _Open(ranges.end[i], paths.below(stack[-1].path if stack else ROOT, ranges.name[i]))
-            if stack and _outlives(mine.end, stack[-1].end):
-                _add(mine, begin, mine.end, place, out)
-                continue
-            if stack and begin > reached:
-                _add(stack[-1], reached, begin, place, out)
-            reached = max(reached, begin)
-            stack.append(mine)
-        _close(stack, max((r.end for r in stack), default=0) + 1, reached, place, out)
+    for begin, end, name, place in rows(*(c[n][order] for n in ("start", "end", "name", "place"))):
+        if place != last:
+            close(inf)
+            last, reached = place, 0
+        close(begin)
+        around = stack[-1] if stack else None
+        mine = _Open(end, paths.below(around.path if around else ROOT, name), place)
+        if around and _outlives(end, around.end):
+            add(mine, begin, end)
+            continue
+        if around and begin > reached:
+            add(around, reached, begin)
+        reached = max(reached, begin)
+        stack.append(mine)
+    close(inf)
     return out
 
 
 def _outlives(end: int, around: int) -> bool:
     return end > around + ROUNDED
-
-
-def _close(stack: list[_Open], moment: int, reached: int, place: int, out: Parts) -> int:
-    """Close the ranges that end before a moment; returns the end of what is covered."""
-    while stack and stack[-1].end <= moment:
-        closed = stack.pop()
-        if closed.end > reached:
-            _add(closed, reached, closed.end, place, out)
-            reached = closed.end
-    return reached
-
-
-def _add(r: _Open, start: int, end: int, place: int, out: Parts) -> None:
-    out.add(start, end, r.path, place)
-    out.first.append(r.is_new)
-    r.is_new = 0
