@@ -54,7 +54,8 @@ def read(path: str) -> Task:
     data: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
     data.pop("moedsl_sha256", None)  # the marker of what moedsl wrote
     device: dict[str, Any] = data.pop("device")
-    return Task(device=Device(**device | {"capability": tuple(device["capability"])}), **data)
+    device["capability"] = tuple(device["capability"])
+    return Task(device=Device(**device), **data)
 
 
 def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> None:

@@ -351,7 +351,8 @@ def picture(tried: Sequence[Json], changes: Sequence[Mapping[str, Any] | None]) 
         x, y = area.at(i + 0.5, rates[i])
         if any(span):
             said = svg.element("title", "nine of ten were expected here")
-            shapes.append(_bar(x, *(area.at(0, end)[1] for end in span), said))
+            low, high = (area.at(0, end)[1] for end in span)
+            shapes.append(_bar(x, low, high, said))
         shapes.append(_point(x, y) if rates[i] else _cross(x, y))
         label = escape(f"{t['name']}: {c['axis']} {show(c['to'])}" if c else f"{t['name']}: the plan")
         place = f"translate({x + 4:.1f} {area.top + area.height + 14:.1f}) rotate(40)"
