@@ -43,7 +43,7 @@ def budget(t: Trace, steps: Steps, classes: Classes) -> Json:
     mean: dict[str, Any] = {}  # times in seconds, counts as they are
     for name in each[0]:
         unit = 1 if name.startswith("launches") else SECOND
-        mean[name] = np.sum([np.asarray(one[name]) / len(each) / unit for one in each], axis=0).tolist()
+        mean[name] = sum((np.asarray(one[name]) / len(each) / unit for one in each), np.zeros(())).tolist()
     lengths = [(b - a) / SECOND for a, b in windows]
     step = sum(lengths) / len(lengths)
     idle_by_cause = dict(zip(CAUSES, mean["idle"], strict=True))
