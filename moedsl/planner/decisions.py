@@ -83,9 +83,10 @@ def build(chosen: Chosen, env: Mapping[str, Any], others: Mapping[str, tuple[Oth
     found = [_axis(chosen, a, json_value(env[a.name]), others[a.name]) for a in axes.AXES]
     for name in axes.DERIVED:
         let = next(r for r in p.of("let") if r.name == name)
-        pinned = any(r.wish and r.name == name for r in p.rules)
-        why = ("pinned", "pinned by the run file") if pinned else ("derived", let.because, let)
-        found.append(_entry(name, json_value(env[name]), *why))
+        if any(r.wish and r.name == name for r in p.rules):
+            found.append(_entry(name, json_value(env[name]), "pinned", "pinned by the run file"))
+        else:
+            found.append(_entry(name, json_value(env[name]), "derived", let.because, let))
     for name in ("seq", "global_batch", *(["pack"] if p.samples else [])):
         default = chosen.problem.defaults[name]
         origin, because = ("defaulted", default.because) if default else ("pinned", "stated by the run file")

@@ -24,7 +24,8 @@ def text_of(e: Json) -> str:
             return "\n".join(p for p in (e["message"], "\n".join(map(paragraph, e["relaxations"]))) if p) + "\n"
         case "page":
             return f"{e['text']}\n"
-    return value_text(e)
+        case _:
+            return value_text(e)
 
 
 def overview_text(e: Json) -> str:
