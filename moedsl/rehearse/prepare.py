@@ -75,16 +75,11 @@ def prepare(
     if result.failed:
         return [d for d in result.diagnostics if d.is_error]
     (plan,) = result.plans
+    here = folder.absolute()
     task = {
-        "recipe": str(folder.absolute() / "recipe.py"),
-        "function": function_name(plan),
-        "step": STEP,
-        "iterations": iterations,
-        "out": str(folder.absolute()),
-        "device": asdict(device),
-        "on_gpu": on_gpu,
-        "traces": traces,
-    }
+        "recipe": str(here / "recipe.py"), "function": function_name(plan), "step": STEP, "iterations": iterations,
+        "out": str(here), "device": asdict(device), "on_gpu": on_gpu, "traces": traces,
+    }  # fmt: skip
     model = {f"{MODEL}/{name}": text for name, text in model_files(template, r.model).items()}
     if theirs := [*rank_files(folder)] if written_as(folder / TASK) is None else []:
         return [error("emit.not_ours:rehearsal", theirs=theirs[0])]

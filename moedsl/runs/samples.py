@@ -130,7 +130,9 @@ def measure(file: BinaryIO, tokens: Tokens, seconds: float, progress: Callable[[
             try:
                 sample = read_sample(line)
             except BadLine as e:
-                raise BadLine(e.reason, _number(file, at)) from e
+                file.seek(0)
+                before = (file.read(min(left, 1 << 20)) for left in range(at, 0, -(1 << 20)))
+                raise BadLine(e.reason, 1 + sum(part.count(b"\n") for part in before)) from e
             length = tokens(sample)
             counts[length if length <= EXACT else round(length / _STEP) * _STEP] += 1
             keys[sample.keys] += 1
@@ -154,12 +156,6 @@ def _lines(file: BinaryIO, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
         line = file.readline(MOST_LINE)
         if line.strip():
             yield at, line
-
-
-def _number(file: BinaryIO, at: int) -> int:
-    """The number of the line at a position."""
-    file.seek(0)
-    return 1 + sum(file.read(min(left, 1 << 20)).count(b"\n") for left in range(at, 0, -(1 << 20)))
 
 
 BYTES = 4
@@ -207,7 +203,8 @@ _COLUMNS = (
 
 def report(m: Measured, folder: str, tokenizer: str | None, also: Sequence[str] = ()) -> dict[str, Any]:
     """Everything that is known of the samples, as JSON; `also` are notes on their files."""
-    total, lengths, all_tokens = m.counts.total(), groups(m.counts), sum(n * c for n, c in m.counts.items())
+    total, lengths, longest = m.counts.total(), groups(m.counts), max(m.counts)
+    all_tokens = sum(n * c for n, c in m.counts.items())
     sequences = _sequence(lengths, m, SEQ)["sequences"]
     batch = _batch(sequences)
     ordered = sorted(m.counts.items())
@@ -216,7 +213,7 @@ def report(m: Measured, folder: str, tokenizer: str | None, also: Sequence[str] 
     for n, count in ordered:
         histogram[1 << max(n - 1, 0).bit_length()] += count
     # The sequences that are worth a look: up to the first that cuts no sample
-    whole = next((s for s in _SEQUENCES if s >= max(m.counts)), _SEQUENCES[-1])
+    whole = next((s for s in _SEQUENCES if s >= longest), _SEQUENCES[-1])
     return {
         "version": 1,
         "samples": total,
@@ -226,7 +223,7 @@ def report(m: Measured, folder: str, tokenizer: str | None, also: Sequence[str] 
         "keys": {"+".join(k): c for k, c in m.keys.items()},
         "mean": all_tokens / total,
         "percentiles": {f"{100 * s:g}": ordered[bisect_left(reached, s * total)][0] for s in _SHARES},
-        "longest": max(m.counts),
+        "longest": longest,
         "histogram": {str(n): c for n, c in histogram.items()},
         "sequences": [_sequence(lengths, m, seq) for seq in _SEQUENCES if seq <= whole],
         "lengths": lengths,

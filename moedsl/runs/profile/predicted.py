@@ -75,17 +75,14 @@ def compare(r: Json, chosen: Chosen, plan: Plan) -> Json:
         line["constant"] = _constant(line, theirs, moved, cost) if differs and not r["on_cpu"] else None
     whole = _line("step", plan.estimate.step_time_s, r["step_s"]) | {"constant": None}
     apart = sum(line["measured_s"] or 0.0 for line in table) - r["step_s"]
-    walls = list[Json]()
-    for name, w in r["walls"].items():
-        of = sum(theirs[p] for p in WALLS[name])
-        walls.append({"wall": name, "predicted_s": of, "measured_s": w["s"], "difference_s": w["s"] - of})
+    walls = [_line(name, sum(theirs[p] for p in WALLS[name]), w["s"], "wall") for name, w in r["walls"].items()]
     return {"run": plan.name, "walls": walls, "table": [*table, whole], "remarks": remarks(r, plan, apart),
             "fixes": _fixes(r, chosen, plan, theirs, mine)}  # fmt: skip
 
 
-def _line(name: str, predicted: float, measured: float | None) -> Json:
+def _line(name: str, predicted: float, measured: float | None, of: str = "part") -> Json:
     difference = None if measured is None else measured - predicted
-    return {"part": name, "predicted_s": predicted, "measured_s": measured, "difference_s": difference}
+    return {of: name, "predicted_s": predicted, "measured_s": measured, "difference_s": difference}
 
 
 def predicted(cost: Cost, codes: Codes) -> Seconds:
