@@ -231,17 +231,11 @@ def experiment(plan: Plan) -> list[str]:
     batch, policy = plan.batch, plan.policy
     frozen = [w for w in ("vision", "projection", "language") if getattr(policy, f"freeze_{w}")]
     return [
-        *([plan.declared] if plan.declared else []),
-        f"model {plan.model}",
-        f"{plan.hardware} x {plan.gpus}",
-        f"{plan.phase} first",
-        f"seq {batch.seq}",
-        f"batch {batch.global_batch}",
-        f"precision {policy.precision}",
-        f"task {plan.task}",
-        f"routing {policy.routing}",
+        *([plan.declared] if plan.declared else []), f"model {plan.model}", f"{plan.hardware} x {plan.gpus}",
+        f"{plan.phase} first", f"seq {batch.seq}", f"batch {batch.global_batch}", f"precision {policy.precision}",
+        f"task {plan.task}", f"routing {policy.routing}",
         *([f"vlm {' '.join(f'freeze_{w}' for w in frozen)}"] if frozen else []),
-    ]
+    ]  # fmt: skip
 
 
 def priced(plan: Plan) -> Measured | Sequence[Diagnostic]:

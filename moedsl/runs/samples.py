@@ -207,23 +207,14 @@ def report(m: Measured, folder: str, tokenizer: str | None, also: Sequence[str] 
     # The sequences that are worth a look: up to the first that cuts no sample
     whole = next((s for s in _SEQUENCES if s >= longest), _SEQUENCES[-1])
     return {
-        "version": 1,
-        "samples": total,
-        "tokens": all_tokens,
-        "tokenizer": tokenizer,
-        "read": m.share,
-        "keys": {"+".join(k): c for k, c in m.keys.items()},
-        "mean": all_tokens / total,
+        "version": 1, "samples": total, "tokens": all_tokens, "tokenizer": tokenizer, "read": m.share,
+        "keys": {"+".join(k): c for k, c in m.keys.items()}, "mean": all_tokens / total,
         "percentiles": {f"{100 * s:g}": ordered[bisect_left(reached, s * total)][0] for s in _SHARES},
-        "longest": longest,
-        "histogram": {str(n): c for n, c in histogram.items()},
-        "sequences": [_sequence(lengths, m, seq) for seq in _SEQUENCES if seq <= whole],
-        "lengths": lengths,
-        "notes": [*_notes(m), *also],
-        "batch": batch,
-        "epoch": math.ceil(sequences / (batch or BATCH)),
+        "longest": longest, "histogram": {str(n): c for n, c in histogram.items()},
+        "sequences": [_sequence(lengths, m, seq) for seq in _SEQUENCES if seq <= whole], "lengths": lengths,
+        "notes": [*_notes(m), *also], "batch": batch, "epoch": math.ceil(sequences / (batch or BATCH)),
         "statement": f"data {quote(folder)} lengths=[{', '.join(map(str, lengths))}]",
-    }
+    }  # fmt: skip
 
 
 def text(r: dict[str, Any], name: str) -> str:

@@ -19,14 +19,10 @@ from moedsl.runs.profile.trace import UNKNOWN, Ints, Numbered, Paths, Range, Spa
 KERNEL, COPY, SET, GRAPH = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
 RUNTIME, NVTX, STRINGS = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "StringIds"
 NEEDS = {
-    KERNEL: ("start", "end"),
-    COPY: ("start", "end", "copyKind"),
-    SET: ("start", "end"),
-    GRAPH: ("start", "end"),
-    RUNTIME: ("start", "correlationId", "globalTid"),
-    NVTX: ("start", "end", "eventType", "globalTid"),
+    KERNEL: ("start", "end"), COPY: ("start", "end", "copyKind"), SET: ("start", "end"), GRAPH: ("start", "end"),
+    RUNTIME: ("start", "correlationId", "globalTid"), NVTX: ("start", "end", "eventType", "globalTid"),
     STRINGS: ("id", "value"),
-}
+}  # fmt: skip
 """The columns that are read of each table; others differ between versions."""
 COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 """CUPTI's kinds of copies (CUpti_ActivityMemcpyKind)."""

@@ -225,16 +225,12 @@ def _pair(name: str, new: Repeats | None, old: Repeats | None, tolerance: float)
     else:
         verdict = SLOWER if change < 0 else FASTER
     return {
-        "name": name,
-        "verdict": verdict,
-        "rate": [before, now],
-        "change": change,
-        "noise": noise,
+        "name": name, "verdict": verdict, "rate": [before, now], "change": change, "noise": noise,
         "runs": [len(t.speeds) if t else 0 for t in (old, new)],
         "peak_gib": [t.peak if t else None for t in (old, new)],
         "warnings": [w["text"] for r in (old.rows if old else ()) for w in r["warnings"]],
         **(_changed(old, new) if new and old else _UNKNOWN),
-    }
+    }  # fmt: skip
 
 
 _UNKNOWN: Json = {"same_experiment": None, "changes": None, "predicted_change": None}
