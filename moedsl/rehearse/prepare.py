@@ -54,19 +54,13 @@ class Prepared:
 
 
 def prepare(
-    r: Rehearsal,
-    original: tuple[str, str],
-    folder: Path,
-    iterations: int,
-    device: Device,
-    on_gpu: bool = False,
-    traces: str = "",
+    r: Rehearsal, hf: str, folder: Path, iterations: int, device: Device, on_gpu: bool = False, traces: str = ""
 ) -> Prepared | list[Diagnostic]:
     """Write `folder`; errors if the small run is refused (a bug of the shrinking) or has no configuration.
 
-    `original` is the plan's model: its Hugging Face id and its family. `traces` is the folder for traces, if any.
+    `hf` is the plan's model on Hugging Face. `traces` is the folder for traces, if any.
     """
-    template = find_config(original[0], r.model.family)
+    template = find_config(hf, r.model.family)
     if isinstance(template, Diagnostic):
         return [template]
     r = evolve(r, model=evolve(r.model, hf=str(folder.absolute() / MODEL)))

@@ -265,21 +265,17 @@ class _Grouped(torch.nn.Module):
 
     def __init__(self, count: int, inputs: int, outputs: int, config: Any, how: Any, bias: bool, late: bool) -> None:
         super().__init__()
-        self.count, self.late = count, late
+        self.count, self.late, self.has_bias = count, late, bias
         tracker: Any = get_cuda_rng_tracker()
         for i in range(count):
-            weight = Parameter(torch.empty(outputs, inputs, dtype=config.params_dtype))
+            made: dict[str, Any] = {"weight": Parameter(torch.empty(outputs, inputs, dtype=config.params_dtype))}
             with tracker.fork(get_expert_parallel_rng_tracker_name()):  # other values on each rank of the expert mesh
-                how(weight.data)
-            self._add(f"weight{i}", weight, config)
+                how(made["weight"].data)
             if bias:
-                self._add(f"bias{i}", Parameter(torch.zeros(outputs, dtype=config.params_dtype)), config)
-        self.has_bias = bias
-
-    def _add(self, name: str, parameter: Any, config: Any) -> None:
-        """Mark a parameter whose gradient is reduced over the expert mesh, if there is one."""
-        parameter.allreduce = config.expert_model_parallel_size == 1
-        self.register_parameter(name, parameter)
+                made["bias"] = Parameter(torch.zeros(outputs, dtype=config.params_dtype))
+            for name, parameter in made.items():  # whose gradient is reduced over the expert mesh, if there is one
+                parameter.allreduce = config.expert_model_parallel_size == 1
+                self.register_parameter(f"{name}{i}", parameter)
 
     def forward(self, x: Tensor, counts: Sequence[int]) -> tuple[Tensor, list[Any] | None]:
         """Multiply the tokens of one expert after another, [tokens, inputs]; returns biases if they are added later."""

@@ -177,18 +177,17 @@ def verdict(c: Json, rows: Sequence[Json]) -> str:
     names = {r["name"]: label(r) for r in rows}
     if c["winner"] is None:
         return "no run has a measurement"
+    winner = f"{c['axis']}={names[c['winner']]}" if c["axis"] else names[c["winner"]]
     if c["runner_up"] is None:
-        only, ran = _called(c, names[c["winner"]]), c["runs_of_each"]
-        return f"only {only} has a measurement" if ran == 1 else f"{only} ran {ran} times; only it has a measurement"
-    lead = f"{_called(c, names[c['winner']])} leads {names[c['runner_up']]} by {c['difference']:.1%}"
+        ran = c["runs_of_each"]
+        return (
+            f"only {winner} has a measurement" if ran == 1 else f"{winner} ran {ran} times; only it has a measurement"
+        )
+    lead = f"{winner} leads {names[c['runner_up']]} by {c['difference']:.1%}"
     if not c["beyond_spread"]:
         return f"{lead}, within the spread: the middle halves of their steps overlap. Run longer, or repeat each run"
     once = "; each ran once, on its own machines" if c["runs_of_each"] == 1 else ""
     return f"{lead}, beyond the spread: the middle halves of their steps do not overlap{once}"
-
-
-def _called(c: Json, name: str) -> str:
-    return f"{c['axis']}={name}" if c["axis"] else name
 
 
 def _paragraph(text: str) -> str:
@@ -200,10 +199,8 @@ def regressions(new: Mapping[str, Repeats], old: Mapping[str, Repeats], toleranc
     names differ.
     """
     if len(new) == len(old) == 1:
-        (one,), (other,) = new.values(), old.values()
-        return [_pair(one.name, one, other, tolerance)]
-    names = dict.fromkeys((*new, *old))
-    return [_pair(name, new.get(name), old.get(name), tolerance) for name in names]
+        return [_pair(*new, *new.values(), *old.values(), tolerance)]
+    return [_pair(name, new.get(name), old.get(name), tolerance) for name in dict.fromkeys((*new, *old))]
 
 
 def _pair(name: str, new: Repeats | None, old: Repeats | None, tolerance: float) -> Json:
@@ -263,13 +260,10 @@ def as_table(regressions: Sequence[Json]) -> str:
     """Print a row for each run, then what changed in it."""
     rows, notes = [("run", "baseline", "now", "change", "noise", "predicted", "peak GiB", "")], list[str]()
     for r in regressions:
-        name, verdict = r["name"], r["verdict"]
-        before, now = (figure(rate, ",.0f") for rate in r["rate"])
-        peaks = [figure(p, ".1f") for p in r["peak_gib"]]
-        rows.append((
-            name, before, now, figure(r["change"], "+.1%"), "" if r["noise"] is None else f"±{r['noise']:.1%}",
-            figure(r["predicted_change"], "+.1%"), " -> ".join(peaks) if all(peaks) else "", verdict,
-        ))  # fmt: skip
+        name, verdict, noise = r["name"], r["verdict"], "" if r["noise"] is None else f"±{r['noise']:.1%}"
+        rates, peaks = [figure(rate, ",.0f") for rate in r["rate"]], [figure(p, ".1f") for p in r["peak_gib"]]
+        change, predicted = (figure(r[key], "+.1%") for key in ("change", "predicted_change"))
+        rows.append((name, *rates, change, noise, predicted, " -> ".join(peaks) if all(peaks) else "", verdict))
         if verdict in (SLOWER, FASTER) and 1 in r["runs"]:
             once = "a run ran once, on its own machines; another allocation can differ by more than its steps do"
             notes.append(f"{name}: {once}")
