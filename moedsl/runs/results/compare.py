@@ -127,7 +127,21 @@ def _section(c: Json, rows: Sequence[Json]) -> Iterator[str]:
         common = os.path.commonpath([os.path.dirname(logs[i]) for i in again])
         for i in again:
             labels[i] += f" ({os.path.relpath(logs[i], common)})"
-    cells = [(c["axis"] or "run", *_HEAD), *((name, *_cells(r, c)) for name, r in zip(labels, rows, strict=True))]
+    cells = [(c["axis"] or "run", *_HEAD)]
+    for name, r in zip(labels, rows, strict=True):
+        rate, guess = r[RATE], r["predicted"] and r["predicted"][RATE]
+        peak, predicted = figure(r["peak_gib"], ".1f"), figure(guess, ",.0f")
+        if rate is None or r["status"] not in (OK, UNFINISHED):
+            cells.append((name, "", "", "", "", predicted, "", "", peak, r["status"]))
+            continue
+        middle = r["step_time_s"]["median"]
+        seconds = f"{middle:.3f}" if middle < 1 else f"{middle:.2f}"
+        cells.append((
+            name, str(r["samples"]), seconds,
+            f"{rate['median']:,.0f}", f"{rate['spread']:.1%}", predicted,
+            figure(guess and guess / rate["median"] - 1, "+.1%"), figure(r["tflops_per_gpu"], ".0f"), peak,
+            "best" if r["name"] == c["winner"] and c["runner_up"] else "",
+        ))  # fmt: skip
     kept = [i for i in range(len(cells[0])) if i == 0 or any(row[i] for row in cells[1:])]
     yield from table([[row[i] for i in kept] for row in cells])
     named = [*zip(labels, rows, strict=True)]
@@ -151,20 +165,6 @@ def label(row: Json) -> str:
     if "value_of" not in row:
         return row["name"]
     return row["value_of"]["value"] + (f" ({row['place']})" if "place" in row else "")
-
-
-def _cells(r: Json, c: Json) -> tuple[str, ...]:
-    """The cells of a row after its label."""
-    rate, seconds, guess = r[RATE], r["step_time_s"], r["predicted"] and r["predicted"][RATE]
-    peak = figure(r["peak_gib"], ".1f")
-    if rate is None or r["status"] not in (OK, UNFINISHED):
-        return "", "", "", "", figure(guess, ",.0f"), "", "", peak, r["status"]
-    return (
-        str(r["samples"]), f"{seconds['median']:.3f}" if seconds["median"] < 1 else f"{seconds['median']:.2f}",
-        f"{rate['median']:,.0f}", f"{rate['spread']:.1%}", figure(guess, ",.0f"),
-        figure(guess and guess / rate["median"] - 1, "+.1%"), figure(r["tflops_per_gpu"], ".0f"), peak,
-        "best" if r["name"] == c["winner"] and c["runner_up"] else "",
-    )  # fmt: skip
 
 
 def figure(value: float | None, form: str) -> str:

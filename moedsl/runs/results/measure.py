@@ -161,8 +161,18 @@ def last_settings(log: Log, full: int | None) -> Log:
                 begin = i
             before = batch
         pieces.append(attempt[begin:])
+
+    def goes_on(one: Attempt, other: Attempt) -> bool:
+        """Whether a later attempt begins with the batch that the one before had at that step, or with one that has
+        grown since."""
+        theirs, mine = batches([other]), batches([one])
+        at = batches([[s for s in reversed(one) if s.iteration <= other[0].iteration]]) or mine
+        if not at or not theirs or at[0] == theirs[0]:
+            return True
+        return at[0] < theirs[0] and at[0] != full and (len(mine) > 1 or len(theirs) > 1)
+
     first = max(len(pieces) - 1, 0)
-    while first > 0 and _goes_on(pieces[first - 1], pieces[first], full):
+    while first > 0 and goes_on(pieces[first - 1], pieces[first]):
         first -= 1
     return evolve(log, attempts=tuple(pieces[first:]), earlier=tuple(batches(pieces[:first]))) if first else log
 
@@ -170,16 +180,6 @@ def last_settings(log: Log, full: int | None) -> Log:
 def batches(attempts: Iterable[Iterable[Step]]) -> list[int]:
     """Return the batches that the lines state, each once, in order."""
     return list(dict.fromkeys(s.global_batch for a in attempts for s in a if s.global_batch))
-
-
-def _goes_on(one: Attempt, other: Attempt, full: int | None) -> bool:
-    """Whether a later attempt begins with the batch that the one before had at that step, or with one that has grown
-    since."""
-    theirs, mine = batches([other]), batches([one])
-    at = batches([[s for s in reversed(one) if s.iteration <= other[0].iteration]]) or mine
-    if not at or not theirs or at[0] == theirs[0]:
-        return True
-    return at[0] < theirs[0] and at[0] != full and (len(mine) > 1 or len(theirs) > 1)
 
 
 BLOCKS = 8
