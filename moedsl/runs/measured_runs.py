@@ -110,8 +110,8 @@ def above_peak(run: Measured, tokens: float) -> str | None:
     less of it. The fastest run that NVIDIA published reaches 38% of the peak by this count."""
     hw = run.cost.hardware
     most = hw.tflops[hw.rate_of(run.precision)]
-    alone = evolve(run.cost.model, window=0, window_every=0)
-    needed = tokens * flops.of_token(alone, 0, run.row["tp"]) / 1e12
+    model = evolve(run.cost.model, window=0, window_every=0)
+    needed = tokens * flops.of_token(model, 0, run.row["tp"]) / 1e12
     if needed <= most:
         return None
     return (

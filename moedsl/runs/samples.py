@@ -119,7 +119,7 @@ def measure(file: BinaryIO, tokens: Tokens, seconds: float, progress: Callable[[
     # The first and last byte of each part, in an order whose every beginning lies all over the file
     ends = [(size * at // n, size * (at + 1) // n) for at in (i * _STRIDE % n for i in range(n))]
     counts, keys, done, unanswered = Counter[int](), Counter[tuple[str, ...]](), 0, 0
-    start = told = time.monotonic()
+    start = reported = time.monotonic()
     for begin, end in ends:
         file.seek(max(begin - 1, 0))
         if begin:
@@ -139,10 +139,10 @@ def measure(file: BinaryIO, tokens: Tokens, seconds: float, progress: Callable[[
             counts[length if length <= EXACT else round(length / _STEP) * _STEP] += 1
             keys[sample.keys] += 1
             unanswered += not sample.is_answered
-            now = time.monotonic() if i % _OFTEN == 0 else told
+            now = time.monotonic() if i % _OFTEN == 0 else reported
             i += 1
-            if now - told > 1:
-                told = now
+            if now - reported > 1:
+                reported = now
                 progress(f"{counts.total():,} samples, {(done + at - begin) / size:.0%} of the file")
             if now - start > seconds:
                 return Measured(counts, keys, (done + at - begin) / size, unanswered)
@@ -224,7 +224,7 @@ def text(r: dict[str, Any], name: str) -> str:
     shares = ", ".join(f"{n}% {v:,}" for n, v in r["percentiles"].items())
     most = max(r["histogram"].values())
     bars = [(f"{int(n):,}", f"{c:,}", "#" * -(-c * _BAR // most)) for n, c in r["histogram"].items()]
-    held = [
+    by_sequence = [
         (tokens(s["seq"]), f"{s['samples']:.1f}", f"{s['sequences']:,}", f"{s['packed']:.0%}", f"{s['padded']:.0%}",
          f"{s['cut']:.1%}")
         for s in r["sequences"]
@@ -236,7 +236,7 @@ def text(r: dict[str, Any], name: str) -> str:
         "",
         *table([("up to", "samples", ""), *bars], "rrl"),
         "",
-        *table([("seq", "in one", "in all", "packed", "padded", "cut"), *held]),
+        *table([("seq", "in one", "in all", "packed", "padded", "cut"), *by_sequence]),
         "",
         *(wrapped(line, "", "  ") for line in _COLUMNS),
         *(line for note in r["notes"] for line in ("", wrapped(note, "", "  "))),

@@ -139,9 +139,9 @@ def _device(device: int, segments: Sequence[Mapping[str, Any]], events: Sequence
         for a, (size, frames) in live.items()
     )
     reserved = sum(s["total_size"] for s in segments)
-    held = sum(b["size"] for _, b in blocks if b["state"] in (ALLOCATED, AWAITING))
+    in_use = sum(b["size"] for _, b in blocks if b["state"] in (ALLOCATED, AWAITING))
     return Memory(
-        device, peak, each, total, at_end, reserved, reserved - held, len(events),
+        device, peak, each, total, at_end, reserved, reserved - in_use, len(events),
         "oom" if any(e["action"] == "oom" for e in events[-3:]) else "", tuple(parts),
     )  # fmt: skip
 

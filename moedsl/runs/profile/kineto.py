@@ -121,7 +121,7 @@ class _Events:
 
     def join(self) -> None:
         """Set the ends of spans that two events state; on one thread spans nest."""
-        alone, begun = 0, defaultdict[int, list[tuple[Spans | None, int]]](list)
+        unpaired, begun = 0, defaultdict[int, list[tuple[Spans | None, int]]](list)
         for thread, at, spans, row in sorted(self.halves, key=lambda half: half[:2]):
             if row is not None:
                 begun[thread].append((spans, row))
@@ -130,9 +130,9 @@ class _Events:
                 if spans is not None:
                     spans.end[row] = at
             else:
-                alone += 1
-        if alone := alone + sum(map(len, begun.values())):
-            text = f"{counted(alone, 'event')} of phase B or E without the other: such a span counts no time"
+                unpaired += 1
+        if unpaired := unpaired + sum(map(len, begun.values())):
+            text = f"{counted(unpaired, 'event')} of phase B or E without the other: such a span counts no time"
             self.warnings = (text,)
 
     def traces(self, name: str) -> Iterator[Trace]:

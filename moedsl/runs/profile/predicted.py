@@ -99,14 +99,14 @@ def measured(r: Json, plan: Plan) -> dict[str, float | None]:
     busy = {c["class"]: c["busy_s"] for c in r["classes"] if c["wall"] == COMPUTE}
     out: dict[str, float | None] = {name: sum(busy.pop(c, 0.0) for c in of) for name, (_, of) in WORK.items()}
     out |= {OPTIMIZER: busy.pop("optimizer", 0.0), PASSES: sum(busy.values()), **dict.fromkeys(HIDDEN)}
-    alone = {c["class"]: c["exposed_s"] for c in r["classes"] if c["wall"] == COMMUNICATION}
+    exposed = {c["class"]: c["exposed_s"] for c in r["classes"] if c["wall"] == COMMUNICATION}
     if plan.layout.pp == 1:
-        alone["alltoall"] = alone.pop("send_receive", 0.0) + alone.get("alltoall", 0.0)
-    sent = alone.pop("pipeline", 0.0)
-    experts = sum(s for name, s in alone.items() if OF_EXPERTS.match(name))
+        exposed["alltoall"] = exposed.pop("send_receive", 0.0) + exposed.get("alltoall", 0.0)
+    sent = exposed.pop("pipeline", 0.0)
+    experts = sum(s for name, s in exposed.items() if OF_EXPERTS.match(name))
     idle = r["idle"]["by_cause"]
     return out | {
-        EXPERTS: experts, COLLECTIVES: sum(alone.values()) - experts, PIPELINE: sent + idle["bubble"],
+        EXPERTS: experts, COLLECTIVES: sum(exposed.values()) - experts, PIPELINE: sent + idle["bubble"],
         OFFLOADING: r["walls"]["memory"]["s"], LAUNCHES: idle["launch"],
         WAITS: idle["communication"], OTHER_IDLE: idle["dependency"] + idle["unresolved"],
     }  # fmt: skip

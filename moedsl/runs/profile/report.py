@@ -182,14 +182,14 @@ def traces(path: Path, is_step: IsStep, said: Said) -> list[Trace] | Diagnostic:
 
 
 def _json(path: Path, packed: bool, is_step: IsStep, said: Said) -> list[Trace]:
-    whole, told = path.stat().st_size, 0
+    whole, reported = path.stat().st_size, 0
     with path.open("rb") as raw:
 
         def progress() -> None:
-            nonlocal told
-            if raw.tell() - told >= max(whole // LINES, LEAST):
-                told = raw.tell()
-                said(f"reading {path.name}: {told / whole:.0%} of {size(whole / 1e9)}")
+            nonlocal reported
+            if raw.tell() - reported >= max(whole // LINES, LEAST):
+                reported = raw.tell()
+                said(f"reading {path.name}: {reported / whole:.0%} of {size(whole / 1e9)}")
 
         here = io.BufferedReader(Until(raw))
         unpacked = gzip.GzipFile(fileobj=here) if packed else here
