@@ -127,7 +127,7 @@ def _section(c: Json, rows: Sequence[Json]) -> Iterator[str]:
         common = os.path.commonpath([os.path.dirname(logs[i]) for i in again])
         for i in again:
             labels[i] += f" ({os.path.relpath(logs[i], common)})"
-    cells = [(c["axis"] or "run", *_HEAD)]
+    cells: list[tuple[str, ...]] = [(c["axis"] or "run", *_HEAD)]
     for name, r in zip(labels, rows, strict=True):
         rate, guess = r[RATE], r["predicted"] and r["predicted"][RATE]
         peak, predicted = figure(r["peak_gib"], ".1f"), figure(guess, ",.0f")
@@ -199,7 +199,8 @@ def regressions(new: Mapping[str, Repeats], old: Mapping[str, Repeats], toleranc
     names differ.
     """
     if len(new) == len(old) == 1:
-        return [_pair(*new, *new.values(), *old.values(), tolerance)]
+        (one,), (other,) = new.values(), old.values()
+        return [_pair(one.name, one, other, tolerance)]
     return [_pair(name, new.get(name), old.get(name), tolerance) for name in dict.fromkeys((*new, *old))]
 
 
@@ -258,7 +259,8 @@ def _changed(old: Repeats, new: Repeats) -> Json:
 
 def as_table(regressions: Sequence[Json]) -> str:
     """Print a row for each run, then what changed in it."""
-    rows, notes = [("run", "baseline", "now", "change", "noise", "predicted", "peak GiB", "")], list[str]()
+    rows, notes = list[tuple[str, ...]](), list[str]()
+    head = ("run", "baseline", "now", "change", "noise", "predicted", "peak GiB", "")
     for r in regressions:
         name, verdict, noise = r["name"], r["verdict"], "" if r["noise"] is None else f"±{r['noise']:.1%}"
         rates, peaks = [figure(rate, ",.0f") for rate in r["rate"]], [figure(p, ".1f") for p in r["peak_gib"]]
@@ -280,5 +282,9 @@ def as_table(regressions: Sequence[Json]) -> str:
         elif r["same_experiment"] is False:
             notes.append(f"{name}: these are different experiments, compared by useful tokens")
         notes += [f"{name}, baseline: {text}" for text in r["warnings"]]
-    lines = ["compared with the baseline, useful tokens/s/GPU", *table(rows, "lrrrrrrl"), *map(_paragraph, notes)]
+    lines = [
+        "compared with the baseline, useful tokens/s/GPU",
+        *table([head, *rows], "lrrrrrrl"),
+        *map(_paragraph, notes),
+    ]
     return "\n".join(lines) + "\n"

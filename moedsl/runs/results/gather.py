@@ -14,6 +14,7 @@ from typing import Any
 
 from attrs import asdict, evolve, frozen
 
+from moedsl.launch import follow, nemo, store
 from moedsl.launch.script import RANKS
 from moedsl.planner.plan import Plan
 from moedsl.support import foreign
@@ -166,8 +167,6 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
 
     Logs on the cluster, over an SSH tunnel or in pods, are fetched now.
     """
-    from moedsl.launch import follow, nemo, store
-
     home = store.known().get(id)
     if home is None:
         return None
