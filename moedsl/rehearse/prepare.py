@@ -180,20 +180,9 @@ def small_config(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
     """
     family = FAMILIES[m.family]
     own = config["text_config"] if family.language else config
-    out = _with_facts(own, m)
-    windows = {rule: getattr(m, fact) for fact, rule in family.facts.items() if isinstance(rule, OfWindows)}
-    shape = {"head_dim": m.head_dim, **{rule.inner: value for rule, value in windows.items()}}
-    out |= {rule.key: {"attention_type": rule.kind, **shape} for rule in windows}
-    out |= {c.key: out[c.other] for c in family.only if isinstance(c, Alike) and c.key in out}
-    if "qk_head_dim" in own:
-        out["qk_head_dim"] = m.qk_nope_dim + m.qk_rope_dim
-    return {**config, "text_config": out} if family.language else out
-
-
-def _with_facts(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
-    unbuilt = {c.key for c in FAMILIES[m.family].only if isinstance(c, Unbuilt)}  # they may count the layers
-    out = {key: value for key, value in config.items() if key not in unbuilt}
-    for fact, rule in FAMILIES[m.family].facts.items():
+    unbuilt = {c.key for c in family.only if isinstance(c, Unbuilt)}  # they may count the layers
+    out = {key: value for key, value in own.items() if key not in unbuilt}
+    for fact, rule in family.facts.items():
         value = getattr(m, fact)
         match rule:
             case Product():
@@ -202,7 +191,7 @@ def _with_facts(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
                 out[rule.key] = of.listed_kinds(value, m.layers, "sliding_attention")
                 out.pop(rule.again, None)
             case Int() if value == rule.null:
-                out.update({rule.key: value or None} if rule.key in config else {})
+                out.update({rule.key: value or None} if rule.key in own else {})
             case Int() | Flag():
                 out[rule.key] = value
             case HeadDim():
@@ -210,8 +199,14 @@ def _with_facts(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
             case of.Length() if rule.count in out:
                 out[rule.count] = value
             case _:
-                out.update(_listed(rule, value, m, config))
-    return out
+                out.update(_listed(rule, value, m, own))
+    windows = {rule: getattr(m, fact) for fact, rule in family.facts.items() if isinstance(rule, OfWindows)}
+    shape = {"head_dim": m.head_dim, **{rule.inner: value for rule, value in windows.items()}}
+    out |= {rule.key: {"attention_type": rule.kind, **shape} for rule in windows}
+    out |= {c.key: out[c.other] for c in family.only if isinstance(c, Alike) and c.key in out}
+    if "qk_head_dim" in own:
+        out["qk_head_dim"] = m.qk_nope_dim + m.qk_rope_dim
+    return {**config, "text_config": out} if family.language else out
 
 
 def _listed(rule: object, value: Any, m: Model, config: Mapping[str, Any]) -> dict[str, Any]:
