@@ -66,7 +66,7 @@ def make_plan(
     estimated = estimate.build(chosen, row, env, held, known.interval)
     derived = _values(p, "derive", env)
     decided = decisions.build(chosen, env, decisions.other_values(chosen, row, near, free, known))
-    twin = other_layouts.long_twin(chosen, batch) if whole else None
+    twin = other_layouts.twin(p, gpus, row.codes, batch) if whole else None
     return Plan(
         version=VERSION,
         name=p.name,

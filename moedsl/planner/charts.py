@@ -13,7 +13,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -106,33 +107,6 @@ LEFT, RIGHT, TOP, BOTTOM = 60, 988, 12, 260
 """The box of the points; labels are to the left of it and below."""
 
 
-@frozen
-class Axis:
-    """An axis from `low` to `high`; a `log` axis has equal steps for equal ratios."""
-
-    name: str
-    low: float
-    high: float
-    log: bool = False
-    digits: int = 0
-    """Decimals of its labels."""
-
-    def share(self, value: float) -> float:
-        """The position of a value on the axis, from 0 to 1; the middle if all values are equal."""
-        low, high, v = (math.log(x) if self.log else x for x in (self.low, self.high, value))
-        return 0.5 if high == low else (v - low) / (high - low)
-
-    def ticks(self) -> list[float]:
-        """The values with a tick; whole numbers double."""
-        if not self.log:
-            return linear(self.low, self.high)
-        return decades(self.low, self.high) if self.digits else doubles(self.low, self.high)
-
-    def text(self, value: float) -> str:
-        """The label of a value."""
-        return f"{value:,.{self.digits}f}"
-
-
 def trades(p: Plan) -> list[dict[str, Any]]:
     """Both drawings; none for a plan without `pareto`."""
     if p.pareto is None:
@@ -145,30 +119,36 @@ def trades(p: Plan) -> list[dict[str, Any]]:
 
 
 def _drawing(title: str, points: Sequence[Point], key: str, unit: str, log: bool) -> dict[str, Any]:
-    """Points with their tooltips, the line of the front, and both axes; a slower step is further up."""
+    """Points with their tooltips, the line of the front, and both axes; a slower step is further up.
+
+    An axis that is `log` has equal steps for equal ratios; that of the step time is.
+    """
     xs, ys = [getattr(f, key) for f, _ in points], [f.step_time_s for f, _ in points]
-    x, y = Axis(unit, min(xs), max(xs), log), Axis("s a step", min(ys), max(ys), True, 2)
+
+    def share(value: float, of: Sequence[float], log: bool) -> float:
+        low, high, v = (math.log(x) if log else x for x in (min(of), max(of), value))
+        return 0.5 if high == low else (v - low) / (high - low)
 
     def across(value: float) -> float:
-        return LEFT + x.share(value) * (RIGHT - LEFT)
+        return LEFT + share(value, xs, log) * (RIGHT - LEFT)
 
     def upwards(value: float) -> float:
-        return BOTTOM - y.share(value) * (BOTTOM - TOP)
+        return BOTTOM - share(value, ys, True) * (BOTTOM - TOP)
 
     dots = list[dict[str, Any]]()
     for (f, changes), value in zip(points, xs, strict=True):
         kind, other = ("plan", "the plan") if changes is None else ("better", pairs(changes) or "as the plan")
-        tip = f"{x.text(value)} {unit}, {f.step_time_s:.2f} s a step: {other}"
+        tip = f"{value:,.0f} {unit}, {f.step_time_s:.2f} s a step: {other}"
         dots.append({"x": across(value), "y": upwards(f.step_time_s), "kind": kind, "title": tip})
     front = sorted((d["x"], d["y"]) for d in dots if d["kind"] != "plan" or key == "gpus")
     return {
         "title": title,
         "dots": dots,
         "line": " ".join(f"{a:.1f},{b:.1f}" for a, b in front),
-        "x": x.name,
-        "y": y.name,
-        "across": [{"at": across(t), "text": f"{t:,.6g}"} for t in x.ticks()],
-        "upwards": [{"at": upwards(t), "text": f"{t:,.4g}"} for t in y.ticks()],
+        "x": unit,
+        "y": "s a step",
+        "across": [{"at": across(t), "text": f"{t:,.6g}"} for t in (doubles if log else linear)(min(xs), max(xs))],
+        "upwards": [{"at": upwards(t), "text": f"{t:,.4g}"} for t in decades(min(ys), max(ys))],
     }
 
 
@@ -181,8 +161,8 @@ class Rank:
     domain: int
     rack: int
     rail: int
-    attention: tuple[int, ...]
-    experts: tuple[int, ...]
+    attention: Sequence[int]
+    experts: Sequence[int]
 
     @property
     def stage(self) -> int:
@@ -190,51 +170,29 @@ class Rank:
 
     def shares(self, other: Rank, axis: str) -> bool:
         """Whether both are in one group of an axis: all other coordinates of its mesh are equal."""
-        names, mine, theirs = (
-            (ATTENTION, self.attention, other.attention)
-            if axis in ATTENTION
-            else (EXPERTS, self.experts, other.experts)
-        )
-        at = names.index(axis)
-        return mine[:at] + mine[at + 1 :] == theirs[:at] + theirs[at + 1 :]
+        names, mine, theirs = ATTENTION, self.attention, other.attention
+        if axis not in ATTENTION:
+            names, mine, theirs = EXPERTS, self.experts, other.experts
+        return all(a == b for n, a, b in zip(names, mine, theirs, strict=True) if n != axis)
 
 
 def place(layout: Mapping[str, Any], gpus: int, on: Machines) -> list[Rank]:
-    """Every rank of the world."""
-    attention, experts = ([int(layout[n]) for n in names] for names in (ATTENTION, EXPERTS))
+    """Every rank of the world; the first axis of a mesh is the fastest."""
     ranks = np.arange(gpus)
-    racks = on.racks(ranks) if on.rack else on.domains(ranks)
-    places = zip(on.nodes(ranks), on.domains(ranks), racks, on.on_rails(ranks), strict=True)
-    return [
-        Rank(r, int(node), int(domain), int(rack), int(rail), _digits(r, attention), _digits(r, experts))
-        for r, (node, domain, rack, rail) in enumerate(places)
-    ]
-
-
-def _digits(rank: int, sizes: list[int]) -> tuple[int, ...]:
-    """Mixed-radix digits, the fastest first."""
-    out: list[int] = []
-    for size in sizes:
-        rank, digit = divmod(rank, size)
-        out.append(digit)
-    return tuple(out)
+    places = (on.nodes(ranks), on.domains(ranks), on.racks(ranks) if on.rack else on.domains(ranks), on.on_rails(ranks))
+    meshes = (np.unravel_index(ranks, [int(layout[n]) for n in m], order="F") for m in (ATTENTION, EXPERTS))
+    columns = (np.stack(c, axis=1).tolist() for c in (places, *meshes))
+    return [Rank(r, *on_machines, *at) for r, (on_machines, *at) in enumerate(zip(*columns, strict=True))]
 
 
 def expert_groups(ranks: list[Rank]) -> list[list[Rank]]:
-    """The ranks by the group among which their tokens are exchanged: those of etp and ep."""
-    return _by(ranks, lambda r: r.experts[2:])
+    """The ranks by the group among which their tokens are exchanged, which are consecutive: those of etp and ep."""
+    return [[*group] for _, group in groupby(ranks, lambda r: r.experts[2:])]
 
 
 def stages(ranks: list[Rank]) -> list[list[Rank]]:
-    """The ranks by their pipeline stage."""
-    return _by(ranks, lambda r: r.stage)
-
-
-def _by(ranks: list[Rank], key: Callable[[Rank], Any]) -> list[list[Rank]]:
-    found: dict[Any, list[Rank]] = {}
-    for r in ranks:
-        found.setdefault(key(r), []).append(r)
-    return [*found.values()]
+    """The ranks by their pipeline stage, which are consecutive."""
+    return [[*stage] for _, stage in groupby(ranks, lambda r: r.stage)]
 
 
 def crossing(ranks: list[Rank], axis: str, places: Sequence[str]) -> dict[str, int]:

@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from moedsl.facts import axes
 from moedsl.facts.units import GIB
 from moedsl.lang import ast
-from moedsl.planner.walls import Note, measured, note
+from moedsl.planner.walls import Note, measured
 from moedsl.rules.check.program import Pin
 from moedsl.rules.rule import Rule
 from moedsl.rules.stdlib import Block, LetName
@@ -140,7 +140,7 @@ def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], pri
         from_=evolve(_gain(before, chosen), phase=before.problem.program.phase) if before else None,
         next=tuple(_next(chosen, phase, ahead.get(phase)) for phase in AFTER[p.phase]),
         folding=Folding(not shared, shared_mesh),
-        notes=tuple(note(r, env) for block in blocks for r in measured(problem, block, env)),
+        notes=tuple(n for block in blocks for n in measured(p, block, env)),
     )
 
 

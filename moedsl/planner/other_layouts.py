@@ -1,15 +1,8 @@
-"""Layouts next to the plan that a reader should know.
+"""Layouts next to the plan that a reader should know, one function for each.
 
-- `alternatives`: the next best layouts, and `more_gpus` those on more GPUs.
-- `faster`: the faster layout that may run out of memory; a run gets it only if it asks for it.
-- `free_choices`: what each pin of the run file costs, by the layout that the run would have without that one pin.
-- `rebalanced`: balanced pipeline stages, where Megatron's even split makes the last stage the slowest. The even split
-  counts only layers, so the stage with the loss and MTP has more work than the others. A plan uses it where the layers
-  divide, because it is Megatron's default; the balanced layout is shown as an alternative.
-- `long_twin`: the same run at 4K tokens, which shows what the long sequence changes in the layout and the batch.
-- `shipped`: the recipe that Megatron Bridge ships for the model and GPUs, at the run's own batch. Both layouts
-  are priced by the same estimate, with the same batch, length and number formats. A recipe for another number of GPUs
-  is not shown: the data parallel size, and with it the layout, would be another one.
+A recipe that Megatron Bridge ships is priced at the run's own batch: both layouts by the same estimate, with the same
+batch, length and number formats. A recipe for another number of GPUs is not shown: the data parallel size, and with it
+the layout, would be another one.
 """
 
 from __future__ import annotations
@@ -186,9 +179,10 @@ def alternatives(chosen: Chosen, others: Sequence[Row], row: Row, known: Known |
 
 
 def rebalanced(chosen: Chosen, row: Row) -> Alternative | None:
-    """The same layout with the most balanced pipeline stages.
+    """The same layout with the most balanced pipeline stages; None if the plan has them, or if they break a law or save
+    less than `WORTH`.
 
-    None if the plan has them, or if they break a law or save less than `WORTH`.
+    Megatron's default, the even split, counts only layers: its last stage has the loss and MTP on top.
     """
     p, pp, vpp = chosen.problem.program, row.codes["pp"], row.codes["vpp"]
     if pp == 1 or p.pipeline_layout is not None or pipeline.layout_string(p.model, pp, vpp) is not None:
@@ -229,19 +223,14 @@ class Twin:
     """Values of the axes, encoded as in a column."""
 
 
-def long_twin(chosen: Chosen, batch: Batch) -> Twin | None:
-    """The twin of a plan; None if the sequence is short or the twin has no layout."""
-    if batch.seq < LONG:
-        return None
-    return twin(chosen.problem.program, chosen.problem.gpus, chosen.solution.rows[0].codes, batch)
-
-
 def twin(p: Program, gpus: int, codes: Mapping[str, int], batch: Batch) -> Twin | None:
-    """Solve the run at 4K tokens with as many tokens a step on the same GPUs; None if it has no layout.
+    """Solve a long run at 4K tokens with as many tokens a step on the same GPUs; None if it is short or has no layout.
 
     The axes in FREED are free, and every other one is pinned to the plan's value. Requirements on derived values are
     dropped: they are meant for the run's own length.
     """
+    if batch.seq < LONG:
+        return None
     sequences = batch.global_batch * batch.seq // SHORT
     anywhere = next(iter(p.spans.values()))
     pins = {a.name: Pin(a.name, codes[a.name], anywhere) for a in axes.AXES if a.name not in FREED}
