@@ -12,6 +12,7 @@ from moedsl.lang import ast
 from moedsl.rules.check.program import Program
 from moedsl.rules.rule import Rule
 from moedsl.solver.laws import Compiled, Row
+from moedsl.solver.nearest import tree
 from moedsl.solver.search import Answer, Question, Search
 from moedsl.solver.solve import Chosen
 from moedsl.support.source import Source, Span, place_of
@@ -61,6 +62,10 @@ class Context:
     def answers(self, variants: Sequence[Question]) -> list[Answer]:
         """Find the best layout of each variant of the run's space."""
         return self.search.answers(variants) if variants else []
+
+    def tree(self, e: ast.Expr | None) -> Json | None:
+        """Write an expression with the value of each part in the layout."""
+        return None if e is None else tree(e, self.env, self.lets)
 
     def where(self, span: Span) -> Json:
         """Write a place as ``{file, line, text}``; lines count from 1."""

@@ -29,7 +29,6 @@ from moedsl.rules.check.program import Pin
 from moedsl.rules.evaluators import evaluate, names
 from moedsl.rules.rule import Rule
 from moedsl.solver.laws import closure, reads
-from moedsl.solver.nearest import tree
 from moedsl.solver.problem import first_of
 from moedsl.solver.search import Answer, Question
 from moedsl.solver.solve import Chosen, solve
@@ -93,7 +92,7 @@ def _read(b: Context, name: str) -> Json:
     """Explain an axis, a let or a value outside the layout: the rules that read it, the prices of the advice that does,
     and its other values; for a size of the run, half and twice the value."""
     laws = (*b.compiled.advice, *b.compiled.wishes)
-    read = [w for w in laws if name in reads(b.program, w.rule) | priced(b, w.rule) and w.rule.applies(b.env)]
+    read = [w for w in laws if name in bearing(b, w.rule) and w.rule.applies(b.env)]
     now, asked = b.env[name], explain_others.questions(b, read)
     if name in axes.BY_NAME:
         axis, now = axes.BY_NAME[name], b.row.codes[name]
@@ -153,13 +152,12 @@ def _resized(b: Context, name: str, value: int) -> Json:
     gpus = value if name == "gpus" else b.chosen.problem.gpus
     sizes = {n: b.chosen.problem.values[n] for n in ("seq", "global_batch")} | {name: value}
     chosen: Chosen = solve(b.program, gpus, keep=1, seq=sizes["seq"], global_batch=sizes["global_batch"])
-    rows = chosen.solution.rows
-    answer = Answer(rows[0] if rows else None, chosen.solution.legal, float("inf"))
-    best = explain_others.best(Context(chosen, b.row, b.sources) if rows else b, answer, {name})
-    if rows:
+    row = next(iter(chosen.solution.rows), None)
+    answer = Answer(row, chosen.solution.legal, float("inf"))
+    best = explain_others.best(Context(chosen, b.row, b.sources) if row else b, answer, {name})
+    if row:
         here = b.env["global_batch"] * b.env["seq"] / b.chosen.problem.gpus / b.row.step_time
-        there_ = sizes["global_batch"] * sizes["seq"] / gpus / rows[0].step_time
-        best["throughput_change"] = there_ / here - 1
+        best["throughput_change"] = sizes["global_batch"] * sizes["seq"] / gpus / row.step_time / here - 1
     return {"value": value, "same_otherwise": None, "best": {**best, "decided_by": None}}
 
 
@@ -176,8 +174,7 @@ def _setting(b: Context, name: str) -> Json | None:
     for (kind, doc), short in product(docs, named):
         mine = first_of(b.program.named(kind, short), b.env)
         if mine is not None:
-            when = None if mine.when is None else tree(mine.when, b.env, b.lets)
-            origin = {**b.cited(mine), "kind": "derived", "tree": tree(mine.expr, b.env, b.lets), "when": when}
+            origin = {**b.cited(mine), "kind": "derived", "tree": b.tree(mine.expr), "when": b.tree(mine.when)}
             others = [_branch(b, r) for r in b.program.of(kind) if r.name == short and r is not mine]
             return _entry(b, short, evaluate(mine.expr, b.env), doc, origin, others)
     return None
@@ -185,8 +182,7 @@ def _setting(b: Context, name: str) -> Json | None:
 
 def _branch(b: Context, r: Rule) -> Json:
     """Explain another rule of the same setting: its value, and its condition as a tree."""
-    condition = None if r.when is None else tree(r.when, b.env, b.lets)
-    return {**b.cited(r), "text": print_expr(r.expr), "applies": r.applies(b.env), "condition": condition}
+    return {**b.cited(r), "text": print_expr(r.expr), "applies": r.applies(b.env), "condition": b.tree(r.when)}
 
 
 def _field(b: Context, name: str) -> Json | None:
@@ -237,10 +233,8 @@ def let_origin(b: Context, name: str) -> Json:
     """The origin of a let: derived by its expression, or pinned if the run requires one value."""
     wish = next((r for r in b.program.rules if r.wish and r.name == name), None)
     rule = next(r for r in b.program.of("let") if r.name == name)
-    formula = tree(rule.expr, b.env, b.lets)
-    if wish is not None:
-        return {**stated(b, wish.span), "tree": formula}
-    return {**b.cited(rule), "kind": "derived", "tree": formula}
+    origin = stated(b, wish.span) if wish is not None else {**b.cited(rule), "kind": "derived"}
+    return {**origin, "tree": b.tree(rule.expr)}
 
 
 _STATEMENTS = {
@@ -253,7 +247,7 @@ def fixed_origin(b: Context, name: str) -> Json:
     """The origin of a value outside the layout: a statement of the run, or a default."""
     rule, h = b.chosen.problem.defaults.get(name), b.program.hardware
     if rule is not None:
-        return {**b.cited(rule), "kind": "defaulted", "tree": tree(rule.expr, b.env, b.lets)}
+        return {**b.cited(rule), "kind": "defaulted", "tree": b.tree(rule.expr)}
     if name in COSTS:
         because = "the estimate of the chosen layout" if not isnan(b.env[name]) else "this search does not need it"
         return unruled("derived", because)
@@ -273,9 +267,6 @@ def fixed_origin(b: Context, name: str) -> Json:
     return unruled("defaulted", "the default of the language")
 
 
-_KINDS = ("require", "prefer")
-
-
 def bearing_rules(b: Context, name: str, refused: Mapping[str, list[Any]]) -> list[Json]:
     """Laws, advice and the ranking that read a name; `refused` lists the alternatives that each rule refuses.
 
@@ -292,7 +283,7 @@ def bearing_rules(b: Context, name: str, refused: Mapping[str, list[Any]]) -> li
             "refuses": refused.get(r.id, []),
         }
         for r in b.program.rules
-        if r.kind in _KINDS and name in reads(b.program, r) | priced(b, r) and (r.id in refused or r.applies(b.env))
+        if r.kind in ("require", "prefer") and name in bearing(b, r) and (r.id in refused or r.applies(b.env))
     ]
     if b.compiled.ranks:
         rule = b.compiled.ranks[0].rule
@@ -313,9 +304,10 @@ def judged(b: Context, r: Rule) -> Json:
     return {**b.cited(r), "text": print_expr(r.expr), "applies": r.applies(b.env), "holds": r.holds(b.env)}
 
 
-def priced(b: Context, r: Rule) -> frozenset[str]:
-    """The axes that a rule reads through prices: all of them, if it reads a price."""
-    return frozenset(b.row.codes) if reads(b.program, r) & COSTS.keys() else frozenset()
+def bearing(b: Context, r: Rule) -> frozenset[str]:
+    """The names that a rule reads; through prices, if it reads one, all axes."""
+    read = reads(b.program, r)
+    return read.union(b.row.codes) if read & COSTS.keys() else read
 
 
 def values(b: Context, e: ast.Expr) -> Json:
@@ -325,9 +317,6 @@ def values(b: Context, e: ast.Expr) -> Json:
 
 def through(b: Context, r: Rule, name: str) -> list[str]:
     """The lets through which a rule reads a name; empty if the rule reads it directly."""
-    direct = r.reads
-    if name in direct:
-        return []
-    return sorted(
-        n for n in direct if n in COSTS or (n in b.lets and name in closure(names(b.lets[n]), b.program.of("let")))
-    )
+    lets = b.program.of("let")
+    leads = (n for n in r.reads if n in COSTS or (n in b.lets and name in closure(names(b.lets[n]), lets)))
+    return [] if name in r.reads else sorted(leads)

@@ -97,10 +97,6 @@ class Budget:
         return TokenCost(self.tokens, steps, steps * step_time / DAY, hours, self.price, cost)
 
 
-NUMBERS = ("s a step", "tokens/s/GPU", "peak GiB", "")
-"""The headings of `numbers`."""
-
-
 def figures_table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
     """Align figures right, the first `left` columns and the last one left."""
     return table(rows, "l" * left + "r" * (len(rows[0]) - 1 - left) + "l")
@@ -113,34 +109,25 @@ def whole(layout: Mapping[str, Any], also: Iterable[str] = ()) -> str:
     return pairs({n: layout[n] for n in (*shown, *(n for n in layout if n in also and n not in SUMMARY))})
 
 
-def numbers(f: Priced) -> tuple[str, ...]:
-    """The cells below `NUMBERS`."""
-    return f"{f.step_time_s:.2f}", f"{f.tokens_per_s_per_gpu:,.0f}", f"{f.peak_gib:.1f}", f.verdict or ""
+def speed(f: Priced) -> dict[str, str]:
+    """Step time, rate, memory and verdict of a layout: the cells of a table, by their headings."""
+    rate, peak = f"{f.tokens_per_s_per_gpu:,.0f}", f"{f.peak_gib:.1f}"
+    return {"s a step": f"{f.step_time_s:.2f}", "tokens/s/GPU": rate, "peak GiB": peak, "": f.verdict or ""}
 
 
-def cost_head(f: Priced) -> tuple[str, ...]:
-    """The headings of `cost`: for a budget if there is one, else for 10^9 tokens."""
-    if f.budget is None:
-        return ("GPU-hours/1B",)
-    return ("days", "GPU-hours") if f.budget.cost is None else ("days", "GPU-hours", "cost")
-
-
-def cost(f: Priced) -> tuple[str, ...]:
-    """Table cells below `cost_head`: days, GPU-hours and price of the token budget, or GPU-hours per 10^9 tokens
-    without a budget.
-    """
-    if f.budget is None:
-        return (f"{f.gpu_hours_per_billion_tokens:,.1f}",)
-    b = f.budget
-    return (f"{b.days:,.1f}", f"{b.gpu_hours:,.0f}", *(() if b.cost is None else (f"{b.cost:,.0f}",)))
+def cost(f: Priced) -> dict[str, str]:
+    """Days, GPU-hours and price of the token budget, or GPU-hours per 10^9 tokens without a budget: the cells of a
+    table, by their headings."""
+    if (b := f.budget) is None:
+        return {"GPU-hours/1B": f"{f.gpu_hours_per_billion_tokens:,.1f}"}
+    money = {} if b.cost is None else {"cost": f"{b.cost:,.0f}"}
+    return {"days": f"{b.days:,.1f}", "GPU-hours": f"{b.gpu_hours:,.0f}", **money}
 
 
 def amount(tokens: int) -> str:
     """Write a budget in its largest unit."""
-    for unit, size in (("T", 10**12), ("B", 10**9), ("M", 10**6)):
-        if tokens >= size:
-            return f"{tokens / size:g}{unit}"
-    return str(tokens)
+    unit, size = next(((u, n) for u, n in (("T", 10**12), ("B", 10**9), ("M", 10**6)) if tokens >= n), ("", 1))
+    return f"{tokens / size:g}{unit}" if unit else str(tokens)
 
 
 def budget_note(f: Priced) -> list[str]:
@@ -169,11 +156,11 @@ def top_text(p: Plan, layouts: Sequence[Ranked], because: Mapping[str, str]) -> 
     ids = dict.fromkeys(i for f in layouts for i in f.against_advice)
     letters = {i: _LETTERS[n] if n < len(_LETTERS) else str(n) for n, i in enumerate(ids)}
     changed = dict.fromkeys(name for f in layouts for name in f.changes)
-    rows: list[tuple[str, ...]] = [("", *NUMBERS, *cost_head(layouts[0]), "ignores", "layout")]
+    rows: list[tuple[str, ...]] = [("", *speed(layouts[0]), *cost(layouts[0]), "ignores", "layout")]
     for f in layouts:
         ignored = " ".join(letters[i] for i in f.against_advice) or "-"
         layout = whole(f.layout, changed) if f is layouts[0] else pairs(f.changes)
-        rows.append((str(f.rank), *numbers(f), *cost(f), ignored, layout))
+        rows.append((str(f.rank), *speed(f).values(), *cost(f).values(), ignored, layout))
     lines = [f"{p.name}: the {len(layouts)} best meshes on {p.gpus} {p.hardware}, each with its best policies"]
     lines += [*figures_table(rows), *budget_note(layouts[0])]
     lines += ["Advice not followed"] if letters else []

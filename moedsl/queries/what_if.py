@@ -18,19 +18,7 @@ from moedsl.facts.symbols import VLM_WORDS
 from moedsl.lang.printer import print_expr
 from moedsl.planner import experiment
 from moedsl.planner.plan import Priced
-from moedsl.queries.layouts import (
-    NUMBERS,
-    Budget,
-    budget_note,
-    cost,
-    cost_head,
-    figures_table,
-    numbers,
-    priced,
-    shared,
-    step_tokens,
-    whole,
-)
+from moedsl.queries.layouts import Budget, budget_note, cost, figures_table, priced, shared, speed, step_tokens, whole
 from moedsl.queries.pareto import held
 from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.evaluators import evaluate
@@ -315,12 +303,13 @@ def what_if_text(a: WhatIf) -> str:
     layout = whole(base.layout, sorted({name for f in solved for name in f.changes}))
     what = f"now: {base.gpus} {base.hardware}, {tokens(base.seq)}"
     rows = [
-        ("", "", *NUMBERS, "goodput", "speedup", *cost_head(base), "layout"),
-        (what, "", *numbers(base), f"{base.goodput:.1%}", "1.00x", *cost(base), layout),
+        ("", "", *speed(base), "goodput", "speedup", *cost(base), "layout"),
+        (what, "", *speed(base).values(), f"{base.goodput:.1%}", "1.00x", *cost(base).values(), layout),
     ]
     for f in solved:
-        mark, rates = "E" if f.another_experiment else "", (f"{f.goodput:.1%}", f"{f.speedup:.2f}x")
-        rows.append((f.change, mark, *numbers(f), *rates, *cost(f), pairs(f.changes) or "the same layout"))
+        mark, changes = "E" if f.another_experiment else "", pairs(f.changes) or "the same layout"
+        figures = (*speed(f).values(), f"{f.goodput:.1%}", f"{f.speedup:.2f}x", *cost(f).values())
+        rows.append((f.change, mark, *figures, changes))
     head, now, *cells = figures_table(rows, left=2)
     line_of = dict(zip((f.change for f in solved), cells, strict=True))
     s = a.step
