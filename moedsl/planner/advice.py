@@ -17,7 +17,7 @@ from moedsl.facts import axes
 from moedsl.facts.axes import named_value
 from moedsl.facts.units import GIB
 from moedsl.lang.printer import print_expr
-from moedsl.planner.memory import Certain, CertainLayout
+from moedsl.planner.estimate import Certain, CertainLayout
 from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import names
 from moedsl.rules.rule import Rule

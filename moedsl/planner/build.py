@@ -9,22 +9,10 @@ from attrs import evolve
 
 from moedsl.cost.estimate import TIGHT, bounds
 from moedsl.facts.axes import json_value
-from moedsl.planner import (
-    advice,
-    checkpoints,
-    container,
-    decisions,
-    estimate,
-    experiment,
-    layout,
-    memory,
-    other_layouts,
-    racks,
-    walls,
-)
+from moedsl.planner import advice, checkpoints, container, decisions, estimate, experiment, layout, other_layouts, walls
 from moedsl.planner.decisions import Allowed, Measured, applying
 from moedsl.planner.ladder import RanksBy
-from moedsl.planner.other_layouts import Compared4k
+from moedsl.planner.other_layouts import Compared4k, MoreGpus
 from moedsl.planner.plan import VERSION, Member, Plan, Search
 from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import evaluate, holds
@@ -62,7 +50,7 @@ def make_plan(
         close = CLOSE * known.is_close(other_layouts.shipped_codes(recipe.layout, row))
         recipe = evolve(recipe, against_plan=f"{close}{recipe.against_plan}")
     near = [evolve(n, close=known.is_close(n.codes)) for n in near]
-    held = memory.build(chosen, row, peaks, certain, other_layouts.faster(chosen, row))
+    held = estimate.memory_of(chosen, row, peaks, certain, other_layouts.faster(chosen, row))
     estimated = estimate.build(chosen, row, env, held, known.interval)
     derived = _values(p, "derive", env)
     decided = decisions.build(chosen, env, decisions.other_values(chosen, row, near, free, known))
@@ -92,7 +80,7 @@ def make_plan(
         hub_weights=p.hub_weights,
         estimate=estimated,
         checkpoints=checkpoints.build(chosen, row, env, derived),
-        racks=racks.build(meshes.to_json(), gpus, p.hardware, p.site),
+        racks=layout.racks(meshes.to_json(), gpus, p.hardware, p.site),
         walls=walls.build(chosen, row, env, estimated, tried),
         decisions=decided,
         advice=advised,
@@ -106,7 +94,9 @@ def make_plan(
         alternatives=other_layouts.alternatives(chosen, next_best, row, known),
         rebalanced=other_layouts.rebalanced(chosen, row),
         shipped=recipe,
-        steps=other_layouts.more_gpus(chosen, row),
+        steps=tuple(
+            MoreGpus(n, r.step_time, row.step_time / r.step_time, r.changes(row.codes)) for n, r in chosen.steps
+        ),
         search=Search(chosen.solution.legal, chosen.solution.priced, RanksBy(rank.id, rank.because, rank.cites)),
         isolation=Member.of_isolation(p),
         sweep=Member.of_sweep(p),

@@ -20,9 +20,8 @@ from moedsl.facts.recipes import LIKE, Shipped
 from moedsl.facts.units import GIB
 from moedsl.facts.values import stages
 from moedsl.planner.advice import against
-from moedsl.planner.estimate import Estimate, Known, useful_rate
+from moedsl.planner.estimate import Estimate, Faster, Known, useful_rate
 from moedsl.planner.layout import Against4k, Batch, Layout
-from moedsl.planner.memory import Faster
 from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.rule import EXPERIMENT, of_rules
 from moedsl.solver import neighbours
@@ -195,13 +194,6 @@ def rebalanced(chosen: Chosen, row: Row) -> Alternative | None:
     prices = {**other.prices, "score": row.score + other.step_time - row.step_time}
     (found,) = alternatives(chosen, [evolve(row, prices=prices)], row, None)
     return evolve(found, changes={_PIPELINE: text})
-
-
-def more_gpus(chosen: Chosen, row: Row) -> tuple[MoreGpus, ...]:
-    """The gain from more GPUs, and the layout for each."""
-    return tuple(
-        MoreGpus(gpus, r.step_time, row.step_time / r.step_time, r.changes(row.codes)) for gpus, r in chosen.steps
-    )
 
 
 SHORT = 4096

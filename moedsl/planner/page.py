@@ -8,9 +8,9 @@ from typing import Any
 
 from moedsl.cost.estimate import NOT
 from moedsl.facts.axes import BY_NAME, pairs, show
-from moedsl.planner import checkpoints, racks
+from moedsl.planner import checkpoints
 from moedsl.planner.decisions import Decision
-from moedsl.planner.layout import meshes, policies
+from moedsl.planner.layout import meshes, policies, racks_summary
 from moedsl.planner.plan import Plan
 from moedsl.planner.text import batch, head, length, samples, steps
 from moedsl.planner.walls import SMALL, listed
@@ -85,7 +85,7 @@ def _layout(p: Plan, width: int) -> Iterator[str]:
     for name, mesh in meshes(p.layout).items():
         yield _line(name.capitalize(), mesh, width)
     if p.racks:
-        yield _line("Racks", racks.summary(p.racks), width)
+        yield _line("Racks", racks_summary(p.racks), width)
     yield _line("Batch", batch(p), width)
     if p.samples:
         yield _line("Samples", "; ".join(samples(p)), width)

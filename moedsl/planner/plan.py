@@ -18,13 +18,11 @@ from moedsl.planner.advice import Advice
 from moedsl.planner.checkpoints import Checkpoints
 from moedsl.planner.container import Device, Need, Target
 from moedsl.planner.decisions import Allowed, Decision, Measured
-from moedsl.planner.estimate import Estimate
+from moedsl.planner.estimate import Estimate, Memory
 from moedsl.planner.experiment import Experiment
 from moedsl.planner.ladder import Ladder, RanksBy
-from moedsl.planner.layout import AdapterPlan, Batch, Layout, Policy, SamplesPlan
-from moedsl.planner.memory import Memory
+from moedsl.planner.layout import AdapterPlan, Batch, Layout, Policy, Racks, SamplesPlan
 from moedsl.planner.other_layouts import Alternative, Compared4k, MoreGpus, ShippedRecipe
-from moedsl.planner.racks import Racks
 from moedsl.planner.walls import Walls
 from moedsl.rules.check.program import Program
 from moedsl.support.json_form import ABSENT, Absent, JsonForm

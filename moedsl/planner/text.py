@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from moedsl.facts.axes import pairs, show
 from moedsl.facts.common import COMMON
-from moedsl.planner import checkpoints, container, estimate, experiment, ladder, memory, racks, walls
-from moedsl.planner.layout import adapter_text, batch_text, meshes, policies
+from moedsl.planner import checkpoints, container, estimate, experiment, ladder, walls
+from moedsl.planner.layout import adapter_text, batch_text, meshes, policies, racks_text
 from moedsl.planner.other_layouts import shipped_text
 from moedsl.planner.plan import Plan
 from moedsl.rules.stdlib import RuleId
@@ -130,12 +130,12 @@ def _advice(p: Plan) -> str:
 
 SECTIONS: Mapping[str, Callable[[Plan], str]] = {
     "meshes": lambda p: titled("Meshes", (f"  {name:<9}  {mesh}" for name, mesh in meshes(p.layout).items())),
-    "racks": lambda p: racks.text(p.racks) if p.racks else "",
+    "racks": lambda p: racks_text(p.racks) if p.racks else "",
     "batch": lambda p: titled("Batch", [f"  {batch(p)}", *(wrapped(t.text) for t in [p.batch.against_4k] if t)]),
     "policy": lambda p: f"Policy\n  {', '.join(policies(p.policy))}",
     "samples": lambda p: titled("Samples", map(wrapped, samples(p))),
     "adapter": lambda p: adapter_text(p.adapter) if p.adapter else "",
-    "memory": lambda p: memory.text(p.estimate.memory),
+    "memory": lambda p: estimate.memory_text(p.estimate.memory),
     "speed": lambda p: estimate.text(p.estimate),
     "decisions": _decisions,
     "environment": _environment,

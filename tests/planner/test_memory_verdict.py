@@ -9,7 +9,7 @@ from moedsl.compiler import compile_source
 from moedsl.cost import pipeline
 from moedsl.facts import axes, machines
 from moedsl.facts.axes import show
-from moedsl.planner.memory import Certain
+from moedsl.planner.estimate import Certain
 from moedsl.planner.other_layouts import WORTH, Alternative
 from moedsl.planner.page import page_text
 from moedsl.planner.plan import Plan
