@@ -9,7 +9,7 @@ nothing that is printed is computed after it.
   `plan.py`.
 - `build.py` makes the plan of its sections.
 - `notes.py` has what a reader should know first, as diagnostics: goodput, tight memory; `advice.py` ignored advice.
-- `page.py` prints the short page, `text.py` the whole plan, `several.py` several runs; `report.py` makes the HTML page.
+- `text.py` prints the whole plan, and the short page; `several.py` several runs; `report.py` makes the HTML page.
 - `isolate.py` varies one axis while every variant keeps the same layout otherwise.
 
 To add a section: a file like `checkpoints.py`, its field in `plan.py`, its line in `build.py` and `text.py`; then

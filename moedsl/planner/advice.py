@@ -95,8 +95,7 @@ def reason(r: Rule) -> str:
 
 
 def unanswered(law: Law, p: Program, within: str = "") -> str:
-    """Say why no layout follows an advice: the run states what it reads, or every layout that does
-    breaks a law or does not fit."""
+    """Say why no layout follows an advice: the run states what it reads, or no legal layout that follows it fits."""
     stated = {n: f"{n}={shown(n, pin.code)}" for n, pin in p.pins.items() if n in law.needs}
     if not stated:
         return f"no legal layout that follows it fits{within}"

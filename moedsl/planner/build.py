@@ -12,7 +12,7 @@ from moedsl.facts.axes import json_value
 from moedsl.planner import advice, checkpoints, container, decisions, estimate, experiment, layout, other_layouts, walls
 from moedsl.planner.decisions import Allowed, Measured, applying
 from moedsl.planner.ladder import RanksBy
-from moedsl.planner.other_layouts import Compared4k, MoreGpus
+from moedsl.planner.other_layouts import MoreGpus
 from moedsl.planner.plan import VERSION, Member, Plan, Search
 from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import evaluate, holds
@@ -26,8 +26,7 @@ from moedsl.support.text import CLOSE
 def make_plan(
     chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mapping[str, Source], whole: bool = True
 ) -> Plan:
-    """Build the plan of one run; one that is not `whole` is without what a page does not print and takes a search: the
-    advice, and the twin at 4K."""
+    """Build the plan of one run. A page prints neither advice nor the twin at 4K: only a `whole` plan has them."""
     p, gpus, (row, *next_best) = chosen.problem.program, chosen.problem.gpus, chosen.solution.rows
     env = chosen.environment(row.codes, row.prices)
     peaks, rank = bounds(chosen.cost, row.codes), chosen.compiled.ranks[0].rule
@@ -101,7 +100,7 @@ def make_plan(
         isolation=Member.of_isolation(p),
         sweep=Member.of_sweep(p),
         experiment=experiment.experiment(chosen, experiment.settings(batch, policy, meshes), derived, decided),
-        against_4k=Compared4k(other_layouts.changes_from_4k(twin, row.codes)) if twin else None,
+        against_4k=other_layouts.compared_4k(twin, row.codes) if twin else None,
     )
 
 

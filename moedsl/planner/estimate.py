@@ -328,8 +328,7 @@ def build(chosen: Chosen, row: Row, env: Mapping[str, Any], memory: Memory, inte
 
 
 def useful_share(p: Program, env: Mapping[str, Any]) -> float:
-    """The tokens that train; a VLM's sample has one image, whose tokens carry no loss, and a text has padding if the
-    lengths of its samples are known."""
+    """The share of tokens that train: an image's carry no loss, and samples whose lengths are known have padding."""
     held = held_by(p, env)
     image, seq = p.model.vision.image_tokens if p.model.vision else 0, int(env["seq"])
     return held.useful if held else max(seq - image, 0) / seq

@@ -16,7 +16,7 @@ from moedsl.rules.rule import Rule
 from moedsl.rules.stdlib import Block, LetName
 from moedsl.solver.solve import Chosen, plan_for, solve
 from moedsl.support.json_form import ABSENT, Absent, JsonForm
-from moedsl.support.text import wrapped
+from moedsl.support.text import titled, wrapped
 
 
 @frozen
@@ -188,7 +188,7 @@ _NAMES = {"throughput": "retune (throughput first)"}
 
 def text(ladder: Ladder) -> str:
     """Print what this phase may change, what the next phases would try, and the predicted gain."""
-    return "\n".join(["Ladder", *_lines(ladder)])
+    return titled("Ladder", _lines(ladder))
 
 
 def _lines(ladder: Ladder) -> Iterator[str]:

@@ -210,13 +210,6 @@ def meshes(m: Layout) -> dict[str, str]:
     return {"attention": attention, "experts": experts, **layers}
 
 
-def batch_text(b: Batch, replicas: int) -> str:
-    """Write what a step trains on."""
-    step = f"{counted(b.global_batch, 'sequence')} ({b.global_batch * b.seq / 2**20:.3g} Mi tokens) a step"
-    micro = f"{counted(b.num_microbatches, 'microbatch')} of {b.micro_batch}"
-    return f"{step}: {micro} on {'each of ' * (replicas > 1)}{counted(replicas, 'replica')}"
-
-
 def policies(q: Policy) -> list[str]:
     """List the policies with their values; quiet ones only if they are on."""
     known = sorted((a for a in axes.AXES if a.section == "policy"), key=lambda a: (a.quiet, a.place, a.role != "moved"))

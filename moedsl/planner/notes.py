@@ -22,8 +22,7 @@ from moedsl.support.text import counted, duration
 
 
 def notes(c: Chosen) -> list[Diagnostic]:
-    """Note a doubtful fit, the number of GPUs, mock data, little time to train, the batch, and advice that the chosen
-    layout ignores."""
+    """Note a doubtful fit, the number of GPUs, mock data, little time to train, the batch, and ignored advice."""
     p = c.problem.program
     gpus = [smallest(p, c.problem.gpus)] if p.gpus is None else whole_nodes(p, p.gpus)
     about_run = [*tight(c), *gpus, *no_proxy(c.problem), *low_goodput(c)]

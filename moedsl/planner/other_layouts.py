@@ -204,18 +204,7 @@ FREED = tuple(a.name for a in axes.AXES if a.section == "layout" or a.kind == "s
 microbatch, the overlap flags and the number formats stay as in the plan."""
 
 
-@frozen
-class Twin:
-    """The best layout of the run at 4K tokens. Batch sizes are in sequences."""
-
-    dp: int
-    num_microbatches: int
-    global_batch: int
-    codes: Mapping[str, int]
-    """Values of the axes, encoded as in a column."""
-
-
-def twin(p: Program, gpus: int, codes: Mapping[str, int], batch: Batch) -> Twin | None:
+def twin(p: Program, gpus: int, codes: Mapping[str, int], batch: Batch) -> Chosen | None:
     """Solve a long run at 4K tokens with as many tokens a step on the same GPUs; None if it is short or has no layout.
 
     The axes in FREED are free, and every other one is pinned to the plan's value. Requirements on derived values are
@@ -227,33 +216,31 @@ def twin(p: Program, gpus: int, codes: Mapping[str, int], batch: Batch) -> Twin 
     anywhere = next(iter(p.spans.values()))
     pins = {a.name: Pin(a.name, codes[a.name], anywhere) for a in axes.AXES if a.name not in FREED}
     rules = tuple(r for r in p.rules if not (r.wish and r.name in axes.DERIVED))
-    same = len(rules) == len(p.rules)  # the same rules keep their lookups
-    shortened = evolve(p, pins=pins, rules=p.rules if same else rules, pipeline_layout=None)
+    shortened = evolve(p, pins=pins, rules=rules, pipeline_layout=None)
     short = solve(shortened, gpus, keep=1, seq=SHORT, global_batch=sequences)
-    if not short.solution.rows:
-        return None
-    row = short.solution.rows[0].codes
-    dp = gpus // (row["tp"] * row["cp"] * row["pp"])
-    return Twin(dp, sequences // (dp * row["micro_batch"]), sequences, row)
+    return short if short.solution.rows else None
 
 
-def against_4k(t: Twin, layout: Layout, batch: Batch) -> Against4k:
+def against_4k(twin: Chosen, layout: Layout, batch: Batch) -> Against4k:
     """Compare batches: microbatches here for the twin's batch, and the batch here for the twin's microbatches."""
+    env = twin.environment(twin.solution.rows[0].codes)
+    dp, microbatches, sequences = (int(env[n]) for n in ("dp", "num_microbatches", "global_batch"))
     each = layout.dp * batch.micro_batch
-    same_batch, same_steps = -(-t.global_batch // each), t.num_microbatches * each
-    short, same = counted(t.num_microbatches, "microbatch"), counted(same_batch, "microbatch")
+    same_batch, same_steps = -(-sequences // each), microbatches * each
+    short, same = counted(microbatches, "microbatch"), counted(same_batch, "microbatch")
     text = (
-        f"dp is {layout.dp} at {tokens(batch.seq)} and {t.dp} at {tokens(SHORT)}. At {tokens(SHORT)}, the same tokens "
-        f"are {t.global_batch} sequences in {short}. Here, {t.global_batch} sequences would need {same}; "
+        f"dp is {layout.dp} at {tokens(batch.seq)} and {dp} at {tokens(SHORT)}. At {tokens(SHORT)}, the same tokens "
+        f"are {sequences} sequences in {short}. Here, {sequences} sequences would need {same}; "
         f"{short} hold {same_steps} sequences"
     )
-    return Against4k(SHORT, t.dp, t.num_microbatches, t.global_batch, same_batch, same_steps, text)
+    return Against4k(SHORT, dp, microbatches, sequences, same_batch, same_steps, text)
 
 
-def changes_from_4k(t: Twin, codes: Mapping[str, int]) -> tuple[Difference, ...]:
+def compared_4k(twin: Chosen, codes: Mapping[str, int]) -> Compared4k:
     """The axes in which the twin differs, each with its value at 4K and in the plan."""
-    named = [axes.BY_NAME[n] for n in FREED if t.codes[n] != codes[n]]
-    return tuple(Difference(a.name, a.decode(t.codes[a.name]), a.decode(codes[a.name])) for a in named)
+    short = twin.solution.rows[0].codes
+    named = [axes.BY_NAME[n] for n in FREED if short[n] != codes[n]]
+    return Compared4k(tuple(Difference(a.name, a.decode(short[a.name]), a.decode(codes[a.name])) for a in named))
 
 
 _PIPELINE = "pipeline_layout"

@@ -256,18 +256,11 @@ def order(pp: int, vpp: int, microbatches: int, rank: int) -> list[Step]:
     total = microbatches * vpp
     ahead = pp - rank - 1 if vpp == 1 else 2 * (pp - rank - 1) + (vpp - 1) * pp
     warm = min(ahead, total)
-    forward = [(True, *_at(k, pp, vpp)) for k in range(total)]
-    backward = [(False, vpp - 1 - chunk, m) for chunk, m in (_at(k, pp, vpp) for k in range(total))]
+    # the chunk and the microbatch of the rank's k-th forward
+    work = [(k % (pp * vpp) // pp, k // (pp * vpp) * pp + k % pp) for k in range(total)]
+    forward, backward = [(True, *at) for at in work], [(False, vpp - 1 - chunk, m) for chunk, m in work]
     steady = [s for pair in zip(forward[warm:], backward, strict=False) for s in pair]
     return [*forward[:warm], *steady, *backward[total - warm :]]
-
-
-def _at(k: int, pp: int, vpp: int) -> tuple[int, int]:
-    """The chunk and the microbatch of a rank's k-th forward."""
-    if vpp == 1:
-        return 0, k
-    group, within = divmod(k, pp * vpp)
-    return within // pp, group * pp + within % pp
 
 
 def schedule(pp: int, vpp: int, microbatches: int) -> list[Slot]:
@@ -321,10 +314,7 @@ def trades(p: Plan) -> list[dict[str, Any]]:
 
 
 def _drawing(title: str, points: Sequence[Point], key: str, unit: str, log: bool) -> dict[str, Any]:
-    """Points with their tooltips, the line of the front, and both axes; a slower step is further up.
-
-    An axis that is `log` has equal steps for equal ratios; that of the step time is.
-    """
+    """Points with their tooltips, the line of the front, and both axes; a slower step is further up, on a log scale."""
     xs, ys = [getattr(f, key) for f, _ in points], [f.step_time_s for f, _ in points]
 
     def share(value: float, of: Sequence[float], log: bool) -> float:

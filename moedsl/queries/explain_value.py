@@ -186,8 +186,7 @@ def _branch(b: Context, r: Rule) -> Json:
 
 
 def _field(b: Context, name: str) -> Json | None:
-    """Explain a field of the recipe, by its path or the end of it (``tensor_model_parallel_size``), by the keyword that
-    decides it."""
+    """Explain a field of the recipe, named by its path or the end of it, by the keyword that decides it."""
     plan = make_plan(b.chosen, [], b.sources)
     fields = [(s.path, s.value, s.word) for _, settings in sections(plan) for s in settings]
     # the last of several; what the recipe sets comes before what it resets

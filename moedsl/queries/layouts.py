@@ -20,7 +20,9 @@ from moedsl.support.text import counted, duration, short, table, wrapped
 
 def top(chosen: Chosen, k: int, budget: Budget | None = None) -> tuple[Ranked, ...]:
     """List the `k` best meshes with their best policies by the run's ranking, best first; fewer if fewer fit."""
-    rows, left = best(chosen, k), chosen.compiled.unfollowed
+    rows, left = chosen.solution.rows[:k], chosen.compiled.unfollowed
+    if k > len(rows) and not shared(chosen):  # of a shared layout, there are only the stored rows
+        rows = Search(chosen.compiled, chosen.cost, keep=k).run().rows
     now = rows[0].codes
     return tuple(
         priced(Ranked, chosen, r, budget, rank=i, layout=r.layout, changes=r.changes(now), against_advice=left(r))
@@ -28,15 +30,8 @@ def top(chosen: Chosen, k: int, budget: Budget | None = None) -> tuple[Ranked, .
     )
 
 
-def best(chosen: Chosen, k: int) -> Sequence[Row]:
-    """The best rows; for a layout shared with other runs (`isolate`, profiling in a `workflow`), the stored ones."""
-    if k <= len(chosen.solution.rows) or shared(chosen):
-        return chosen.solution.rows[:k]
-    return Search(chosen.compiled, chosen.cost, keep=k).run().rows
-
-
 def shared(chosen: Chosen) -> bool:
-    """Whether other runs share the layout."""
+    """Whether other runs share the layout: with `isolate`, and profiling in a `workflow`."""
     p = chosen.problem.program
     return p.isolate is not None or (p.workflow is not None and p.phase == "profile")
 
@@ -61,7 +56,7 @@ def priced(
         tokens_per_s=tokens / row.step_time,
         tokens_per_s_per_gpu=tokens / row.step_time / gpus,
         peak_gib=row.peak_memory / GIB,
-        gpu_hours_per_billion_tokens=BILLION / tokens * row.step_time * gpus / HOUR,
+        gpu_hours_per_billion_tokens=10**9 / tokens * row.step_time * gpus / HOUR,
         verdict=verdict(chosen.cost, row.codes) if judged else None,
         budget=budget and budget.of(row.step_time, tokens, gpus),
         **more,
@@ -73,7 +68,6 @@ def step_tokens(c: Chosen) -> int:
     return int(c.problem.global_batch * c.problem.values["seq"])
 
 
-BILLION = 10**9
 HOUR, DAY = 3600.0, 86400.0
 """Seconds."""
 COVERS = (
@@ -116,8 +110,7 @@ def speed(f: Priced) -> dict[str, str]:
 
 
 def cost(f: Priced) -> dict[str, str]:
-    """Days, GPU-hours and price of the token budget, or GPU-hours per 10^9 tokens without a budget: the cells of a
-    table, by their headings."""
+    """Days, GPU-hours and price of the budget, or GPU-hours per 10^9 tokens: cells of a table by their headings."""
     if (b := f.budget) is None:
         return {"GPU-hours/1B": f"{f.gpu_hours_per_billion_tokens:,.1f}"}
     money = {} if b.cost is None else {"cost": f"{b.cost:,.0f}"}
@@ -151,8 +144,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def top_text(p: Plan, layouts: Sequence[Ranked], because: Mapping[str, str]) -> str:
-    """Print the best layouts of a plan; a letter stands for each advice that one of them ignores, and numbers after the
-    last letter."""
+    """Print the best layouts of a plan; a letter, after z a number, stands for each advice that one ignores."""
     ids = dict.fromkeys(i for f in layouts for i in f.against_advice)
     letters = {i: _LETTERS[n] if n < len(_LETTERS) else str(n) for n, i in enumerate(ids)}
     changed = dict.fromkeys(name for f in layouts for name in f.changes)

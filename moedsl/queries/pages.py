@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from moedsl.compiler import Result
 from moedsl.emit import isolation_table
 from moedsl.planner import several
-from moedsl.planner.page import Command, next_text, notes_text, page_text
 from moedsl.planner.plan import Plan
-from moedsl.planner.text import plan_text
+from moedsl.planner.text import Command, next_text, notes_text, page_text, plan_text
 from moedsl.support.diagnostics import to_json
 
 

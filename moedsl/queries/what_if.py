@@ -89,8 +89,7 @@ class Step(JsonForm):
 
 @frozen
 class WhatIf(JsonForm):
-    """The changes of one run. Its `ranks_by` names the ranking, which is `by_speed` if the step time is its first
-    key."""
+    """The changes of one run; `ranks_by` names its ranking, which is `by_speed` if the step time is its first key."""
 
     name: str
     phase: str
