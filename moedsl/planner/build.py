@@ -97,8 +97,8 @@ def make_plan(
             MoreGpus(n, r.step_time, row.step_time / r.step_time, r.changes(row.codes)) for n, r in chosen.steps
         ),
         search=Search(chosen.solution.legal, chosen.solution.priced, RanksBy(rank.id, rank.because, rank.cites)),
-        isolation=Member.of_isolation(p),
-        sweep=Member.of_sweep(p),
+        isolation=p.isolate and Member.of_run(p.name, p.isolate.axis, p.isolate.variants[0].label),
+        sweep=p.sweep and Member.of_run(p.name, p.sweep[0], p.name.rpartition(f".{p.sweep[0]}_")[2]),
         experiment=experiment.experiment(chosen, experiment.settings(batch, policy, meshes), derived, decided),
         against_4k=other_layouts.compared_4k(twin, row.codes) if twin else None,
     )

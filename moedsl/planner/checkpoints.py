@@ -137,14 +137,14 @@ def summary(c: Checkpoints, steps: int = 0) -> str:
 
 
 def lost(g: Shares | Goodput) -> str:
-    """Write what does not train: waits for saves, steps that a failure takes back, and returns from failures."""
-    return f"{g.saves:.1%} waits for saves, {g.repeats:.1%} repeats lost steps, {g.returns:.1%} returns from failures"
+    """Write what does not train: validation, waits for saves, steps that a failure takes back, and returns from it."""
+    lost = f"{g.saves:.1%} waits for saves, {g.repeats:.1%} repeats lost steps, {g.returns:.1%} returns from failures"
+    return f"{g.validates:.1%} validates, {lost}" if g.validates else lost
 
 
 def month(g: Shares) -> str:
     """Write what a month is spent on."""
-    validates = f"{g.validates:.1%} validates, " if g.validates else ""
-    return f"of a month, {g.trains:.1%} trains, {validates}{lost(g)}"
+    return f"of a month, {g.trains:.1%} trains, {lost(g)}"
 
 
 def text(c: Checkpoints, gpus: int) -> str:

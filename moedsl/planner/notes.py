@@ -145,7 +145,6 @@ def low_goodput(c: Chosen) -> list[Diagnostic]:
     g = now.goodput
     if g.trains >= LEAST:
         return []
-    validates = f"{g.validates:.1%} validates, " if g.validates else ""
     places = (p.spans["hardware"], *([Label(own, "the interval of the saves")] if own else []))
     fixes = (Fix(f"Drop the `set` of `{INTERVAL}`", DROP, own),) if own and now.steps != now.best_steps else ()
     return [
@@ -154,7 +153,6 @@ def low_goodput(c: Chosen) -> list[Diagnostic]:
             *places,
             trains=f"{g.trains:.1%}",
             every=duration(g.mtbf),
-            validates=validates,
             lost=lost(g),
             help=tuple(_helps(c, now)),
             fixes=fixes,

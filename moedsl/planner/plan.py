@@ -24,12 +24,10 @@ from moedsl.planner.ladder import Ladder, RanksBy
 from moedsl.planner.layout import AdapterPlan, Batch, Layout, Policy, Racks, SamplesPlan
 from moedsl.planner.other_layouts import Alternative, Compared4k, MoreGpus, ShippedRecipe
 from moedsl.planner.walls import Walls
-from moedsl.rules.check.program import Program
 from moedsl.support.json_form import ABSENT, Absent, JsonForm
 from moedsl.support.text import visible
 
 VERSION = 1
-_STEPS = "train.train_iters"
 _MESHES = (("attention", axes.ATTENTION), ("experts", axes.EXPERTS))
 
 
@@ -53,20 +51,9 @@ class Member(JsonForm):
     value: str
 
     @classmethod
-    def of_isolation(cls, p: Program) -> Member | None:
-        """None if the run has no `isolate`."""
-        if p.isolate is None:
-            return None
-        axis, (variant, *_) = p.isolate.axis, p.isolate.variants
-        return cls(p.name.removesuffix(f".{axis}_{variant.label}"), axis, variant.label)
-
-    @classmethod
-    def of_sweep(cls, p: Program) -> Member | None:
-        """None if the run has no `sweep`."""
-        if p.sweep is None:
-            return None
-        of, _, value = p.name.rpartition(f".{p.sweep[0]}_")
-        return cls(of, p.sweep[0], value)
+    def of_run(cls, run: str, axis: str, value: str) -> Member:
+        """A run that is named by its value, as `NAME.AXIS_VALUE`."""
+        return cls(run.removesuffix(f".{axis}_{value}"), axis, value)
 
 
 @frozen(kw_only=True)
@@ -145,7 +132,7 @@ class Plan(JsonForm):
     @property
     def train_steps(self) -> int:
         """The steps that the run states; 0 if it leaves them to the recipe."""
-        return int((self.set.get(_STEPS) or self.derived.get(_STEPS)) or 0)
+        return int((self.set.get("train.train_iters") or self.derived.get("train.train_iters")) or 0)
 
     def html(self) -> str:
         """Show meshes, speed, memory of each stage, and decisions with reasons as HTML, as a notebook does."""

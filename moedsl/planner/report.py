@@ -60,7 +60,7 @@ def page(plans: Sequence[Plan], found: Measured | None = None) -> str:
             "plan": p,
             "text": plan_text(p),
             "memory": memory(p),
-            "time": bars(p.estimate.breakdown, p.estimate.step_time_s),
+            "time": sorted(((s, k) for k, s in p.estimate.breakdown.items() if s > 0), key=lambda part: -part[0]),
             "time_ticks": shares(p.estimate.step_time_s),
             "decisions": [(d, show(d.value), d.origin + " (advice)" * bool(d.advice)) for d in p.decisions],
             "timeline": timeline(p),
@@ -101,12 +101,6 @@ def memory(p: Plan) -> dict[str, Any]:
     legend = [{"name": k, "colour": c} for k, c in zip(MEMORY, COLOURS, strict=False)]
     sizes = {"peak": m.peak_gib, "capacity": m.visible_gib, "verdict": m.verdict}
     return {"rows": rows, "lines": lines, "legend": legend, "ticks": shares(widest), **sizes}
-
-
-def bars(parts: Mapping[str, float], whole: float) -> list[dict[str, Any]]:
-    """Seconds of the step by part, the largest first, without zeros."""
-    shown = sorted(((k, v) for k, v in parts.items() if v > 0), key=lambda kv: -kv[1])
-    return [{"name": k.replace("_", " "), "seconds": v, "share": v / whole * 100} for k, v in shown]
 
 
 def timeline(p: Plan) -> dict[str, Any] | None:

@@ -40,7 +40,7 @@ def pareto(chosen: Chosen, budget: Budget | None = None, progress: Progress = la
             FrontPoint, chosen, row, budget, judged=False, layout=row.layout, changes=row.changes(plan.codes),
             against_advice=left(row), behind=behind(chosen, row) if beats(row, plan) else ABSENT,
         )
-        for row in front(chosen)
+        for row in Front(chosen.compiled, chosen.cost).rows()
     )  # fmt: skip
     ahead = tuple(i for i, p in enumerate(points) if p.behind is not ABSENT)
     at = priced(Standing, chosen, plan, budget, on_front=not ahead, beaten_by=ahead, against_advice=left(plan))
@@ -72,18 +72,11 @@ FIRST_CHUNK = 32
 Floats = NDArray[np.floating[Any]]
 
 
-def front(chosen: Chosen) -> tuple[Row, ...]:
-    """The layouts that no other beats in both memory and step time, the smallest memory first; empty if none fits.
+class Front(Search):
+    """A search of the layouts that no other beats in both memory and step time."""
 
-    Of layouts with the same memory and time, only the one that the run ranks highest is included.
-    """
-    return tuple(_Front(chosen.compiled, chosen.cost).front())
-
-
-class _Front(Search):
-    """A search that keeps all rows that no other dominates."""
-
-    def front(self) -> list[Row]:
+    def rows(self) -> list[Row]:
+        """They, the smallest memory first; of layouts with the same memory and time, only the one ranked highest."""
         found: list[Row] = []
         left = self._could_fit(self.legal, "peak_memory") if self.legal.rows and self.policies.rows else None
         if left is None or not left.rows:
