@@ -22,9 +22,8 @@ from moedsl.lang.printer import print_expr
 from moedsl.planner import checkpoints
 from moedsl.planner.build import make_plan
 from moedsl.planner.experiment import path_of
-from moedsl.queries import explain_others
-from moedsl.queries.explain_context import Context, Json
-from moedsl.queries.explain_others import axis_values, best_with, let_values
+from moedsl.queries import explain_layouts
+from moedsl.queries.explain_layouts import Context, Json, axis_values, best_with, let_values
 from moedsl.rules.check.program import Pin
 from moedsl.rules.evaluators import evaluate, names
 from moedsl.rules.rule import Rule
@@ -93,17 +92,17 @@ def _read(b: Context, name: str) -> Json:
     and its other values; for a size of the run, half and twice the value."""
     laws = (*b.compiled.advice, *b.compiled.wishes)
     read = [w for w in laws if name in bearing(b, w.rule) and w.rule.applies(b.env)]
-    now, asked = b.env[name], explain_others.questions(b, read)
+    now, asked = b.env[name], explain_layouts.questions(b, read)
     if name in axes.BY_NAME:
         axis, now = axes.BY_NAME[name], b.row.codes[name]
         values = [v for v in axis_values(b.program, axis, b.chosen.problem.gpus, now) if v != now]
         found, answers = best_with(b, name, values, asked)
-        others = explain_others.axis_alternatives(b, axis, found)
+        others = explain_layouts.axis_alternatives(b, axis, found)
         doc, origin = axis.doc, axis_origin(b, axis)
     elif name in b.lets:  # a let follows from the axes, so only other layouts change it
         values = [v for v in let_values(b, name) if v != now]
         found = b.answers([*(Question({name: v}) for v in values), *asked])
-        best, answers = (explain_others.best(b, a, set()) for a in found), found[len(values) :]
+        best, answers = (explain_layouts.best(b, a, set()) for a in found), found[len(values) :]
         others = [{"value": v, "same_otherwise": None, "best": x} for v, x in zip(values, best, strict=False)]
         rule = next(r for r in b.program.of("let") if r.name == name)
         doc, origin = _DOCS.get(name) or rule.because or "", let_origin(b, name)
@@ -112,8 +111,11 @@ def _read(b: Context, name: str) -> Json:
         answers = b.answers(asked)
         when = "estimated for the chosen layout" if name in COSTS else "fixed before the search"
         doc, origin = f"{BUILTIN[name]}, {when}", fixed_origin(b, name)
-    rules = bearing_rules(b, name, explain_others.refusals(others))
-    return _entry(b, name, b.env[name], doc, origin, rules, others, explain_others.priced_advice(b, read, answers))
+    refused: dict[str, list[Any]] = {}
+    for other, law in ((o, law) for o in others for law in (o["same_otherwise"] or {"breaks": []})["breaks"]):
+        refused.setdefault(law["rule"], []).append(other["value"])
+    rules = bearing_rules(b, name, refused)
+    return _entry(b, name, b.env[name], doc, origin, rules, others, explain_layouts.priced_advice(b, read, answers))
 
 
 def _saving(b: Context, name: str) -> Json:
@@ -154,7 +156,7 @@ def _resized(b: Context, name: str, value: int) -> Json:
     chosen: Chosen = solve(b.program, gpus, keep=1, seq=sizes["seq"], global_batch=sizes["global_batch"])
     row = next(iter(chosen.solution.rows), None)
     answer = Answer(row, chosen.solution.legal, float("inf"))
-    best = explain_others.best(Context(chosen, b.row, b.sources) if row else b, answer, {name})
+    best = explain_layouts.best(Context(chosen, b.row, b.sources) if row else b, answer, {name})
     if row:
         here = b.env["global_batch"] * b.env["seq"] / b.chosen.problem.gpus / b.row.step_time
         best["throughput_change"] = sizes["global_batch"] * sizes["seq"] / gpus / row.step_time / here - 1
