@@ -81,8 +81,6 @@ class Checkpoints(JsonForm):
     """Whether the cluster runs it as a chain of jobs, whose starts and ends come on top."""
 
 
-_GB = 1e9
-_KEPT = "checkpoint.most_recent_k"
 _LIMITS = {
     "": "keeps most training: saving more often stops it longer, saving less often loses more to a failure",
     "loss": "a failure would take more than the run may lose, so it saves more often than failures alone ask for",
@@ -95,10 +93,9 @@ def build(chosen: Chosen, row: Row, env: Mapping[str, Any], derived: Mapping[str
     """Describe the checkpoints of a plan, whose rules derive `derived`."""
     s = saving(chosen.problem, chosen.cost, env, row.step_time)
     p, g = chosen.problem.program, s.goodput
-    kept = {**derived, **p.sets}.get(_KEPT)
+    kept = {**derived, **p.sets}.get("checkpoint.most_recent_k")
     kept = None if kept is None or kept < 0 else kept
-    gb = s.size.total / _GB
-    because = _LIMITS[s.limit]
+    gb, because = s.size.total / 1e9, _LIMITS[s.limit]
     if INTERVAL in p.sets:
         sets = "sets it" if p.sets[INTERVAL] else "saves only at its end, here a month"
         because = f"the run {sets}; {s.best_steps} steps would be best"

@@ -183,9 +183,6 @@ def _gain(a: Chosen, b: Chosen) -> Gain:
     return Gain(changes=new.changes(old.codes), step_time_s=new.step_time, peak_gib=peak_gib, speedup=speedup)
 
 
-_NAMES = {"throughput": "retune (throughput first)"}
-
-
 def text(ladder: Ladder) -> str:
     """Print what this phase may change, what the next phases would try, and the predicted gain."""
     return titled("Ladder", _lines(ladder))
@@ -224,7 +221,7 @@ def _lines(ladder: Ladder) -> Iterator[str]:
 
 
 def _name(phase: str) -> str:
-    return _NAMES.get(phase, phase)
+    return "retune (throughput first)" if phase == "throughput" else phase
 
 
 def _values(entry: Opened) -> str:

@@ -108,7 +108,6 @@ class ShippedRecipe(JsonForm):
         return recipes.of_benchmark(self.target)
 
 
-STATEMENT = "risk oom"
 _SIZES = ("seq", "global_batch")
 LEAST = 5e-4
 """Least gain that is shown, as a share of the step."""
@@ -131,7 +130,7 @@ def faster(chosen: Chosen, row: Row) -> Faster | None:
     low, high = ((cost.hardware.shown - float(cost.spare(other.codes, case)[0])) / GIB for case in ("low", "high"))
     gain = f"{other.step_time - row.step_time:+.2f} s, {against(other, row)}"
     peak = other.peak_memory / GIB
-    return Faster(other.changes(row.codes), peak, low, high, other.step_time, gain, STATEMENT)
+    return Faster(other.changes(row.codes), peak, low, high, other.step_time, gain, "risk oom")
 
 
 def free_choices(chosen: Chosen, row: Row) -> dict[str, Row]:

@@ -68,8 +68,7 @@ def step_tokens(c: Chosen) -> int:
     return int(c.problem.global_batch * c.problem.values["seq"])
 
 
-HOUR, DAY = 3600.0, 86400.0
-"""Seconds."""
+HOUR, DAY = 3600.0, 86400.0  # seconds
 COVERS = (
     "Days and GPU-hours are for uninterrupted steps at the estimated step time, without checkpoints, restarts, "
     "evaluation or warm-up."
@@ -134,7 +133,7 @@ def budget_note(f: Priced) -> list[str]:
 def budget_text(p: Plan, b: TokenCost) -> str:
     """Print steps, days and cost of a plan's budget."""
     head = f"{p.name}: {amount(b.tokens)} tokens take {counted(b.steps, 'step', ',')}"
-    time = f"{b.days:,.1f} days" if b.days >= 2 else duration(b.days * 86400)
+    time = f"{b.days:,.1f} days" if b.days >= 2 else duration(b.days * DAY)
     hours = f"{b.gpu_hours:,.0f}" if b.gpu_hours >= 10 else f"{b.gpu_hours:.2g}"
     money = "" if b.cost is None else f", {b.cost:,.0f} at {b.price_per_gpu_hour:g} a GPU-hour"
     return f"{head}, {time} on {counted(p.gpus, 'GPU')}, {hours} GPU-hours{money}\n{wrapped(COVERS)}\n"
