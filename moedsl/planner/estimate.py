@@ -6,7 +6,7 @@ layouts that the estimate cannot tell apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -179,36 +179,33 @@ def _ranges(terms: Iterable[Spread | OutsidePart]) -> tuple[Range, ...]:
 
 def memory_text(m: Memory) -> str:
     """Print the peak, the verdict with its bounds, and a table with a line for each run of equal stages."""
-    share = 100 * m.peak_gib / m.visible_gib
+    seen = [u for u in m.unknown if max(-u.lower_gib, u.upper_gib) >= 0.05]
+    moves = ", ".join(f"{u.name} {u.lower_gib:+.1f} to {u.upper_gib:+.1f}" for u in seen)
+    spans = [(p.name, f"{p.lower_gib:.1f}", f"{p.upper_gib:.1f}") for p in m.outside.parts]
+    parts = ", ".join(f"{name} {low}" if low == high else f"{name} {low} to {high}" for name, low, high in spans)
+    said = [
+        f"{m.verdict}: {m.because}",
+        f"{m.lower_gib:.1f} to {m.upper_gib:.1f} GiB: {moves}",
+        f"outside torch {m.outside.lower_gib:.1f} to {m.outside.upper_gib:.1f} GiB: {parts}",
+    ]
+    if m.certain and (safe := m.certain.layout):
+        said.append(f"nearest layout that FITS: {safe.against_plan}, with {_changes(safe.changes)}")
+    elif m.certain:
+        near = "" if m.certain.within is None else f" with a step at most {m.certain.within:.0%} longer"
+        said.append(f"no layout of this run FITS{near}")
+    if f := m.faster:
+        needs = f"{f.lower_gib:.1f} to {f.upper_gib:.1f} of {m.visible_gib:.1f} GiB"
+        gain = f"{f.step_time_s:.2f} s a step ({f.against_plan}), {needs}, with {_changes(f.changes)}"
+        said.append(f"faster, but may run out of memory: {gain}; `{f.statement}` chooses it")
     rows: list[tuple[str, ...]] = [("stage", "parameters", *MEMORY, "total GiB")]
     for _, group in groupby(m.stages, key=lambda s: evolve(s, stage=0)):
         first, *others = group
         name = f"{first.stage}-{others[-1].stage}" if others else str(first.stage)
         sizes = (f"{getattr(first, f'{kind}_gib'):.1f}" for kind in (*MEMORY, "total"))
         rows.append((name, f"{first.params / 1e9:.2f}B", *sizes))
-    head = f"Memory  {m.peak_gib:.1f} of {m.visible_gib:.1f} GiB ({share:.0f}%) on the most loaded rank"
-    return "\n".join([head, *(wrapped(s, "  ", "    ") for s in _verdict(m)), *table(rows)])
-
-
-def _verdict(m: Memory) -> Iterator[str]:
-    """Write the verdict, the uncertain terms, the memory outside torch, and a layout that is surer or faster."""
-    yield f"{m.verdict}: {m.because}"
-    seen = [u for u in m.unknown if max(-u.lower_gib, u.upper_gib) >= 0.05]
-    moves = ", ".join(f"{u.name} {u.lower_gib:+.1f} to {u.upper_gib:+.1f}" for u in seen)
-    yield f"{m.lower_gib:.1f} to {m.upper_gib:.1f} GiB: {moves}"
-    spans = [(p.name, f"{p.lower_gib:.1f}", f"{p.upper_gib:.1f}") for p in m.outside.parts]
-    parts = ", ".join(f"{name} {low}" if low == high else f"{name} {low} to {high}" for name, low, high in spans)
-    yield f"outside torch {m.outside.lower_gib:.1f} to {m.outside.upper_gib:.1f} GiB: {parts}"
-    if m.certain and m.certain.layout:
-        safe = m.certain.layout
-        yield f"nearest layout that FITS: {safe.against_plan}, with {_changes(safe.changes)}"
-    elif m.certain:
-        near = "" if m.certain.within is None else f" with a step at most {m.certain.within:.0%} longer"
-        yield f"no layout of this run FITS{near}"
-    if f := m.faster:
-        needs = f"{f.lower_gib:.1f} to {f.upper_gib:.1f} of {m.visible_gib:.1f} GiB"
-        gain = f"{f.step_time_s:.2f} s a step ({f.against_plan}), {needs}, with {_changes(f.changes)}"
-        yield f"faster, but may run out of memory: {gain}; `{f.statement}` chooses it"
+    share = f"{100 * m.peak_gib / m.visible_gib:.0f}%"
+    head = f"Memory  {m.peak_gib:.1f} of {m.visible_gib:.1f} GiB ({share}) on the most loaded rank"
+    return "\n".join([head, *(wrapped(s, "  ", "    ") for s in said), *table(rows)])
 
 
 def _changes(changes: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, frozen
@@ -16,7 +16,7 @@ from moedsl.rules.rule import Rule
 from moedsl.rules.stdlib import Block, LetName
 from moedsl.solver.solve import Chosen, plan_for, solve
 from moedsl.support.json_form import ABSENT, Absent, JsonForm
-from moedsl.support.text import titled, wrapped
+from moedsl.support.text import wrapped
 
 
 @frozen
@@ -185,14 +185,10 @@ def _gain(a: Chosen, b: Chosen) -> Gain:
 
 def text(ladder: Ladder) -> str:
     """Print what this phase may change, what the next phases would try, and the predicted gain."""
-    return titled("Ladder", _lines(ladder))
-
-
-def _lines(ladder: Ladder) -> Iterator[str]:
     what = ladder.ranks_by.because if ladder.open else "nothing to choose"
-    yield wrapped(f"{_name(ladder.phase)}: {what}", "  ", "    ")
+    lines = ["Ladder", wrapped(f"{_name(ladder.phase)}: {what}", "  ", "    ")]
     if ladder.from_:
-        yield f"  since {_name(ladder.from_.phase or '')}: {_gain_text(ladder.from_)}"
+        lines.append(f"  since {_name(ladder.from_.phase or '')}: {_gain_text(ladder.from_)}")
     for verb, opened in (("may change", ladder.open), ("holds", ladder.held)):
         by_reason: dict[str, list[str]] = {}
         for o in opened:  # an axis has its values if a rule lists them
@@ -200,24 +196,23 @@ def _lines(ladder: Ladder) -> Iterator[str]:
             axis = f"{o.axis} {_values(o)}" if o.advice else o.axis
             by_reason.setdefault(because, []).append(axis)
         for because, words in by_reason.items():
-            yield wrapped(f"{verb} {'; '.join(words)} ({because})", "    ", "      ")
+            lines.append(wrapped(f"{verb} {'; '.join(words)} ({because})", "    ", "      "))
     for step in ladder.next:
         if not step.solved:
-            yield f"  next {_name(step.phase)}: no layout fits"
+            lines.append(f"  next {_name(step.phase)}: no layout fits")
         elif step.phase == "profile":
-            yield "  next profile: this layout, unchanged, with the profiler on for a few steps"
+            lines.append("  next profile: this layout, unchanged, with the profiler on for a few steps")
         else:
             opens = "; ".join(f"{o.axis} {_values(o)}" for o in step.opens) or "nothing new"
-            yield wrapped(f"next {_name(step.phase)} may also try {opens}", "  ", "    ")
-            yield f"    predicted: {_gain_text(step)}"
+            lines.append(wrapped(f"next {_name(step.phase)} may also try {opens}", "  ", "    "))
+            lines.append(f"    predicted: {_gain_text(step)}")
     shared = ladder.folding.shared_mesh
     if shared is None:
-        yield "  parallel folding: no layout with one mesh for attention and experts fits"
+        lines.append("  parallel folding: no layout with one mesh for attention and experts fits")
     elif shared is not ABSENT:
         slower = (1 / shared.speedup - 1) * 100
-        yield f"  parallel folding: one mesh for attention and experts would be {slower:+.1f}% step time"
-    for n in ladder.notes:
-        yield wrapped(f"{n.says}: {n.because}", "  ", "    ")
+        lines.append(f"  parallel folding: one mesh for attention and experts would be {slower:+.1f}% step time")
+    return "\n".join([*lines, *(wrapped(f"{n.says}: {n.because}", "  ", "    ") for n in ladder.notes)])
 
 
 def _name(phase: str) -> str:

@@ -422,12 +422,19 @@ class Measured:
                     tables.append({"by": by, "rows": rows, "ticks": shares(longest)})
             # all traces are drawn, or of too many one of each stage
             traces = self.profile["ranks"] if len(self.profile["ranks"]) <= DRAWN else self.profile["parts"]
-        return {
-            "tables": tables,
-            "stages": [_stage(t) for t in traces],
-            "blocks": BLOCKS,
-            "memory": [] if self.memory is None else [_curve(d, name) for d in self.memory["devices"]],
-        }
+        stages = list[Json]()
+        for t in traces:  # one step of each: a row of boxes for each block
+            line, step = t["timeline"], t["timeline"]["step_s"]
+            boxes = [
+                {"row": row, "left": a * 1000, "width": (b - a) * 1000, "colour": colour,
+                 "title": f"{name}, {a * step:.4f} to {b * step:.4f} s"}
+                for row, (name, colour) in enumerate(BLOCKS)
+                for a, b in line[name]
+            ]  # fmt: skip
+            named = {"trace": t["trace"], "rank": t["rank"], "step_s": step}
+            stages.append({**named, "ticks": shares(step), "boxes": boxes})
+        memory = [] if self.memory is None else [_curve(d, name) for d in self.memory["devices"]]
+        return {"tables": tables, "stages": stages, "blocks": BLOCKS, "memory": memory}
 
 
 def read_measured(profile: str | None, memory: str | None) -> Measured | Diagnostic:
@@ -448,19 +455,6 @@ def read_measured(profile: str | None, memory: str | None) -> Measured | Diagnos
         help = f"write it with `moedsl {command} ... --run run.moe --json > {command}.json`"
         return error("profile.printed", wrong, help=help)
     return Measured(*each)
-
-
-def _stage(trace: Json) -> dict[str, Any]:
-    """One step of a trace: a row of boxes for each block."""
-    line = trace["timeline"]
-    step = line["step_s"]
-    boxes = [
-        {"row": row, "left": a * 1000, "width": (b - a) * 1000, "colour": colour,
-         "title": f"{name}, {a * step:.4f} to {b * step:.4f} s"}
-        for row, (name, colour) in enumerate(BLOCKS)
-        for a, b in line[name]
-    ]  # fmt: skip
-    return {"trace": trace["trace"], "rank": trace["rank"], "step_s": step, "ticks": shares(step), "boxes": boxes}
 
 
 def _curve(device: Json, name: str) -> dict[str, Any]:

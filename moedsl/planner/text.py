@@ -101,11 +101,6 @@ def _decisions(p: Plan) -> str:
     return titled("Decisions", table(rows, "l"))
 
 
-def _environment(p: Plan) -> str:
-    rows = [(d.name, show(d.value), d.because or "") for d in p.decisions if d.name in p.env]
-    return titled("Environment", table(rows, "l"))
-
-
 def _more_gpus(p: Plan) -> str:
     speeds = ((s, f"{s.step_time_s:.2f} s a step, {s.speedup:.2f}x as fast") for s in p.steps)
     lines = (f"  {s.gpus} GPUs: {speed}{', with ' * bool(s.changes)}{pairs(s.changes)}" for s, speed in speeds)
@@ -147,7 +142,9 @@ SECTIONS: Mapping[str, Callable[[Plan], str]] = {
     "memory": lambda p: estimate.memory_text(p.estimate.memory),
     "speed": lambda p: estimate.text(p.estimate),
     "decisions": _decisions,
-    "environment": _environment,
+    "environment": lambda p: titled(
+        "Environment", table([(d.name, show(d.value), d.because or "") for d in p.decisions if d.name in p.env], "l")
+    ),
     "experiment": lambda p: experiment.text(p.experiment),
     "checkpoints": lambda p: checkpoints.text(p.checkpoints, p.gpus) if p.checkpoints else "",
     "walls": lambda p: walls.text(p.walls),

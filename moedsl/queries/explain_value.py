@@ -93,6 +93,7 @@ def _read(b: Context, name: str) -> Json:
     laws = (*b.compiled.advice, *b.compiled.wishes)
     read = [w for w in laws if name in bearing(b, w.rule) and w.rule.applies(b.env)]
     now, asked = b.env[name], explain_layouts.questions(b, read)
+    others: list[Json]
     if name in axes.BY_NAME:
         axis, now = axes.BY_NAME[name], b.row.codes[name]
         values = [v for v in axis_values(b.program, axis, b.chosen.problem.gpus, now) if v != now]

@@ -118,7 +118,23 @@ def what_if(
     if shared(chosen):
         alone = plan_for(held(chosen), chosen.problem.gpus, keep=1)
         base = alone if alone.solution.rows else chosen
-    p, ranks = chosen.problem.program, chosen.compiled.ranks[0]
+    p, ranks, now = chosen.problem.program, chosen.compiled.ranks[0], base.solution.rows[0]
+    lines, old = list[Changed | Unsolved](), values(base)
+    for c in changes(base, library):
+        if c.program is None or c.program.gpus is None:
+            lines.append(Unsolved(c.kind, c.label, why=c.why))
+            continue
+        progress(f"what if {c.label}")
+        changed = plan_for(c.program, c.program.gpus, keep=1)
+        if not changed.solution.rows:
+            why = message(briefly(changed))
+            lines.append(Unsolved(c.kind, c.label, **_sizes(changed), gpus=changed.problem.gpus, why=why))
+            continue
+        row, new = changed.solution.rows[0], values(changed)
+        another = [n for n in {**old, **new} if old.get(n) != new.get(n)]
+        gains = {"speedup": now.step_time / row.step_time, "changes": row.changes(now.codes)}
+        gains |= {"kind": c.kind, "change": c.label, "another_experiment": another}
+        lines.append(_figures(Changed, changed, budget, **gains))
     return WhatIf(
         name=p.name,
         phase=p.phase,
@@ -126,24 +142,8 @@ def what_if(
         by_speed=print_expr(ranks.expr) in BY_SPEED,
         step=Step(step_tokens(base), base.problem.global_batch, base.problem.values["seq"]),
         base=_figures(Base, base, budget),
-        lines=tuple(_solved(base, c, budget, progress) for c in changes(base, library)),
+        lines=tuple(lines),
     )
-
-
-def _solved(base: Chosen, c: Change, budget: Budget | None, progress: Progress) -> Changed | Unsolved:
-    """Solve one change, or explain in one line why it has no layout."""
-    if c.program is None or c.program.gpus is None:
-        return Unsolved(c.kind, c.label, why=c.why)
-    progress(f"what if {c.label}")
-    changed = plan_for(c.program, c.program.gpus, keep=1)
-    if not changed.solution.rows:
-        why = message(briefly(changed))
-        return Unsolved(c.kind, c.label, **_sizes(changed), gpus=changed.problem.gpus, why=why)
-    row, now = changed.solution.rows[0], base.solution.rows[0]
-    gains = {"speedup": now.step_time / row.step_time, "changes": row.changes(now.codes)}
-    old, new = values(base), values(changed)  # the keywords and fields of Bridge that make it another experiment
-    another = [n for n in {**old, **new} if old.get(n) != new.get(n)]
-    return _figures(Changed, changed, budget, kind=c.kind, change=c.label, **gains, another_experiment=another)
 
 
 AnyBase = TypeVar("AnyBase", bound=Base)
@@ -192,7 +192,15 @@ class Change:
 def changes(chosen: Chosen, library: Library) -> list[Change]:
     """Make every change of a run, in the order of `KINDS`."""
     p, out = held(chosen), list[Change]()
-    out += [*_gpus(p), *_hardware(p, library), *_seq(p)]
+    assert p.gpus is not None
+    for gpus in (p.gpus * 2, p.gpus * 4):
+        why = f"more than {MOST_GPUS} GPUs are not supported" if gpus > MOST_GPUS else None
+        label = f"{gpus // p.gpus}x GPUs: {gpus} {p.hardware.name}"
+        out.append(Change("gpus", label, None if why else evolve(p, gpus=gpus), why))
+    half, odd = p.gpus // 2, f"{p.gpus} is an odd number" if p.gpus % 2 else None
+    label = "half the GPUs" if odd else f"half the GPUs: {half} {p.hardware.name}"
+    out.append(Change("gpus", label, None if odd else evolve(p, gpus=half), odd))
+    out += [*_hardware(p, library), *_seq(p)]
     for r in reversed(releases.RELEASES):  # newest first
         if r.bridge != p.target:
             refused = families.why_unbuilt(p.model, r.bridge)
@@ -208,18 +216,6 @@ def changes(chosen: Chosen, library: Library) -> list[Change]:
         label = f"train the {part} too" if word in p.vlm else f"freeze the {part}"
         out.append(Change("freeze", label, evolve(p, vlm=p.vlm ^ {word})))
     return [*out, *_settled(chosen, p, formats=False)]
-
-
-def _gpus(p: Program) -> Iterator[Change]:
-    assert p.gpus is not None
-    for times in (2, 4):
-        gpus = p.gpus * times
-        why = f"more than {MOST_GPUS} GPUs are not supported" if gpus > MOST_GPUS else None
-        yield Change("gpus", f"{times}x GPUs: {gpus} {p.hardware.name}", None if why else evolve(p, gpus=gpus), why)
-    if p.gpus % 2:
-        yield Change("gpus", "half the GPUs", None, f"{p.gpus} is an odd number")
-    else:
-        yield Change("gpus", f"half the GPUs: {p.gpus // 2} {p.hardware.name}", evolve(p, gpus=p.gpus // 2))
 
 
 def _hardware(p: Program, library: Library) -> Iterator[Change]:
