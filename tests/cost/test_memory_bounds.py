@@ -273,7 +273,6 @@ def test_the_loss_and_the_products_are_those_that_the_run_sets() -> None:
     assert default - alone > table
 
 
-# ----------------------------------------------------------------
 # What stays on a rank beside weights, gradients and activations: FP32 masters, the step's copy of BF16 gradients,
 # and Transformer Engine's empty weight gradients.
 
@@ -364,7 +363,6 @@ def test_megatron_keeps_fp32_masters_in_every_precision_of_bridge() -> None:
     assert json.loads(done.stdout.splitlines()[-1]) == {**dict.fromkeys(MIXED, True), "offload": False}
 
 
-# ----------------------------------------------------------------
 # Activations of a long sequence, counted by hand from what Megatron-Core and Transformer Engine save.
 
 QWEN: dict[str, Any] = {"tp": 4, "cp": 4, "pp": 4, "vpp": 12, "ep": 32, "recompute": ["moe_act", "layernorm"]}

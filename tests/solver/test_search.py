@@ -38,6 +38,7 @@ from tests.helpers import rotation
 from tests.helpers.fake_prices import FakePrices
 from tests.helpers.programs import solved
 from tests.helpers.small_programs import WHY, WIDE, program, texts
+from tests.helpers.tables import table_of
 from tests.oracles.naive_search import KEEP, POLICIES, Naive
 from tests.oracles.some_layout import some_layout
 
@@ -256,7 +257,6 @@ def test_the_same_bytes_whatever_the_hash_seed() -> None:
     assert out[0] == out[1]
 
 
-# ----------------------------------------------------------------
 # The neighbours of a chosen layout, compared with programs that pin them.
 
 RUN = 'qwen3_30b_a3b; gb200 x 16; seq 4k; data "/d"; throughput first; pin tp=1 cp=1 ep=8 recompute=full micro_batch=1'
@@ -279,7 +279,6 @@ def test_a_pinned_number_of_virtual_stages_stays() -> None:
     assert near.refused_by == "std.mesh.vpp_needs_pp"
 
 
-# ----------------------------------------------------------------
 # The best row of a question, against a sort of all rows.
 
 
@@ -318,7 +317,6 @@ def test_a_peak_that_no_rule_reads_is_priced_for_the_kept_rows() -> None:
     assert sum(priced) <= 4 < found.run().priced
 
 
-# ----------------------------------------------------------------
 # What is said of several numbers of GPUs at once holds on each of them, for every legal row of a sample.
 
 ONE = "glm5_744b; vr200 x 512; scale first; batch 1"
@@ -358,11 +356,7 @@ def test_with_fewer_microbatches_than_stages_the_bubble_is_that_without_vpp() ->
     assert least_seconds([lower(allowed, 1152)])[0] < least_seconds([lower(p, 1152)])[0] / 2
 
 
-TIGHT = [
-    "qwen3_vl_235b_a22b; gb300 x 512; throughput first; require peak_memory < 12 GB",
-    "deepseek_v3; h100 x 128; throughput first; risk oom",
-    "qwen3_30b_a3b; h100 x 16; throughput first; require peak_memory < 30 GB",
-]
+TIGHT = table_of("solver", "search: tight")
 
 
 @pytest.mark.parametrize("text", TIGHT)
@@ -394,7 +388,6 @@ def test_the_least_memory_is_that_of_a_search_of_all_meshes(text: str) -> None:
     assert found is not None and (found.codes, found.keys) == (whole.codes, whole.keys)
 
 
-# ----------------------------------------------------------------
 # Combinations of values are found whatever the size of the values.
 
 
