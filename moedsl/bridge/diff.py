@@ -114,17 +114,10 @@ def compare(a: Side, b: Side) -> Comparison:
         for s in (a, b)
     ]
     return Comparison(
-        version=1,
-        a=sides[0],
-        b=sides[1],
-        by="words" if by_words else "fields",
-        compared=len(names),
+        version=1, a=sides[0], b=sides[1], by="words" if by_words else "fields", compared=len(names),
         one_sided=len({*left} ^ {*right}) if not by_words and len(names) < len(every) else 0,
-        changes=groups,
-        benchmark=bench,
-        estimates=rates,
-        verdict=_verdict(groups, bench, a, b),
-    )
+        changes=groups, benchmark=bench, estimates=rates, verdict=_verdict(groups, bench, a, b),
+    )  # fmt: skip
 
 
 def _words(s: Side, p: Plan) -> dict[str, Any]:

@@ -325,52 +325,23 @@ WIDTH = 100
 """The longest line of facts with its sources, in columns."""
 
 
-_LINES = (
-    ("layers", "hidden", "vocab"),
-    ("layer_pattern",),
-    ("mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups"),
-    ("max_seq",),
-    ("position_embedding_type",),
-    ("tied_embeddings",),
-    ("softcap",),
-    ("attention",),
-    ("heads", "query_groups", "head_dim"),
-    ("q_lora_rank", "kv_lora_rank"),
-    ("qk_nope_dim", "qk_rope_dim", "v_head_dim"),
-    ("indexer_heads", "indexer_dim", "indexer_topk"),
-    ("indexer_every", "indexer_leading"),
-    ("qk_norm", "qk_norm_over"),
-    ("attention_gate",),
-    ("qkv_bias",),
-    ("attention_bias", "mlp_bias", "router_bias"),
-    ("router_balanced",),
-    ("attention_sinks",),
-    ("linear_every",),
-    ("linear_key_heads", "linear_value_heads", "linear_key_dim", "linear_value_dim"),
-    ("window", "window_every", "window_leading", "window_first"),
-    ("window_heads", "window_query_groups"),
-    ("window_sinks",),
-    ("full_query_groups", "full_head_dim"),
-    ("sandwich_norms",),
-    ("ffn_hidden", "dense_layers"),
-    ("gated",),
-    ("experts", "topk", "expert_hidden"),
-    ("moe_latent",),
-    ("routing_groups", "topk_groups"),
-    ("shared_expert_hidden",),
-    ("shared_expert_gate",),
-    ("mtp_layers", "mtp_pattern"),
-    ("mtp_repeated", "mtp_dense"),
-)
-_VISION_LINES = (
-    ("layers", "hidden", "ffn_hidden", "heads"),
-    ("patch", "temporal_patch", "merge", "in_channels"),
-    ("positions",),
-    ("out_hidden",),
-    ("final_norm", "replicated", "pooled"),
-    ("deepstack",),
-    ("image_tokens",),
-)
+_LINES = """
+    layers hidden vocab | layer_pattern | mamba_heads mamba_head_dim mamba_state mamba_groups | max_seq |
+    position_embedding_type | tied_embeddings | softcap | attention | heads query_groups head_dim |
+    q_lora_rank kv_lora_rank | qk_nope_dim qk_rope_dim v_head_dim | indexer_heads indexer_dim indexer_topk |
+    indexer_every indexer_leading | qk_norm qk_norm_over | attention_gate | qkv_bias |
+    attention_bias mlp_bias router_bias | router_balanced | attention_sinks | linear_every |
+    linear_key_heads linear_value_heads linear_key_dim linear_value_dim |
+    window window_every window_leading window_first | window_heads window_query_groups | window_sinks |
+    full_query_groups full_head_dim | sandwich_norms | ffn_hidden dense_layers | gated |
+    experts topk expert_hidden | moe_latent | routing_groups topk_groups | shared_expert_hidden |
+    shared_expert_gate | mtp_layers mtp_pattern | mtp_repeated mtp_dense
+"""
+"""The facts of each line of a declaration, in order."""
+_VISION_LINES = """
+    layers hidden ffn_hidden heads | patch temporal_patch merge in_channels | positions | out_hidden |
+    final_norm replicated pooled | deepstack | image_tokens
+"""
 
 
 def write(
@@ -388,11 +359,11 @@ def write(
     return "\n".join([*out, "}", ""])
 
 
-def _block(lines: tuple[tuple[str, ...], ...], facts: Facts, cls: type[Any], indent: str) -> Iterator[str]:
+def _block(lines: str, facts: Facts, cls: type[Any], indent: str) -> Iterator[str]:
     """Write the facts that are not their defaults; the sources of a line go below it if it would be long."""
     defaults = {a.name: a.default for a in attrs.fields(cls)}
-    for line in lines:
-        named = {name: facts[name] for name in line if name in facts}
+    for line in lines.split("|"):
+        named = {name: facts[name] for name in line.split() if name in facts}
         yield from (
             f"{indent}# {f.rule.note}"
             for f in named.values()

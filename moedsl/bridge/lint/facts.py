@@ -164,15 +164,7 @@ def chunks(r: Recipe) -> list[str]:
     return [] if layout is None else stages(layout)
 
 
-def _has_graphs(r: Recipe) -> bool:
-    return r.get("model.cuda_graph_impl") not in (None, "none") or "full_iteration" in graph_modules(r)
-
-
-def _is_expandable(r: Recipe) -> bool:
-    settings = (str(r.env.get(name, "")) for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
-    return any("expandable_segments:true" in text.lower() for text in settings)
-
-
+_ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _SETTLED = ("after Bridge's update",)
 """Names that are not fields, and known only for a whole recipe."""
 _LAYOUT = ("model.pipeline_model_parallel_layout",)
@@ -183,8 +175,14 @@ _COMPUTED: Mapping[str, tuple[Callable[[Recipe], Any], tuple[str, ...]]] = {
     "asked_dispatcher": (lambda r: r.asked, ()),
     "backend_said": (lambda r: "model.moe_flex_dispatcher_backend" in r.places, ()),
     "runs_sequence_parallel": (lambda r: bool(r.settled.get("model.sequence_parallel")), _SETTLED),
-    "graphs": (_has_graphs, ("model.cuda_graph_impl",)),
-    "expandable_segments": (_is_expandable, ("env_vars",)),
+    "graphs": (
+        lambda r: r.get("model.cuda_graph_impl") not in (None, "none") or "full_iteration" in graph_modules(r),
+        ("model.cuda_graph_impl",),
+    ),
+    "expandable_segments": (
+        lambda r: any("expandable_segments:true" in str(r.env.get(n, "")).lower() for n in _ALLOCATOR),
+        ("env_vars",),
+    ),
     "layout_stages": (lambda r: len(chunks(r)), _LAYOUT),
     "layout_layers": (lambda r: "".join(chunks(r)).count("t"), _LAYOUT),
     "layout_mtp": (lambda r: "".join(chunks(r)).count("m"), _LAYOUT),

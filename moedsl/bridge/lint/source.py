@@ -37,20 +37,19 @@ _LANGUAGE = ("to_text_provider",)
 _SECTIONS = frozenset(n.partition(".")[0] for n in field_names()) | {"env_vars"}
 
 
-def read(c: Case, hardware: Hardware, library: Library) -> tuple[Recipe | None, tuple[Diagnostic, ...]]:
+def read(c: Case, hardware: Hardware, library: Library) -> Recipe | Diagnostic:
     """Read the recipe from its source; a diagnostic if the function does not exist."""
     module = Module.of(Path(c.source)) if c.source.endswith(".py") else None
     if module is None or c.function not in module.functions:
-        return None, (error("lint.source", file=c.file, function=c.function),)
+        return error("lint.source", file=c.file, function=c.function)
     reader = Reader()
     reader.call(module, module.functions[c.function], {})
-    recipe = Recipe(
+    return Recipe(
         target=c.file, function=c.function, file=str(module.path), line=module.functions[c.function].lineno,
         fields=reader.fields, hardware=hardware, world=c.world,
         classes=reader.classes, places=reader.places, asked=reader.asked, whole=False,
         model=stdlib_facts(reader.hf, library), unknown=reader.strangers(), unread=tuple(reader.unread),
     )  # fmt: skip
-    return recipe, ()
 
 
 class Unknown:
