@@ -43,24 +43,9 @@ NAMES = {
     "EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP": "ETP_EP",
     "EXPERT_DATA_PARALLEL_GROUP": "EDP",
 }
-_OF_GRIDS = {
-    "tp": "TENSOR_MODEL_PARALLEL_GROUP",
-    "cp": "CONTEXT_PARALLEL_GROUP",
-    "dp": "DATA_PARALLEL_GROUP",
-    "dp cp": "DATA_PARALLEL_GROUP_WITH_CP",
-    "pp": "PIPELINE_MODEL_PARALLEL_GROUP",
-    "tp cp": "TENSOR_AND_CONTEXT_PARALLEL_GROUP",
-    "tp pp": "MODEL_PARALLEL_GROUP",
-}
-_OF_EXPERT_GRIDS = {
-    "ep": "EXPERT_MODEL_PARALLEL_GROUP",
-    "tp": "EXPERT_TENSOR_PARALLEL_GROUP",
-    "tp ep": "EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP",
-    "dp": "EXPERT_DATA_PARALLEL_GROUP",
-    "inner_dp outer_dp": "EXPERT_DATA_PARALLEL_GROUP",
-}
-"""The same groups where Bridge makes them by dimensions of a grid (dist.use_decentralized_pg): bridge
-training/initialize.py:431-490."""
+_OF_EXPERT_GRIDS = {"ep": "EP", "tp": "ETP", "tp ep": "ETP_EP", "dp": "EDP", "inner_dp outer_dp": "EDP"}
+"""Our name for the dimensions of a grid of experts, where Bridge makes groups by the dimensions of a grid
+(dist.use_decentralized_pg): bridge training/initialize.py:431-490. Of the other grids they are the name."""
 
 
 def layout_of(config: Any, world: int) -> dict[str, int]:
@@ -111,8 +96,10 @@ def _recorded(made: Made, alone: bool) -> Generator[None]:
         return real(ranks, *args, **kwargs | {"backend": None, "pg_options": None})
 
     def create_pg(grid: HyperCommGrid, dims: list[str], **kwargs: Any) -> Any:
-        names = _OF_EXPERT_GRIDS if "ep" in grid.dim_names else _OF_GRIDS
-        return real_of_grid(grid, dims, **kwargs | {"group_desc": names.get(" ".join(dims))})
+        words = " ".join(dims)
+        name = _OF_EXPERT_GRIDS.get(words) if "ep" in grid.dim_names else words.upper().replace(" ", "_")
+        description = next((theirs for theirs, ours in NAMES.items() if ours == name), None)
+        return real_of_grid(grid, dims, **kwargs | {"group_desc": description})
 
     with (
         patch.object(dist, "new_group", new_group),
