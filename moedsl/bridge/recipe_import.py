@@ -142,17 +142,13 @@ def draft(r: Recipe, library: Library) -> Draft | Diagnostic:
     if model is None:
         # with the facts that differ if a declared model has its id
         id, facts = r.get("model.hf_model_id"), model_facts(evolve(r, model=None))
-        named = next((m for m in declared(library) if m.hf == id), None)
-        changed = [*differing_facts(named, facts)] if named else []
-        text = f"no declared model has the architecture of {id or 'the recipe'}"
-        if named:
-            text = f"the recipe changes {named.name}: {', '.join(f'{n} {facts[n]}' for n in changed)}"
-        help = (
-            "`moedsl models add config.json -o my_model.moe` declares a model",
-            "`moedsl models` lists the known ones",
-        )
         sizes = ("layers", "hidden", "heads", "experts", "topk", "expert_hidden")
-        return error("import.no_model", text, help=help, values={n: facts[n] for n in sizes if n in facts})
+        values = {n: facts[n] for n in sizes if n in facts}
+        named = next((m for m in declared(library) if m.hf == id), None)
+        if named is None:
+            return error("import.no_model:undeclared", recipe=id or "the recipe", values=values)
+        changes = ", ".join(f"{n} {facts[n]}" for n in differing_facts(named, facts))
+        return error("import.no_model:changed", model=named.name, changes=changes, values=values)
     s = stated(r, model)
     sets = {
         "model.mtp_num_layers": s.mtp,
