@@ -62,7 +62,7 @@ WRONG = table_of("verify", "wrong")
 def test_every_wrong_value_is_found(judge: Judge) -> None:
     sections = {section: {**BASE.to_json()[section]} for section, _, _, _ in WRONG}
     for section, key, value, _ in WRONG:
-        sections[section][key] = value
+        sections[section][key] = [*value] if isinstance(value, tuple) else value
     report = judge(BASE, changed(BASE, **sections))
     assert {field for _, _, _, field in WRONG} <= {m.field for m in report.mismatches}, render(report)
 
