@@ -1,9 +1,8 @@
 """The meshes and policies of a problem, with bounds on the prices of their layouts.
 
-The mesh table grows one axis at a time; each law applies as soon as its axes are bound, and meshes that cannot hold
-their weights are dropped before the last axes are enumerated. Each mesh has a lower bound of its rank, from prices with
-the best policies and the other keys at their least. Bounds of prices also show which meshes cannot obey the laws on
-them. No bound is above the true key.
+Each mesh has a lower bound of its rank: its time with the fastest policies, its memory with those that use the least,
+and the other keys at their least. Bounds of prices also show which meshes cannot obey the laws on them. No bound is
+above the true key.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ COMBINED = [
         "prefer big: dispatcher != alltoall and tp == 2\n"
         f"rules r {{ candidates recompute = [none, [layernorm], [core_attn], [moe_act]] {WHY}\n"
         f" candidates offload_modules = [none, [mlp_norm], [attn_norm]] {WHY} }}",
-        250_000,
+        700_000,
     ),
     (
         "kimi_k25; vr200 x 1024; fit first; seq 5040; batch 65536; precision mxfp8\n"
