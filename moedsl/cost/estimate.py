@@ -350,14 +350,6 @@ class Cost:
         both = np.stack(np.broadcast_arrays(*(step.matrix(self.model, priced, (p,), t.rows) for p in step.STEP)))
         return rows.largest(shape.rows, stages, shape.inverse, both, each)
 
-    def _stragglers(self, full: Mapping[str, Ints], microbatch: Floats, m: Floats) -> Floats:
-        """Return the seconds that a step waits for the slowest expert group."""
-        if self.routing == "balanced":
-            return np.zeros_like(microbatch)
-        ranks = full["etp"] * full["ep"]
-        tokens = full["micro_batch"] * self.seq * ranks / (full["tp"] * full["cp"])
-        return step.stragglers(self.hardware, microbatch, tokens, self.gpus / (ranks * full["pp"]), m)
-
     def _microbatch(self, t: Table, pairs: bool) -> Floats:
         """Return a microbatch's seconds by feature of `parameters.of_time`, for every row of `t`; where microbatches
         run in pairs, also those of one that runs alone, (2, features, rows)."""
@@ -368,15 +360,20 @@ class Cost:
         return np.stack([each, each + step.matrix(self.model, priced, (step.ALONE,), t.rows)])
 
     def _outside(self, full: Mapping[str, Ints], slowest: Floats, alone: Floats, wire: Floats) -> dict[str, Floats]:
-        """Return the seconds of all microbatches, of the bubble, and of the transfers between stages and replicas."""
+        """Return the seconds of all microbatches, of the bubble, of the wait for the slowest expert group, and of the
+        transfers between stages and replicas."""
         m, k = full["microbatches"] * 1.0, self.hardware.constants
         hop = communication.pipeline(self.model, self.hardware, full, self.gpus, self.seq)
         sharded = full["sharding"] == FSDP
         mean = slowest + alone * step.unpaired(full["pp"], m) / m
+        waits, ranks = np.zeros_like(mean), full["etp"] * full["ep"]
+        if self.routing != "balanced":
+            tokens = full["micro_batch"] * self.seq * ranks / (full["tp"] * full["cp"])
+            waits = step.stragglers(self.hardware, mean, tokens, self.gpus / (ranks * full["pp"]), m)
         return {
             "microbatches": mean * m,
             "pipeline_communication": step.between_stages(k, hop, mean, full["pp"], full["vpp"], m),
-            "stragglers": self._stragglers(full, mean, m),
+            "stragglers": waits,
             "step_overhead": np.zeros_like(mean) + k.host_step,
             "bubble": step.bubble(slowest + alone, full["pp"], full["vpp"]),
             "data_communication": step.after_overlap(
