@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from moedsl.cli.arguments import COMMANDS, EXAMPLES, Command
-from moedsl.cli.terminal import UnwrittenError, columns, shown
+from moedsl.cli.terminal import Refused, UnwrittenError, columns, shown
 
 _BLAS = "OPENBLAS_NUM_THREADS"
 _SYSTEM = {
@@ -77,11 +77,14 @@ def _run(words: Sequence[str]) -> int:
         command = getattr(importlib.import_module(f"moedsl.cli.commands.{module}"), name)
     try:
         code = command(arguments)
-    except TooLarge as reached:
+    except (Refused, TooLarge) as problem:
         from moedsl.cli import console
-        from moedsl.solver.solve import diagnostic
 
-        code = console.refused(arguments, [diagnostic(reached)])
+        if isinstance(problem, TooLarge):
+            from moedsl.solver.solve import diagnostic
+
+            problem = Refused([diagnostic(problem)])
+        code = console.refused(arguments, problem)
     sys.stdout.flush()
     gc.freeze()  # Python is about to end, and would look at all of it once more
     return code

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moedsl.launch import kubeflow
+from moedsl.launch import kubeflow, nemo
 from moedsl.launch.derive import Launch
 from moedsl.launch.nemo import HOME
 from moedsl.launch.script import Payload, script, word
@@ -47,33 +47,29 @@ def remote_dir(cluster: Cluster, base: Path) -> str:
 
 def executor(launch: Launch, cluster: Cluster, base: Path) -> nemo_run.Executor:
     """Make the executor of a launch; `base` is `home(cluster)`, or a temporary folder of a dry run."""
-    if launch.executor == "kubeflow":
-        return kubeflow.executor(launch, cluster)
-    import nemo_run
-
+    run = nemo.nemo_run()
+    if launch.executor == "kubeflow":  # it reads the kubeconfig, and raises the errors of the kubernetes package
+        return run.KubeflowExecutor(**kubeflow.arguments(launch, cluster))
     if launch.executor == "local":
-        return nemo_run.LocalExecutor()  # the script has the environment, and starts torchrun itself
-    packager = nemo_run.Packager()  # the script has its files inside
-    return nemo_run.SlurmExecutor(**slurm_arguments(launch, cluster), tunnel=tunnel(cluster, base), packager=packager)
+        return run.LocalExecutor()  # the script has the environment, and starts torchrun itself
+    packager = run.Packager()  # the script has its files inside
+    return run.SlurmExecutor(**slurm_arguments(launch, cluster), tunnel=tunnel(cluster, base), packager=packager)
 
 
 def tunnel(cluster: Cluster, base: Path) -> Any:
     """Make the tunnel for commands: local on a login node, or ssh."""
-    import nemo_run
-
     if cluster.tunnel == "ssh":
-        return nemo_run.SSHTunnel(**ssh_arguments(cluster))
-    return nemo_run.LocalTunnel(job_dir=remote_dir(cluster, base))
+        return nemo.nemo_run().SSHTunnel(**ssh_arguments(cluster))
+    return nemo.nemo_run().LocalTunnel(job_dir=remote_dir(cluster, base))
 
 
 def task(launch: Launch, cluster: Cluster, payload: Payload) -> nemo_run.Script:
-    """Make NeMo-Run's task with the job's script."""
-    import nemo_run
-
+    """Make NeMo-Run's task; an inline script would be a file on this machine, which no pod has."""
+    Script = nemo.nemo_run().Script  # noqa: N806
     if launch.executor == "kubeflow":
-        return kubeflow.task(launch, cluster, payload)
-
-    return nemo_run.Script(inline=script(launch, cluster, payload))
+        shell, flag, text = kubeflow.command(launch, cluster, payload)
+        return Script(path=flag, args=[kubeflow.for_template(text)], entrypoint=shell)
+    return Script(inline=script(launch, cluster, payload))
 
 
 _PARAMETERS = ("exclusive", "mem")

@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from unittest.mock import patch
 
+from moedsl.launch import nemo
 from moedsl.launch.derive import Launch
-from moedsl.launch.nemo import nemo_run as import_nemo_run
 from moedsl.launch.script import Payload, script
 from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.support.diagnostics import Diagnostic, error
@@ -46,11 +46,6 @@ QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 LIMIT = 128 << 10
 """The most bytes of one argument of a process on Linux (MAX_ARG_STRLEN)."""
 Json = dict[str, Any]
-
-
-def executor(launch: Launch, cluster: Cluster) -> nemo_run.KubeflowExecutor:
-    """Make the executor; it reads the kubeconfig, and raises the errors of the kubernetes package."""
-    return import_nemo_run().KubeflowExecutor(**arguments(launch, cluster))
 
 
 def arguments(launch: Launch, cluster: Cluster) -> Json:
@@ -90,14 +85,6 @@ def for_template(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def task(launch: Launch, cluster: Cluster, payload: Payload) -> nemo_run.Script:
-    """Make NeMo-Run's task; an inline script would be a file on this machine, which no pod has."""
-    import nemo_run
-
-    shell, flag, text = command(launch, cluster, payload)
-    return nemo_run.Script(path=flag, args=[for_template(text)], entrypoint=shell)
-
-
 def refusal(launch: Launch, cluster: Cluster, payload: Payload) -> Diagnostic | None:
     """Refuse a script that is too long for a command of Linux."""
     size = len(command(launch, cluster, payload)[2])
@@ -109,7 +96,7 @@ def refusal(launch: Launch, cluster: Cluster, payload: Payload) -> Diagnostic | 
 def manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Json:
     """Make the job that NeMo-Run posts, except for the six digits of its name. It needs no kubeconfig."""
     with offline():
-        made = executor(launch, cluster)
+        made = nemo.nemo_run().KubeflowExecutor(**arguments(launch, cluster))
     name = made._trainjob_name(launch.name)[: -len(DIGITS)] + DIGITS  # pyright: ignore[reportPrivateUsage]
     return made.get_job_body(name, command(launch, cluster, payload))
 
@@ -117,8 +104,7 @@ def manifest(launch: Launch, cluster: Cluster, payload: Payload) -> Json:
 @contextmanager
 def offline() -> Generator[None]:
     """Keep NeMo-Run's executor from reading a kubeconfig, which a manifest does not need."""
-    KubeflowExecutor = import_nemo_run().KubeflowExecutor  # noqa: N806
-    with patch.object(KubeflowExecutor, "_load_kube_clients", lambda self: None):
+    with patch.object(nemo.nemo_run().KubeflowExecutor, "_load_kube_clients", lambda self: None):
         yield
 
 
@@ -148,19 +134,12 @@ def context_refusal(cluster: Cluster) -> Diagnostic | None:
         return None
     try:
         _, current = config.list_kube_config_contexts()
-    except no_kubeconfig() as problem:
+    except config.ConfigException as problem:
         return unread(f"cluster {cluster.name}", problem)
     if cluster.context in ("", current["name"]):
         return None
     has = f"the current context of the kubeconfig is {current['name']}"
     return error("launch.kube_context:cluster", cluster=cluster.name, context=cluster.context, has=has)
-
-
-def no_kubeconfig() -> tuple[type[Exception], ...]:
-    """The exceptions of a kubeconfig that is missing or cannot be read."""
-    from kubernetes.config import ConfigException
-
-    return (ConfigException,)
 
 
 def unread(whose: str, problem: Exception) -> Diagnostic:

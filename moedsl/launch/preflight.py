@@ -21,7 +21,7 @@ from attrs import evolve, frozen
 from moedsl.launch import executors, kubeflow, nemo, script
 from moedsl.launch.derive import Launch, node_path, unmounted_paths
 from moedsl.launch.in_job.head_check import MARKS
-from moedsl.launch.script import word
+from moedsl.launch.script import Job, word
 from moedsl.planner.plan import Plan
 from moedsl.rules.check.cluster_facts import Cluster
 from moedsl.rules.library import Library
@@ -32,16 +32,8 @@ SKIPPED = note("preflight.skipped")
 Progress = Callable[[str], object]
 
 
-@frozen
-class Checked:
-    """One job to check before its submission."""
-
-    plan: Plan
-    launch: Launch
-
-
 def before(
-    jobs: Sequence[Checked], cluster: Cluster, source: Source, library: Library, progress: Progress
+    jobs: Sequence[Job], cluster: Cluster, source: Source, library: Library, progress: Progress
 ) -> list[Diagnostic]:
     """Run every check that is possible from here; errors stop the run, and notes name skipped checks."""
     found = bridge([j.plan for j in jobs], source, library, progress)
@@ -114,7 +106,7 @@ def bridge(plans: Sequence[Plan], source: Source, library: Library, progress: Pr
 
 
 def slurm(
-    jobs: Sequence[Checked],
+    jobs: Sequence[Job],
     cluster: Cluster,
     paths: Sequence[str],
     written: Sequence[str] = (),
@@ -136,7 +128,6 @@ def slurm(
 
 def _tunnel(cluster: Cluster) -> Any:
     """Open a tunnel to the login node, or report why that fails."""
-    nemo.nemo_run()
     made = executors.tunnel(cluster, executors.home(cluster))
     try:
         nemo.connect(made)
@@ -146,7 +137,7 @@ def _tunnel(cluster: Cluster) -> Any:
     return made
 
 
-def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
+def kubernetes(jobs: Sequence[Job], cluster: Cluster) -> list[Diagnostic]:
     """Check that the cluster serves the jobs' custom resource and, if this account may list nodes, that its nodes suit
     the jobs.
     """
@@ -176,7 +167,7 @@ def kubernetes(jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
     return _judge_for_each(of_kubernetes(listed.items, cluster), jobs, cluster)
 
 
-def _judge_for_each(nodes: Sequence[Node], jobs: Sequence[Checked], cluster: Cluster) -> list[Diagnostic]:
+def _judge_for_each(nodes: Sequence[Node], jobs: Sequence[Job], cluster: Cluster) -> list[Diagnostic]:
     """Judge the nodes for each job of an experiment; what several jobs cause is said once."""
     if cluster.executor == "kubeflow":
         chosen = ", ".join([*(f"{k}={v}" for k, v in cluster.node_selector.items()), *cluster.affinity])

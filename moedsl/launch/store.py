@@ -237,13 +237,15 @@ def find(id: str) -> Experiment | Diagnostic:
 def open_experiment(home: Path, id: str) -> Experiment | Diagnostic:
     """Return what `home` has under that id, or an error."""
     use_home(home)
+    from kubernetes.config import ConfigException
+
     try:
         made = nemo_run().Experiment.from_id(id)
     except FileNotFoundError as missing:
         return error("launch.no_experiment:incomplete", name=id, path=Path(str(missing.filename)).name)
     except (ValueError, zlib.error) as problem:
         return error("launch.no_experiment:nemo", name=id, value=str(problem) or type(problem).__name__)
-    except kubeflow.no_kubeconfig() as problem:
+    except ConfigException as problem:
         return kubeflow.unread(id, problem)
     made.clean_mode = True
     # a launcher that was killed early did not store the tunnels of its Slurm jobs with the experiment
