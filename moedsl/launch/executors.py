@@ -26,10 +26,14 @@ def home(cluster: Cluster) -> Path:
     A local tunnel copies nothing, so the nodes must read this folder: it is the cluster's `job_dir`. A cluster over ssh
     has a folder of its own, because NeMo-Run's list of jobs has their numbers, which two clusters may both use.
     """
-    own = Path(os.environ.get(HOME) or "~/.nemo_run").expanduser().absolute()
     if cluster.tunnel == "ssh":
-        return own / "clusters" / cluster.name
-    return Path(cluster.job_dir).expanduser().absolute() if cluster.job_dir else own
+        return own_home() / "clusters" / cluster.name
+    return Path(cluster.job_dir).expanduser().absolute() if cluster.job_dir else own_home()
+
+
+def own_home() -> Path:
+    """NeMo-Run's own folder of experiments."""
+    return Path(os.environ.get(HOME) or "~/.nemo_run").expanduser().absolute()
 
 
 def use_home(folder: Path) -> None:
@@ -129,12 +133,9 @@ def job_name_prefix(cluster: Cluster) -> str:
 def srun_arguments(launch: Launch, cluster: Cluster) -> list[str]:
     """The derived arguments, except those that the cluster overrides, then the cluster's."""
     stated = {a.split("=", 1)[0] for a in cluster.srun_args}
-    said = [
-        (f"--{s.name}" if s.value is True else f"--{s.name}={s.text}")
-        for s in launch.srun
-        if f"--{s.name}" not in stated
-    ] + list(cluster.srun_args)
-    return [word(argument) for argument in said]
+    derived = {f"--{s.name}": "" if s.value is True else f"={s.text}" for s in launch.srun}
+    said = [f"{name}{value}" for name, value in derived.items() if name not in stated]
+    return [word(argument) for argument in (*said, *cluster.srun_args)]
 
 
 def ssh_arguments(cluster: Cluster) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def absent(folders: Sequence[str], cluster: Cluster) -> list[str]:
     else:
         with nemo.no_input():
             said = tunnel.run(command, hide=True, warn=True).stdout
-    return [folders[int(line.split()[1])] for line in said.splitlines() if line.startswith("missing ")]
+    return [folders[number] for what, number in _answers(said) if what == "missing"]
 
 
 def _saved(plan: Plan) -> list[str]:
@@ -100,8 +100,7 @@ def bridge(plans: Sequence[Plan], source: Source, library: Library, progress: Pr
             said = [r.message for r in report.refusals]
             said += [f"{m.field} is {m.resolved}, planned {m.planned}" for m in report.mismatches]
             cites = tuple(f"bridge {r.where}" for r in report.refusals)
-            value = "; ".join(said) or report.message
-            found.append(error("preflight.bridge", name=plan.name, value=value, cites=cites))
+            found.append(error("preflight.bridge", run=plan.name, why="; ".join(said) or report.message, cites=cites))
     return found
 
 
@@ -132,7 +131,7 @@ def _tunnel(cluster: Cluster) -> Any:
     try:
         nemo.connect(made)
     except (Exception, SystemExit) as problem:  # SystemExit is how NeMo-Run's SSH tunnel gives up
-        said = {"value": cluster.host or "this machine", "cluster": cluster.name, "why_not": nemo.why_not(problem)}
+        said = {"host": cluster.host or "this machine", "cluster": cluster.name, "why_not": nemo.why_not(problem)}
         return error("preflight.tunnel:connection", help=nemo.try_it(cluster.user, cluster.host), **said)
     return made
 
@@ -227,37 +226,40 @@ def paths_command(
     writable folder.
     """
 
-    def on_node(of: Sequence[str]) -> list[tuple[int, str]]:
-        return [(number, there) for number, p in enumerate(of) if (there := node_path(p, cluster)) is not None]
-
     tests: list[str] = []
-    for number, there in on_node(paths):
-        exists = " || ".join(f"test -e {word(there + end)}" for end in ("", ".idx", ".bin"))
-        tests.append(f"{exists} || echo missing {number}")
-    for number, there in on_node(paths):
-        if paths[number] in checkpoints:
+    for number, path in enumerate(paths):
+        if (there := node_path(path, cluster)) is not None:
+            exists = " || ".join(f"test -e {word(there + end)}" for end in ("", ".idx", ".bin"))
+            tests.append(f"{exists} || echo missing {number}")
+    for number, path in enumerate(paths):
+        if path in checkpoints and (there := node_path(path, cluster)) is not None:
             whole = " || ".join(f"test -e {word(f'{there}/{mark}')}" for mark in MARKS)
             tests.append(f"! test -e {word(there)} || {whole} || echo unfinished {number}")
-    for number, there in on_node(written):
-        nearest = f'd={word(there)}; while ! test -e "$d"; do d="$(dirname "$d")"; done'
-        tests.append(f'{nearest}; {{ test -d "$d" && test -w "$d"; }} || echo unwritable {number}')
+    for number, path in enumerate(written):
+        if (there := node_path(path, cluster)) is not None:
+            nearest = f'd={word(there)}; while ! test -e "$d"; do d="$(dirname "$d")"; done'
+            tests.append(f'{nearest}; {{ test -d "$d" && test -w "$d"; }} || echo unwritable {number}')
     return "; ".join(tests) or "true"
+
+
+def _answers(output: str) -> list[tuple[str, int]]:
+    """The answers of `paths_command`: what is wrong, and the number of the path."""
+    found = re.findall(r"^(missing|unfinished|unwritable) (\d+)$", output, re.MULTILINE)
+    return [(what, int(number)) for what, number in found]
 
 
 def path_errors(output: str, paths: Sequence[str], cluster: Cluster, written: Sequence[str] = ()) -> list[Diagnostic]:
     """Turn the output of `paths_command` into errors."""
     found: list[Diagnostic] = []
-    for line in output.splitlines():
-        what, _, number = line.partition(" ")
+    for what, number in _answers(output):
         if what == "missing":
-            path = paths[int(number)]
-            there = node_path(path, cluster)
-            where = "" if there == path else f" (it is {there} outside the container)"
-            found.append(error("preflight.path:missing", path=path, cluster=cluster.name, where=where))
+            there = node_path(paths[number], cluster)
+            where = "" if there == paths[number] else f" (it is {there} outside the container)"
+            found.append(error("preflight.path:missing", path=paths[number], cluster=cluster.name, where=where))
         elif what == "unfinished":
-            found.append(error("preflight.checkpoint", path=paths[int(number)], cluster=cluster.name))
-        elif what == "unwritable":
-            found.append(error("preflight.path:writable", path=written[int(number)], cluster=cluster.name))
+            found.append(error("preflight.checkpoint", path=paths[number], cluster=cluster.name))
+        else:
+            found.append(error("preflight.path:writable", path=written[number], cluster=cluster.name))
     return found
 
 

@@ -84,7 +84,7 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
                 client.VersionApi().get_code()
     except _refusals() as problem:
         if in_pods:
-            return Submitted("", why_not=error("launch.refused:api", getattr=getattr(problem, "reason", problem)))
+            return Submitted("", why_not=error("launch.refused:api", reason=getattr(problem, "reason", problem)))
         tunnel = tasks[0].executor.tunnel
         said = {"host": tunnel.host, "why_not": nemo.why_not(problem), "help": nemo.try_it(tunnel.user, tunnel.host)}
         return Submitted("", why_not=error("launch.refused:connection", **said))
@@ -112,10 +112,11 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
     if unmeant:
         raise unmeant[0]
     if problem:
-        value = _said(problem) or type(problem).__name__
-        wrong.append(error("launch.not_cancelled:failed", name=id, value=value))
-    if refused:
-        wrong.append(_refusal(refused, home))
+        wrong.append(error("launch.not_cancelled:failed", name=id, reason=_said(problem)))
+    if isinstance(refused, OSError) and refused.errno in _OF_DISKS:
+        wrong.append(store.unwritable_home(home, refused))
+    elif refused:
+        wrong.append(error("launch.refused:submitted", answer=_said(refused)))
     return Submitted(id, why_not=wrong[0] if wrong else None, signal=signals[0] if signals else 0)
 
 
@@ -154,8 +155,7 @@ def _reserved(title: str, home: Path, ending: str = "") -> Generator[str]:
 def _open_tunnels(tasks: Sequence[Task]) -> dict[str, Any]:
     """Open each connection once, with a password if needed."""
     tunnels: dict[str, Any] = {}
-    for executor in [task.executor for task in tasks if hasattr(task.executor, "tunnel")]:
-        tunnel = executor.clone().tunnel
+    for tunnel in [task.executor.clone().tunnel for task in tasks if hasattr(task.executor, "tunnel")]:
         if tunnel.key not in tunnels:
             store.without_input(tunnel)
             nemo.connect(tunnel)
@@ -213,24 +213,17 @@ def not_cancelled(id: str, jobs: Sequence[store.Job]) -> Diagnostic | None:
     return error("launch.not_cancelled:running", **said) if left else None
 
 
-def _refusal(problem: BaseException, home: Path) -> Diagnostic:
-    """Return the message of the scheduler, the connection or the disk."""
-    if isinstance(problem, OSError) and problem.errno in _OF_DISKS:
-        return store.unwritable_home(home, problem)
-    said = _said(problem)
-    return error("launch.refused:submitted", value=said or type(problem).__name__)
-
-
 def _said(problem: BaseException) -> str:
-    """The part of an exception's message that is meant for a person."""
+    """The part of an exception's message that is meant for a person; without one its kind."""
+    text = str(problem)
     if (result := getattr(problem, "result", None)) is not None:  # of UnexpectedExit: a command and what it wrote
-        return "; ".join(result.stderr.strip().splitlines())
-    if body := getattr(problem, "body", None):  # of ApiException: a Status of Kubernetes, else what a proxy wrote
+        text = "; ".join(result.stderr.strip().splitlines())
+    elif body := getattr(problem, "body", None):  # of ApiException: a Status of Kubernetes, else what a proxy wrote
         try:
-            return str(json.loads(body)["message"])
+            text = str(json.loads(body)["message"])
         except (ValueError, KeyError, TypeError):
-            return f"{getattr(problem, 'reason', '')}: {body}"
-    return str(problem)
+            text = f"{getattr(problem, 'reason', '')}: {body}"
+    return text or type(problem).__name__
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
