@@ -178,7 +178,7 @@ def _environment(plan: Plan, cluster: Cluster, of_launch: Settings) -> list[Sett
     every = Settings()
     for name, value in plan.env.items():
         d = why.get(name) or why.get(f"env.{name}")
-        every[name] = Setting(name, value, "plan", *((d.rule, d.because, d.cite) if d else (None, None)))
+        every[name] = Setting(name, value, "plan", d and d.rule, d and d.because, d.cite if d else ())
     every |= of_launch
     for name, text in cluster.env.items():
         derived = every.get(name)
