@@ -20,9 +20,12 @@ class Command:
 
 
 def _arg(words: str, help: str = "", **options: Any) -> Argument:
-    """An argument by its names and the placeholder of its value, as in "-o --output DIR"."""
+    """An argument by its names and the placeholder of its value, as in "-o --output DIR", "file FILE?" (none or one),
+    "files FILE*" (any number) and "files FILE+" (one or more)."""
     names = tuple(w for w in words.split() if w.startswith("-")) or (words.split()[0],)
     value = "".join(words.split(maxsplit=len(names))[len(names) :])
+    if value.endswith(("?", "*", "+")):
+        value, options["nargs"] = value[:-1], value[-1]
     return names, {"metavar": value or None, "help": help or None, **options}
 
 
@@ -85,13 +88,10 @@ _LIKE = _named("--like RECIPE", "with the layout of this recipe of Bridge's, whe
 _TARGET = _named(
     "--target VERSION", "the release of Megatron Bridge, whatever the program states; `moedsl targets` lists them"
 )
-_PROGRAM = (_arg("file FILE", _FILE, nargs="?"), _TEXT, _LIKE)
+_PROGRAM = (_arg("file FILE?", _FILE), _TEXT, _LIKE)
 _SENT = (
     _arg(
-        "--cluster NAME",
-        "submit to this cluster; without a name to the run file's only one or its default",
-        nargs="?",
-        const="",
+        "--cluster NAME?", "submit to this cluster; without a name to the run file's only one or its default", const=""
     ),
     _arg("--run NAME", "the run of a file that has several (default: all of them)"),
     _flag("--dryrun", "print exactly what would be sent, and send nothing"),
@@ -125,9 +125,7 @@ _STOP = _number(
     "--stop SHARE", "the expected gain below which no run is worth it (default: 1%%)", "share", default=0.01
 )
 _PRINTED_FILE = _arg("-o --output FILE", "where to write it (default: standard output)", action=_Printed)
-_PATHS = _arg(
-    "paths PATH", "an experiment's id, a folder of runs, a log in the folder of its plan.json, or LOG=PLAN", nargs="+"
-)
+_PATHS = _arg("paths PATH+", "an experiment's id, a folder of runs, a log in the folder of its plan.json, or LOG=PLAN")
 _WARMUP = _number("--warmup N", "iterations left out (default: 10, a third of a shorter run)", "whole")
 _FOREIGN = _flag("--force", "overwrite a file that moedsl did not write, or that was edited")
 
@@ -135,9 +133,7 @@ COMMANDS: Mapping[str, Command] = {
     "init": Command(
         "run_files.init",
         "write a first run file: asks for model, GPUs and task",
-        _place(
-            "file FILE", "where to write it (default: run.moe); an existing file stays", nargs="?", default="run.moe"
-        ),
+        _place("file FILE?", "where to write it (default: run.moe); an existing file stays", default="run.moe"),
         _arg("--model", "the model, as `moedsl models` lists them"),
         _arg("--machines 'GPU x N'", "the GPUs, as `moedsl hardware` lists them, and their number"),
         _arg("--task", "pretrain, sft or peft", choices=("pretrain", "sft", "peft")),
@@ -175,7 +171,7 @@ COMMANDS: Mapping[str, Command] = {
     "check": Command(
         "check.check",
         "print the errors and warnings of a file",
-        _arg("files FILE", _FILE, nargs="*"),
+        _arg("files FILE*", _FILE),
         _TEXT,
         _LIKE,
         _JSON,
@@ -192,9 +188,8 @@ COMMANDS: Mapping[str, Command] = {
         "verify.verify",
         "run recipes with the real Megatron Bridge, which builds them, and compare them with their plans",
         _arg(
-            "files FILE",
+            "files FILE+",
             "a folder that `compile` wrote, a recipe.py, a .moe file, or module:function; a recipe runs as you",
-            nargs="+",
         ),
         _named("--target VERSION", "the release of Megatron Bridge for .moe files"),
         *_RECIPE,
@@ -221,7 +216,7 @@ COMMANDS: Mapping[str, Command] = {
     "lint": Command(
         "recipes.lint",
         "check existing Megatron Bridge recipes against every rule, and point at the line",
-        _arg("files FILE", "a recipe.py (FILE:function), or module:function; a recipe runs as you", nargs="+"),
+        _arg("files FILE+", "a recipe.py (FILE:function), or module:function; a recipe runs as you"),
         _READ_ONLY,
         _arg("--gpu", "the hardware, if the function's name does not give it"),
         _number("--world", "the number of GPUs, if the function's name does not give it", "gpus"),
@@ -252,7 +247,7 @@ COMMANDS: Mapping[str, Command] = {
     "profile": Command(
         "diagnose.profile",
         "say what a training step was spent on, from traces of Nsight Systems or PyTorch's profiler",
-        _arg("traces TRACE", "a trace of one rank: sqlite or .nsys-rep of Nsight Systems, JSON of PyTorch", nargs="+"),
+        _arg("traces TRACE+", "a trace of one rank: sqlite or .nsys-rep of Nsight Systems, JSON of PyTorch"),
         _arg("--run FILE", "the run file: compare with its plan, and use its own patterns of kernels too"),
         _JSON,
     ),
@@ -260,10 +255,9 @@ COMMANDS: Mapping[str, Command] = {
         "diagnose.memory",
         "say what was allocated at the peak, from memory snapshots of PyTorch",
         _arg(
-            "snapshots SNAPSHOT",
+            "snapshots SNAPSHOT+",
             "a snapshot.pickle, which is read and not executed; its stage follows from the rank in the file's name, "
             "NAME_RANK.pickle, or SNAPSHOT=STAGE gives it",
-            nargs="+",
         ),
         _arg("--run FILE", "the run file: compare with its plan, and use its own patterns of frames too"),
         _JSON,
@@ -272,9 +266,8 @@ COMMANDS: Mapping[str, Command] = {
         "recipes.diff",
         "compare two runs: do they differ in the experiment, or only in how it runs",
         _arg(
-            "sides A B",
+            "sides A B*",
             "a .moe file (FILE:run), a compiled folder, plan.json, or a recipe.py or module:function, which run as you",
-            nargs="*",
         ),
         _arg("-e --expression TEXT", "a program, placed after A and B", action="append"),
         _named("--like RECIPE", "compare one program with itself in the layout of this recipe of Bridge's"),
@@ -324,13 +317,7 @@ COMMANDS: Mapping[str, Command] = {
         "tune.tune",
         "find a faster layout by itself: submit one job after the other, each a single change; resumable",
         _arg("file FILE", "a .moe file with one run and its cluster"),
-        _arg(
-            "--cluster NAME",
-            "submit to this cluster; without a name to the file's only one",
-            default="",
-            nargs="?",
-            const="",
-        ),
+        _arg("--cluster NAME?", "submit to this cluster; without a name to the file's only one", default="", const=""),
         _number("--budget N", "the most jobs in all", "jobs", required=True),
         _place("-o --output DIR", "where the way is kept, and gone on from (default: FILE's name with _tune)"),
         _flag("--no-preflight", "submit without the checks"),
@@ -340,7 +327,7 @@ COMMANDS: Mapping[str, Command] = {
     "fmt": Command(
         "run_files.fmt",
         "format .moe files; comments stay",
-        _arg("files FILE", "files to rewrite, or - to filter standard input", nargs="+"),
+        _arg("files FILE+", "files to rewrite, or - to filter standard input"),
         _flag("--check", "write nothing; exit 1 if a file would change"),
         _JSON,
     ),
@@ -384,7 +371,7 @@ COMMANDS: Mapping[str, Command] = {
     "calibrate": Command(
         "results.calibrate",
         "fit the constants of the estimates to measured runs",
-        _arg("files RUNS", 'JSON lines: {"run": "...", "tokens_per_s_per_gpu": 12440, "peak_gb": 66.3}', nargs="+"),
+        _arg("files RUNS+", 'JSON lines: {"run": "...", "tokens_per_s_per_gpu": 12440, "peak_gb": 66.3}'),
         _arg("-o --output FILE", "the .moe file to write (default: standard output)", action=_Printed),
         _FOREIGN,
         _flag("--from-scratch", "start from the initial values, not from the stdlib's constants"),
@@ -435,13 +422,13 @@ COMMANDS: Mapping[str, Command] = {
     "clusters": Command(
         "lists.clusters",
         "list the clusters that `run --cluster` knows",
-        _arg("file FILE", "a .moe file whose clusters are listed too", nargs="?"),
+        _arg("file FILE?", "a .moe file whose clusters are listed too"),
         _JSON,
     ),
     "jobs": Command(
         "jobs.jobs",
         "list what `moedsl run --cluster` submitted, with its status",
-        _arg("id ID", "one experiment, job by job", nargs="?"),
+        _arg("id ID?", "one experiment, job by job"),
         _number("--last N", "how many (default: 10)", "experiments", default=10),
         _JSON,
     ),
@@ -449,7 +436,7 @@ COMMANDS: Mapping[str, Command] = {
         "jobs.logs",
         "print the logs of the jobs of an experiment",
         _arg("id ID"),
-        _arg("job JOB", "one of its jobs", nargs="?"),
+        _arg("job JOB?", "one of its jobs"),
         _flag("-f --follow", "follow them until they end; exit code 1 if one fails"),
         _JSON,
     ),
@@ -472,7 +459,7 @@ COMMANDS: Mapping[str, Command] = {
             "add": Command(
                 "",
                 "fetch releases in addition to the installed one, once; torch is shared",
-                _arg("versions VERSION", "a release, such as 0.5", nargs="+"),
+                _arg("versions VERSION+", "a release, such as 0.5"),
                 _JSON,
             )
         },
@@ -481,16 +468,15 @@ COMMANDS: Mapping[str, Command] = {
     "schema": Command(
         "integrations.schema",
         "print the JSON Schema of plan.json, or of what `results --json` prints",
-        _arg("what WHAT", "plan (default) or results", nargs="?", choices=("plan", "results"), default="plan"),
+        _arg("what WHAT?", "plan (default) or results", choices=("plan", "results"), default="plan"),
     ),
     "explain": Command(
         "check.explain",
         "explain the values of a run, a rule, a diagnostic or a name",
         _arg(
-            "what WHAT",
+            "what WHAT*",
             "a .moe file (or -) and names such as tp or model.tensor_model_parallel_size; or ids such as "
             "std.mesh.heads, words of a plan such as TIGHT, or `rules` for all of them",
-            nargs="*",
         ),
         _TEXT,
         _LIKE,

@@ -14,7 +14,8 @@ from moedsl.cli.terminal import Refused, coloured, folded, print_file, print_pai
 from moedsl.compiler import Result, compile_source
 from moedsl.lang import reader
 from moedsl.support.diagnostics import Diagnostic, to_json
-from moedsl.support.render import MARGIN, WINDOW, render_all
+from moedsl.support.files import write_file
+from moedsl.support.render import MARGIN, WINDOW, render_all, sarif_log
 from moedsl.support.source import Source
 from moedsl.support.text import in_json, made_for
 
@@ -67,9 +68,7 @@ def print_json(value: Any) -> None:
 
 def print_sarif(diagnostics: Iterable[Mapping[str, Any]]) -> None:
     """Print diagnostics in their JSON form as SARIF."""
-    from moedsl.support import render
-
-    print_json(render.sarif_log(diagnostics, own_version()))
+    print_json(sarif_log(diagnostics, own_version()))
 
 
 def failed_json(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> dict[str, Any]:
@@ -108,9 +107,7 @@ def print_answer(a: Namespace, data: Any, text: Callable[[], str], end: str = "\
 
 def written(path: Path, text: str, note: str) -> int:
     """Write a file and report it on stderr; returns the exit code."""
-    from moedsl.support.files import write_file as write  # most commands write nothing
-
-    diagnostics = write(path, text)
+    diagnostics = write_file(path, text)
     say(diagnostics, {})
     if not diagnostics:
         print(f"wrote {path}{note}", file=sys.stderr)

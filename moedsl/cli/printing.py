@@ -14,19 +14,19 @@ from attrs import evolve
 from moedsl.cli import console, terminal
 from moedsl.compiler import Result
 from moedsl.facts import axes
-from moedsl.planner import several
+from moedsl.lang.printer import print_expr
+from moedsl.planner import ladder, several
 from moedsl.planner.page import Command, coloured
 from moedsl.planner.plan import Plan
 from moedsl.planner.text import SECTIONS, head
 from moedsl.queries.pages import page, texts
 from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.rule import Rule
+from moedsl.solver.problem import lower
 
 
 def with_ladders(result: Result) -> None:
     """Add its ladder to each plan; plans of a workflow have theirs."""
-    from moedsl.planner import ladder
-
     pairs = zip(result.chosen, result.plans, strict=True)
     result.plans = tuple(evolve(p, ladder=p.ladder or ladder.of_run(c)) for c, p in pairs)
 
@@ -102,46 +102,33 @@ def plans_json(plans: Sequence[Plan]) -> dict[str, Any]:
 
 def stage_json(r: Result, stage: str) -> Any:
     """The output of one stage for every run."""
-    from moedsl.lang.printer import print_expr
-    from moedsl.solver.problem import lower
-
     if stage == "parse":
         return tree(r.module)
     if stage == "check":
         return [_program(p) for p in r.programs]
-    if stage == "solve":
-        return [
-            {
-                "name": c.problem.program.name,
-                "gpus": c.problem.gpus,
-                "legal": c.solution.legal,
-                "priced": c.solution.priced,
-                "rows": [
-                    {
-                        **{a.name: a.decode(row.codes[a.name]) for a in axes.AXES},
-                        "peak_memory": row.peak_memory,
-                        "step_time": row.step_time,
-                    }
-                    for row in c.solution.rows
-                ],
-            }
-            for c in r.chosen
-        ]
     out: list[dict[str, Any]] = []
+    if stage == "solve":
+        for c in r.chosen:
+            rows = [
+                {a.name: a.decode(row.codes[a.name]) for a in axes.AXES}
+                | {"peak_memory": row.peak_memory, "step_time": row.step_time}
+                for row in c.solution.rows
+            ]
+            counts = {"gpus": c.problem.gpus, "legal": c.solution.legal, "priced": c.solution.priced}
+            out.append({"name": c.problem.program.name, **counts, "rows": rows})
+        return out
     for p in (lower(p, p.gpus or p.hardware.gpus_per_node) for p in r.programs):
         origins = {
             n: o.id if isinstance(o, Rule) else "pinned" if isinstance(o, Pin) else None for n, o in p.origins.items()
         }
-        out.append(
-            {
-                "name": p.program.name,
-                "gpus": p.gpus,
-                "fixed": {n: sorted(v) if isinstance(v, frozenset) else v for n, v in p.values.items()},
-                "domains": {a.name: [a.decode(int(v)) for v in p.domains[a.name]] for a in axes.AXES},
-                "origins": origins,
-                "laws": {rule.id: print_expr(rule.expr) for rule in p.program.of("require")},
-            }
-        )
+        out.append({
+            "name": p.program.name,
+            "gpus": p.gpus,
+            "fixed": {n: sorted(v) if isinstance(v, frozenset) else v for n, v in p.values.items()},
+            "domains": {a.name: [a.decode(int(v)) for v in p.domains[a.name]] for a in axes.AXES},
+            "origins": origins,
+            "laws": {rule.id: print_expr(rule.expr) for rule in p.program.of("require")},
+        })  # fmt: skip
     return out
 
 
@@ -157,8 +144,6 @@ _PLAIN = ("name", "gpus", "seq", "batch", "phase", "task", "routing", "data", "p
 
 
 def _program(p: Program) -> dict[str, Any]:
-    from moedsl.lang.printer import print_expr
-
     adapter = {**attrs.asdict(p.adapter, recurse=False), "targets": sorted(p.adapter.targets)} if p.adapter else None
     return {
         **{n: getattr(p, n) for n in _PLAIN},

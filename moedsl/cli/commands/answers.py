@@ -34,7 +34,7 @@ def tables(a: Namespace) -> int:
     if a.json or not (a.top or a.pareto):
         printing.show(a, result, printing.after_plan(printing.typed(a), result.plans))
     else:
-        console.print_text(lambda: "\n".join(_tables(result)), end="")
+        console.print_text(lambda: "\n".join(tables_of(result)), end="")
     if a.tokens and not a.json:
         console.print_text(lambda: "".join(f"\n{budget_text(p, p.budget)}" for p in result.plans if p.budget), end="")
     return 0
@@ -66,7 +66,7 @@ def add(result: Result, layouts: int | None, fronts: bool, budget: Budget | None
     result.plans = tuple(map(answered, result.chosen, result.plans))
 
 
-def _tables(result: Result) -> Iterator[str]:
+def tables_of(result: Result) -> Iterator[str]:
     """Print the tables that replace the plans."""
     for c, p in zip(result.chosen, result.plans, strict=True):
         if p.top:

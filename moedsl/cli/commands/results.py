@@ -44,8 +44,19 @@ def results(a: Namespace) -> int:
         data |= {"baseline": old, "regressions": judged}
     judgement = f"\n{as_table(judged)}" if a.baseline else ""
     console.print_answer(a, data, lambda: compare.text(data) + judgement, end="")
-    if not any(c["winner"] for c in compared) or (a.measured and _keep(Path(a.measured), runs, rows)):
+    if not any(c["winner"] for c in compared):
         return 1
+    if a.measured:
+        lines = calibration_lines([(r.plan, row) for r, row in zip(runs, rows, strict=True)])
+        for r, row in zip(runs, rows, strict=True):
+            for why in unfit(r.plan, row) if r.plan else ():
+                print(f"{row['name']}: no line for `moedsl calibrate`: {why}", file=sys.stderr)
+        if not lines:
+            print("no run has both a plan and figures: nothing to calibrate with", file=sys.stderr)
+            return 1
+        path, count = Path(a.measured), lines.count("\n")
+        if code := console.written(path, lines, f": {count} runs for `moedsl calibrate {path}`"):
+            return code
     return int(any(r["verdict"] in WORSE for r in judged))
 
 
@@ -62,18 +73,6 @@ def _measured(a: Namespace, paths: Sequence[str]) -> tuple[list[Run], list[dict[
     known = symptoms(load_stdlib())
     pairs = [(r, n) for r, n in zip(runs, each, strict=True) if isinstance(n, Numbers)]
     return runs, [measure(r, read_all(r.logs, known), n, a.warmup) for r, n in pairs], []
-
-
-def _keep(path: Path, runs: Sequence[Run], rows: Sequence[dict[str, Any]]) -> int:
-    """Write the lines for `moedsl calibrate`; returns the exit code."""
-    written = calibration_lines([(r.plan, row) for r, row in zip(runs, rows, strict=True)])
-    for r, row in zip(runs, rows, strict=True):
-        for why in unfit(r.plan, row) if r.plan else ():
-            print(f"{row['name']}: no line for `moedsl calibrate`: {why}", file=sys.stderr)
-    if not written:
-        print("no run has both a plan and figures: nothing to calibrate with", file=sys.stderr)
-        return 1
-    return console.written(path, written, f": {written.count(chr(10))} runs for `moedsl calibrate {path}`")
 
 
 EVERY_S = 15.0

@@ -77,7 +77,13 @@ def rehearse(a: Namespace) -> int:
     gpus = 0 if a.cpu or a.dryrun else available()
     if not a.dryrun and (absent := lacking([c.problem.program.model for c, _ in wanted], gpus > 0)):
         raise Refused([absent])
-    small = [_shrunk(made, r, min(a.ranks, gpus or a.ranks), gpus > 0) for r in wanted]
+    small: list[Rehearsal] = []
+    for chosen, plan in wanted:
+        own = made.library.hardware[plan.hardware].span
+        shipped = own is not None and of_stdlib(own.file)
+        # the small run's file has the stdlib's hardware of the architecture in place of what the run file declares
+        instead = "" if shipped else SHIPPED[chosen.problem.program.hardware.arch]
+        small.append(shrink(plan, chosen.problem.program.model, min(a.ranks, gpus or a.ranks), instead, gpus > 0))
     if a.dryrun:
         return _print(a, [Result(r, plan, "cpu") for (_, plan), r in zip(wanted, small, strict=True)])
     with ExitStack() as stack:
@@ -112,15 +118,6 @@ def _problems(a: Namespace, made: Compiled, wanted: Sequence[Run]) -> Iterator[D
             Path(a.profile).mkdir(parents=True, exist_ok=True)
         except OSError as refused:
             yield error("emit.unwritable:cannot-write", folder=a.profile, strerror=refused.strerror)
-
-
-def _shrunk(made: Compiled, run: Run, ranks: int, on_gpus: bool) -> Rehearsal:
-    """Replace hardware that the run file declares by the stdlib's of its architecture, for the small run's file."""
-    chosen, plan = run
-    own = made.library.hardware[plan.hardware].span
-    shipped = own is not None and of_stdlib(own.file)
-    instead = SHIPPED[chosen.problem.program.hardware.arch]
-    return shrink(plan, chosen.problem.program.model, ranks, "" if shipped else instead, on_gpus)
 
 
 def _prepared(
