@@ -41,8 +41,13 @@ def refusals(launches: Sequence[Launch], converts: str = "", rehearses: bool = T
         help += "; `moedsl rehearse` runs a small version on CPUs"
 
     def lacking(packages: Sequence[str], why: str) -> list[Diagnostic]:
-        missing = ", ".join(p for p in packages if not _has(p))
-        return [error("launch.no_packages", why=why, packages=missing, help=help)] if missing else []
+        missing: list[str] = []
+        for package in packages:
+            try:
+                missing += [] if find_spec(package) else [package]
+            except ModuleNotFoundError:  # of the package that it is in
+                missing.append(package)
+        return [error("launch.no_packages", why=why, packages=", ".join(missing), help=help)] if missing else []
 
     if found := lacking(PACKAGES, f"{converts} needs" if converts else "a recipe imports"):
         return found
@@ -52,13 +57,6 @@ def refusals(launches: Sequence[Launch], converts: str = "", rehearses: bool = T
         values = {"wanted": wanted, "have": have}
         return [error("launch.no_gpus", wanted=counted(wanted, "GPU"), help=help, values=values, **said)]
     return lacking(TRAINING, "Bridge's training imports")
-
-
-def _has(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def gpus() -> int:

@@ -76,7 +76,12 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
     store.use_home(home)
     in_pods = any(isinstance(task.executor, store.nemo_run().KubeflowExecutor) for task in tasks)
     try:
-        tunnels = _open_tunnels(tasks)
+        tunnels: dict[str, Any] = {}
+        for tunnel in [task.executor.clone().tunnel for task in tasks if hasattr(task.executor, "tunnel")]:
+            if tunnel.key not in tunnels:  # each connection is opened once, with a password if needed
+                store.without_input(tunnel)
+                nemo.connect(tunnel)
+                tunnels[tunnel.key] = tunnel
         if in_pods:
             from kubernetes import client
 
@@ -102,10 +107,19 @@ def submit(tasks: Sequence[Task], title: str, home: Path, named: Callable[[str],
             made.tunnels[key] = tunnel
         experiment = store.Experiment(id, home, made)
         wrong: list[Diagnostic] = []
+
+        def undo() -> None:
+            """Cancel what was submitted, or remove an empty folder, and report what could not be cancelled."""
+            if any(experiment.handles.values()):
+                wrong.extend(filter(None, [not_cancelled(id, experiment.cancel())]))
+                return
+            shutil.rmtree(made._exp_dir, ignore_errors=True)
+            kubeflow.file_of(home, id).unlink(missing_ok=True)
+
         with deferred_signals() as signals:
             refused = run_without_signals(lambda: _run(made, tasks))
             taken = refused is None and not signals
-            problem = None if taken else run_without_signals(lambda: wrong.extend(_undo(experiment)))
+            problem = None if taken else run_without_signals(undo)
     if taken:
         return Submitted(id, experiment)
     unmeant = [p for p in (refused, problem) if p is not None and not isinstance(p, _refusals())]
@@ -152,17 +166,6 @@ def _reserved(title: str, home: Path, ending: str = "") -> Generator[str]:
             mark.unlink()
 
 
-def _open_tunnels(tasks: Sequence[Task]) -> dict[str, Any]:
-    """Open each connection once, with a password if needed."""
-    tunnels: dict[str, Any] = {}
-    for tunnel in [task.executor.clone().tunnel for task in tasks if hasattr(task.executor, "tunnel")]:
-        if tunnel.key not in tunnels:
-            store.without_input(tunnel)
-            nemo.connect(tunnel)
-            tunnels[tunnel.key] = tunnel
-    return tunnels
-
-
 def _run(made: Any, tasks: Sequence[Task]) -> None:
     """Submit the tasks.
 
@@ -194,16 +197,6 @@ def _run(made: Any, tasks: Sequence[Task]) -> None:
             gc.set_threshold(*rarely)
         names.unlink(missing_ok=True)
         made.detach = True  # for executors that NeMo-Run would wait for when the experiment is left
-
-
-def _undo(experiment: store.Experiment) -> list[Diagnostic]:
-    """Cancel what was submitted, or remove an empty folder. Report what could not be cancelled."""
-    if not any(experiment.handles.values()):
-        shutil.rmtree(experiment.of_nemo._exp_dir, ignore_errors=True)
-        kubeflow.file_of(experiment.home, experiment.id).unlink(missing_ok=True)
-        return []
-    left = not_cancelled(experiment.id, experiment.cancel())
-    return [left] if left else []
 
 
 def not_cancelled(id: str, jobs: Sequence[store.Job]) -> Diagnostic | None:
