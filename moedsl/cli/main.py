@@ -95,7 +95,7 @@ def _bug() -> int:
 
 
 def _drop_output() -> None:
-    """Let Python write to nowhere what is left when it ends: it would fail again, and end with 120."""
+    """Discard the rest of the output: Python would fail on it again when it ends, with exit code 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
@@ -123,7 +123,7 @@ def _quick_imports() -> Generator[None]:
 class _Help(argparse.HelpFormatter):
     """Format a help text as wide as the terminal, and keep the lines of a text that has several, such as examples.
 
-    argparse makes a formatter for each argument that it is told, and would import 3 ms of modules for the width.
+    argparse makes a formatter for each argument, and would import modules (3 ms) to measure the terminal.
     """
 
     def __init__(self, prog: str) -> None:

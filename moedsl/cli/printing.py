@@ -38,14 +38,14 @@ def prints_notes(a: Namespace) -> bool:
 
 
 def only(result: Result, run: str | None) -> None:
-    """Of a workflow or an isolation keep the run of this name."""
+    """Keep only the run of this name of a workflow or an isolation."""
     if run is not None:
         kept = [(c, p) for c, p in zip(result.chosen, result.plans, strict=True) if p.name == run]
         result.chosen, result.plans = tuple(c for c, _ in kept), tuple(p for _, p in kept)
 
 
 def after_plan(program: str, plans: Sequence[Plan]) -> list[Command]:
-    """The commands that come after the plans of a program, which the words of `typed` name."""
+    """The commands to run next; `program` is what `typed` returns."""
     write = (f"moedsl compile {program} -o out", "write the recipe")
     if len(plans) > 1:
         return [(f"moedsl plan {program} --run {quote(plans[0].name)}", "one run on a page"), write]
@@ -53,7 +53,7 @@ def after_plan(program: str, plans: Sequence[Plan]) -> list[Command]:
 
 
 def typed(a: Namespace) -> str:
-    """The words that name the program again, with what the arguments say of it."""
+    """The arguments that name the same program in another command."""
     file = "FILE" if a.file in (None, "-") else quote(a.file)
     if a.expression is not None and a.expression.strip().isprintable():
         file = f"-e {quote(a.expression.strip())}"

@@ -100,7 +100,7 @@ def clear(stream: TextIO) -> None:
 
 @contextmanager
 def output_errors() -> Generator[None]:
-    """Tell a failure of the output from one of a file."""
+    """Raise UnwrittenError for a failure of the output, which is no failure of a file."""
     try:
         yield
     except BrokenPipeError:

@@ -184,7 +184,7 @@ _TOLERATION = re.compile(r"(?P<key>[^=:]+)(?:=(?P<value>[^:]*))?(?::(?P<effect>.
 
 
 def pod_spec(launch: Launch, cluster: Cluster) -> Json:
-    """The part of a TrainJob's `spec` for its pods; empty if there is nothing to say."""
+    """The part of a TrainJob's `spec` for its pods; empty if they need nothing."""
     annotations = {
         f"{_KUEUE}required-topology": cluster.required_topology,
         f"{_KUEUE}preferred-topology": cluster.preferred_topology,

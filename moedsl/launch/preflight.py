@@ -58,7 +58,7 @@ def unmounted(plans: Sequence[Plan], cluster: Cluster) -> list[Diagnostic]:
 
 
 def absent(folders: Sequence[str], cluster: Cluster) -> list[str]:
-    """Return those of some folders that are not on the cluster; all where nobody can be asked."""
+    """Return the folders that are not on the cluster; all of them if the cluster cannot be asked."""
     command = paths_command(folders, cluster)
     if cluster.executor == "local":
         said = _local(command)
@@ -167,7 +167,7 @@ def kubernetes(jobs: Sequence[Job], cluster: Cluster) -> list[Diagnostic]:
 
 
 def _judge_for_each(nodes: Sequence[Node], jobs: Sequence[Job], cluster: Cluster) -> list[Diagnostic]:
-    """Judge the nodes for each job of an experiment; what several jobs cause is said once."""
+    """Judge the nodes for each job of an experiment; a message that several jobs cause appears once."""
     if cluster.executor == "kubeflow":
         chosen = ", ".join([*(f"{k}={v}" for k, v in cluster.node_selector.items()), *cluster.affinity])
         place = f"cluster {cluster.name}" + (f" with {chosen}" if chosen else "")
@@ -275,7 +275,7 @@ HELP = "--no-preflight submits without asking"
 
 @frozen
 class Node:
-    """One node, with what a launch reads of it."""
+    """A node as its scheduler reports it."""
 
     name: str
     gpus: int | None
@@ -307,7 +307,7 @@ def type_words(text: str) -> list[str]:
 
 
 def judge_nodes(nodes: Sequence[Node], launch: Launch, hardware: str, place: str) -> list[Diagnostic]:
-    """Report why nodes do not fit a launch; `place` names them in messages. A scheduler says a100 of an a100_80gb."""
+    """Report why nodes do not fit a launch; `place` names them in messages. A scheduler calls an a100_80gb a100."""
     wanted = launch.allocated
     if not nodes:
         return [error("preflight.nodes:nodes", place=place, help=HELP)]
@@ -335,7 +335,7 @@ def judge_nodes(nodes: Sequence[Node], launch: Launch, hardware: str, place: str
 
 
 def without_nodes(cluster: Cluster, bad: Sequence[str]) -> Cluster:
-    """The cluster whose jobs leave some nodes out, in addition to those that it leaves out."""
+    """The cluster with further nodes excluded from its jobs."""
     excluded = [n for n in (cluster.sbatch.get("exclude", ""), *bad) if n]
     return evolve(cluster, sbatch={**cluster.sbatch, "exclude": ",".join(excluded)})
 

@@ -214,7 +214,7 @@ def use_home(home: Path) -> None:
 
 
 def known() -> dict[str, Path]:
-    """Every experiment's id with its home, the newest first; one whose folder goes meanwhile is left out."""
+    """Every experiment's id with its home, the newest first; an experiment that is deleted meanwhile is left out."""
     found: list[tuple[float, str, Path]] = []
     for home in known_homes():
         for path in home.glob("experiments/*/*_*"):

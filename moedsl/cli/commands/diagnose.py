@@ -215,7 +215,7 @@ def gap(a: Namespace) -> int:
 
 
 def _another(ran: Plan, stated: Plan, ran_file: Path | None, file: str) -> Diagnostic | None:
-    """Report what the plan in the folder of the log, which ran, decides unlike that of `--run`."""
+    """Report where the plan that ran, which is next to the log, differs from that of `--run`."""
     # the machines of each with its sizes and policies
     ours, theirs = (
         {"model": p.model, "hardware": p.hardware, "gpus": p.gpus, **settings(p.layout, p.batch, p.policy)}

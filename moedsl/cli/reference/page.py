@@ -52,7 +52,7 @@ def page(
 
 
 def hint(id: str, library: Library) -> str:
-    """Suggest near names."""
+    """Suggest similar names."""
     everything = [*(r.id for r in known_rules(library)), *BUILTIN, *FUNCTIONS, *pages(), *words()]
     return (
         " ".join(suggest(id, everything) or suggest(id.casefold(), [*words()]))
