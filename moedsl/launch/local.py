@@ -101,7 +101,7 @@ def train(launch: Launch, cluster: Cluster, payload: Payload) -> int:
 
 
 def copied(folder: Path) -> None:
-    """Wait until the last lines of ranks are in their logs: a killed rank does not wait for its copier (rank_log.py)."""
+    """Wait until the ranks' last lines are in their logs: a killed rank does not wait for its copier (rank_log.py)."""
     until = time.monotonic() + COPIED_S
     for program in folder.glob(f"*/{RANK_LOG}"):
         with program.open() as copies:
