@@ -20,7 +20,7 @@ from moedsl.planner.page import Command, coloured
 from moedsl.planner.plan import Plan
 from moedsl.planner.text import SECTIONS, head
 from moedsl.queries.pages import page, texts
-from moedsl.rules.check.program import Pin, Program
+from moedsl.rules.check.program import Pin
 from moedsl.rules.rule import Rule
 from moedsl.solver.problem import lower
 
@@ -100,13 +100,30 @@ def plans_json(plans: Sequence[Plan]) -> dict[str, Any]:
     return {"version": 1, "runs": [p.to_json() for p in plans], **({"comparisons": compared} if compared else {})}
 
 
+_PLAIN = ("name", "gpus", "seq", "batch", "phase", "task", "routing", "data", "precision", "target")
+
+
 def stage_json(r: Result, stage: str) -> Any:
     """The output of one stage for every run."""
     if stage == "parse":
         return tree(r.module)
-    if stage == "check":
-        return [_program(p) for p in r.programs]
     out: list[dict[str, Any]] = []
+    if stage == "check":
+        for p in r.programs:
+            adapter = attrs.asdict(p.adapter, recurse=False) if p.adapter else None
+            adapter = {**adapter, "targets": sorted(adapter["targets"])} if adapter else None
+            out.append({
+                **{n: getattr(p, n) for n in _PLAIN},
+                "model": attrs.asdict(p.model),
+                "hardware": attrs.asdict(p.hardware),
+                "vlm": sorted(p.vlm),
+                "adapter": adapter,
+                "pins": {n: axes.BY_NAME[n].decode(pin.code) for n, pin in p.pins.items()},
+                "wishes": {r.id: print_expr(r.expr) for r in p.rules if r.wish},
+                "allows": list(p.allows),
+                "set": dict(p.sets),
+            })  # fmt: skip
+        return out
     if stage == "solve":
         for c in r.chosen:
             rows = [
@@ -138,21 +155,3 @@ def tree(value: Any) -> Any:
         names = [f.name for f in attrs.fields(type(value)) if f.name != "span"]
         return {"kind": type(value).__name__, **{n: tree(getattr(value, n)) for n in names}}
     return [tree(v) for v in value] if isinstance(value, tuple | list) else value
-
-
-_PLAIN = ("name", "gpus", "seq", "batch", "phase", "task", "routing", "data", "precision", "target")
-
-
-def _program(p: Program) -> dict[str, Any]:
-    adapter = {**attrs.asdict(p.adapter, recurse=False), "targets": sorted(p.adapter.targets)} if p.adapter else None
-    return {
-        **{n: getattr(p, n) for n in _PLAIN},
-        "model": attrs.asdict(p.model),
-        "hardware": attrs.asdict(p.hardware),
-        "vlm": sorted(p.vlm),
-        "adapter": adapter,
-        "pins": {n: axes.BY_NAME[n].decode(pin.code) for n, pin in p.pins.items()},
-        "wishes": {r.id: print_expr(r.expr) for r in p.rules if r.wish},
-        "allows": list(p.allows),
-        "set": dict(p.sets),
-    }

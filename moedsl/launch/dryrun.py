@@ -38,13 +38,9 @@ class Sent:
     """The further jobs of each chain, whose files are those of the first but for their names."""
 
 
-def dryrun(launch: Launch, cluster: Cluster, payload: Payload) -> Sent:
-    """Make the sbatch file and the tasks' script (Slurm), the manifest (Kubernetes), or the script (this machine)."""
-    return dryrun_all([(launch, payload)], cluster)
-
-
-def dryrun_all(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, source: str = "") -> Sent:
-    """Make the files of several jobs, which are one experiment; `source` names the file that states them.
+def dryrun(jobs: Sequence[tuple[Launch, Payload]], cluster: Cluster, source: str = "") -> Sent:
+    """Make the files of jobs, which are one experiment: for each the sbatch file and the tasks' script (Slurm), the
+    manifest (Kubernetes), or the script (this machine). `source` names the file that states the jobs.
 
     A manifest's command has the script; only the API server would store it. NeMo-Run's own dry run writes below a
     temporary folder; paths in its files are below the cluster's home.

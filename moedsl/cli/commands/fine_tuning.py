@@ -85,7 +85,16 @@ def data(a: Namespace) -> int:
         return 1
     path = Path(a.file)
     path = path / TRAINING if path.is_dir() else path
-    count = estimated if a.tokenizer is None else _tokenizer(a.tokenizer)
+    count = estimated
+    if a.tokenizer is not None:
+        at = Label(Span(a.tokenizer, 0, 0))
+        try:
+            count = of_tokenizer(a.tokenizer)
+        except ImportError:
+            raise Refused([error("data.tokenizer:needs", at)]) from None
+        except Exception as e:  # transformers raises errors of many kinds, and each is about the name
+            first = (str(e).strip() or type(e).__name__).splitlines()[0]
+            raise Refused([error("data.tokenizer:not-loaded", at, name=a.tokenizer, reason=first)]) from e
     measured = console.accepted(_measured(path, count, a.seconds))
     notes: list[str] = []
     # what a run needs of the folder: a path that its machines have, the names that Bridge reads, samples to validate on
@@ -103,17 +112,6 @@ def data(a: Namespace) -> int:
     made = report(measured, str(path.parent), a.tokenizer, notes)
     console.print_answer(a, made, lambda: text(made, str(path)))
     return 0
-
-
-def _tokenizer(name: str) -> Tokens:
-    at = Label(Span(name, 0, 0))
-    try:
-        return of_tokenizer(name)
-    except ImportError:
-        raise Refused([error("data.tokenizer:needs", at)]) from None
-    except Exception as e:  # transformers raises errors of many kinds, and each is about the name
-        first = (str(e).strip() or type(e).__name__).splitlines()[0]
-        raise Refused([error("data.tokenizer:not-loaded", at, name=name, first=first)]) from e
 
 
 def _measured(path: Path, count: Tokens, seconds: float) -> Measured | Diagnostic:

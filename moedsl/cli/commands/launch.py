@@ -189,7 +189,7 @@ def start(
 def _dryrun(a: Namespace, cluster: Cluster, jobs: Sequence[Job], source: str) -> int:
     """Print the derived settings, then every file to send."""
     try:
-        sent = dryrun.dryrun_all([(j.launch, j.payload) for j in jobs], cluster, source)
+        sent = dryrun.dryrun([(j.launch, j.payload) for j in jobs], cluster, source)
     except OSError as problem:  # of the home, where an id's mark is kept, or of the temporary folder
         console.say([store.unwritable_home(executors.home(cluster), problem)], {})
         return 1
