@@ -358,7 +358,7 @@ def test_what_this_machine_lacks(monkeypatch: Patch, capsys: Capture) -> None:
     assert main(["run", "-e", "nemotron_3_nano; h100 x 16; seq 8k"]) == 1
     assert "rehearse" not in capsys.readouterr().err  # its Mamba layers need a GPU
     monkeypatch.setattr(local, "gpus", lambda: 16)
-    monkeypatch.setattr(local, "_has", lambda package: package != "nvidia_resiliency_ext")
+    monkeypatch.setattr(local, "find_spec", lambda package: package != "nvidia_resiliency_ext")
     assert main(["run", "-e", ROW]) == 1
     assert "that Bridge's training imports: nvidia_resiliency_ext" in capsys.readouterr().err
 
