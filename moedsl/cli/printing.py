@@ -16,9 +16,8 @@ from moedsl.compiler import Result
 from moedsl.facts import axes
 from moedsl.lang.printer import print_expr
 from moedsl.planner import ladder, several
-from moedsl.planner.page import Command, coloured
 from moedsl.planner.plan import Plan
-from moedsl.planner.text import SECTIONS, head
+from moedsl.planner.text import SECTIONS, Command, coloured, head
 from moedsl.queries.pages import page, texts
 from moedsl.rules.check.program import Pin
 from moedsl.rules.rule import Rule

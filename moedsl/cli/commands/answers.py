@@ -12,9 +12,8 @@ from attrs import evolve
 from moedsl.cli import console, printing
 from moedsl.cli.console import compiled
 from moedsl.compiler import Result
-from moedsl.planner import charts
 from moedsl.planner.plan import Plan
-from moedsl.planner.report import SIGN, page
+from moedsl.planner.report import SIGN, page, read_measured
 from moedsl.queries import what_if as what_ifs
 from moedsl.queries.layouts import Budget, because, budget_text, step_tokens, top, top_text
 from moedsl.queries.pareto import pareto, pareto_text
@@ -91,7 +90,7 @@ def report(a: Namespace) -> int:
     """Write the plan as one HTML file."""
     path = Path(a.output)
     console.stop_on(refusals(path, "report", SIGN, a.force))
-    found = console.accepted(charts.read(a.profile, a.memory))
+    found = console.accepted(read_measured(a.profile, a.memory))
     result = compiled(a, "plan")
     if a.pareto:
         add(result, None, True, None)
