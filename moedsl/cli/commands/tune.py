@@ -81,9 +81,9 @@ def _propose(a: Namespace, base: run_file.Base, done: Sequence[tuple[Plan, Tried
         else:
             same.append(t)
     if not same:
-        text = f"no run of the experiment of {base.source.name} on {here} has measured or failed"
-        each = "; ".join(f"{name}: {why}" for name, why in left)
-        raise Refused([error("tune.nothing:all-other-next", text=text, each=each)])
+        experiment = f"the experiment of {base.source.name} on {here}"
+        reasons = "; ".join(f"{name}: {why}" for name, why in left)
+        raise Refused([error("tune.nothing:all-other-next", experiment=experiment, reasons=reasons)])
     found = proposals.candidates(base.chosen, base.start, same)
     data = {"version": 1, **proposals.report(base.chosen, base.start, same, found, a.stop), **others, "remarks": notes}
     left_out = "".join(f"left out, {why}: {name}\n" for name, why in left)
@@ -104,7 +104,7 @@ def _base(file: str | None, done: Sequence[tuple[Plan, Tried]]) -> run_file.Base
     plan = next(plan for plan, t in done if fastest is None or t is fastest)
     made = run_file.base(run_file.of_plan(plan))
     if not isinstance(made, run_file.Base) or made.plan.experiment.fingerprint != plan.experiment.fingerprint:
-        raise Refused([error("tune.experiment:program", plans=plan.name)])
+        raise Refused([error("tune.experiment:program", plan=plan.name)])
     return made
 
 
