@@ -164,7 +164,7 @@ class BoundedSpace:
                 out[at] = best(out[at], self._best_with(price, table.take(at), some))
         return out
 
-    def _best_with(self, price: str, table: Table, policies: Policies) -> Floats:
+    def _best_with(self, price: str, table: Table, policies: Policies) -> NDArray[np.floating[Any]]:
         """The least peak, or the most spare memory, of each row with any of a batch of policies and
         the best dispatcher."""
         if not table.rows:

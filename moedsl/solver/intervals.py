@@ -74,7 +74,7 @@ class _Bounds:
                 kind, domain = rules.compiler.types.get(name), self.problem.domains.get(name)
                 if kind in (NUMBER, FLAG) and domain is not None and len(domain):
                     return domain.min(), domain.max()
-                return {NUMBER: ANY, FLAG: EITHER}.get(kind)
+                return ANY if kind == NUMBER else EITHER if kind == FLAG else None
             case ast.Unary():
                 x = self.of(e.value)
                 if x is None:

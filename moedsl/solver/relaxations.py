@@ -56,10 +56,11 @@ def relaxations(c: Chosen, core: Sequence[Member], legal: bool) -> list[Relaxati
     p, gpus, seq = c.problem.program, c.problem.gpus, c.problem.values["seq"]
     out = [r for m in core if m.is_negotiable or m.kind == "candidates" for r in _drop(c, m, legal)]
     for s in () if legal else sizes(p, core):  # the nearest sequence length or batch with which the laws hold
-        tried = (solve(p, gpus, keep=0, **{s.name: n}) for n in nearby(c.compiled, s))
-        near = next((x.problem.values[s.name] for x in tried if legal_on(x.compiled)), None)
-        if near is not None:
-            out += _try(p, gpus, s.word, f"{s.word} {tokens(near)}", **{s.name: near})
+        for n in nearby(c.compiled, s):
+            resized: dict[str, Any] = {s.name: n}
+            if legal_on(solve(p, gpus, keep=0, **resized).compiled):
+                out += _try(p, gpus, s.word, f"{s.word} {tokens(n)}", **resized)
+                break
     more = next_that_fits(c) if p.gpus is not None and (legal or not whatever_the_gpus(p, core)) else None
     if more is not None:
         n = more.problem.gpus

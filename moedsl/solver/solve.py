@@ -131,12 +131,17 @@ def solve(p: Program, gpus: int, keep: int = KEEP, like: Search | None = None, *
     """
     if not keep:
         return _compiled(p, gpus, keep, overrides, like)
-    for case in [overrides["must_fit"]] if "must_fit" in overrides else cases(p):
-        chosen = _compiled(p, gpus, keep, {**overrides, "must_fit": case}, like)
-        like = chosen.search
-        chosen = evolve(chosen, solution=like.run())
+
+    def run(case: str, like: Search | None) -> Chosen:
+        c = _compiled(p, gpus, keep, {**overrides, "must_fit": case}, like)
+        return evolve(c, solution=c.search.run())
+
+    first, *others = [overrides["must_fit"]] if "must_fit" in overrides else cases(p)
+    chosen = run(first, like)
+    for case in others:
         if chosen.solution.rows or not chosen.solution.legal:  # without a legal mesh, no case has a layout
             break
+        chosen = run(case, chosen.search)
     return chosen
 
 
