@@ -21,10 +21,6 @@ _SWITCHES = {"true": "on", "yes": "on", "false": "off", "no": "off"}
 """Other words for a switch."""
 
 
-Unknown = Callable[[ast.Name, tuple[str, ...]], Diagnostic]
-"""Makes the error for an unknown option and the help for it."""
-
-
 @frozen
 class Kind:
     """What a fact or an option takes."""
@@ -53,20 +49,25 @@ def facts(
         name = e.name.id
         if known is not None and name not in known:
             help = like(name, [*known])
-            found.append(error("check.unknown_fact:fact", e.name.span, title=title, e=name, help=help))
+            found.append(error("check.unknown_fact:fact", e.name.span, title=title, name=name, help=help))
         elif name in first:
-            found.append(error("check.twice:entry", e.name.span, Label(first[name].name.span, "first here"), e=name))
+            found.append(error("check.twice:entry", e.name.span, Label(first[name].name.span, "first here"), name=name))
         else:
             first[name] = e
             yield e
 
 
 def options(
-    bindings: Iterable[ast.Binding], kinds: Mapping[str, Kind], unknown: Unknown, found: list[Diagnostic]
-) -> Iterator[tuple[ast.Binding, Any]]:
-    """Yield the first statement of each known option with its value; report in `found` what is wrong with the others.
+    bindings: Iterable[ast.Binding],
+    kinds: Mapping[str, Kind],
+    found: list[Diagnostic],
+    unknown: Callable[[ast.Name, tuple[str, ...]], Diagnostic],
+    mistakes: Callable[[ast.Binding, Any], Iterable[Diagnostic]],
+) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the value of each known option; report in `found` what is wrong with the others.
 
-    `unknown` makes the error for an unknown name and its help.
+    `unknown` makes the error for an unknown name from the help for it; `mistakes` are those of an option with a value
+    of the right kind.
     """
     stated: set[str] = set()
     for b in bindings:
@@ -76,9 +77,11 @@ def options(
         elif name in stated:
             found.append(error("check.twice:option", b.span, name=name, fixes=(Fix("Drop this one", DROP, b.span),)))
         elif (value := kind.read(b.value)) is None:
-            found.append(error("check.type:option", b.value.span, b=name, takes=kind.takes, help=_right(b, kind)))
+            found.append(error("check.type:option", b.value.span, name=name, takes=kind.takes, help=_right(b, kind)))
+        elif wrong := [*mistakes(b, value)]:
+            found += wrong
         else:
-            yield b, value
+            yield name, value
         stated.add(name)
 
 
@@ -108,6 +111,11 @@ def whole(value: Any, most: int | None = None) -> int | None:
 def switch(value: Any) -> bool | None:
     """Read `on` or `off`."""
     return ON_OFF.get(value.id) if isinstance(value, ast.Name) else None
+
+
+def one_of(value: Any, words: Collection[str]) -> str | None:
+    """Read one of some words."""
+    return value.id if isinstance(value, ast.Name) and value.id in words else None
 
 
 def text(value: Any) -> str | None:

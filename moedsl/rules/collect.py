@@ -231,7 +231,7 @@ def _check_choice(rule: Rule, inference: Inference, diagnostics: list[Diagnostic
     want = known.get(rule.name)
     if want is None:
         help = suggest(rule.name, [*known]) or (f"one of {', '.join(known)}",)
-        diagnostics.append(error("check.unknown_axis:axis", rule.span, rule=rule.name, help=help))
+        diagnostics.append(error("check.unknown_axis:axis", rule.span, name=rule.name, help=help))
         return
     items = rule.expr.items if rule.kind == "candidates" and isinstance(rule.expr, ast.List) else (rule.expr,)
     if rule.kind == "candidates" and not (isinstance(rule.expr, ast.List) and rule.expr.items):

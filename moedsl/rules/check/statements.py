@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from attrs import evolve
 
@@ -69,8 +69,14 @@ _SCALES = {"": 1, "M": 10**6, "B": 10**9, "T": 10**12}
 _AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)([MBT]?)")
 
 
-def read_length(stmt: ast.ForStmt, diagnostics: list[Diagnostic]) -> Mapping[str, int]:
-    """The stated length, by the name that rules read."""
+def read_length(
+    stmt: ast.ForStmt | None, sets: Mapping[str, ast.SetStmt], diagnostics: list[Diagnostic]
+) -> Mapping[str, int]:
+    """The stated length, by the name that rules read; a `set` of a field that states it too is an error."""
+    if stmt is None:
+        return {}
+    for path in (p for p in FIELDS if p in sets):
+        diagnostics.append(error("check.twice:length", stmt.span, Label(sets[path].span, "here"), path=path))
     unit, amount = stmt.unit.id, _AMOUNT.fullmatch(stmt.amount.id)
     if unit not in UNITS:
         field = f"train.{last_name(unit.lower())}"
@@ -102,16 +108,11 @@ def phases(p: Program) -> list[Program]:
     return [evolve(p, name=f"{p.name}.{word}", phase=phase, workflow=p.name) for word, phase in PHASES.items()]
 
 
-def misplaced(fixed: Mapping[str, ast.Stmt]) -> list[Diagnostic]:
+def misplaced(fixed: Mapping[str, ast.Stmt]) -> Iterator[Diagnostic]:
     """Report statements that a workflow excludes: a phase, a sweep or an isolation."""
-    if "workflow" not in fixed:
-        return []
-    here = Label(fixed["workflow"].span, "every phase here")
-    diagnostics: list[Diagnostic] = []
-    if "phase" in fixed:
-        text, help = "a workflow has all four phases and cannot name one", "drop `workflow` or the phase"
-        diagnostics.append(error("check.workflow", text, fixed["phase"].span, here, help=help))
-    if "sweep" in fixed:
-        text, help = "a workflow can vary only its phases", "write a `run NAME { workflow ... }` for each value"
-        diagnostics.append(error("check.workflow", text, fixed["sweep"].span, here, help=help))
-    return diagnostics
+    if "workflow" in fixed:
+        here = Label(fixed["workflow"].span, "every phase here")
+        if "phase" in fixed:
+            yield error("check.workflow:phase", fixed["phase"].span, here)
+        if "sweep" in fixed:
+            yield error("check.workflow:sweep", fixed["sweep"].span, here)

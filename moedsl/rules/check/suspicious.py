@@ -152,7 +152,7 @@ def of_another_model(p: Program, library: Library) -> Iterator[Diagnostic]:
     if theirs is not None and differ:
         has, wants = (f"{differ[0]} {getattr(m, differ[0])}" for m in (theirs, p.model))
         at, ours = p.spans["weights"], p.model
-        yield error("check.weights:other-shape", at, hf=theirs.hf, model=ours.name, has=has, wants=wants, hf2=ours.hf,
+        yield error("check.weights:other-shape", at, hf=theirs.hf, model=ours.name, has=has, wants=wants, own=ours.hf,
                     theirs=theirs.name)  # fmt: skip
         return
     cites = ("bridge models/conversion/model_bridge.py:457",)
