@@ -26,8 +26,9 @@ from moedsl.rules.check import cluster_reader
 from moedsl.rules.check.cluster_facts import Cluster, kinds
 from moedsl.rules.evaluators import names
 from moedsl.rules.library import Library
-from moedsl.rules.recipe_scope import RecipeInference, field_types
+from moedsl.rules.recipe_scope import field_types
 from moedsl.rules.rule import Rule
+from moedsl.rules.types import Inference
 from moedsl.support.diagnostics import Diagnostic, Label, error, suggest
 from moedsl.support.source import of_stdlib
 
@@ -82,7 +83,7 @@ def _read(library: Library) -> tuple[Book, list[Diagnostic]]:
 def _check(rule: Rule, scope: dict[str, Type], diagnostics: list[Diagnostic]) -> None:
     """Type the parts of a rule; later rules know the name of a let or a derived value."""
     scope |= {n: TEXT for n in names(rule.expr) if n.startswith(_VARIABLE)}
-    inference = RecipeInference(scope, diagnostics)
+    inference = Inference(scope, diagnostics, of_recipe=True)
     inference.condition(rule.when)
     if rule.kind in ("require", "prefer"):
         inference.condition(rule.expr)
