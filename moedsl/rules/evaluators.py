@@ -190,14 +190,6 @@ def calls(expr: ast.Expr, function: str) -> bool:
 
 def names(expr: ast.Expr | None) -> frozenset[str]:
     """Every name in an expression, with aliases resolved; words are names too."""
-    found = set[str]()
-    _collect(expr, found)
-    return frozenset(found)
-
-
-def _collect(expr: ast.Expr | None, found: set[str]) -> None:
     if isinstance(expr, ast.Name):
-        found.add(ALIASES.get(expr.id, expr.id))
-    elif expr is not None:
-        for e in ast.operands(expr):
-            _collect(e, found)
+        return frozenset([ALIASES.get(expr.id, expr.id)])
+    return frozenset[str]().union(*map(names, ast.operands(expr))) if expr is not None else frozenset()

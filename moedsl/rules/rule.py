@@ -190,8 +190,6 @@ class Collected:
 
     rules: Rules = field(converter=Rules.of)
     scope: dict[str, Type]
-    used: frozenset[str] = frozenset()
-    """Every name and word in their expressions, and in the scope."""
 
 
 def _needed(used: frozenset[str], lets: Mapping[str, frozenset[str]]) -> frozenset[str]:

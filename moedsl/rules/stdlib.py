@@ -123,7 +123,7 @@ def _compile(stamp: bytes) -> Kept | Library:
     kept = Kept(
         Packed(found.models), Packed(found.hardware), Packed(found.clusters), Packed(found.calibrations),
         Packed(found.profiles), Packed(constants),
-        Collected(known, scope, collect.used(known, scope)), {s.name: s for s in sources},
+        Collected(known, scope), {s.name: s for s in sources},
     )  # fmt: skip
     compiled.save(LIBRARY, stamp, kept)
     compiled.save(MODULES, stamp, modules)

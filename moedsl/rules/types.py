@@ -112,9 +112,11 @@ class Inference:
             self._operand(e.left, takes)
             self._operand(e.right, takes)
             return
-        unset = [x for x, y in ((e.left, e.right), (e.right, e.left)) if isinstance(y, ast.Name) and y.id == "none"]
-        if self.of_recipe and takes == SAME and any(isinstance(x, ast.Name) and x.id in self.scope for x in unset[-1:]):
-            return
+        if self.of_recipe and takes == SAME:
+            sides = ((e.left, e.right), (e.right, e.left))
+            other = next((x for x, y in sides if isinstance(y, ast.Name) and y.id == "none"), None)
+            if isinstance(other, ast.Name) and other.id in self.scope:
+                return
         a, b = self.of(e.left), self.of(e.right)
         if takes == SAME:
             self._pair(e.left, a, e.right, b)

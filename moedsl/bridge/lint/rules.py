@@ -20,6 +20,7 @@ from moedsl.rules.evaluators import evaluate, names
 from moedsl.rules.library import Library
 from moedsl.rules.recipe_scope import COMPUTED, SECTIONS, UNSET, environment_types, field_types, is_several, known
 from moedsl.rules.rule import Rule
+from moedsl.rules.types import Inference
 from moedsl.solver.laws import reads_price
 from moedsl.support.diagnostics import Diagnostic, Label, error
 
