@@ -54,16 +54,11 @@ def dataset(plan: Plan) -> Call:
             source: dict[str, Any] = {"dataset_root": path}
             if s and s.source == "hf":
                 # a data set of Bridge's own by its short name, which knows its columns, or any other by its full name
-                named = {
-                    "path_or_dataset" if "/" in path else "dataset_name": path,
-                    "split": s.split,
-                    "subset": s.subset,
-                }
-                call = Call(BUILDERS, "HFDatasetSourceConfig", {k: v for k, v in named.items() if v is not None})
-                source = {
-                    "hf_dataset": call,
-                    "hf_validation_proportion": 0.05,
-                }  # bridge recipes/utils/dataset_utils.py:182
+                named = {"path_or_dataset" if "/" in path else "dataset_name": path}
+                named |= {k: v for k, v in (("split", s.split), ("subset", s.subset)) if v is not None}
+                # bridge recipes/utils/dataset_utils.py:182
+                call = Call(BUILDERS, "HFDatasetSourceConfig", named)
+                source = {"hf_dataset": call, "hf_validation_proportion": 0.05}
             packing = dict[str, Any]()
             if s and s.pack:
                 specs = _packing(plan, s.multiple, _PACKING)

@@ -27,6 +27,7 @@ _PRECISION = Call(
 
 _MODELS = {"glm52_744b": "glm52", "kimi_k25": "kimi_k25_vl", "gemma4_26b_a4b_it": "gemma4_vl_26b"}
 """Names of models in the names of Bridge's recipes, where they differ from ours."""
+_PACKED = "h100_bf16_openmathinstruct2_packed"
 _H100: Mapping[str, Mapping[str, int | str]] = {
     "qwen3_30b_a3b": {"pretrain": 16, "sft": 16, "peft": 4},
     "qwen3_235b_a22b": {"pretrain": 256, "sft": 64, "peft": 16},
@@ -43,7 +44,7 @@ _H100: Mapping[str, Mapping[str, int | str]] = {
     "glm45_air_106b": {"pretrain": 32, "sft": 32, "peft": 8},
     "nemotron_3_nano": {"pretrain": 8, "sft": 8, "peft": 8},
     "nemotron_3_super": {"pretrain": 16, "sft": 16, "peft": 16},
-    "nemotron_3_ultra": {"pretrain": 24, "sft": "_192gpu_h100_bf16_openmathinstruct2_packed", "peft": "_32gpu_h100_bf16_openmathinstruct2_packed"},
+    "nemotron_3_ultra": {"pretrain": 24, "sft": f"_192gpu_{_PACKED}", "peft": f"_32gpu_{_PACKED}"},
     "nemotron_3_5_lightning": {"pretrain": "", "sft": "", "peft": ""},
     "minimax_m3": {"pretrain": 256, "sft": 128},
     "step35_196b_a11b": {"pretrain": 512},
