@@ -97,10 +97,8 @@ def _wanted(plan: Plan) -> list[tuple[str, list[Setting]]]:
     own = {p: v for p, v in plan.set.items() if p not in CHOICES}  # those are in the dataset
     # Build each section that is None by default, if a field of it is set and no setting builds the section
     every = {s.path: s.value for _, settings in out for s in settings}
-    built = {
-        *every,
-        *(path for outer, v in every.items() for path, inner in arguments(outer, v) if isinstance(inner, Call)),
-    }
+    calls = (path for outer, v in every.items() for path, inner in arguments(outer, v) if isinstance(inner, Call))
+    built = {*every, *calls}
     wanted = dict.fromkeys(path.rpartition(".")[0] for path in (*derived, *plan.set))
     classes = {section: absent(plan.target.bridge).get(section) for section in wanted if section not in built}
     left_out = [Setting(section, Call(*of.split(":")), "set") for section, of in classes.items() if of is not None]
