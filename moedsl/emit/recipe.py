@@ -8,7 +8,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from moedsl.emit.fields import Setting
 from moedsl.emit.settings import environment, function_name, stated
@@ -42,6 +41,15 @@ def recipe_text(plan: Plan) -> str:
 
     sections, fields, tunes = stated(plan), {**plan.derived, **plan.set}, plan.task in FINE_TUNES
     values = [p for _, settings in sections for s in settings for p in parts(s.value)]
+    # The module of each name that the recipe imports
+    names = {
+        "AutoBridge": "megatron.bridge", "ConfigContainer": "megatron.bridge.training.config",
+        common.COMMON[plan.task].function: common.MODULE,
+        **{v.name: v.module for v in values if isinstance(v, Call)},
+        **{v.enum: v.module for v in values if isinstance(v, Member)},
+        **({"AutoConfig": "transformers"} if family(plan.family).config_only else {}),
+        **({common.ENVIRONMENT: common.ENVIRONMENT_MODULE} if environment(plan)[0] else {}),
+    }  # fmt: skip
     run = "torchrun --nproc-per-node gpu recipe.py"
     # Where a fine-tuning run gets its weights, as far as the run does not say it
     weights = comment(_IMPORTED) if tunes and fields.get(fine_tuning.FIELD) is None else []
@@ -61,7 +69,7 @@ def recipe_text(plan: Plan) -> str:
         target=plain(str(plan.target.bridge)),
         function=function_name(plan),
         launch=f"{_NSYS} \\\n        {run}" if fields.get("profiling.use_nsys_profiler") else run,
-        imports=_imports(plan, values),
+        imports=[(m, sorted(n for n in names if names[n] == m)) for m in sorted({*names.values()})],
         torch=any(isinstance(v, Dtype) for v in values),
         ranking=best,
         common=common.COMMON[plan.task].function,
@@ -75,22 +83,6 @@ def recipe_text(plan: Plan) -> str:
         step=family(plan.family).step,
         entry="finetune" if tunes else "pretrain",
     )
-
-
-def _imports(plan: Plan, values: Iterable[Any]) -> list[tuple[str, list[str]]]:
-    """The ``from`` imports, sorted by module, each with its sorted names."""
-    wanted = {
-        "AutoBridge": "megatron.bridge",
-        "ConfigContainer": "megatron.bridge.training.config",
-        common.COMMON[plan.task].function: common.MODULE,
-        **{v.name: v.module for v in values if isinstance(v, Call)},
-        **{v.enum: v.module for v in values if isinstance(v, Member)},
-    }
-    if family(plan.family).config_only:
-        wanted["AutoConfig"] = "transformers"
-    if environment(plan)[0]:
-        wanted[common.ENVIRONMENT] = common.ENVIRONMENT_MODULE
-    return [(m, sorted(n for n in wanted if wanted[n] == m)) for m in sorted(set(wanted.values()))]
 
 
 def _model(plan: Plan) -> str:

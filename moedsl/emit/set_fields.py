@@ -81,7 +81,7 @@ def judged(p: Program, plan: Plan, library: Library, layout: Mapping[str, Any]) 
     values = settings.known_values(plan, p.model)
     rest = evolve(p, sets={path: value for path, value in sets.items() if path not in against})
     yield from _overwritten(rest, asked, values, decided)
-    yield from _broken(rest, laws(library), _environment(plan, values, layout))
+    yield from _broken(rest, plan, laws(library), values, layout)
 
 
 def _decided(p: Program, plan: Plan, path: str, value: Any, asked: Plan) -> Diagnostic:
@@ -129,25 +129,25 @@ def _overwritten(
         yield warning("plan.set_overwritten", at, owner=owner, path=path, help=help, cites=cites, fixes=fixes)
 
 
-def _environment(plan: Plan, values: Mapping[str, Any], layout: Mapping[str, Any]) -> dict[str, Any]:
-    """Every name that a rule of recipes may have, with its value as `lint` knows it; what is inside an object that the
-    recipe does not build is unset."""
-    computed = {"none": UNSET, "world": plan.gpus, "dataset_class": values["dataset"]}
-    computed["graphs"] = bool(plan.policy.cuda_graph)
-    env = {f"env.{name}": value for name, value in plan.env.items()}
+def _broken(
+    p: Program, plan: Plan, rules: Sequence[Rule], values: Mapping[str, Any], layout: Mapping[str, Any]
+) -> Iterator[Diagnostic]:
+    """Report each rule that a `set` breaks, at the `set`; a rule that reads an unknown value is left out."""
+    lets = {r.name: r for r in rules if r.kind == "let"}
+    reads = {r.name: names(r.expr) for r in lets.values()}
+    # Every name that a rule may have, with its value as `lint` knows it; what is inside an object that the recipe does
+    # not build is unset, and so is a variable that the recipe does not set
+    variables = {n for r in rules for n in names(r.expr) | names(r.when) if n.startswith("env.")}
     inside = (f.path for f in fields().values() if f.path.count(".") > 1)
     each = dict.fromkeys(inside, UNSET) | {path: known(value) for path, value in values.items()}
     lists = [path for path, value in each.items() if isinstance(value, list)]
     unknown = {path for path in lists if (f := lookup(path)) and is_several(each[path], field_type(f.type))}
-    return {**layout, **computed, **env, **{path: value for path, value in each.items() if path not in unknown}}
-
-
-def _broken(p: Program, rules: Sequence[Rule], env: dict[str, Any]) -> Iterator[Diagnostic]:
-    """Report each rule that a `set` breaks, at the `set`; a rule that reads an unknown value is left out."""
-    lets = {r.name: r for r in rules if r.kind == "let"}
-    reads = {r.name: names(r.expr) for r in lets.values()}
-    variables = {n for r in rules for n in names(r.expr) | names(r.when) if n.startswith("env.")}
-    env = {**dict.fromkeys(variables, UNSET), **env}  # what the recipe does not set
+    env = {
+        **dict.fromkeys(variables, UNSET), **layout, "none": UNSET, "world": plan.gpus,
+        "dataset_class": values["dataset"], "graphs": bool(plan.policy.cuda_graph),
+        **{f"env.{name}": value for name, value in plan.env.items()},
+        **{path: value for path, value in each.items() if path not in unknown},
+    }  # fmt: skip
 
     def has_values(used: frozenset[str]) -> bool:
         """Whether each name has a value; a name that is no variable is a word."""
@@ -164,10 +164,8 @@ def _broken(p: Program, rules: Sequence[Rule], env: dict[str, Any]) -> Iterator[
             continue
         read = {n: env[n] for n in sorted(used) if n in env and n != "none"}
         said = {n: "none" if v is UNSET else sorted(v) if isinstance(v, frozenset) else v for n, v in read.items()}
-        make, spans = (
-            error if rule.kind == "require" else warning if rule.worth > 0 else note,
-            [p.spans[n] for n in own],
-        )
+        make = error if rule.kind == "require" else warning if rule.worth > 0 else note
+        spans = [p.spans[n] for n in own]
         help, fixes = f"the rule is `{print_expr(rule.expr)}`", _drop(p, own[0])
         yield make(rule.id, rule.because or "", *spans, help=help, cites=rule.cites, values=said, fixes=fixes)
 
@@ -178,10 +176,9 @@ _KEYWORDS = {"global_batch": "batch", **dict.fromkeys(("freeze_vision", "freeze_
 """The statements of words that are not their names."""
 
 _OF_HUB = {
-    **{f"dataset.hf_dataset.{name}": "write `data hf {}`" for name in ("dataset_name", "path_or_dataset")},
-    **{
-        f"dataset.hf_dataset.{name}": f"write `{name}={{}}` after the name of `data hf`" for name in ("split", "subset")
-    },
+    **dict.fromkeys(("dataset.hf_dataset.dataset_name", "dataset.hf_dataset.path_or_dataset"), "write `data hf {}`"),
+    "dataset.hf_dataset.split": "write `split={}` after the name of `data hf`",
+    "dataset.hf_dataset.subset": "write `subset={}` after the name of `data hf`",
 }
 _OF_HUB_OTHERWISE = "`data hf` names one data set, with at most one split and one subset; change more in the recipe"
 

@@ -108,6 +108,31 @@ def whole(value: Any, most: int | None = None) -> int | None:
     return n if isinstance(n, int) and (most is None or 0 < n <= most) else None
 
 
+def whole_numbers(value: Any) -> tuple[int, ...] | None:
+    """Read the numbers of a list, each as a whole number."""
+    return (
+        tuple(int(number(i)) for i in value.items if isinstance(i, ast.Number)) if isinstance(value, ast.List) else None
+    )
+
+
+def share(value: Any) -> float | None:
+    """Read a share below 1, or a percentage."""
+    n = number(value) if isinstance(value, ast.Number) and value.unit in (None, "%") else None
+    return float(n) if n is not None and 0 <= n < 1 else None
+
+
+def rate(value: Any) -> float | None:
+    """Read a rate above 0, in bytes/s."""
+    n = number(value) if isinstance(value, ast.Number) and value.unit in ("GB/s", "TB/s") else 0
+    return float(n) if n > 0 else None
+
+
+def set_of_words(value: Any) -> frozenset[str] | None:
+    """Read a list of words that is not empty."""
+    words = [i.id for i in value.items if isinstance(i, ast.Name)] if isinstance(value, ast.List) else []
+    return frozenset(words) if words and len(words) == len(value.items) else None
+
+
 def switch(value: Any) -> bool | None:
     """Read `on` or `off`."""
     return ON_OFF.get(value.id) if isinstance(value, ast.Name) else None

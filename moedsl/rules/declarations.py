@@ -144,16 +144,12 @@ def _rate(b: ast.Binding, found: list[Diagnostic]) -> float:
     return 0.0
 
 
-def _whole_numbers(e: Any) -> tuple[int, ...] | None:
-    return tuple(int(number(i)) for i in e.items if isinstance(i, ast.Number)) if isinstance(e, ast.List) else None
-
-
 _KINDS = {
     "int": Kind(blocks.whole, "a whole number"),
     "float": Kind(lambda e: float(number(e)) if isinstance(e, ast.Number) else None, "a number"),
     "bool": Kind(lambda e: e.value if isinstance(e, ast.Bool) else None, "true or false"),
     "str": Kind(blocks.word_or_string, "a word or a string"),
-    "tuple[int, ...]": Kind(_whole_numbers, "a list of numbers"),
+    "tuple[int, ...]": Kind(blocks.whole_numbers, "a list of numbers"),
 }
 """What a fact takes, by the type of its field."""
 
@@ -163,13 +159,13 @@ def model(decl: ast.ModelDecl) -> tuple[Model | None, list[Diagnostic]]:
     found: list[Diagnostic] = []
     made = read_facts(Model, "a model", decl.facts, {"name": decl.name.id}, decl.name, found)
     if made is not None:
-        for check in (_contradictions, _of_indexer, _of_windows, _of_hybrid, _of_delta_nets):
+        for check in (_contradictions, _of_windows, _of_hybrid, _of_delta_nets):
             found += (error("check.model:facts", decl.name.span, model=made.name, wrong=w) for w in check(made))
     return made, found
 
 
 def _contradictions(m: Model) -> list[str]:
-    """Check that the parts of a model agree."""
+    """Check that the parts of a model agree, and that an indexer is whole."""
     groups, v = m.routing_groups, m.vision
     least = min(m.layers, m.hidden, m.vocab, m.heads, m.query_groups, m.head_dim, m.experts, m.topk, m.expert_hidden)
     largest = max(size for size in astuple(m, recurse=False) if isinstance(size, int))
@@ -187,6 +183,9 @@ def _contradictions(m: Model) -> list[str]:
     # A gate has something to multiply, and a norm of all heads is for the heads of queries and of keys alike
     norm = m.qk_norm_over == "each_head" or (m.qk_norm and m.attention == "gqa")
     wide = "qk_norm_over all_heads needs as many query groups as heads: the norm of the keys is as wide as all heads"
+    indexer = ("indexer_heads", "indexer_dim", "indexer_topk")
+    missing = [n for n in indexer if not getattr(m, n)]
+    own = "each dense layer needs an indexer of its own: indexer_leading is less than dense_layers"
     divided = groups >= 1 and m.experts % groups == 0
     return _failed(
         (m.topk <= m.experts, f"topk {m.topk} is more than its {m.experts} experts"),
@@ -204,24 +203,15 @@ def _contradictions(m: Model) -> list[str]:
         (norm, f"qk_norm_over {m.qk_norm_over} needs qk_norm and attention gqa"),
         (m.qk_norm_over != "all_heads" or m.heads == m.query_groups, wide),
         (not m.mtp_dense or (m.mtp_layers and not m.hybrid), "mtp_dense needs mtp_layers, and no layer_pattern"),
-    )
-
-
-_PATCH = ("patch", "temporal_patch", "merge", "in_channels")
-
-
-def _of_indexer(m: Model) -> list[str]:
-    """Check that an indexer is whole, and that the attention is one that it can serve."""
-    facts = {n: getattr(m, n) for n in ("indexer_heads", "indexer_dim", "indexer_topk")}
-    missing = [n for n, value in facts.items() if not value]
-    own = "each dense layer needs an indexer of its own: indexer_leading is less than dense_layers"
-    return _failed(
-        (len(missing) in (0, len(facts)), f"an indexer needs {', '.join(missing)}"),
+        (len(missing) in (0, len(indexer)), f"an indexer needs {', '.join(missing)}"),
         (m.indexer_every >= 1, "indexer_every is at least 1: a layer with an indexer and those that share its keys"),
         (m.sparse or m.indexer_every == 1, "indexer_every needs an indexer"),
         (m.indexer_every == 1 or m.indexer_leading >= m.dense_layers, own),
         (m.attention == "mla" or not m.sparse, "an indexer needs attention mla: only latent attention can be sparse"),
     )
+
+
+_PATCH = ("patch", "temporal_patch", "merge", "in_channels")
 
 
 def _of_windows(m: Model) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from attrs import field, frozen
 
-from moedsl.facts.operators import BINARY, FUNCTIONS, MEMBER, UNARY, Column, Operator, Value
+from moedsl.facts.operators import BINARY, FUNCTIONS, MEMBER, UNARY, Column, Value
 from moedsl.facts.symbols import ALIASES, Type
 from moedsl.facts.units import SCALES
 from moedsl.lang import ast
@@ -145,22 +145,16 @@ class Compiler:
         return lambda c: compute(*(a(c) for a in args))
 
     def _binary(self, e: ast.Binary) -> Evaluate:
-        op = BINARY[e.op]
-        if op.takes is MEMBER:
-            return self._membership(e, op)
-        left_type, right_type = self._type(e.left), self._type(e.right)
-        a, b = self._any(e.left, left_type or right_type), self._any(e.right, right_type or left_type)
-        return lambda c: op.column(a(c), b(c))
-
-    def _membership(self, e: ast.Binary, op: Operator) -> Evaluate:
-        group = self._type(e.right)
-        if group is not None and group.kind == "set":
-            bit, mask = self._any(e.left, Type("enum", group.words)), self._any(e.right, group)
+        op, left, right = BINARY[e.op], self._type(e.left), self._type(e.right)
+        if op.takes is MEMBER and right is not None and right.kind == "set":
+            bit, mask = self._any(e.left, Type("enum", right.words)), self._any(e.right, right)
             return lambda c: op.column((np.right_shift(mask(c), bit(c)) & 1) != 0)
-        item = self._type(e.left)
-        value = self._any(e.left, item)
-        items = [self._any(i, item) for i in e.right.items] if isinstance(e.right, ast.List) else []
-        return lambda c: op.column(reduce(np.logical_or, [np.equal(value(c), i(c)) for i in items], False))
+        if op.takes is MEMBER:
+            value = self._any(e.left, left)
+            items = [self._any(i, left) for i in e.right.items] if isinstance(e.right, ast.List) else []
+            return lambda c: op.column(reduce(np.logical_or, [np.equal(value(c), i(c)) for i in items], False))
+        a, b = self._any(e.left, left or right), self._any(e.right, right or left)
+        return lambda c: op.column(a(c), b(c))
 
     def _type(self, e: ast.Expr) -> Type | None:
         """The type of a variable, through an if; None for a word or a number."""

@@ -145,7 +145,13 @@ class _Reader:
             "isolate": statements.read_isolation(isolate, SWEEPABLE, self._swept, found) if isolate else None,
             "versions": self._versions(), "length": statements.read_length(draft.of(ast.ForStmt), draft.sets, found),
         }  # fmt: skip
-        pins = sharding | self._pins(words["precision"])
+        pins, precision = sharding, draft.fixed.get("precision")
+        if precision is not None and words["precision"] in axes.PRECISION:
+            code = axes.BY_NAME["precision"].encode(words["precision"])
+            pins = pins | {"precision": Pin("precision", code, precision.span)}
+        for n, b in ((n, b) for n, b in draft.pins.items() if n not in (*axes.DERIVED, "pipeline_layout")):
+            if (code := self._code(b.name, b.value)) is not None:
+                pins = pins | {n: Pin(n, code, b.span)}
         wishes = tuple(self._wishes())
         if model is None or hardware is None or sum(d.is_error for d in found) > before:
             return None
@@ -300,15 +306,6 @@ class _Reader:
                 why = f"this pipeline layout has {why}" if why[0].isdigit() else why
                 self.found.append(error("check.pipeline_layout:refused", span, why=why))
         return text.value
-
-    def _pins(self, precision: str) -> dict[str, Pin]:
-        stated, pins = self.draft.fixed.get("precision"), dict[str, Pin]()
-        if stated is not None and precision in axes.PRECISION:
-            pins["precision"] = Pin("precision", axes.BY_NAME["precision"].encode(precision), stated.span)
-        for b in (b for n, b in self.draft.pins.items() if n not in (*axes.DERIVED, "pipeline_layout")):
-            if (code := self._code(b.name, b.value)) is not None:
-                pins[b.name.id] = Pin(b.name.id, code, b.span)
-        return pins
 
     def _code(self, name: ast.Name, value: ast.Expr) -> int | None:
         """Encode a pinned value as the integer of its column."""

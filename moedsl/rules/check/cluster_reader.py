@@ -16,7 +16,6 @@ from moedsl.lang import ast
 from moedsl.rules import blocks, launch_variables
 from moedsl.rules.check import cluster_facts
 from moedsl.rules.check.cluster_facts import Cluster, Kind
-from moedsl.rules.evaluators import number
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
 from moedsl.support.diagnostics import Diagnostic, error, suggest
@@ -235,15 +234,10 @@ def _variable(name: str) -> str:
     return name if re.fullmatch(r"[A-Z][A-Z0-9_]*", name) else "HF_TOKEN"
 
 
-def _rate(value: Any) -> float | None:
-    rate = number(value) if isinstance(value, ast.Number) and value.unit in ("GB/s", "TB/s") else 0
-    return float(rate) if rate > 0 else None
-
-
 _VALUES = {
     "flag": blocks.Kind(lambda e: e.value if isinstance(e, ast.Bool) else blocks.switch(e), "is on or off"),
     "whole": blocks.Kind(lambda e: blocks.whole(e, 1_000_000), "must be a whole number of at least 1"),
-    "rate": blocks.Kind(_rate, "must be a rate above 0, such as 200 GB/s"),
+    "rate": blocks.Kind(blocks.rate, "must be a rate above 0, such as 200 GB/s"),
 }
 """The forms that are no texts."""
 

@@ -101,22 +101,12 @@ def unbuilt(stmt: ast.AdapterStmt | None, a: Adapter, m: Model, anywhere: Span) 
             yield warning("check.adapter_target", item.span, model=m.name, module=item.id, cites=cites)
 
 
-def _share(value: Any) -> float | None:
-    n = number(value) if isinstance(value, ast.Number) and value.unit in (None, "%") else None
-    return float(n) if n is not None and 0 <= n < 1 else None
-
-
-def _modules(value: Any) -> frozenset[str] | None:
-    names = [i.id for i in value.items if isinstance(i, ast.Name)] if isinstance(value, ast.List) else []
-    return frozenset(names) if names and len(names) == len(value.items) else None
-
-
 _RANK = partial(blocks.whole, most=8192)
 ADAPTER_OPTIONS: Mapping[str, Kind] = {
     "rank": Kind(_RANK, "a whole number from 1 to 8192", "rank=32"),
     "alpha": Kind(_RANK, "a whole number from 1 to 8192", "alpha=32"),
-    "dropout": Kind(_share, "a share below 1", "dropout=0.1"),
-    "targets": Kind(_modules, "a list of modules", "targets=[linear_qkv, linear_proj]"),
+    "dropout": Kind(blocks.share, "a share below 1", "dropout=0.1"),
+    "targets": Kind(blocks.set_of_words, "a list of modules", "targets=[linear_qkv, linear_proj]"),
     "experts": Kind(partial(blocks.one_of, words=EXPERTS), f"one of {', '.join(EXPERTS)}", "experts=each"),
     "normalized": Kind(blocks.switch, "on or off", "normalized=on"),
     "regather": Kind(blocks.switch, "on or off", "regather=on"),

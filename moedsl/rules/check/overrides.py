@@ -47,10 +47,8 @@ def _mistakes(field: fields.Field | None, s: ast.SetStmt, model: Model | None, t
     path, section = s.path.id, s.path.id.rpartition(".")[0]
     having = [v for v in fields.versions() if fields.lookup(path, v)] if field is None else []
     if having:
-        known = {"release": target, "having": ", ".join(having), "have": "have" if having[1:] else "has"}
-        yield error(
-            "check.unknown_field:bridge-field", s.path.span, path=path, newest=having[-1], fixes=_drop(s), **known
-        )
+        known = {"path": path, "release": target, "having": ", ".join(having), "have": "have" if having[1:] else "has"}
+        yield error("check.unknown_field:bridge-field", s.path.span, newest=having[-1], fixes=_drop(s), **known)
         return
     if field is None:
         from moedsl.lang.foreign_statements import OTHER_NAMES, ours  # imported only after a mistake
