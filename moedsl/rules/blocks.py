@@ -110,9 +110,8 @@ def whole(value: Any, most: int | None = None) -> int | None:
 
 def whole_numbers(value: Any) -> tuple[int, ...] | None:
     """Read the numbers of a list, each as a whole number."""
-    return (
-        tuple(int(number(i)) for i in value.items if isinstance(i, ast.Number)) if isinstance(value, ast.List) else None
-    )
+    items = value.items if isinstance(value, ast.List) else None
+    return None if items is None else tuple(int(number(i)) for i in items if isinstance(i, ast.Number))
 
 
 def share(value: Any) -> float | None:

@@ -59,25 +59,12 @@ class Draft:
 
 
 _KEYS: dict[type, str] = {
-    ast.ModelStmt: "model",
-    ast.HardwareStmt: "hardware",
-    ast.SeqStmt: "seq",
-    ast.BatchStmt: "batch",
-    ast.PrecisionStmt: "precision",
-    ast.TaskStmt: "task",
-    ast.AdapterStmt: "adapter",
-    ast.PhaseStmt: "phase",
-    ast.VlmStmt: "vlm",
-    ast.DataStmt: "data",
-    ast.WeightsStmt: "weights",
-    ast.RoutingStmt: "routing",
-    ast.RiskStmt: "risk",
-    ast.SweepStmt: "sweep",
-    ast.IsolateStmt: "sweep",
-    ast.WorkflowStmt: "workflow",
-    ast.ForStmt: "for",
-    ast.TargetStmt: "target",
-}
+    ast.ModelStmt: "model", ast.HardwareStmt: "hardware", ast.SeqStmt: "seq", ast.BatchStmt: "batch",
+    ast.PrecisionStmt: "precision", ast.TaskStmt: "task", ast.AdapterStmt: "adapter", ast.PhaseStmt: "phase",
+    ast.VlmStmt: "vlm", ast.DataStmt: "data", ast.WeightsStmt: "weights", ast.RoutingStmt: "routing",
+    ast.RiskStmt: "risk", ast.SweepStmt: "sweep", ast.IsolateStmt: "sweep", ast.WorkflowStmt: "workflow",
+    ast.ForStmt: "for", ast.TargetStmt: "target",
+}  # fmt: skip
 """The keyword of each statement that a run has once."""
 
 
