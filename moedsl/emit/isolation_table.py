@@ -135,23 +135,18 @@ def second_differences(programs: Sequence[Program], plans: Sequence[Plan]) -> It
             n: ", ".join(f"{_member(p).value} {_each([v])}" for p, v in zip(group, values, strict=True))
             for n, values in also.items()
         }
-        (name, value), why, at = next(iter(shown.items())), _reasons(also, group), spans[group[0].name]
+        # The reasons of the values, each once, with the names of the variables if there are several
+        by_reason: dict[str, list[str]] = {}
+        for name, values in also.items():
+            of: dict[str, list[str]] = {}
+            for p, v in ((p, v) for p, v in zip(group, values, strict=True) if v is not None):
+                of.setdefault(next((d.because or "" for d in p.decisions if d.name == name), ""), []).append(str(v))
+            said = "; ".join(f"{', '.join(dict.fromkeys(vs))}: {reason}" for reason, vs in of.items())
+            by_reason.setdefault(said, []).append(name)
+        why = "; ".join(f"{', '.join(ns)} {said}" if len(also) > 1 else said for said, ns in by_reason.items())
+        (name, value), at = next(iter(shown.items())), spans[group[0].name]
         what, held, values = f"{name} is {value}", f"it fixed, set {name}", {}
         if len(also) > 1:
             what, held, values = f"{len(also)} variables of the environment follow it", "one fixed, set it", shown
         axis = _member(group[0]).axis
         yield warning("plan.second_difference", at, axis=axis, what=what, held=held, because=why, values=values)
-
-
-def _reasons(also: Mapping[str, list[Any]], plans: Sequence[Plan]) -> str:
-    """Explain the values that variants set, each reason once, with the names of the variables if there are several."""
-    names: dict[str, list[str]] = {}
-    for name, values in also.items():
-        by_reason: dict[str, list[str]] = {}
-        for p, v in zip(plans, values, strict=True):
-            if v is not None:
-                reason = next((d.because or "" for d in p.decisions if d.name == name), "")
-                by_reason.setdefault(reason, []).append(str(v))
-        why = "; ".join(f"{', '.join(dict.fromkeys(vs))}: {reason}" for reason, vs in by_reason.items())
-        names.setdefault(why, []).append(name)
-    return "; ".join(f"{', '.join(ns)} {why}" if len(also) > 1 else why for why, ns in names.items())

@@ -177,11 +177,6 @@ def _mask(words: list[str], want: Type | None) -> int:
     return sum(1 << known.index(w) for w in set(words) if w in known)
 
 
-def calls(expr: ast.Expr, function: str) -> bool:
-    """Whether an expression calls a function."""
-    return any(isinstance(e, ast.Call) and e.func.id == function for e in ast.walk(expr))
-
-
 def names(expr: ast.Expr | None) -> frozenset[str]:
     """Every name in an expression, with aliases resolved; words are names too."""
     if isinstance(expr, ast.Name):

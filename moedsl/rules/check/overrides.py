@@ -218,13 +218,10 @@ def secret(path: str, value: ast.Expr) -> Iterator[Diagnostic]:
 
 
 def _is_literal(e: ast.Expr) -> bool:
-    match e:
-        case ast.List():
-            return all(_is_literal(i) for i in e.items)
-        case ast.Unary():
-            return e.op == "-" and isinstance(e.value, ast.Number)
-        case _:
-            return isinstance(e, ast.Number | ast.String | ast.Bool | ast.Name)
+    if isinstance(e, ast.List):
+        return all(map(_is_literal, e.items))
+    number = e.value if isinstance(e, ast.Unary) and e.op == "-" else e
+    return isinstance(number, ast.Number) or isinstance(e, ast.String | ast.Bool | ast.Name)
 
 
 def _plain(e: ast.Expr) -> Any:
