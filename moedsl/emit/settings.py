@@ -100,8 +100,9 @@ def _wanted(plan: Plan) -> list[tuple[str, list[Setting]]]:
     calls = (path for outer, v in every.items() for path, inner in arguments(outer, v) if isinstance(inner, Call))
     built = {*every, *calls}
     wanted = dict.fromkeys(path.rpartition(".")[0] for path in (*derived, *plan.set))
-    classes = {section: absent(plan.target.bridge).get(section) for section in wanted if section not in built}
-    left_out = [Setting(section, Call(*of.split(":")), "set") for section, of in classes.items() if of is not None]
+    classes = ((section, absent(plan.target.bridge).get(section)) for section in wanted if section not in built)
+    named = ((section, of.partition(":")) for section, of in classes if of is not None)
+    left_out = [Setting(section, Call(module, kind), "set") for section, (module, _, kind) in named]
     out.append(("Sections that Bridge leaves out", left_out))
     out.append(("Derived by rules", list(derived.values())))
     out.append((SET, [Setting(p, _spelled(v, p, plan), "set") for p, v in own.items()]))
