@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from moedsl.facts.operators import FUNCTIONS
@@ -37,15 +37,7 @@ def collect(blocks: Blocks) -> tuple[tuple[Rule, ...], dict[str, Type], list[Dia
 
     Blocks `of` another subject, such as a recipe, are collected elsewhere.
     """
-    diagnostics: list[Diagnostic] = []
-    scope = dict(BUILTIN)
-    rules: list[Rule] = []
-    for prefix, block in blocks:
-        if block.subject is None:
-            rules += [read_rule(prefix, block, member, diagnostics) for member in block.members]
-    rules = _lets_first(rules, scope, diagnostics)
-    _checked(rules, scope, {}, diagnostics)
-    return tuple(rules), scope, diagnostics
+    return _joined((), BUILTIN, [(prefix, b, m) for prefix, b in blocks if b.subject is None for m in b.members])
 
 
 def of_library(library: Library) -> tuple[tuple[Rule, ...], dict[str, Type], list[Diagnostic]]:
@@ -60,22 +52,22 @@ def of_library(library: Library) -> tuple[tuple[Rule, ...], dict[str, Type], lis
         return collect(library.rules)
     if not own:
         return kept.rules, dict(kept.scope), []
-    diagnostics: list[Diagnostic] = []
-    scope = dict(kept.scope)
-    rules = _lets_first(
-        [*kept.rules, *(read_rule(prefix, block, m, diagnostics) for prefix, block, m in own)], scope, diagnostics
-    )
-    known, taken = {*map(id, kept.rules)}, {_key(r): r for r in kept.rules if r.kind in UNIQUE}
-    _checked([r for r in rules if id(r) not in known], scope, taken, diagnostics)
-    return tuple(rules), scope, diagnostics
+    return _joined(kept.rules, kept.scope, own)
 
 
-def _checked(rules: list[Rule], scope: dict[str, Type], seen: dict[str, Rule], diagnostics: list[Diagnostic]) -> None:
-    """Add what is wrong with the rules; `seen` are those whose names are in use.
+def _joined(
+    kept: tuple[Rule, ...], scope: Mapping[str, Type], own: Sequence[tuple[str, ast.RulesDecl, ast.Member]]
+) -> tuple[tuple[Rule, ...], dict[str, Type], list[Diagnostic]]:
+    """Join checked rules, whose scope is given, with members of blocks, and check these.
 
     A law, advice or a let has a name of its own, and no let has that of a fact, an axis, a word or a function.
     """
-    for rule in rules:
+    diagnostics, scope = list[Diagnostic](), dict(scope)
+    read = [read_rule(prefix, block, m, diagnostics) for prefix, block, m in own]
+    rules = _lets_first([*kept, *read], scope, diagnostics)
+    known, seen = {*map(id, kept)}, {_key(r): r for r in kept if r.kind in UNIQUE}
+    new = [r for r in rules if id(r) not in known]
+    for rule in new:
         first = seen.setdefault(_key(rule), rule) if rule.kind in UNIQUE else rule
         if first is not rule:
             name = rule.name if rule.kind == "effect" else rule.id
@@ -86,8 +78,9 @@ def _checked(rules: list[Rule], scope: dict[str, Type], seen: dict[str, Rule], d
             diagnostics.append(error("check.twice:meaning", rule.span, *labels, rule=rule.name))
         elif rule.kind == "let":  # its type is known before its use
             scope[rule.name] = Inference(scope).of(rule.expr) or NUMBER
-    for rule in rules:
+    for rule in new:
         _check(rule, scope, diagnostics)
+    return tuple(rules), scope, diagnostics
 
 
 def _lets_first(rules: list[Rule], scope: dict[str, Type], diagnostics: list[Diagnostic]) -> list[Rule]:
@@ -101,7 +94,17 @@ def _lets_first(rules: list[Rule], scope: dict[str, Type], diagnostics: list[Dia
         if r.kind == "let":
             lets.setdefault(r.name, r)
     graph = {n: {u for u in names(r.expr) if u in lets} for n, r in lets.items()}
-    order = _order(graph, lets, scope, diagnostics)
+    order: list[str] | None = None
+    while order is None:
+        try:
+            order = [*TopologicalSorter(graph).static_order()]
+        except CycleError as e:  # the lets of a circle count as numbers, and the others are sorted without them
+            circle: list[str] = e.args[1]
+            labels = [Label(lets[n].span, "part of the cycle") for n in dict.fromkeys(circle[1:-1])]
+            named = ", ".join(circle[1:])
+            diagnostics.append(error("check.circular:lets", lets[circle[0]].span, *labels, circle=named))
+            scope |= dict.fromkeys(circle, NUMBER)
+            graph = {n: needs - {*circle} for n, needs in graph.items() if n not in circle}
     opened: dict[str, int] = {}
     for n in order:
         opened[n] = ast.height(lets[n].expr) + max((opened[u] for u in graph[n] if u in opened), default=0)
@@ -110,21 +113,6 @@ def _lets_first(rules: list[Rule], scope: dict[str, Type], diagnostics: list[Dia
             break
     again = [r for r in rules if r.kind == "let" and lets[r.name] is not r and r.name in order]
     return [*(lets[n] for n in order), *again, *(r for r in rules if r.kind != "let")]
-
-
-def _order(
-    graph: dict[str, set[str]], lets: dict[str, Rule], scope: dict[str, Type], diagnostics: list[Diagnostic]
-) -> list[str]:
-    """Sort the names of lets, each after those that it uses. A circle is reported; its names then count as numbers."""
-    try:
-        return [*TopologicalSorter(graph).static_order()]
-    except CycleError as e:
-        circle: list[str] = e.args[1]
-        labels = [Label(lets[n].span, "part of the cycle") for n in dict.fromkeys(circle[1:-1])]
-        diagnostics.append(error("check.circular:lets", lets[circle[0]].span, *labels, circle=", ".join(circle[1:])))
-        scope |= dict.fromkeys(circle, NUMBER)
-        rest = {n: needs - {*circle} for n, needs in graph.items() if n not in circle}
-        return _order(rest, lets, scope, diagnostics)
 
 
 def read_rule(prefix: str, block: ast.RulesDecl, m: ast.Member, diagnostics: list[Diagnostic]) -> Rule:
