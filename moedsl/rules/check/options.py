@@ -116,8 +116,6 @@ ADAPTER_OPTIONS: Mapping[str, Kind] = {
 MOST_LENGTHS = 1024
 _HUB = SOURCES[1]
 WORDS = ("mock", _HUB)
-_TEXT = "write `task sft` or `task peft`; for pretraining, tokenise it with Megatron's `tools/preprocess_data.py`"
-_ENERGON = 'a model with images reads an Energon dataset: write `data "PATH"` of its folder, or `data mock`'
 
 
 def read_data(
@@ -157,7 +155,7 @@ def _source(stmt: ast.DataStmt, reads_samples: bool, images: bool) -> Iterator[D
     elif value is not None and value.value in ("", "mock"):
         yield error("check.data:path", value.span, help='write `data hf "ORG/NAME"`' if word == _HUB else None)
     elif word == _HUB and not reads_samples:
-        yield error("check.data:only-fine", span, help=_ENERGON if images else _TEXT)
+        yield error("check.data:only-text", span) if images else error("check.data:only-fine-tuning", span)
     elif word == _HUB and value is not None and "/" not in value.value and value.value not in PRESETS:
         help = suggest(value.value, [*PRESETS]) or (f'write `data hf "ORG/NAME"`, or one of {", ".join(PRESETS)}',)
         yield error("check.data:unknown-set", value.span, value=value.value, help=help, cites=(f"{_HF}:129",))

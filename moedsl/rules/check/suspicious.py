@@ -72,15 +72,12 @@ CAPABILITIES = {"ampere": (8.0, 9.0), "hopper": (9.0, 10.0), "blackwell": (10.0,
 def capability_of_another_arch(p: Program, library: Library) -> Iterator[Diagnostic]:
     """Warn of hardware whose laws, which read the capability, are for another generation than its prices."""
     hw = p.hardware
-    least, above = CAPABILITIES[hw.arch]
-    facts = {f.name.id: f.value for f in library.hardware[hw.name].facts}
-    if not least <= hw.capability < above:
-        fitting = [arch for arch, (low, high) in CAPABILITIES.items() if low <= hw.capability < high]
+    at = next((f.value.span for f in library.hardware[hw.name].facts if f.name.id == "capability"), None)  # type: ignore[union-attr]
+    fitting = [arch for arch, (least, above) in CAPABILITIES.items() if least <= hw.capability < above]
+    if at is not None and hw.arch not in fitting:
         help = f"state the arch and the capability of one GPU; {' and '.join(fitting)} may have {hw.capability:g}"
-        at = facts["capability"]
-        assert isinstance(at, ast.Number)
         help = help if fitting else "state those of one GPU"
-        yield warning("check.capability", at.span, arch=hw.arch, capability=hw.capability, help=help)
+        yield warning("check.capability", at, arch=hw.arch, capability=hw.capability, help=help)
 
 
 BANDWIDTHS = {"hbm": (1e11, 1e14), "nvlink": (1e9, 1e13), "network": (1e8, 1e13)}
@@ -124,7 +121,7 @@ def frozen_at_random(p: Program) -> Iterator[Diagnostic]:
     if not frozen or p.data == "mock" or p.task in FINE_TUNES or not _named(p).isdisjoint(_SOURCES["sft"]):
         return
     cites = ("bridge training/setup.py:174", "bridge training/checkpointing.py:2292")
-    yield warning("check.frozen_at_random", p.spans["vlm"], frozen=" ".join(frozen), help=_FILLED, cites=cites)
+    yield warning("check.frozen_at_random", p.spans["vlm"], frozen=" ".join(frozen), cites=cites)
 
 
 def _named(p: Program) -> frozenset[str]:
@@ -132,10 +129,6 @@ def _named(p: Program) -> frozenset[str]:
     return frozenset({path for path, value in p.sets.items() if value is not None} | {r.name for r in p.of("derive")})
 
 
-_FILLED = (
-    f'write `set {_PRETRAINED} = "PATH"` with a checkpoint of Megatron, or a folder with the Hugging Face model',
-    "or train these parts too",
-)
 _SHAPE = ("layers", "hidden", "heads", "query_groups", "head_dim", "experts", "expert_hidden")
 """Facts without which no checkpoint of a model is one of another."""
 
