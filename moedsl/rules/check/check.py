@@ -13,7 +13,6 @@ from moedsl.facts import axes, families, fields, fine_tuning, releases
 from moedsl.facts.facts import Model, Site
 from moedsl.facts.families import family
 from moedsl.facts.fine_tuning import METHODS
-from moedsl.facts.releases import PRODUCTS, as_number, is_version
 from moedsl.facts.symbols import (
     ABSENT_HERE,
     AXES,
@@ -29,7 +28,7 @@ from moedsl.facts.symbols import (
 from moedsl.lang import ast
 from moedsl.rules import blocks, collect
 from moedsl.rules.check import options, overrides, statements, suspicious
-from moedsl.rules.check.program import Allow, Pin, Program
+from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.check.run_draft import STATEMENTS, Draft, hardware_like, runs
 from moedsl.rules.declarations import cite_text
 from moedsl.rules.evaluators import evaluate
@@ -127,7 +126,7 @@ class _Reader:
         frozen, sharding = options.read_vlm(vlm, model, draft.pins.get("sharding"), found) if vlm else (frozenset(), {})
         images, tunes = model is not None and model.vision is not None, task is not None and task.value.id in FINE_TUNES
         corpus, samples = options.read_data(draft.of(ast.DataStmt), tunes and not images, images, found)
-        target = self._target()
+        target = statements.read_target(draft.of(ast.TargetStmt), self.target, found)
         sets = overrides.read(draft.sets, model, target, found)
         hub_weights, sets = options.read_weights(draft.of(ast.WeightsStmt), tunes, sets, found)
         trained, isolate = draft.of(ast.AdapterStmt), draft.of(ast.IsolateStmt)
@@ -140,10 +139,13 @@ class _Reader:
         parts: dict[str, Any] = {
             **words, "gpus": gpus, "seq": seq or 0, "batch": batch, "data": corpus, "samples": samples, "vlm": frozen,
             "adapter": adapter, "sets": sets, "hub_weights": hub_weights, "target": target,
-            "allows": self._allows(), "sweep": self._sweep(),
-            "pipeline_layout": self._layout(None if model is None else overrides.as_set(model, sets)),
+            "allows": statements.read_allows(draft.allows, self.rules, found), "sweep": self._sweep(),
+            "pipeline_layout": statements.read_layout(
+                draft.pins.get("pipeline_layout"), None if model is None else overrides.as_set(model, sets), found
+            ),
             "isolate": statements.read_isolation(isolate, SWEEPABLE, self._swept, found) if isolate else None,
-            "versions": self._versions(), "length": statements.read_length(draft.of(ast.ForStmt), draft.sets, found),
+            "versions": statements.read_versions(draft.fixed.values(), found),
+            "length": statements.read_length(draft.of(ast.ForStmt), draft.sets, found),
         }  # fmt: skip
         pins, precision = sharding, draft.fixed.get("precision")
         if precision is not None and words["precision"] in axes.PRECISION:
@@ -205,29 +207,6 @@ class _Reader:
         """The first statement or pin of the run, else the beginning of the file."""
         return next((s.span for s in (*self.draft.fixed.values(), *self.draft.pins.values())), Span(self.file, 0, 0))
 
-    def _target(self) -> str:
-        """The release of Bridge: the stated one, else the installed one, else the newest."""
-        stmt = self.draft.of(ast.TargetStmt)
-        stated = self.target or (stmt.version.value if stmt else "")
-        release = releases.named(stated) if stated else releases.default()
-        if release is None:
-            newest, at = releases.NEWEST.minor, [stmt.version.span] if stmt and not self.target else []
-            help = Instead(f"write `target bridge {newest}`", newest) if at else f"give `--target {newest}`"
-            known = ", ".join(fields.versions())
-            self.found.append(error("check.target:unsupported", *at, release=stated, known=known, help=help))
-        return (release or releases.NEWEST).bridge
-
-    def _versions(self) -> dict[str, int]:
-        """The versions that the run states besides Bridge's, by their name in an expression."""
-        stmts = [s for s in self.draft.fixed.values() if isinstance(s, ast.TargetStmt) and s.product.id != "bridge"]
-        for product, version in ((s.product, s.version) for s in stmts):
-            if product.id not in PRODUCTS:
-                known, newest = " or ".join(PRODUCTS), releases.NEWEST.minor
-                self.found.append(error("check.target:product", product.span, products=known, newest=newest))
-            elif not is_version(version.value):
-                self.found.append(error("check.target:version", version.span, version=version.value))
-        return {PRODUCTS[s.product.id]: as_number(s.version.value) for s in stmts if s.product.id in PRODUCTS}
-
     def _whole(self, n: Any, what: str, most: int = MOST) -> int | None:
         value = blocks.whole(n, most)
         if value is None:
@@ -257,18 +236,6 @@ class _Reader:
             self.found.append(error("check.unknown_word:word", name.span, help=help, **stated))
         return name.id
 
-    def _allows(self) -> dict[str, Allow]:
-        if not self.draft.allows:
-            return {}
-        ids = [r.id for r in self.rules if r.kind in ("require", "prefer")]
-        known = {i.split(".", 1)[1]: i for i in ids} | {i: i for i in ids}
-        for key, s in self.draft.allows.items():
-            if key not in known:
-                help = suggest(key, list(known)) or None
-                self.found.append(error("check.unknown_rule", s.rule.span, name=key, help=help))
-        stated = ((known[key], s) for key, s in self.draft.allows.items() if key in known)
-        return {id: Allow(id, s.because.value if s.because else None, s.span) for id, s in stated}
-
     def _sweep(self) -> tuple[str, tuple[int, ...]] | None:
         stmt, known = self.draft.of(ast.SweepStmt), [*axes.BY_NAME, *SWEEPABLE]
         if stmt is None:
@@ -291,21 +258,6 @@ class _Reader:
         if axis.id in SWEEPABLE:
             return self._whole(value, f"`{axis.id}`", MOST_RANKS if axis.id == "gpus" else MOST)
         return self._code(axis, value)
-
-    def _layout(self, model: Model | None) -> str | None:
-        """The pinned pipeline layout, unless Megatron refuses it for any pp and vpp."""
-        binding = self.draft.pins.get("pipeline_layout")
-        if binding is None:
-            return None
-        text, span = binding.value, binding.value.span
-        if not isinstance(text, ast.String):
-            return self.found.append(error("check.type:layout", span))
-        if model is not None:
-            chunks = len(pipeline.pieces(text.value, model)[0])
-            for why in pipeline.parse_layout(text.value, model, chunks, 1)[1]:
-                why = f"this pipeline layout has {why}" if why[0].isdigit() else why
-                self.found.append(error("check.pipeline_layout:refused", span, why=why))
-        return text.value
 
     def _code(self, name: ast.Name, value: ast.Expr) -> int | None:
         """Encode a pinned value as the integer of its column."""
