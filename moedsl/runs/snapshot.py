@@ -23,7 +23,7 @@ from attrs import frozen
 
 from moedsl.facts import machines
 from moedsl.facts.units import GIB
-from moedsl.planner.memory import MEMORY
+from moedsl.planner.estimate import MEMORY
 from moedsl.planner.plan import Plan
 from moedsl.runs.profile.steps import NO_CLASS, Classes
 from moedsl.support.text import table, wrapped

@@ -13,7 +13,7 @@ import pytest
 import moedsl
 from moedsl.cli.main import main
 from moedsl.facts.units import GIB
-from moedsl.planner.charts import Measured
+from moedsl.planner.report import Measured
 from moedsl.runs import snapshot
 from tests.helpers import rotation
 
