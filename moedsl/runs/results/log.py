@@ -133,18 +133,12 @@ def read_line(text: str) -> Line | None:
         if elapsed is None or not int(found[2]):
             return None
         return Step(
-            stamp=found[1] or "",
-            iteration=int(found[2]),
-            of=int(found[3]),
-            seconds=elapsed / 1000,
-            global_batch=None if batch is None else int(batch),
-            loss=fields.get("lm loss"),
-            grad_norm=fields.get("grad norm"),
-            tflops=_amount(fields, "throughput per GPU (TFLOP/s/GPU)"),
-            skipped=int(_amount(fields, "number of skipped iterations") or 0),
-            nan=int(_amount(fields, _END) or 0),
+            stamp=found[1] or "", iteration=int(found[2]), of=int(found[3]), seconds=elapsed / 1000,
+            global_batch=None if batch is None else int(batch), loss=fields.get("lm loss"),
+            grad_norm=fields.get("grad norm"), tflops=_amount(fields, "throughput per GPU (TFLOP/s/GPU)"),
+            skipped=int(_amount(fields, "number of skipped iterations") or 0), nan=int(_amount(fields, _END) or 0),
             has_end=_END in fields,
-        )
+        )  # fmt: skip
     if found := _SAVED.search(text):
         return Saved(int(found[1]))
     if found := _CLOCK.search(text):
@@ -285,13 +279,12 @@ def read_all(paths: Sequence[Path], known: Sequence[Symptom]) -> Log:
         for block in blocks_of(path):
             reading.block(block)
     return Log(
-        tuple(map(str, paths)),
-        merged([r.attempts for r in each]),
+        tuple(map(str, paths)), merged([r.attempts for r in each]),
         max((r.step_times for r in each), key=len, default=()),
         max((r.peak for r in each if r.peak is not None), default=None),
         tuple(r.scan.report(str(path)) for path, r in zip(paths, each, strict=True)),
         broken=any(r.broken for r in each),
-    )
+    )  # fmt: skip
 
 
 def merged(each: Sequence[Sequence[Attempt]]) -> tuple[Attempt, ...]:
