@@ -152,11 +152,17 @@ def test_what_cannot_be_is_refused_by_bounds(limit: str, priced: list[int]) -> N
         d for d in compile_source(Source("run.moe", text), "solve", asks="diagnostics").diagnostics if d.is_error
     ]
     assert found.id == ("solve.too_slow" if "time" in limit or "score" in limit else "solve.does_not_fit")
-    assert sum(priced) < 40_000
+    assert sum(priced) < 400_000
 
 
-JOINT = table_of("solver", "intervals: joint")
-"""The last with the policies that use the most, a fifth of the layouts."""
+JOINT = [
+    ("step_time < 0.01 or peak_memory < 1 GB", "high", 20_000),
+    ("step_time * peak_memory < 1 GB", "low", 20_000),
+    ("peak_memory > 300 GB", "high", 20_000),
+    ("peak_memory > 300 GB", "best", 20_000),
+    ("spare_memory < 0 and tp > 1", "high", 20_000),
+    ("spare_at_low < -1 GB", "low", 20_000),
+]
 
 
 @pytest.mark.parametrize(("limit", "case", "most"), JOINT)
