@@ -125,7 +125,7 @@ BATCH_OF_MORE_GPUS = "glm45_355b; b200 x 4096; throughput first; require step_ti
 """The batch grows with the GPUs, so that each number of them is tried."""
 
 
-TIMED_ONCE = [(CASES[3][0], 2_000_000), (BATCH_OF_MORE_GPUS, 2_000_000)]
+TIMED_ONCE = [(CASES[3][0], 2_000_000), (BATCH_OF_MORE_GPUS, 8_000_000)]
 
 
 @pytest.mark.parametrize(("text", "most"), rotation.some("timed once", TIMED_ONCE, 1))
