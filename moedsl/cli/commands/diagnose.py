@@ -54,7 +54,7 @@ from moedsl.support.source import Source, Span
 
 
 def diagnose(a: Namespace) -> int:
-    """Explain what went wrong in a log. Exit 0 if that is known or nothing is wrong, else 1."""
+    """Explain what went wrong in a log. Exit 0 if a log shows a run that ended well or goes on healthily, else 1."""
     library, source, found = library_of(a.run)
     of_jobs = _of_experiment(a.log)
     if a.log == "-":
@@ -72,17 +72,21 @@ def diagnose(a: Namespace) -> int:
     for name, stream in logs:
         with stream:
             reports.append(scan.diagnose(name, scan.blocks(stream), known))
+    rules, *_ = collect.of_library(library)
+    planned = compile_source(source) if source and any(r.errors for r in reports) else None
+    plan = planned.plans[0] if planned and planned.plans else None
     data: list[dict[str, Any]] = []
     for r in reports:
         attempts = {s.rule.id: compile_edits(source, s) for s in r.sightings} if source else {}
-        data.append(diagnosis.to_json(r, attempts, remarks(r, source, library) if source else {}))
+        about = remarks(r, source, library) if source else {}
+        data.append(diagnosis.to_json(r, attempts, about, rules, plan))
     if a.json:
         console.print_json({"version": 1, "experiment": a.log, "logs": data} if of_jobs else data[0])
     else:
-        told = [r for r in data if r["symptoms"] or r["first_failure"]] or data
+        told = [r for r in data if not r["healthy"]] or data
         console.print_text(lambda: "\n".join(map(diagnosis.text, told)), end="")
-    is_wrong = any(r.last_error or r.first_failure for r in reports)
-    return int(is_wrong and not any(r.sightings for r in reports))
+    failed = any(r.sightings or r.errors or r.findings or r.first_failure or r.last_error for r in reports)
+    return int(not any(r.is_healthy for r in reports) or any(not r.is_healthy for r in reports if failed))
 
 
 Opened = tuple[str, BinaryIO | None, list[Diagnostic]]

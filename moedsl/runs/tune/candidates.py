@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from moedsl.cost import Cost
 from moedsl.cost.rows import Floats
-from moedsl.diagnose.edit import ran_out, refused_gib, saves
+from moedsl.diagnose.edit import ran_out, missing_gib, saves
 from moedsl.diagnose.scan import symptoms
 from moedsl.facts import axes
 from moedsl.facts.axes import show
@@ -77,7 +77,7 @@ def candidates(chosen: Chosen, start: Codes, done: Sequence[Tried]) -> list[Cand
     effects = of_rules(chosen.problem.program.of("effect"))
     known_codes, failed = [t.codes for t in done], [t for t in done if t.out_of_memory]
     peaks = chosen.cost.memory(columns([t.codes for t in failed])) / GIB if failed else []
-    too_much = [(float(peak), t.refused_gib) for peak, t in zip(peaks, failed, strict=True)]
+    too_much = [(float(peak), t.missing_gib) for peak, t in zip(peaks, failed, strict=True)]
     new = list[Neighbour]()
     for n in neighbours.neighbours(chosen.compiled, chosen.cost, Row(base, {}, ())):
         axis = axes.BY_NAME[n.axis]
@@ -128,7 +128,7 @@ def changed(row: Row, codes: Codes) -> dict[str, Any]:
     return evolve(row, codes=codes).changes(row.codes)
 
 
-REFUSED = "refused_gib"
+REFUSED = "missing_gib"
 """The key of a row with the GiB that a run asked for and did not get."""
 ERROR = 0.01
 """The error of a run's median, as a log, if it has too few steps to know it."""
@@ -145,7 +145,7 @@ class Tried:
     error: float = ERROR
     """The standard error of the log of the step."""
     out_of_memory: bool = False
-    refused_gib: float = 0.0
+    missing_gib: float = 0.0
     """What it asked for and did not get, if memory ran out."""
 
 
@@ -154,7 +154,7 @@ def row(run: Run, library: Library) -> dict[str, Any]:
     (sizes,) = numbers([run], Given())
     assert isinstance(sizes, Numbers)  # a plan has them
     log = read_all(run.logs, symptoms(library))
-    refused = refused_gib(s for r in log.reports for s in r.sightings)
+    refused = missing_gib(s for r in log.reports for s in r.sightings)
     return {**measure(run, log, sizes, None), REFUSED: refused}
 
 
@@ -168,7 +168,7 @@ def tried(name: str, codes: Codes, cost: Cost, row: Mapping[str, Any]) -> Tried 
     if row["status"] != FAILED:
         return None
     memory = any(ran_out(s["id"]) for s in row["symptoms"])
-    return Tried(name, codes, None, out_of_memory=memory, refused_gib=row[REFUSED])
+    return Tried(name, codes, None, out_of_memory=memory, missing_gib=row[REFUSED])
 
 
 def best(every: Sequence[Tried]) -> Tried | None:
@@ -261,7 +261,7 @@ def report(chosen: Chosen, start: Codes, done: Sequence[Tried], found: Sequence[
             "step_s": t.step,
             RATE: estimate.useful_rate(chosen, t.codes, t.step) if t.step else None,
             "out_of_memory": t.out_of_memory,
-            "refused_gib": t.refused_gib if t.out_of_memory else None,
+            "missing_gib": t.missing_gib if t.out_of_memory else None,
             "predicted_step_s": step, "lower_s": step / factor, "upper_s": step * factor, "predicted_peak_gib": peak,
         })  # fmt: skip
     return {
@@ -320,7 +320,7 @@ def text(r: Mapping[str, Any]) -> str:
 def _missed(t: Json) -> Iterator[str]:
     """Say what the estimate missed of a run, if so."""
     if t["out_of_memory"]:
-        lacked = f"{t['refused_gib']:.1f} GiB less, which it asked for and did not get" if t["refused_gib"] else "less"
+        lacked = f"{t['missing_gib']:.1f} GiB less, which it asked for and did not get" if t["missing_gib"] else "less"
         yield f"{t['name']} ran out of memory: what is tried next is predicted to need {lacked}"
     elif t["step_s"] is not None and not t["lower_s"] <= t["step_s"] <= t["upper_s"]:
         interval = f"{t['lower_s']:.2f} to {t['upper_s']:.2f} s"
