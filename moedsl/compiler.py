@@ -6,13 +6,16 @@ errors. `--stop-after` prints any stage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from attrs import define, evolve, field
 
+from moedsl.emit import isolation_table, set_fields
+from moedsl.facts import recipes
 from moedsl.facts.releases import NEWEST
 from moedsl.lang import ast, parser
-from moedsl.planner import experiment
+from moedsl.planner import experiment, isolate, ladder
+from moedsl.planner.build import make_plan
 from moedsl.planner.notes import notes
 from moedsl.planner.plan import Plan
 from moedsl.planner.several import OfRun, merged
@@ -21,7 +24,7 @@ from moedsl.rules.check import statements, suspicious
 from moedsl.rules.check.check import check
 from moedsl.rules.check.program import Program
 from moedsl.rules.library import Library
-from moedsl.solver import solve
+from moedsl.solver import infeasible, solve
 from moedsl.solver.solve import Chosen, Progress
 from moedsl.support import limits
 from moedsl.support.diagnostics import Diagnostic, error, suggest, warning
@@ -30,7 +33,6 @@ from moedsl.support.source import Source
 STAGES = ("parse", "check", "lower", "solve", "plan")
 ABSENT = ("check.no_model", "check.no_hardware")
 """Errors that may only follow from a statement that did not parse."""
-Layouts = tuple[tuple[Chosen, ...], list[Diagnostic]]
 
 
 @define
@@ -85,9 +87,8 @@ def compile_source(
 
     Raises `limits.TooLarge` if a run has too many combinations, or needs more than a limit that the caller set.
     """
-    stages = STAGES[: STAGES.index(stop_after) + 1]
-    library = load_stdlib()
-    return advance(Result(source, None, library, like=like, target=target, asks=asks, run=run), stages, progress)
+    result = Result(source, None, load_stdlib(), like=like, target=target, asks=asks, run=run)
+    return advance(result, STAGES[: STAGES.index(stop_after) + 1], progress)
 
 
 def advance(result: Result, stages: Iterable[str], progress: Progress = lambda _: None) -> Result:
@@ -106,8 +107,6 @@ def _parse(r: Result, _: Progress) -> None:
     if r.module is not None:
         library.use(r.library, r.source, r.module, parser.parse)
     if r.like:
-        from moedsl.facts import recipes  # only runs with --like need them
-
         found = recipes.like(r.like)
         if isinstance(found, Source):
             r.below = parser.parse(found)[0]
@@ -122,8 +121,12 @@ def _check(r: Result, _: Progress) -> None:
     r.programs, diagnostics = check(r.module, r.library, r.below.items if r.below else (), r.target)
     half_read = r.failed
     r.diagnostics.extend(d for d in diagnostics if not (half_read and d.id in ABSENT))
-    if r.below:
-        r.diagnostics.extend(_of_another_model(r))
+    if r.below and (recipe := recipes.named(r.like)) is not None:  # its layout may be that of another model
+        r.diagnostics.extend(
+            warning("check.like_other_model", p.spans["hardware"], recipe=recipe.name, hf=recipe.hf, model=p.model.name)
+            for p in r.programs
+            if p.model.hf != recipe.hf
+        )
     if r.run is None or r.failed:
         return
     names: dict[str, Program] = {}
@@ -139,18 +142,6 @@ def _check(r: Result, _: Progress) -> None:
         r.diagnostics.append(error("plan.unknown_run", run=r.run, help=help))
 
 
-def _of_another_model(r: Result) -> Iterator[Diagnostic]:
-    """Warn of runs whose layout is that of a recipe for another model."""
-    from moedsl.facts import recipes
-
-    recipe = recipes.named(r.like)
-    for p in r.programs:
-        if recipe is not None and p.model.hf != recipe.hf:
-            yield warning(
-                "check.like_other_model", p.spans["hardware"], recipe=recipe.name, hf=recipe.hf, model=p.model.name
-            )
-
-
 def _solve(r: Result, progress: Progress) -> None:
     every: list[OfRun] = []
     for i, program in enumerate(r.programs):
@@ -162,13 +153,12 @@ def _solve(r: Result, progress: Progress) -> None:
     r.diagnostics.extend(merged(every, r.programs))
 
 
-def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> Layouts:
+def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> tuple[tuple[Chosen, ...], list[Diagnostic]]:
     """Choose the layout of a program, or of each variant of an isolation; a phase builds on the phases before it."""
     if p.workflow is not None:
-        # Choose the layout of one phase from those of the phases before it; none if one of them has none
         before = [c for c in earlier if c.problem.program.workflow == p.workflow]
         if len(before) < [*statements.PHASES.values()].index(p.phase):
-            return (), []
+            return (), []  # an earlier phase has no layout
         if before:
             p = evolve(p, gpus=before[0].problem.gpus)
         if p.phase == "profile":  # the layout that scale chose, under the rules of profiling
@@ -176,11 +166,7 @@ def _choose(p: Program, earlier: tuple[Chosen, ...], progress: Progress) -> Layo
             compiled = solve.solve(p, scale.problem.gpus, keep=0, must_fit=scale.must_fit)
             return (evolve(compiled, solution=scale.solution),), []
         progress(f"{p.name}: solving")
-        chosen, diagnostics = choose(p, progress)
-        return (chosen,) if chosen is not None else (), diagnostics
-    if p.isolate is not None:
-        from moedsl.planner import isolate
-
+    elif p.isolate is not None:
         return isolate.choose(p, progress)
     chosen, diagnostics = choose(p, progress)
     return (chosen,) if chosen is not None else (), diagnostics
@@ -191,18 +177,17 @@ def choose(p: Program, progress: Progress) -> tuple[Chosen | None, list[Diagnost
     solved = solve.choose(p, progress)
     if isinstance(solved, Chosen):
         return solved, notes(solved)
-    from moedsl.solver import infeasible  # imported only after a failure
-
     progress("no layout fits: searching for the conflict")
     return None, [infeasible.diagnostic(infeasible.analyse(infeasible.telling(solved)))]
 
 
 def _plan(r: Result, progress: Progress) -> None:
     r.diagnostics.extend(d for d in experiment.notes(r.chosen) if d not in r.diagnostics)
-    on_text = [(c, c.problem.program) for c in r.chosen if c.problem.program.data != "mock"]
-    short = [
-        (p, d) for c, p in on_text for d in suspicious.small_vocabulary(p, c.environment(c.solution.rows[0].codes))
-    ]
+    short = list[OfRun]()
+    for c in r.chosen:
+        if (p := c.problem.program).data != "mock":
+            env = c.environment(c.solution.rows[0].codes)
+            short += [(p, d) for d in suspicious.small_vocabulary(p, env)]
     r.diagnostics.extend(merged(short, r.programs))
     notes = [d for d in r.diagnostics if not d.is_error]
     # without plans to show, those on which a diagnostic may depend
@@ -211,42 +196,28 @@ def _plan(r: Result, progress: Progress) -> None:
         for c, p in ((c, c.problem.program) for c in r.chosen)
         if r.asks != "diagnostics" or _names_fields(p) or p.target != NEWEST.bridge or p.isolate is not None
     ]
-    for c in planned:
-        from moedsl.planner.build import make_plan  # most checks make no plan
-
-        progress(f"planning {c.problem.program.name}")
-        with limits.of_part(c.problem.program):
-            plan = make_plan(c, notes, r.sources, whole=r.asks != "page")
-            declared = r.library.declared(plan.model, plan.hardware)
-            r.plans = (*r.plans, evolve(plan, declared=declared) if declared else plan)
-    programs = [c.problem.program for c in planned]
-    r.diagnostics.extend(merged(_judged(r, planned), [c.problem.program for c in r.chosen]))
-    if r.asks != "diagnostics" and any(p.workflow for p in programs):
-        from moedsl.planner import ladder
-
-        rungs = ladder.of_workflow(r.chosen)
-        r.plans = tuple(evolve(p, ladder=rungs.get(p.name)) for p in r.plans)
-    if any(p.isolation for p in r.plans):
-        from moedsl.emit import isolation_table as table
-
-        r.diagnostics.extend(table.second_differences(programs, r.plans))
-
-
-def _judged(r: Result, planned: Iterable[Chosen]) -> list[OfRun]:
-    """Judge the fields that runs set or that their own rules derive, then what a release of Bridge does not have."""
+    # what is wrong with fields that runs set or that their own rules derive, then what a release of Bridge lacks
     of_fields, of_release = list[OfRun](), list[OfRun]()
-    for c, plan in zip(planned, r.plans, strict=True):
+    for c in planned:
         p, row = c.problem.program, c.solution.rows[0]
-        if not _names_fields(p) and p.target == NEWEST.bridge:
-            continue
-        from moedsl.emit import set_fields  # few runs need it
-
+        progress(f"planning {p.name}")
+        with limits.of_part(p):
+            plan = make_plan(c, notes, r.sources, whole=r.asks != "page")
+        if declared := r.library.declared(plan.model, plan.hardware):
+            plan = evolve(plan, declared=declared)
+        r.plans = (*r.plans, plan)
         if _names_fields(p):
             env = c.environment(row.codes, row.prices)
             of_fields += [(p, d) for d in set_fields.judged(p, plan, r.library, env)]
         if p.target != NEWEST.bridge:
             of_release += [(p, d) for d in set_fields.refused(p, plan)]
-    return [*of_fields, *of_release]
+    r.diagnostics.extend(merged([*of_fields, *of_release], [c.problem.program for c in r.chosen]))
+    programs = [c.problem.program for c in planned]
+    if r.asks != "diagnostics" and any(p.workflow for p in programs):
+        rungs = ladder.of_workflow(r.chosen)
+        r.plans = tuple(evolve(p, ladder=rungs.get(p.name)) for p in r.plans)
+    if any(p.isolation for p in r.plans):
+        r.diagnostics.extend(isolation_table.second_differences(programs, r.plans))
 
 
 def _names_fields(p: Program) -> bool:

@@ -6,7 +6,7 @@ Notes then name advice that a run ignores, and advice that costs the verdict FIT
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from math import isnan
 from typing import Any
 
@@ -23,7 +23,7 @@ from moedsl.rules.evaluators import names
 from moedsl.rules.rule import Rule
 from moedsl.solver.conflicts import shown
 from moedsl.solver.laws import Compiled, Law, Row, broken
-from moedsl.solver.neighbours import Neighbour, judged
+from moedsl.solver.neighbours import judged
 from moedsl.solver.search import MEMORY_POLICIES, TRANSPORT_POLICIES, Question, TopK
 from moedsl.solver.solve import Chosen
 from moedsl.support.diagnostics import Diagnostic, note, warning
@@ -55,7 +55,7 @@ def judge(
 ) -> tuple[tuple[Advice, ...], Certain | None]:
     """Judge every advice and every preference of the run, and for a plan that is TIGHT find the best layout that FITS;
     both take one more pass over the space. If advice is not to be `priced`, there is none."""
-    p, at, ranks = chosen.problem.program, len(chosen.compiled.wishes), chosen.compiled.ranks
+    at, ranks = len(chosen.compiled.wishes), chosen.compiled.ranks
     # The rank of the plan with a step longer by NEAR, if the phase ranks by time first
     by_time = ranks[0].is_price and ranks[0].needs <= {"score", "step_time"}
     limit = (*row.keys[:at], row.keys[at] * (1 + NEAR), math.inf) if by_time else None
@@ -68,24 +68,29 @@ def judge(
     )
     sure = TopK(1, Question(law=fits_surely), limit) if tight and not chosen.fell_back else None
     chosen.search.fill([*open_.values(), *([sure] if sure else [])])
-    costs = {n: _cost(open_.get(n), row, law, p) for n, law in unfollowed.items()}
+    costs = dict[str, str]()
+    for n, law in unfollowed.items():
+        if (query := open_.get(n)) is None:
+            costs[n] = "takes a change of the run, not of the layout"
+        elif query.rows:
+            costs[n] = against(query.rows[0], row)
+        else:
+            within = "" if query.limit is None else f" with a step at most {NEAR:.0%} longer"
+            costs[n] = unanswered(law, chosen.problem.program, within)
     every = tuple(
         Advice(r.id, r.id not in costs, reason(r), r.cites, r.worth, costs.get(r.id)) for r in (w.rule for w in laws)
     )
     if not tight:
         return every, None
-    within = None if limit is None or chosen.fell_back else NEAR
-    found = None
-    if sure and sure.rows:
-        r = sure.rows[0]
-        found = CertainLayout(r.changes(row.codes), r.peak_memory / GIB, r.step_time, against(r, row))
-    return every, Certain(within, found)
+    found = [
+        CertainLayout(r.changes(row.codes), r.peak_memory / GIB, r.step_time, against(r, row))
+        for r in (sure.rows[:1] if sure else ())
+    ]
+    return every, Certain(None if limit is None or chosen.fell_back else NEAR, found[0] if found else None)
 
 
 def reason(r: Rule) -> str:
-    """The stated reason of a rule that advises something. If it has none, as a run's own `prefer` may, its expression
-    is shown instead.
-    """
+    """The stated reason of a rule that advises something; without one, as for a run's own `prefer`, its expression."""
     return r.because or f"the run prefers `{print_expr(r.expr)}`"
 
 
@@ -99,14 +104,6 @@ def unanswered(law: Law, p: Program, within: str = "") -> str:
     if law.needs <= stated.keys():
         return f"the run excludes it by {values}"
     return f"no legal layout with {values} that follows it fits{within}"
-
-
-def _cost(query: TopK | None, row: Row, law: Law, p: Program) -> str:
-    if query is None:
-        return "takes a change of the run, not of the layout"
-    if query.rows:
-        return against(query.rows[0], row)
-    return unanswered(law, p, "" if query.limit is None else f" with a step at most {NEAR:.0%} longer")
 
 
 def against(other: Row, row: Row, close: bool = False) -> str:
@@ -141,45 +138,34 @@ ROUNDING = 1e-9
 
 def idle_advice(chosen: Chosen) -> list[Diagnostic]:
     """Note each advice that led to a layout that may not fit, if another policy FITS and is as fast."""
-    row, compiled = chosen.solution.rows[0], chosen.compiled
+    p, row, compiled = chosen.problem.program, chosen.solution.rows[0], chosen.compiled
     spare = row.prices["spare_memory"]
     if fits(chosen.cost, row.codes) if isnan(spare) else spare >= 0:
         return []
     weighty = [law for law in compiled.advice if law.rule.worth]
     ignored = broken(weighty, compiled.at(row))
-    first: dict[str, tuple[Law, Neighbour]] = {}
-    for n in _as_fast(chosen, row, frozenset[str]().union(*(law.needs for law in weighty))):
+    read = frozenset[str]().union(*(law.needs for law in weighty))
+    domains = {a: chosen.problem.domains[a] for a in (*MEMORY_POLICIES, *TRANSPORT_POLICIES) if a in read}
+    tried = [(axes.BY_NAME[a], int(v)) for a, domain in domains.items() if len(domain) > 1 for v in domain]
+    found: dict[str, Diagnostic] = {}
+    for n in judged(compiled, chosen.cost, row, tried):
+        if n.refused_by or n.step_time > row.step_time * (1 + ROUNDING) or not fits(chosen.cost, n.codes):
+            continue
+        axis = axes.BY_NAME[n.axis]
         for law in broken(weighty, compiled.table([{**n.codes, **n.prices}])):
-            if law not in ignored:
-                first.setdefault(law.rule.id, (law, n))
-    return [_idle(chosen, row, law, n) for law, n in first.values()]
-
-
-def _as_fast(chosen: Chosen, row: Row, read: frozenset[str]) -> Iterator[Neighbour]:
-    """Layouts with another value of one policy that advice reads: legal, no slower, and FITS."""
-    domains = chosen.problem.domains
-    policies = (a for a in (*MEMORY_POLICIES, *TRANSPORT_POLICIES) if a in read)
-    tried = [(axes.BY_NAME[a], int(v)) for a in policies for v in domains[a] if len(domains[a]) > 1]
-    for n in judged(chosen.compiled, chosen.cost, row, tried):
-        quick = n.refused_by is None and n.step_time <= row.step_time * (1 + ROUNDING)
-        if quick and fits(chosen.cost, n.codes):
-            yield n
-
-
-def _idle(chosen: Chosen, row: Row, law: Law, n: Neighbour) -> Diagnostic:
-    p, axis = chosen.problem.program, axes.BY_NAME[n.axis]
-    own, other = axis.decode(row.codes[n.axis]), axis.decode(n.code)
-    return note(
-        "plan.idle_advice",
-        p.spans.get("phase", p.spans["hardware"]),
-        axis=n.axis,
-        show=axes.show(own),
-        rule=law.rule.id,
-        verdict=verdict(chosen.cost, row.codes),
-        show2=axes.show(other),
-        fits=FITS,
-        written=axes.written(other),
-        because=law.rule.because,
-        cites=law.rule.cites,
-        values={"worth": f"{law.rule.worth:.0%}"},
-    )
+            if law not in ignored and law.rule.id not in found:
+                found[law.rule.id] = note(
+                    "plan.idle_advice",
+                    p.spans.get("phase", p.spans["hardware"]),
+                    axis=n.axis,
+                    now=axes.show(axis.decode(row.codes[n.axis])),
+                    rule=law.rule.id,
+                    verdict=verdict(chosen.cost, row.codes),
+                    other=axes.show(axis.decode(n.code)),
+                    fits=FITS,
+                    written=axes.written(axis.decode(n.code)),
+                    because=law.rule.because,
+                    cites=law.rule.cites,
+                    values={"worth": f"{law.rule.worth:.0%}"},
+                )
+    return [*found.values()]

@@ -267,7 +267,15 @@ class Measured:
         if self.profile is not None:
             plans = {p["run"]: p for p in self.profile.get("plans", ())}
             if name in plans:
-                tables = [_table(plans[name][key], by) for key, by in (("walls", "wall"), ("table", "part"))]
+                for lines, by in ((plans[name]["walls"], "wall"), (plans[name]["table"], "part")):
+                    seconds = [(line["predicted_s"], line["measured_s"] or 0.0) for line in lines]
+                    longest = max((s or 0.0 for pair in seconds for s in pair), default=1.0)
+                    rows = [
+                        {**line, "name": line[by], "predicted_share": predicted / longest * 100,
+                         "measured_share": measured / longest * 100}
+                        for line, (predicted, measured) in zip(lines, seconds, strict=True)
+                    ]  # fmt: skip
+                    tables.append({"by": by, "rows": rows, "ticks": shares(longest)})
             # all traces are drawn, or of too many one of each stage
             traces = self.profile["ranks"] if len(self.profile["ranks"]) <= DRAWN else self.profile["parts"]
         return {
@@ -288,30 +296,17 @@ def read(profile: str | None, memory: str | None) -> Measured | Diagnostic:
         try:
             each.append(None if path is None else foreign.load_json(text_of(Path(path))))
             Measured(*each).view("")
+            continue
         except FileNotFoundError:
-            return _wrong(command, f"{path} does not exist")
+            wrong = f"{path} does not exist"
         except OSError as problem:
-            return _wrong(command, f"{path} cannot be read: {problem.strerror or problem}")
+            wrong = f"{path} cannot be read: {problem.strerror or problem}"
         except (ValueError, LookupError, TypeError, AttributeError) as problem:
             said = f"{type(problem).__name__} {problem}"
-            return _wrong(command, f"{path} is not what `moedsl {command} --json` prints: {said}")
+            wrong = f"{path} is not what `moedsl {command} --json` prints: {said}"
+        help = f"write it with `moedsl {command} ... --run run.moe --json > {command}.json`"
+        return error("profile.printed", wrong, help=help)
     return Measured(*each)
-
-
-def _wrong(command: str, text: str) -> Diagnostic:
-    help = f"write it with `moedsl {command} ... --run run.moe --json > {command}.json`"
-    return error("profile.printed", text, help=help)
-
-
-def _table(lines: Sequence[Json], by: str) -> Json:
-    """Bars as shares of the longest, and their ticks."""
-    longest = max((line[k] or 0.0 for line in lines for k in ("predicted_s", "measured_s")), default=1.0)
-    drawn = [
-        {**line, "name": line[by], "predicted_share": line["predicted_s"] / longest * 100,
-         "measured_share": (line["measured_s"] or 0.0) / longest * 100}
-        for line in lines
-    ]  # fmt: skip
-    return {"by": by, "rows": drawn, "ticks": shares(longest)}
 
 
 def _stage(trace: Json) -> dict[str, Any]:

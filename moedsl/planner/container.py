@@ -12,7 +12,7 @@ from moedsl.lang import ast
 from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import evaluate, holds
 from moedsl.support.json_form import JsonForm
-from moedsl.support.text import wrapped
+from moedsl.support.text import titled, wrapped
 
 
 @frozen
@@ -92,5 +92,5 @@ def text(every: tuple[Need, ...]) -> str:
     for n in every:
         if n.product not in least or as_number(n.at_least) > as_number(least[n.product].at_least):
             least[n.product] = n
-    lines = [wrapped(f"{n.product} {n.at_least} or later: {n.because} ({n.rule})") for n in least.values()]
-    return "\n".join(["Container", *lines]) if lines else ""
+    lines = (wrapped(f"{n.product} {n.at_least} or later: {n.because} ({n.rule})") for n in least.values())
+    return titled("Container", lines)

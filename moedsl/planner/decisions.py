@@ -82,10 +82,10 @@ def build(chosen: Chosen, env: Mapping[str, Any], others: Mapping[str, tuple[Oth
     p, effects = chosen.problem.program, of_rules(chosen.problem.program.of("effect"))
     found = [_axis(chosen, a, json_value(env[a.name]), others[a.name]) for a in axes.AXES]
     for name in axes.DERIVED:
+        let = next(r for r in p.of("let") if r.name == name)
         if any(r.wish and r.name == name for r in p.rules):
             found.append(_entry(name, json_value(env[name]), "pinned", "pinned by the run file"))
         else:
-            let = next(r for r in p.of("let") if r.name == name)
             found.append(_entry(name, json_value(env[name]), "derived", let.because, let))
     for name in ("seq", "global_batch", *(["pack"] if p.samples else [])):
         default = chosen.problem.defaults[name]
@@ -153,32 +153,20 @@ def other_values(
 ) -> dict[str, tuple[OtherValue, ...]]:
     """For each axis, the other values that the solver chose from, with all else as it is; for one of the pins that are
     worth telling, the value without the pin, of the layout in `free`."""
-    out = {
-        a.name: tuple(
-            OtherValue(a.decode(n.code), _effect(chosen, n, row), _longer(n, row) if n.refused_by is None else None)
-            for n in near
-            if n.axis == a.name
-        )
-        for a in axes.AXES
-    }
+    found: dict[str, list[OtherValue]] = {a.name: [] for a in axes.AXES}
+    for n in near:
+        effect, longer = neighbours.effect(n, row), None
+        if n.refused_by is None:
+            longer = n.step_time / row.step_time - 1
+            if longer < 0:  # why the plan does not have a faster one
+                farther = ", but farther from what has run" if chosen.preference else ""
+                effect += neighbours.outranked(chosen.compiled, n, row) or farther
+        found[n.axis].append(OtherValue(axes.BY_NAME[n.axis].decode(n.code), effect, longer))
+    out = {axis: tuple(values) for axis, values in found.items()}
     for name, other in free.items():
         changes = other.changes(row.codes)
         value = changes.pop(name)
         rest = f", with {axes.pairs(changes)}" if changes else ""
         effect = against(other, row, known.is_close(other.codes)) + rest
-        out[name] = (OtherValue(value, effect, _longer(other, row)),)
+        out[name] = (OtherValue(value, effect, other.step_time / row.step_time - 1),)
     return out
-
-
-def _longer(other: Neighbour | Row, row: Row) -> float:
-    """How much longer a step is than the plan's, as a share."""
-    return other.step_time / row.step_time - 1
-
-
-def _effect(chosen: Chosen, n: Neighbour, row: Row) -> str:
-    """The effect of another value; of one that is faster, also why the plan does not have it."""
-    effect = neighbours.effect(n, row)
-    if n.refused_by is None and n.step_time < row.step_time:
-        farther = ", but farther from what has run" if chosen.preference else ""
-        effect += neighbours.outranked(chosen.compiled, n, row) or farther
-    return effect

@@ -194,10 +194,10 @@ def _key(codes: Mapping[str, int]) -> tuple[int, ...]:
 
 def _with_parts(estimate: Estimate, chosen: Chosen, row: Row, floor: float) -> Estimate:
     """Add the parts of a VLM and the effect of freezing each; a vision share from `floor` on has a note."""
-    p = chosen.problem.program
+    p, cost = chosen.problem.program, chosen.cost
     if p.model.vision is None:
         return estimate
-    report = chosen.cost.parts_report(row.codes)
+    report = cost.parts_report(row.codes)
     parts = tuple(
         Part(
             part.name,
@@ -209,25 +209,18 @@ def _with_parts(estimate: Estimate, chosen: Chosen, row: Row, floor: float) -> E
         )
         for part in report
     )
-    freeze = tuple(_freeze(chosen.cost, row, word) for word in VLM_WORDS)
+    freeze = list[Freeze]()
+    for word in VLM_WORDS:  # the layout with this part frozen, compared with it trained; the plan has one of these
+        other, is_frozen = evolve(cost, freeze=cost.freeze ^ {word}), word in cost.freeze
+        plan = (row.peak_memory, row.step_time)
+        changed = (float(other.memory(row.codes)[0]), float(other.time(row.codes)[0]))
+        (frozen_bytes, frozen_s), (trained_bytes, trained_s) = (plan, changed) if is_frozen else (changed, plan)
+        gib, seconds = (frozen_bytes - trained_bytes) / GIB, frozen_s / trained_s - 1
+        freeze.append(Freeze(word, is_frozen, gib, seconds, f"{gib:+.1f} GiB, {100 * seconds:+.1f}% step time"))
     vision = sum(part.seconds for part in report[:-1]) / row.step_time  # encoder and projector
     r = next((r for r in p.rules if r.id == RuleId.FROZEN_ENCODER), None)
     note = VisionNote(r.id, vision, r.because, r.fix, r.cites) if r is not None and vision >= floor else None
-    return evolve(estimate, parts=parts, freeze=freeze, vision_note=note)
-
-
-def _freeze(cost: Cost, row: Row, word: str) -> Freeze:
-    """Compare the plan's layout with one part frozen and with it trained."""
-    priced: list[tuple[float, float]] = []  # peak bytes and seconds of a step
-    for freeze in (cost.freeze | {word}, cost.freeze - {word}):
-        if freeze == cost.freeze:
-            priced.append((row.peak_memory, row.step_time))
-        else:
-            other = evolve(cost, freeze=freeze)
-            priced.append((float(other.memory(row.codes)[0]), float(other.time(row.codes)[0])))
-    (frozen_bytes, frozen_s), (trained_bytes, trained_s) = priced
-    gib, seconds = (frozen_bytes - trained_bytes) / GIB, frozen_s / trained_s - 1
-    return Freeze(word, word in cost.freeze, gib, seconds, f"{gib:+.1f} GiB, {100 * seconds:+.1f}% step time")
+    return evolve(estimate, parts=parts, freeze=tuple(freeze), vision_note=note)
 
 
 def text(e: Estimate) -> str:

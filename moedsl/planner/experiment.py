@@ -56,15 +56,8 @@ def values(
     may change what the model learns.
     """
     method = {"adapter": p.adapter.method} if p.adapter else {}
-    alone = {
-        "model": p.model.name,
-        "task": p.task,
-        **method,
-        "phase": p.phase,
-        "gpus": gpus,
-        "hardware": p.hardware.name,
-    }
-    named = alone | {n: v for n, v in words.items() if n in WORDS} | {"target": p.target}
+    run = {"model": p.model.name, "task": p.task, **method, "phase": p.phase, "gpus": gpus, "hardware": p.hardware.name}
+    named = run | {n: v for n, v in words.items() if n in WORDS} | {"target": p.target}
     frozen = {n for n, v in named.items() if n.startswith("freeze_") and not v}
     out = {n: v for n, v in named.items() if n not in frozen and effects.word(n, v) in (EXPERIMENT, BENCHMARK)}
     call = fine_tuning.call(p.adapter, p.model.vision is not None) if p.adapter else None
@@ -110,14 +103,11 @@ def experiment(
     found = values(p, c.problem.gpus, {**words, **packing(c)}, derived, effects)
     decided = {d.name: d.origin for d in decisions}
     # `precision fp8` names a format for each GPU, and rules choose the one of this GPU
-    pinned = {*p.sets, *(["precision"] if p.precision not in ("", "auto") else [])}
-    stated = dict.fromkeys((*p.spans, *p.vlm), "pinned")
-    origins = {
-        n: "pinned"
-        if n in pinned
-        else decided.get(n) or decided.get(n.removeprefix("model.")) or stated.get(n, "defaulted")
-        for n in found
-    }
+    pinned = dict.fromkeys((*p.sets, *(["precision"] if p.precision not in ("", "auto") else [])), "pinned")
+    stated, origins = dict.fromkeys((*p.spans, *p.vlm), "pinned"), dict[str, str]()
+    for n in found:
+        decision = pinned.get(n) or decided.get(n) or decided.get(n.removeprefix("model."))
+        origins[n] = decision or stated.get(n, "defaulted")
     return Experiment(found, fingerprint(found, facts_of(p.model)), origins, benchmarks(found, effects))
 
 
@@ -130,38 +120,20 @@ def notes(chosen: Sequence[Chosen]) -> Iterator[Diagnostic]:
     """Note what affects a comparison of losses: values of the experiment that moedsl chose, and sweeps over them."""
     sweeps: dict[str, list[Chosen]] = {}
     for c in chosen:
-        p, effects = c.problem.program, of_rules(c.problem.program.of("effect"))
+        p, domains, layout = c.problem.program, c.problem.domains, c.solution.rows[0].layout
+        effects = of_rules(p.of("effect"))
         if p.sweep is not None:
             sweeps.setdefault(p.name.rsplit(f".{p.sweep[0]}_", 1)[0], []).append(c)
         if p.precision == "auto" and "precision" not in p.pins:
-            yield _auto_precision(c)
-        for axis in axes.AXES:
-            if len(c.problem.domains[axis.name]) == 1 or axis.name == "precision":
-                continue
-            value = _value(c, axis.name)
-            if effects.word(axis.name, value) == EXPERIMENT:
-                yield note(
-                    "plan.experiment_chosen",
-                    p.spans["hardware"],
-                    axis=axis.name,
-                    show=axes.show(value),
-                    reason=effects.reason(axis.name, value),
-                )
+            others = [str(axes.BY_NAME["precision"].decode(int(v))) for v in domains["precision"]]
+            among = f"the fastest of {', '.join(others)}" if len(others) > 1 else f"the only precision in {p.phase}"
+            yield note("plan.precision_auto", p.spans["precision"], value=layout["precision"], among=among)
+        for name, value in layout.items():
+            if len(domains[name]) > 1 and name != "precision" and effects.word(name, value) == EXPERIMENT:
+                words = {"axis": name, "value": axes.show(value), "reason": effects.reason(name, value)}
+                yield note("plan.experiment_chosen", p.spans["hardware"], **words)
     for runs in sweeps.values():
         yield from _sweep_changes(runs)
-
-
-def _auto_precision(c: Chosen) -> Diagnostic:
-    p, value = c.problem.program, _value(c, "precision")
-    others = [str(axes.BY_NAME["precision"].decode(int(v))) for v in c.problem.domains["precision"]]
-    among = f"the fastest of {', '.join(others)}" if len(others) > 1 else f"the only precision in {p.phase}"
-    return note("plan.precision_auto", p.spans["precision"], value=value, among=among)
-
-
-def _value(c: Chosen, name: str) -> Any:
-    if name in axes.BY_NAME:
-        return axes.BY_NAME[name].decode(c.solution.rows[0].codes[name])
-    return c.problem.values[name]
 
 
 def _sweep_changes(runs: Sequence[Chosen]) -> Iterator[Diagnostic]:
@@ -169,11 +141,12 @@ def _sweep_changes(runs: Sequence[Chosen]) -> Iterator[Diagnostic]:
     p = runs[0].problem.program
     assert p.sweep is not None
     effects = of_rules(p.of("effect"))
+    sizes = ({n: c.problem.values[n] for n in ("seq", "global_batch")} for c in runs)
+    values = [{**size, **c.solution.rows[0].layout} for size, c in zip(sizes, runs, strict=True)]
     differing: dict[str, list[str]] = {}
-    for name in ("seq", "global_batch", *axes.BY_NAME):
-        every = [_value(c, name) for c in runs]
-        shown = list(dict.fromkeys(map(axes.show, every)))
-        if len(shown) > 1 and any(effects.word(name, value) == EXPERIMENT for value in every):
+    for name in values[0]:
+        shown = list(dict.fromkeys(axes.show(v[name]) for v in values))
+        if len(shown) > 1 and any(effects.word(name, v[name]) == EXPERIMENT for v in values):
             differing[name] = shown
     if p.sweep[0] == "gpus" and p.batch is None:
         batch = runs[0].problem.global_batch

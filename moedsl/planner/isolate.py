@@ -17,7 +17,6 @@ from attrs import evolve, frozen
 
 from moedsl.facts import axes
 from moedsl.facts.machines import gpu_counts as counts
-from moedsl.facts.operators import Column
 from moedsl.facts.symbols import CASES, COSTS, MEMORY
 from moedsl.lang.printer import print_expr
 from moedsl.planner.notes import smallest, tight
@@ -113,18 +112,15 @@ def with_laws(c: Compiled, others: Sequence[Arm]) -> Compiled:
 
 def joint_laws(arm: Arm) -> list[Law]:
     """Turn the laws of an arm into laws on another's rows; they no longer need what the variant fixes."""
-    return [_joint(arm, law) for law in arm.chosen.compiled.laws]
 
+    def joint(law: Law) -> Law:
+        if not law.priced:
+            return evolve(law, needs=law.needs - frozenset(arm.variant.codes), value=lambda t: law.value(arm.table(t)))
+        # applied when every axis is bound, because the arm has its own prices
+        needs = law.needs | frozenset(axes.BY_NAME)
+        return evolve(law, needs=needs, value=lambda t: law.value(priced_table(arm, t, law.needs)))
 
-def _joint(arm: Arm, law: Law) -> Law:
-    if not law.priced:
-        return evolve(law, needs=law.needs - frozenset(arm.variant.codes), value=lambda t: law.value(arm.table(t)))
-
-    def value(t: Table) -> Column:
-        return law.value(priced_table(arm, t, law.needs))
-
-    # applied when every axis is bound, because the arm has its own prices
-    return evolve(law, needs=law.needs | frozenset(axes.BY_NAME), value=value)  # type: ignore[arg-type]
+    return [joint(law) for law in arm.chosen.compiled.laws]
 
 
 def priced_table(arm: Arm, t: Table, needs: frozenset[str]) -> Table:
@@ -154,26 +150,24 @@ ID = "solve.isolation"
 
 def conflict(p: Program, arms: Sequence[Arm]) -> list[Diagnostic]:
     """Make one error for each variant without a layout of its own, else one for the smallest set that has none."""
+    assert p.isolate is not None
     own = [(arm, search([arm], keep=1).rows) for arm in arms]
     alone = [arm for arm, rows in own if not rows]
     if alone:
-        return [_alone(p, arm, alone) for arm in alone]
+        out = list[Diagnostic]()
+        for arm in alone:  # each conflict as for a run of its own
+            found, v = diagnostic(analyse(arm.chosen)), arm.variant
+            ways = _drop(p, alone) or (f"write another value in place of `{v.label}`, or drop the isolation",)
+            # a way out may not give up the value that the variant is there for
+            given_up = tuple(f"write `pin {a}=" for a in v.codes)
+            help = (*ways, *(h for h in found.help if not h.startswith(given_up)))
+            out.append(evolve(found, message=f"with {p.isolate.axis} {v.label}: {found.message}", help=help))
+        return out
     best = {arm.variant.label: rows[0] for arm, rows in own}
     for pair in combinations(arms, 2):
         if not search(pair, keep=1).rows:
             return [_apart(p, pair, best)]
     return [_apart(p, arms, best)]
-
-
-def _alone(p: Program, arm: Arm, others: Sequence[Arm]) -> Diagnostic:
-    """Explain the conflict in one of the variants without a layout, as for a run of its own."""
-    assert p.isolate is not None
-    found, v = diagnostic(analyse(arm.chosen)), arm.variant
-    ways = _drop(p, others) or (f"write another value in place of `{v.label}`, or drop the isolation",)
-    # a way out may not give up the value that the variant is there for
-    own = tuple(f"write `pin {a}=" for a in v.codes)
-    help = (*ways, *(h for h in found.help if not h.startswith(own)))
-    return evolve(found, message=f"with {p.isolate.axis} {v.label}: {found.message}", help=help)
 
 
 def _apart(p: Program, arms: Sequence[Arm], best: dict[str, Row]) -> Diagnostic:

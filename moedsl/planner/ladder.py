@@ -98,24 +98,20 @@ AFTER = {"fit": ("scale",), "scale": ("profile", "throughput"), "profile": ("thr
 def of_run(chosen: Chosen) -> Ladder:
     """Build the ladder of a plan whose file has one phase; the next phase is solved for it."""
     p, gpus = chosen.problem.program, chosen.problem.gpus
-    ahead = {
-        phase: plan_for(evolve(p, phase=phase, gpus=gpus), gpus, keep=1)
-        for phase in AFTER[p.phase]
-        if phase != "profile"
-    }
+    phases = (phase for phase in AFTER[p.phase] if phase != "profile")
+    ahead = {phase: plan_for(evolve(p, phase=phase, gpus=gpus), gpus, keep=1) for phase in phases}
     return _ladder(chosen, None, ahead, price_folding=True)
 
 
 def of_workflow(every: Sequence[Chosen]) -> dict[str, Ladder]:
     """Build the ladder of each run of a file's workflows, by name; the phases are solved already."""
     out: dict[str, Ladder] = {}
-    for chosen in (c for c in every if c.problem.program.workflow is not None):
-        p = chosen.problem.program
-        mine = [c for c in every if c.problem.program.workflow == p.workflow]
-        at = mine.index(chosen)
-        before = mine[at - 1] if at else None
-        ahead = {c.problem.program.phase: c for c in mine[at + 1 :]}
-        out[p.name] = _ladder(chosen, before, ahead, price_folding=p.phase == "throughput")
+    for chosen in every:
+        if (p := chosen.problem.program).workflow is not None:
+            mine = [c for c in every if c.problem.program.workflow == p.workflow]
+            at = mine.index(chosen)
+            ahead = {c.problem.program.phase: c for c in mine[at + 1 :]}
+            out[p.name] = _ladder(chosen, mine[at - 1] if at else None, ahead, p.phase == "throughput")
     return out
 
 
@@ -126,11 +122,16 @@ def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], pri
     blocks = (Block.LADDER,) if p.workflow else (Block.LADDER, Block.LADDER_ALONE)
     settled = p.phase == "profile" and before is not None  # the layout is that of scale
     several = [a for a in axes.AXES if len(problem.domains[a.name]) > 1]
-    held = [  # the phase's candidates are a single value
-        a
-        for a in axes.AXES
-        if a not in several and isinstance(o := problem.origins[a.name], Rule) and o.kind == "candidates"
-    ]
+    origins = ((a, problem.origins[a.name]) for a in axes.AXES if a not in several)
+    held = [a for a, o in origins if isinstance(o, Rule) and o.kind == "candidates"]  # candidates of a single value
+    shared_mesh: Gain | Absent | None = ABSENT
+    if price_folding and not shared:
+        # the best layout with one mesh for attention and experts
+        let = next(r for r in p.of("let") if r.name == LetName.SHARED_MESH)
+        expr = ast.Name(let.name, let.span)
+        law = Rule("run.shared_mesh", "require", let.name, expr, None, let.because, let.cites, let.span, wish=True)
+        best = solve(evolve(p, rules=(*p.rules, law)), problem.gpus, keep=1)
+        shared_mesh = _gain(chosen, best) if best.solution.rows else None
     return Ladder(
         phase=p.phase,
         ranks_by=RanksBy(rank.id, rank.because, rank.cites),
@@ -138,7 +139,7 @@ def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], pri
         held=tuple(_axis(chosen, a) for a in held),
         from_=evolve(_gain(before, chosen), phase=before.problem.program.phase) if before else None,
         next=tuple(_next(chosen, phase, ahead.get(phase)) for phase in AFTER[p.phase]),
-        folding=Folding(not shared, _shared_mesh(chosen) if price_folding and not shared else ABSENT),
+        folding=Folding(not shared, shared_mesh),
         notes=tuple(note(r, env) for block in blocks for r in measured(problem, block, env)),
     )
 
@@ -177,19 +178,9 @@ def _next(chosen: Chosen, phase: str, later: Chosen | None) -> NextPhase:
 def _gain(a: Chosen, b: Chosen) -> Gain:
     """Compare the layouts of two phases: what changes, and the gain."""
     old, new = a.solution.rows[0], b.solution.rows[0]
-    changes = {x.name: x.decode(new.codes[x.name]) for x in axes.AXES if old.codes[x.name] != new.codes[x.name]}
     speedup = old.step_time / new.step_time
-    return Gain(changes=changes, step_time_s=new.step_time, peak_gib=new.peak_memory / GIB, speedup=speedup)
-
-
-def _shared_mesh(chosen: Chosen) -> Gain | None:
-    """The best layout with one mesh for attention and experts, compared with the plan; None if none fits."""
-    p = chosen.problem.program
-    let = next(r for r in p.of("let") if r.name == LetName.SHARED_MESH)
-    expr = ast.Name(let.name, let.span)
-    law = Rule("run.shared_mesh", "require", let.name, expr, None, let.because, let.cites, let.span, wish=True)
-    best = solve(evolve(p, rules=(*p.rules, law)), chosen.problem.gpus, keep=1)
-    return _gain(chosen, best) if best.solution.rows else None
+    peak_gib = new.peak_memory / GIB
+    return Gain(changes=new.changes(old.codes), step_time_s=new.step_time, peak_gib=peak_gib, speedup=speedup)
 
 
 _NAMES = {"throughput": "retune (throughput first)"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import gcd
 
 from attrs import evolve
@@ -46,19 +46,14 @@ def smallest(p: Program, gpus: int) -> Diagnostic:
     return note("plan.smallest", p.spans["hardware"], gpus=gpus, hardware=p.hardware.name, help=help)
 
 
-RULES = (RuleId.MOCK_DATA,)
-"""`measured` members whose condition depends only on the run."""
-
-
 def no_proxy(problem: Problem) -> list[Diagnostic]:
-    """Note each rule of RULES whose condition the run meets."""
+    """Note what the `measured` rule of mock data says, if the run meets its condition."""
     p = problem.program
-    rules = (r for r in p.of("measured") if r.id in RULES and holds(r.when, problem.values))
     where = p.spans.get("data") or p.spans.get("vlm") or p.spans.get("model") or p.spans["hardware"]
     return [
         note("plan.no_proxy", r.expr.value, where, help='name real images: `data "path"`')
-        for r in rules
-        if isinstance(r.expr, ast.String)
+        for r in p.of("measured")
+        if r.id == RuleId.MOCK_DATA and isinstance(r.expr, ast.String) and holds(r.when, problem.values)
     ]
 
 
@@ -79,7 +74,7 @@ def unsaved(c: Chosen) -> list[Diagnostic]:
     ways = ('write `set checkpoint.save = "FOLDER"`', 'or `data "PATH"`: a recipe on a corpus saves')
     return [
         warning(
-            "plan.unsaved", where, duration=duration(seconds), takes=takes, help=ways if p.data == "mock" else ways[:1]
+            "plan.unsaved", where, length=duration(seconds), takes=takes, help=ways if p.data == "mock" else ways[:1]
         )
     ]
 
@@ -93,25 +88,39 @@ MOST = 3
 
 
 def uneven_batch(chosen: Chosen) -> list[Diagnostic]:
-    """Note that the batch limits the replicas and a near batch allows more; warn if that batch is faster."""
+    """Note that the batch limits the replicas and a near batch allows more; warn if that batch is faster.
+
+    The most replicas of a batch divide both the GPUs and its microbatches.
+    """
     p, batch, gpus = chosen.problem.program, chosen.problem.global_batch, chosen.problem.gpus
     micro = pin.code if (pin := p.pins.get("micro_batch")) is not None else 1
     # The law that the replicas divide the batch, if the run has it
     law = next((w for w in chosen.compiled.laws if {"global_batch", "dp"} <= names(w.rule.expr)), None)
     varied = (p.spans.get("sweep"), p.isolate.span if p.isolate else None)
     stated = "batch" in p.spans and p.spans["batch"] not in varied
-    if law is None or not stated or _replicas(chosen) != gcd(batch // micro, gpus):
+    now, most = _replicas(chosen), gcd(batch // micro, gpus)
+    if law is None or not stated or now != most:
         return []
-    wider = {n: gain for n in _nearby(chosen, batch, micro) if (gain := _gain(chosen, n))}
-    if not wider:
+    # Near batches, the nearest first; a farther one is tried only if it allows still more replicas
+    every = nearby(chosen.compiled, Size("global_batch", "batch", batch, p.spans["batch"]))
+    near = [n for n in every if abs(n - batch) < AROUND * batch and n % micro == 0]
+    tried = list[int]()
+    for n in sorted(near, key=lambda n: (abs(n - batch), -gcd(n // micro, gpus))):
+        if (replicas := gcd(n // micro, gpus)) > most:
+            most, tried = replicas, [*tried, n]
+    buys, faster = dict[str, str](), list[int]()
+    for n in tried[:MOST]:
+        other = solve(p, gpus, keep=1, global_batch=n, must_fit=chosen.must_fit)
+        if other.solution.rows and (dp := _replicas(other)) > now:
+            gain = chosen.solution.rows[0].step_time / other.solution.rows[0].step_time * n / batch
+            buys[f"batch {n}"] = f"dp {dp} and {gain:.2f}x the tokens a second"
+            faster += [n] if gain >= WORTH else []
+    if not buys:
         return []
     parts = f"{batch // micro} microbatches of {micro}" if micro > 1 else f"{batch} sequences"
-    common = f"the greatest common divisor of {parts} and {gpus} GPUs"
-    buys = {f"batch {n}": f"dp {dp} and {gain:.2f}x the tokens a second" for n, (dp, gain) in wider.items()}
-    faster = [n for n, (_, gain) in wider.items() if gain >= WORTH]
     found = (warning if faster else note)(
         "plan.uneven_batch",
-        f"the batch limits data parallelism to {_replicas(chosen)}, {common}",
+        f"the batch limits data parallelism to {now}, the greatest common divisor of {parts} and {gpus} GPUs",
         p.spans["batch"],
         help=tuple(Instead(f"write `batch {n}`", f"batch {n}") for n in faster),
         because=law.rule.because,
@@ -126,33 +135,6 @@ def _replicas(c: Chosen) -> int:
     return c.problem.gpus // (codes["tp"] * codes["cp"] * codes["pp"])
 
 
-def _nearby(c: Chosen, batch: int, micro: int) -> Sequence[int]:
-    """Near batches with more replicas, the nearest first; a farther batch is listed only if it allows still more.
-
-    The most replicas of a batch divide both the GPUs and its microbatches.
-    """
-    size = Size("global_batch", "batch", batch, c.problem.program.spans["batch"])
-    near = {
-        n: gcd(n // micro, c.problem.gpus)
-        for n in nearby(c.compiled, size)
-        if abs(n - batch) < AROUND * batch and n % micro == 0
-    }
-    best, out = gcd(batch // micro, c.problem.gpus), list[int]()
-    for n, replicas in sorted(near.items(), key=lambda of: (abs(of[0] - batch), -of[1])):
-        if replicas > best:
-            best, out = replicas, [*out, n]
-    return out[:MOST]
-
-
-def _gain(c: Chosen, batch: int) -> tuple[int, float] | None:
-    """The replicas and the gain in tokens a second at another batch; None if it has no more replicas."""
-    other = solve(c.problem.program, c.problem.gpus, keep=1, global_batch=batch, must_fit=c.must_fit)
-    if not other.solution.rows or _replicas(other) <= _replicas(c):
-        return None
-    times = c.solution.rows[0].step_time / other.solution.rows[0].step_time
-    return _replicas(other), times * batch / c.problem.global_batch
-
-
 LEAST = 0.5
 """The goodput below which a plan warns."""
 
@@ -165,15 +147,14 @@ def low_goodput(c: Chosen) -> list[Diagnostic]:
     if g.trains >= LEAST:
         return []
     validates = f"{g.validates:.1%} validates, " if g.validates else ""
-    trains = f"only {g.trains:.1%} of the time trains steps that are kept"
     places = (p.spans["hardware"], *([Label(own, "the interval of the saves")] if own else []))
     fixes = (Fix(f"Drop the `set` of `{INTERVAL}`", DROP, own),) if own and now.steps != now.best_steps else ()
     return [
         warning(
             "plan.goodput",
             *places,
-            trains=trains,
-            duration=duration(g.mtbf),
+            trains=f"{g.trains:.1%}",
+            every=duration(g.mtbf),
             validates=validates,
             lost=lost(g),
             help=tuple(_helps(c, now)),
@@ -232,9 +213,8 @@ def _adds(s: Saving, to: Saving) -> bool:
 def _saving(c: Chosen, p: Program, gpus: int = 0) -> Saving:
     """How the plan's layout saves in a run that is changed; on other GPUs a step takes as long as they are fewer."""
     row, now = c.solution.rows[0], c.problem.gpus
-    gpus = gpus or now
-    problem = evolve(c.problem, program=p, gpus=gpus)
-    return saving(problem, c.cost, c.environment(row.codes), row.step_time * now / gpus)
+    problem = evolve(c.problem, program=p, gpus=gpus or now)
+    return saving(problem, c.cost, c.environment(row.codes), row.step_time * now / problem.gpus)
 
 
 _BY_CASE = {

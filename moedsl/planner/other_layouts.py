@@ -117,6 +117,7 @@ class ShippedRecipe(JsonForm):
 
 
 STATEMENT = "risk oom"
+_SIZES = ("seq", "global_batch")
 LEAST = 5e-4
 """Least gain that is shown, as a share of the step."""
 WORTH = 0.01
@@ -128,7 +129,7 @@ def faster(chosen: Chosen, row: Row) -> Faster | None:
     problem, cost = chosen.problem, chosen.cost
     if chosen.must_fit != "high" or problem.program.isolate is not None:
         return None
-    same = {n: problem.values[n] for n in ("seq", "global_batch")}
+    same = {n: problem.values[n] for n in _SIZES}
     risky = solve(problem.program, problem.gpus, keep=0, must_fit="best", **same)
     query = TopK(1, Question(but=row.codes), row.keys)
     Search(risky.compiled, risky.cost, None if fit_is_read(problem.program) else chosen.search).fill([query])
@@ -149,18 +150,15 @@ def free_choices(chosen: Chosen, row: Row) -> dict[str, Row]:
     varied = {p.sweep[0]} if p.sweep else {*p.isolate.variants[0].codes} if p.isolate else set[str]()
     for axis, pin in p.pins.items():
         learns = effects.word(axis, axes.BY_NAME[axis].decode(pin.code)) == EXPERIMENT
-        if axis in varied or learns or pin.span.file.startswith(LIKE):
-            continue
-        other = _without_pin(chosen, row, axis)
-        if other is not None:
+        if not (axis in varied or learns or pin.span.file.startswith(LIKE)) and (other := _unpinned(chosen, row, axis)):
             out[axis] = other
     return out
 
 
-def _without_pin(chosen: Chosen, row: Row, axis: str) -> Row | None:
+def _unpinned(chosen: Chosen, row: Row, axis: str) -> Row | None:
     """The best layout without one pin, if its value is another; the space that it searches is freed at its return."""
     problem, p = chosen.problem, chosen.problem.program
-    same = {n: problem.values[n] for n in ("seq", "global_batch")}
+    same = {n: problem.values[n] for n in _SIZES}
     free = evolve(p, pins={a: pin for a, pin in p.pins.items() if a != axis})
     solved = solve(free, problem.gpus, keep=0, must_fit=chosen.must_fit, **same)
     query = TopK(1, Question(but=row.codes), row.keys)
@@ -195,8 +193,7 @@ def rebalanced(chosen: Chosen, row: Row) -> Alternative | None:
     p, pp, vpp = chosen.problem.program, row.codes["pp"], row.codes["vpp"]
     if pp == 1 or p.pipeline_layout is not None or pipeline.layout_string(p.model, pp, vpp) is not None:
         return None
-    text = pipeline.balanced(p.model, pp, vpp)
-    if text is None:
+    if (text := pipeline.balanced(p.model, pp, vpp)) is None:
         return None
     other = neighbours.repriced(chosen.compiled, evolve(chosen.cost, layout=text), row)
     if other.refused_by is not None or other.step_time > (1 - WORTH) * row.step_time:
@@ -297,38 +294,33 @@ def shipped(chosen: Chosen, row: Row, pipeline: str | None) -> ShippedRecipe | N
 
     best, *others = sorted(found, key=distance)
     own = {"seq": best.seq, "global_batch": best.batch, "mtp_layers": best.mtp_layers, **best.formats}
+    # The recipe's layout in this run, and its cost or the law that refuses it
+    text = best.layout.get(_PIPELINE)
+    pins = {n: Pin(n, c, p.spans["hardware"]) for n, c in shipped_codes(best.layout, row).items()}
+    pinned = evolve(p, pins=pins, pipeline_layout=text)
+    theirs = solve(pinned, problem.gpus, keep=0, global_batch=problem.global_batch)
+    codes = pinned_row(theirs.problem)
+    other = evolve(row, codes=codes)
+    priced = neighbours.repriced(theirs.compiled, theirs.cost, other)
+    law = next((r for r in p.of("require") if r.id == priced.refused_by), None)
+    changes = other.changes(row.codes)
+    if text is not None and (pipeline is None or stages(text) != stages(pipeline)):
+        changes[_PIPELINE] = text
+    refused, more = isnan(priced.step_time), (priced.peak_memory - row.peak_memory) / GIB
     return ShippedRecipe(
         name=best.name,
         target=best.target,
         layout=dict(best.layout),
+        changes=changes,
         written_for={n: v for n, v in own.items() if v != run[n]},
+        refused_by=law and law.id,
+        because=law and law.because,
+        step_time_s=None if refused else priced.step_time,
+        peak_gib=None if refused else priced.peak_memory / GIB,
+        verdict=None if refused else verdict(theirs.cost, codes),
+        against_plan=None if refused else change(priced.step_time / row.step_time - 1, more),
         others=tuple(n for n in dict.fromkeys(r.name for r in others) if n != best.name),
-        **_priced(best, chosen, row, pipeline),
     )
-
-
-def _priced(r: Shipped, chosen: Chosen, row: Row, pipeline: str | None) -> dict[str, Any]:
-    """The differences of a recipe's layout from the plan, and its cost or the law that refuses it."""
-    p, text = chosen.problem.program, r.layout.get(_PIPELINE)
-    pins = {n: Pin(n, c, p.spans["hardware"]) for n, c in shipped_codes(r.layout, row).items()}
-    p = evolve(p, pins=pins, pipeline_layout=text)
-    theirs = solve(p, chosen.problem.gpus, keep=0, global_batch=chosen.problem.global_batch)
-    codes = pinned_row(theirs.problem)
-    found = neighbours.repriced(theirs.compiled, theirs.cost, evolve(row, codes=codes))
-    law = next((x for x in p.of("require") if x.id == found.refused_by), None)
-    changes = evolve(row, codes=codes).changes(row.codes)
-    if text is not None and (pipeline is None or stages(text) != stages(pipeline)):
-        changes[_PIPELINE] = text
-    out: dict[str, Any] = {"changes": changes, "refused_by": law and law.id, "because": law and law.because}
-    if isnan(found.step_time):
-        return out | dict.fromkeys(("step_time_s", "peak_gib", "verdict", "against_plan"))
-    more = float(found.peak_memory - row.peak_memory) / GIB
-    return out | {
-        "step_time_s": float(found.step_time),
-        "peak_gib": float(found.peak_memory) / GIB,
-        "verdict": verdict(theirs.cost, codes),
-        "against_plan": change(float(found.step_time) / row.step_time - 1, more),
-    }
 
 
 def shipped_codes(layout: Mapping[str, Any], row: Row) -> dict[str, int]:

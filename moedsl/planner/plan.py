@@ -150,8 +150,23 @@ class Plan(JsonForm):
         return int((self.set.get(_STEPS) or self.derived.get(_STEPS)) or 0)
 
     def html(self) -> str:
-        """Show the plan as HTML, as a notebook does."""
-        return _notebook(self)
+        """Show meshes, speed, memory of each stage, and decisions with reasons as HTML, as a notebook does."""
+        e, b = self.estimate, self.batch
+        title = f"{self.name}: {self.model} on {self.gpus} {self.hardware}, {self.phase} first"
+        sizes = [(mesh, "  ".join(f"{n} {getattr(self.layout, n)}" for n in names)) for mesh, names in _MESHES]
+        sizes.append(("batch", f"{b.global_batch} x {b.seq} tokens, {b.num_microbatches} microbatches"))
+        speed = (
+            f"{e.step_time_s:.2f} s a step, {e.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, "
+            f"{e.model_tflops_per_gpu:.0f} model TFLOPS/GPU"
+        )
+        reasons = [("name", "value", "origin", "reason")]
+        reasons += [(d.name, show(d.value), d.origin, d.because or "") for d in self.decisions]
+        decisions = f"<summary>{len(self.decisions)} decisions</summary>{_table(reasons)}"
+        return (
+            f"<div style='color:inherit;font-family:monospace;font-size:12px'><b>{escape(title)}</b>{_table(sizes)}"
+            f"<div style='margin-top:6px'><b>Speed</b> {escape(speed)}</div>{_memory_html(e.memory)}"
+            f"<details style='margin-top:6px'>{decisions}</details></div>"
+        )
 
     _repr_html_ = html
 
@@ -279,44 +294,22 @@ def escape(text: str) -> str:
     return html.escape(visible(text))
 
 
-def _notebook(p: Plan) -> str:
-    """Show meshes, speed, memory for each stage as bars, and decisions with their reasons."""
-    e, b = p.estimate, p.batch
-    title = f"{p.name}: {p.model} on {p.gpus} {p.hardware}, {p.phase} first"
-    sizes = [(mesh, "  ".join(f"{n} {getattr(p.layout, n)}" for n in names)) for mesh, names in _MESHES]
-    sizes.append(("batch", f"{b.global_batch} x {b.seq} tokens, {b.num_microbatches} microbatches"))
-    speed = (
-        f"{e.step_time_s:.2f} s a step, {e.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, "
-        f"{e.model_tflops_per_gpu:.0f} model TFLOPS/GPU"
-    )
-    reasons = [("name", "value", "origin", "reason")]
-    reasons += [(d.name, show(d.value), d.origin, d.because or "") for d in p.decisions]
-    parts = (
-        f"<b>{escape(title)}</b>",
-        _table(sizes),
-        f"<div style='margin-top:6px'><b>Speed</b> {escape(speed)}</div>",
-        _memory(e.memory),
-        f"<details style='margin-top:6px'><summary>{len(p.decisions)} decisions</summary>{_table(reasons)}</details>",
-    )
-    return f"<div style='color:inherit;font-family:monospace;font-size:12px'>{''.join(parts)}</div>"
-
-
-def _memory(m: Memory) -> str:
+def _memory_html(m: Memory) -> str:
+    """The memory of each stage as a bar."""
     widest = max([m.visible_gib, *(s.total_gib for s in m.stages)])
     head = f"{m.peak_gib:.1f} of {m.visible_gib:.1f} GiB on the most loaded rank: {m.verdict}"
     legend = " ".join(f"<span style='color:{c}'>&#9632;</span> {kind}" for kind, c in COLOURS.items())
     bars = ""
     for s in m.stages:
         parts = "".join(
-            f"<div title='{kind} {gib:.1f} GiB' style='height:12px;background:{colour};"
-            f"width:{100 * gib / widest:.2f}%'></div>"
+            f"<div title='{kind} {gib:.1f} GiB' style='height:12px;background:{colour};{width}'></div>"
             for kind, colour in COLOURS.items()
             for gib in [getattr(s, f"{kind}_gib")]
+            for width in [f"width:{100 * gib / widest:.2f}%"]
         )
-        frame = "display:flex;flex:1;border:1px solid currentColor;opacity:0.9"
         label = f"<div style='width:13em'>stage {s.stage}: {s.total_gib:.1f} GiB</div>"
-        drawn = f"{label}<div style='{frame}'>{parts}</div>"
-        bars += f"<div style='display:flex;max-width:700px;margin:2px 0'>{drawn}</div>"
+        drawn = f"<div style='display:flex;flex:1;border:1px solid currentColor;opacity:0.9'>{parts}</div>"
+        bars += f"<div style='display:flex;max-width:700px;margin:2px 0'>{label}{drawn}</div>"
     return f"<div style='margin-top:6px'><b>Memory</b> {escape(head)}<br>{legend}{bars}</div>"
 
 

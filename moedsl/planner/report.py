@@ -17,7 +17,7 @@ from moedsl.planner.memory import MEMORY
 from moedsl.planner.plan import Plan
 from moedsl.planner.text import plan_text
 from moedsl.support.svg import shares
-from moedsl.support.text import visible
+from moedsl.support.text import ranges, visible
 
 MOST_RANKS = 1024
 """The most ranks to draw; of a larger world, the first NVLink domains."""
@@ -47,15 +47,7 @@ def page(plans: Sequence[Plan], found: Measured = NOTHING) -> str:
             "memory": memory(p),
             "time": bars(p.estimate.breakdown, p.estimate.step_time_s),
             "time_ticks": shares(p.estimate.step_time_s),
-            "decisions": [
-                {
-                    "name": d.name,
-                    "value": show(d.value),
-                    "origin": d.origin + " (advice)" * bool(d.advice),
-                    "because": d.told,
-                }
-                for d in p.decisions
-            ],
+            "decisions": [(d, show(d.value), d.origin + " (advice)" * bool(d.advice)) for d in p.decisions],
             "timeline": timeline(p),
             "trades": charts.trades(p),
             "meshes": meshes(p),
@@ -139,6 +131,19 @@ def meshes(p: Plan) -> dict[str, Any]:
     drawn = world[: max(MOST_RANKS // unit, 1) * unit]
     places = [*(["rack"] if on.rack else []), "domain", "node", *(["rail"] if on.rails else [])]
     axes = dict.fromkeys((*charts.ATTENTION, *charts.EXPERTS))
+    # How many expert groups stay on NVLink and in a rack, and the machines of each pipeline stage
+    groups, numbered = charts.expert_groups(world), [name for name in places if name != "rail"]
+    stages = [
+        {
+            "stage": stage[0].stage,
+            "gpus": len(stage),
+            "groups": len(charts.expert_groups(stage)),
+            "on": [ranges(getattr(r, name) for r in stage) for name in numbered],
+        }
+        for stage in charts.stages(world)
+    ]
+    within = {name: sum(len({getattr(r, name) for r in group}) == 1 for group in groups) for name in numbered}
+    names = [PLACES[name] for name in numbered]
     return {
         "panels": [
             _expert_groups(drawn, on),
@@ -150,40 +155,13 @@ def meshes(p: Plan) -> dict[str, Any]:
             for a in axes
         ],
         "places": [{"name": n, "title": PLACES[n]} for n in places],
-        "machines": _machines(world, [name for name in places if name != "rail"]),
+        "machines": {"groups": len(groups), "within": within, "rows": stages, "places": names},
         "drawn": len(drawn),
         "gpus": len(world),
         "whole": whole,
         "on": on,
         "racks": p.racks,
     }
-
-
-def _machines(world: list[charts.Rank], names: Sequence[str]) -> dict[str, Any]:
-    """How many expert groups stay on NVLink and in a rack, and the machines of each pipeline stage."""
-    groups = charts.expert_groups(world)
-    within = {name: sum(len({getattr(r, name) for r in group}) == 1 for group in groups) for name in names}
-    rows = [
-        {
-            "stage": stage[0].stage,
-            "gpus": len(stage),
-            "groups": len(charts.expert_groups(stage)),
-            "on": [_numbers([getattr(r, name) for r in stage]) for name in names],
-        }
-        for stage in charts.stages(world)
-    ]
-    return {"groups": len(groups), "within": within, "rows": rows, "places": [PLACES[name] for name in names]}
-
-
-def _numbers(found: list[int]) -> str:
-    """Write numbers as ranges: `0-3, 8-11`."""
-    out: list[list[int]] = []
-    for n in sorted(set(found)):
-        if out and n == out[-1][1] + 1:
-            out[-1][1] = n
-        else:
-            out.append([n, n])
-    return ", ".join(f"{a}-{b}" if b > a else f"{a}" for a, b in out)
 
 
 def _expert_groups(drawn: list[charts.Rank], on: Machines) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attrs import evolve, frozen
 
 from moedsl.facts.axes import SIZES
-from moedsl.planner.plan import Member, Plan
+from moedsl.planner.plan import Plan
 from moedsl.rules.check.program import Program
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.json_form import JsonForm
@@ -42,40 +42,29 @@ class Sweep(JsonForm):
         best = max(v.useful_tokens_per_s_per_gpu for v in self.values)
         rows = [(self.axis, "s a step", "useful tokens/s/GPU", "speedup", "peak GiB", "")]
         for v in self.values:
-            rate, mark = v.useful_tokens_per_s_per_gpu, "best" if v.useful_tokens_per_s_per_gpu == best else ""
-            rows.append(
-                (v.value, f"{v.step_time_s:.2f}", f"{rate:,.0f}", f"{v.speedup:.3f}x", f"{v.peak_gib:.1f}", mark)
-            )
+            rate = v.useful_tokens_per_s_per_gpu
+            figures = (f"{v.step_time_s:.2f}", f"{rate:,.0f}", f"{v.speedup:.3f}x", f"{v.peak_gib:.1f}")
+            rows.append((v.value, *figures, "best" if rate == best else ""))
         return "\n".join([f"{self.of}: sweep of {self.axis}, compared by useful tokens", *table(rows)]) + "\n"
 
 
 def sweeps(plans: Sequence[Plan]) -> list[Sweep]:
     """Compare the values of each sweep among the plans, in their order."""
-    groups: dict[tuple[str, str], list[tuple[Member, Plan]]] = {}
+    groups: dict[tuple[str, str], list[SweptRun]] = {}
     for p in plans:
         if p.sweep:
-            groups.setdefault((p.sweep.of, p.sweep.axis), []).append((p.sweep, p))
-    return [Sweep(of, axis, _swept(group)) for (of, axis), group in groups.items() if len(group) > 1]
-
-
-def _swept(group: Sequence[tuple[Member, Plan]]) -> tuple[SweptRun, ...]:
-    first = group[0][1].estimate.useful_tokens_per_s_per_gpu
-    runs = ((p.name, member.value, p.estimate, p.estimate.useful_tokens_per_s_per_gpu) for member, p in group)
-    return tuple(
-        SweptRun(name, value, e.step_time_s, rate, rate / first, e.memory.peak_gib) for name, value, e, rate in runs
-    )
+            e, runs = p.estimate, groups.setdefault((p.sweep.of, p.sweep.axis), [])
+            rate = e.useful_tokens_per_s_per_gpu
+            speedup = rate / runs[0].useful_tokens_per_s_per_gpu if runs else 1.0
+            runs.append(SweptRun(p.name, p.sweep.value, e.step_time_s, rate, speedup, e.memory.peak_gib))
+    return [Sweep(of, axis, tuple(runs)) for (of, axis), runs in groups.items() if len(runs) > 1]
 
 
 def runs_text(plans: Sequence[Plan], width: int) -> str:
     """Print what all runs have in common, then a line for each with the rest, its speed, memory and verdict."""
     each = [
-        {
-            "model": p.model,
-            "hardware": p.hardware,
-            "GPUs": str(p.gpus),
-            "length": tokens(p.batch.seq),
-            **{n: str(getattr(p.layout, n)) for n in SIZES},
-        }
+        {"model": p.model, "hardware": p.hardware, "GPUs": str(p.gpus), "length": tokens(p.batch.seq)}
+        | {n: str(getattr(p.layout, n)) for n in SIZES}
         for p in plans
     ]
     common = {k: v for k, v in each[0].items() if all(e[k] == v for e in each)}
@@ -105,7 +94,11 @@ def merged(diagnostics: Iterable[OfRun], programs: Sequence[Program]) -> list[Di
         alike.setdefault(repr(evolve(d, values={})), []).append((p, d))
     out = list[Diagnostic]()
     for group in alike.values():
-        first, values = group[0][1], _joined([d.values for _, d in group])
+        first, every = group[0][1], dict[str, list[Any]]()
+        for name, value in ((n, v) for _, d in group for n, v in d.values.items()):
+            distinct = every.setdefault(name, [])
+            distinct += [value] if value not in distinct else []
+        values = {n: vs[0] if len(vs) == 1 else vs for n, vs in every.items()}
         concerned = list(dict.fromkeys(p.name for p, _ in group))
         # Whether another run is made of the text that the diagnostic points at
         places = [first.labels[0].span] if first.labels else []
@@ -113,11 +106,3 @@ def merged(diagnostics: Iterable[OfRun], programs: Sequence[Program]) -> list[Di
             values["runs"] = concerned[0] if len(concerned) == 1 else concerned
         out.append(evolve(first, values=values))
     return out
-
-
-def _joined(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Every value by its name; values that differ become a list."""
-    names = dict.fromkeys(n for values in each for n in values)
-    every = {n: [values[n] for values in each if n in values] for n in names}
-    distinct = {n: [v for i, v in enumerate(vs) if v not in vs[:i]] for n, vs in every.items()}
-    return {n: vs[0] if len(vs) == 1 else vs for n, vs in distinct.items()}

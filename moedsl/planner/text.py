@@ -11,7 +11,7 @@ from moedsl.planner.layout import adapter_text, batch_text, meshes, policies
 from moedsl.planner.other_layouts import shipped_text
 from moedsl.planner.plan import Plan
 from moedsl.rules.stdlib import RuleId
-from moedsl.support.text import counted, duration, short, table, tokens, wrapped
+from moedsl.support.text import counted, duration, short, table, titled, tokens, wrapped
 
 
 def plan_text(p: Plan) -> str:
@@ -27,17 +27,9 @@ def head(p: Plan) -> str:
     return f"{p.name}: {what}, {p.phase} first{task}"
 
 
-def _meshes(p: Plan) -> str:
-    return "\n".join(["Meshes", *(f"  {name:<9}  {mesh}" for name, mesh in meshes(p.layout).items())])
-
-
 def batch(p: Plan) -> str:
     """Write what a step trains on."""
     return batch_text(p.batch, p.layout.dp)
-
-
-def _batch(p: Plan) -> str:
-    return "\n".join([f"Batch\n  {batch(p)}", *([wrapped(t.text)] if (t := p.batch.against_4k) else [])])
 
 
 def samples(p: Plan) -> list[str]:
@@ -97,25 +89,18 @@ def length(p: Plan) -> str:
 def _decisions(p: Plan) -> str:
     settings = (d for d in p.decisions if d.name not in p.env)
     rows = [(d.name, show(d.value), d.origin + " (advice)" * bool(d.advice), d.told) for d in settings]
-    return "\n".join(["Decisions", *table(rows, "l")])
+    return titled("Decisions", table(rows, "l"))
 
 
 def _environment(p: Plan) -> str:
     rows = [(d.name, show(d.value), d.because or "") for d in p.decisions if d.name in p.env]
-    return "\n".join(["Environment", *table(rows, "l")]) if rows else ""
-
-
-def _parts(p: Plan) -> str:
-    return estimate.parts_text(p.estimate, [m.result for m in p.measured if m.rule == RuleId.MOCK_DATA])
+    return titled("Environment", table(rows, "l"))
 
 
 def _more_gpus(p: Plan) -> str:
-    lines = [
-        f"  {s.gpus} GPUs: {s.step_time_s:.2f} s a step, {s.speedup:.2f}x as fast"
-        + (f", with {pairs(s.changes)}" if s.changes else "")
-        for s in p.steps
-    ]
-    return "\n".join(["More GPUs, same batch", *lines]) if lines else ""
+    speeds = ((s, f"{s.step_time_s:.2f} s a step, {s.speedup:.2f}x as fast") for s in p.steps)
+    lines = (f"  {s.gpus} GPUs: {speed}{', with ' * bool(s.changes)}{pairs(s.changes)}" for s, speed in speeds)
+    return titled("More GPUs, same batch", lines)
 
 
 def _next_best(p: Plan) -> str:
@@ -123,7 +108,7 @@ def _next_best(p: Plan) -> str:
     for a in (*([p.rebalanced] if p.rebalanced else []), *p.alternatives):
         against = f" (against {', '.join(map(short, a.against_advice))})" if a.against_advice else ""
         lines.append(f"  {pairs(a.changes)}: {a.against_plan}{against}")
-    return "\n".join(["Next best", *lines]) if lines else ""
+    return titled("Next best", lines)
 
 
 def _at_4k(p: Plan) -> str:
@@ -140,20 +125,15 @@ def _advice(p: Plan) -> str:
     lines += [f"  allowed       {a.rule}: {a.because or 'no reason given'}" for a in p.allowed]
     followed = [short(a.rule) for a in p.advice if a.followed]
     lines += [wrapped(f"followed or not applicable: {', '.join(followed)}")] if followed else []
-    return "\n".join(["Advice", *lines]) if lines else ""
-
-
-def _measured(p: Plan) -> str:
-    lines = [wrapped(f"{m.result}: {m.because} ({'; '.join(m.cite)})") for m in p.measured]
-    return "\n".join(["Measured on a similar run", *lines]) if lines else ""
+    return titled("Advice", lines)
 
 
 SECTIONS: Mapping[str, Callable[[Plan], str]] = {
-    "meshes": _meshes,
+    "meshes": lambda p: titled("Meshes", (f"  {name:<9}  {mesh}" for name, mesh in meshes(p.layout).items())),
     "racks": lambda p: racks.text(p.racks) if p.racks else "",
-    "batch": _batch,
+    "batch": lambda p: titled("Batch", [f"  {batch(p)}", *(wrapped(t.text) for t in [p.batch.against_4k] if t)]),
     "policy": lambda p: f"Policy\n  {', '.join(policies(p.policy))}",
-    "samples": lambda p: "\n".join(["Samples", *map(wrapped, samples(p))]) if p.samples else "",
+    "samples": lambda p: titled("Samples", map(wrapped, samples(p))),
     "adapter": lambda p: adapter_text(p.adapter) if p.adapter else "",
     "memory": lambda p: memory.text(p.estimate.memory),
     "speed": lambda p: estimate.text(p.estimate),
@@ -162,17 +142,19 @@ SECTIONS: Mapping[str, Callable[[Plan], str]] = {
     "experiment": lambda p: experiment.text(p.experiment),
     "checkpoints": lambda p: checkpoints.text(p.checkpoints, p.gpus) if p.checkpoints else "",
     "walls": lambda p: walls.text(p.walls),
-    "parts": _parts,
+    "parts": lambda p: estimate.parts_text(p.estimate, [m.result for m in p.measured if m.rule == RuleId.MOCK_DATA]),
     "ladder": lambda p: ladder.text(p.ladder) if p.ladder else "",
     "more-gpus": _more_gpus,
     "next-best": _next_best,
     "nvidia": lambda p: shipped_text(p.shipped, p.gpus, p.hardware, p.estimate) if p.shipped else "",
     "at-4k": _at_4k,
     "advice": _advice,
-    "measured": _measured,
+    "measured": lambda p: titled(
+        "Measured on a similar run", (wrapped(f"{m.result}: {m.because} ({'; '.join(m.cite)})") for m in p.measured)
+    ),
     "container": lambda p: container.text(p.needs),
-    "covers": lambda p: "\n".join(
-        ["What the estimates cover", wrapped(p.estimate.memory.covers), wrapped(p.estimate.covers.step_time)]
+    "covers": lambda p: titled(
+        "What the estimates cover", map(wrapped, (p.estimate.memory.covers, p.estimate.covers.step_time))
     ),
 }
 """The sections of a plan in their order, each empty where a plan has none; `--section` takes their names."""

@@ -17,7 +17,6 @@ from moedsl.facts import axes
 from moedsl.facts.units import GIB
 from moedsl.lang import ast
 from moedsl.planner.estimate import Estimate
-from moedsl.planner.memory import Stage
 from moedsl.rules.evaluators import evaluate, holds
 from moedsl.rules.rule import Rule
 from moedsl.rules.stdlib import Block, LetName
@@ -211,51 +210,32 @@ def _shares(seconds: Mapping[str, float], step: float) -> dict[str, float]:
 
 
 def _memory(chosen: Chosen, row: Row, estimate: Estimate) -> MemoryWall:
-    """The share of capacity at the peak, the memory that policies save, and the time that they cost."""
-    m = estimate.memory
-    each = _without_each_policy(chosen, row)
-    bought = [*(b for b in each if b.by != GRAPHS), *_distributed_optimizer(chosen, row, m.stages)]
-    paid = sum(max(b.paid_s, 0.0) for b in bought)
-    return MemoryWall(
-        share=m.peak_gib / m.visible_gib,
-        bought_back=tuple(bought),
-        paid_s=paid,
-        paid=paid / estimate.step_time_s,
-        graphs_gib=next((-b.gib for b in each if b.by == GRAPHS), 0.0),
-    )
+    """The share of capacity at the peak, the memory that policies save, and the time that they cost.
 
-
-def _without_each_policy(chosen: Chosen, row: Row) -> list[BoughtBack]:
-    """What each active policy saves in GiB and costs in seconds: the layout is priced without it, without the laws."""
-    on = [n for n in (*BACK, GRAPHS) if row.codes[n] != axes.BY_NAME[n].off]
-    if not on:
-        return []
-    columns = {a.name: np.full(len(on), row.codes[a.name], dtype=np.int64) for a in axes.AXES}
-    for i, name in enumerate(on):
-        columns[name][i] = axes.BY_NAME[name].off
-    memory, time = chosen.cost.memory(columns), chosen.cost.time(columns)
-    return [
-        BoughtBack(
-            by=name,
-            value=axes.BY_NAME[name].decode(row.codes[name]),
-            gib=float(memory[i] - row.peak_memory) / GIB,
-            paid_s=row.step_time - float(time[i]),
-        )
-        for i, name in enumerate(on)
+    For the savings of each active policy, the layout is priced without it, without the laws.
+    """
+    m, codes, cost = estimate.memory, row.codes, chosen.cost
+    on = [axes.BY_NAME[n] for n in (*BACK, GRAPHS) if codes[n] != axes.BY_NAME[n].off]
+    columns = {a.name: np.full(len(on), codes[a.name], dtype=np.int64) for a in axes.AXES}
+    for i, a in enumerate(on):
+        columns[a.name][i] = a.off
+    prices = zip(on, cost.memory(columns), cost.time(columns), strict=True) if on else ()
+    bought = [
+        BoughtBack(a.name, a.decode(codes[a.name]), float(gib - row.peak_memory) / GIB, row.step_time - float(time))
+        for a, gib, time in prices
     ]
-
-
-def _distributed_optimizer(chosen: Chosen, row: Row, stages: Sequence[Stage]) -> Iterator[BoughtBack]:
-    """What the distributed optimizer saves on the most loaded stage; it moves as many bytes as an all-reduce."""
-    if axes.BY_NAME["sharding"].decode(row.codes["sharding"]) != "optimizer":
-        return
-    stage = max(stages, key=lambda s: s.total_gib)
-    gpus, codes = chosen.problem.gpus, row.codes
-    dense, expert = (codes[a] * codes["pp"] * b / gpus for a, b in (("tp", 1), ("etp", codes["ep"])))
-    held = (stage.params - stage.expert_params) * dense + stage.expert_params * expert
-    whole = stage.optimizer_gib / held * stage.params if held else 0.0
-    if whole > stage.optimizer_gib:
-        yield BoughtBack("sharding", "optimizer", whole - stage.optimizer_gib, 0.0)
+    graphs_gib = next((-b.gib for b in bought if b.by == GRAPHS), 0.0)
+    bought = [b for b in bought if b.by != GRAPHS]
+    if axes.BY_NAME["sharding"].decode(codes["sharding"]) == "optimizer":
+        # on the most loaded stage; the distributed optimizer moves as many bytes as an all-reduce
+        stage = max(m.stages, key=lambda s: s.total_gib)
+        dense, expert = (codes[a] * codes["pp"] * b / chosen.problem.gpus for a, b in (("tp", 1), ("etp", codes["ep"])))
+        held = (stage.params - stage.expert_params) * dense + stage.expert_params * expert
+        whole = stage.optimizer_gib / held * stage.params if held else 0.0
+        if whole > stage.optimizer_gib:
+            bought.append(BoughtBack("sharding", "optimizer", whole - stage.optimizer_gib, 0.0))
+    paid = sum(max(b.paid_s, 0.0) for b in bought)
+    return MemoryWall(m.peak_gib / m.visible_gib, tuple(bought), paid, paid / estimate.step_time_s, graphs_gib)
 
 
 def symptoms(rules: Sequence[Rule]) -> Iterator[tuple[Rule, list[str]]]:
@@ -266,66 +246,52 @@ def symptoms(rules: Sequence[Rule]) -> Iterator[tuple[Rule, list[str]]]:
 
 
 def _fixes(chosen: Chosen, row: Row, near: Sequence[Neighbour]) -> dict[str, WallFix]:
-    """For each wall: how to recognise it, what helps, and the effect of each fix on this layout."""
-    p, by_axis = chosen.problem.program, dict[str, list[Neighbour]]()
+    """For each wall: how to recognise it, what helps, and for each fix the best change of its axis on this layout."""
+    p, out = chosen.problem.program, dict[str, WallFix]()
     effects = {r.name: evaluate(r.expr, {}) for r in p.of("effect")}
-    for n in near:
-        by_axis.setdefault(n.axis, []).append(n)
-    return {
-        r.name: WallFix(
-            rule=r.id,
-            looks=r.because,
-            confirm=r.confirm,
-            fix=r.fix,
-            cite=r.cites,
-            here=tuple(_best(by_axis[a], row, r.name, effects) for a in named if a in by_axis),
-        )
-        for r, named in symptoms(p.rules)
-    }
 
-
-def _best(near: Sequence[Neighbour], row: Row, wall: str, effects: Mapping[str, str]) -> Try:
-    """The best change of one axis: for the memory wall, most bytes saved for its time; else the shortest step."""
-
-    def cost(n: Neighbour) -> float:
-        if wall != "memory":
-            return n.step_time
-        # bytes saved a second of longer step, which counts as at least a thousandth
+    def saved_for_time(n: Neighbour) -> float:
+        """Bytes saved a second of longer step, which counts as at least a thousandth; the smallest saves most."""
         return (n.peak_memory - row.peak_memory) / max(n.step_time - row.step_time, 1e-3 * row.step_time)
 
-    best = min([n for n in near if n.refused_by is None] or near[:1], key=cost)
-    less = best.peak_memory < row.peak_memory if wall == "memory" else best.step_time < row.step_time
-    return Try(
-        axis=best.axis,
-        value=axes.BY_NAME[best.axis].decode(best.code),
-        helps=best.refused_by is None and bool(less),
-        against_plan=neighbours.effect(best, row),
-        changes=effects.get(best.axis, "execution"),
-    )
+    for r, named in symptoms(p.rules):
+        here = list[Try]()
+        for axis in named:
+            if not (values := [n for n in near if n.axis == axis]):
+                continue
+            legal = [n for n in values if n.refused_by is None] or values[:1]
+            if r.name == "memory":
+                best = min(legal, key=saved_for_time)
+                helps = best.peak_memory < row.peak_memory
+            else:
+                best = min(legal, key=lambda n: n.step_time)
+                helps = best.step_time < row.step_time
+            value, effect = axes.BY_NAME[axis].decode(best.code), effects.get(axis, "execution")
+            helps = best.refused_by is None and bool(helps)
+            here.append(Try(axis, value, helps, neighbours.effect(best, row), effect))
+        out[r.name] = WallFix(r.id, r.because, r.confirm, r.fix, r.cites, tuple(here))
+    return out
 
 
 def tried(chosen: Chosen, env: Mapping[str, Any]) -> list[tuple[axes.Axis, int]]:
-    """Every value that some phase may choose of the axes of fixes; mesh sizes are the divisors of the number of
-    GPUs."""
+    """Every value that some phase may choose of the axes of fixes: what the first rule that holds lists; without one,
+    every divisor of the number of GPUs, every word, or on."""
     p = chosen.problem.program
     own = {a.name: env[a.name] for a in axes.AXES}  # conditions may read them
     phases = [with_lets(p, {**chosen.problem.values, "phase": phase}) | own for phase in axes.PHASES]
     out: list[tuple[axes.Axis, int]] = []
     for name in dict.fromkeys(a for _, named in symptoms(p.rules) for a in named):
-        axis, rules = axes.BY_NAME[name], [r for r in p.of("candidates") if r.name == name]
-        codes = [c for values in phases for c in _codes(axis, rules, values, chosen)]
+        axis, rules, codes = axes.BY_NAME[name], [r for r in p.of("candidates") if r.name == name], list[int]()
+        for values in phases:
+            rule = next((r for r in rules if holds(r.when, values)), None)
+            if rule is not None and isinstance(rule.expr, ast.List):
+                codes += [axis.encode(evaluate(item, {**values})) for item in rule.expr.items]
+            elif axis.kind == "int":
+                codes += divisors(chosen.problem.gpus)
+            else:
+                codes += [1] if axis.kind == "flag" else range(len(axis.words))
         out += [(axis, code) for code in dict.fromkeys(codes)]
     return out
-
-
-def _codes(axis: axes.Axis, rules: Sequence[Rule], values: Mapping[str, Any], chosen: Chosen) -> list[int]:
-    """The values that the first rule which holds lists; without one, every divisor of the GPUs, every word, or on."""
-    rule = next((r for r in rules if holds(r.when, values)), None)
-    if rule is not None and isinstance(rule.expr, ast.List):
-        return [axis.encode(evaluate(item, {**values})) for item in rule.expr.items]
-    if axis.kind == "int":
-        return divisors(chosen.problem.gpus)
-    return [1] if axis.kind == "flag" else list(range(len(axis.words)))
 
 
 KINDS = {
@@ -340,55 +306,43 @@ SMALL = 0.005
 
 def text(w: Walls) -> str:
     """Print a line for each wall, then the largest loss with the effect of its fixes on this layout."""
-    m, wires = w.memory, w.communication
-    saved = [f"{_saver(b)} saves {b.gib:.1f} GiB" for b in m.bought_back if b.gib >= 0.05]
+    m, wires, saved = w.memory, w.communication, list[str]()
+    for b in (b for b in m.bought_back if b.gib >= 0.05):
+        saver = f"{b.by} {'+'.join(b.value) if isinstance(b.value, list) else b.value}"
+        if b.by == "sharding":
+            saver = "FSDP" if b.value == "fsdp" else "the distributed optimizer"
+        saved.append(f"{saver} saves {b.gib:.1f} GiB")
     saved += [f"this costs {m.paid:.1%} of the step"] if m.paid >= SMALL / 10 else []
     saved += [f"CUDA graphs hold {m.graphs_gib:.1f} GiB"] if m.graphs_gib >= 0.05 else []
+    lost = {"memory": m.paid, "communication": wires.share, "host": w.host.share}.get(w.dominant)
+    largest = f"largest loss: {w.dominant}, {lost:.1%} of the step" if lost is not None else "no large loss: compute"
+    if w.usual is not None:
+        same = w.usual.says == w.dominant
+        largest += ", as is usual on this hardware" if same else f"; usual on this hardware: {w.usual.says}"
     lines = [
         "Walls",
         "; ".join([f"  memory         {m.share:6.1%} of capacity at the peak", *saved]),
         f"  communication  {wires.share:6.1%} of the step exposed{listed(wires.shares)}",
         f"  host           {w.host.share:6.1%} of the step waits for launches",
         f"  compute        {w.compute.share:6.1%} of the step{listed(w.compute.shares)}",
-        f"  {_largest_loss(w)}",
-        *(_fix_lines(w.fixes[w.dominant]) if w.dominant in w.fixes else []),
-        *(wrapped(f"{n.says}: {n.because}") for n in w.notes),
+        f"  {largest}",
     ]
+    if fix := w.fixes.get(w.dominant):
+        lines.append(wrapped((fix.fix or "").replace("`", ""), "    "))
+        helpful = [t for t in fix.here if t.helps]
+        # a refused size is not worth a line
+        refused = [t for t in fix.here if "refused" in t.against_plan and isinstance(t.value, str | list | bool)]
+        for t in (*helpful, *refused):
+            experiment = " (changes the experiment)" if t.changes == "experiment" else ""
+            lines.append(f"    {t.axis}={axes.show(t.value)}: {t.against_plan}{experiment}")
+        lines += [] if helpful else ["    none of these alone helps this layout"]
+    lines += [wrapped(f"{n.says}: {n.because}") for n in w.notes]
     if w.mfu.precision != "bf16":
         lines.append(f"  MFU {w.mfu.share:.1%} of the {w.mfu.precision} peak, {w.mfu.of_bf16:.1%} of the bf16 peak")
     return "\n".join(lines)
-
-
-def _saver(b: BoughtBack) -> str:
-    if b.by == "sharding":
-        return "FSDP" if b.value == "fsdp" else "the distributed optimizer"
-    return f"{b.by} {'+'.join(b.value) if isinstance(b.value, list) else b.value}"
 
 
 def listed(shares: Mapping[str, float], most: int | None = None) -> str:
     """Print the parts that matter, the largest first, at most so many."""
     parts = sorted(((s, k) for k, s in shares.items() if s >= SMALL), reverse=True)[:most]
     return "".join(f"{': ' if i == 0 else ', '}{KINDS[k]} {s:.1%}" for i, (s, k) in enumerate(parts))
-
-
-def _largest_loss(w: Walls) -> str:
-    lost = {"memory": w.memory.paid, "communication": w.communication.share, "host": w.host.share}.get(w.dominant)
-    largest = f"largest loss: {w.dominant}, {lost:.1%} of the step" if lost is not None else "no large loss: compute"
-    if w.usual is None:
-        return largest
-    if w.usual.says == w.dominant:
-        return f"{largest}, as is usual on this hardware"
-    return f"{largest}; usual on this hardware: {w.usual.says}"
-
-
-def _fix_lines(fix: WallFix) -> Iterator[str]:
-    """Print what helps against a wall, the changes that help this layout, and the policies that a law refuses."""
-    yield wrapped((fix.fix or "").replace("`", ""), "    ")
-    helpful = [t for t in fix.here if t.helps]
-    # a refused size is not worth a line
-    refused = [t for t in fix.here if "refused" in t.against_plan and isinstance(t.value, str | list | bool)]
-    for t in (*helpful, *refused):
-        experiment = " (changes the experiment)" if t.changes == "experiment" else ""
-        yield f"    {t.axis}={axes.show(t.value)}: {t.against_plan}{experiment}"
-    if not helpful:
-        yield "    none of these alone helps this layout"

@@ -41,13 +41,17 @@ def price(text: str) -> float:
     return value
 
 
+def _number(text: str) -> float:
+    """Read a number; NaN, which is in no range, if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
 def seconds(text: str) -> float:
     """Read a time in seconds."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= MOST_SECONDS:
+    if not 0 < (value := _number(text)) <= MOST_SECONDS:
         raise ArgumentTypeError(f"`{text}` is not a number of seconds above 0, such as 60")
     return value
 
@@ -70,11 +74,7 @@ def whole(text: str) -> int:
 
 def share(text: str) -> float:
     """Read a share such as 0.02 or 2%."""
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < 1:
+    if not 0 <= (value := _number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)) < 1:
         raise ArgumentTypeError(f"`{text}` is not a share from 0 to 1: write 2% or 0.02")
     return value
 

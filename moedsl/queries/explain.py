@@ -7,17 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from attrs import field, frozen
 
 from moedsl.compiler import Result, choose, compile_source
+from moedsl.emit.settings import sections
 from moedsl.facts import axes
 from moedsl.facts.axes import json_value
 from moedsl.facts.operators import FUNCTIONS
 from moedsl.facts.units import GIB
-from moedsl.lang.printer import print_expr
 from moedsl.planner.build import make_plan
 from moedsl.planner.experiment import path_of
 from moedsl.queries import explain_others, explain_value
 from moedsl.queries.explain_context import Context, Json, based
 from moedsl.queries.explain_value import explain, values
-from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import evaluate
 from moedsl.rules.library import Library
 from moedsl.rules.rule import Rule
@@ -48,12 +47,8 @@ class Answer:
         return any(d.is_error for d in self.diagnostics)
 
 
-def _no_page(_name: str, _library: Library, _own: Sequence[Rule], _sources: Mapping[str, Source]) -> str | None:
-    return None
-
-
 def answer(
-    source: Source, names: Sequence[str], run: str | None = None, like: str = "", page: Page = _no_page
+    source: Source, names: Sequence[str], run: str | None = None, like: str = "", page: Page | None = None
 ) -> Answer:
     """Explain each name, or without names the whole plan, of every run of a source or of the one called `run`.
 
@@ -78,14 +73,17 @@ def answer(
             if not names:
                 out.append(overview(base))
             for asked in names:
-                explained = explain(base, asked)
-                if explained is not None:
+                if (explained := explain(base, asked)) is not None:
                     out.append({**explained, "asked": asked})
-                elif text := page(asked, checked.library, own, sources):
+                elif page and (text := page(asked, checked.library, own, sources)):
                     written = {"version": 1, "kind": "page", "name": asked, "text": text}
                     out += [written] if written not in earlier else []
                 else:
-                    diagnostics.append(_unknown(base, asked, source))
+                    plan = make_plan(base.chosen, [], sources)
+                    fields = [s.path for _, settings in sections(plan) for s in settings]
+                    known = [*(n for n in base.env if n not in FUNCTIONS), *plan.derived, *plan.env, *fields]
+                    help = suggest(asked, known) or "`moedsl explain FILE` lists its values"
+                    diagnostics.append(error("explain.unknown_name", Span(source.name, 0, 0), name=asked, help=help))
     if run is not None and run not in seen:
         help = suggest(run, seen) or f"the runs are {', '.join(seen)}"
         diagnostics.append(error("explain.unknown_run", Span(source.name, 0, 0), run=run, help=help))
@@ -97,30 +95,25 @@ def _bases(source: Source, r: Result, sources: Mapping[str, Source], run: str | 
 
     The runs of an isolation or a workflow are solved together.
     """
-    if all((p.isolate is None and p.workflow is None) for p in r.programs):
-        for p in r.programs:
-            with limits.of_part(p):
-                one = _one(p, sources) if run in (None, p.name) else (p.name, None, None)
-            yield one
+    if any(p.isolate or p.workflow for p in r.programs):
+        solved = compile_source(source, "solve", like=r.like)
+        for c in solved.chosen:
+            yield c.problem.program.name, based(c, sources), None
+        yield from (("", None, _failure(d)) for d in solved.diagnostics if d.is_error)
         return
-    solved = compile_source(source, "solve", like=r.like)
-    for c in solved.chosen:
-        yield c.problem.program.name, Context(c, c.solution.rows[0], sources), None
-    for d in solved.diagnostics:
-        if d.is_error:
-            yield "", None, _failure(d)
-
-
-def _one(p: Program, sources: Mapping[str, Source]) -> Run:
-    if p.gpus is None:
-        chosen, diagnostics = choose(p, lambda _: None)
-        if chosen is not None:
-            return p.name, Context(chosen, chosen.solution.rows[0], sources), None
-        return p.name, None, _failure(diagnostics[0])
-    chosen = solve(p, p.gpus, keep=0)
-    chosen = plan_for(p, p.gpus, keep=1) if legal_on(chosen.compiled) else chosen
-    base = based(chosen, sources)
-    return (p.name, None, explanation(chosen, sources)) if base is None else (p.name, base, None)
+    for p in r.programs:
+        base, failure = None, None
+        if run in (None, p.name):
+            with limits.of_part(p):
+                if p.gpus is None:
+                    chosen, found = choose(p, lambda _: None)
+                    failure = None if chosen else _failure(found[0])
+                else:
+                    chosen = solve(p, p.gpus, keep=0)
+                    chosen = plan_for(p, p.gpus, keep=1) if legal_on(chosen.compiled) else chosen
+                    failure = None if chosen.solution.rows else explanation(chosen, sources)
+                base = based(chosen, sources) if chosen else None
+        yield p.name, base, failure
 
 
 def _failure(d: Diagnostic) -> Json:
@@ -128,56 +121,33 @@ def _failure(d: Diagnostic) -> Json:
     return {"version": 1, "kind": "failure", "message": d.message, "because": d.because, "relaxations": list(d.help)}
 
 
-def _unknown(b: Context, name: str, source: Source) -> Diagnostic:
-    plan = make_plan(b.chosen, [], b.sources)
-    known = [*(n for n in b.env if n not in FUNCTIONS), *plan.derived, *plan.env, *explain_value.known_fields(plan)]
-    help = suggest(name, known) or "`moedsl explain FILE` lists its values"
-    return error("explain.unknown_name", Span(source.name, 0, 0), name=name, help=help)
-
-
 def overview(b: Context) -> Json:
     """Collect all decisions of a run with their origins, the advice, and what the run file requires and allows."""
     p, laws = b.program, (*b.compiled.advice, *b.compiled.wishes)
+    # Every axis, derived value, value outside the layout, and setting, each with its origin
+    found = [(a.name, b.env[a.name], explain_value.axis_origin(b, a)) for a in axes.AXES]
+    found += [(n, b.env[n], explain_value.let_origin(b, n)) for n in axes.DERIVED]
+    sizes = ("gpus", "seq", "global_batch", "phase", "task", "routing", "data")
+    found += [(n, b.env[n], explain_value.fixed_origin(b, n)) for n in sizes]
+    for kind, name in dict.fromkeys((r.kind, r.name) for r in (*p.of("derive"), *p.of("env"))):
+        rule = first_of(p.named(kind, name), b.env)
+        if rule is not None and (kind == "env" or path_of(name) not in p.sets):
+            found.append((name, evaluate(rule.expr, b.env), {**b.cited(rule), "kind": "derived"}))
+    found += [(n, v, explain_value.stated(b, p.spans[n])) for n, v in p.sets.items()]
+    decisions = list[Json]()
+    for name, value, origin in found:
+        shown = ("kind", "rule", "because", "at", "rank", "among")
+        known = {k: origin[k] for k in shown if origin.get(k) is not None}
+        decisions.append({"name": name, "value": json_value(value), "origin": known})
     return {
-        "version": 1,
-        "kind": "overview",
-        "run": p.name,
-        "model": p.model.name,
-        "hardware": p.hardware.name,
-        "gpus": b.chosen.problem.gpus,
-        "seq": b.chosen.problem.values["seq"],
-        "phase": p.phase,
+        **explain_value.head(b, "overview"),
         "plan": {"step_time_s": b.row.step_time, "peak_gib": b.row.peak_memory / GIB},
-        "decisions": [*_decisions(b)],
+        "decisions": decisions,
         "advice": explain_others.priced_advice(b, laws, b.answers(explain_others.questions(b, laws))),
         "own_rules": [
-            {
-                **b.cited(r),
-                "text": print_expr(r.expr),
-                "applies": r.applies(b.env),
-                "holds": r.holds(b.env),
-                "values": values(b, r.expr),
-            }
+            {**explain_value.judged(b, r), "values": values(b, r.expr)}
             for r in p.of("require")
             if r.wish or not r.is_std
         ],
         "allowed": [{"rule": a.rule, "because": a.because, "at": b.where(a.span)} for a in p.allows.values()],
     }
-
-
-def _decisions(b: Context) -> Iterator[Json]:
-    """Every axis, derived value, value outside the layout, and setting, each with its origin in a few keys."""
-    found = [(a.name, b.env[a.name], explain_value.axis_origin(b, a)) for a in axes.AXES]
-    found += [(n, b.env[n], explain_value.let_origin(b, n)) for n in axes.DERIVED]
-    fixed = ("gpus", "seq", "global_batch", "phase", "task", "routing", "data")
-    found += [(n, b.env[n], explain_value.fixed_origin(b, n)) for n in fixed]
-    for kind in ("derive", "env"):
-        for name in dict.fromkeys(r.name for r in b.program.of(kind)):
-            rule = first_of(b.program.named(kind, name), b.env)
-            if rule is not None and (kind == "env" or path_of(name) not in b.program.sets):
-                found.append((name, evaluate(rule.expr, b.env), {**b.cited(rule), "kind": "derived"}))
-    found += [(n, v, explain_value.stated(b, b.program.spans[n])) for n, v in b.program.sets.items()]
-    keys = ("kind", "rule", "because", "at", "rank", "among")
-    for name, value, source in found:
-        origin = {k: source[k] for k in keys if source.get(k) is not None}
-        yield {"name": name, "value": json_value(value), "origin": origin}

@@ -5,7 +5,7 @@ Every advice has a price too: the cost of following it, or the gain from droppin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isnan, log2
 from typing import Any
 
@@ -21,54 +21,34 @@ from moedsl.planner.advice import unanswered
 from moedsl.queries.explain_context import Context, Json
 from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.evaluators import evaluate
-from moedsl.solver.laws import Law, Row, broken, broken_by_row, different, reads
+from moedsl.solver.laws import Law, broken, broken_by_row, different, reads
 from moedsl.solver.nearest import tree
-from moedsl.solver.neighbours import Neighbour, judged
+from moedsl.solver.neighbours import judged
 from moedsl.solver.problem import Problem, divisors, lower
 from moedsl.solver.search import Answer, Question, Search
 
 
 def axis_alternatives(b: Context, axis: axes.Axis, answers: Mapping[int, Answer]) -> list[Json]:
-    """Give an entry for each value except the plan's own."""
+    """Give an entry for each value except the plan's own.
+
+    `same_otherwise` is the plan's layout with only this value changed: the laws that it breaks, as far as its values
+    are known, and its prices if the mesh is legal. For an isolation, the laws are those of every variant.
+    """
     near = judged(b.compiled, b.chosen.cost, b.row, [(axis, v) for v in answers])
-    same = {n.code: fixed for n, fixed in zip(near, _fixed(b, near), strict=True)}
-    # Laws that refuse a value in every layout, because they read only this axis
-    only = [law for law in b.compiled.laws if law.needs <= {axis.name}]
-    return [
-        {
-            "value": axis.decode(v),
-            "same_otherwise": same[v],
-            "best": best(
-                b, answers[v], {axis.name},
-                [law.rule.id for law in broken(only, b.compiled.table([{**b.row.codes, axis.name: v}]))],
-            ),
-        }
-        for v in answers
-        if v in same
-    ]  # fmt: skip
-
-
-def let_alternatives(b: Context, name: str, answers: Mapping[int, Answer]) -> list[Json]:
-    """Give an entry for each other value of a let. A let follows from the axes, so only other layouts change it."""
-    return [
-        {"value": v, "same_otherwise": None, "best": best(b, a, set())} for v, a in answers.items() if v != b.env[name]
-    ]
-
-
-def _fixed(b: Context, near: Sequence[Neighbour]) -> Iterator[Json]:
-    """The plan's layout with one value changed, for each: the laws that it breaks, as far as its values are known, and
-    its prices if the mesh is legal. For an isolation, the laws are those of every variant."""
     rows = [{**n.codes, **n.prices} for n in near]
     broken_there = broken_by_row(b.compiled.laws, b.compiled.table(rows)) if rows else []
+    # Laws that refuse a value in every layout, because they read only this axis
+    only, out = [law for law in b.compiled.laws if law.needs <= {axis.name}], list[Json]()
     for n, laws in zip(near, broken_there, strict=True):
-        priced = not isnan(n.peak_memory)
-        own = {**prices(b, n.step_time, n.peak_memory), "needed_gib": n.needed / GIB} if priced else {}
-        rules = dict.fromkeys(law.rule for law in laws if priced or not law.priced)
-        env = b.chosen.environment(n.codes, n.prices if priced else {}) if rules else {}
-        yield {
-            "breaks": [{"rule": r.id, "because": r.because, "tree": tree(r.expr, env, b.lets)} for r in rules],
-            **own,
-        }
+        legal = not isnan(n.peak_memory)
+        rules = dict.fromkeys(law.rule for law in laws if legal or not law.priced)
+        env = b.chosen.environment(n.codes, n.prices if legal else {}) if rules else {}
+        breaks = [{"rule": r.id, "because": r.because, "tree": tree(r.expr, env, b.lets)} for r in rules]
+        own = {**prices(b, n.step_time, n.peak_memory), "needed_gib": n.needed / GIB} if legal else {}
+        always = broken(only, b.compiled.table([{**b.row.codes, axis.name: n.code}]))
+        of_value = best(b, answers[n.code], {axis.name}, [law.rule.id for law in always])
+        out.append({"value": axis.decode(n.code), "same_otherwise": {"breaks": breaks, **own}, "best": of_value})
+    return out
 
 
 def prices(b: Context, step_time: float, peak_memory: float) -> Json:
@@ -86,24 +66,20 @@ def best(b: Context, f: Answer, queried: set[str], alone: Sequence[str] = ()) ->
     if f.row is None:
         least = f.least_needed / GIB if f.legal and f.least_needed < float("inf") else None
         return {"legal_layouts": f.legal, "least_gib": least, "refused_by": [*alone], "layout": None}
+    # The first key of the ranking in which both layouts differ
+    keys = zip((*b.compiled.wishes, *b.compiled.ranks), b.row.keys, f.row.keys, strict=False)
+    key, decided_by = next((key for key, mine, theirs in keys if mine != theirs), None), None
+    if key is not None:
+        here, there = (json_value(evaluate(key.expr, env)) for env in (b.env, b.env_of(f.row)))
+        decided_by = {"key": print_expr(key.expr), "plan": here, "other": there}
     return {
         "legal_layouts": f.legal,
         "layout": f.row.layout,
         "changes": {n: v for n, v in f.row.changes(b.row.codes).items() if n not in queried},
         **prices(b, f.row.step_time, f.row.peak_memory),
-        "decided_by": _decided_by(b, f.row),
+        "decided_by": decided_by,
         "against_advice": sorted({*b.compiled.unfollowed(f.row)} - b.unfollowed),
     }
-
-
-def _decided_by(b: Context, other: Row) -> Json | None:
-    """The first key of the ranking in which the plan's layout and another differ, with both values."""
-    keys = zip((*b.compiled.wishes, *b.compiled.ranks), b.row.keys, other.keys, strict=False)
-    key = next((key for key, mine, theirs in keys if mine != theirs), None)
-    if key is None:
-        return None
-    here, there = (json_value(evaluate(key.expr, env)) for env in (b.env, b.env_of(other)))
-    return {"key": print_expr(key.expr), "plan": here, "other": there}
 
 
 def refusals(alternatives: Iterable[Json]) -> dict[str, list[Any]]:
@@ -150,24 +126,20 @@ def best_with(
     """
     if not values:
         return {}, b.answers(more)
-    out, others = dict[int, Answer](), list[Answer]()
+    own, out, others = b.chosen.problem.domains, dict[int, Answer](), list[Answer]()
     for problem, group in _problems(b, axis, [*values]):
-        search = _search(b, problem, axis, group)
+        # The run's own search if it has the values and the same other domains, else a search of only these values
+        same = all(sorted(d) == sorted(problem.domains[n]) for n, d in own.items() if n != axis)
+        if same and {*group} <= {*own[axis].tolist()}:
+            search = b.search
+        else:
+            domains = {**problem.domains, axis: np.array(group, dtype=np.int64)}
+            search = Search(evolve(b.compiled, problem=evolve(problem, domains=domains)), b.chosen.cost)
         also = more if search is b.search and not others else ()
         answers = search.answers([*(Question({axis: v}) for v in group), *also])
         out |= dict(zip(group, answers, strict=False))
         others += answers[len(group) :]
     return {v: out[v] for v in values}, others or b.answers(more)
-
-
-def _search(b: Context, problem: Problem, axis: str, values: list[int]) -> Search:
-    """The run's own search if it has the values and the same other domains, else a search of only these values."""
-    own = b.chosen.problem.domains
-    others = all(sorted(d) == sorted(problem.domains[n]) for n, d in own.items() if n != axis)
-    if others and {*values} <= {*own[axis].tolist()}:
-        return b.search
-    domains = {**problem.domains, axis: np.array(values, dtype=np.int64)}
-    return Search(evolve(b.compiled, problem=evolve(problem, domains=domains)), b.chosen.cost)
 
 
 def _problems(b: Context, axis: str, values: list[int]) -> list[tuple[Problem, list[int]]]:

@@ -15,19 +15,31 @@ Json = Mapping[str, Any]
 
 def text_of(e: Json) -> str:
     """Print an explanation of any kind."""
-    kinds = {
-        "overview": overview_text,
-        "infeasible": infeasible_text,
-        "failure": failure_text,
-        "page": lambda e: f"{e['text']}\n",
-    }
-    return kinds.get(e["kind"], value_text)(e)
+    match e["kind"]:
+        case "overview":
+            return overview_text(e)
+        case "infeasible":
+            return infeasible_text(e)
+        case "failure":  # it has only its diagnostic
+            return "\n".join(p for p in (e["message"], "\n".join(map(paragraph, e["relaxations"]))) if p) + "\n"
+        case "page":
+            return f"{e['text']}\n"
+        case _:
+            return value_text(e)
 
 
 def overview_text(e: Json) -> str:
     """Print the decisions, the run file's own rules, and the advice with its prices."""
     plan, decided = e["plan"], [(d["name"], d["value"], d["origin"]) for d in e["decisions"]]
-    rows = [(name, word(value), origin["kind"], _why(origin)) for name, value, origin in decided]
+    rows = list[tuple[str, ...]]()
+    for name, value, o in decided:
+        if o["kind"] == "pinned":
+            reason = f"{place(o['at'])}: {o['at']['text']}"
+        elif o["kind"] == "chosen":
+            reason = f"by {short(o['rank'])} among {len(o['among'])} values"
+        else:
+            reason = f"{o.get('because') or ''}" + (f" ({short(o['rule'])})" if o.get("rule") else "")
+        rows.append((name, word(value), o["kind"], reason))
     own = list[str]()
     for r in e["own_rules"]:
         state = "holds" if r["applies"] and r["holds"] else "not applicable" if r["holds"] else "broken"
@@ -50,14 +62,6 @@ def _sections(*parts: Sequence[str]) -> str:
 
 def _named(values: Json) -> str:
     return ", ".join(f"{name} {word(value)}" for name, value in values.items())
-
-
-def _why(o: Json) -> str:
-    if o["kind"] == "pinned":
-        return f"{place(o['at'])}: {o['at']['text']}"
-    if o["kind"] == "chosen":
-        return f"by {short(o['rank'])} among {len(o['among'])} values"
-    return f"{o.get('because') or ''}" + (f" ({short(o['rule'])})" if o.get("rule") else "")
 
 
 def _advice(advice: Sequence[Json]) -> list[str]:
@@ -113,12 +117,6 @@ def infeasible_text(e: Json) -> str:
     )
 
 
-def failure_text(e: Json) -> str:
-    """Print a failure that has only its diagnostic."""
-    help = "\n".join(paragraph(r) for r in e["relaxations"])
-    return "\n".join(p for p in (e["message"], help) if p) + "\n"
-
-
 def _members(core: Sequence[Json], head: str) -> list[str]:
     out = [head]
     for m in core:
@@ -146,22 +144,50 @@ def value_text(e: Json) -> str:
     if "field" in e and e["field"]["path"] != e["name"]:
         head.append(f"{e['field']['path']} = {e['field']['value']}, which `{e['name']}` decides")
     head.append(f"{e['name']} = {of_name(e['name'], e['value'])}    {e['doc']}")
-    rules, applicable = e["rules"], [a for a in e["advice"] if a["state"] != "not applicable"]
-    tight = [line for r in rules if r.get("tight") for line in _rule(r)]
-    # The rules that hold without refusing an alternative, and the ranking
-    others = [_loose(r) for r in rules if r["kind"] == "require" and not r["tight"]]
-    for r in (r for r in rules if r["kind"] == "rank"):
-        keys = ", ".join(f"{k['text']} = {of_expression(k['text'], k['value'])}" for k in r["keys"] if k["bears"])
-        others.append(f"  ranked by {r['rule']}: {keys}\n{paragraph(r['because'], '      ')}")
-    branches = [line for r in rules if "condition" in r for line in _branch(r)]
+    rows = [(word(a["value"]), fixed(a["same_otherwise"]), best(a["best"])) for a in e["alternatives"]]
+    if rows and e["alternatives"][0]["same_otherwise"]:
+        rows = [("", "all else fixed", "all else re-optimized"), *rows]
+    cells = [r if r[1] else (r[0], r[2]) for r in rows]
+    advice = list[str]()
+    for a in (a for a in e["advice"] if a["state"] != "not applicable"):
+        advice.append(f"  {a['state']:<12}  {short(a['rule'])}: {a['text']}{price(a)}")
+        advice.append(paragraph(why(a), " " * 16))
     return _sections(
         [*head, *_origin(e["origin"])],
-        _alternatives(e),
-        advice_lines(applicable),
-        ["Rules against the alternatives", *tight] if tight else [],
-        ["Rules that also read it", *others] if others else [],
-        ["Other rules for this setting", *branches] if branches else [],
+        [f"Instead of {word(e['value'])}", *table(cells, "l")] if cells else [],
+        ["Advice", *advice] if advice else [],
+        *_rules(e["rules"]),
     )
+
+
+def _rules(rules: Sequence[Json]) -> Iterator[list[str]]:
+    """Print the rules that refuse an alternative; those that hold without refusing one, with the ranking; and the other
+    rules of a setting, with the reason why they do not apply."""
+    against, reading, branches = list[str](), list[str](), list[str]()
+    for r in rules:
+        if r.get("tight"):
+            verb = "refuses" if r["kind"] == "require" else "advises against"
+            against.append(f"  {r['rule']} ({place(r['at'])}): {r['text']}")
+            against.append(f"    {verb} {', '.join(word(v) for v in r['refuses'])}")
+            against += [paragraph(f"because: {r['because']}", "    ")] if r["because"] else []
+            against += [paragraph(f"cite: {'; '.join(r['cite'])}", "    ")] if r["cite"] else []
+        elif r["kind"] == "require":
+            state = "allowed" if r["allowed"] else "holds" if r["holds"] else "broken"
+            through = f", through {', '.join(r['through'])}" if r["through"] else ""
+            reading.append(f"  {state}  {short(r['rule'])}{through}: {r['text']} ({_named(r['values'])})")
+            reading.append(paragraph(why(r), "      "))
+        elif r["kind"] == "rank":
+            keys = ", ".join(f"{k['text']} = {of_expression(k['text'], k['value'])}" for k in r["keys"] if k["bears"])
+            reading += [f"  ranked by {r['rule']}: {keys}", paragraph(r["because"], "      ")]
+        elif "condition" in r and r["condition"] is None:
+            branches.append(f"  {r['text']} by default: {r['because']}")
+        elif "condition" in r:
+            state = "applies too, but comes later" if r["applies"] else "does not apply"
+            branches.append(f"  {r['text']} {state}: {r['because']}")
+            branches += ["    when " + lines(r["condition"])[0], *lines(r["condition"], "    ")[1:]]
+    yield ["Rules against the alternatives", *against] if against else []
+    yield ["Rules that also read it", *reading] if reading else []
+    yield ["Other rules for this setting", *branches] if branches else []
 
 
 def paragraph(text: str, indent: str = "  ") -> str:
@@ -197,15 +223,6 @@ def _origin(o: Json) -> list[str]:
 def place(at: Json) -> str:
     """Write FILE:LINE, or only the file if the line is unknown."""
     return f"{at['file']}:{at['line']}" if at["line"] else at["file"]
-
-
-def _alternatives(e: Json) -> list[str]:
-    if not e["alternatives"]:
-        return []
-    rows = [("", "all else fixed", "all else re-optimized")] if e["alternatives"][0]["same_otherwise"] else []
-    rows += [(word(a["value"]), fixed(a["same_otherwise"]), best(a["best"])) for a in e["alternatives"]]
-    cells = [r if r[1] else (r[0], r[2]) for r in rows]
-    return [f"Instead of {word(e['value'])}", *table(cells, "l")]
 
 
 def fixed(f: Json | None) -> str:
@@ -246,31 +263,19 @@ def best(b: Json) -> str:
         least = f"the smallest needs {b['least_gib']:.0f} GiB"
         return f"none of {b['legal_layouts']:,} legal meshes has a layout that fits; {least}"
     with_ = f", with {pairs(b['changes'])}" if b["changes"] else ""
-    because = b["decided_by"]
-    worse = "" if because is None or because["key"] in ("score", "step_time") else f"; {key(because)}"
+    worse, d = "", b["decided_by"]  # the first key of the ranking that differs
+    if d is not None and isinstance(d["plan"], bool):
+        worse = f"; `{d['key']}` is {of_expression(d['key'], d['other'])}, here {of_expression(d['key'], d['plan'])}"
+    elif d is not None and d["key"] not in ("score", "step_time"):
+        worse = f"; {d['key']} {word(d['other'])} against {word(d['plan'])}"
     against = f"; against {', '.join(short(r) for r in b['against_advice'])}" if b["against_advice"] else ""
     rate = f", {100 * b['throughput_change']:+.1f}% tokens/s/GPU" if "throughput_change" in b else ""
     return f"{cost(b)}{rate}{with_}{worse}{against}"
 
 
-def key(d: Json) -> str:
-    """Write the first key of the ranking that differs."""
-    if isinstance(d["plan"], bool):
-        return f"`{d['key']}` is {of_expression(d['key'], d['other'])}, here {of_expression(d['key'], d['plan'])}"
-    return f"{d['key']} {word(d['other'])} against {word(d['plan'])}"
-
-
 def cost(p: Json) -> str:
     """Write the prices of a change compared with the plan."""
     return change(p["step_time_change"], p["peak_change_gib"])
-
-
-def advice_lines(advice: Sequence[Json]) -> list[str]:
-    """Print a line for each advice, whether it is followed and its price, and its reason below."""
-    out = ["Advice"] if advice else []
-    for a in advice:
-        out += [f"  {a['state']:<12}  {short(a['rule'])}: {a['text']}{price(a)}", paragraph(why(a), " " * 16)]
-    return out
 
 
 def price(a: Json) -> str:
@@ -286,35 +291,6 @@ def price(a: Json) -> str:
     return f"; without it: {cost(p)}{with_}" if p["changes"] else "; without it nothing changes"
 
 
-def _rule(r: Json) -> Iterator[str]:
-    """Print a rule that refuses an alternative."""
-    verb = "refuses" if r["kind"] == "require" else "advises against"
-    yield f"  {r['rule']} ({place(r['at'])}): {r['text']}\n    {verb} {', '.join(word(v) for v in r['refuses'])}"
-    if r["because"]:
-        yield paragraph(f"because: {r['because']}", "    ")
-    if r["cite"]:
-        yield paragraph(f"cite: {'; '.join(r['cite'])}", "    ")
-
-
-def _loose(r: Json) -> str:
-    state = (
-        "allowed" if r["allowed"] else "holds" if r["holds"] else "not followed" if r["kind"] == "prefer" else "broken"
-    )
-    through = f", through {', '.join(r['through'])}" if r["through"] else ""
-    head = f"  {state}  {short(r['rule'])}{through}: {r['text']} ({_named(r['values'])})"
-    return f"{head}\n{paragraph(why(r), '      ')}"
-
-
 def why(r: Json) -> str:
     """Write a rule's reason and its sources, or where the run file states it."""
     return f"{r['because'] or 'stated in the run file'} ({'; '.join(r['cite']) or place(r['at'])})"
-
-
-def _branch(r: Json) -> Iterator[str]:
-    """Print another rule of a setting and why it does not apply."""
-    if r["condition"] is None:
-        yield f"  {r['text']} by default: {r['because']}"
-        return
-    state = "applies too, but comes later" if r["applies"] else "does not apply"
-    yield f"  {r['text']} {state}: {r['because']}"
-    yield from ("    when " + lines(r["condition"])[0], *lines(r["condition"], "    ")[1:])

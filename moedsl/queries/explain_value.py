@@ -10,8 +10,6 @@ from itertools import product
 from math import isnan
 from typing import Any
 
-from attrs import frozen
-
 from moedsl.cost import pipeline
 from moedsl.emit.settings import resets, sections
 from moedsl.facts import axes
@@ -24,14 +22,13 @@ from moedsl.lang.printer import print_expr
 from moedsl.planner import checkpoints
 from moedsl.planner.build import make_plan
 from moedsl.planner.experiment import path_of
-from moedsl.planner.plan import Plan
 from moedsl.queries import explain_others
 from moedsl.queries.explain_context import Context, Json
 from moedsl.queries.explain_others import axis_values, best_with, let_values
 from moedsl.rules.check.program import Pin
 from moedsl.rules.evaluators import evaluate, names
 from moedsl.rules.rule import Rule
-from moedsl.solver.laws import Law, closure, reads
+from moedsl.solver.laws import closure, reads
 from moedsl.solver.nearest import tree
 from moedsl.solver.problem import first_of
 from moedsl.solver.search import Answer, Question
@@ -49,33 +46,37 @@ _RESIZED = ("seq", "global_batch", "gpus")
 def explain(b: Context, name: str) -> Json | None:
     """Explain a value by its keyword, an alias, or a field of the recipe; None for an unknown name."""
     name = ALIASES.get(name, name)
-    for known, one in (
-        (name in axes.BY_NAME, _axis),
-        (name in b.lets, _let),
-        (name in SAVES, _saving),
-        (name in b.env.keys() & BUILTIN.keys(), _fixed),
-        (path_of(name) in b.program.sets, _set),
-        (name == "pipeline_layout", _layout),
-    ):
-        if known:
-            return one(b, name)
-    return _setting(b, name) or _field(b, name)
+    if name in SAVES:
+        return _saving(b, name)
+    if name in axes.BY_NAME or name in b.lets or (name in b.env and name in BUILTIN):
+        return _read(b, name)
+    if path_of(name) in b.program.sets:
+        return _set(b, name)
+    return _layout(b, name) if name == "pipeline_layout" else _setting(b, name) or _field(b, name)
+
+
+def head(b: Context, kind: str) -> Json:
+    """What starts every explanation: its kind, and the run that it is of."""
+    p, problem = b.program, b.chosen.problem
+    return {
+        "version": 1,
+        "kind": kind,
+        "run": p.name,
+        "model": p.model.name,
+        "hardware": p.hardware.name,
+        "gpus": problem.gpus,
+        "seq": problem.values["seq"],
+        "phase": p.phase,
+    }
 
 
 def _entry(
     b: Context, name: str, value: Any, doc: str, origin: Json, rules: Sequence[Json] = (), others: Sequence[Json] = (),
     advice: Sequence[Json] = (),
 ) -> Json:  # fmt: skip
-    p, plain = b.program, named_value(name, value)
+    plain = named_value(name, value)
     return {
-        "version": 1,
-        "kind": "value",
-        "run": p.name,
-        "model": p.model.name,
-        "hardware": p.hardware.name,
-        "gpus": b.chosen.problem.gpus,
-        "seq": b.chosen.problem.values["seq"],
-        "phase": p.phase,
+        **head(b, "value"),
         "name": name,
         # JSON has no NaN, which a price is that this search does not need
         "value": None if isinstance(plain, float) and isnan(plain) else plain,
@@ -88,45 +89,32 @@ def _entry(
     }
 
 
-def _read_entry(
-    b: Context, name: str, doc: str, origin: Json, others: list[Json], read: list[Law], answers: list[Answer]
-) -> Json:
-    """Explain a value with the rules that read it, and the prices of the advice that does."""
+def _read(b: Context, name: str) -> Json:
+    """Explain an axis, a let or a value outside the layout: the rules that read it, the prices of the advice that does,
+    and its other values; for a size of the run, half and twice the value."""
+    laws = (*b.compiled.advice, *b.compiled.wishes)
+    read = [w for w in laws if name in reads(b.program, w.rule) | priced(b, w.rule) and w.rule.applies(b.env)]
+    now, asked = b.env[name], explain_others.questions(b, read)
+    if name in axes.BY_NAME:
+        axis, now = axes.BY_NAME[name], b.row.codes[name]
+        values = [v for v in axis_values(b.program, axis, b.chosen.problem.gpus, now) if v != now]
+        found, answers = best_with(b, name, values, asked)
+        others = explain_others.axis_alternatives(b, axis, found)
+        doc, origin = axis.doc, axis_origin(b, axis)
+    elif name in b.lets:  # a let follows from the axes, so only other layouts change it
+        values = [v for v in let_values(b, name) if v != now]
+        found = b.answers([*(Question({name: v}) for v in values), *asked])
+        best, answers = (explain_others.best(b, a, set()) for a in found), found[len(values) :]
+        others = [{"value": v, "same_otherwise": None, "best": x} for v, x in zip(values, best, strict=False)]
+        rule = next(r for r in b.program.of("let") if r.name == name)
+        doc, origin = _DOCS.get(name) or rule.because or "", let_origin(b, name)
+    else:
+        others = [_resized(b, name, v) for v in (now // 2, now * 2) if v >= 1] if name in _RESIZED else []
+        answers = b.answers(asked)
+        when = "estimated for the chosen layout" if name in COSTS else "fixed before the search"
+        doc, origin = f"{BUILTIN[name]}, {when}", fixed_origin(b, name)
     rules = bearing_rules(b, name, explain_others.refusals(others))
     return _entry(b, name, b.env[name], doc, origin, rules, others, explain_others.priced_advice(b, read, answers))
-
-
-def _advice(b: Context, name: str) -> list[Law]:
-    """The advice that applies and reads a name."""
-    laws = (*b.compiled.advice, *b.compiled.wishes)
-    return [w for w in laws if name in reads(b.program, w.rule) | priced(b, w.rule) and w.rule.applies(b.env)]
-
-
-def _axis(b: Context, name: str) -> Json:
-    axis, now, read = axes.BY_NAME[name], b.row.codes[name], _advice(b, name)
-    values = [v for v in axis_values(b.program, axis, b.chosen.problem.gpus, now) if v != now]
-    found, answers = best_with(b, name, values, explain_others.questions(b, read))
-    others = explain_others.axis_alternatives(b, axis, found)
-    return _read_entry(b, name, axis.doc, axis_origin(b, axis), others, read, answers)
-
-
-def _let(b: Context, name: str) -> Json:
-    rule = next(r for r in b.program.of("let") if r.name == name)
-    values, read = [v for v in let_values(b, name) if v != b.env[name]], _advice(b, name)
-    answers = b.answers([*(Question({name: v}) for v in values), *explain_others.questions(b, read)])
-    others = explain_others.let_alternatives(b, name, dict(zip(values, answers, strict=False)))
-    doc = _DOCS.get(name) or rule.because or ""
-    return _read_entry(b, name, doc, let_origin(b, name), others, read, answers[len(values) :])
-
-
-def _fixed(b: Context, name: str) -> Json:
-    """Explain a value outside the layout; for a size, half and twice the value are alternatives."""
-    value, read = b.env[name], _advice(b, name)
-    others = [_resized(b, name, v) for v in (value // 2, value * 2) if v >= 1] if name in _RESIZED else []
-    when = "estimated for the chosen layout" if name in COSTS else "fixed before the search"
-    doc = f"{BUILTIN[name]}, {when}" if name in BUILTIN else ""
-    answers = b.answers(explain_others.questions(b, read))
-    return _read_entry(b, name, doc, fixed_origin(b, name), others, read, answers)
 
 
 def _saving(b: Context, name: str) -> Json:
@@ -136,14 +124,10 @@ def _saving(b: Context, name: str) -> Json:
     from_site = {"gpu_mtbf": p.site.gpu_mtbf, "node_write": p.site.storage_write, "storage_write": p.site.storage_write}
     stated = [(n, reached.known[n]) for n in _PRICES if not from_site.get(n)]
     cites = [f"{n} {reached.stated(n):g} {known.unit}: {known.source}" for n, known in stated]
+    doc, value, because = "the best number of steps between checkpoints", b.env[name], c.because
     if name == "goodput":
-        doc, value, because = (
-            "the share of a month that trains",
-            f"{c.goodput.trains:.1%}",
-            checkpoints.month(c.goodput),
-        )
-    else:
-        doc, value, because = "the best number of steps between checkpoints", b.env[name], c.because
+        doc, value = "the share of a month that trains", f"{c.goodput.trains:.1%}"
+        because = checkpoints.month(c.goodput)
     return _entry(b, name, value, doc, unruled("derived", because, cites))
 
 
@@ -206,21 +190,24 @@ def _branch(b: Context, r: Rule) -> Json:
 
 
 def _field(b: Context, name: str) -> Json | None:
-    """Explain a field of the recipe by the keyword that decides it."""
-    field = field_of(make_plan(b.chosen, [], b.sources), name)
-    if field is None:
+    """Explain a field of the recipe, by its path or the end of it (``tensor_model_parallel_size``), by the keyword that
+    decides it."""
+    plan = make_plan(b.chosen, [], b.sources)
+    fields = [(s.path, s.value, s.word) for _, settings in sections(plan) for s in settings]
+    # the last of several; what the recipe sets comes before what it resets
+    reset = [(path, value, "reset") for path, value in resets(plan.target.bridge).items()]
+    matching = [f for f in (*reversed(fields), *reset) if f[0] == name or f[0].endswith("." + name)]
+    if not matching:
         return None
-    if field.word == "set":
-        found = _set(b, field.path)
-    else:
-        found = explain(b, field.word) if field.word not in (None, "reset") else None
+    path, value, word = matching[0]
+    found = _set(b, path) if word == "set" else explain(b, word) if word not in (None, "reset") else None
     if found is None:
         because = {
             "reset": "Bridge's recipe sets it to a value that contradicts the plan, so this recipe resets it",
             None: "the plan does not decide it; you can change Bridge's value freely",
-        }.get(field.word, f"follows from `{field.word}` of the run file")
-        found = _entry(b, field.path, field.value, "a field of the recipe", unruled("defaulted", because))
-    return {**found, "field": {"path": field.path, "value": field.value, "word": field.word}}
+        }.get(word, f"follows from `{word}` of the run file")
+        found = _entry(b, path, python(value), "a field of the recipe", unruled("defaulted", because))
+    return {**found, "field": {"path": path, "value": python(value), "word": word}}
 
 
 def axis_origin(b: Context, axis: axes.Axis) -> Json:
@@ -296,10 +283,7 @@ def bearing_rules(b: Context, name: str, refused: Mapping[str, list[Any]]) -> li
     """
     out = [
         {
-            **b.cited(r),
-            "text": print_expr(r.expr),
-            "applies": r.applies(b.env),
-            "holds": r.holds(b.env),
+            **judged(b, r),
             "allowed": r.id in b.program.allows,
             "wish": r.wish,
             "values": values(b, r.expr),
@@ -324,6 +308,11 @@ def bearing_rules(b: Context, name: str, refused: Mapping[str, list[Any]]) -> li
     return out
 
 
+def judged(b: Context, r: Rule) -> Json:
+    """Write a rule with its expression, and whether it applies and holds."""
+    return {**b.cited(r), "text": print_expr(r.expr), "applies": r.applies(b.env), "holds": r.holds(b.env)}
+
+
 def priced(b: Context, r: Rule) -> frozenset[str]:
     """The axes that a rule reads through prices: all of them, if it reads a price."""
     return frozenset(b.row.codes) if reads(b.program, r) & COSTS.keys() else frozenset()
@@ -342,31 +331,3 @@ def through(b: Context, r: Rule, name: str) -> list[str]:
     return sorted(
         n for n in direct if n in COSTS or (n in b.lets and name in closure(names(b.lets[n]), b.program.of("let")))
     )
-
-
-@frozen
-class Field:
-    """A field that the recipe sets: its full path, its value as Python, and the keyword that decides it, if any."""
-
-    path: str
-    value: str
-    word: str | None
-
-
-def field_of(plan: Plan, name: str) -> Field | None:
-    """Find a field of a plan's recipe by its path, or by the end of its path (``tensor_model_parallel_size``)."""
-    matching = [s for _, settings in sections(plan) for s in settings if _names(s.path, name)]
-    if matching:
-        return Field(matching[-1].path, python(matching[-1].value), matching[-1].word)
-    reset = resets(plan.target.bridge)
-    path = next((p for p in reset if _names(p, name)), None)
-    return None if path is None else Field(path, python(reset[path]), "reset")
-
-
-def _names(path: str, name: str) -> bool:
-    return path == name or path.endswith("." + name)
-
-
-def known_fields(plan: Plan) -> list[str]:
-    """Every path that the recipe sets."""
-    return [s.path for _, settings in sections(plan) for s in settings]

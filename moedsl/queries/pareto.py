@@ -7,7 +7,7 @@ lower bound. GPUs and time compare the fewest GPUs that work with each doubling,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,32 +84,25 @@ class _Front(Search):
     """A search that keeps all rows that no other dominates."""
 
     def front(self) -> list[Row]:
-        if not self.legal.rows or not self.policies.rows:
-            return []
         found: list[Row] = []
-        for part in self._parts(self._could_fit(self.legal, "peak_memory"), self.policies, found):
+        left = self._could_fit(self.legal, "peak_memory") if self.legal.rows and self.policies.rows else None
+        if left is None or not left.rows:
+            return found
+        left = left.with_columns(least_time=self._least_time(left))
+        # An order that starts with the smallest, the fastest and the best of both in turn
+        memory, time = left["peak_memory"], left["least_time"]
+        ranks = [np.argsort(np.argsort(v, kind="stable"), kind="stable") for v in (memory, time, np.log(memory * time))]
+        left, size = left.take(np.argsort(np.minimum.reduce(ranks), kind="stable")), FIRST_CHUNK
+        while left.rows:  # in growing chunks, without the meshes that `found` dominates by then
+            part = left.take(np.arange(min(size, left.rows)))
             held = self._could_hold(self._held(part, self.policies), "peak_memory")
             if held.rows:
                 held = _undominated(held, held["peak_memory"], self._least_times(held), found)
-            found[:] = _front_of([*found, *self._rows(self._moved(held, self.policies))])
-        return found
-
-    def _parts(self, meshes: Table, policies: Table, found: list[Row]) -> Iterator[Table]:
-        """The meshes in growing chunks, the promising ones first, without those that `found` dominates by then."""
-        if not meshes.rows:
-            return
-        left = meshes.with_columns(least_time=self._least_time(meshes))
-        # An order that starts with the smallest, the fastest and the best of both in turn
-        memory = left["peak_memory"]
-        time = left["least_time"]
-        ranks = [np.argsort(np.argsort(v, kind="stable"), kind="stable") for v in (memory, time, np.log(memory * time))]
-        left = left.take(np.argsort(np.minimum.reduce(ranks), kind="stable"))
-        size = FIRST_CHUNK
-        while left.rows:
-            yield left.take(np.arange(min(size, left.rows)))
+            found = _front_of([*found, *self._rows(self._moved(held, self.policies))])
             left = left.take(np.arange(size, max(left.rows, size)))
             left = _undominated(left, left["peak_memory"], left["least_time"], found)
-            size = min(size * 2, max(1, LARGEST_CHUNK // policies.rows))
+            size = min(size * 2, max(1, LARGEST_CHUNK // self.policies.rows))
+        return found
 
     def _rows(self, table: Table) -> list[Row]:
         """The Pareto front of some priced rows."""
@@ -117,8 +110,7 @@ class _Front(Search):
             return []
         table = self._within_memory(table, [n for n in self.c.memory_prices if n not in self.c.memory_read], [])
         # The rows that no other beats in both prices, ties included
-        memory = table["peak_memory"]
-        time = table["step_time"]
+        memory, time = table["peak_memory"], table["step_time"]
         order = np.lexsort((time, memory))
         table = table.take(order[time[order] <= np.minimum.accumulate(time[order])])
         keys = self._keys(table)
@@ -161,14 +153,12 @@ def scaling(chosen: Chosen, budget: Budget | None, progress: Progress) -> GpusTi
     """Find the best layouts by GPUs, at the same batch."""
     p, now, must_fit = held(chosen), chosen.problem.gpus, chosen.must_fit
     plan, fastest = chosen.solution.rows[0].codes, float("inf")
-    start = None
     for gpus in counts(p.hardware):
         progress(f"trying {gpus} GPUs")
-        solved = plan_for(evolve(p, gpus=gpus), gpus, keep=1, must_fit=must_fit)
-        if solved.solution.rows:
-            start = solved
+        start = plan_for(evolve(p, gpus=gpus), gpus, keep=1, must_fit=must_fit)
+        if start.solution.rows:
             break
-    if start is None:
+    else:
         return GpusTime(None, (), ())
     fewest, points, without = start.problem.gpus, list[GpusPoint](), list[int]()
     for gpus in numbers_to_try(fewest, now, p.hardware.gpus_per_node):
@@ -197,19 +187,26 @@ MOST_POINTS = 12
 
 def pareto_text(p: Plan, trades: Pareto) -> str:
     """Print both trade-offs, each as a table."""
-    return f"{_memory_text(p, trades.memory_time)}\n\n{_gpus_text(p, trades.gpus_time)}\n"
-
-
-def _memory_text(p: Plan, m: MemoryTime) -> str:
+    m, g = trades.memory_time, trades.gpus_time
     listed = thinned(m.points)
-    rows = [("", *NUMBERS, *cost_head(m.plan), "changes from the plan")]
+    rows: list[tuple[str, ...]] = [("", *NUMBERS, *cost_head(m.plan), "changes from the plan")]
     rows += [("o", *numbers(f), *cost(f), pairs(f.changes) or "the plan") for f in listed]
     rows += [("P", *numbers(m.plan), *cost(m.plan), _standing(m))]
     head = f"{p.name}: memory against speed on {p.gpus} {p.hardware}, {len(m.points)} layouts on the Pareto front"
     lines = [head, *figures_table(rows), *budget_note(m.plan)]
     if len(listed) < len(m.points):
         lines.append(f"  {len(listed)} of {len(m.points)} are shown; --json has all")
-    return "\n".join(lines)
+    if not g.points:
+        return "\n".join([*lines, "", f"{p.name}: no number of {p.hardware} is enough for this step\n"])
+    step = f"{p.batch.global_batch} sequences of {tokens(p.batch.seq)} a step"
+    rows = [("GPUs", *NUMBERS, *cost_head(g.points[0]), "", "changes from the plan")]
+    for f in g.points:
+        where = " ".join(["P"] * f.plan + ["slower"] * (not f.on_front)) or "o"
+        rows.append((str(f.gpus), *numbers(f), *cost(f), where, pairs(f.changes)))
+    lines += ["", f"{p.name}: GPUs against time at {step}; {g.fewest} {p.hardware} are the fewest"]
+    lines += [*figures_table(rows), *budget_note(g.points[0])]
+    lines += [wrapped(f"no layout on {', '.join(map(str, g.without))}")] if g.without else []
+    return "\n".join(lines) + "\n"
 
 
 def _standing(m: MemoryTime) -> str:
@@ -233,17 +230,3 @@ def thinned(points: Sequence[FrontPoint]) -> list[FrontPoint]:
     if len(points) <= MOST_POINTS:
         return list(points)
     return [points[round(i * (len(points) - 1) / (MOST_POINTS - 1))] for i in range(MOST_POINTS)]
-
-
-def _gpus_text(p: Plan, g: GpusTime) -> str:
-    if not g.points:
-        return f"{p.name}: no number of {p.hardware} is enough for this step"
-    step = f"{p.batch.global_batch} sequences of {tokens(p.batch.seq)} a step"
-    rows: list[tuple[str, ...]] = [("GPUs", *NUMBERS, *cost_head(g.points[0]), "", "changes from the plan")]
-    for f in g.points:
-        where = " ".join(["P"] * f.plan + ["slower"] * (not f.on_front)) or "o"
-        rows.append((str(f.gpus), *numbers(f), *cost(f), where, pairs(f.changes)))
-    lines = [f"{p.name}: GPUs against time at {step}; {g.fewest} {p.hardware} are the fewest"]
-    lines += [*figures_table(rows), *budget_note(g.points[0])]
-    lines += [wrapped(f"no layout on {', '.join(map(str, g.without))}")] if g.without else []
-    return "\n".join(lines)

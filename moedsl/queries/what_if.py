@@ -36,6 +36,7 @@ from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.evaluators import evaluate
 from moedsl.rules.library import Library
 from moedsl.rules.rule import of_rules
+from moedsl.solver.infeasible import briefly, message
 from moedsl.solver.laws import Table, obeyed
 from moedsl.solver.problem import first_of
 from moedsl.solver.solve import Chosen, plan_for, saving
@@ -149,15 +150,13 @@ def _solved(base: Chosen, c: Change, budget: Budget | None, progress: Progress) 
     progress(f"what if {c.label}")
     changed = plan_for(c.program, c.program.gpus, keep=1)
     if not changed.solution.rows:
-        from moedsl.solver.infeasible import briefly, message
-
-        sizes = _sizes(changed)
-        return Unsolved(c.kind, c.label, **sizes, gpus=changed.problem.gpus, why=message(briefly(changed)))
+        why = message(briefly(changed))
+        return Unsolved(c.kind, c.label, **_sizes(changed), gpus=changed.problem.gpus, why=why)
     row, now = changed.solution.rows[0], base.solution.rows[0]
     gains = {"speedup": now.step_time / row.step_time, "changes": row.changes(now.codes)}
-    return _figures(
-        Changed, changed, budget, kind=c.kind, change=c.label, **gains, another_experiment=another(base, changed)
-    )
+    old, new = values(base), values(changed)  # the keywords and fields of Bridge that make it another experiment
+    another = [n for n in {**old, **new} if old.get(n) != new.get(n)]
+    return _figures(Changed, changed, budget, kind=c.kind, change=c.label, **gains, another_experiment=another)
 
 
 AnyBase = TypeVar("AnyBase", bound=Base)
@@ -205,32 +204,31 @@ class Change:
 
 def changes(chosen: Chosen, library: Library) -> list[Change]:
     """Make every change of a run, in the order of `KINDS`."""
-    p, codes = held(chosen), chosen.solution.rows[0].codes
-    formats = [w for w in supported(chosen) if axes.PRECISION.index(w) != codes["precision"]]
-    return [
-        *_gpus(p),
-        *_hardware(p, library),
-        *_seq(p),
-        *_target(p),
-        *(
-            Change("precision", f"precision {w}", _pinned(evolve(p, precision=w), "precision", axes.PRECISION.index(w)))
-            for w in formats
-        ),
-        *_settled(chosen, p, formats=True),
-        *(_freezing(p) if p.model.vision is not None else ()),
-        *_settled(chosen, p, formats=False),
-    ]
+    p, out = held(chosen), list[Change]()
+    out += [*_gpus(p), *_hardware(p, library), *_seq(p)]
+    for r in reversed(releases.RELEASES):  # newest first
+        if r.bridge != p.target:
+            refused = families.why_unbuilt(p.model, r.bridge)
+            other = None if refused else evolve(p, target=r.bridge, model=evolve(p.model, query_norm=r.query_norm))
+            out.append(Change("target", f"Bridge {r.bridge}", other, refused))
+    for word in supported(chosen):
+        if (code := axes.PRECISION.index(word)) != chosen.solution.rows[0].codes["precision"]:
+            pinned = _pinned(evolve(p, precision=word), "precision", code)
+            out.append(Change("precision", f"precision {word}", pinned))
+    out += _settled(chosen, p, formats=True)
+    for word in VLM_WORDS if p.model.vision is not None else ():
+        part = word.removeprefix("freeze_")
+        label = f"train the {part} too" if word in p.vlm else f"freeze the {part}"
+        out.append(Change("freeze", label, evolve(p, vlm=p.vlm ^ {word})))
+    return [*out, *_settled(chosen, p, formats=False)]
 
 
 def _gpus(p: Program) -> Iterator[Change]:
     assert p.gpus is not None
     for times in (2, 4):
         gpus = p.gpus * times
-        label = f"{times}x GPUs: {gpus} {p.hardware.name}"
-        if gpus > MOST_GPUS:
-            yield Change("gpus", label, None, f"more than {MOST_GPUS} GPUs are not supported")
-        else:
-            yield Change("gpus", label, evolve(p, gpus=gpus))
+        why = f"more than {MOST_GPUS} GPUs are not supported" if gpus > MOST_GPUS else None
+        yield Change("gpus", f"{times}x GPUs: {gpus} {p.hardware.name}", None if why else evolve(p, gpus=gpus), why)
     if p.gpus % 2:
         yield Change("gpus", "half the GPUs", None, f"{p.gpus} is an odd number")
     else:
@@ -240,6 +238,7 @@ def _gpus(p: Program) -> Iterator[Change]:
 def _hardware(p: Program, library: Library) -> Iterator[Change]:
     """Every other declared GPU that is fast enough: as many of them, and as many nodes if that is another number."""
     assert p.gpus is not None
+    node, nodes = p.hardware.gpus_per_node, -(-p.gpus // p.hardware.gpus_per_node)
     for name in sorted(library.hardware.keys() - {p.hardware.name}):
         h, diagnostics = library.gpu(name)
         if h is None:
@@ -248,9 +247,8 @@ def _hardware(p: Program, library: Library) -> Iterator[Change]:
         if h.tflops["bf16"] < SLOWEST * p.hardware.tflops["bf16"]:
             continue
         yield Change("hardware", f"{p.gpus} {name}", evolve(p, hardware=h))
-        nodes = -(-p.gpus // p.hardware.gpus_per_node)
         same_nodes = nodes * h.gpus_per_node
-        if p.gpus >= p.hardware.gpus_per_node and same_nodes not in (p.gpus, 0) and same_nodes <= MOST_GPUS:
+        if p.gpus >= node and same_nodes not in (p.gpus, 0) and same_nodes <= MOST_GPUS:
             label = f"{same_nodes} {name} ({counted(nodes, 'node')}, as now)"
             yield Change("hardware", label, evolve(p, hardware=h, gpus=same_nodes))
 
@@ -265,17 +263,6 @@ def _seq(p: Program) -> Iterator[Change]:
             yield Change("seq", label, None, f"the {step} tokens of a step do not divide into such sequences")
         else:
             yield Change("seq", label, evolve(p, seq=seq, batch=step // seq))
-
-
-def _target(p: Program) -> Iterator[Change]:
-    """Every other release of Bridge, newest first."""
-    for r in reversed(releases.RELEASES):
-        if r.bridge != p.target:
-            refused = families.why_unbuilt(p.model, r.bridge)
-            model = evolve(p.model, query_norm=r.query_norm)
-            yield Change(
-                "target", f"Bridge {r.bridge}", None if refused else evolve(p, target=r.bridge, model=model), refused
-            )
 
 
 def supported(chosen: Chosen) -> list[str]:
@@ -302,19 +289,6 @@ def _pinned(p: Program, axis: str, code: int) -> Program:
     """Pin a value; the pin points at the hardware if the run does not state the axis."""
     span = p.pins[axis].span if axis in p.pins else p.spans.get(axis, p.spans["hardware"])
     return evolve(p, pins={**p.pins, axis: Pin(axis, code, span)})
-
-
-def _freezing(p: Program) -> Iterator[Change]:
-    for word in VLM_WORDS:
-        part = word.removeprefix("freeze_")
-        label = f"train the {part} too" if word in p.vlm else f"freeze the {part}"
-        yield Change("freeze", label, evolve(p, vlm=p.vlm ^ {word}))
-
-
-def another(a: Chosen, b: Chosen) -> list[str]:
-    """The keywords and fields of Bridge that make two runs different experiments."""
-    old, new = values(a), values(b)
-    return [n for n in {**old, **new} if old.get(n) != new.get(n)]
 
 
 def values(c: Chosen) -> dict[str, Any]:

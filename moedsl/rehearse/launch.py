@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from attrs import frozen
@@ -79,7 +78,7 @@ class Ranks:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -98,7 +97,7 @@ class Ranks:
         try:
             failure = self._train(self._host, prepared, start + timeout, progress)
         except HostEndedError as ended:
-            failure = Failure("start", None, ended.status, _last(ended.log))
+            failure = Failure("start", None, ended.status, last_lines(ended.log))
         if failure is not None and failure.kind != "rank":
             self.close()
         return Outcome(answers(prepared), failure, round(time.monotonic() - start, 1))
@@ -146,10 +145,10 @@ def answers(prepared: Prepared) -> tuple[dict[str, Any], ...]:
 def tail(prepared: Prepared, rank: int) -> tuple[str, ...]:
     """The last lines of a rank's log."""
     log = prepared.folder / f"rank_{rank}.log"
-    return _last(log.read_text(encoding="utf-8", errors="replace")) if log.exists() else ()
+    return last_lines(log.read_text(encoding="utf-8", errors="replace")) if log.exists() else ()
 
 
-def _last(text: str) -> tuple[str, ...]:
+def last_lines(text: str) -> tuple[str, ...]:
     return tuple(line for line in text.splitlines() if line.strip())[-TAIL:]
 
 
@@ -177,7 +176,7 @@ class Gpus:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self._home.cleanup()
 
     def run(self, prepared: Prepared, timeout: float, progress: Progress = lambda _: None) -> Outcome:

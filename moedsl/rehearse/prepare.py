@@ -14,28 +14,10 @@ from typing import Any
 import attrs
 from attrs import asdict, evolve, frozen
 
+from moedsl.bridge.importer import layers as of
 from moedsl.bridge.importer.families import FAMILIES
-from moedsl.bridge.importer.layers import (
-    LETTERS,
-    Every,
-    Firsts,
-    Leading,
-    Length,
-    Marked,
-    Numbers,
-    Pattern,
-    Sharing,
-    Windows,
-    Zeros,
-    leading_zeros,
-    listed_firsts,
-    listed_indexers,
-    listed_kinds,
-    listed_mlps,
-    marked_windows,
-    numbered,
-)
 from moedsl.bridge.importer.rules import Alike, Flag, HeadDim, Int, OfWindows, Product, Unbuilt
+from moedsl.bridge.recipe_words import literal
 from moedsl.bridge.verify import environments
 from moedsl.bridge.verify.cases import Device
 from moedsl.compiler import compile_source
@@ -118,8 +100,9 @@ def rank_files(folder: Path) -> Iterator[Path]:
 
 def parameters(r: Rehearsal) -> tuple[Parameters, ...]:
     """Count the parameters of a rank of each pipeline stage."""
-    of, layout = r.layout, sizes.layout_of(r.pipeline_layout, r.model, r.layout["pp"], r.layout["vpp"])
-    return tuple(stage_parameters(r.model, layout, i, of["tp"], of["ep"], of["etp"]) for i in range(of["pp"]))
+    sizes_, layout = r.layout, sizes.layout_of(r.pipeline_layout, r.model, r.layout["pp"], r.layout["vpp"])
+    tp, ep, etp = (sizes_[a] for a in ("tp", "ep", "etp"))
+    return tuple(stage_parameters(r.model, layout, i, tp, ep, etp) for i in range(sizes_["pp"]))
 
 
 def run_file(r: Rehearsal) -> str:
@@ -128,12 +111,10 @@ def run_file(r: Rehearsal) -> str:
     pins = {**mesh, "micro_batch": r.micro_batch, **r.policy}
     if r.pipeline_layout:
         pins["pipeline_layout"] = r.pipeline_layout
-    different = []  # facts that differ from their defaults
-    for fact in attrs.fields(Model):
-        value = getattr(r.model, fact.name)
-        if fact.name not in ("name", "vision") and value != fact.default:
-            bare = fact.name in ("family", "attention")
-            different.append(f"  {fact.name} {value if bare else _value(fact.name, value)}")
+    facts = {f.name: getattr(r.model, f.name) for f in attrs.fields(Model) if f.name not in ("name", "vision")}
+    default = {f.name: f.default for f in attrs.fields(Model)}
+    bare = ("family", "attention")
+    different = [f"  {n} {v if n in bare else _value(n, v)}" for n, v in facts.items() if v != default[n]]
     lines = [
         f"# What a rehearsal of {r.name} runs: the same shape, small.",
         f"model {r.model.name} {{",
@@ -153,19 +134,7 @@ def run_file(r: Rehearsal) -> str:
 
 
 def _value(name: str, value: Any) -> str:
-    """Write a value in the language: words bare, texts in quotes, an empty set as none."""
-    if name in axes.BY_NAME or isinstance(value, list):
-        return axes.written(value)
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return quoted(value) if isinstance(value, str) else str(value)
-
-
-def quoted(value: str) -> str:
-    """Write a string literal of the language."""
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    return axes.written(value) if name in axes.BY_NAME or isinstance(value, list) else literal(value)
 
 
 def find_config(hf: str, family: str) -> Path | Diagnostic:
@@ -240,51 +209,44 @@ def _with_facts(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
         match rule:
             case Product():
                 out[rule.key] = value // m.expert_hidden
-            case Windows():
-                out[rule.key] = listed_kinds(value, m.layers, "sliding_attention")
+            case of.Windows():
+                out[rule.key] = of.listed_kinds(value, m.layers, "sliding_attention")
                 out.pop(rule.again, None)
-            case Firsts() | Numbers() | Leading() | Every() | Sharing() | Marked() | Zeros():
-                out.update(_listed(rule, value, m, config))
-            case Pattern() if value:
-                out.update(_listed(rule, value, m, config))
             case Int() if value == rule.null:
                 out.update({rule.key: value or None} if rule.key in config else {})
             case Int() | Flag():
                 out[rule.key] = value
             case HeadDim():
                 out["head_dim"] = value
-            case Length() if rule.count in out:
+            case of.Length() if rule.count in out:
                 out[rule.count] = value
             case _:
-                continue
+                out.update(_listed(rule, value, m, config))
     return out
 
 
-def _listed(
-    rule: Firsts | Numbers | Leading | Every | Sharing | Marked | Zeros | Pattern,
-    value: Any,
-    m: Model,
-    config: Mapping[str, Any],
-) -> dict[str, Any]:
+def _listed(rule: object, value: Any, m: Model, config: Mapping[str, Any]) -> dict[str, Any]:
     """Write which layers are dense, have full attention or an indexer, or a hybrid's pattern: as a number or a word and
-    as a list, with the keys that `config` uses."""
+    as a list, with the keys that `config` uses. Nothing for a rule of another kind."""
     match rule:
-        case Firsts():
-            return {rule.key: listed_firsts(value, m.layers)}
-        case Numbers():
-            return {rule.key: numbered(value, m.layers)}
-        case Marked():
-            return {rule.key: marked_windows(value, m.window_leading, m.layers)}
-        case Zeros():
+        case of.Firsts():
+            return {rule.key: of.listed_firsts(value, m.layers)}
+        case of.Numbers():
+            return {rule.key: of.numbered(value, m.layers)}
+        case of.Marked():
+            return {rule.key: of.marked_windows(value, m.window_leading, m.layers)}
+        case of.Zeros():
             counted = {rule.number: value} if rule.number in config else {}
-            return {rule.key: leading_zeros(value, m.layers), **counted} if rule.alone else {}
-        case Every():
-            said: dict[str, Any] = {rule.key: value, rule.listed: listed_kinds(value, m.layers, "linear_attention")}
-        case Sharing():
-            said = {rule.key: value, rule.listed: listed_indexers(value, m.indexer_leading, m.layers)}
-        case Leading():
-            said = {rule.key: value, rule.listed: listed_mlps(value, m.layers)}
-        case Pattern():
-            kinds = {letter: kind for kind, letter in LETTERS.items()}
+            return {rule.key: of.leading_zeros(value, m.layers), **counted} if rule.alone else {}
+        case of.Every():
+            said: dict[str, Any] = {rule.key: value, rule.listed: of.listed_kinds(value, m.layers, "linear_attention")}
+        case of.Sharing():
+            said = {rule.key: value, rule.listed: of.listed_indexers(value, m.indexer_leading, m.layers)}
+        case of.Leading():
+            said = {rule.key: value, rule.listed: of.listed_mlps(value, m.layers)}
+        case of.Pattern() if value:
+            kinds = {letter: kind for kind, letter in of.LETTERS.items()}
             said = {rule.word: value, rule.listed: [kinds[letter] for letter in value]}
+        case _:
+            return {}
     return {key: value for key, value in said.items() if config.get(key) is not None}

@@ -5,7 +5,7 @@ Checks: finite losses, groups as planned, parameters as counted, replicas that s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -20,7 +20,7 @@ from moedsl.planner.plan import Plan
 from moedsl.rehearse.cpu.bridge import Change, changes
 from moedsl.rehearse.launch import Failure, Outcome
 from moedsl.rehearse.prepare import Prepared
-from moedsl.rehearse.shrink import Rehearsal, in_place_of
+from moedsl.rehearse.shrink import BATCH, Rehearsal, in_place_of
 from moedsl.rehearse.sizes import KEPT, KINDS, LEFT_OUT, SHRUNK, Note
 from moedsl.support.text import counted, wrapped
 
@@ -79,7 +79,6 @@ def to_json(r: Result) -> dict[str, Any]:
             "checks": [asdict(c) for c in r.checks],
             "failure": None if failure is None else {**asdict(failure), "diagnosis": r.diagnosis},
         }
-    names = ("seq", "micro_batch", "num_microbatches", "global_batch")
     return {
         "name": small.name,
         "ok": r.ok,
@@ -87,7 +86,7 @@ def to_json(r: Result) -> dict[str, Any]:
         "ranks": small.ranks,
         "layout": {**small.layout, "pipeline_layout": small.pipeline_layout},
         "plan": {k: getattr(r.plan.layout, k) for k in (*small.layout, "pipeline_layout")},
-        "batch": {name: getattr(small, name) for name in names},
+        "batch": {name: getattr(small, name) for name in BATCH},
         **{kind.replace(" ", "_"): [n.to_json() for n in r.notes(kind)] for kind in KINDS},
         "replaced": [asdict(c) for c in r.replaced],
         "trained": trained,
@@ -123,10 +122,10 @@ def text(r: Result) -> str:
     else:
         done = f"{'rehearsed' if r.ok else 'FAILED'} on {where}, {r.prepared.iterations} iterations"
         head = f"{r.rehearsal.name}: {done}, {r.outcome.seconds} s"
-        parts += [_checks(r.checks), _failure(r.outcome.failure) if r.outcome.failure else ""]
+        parts += _trained(r.checks, r.outcome.failure)
     tasks = [_paragraph("  ", in_place_of(n.plan), "  ") for n in r.notes(LEFT_OUT) if n.what == "task"]
     diagnosed = f"\n{diagnose_text.text(r.diagnosis)}" if r.diagnosis else ""
-    return "\n\n".join(["\n".join([head, *tasks]), *filter(None, parts)]) + "\n" + diagnosed
+    return "\n\n".join(["\n".join([head, *tasks]), *parts]) + "\n" + diagnosed
 
 
 def _mesh(sizes: Mapping[str, Any], axes: Sequence[str]) -> str:
@@ -135,54 +134,50 @@ def _mesh(sizes: Mapping[str, Any], axes: Sequence[str]) -> str:
 
 
 def _notes(r: Result) -> str:
-    kept = ", ".join(n.what if n.plan is True else f"{n.what} {_said(n.plan)}" for n in r.notes(KEPT))
-    shrunk = ", ".join(f"{n.what} {_said(n.plan)} to {_said(n.here)}" for n in r.notes(SHRUNK))
+    def said(value: Any) -> str:
+        return f"{value:,}" if type(value) is int else show(value)
+
+    kept = ", ".join(n.what if n.plan is True else f"{n.what} {said(n.plan)}" for n in r.notes(KEPT))
+    shrunk = ", ".join(f"{n.what} {said(n.plan)} to {said(n.here)}" for n in r.notes(SHRUNK))
     rows = [_paragraph("Kept    ", kept), _paragraph("Shrunk  ", shrunk), "Not rehearsed"]
     for n in r.notes(LEFT_OUT):
-        instead = f"; here {_said(n.here)}" if n.here is not None else ""
+        instead = f"; here {said(n.here)}" if n.here is not None else ""
         because = f": {n.because}" if n.because else ""
-        rows.append(_paragraph("  ", f"{n.what} {_said(n.plan)}{instead}{because}", "    "))
+        rows.append(_paragraph("  ", f"{n.what} {said(n.plan)}{instead}{because}", "    "))
     if r.replaced:
         rows.append(f"  {len(r.replaced)} fields of the recipe have other values on a CPU: --json lists them")
     return "\n".join(rows)
-
-
-def _said(value: Any) -> str:
-    return f"{value:,}" if type(value) is int else show(value)
 
 
 def _paragraph(head: str, text: str, indent: str = "        ") -> str:
     return wrapped(text, head, indent, width=108)
 
 
-def _checks(done: Sequence[Check]) -> str:
-    rows = ["Checks"] if done else []
-    for check in done:
-        if check.ok:
-            rows.append(_paragraph(f"  ok     {check.name:<11}", check.says, " " * 20))
-            continue
-        rows.append(f"  WRONG  {check.name}")
-        rows += [f"         {line}" for line in check.wrong[:8]]
-        rows += [f"         and {len(check.wrong) - 8} more"] if len(check.wrong) > 8 else []
-    return "\n".join(rows)
-
-
-def _failure(failure: Failure) -> str:
-    if failure.kind == "timeout":
-        why = f"Stopped at the time limit. Last lines of rank {failure.rank}, the first without an answer:"
-    elif failure.kind == "start":
-        why = "The process that imports Megatron Bridge exited. Its last lines:"
-    else:
+def _trained(checks: Sequence[Check], failure: Failure | None) -> Iterator[str]:
+    """Print the checks, and why a rank failed."""
+    if checks:
+        rows = ["Checks"]
+        for c in checks:
+            if c.ok:
+                rows.append(_paragraph(f"  ok     {c.name:<11}", c.says, " " * 20))
+            else:
+                more = [f"and {len(c.wrong) - 8} more"] if len(c.wrong) > 8 else []
+                rows += [f"  WRONG  {c.name}", *(f"         {line}" for line in (*c.wrong[:8], *more))]
+        yield "\n".join(rows)
+    if failure:
         status = failure.status or 0
         how = f"by signal {-status}" if status < 0 else f"with exit code {status}"
-        why = f"Rank {failure.rank} ended {how}, and the others were ended. Its last lines:"
-    return "\n".join([why, *(f"  {line}" for line in failure.lines)])
+        why = {
+            "timeout": f"Stopped at the time limit. Last lines of rank {failure.rank}, the first without an answer:",
+            "start": "The process that imports Megatron Bridge exited. Its last lines:",
+            "rank": f"Rank {failure.rank} ended {how}, and the others were ended. Its last lines:",
+        }
+        yield "\n".join([why[failure.kind], *(f"  {line}" for line in failure.lines)])
 
 
 def checks(prepared: Prepared, answers: Answers) -> tuple[Check, ...]:
     """Run all checks on the answers of ranks that finished training."""
-    asked = (loss, groups, parameters, replicas)
-    return tuple(ask(prepared, answers) for ask in asked)
+    return tuple(ask(prepared, answers) for ask in (loss, groups, parameters, replicas))
 
 
 def loss(prepared: Prepared, answers: Answers) -> Check:

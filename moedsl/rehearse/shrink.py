@@ -5,7 +5,7 @@ A CPU runs some policies as planned; the others are off, with the reason in a `N
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -65,74 +65,62 @@ def shrink(plan: Plan, model: Model, ranks: int = RANKS, hardware: str = "", on_
     `hardware` is used if the plan's own is not in the stdlib. The small model's `hf`, the folder of its config.json, is
     still empty.
     """
-    big = plan.layout
+    big, batch = plan.layout, plan.batch
     mesh = sizes.smallest(big.to_json(), ranks)
-    vpp = 2 if big.vpp > 1 and mesh["pp"] > 1 else 1
-    layers, pattern, layout = _shortened(plan, model, mesh["pp"], vpp)
+    pp, vpp = mesh["pp"], 2 if big.vpp > 1 and mesh["pp"] > 1 else 1
+    if model.hybrid:
+        parts = sizes.segments((big.pipeline_layout or model.layer_pattern).split("|"), pp)
+        pattern, layout = "".join(parts), "|".join(parts)
+        layers = len(pattern)
+    else:
+        planned = sizes.layout_of(big.pipeline_layout, model, big.pp, big.vpp)
+        chunks = sizes.shortened(planned, pp, vpp, int(model.dense_layers > 0 or model.linear))
+        chunks = sizes.paired(chunks) if model.linear else sizes.keyed(chunks) if model.indexer_every > 1 else chunks
+        layers, pattern, layout = sum(c.layers for c in chunks), "", "|".join(c.text for c in chunks)
     seq = SEQ * mesh["cp"] * mesh["tp"]
-    small = sizes.narrow(model, f"{model.name}_rehearsal", mesh, layers, seq, pattern)
-    text = layout if big.pipeline_layout and mesh["pp"] > 1 else None
-    batch = plan.batch
     # 1 stays 1; else at most two for each stage, in whole groups of pp for an interleaved schedule
-    most = min(batch.num_microbatches, 2 * mesh["pp"])
+    most = min(batch.num_microbatches, 2 * pp)
     made = Rehearsal(
         name=plan.name,
-        model=small,
+        model=sizes.narrow(model, f"{model.name}_rehearsal", mesh, layers, seq, pattern),
         hardware=hardware or plan.hardware,
         layout={**mesh, "vpp": vpp},
-        pipeline_layout=text,
+        pipeline_layout=layout if big.pipeline_layout and pp > 1 else None,
         seq=seq,
         micro_batch=min(batch.micro_batch, 2),
-        num_microbatches=1 if batch.num_microbatches == 1 else max(mesh["pp"], most - most % mesh["pp"]),
+        num_microbatches=1 if batch.num_microbatches == 1 else max(pp, most - most % pp),
         policy=pinned(plan.policy.to_json(), mesh["ep"]),
         routing=plan.policy.routing,
         sets={k: v for k, v in plan.set.items() if not k.startswith(NOT_CARRIED)},
     )
-    return _with_notes(made, plan, model, on_gpus)
+    return evolve(made, notes=tuple(_notes(made, plan, model, on_gpus)))
 
 
-def _shortened(plan: Plan, model: Model, pp: int, vpp: int) -> tuple[int, str, str]:
-    """Choose layers, a hybrid's pattern, and the layout in Megatron's letters."""
-    if model.hybrid:
-        parts = sizes.segments((plan.layout.pipeline_layout or model.layer_pattern).split("|"), pp)
-        return len("".join(parts)), "".join(parts), "|".join(parts)
-    big = plan.layout
-    layout = sizes.layout_of(big.pipeline_layout, model, big.pp, big.vpp)
-    chunks = sizes.shortened(layout, pp, vpp, int(model.dense_layers > 0 or model.linear))
-    chunks = sizes.paired(chunks) if model.linear else sizes.keyed(chunks) if model.indexer_every > 1 else chunks
-    return sum(c.layers for c in chunks), "", sizes.text(chunks)
-
-
-def _with_notes(r: Rehearsal, plan: Plan, model: Model, on_gpus: bool) -> Rehearsal:
+def _notes(r: Rehearsal, plan: Plan, model: Model, on_gpus: bool) -> Iterator[Note]:
+    """Note what the rehearsal of a plan keeps, shrinks and leaves out."""
     big, batch = plan.layout, plan.batch
-    own = [
-        *sizes.axis_notes(big.to_json(), {a: r.layout[a] for a in sizes.AXES}),
-        Note("vpp", LEFT_OUT, big.vpp, 1, "virtual stages need a pipeline")
-        if big.vpp > 1 and r.layout["vpp"] == 1
-        else sized("vpp", big.vpp, r.layout["vpp"]),
-        sized("pipeline layout", big.pipeline_layout or "even", r.pipeline_layout or "even"),
-        sized("sequence_parallel", big.sequence_parallel, r.layout["tp"] > 1),
-        sized("seq", batch.seq, r.seq),
-        sized("micro_batch", batch.micro_batch, r.micro_batch),
-        sized("num_microbatches", batch.num_microbatches, r.num_microbatches),
-        sized("global_batch", batch.global_batch, r.global_batch),
-        *sizes.fact_notes(model, r.model),
-        *(
-            Note(f"set {k}", KEPT, v, r.sets[k])
-            if k in r.sets
-            else Note(f"set {k}", LEFT_OUT, v, None, "files, lengths and formats of the cluster's run")
-            for k, v in plan.set.items()
-        ),
-    ]
+    yield from sizes.axis_notes(big.to_json(), {a: r.layout[a] for a in sizes.AXES})
+    if big.vpp > 1 and r.layout["vpp"] == 1:
+        yield Note("vpp", LEFT_OUT, big.vpp, 1, "virtual stages need a pipeline")
+    else:
+        yield sized("vpp", big.vpp, r.layout["vpp"])
+    yield sized("pipeline layout", big.pipeline_layout or "even", r.pipeline_layout or "even")
+    yield sized("sequence_parallel", big.sequence_parallel, r.layout["tp"] > 1)
+    yield from (sized(n, getattr(batch, n), getattr(r, n)) for n in BATCH)
+    yield from sizes.fact_notes(model, r.model)
+    for k, v in plan.set.items():
+        because = "files, lengths and formats of the cluster's run"
+        yield Note(f"set {k}", KEPT, v, r.sets[k]) if k in r.sets else Note(f"set {k}", LEFT_OUT, v, None, because)
     if r.hardware != plan.hardware:
-        own.append(Note("hardware", LEFT_OUT, plan.hardware, r.hardware, "its declaration is in the run file"))
+        yield Note("hardware", LEFT_OUT, plan.hardware, r.hardware, "its declaration is in the run file")
     if model.linear and not on_gpus:
-        own.append(DELTA_NETS)
+        yield DELTA_NETS
     if model.sparse and not on_gpus:
-        own.append(SPARSE)
-    return evolve(r, notes=(*own, *policy_notes(plan, r.policy, on_gpus)))
+        yield SPARSE
+    yield from policy_notes(plan, r.policy, on_gpus)
 
 
+BATCH = ("seq", "micro_batch", "num_microbatches", "global_batch")
 OFF: Mapping[str, str] = {
     "precision": "lower formats are Transformer Engine's kernels, which need a GPU",
     "dispatcher": "the same tokens reach the same experts, by gloo's all-to-all: the kernels of {} need GPUs",

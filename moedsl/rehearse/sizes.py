@@ -56,30 +56,24 @@ def shortened(layout: Layout, pp: int, vpp: int, more: int) -> list[Chunk]:
     A chunk with the fewest layers (but not none) keeps 1, a fuller one 2, so that an uneven layout stays uneven. Chunks
     with layers of two kinds get `more`: dense layers before those of experts, or layers with different attention.
     """
-    chunks = _picked(layout.chunks, pp * vpp)
-    fewest = min((c.layers for c in layout.chunks if c.layers), default=1)
+    of, last, count = layout.chunks, len(layout.chunks) - 1, pp * vpp
+    mtp = sum(c.mtp for c in of)
+    if count == 1:  # a single one combines both ends
+        chunks = [evolve(of[last], embedding=True, mtp=mtp)]
+    else:  # evenly, with the first and the last, and with a fullest one if there is room between
+        chunks = [of[round(i * last / (count - 1))] for i in range(count)]
+        fullest = max(of, key=lambda c: c.layers)
+        if count > 2 and not any(c.layers == fullest.layers for c in chunks):
+            chunks[count // 2] = evolve(fullest, embedding=False, mtp=0, loss=False)
+        chunks[-1] = evolve(chunks[-1], mtp=mtp)
+    fewest = min((c.layers for c in of if c.layers), default=1)
     counts = [0 if not c.layers else 1 + more + (c.layers > fewest) for c in chunks]
-    if len(counts) == 1:
+    if count == 1:
         counts = [TWO + more]
     return [
         evolve(c, dense=0, moe=n, delta=0, reuse=0, window=0, dense_window=0)
         for c, n in zip(chunks, counts, strict=True)
     ]
-
-
-def _picked(chunks: tuple[Chunk, ...], count: int) -> list[Chunk]:
-    """Choose `count` of them evenly, with the first and the last, and with a fullest one if there is room between.
-
-    A single one combines both ends.
-    """
-    last = len(chunks) - 1
-    if count == 1:
-        return [evolve(chunks[last], embedding=True, mtp=sum(c.mtp for c in chunks))]
-    picked = [chunks[round(i * last / (count - 1))] for i in range(count)]
-    fullest = max(chunks, key=lambda c: c.layers)
-    if count > 2 and not any(c.layers == fullest.layers for c in picked):
-        picked[count // 2] = evolve(fullest, embedding=False, mtp=0, loss=False)
-    return [*picked[:-1], evolve(picked[-1], mtp=sum(c.mtp for c in chunks))]
 
 
 def paired(chunks: list[Chunk]) -> list[Chunk]:
@@ -91,11 +85,6 @@ def paired(chunks: list[Chunk]) -> list[Chunk]:
 def keyed(chunks: list[Chunk]) -> list[Chunk]:
     """Make the number of layers of each chunk even, because every other one attends to the keys of the one before."""
     return [evolve(c, moe=c.moe + c.moe % 2) for c in chunks]
-
-
-def text(chunks: list[Chunk]) -> str:
-    """Write the layout in Megatron's letters."""
-    return "|".join(c.text for c in chunks)
 
 
 def segments(parts: list[str], pp: int) -> list[str]:

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -52,10 +52,10 @@ class Task:
 
 def read(path: str) -> Task:
     data: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-    device: dict[str, Any] = data.pop("device")
-    capability = tuple(device.pop("capability"))
     data.pop("moedsl_sha256", None)  # the marker of what moedsl wrote
-    return Task(device=Device(capability=capability, **device), **data)
+    device: dict[str, Any] = data.pop("device")
+    device["capability"] = tuple(device["capability"])
+    return Task(device=Device(**device), **data)
 
 
 def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> None:
@@ -82,8 +82,8 @@ def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> N
         bridge.adapt_recipe(config)
 
     def started(context: Any) -> None:
-        answer["groups"], answer["parameters"] = groups(), parameters(context.model)
-        answer["before"] = digests(context.model)
+        model = context.model
+        answer.update(groups=groups(), parameters=parameters(model), before=digests(model))
 
     def stepped(context: Any) -> None:
         answer["losses"].append({name: float(value) for name, value in (context.loss_dict or {}).items()})
@@ -170,22 +170,26 @@ def groups() -> dict[str, list[int]]:
     return {name: sorted(dist.get_process_group_ranks(group)) for name, group in made.items()}
 
 
-def parameters(chunks: Sequence[Any]) -> dict[str, int]:
-    """Count the parameters of all virtual stages of this rank: experts' and others."""
-    sizes = {"dense": 0, "expert": 0}
+def by_kind(chunks: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """The parameters of all virtual stages of this rank: experts' and others."""
     for chunk in chunks:
         for name, parameter in chunk.named_parameters():
-            sizes["expert" if ".experts." in name else "dense"] += parameter.numel()
+            yield "expert" if ".experts." in name else "dense", parameter
+
+
+def parameters(chunks: Sequence[Any]) -> dict[str, int]:
+    """Count this rank's parameters by kind."""
+    sizes = {"dense": 0, "expert": 0}
+    for kind, parameter in by_kind(chunks):
+        sizes[kind] += parameter.numel()
     return sizes
 
 
 def digests(chunks: Sequence[Any]) -> dict[str, str]:
-    """Hash the values of this rank's parameters: experts' and others."""
+    """Hash the values of this rank's parameters by kind."""
     hashes = {"dense": sha256(), "expert": sha256()}
-    for chunk in chunks:
-        for name, parameter in chunk.named_parameters():
-            kind = "expert" if ".experts." in name else "dense"
-            hashes[kind].update(parameter.detach().float().cpu().numpy().tobytes())
+    for kind, parameter in by_kind(chunks):
+        hashes[kind].update(parameter.detach().float().cpu().numpy().tobytes())
     return {kind: found.hexdigest()[:16] for kind, found in hashes.items()}
 
 

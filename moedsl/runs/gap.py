@@ -10,17 +10,16 @@ from __future__ import annotations
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import exp, log
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from attrs import evolve
 
 from moedsl.facts import recipes
 from moedsl.facts.axes import show
-from moedsl.planner.other_layouts import shipped_codes as codes_of
+from moedsl.planner.other_layouts import shipped_codes
 from moedsl.planner.plan import Plan
 from moedsl.runs.published import AFFINITY, State, nearest, priced, prices, tells
 from moedsl.runs.results.log import DECIMAL, Log, blocks_of, lines_with, samples
@@ -34,20 +33,19 @@ Json = dict[str, Any]
 
 def report(row: Mapping[str, Any], log_: Log, plan: Plan, here: State) -> Json:
     """Return the report of a measured run; `row` is its row of `moedsl results`."""
-    measured = row[RATE]["median"] / row["useful_share"]
-    step = row["step_time_s"]["median"]
-    if len(row["batches"]) > 1:  # a ramp-up: the step of a whole batch at this speed
-        step = here.cost.global_batch * here.cost.seq / (measured * here.cost.gpus)
+    share, guess = row["useful_share"], here.step
+    measured = row[RATE]["median"] / share
+    # A ramp-up has steps of several batches: the step of a whole batch at this speed
+    step = row["step_time_s"]["median"] if len(row["batches"]) < 2 else here.step_at(measured)
     seconds = [s.step.seconds for a in log_.attempts for s in samples(a, row["warmup"])]
-    seen, share, guess = problems([*map(Path, log_.files)], seconds), row["useful_share"], here.step
-    cols = {n: np.array([c]) for n, c in here.codes.items()}
-    doubt = uncertainty.doubt(here.cost, uncertainty.leaning(here.cost, cols, np.array([guess]))[0]).factor
+    seen = problems([*map(Path, log_.files)], seconds)
+    doubt = uncertainty.doubt(here.cost, here.leaning[0]).factor
     return {
         "name": row["name"],
         "remarks": remarks(row),
         "measured": _speed(here, step, measured, share, row["tflops_per_gpu"]),
         "predicted": {  # the estimate of this run, its interval, and how far the measured step is from it
-            **_speed(here, guess, here.rate, share, None),
+            **_speed(here, guess, here.rate, share),
             "lower_s": guess / doubt,
             "upper_s": guess * doubt,
             "speed": guess / step,
@@ -59,10 +57,9 @@ def report(row: Mapping[str, Any], log_: Log, plan: Plan, here: State) -> Json:
     }
 
 
-def _speed(here: State, step: float, rate: float, share: float, logged: float | None) -> Json:
+def _speed(here: State, step: float, rate: float, share: float, logged: float | None = None) -> Json:
     """Return a speed; `share` of its tokens are useful."""
-    tp = here.codes["tp"]
-    flops = float(here.cost.model_tflops_per_gpu(step, tp)) if logged is None else logged
+    flops = float(here.cost.model_tflops_per_gpu(step, here.codes["tp"])) if logged is None else logged
     rates = {"tokens_per_s_per_gpu": rate, "useful_tokens_per_s_per_gpu": rate * share}
     return {"step_s": step, **rates, "tflops_per_gpu": flops}
 
@@ -76,14 +73,12 @@ def _published(here: State, measured: float, share: float, plan: Plan, log_: Seq
     there, theirs = found.state, found.run.tokens
     assert theirs is not None  # all have a speed
     known, unpriced = prices(here, found, plan)
-    settings = _largest_first([*priced(here, there), *known])
-    explained = exp(sum(log(s["speed"]) for s in settings))
+    settings, explained = _largest_first([*priced(here, there), *known])
     unexplained, bound = theirs / measured / explained, speed_up_at_most(log_)
-    step = float(there.cost.global_batch * there.cost.seq / (theirs * there.cost.gpus))
     return {
         "id": found.line["id"],
         "source": found.line["source"],
-        **_speed(there, step, theirs, share, None),
+        **_speed(there, there.step_at(theirs), theirs, share),
         "speed": theirs / measured,
         "settings": settings,
         "explained": explained,
@@ -101,15 +96,15 @@ def _recipe(here: State, plan: Plan) -> Json | None:
     known = recipes.named(shipped.target) if shipped else None
     if shipped is None or known is None:
         return None
-    codes = codes_of(known.layout, Row(here.codes, {}, ()))
-    there = State(evolve(here.cost, layout=known.layout.get("pipeline_layout")), codes)
     if shipped.step_time_s is None:
         return {"name": shipped.name, "refused_by": shipped.refused_by, "because": shipped.because}
-    settings = _largest_first(priced(here, there))
+    codes = shipped_codes(known.layout, Row(here.codes, {}, ()))
+    there = State(evolve(here.cost, layout=known.layout.get("pipeline_layout")), codes)
+    settings, speed = _largest_first(priced(here, there))
     return {
         "name": shipped.name,
         "predicted_step_s": there.step,
-        "speed": exp(sum(log(s["speed"]) for s in settings)),
+        "speed": speed,
         "verdict": shipped.verdict,
         "settings": settings,
         "written_for": dict(shipped.written_for),
@@ -117,8 +112,10 @@ def _recipe(here: State, plan: Plan) -> Json | None:
     }
 
 
-def _largest_first(settings: Sequence[Json]) -> list[Json]:
-    return sorted(settings, key=lambda s: -abs(log(s["speed"])))
+def _largest_first(settings: Sequence[Json]) -> tuple[list[Json], float]:
+    """Sort settings by their prices, and multiply these."""
+    ordered = sorted(settings, key=lambda s: -abs(log(s["speed"])))
+    return ordered, exp(sum(log(s["speed"]) for s in ordered))
 
 
 _SHOWN = {
@@ -133,7 +130,7 @@ _SHOWN = {
 
 def text(r: Json) -> str:
     """Print the speeds, then each comparison, then what the log shows."""
-    predicted, published, recipe = r["predicted"], r["published"], r["recipe"]
+    predicted, p, recipe = r["predicted"], r["published"], r["recipe"]
     rows = [("", "s a step", "useful tokens/s/GPU", "TFLOPS/GPU", "against measured")]
     for name in ("measured", "predicted", "published"):
         if one := r[name]:
@@ -142,64 +139,59 @@ def text(r: Json) -> str:
     where = "inside" if predicted["inside"] else "outside"
     interval = f"{predicted['lower_s']:.2f} to {predicted['upper_s']:.2f} s"
     tells = _line(f"the measured step is {where} the interval of nine in ten runs, {interval}")
-    parts = [
-        [r["name"], *table(rows, "lr"), tells, *map(_line, r["remarks"])],
-        [*_published_lines(published)] if published else ["No published run is of this model and GPU."],
-        [*_recipe_lines(recipe)] if recipe else ["Bridge ships no recipe for this model, GPU and number of GPUs."],
-        ["The log shows", *(_line(_SHOWN[s["what"]].format(**s)) for s in r["log"])] if r["log"] else [],
-    ]
-    return "\n\n".join("\n".join(p) for p in parts if p) + "\n"
-
-
-def _published_lines(p: Json) -> Iterator[str]:
-    page, left = p["source"].removeprefix("docs/"), p["unexplained"] - 1
-    yield f"Published  {p['id']} of NVIDIA's {page}: {p['speed'] - 1:+.1%}"
-    yield from _settings(p["settings"])
-    yield _line(f"explained by settings: {p['explained'] - 1:+.1%}")
-    judged = "less than" if abs(left) <= p["tells"] else "more than"
-    yield _line(f"not explained: {left:+.1%}, {judged} the ±{p['tells']:.1%} that the estimate can tell here")
-    if p["log_at_most"] > 1:
-        yield _line(f"the log explains at most {p['log_at_most'] - 1:+.1%}, which leaves {p['left'] - 1:+.1%}")
-    unpriced = (
-        "affinity, which no published row states" if s["setting"] == AFFINITY
-        else f"{s['setting']} ({_values(s['here'])} -> {_values(s['there'])})"
-        for s in p["unpriced"]
-    )  # fmt: skip
-    yield _line("no measured price: " + "; ".join(unpriced))
-
-
-def _recipe_lines(r: Json) -> Iterator[str]:
-    yield f"NVIDIA's recipe  {r['name']}"
-    if "refused_by" in r:
-        yield _line(f"refused here by {r['refused_by']}: {r['because']}")
-        return
-    yield _line(f"predicted {r['predicted_step_s']:.2f} s a step, {r['speed'] - 1:+.1%} speed, {r['verdict']}")
-    yield from _settings(r["settings"])
-    if r["written_for"]:
-        yield _line("written for " + ", ".join(f"{n} {show(v)}" for n, v in r["written_for"].items()))
+    blocks = [[r["name"], *table(rows, "lr"), tells, *map(_line, r["remarks"])]]
+    if p:
+        left = p["unexplained"] - 1
+        judged = "less than" if abs(left) <= p["tells"] else "more than"
+        bound = f"the log explains at most {p['log_at_most'] - 1:+.1%}, which leaves {p['left'] - 1:+.1%}"
+        unpriced = (
+            "affinity, which no published row states" if s["setting"] == AFFINITY
+            else f"{s['setting']} ({_values(s['here'])} -> {_values(s['there'])})"
+            for s in p["unpriced"]
+        )  # fmt: skip
+        blocks.append([
+            f"Published  {p['id']} of NVIDIA's {p['source'].removeprefix('docs/')}: {p['speed'] - 1:+.1%}",
+            *_settings(p["settings"]),
+            _line(f"explained by settings: {p['explained'] - 1:+.1%}"),
+            _line(f"not explained: {left:+.1%}, {judged} the ±{p['tells']:.1%} that the estimate can tell here"),
+            *([_line(bound)] if p["log_at_most"] > 1 else []),
+            _line("no measured price: " + "; ".join(unpriced)),
+        ])  # fmt: skip
+    else:
+        blocks.append(["No published run is of this model and GPU."])
+    if not recipe:
+        blocks.append(["Bridge ships no recipe for this model, GPU and number of GPUs."])
+    elif "refused_by" in recipe:
+        why = f"refused here by {recipe['refused_by']}: {recipe['because']}"
+        blocks.append([f"NVIDIA's recipe  {recipe['name']}", _line(why)])
+    else:
+        speed = f"{recipe['predicted_step_s']:.2f} s a step, {recipe['speed'] - 1:+.1%} speed, {recipe['verdict']}"
+        written_for = ", ".join(f"{n} {show(v)}" for n, v in recipe["written_for"].items())
+        blocks.append([
+            f"NVIDIA's recipe  {recipe['name']}", _line(f"predicted {speed}"), *_settings(recipe["settings"]),
+            *([_line(f"written for {written_for}")] if written_for else []),
+        ])  # fmt: skip
+    if r["log"]:
+        blocks.append(["The log shows", *(_line(_SHOWN[s["what"]].format(**s)) for s in r["log"])])
+    return "\n\n".join(map("\n".join, blocks)) + "\n"
 
 
 def _settings(settings: Sequence[Json]) -> list[str]:
     """Print each setting with its price, and by how many measured pairs it is known; the estimate has the others."""
     rows = list[tuple[str, ...]]()
     for s in settings:
-        m, pairs = s.get("measured"), ""
-        if m:
+        change = f"{_values(s['here'])} -> {_values(s['there'])}"
+        if m := s.get("measured"):
             spread = f"{m['pairs']} times, {m['low'] - 1:+.1%} to {m['high'] - 1:+.1%}"
-            pairs = f"  (measured {'once' if m['pairs'] == 1 else spread})"
-        rows.append((f"{s['speed'] - 1:+.1%}", s["setting"], f"{_values(s['here'])} -> {_values(s['there'])}{pairs}"))
+            change += f"  (measured {'once' if m['pairs'] == 1 else spread})"
+        rows.append((f"{s['speed'] - 1:+.1%}", s["setting"], change))
     return table(rows, "rll")
 
 
 def _values(values: Json) -> str:
     """Write values; a single one without its name."""
-    if len(values) == 1:
-        return _word(next(iter(values.values())))
-    return " ".join(f"{n}={_word(v)}" for n, v in values.items())
-
-
-def _word(value: Any) -> str:
-    return "none" if value is None else show(value)
+    words = {n: "none" if v is None else show(v) for n, v in values.items()}
+    return " ".join(words.values() if len(words) == 1 else (f"{n}={word}" for n, word in words.items()))
 
 
 def _line(text: str) -> str:
@@ -223,7 +215,17 @@ def problems(paths: Sequence[Path], seconds: Sequence[float]) -> list[Json]:
     `seconds` are the steps after the warm-up. Data loading is of the rank that waits longest, over all microbatches
     of a step; clocks and speeds compare the slowest rank with the fastest.
     """
-    loading, ranks, unbound = _read(paths)
+    loading, unbound = list[float](), list[str]()  # the most of the timer in ms, and why ranks were not bound
+    ranks = defaultdict[str, list[tuple[float, float]]](list)  # (least, most) of each figure of the straggler detector
+    for text in (line for path in paths for block in blocks_of(path) for line in lines_with(_WORDS, block)):
+        if timer := _TIMER.search(text):
+            loading.append(float(timer[1]))
+        if affinity := _UNBOUND.search(text):
+            unbound.append(affinity[1])
+        ends = {(end, name): float(value) for end, name, value in _RANKS.findall(text)}
+        for end, name in ends:
+            if end == "Mn" and ("Mx", name) in ends:
+                ranks[name].append((ends["Mn", name], ends["Mx", name]))
     found: list[Json] = []
     middle = statistics.median(seconds) if seconds else 0.0
     if over := [s - middle for s in seconds if s > SLOW * middle]:
@@ -233,10 +235,10 @@ def problems(paths: Sequence[Path], seconds: Sequence[float]) -> list[Json]:
         waits = statistics.median(loading) / 1000
         found.append({"what": "data loading", "share": waits / middle, "seconds": waits})
     for name, what, unit in (("Clk", "clocks", "mhz"), ("Etpt", "stragglers", "tflops")):
-        if pairs := [(low, high) for low, high in ranks.get(name, ()) if high]:
+        if pairs := [(low, high) for low, high in ranks[name] if high]:
             low, high = (statistics.median(column) for column in zip(*pairs, strict=True))
             found.append({"what": what, "share": 1 - low / high, f"least_{unit}": low, f"most_{unit}": high})
-    if heat := [high for _, high in ranks.get("Tmp", ())]:
+    if heat := [high for _, high in ranks["Tmp"]]:
         found.append({"what": "temperature", "share": None, "most_celsius": max(heat)})
     if unbound:
         found.append({"what": "affinity", "share": None, "ranks": len(unbound), "because": unbound[0]})
@@ -249,20 +251,3 @@ def speed_up_at_most(found: Sequence[Json]) -> float:
     share = {s["what"]: s["share"] for s in found}
     slowest = max(share.get("clocks", 0.0), share.get("stragglers", 0.0))
     return 1 / (1 - min(share.get("data loading", 0.0), MOST)) / (1 - min(slowest, MOST))
-
-
-def _read(paths: Sequence[Path]) -> tuple[list[float], dict[str, list[tuple[float, float]]], list[str]]:
-    """Read the most of the timer of data loading in ms, the (least, most) of each figure of the straggler detector, and
-    why ranks were not bound to the CPUs and the memory next to their GPU."""
-    loading, unbound = list[float](), list[str]()
-    ranks = defaultdict[str, list[tuple[float, float]]](list)
-    for text in (line for path in paths for block in blocks_of(path) for line in lines_with(_WORDS, block)):
-        if found := _TIMER.search(text):
-            loading.append(float(found[1]))
-        if found := _UNBOUND.search(text):
-            unbound.append(found[1])
-        ends = {(end, name): float(value) for end, name, value in _RANKS.findall(text)}
-        for end, name in ends:
-            if end == "Mn" and ("Mx", name) in ends:
-                ranks[name].append((ends["Mn", name], ends["Mx", name]))
-    return loading, ranks, unbound

@@ -22,9 +22,11 @@ from typing import Any
 import attrs
 import numpy as np
 from attrs import evolve, frozen
+from numpy.typing import NDArray
 
 from moedsl.compiler import compile_source
 from moedsl.cost import Cost
+from moedsl.cost.rows import Floats
 from moedsl.facts import axes
 from moedsl.facts.releases import NEWEST
 from moedsl.planner.build import variables
@@ -173,9 +175,22 @@ class State:
     codes: Mapping[str, int]
 
     @property
+    def columns(self) -> dict[str, NDArray[np.int64]]:
+        return {n: np.array([c]) for n, c in self.codes.items()}
+
+    @property
     def step(self) -> float:
         """Seconds of one step."""
-        return float(self.cost.time({n: np.array([c]) for n, c in self.codes.items()})[0])
+        return float(self.cost.time(self.columns)[0])
+
+    @property
+    def leaning(self) -> Floats:
+        """The slopes of the log of the step over the constants of the machine (`uncertainty.leaning`)."""
+        return uncertainty.leaning(self.cost, self.columns, np.array([self.step]))
+
+    def step_at(self, rate: float) -> float:
+        """Seconds of one step at so many tokens/s of a GPU."""
+        return float(self.cost.global_batch * self.cost.seq / (rate * self.cost.gpus))
 
     @property
     def rate(self) -> float:
@@ -248,8 +263,4 @@ def priced(here: State, there: State) -> list[Json]:
 
 def tells(here: State, there: State) -> float:
     """Return the smallest ratio of two speeds that the estimate can tell from one, as a share above 1."""
-    slopes = [
-        uncertainty.leaning(s.cost, {n: np.array([c]) for n, c in s.codes.items()}, np.array([s.step]))
-        for s in (here, there)
-    ]
-    return exp(float(uncertainty.apart(here.cost, slopes[1] - slopes[0])[0])) - 1
+    return exp(float(uncertainty.apart(here.cost, there.leaning - here.leaning)[0])) - 1

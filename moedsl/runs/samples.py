@@ -32,10 +32,6 @@ _ANSWERS = ("assistant", "gpt")
 """The roles whose turns a model learns (bridge data/conversation_processing.py:35)."""
 
 
-class NotASample(ValueError):
-    """A line that is no sample, with the reason."""
-
-
 @frozen
 class Sample:
     """The text of a line: a prompt and its answer, or the turns of a conversation."""
@@ -50,14 +46,24 @@ class Sample:
         return not self.turns or any(t["role"] in _ANSWERS for t in self.turns)
 
 
+class BadLine(ValueError):
+    """A line that is no sample, with the reason and its number."""
+
+    def __init__(self, reason: str, number: int = 1) -> None:
+        super().__init__(reason)
+        self.number, self.reason = number, reason
+
+
 def read_sample(line: bytes) -> Sample:
-    """Read one line; raises NotASample."""
+    """Read one line; raises BadLine."""
+    if len(line) >= MOST_LINE:
+        raise BadLine(f"is longer than {MOST_LINE >> 20} MiB")
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as e:
-        raise NotASample("is not JSON") from e
+        raise BadLine("is not JSON") from e
     if not isinstance(row, dict):
-        raise NotASample("is not a JSON object")
+        raise BadLine("is not a JSON object")
     for keys in PAIRS:
         if all(isinstance(row.get(k), str) for k in keys):
             beside = (INSTRUCTION,) if row.get(INSTRUCTION) else ()
@@ -65,16 +71,16 @@ def read_sample(line: bytes) -> Sample:
     for key in TURNS:
         if isinstance(row.get(key), list):
             if not row[key]:
-                raise NotASample(f"has no turn in `{key}`")
+                raise BadLine(f"has no turn in `{key}`")
             turns = list[Mapping[str, str]]()
             for turn in row[key]:
                 found = turn if isinstance(turn, dict) else {}
                 role, text = found.get("role", found.get("from")), found.get("content", found.get("value"))
                 if not isinstance(role, str) or not isinstance(text, str):
-                    raise NotASample("has a turn without `role` and `content`, which are texts")
+                    raise BadLine("has a turn without `role` and `content`, which are texts")
                 turns.append({"role": role.lower(), "content": text})
             return Sample((key,), turns=tuple(turns))
-    raise NotASample(f"is no sample: its keys are {', '.join(map(str, row)) or 'none'}")
+    raise BadLine(f"is no sample: its keys are {', '.join(map(str, row)) or 'none'}")
 
 
 BLOCKS = 64
@@ -92,14 +98,6 @@ _OFTEN = 64
 """Lines between two looks at the clock."""
 
 Tokens = Callable[[Sample], int]
-
-
-class BadLine(ValueError):
-    """A line that is no sample: its number, and the reason."""
-
-    def __init__(self, number: int, reason: str) -> None:
-        super().__init__(reason)
-        self.number, self.reason = number, reason
 
 
 @frozen
@@ -131,8 +129,8 @@ def measure(file: BinaryIO, tokens: Tokens, seconds: float, progress: Callable[[
         for i, (at, line) in enumerate(_lines(file, begin, end)):
             try:
                 sample = read_sample(line)
-            except NotASample as e:
-                raise BadLine(_number(file, at), str(e)) from e
+            except BadLine as e:
+                raise BadLine(e.reason, _number(file, at)) from e
             length = tokens(sample)
             counts[length if length <= EXACT else round(length / _STEP) * _STEP] += 1
             keys[sample.keys] += 1
@@ -154,8 +152,6 @@ def _lines(file: BinaryIO, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
         file.readline(MOST_LINE)  # the end of the line that the part before has
     while (at := file.tell()) < end:
         line = file.readline(MOST_LINE)
-        if len(line) == MOST_LINE:
-            raise BadLine(_number(file, at), f"is longer than {MOST_LINE >> 20} MiB")
         if line.strip():
             yield at, line
 
@@ -163,10 +159,7 @@ def _lines(file: BinaryIO, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
 def _number(file: BinaryIO, at: int) -> int:
     """The number of the line at a position."""
     file.seek(0)
-    number = 1
-    while (left := at - file.tell()) > 0:
-        number += file.read(min(left, 1 << 20)).count(b"\n")
-    return number
+    return 1 + sum(file.read(min(left, 1 << 20)).count(b"\n") for left in range(at, 0, -(1 << 20)))
 
 
 BYTES = 4

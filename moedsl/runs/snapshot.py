@@ -15,6 +15,7 @@ import pickle
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -31,34 +32,34 @@ LARGEST = 2 << 30
 """Bytes of a pickle. A snapshot of the 100,000 events that Bridge records has far fewer."""
 
 
-class NotPlain(ValueError):
-    """Says what a pickle holds besides plain values, or that it is damaged."""
+class NoSnapshot(ValueError):
+    """Says what a file holds besides plain values or does not hold of a snapshot, or that it is damaged."""
 
 
 class _Plain(pickle.Unpickler):
     """Lists, dictionaries, numbers and texts need no global, so none is looked up."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        raise NotPlain(f"it names {module}.{name}, and reading it would run code")
+        raise NoSnapshot(f"it names {module}.{name}, and reading it would run code")
 
     def persistent_load(self, pid: Any) -> NoReturn:
-        raise NotPlain("it refers to another file")
+        raise NoSnapshot("it refers to another file")
 
 
 def load(stream: BinaryIO) -> Any:
-    """Read one value, of at most `LARGEST` bytes; raises NotPlain."""
+    """Read one value, of at most `LARGEST` bytes; raises NoSnapshot."""
     whole = stream if stream.seekable() else io.BytesIO(stream.read(LARGEST + 1))
     if whole.seek(0, os.SEEK_END) > LARGEST:
-        raise NotPlain(f"it has more than {LARGEST >> 30} GiB")
+        raise NoSnapshot(f"it has more than {LARGEST >> 30} GiB")
     whole.seek(0)
     try:
         return _Plain(whole).load()
-    except NotPlain:
+    except NoSnapshot:
         raise
     except MemoryError:  # a length that no memory has
-        raise NotPlain("it is damaged, or too large for the memory of this machine") from None
+        raise NoSnapshot("it is damaged, or too large for the memory of this machine") from None
     except (pickle.UnpicklingError, EOFError, ValueError, LookupError, AttributeError, TypeError, OverflowError) as e:
-        raise NotPlain(f"it is damaged or no pickle: {e}") from None
+        raise NoSnapshot(f"it is damaged or no pickle: {e}") from None
 
 
 ALLOCATED, AWAITING = "active_allocated", "active_awaiting_free"
@@ -66,10 +67,6 @@ DRAWN = 500
 ALLOC, FREE = "alloc", "free_requested"
 Frames = tuple[tuple[str, int, str], ...]
 """File, line and function of each Python frame, the innermost first."""
-
-
-class NoSnapshot(ValueError):
-    """Says what is missing in a value that a snapshot would have."""
 
 
 @frozen
@@ -108,9 +105,7 @@ def devices(snapshot: Any) -> list[Memory]:
     try:
         used = {int(s.get("device", 0)) for s in snapshot["segments"]} | {i for i, t in enumerate(traces) if t}
         return [
-            _device(
-                d, [s for s in snapshot["segments"] if s.get("device", 0) == d], traces[d] if d < len(traces) else []
-            )
+            _device(d, [s for s in snapshot["segments"] if s.get("device", 0) == d], (traces[d : d + 1] or [[]])[0])
             for d in sorted(used)
         ]
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as e:
@@ -118,47 +113,20 @@ def devices(snapshot: Any) -> list[Memory]:
 
 
 def _device(device: int, segments: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> Memory:
-    now = {address: block for s in segments for address, block in _blocks(s) if block["state"] == ALLOCATED}
+    blocks = [block for s in segments for block in _blocks(s)]
+    now = {address: block for address, block in blocks if block["state"] == ALLOCATED}
     at_end = total = sum(_size(b) for b in now.values())
     peak, at = total, len(events)
     parts = [0] * min(DRAWN, max(len(events), 1))
     parts[-1] = total
-    for i in range(len(events) - 1, -1, -1):
-        event = events[i]
+    for i, event in reversed([*enumerate(events)]):
         sign = {ALLOC: 1, FREE: -1}.get(event["action"], 0)
         total -= sign * _size(event) if sign else 0
         part = i * len(parts) // len(events)
         parts[part] = max(parts[part], total)
         if total > peak:
             peak, at = total, i
-    reserved = sum(_size(s, "total_size") for s in segments)
-    held = sum(_size(b) for s in segments for _, b in _blocks(s) if b["state"] in (ALLOCATED, AWAITING))
-    return Memory(
-        device, peak, _live(now, events, at), total, at_end, reserved, reserved - held, len(events),
-        "oom" if events and any(e["action"] == "oom" for e in events[-3:]) else "", tuple(parts),
-    )  # fmt: skip
-
-
-def _blocks(segment: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the blocks with their addresses; older snapshots state only the segment's."""
-    out: list[tuple[int, Mapping[str, Any]]] = []
-    at = segment["address"]
-    for block in segment["blocks"]:
-        out.append((block.get("address", at), block))
-        at += block["size"]
-    return out
-
-
-def _size(of: Mapping[str, Any], name: str = "size") -> int:
-    """Return a size, which PyTorch writes as a whole number of 64 bits."""
-    size = of[name]
-    if not isinstance(size, int) or not 0 <= size < 1 << 63:
-        raise ValueError(f"`{name}` is not a number of bytes")
-    return size
-
-
-def _live(now: Mapping[int, Mapping[str, Any]], events: Sequence[Mapping[str, Any]], at: int) -> tuple[Live, ...]:
-    """Return what was live before event `at`: undo the events after it, and look up the frames of each allocation."""
+    # What was live before event `at`: undo the events after it, and look up the frames of each allocation
     live: dict[int, tuple[int, Any]] = {}
     for address, block in now.items():
         history = block.get("history") or [{}]  # before PyTorch 2.1 it has the frames
@@ -169,11 +137,31 @@ def _live(now: Mapping[int, Mapping[str, Any]], events: Sequence[Mapping[str, An
         elif event["action"] == FREE:
             live[event["addr"]] = (event["size"], ())
     made = {e["addr"]: e.get("frames") for e in events[:at] if e["action"] == ALLOC}  # the last one at each address
-    each = ((size, made.get(a, frames)) for a, (size, frames) in live.items())
-    return tuple(
-        Live(size, tuple((str(f["filename"]), int(f["line"]), str(f["name"])) for f in frames or ()))
-        for size, frames in each
+    each = tuple(
+        Live(size, tuple((str(f["filename"]), int(f["line"]), str(f["name"])) for f in made.get(a, frames) or ()))
+        for a, (size, frames) in live.items()
     )
+    reserved = sum(_size(s, "total_size") for s in segments)
+    held = sum(_size(b) for _, b in blocks if b["state"] in (ALLOCATED, AWAITING))
+    return Memory(
+        device, peak, each, total, at_end, reserved, reserved - held, len(events),
+        "oom" if any(e["action"] == "oom" for e in events[-3:]) else "", tuple(parts),
+    )  # fmt: skip
+
+
+def _blocks(segment: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
+    """Return the blocks with their addresses; older snapshots state only the segment's."""
+    blocks = segment["blocks"]
+    starts = accumulate((block["size"] for block in blocks), initial=segment["address"])
+    return [(block.get("address", start), block) for block, start in zip(blocks, starts, strict=False)]
+
+
+def _size(of: Mapping[str, Any], name: str = "size") -> int:
+    """Return a size, which PyTorch writes as a whole number of 64 bits."""
+    size = of[name]
+    if not isinstance(size, int) or not 0 <= size < 1 << 63:
+        raise ValueError(f"`{name}` is not a number of bytes")
+    return size
 
 
 RANK = re.compile(r"_(?:oom_rank-)?(\d{1,7})\.[^.]+$")
@@ -289,14 +277,13 @@ def compare(r: Json, plan: Plan) -> Json:
     known = stage_of(r["rank"], r["stage"], plan)
     at, by = known or (min(range(len(stages)), key=lambda i: abs(stages[i].total_gib - r["peak_gib"])), NEAREST)
     planned = stages[at]
-    rows: list[Json] = [
-        {"part": part, "measured_gib": sum(measured.get(k, 0.0) for k in kinds),
-         "predicted_gib": sum(getattr(planned, f"{k}_gib") for k in kinds if k in MEMORY)}
-        for part, kinds in ROWS.items()
-    ]  # fmt: skip
     named = {k for kinds in ROWS.values() for k in kinds}
-    rows.append({"part": "without a kind", "measured_gib": sum(s for k, s in measured.items() if k not in named),
-                 "predicted_gib": 0.0})  # fmt: skip
+    others = tuple(k for k in measured if k not in named)
+    rows = [
+        {"part": part, "measured_gib": sum(measured.get(k, 0.0) for k in kinds),
+         "predicted_gib": sum((getattr(planned, f"{k}_gib") for k in kinds if k in MEMORY), 0.0)}
+        for part, kinds in (*ROWS.items(), ("without a kind", others))
+    ]  # fmt: skip
     rows.append({"part": "peak", "measured_gib": r["peak_gib"], "predicted_gib": planned.total_gib})
     return {"run": plan.name, "stage": at, "stage_by": by, "of_stages": len(stages), "table": rows,
             "stages_gib": [s.total_gib for s in stages],

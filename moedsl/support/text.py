@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -41,6 +41,12 @@ def table(rows: Sequence[Sequence[str]], sides: str = "r") -> list[str]:
     return [("  " + "  ".join(r)).rstrip() for r in cells]
 
 
+def titled(title: str, lines: Iterable[str]) -> str:
+    """Print lines below a title; nothing without lines."""
+    below = "\n".join(lines)
+    return f"{title}\n{below}" if below else ""
+
+
 def bar(share: float, width: int, upper: float = 0.0) -> str:
     """Draw a share of 1 as a bar: `#` up to it, `=` from there up to `upper`."""
     known, possible = (round(width * min(max(s, 0.0), 1.0)) for s in (share, upper))
@@ -55,6 +61,17 @@ def counted(n: int, noun: str, form: str = "d") -> str:
 def tokens(n: int) -> str:
     """Write a length as a run file does: 131072 is 128k."""
     return f"{n // 1024}k" if n and n % 1024 == 0 else str(n)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Write numbers as ranges: `0-3, 7`."""
+    out: list[list[int]] = []
+    for n in sorted({*numbers}):
+        if out and n == out[-1][1] + 1:
+            out[-1][1] = n
+        else:
+            out.append([n, n])
+    return ", ".join(f"{a}-{b}" if b > a else f"{a}" for a, b in out)
 
 
 def duration(seconds: float) -> str:

@@ -20,6 +20,7 @@ from moedsl.cost.pipeline import layout_for, parse_layout
 from moedsl.facts import axes
 from moedsl.facts.facts import Model
 from moedsl.facts.symbols import ARCHS
+from moedsl.lang.printer import quote
 from moedsl.planner import experiment
 from moedsl.planner.plan import Plan
 from moedsl.rehearse import launch, prepare, sizes
@@ -284,7 +285,7 @@ def test_set_is_carried_unless_it_names_the_cluster() -> None:
 @settings(deadline=None, max_examples=rotation.examples(50))
 @given(st.text(alphabet=st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=20))
 def test_a_text_survives_the_run_file(value: str) -> None:
-    text = f"qwen3_30b_a3b; h100 x 16; fit first; set logger.wandb_exp_name = {prepare.quoted(value)}"
+    text = f"qwen3_30b_a3b; h100 x 16; fit first; set logger.wandb_exp_name = {quote(value)}"
     result = compile_source(Source("run.moe", text), "check")
     assert not result.failed and result.programs[0].sets == {"logger.wandb_exp_name": value}
 

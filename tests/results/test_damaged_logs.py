@@ -132,18 +132,12 @@ def test_a_line_cut_anywhere_has_its_own_values_or_none(behind: str) -> None:
 
 @pytest.mark.parametrize("at", range(LINE.index("| elapsed"), len(LINE), 7))
 def test_a_line_that_was_cut_is_not_nan(at: int) -> None:
-    search = log.NanSearch()
-    for step in steps("".join(map(whole, range(1, 5))) + LINE[:at]):
-        search.add(step)
-    assert search.found is None
+    assert log.first_nan(steps("".join(map(whole, range(1, 5))) + LINE[:at])) is None
 
 
 @pytest.mark.parametrize("end", [END, ""], ids=["as Bridge", "without an end"])
 def test_a_whole_line_without_its_loss_is_nan(end: str) -> None:
-    search = log.NanSearch()
-    for step in steps("".join(whole(i, loss=i < 5).replace(END, end) for i in range(1, 6))):
-        search.add(step)
-    assert search.found == 5
+    assert log.first_nan(steps("".join(whole(i, loss=i < 5).replace(END, end) for i in range(1, 6)))) == 5
 
 
 @pytest.mark.parametrize("after", [0, 1], ids=["at the end", "in the middle"])

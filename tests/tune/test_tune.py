@@ -11,12 +11,9 @@ import pytest
 from attrs import define, field
 
 from moedsl.runs.tune import loop, run_file
-from moedsl.runs.tune.candidates import candidates, report
 from moedsl.runs.tune.loop import LOST, Ends, Launcher, evidence, tune
 from moedsl.support.diagnostics import Diagnostic, error
-from moedsl.support.files import stamp
 from moedsl.support.source import Source
-from tests.helpers import rotation
 from tests.helpers.programs import compiled
 from tests.helpers.simulated_cluster import Truth
 
@@ -179,49 +176,6 @@ def test_jobs_of_another_name_are_refused(base: run_file.Base, tmp_path: Path, n
     found = loop.opened(mine.folder, mine.experiment, mine.machines)
     assert isinstance(found, Diagnostic) and found.id == "tune.folder"
     assert [*tmp_path.rglob("*")] == [mine.folder, file]
-
-
-CHANGE = {
-    "axis": "tp", "from": 1, "to": 2, "gain": 0.1, "low": 0.0, "high": 0.2, "expected": 0.1, "step_s": 9.0,
-    "peak_gib": 50.0,
-}  # fmt: skip
-ROW = {
-    "status": "ok", "cause": None, "symptoms": [], "useful_share": 1.0, "refused_gib": 0.0,
-    "useful_tokens_per_s_per_gpu": {"median": 9000.0, "error": 10.0},
-}  # fmt: skip
-
-
-ODD = ["a", None, -1, 2**80, float("nan"), [], {}, [{}], True]
-PLACES = ["experiment", "machines", "tries", "tries.0", "tries.0.codes", "tries.0.codes.tp", "tries.0.codes.recompute",
-              "tries.0.change", "tries.0.change.axis", "tries.0.change.gain", "tries.0.change.step_s", "tries.0.id", "tries.0.row",
-              "tries.0.row.status", "tries.0.row.symptoms", "tries.0.row.useful_share", "tries.0.row.refused_gib",
-              "tries.0.row.useful_tokens_per_s_per_gpu", "tries.0.row.useful_tokens_per_s_per_gpu.median"]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("place", "value"), [(place, value) for place in PLACES for value in rotation.some(f"odd {place}", ODD, 3)], ids=str
-)
-def test_a_forged_way_has_values_of_any_type(base: run_file.Base, tmp_path: Path, place: str, value: Any) -> None:
-    """It is refused, or what reads it can: its hash is right."""
-    mine = loop.Journal(tmp_path / "tune", base.plan.experiment.fingerprint, "16 h100")
-    mine.folder.mkdir()
-    data: Any = {"version": 1, "experiment": mine.experiment, "machines": mine.machines, "stop": None}
-    data["tries"] = [{"name": "01", "codes": dict(base.start), "change": CHANGE, "id": "a", "row": ROW}]
-    data = json.loads(json.dumps(data))
-    *above, last = [int(part) if part.isdecimal() else part for part in place.split(".")]
-    inner = data
-    for part in above:
-        inner = inner[part]
-    inner[last] = value
-    file = mine.folder / loop.FILE
-    file.write_text(stamp(loop.FILE, json.dumps(data, indent=2) + "\n"))
-    found = loop.opened(mine.folder, mine.experiment, mine.machines)
-    if isinstance(found, Diagnostic):
-        assert found.id == "tune.folder"
-        return
-    done = [t for t in evidence(base, found) if t.step]
-    assert len(done) in (0, 1) and all(isinstance(t.id, str | None) for t in found.tries)
-    report(base.chosen, base.start, done, candidates(base.chosen, base.start, done), 0.0)
 
 
 def test_files_of_the_user_stay(base: run_file.Base, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -84,6 +84,10 @@ def append(text: str, path: str = "train.log") -> None:
         file.write(text)
 
 
+def numbers(attempt: Iterable[log.Step]) -> list[int]:
+    return [s.iteration for s in attempt]
+
+
 def age(seconds: float, path: str = "train.log") -> None:
     """Make a log as old as this."""
     then = time.time() - seconds
@@ -103,14 +107,14 @@ def once(*words: str, capsys: pytest.CaptureFixture[str]) -> Json:
 def test_only_what_a_log_gains_is_read(follow: Callable[..., Watched]) -> None:
     append(CLOCK + steps(1, 5, 0) + " [2026-11-20 10:00:12] iteration        6/     200 | elapsed time per iter")
     run = follow()
-    assert run.attempts()[0].last.iteration == 5
+    assert run.attempts()[0][-1].iteration == 5
     (log,) = run.logs.values()
     assert isinstance(log.feed, watch_logs.File)
     begun = log.feed.offset
     assert 0 < begun < os.path.getsize("train.log")  # the line without its end is read when it has one
     append("ation (ms): 2000.0 | global batch size:    64 | lm loss: 1.1E+01 |\n" + steps(7, 9, 12))
     (attempt,) = follow().attempts()
-    assert list(attempt.ends) == [*range(1, 10)]
+    assert numbers(attempt) == [*range(1, 10)]
     assert log.feed.offset == os.path.getsize("train.log")
     assert not list(log.feed.blocks(False))
 
@@ -126,29 +130,29 @@ def test_a_file_that_is_cut_or_replaced_is_read_from_its_start(follow: Callable[
     append(steps(1, 20, 0))
     assert len(follow().attempts()) == 1
     Path("train.log").write_text(steps(11, 12, 100))
-    assert [list(a.ends) for a in follow().attempts()] == [[*range(1, 21)], [11, 12]]
+    assert [numbers(a) for a in follow().attempts()] == [[*range(1, 21)], [11, 12]]
     Path("train.log").rename("train.log.1")
     assert len(follow().attempts()) == 2  # no file for a moment
     append(steps(13, 30, 104))
-    assert [a.last.iteration for a in follow().attempts()] == [20, 30]
+    assert [a[-1].iteration for a in follow().attempts()] == [20, 30]
 
 
 def test_of_a_huge_log_the_end_is_read(follow: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_logs, "LAST", 2000)
     append(steps(1, 200, 0, of=300))
     (attempt,) = follow().attempts()
-    assert 190 < attempt.first.iteration < 200 and attempt.last.iteration == 200
+    assert 190 < attempt[0].iteration < 200 and attempt[-1].iteration == 200
     monkeypatch.setattr(watch_logs, "LAST", 10)
     append(steps(201, 230, 400, of=300))
-    assert follow().attempts()[0].last.iteration == 230  # later calls read all that is new
+    assert follow().attempts()[0][-1].iteration == 230  # later calls read all that is new
 
 
 def test_a_line_in_two_logs_counts_once(follow: Callable[..., Watched]) -> None:
     append(steps(1, 20, 0), "a.log")
     append(steps(1, 10, 0), "b.log")
-    assert [list(a.ends) for a in follow(".").attempts()] == [[*range(1, 21)]]
+    assert [numbers(a) for a in follow(".").attempts()] == [[*range(1, 21)]]
     append(steps(11, 30, 100), "c.log")
-    assert [a.last.iteration for a in follow(".").attempts()] == [20, 30]
+    assert [a[-1].iteration for a in follow(".").attempts()] == [20, 30]
 
 
 @pytest.mark.bridge
@@ -186,11 +190,11 @@ def test_pods_are_asked_for_what_is_new(tmp_path: Path, monkeypatch: pytest.Monk
     )
     (tmp_path / "kubectl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    pods = watch_logs.Pods("kubeflow://nemo_run/e___t___job", SimpleNamespace(namespace="default", num_nodes=1))
-    log = Reading(pods, Scan(()))
+    pods = watch_logs.pods("kubeflow://nemo_run/e___t___job", SimpleNamespace(namespace="default", num_nodes=1))
+    log = Reading(Scan(()), feed=pods)
     log.more(whole=False)
     log.more(whole=False)
-    assert [list(a.ends) for a in log.attempts] == [[1, 2]]
+    assert [numbers(a) for a in log.attempts] == [[1, 2]]
     assert "--since-time=2026-11-20T10:00:01.5Z" in (tmp_path / "asked").read_text().splitlines()[1]
 
 
@@ -209,7 +213,7 @@ def test_a_pod_whose_lines_arrive_late_loses_none(tmp_path: Path, monkeypatch: p
     (tmp_path / "kubectl").write_text(TWO_PODS.format(folder=tmp_path))
     (tmp_path / "kubectl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    pods = watch_logs.Pods("kubeflow://nemo_run/e___t___job", SimpleNamespace(namespace="default", num_nodes=2))
+    pods = watch_logs.pods("kubeflow://nemo_run/e___t___job", SimpleNamespace(namespace="default", num_nodes=2))
     said = [b"".join(pods.blocks(False)).decode().splitlines() for _ in range(3)]
     assert said == [["[pod/a/node] a says first"], ["[pod/b/node] b says first"], ["[pod/a/node] a says last"]]
     assert "--since-time=2026-11-20T10:00:01Z" in (tmp_path / "asked").read_text().splitlines()[2]

@@ -208,7 +208,7 @@ def _read_snapshot(path: Path) -> list[snapshot.Memory] | Diagnostic:
             found = snapshot.devices(snapshot.load(stream))
     except OSError as e:
         return refused(path, e, "name one snapshot in it")
-    except (snapshot.NotPlain, snapshot.NoSnapshot) as e:
+    except snapshot.NoSnapshot as e:
         return error("memory.snapshot", at, path=path, e=e)
     if not any(m.peak for m in found):
         return error("memory.empty", at, path=path)

@@ -11,7 +11,6 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from operator import attrgetter
 from types import ModuleType
@@ -44,13 +43,13 @@ def import_megatron() -> None:
     stand_ins.install_engine()
     if importlib.util.find_spec("nvidia_resiliency_ext") is None:
         # Bridge's pretrain imports one class of it, used only with in-process restart
-        inner = _module("nvidia_resiliency_ext.inprocess", {"CallWrapper": object})
-        _module("nvidia_resiliency_ext", {"inprocess": inner})
+        inner = _module("nvidia_resiliency_ext.inprocess", CallWrapper=object)
+        _module("nvidia_resiliency_ext", inprocess=inner)
 
 
-def _module(name: str, members: dict[str, Any], path: Sequence[str] = ()) -> ModuleType:
+def _module(name: str, **members: Any) -> ModuleType:
     module: Any = ModuleType(name)
-    module.__path__, module.__spec__, module.__version__ = list(path), ModuleSpec(name, None, is_package=True), "0.6.0"
+    module.__path__, module.__spec__, module.__version__ = [], ModuleSpec(name, None, is_package=True), "0.6.0"
     module.__dict__.update(members)
     sys.modules[name] = module
     return module

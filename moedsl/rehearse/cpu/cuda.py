@@ -105,34 +105,28 @@ def keep_tensors() -> None:
 
 
 def adapt_megatron() -> None:
-    """Replace the types of CUDA tensors for the rest of the process."""
+    """Replace the types of CUDA tensors for the rest of the process, and recompute single modules as a CPU can.
+
+    Recomputing (core/tensor_parallel/random.py:725), Megatron-Core asks Transformer Engine about FP8 in any case, and
+    returns tensors through an extension that it compiles at that moment (random.py:40); here their bytes are copied.
+    """
+
+    def give_back(kept: Tensor, recomputed: Tensor) -> None:
+        """Copy bytes below the tensors, as the extension does: autograd sees no change."""
+        source = recomputed.untyped_storage()
+        kept.untyped_storage().resize_(source.nbytes())
+        kept.untyped_storage().copy_(source)
+
     random: Any = importlib.import_module("megatron.core.tensor_parallel.random")
     # the CPU's generator as CUDA's
     random._get_cuda_rng_state = lambda *args, **kwargs: torch.get_rng_state()
     random._set_cuda_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)
-    _recompute(random)
+    random.FP8GlobalStateManager = SimpleNamespace(is_fp8_enabled=lambda: False, get_fp8_recipe=lambda: None)
+    random.activation_recompute_forward = random.fp8_autocast = lambda **kwargs: contextlib.nullcontext()
+    random._get_share_storage = lambda: give_back
     for name in ("megatron.core.datasets.utils", "megatron.bridge.training.initialize"):
         module: Any = importlib.import_module(name)
         module.compile_helpers = lambda: None  # C++ for blended datasets: mock data needs none
-
-
-def _recompute(random: Any) -> None:
-    """Recompute single modules (core/tensor_parallel/random.py:725).
-
-    Megatron-Core asks Transformer Engine about FP8 in any case, and returns recomputed tensors through an extension
-    that it compiles at that moment (random.py:40); here their bytes are copied.
-    """
-    random.FP8GlobalStateManager = SimpleNamespace(is_fp8_enabled=lambda: False, get_fp8_recipe=lambda: None)
-    random.activation_recompute_forward = lambda **kwargs: contextlib.nullcontext()
-    random.fp8_autocast = lambda **kwargs: contextlib.nullcontext()
-    random._get_share_storage = lambda: _give_back
-
-
-def _give_back(kept: torch.Tensor, recomputed: torch.Tensor) -> None:
-    """Copy bytes below the tensors, as the extension does: autograd sees no change."""
-    source = recomputed.untyped_storage()
-    kept.untyped_storage().resize_(source.nbytes())
-    kept.untyped_storage().copy_(source)
 
 
 def keep_one_thread() -> None:
@@ -147,12 +141,42 @@ def keep_one_thread() -> None:
 
 def adapt_collectives() -> None:
     """Wrap four functions of torch.distributed for the rest of the process."""
-    real: Any = dist
-    real.all_to_all_single = _all_to_all_single(dist.all_to_all_single)
-    real.all_gather = _all_gather(dist.all_gather)
-    real.reduce_scatter = _reduce_scatter(dist.reduce_scatter)
+    real = SimpleNamespace(**{n: getattr(dist, n) for n in ("all_to_all_single", "all_gather", "reduce_scatter")})
     barrier = dist.barrier
-    real.barrier = lambda group=None, async_op=False, device_ids=None: barrier(group=group, async_op=async_op)
+
+    def whole(sizes: Any) -> list[int] | None:
+        return None if sizes is None else [int(n) for n in sizes]
+
+    def all_to_all_single(output: Tensor, input: Tensor, output_split_sizes: Any = None, input_split_sizes: Any = None,
+                          **more: Any) -> Any:  # fmt: skip
+        """Convert the token dispatcher's counts, which may be NumPy arrays or tensors."""
+        return real.all_to_all_single(output, input, whole(output_split_sizes), whole(input_split_sizes), **more)
+
+    def all_gather(outputs: Sequence[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Any:
+        """Gather different numbers of tokens under expert tensor parallelism by padding the shorter ones."""
+        longest = max(len(o) for o in outputs)
+        if all(len(o) == longest for o in outputs):
+            return real.all_gather(outputs, tensor, group=group, async_op=async_op)
+        padded = [o.new_empty(longest, *o.shape[1:]) for o in outputs]
+        more = tensor.new_zeros(longest - len(tensor), *tensor.shape[1:])
+        real.all_gather(padded, torch.cat([tensor, more]), group=group)
+        for output, whole in zip(outputs, padded, strict=True):
+            output.copy_(whole[: len(output)])
+        return None
+
+    def reduce_scatter(output: Tensor, pieces: Sequence[Tensor], op: Any = dist.ReduceOp.SUM, group: Any = None,
+                       async_op: bool = False) -> Any:  # fmt: skip
+        """Reduce the whole and keep this rank's piece: the backward of the padded gather."""
+        if len({len(p) for p in pieces}) == 1:
+            return real.reduce_scatter(output, pieces, op=op, group=group, async_op=async_op)
+        joined = torch.cat(list(pieces))
+        dist.all_reduce(joined, op=op, group=group)
+        output.copy_(torch.split(joined, [len(p) for p in pieces])[dist.get_rank(group)])
+        return None
+
+    for call in (all_to_all_single, all_gather, reduce_scatter):
+        setattr(dist, call.__name__, call)
+    dist.barrier = lambda group=None, async_op=False, device_ids=None: barrier(group=group, async_op=async_op)
 
 
 def meet_in_file(file: str, ranks: int) -> None:
@@ -160,49 +184,3 @@ def meet_in_file(file: str, ranks: int) -> None:
     real: Any = dist
     init = dist.init_process_group
     real.init_process_group = lambda *given, **named: init(*given, **named | {"store": real.FileStore(file, ranks)})
-
-
-def _all_to_all_single(real: Any) -> Any:
-    """Convert the token dispatcher's counts, which may be NumPy arrays or tensors."""
-
-    def call(output: Tensor, input: Tensor, output_split_sizes: Any = None, input_split_sizes: Any = None,
-             **more: Any) -> Any:  # fmt: skip
-        return real(output, input, _whole(output_split_sizes), _whole(input_split_sizes), **more)
-
-    return call
-
-
-def _whole(sizes: Any) -> list[int] | None:
-    return None if sizes is None else [int(n) for n in sizes]
-
-
-def _all_gather(real: Any) -> Any:
-    """Gather different numbers of tokens under expert tensor parallelism by padding the shorter ones."""
-
-    def call(outputs: Sequence[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Any:
-        longest = max(len(o) for o in outputs)
-        if all(len(o) == longest for o in outputs):
-            return real(outputs, tensor, group=group, async_op=async_op)
-        padded = [o.new_empty(longest, *o.shape[1:]) for o in outputs]
-        more = tensor.new_zeros(longest - len(tensor), *tensor.shape[1:])
-        real(padded, torch.cat([tensor, more]), group=group)
-        for output, whole in zip(outputs, padded, strict=True):
-            output.copy_(whole[: len(output)])
-        return None
-
-    return call
-
-
-def _reduce_scatter(real: Any) -> Any:
-    """Reduce the whole and keep this rank's piece: the backward of the padded gather."""
-
-    def call(output: Tensor, pieces: Sequence[Tensor], op: Any = dist.ReduceOp.SUM, group: Any = None,
-             async_op: bool = False) -> Any:  # fmt: skip
-        if len({len(p) for p in pieces}) == 1:
-            return real(output, pieces, op=op, group=group, async_op=async_op)
-        whole = torch.cat(list(pieces))
-        dist.all_reduce(whole, op=op, group=group)
-        output.copy_(torch.split(whole, [len(p) for p in pieces])[dist.get_rank(group)])
-        return None
-
-    return call

@@ -38,30 +38,29 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import linear
 
+_CORE = "megatron.core"
 _NORMS = {
-    "megatron.core.transformer.torch_norm": ("WrappedTorchNorm",),
-    "megatron.core.models.backends": ("WrappedTorchNorm", "FusedLayerNorm", "LNImpl"),
-    "megatron.core.models.gpt.gpt_layer_specs": ("LNImpl",),
-    "megatron.core.transformer.transformer_block": ("LayerNormImpl",),
+    "transformer.torch_norm": ("WrappedTorchNorm",),
+    "models.backends": ("WrappedTorchNorm", "FusedLayerNorm", "LNImpl"),
+    "models.gpt.gpt_layer_specs": ("LNImpl",),
+    "transformer.transformer_block": ("LayerNormImpl",),
 }
-_ATTENTIONS = {"megatron.core.models.backends": ("DotProductAttention",)}
 
 
 def install() -> None:
     """Install each where Megatron-Core's local layers look for it, and local layers where Bridge requests TE's MTP."""
-    for names, new in ((_NORMS, Norm), (_ATTENTIONS, Attention)):
-        for module, attributes in names.items():
-            for attribute in attributes:
-                setattr(importlib.import_module(module), attribute, new)
+    for module, attributes in _NORMS.items():
+        for attribute in attributes:
+            setattr(importlib.import_module(f"{_CORE}.{module}"), attribute, Norm)
     backends: Any = importlib.import_module("megatron.core.models.backends")
+    backends.DotProductAttention = Attention
     backends.LocalSpecProvider.grouped_mlp_modules = grouped_experts
     backends.LocalSpecProvider.column_parallel_layer_norm_linear = lambda self: NormedColumn
     latent: Any = importlib.import_module("megatron.core.transformer.multi_latent_attention")
     latent.TELinear = Duplicated
     provider: Any = importlib.import_module("megatron.bridge.models.gpt_provider")
     provider.mtp_block_spec = _mtp
-    install_delta_nets()
-    install_sparse_attention()
+    install_variants()
 
 
 def like(own: Any) -> Callable[..., Any]:
@@ -126,79 +125,49 @@ def _as_on_gpu(spec: Any, config: Any) -> None:
         attention.linear_q_proj, attention.q_layernorm = NormedColumn, IdentityOp
 
 
-_NET = "megatron.core.ssm.gated_delta_net.common"
-_VARIANTS = "megatron.core.models.gpt.experimental_attention_variant_module_specs"
-Specs = Callable[..., list[Any]]
-
-
-def install_delta_nets() -> None:
-    """Use local layers for a model whose layers differ by their attention, and a norm without a kernel."""
-    net: Any = importlib.import_module(_NET)
+def install_variants() -> None:
+    """Use local layers, and what needs no kernel, for models whose layers differ by their attention: with gated delta
+    nets, and with sparse attention, whose small linears are whole on each rank."""
+    net: Any = importlib.import_module("megatron.core.ssm.gated_delta_net.common")
     net.HAVE_FLA, net.l2norm = True, l2norm
-    specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
-    specs.get_gpt_decoder_layer_specs = _with_delta_nets(specs.get_gpt_decoder_layer_specs)
+    absorbed: Any = importlib.import_module("megatron.core.transformer.experimental_attention_variant.absorbed_mla")
+    absorbed.TELinear = Duplicated
+    backends: Any = importlib.import_module("megatron.core.models.backends")
+    backends.LocalSpecProvider.linear = lambda self: Duplicated
+    gpt: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
+    ordinary = gpt.get_gpt_decoder_layer_specs
+
+    def layers(config: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        """The ordinary layers, each with the attention of its own; the norm before it stays a module."""
+        variants: Any = importlib.import_module("megatron.core.models.gpt.experimental_attention_variant_module_specs")
+        linear = variants.is_linear_attention_variant(config.experimental_attention_variant)
+        if not linear and config.experimental_attention_variant != "dsa":
+            return ordinary(config, *args, **kwargs)
+        plain = copy(config)
+        plain.experimental_attention_variant = None
+        specs = ordinary(plain, *args, **kwargs)
+        pattern = variants.get_linear_attention_pattern(config) if linear else [True] * len(specs)
+        nets: Any = importlib.import_module("megatron.core.ssm.gated_delta_net")
+        utils: Any = importlib.import_module("megatron.core.transformer.spec_utils")
+        for i, is_own in enumerate(pattern):
+            if is_own and linear:
+                own = specs[i].submodules.self_attention.submodules
+                parts = nets.GatedDeltaNetSubmodules(in_proj=own.linear_qkv, out_norm=Norm, out_proj=own.linear_proj)
+                attention = utils.ModuleSpec(module=nets.GatedDeltaNet, submodules=parts)
+            elif is_own:
+                attention = variants.get_dsa_module_spec_for_backend(config, backends.LocalSpecProvider())
+            else:
+                continue
+            specs[i] = replace(specs[i], submodules=replace(specs[i].submodules, self_attention=attention))
+        return specs
+
+    gpt.get_gpt_decoder_layer_specs = layers
 
 
 def l2norm(x: Tensor, eps: float = 1e-6) -> Tensor:
     """Normalise each row by its length, like fla's function of the same name."""
     wide = x.float()
     return (wide * (wide.square().sum(-1, keepdim=True) + eps).rsqrt()).to(x.dtype)
-
-
-def _with_delta_nets(ordinary: Specs) -> Specs:
-    """Make the function work for models with gated delta nets too."""
-
-    def layers(config: Any, *args: Any, **kwargs: Any) -> list[Any]:
-        variants: Any = importlib.import_module(_VARIANTS)
-        if not variants.is_linear_attention_variant(config.experimental_attention_variant):
-            return ordinary(config, *args, **kwargs)
-        plain = copy(config)
-        plain.experimental_attention_variant = None
-        pattern = variants.get_linear_attention_pattern(config)
-        nets: Any = importlib.import_module("megatron.core.ssm.gated_delta_net")
-        utils: Any = importlib.import_module("megatron.core.transformer.spec_utils")
-        specs = ordinary(plain, *args, **kwargs)
-        for i, is_linear in enumerate(pattern):
-            if is_linear:  # an ordinary layer with a delta net as its attention; the norm before it stays a module
-                own = specs[i].submodules.self_attention.submodules
-                parts = nets.GatedDeltaNetSubmodules(in_proj=own.linear_qkv, out_norm=Norm, out_proj=own.linear_proj)
-                net = utils.ModuleSpec(module=nets.GatedDeltaNet, submodules=parts)
-                specs[i] = replace(specs[i], submodules=replace(specs[i].submodules, self_attention=net))
-        return specs
-
-    return layers
-
-
-_BACKENDS = "megatron.core.models.backends"
-_ABSORBED = "megatron.core.transformer.experimental_attention_variant.absorbed_mla"
-
-
-def install_sparse_attention() -> None:
-    """Use local layers for a model with sparse attention; its small linears are whole on each rank."""
-    absorbed: Any = importlib.import_module(_ABSORBED)
-    absorbed.TELinear = Duplicated
-    backends: Any = importlib.import_module(_BACKENDS)
-    backends.LocalSpecProvider.linear = lambda self: Duplicated
-    specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
-    specs.get_gpt_decoder_layer_specs = _with_indexers(specs.get_gpt_decoder_layer_specs)
-
-
-def _with_indexers(ordinary: Specs) -> Specs:
-    """Make the function work for models with sparse attention too."""
-
-    def layers(config: Any, *args: Any, **kwargs: Any) -> list[Any]:
-        if config.experimental_attention_variant != "dsa":
-            return ordinary(config, *args, **kwargs)
-        plain = copy(config)
-        plain.experimental_attention_variant = None
-        variants, backends = (importlib.import_module(name) for name in (_VARIANTS, _BACKENDS))
-        specs = ordinary(plain, *args, **kwargs)
-        for i, spec in enumerate(specs):
-            attention = variants.get_dsa_module_spec_for_backend(config, backends.LocalSpecProvider())
-            specs[i] = replace(spec, submodules=replace(spec.submodules, self_attention=attention))
-        return specs
-
-    return layers
 
 
 class Norm:
@@ -222,16 +191,7 @@ class Attention(MegatronModule):
     """
 
     def __init__(
-        self,
-        config: Any,
-        layer_number: int,
-        attn_mask_type: Any,
-        attention_type: str,
-        attention_dropout: float | None = None,
-        softmax_scale: float | None = None,
-        cp_comm_type: str | None = None,
-        pg_collection: Any = None,
-        **_: object,
+        self, config: Any, layer_number: int, *_: Any, softmax_scale: Any = None, pg_collection: Any = None, **__: Any
     ) -> None:
         super().__init__(config=config)
         self.scale, self.group = softmax_scale, pg_collection.cp
@@ -242,16 +202,7 @@ class Attention(MegatronModule):
             heads = config.num_attention_heads // pg_collection.tp.size()
             self.softmax_offset = torch.nn.Parameter(torch.zeros(heads, dtype=config.params_dtype))
 
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        attn_mask_type: Any = None,
-        attention_bias: Tensor | None = None,
-        packed_seq_params: Any = None,
-    ) -> Tensor:
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Tensor:
         parts = self.group.size()
         rows = _positions(parts, self.group.rank(), query.size(0))
         columns = torch.cat([_positions(parts, part, query.size(0)) for part in range(parts)])
@@ -345,21 +296,24 @@ class _Grouped(torch.nn.Module):
         return torch.cat(parts), biases if self.late and self.has_bias else None
 
 
-def _column(count: int, inputs: int, outputs: int, *, config: Any, init_method: Any, bias: bool, **more: Any) -> Any:
-    width = outputs // more["pg_collection"].expt_tp.size()
-    return _Grouped(count, inputs, width, config, init_method, bias, more["skip_bias_add"])
+def _split(of_outputs: bool) -> Callable[..., Any]:
+    """Make the builder of grouped linears whose outputs or inputs expert tensor parallelism splits."""
 
+    def build(
+        count: int, inputs: int, outputs: int, *, config: Any, init_method: Any, bias: bool, **more: Any
+    ) -> _Grouped:
+        parts = more["pg_collection"].expt_tp.size()
+        inputs, outputs = (inputs, outputs // parts) if of_outputs else (inputs // parts, outputs)
+        return _Grouped(count, inputs, outputs, config, init_method, bias, more["skip_bias_add"])
 
-def _row(count: int, inputs: int, outputs: int, *, config: Any, init_method: Any, bias: bool, **more: Any) -> Any:
-    width = inputs // more["pg_collection"].expt_tp.size()
-    return _Grouped(count, width, outputs, config, init_method, bias, more["skip_bias_add"])
+    return build
 
 
 def grouped_experts(self: object, grouped: bool) -> Any:
     """The modules that Megatron-Core's local layers use for the experts of a rank (core/models/backends.py:138)."""
     from megatron.core.transformer.moe.experts import GroupedMLPSubmodules, TEGroupedMLP
 
-    return partial(TEGroupedMLP, submodules=GroupedMLPSubmodules(linear_fc1=_column, linear_fc2=_row))
+    return partial(TEGroupedMLP, submodules=GroupedMLPSubmodules(linear_fc1=_split(True), linear_fc2=_split(False)))
 
 
 def of_two_shapes(spec: Any) -> None:

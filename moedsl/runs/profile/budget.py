@@ -6,7 +6,7 @@ A device is idle because the next operation was launched late, or waited for com
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,44 +40,44 @@ def budget(t: Trace, steps: Steps, classes: Classes) -> Json:
     numbers = Numbers.of(t, classes)
     windows = steps.used
     each = [_nanoseconds(cut(t, numbers, *window), numbers, t.on_cpu) for window in windows]
-    mean = defaultdict[str, float](float)  # times in seconds, counts as they are
-    for one in each:
-        for name, value in one.items():
-            mean[name] += value / len(each) / (1 if name.startswith("launches") else SECOND)
+    mean: dict[str, Any] = {}  # times in seconds, counts as they are
+    for name in each[0]:
+        unit = 1 if name.startswith("launches") else SECOND
+        mean[name] = sum((np.asarray(one[name]) / len(each) / unit for one in each), np.zeros(())).tolist()
     lengths = [(b - a) / SECOND for a, b in windows]
     step = sum(lengths) / len(lengths)
+    idle_by_cause = dict(zip(CAUSES, mean["idle"], strict=True))
     # The walls are disjoint: where an operation of one runs while another does, the time counts as compute first, then
     # as communication
-    walls = {"compute": mean["compute_s"], "communication": _sent(mean), "host": mean[f"idle {LAUNCH}"],
+    sent = mean["wall communication"] + idle_by_cause[WAIT] + idle_by_cause[BUBBLE]
+    walls = {"compute": mean["compute_s"], "communication": sent, "host": idle_by_cause[LAUNCH],
              "memory": mean["wall copies"]}  # fmt: skip
     losses = ("communication", "host", "memory")
     largest = max(losses, key=lambda w: walls[w])
     walls["unresolved"] = max(step - sum(walls.values()), 0.0)
-    idle_by_cause = {c: mean[f"idle {c}"] for c in CAUSES}
     # The time without compute by what runs instead, else by why the device is idle
     absent = idle_by_cause | {
-        WAIT: mean[f"idle {WAIT}"] + mean["wall communication"] - mean["wall bubble"],
-        BUBBLE: mean[f"idle {BUBBLE}"] + mean["wall bubble"],
+        WAIT: idle_by_cause[WAIT] + mean["wall communication"] - mean["wall bubble"],
+        BUBBLE: idle_by_cause[BUBBLE] + mean["wall bubble"],
         "copies": mean["wall copies"],
     }
     by_class = [
-        {
-            "class": k.name, "wall": k.block, "busy_s": mean[f"busy {i}"], "exposed_s": mean[f"exposed {i}"],
-            "launches": mean[f"launches kind {i}"], "work_s": mean[f"work kind {i}"], "share": mean[f"busy {i}"] / step,
-        }
-        for i, k in enumerate(numbers.kinds)
+        {"class": k.name, "wall": k.block, "busy_s": busy, "exposed_s": exposed, "launches": launches, "work_s": work,
+         "share": busy / step}
+        for k, busy, exposed, launches, work in zip(numbers.kinds, *(mean[n] for n in OF_CLASS), strict=True)
     ]  # fmt: skip
     collectives = [
-        {"class": k, "group": g, **{f"{n}_s": mean[f"{n} collective {i}"] for n in ("busy", "exposed", "work")},
-         "launches": mean[f"launches collective {i}"]}
-        for i, (k, g) in enumerate(numbers.collectives)
-    ]  # fmt: skip
+        {"class": k, "group": g, "busy_s": busy, "exposed_s": exposed, "work_s": work, "launches": launches}
+        for (k, g), busy, exposed, launches, work in zip(
+            numbers.collectives, *(mean[f"{n} collective"] for n in OF_CLASS), strict=True
+        )
+    ]
     return {
         "steps": {
             "found_by": steps.by, "name": steps.name, "n": len(steps.windows), "used": len(windows),
             "median_s": float(np.median(lengths)), "min_s": min(lengths), "max_s": max(lengths),
             "each_s": [(b - a) / SECOND for a, b in steps.windows],
-            "own_each_s": [(b - a - _sent(e)) / SECOND for (a, b), e in zip(windows, each, strict=True)],
+            "own_each_s": [(b - a - one["sent"]) / SECOND for (a, b), one in zip(windows, each, strict=True)],
         },
         "step_s": step,
         "device": {n: mean[n] for n in ("busy_s", "idle_s", "compute_s", "compute_absent_s", "communication_s",
@@ -88,8 +88,7 @@ def budget(t: Trace, steps: Steps, classes: Classes) -> Json:
         "collectives": _longest_first(c for c in collectives if c["work_s"]),  # where the trace names groups
         "idle": {"total_s": mean["idle_s"], "by_cause": idle_by_cause},
         "compute_absent": {"total_s": mean["compute_absent_s"], "by_cause": absent},
-        "modules": _modules(mean, t, numbers, classes),
-        "unknown": _unknown(mean, t, numbers),
+        **_by_text(mean, t, numbers, classes),
         "timeline": timeline(cut(t, numbers, *windows[int(np.argsort(lengths)[len(lengths) // 2])]), numbers),
     }  # fmt: skip
 
@@ -109,8 +108,11 @@ def timeline(w: Window, numbers: Numbers) -> Json:
     return out
 
 
-def _nanoseconds(w: Window, numbers: Numbers, on_cpu: bool) -> dict[str, float]:
-    """Return the nanoseconds and the launches of one step by name."""
+OF_CLASS = ("busy", "exposed", "launches", "work")
+
+
+def _nanoseconds(w: Window, numbers: Numbers, on_cpu: bool) -> dict[str, Any]:
+    """Return the nanoseconds and the launches of one step by name: numbers, or a list by class, collective or text."""
     blocks = {name: w.union(np.isin(w.kind, numbers.block(name))) for name in GROUPS}
     busy = trace.joined(*blocks.values())
     compute, sent = blocks[COMPUTE], blocks[COMMUNICATION]
@@ -119,58 +121,54 @@ def _nanoseconds(w: Window, numbers: Numbers, on_cpu: bool) -> dict[str, float]:
     pipeline = [i for i, k in enumerate(numbers.kinds) if k == PIPELINE]
     sends = [i for i in numbers.block(COMMUNICATION) if i not in pipeline]
     hidden = trace.joined(compute, w.union(np.isin(w.kind, sends)))
-    out: dict[str, float] = {
+    waits = idle(w, busy, numbers.kinds, on_cpu)
+    out: dict[str, Any] = {
         "busy_s": busy.length, "idle_s": w.length - busy.length, "compute_s": compute.length,
         "compute_absent_s": w.length - compute.length, "communication_s": sent.length,
         "communication_exposed_s": trace.alone(sent, trace.joined(compute, blocks[COPIES])),
         "wall communication": computed_or_sent.length - compute.length,
         "wall copies": busy.length - computed_or_sent.length,
         "wall bubble": trace.alone(w.union(np.isin(w.kind, pipeline)), hidden),
+        "sent": computed_or_sent.length - compute.length + waits[WAIT] + waits[BUBBLE],
+        "idle": [*waits.values()],
     }  # fmt: skip
     others = {k: trace.joined(*(u for name, u in blocks.items() if name != k)) for k in GROUPS}
     of = numbers.of_collective[w.text]  # the class and process group of each collective
-    each = [(str(i), w.kind == i, k.block) for i, k in enumerate(numbers.kinds)]
-    each += [(f"collective {i}", of == i, COMMUNICATION) for i in range(len(numbers.collectives))]
-    for name, mine, block in each:
-        own = w.union(mine)
-        out |= {f"busy {name}": own.length, f"exposed {name}": trace.alone(own, others[block])}
     known = of >= 0
-    for name, by, mask, n in (("kind", w.kind, ..., len(numbers.kinds)), ("text", w.text, ..., len(numbers.of_text)),
-                              ("collective", of[known], known, 0)):  # fmt: skip
-        for total, column in (("work", w.work), ("launches", w.begun)):
-            sums = np.bincount(by, column[mask], n).tolist()
-            out |= {f"{total} {name} {i}": value for i, value in enumerate(sums) if value}
-    return out | {f"idle {c}": s for c, s in idle(w, busy, numbers.kinds, on_cpu).items()}
+    of_kind = [(k.block, w.union(w.kind == i)) for i, k in enumerate(numbers.kinds)]
+    of_collective = [(COMMUNICATION, w.union(of == i)) for i in range(len(numbers.collectives))]
+    for end, each, by, mask in (("", of_kind, w.kind, ...), (" collective", of_collective, of[known], known)):
+        out[f"busy{end}"] = [own.length for _, own in each]
+        out[f"exposed{end}"] = [trace.alone(own, others[block]) for block, own in each]
+        out |= {f"{n}{end}": np.bincount(by, c[mask], len(each)) for n, c in (("work", w.work), ("launches", w.begun))}
+    texts = len(numbers.of_text)
+    return out | {"work text": np.bincount(w.text, w.work, texts), "launches text": np.bincount(w.text, w.begun, texts)}
 
 
-def _sent(mean: dict[str, float]) -> float:
-    """Return the time of communication that nothing hides, and of waiting for it."""
-    return mean["wall communication"] + mean[f"idle {WAIT}"] + mean[f"idle {BUBBLE}"]
-
-
-def _modules(mean: dict[str, float], t: Trace, numbers: Numbers, classes: Classes) -> list[Json]:
-    """Return the compute by the innermost range of the host that is no operator: a module or a function of autograd."""
-    work: dict[str, float] = defaultdict(float)
-    for i, (_, around) in enumerate(t.texts):
-        if numbers.kinds[numbers.of_text[i]].block == COMPUTE:
+def _by_text(mean: Mapping[str, Any], t: Trace, numbers: Numbers, classes: Classes) -> Json:
+    """Return the compute by module, the innermost range of the host that is no operator: a module or a function of
+    autograd; and the share of the work that no pattern names, with the names that have most of it."""
+    modules, unknown = defaultdict[str, float](float), defaultdict[str, list[float]](lambda: [0.0, 0.0])
+    for (name, around), kind, work, launches in zip(
+        t.texts, numbers.of_text.tolist(), mean["work text"], mean["launches text"], strict=True
+    ):
+        if numbers.kinds[kind].block == COMPUTE:
             module = (n for n in reversed(around) if "::" not in n and classes.step(n) is None)
-            work[next(module, "")] += mean[f"work text {i}"]
-    named = sorted(((n, s) for n, s in work.items() if n and s), key=lambda p: -p[1])
-    whole = sum(work.values())
-    return [{"module": n, "work_s": s, "share": s / whole} for n, s in named[:SHOWN]]
-
-
-def _unknown(mean: dict[str, float], t: Trace, numbers: Numbers) -> Json:
-    """Return the share of the work that no pattern names, and the names that have most of it."""
-    names: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for i, (name, _) in enumerate(t.texts):
-        if numbers.kinds[numbers.of_text[i]].name == NO_CLASS:
-            names[name][0] += mean[f"work text {i}"]
-            names[name][1] += mean[f"launches text {i}"]
-    whole = sum(mean[f"work kind {i}"] for i in range(len(numbers.kinds)))
-    rows = sorted(((n, s, c) for n, (s, c) in names.items() if s), key=lambda r: -r[1])
-    listed = [{"name": n, "work_s": s, "share": s / whole, "launches": c} for n, s, c in rows[:SHOWN]]
-    return {"share": sum(s for _, s, _ in rows) / whole if whole else 0.0, "names": len(rows), "kernels": listed}
+            modules[next(module, "")] += work
+        if numbers.kinds[kind].name == NO_CLASS:
+            unknown[name][0] += work
+            unknown[name][1] += launches
+    whole, computed = sum(mean["work"]), sum(modules.values())
+    named = sorted(((n, s) for n, s in modules.items() if n and s), key=lambda p: -p[1])
+    rows = sorted(((n, s, c) for n, (s, c) in unknown.items() if s), key=lambda r: -r[1])
+    return {
+        "modules": [{"module": n, "work_s": s, "share": s / computed} for n, s in named[:SHOWN]],
+        "unknown": {
+            "share": sum(s for _, s, _ in rows) / whole if whole else 0.0,
+            "names": len(rows),
+            "kernels": [{"name": n, "work_s": s, "share": s / whole, "launches": c} for n, s, c in rows[:SHOWN]],
+        },
+    }
 
 
 LAUNCH, WAIT, BUBBLE, DEPENDENCY, UNRESOLVED = CAUSES = (

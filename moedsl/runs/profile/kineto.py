@@ -12,7 +12,7 @@ from attrs import define, field
 
 from moedsl.runs.profile import trace
 from moedsl.runs.profile.json_stream import Malformed, Reader
-from moedsl.runs.profile.trace import UNKNOWN, EventPairs, Numbered, Paths, Range, Spans, Trace, matched, rows
+from moedsl.runs.profile.trace import UNKNOWN, Numbered, Paths, Range, Spans, Trace, matched, rows
 from moedsl.support.text import counted
 
 KERNELS = frozenset(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"))
@@ -69,11 +69,10 @@ class _Events:
     host: Spans = field(factory=Spans)
     steps: array[int] = field(factory=lambda: array("q"))
     """The spans in `host` that may be steps."""
-    halves: EventPairs = field(init=False)
+    halves: list[tuple[int, int, Spans | None, int | None]] = field(factory=list)
+    """Of spans that are stated as two events, `B` where one begins and `E` where it ends, both as thread, time, and the
+    span that begins, by its place; no place for one that ends."""
     warnings: tuple[str, ...] = ()
-
-    def __attrs_post_init__(self) -> None:
-        self.halves = EventPairs((self.kernels, self.launched, self.host))
 
     def about(self, key: str, value: Any) -> None:
         if key == "schemaVersion" and value not in (SCHEMA, str(SCHEMA)):
@@ -88,10 +87,8 @@ class _Events:
             elif phase in ("B", "E"):
                 at, _ = _times(event)
                 thread = self.threads((event.get("pid"), event.get("tid")))
-                if phase == "B":
-                    self.halves.begin(at, thread, self._add({**event, "dur": 0}))
-                else:
-                    self.halves.end(at, thread)
+                spans = self._add({**event, "dur": 0}) if phase == "B" else None
+                self.halves.append((thread, at, spans, len(spans or ()) - 1 if phase == "B" else None))
         except (KeyError, TypeError, ValueError, OverflowError):
             raise Malformed("an event has a time, a thread or a correlation that is none") from None
 
@@ -125,9 +122,18 @@ class _Events:
         return spans
 
     def join(self) -> None:
-        """Set the ends of spans that two events state."""
-        alone = self.halves.join()
-        if alone:
+        """Set the ends of spans that two events state; on one thread spans nest."""
+        alone, begun = 0, defaultdict[int, list[tuple[Spans | None, int]]](list)
+        for thread, at, spans, row in sorted(self.halves, key=lambda half: half[:2]):
+            if row is not None:
+                begun[thread].append((spans, row))
+            elif begun[thread]:
+                spans, row = begun[thread].pop()
+                if spans is not None:
+                    spans.end[row] = at
+            else:
+                alone += 1
+        if alone := alone + sum(map(len, begun.values())):
             text = f"{counted(alone, 'event')} of phase B or E without the other: such a span counts no time"
             self.warnings = (text,)
 

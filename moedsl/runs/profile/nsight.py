@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from attrs import define, field
 
 from moedsl.runs.profile import trace
 from moedsl.runs.profile.json_stream import Malformed
-from moedsl.runs.profile.trace import UNKNOWN, Numbered, Paths, Range, Spans, Trace, matched, rows
+from moedsl.runs.profile.trace import UNKNOWN, Ints, Numbered, Paths, Range, Spans, Trace, matched, rows
 
 KERNEL, COPY, SET, GRAPH = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
 RUNTIME, NVTX, STRINGS = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "StringIds"
@@ -35,46 +35,22 @@ STARTED = (60, 71)
 NAMES = ("demangledName", "shortName", "mangledName")
 """The columns that may have a kernel's name, the best first."""
 NAMELESS = "'<unknown>'"
-TIME, ANY = 1 << 60, (1 << 63) - 1
-IDS = ("correlationId", "globalTid", "globalPid", "deviceId")
-NUMBERS = {"start": TIME, "end": TIME, **dict.fromkeys(IDS, ANY)}
-"""The columns of integers that are read, with the largest value that each may have."""
+NUMBERS = ("start", "end", "correlationId", "globalTid", "globalPid", "deviceId")
+"""The columns of integers that are read."""
 TEXTS = {(STRINGS, "value"), (NVTX, "text")}
 """The columns of texts that are read; a memset has a number as its value."""
-MAY_BE_EMPTY = {(NVTX, "end"), (NVTX, "text")}
 ROWS = 1 << 16
 WARNING, WARNINGS = 1, 3
 """Nsight's severities above the first are warnings and errors; so many of its texts are kept."""
-LONGEST = 1 << 24
-"""The longest value in bytes: a column that computes its values could have any."""
 PROCESS = 0xFFFFFF
-COUNTED, STEPS_A_BYTE, MOST_STEPS = 100_000, 50, 5_000_000
-"""Instructions of sqlite between two counts, and the most of all queries. An export needs less than 5 for a byte; one
-whose strings share an id, so that each range has the texts of all, needs any number."""
 
 IsStep = Callable[[str], bool]
 
 
 def read(path: Path, is_step: IsStep, progress: Callable[[], object]) -> list[Trace]:
     """Read the traces of an export; raises Malformed, or sqlite3.Error for a damaged file."""
-    base = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
-    left = MOST_STEPS + STEPS_A_BYTE * path.stat().st_size
-
-    def count() -> bool:
-        nonlocal left
-        left -= COUNTED
-        return left < 0
-
-    base.set_progress_handler(count, COUNTED)
-    try:
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:
         return list(_Export(path.name, base, is_step, progress).traces())
-    except sqlite3.OperationalError:
-        if left < 0:
-            raise Malformed("its tables have too many rows for each id") from None
-        raise
-    finally:
-        base.close()
 
 
 @define
@@ -88,40 +64,25 @@ class _Export:
     threads: Numbered = field(factory=Numbered)
 
     def __attrs_post_init__(self) -> None:
-        known = dict(self.base.execute("SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"))
-        tables = [n for n, kind in known.items() if kind == "table"]
+        tables = [name for (name,) in self.base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         self.tables = {n: {row[1] for row in self.base.execute(f"PRAGMA table_info('{n}')")} for n in tables}
-        for view in sorted(known.keys() & NEEDS.keys() - self.tables.keys()):  # its rows may have no end
-            raise Malformed(f"{view} is a view, and a table in every export of Nsight Systems")
         if not self.tables.keys() & NEEDS.keys():
             raise Malformed(f"it has no table {KERNEL}, nor another one of an export of Nsight Systems")
-        for table, columns in NEEDS.items():
-            missing = [c for c in columns if c not in self.tables.get(table, columns)]
-            if missing:
+        for table in (t for t in NEEDS if t in self.tables):
+            known = self.tables[table]
+            if missing := [c for c in NEEDS[table] if c not in known]:
                 query = "SELECT value FROM META_DATA_EXPORT WHERE name = 'EXPORT_SCHEMA_VERSION'"
                 stated = self._optional("META_DATA_EXPORT", ("name", "value"), query)
                 version = "".join(f"; its schema has version {value}" for (value,) in stated)
                 raise Malformed(f"its table {table} has no column {', '.join(missing)}{version}")
-            self._check_types(table)
-
-    def _check_types(self, table: str) -> None:
-        """Refuse a value that Nsight never writes: sqlite keeps any value in any column."""
-        wrong = dict[str, str]()  # the SQL condition of a value that a column may not have
-        for c in sorted(self.tables.get(table, set())):
-            is_text = (table, c) in TEXTS
-            may_be_empty = (table, c) in MAY_BE_EMPTY or not (is_text or c in ("start", "end"))
-            empty = ", 'null'" if may_be_empty else ""
-            if is_text:
-                wrong[c] = f"typeof({c}) NOT IN ('text'{empty})"
-            elif c in NUMBERS:
-                beyond = f"{c} NOT BETWEEN {-NUMBERS[c]} AND {NUMBERS[c]}"
-                wrong[c] = f"(typeof({c}) NOT IN ('integer'{empty}) OR {beyond})"
-        if not wrong:
-            return
-        which = " ".join(f"WHEN {condition} THEN '{c}'" for c, condition in wrong.items())
-        query = f"SELECT CASE {which} END FROM {table} WHERE {' OR '.join(wrong.values())} LIMIT 1"
-        for (column,) in self.base.execute(query):
-            raise Malformed(f"a row of {table} has no {'text' if (table, column) in TEXTS else 'number'} in {column}")
+            # sqlite keeps any value in any column
+            kinds = {c: "text" for t, c in TEXTS if t == table} | dict.fromkeys(NUMBERS, "integer")
+            wrong = {c: f"typeof({c}) NOT IN ('{kind}', 'null')" for c, kind in sorted(kinds.items()) if c in known}
+            which = " ".join(f"WHEN {condition} THEN '{c}'" for c, condition in wrong.items())
+            query = f"SELECT CASE {which} END FROM {table} WHERE {' OR '.join(wrong.values())} LIMIT 1"
+            for (column,) in self.base.execute(query) if wrong else ():
+                kind = "number" if kinds[column] == "integer" else "text"
+                raise Malformed(f"a row of {table} has no {kind} in {column}")
 
     def _optional(self, table: str, columns: Sequence[str], query: str, values: Sequence[Any] = ()) -> list[Any]:
         """Ask a table that not every export has."""
@@ -130,7 +91,7 @@ class _Export:
     def traces(self) -> Iterator[Trace]:
         """Yield the trace of each process and device."""
         query = "SELECT DISTINCT {process}, {device} FROM {table}"
-        each = [query.format(process=self._process(t), device=self._device(t), table=t)
+        each = [query.format(process=self._column(t, "globalPid"), device=self._column(t, "deviceId"), table=t)
                 for t in (KERNEL, COPY, SET, GRAPH) if t in self.tables]  # fmt: skip
         places = sorted({place for text in each for place in self.base.execute(text)})
         ranges, steps = self._ranges()
@@ -146,7 +107,7 @@ class _Export:
             spans, correlations, texts = Spans(), array("q"), Numbered()
             for start, end, correlation, name in self._operations(process, device):
                 spans.add(start, end, self.names(name), 0)
-                correlations.append(UNKNOWN if correlation is None else correlation)
+                correlations.append(correlation)
             launched, path, paths = self._launches(process, np.asarray(correlations, np.int64), ranges)
             c = spans.columns()
             text = np.fromiter((texts(key) for key in rows(c["name"], path)), np.int64, len(spans))
@@ -164,20 +125,15 @@ class _Export:
                 warnings=tuple(warnings),
             )  # fmt: skip
 
-    def _process(self, table: str) -> str:
-        return "COALESCE(globalPid, 0)" if "globalPid" in self.tables[table] else "0"
+    def _column(self, table: str, name: str, otherwise: str = "0") -> str:
+        """SQL for a column that not every version has."""
+        return f"COALESCE({name}, {otherwise})" if name in self.tables[table] else otherwise
 
-    def _device(self, table: str) -> str:
-        return "COALESCE(deviceId, 0)" if "deviceId" in self.tables[table] else "0"
-
-    def _blocks(self, query: str, values: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
+    def _rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         cursor = self.base.execute(query, values)
         while found := cursor.fetchmany(ROWS):
             self.progress()
-            yield found
-
-    def _rows(self, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        return chain.from_iterable(self._blocks(query, values))
+            yield from found
 
     def _ranges(self) -> tuple[Spans, list[tuple[int, Range]]]:
         """Read the ranges that nest on threads, and those that may be steps, each with its process. Times count from
@@ -214,26 +170,21 @@ class _Export:
         }
         for table, text in texts.items():
             if table in self.tables:
-                where = f"{self._process(table)} = ? AND {self._device(table)} = ?"
-                correlation = "correlationId" if "correlationId" in self.tables[table] else "NULL"
+                where = f"{self._column(table, 'globalPid')} = ? AND {self._column(table, 'deviceId')} = ?"
+                correlation = self._column(table, "correlationId", str(UNKNOWN))
                 query = f"SELECT start, end, {correlation}, {text} FROM {table} WHERE {where}"
                 yield from self._rows(query, (process, device))
 
-    def _launches(self, process: int, correlations: Any, ranges: Spans) -> tuple[Any, Any, Paths]:
+    def _launches(self, process: int, correlations: Ints, ranges: Spans) -> tuple[Ints, Ints, Paths]:
         """Return for each operation when it was launched, and the path of the ranges around that."""
         paths = Paths(self.names)
         starts, threads, ids = array("q"), array("i"), array("q")
-        if RUNTIME in self.tables and len(correlations):
-            wanted = np.unique(correlations)
-            query = (
-                f"SELECT COALESCE(correlationId, {UNKNOWN}), start, globalTid FROM {RUNTIME} "
-                f"WHERE ? IN (0, globalTid >> 24 & {PROCESS})"
-            )
-            for block in self._blocks(query, (process >> 24 & PROCESS,)):
-                stated = np.array([row[0] for row in block], np.int64)
-                known = wanted[np.minimum(np.searchsorted(wanted, stated), len(wanted) - 1)] == stated
-                for i in np.flatnonzero(known & (stated != UNKNOWN)).tolist():
-                    correlation, start, thread = block[i]
+        wanted = {*correlations.tolist()} - {UNKNOWN}
+        if RUNTIME in self.tables and wanted:
+            where = f"WHERE ? IN (0, globalTid >> 24 & {PROCESS})"
+            query = f"SELECT correlationId, start, globalTid FROM {RUNTIME} {where}"
+            for correlation, start, thread in self._rows(query, (process >> 24 & PROCESS,)):
+                if correlation in wanted:
                     starts.append(start)
                     threads.append(self.threads(thread))
                     ids.append(correlation)

@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ Json = dict[str, Any]
 VERSION = 1
 LONG = 5e6
 """Nanoseconds; of real kernels half are shorter by far."""
+THOUSANDTH = "all times are a thousandth of these"
 ENOUGH = 0.95
 """The share of operations whose launch is known, below which a remark says so."""
 
@@ -46,45 +48,45 @@ def reports(path: Path, classes: Classes, said: Said) -> tuple[list[Json], list[
     fine, wrong, place = list[Json](), list[Diagnostic](), Label(Span(str(path), 0, 0))
     for t in found:
         of = steps.find(t, classes) if len(t.start) else None
-        if of is not None and of.used:
-            about = {"trace": t.name, "tool": t.tool, "rank": t.rank, "world": t.world, "device_name": t.device}
-            fine.append(about | {"on_cpu": t.on_cpu, "remarks": _remarks(t)} | budget(t, of, classes))
-        elif len(t.start):
+        if not len(t.start):
+            wrong.append(error("profile.empty", place, path=path))
+        elif of is None or not of.used:
             wrong.append(error("profile.no_steps", place, t=t.name, value="; ".join(["", *t.warnings])))
         else:
-            wrong.append(error("profile.empty", place, path=path))
+            known, middle = float(np.mean(t.launched != UNKNOWN)), float(np.median(t.end - t.start))
+            few = f"the trace has the launch of {known:.0%} of the operations"
+            long = f"half of the operations last more than {middle / 1e6:,.0f} ms"
+            limits = (
+                (known < ENOUGH, f"{few}: why the GPU was idle before others is unknown"),
+                (middle > LONG, f"{long}: if the file counts nanoseconds instead of microseconds, {THOUSANDTH}"),
+            )
+            remarks = [*t.warnings, *(text for holds, text in limits if holds and not t.on_cpu)]
+            about = {"trace": t.name, "tool": t.tool, "rank": t.rank, "world": t.world, "device_name": t.device}
+            fine.append(about | {"on_cpu": t.on_cpu, "remarks": remarks} | budget(t, of, classes))
     if not fine:
         return [], wrong or [error("profile.empty", place, path=path)]
     return fine, [warning("profile.left_out", *d.labels, message_=d.message, help=d.help) for d in wrong]
 
 
-def _remarks(t: Trace) -> list[str]:
-    """Say what limits the trace: what its tool warns of, and operations whose launch it does not have."""
-    known, middle = float(np.mean(t.launched != UNKNOWN)), float(np.median(t.end - t.start))
-    out = [*t.warnings]
-    if known < ENOUGH and not t.on_cpu:
-        few = f"the trace has the launch of {known:.0%} of the operations"
-        out.append(f"{few}: why the GPU was idle before others is unknown")
-    if middle > LONG and not t.on_cpu:
-        out.append(
-            f"half of the operations last more than {middle / 1e6:,.0f} ms: if the file counts nanoseconds instead of "
-            "microseconds, all times are a thousandth of these"
-        )
-    return out
-
-
 def whole(each: Sequence[Json]) -> tuple[Json, list[Diagnostic]]:
-    """Join the reports of ranks: the figures of the representative of all, and a line for each rank."""
+    """Join the reports of ranks: of each part the rank with the most time outside communication stands for all, because
+    the others wait for it; and a line for each rank."""
     groups = parts(each)
-    chosen = [representative(each, part) for part in groups]
-    shown = max(chosen, key=lambda i: each[i]["device"]["compute_s"])
-    data = {"version": VERSION, **each[shown], "ranks": survey(each, groups)}
+    chosen = [max(part, key=lambda i: each[i]["step_s"] - each[i]["walls"]["communication"]["s"]) for part in groups]
+    shown = each[max(chosen, key=lambda i: each[i]["device"]["compute_s"])]
+    part_of = {i: n for n, part in enumerate(groups) for i in part}
+    ranks = [
+        {"trace": r["trace"], "rank": r["rank"], "part": part_of[i], "step_s": r["step_s"], **r["device"],
+         "timeline": r["timeline"]}
+        for i, r in enumerate(each)
+    ]  # fmt: skip
+    data = {"version": VERSION, **shown, "ranks": ranks}
     if len(each) > 1:
         data |= {"parts": [each[i] for i in chosen], "spread": spread(each, groups)}
     if len(groups) == 1:
         return data, []
     named = "; ".join(", ".join(each[i]["trace"] for i in part) for part in groups)
-    return data, [warning("profile.parts", count=len(groups), named=named, trace=each[shown]["trace"])]
+    return data, [warning("profile.parts", count=len(groups), named=named, trace=shown["trace"])]
 
 
 DIFFERS = "optimizer"
@@ -112,11 +114,6 @@ def parts(reports: Sequence[Json]) -> list[list[int]]:
     return out
 
 
-def representative(reports: Sequence[Json], part: Sequence[int]) -> int:
-    """Return the rank of a part with the most time outside communication: the others wait for it."""
-    return max(part, key=lambda i: reports[i]["step_s"] - reports[i]["walls"]["communication"]["s"])
-
-
 def spread(reports: Sequence[Json], groups: Sequence[Sequence[int]]) -> list[Json]:
     """Return the slowest and the fastest rank of each part that has several, by their time outside communication, and
     in how many steps the slowest is that."""
@@ -124,23 +121,13 @@ def spread(reports: Sequence[Json], groups: Sequence[Sequence[int]]) -> list[Jso
     for n, part in enumerate(groups):
         own = {i: reports[i]["steps"]["own_each_s"] for i in part}
         mean = {i: sum(each) / len(each) for i, each in own.items()}
-        slowest, fastest = (choose(part, key=lambda i: mean[i]) for choose in (max, min))
+        slowest, fastest = (choose(part, key=mean.__getitem__) for choose in (max, min))
         same = [*zip(*own.values(), strict=False)]
         if len(part) > 1:
             out.append({"part": n, "slowest": reports[slowest]["trace"], "slowest_s": mean[slowest],
                         "fastest": reports[fastest]["trace"], "fastest_s": mean[fastest], "steps": len(same),
                         "slowest_in": sum(max(s) == s[part.index(slowest)] for s in same)})  # fmt: skip
     return out
-
-
-def survey(reports: Sequence[Json], groups: Sequence[Sequence[int]]) -> list[Json]:
-    """Return a line for each rank, and its timeline."""
-    part_of = {i: n for n, part in enumerate(groups) for i in part}
-    return [
-        {"trace": r["trace"], "rank": r["rank"], "part": part_of[i], "step_s": r["step_s"], **r["device"],
-         "timeline": r["timeline"]}
-        for i, r in enumerate(reports)
-    ]  # fmt: skip
 
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
@@ -167,7 +154,7 @@ def traces(path: Path, is_step: IsStep, said: Said) -> list[Trace] | Diagnostic:
         return _refused("profile.empty", path, "is empty", "profile again, and let the run end or the profiler stop")
     try:
         if start.startswith(SQLITE):
-            return nsight.read(path, is_step, _counter(f"reading {path.name}", said))
+            return _sqlite(path, is_step, said)
         if path.suffix == REPORT:
             # Export a report with `nsys`, if that is installed, and read the export
             by_hand, nsys = EXPORT.format(stem=path.stem, path=path), shutil.which("nsys")
@@ -182,7 +169,7 @@ def traces(path: Path, is_step: IsStep, said: Said) -> list[Trace] | Diagnostic:
                 if done.returncode or not out.exists():
                     text = f"cannot be exported by nsys: {(done.stderr or done.stdout).strip().splitlines()[-1:]}"
                     return _refused("profile.no_nsys", path, text, f"run the export by hand: {by_hand}")
-                return nsight.read(out, is_step, _counter(f"reading {out.name}", said))
+                return _sqlite(out, is_step, said)
         if start.startswith(GZIP) or start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
             return _json(path, start.startswith(GZIP), is_step, said)
         raise Malformed("it is neither sqlite nor JSON")
@@ -197,9 +184,8 @@ def traces(path: Path, is_step: IsStep, said: Said) -> list[Trace] | Diagnostic:
 
 
 def _json(path: Path, packed: bool, is_step: IsStep, said: Said) -> list[Trace]:
-    whole = path.stat().st_size
+    whole, told = path.stat().st_size, 0
     with path.open("rb") as raw:
-        told = 0
 
         def progress() -> None:
             nonlocal told
@@ -216,17 +202,15 @@ def _json(path: Path, packed: bool, is_step: IsStep, said: Said) -> list[Trace]:
                 raise Truncated(f"the compressed data end early ({e})") from None
 
 
-def _counter(text: str, said: Said) -> Callable[[], object]:
-    """Make the report of progress of a reader that does not know how much there is."""
-    rows = 0
+def _sqlite(path: Path, is_step: IsStep, said: Said) -> list[Trace]:
+    blocks = count(1)
 
     def progress() -> None:
-        nonlocal rows
-        rows += nsight.ROWS
-        if rows % (16 * nsight.ROWS) == 0:
-            said(f"{text}: {rows / 1e6:.0f} million rows")
+        n = next(blocks)
+        if n % 16 == 0:
+            said(f"reading {path.name}: {n * nsight.ROWS / 1e6:.0f} million rows")
 
-    return progress
+    return nsight.read(path, is_step, progress)
 
 
 def _refused(id: str, path: Path, what: str, help: str) -> Diagnostic:

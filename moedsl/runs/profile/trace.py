@@ -1,7 +1,6 @@
 """One rank's trace: the operations of its device in arrays, with their names, launches and enclosing ranges.
 
-The readers collect spans here, also those that a trace states as two events, `B` where one begins and `E` where it
-ends. Time is the length of a union of intervals, never a sum of durations.
+Time is the length of a union of intervals, never a sum of durations.
 
 Nested ranges of threads tell which ranges enclose a moment, and which part of a range is its own. A range that outlives
 the one in which it begins is asynchronous: work that was started there and is awaited later. It encloses nothing, and
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,13 +113,6 @@ def matched(wanted: Ints, ids: Ints, columns: Sequence[Ints]) -> list[Ints]:
     return [np.where(ids[at] == wanted, column[at], UNKNOWN) for column in columns]
 
 
-def ordered(order: Ints, *columns: Ints) -> Iterator[tuple[int, ...]]:
-    """Yield the numbers in `order`, each with its row of the columns."""
-    for at in range(0, len(order), BLOCK):
-        some = order[at : at + BLOCK]
-        yield from zip(some.tolist(), *(c[some].tolist() for c in columns), strict=True)
-
-
 def rows(*columns: Ints) -> Iterator[tuple[int, ...]]:
     """Yield the rows of equally long columns as plain numbers, a block at a time."""
     for at in range(0, len(columns[0]), BLOCK):
@@ -169,54 +161,6 @@ def gaps(busy: Union, start: int, end: int) -> Union:
     return Union(starts[filled], ends[filled])
 
 
-END, NOT_KEPT = -1, -2
-
-
-@define
-class EventPairs:
-    """Collect the begin and end events of a trace, to be paired into spans; on one thread spans nest."""
-
-    into: tuple[Spans, ...]
-    """Where the spans are kept."""
-    at: array[int] = field(factory=lambda: array("q"))
-    thread: array[int] = field(factory=lambda: array("i"))
-    row: array[int] = field(factory=lambda: array("q"))
-    """The span that begins, as its row and its place in `into`; END, or NOT_KEPT."""
-
-    def begin(self, at: int, thread: int, spans: Spans | None) -> None:
-        """Add a beginning; its span is the last of `spans`."""
-        place = next((i for i, s in enumerate(self.into) if s is spans), None)
-        self._add(at, thread, NOT_KEPT if spans is None or place is None else (len(spans) - 1) * len(self.into) + place)
-
-    def end(self, at: int, thread: int) -> None:
-        self._add(at, thread, END)
-
-    def _add(self, at: int, thread: int, row: int) -> None:
-        self.at.append(at)
-        self.thread.append(thread)
-        self.row.append(row)
-
-    def join(self) -> int:
-        """Set the ends of the spans; returns how many halves have no other."""
-        at, thread, row = (np.asarray(c, np.int64) for c in (self.at, self.thread, self.row))
-        order = np.lexsort((at, thread))  # stable: at the same time the order of the file
-        left, last = 0, None
-        begun: list[int] = []
-        for _, when, where, one in ordered(order, at, thread, row):
-            if where != last:
-                left, begun, last = left + len(begun), [], where
-            if one != END:
-                begun.append(one)
-            elif begun:
-                one = begun.pop()
-                if one != NOT_KEPT:
-                    row, place = divmod(one, len(self.into))
-                    self.into[place].end[row] = when
-            else:
-                left += 1
-        return left + len(begun)
-
-
 ROOT = 0
 """The path outside all ranges."""
 ROUNDED = 1000
@@ -259,7 +203,8 @@ def enclosing(ranges: Spans, moments: Ints, places: Ints, paths: Paths) -> Ints:
     out = np.zeros(len(moments), np.int64)
     stack: list[tuple[int, int]] = []
     last = None
-    for i, begin, until, thread in ordered(_order(start, end, place), start, end, place):
+    order = _order(start, end, place)
+    for i, begin, until, thread in rows(order, start[order], end[order], place[order]):
         if thread != last:
             stack, last = [], thread
         while stack and stack[-1][0] <= begin:
@@ -286,52 +231,48 @@ class _Open:
 
     end: int
     path: int
+    place: int
     is_new: int = 1
     """1 until it has a part."""
 
 
 def own_parts(ranges: Spans, paths: Paths) -> Parts:
     """Return the parts of each range that no range inside it covers, and asynchronous ranges whole."""
-    out = Parts()
+    out, stack, last, reached = Parts(), list[_Open](), None, 0  # all before `reached` has its part
+
+    def add(r: _Open, start: int, end: int) -> None:
+        out.add(start, end, r.path, r.place)
+        out.first.append(r.is_new)
+        r.is_new = 0
+
+    def close(moment: float) -> None:
+        """Close the ranges that end before a moment."""
+        nonlocal reached
+        while stack and stack[-1].end <= moment:
+            closed = stack.pop()
+            if closed.end > reached:
+                add(closed, reached, closed.end)
+                reached = closed.end
+
     c = ranges.columns()
     order = _order(c["start"], c["end"], c["place"])
-    # Yield the slice of each thread in sorted places
-    places = c["place"][order]
-    cuts = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]
-    for thread in (order[a:b].tolist() for a, b in pairwise(cuts) if b > a):
-        stack: list[_Open] = []
-        reached = 0
-        place = ranges.place[thread[0]]
-        for i in thread:
-            begin = ranges.start[i]
-            reached = _close(stack, begin, reached, place, out)
-            mine = _Open(ranges.end[i], paths.below(stack[-1].path if stack else ROOT, ranges.name[i]))
-            if stack and _outlives(mine.end, stack[-1].end):
-                _add(mine, begin, mine.end, place, out)
-                continue
-            if stack and begin > reached:
-                _add(stack[-1], reached, begin, place, out)
-            reached = max(reached, begin)
-            stack.append(mine)
-        _close(stack, max((r.end for r in stack), default=0) + 1, reached, place, out)
+    for begin, end, name, place in rows(*(c[n][order] for n in ("start", "end", "name", "place"))):
+        if place != last:
+            close(inf)
+            last, reached = place, 0
+        close(begin)
+        around = stack[-1] if stack else None
+        mine = _Open(end, paths.below(around.path if around else ROOT, name), place)
+        if around and _outlives(end, around.end):
+            add(mine, begin, end)
+            continue
+        if around and begin > reached:
+            add(around, reached, begin)
+        reached = max(reached, begin)
+        stack.append(mine)
+    close(inf)
     return out
 
 
 def _outlives(end: int, around: int) -> bool:
     return end > around + ROUNDED
-
-
-def _close(stack: list[_Open], moment: int, reached: int, place: int, out: Parts) -> int:
-    """Close the ranges that end before a moment; returns the end of what is covered."""
-    while stack and stack[-1].end <= moment:
-        closed = stack.pop()
-        if closed.end > reached:
-            _add(closed, reached, closed.end, place, out)
-            reached = closed.end
-    return reached
-
-
-def _add(r: _Open, start: int, end: int, place: int, out: Parts) -> None:
-    out.add(start, end, r.path, place)
-    out.first.append(r.is_new)
-    r.is_new = 0

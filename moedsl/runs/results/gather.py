@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
 
 from moedsl.launch.script import RANKS
 from moedsl.planner.plan import Plan
@@ -58,14 +58,9 @@ class Run:
 
 def gather(targets: Iterable[str]) -> tuple[list[Run], list[Diagnostic]]:
     """Find the runs that the arguments name, in order, and report what cannot be read."""
-    runs: list[Run] = []
-    found: list[Diagnostic] = []
-    for target in targets:
-        made = _runs_of(target)
-        if isinstance(made, Diagnostic):
-            found.append(made)
-        else:
-            runs += made
+    made = [*map(_runs_of, targets)]
+    runs = [r for each in made if isinstance(each, list) for r in each]
+    found = [each for each in made if isinstance(each, Diagnostic)]
     found += {r.damaged.message: r.damaged for r in runs if r.damaged}.values()
     for log in (log for r in runs for log in r.logs):
         try:
@@ -162,10 +157,8 @@ def job_logs(folder: Path) -> list[Path]:
         parents = path.relative_to(folder).parts[:-1]
         if path.is_file() and path.suffix in SUFFIXES and not {CODE, RANKS} & {*parents}:
             with path.open("rb") as stream:
-                head = stream.read(200)
-            ours = written_by_us(path.name, head.decode(errors="replace")) != "foreign"
-            if not head.startswith(b"# moedsl:") and not ours:
-                out.append(path)
+                if not stream.read(200).startswith((b"# moedsl:", b"<!-- moedsl:")):
+                    out.append(path)
     return out
 
 
@@ -215,20 +208,18 @@ _WHAT_RUNS = ("model", "hf", "hardware", "gpus", "task", "target", "layout", "ba
 def disambiguate(runs: Sequence[Run]) -> list[Run]:
     """Add its plan's place to the name of each run that shares its name with another plan's run; repetitions keep one
     name, with the place of the first."""
-    parts = [r.plan.to_json() if r.plan else {} for r in runs]
-    kinds = [(r.name, bool(r.plan), [part.get(n) for n in _WHAT_RUNS]) for r, part in zip(runs, parts, strict=True)]
+    plans = [r.plan.to_json() if r.plan else None for r in runs]
+    kinds = [(r.name, p and [p.get(n) for n in _WHAT_RUNS]) for r, p in zip(runs, plans, strict=True)]
     shared = [i for i, kind in enumerate(kinds) if kind[1] and any(o[0] == kind[0] and o != kind for o in kinds)]
     if not shared:
         return list(runs)
-    places = dict[int, str]()
+    files = [file.resolve() for i in shared if (file := runs[i].plan_file)]  # each with a plan has one
+    places = [str(f.parent if f.name == PLAN else f) for f in files]  # a file may have a name of its own
+    common, out = os.path.commonpath(places), list(runs)
     for i in shared:
-        file = runs[i].plan_file
-        assert file is not None
-        path = file.resolve()
-        places[i] = str(path.parent if path.name == PLAN else path)  # a file may have a name of its own
-    common = os.path.commonpath(list(places.values()))
-    first = {i: next(o for o in shared if kinds[o] == kinds[i]) for i in shared}
-    return [evolve(r, place=os.path.relpath(places[first[i]], common)) if i in first else r for i, r in enumerate(runs)]
+        first = next(at for at, o in enumerate(shared) if kinds[o] == kinds[i])
+        out[i] = evolve(runs[i], place=os.path.relpath(places[first], common))
+    return out
 
 
 _RAMP = "train.rampup_batch_size"
@@ -267,22 +258,21 @@ class Numbers:
 def numbers(runs: Sequence[Run], given: Given) -> list[Numbers | Diagnostic]:
     """The numbers of each run, or why they are unknown: the command line must not contradict the plan or recipe, since
     the log cannot be of both. Recipes go through the real Bridge if it is installed."""
-    recipes = _recipes([r.recipe for r in runs if r.recipe], given)
-    return [_numbers_of(r, given, recipes) for r in runs]
+    recipes = _of_recipes([r.recipe for r in runs if r.recipe], given)
+    out = list[Numbers | Diagnostic]()
+    for run in runs:
+        known: Mapping[str, Any] | Diagnostic = {}
+        if p := run.plan:
+            sizes = {"seq": p.batch.seq, "gpus": p.gpus, "global_batch": p.batch.global_batch}
+            known = {**sizes, "useful_share": p.estimate.useful_share, _RAMP: p.set.get(_RAMP)}
+        elif run.recipe is not None:
+            known = recipes[run.recipe]
+        out.append(known if isinstance(known, Diagnostic) else _stated(run, known, asdict(given)))
+    return out
 
 
-def _numbers_of(run: Run, given: Given, recipes: Mapping[str, Mapping[str, Any] | Diagnostic]) -> Numbers | Diagnostic:
-    known: Mapping[str, Any] = {}
-    if run.plan is not None:
-        p = run.plan
-        sizes = {"seq": p.batch.seq, "gpus": p.gpus, "global_batch": p.batch.global_batch}
-        known = {**sizes, "useful_share": p.estimate.useful_share, _RAMP: p.set.get(_RAMP)}
-    elif run.recipe is not None:
-        read = recipes[run.recipe]
-        if isinstance(read, Diagnostic):
-            return read
-        known = read
-    stated = {"seq": given.seq, "gpus": given.gpus, "global_batch": given.global_batch}
+def _stated(run: Run, known: Mapping[str, Any], stated: Mapping[str, int | None]) -> Numbers | Diagnostic:
+    """Join the numbers that are known of a run and those of the command line."""
     of = {n: known.get(n) for n in stated}
     apart = [n for n, own in stated.items() if own is not None and of[n] is not None and own != of[n]]
     if apart:
@@ -296,7 +286,7 @@ def _numbers_of(run: Run, given: Given, recipes: Mapping[str, Mapping[str, Any] 
     return Numbers(int(seq), int(gpus), batch, known.get("useful_share", 1.0), source, bool(known.get(_RAMP)))
 
 
-def _recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any] | Diagnostic]:
+def _of_recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any] | Diagnostic]:
     """Read each recipe like `moedsl diff`; its number of GPUs is in its function's name or in --gpus."""
     if not targets:
         return {}
@@ -308,9 +298,8 @@ def _recipes(targets: Sequence[str], given: Given) -> dict[str, Mapping[str, Any
         read = cases.read(target, world=given.gpus)
         if isinstance(side, Side) and isinstance(read, cases.Case):
             f = side.fields
-            seq = f.get("model.seq_length", f.get("dataset.seq_length"))
-            sizes = {"seq": seq, "gpus": read.world, "global_batch": f.get("train.global_batch_size")}
-            made[target] = {**sizes, _RAMP: f.get(_RAMP)}
+            sizes = {"seq": f.get("model.seq_length", f.get("dataset.seq_length")), "gpus": read.world}
+            made[target] = {**sizes, "global_batch": f.get("train.global_batch_size"), _RAMP: f.get(_RAMP)}
         else:
             found = getattr(side, "diagnostics", ())
             made[target] = found[0] if found else error("results.numbers:read", target=target)

@@ -27,7 +27,7 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 from moedsl.diagnose import scan
-from moedsl.diagnose.scan import Report, Symptom
+from moedsl.diagnose.scan import Report, Scan, Symptom
 
 COUNT, DECIMAL = r"[0-9]{1,15}", r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
 """Numbers that a run can have; Python refuses longer ones, and a log may be damaged."""
@@ -190,108 +190,122 @@ def time_of(stamp: str) -> float | None:
 
 def is_number(step: Step) -> bool:
     """Whether all values of the line are finite."""
-    said = (step.loss, step.grad_norm)
-    return step.nan == 0 and all(x is None or math.isfinite(x) for x in said)
+    return step.nan == 0 and all(x is None or math.isfinite(x) for x in (step.loss, step.grad_norm))
 
 
-@define
-class NanSearch:
-    """Find the first line of an attempt whose loss or gradient is NaN, line by line.
+Attempt = Sequence[Step]
+"""A row of iteration lines with growing numbers; a requeued job begins another one."""
+
+
+def first_nan(attempt: Attempt) -> int | None:
+    """The iteration of the first line whose loss or gradient is NaN.
 
     A loss that earlier lines had is NaN if a later line has none, unless that line was cut: it then has no end either.
     """
-
-    found: int | None = None
-    """The iteration of that line."""
-    _had_loss: bool = False
-    _had_end: bool = False
-
-    def add(self, step: Step) -> None:
-        """Add the next line."""
-        is_cut = self._had_end and not step.has_end
-        is_lost = self._had_loss and step.loss is None and not is_cut
-        if self.found is None and (is_lost or not is_number(step)):
-            self.found = step.iteration
-        self._had_loss |= step.loss is not None
-        self._had_end |= step.has_end
+    had_loss = had_end = False
+    for step in attempt:
+        is_cut = had_end and not step.has_end
+        if (had_loss and step.loss is None and not is_cut) or not is_number(step):
+            return step.iteration
+        had_loss |= step.loss is not None
+        had_end |= step.has_end
+    return None
 
 
 _BROKEN = re.compile(rb"Traceback \(most recent call last|ChildFailedError|srun: error|slurmstepd: error")
-Attempt = tuple[Step, ...]
+
+
+@define
+class Reading:
+    """What the lines of one log say, which is read block by block."""
+
+    scan: Scan
+    attempts: list[list[Step]] = field(factory=list)
+    """A repeated line counts once: two ranks may print it."""
+    step_times: list[StepTime] = field(factory=list)
+    peak: float | None = None
+    """Bytes at the peak of the fullest rank that printed them."""
+    saves: list[int] = field(factory=list)
+    """The iterations of the checkpoints that are written whole."""
+    slow: list[tuple[int, Slow]] = field(factory=list)
+    """The reports of slow ranks, each with the iteration after which it came."""
+    began: float | None = None
+    """The first time that is named before the first iteration line."""
+    broken: bool = False
+    """Whether the log has a traceback or a launcher's error."""
+    _seen: set[Step] = field(factory=set)
+
+    def block(self, block: bytes) -> None:
+        """Read a block of whole lines."""
+        self.scan.block(block)
+        self.broken = self.broken or bool(_BROKEN.search(block))
+        for line in lines(block):
+            last = self.attempts[-1][-1].iteration if self.attempts else 0
+            match line:
+                case Step() if line not in self._seen:
+                    self._seen.add(line)
+                    if not self.attempts or line.iteration <= last:
+                        self.attempts.append([])
+                    self.attempts[-1].append(line)
+                case StepTime():
+                    self.step_times.append(line)
+                case Memory():
+                    self.peak = max(self.peak or 0.0, line.peak)
+                case Saved():
+                    self.saves.append(line.iteration)
+                case Slow():
+                    self.slow.append((last, line))
+                case Clock() if self.began is None and not self.attempts:
+                    self.began = time_of(line.stamp)
+                case _:
+                    pass
 
 
 @frozen
 class Log:
-    """All logs of one run. An attempt is a row of iteration lines with growing numbers; a requeued job adds one."""
+    """All logs of one run."""
 
     files: tuple[str, ...]
     attempts: tuple[Attempt, ...] = ()
-    step_times: tuple[StepTime, ...] = ()
-    memory: tuple[Memory, ...] = ()
-    reports: tuple[Report, ...] = field(factory=tuple)
+    step_times: Sequence[StepTime] = ()
+    peak: float | None = None
+    """Bytes at the peak of the fullest rank that printed them."""
+    reports: tuple[Report, ...] = ()
     """The report of `diagnose` on each file."""
     earlier: tuple[int, ...] = ()
     """The batches of attempts that do not count (`measure.last_settings`)."""
     broken: bool = False
     """Whether the log has a traceback or a launcher's error."""
 
-    @property
-    def peak(self) -> float | None:
-        """Bytes at the peak of the fullest rank that printed them."""
-        return max((m.peak for m in self.memory), default=None)
-
-    @property
-    def last(self) -> Step | None:
-        """The iteration line that is furthest."""
-        return max((a[-1] for a in self.attempts), key=lambda s: s.iteration, default=None)
-
 
 def read_all(paths: Sequence[Path], known: Sequence[Symptom]) -> Log:
-    """Read the logs of one run together.
-
-    A line in several files, such as a rank's and the job's, counts once. The attempts are in the order of their times;
-    without times, of the files. Raises OSError if a file cannot be read.
-    """
-    each = [_read_file(path, known) for path in paths]
-    seen: set[Step] = set()
-    found: list[tuple[float, int, Attempt]] = []
-    for i, log in sorted(enumerate(each), key=lambda g: -sum(map(len, g[1].attempts))):
-        fresh = [a for a in (tuple(s for s in a if s not in seen) for a in log.attempts) if a]
-        found += [(time_of(a[0].stamp) or 0.0, i, a) for a in fresh]
-        seen.update(s for a in fresh for s in a)
-    attempts = [a for _, _, a in sorted(found, key=lambda f: f[:2])]
-    times = max((g.step_times for g in each), key=len, default=())
+    """Read the logs of one run together. Raises OSError if a file cannot be read."""
+    each = [Reading(Scan(known)) for _ in paths]
+    for path, reading in zip(paths, each, strict=True):
+        for block in blocks_of(path):
+            reading.block(block)
     return Log(
         tuple(map(str, paths)),
-        tuple(attempts),
-        times,
-        tuple(m for g in each for m in g.memory),
-        tuple(r for g in each for r in g.reports),
-        broken=any(g.broken for g in each),
+        merged([r.attempts for r in each]),
+        max((r.step_times for r in each), key=len, default=()),
+        max((r.peak for r in each if r.peak is not None), default=None),
+        tuple(r.scan.report(str(path)) for path, r in zip(paths, each, strict=True)),
+        broken=any(r.broken for r in each),
     )
 
 
-def _read_file(path: Path, known: Sequence[Symptom]) -> Log:
-    """Read one file; a new attempt begins where the number of the iteration does not grow, and a repeated line counts
-    once."""
-    said, broken, symptoms = list[Line](), False, scan.Scan(known)
-    for block in blocks_of(path):
-        said += lines(block)
-        symptoms.block(block)
-        broken = broken or bool(_BROKEN.search(block))
-    attempts = list[list[Step]]()
-    for step in dict.fromkeys(s for s in said if isinstance(s, Step)):
-        if not attempts or step.iteration <= attempts[-1][-1].iteration:
-            attempts.append([])
-        attempts[-1].append(step)
-    return Log(
-        (str(path),),
-        tuple(map(tuple, attempts)),
-        tuple(s for s in said if isinstance(s, StepTime)),
-        tuple(s for s in said if isinstance(s, Memory)),
-        (symptoms.report(str(path)),),
-        broken=broken,
-    )
+def merged(each: Sequence[Sequence[Attempt]]) -> tuple[Attempt, ...]:
+    """The attempts of several logs in the order of their times; without times, of the logs.
+
+    A line in several logs, such as a rank's and the job's, counts once.
+    """
+    seen: set[Step] = set()
+    found: list[tuple[float, int, Attempt]] = []
+    for i, attempts in sorted(enumerate(each), key=lambda g: -sum(map(len, g[1]))):
+        fresh = [a for a in (tuple(s for s in a if s not in seen) for a in attempts) if a]
+        found += [(time_of(a[0].stamp) or 0.0, i, a) for a in fresh]
+        seen.update(s for a in fresh for s in a)
+    return tuple(a for _, _, a in sorted(found, key=lambda f: f[:2]))
 
 
 def blocks_of(path: Path) -> Iterator[bytes]:
@@ -320,21 +334,21 @@ class Sample:
     start: int
     step: Step
 
+    @property
+    def trained(self) -> float:
+        """The share of the iterations whose update was applied."""
+        covered = self.step.iteration - self.start
+        return max(0.0, (covered - self.step.skipped) / covered)
+
 
 def samples(attempt: Attempt, warmup: int) -> list[Sample]:
     """The lines that average no iteration of the first `warmup` of an attempt."""
-    origin = _before(attempt)
+    origin = before(attempt)
     starts = [origin, *(s.iteration for s in attempt[:-1])]
     return [Sample(a, s) for a, s in zip(starts, attempt, strict=True) if a - origin >= warmup]
 
 
-def iterations(attempt: Attempt) -> int:
-    """Count the iterations of an attempt."""
-    return attempt[-1].iteration - _before(attempt)
-
-
-def _before(attempt: Attempt) -> int:
+def before(attempt: Attempt) -> int:
     """The iteration before an attempt: as far before its first line as its second is after it. The interval of a single
     line is unknown, so it counts from the start."""
-    pairs = list(itertools.pairwise(attempt[:2]))
-    return max(0, 2 * pairs[0][0].iteration - pairs[0][1].iteration) if pairs else 0
+    return max(0, 2 * attempt[0].iteration - attempt[1].iteration) if len(attempt) > 1 else 0

@@ -29,7 +29,7 @@ from moedsl.facts.units import GIB
 from moedsl.planner.plan import Plan
 from moedsl.runs.measured_runs import Measured, above_peak, priced, run_text
 from moedsl.runs.results.gather import Numbers, Run
-from moedsl.runs.results.log import Attempt, Log, NanSearch, Step, StepTime, is_number, iterations, samples
+from moedsl.runs.results.log import Attempt, Log, Step, before, first_nan, is_number, samples
 
 Json = dict[str, Any]
 RATE = "useful_tokens_per_s_per_gpu"
@@ -41,23 +41,23 @@ OK, FAILED, UNFINISHED, SHORT, NOTHING = "ok", "failed", "unfinished", "too shor
 def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
     """Make one row: how the run ended, what it measured, and what its plan predicted."""
     log = last_settings(log, n.global_batch)
-    starts = [samples(a, _warmup(a, warmup)) for a in log.attempts]
+    skips = [_warmup(a[-1].iteration - before(a), warmup) for a in log.attempts]
+    starts = [samples(a, skip) for a, skip in zip(log.attempts, skips, strict=True)]
     # The batch of a line is the log's number, which follows a ramp-up
     rows = [[(s, s.step.global_batch or n.global_batch or 0) for s in each if is_number(s.step)] for each in starts]
     flat = [row for start in rows for row in start]
-    rates, seconds = list[float](), [s.step.seconds for s, _ in flat]
-    for s, batch in flat:
-        if batch:
-            covered = s.step.iteration - s.start
-            trained = max(0.0, (covered - s.step.skipped) / covered)  # the share whose update was applied
-            rates.append(n.useful_rate(s.step.seconds, batch, trained))
+    seconds = [s.step.seconds for s, _ in flat]
+    rates = [n.useful_rate(s.step.seconds, batch, s.trained) for s, batch in flat if batch]
     timed = [[Timed(s.step.seconds, batch, s.step.tflops) for s, batch in start if batch] for start in rows]
-    if not log.attempts:
-        seconds = [t.seconds for t in _of_rank_0(log, warmup)]
-        timed = [_with_rank_0(log, n, (), warmup)]
-        rates = [n.useful_rate(t.seconds, t.global_batch) for start in timed for t in start]
+    # The lines of rank 0 count if no log has the last rank's; they state no batch, so all must have one
     stated = batches(log.attempts)
-    found = contradictions(run.plan, n, stated, timed, log.earlier, _with_rank_0(log, n, stated, warmup))
+    of_rank_0 = [t for t in log.step_times[_warmup(len(log.step_times), warmup) :] if t.seconds > 0]
+    batch = (stated[0] if stated else n.global_batch) if len(stated) < 2 and not log.earlier else None
+    timed_0 = [Timed(t.seconds, batch, t.tflops) for t in of_rank_0] if batch else []
+    if not log.attempts:
+        seconds, timed = [t.seconds for t in of_rank_0], [timed_0]
+        rates = [n.useful_rate(t.seconds, t.global_batch) for t in timed_0]
+    found = contradictions(run.plan, n, stated, timed, log.earlier, timed_0)
     is_other = any(w["id"] == BATCH for w in found)
     # The TFLOPS of the last rank if it logs them, else of rank 0
     tflops = [s.step.tflops for start in starts for s in start if s.step.tflops] or [t.tflops for t in log.step_times]
@@ -68,14 +68,14 @@ def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
         "name": run.name,
         **({"place": run.place} if run.place else {}),
         "logs": list(log.files),
-        **_ending(log, bool(rates)),
+        **_ending(log, furthest[-1] if furthest else None, bool(rates)),
         "seq": n.seq,
         "gpus": n.gpus,
         "global_batch": flat[-1][1] if flat else n.global_batch,
         "batches": stated,
         "useful_share": n.useful_share,
         "numbers": n.source,
-        "warmup": _warmup(log.attempts[0], warmup) if log.attempts else warmup or 0,
+        "warmup": skips[0] if skips else warmup or 0,
         "samples": len(rates),
         "step_time_s": spread_of(seconds),
         "useful_tokens_per_s_per_gpu": spread_of(rates),
@@ -90,22 +90,9 @@ def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
     }
 
 
-def _warmup(attempt: Attempt, asked: int | None) -> int:
-    return min(WARMUP, iterations(attempt) // 3) if asked is None else asked
-
-
-def _of_rank_0(log: Log, warmup: int | None) -> list[StepTime]:
-    """The lines of rank 0 after the warm-up, which count if no log has the last rank's."""
-    skip = min(WARMUP, len(log.step_times) // 3) if warmup is None else warmup
-    return [t for t in log.step_times[skip:] if t.seconds > 0]
-
-
-def _with_rank_0(log: Log, n: Numbers, stated: Sequence[int], warmup: int | None) -> list[Timed]:
-    """The lines of rank 0 with their batch, if all have one."""
-    batch = stated[0] if stated else n.global_batch
-    if not batch or len(stated) > 1 or log.earlier:
-        return []
-    return [Timed(t.seconds, batch, t.tflops) for t in _of_rank_0(log, warmup)]
+def _warmup(count: int, asked: int | None) -> int:
+    """The iterations to skip of so many."""
+    return min(WARMUP, count // 3) if asked is None else asked
 
 
 def spread_of(values: Sequence[float]) -> Json | None:
@@ -119,17 +106,12 @@ def spread_of(values: Sequence[float]) -> Json | None:
     return {**ends, "spread": (high - low) / middle if middle else 0.0, "error": error_of(values)}
 
 
-def _ending(log: Log, measured: bool) -> Json:
-    """Judge the end of a run: `status`, its `cause` in words and `symptoms`, as `moedsl diagnose` names them."""
-    last = log.last
+def _ending(log: Log, last: Step | None, measured: bool) -> Json:
+    """Judge the end of a run, whose furthest line is `last`: `status`, its `cause` in words and `symptoms`, as `moedsl
+    diagnose` names them."""
     symptoms = [{"id": s.rule.id, "line": s.line, "log": r.name, "because": s.rule.because, "fix": s.rule.fix}
                 for r in log.reports for s in r.sightings]  # fmt: skip
-    nan = None
-    for attempt in log.attempts:
-        search = NanSearch()
-        for step in attempt:
-            search.add(step)
-        nan = nan or search.found
+    nan = next(filter(None, map(first_nan, log.attempts)), None)
     finished = last is not None and last.iteration >= last.of
     if nan is not None:
         status, cause = FAILED, f"loss or gradient is NaN at iteration {nan}"
@@ -203,12 +185,11 @@ def batches(attempts: Iterable[Iterable[Step]]) -> list[int]:
 def _goes_on(one: Attempt, other: Attempt, full: int | None) -> bool:
     """Whether a later attempt begins with the batch that the one before had at that step, or with one that has grown
     since."""
-    first = next(iter(batches([other])), None)
-    at = [s.global_batch for s in one if s.global_batch and s.iteration <= other[0].iteration]
-    before = at[-1] if at else next(iter(batches([one])), None)
-    if before is None or first is None or before == first:
+    theirs, mine = batches([other]), batches([one])
+    at = batches([[s for s in reversed(one) if s.iteration <= other[0].iteration]]) or mine
+    if not at or not theirs or at[0] == theirs[0]:
         return True
-    return before < first and before != full and (len(batches([one])) > 1 or len(batches([other])) > 1)
+    return at[0] < theirs[0] and at[0] != full and (len(mine) > 1 or len(theirs) > 1)
 
 
 BLOCKS = 8

@@ -10,7 +10,7 @@ other layout's step is exact."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import accumulate
 from math import erf, exp, pi, sqrt
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from moedsl.cost import Cost
 from moedsl.cost.rows import Floats
-from moedsl.diagnose.edit import ran_out, missing_gib, saves
+from moedsl.diagnose.edit import missing_gib, ran_out, saves
 from moedsl.diagnose.scan import symptoms
 from moedsl.facts import axes
 from moedsl.facts.axes import show
@@ -77,12 +77,12 @@ def candidates(chosen: Chosen, start: Codes, done: Sequence[Tried]) -> list[Cand
     effects = of_rules(chosen.problem.program.of("effect"))
     known_codes, failed = [t.codes for t in done], [t for t in done if t.out_of_memory]
     peaks = chosen.cost.memory(columns([t.codes for t in failed])) / GIB if failed else []
-    too_much = [(float(peak), t.missing_gib) for peak, t in zip(peaks, failed, strict=True)]
     new = list[Neighbour]()
     for n in neighbours.neighbours(chosen.compiled, chosen.cost, Row(base, {}, ())):
         axis = axes.BY_NAME[n.axis]
         same = all(effects.word(axis.name, axis.decode(c)) == EXECUTION for c in (n.code, base[n.axis]))
-        fits = all(saves(was, n.peak_memory / GIB, refused) for was, refused in too_much)
+        peak = n.peak_memory / GIB
+        fits = all(saves(float(was), peak, t.refused_gib) for was, t in zip(peaks, failed, strict=True))
         if n.refused_by is None and same and n.codes not in known_codes and fits:
             new.append(n)
     if not new:
@@ -123,12 +123,7 @@ def _tells_nothing(done: Sequence[Tried]) -> bool:
     return bool(done) and not any(t.step or t.out_of_memory for t in done)
 
 
-def changed(row: Row, codes: Codes) -> dict[str, Any]:
-    """The axes in which a layout differs from another one, with its values."""
-    return evolve(row, codes=codes).changes(row.codes)
-
-
-REFUSED = "missing_gib"
+REFUSED = "refused_gib"
 """The key of a row with the GiB that a run asked for and did not get."""
 ERROR = 0.01
 """The error of a run's median, as a log, if it has too few steps to know it."""
@@ -145,7 +140,7 @@ class Tried:
     error: float = ERROR
     """The standard error of the log of the step."""
     out_of_memory: bool = False
-    missing_gib: float = 0.0
+    refused_gib: float = 0.0
     """What it asked for and did not get, if memory ran out."""
 
 
@@ -168,7 +163,7 @@ def tried(name: str, codes: Codes, cost: Cost, row: Mapping[str, Any]) -> Tried 
     if row["status"] != FAILED:
         return None
     memory = any(ran_out(s["id"]) for s in row["symptoms"])
-    return Tried(name, codes, None, out_of_memory=memory, missing_gib=row[REFUSED])
+    return Tried(name, codes, None, out_of_memory=memory, refused_gib=row[REFUSED])
 
 
 def best(every: Sequence[Tried]) -> Tried | None:
@@ -261,7 +256,7 @@ def report(chosen: Chosen, start: Codes, done: Sequence[Tried], found: Sequence[
             "step_s": t.step,
             RATE: estimate.useful_rate(chosen, t.codes, t.step) if t.step else None,
             "out_of_memory": t.out_of_memory,
-            "missing_gib": t.missing_gib if t.out_of_memory else None,
+            "refused_gib": t.refused_gib if t.out_of_memory else None,
             "predicted_step_s": step, "lower_s": step / factor, "upper_s": step * factor, "predicted_peak_gib": peak,
         })  # fmt: skip
     return {
@@ -277,10 +272,10 @@ def report(chosen: Chosen, start: Codes, done: Sequence[Tried], found: Sequence[
 
 def _json(c: Candidate, base: Codes, fastest: Tried | None) -> Json:
     """Write a candidate; there is no gain where there is nothing measured to gain over."""
-    axis, over = axes.BY_NAME[c.axis], fastest is not None
+    axis = axes.BY_NAME[c.axis]
+    gains = {n: getattr(c, n) if fastest else None for n in ("gain", "low", "high", "expected")}
     return {"axis": c.axis, "from": axes.json_value(axis.decode(base[c.axis])), "to": axes.json_value(c.value),
-            "gain": c.gain if over else None, "low": c.low if over else None, "high": c.high if over else None,
-            "expected": c.expected if over else None, "step_s": c.step, "peak_gib": c.peak / GIB}  # fmt: skip
+            **gains, "step_s": c.step, "peak_gib": c.peak / GIB}  # fmt: skip
 
 
 def text(r: Mapping[str, Any]) -> str:
@@ -298,7 +293,14 @@ def text(r: Mapping[str, Any]) -> str:
                 changes = "fastest" if t["name"] == r["fastest"] else changes
             predicted = (f"{t['predicted_step_s']:.2f}", f"{t['predicted_peak_gib']:.1f}")
             rows.append((t["name"], step, *predicted, rate, changes))
-            notes += _missed(t)
+            # What the estimate missed of a run
+            if t["out_of_memory"]:
+                lacked = f"{t['refused_gib'] or 0:.1f} GiB less, which it asked for and did not get"
+                less = lacked if t["refused_gib"] else "less"
+                notes.append(f"{t['name']} ran out of memory: what is tried next is predicted to need {less}")
+            elif t["step_s"] is not None and not t["lower_s"] <= t["step_s"] <= t["upper_s"]:
+                outside = f"outside the interval of nine in ten runs, {t['lower_s']:.2f} to {t['upper_s']:.2f} s"
+                notes.append(f"{t['name']}: the measured step is {outside}; `moedsl gap` says what may make it so")
         lines += table(rows, "lrrrrl")
     if r["candidates"]:
         gains = ("gain", "nine of ten", "expected") if r["fastest"] else ()
@@ -317,17 +319,6 @@ def text(r: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", *(wrapped(line, "", "  ", width=110) for line in (*notes, last))]) + "\n"
 
 
-def _missed(t: Json) -> Iterator[str]:
-    """Say what the estimate missed of a run, if so."""
-    if t["out_of_memory"]:
-        lacked = f"{t['missing_gib']:.1f} GiB less, which it asked for and did not get" if t["missing_gib"] else "less"
-        yield f"{t['name']} ran out of memory: what is tried next is predicted to need {lacked}"
-    elif t["step_s"] is not None and not t["lower_s"] <= t["step_s"] <= t["upper_s"]:
-        interval = f"{t['lower_s']:.2f} to {t['upper_s']:.2f} s"
-        yield (f"{t['name']}: the measured step is outside the interval of nine in ten runs, {interval}; "
-               "`moedsl gap` says what may make it so")  # fmt: skip
-
-
 def candidate(c: Mapping[str, Any]) -> str:
     """Write a candidate in one line: its gain, or what it takes where nothing was measured to gain over."""
     change = f"{c['axis']} {show(c['from'])} -> {show(c['to'])}"
@@ -344,12 +335,10 @@ def picture(tried: Sequence[Json], changes: Sequence[Mapping[str, Any] | None]) 
     rates = [t[RATE] or 0.0 for t in tried]
     best = [*accumulate(rates, max)]
     spans = [
-        (best[i - 1] * (1 + c["low"]), best[i - 1] * (1 + c["high"]))
-        if i and c and c["gain"] is not None and best[i - 1]
-        else None
+        [best[i - 1] * (1 + c[end]) for end in ("low", "high")] if i and c and c["gain"] is not None else []
         for i, c in enumerate(changes)
     ]
-    top = 1.05 * (max([*rates, *(high for s in spans if s for high in s)]) or 1.0)
+    top = 1.05 * (max([*rates, *(high for span in spans for high in span)]) or 1.0)
     area = evolve(_AREA, highest=(len(tried), top))
     left, right = area.left, area.left + area.width
     shapes: list[str] = []
@@ -360,9 +349,10 @@ def picture(tried: Sequence[Json], changes: Sequence[Mapping[str, Any] | None]) 
     shapes.append(svg.element("text", "useful tokens/s/GPU", x=8, y=area.top - 12))
     for i, (t, c, span) in enumerate(zip(tried, changes, spans, strict=True)):
         x, y = area.at(i + 0.5, rates[i])
-        if span:
+        if any(span):
             said = svg.element("title", "nine of ten were expected here")
-            shapes.append(_bar(x, area.at(0, span[0])[1], area.at(0, span[1])[1], said))
+            low, high = (area.at(0, end)[1] for end in span)
+            shapes.append(_bar(x, low, high, said))
         shapes.append(_point(x, y) if rates[i] else _cross(x, y))
         label = escape(f"{t['name']}: {c['axis']} {show(c['to'])}" if c else f"{t['name']}: the plan")
         place = f"translate({x + 4:.1f} {area.top + area.height + 14:.1f}) rotate(40)"

@@ -8,18 +8,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from math import isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
-from attrs import define, field, frozen
+from attrs import asdict, define, field, frozen
 
 from moedsl.compiler import load_stdlib
-from moedsl.facts import axes
 from moedsl.runs.results.gather import Run
-from moedsl.runs.results.measure import RATE
 from moedsl.runs.tune import run_file
-from moedsl.runs.tune.candidates import REFUSED, Codes, Tried, candidate, candidates, picture, report, row, text, tried
+from moedsl.runs.tune.candidates import Codes, Tried, candidate, candidates, picture, report, row, text, tried
 from moedsl.support import files, foreign
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.files import stamp, write_all, written_by_us
@@ -77,7 +74,7 @@ def tune(
                 return refused
         if journal.stop:
             return 0
-        t = Try(journal.next_name, found[0].codes if done else base.start, said["next"])
+        t = Try(_name(len(journal.tries)), found[0].codes if done else base.start, said["next"])
         why = "the plan" if t.change is None else candidate(t.change)
         if refused := _add(base, journal, t, why):
             return refused
@@ -163,16 +160,10 @@ class Journal:
 
     def save(self) -> None:
         """Write everything in one step, so that a kill leaves the state before or after."""
-        tries = [{"name": t.name, "codes": dict(t.codes), "change": t.change, "id": t.id, "row": t.row}
-                 for t in self.tries]  # fmt: skip
+        tries = [asdict(t) | {"codes": dict(t.codes)} for t in self.tries]
         data = {"version": 1, "experiment": self.experiment, "machines": self.machines, "stop": self.stop,
                 "tries": tries}  # fmt: skip
         files.replace_file(self.folder / FILE, stamp(FILE, json.dumps(data, indent=2, ensure_ascii=False) + "\n"))
-
-    @property
-    def next_name(self) -> str:
-        """The name of the next try."""
-        return _name(len(self.tries))
 
     def file_of(self, t: Try) -> Path:
         """The run file of a try."""
@@ -185,7 +176,7 @@ def _name(at: int) -> str:
 
 def opened(folder: Path, experiment: str, machines: str) -> Journal | Diagnostic:
     """Open the journal in a folder, or begin one. The folder must be new, or have a journal of the same experiment on
-    the same machines, whose entries count only as `save` wrote them: they name the folders of the jobs."""
+    the same machines, which counts only as `save` wrote it: its entries name the folders of the jobs."""
     another = "name a new folder with -o"
     file = next((f for f in (folder / FILE, folder / OLD) if os.path.lexists(f)), folder / FILE)
     try:
@@ -201,11 +192,8 @@ def opened(folder: Path, experiment: str, machines: str) -> Journal | Diagnostic
         return _wrong(f"{file} cannot be read: {problem}", another)
     if written_by_us(file.name, text) != "ours":
         return _wrong(f"{file} was not written by `moedsl tune`, or was edited since", another)
-    try:
-        data = foreign.load_json(text)
-        journal = Journal(folder, data["experiment"], data["machines"], [_try(**t) for t in data["tries"]])
-    except (ValueError, TypeError, LookupError):
-        return _wrong(f"{file} is not as `moedsl tune` writes it", another)
+    data = foreign.load_json(text)
+    journal = Journal(folder, data["experiment"], data["machines"], [Try(**t) for t in data["tries"]])
     if [t.name for t in journal.tries] != [_name(i) for i in range(len(journal.tries))]:
         return _wrong(f"{file} names jobs that `moedsl tune` does not", another)
     began = "name another folder with -o, or give the file that it began with"
@@ -215,31 +203,6 @@ def opened(folder: Path, experiment: str, machines: str) -> Journal | Diagnostic
     if journal.machines != machines:
         return _wrong(f"{folder} measures steps on {journal.machines}, and the file is for {machines}", began)
     return journal
-
-
-def _try(name: Any, codes: Any, change: Any, id: Any, row: Any) -> Try:
-    """Make a try of what a file says; raises ValueError, TypeError or LookupError if a value is of another kind."""
-    if {*codes} != {*axes.BY_NAME}:
-        raise ValueError("no layout")
-    for n, code in codes.items():
-        axis = axes.BY_NAME[n]
-        most = {"int": 1 << 20, "set": (1 << len(axis.words)) - 1, "enum": len(axis.words) - 1}.get(axis.kind, 1)
-        if type(code) is not int or not (axis.kind == "int") <= code <= most:
-            raise ValueError("no layout")
-    if change is not None and not (change["axis"] in axes.BY_NAME and {"from", "to"} <= {*change}):
-        raise ValueError("no change")
-    numbers = [change[n] for n in ("step_s", "peak_gib")] if change is not None else []
-    if change is not None and change["gain"] is not None:
-        numbers += [change[n] for n in ("gain", "low", "high")]
-    if row is not None:
-        rate = row[RATE]
-        numbers += [row["useful_share"], row[REFUSED], *([rate["median"], rate["error"] or 1.0] if rate else [])]
-        texts = [row["status"], row["cause"] or "", *(s["id"] for s in row["symptoms"])]
-        if not all(isinstance(t, str) for t in texts) or row["useful_share"] <= 0 or (rate and rate["median"] <= 0):
-            raise ValueError("no measurement")
-    if not all(isfinite(n) for n in numbers) or not (id is None or isinstance(id, str)):
-        raise ValueError("no number")
-    return Try(name, codes, change, id, row)
 
 
 def write(folder: Path, files: Mapping[str, str]) -> Diagnostic | None:
