@@ -6,7 +6,7 @@ everything else free. It must compile and change the plan; if memory ran out, it
 as much as the run asked for and did not get.
 Whether it cures the run, only the run shows.
 
-For a run out of memory, all edits that save enough are compared, the cheapest first. What it missed stands in its message
+For a run out of memory, all edits that save enough are compared, the cheapest first. Its message says what it missed
 (`missing_gib`), and whether the GPU in the message can be the one of the run file (`remarks`).
 """
 

@@ -1,4 +1,4 @@
-"""Read the lines that Megatron Bridge and Megatron-LM print of a training run: iterations, memory, checkpoints, slow ranks.
+"""Read the lines that Megatron Bridge and Megatron-LM print of a run: iterations, memory, checkpoints, slow ranks.
 
 The iteration line is `training_log`'s: bridge training/utils/train_utils.py:1173-1225, which the last rank prints, and
 core's megatron/training/training.py:2844. A value is printed only if it is at least zero (train_utils.py:1208), so a

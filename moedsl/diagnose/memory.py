@@ -120,14 +120,14 @@ def judgement(s: Shortage, parts: Iterable[Part], plan: Plan | None) -> Iterator
             else "every part is within the plan's bounds, although the plan fits: fragmentation, or another moment"
         )
         return
-    text = f"{worst.name} is {worst.above:.1f} GiB above the plan's upper bound"
+    text = f"{worst.name}: {worst.above:.1f} GiB above the plan's upper bound"
     if worst.name == "tensors":
         term = max(plan.estimate.memory.unknown, key=lambda r: r.upper_gib, default=None)
         graphs = s.graphs or 0.0
         if graphs > worst.above:
             yield f"{text}: captured graphs hold {graphs:.1f} GiB in private pools, the likeliest cause"
         elif term is not None:
-            yield f"{text}: {term.name} is the most uncertain term, so the likeliest cause; or the run differs from the plan"
+            yield f"{text}: {term.name} is the most uncertain term, or the run differs from the plan"
         else:
             yield f"{text}: the run differs from the plan"
     elif worst.name == "outside PyTorch":

@@ -202,7 +202,7 @@ def reads(m: Message | None, e: Error, plan: Plan | None = None) -> list[Read]:
 def _read(name: str, values: Mapping[str, Any], plan: Plan | None) -> Read | None:
     if name in _MACHINES:
         return Read(name, None, "the number of GPUs", plan.gpus if plan else None)
-    path = _paths().get(OTHER_NAMES.get(name, name))
+    path = fields_by_name().get(OTHER_NAMES.get(name, name))
     if path is None:
         return None
     word = _words().get(path)
@@ -213,7 +213,7 @@ def _read(name: str, values: Mapping[str, Any], plan: Plan | None) -> Read | Non
 
 
 @cache
-def _paths() -> Mapping[str, str]:
+def fields_by_name() -> Mapping[str, str]:
     """The field that a name means: the model's before those of other sections."""
     out: dict[str, str] = {}
     for path in fields.field_names():

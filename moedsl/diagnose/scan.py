@@ -36,6 +36,8 @@ DETAILS = 4
 """The most different values of a named group that a symptom tells."""
 TAIL = 40
 """The last lines that are kept."""
+LONGEST_ERROR = 4096
+"""The most bytes of a line that are read of an exception or an iteration."""
 SHOWN = 300
 """The most characters of a line in a report."""
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)")
@@ -103,13 +105,18 @@ class Report:
         return () if self.steps or self.errors else self.tail
 
     @property
+    def standing(self) -> tuple[Sighting, ...]:
+        """The symptoms after which no step was logged, and those of the steps themselves."""
+        return tuple(s for s in self.sightings if s.last_line >= self.last_step)
+
+    @property
     def is_healthy(self) -> bool:
-        """Whether the log shows a run that ended well or goes on: after everything that looks like an error there is an
-        iteration line, and the steps have no finding."""
-        wrong = [s.last_line for s in self.sightings] + [e.line for e in self.errors]
+        """Whether the log shows a run that ended well or goes on: steps without findings, and after the last one
+        nothing that looks like an error."""
+        after = [e.line for e in self.errors]
         if self.last_error and not (self.last and self.last.iteration >= self.last.of):
-            wrong.append(self.last_error[0])
-        is_over = self.first_failure is not None or max(wrong, default=0) > self.last_step
+            after.append(self.last_error[0])
+        is_over = bool(self.first_failure or self.standing) or max(after, default=0) > self.last_step
         return self.steps > 0 and not is_over and not self.findings
 
 
@@ -217,7 +224,9 @@ class Scan:
             for s in self.known:
                 if s.rule.id not in seen and (match := s.pattern.search(finding.text)):
                     details = {n: v for n, v in match.groupdict().items() if v}
-                    seen[s.rule.id] = Sighting(s.rule, finding.line, finding.text, 1, (), details, self.learning_rate)
+                    seen[s.rule.id] = Sighting(
+                        s.rule, finding.line, finding.text, 1, (), details, self.learning_rate, self.last_step
+                    )
         found = sorted(seen.values(), key=lambda s: s.line)
         return Report(
             name,
@@ -243,9 +252,12 @@ class Scan:
         for piece in _pieces(block):
             if self.errors.may_have(piece):
                 for i, line in enumerate(piece.splitlines()):
-                    self.errors.add(number + i, line.decode("utf-8", errors="replace").rstrip())
+                    if self.errors.may_have(line):
+                        self.errors.add(number + i, line[:LONGEST_ERROR].decode("utf-8", errors="replace").rstrip())
             for found in _STEP.finditer(piece):
-                for part in split_line(found[0].decode("utf-8", errors="replace")):
+                start = piece.rfind(b"\n", 0, found.start()) + 1
+                line = piece[max(start, found.start() - SHOWN) : found.start() + LONGEST_ERROR].partition(b"\n")[0]
+                for part in split_line(line.decode("utf-8", errors="replace")):
                     if isinstance(step := read_line(part), Step):
                         self.last_step = number + piece.count(b"\n", 0, found.start())
                         if self.health.last is not None and step.iteration <= self.health.last.iteration:
@@ -297,8 +309,8 @@ class Scan:
         return self.lines + block.count(b"\n", 0, start) + 1
 
 
-_STEP = re.compile(rb"[^\n]* iteration +\d+/ *\d+ \|[^\n]*")
-"""A line with the figures of an iteration."""
+_STEP = re.compile(rb"iteration +\d{1,15}/ *\d{1,15} \|")
+"""In a line with the figures of an iteration."""
 
 
 def _pieces(block: bytes) -> Iterator[bytes]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from attrs import asdict
 
-from moedsl.diagnose import messages, scan
-from moedsl.diagnose.edit import Attempt, Compiled, changes, edits, figures
+from moedsl.diagnose import memory, messages, scan
+from moedsl.diagnose.edit import Attempt, Compiled, changes, edits, figures, ran_out
 from moedsl.diagnose.errors import Error
 from moedsl.diagnose.messages import PACKAGES
 from moedsl.diagnose.scan import Failure, Report
@@ -40,7 +40,7 @@ def to_json(
 ) -> Json:
     """Write the report as JSON, with `attempts` and `remarks` by the id of a symptom if there is a run file.
 
-    Each error has its place in NVIDIA's code, which of the `rules` states what failed there, and what it reads in `plan`.
+    Each error has its place in NVIDIA's code, the `rules` that state what failed there, and what it reads in `plan`.
     """
     error = {"line": r.last_error[0], "text": r.last_error[1]} if r.last_error else None
     first = asdict(r.first_failure, filter=lambda a, _: a.name != "from_rank") if r.first_failure else None
@@ -53,9 +53,22 @@ def to_json(
         entry["cite"] = list(s.rule.cites)
         if remark := remarks.get(s.rule.id):
             entry["remark"] = remark
+        if ran_out(s.rule.id) and (short := memory.read([e.text for e in r.errors] + [s.text])):
+            parts = memory.compare(short, plan) if plan else []
+            entry["memory"] = {
+                **asdict(short, filter=lambda _, value: value is not None),
+                "missing": short.missing,
+                "against_plan": [asdict(part) | {"above": part.above} for part in parts],
+                "judgement": [*memory.judgement(short, parts, plan)],
+            }
         if s.rule.id in attempts:
             entry["runs"] = [
-                {"run": a.run, "compiled": _compiled(a.compiled) if a.compiled else None, "failures": dict(a.failures)}
+                {
+                    "run": a.run,
+                    "compiled": _compiled(a.compiled) if a.compiled else None,
+                    "failures": dict(a.failures),
+                    **({"others": [_compiled(c) for c in a.others]} if a.others else {}),
+                }
                 for a in attempts[s.rule.id]
             ]
         found.append(entry)
@@ -78,16 +91,7 @@ def _error_json(e: Error, rules: Sequence[Rule], plan: Plan | None) -> Json:
         "kind": e.kind,
         "text": e.text,
         "frame": asdict(frame) if frame else None,
-        "place": {
-            "package": m.package,
-            "file": m.file,
-            "function": m.function,
-            "check": m.check,
-            "asserted": m.kind == "AssertionError",
-            "lines": {v: list(ab) for v, ab in m.lines.items()},
-        }
-        if m
-        else None,  # fmt: skip
+        "place": asdict(m, filter=lambda a, _: a.name not in ("text", "names")) if m else None,
         "other_places": [p.place for p in places[1:]],
         "reads": [asdict(read) for read in messages.reads(m, e, plan)],
         "rules": messages.stating(rules, m) if m else [],
@@ -165,7 +169,9 @@ def _check(e: Json) -> list[str]:
     """What the code checks at the place of an error, what that reads, and what to change."""
     place, out = e["place"], list[str]()
     if place and place["check"]:
-        out.append(_paragraph("  check    ", f"{'needs' if place['asserted'] else 'refuses'} {place['check']}"))
+        out.append(
+            _paragraph("  check    ", f"{'needs' if place['kind'] == 'AssertionError' else 'refuses'} {place['check']}")
+        )
     if e["reads"]:
         known = [f"{r['name']} is {show(r['value'])}" for r in e["reads"] if r["value"] is not None]
         out += [_paragraph("  here     ", ", ".join(known))] if known else []
@@ -199,6 +205,7 @@ def _symptom(s: Json, log: str, raised: Json | None) -> list[str]:
     lines += [_paragraph(f"  {name:<9}", value) for name, value in rows.items() if value]
     lines += [_paragraph("  remark   ", s["remark"])] if "remark" in s else []
     lines += _check(raised) if raised else []
+    lines += _memory(s["memory"]) if "memory" in s else []
     for run in s.get("runs", []):
         p = run["compiled"]
         if p is None:
@@ -211,7 +218,27 @@ def _symptom(s: Json, log: str, raised: Json | None) -> list[str]:
         else:
             outcome = f"`{p['edit']}`{', all else as before' if p['all_else_as_before'] else ''}: {_became(p)}"
         lines.append(_paragraph(f"  {'compiles' if p else 'none':<9}", f"{run['run']}: {outcome}"))
+        for other in run.get("others", []):
+            lines.append(_paragraph("  or       ", f"{run['run']}: `{other['edit']}`: {_became(other)}"))
     return lines
+
+
+def _memory(m: Json) -> list[str]:
+    """The numbers of an out-of-memory message, and the plan's."""
+    asked = f"{m['tried']:.2f} GiB asked for"
+    asked += f", {m['free']:.2f} free: {m['missing']:.2f} missing" if "free" in m else ""
+    held = [f"{name} {m[key]:.1f}" for key, name in _HELD.items() if key in m]
+    lines = [_paragraph("  measured ", "; ".join([asked, *([", ".join(held) + " GiB"] if held else [])]))]
+    for p in m["against_plan"]:
+        over = f", {p['above']:.1f} above" if p["above"] > 0 else ""
+        lines.append(
+            f"  planned  {p['name']}: {p['lower']:.1f} to {p['upper']:.1f} GiB, measured {p['measured']:.1f}{over}"
+        )
+    return lines + [_paragraph("  likely   ", text) for text in m["judgement"]]
+
+
+_HELD = {"allocated": "tensors", "graphs": "of them in graphs' pools", "unused": "unused in the allocator",
+         "outside": "outside PyTorch", "total": "of"}  # fmt: skip
 
 
 def _became(p: Json) -> str:

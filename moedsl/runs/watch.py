@@ -141,9 +141,9 @@ def _alarms(
         report = log.scan.report(log.feed.name)
         if report.first_failure:
             yield Alarm("failed_rank", scan.failure_text(report.first_failure), report.name, earlier=earlier)
-        for s in report.sightings:
+        for s in report.standing:
             yield Alarm(s.rule.id, s.text, report.name, s.line, s.count, s.rule.because, s.rule.fix, earlier)
-        if state == ENDED and not earlier and not report.sightings and report.last_error:
+        if state == ENDED and not earlier and not report.standing and report.last_error:
             line, text = report.last_error
             yield Alarm("unknown_error", text, report.name, line)
 

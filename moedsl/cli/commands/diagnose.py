@@ -73,7 +73,7 @@ def diagnose(a: Namespace) -> int:
         with stream:
             reports.append(scan.diagnose(name, scan.blocks(stream), known))
     rules, *_ = collect.of_library(library)
-    planned = compile_source(source) if source and any(r.errors for r in reports) else None
+    planned = compile_source(source) if source and any(r.errors or r.sightings for r in reports) else None
     plan = planned.plans[0] if planned and planned.plans else None
     data: list[dict[str, Any]] = []
     for r in reports:

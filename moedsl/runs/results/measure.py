@@ -110,7 +110,7 @@ def _ending(log: Log, last: Step | None, measured: bool) -> Json:
     """Judge the end of a run, whose furthest line is `last`: `status`, its `cause` in words and `symptoms`, as `moedsl
     diagnose` names them."""
     symptoms = [{"id": s.rule.id, "line": s.line, "log": r.name, "because": s.rule.because, "fix": s.rule.fix}
-                for r in log.reports for s in r.sightings]  # fmt: skip
+                for r in log.reports for s in r.standing]  # fmt: skip
     nan = next(filter(None, map(first_nan, log.attempts)), None)
     finished = last is not None and last.iteration >= last.of
     if nan is not None:
