@@ -36,7 +36,7 @@ _ENDS_TEXT = re.compile(
     r"During handling of the above|The above exception was|=====|-----|srun:|slurmstepd:|torch\.distributed\.elastic)"
 )
 _LAUNCHERS = ("ChildFailedError", "SignalException", "CalledProcessError", "RendezvousGracefulExitError")
-"""Exceptions of launchers, which tell of another one."""
+"""Exceptions of launchers."""
 
 
 @frozen
@@ -82,39 +82,52 @@ class Errors:
     """Collects the errors of the lines of a log, which may still grow."""
 
     found: dict[tuple[str, str], Error] = field(factory=dict)
+    launcher_error: int = 0
+    """The last line with an exception of a launcher, which tells of another one."""
     _ranks: dict[int | None, _Rank] = field(factory=dict)
+    """The ranks in the middle of a traceback or a text."""
 
     def may_have(self, piece: bytes) -> bool:
         """Whether lines of a piece can matter; a rank that writes the text of its error needs the next lines too."""
-        return any(r.error or r.frames for r in self._ranks.values()) or _SCREEN.search(piece) is not None
+        return bool(self._ranks) or _SCREEN.search(piece) is not None
 
     def add(self, number: int, line: str) -> None:
         """Read the next line."""
         rank, text = split_rank(line)
-        of = self._ranks.setdefault(rank, _Rank())
+        of = self._ranks.get(rank) or _Rank()
         if _HEAD.search(text):
             self._keep(of)
-            of.frames, of.first_line = [], number
+            self._ranks[rank] = _Rank(first_line=number)
         elif found := _FRAME.match(text):
-            self._keep(of)
+            if of.error is not None:
+                self._keep(of)
+                of = _Rank()
+            self._ranks[rank] = of
             of.first_line = of.first_line or number
             of.frames = [*of.frames[1 - FRAMES :], Frame(found["file"], int(found["line"]), found["function"])]
         elif of.error is not None:
             self._go_on(of, number, text)
         elif of.frames and text[:1].isspace() and not of.frames[-1].code and not _is_exception(text):
             of.frames[-1] = evolve(of.frames[-1], code=text.strip())
+        elif (e := _EXCEPTION.match(text)) and e["kind"].rpartition(".")[2] in _LAUNCHERS:
+            self.launcher_error = number
         elif (e := _EXCEPTION.match(text)) and (of.frames or _LIKE_ONE.search(e["kind"])):
             kind = e["kind"].rpartition(".")[2]
             of.error = Error(number, kind, (e["text"] or "").strip(), rank, tuple(of.frames), of.first_line or number)
-            of.more = 0
+            self._ranks[rank], of.more = of, 0
         elif e := _LOGGED.match(text):
             self._count(Error(number, "logged", _MODULE.sub("", e["text"]).strip(), rank, first_line=number))
+        elif of.frames:
+            of.more += 1
+            if of.more > TEXT_LINES:  # a traceback without its end
+                del self._ranks[rank]
 
     def errors(self) -> list[Error]:
-        """Every error so far, in the order of the log, without those of launchers."""
+        """Every error so far, in the order of the log."""
+        unfinished = Errors(found=dict(self.found))
         for of in self._ranks.values():
-            self._keep(of)
-        return sorted((e for e in self.found.values() if e.kind not in _LAUNCHERS), key=lambda e: e.line)
+            unfinished._keep(of)
+        return sorted(unfinished.found.values(), key=lambda e: e.line)
 
     def _go_on(self, of: _Rank, number: int, text: str) -> None:
         """Take a line as more of an exception's text, or as the first after it."""
@@ -122,6 +135,7 @@ class Errors:
         if of.more >= TEXT_LINES or _ENDS_TEXT.match(text) or _is_exception(text):
             rank = of.error.rank
             self._keep(of)
+            del self._ranks[rank]
             if text.strip():
                 self.add(number, text if rank is None else f"[rank{rank}]: {text}")
             return
@@ -131,7 +145,6 @@ class Errors:
     def _keep(self, of: _Rank) -> None:
         if of.error is not None:
             self._count(of.error)
-        of.frames, of.error, of.first_line = [], None, 0
 
     def _count(self, e: Error) -> None:
         """Keep an error once, with all of its ranks; a line that was read as part of a text is one of its own too."""

@@ -53,6 +53,7 @@ class Health:
     _norms: deque[Step] = field(factory=lambda: deque(maxlen=GROWN_LINES))
     _grew: tuple[int, Step, Step] | None = None
     _skipped: tuple[int, Step] | None = None
+    _batch: int | None = None
     _first: list[float] = field(factory=list)
     _recent: deque[float] = field(factory=lambda: deque(maxlen=FEW))
 
@@ -67,15 +68,17 @@ class Health:
         self._lines += 1
         is_cut = self._had_end and not step.has_end
         is_lost = self._had_loss and step.loss is None and not is_cut
-        is_finite = step.nan == 0 and _is_finite(step.loss) and _is_finite(step.grad_norm)
-        if self._not_finite is None and (is_lost or not is_finite):
+        if self._not_finite is None and (is_lost or not is_finite(step)):
             self._not_finite = line, step
         self._had_loss |= step.loss is not None
         self._had_end |= step.has_end
-        if step.skipped and is_finite and self._skipped is None:
+        if step.skipped and is_finite(step) and self._skipped is None:
             self._skipped = line, step
-        if step.grad_norm is not None and is_finite:
+        if step.grad_norm is not None and is_finite(step):
             self._add_norm(step, line)
+        if self._first and step.global_batch != self._batch:  # a ramp: steps of another size are no comparison
+            self._first, self._recent = [], deque(maxlen=FEW)
+        self._batch = step.global_batch
         if self._lines > WARM_UP:
             (self._first if len(self._first) < FEW else self._recent).append(step.seconds)
 
@@ -92,7 +95,7 @@ class Health:
         """What is wrong, the gravest first."""
         if self._not_finite is not None:
             line, step = self._not_finite
-            what = "gradient norm" if _is_finite(step.loss) and step.grad_norm is not None else "loss"
+            what = "loss" if step.grad_norm is None or math.isfinite(step.grad_norm) else "gradient norm"
             yield Finding(line, f"moedsl: {what} is not finite at iteration {step.iteration}")
         if self._grew is not None:
             line, a, b = self._grew
@@ -107,5 +110,6 @@ class Health:
                 yield Finding(self._line, f"moedsl: steps take {now:.2f} s now and {before:.2f} s at first")
 
 
-def _is_finite(value: float | None) -> bool:
-    return value is None or math.isfinite(value)
+def is_finite(step: Step) -> bool:
+    """Whether all values of a line are finite."""
+    return step.nan == 0 and all(x is None or math.isfinite(x) for x in (step.loss, step.grad_norm))

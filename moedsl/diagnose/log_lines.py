@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -43,6 +43,8 @@ _LEAST, _MOST = 1e-6, 1e15
 _PEAK = {"GB": ("mem-max-allocated-gigabytes", 1e9), "MB": ("max allocated", 2**20)}
 WORDS = (b" iteration ", b" memory (", b"Step Time :", b"] datetime: ", b"STRAGGLER DETECTION", b"MnRtt/Rnk")
 """Words of the lines that matter."""
+LONGEST = 1 << 13
+"""The most bytes of a line around its word."""
 
 
 @frozen
@@ -182,3 +184,22 @@ def time_of(stamp: str) -> float | None:
         return datetime.fromisoformat(stamp).timestamp()
     except ValueError:
         return None
+
+
+def lines(block: bytes) -> Iterator[tuple[int, Line]]:
+    """Read the lines of a block, in order, each with its place in the block."""
+    at = {word: block.find(word) for word in WORDS}
+    while (found := min((p for p in at.values() if p >= 0), default=-1)) >= 0:
+        start, end = block.rfind(b"\n", 0, found) + 1, block.find(b"\n", found)
+        end = len(block) if end < 0 else end
+        for text in split_line(block[max(start, found - LONGEST) : end][:LONGEST].decode("utf-8", errors="replace")):
+            if line := read_line(text):
+                yield start, line
+        at = {word: block.find(word, end) if 0 <= p < end else p for word, p in at.items()}
+
+
+def lines_with(words: Sequence[bytes], block: bytes) -> Iterator[str]:
+    """Decode the lines of a block that have one of the words."""
+    for line in block.splitlines():
+        if any(word in line for word in words):
+            yield line.decode("utf-8", errors="replace")

@@ -230,10 +230,10 @@ def _words() -> Mapping[str, str]:
     return {row.path: row.word for s in reversed(SECTIONS) for row in reversed(s.rows) if row.word}
 
 
-def stating(rules: Iterable[Rule], m: Message) -> list[str]:
-    """The rules that state what a message checks: they cite its lines, or those right before it."""
-    first, last = m.lines[m.release]
-    return [r.id for r in rules if r.kind != "symptom" and any(_cites(c, m, first, last) for c in r.cites)]
+def stating(rules: Iterable[Rule], places: Iterable[Message]) -> list[str]:
+    """The rules that state what messages check: they cite its lines, or the one right before."""
+    lines = [(m, *m.lines[m.release]) for m in places]
+    return [r.id for r in rules if r.kind != "symptom" and any(_cites(c, *at) for c in r.cites for at in lines)]
 
 
 def _cites(cite: str, m: Message, first: int, last: int) -> bool:

@@ -18,9 +18,10 @@ from typing import BinaryIO
 import re2
 from attrs import define, evolve, field, frozen
 
+from moedsl.diagnose import log_lines
 from moedsl.diagnose.errors import Error, Errors, split_rank
 from moedsl.diagnose.health import Finding, Health
-from moedsl.diagnose.log_lines import Step, read_line, split_line
+from moedsl.diagnose.log_lines import Line, Step
 from moedsl.rules import collect
 from moedsl.rules.library import Library
 from moedsl.rules.patterns import OPTIONS, Pattern, compiled
@@ -99,6 +100,8 @@ class Report:
     """The last iteration line."""
     tail: tuple[Error, ...] = ()
     """The last lines, as errors of no class."""
+    launcher_error: int = 0
+    """The last line in which a launcher says that a rank failed."""
 
     def unmarked(self) -> tuple[Error, ...]:
         """The last lines, as errors of no class, of a log in which nothing looks like an error and nothing trains."""
@@ -106,14 +109,19 @@ class Report:
 
     @property
     def standing(self) -> tuple[Sighting, ...]:
-        """The symptoms after which no step was logged, and those of the steps themselves."""
+        """The symptoms after which no step was logged."""
+        return tuple(s for s in self.sightings if s.last_line > self.last_step)
+
+    @property
+    def alarms(self) -> tuple[Sighting, ...]:
+        """The symptoms after which no step was logged, and those of the last steps."""
         return tuple(s for s in self.sightings if s.last_line >= self.last_step)
 
     @property
     def is_healthy(self) -> bool:
         """Whether the log shows a run that ended well or goes on: steps without findings, and after the last one
         nothing that looks like an error."""
-        after = [e.line for e in self.errors]
+        after = [self.launcher_error, *(e.line for e in self.errors)]
         if self.last_error and not (self.last and self.last.iteration >= self.last.of):
             after.append(self.last_error[0])
         is_over = bool(self.first_failure or self.standing) or max(after, default=0) > self.last_step
@@ -188,8 +196,8 @@ class Scan:
     last_step: int = 0
     tail: deque[Error] = field(factory=lambda: deque(maxlen=TAIL))
 
-    def block(self, block: bytes) -> None:
-        """Read a block of whole lines."""
+    def block(self, block: bytes) -> list[Line]:
+        """Read a block of whole lines; return those that a training run prints of itself."""
         block = _ANSI.sub(b"", block) if b"\x1b" in block else block
         for s, start in self._candidates(block) if self.known else ():
             self._try(s, block, start)
@@ -199,9 +207,11 @@ class Scan:
             self.last_error = self._number(block, at), text[:SHOWN]
         self.first_failure = first_to_fail([*filter(None, [self.first_failure]), *failures(block)])
         self.learning_rate = self._rate(block, len(block))
+        printed = self._printed(block)
         self._follow(block)
         self.lines += block.count(b"\n")
         self.unfinished = not block.endswith(b"\n")
+        return printed
 
     def _candidates(self, block: bytes) -> Iterator[tuple[Symptom, int]]:
         """The symptoms that a line may show, by its start, in the order of the lines."""
@@ -240,10 +250,27 @@ class Scan:
             self.last_step,
             self.health.last,
             tuple(self.tail),
+            self.errors.launcher_error,
         )
 
+    def _printed(self, block: bytes) -> list[Line]:
+        """The lines that a run prints of itself; its steps are judged."""
+        out: list[Line] = []
+        number, before = self.lines + 1, 0
+        for start, line in log_lines.lines(block):
+            number, before = number + block.count(b"\n", before, start), start
+            out.append(line)
+            if isinstance(line, Step):
+                before_it = self.health.last.iteration if self.health.last else 0
+                if line.iteration < before_it:
+                    self.health = Health()  # a new attempt
+                if line.iteration != before_it:  # two ranks may print a line
+                    self.health.add(line, number)
+                self.steps, self.last_step = self.steps + 1, number
+        return out
+
     def _follow(self, block: bytes) -> None:
-        """Read the exceptions and the iteration lines of a block, and keep its last lines."""
+        """Read the exceptions of a block, and keep its last lines."""
         number = self.lines + 1
         last = block[-SHOWN * TAIL :].splitlines()[-TAIL:]
         for i, line in enumerate(last, number + block.count(b"\n") - len(last) + (not block.endswith(b"\n"))):
@@ -254,16 +281,6 @@ class Scan:
                 for i, line in enumerate(piece.splitlines()):
                     if self.errors.may_have(line):
                         self.errors.add(number + i, line[:LONGEST_ERROR].decode("utf-8", errors="replace").rstrip())
-            for found in _STEP.finditer(piece):
-                start = piece.rfind(b"\n", 0, found.start()) + 1
-                line = piece[max(start, found.start() - SHOWN) : found.start() + LONGEST_ERROR].partition(b"\n")[0]
-                for part in split_line(line.decode("utf-8", errors="replace")):
-                    if isinstance(step := read_line(part), Step):
-                        self.last_step = number + piece.count(b"\n", 0, found.start())
-                        if self.health.last is not None and step.iteration <= self.health.last.iteration:
-                            self.health = Health()  # a new attempt
-                        self.health.add(step, self.last_step)
-                        self.steps += 1
             number += piece.count(b"\n")
 
     def _try(self, s: Symptom, block: bytes, start: int) -> None:
@@ -307,10 +324,6 @@ class Scan:
 
     def _number(self, block: bytes, start: int) -> int:
         return self.lines + block.count(b"\n", 0, start) + 1
-
-
-_STEP = re.compile(rb"iteration +\d{1,15}/ *\d{1,15} \|")
-"""In a line with the figures of an iteration."""
 
 
 def _pieces(block: bytes) -> Iterator[bytes]:

@@ -94,7 +94,7 @@ def _error_json(e: Error, rules: Sequence[Rule], plan: Plan | None) -> Json:
         "place": asdict(m, filter=lambda a, _: a.name not in ("text", "names")) if m else None,
         "other_places": [p.place for p in places[1:]],
         "reads": [asdict(read) for read in messages.reads(m, e, plan)],
-        "rules": messages.stating(rules, m) if m else [],
+        "rules": messages.stating(rules, places),
     }
 
 
