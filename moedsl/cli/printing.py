@@ -15,9 +15,8 @@ from moedsl.cli import console, terminal
 from moedsl.compiler import Result
 from moedsl.facts import axes
 from moedsl.planner import several
-from moedsl.planner.page import Command, coloured
 from moedsl.planner.plan import Plan
-from moedsl.planner.text import SECTIONS, head
+from moedsl.planner.text import SECTIONS, Command, coloured, head
 from moedsl.queries.pages import page, texts
 from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.rule import Rule

@@ -4,15 +4,14 @@ In: `solver.solve.Chosen`, a solved problem. Out: `plan.Plan`, which `plan.json`
 nothing that is printed is computed after it.
 
 - `plan.py` is the plan's record. Each section is a file with its record, its builder and, where it has one, its text:
-  `memory.py`, `advice.py`, `estimate.py`, `layout.py`, `decisions.py`, `other_layouts.py`, `container.py`,
-  `checkpoints.py`, `racks.py`, `walls.py`, `ladder.py`, `experiment.py`. A section imports only what is below it in
-  this order, never `plan.py`.
+  `estimate.py` (memory and speed), `advice.py`, `layout.py` (with batch, policy and racks), `decisions.py`,
+  `other_layouts.py`, `container.py`, `checkpoints.py`, `walls.py`, `ladder.py`, `experiment.py`. None imports
+  `plan.py`.
 - `build.py` makes the plan of its sections.
 - `notes.py` has what a reader should know first, as diagnostics: goodput, tight memory; `advice.py` ignored advice.
-- `page.py` prints the short page, `text.py` the whole plan, `several.py` several runs; `report.py` is the page of
-  `moedsl report`, with `charts.py`.
+- `text.py` prints the whole plan, and the short page; `several.py` several runs; `report.py` makes the HTML page.
 - `isolate.py` varies one axis while every variant keeps the same layout otherwise.
 
-To add a section: a file like `racks.py`, its field in `plan.py`, its line in `build.py` and `text.py`; then
+To add a section: a file like `checkpoints.py`, its field in `plan.py`, its line in `build.py` and `text.py`; then
 `tools/make_plan_schema.py`. Imports `solver`, `rules`, `cost`, `facts`, `lang`, `support`; no field of Bridge.
 """

@@ -6,7 +6,7 @@ Notes then name advice that a run ignores, and advice that costs the verdict FIT
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import isnan
 from typing import Any
 
@@ -17,7 +17,7 @@ from moedsl.facts import axes
 from moedsl.facts.axes import named_value
 from moedsl.facts.units import GIB
 from moedsl.lang.printer import print_expr
-from moedsl.planner.memory import Certain, CertainLayout
+from moedsl.planner.estimate import Certain, CertainLayout
 from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import names
 from moedsl.rules.rule import Rule
@@ -95,8 +95,7 @@ def reason(r: Rule) -> str:
 
 
 def unanswered(law: Law, p: Program, within: str = "") -> str:
-    """Say why no layout follows an advice: the run states what it reads, or every layout that does
-    breaks a law or does not fit."""
+    """Say why no layout follows an advice: the run states what it reads, or no legal layout that follows it fits."""
     stated = {n: f"{n}={shown(n, pin.code)}" for n, pin in p.pins.items() if n in law.needs}
     if not stated:
         return f"no legal layout that follows it fits{within}"
@@ -112,24 +111,25 @@ def against(other: Row, row: Row, close: bool = False) -> str:
 
 
 def unheeded(c: Compiled, row: Row) -> list[Diagnostic]:
-    """Note advice on the run itself that it ignores, and warn of grave advice that the chosen layout ignores."""
+    """Note advice on the run itself that it ignores, and warn of grave advice that the chosen layout ignores.
+
+    Each points at the run's own rule; else at the statement or the first pin that the advice reads, or the hardware.
+    """
+    p, out = c.problem.program, list[Diagnostic]()
     of_the_run = broken([law for law in c.advice if not law.needs], c.empty())
     grave = broken([law for law in c.advice if law.needs and law.rule.is_grave], c.at(row))
-    return [*(_ignored(note, c, law) for law in of_the_run), *(_ignored(warning, c, law) for law in grave)]
-
-
-def _ignored(kind: Callable[..., Diagnostic], c: Compiled, law: Law) -> Diagnostic:
-    """Point at the run's own rule; else at the statement or the first pin that the advice reads, or the hardware."""
-    p, read = c.problem.program, sorted(names(law.rule.expr))
-    where, text = p.spans["hardware"], law.rule.because or law.rule.name
-    if not law.rule.is_std:  # a reason of a run's own rule need not say what it asks for
-        where, text = law.rule.span, f"`{print_expr(law.rule.expr)}` is not followed: {text}"
-    elif law.needs:
-        where = next((p.pins[n].span for n in sorted(law.needs & p.pins.keys())), where)
-    else:
-        where = next((p.spans[n] for n in read if n in p.spans), where)
-    values = {n: named_value(n, c.problem.values[n]) for n in read if n in c.problem.values}
-    return kind(law.rule.id, text, where, values=values, cites=law.rule.cites)
+    for law in (*of_the_run, *grave):
+        read, where, text = sorted(names(law.rule.expr)), p.spans["hardware"], law.rule.because or law.rule.name
+        if not law.rule.is_std:  # a reason of a run's own rule need not say what it asks for
+            where, text = law.rule.span, f"`{print_expr(law.rule.expr)}` is not followed: {text}"
+        elif law.needs:
+            where = next((p.pins[n].span for n in sorted(law.needs & p.pins.keys())), where)
+        else:
+            where = next((p.spans[n] for n in read if n in p.spans), where)
+        values = {n: named_value(n, c.problem.values[n]) for n in read if n in c.problem.values}
+        kind = warning if law.needs else note
+        out.append(kind(law.rule.id, text, where, values=values, cites=law.rule.cites))
+    return out
 
 
 ROUNDING = 1e-9

@@ -9,22 +9,10 @@ from attrs import evolve
 
 from moedsl.cost.estimate import TIGHT, bounds
 from moedsl.facts.axes import json_value
-from moedsl.planner import (
-    advice,
-    checkpoints,
-    container,
-    decisions,
-    estimate,
-    experiment,
-    layout,
-    memory,
-    other_layouts,
-    racks,
-    walls,
-)
+from moedsl.planner import advice, checkpoints, container, decisions, estimate, experiment, layout, other_layouts, walls
 from moedsl.planner.decisions import Allowed, Measured, applying
 from moedsl.planner.ladder import RanksBy
-from moedsl.planner.other_layouts import Compared4k
+from moedsl.planner.other_layouts import MoreGpus
 from moedsl.planner.plan import VERSION, Member, Plan, Search
 from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import evaluate, holds
@@ -38,8 +26,7 @@ from moedsl.support.text import CLOSE
 def make_plan(
     chosen: Chosen, diagnostics: Sequence[Diagnostic], sources: Mapping[str, Source], whole: bool = True
 ) -> Plan:
-    """Build the plan of one run; one that is not `whole` is without what a page does not print and takes a search: the
-    advice, and the twin at 4K."""
+    """Build the plan of one run. A page prints neither advice nor the twin at 4K: only a `whole` plan has them."""
     p, gpus, (row, *next_best) = chosen.problem.program, chosen.problem.gpus, chosen.solution.rows
     env = chosen.environment(row.codes, row.prices)
     peaks, rank = bounds(chosen.cost, row.codes), chosen.compiled.ranks[0].rule
@@ -62,11 +49,11 @@ def make_plan(
         close = CLOSE * known.is_close(other_layouts.shipped_codes(recipe.layout, row))
         recipe = evolve(recipe, against_plan=f"{close}{recipe.against_plan}")
     near = [evolve(n, close=known.is_close(n.codes)) for n in near]
-    held = memory.build(chosen, row, peaks, certain, other_layouts.faster(chosen, row))
+    held = estimate.memory_of(chosen, row, peaks, certain, other_layouts.faster(chosen, row))
     estimated = estimate.build(chosen, row, env, held, known.interval)
     derived = _values(p, "derive", env)
     decided = decisions.build(chosen, env, decisions.other_values(chosen, row, near, free, known))
-    twin = other_layouts.long_twin(chosen, batch) if whole else None
+    twin = other_layouts.twin(p, gpus, row.codes, batch) if whole else None
     return Plan(
         version=VERSION,
         name=p.name,
@@ -92,7 +79,7 @@ def make_plan(
         hub_weights=p.hub_weights,
         estimate=estimated,
         checkpoints=checkpoints.build(chosen, row, env, derived),
-        racks=racks.build(meshes.to_json(), gpus, p.hardware, p.site),
+        racks=layout.racks(meshes.to_json(), gpus, p.hardware, p.site),
         walls=walls.build(chosen, row, env, estimated, tried),
         decisions=decided,
         advice=advised,
@@ -106,12 +93,14 @@ def make_plan(
         alternatives=other_layouts.alternatives(chosen, next_best, row, known),
         rebalanced=other_layouts.rebalanced(chosen, row),
         shipped=recipe,
-        steps=other_layouts.more_gpus(chosen, row),
+        steps=tuple(
+            MoreGpus(n, r.step_time, row.step_time / r.step_time, r.changes(row.codes)) for n, r in chosen.steps
+        ),
         search=Search(chosen.solution.legal, chosen.solution.priced, RanksBy(rank.id, rank.because, rank.cites)),
-        isolation=Member.of_isolation(p),
-        sweep=Member.of_sweep(p),
+        isolation=p.isolate and Member.of_run(p.name, p.isolate.axis, p.isolate.variants[0].label),
+        sweep=p.sweep and Member.of_run(p.name, p.sweep[0], p.name.rpartition(f".{p.sweep[0]}_")[2]),
         experiment=experiment.experiment(chosen, experiment.settings(batch, policy, meshes), derived, decided),
-        against_4k=Compared4k(other_layouts.changes_from_4k(twin, row.codes)) if twin else None,
+        against_4k=other_layouts.compared_4k(twin, row.codes) if twin else None,
     )
 
 

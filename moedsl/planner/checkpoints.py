@@ -81,8 +81,6 @@ class Checkpoints(JsonForm):
     """Whether the cluster runs it as a chain of jobs, whose starts and ends come on top."""
 
 
-_GB = 1e9
-_KEPT = "checkpoint.most_recent_k"
 _LIMITS = {
     "": "keeps most training: saving more often stops it longer, saving less often loses more to a failure",
     "loss": "a failure would take more than the run may lose, so it saves more often than failures alone ask for",
@@ -95,10 +93,9 @@ def build(chosen: Chosen, row: Row, env: Mapping[str, Any], derived: Mapping[str
     """Describe the checkpoints of a plan, whose rules derive `derived`."""
     s = saving(chosen.problem, chosen.cost, env, row.step_time)
     p, g = chosen.problem.program, s.goodput
-    kept = {**derived, **p.sets}.get(_KEPT)
+    kept = {**derived, **p.sets}.get("checkpoint.most_recent_k")
     kept = None if kept is None or kept < 0 else kept
-    gb = s.size.total / _GB
-    because = _LIMITS[s.limit]
+    gb, because = s.size.total / 1e9, _LIMITS[s.limit]
     if INTERVAL in p.sets:
         sets = "sets it" if p.sets[INTERVAL] else "saves only at its end, here a month"
         because = f"the run {sets}; {s.best_steps} steps would be best"
@@ -137,14 +134,14 @@ def summary(c: Checkpoints, steps: int = 0) -> str:
 
 
 def lost(g: Shares | Goodput) -> str:
-    """Write what does not train: waits for saves, steps that a failure takes back, and returns from failures."""
-    return f"{g.saves:.1%} waits for saves, {g.repeats:.1%} repeats lost steps, {g.returns:.1%} returns from failures"
+    """Write what does not train: validation, waits for saves, steps that a failure takes back, and returns from it."""
+    lost = f"{g.saves:.1%} waits for saves, {g.repeats:.1%} repeats lost steps, {g.returns:.1%} returns from failures"
+    return f"{g.validates:.1%} validates, {lost}" if g.validates else lost
 
 
 def month(g: Shares) -> str:
     """Write what a month is spent on."""
-    validates = f"{g.validates:.1%} validates, " if g.validates else ""
-    return f"of a month, {g.trains:.1%} trains, {validates}{lost(g)}"
+    return f"of a month, {g.trains:.1%} trains, {lost(g)}"
 
 
 def text(c: Checkpoints, gpus: int) -> str:

@@ -14,7 +14,7 @@ from moedsl.planner.advice import against
 from moedsl.planner.estimate import Known
 from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.evaluators import evaluate
-from moedsl.rules.rule import Effects, Rule, of_rules
+from moedsl.rules.rule import Rule, of_rules
 from moedsl.solver import neighbours
 from moedsl.solver.laws import Row
 from moedsl.solver.neighbours import Neighbour
@@ -97,7 +97,11 @@ def build(chosen: Chosen, env: Mapping[str, Any], others: Mapping[str, tuple[Oth
             found.append(_entry(rule.name, json_value(p.sets[path]), "pinned", "set by the run file"))
         else:
             found.append(_entry(rule.name, json_value(evaluate(rule.expr, env)), "derived", rule.because, rule))
-    return tuple(evolve(d, effect=effect_of(d.name, d.value, p, effects)) for d in found)
+    variables, derived = ({r.name for r in p.of(kind)} for kind in ("env", "derive"))
+    for i, d in enumerate(found):
+        field = f"env_vars.{d.name}" if d.name in variables else path_of(d.name) if d.name in derived else None
+        found[i] = evolve(d, effect=effects.field(field) if field else effects.word(d.name, d.value))
+    return tuple(found)
 
 
 def applying(p: Program, kind: str, env: Mapping[str, Any]) -> list[Rule]:
@@ -138,14 +142,6 @@ def _entry(
         name=name, value=value, origin=origin, rule=rule and rule.id, because=because, cite=cite, alternatives=others,
         effect="",
     )  # fmt: skip
-
-
-def effect_of(name: str, value: Any, p: Program, effects: Effects) -> str:
-    """The effect of one decision: a keyword, a derived field or an environment variable."""
-    if any(r.name == name for r in p.of("env")):
-        return effects.field(f"env_vars.{name}")
-    derived = any(r.name == name for r in p.of("derive"))
-    return effects.field(path_of(name)) if derived else effects.word(name, value)
 
 
 def other_values(

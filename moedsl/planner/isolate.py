@@ -25,7 +25,7 @@ from moedsl.rules.rule import Rule
 from moedsl.solver.bounded_space import memory_prices
 from moedsl.solver.infeasible import analyse, diagnostic
 from moedsl.solver.laws import Compiled, Law, Row, Table, first_broken
-from moedsl.solver.problem import Problem, cases
+from moedsl.solver.problem import cases
 from moedsl.solver.search import Search, Solution
 from moedsl.solver.solve import KEEP, Chosen, solve
 from moedsl.support.diagnostics import Diagnostic, Label, error
@@ -68,36 +68,32 @@ class Arm:
 
 
 def compile_arms(p: Program, gpus: int | None, must_fit: str) -> tuple[Arm, ...]:
-    """Compile every variant of a program, with the defaults of the first, in one case of the memory estimate."""
-    assert p.isolate is not None
-    first, *others = p.isolate.variants
-    base = _arm(p, first, gpus, must_fit, None)
-    return (base, *(_arm(p, v, gpus, must_fit, base.chosen.problem) for v in others))
+    """Compile every variant, its values pinned in place of the isolation, in one case of the memory estimate.
 
-
-def _arm(p: Program, v: Variant, gpus: int | None, must_fit: str, base: Problem | None) -> Arm:
-    """Compile a program with a variant's values pinned in place of the isolation.
-
-    Where a default or a phase would give it other domains than the first variant, whose problem is `base`, it has
-    those of `base`.
+    Where a default or a phase would give a variant other domains than the first one, it has those of the first.
     """
     assert p.isolate is not None
-    span, own = p.isolate.span, set(v.codes)
-    pins = {a: Pin(a, code, span) for a, code in v.codes.items() if a in axes.BY_NAME}
-    sizes: dict[str, Any] = {n: value for n, value in v.codes.items() if n not in axes.BY_NAME}
-    q = evolve(
-        p, name=f"{p.name}.{p.isolate.axis}_{v.label}", pins={**p.pins, **pins},
-        spans={**p.spans, **dict.fromkeys(sizes, span)}, isolate=Isolation(p.isolate.axis, (v,), span), **sizes,
-    )  # fmt: skip
-    said = {"seq": "seq", "batch": "global_batch"}
-    fixed = {n: base.values[n] for word, n in said.items() if base is not None and word not in own}
-    chosen = solve(q, q.gpus or gpus or 0, keep=0, must_fit=must_fit, **fixed)
-    if base is not None:
-        domains = {a: chosen.problem.domains[a] if a in own else d for a, d in base.domains.items()}
-        origins = {a: chosen.problem.origins[a] if a in own else o for a, o in base.origins.items()}
-        problem = evolve(chosen.problem, domains=domains, origins=origins, defaults=base.defaults)
-        chosen = evolve(chosen, problem=problem, compiled=evolve(chosen.compiled, problem=problem))
-    return Arm(v, chosen)
+    span, arms, base = p.isolate.span, list[Arm](), None
+    for v in p.isolate.variants:
+        own = set(v.codes)
+        pins = {a: Pin(a, code, span) for a, code in v.codes.items() if a in axes.BY_NAME}
+        sizes: dict[str, Any] = {n: value for n, value in v.codes.items() if n not in axes.BY_NAME}
+        q = evolve(
+            p, name=f"{p.name}.{p.isolate.axis}_{v.label}", pins={**p.pins, **pins},
+            spans={**p.spans, **dict.fromkeys(sizes, span)}, isolate=Isolation(p.isolate.axis, (v,), span), **sizes,
+        )  # fmt: skip
+        said = {"seq": "seq", "batch": "global_batch"}
+        fixed = {n: base.values[n] for word, n in said.items() if base is not None and word not in own}
+        chosen = solve(q, q.gpus or gpus or 0, keep=0, must_fit=must_fit, **fixed)
+        if base is None:
+            base = chosen.problem
+        else:
+            domains = {a: chosen.problem.domains[a] if a in own else d for a, d in base.domains.items()}
+            origins = {a: chosen.problem.origins[a] if a in own else o for a, o in base.origins.items()}
+            problem = evolve(chosen.problem, domains=domains, origins=origins, defaults=base.defaults)
+            chosen = evolve(chosen, problem=problem, compiled=evolve(chosen.compiled, problem=problem))
+        arms.append(Arm(v, chosen))
+    return tuple(arms)
 
 
 def search(arms: Sequence[Arm], keep: int = KEEP) -> Solution:
@@ -107,20 +103,16 @@ def search(arms: Sequence[Arm], keep: int = KEEP) -> Solution:
 
 
 def with_laws(c: Compiled, others: Sequence[Arm]) -> Compiled:
-    return evolve(c, laws=(*c.laws, *(law for arm in others for law in joint_laws(arm))))
+    """Add the laws of other arms as laws on this one's rows; they no longer need what their variant fixes."""
 
-
-def joint_laws(arm: Arm) -> list[Law]:
-    """Turn the laws of an arm into laws on another's rows; they no longer need what the variant fixes."""
-
-    def joint(law: Law) -> Law:
+    def joint(arm: Arm, law: Law) -> Law:
         if not law.priced:
             return evolve(law, needs=law.needs - frozenset(arm.variant.codes), value=lambda t: law.value(arm.table(t)))
         # applied when every axis is bound, because the arm has its own prices
         needs = law.needs | frozenset(axes.BY_NAME)
         return evolve(law, needs=needs, value=lambda t: law.value(priced_table(arm, t, law.needs)))
 
-    return [joint(law) for law in arm.chosen.compiled.laws]
+    return evolve(c, laws=(*c.laws, *(joint(arm, law) for arm in others for law in arm.chosen.compiled.laws)))
 
 
 def priced_table(arm: Arm, t: Table, needs: frozenset[str]) -> Table:
@@ -136,13 +128,6 @@ def price(arm: Arm, row: Row) -> Row:
     compiled = arm.chosen.compiled
     problem = evolve(compiled.problem, domains={a: np.array([c]) for a, c in codes.items()})
     return Search(evolve(compiled, problem=problem), arm.chosen.cost).run().rows[0]
-
-
-def broken(arm: Arm, row: Row) -> Rule | None:
-    """The first law that a row of another arm breaks here."""
-    c = arm.chosen.compiled
-    law = first_broken(c.laws, priced_table(arm, c.table([row.codes]), frozenset(COSTS)))[0]
-    return None if law is None else law.rule
 
 
 ID = "solve.isolation"
@@ -175,9 +160,10 @@ def _apart(p: Program, arms: Sequence[Arm], best: dict[str, Row]) -> Diagnostic:
     labels = [Label(p.isolate.span, "one layout for all of these")] if p.isolate else []
     rules, reasons = list[Rule](), list[str]()
     for a, b in permutations(arms, 2):
-        row = best[a.variant.label]
-        rule = broken(b, row)
-        if rule is not None:
+        row, c = best[a.variant.label], b.chosen.compiled
+        law = first_broken(c.laws, priced_table(b, c.table([row.codes]), frozenset(COSTS)))[0]
+        if law is not None:
+            rule = law.rule
             rules.append(rule)
             layout = axes.pairs({n: axes.BY_NAME[n].decode(row.codes[n]) for n in axes.SUMMARY})
             breaks = f"breaks {rule.id} in `{b.variant.label}`: {print_expr(rule.expr)}"

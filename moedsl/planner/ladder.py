@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, frozen
@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from moedsl.facts import axes
 from moedsl.facts.units import GIB
 from moedsl.lang import ast
-from moedsl.planner.walls import Note, measured, note
+from moedsl.planner.walls import Note, measured
 from moedsl.rules.check.program import Pin
 from moedsl.rules.rule import Rule
 from moedsl.rules.stdlib import Block, LetName
@@ -140,7 +140,7 @@ def _ladder(chosen: Chosen, before: Chosen | None, ahead: dict[str, Chosen], pri
         from_=evolve(_gain(before, chosen), phase=before.problem.program.phase) if before else None,
         next=tuple(_next(chosen, phase, ahead.get(phase)) for phase in AFTER[p.phase]),
         folding=Folding(not shared, shared_mesh),
-        notes=tuple(note(r, env) for block in blocks for r in measured(problem, block, env)),
+        notes=tuple(n for block in blocks for n in measured(p, block, env)),
     )
 
 
@@ -183,19 +183,12 @@ def _gain(a: Chosen, b: Chosen) -> Gain:
     return Gain(changes=new.changes(old.codes), step_time_s=new.step_time, peak_gib=peak_gib, speedup=speedup)
 
 
-_NAMES = {"throughput": "retune (throughput first)"}
-
-
 def text(ladder: Ladder) -> str:
     """Print what this phase may change, what the next phases would try, and the predicted gain."""
-    return "\n".join(["Ladder", *_lines(ladder)])
-
-
-def _lines(ladder: Ladder) -> Iterator[str]:
     what = ladder.ranks_by.because if ladder.open else "nothing to choose"
-    yield wrapped(f"{_name(ladder.phase)}: {what}", "  ", "    ")
+    lines = ["Ladder", wrapped(f"{_name(ladder.phase)}: {what}", "  ", "    ")]
     if ladder.from_:
-        yield f"  since {_name(ladder.from_.phase or '')}: {_gain_text(ladder.from_)}"
+        lines.append(f"  since {_name(ladder.from_.phase or '')}: {_gain_text(ladder.from_)}")
     for verb, opened in (("may change", ladder.open), ("holds", ladder.held)):
         by_reason: dict[str, list[str]] = {}
         for o in opened:  # an axis has its values if a rule lists them
@@ -203,28 +196,27 @@ def _lines(ladder: Ladder) -> Iterator[str]:
             axis = f"{o.axis} {_values(o)}" if o.advice else o.axis
             by_reason.setdefault(because, []).append(axis)
         for because, words in by_reason.items():
-            yield wrapped(f"{verb} {'; '.join(words)} ({because})", "    ", "      ")
+            lines.append(wrapped(f"{verb} {'; '.join(words)} ({because})", "    ", "      "))
     for step in ladder.next:
         if not step.solved:
-            yield f"  next {_name(step.phase)}: no layout fits"
+            lines.append(f"  next {_name(step.phase)}: no layout fits")
         elif step.phase == "profile":
-            yield "  next profile: this layout, unchanged, with the profiler on for a few steps"
+            lines.append("  next profile: this layout, unchanged, with the profiler on for a few steps")
         else:
             opens = "; ".join(f"{o.axis} {_values(o)}" for o in step.opens) or "nothing new"
-            yield wrapped(f"next {_name(step.phase)} may also try {opens}", "  ", "    ")
-            yield f"    predicted: {_gain_text(step)}"
+            lines.append(wrapped(f"next {_name(step.phase)} may also try {opens}", "  ", "    "))
+            lines.append(f"    predicted: {_gain_text(step)}")
     shared = ladder.folding.shared_mesh
     if shared is None:
-        yield "  parallel folding: no layout with one mesh for attention and experts fits"
+        lines.append("  parallel folding: no layout with one mesh for attention and experts fits")
     elif shared is not ABSENT:
         slower = (1 / shared.speedup - 1) * 100
-        yield f"  parallel folding: one mesh for attention and experts would be {slower:+.1f}% step time"
-    for n in ladder.notes:
-        yield wrapped(f"{n.says}: {n.because}", "  ", "    ")
+        lines.append(f"  parallel folding: one mesh for attention and experts would be {slower:+.1f}% step time")
+    return "\n".join([*lines, *(wrapped(f"{n.says}: {n.because}", "  ", "    ") for n in ladder.notes)])
 
 
 def _name(phase: str) -> str:
-    return _NAMES.get(phase, phase)
+    return "retune (throughput first)" if phase == "throughput" else phase
 
 
 def _values(entry: Opened) -> str:

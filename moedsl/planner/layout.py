@@ -1,22 +1,25 @@
-"""The layout of a plan, its batch and its policy, and what it reads and trains: samples and adapters."""
+"""The layout of a plan, its batch and its policy, what it reads and trains, and the racks of its groups."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from attrs import Attribute, field, fields, frozen, make_class
 
 from moedsl.cost import adapters, parameters, pipeline
 from moedsl.facts import axes
 from moedsl.facts.axes import json_value, show
+from moedsl.facts.facts import Hardware, Site
 from moedsl.facts.fine_tuning import OF_MLP, TARGETS
+from moedsl.facts.machines import machines, rows, spans
 from moedsl.facts.symbols import VLM_WORDS
 from moedsl.planner.estimate import held_by
 from moedsl.rules.check.program import Program
 from moedsl.rules.stdlib import LetName
 from moedsl.support.json_form import JsonForm
-from moedsl.support.text import counted, wrapped
+from moedsl.support.text import counted, table, wrapped
 
 _TYPES = {"int": "int", "flag": "bool", "enum": "str", "set": "Sequence[str]"}
 
@@ -207,13 +210,6 @@ def meshes(m: Layout) -> dict[str, str]:
     return {"attention": attention, "experts": experts, **layers}
 
 
-def batch_text(b: Batch, replicas: int) -> str:
-    """Write what a step trains on."""
-    step = f"{counted(b.global_batch, 'sequence')} ({b.global_batch * b.seq / 2**20:.3g} Mi tokens) a step"
-    micro = f"{counted(b.num_microbatches, 'microbatch')} of {b.micro_batch}"
-    return f"{step}: {micro} on {'each of ' * (replicas > 1)}{counted(replicas, 'replica')}"
-
-
 def policies(q: Policy) -> list[str]:
     """List the policies with their values; quiet ones only if they are on."""
     known = sorted((a for a in axes.AXES if a.section == "policy"), key=lambda a: (a.quiet, a.place, a.role != "moved"))
@@ -240,3 +236,74 @@ def adapter_text(a: AdapterPlan) -> str:
         f"{a.params / 1e6:,.1f}M parameters are trained, {100 * a.share:.2g}% of the model; all weights are frozen"
     )
     return "\n".join(["Adapter", wrapped(f"{rank}: {'; '.join(rest)}"), wrapped(trained)])
+
+
+@frozen
+class AxisOnRacks(JsonForm):
+    """The groups of one axis."""
+
+    axis: str
+    size: int
+    """Ranks of a group."""
+    racks: int
+    """Racks of the group that is on most of them."""
+    rails: int | None
+    """Rails of the group that is on most of them; null if the cluster states none."""
+
+
+@frozen
+class Racks(JsonForm):
+    """The racks of the job, if its nodes are given out rack by rack."""
+
+    nodes_per_rack: int
+    """Nodes below one leaf switch, or one for each rail, as the cluster states them."""
+    nodes_used: int
+    """Nodes of a rack that the job takes, so that expert groups stay whole."""
+    racks: int
+    """Racks of the job."""
+    rails: int | None
+    """Network adapters of a node that have a switch each; null if the cluster states none."""
+    expert_groups: int
+    """Groups among which tokens are exchanged: those of ep and etp."""
+    expert_groups_inside: int
+    """Those within a rack."""
+    axes: tuple[AxisOnRacks, ...]
+
+
+def racks(layout: Mapping[str, Any], gpus: int, h: Hardware, site: Site) -> Racks | None:
+    """The racks of a job; None if the cluster states none, or if the job is on one node."""
+    node = h.gpus_per_node
+    if not site.nodes_per_rack or gpus <= node:
+        return None
+    on = machines(layout, gpus, node, h.nvlink_domain, site.nodes_per_rack, site.rails)
+    experts = spans(rows(layout, "etp", "ep"), on.racks)
+    # of the groups of an axis, the one that crosses most
+    groups = {a: rows(layout, a) for a in dict.fromkeys((*axes.ATTENTION, *axes.EXPERTS)) if layout[a] > 1}
+    most = {a: [int(spans(g, at).max()) for at in (on.racks, on.on_rails)] for a, g in groups.items()}
+    return Racks(
+        nodes_per_rack=site.nodes_per_rack,
+        nodes_used=min(on.rack, gpus) // node,
+        racks=int(on.racks(np.array([gpus - 1]))[0]) + 1,
+        rails=site.rails or None,
+        expert_groups=len(experts),
+        expert_groups_inside=int(np.count_nonzero(experts == 1)),
+        axes=tuple(AxisOnRacks(a, layout[a], r, rails if on.rails else None) for a, (r, rails) in most.items()),
+    )
+
+
+def racks_summary(r: Racks) -> str:
+    """Write which groups stay in a rack, in one line."""
+    outside = r.expert_groups - r.expert_groups_inside
+    inside = f"{outside} of {r.expert_groups} expert groups cross racks" if outside else "every expert group is in one"
+    crossing = [f"{a.axis} is on {a.racks}" for a in r.axes if a.racks > 1]
+    crosses = f"; a group of {', '.join(crossing)}" if crossing else ""
+    return f"{r.racks} of {counted(r.nodes_per_rack, 'node')} each: {inside}{crosses}"
+
+
+def racks_text(r: Racks) -> str:
+    """Print the racks of the job, and the racks and rails of each axis."""
+    rails = f"; {counted(r.rails, 'rail')} of each node" if r.rails else ""
+    rows = [("axis", "ranks", "racks", *(["rails"] if r.rails else []))]
+    rows += [(a.axis, str(a.size), str(a.racks), *([str(a.rails)] if r.rails else [])) for a in r.axes]
+    used = f"the job takes {r.nodes_used} of {counted(r.nodes_per_rack, 'node')} in each{rails}"
+    return "\n".join(["Racks", wrapped(racks_summary(r)), wrapped(used), *table(rows, "l")])

@@ -22,8 +22,7 @@ from moedsl.support.text import counted, duration
 
 
 def notes(c: Chosen) -> list[Diagnostic]:
-    """Note a doubtful fit, the number of GPUs, mock data, little time to train, the batch, and advice that the chosen
-    layout ignores."""
+    """Note a doubtful fit, the number of GPUs, mock data, little time to train, the batch, and ignored advice."""
     p = c.problem.program
     gpus = [smallest(p, c.problem.gpus)] if p.gpus is None else whole_nodes(p, p.gpus)
     about_run = [*tight(c), *gpus, *no_proxy(c.problem), *low_goodput(c)]
@@ -146,7 +145,6 @@ def low_goodput(c: Chosen) -> list[Diagnostic]:
     g = now.goodput
     if g.trains >= LEAST:
         return []
-    validates = f"{g.validates:.1%} validates, " if g.validates else ""
     places = (p.spans["hardware"], *([Label(own, "the interval of the saves")] if own else []))
     fixes = (Fix(f"Drop the `set` of `{INTERVAL}`", DROP, own),) if own and now.steps != now.best_steps else ()
     return [
@@ -155,7 +153,6 @@ def low_goodput(c: Chosen) -> list[Diagnostic]:
             *places,
             trains=f"{g.trains:.1%}",
             every=duration(g.mtbf),
-            validates=validates,
             lost=lost(g),
             help=tuple(_helps(c, now)),
             fixes=fixes,

@@ -1,15 +1,8 @@
-"""Layouts next to the plan that a reader should know.
+"""Layouts next to the plan that a reader should know, one function for each.
 
-- `alternatives`: the next best layouts, and `more_gpus` those on more GPUs.
-- `faster`: the faster layout that may run out of memory; a run gets it only if it asks for it.
-- `free_choices`: what each pin of the run file costs, by the layout that the run would have without that one pin.
-- `rebalanced`: balanced pipeline stages, where Megatron's even split makes the last stage the slowest. The even split
-  counts only layers, so the stage with the loss and MTP has more work than the others. A plan uses it where the layers
-  divide, because it is Megatron's default; the balanced layout is shown as an alternative.
-- `long_twin`: the same run at 4K tokens, which shows what the long sequence changes in the layout and the batch.
-- `shipped`: the recipe that Megatron Bridge ships for the model and GPUs, at the run's own batch. Both layouts
-  are priced by the same estimate, with the same batch, length and number formats. A recipe for another number of GPUs
-  is not shown: the data parallel size, and with it the layout, would be another one.
+A recipe that Megatron Bridge ships is priced at the run's own batch: both layouts by the same estimate, with the same
+batch, length and number formats. A recipe for another number of GPUs is not shown: the data parallel size, and with it
+the layout, would be another one.
 """
 
 from __future__ import annotations
@@ -27,9 +20,8 @@ from moedsl.facts.recipes import LIKE, Shipped
 from moedsl.facts.units import GIB
 from moedsl.facts.values import stages
 from moedsl.planner.advice import against
-from moedsl.planner.estimate import Estimate, Known, useful_rate
+from moedsl.planner.estimate import Estimate, Faster, Known, useful_rate
 from moedsl.planner.layout import Against4k, Batch, Layout
-from moedsl.planner.memory import Faster
 from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.rule import EXPERIMENT, of_rules
 from moedsl.solver import neighbours
@@ -116,7 +108,6 @@ class ShippedRecipe(JsonForm):
         return recipes.of_benchmark(self.target)
 
 
-STATEMENT = "risk oom"
 _SIZES = ("seq", "global_batch")
 LEAST = 5e-4
 """Least gain that is shown, as a share of the step."""
@@ -139,7 +130,7 @@ def faster(chosen: Chosen, row: Row) -> Faster | None:
     low, high = ((cost.hardware.shown - float(cost.spare(other.codes, case)[0])) / GIB for case in ("low", "high"))
     gain = f"{other.step_time - row.step_time:+.2f} s, {against(other, row)}"
     peak = other.peak_memory / GIB
-    return Faster(other.changes(row.codes), peak, low, high, other.step_time, gain, STATEMENT)
+    return Faster(other.changes(row.codes), peak, low, high, other.step_time, gain, "risk oom")
 
 
 def free_choices(chosen: Chosen, row: Row) -> dict[str, Row]:
@@ -186,9 +177,10 @@ def alternatives(chosen: Chosen, others: Sequence[Row], row: Row, known: Known |
 
 
 def rebalanced(chosen: Chosen, row: Row) -> Alternative | None:
-    """The same layout with the most balanced pipeline stages.
+    """The same layout with the most balanced pipeline stages; None if the plan has them, or if they break a law or save
+    less than `WORTH`.
 
-    None if the plan has them, or if they break a law or save less than `WORTH`.
+    Megatron's default, the even split, counts only layers: its last stage has the loss and MTP on top.
     """
     p, pp, vpp = chosen.problem.program, row.codes["pp"], row.codes["vpp"]
     if pp == 1 or p.pipeline_layout is not None or pipeline.layout_string(p.model, pp, vpp) is not None:
@@ -203,13 +195,6 @@ def rebalanced(chosen: Chosen, row: Row) -> Alternative | None:
     return evolve(found, changes={_PIPELINE: text})
 
 
-def more_gpus(chosen: Chosen, row: Row) -> tuple[MoreGpus, ...]:
-    """The gain from more GPUs, and the layout for each."""
-    return tuple(
-        MoreGpus(gpus, r.step_time, row.step_time / r.step_time, r.changes(row.codes)) for gpus, r in chosen.steps
-    )
-
-
 SHORT = 4096
 LONG = 32768
 """Shortest sequence whose plan is compared with its twin, in tokens."""
@@ -218,61 +203,43 @@ FREED = tuple(a.name for a in axes.AXES if a.section == "layout" or a.kind == "s
 microbatch, the overlap flags and the number formats stay as in the plan."""
 
 
-@frozen
-class Twin:
-    """The best layout of the run at 4K tokens. Batch sizes are in sequences."""
-
-    dp: int
-    num_microbatches: int
-    global_batch: int
-    codes: Mapping[str, int]
-    """Values of the axes, encoded as in a column."""
-
-
-def long_twin(chosen: Chosen, batch: Batch) -> Twin | None:
-    """The twin of a plan; None if the sequence is short or the twin has no layout."""
-    if batch.seq < LONG:
-        return None
-    return twin(chosen.problem.program, chosen.problem.gpus, chosen.solution.rows[0].codes, batch)
-
-
-def twin(p: Program, gpus: int, codes: Mapping[str, int], batch: Batch) -> Twin | None:
-    """Solve the run at 4K tokens with as many tokens a step on the same GPUs; None if it has no layout.
+def twin(p: Program, gpus: int, codes: Mapping[str, int], batch: Batch) -> Chosen | None:
+    """Solve a long run at 4K tokens with as many tokens a step on the same GPUs; None if it is short or has no layout.
 
     The axes in FREED are free, and every other one is pinned to the plan's value. Requirements on derived values are
     dropped: they are meant for the run's own length.
     """
+    if batch.seq < LONG:
+        return None
     sequences = batch.global_batch * batch.seq // SHORT
     anywhere = next(iter(p.spans.values()))
     pins = {a.name: Pin(a.name, codes[a.name], anywhere) for a in axes.AXES if a.name not in FREED}
     rules = tuple(r for r in p.rules if not (r.wish and r.name in axes.DERIVED))
-    same = len(rules) == len(p.rules)  # the same rules keep their lookups
-    shortened = evolve(p, pins=pins, rules=p.rules if same else rules, pipeline_layout=None)
+    shortened = evolve(p, pins=pins, rules=rules, pipeline_layout=None)
     short = solve(shortened, gpus, keep=1, seq=SHORT, global_batch=sequences)
-    if not short.solution.rows:
-        return None
-    row = short.solution.rows[0].codes
-    dp = gpus // (row["tp"] * row["cp"] * row["pp"])
-    return Twin(dp, sequences // (dp * row["micro_batch"]), sequences, row)
+    return short if short.solution.rows else None
 
 
-def against_4k(t: Twin, layout: Layout, batch: Batch) -> Against4k:
+def against_4k(twin: Chosen, layout: Layout, batch: Batch) -> Against4k:
     """Compare batches: microbatches here for the twin's batch, and the batch here for the twin's microbatches."""
+    env = twin.environment(twin.solution.rows[0].codes)
+    dp, microbatches, sequences = (int(env[n]) for n in ("dp", "num_microbatches", "global_batch"))
     each = layout.dp * batch.micro_batch
-    same_batch, same_steps = -(-t.global_batch // each), t.num_microbatches * each
-    short, same = counted(t.num_microbatches, "microbatch"), counted(same_batch, "microbatch")
+    same_batch, same_steps = -(-sequences // each), microbatches * each
+    short, same = counted(microbatches, "microbatch"), counted(same_batch, "microbatch")
     text = (
-        f"dp is {layout.dp} at {tokens(batch.seq)} and {t.dp} at {tokens(SHORT)}. At {tokens(SHORT)}, the same tokens "
-        f"are {t.global_batch} sequences in {short}. Here, {t.global_batch} sequences would need {same}; "
+        f"dp is {layout.dp} at {tokens(batch.seq)} and {dp} at {tokens(SHORT)}. At {tokens(SHORT)}, the same tokens "
+        f"are {sequences} sequences in {short}. Here, {sequences} sequences would need {same}; "
         f"{short} hold {same_steps} sequences"
     )
-    return Against4k(SHORT, t.dp, t.num_microbatches, t.global_batch, same_batch, same_steps, text)
+    return Against4k(SHORT, dp, microbatches, sequences, same_batch, same_steps, text)
 
 
-def changes_from_4k(t: Twin, codes: Mapping[str, int]) -> tuple[Difference, ...]:
+def compared_4k(twin: Chosen, codes: Mapping[str, int]) -> Compared4k:
     """The axes in which the twin differs, each with its value at 4K and in the plan."""
-    named = [axes.BY_NAME[n] for n in FREED if t.codes[n] != codes[n]]
-    return tuple(Difference(a.name, a.decode(t.codes[a.name]), a.decode(codes[a.name])) for a in named)
+    short = twin.solution.rows[0].codes
+    named = [axes.BY_NAME[n] for n in FREED if short[n] != codes[n]]
+    return Compared4k(tuple(Difference(a.name, a.decode(short[a.name]), a.decode(codes[a.name])) for a in named))
 
 
 _PIPELINE = "pipeline_layout"

@@ -18,20 +18,16 @@ from moedsl.planner.advice import Advice
 from moedsl.planner.checkpoints import Checkpoints
 from moedsl.planner.container import Device, Need, Target
 from moedsl.planner.decisions import Allowed, Decision, Measured
-from moedsl.planner.estimate import Estimate
+from moedsl.planner.estimate import Estimate, Memory
 from moedsl.planner.experiment import Experiment
 from moedsl.planner.ladder import Ladder, RanksBy
-from moedsl.planner.layout import AdapterPlan, Batch, Layout, Policy, SamplesPlan
-from moedsl.planner.memory import Memory
+from moedsl.planner.layout import AdapterPlan, Batch, Layout, Policy, Racks, SamplesPlan
 from moedsl.planner.other_layouts import Alternative, Compared4k, MoreGpus, ShippedRecipe
-from moedsl.planner.racks import Racks
 from moedsl.planner.walls import Walls
-from moedsl.rules.check.program import Program
 from moedsl.support.json_form import ABSENT, Absent, JsonForm
 from moedsl.support.text import visible
 
 VERSION = 1
-_STEPS = "train.train_iters"
 _MESHES = (("attention", axes.ATTENTION), ("experts", axes.EXPERTS))
 
 
@@ -55,20 +51,9 @@ class Member(JsonForm):
     value: str
 
     @classmethod
-    def of_isolation(cls, p: Program) -> Member | None:
-        """None if the run has no `isolate`."""
-        if p.isolate is None:
-            return None
-        axis, (variant, *_) = p.isolate.axis, p.isolate.variants
-        return cls(p.name.removesuffix(f".{axis}_{variant.label}"), axis, variant.label)
-
-    @classmethod
-    def of_sweep(cls, p: Program) -> Member | None:
-        """None if the run has no `sweep`."""
-        if p.sweep is None:
-            return None
-        of, _, value = p.name.rpartition(f".{p.sweep[0]}_")
-        return cls(of, p.sweep[0], value)
+    def of_run(cls, run: str, axis: str, value: str) -> Member:
+        """A run that is named by its value, as `NAME.AXIS_VALUE`."""
+        return cls(run.removesuffix(f".{axis}_{value}"), axis, value)
 
 
 @frozen(kw_only=True)
@@ -147,7 +132,7 @@ class Plan(JsonForm):
     @property
     def train_steps(self) -> int:
         """The steps that the run states; 0 if it leaves them to the recipe."""
-        return int((self.set.get(_STEPS) or self.derived.get(_STEPS)) or 0)
+        return int((self.set.get("train.train_iters") or self.derived.get("train.train_iters")) or 0)
 
     def html(self) -> str:
         """Show meshes, speed, memory of each stage, and decisions with reasons as HTML, as a notebook does."""

@@ -17,13 +17,14 @@ from moedsl.facts import axes
 from moedsl.facts.units import GIB
 from moedsl.lang import ast
 from moedsl.planner.estimate import Estimate
+from moedsl.rules.check.program import Program
 from moedsl.rules.evaluators import evaluate, holds
 from moedsl.rules.rule import Rule
 from moedsl.rules.stdlib import Block, LetName
 from moedsl.solver import neighbours
 from moedsl.solver.laws import Row
 from moedsl.solver.neighbours import Neighbour
-from moedsl.solver.problem import Problem, divisors, with_lets
+from moedsl.solver.problem import divisors, with_lets
 from moedsl.solver.solve import Chosen
 from moedsl.support.json_form import JsonForm
 from moedsl.support.text import wrapped
@@ -180,7 +181,7 @@ def build(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Estimate, 
         "host": sum(parts[name] for name in HOST) / step,
     }
     worst = max(lost, key=lambda wall: lost[wall])
-    notes = [note(r, env) for r in measured(chosen.problem, Block.WALLS, env)]
+    notes = measured(chosen.problem.program, Block.WALLS, env)
     hw, rate = chosen.problem.program.hardware, estimate.model_tflops_per_gpu
     return Walls(
         memory=memory,
@@ -195,14 +196,10 @@ def build(chosen: Chosen, row: Row, env: Mapping[str, Any], estimate: Estimate, 
     )
 
 
-def measured(problem: Problem, block: str, env: Mapping[str, Any]) -> list[Rule]:
-    """The `measured` rules (published results) whose id starts with `block` and whose `when` holds in `env`."""
-    return [r for r in problem.program.of("measured") if r.id.startswith(block) and holds(r.when, env)]
-
-
-def note(r: Rule, env: Mapping[str, Any]) -> Note:
-    """Evaluate a `measured` member in a row with the values `env`."""
-    return Note(r.id, evaluate(r.expr, env), r.because, r.cites)
+def measured(p: Program, block: str, env: Mapping[str, Any]) -> list[Note]:
+    """The published results of the `measured` rules whose id starts with `block` and whose `when` holds in `env`."""
+    rules = (r for r in p.of("measured") if r.id.startswith(block) and holds(r.when, env))
+    return [Note(r.id, evaluate(r.expr, env), r.because, r.cites) for r in rules]
 
 
 def _shares(seconds: Mapping[str, float], step: float) -> dict[str, float]:

@@ -14,8 +14,8 @@ from moedsl.facts.operators import FUNCTIONS
 from moedsl.facts.units import GIB
 from moedsl.planner.build import make_plan
 from moedsl.planner.experiment import path_of
-from moedsl.queries import explain_others, explain_value
-from moedsl.queries.explain_context import Context, Json, based
+from moedsl.queries import explain_layouts, explain_value
+from moedsl.queries.explain_layouts import Context, Json, based
 from moedsl.queries.explain_value import explain, values
 from moedsl.rules.evaluators import evaluate
 from moedsl.rules.library import Library
@@ -143,7 +143,7 @@ def overview(b: Context) -> Json:
         **explain_value.head(b, "overview"),
         "plan": {"step_time_s": b.row.step_time, "peak_gib": b.row.peak_memory / GIB},
         "decisions": decisions,
-        "advice": explain_others.priced_advice(b, laws, b.answers(explain_others.questions(b, laws))),
+        "advice": explain_layouts.priced_advice(b, laws, b.answers(explain_layouts.questions(b, laws))),
         "own_rules": [
             {**explain_value.judged(b, r), "values": values(b, r.expr)}
             for r in p.of("require")

@@ -22,14 +22,12 @@ from moedsl.lang.printer import print_expr
 from moedsl.planner import checkpoints
 from moedsl.planner.build import make_plan
 from moedsl.planner.experiment import path_of
-from moedsl.queries import explain_others
-from moedsl.queries.explain_context import Context, Json
-from moedsl.queries.explain_others import axis_values, best_with, let_values
+from moedsl.queries import explain_layouts
+from moedsl.queries.explain_layouts import Context, Json, axis_values, best_with, let_values
 from moedsl.rules.check.program import Pin
 from moedsl.rules.evaluators import evaluate, names
 from moedsl.rules.rule import Rule
 from moedsl.solver.laws import closure, reads
-from moedsl.solver.nearest import tree
 from moedsl.solver.problem import first_of
 from moedsl.solver.search import Answer, Question
 from moedsl.solver.solve import Chosen, solve
@@ -93,18 +91,19 @@ def _read(b: Context, name: str) -> Json:
     """Explain an axis, a let or a value outside the layout: the rules that read it, the prices of the advice that does,
     and its other values; for a size of the run, half and twice the value."""
     laws = (*b.compiled.advice, *b.compiled.wishes)
-    read = [w for w in laws if name in reads(b.program, w.rule) | priced(b, w.rule) and w.rule.applies(b.env)]
-    now, asked = b.env[name], explain_others.questions(b, read)
+    read = [w for w in laws if name in bearing(b, w.rule) and w.rule.applies(b.env)]
+    now, asked = b.env[name], explain_layouts.questions(b, read)
+    others: list[Json]
     if name in axes.BY_NAME:
         axis, now = axes.BY_NAME[name], b.row.codes[name]
         values = [v for v in axis_values(b.program, axis, b.chosen.problem.gpus, now) if v != now]
         found, answers = best_with(b, name, values, asked)
-        others = explain_others.axis_alternatives(b, axis, found)
+        others = explain_layouts.axis_alternatives(b, axis, found)
         doc, origin = axis.doc, axis_origin(b, axis)
     elif name in b.lets:  # a let follows from the axes, so only other layouts change it
         values = [v for v in let_values(b, name) if v != now]
         found = b.answers([*(Question({name: v}) for v in values), *asked])
-        best, answers = (explain_others.best(b, a, set()) for a in found), found[len(values) :]
+        best, answers = (explain_layouts.best(b, a, set()) for a in found), found[len(values) :]
         others = [{"value": v, "same_otherwise": None, "best": x} for v, x in zip(values, best, strict=False)]
         rule = next(r for r in b.program.of("let") if r.name == name)
         doc, origin = _DOCS.get(name) or rule.because or "", let_origin(b, name)
@@ -113,8 +112,11 @@ def _read(b: Context, name: str) -> Json:
         answers = b.answers(asked)
         when = "estimated for the chosen layout" if name in COSTS else "fixed before the search"
         doc, origin = f"{BUILTIN[name]}, {when}", fixed_origin(b, name)
-    rules = bearing_rules(b, name, explain_others.refusals(others))
-    return _entry(b, name, b.env[name], doc, origin, rules, others, explain_others.priced_advice(b, read, answers))
+    refused: dict[str, list[Any]] = {}
+    for other, law in ((o, law) for o in others for law in (o["same_otherwise"] or {"breaks": []})["breaks"]):
+        refused.setdefault(law["rule"], []).append(other["value"])
+    rules = bearing_rules(b, name, refused)
+    return _entry(b, name, b.env[name], doc, origin, rules, others, explain_layouts.priced_advice(b, read, answers))
 
 
 def _saving(b: Context, name: str) -> Json:
@@ -153,13 +155,12 @@ def _resized(b: Context, name: str, value: int) -> Json:
     gpus = value if name == "gpus" else b.chosen.problem.gpus
     sizes = {n: b.chosen.problem.values[n] for n in ("seq", "global_batch")} | {name: value}
     chosen: Chosen = solve(b.program, gpus, keep=1, seq=sizes["seq"], global_batch=sizes["global_batch"])
-    rows = chosen.solution.rows
-    answer = Answer(rows[0] if rows else None, chosen.solution.legal, float("inf"))
-    best = explain_others.best(Context(chosen, b.row, b.sources) if rows else b, answer, {name})
-    if rows:
+    row = next(iter(chosen.solution.rows), None)
+    answer = Answer(row, chosen.solution.legal, float("inf"))
+    best = explain_layouts.best(Context(chosen, b.row, b.sources) if row else b, answer, {name})
+    if row:
         here = b.env["global_batch"] * b.env["seq"] / b.chosen.problem.gpus / b.row.step_time
-        there_ = sizes["global_batch"] * sizes["seq"] / gpus / rows[0].step_time
-        best["throughput_change"] = there_ / here - 1
+        best["throughput_change"] = sizes["global_batch"] * sizes["seq"] / gpus / row.step_time / here - 1
     return {"value": value, "same_otherwise": None, "best": {**best, "decided_by": None}}
 
 
@@ -176,8 +177,7 @@ def _setting(b: Context, name: str) -> Json | None:
     for (kind, doc), short in product(docs, named):
         mine = first_of(b.program.named(kind, short), b.env)
         if mine is not None:
-            when = None if mine.when is None else tree(mine.when, b.env, b.lets)
-            origin = {**b.cited(mine), "kind": "derived", "tree": tree(mine.expr, b.env, b.lets), "when": when}
+            origin = {**b.cited(mine), "kind": "derived", "tree": b.tree(mine.expr), "when": b.tree(mine.when)}
             others = [_branch(b, r) for r in b.program.of(kind) if r.name == short and r is not mine]
             return _entry(b, short, evaluate(mine.expr, b.env), doc, origin, others)
     return None
@@ -185,13 +185,11 @@ def _setting(b: Context, name: str) -> Json | None:
 
 def _branch(b: Context, r: Rule) -> Json:
     """Explain another rule of the same setting: its value, and its condition as a tree."""
-    condition = None if r.when is None else tree(r.when, b.env, b.lets)
-    return {**b.cited(r), "text": print_expr(r.expr), "applies": r.applies(b.env), "condition": condition}
+    return {**b.cited(r), "text": print_expr(r.expr), "applies": r.applies(b.env), "condition": b.tree(r.when)}
 
 
 def _field(b: Context, name: str) -> Json | None:
-    """Explain a field of the recipe, by its path or the end of it (``tensor_model_parallel_size``), by the keyword that
-    decides it."""
+    """Explain a field of the recipe, named by its path or the end of it, by the keyword that decides it."""
     plan = make_plan(b.chosen, [], b.sources)
     fields = [(s.path, s.value, s.word) for _, settings in sections(plan) for s in settings]
     # the last of several; what the recipe sets comes before what it resets
@@ -237,10 +235,8 @@ def let_origin(b: Context, name: str) -> Json:
     """The origin of a let: derived by its expression, or pinned if the run requires one value."""
     wish = next((r for r in b.program.rules if r.wish and r.name == name), None)
     rule = next(r for r in b.program.of("let") if r.name == name)
-    formula = tree(rule.expr, b.env, b.lets)
-    if wish is not None:
-        return {**stated(b, wish.span), "tree": formula}
-    return {**b.cited(rule), "kind": "derived", "tree": formula}
+    origin = stated(b, wish.span) if wish is not None else {**b.cited(rule), "kind": "derived"}
+    return {**origin, "tree": b.tree(rule.expr)}
 
 
 _STATEMENTS = {
@@ -253,7 +249,7 @@ def fixed_origin(b: Context, name: str) -> Json:
     """The origin of a value outside the layout: a statement of the run, or a default."""
     rule, h = b.chosen.problem.defaults.get(name), b.program.hardware
     if rule is not None:
-        return {**b.cited(rule), "kind": "defaulted", "tree": tree(rule.expr, b.env, b.lets)}
+        return {**b.cited(rule), "kind": "defaulted", "tree": b.tree(rule.expr)}
     if name in COSTS:
         because = "the estimate of the chosen layout" if not isnan(b.env[name]) else "this search does not need it"
         return unruled("derived", because)
@@ -273,9 +269,6 @@ def fixed_origin(b: Context, name: str) -> Json:
     return unruled("defaulted", "the default of the language")
 
 
-_KINDS = ("require", "prefer")
-
-
 def bearing_rules(b: Context, name: str, refused: Mapping[str, list[Any]]) -> list[Json]:
     """Laws, advice and the ranking that read a name; `refused` lists the alternatives that each rule refuses.
 
@@ -292,7 +285,7 @@ def bearing_rules(b: Context, name: str, refused: Mapping[str, list[Any]]) -> li
             "refuses": refused.get(r.id, []),
         }
         for r in b.program.rules
-        if r.kind in _KINDS and name in reads(b.program, r) | priced(b, r) and (r.id in refused or r.applies(b.env))
+        if r.kind in ("require", "prefer") and name in bearing(b, r) and (r.id in refused or r.applies(b.env))
     ]
     if b.compiled.ranks:
         rule = b.compiled.ranks[0].rule
@@ -313,9 +306,10 @@ def judged(b: Context, r: Rule) -> Json:
     return {**b.cited(r), "text": print_expr(r.expr), "applies": r.applies(b.env), "holds": r.holds(b.env)}
 
 
-def priced(b: Context, r: Rule) -> frozenset[str]:
-    """The axes that a rule reads through prices: all of them, if it reads a price."""
-    return frozenset(b.row.codes) if reads(b.program, r) & COSTS.keys() else frozenset()
+def bearing(b: Context, r: Rule) -> frozenset[str]:
+    """The names that a rule reads; through prices, if it reads one, all axes."""
+    read = reads(b.program, r)
+    return read.union(b.row.codes) if read & COSTS.keys() else read
 
 
 def values(b: Context, e: ast.Expr) -> Json:
@@ -325,9 +319,6 @@ def values(b: Context, e: ast.Expr) -> Json:
 
 def through(b: Context, r: Rule, name: str) -> list[str]:
     """The lets through which a rule reads a name; empty if the rule reads it directly."""
-    direct = r.reads
-    if name in direct:
-        return []
-    return sorted(
-        n for n in direct if n in COSTS or (n in b.lets and name in closure(names(b.lets[n]), b.program.of("let")))
-    )
+    lets = b.program.of("let")
+    leads = (n for n in r.reads if n in COSTS or (n in b.lets and name in closure(names(b.lets[n]), lets)))
+    return [] if name in r.reads else sorted(leads)

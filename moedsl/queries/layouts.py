@@ -20,7 +20,9 @@ from moedsl.support.text import counted, duration, short, table, wrapped
 
 def top(chosen: Chosen, k: int, budget: Budget | None = None) -> tuple[Ranked, ...]:
     """List the `k` best meshes with their best policies by the run's ranking, best first; fewer if fewer fit."""
-    rows, left = best(chosen, k), chosen.compiled.unfollowed
+    rows, left = chosen.solution.rows[:k], chosen.compiled.unfollowed
+    if k > len(rows) and not shared(chosen):  # of a shared layout, there are only the stored rows
+        rows = Search(chosen.compiled, chosen.cost, keep=k).run().rows
     now = rows[0].codes
     return tuple(
         priced(Ranked, chosen, r, budget, rank=i, layout=r.layout, changes=r.changes(now), against_advice=left(r))
@@ -28,15 +30,8 @@ def top(chosen: Chosen, k: int, budget: Budget | None = None) -> tuple[Ranked, .
     )
 
 
-def best(chosen: Chosen, k: int) -> Sequence[Row]:
-    """The best rows; for a layout shared with other runs (`isolate`, profiling in a `workflow`), the stored ones."""
-    if k <= len(chosen.solution.rows) or shared(chosen):
-        return chosen.solution.rows[:k]
-    return Search(chosen.compiled, chosen.cost, keep=k).run().rows
-
-
 def shared(chosen: Chosen) -> bool:
-    """Whether other runs share the layout."""
+    """Whether other runs share the layout: with `isolate`, and profiling in a `workflow`."""
     p = chosen.problem.program
     return p.isolate is not None or (p.workflow is not None and p.phase == "profile")
 
@@ -61,7 +56,7 @@ def priced(
         tokens_per_s=tokens / row.step_time,
         tokens_per_s_per_gpu=tokens / row.step_time / gpus,
         peak_gib=row.peak_memory / GIB,
-        gpu_hours_per_billion_tokens=BILLION / tokens * row.step_time * gpus / HOUR,
+        gpu_hours_per_billion_tokens=10**9 / tokens * row.step_time * gpus / HOUR,
         verdict=verdict(chosen.cost, row.codes) if judged else None,
         budget=budget and budget.of(row.step_time, tokens, gpus),
         **more,
@@ -73,9 +68,7 @@ def step_tokens(c: Chosen) -> int:
     return int(c.problem.global_batch * c.problem.values["seq"])
 
 
-BILLION = 10**9
-HOUR, DAY = 3600.0, 86400.0
-"""Seconds."""
+HOUR, DAY = 3600.0, 86400.0  # seconds
 COVERS = (
     "Days and GPU-hours are for uninterrupted steps at the estimated step time, without checkpoints, restarts, "
     "evaluation or warm-up."
@@ -97,10 +90,6 @@ class Budget:
         return TokenCost(self.tokens, steps, steps * step_time / DAY, hours, self.price, cost)
 
 
-NUMBERS = ("s a step", "tokens/s/GPU", "peak GiB", "")
-"""The headings of `numbers`."""
-
-
 def figures_table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
     """Align figures right, the first `left` columns and the last one left."""
     return table(rows, "l" * left + "r" * (len(rows[0]) - 1 - left) + "l")
@@ -113,34 +102,24 @@ def whole(layout: Mapping[str, Any], also: Iterable[str] = ()) -> str:
     return pairs({n: layout[n] for n in (*shown, *(n for n in layout if n in also and n not in SUMMARY))})
 
 
-def numbers(f: Priced) -> tuple[str, ...]:
-    """The cells below `NUMBERS`."""
-    return f"{f.step_time_s:.2f}", f"{f.tokens_per_s_per_gpu:,.0f}", f"{f.peak_gib:.1f}", f.verdict or ""
+def speed(f: Priced) -> dict[str, str]:
+    """Step time, rate, memory and verdict of a layout: the cells of a table, by their headings."""
+    rate, peak = f"{f.tokens_per_s_per_gpu:,.0f}", f"{f.peak_gib:.1f}"
+    return {"s a step": f"{f.step_time_s:.2f}", "tokens/s/GPU": rate, "peak GiB": peak, "": f.verdict or ""}
 
 
-def cost_head(f: Priced) -> tuple[str, ...]:
-    """The headings of `cost`: for a budget if there is one, else for 10^9 tokens."""
-    if f.budget is None:
-        return ("GPU-hours/1B",)
-    return ("days", "GPU-hours") if f.budget.cost is None else ("days", "GPU-hours", "cost")
-
-
-def cost(f: Priced) -> tuple[str, ...]:
-    """Table cells below `cost_head`: days, GPU-hours and price of the token budget, or GPU-hours per 10^9 tokens
-    without a budget.
-    """
-    if f.budget is None:
-        return (f"{f.gpu_hours_per_billion_tokens:,.1f}",)
-    b = f.budget
-    return (f"{b.days:,.1f}", f"{b.gpu_hours:,.0f}", *(() if b.cost is None else (f"{b.cost:,.0f}",)))
+def cost(f: Priced) -> dict[str, str]:
+    """Days, GPU-hours and price of the budget, or GPU-hours per 10^9 tokens: cells of a table by their headings."""
+    if (b := f.budget) is None:
+        return {"GPU-hours/1B": f"{f.gpu_hours_per_billion_tokens:,.1f}"}
+    money = {} if b.cost is None else {"cost": f"{b.cost:,.0f}"}
+    return {"days": f"{b.days:,.1f}", "GPU-hours": f"{b.gpu_hours:,.0f}", **money}
 
 
 def amount(tokens: int) -> str:
     """Write a budget in its largest unit."""
-    for unit, size in (("T", 10**12), ("B", 10**9), ("M", 10**6)):
-        if tokens >= size:
-            return f"{tokens / size:g}{unit}"
-    return str(tokens)
+    unit, size = next(((u, n) for u, n in (("T", 10**12), ("B", 10**9), ("M", 10**6)) if tokens >= n), ("", 1))
+    return f"{tokens / size:g}{unit}" if unit else str(tokens)
 
 
 def budget_note(f: Priced) -> list[str]:
@@ -154,7 +133,7 @@ def budget_note(f: Priced) -> list[str]:
 def budget_text(p: Plan, b: TokenCost) -> str:
     """Print steps, days and cost of a plan's budget."""
     head = f"{p.name}: {amount(b.tokens)} tokens take {counted(b.steps, 'step', ',')}"
-    time = f"{b.days:,.1f} days" if b.days >= 2 else duration(b.days * 86400)
+    time = f"{b.days:,.1f} days" if b.days >= 2 else duration(b.days * DAY)
     hours = f"{b.gpu_hours:,.0f}" if b.gpu_hours >= 10 else f"{b.gpu_hours:.2g}"
     money = "" if b.cost is None else f", {b.cost:,.0f} at {b.price_per_gpu_hour:g} a GPU-hour"
     return f"{head}, {time} on {counted(p.gpus, 'GPU')}, {hours} GPU-hours{money}\n{wrapped(COVERS)}\n"
@@ -164,16 +143,15 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def top_text(p: Plan, layouts: Sequence[Ranked], because: Mapping[str, str]) -> str:
-    """Print the best layouts of a plan; a letter stands for each advice that one of them ignores, and numbers after the
-    last letter."""
+    """Print the best layouts of a plan; a letter, after z a number, stands for each advice that one ignores."""
     ids = dict.fromkeys(i for f in layouts for i in f.against_advice)
     letters = {i: _LETTERS[n] if n < len(_LETTERS) else str(n) for n, i in enumerate(ids)}
     changed = dict.fromkeys(name for f in layouts for name in f.changes)
-    rows: list[tuple[str, ...]] = [("", *NUMBERS, *cost_head(layouts[0]), "ignores", "layout")]
+    rows: list[tuple[str, ...]] = [("", *speed(layouts[0]), *cost(layouts[0]), "ignores", "layout")]
     for f in layouts:
         ignored = " ".join(letters[i] for i in f.against_advice) or "-"
         layout = whole(f.layout, changed) if f is layouts[0] else pairs(f.changes)
-        rows.append((str(f.rank), *numbers(f), *cost(f), ignored, layout))
+        rows.append((str(f.rank), *speed(f).values(), *cost(f).values(), ignored, layout))
     lines = [f"{p.name}: the {len(layouts)} best meshes on {p.gpus} {p.hardware}, each with its best policies"]
     lines += [*figures_table(rows), *budget_note(layouts[0])]
     lines += ["Advice not followed"] if letters else []

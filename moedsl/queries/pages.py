@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from moedsl.compiler import Result
+from moedsl.emit import isolation_table
 from moedsl.planner import several
-from moedsl.planner.page import Command, next_text, notes_text, page_text
 from moedsl.planner.plan import Plan
-from moedsl.planner.text import plan_text
+from moedsl.planner.text import Command, next_text, notes_text, page_text, plan_text
 from moedsl.support.diagnostics import to_json
 
 
@@ -34,8 +34,5 @@ def texts(plans: Sequence[Plan]) -> Iterator[str]:
 
 def _comparisons(plans: Sequence[Plan]) -> Iterator[str]:
     """Compare the variants of each isolation, and the values of each sweep."""
-    if any(p.isolation for p in plans):
-        from moedsl.emit import isolation_table as table  # it reads the fields of recipes
-
-        yield from (c.text() for c in table.comparisons(plans))
+    yield from (c.text() for c in isolation_table.comparisons(plans))
     yield from (sweep.text() for sweep in several.sweeps(plans))

@@ -19,7 +19,7 @@ from moedsl.facts.machines import MOST_GPUS
 from moedsl.facts.machines import gpu_counts as counts
 from moedsl.lang.printer import print_expr
 from moedsl.planner.plan import Behind, FrontPoint, GpusPoint, GpusTime, MemoryTime, Pareto, Plan, Standing
-from moedsl.queries.layouts import NUMBERS, Budget, budget_note, cost, cost_head, figures_table, numbers, priced, shared
+from moedsl.queries.layouts import Budget, budget_note, cost, figures_table, priced, shared, speed
 from moedsl.rules.check.program import Program
 from moedsl.solver.laws import Row, Table
 from moedsl.solver.search import Search
@@ -40,7 +40,7 @@ def pareto(chosen: Chosen, budget: Budget | None = None, progress: Progress = la
             FrontPoint, chosen, row, budget, judged=False, layout=row.layout, changes=row.changes(plan.codes),
             against_advice=left(row), behind=behind(chosen, row) if beats(row, plan) else ABSENT,
         )
-        for row in front(chosen)
+        for row in Front(chosen.compiled, chosen.cost).rows()
     )  # fmt: skip
     ahead = tuple(i for i, p in enumerate(points) if p.behind is not ABSENT)
     at = priced(Standing, chosen, plan, budget, on_front=not ahead, beaten_by=ahead, against_advice=left(plan))
@@ -72,18 +72,11 @@ FIRST_CHUNK = 32
 Floats = NDArray[np.floating[Any]]
 
 
-def front(chosen: Chosen) -> tuple[Row, ...]:
-    """The layouts that no other beats in both memory and step time, the smallest memory first; empty if none fits.
+class Front(Search):
+    """A search of the layouts that no other beats in both memory and step time."""
 
-    Of layouts with the same memory and time, only the one that the run ranks highest is included.
-    """
-    return tuple(_Front(chosen.compiled, chosen.cost).front())
-
-
-class _Front(Search):
-    """A search that keeps all rows that no other dominates."""
-
-    def front(self) -> list[Row]:
+    def rows(self) -> list[Row]:
+        """They, the smallest memory first; of layouts with the same memory and time, only the one ranked highest."""
         found: list[Row] = []
         left = self._could_fit(self.legal, "peak_memory") if self.legal.rows and self.policies.rows else None
         if left is None or not left.rows:
@@ -189,9 +182,20 @@ def pareto_text(p: Plan, trades: Pareto) -> str:
     """Print both trade-offs, each as a table."""
     m, g = trades.memory_time, trades.gpus_time
     listed = thinned(m.points)
-    rows: list[tuple[str, ...]] = [("", *NUMBERS, *cost_head(m.plan), "changes from the plan")]
-    rows += [("o", *numbers(f), *cost(f), pairs(f.changes) or "the plan") for f in listed]
-    rows += [("P", *numbers(m.plan), *cost(m.plan), _standing(m))]
+    rows: list[tuple[str, ...]] = [("", *speed(m.plan), *cost(m.plan), "changes from the plan")]
+    rows += [("o", *speed(f).values(), *cost(f).values(), pairs(f.changes) or "the plan") for f in listed]
+    standing = "the plan, on the front"
+    if m.plan.beaten_by:
+        # the fastest layout that beats it, and the key that decides, or the advice that it ignores
+        fastest = min((m.points[i] for i in m.plan.beaten_by), key=lambda f: f.step_time_s)
+        faster, by = 100 * (fastest.step_time_s / m.plan.step_time_s - 1), fastest.behind
+        standing = f"the plan; {pairs(fastest.changes)} is {faster:+.1f}% step time"
+        left = [short(i) for i in fastest.against_advice if i not in m.plan.against_advice]
+        if isinstance(by, Behind) and by.key == "score" and left:
+            standing += f", ignoring {', '.join(left)}"
+        elif isinstance(by, Behind):
+            standing += f", but ranks lower by {short(by.rule)}: `{by.key}` {by.value:.4g} against {by.plan:.4g}"
+    rows += [("P", *speed(m.plan).values(), *cost(m.plan).values(), standing)]
     head = f"{p.name}: memory against speed on {p.gpus} {p.hardware}, {len(m.points)} layouts on the Pareto front"
     lines = [head, *figures_table(rows), *budget_note(m.plan)]
     if len(listed) < len(m.points):
@@ -199,30 +203,14 @@ def pareto_text(p: Plan, trades: Pareto) -> str:
     if not g.points:
         return "\n".join([*lines, "", f"{p.name}: no number of {p.hardware} is enough for this step\n"])
     step = f"{p.batch.global_batch} sequences of {tokens(p.batch.seq)} a step"
-    rows = [("GPUs", *NUMBERS, *cost_head(g.points[0]), "", "changes from the plan")]
+    rows = [("GPUs", *speed(g.points[0]), *cost(g.points[0]), "", "changes from the plan")]
     for f in g.points:
         where = " ".join(["P"] * f.plan + ["slower"] * (not f.on_front)) or "o"
-        rows.append((str(f.gpus), *numbers(f), *cost(f), where, pairs(f.changes)))
+        rows.append((str(f.gpus), *speed(f).values(), *cost(f).values(), where, pairs(f.changes)))
     lines += ["", f"{p.name}: GPUs against time at {step}; {g.fewest} {p.hardware} are the fewest"]
     lines += [*figures_table(rows), *budget_note(g.points[0])]
     lines += [wrapped(f"no layout on {', '.join(map(str, g.without))}")] if g.without else []
     return "\n".join(lines) + "\n"
-
-
-def _standing(m: MemoryTime) -> str:
-    """Write that the plan is on the front, or the fastest layout that beats it and why the run ranks that one lower: by
-    the key that decides, or for the advice that it ignores."""
-    if not m.plan.beaten_by:
-        return "the plan, on the front"
-    fastest = min((m.points[i] for i in m.plan.beaten_by), key=lambda f: f.step_time_s)
-    faster = 100 * (fastest.step_time_s / m.plan.step_time_s - 1)
-    text, by = f"the plan; {pairs(fastest.changes)} is {faster:+.1f}% step time", fastest.behind
-    if not isinstance(by, Behind):
-        return text
-    left = [short(i) for i in fastest.against_advice if i not in m.plan.against_advice]
-    if by.key == "score" and left:
-        return f"{text}, ignoring {', '.join(left)}"
-    return f"{text}, but ranks lower by {short(by.rule)}: `{by.key}` {by.value:.4g} against {by.plan:.4g}"
 
 
 def thinned(points: Sequence[FrontPoint]) -> list[FrontPoint]:

@@ -18,19 +18,7 @@ from moedsl.facts.symbols import VLM_WORDS
 from moedsl.lang.printer import print_expr
 from moedsl.planner import experiment
 from moedsl.planner.plan import Priced
-from moedsl.queries.layouts import (
-    NUMBERS,
-    Budget,
-    budget_note,
-    cost,
-    cost_head,
-    figures_table,
-    numbers,
-    priced,
-    shared,
-    step_tokens,
-    whole,
-)
+from moedsl.queries.layouts import Budget, budget_note, cost, figures_table, priced, shared, speed, step_tokens, whole
 from moedsl.queries.pareto import held
 from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.evaluators import evaluate
@@ -101,8 +89,7 @@ class Step(JsonForm):
 
 @frozen
 class WhatIf(JsonForm):
-    """The changes of one run. Its `ranks_by` names the ranking, which is `by_speed` if the step time is its first
-    key."""
+    """The changes of one run; `ranks_by` names its ranking, which is `by_speed` if the step time is its first key."""
 
     name: str
     phase: str
@@ -131,7 +118,23 @@ def what_if(
     if shared(chosen):
         alone = plan_for(held(chosen), chosen.problem.gpus, keep=1)
         base = alone if alone.solution.rows else chosen
-    p, ranks = chosen.problem.program, chosen.compiled.ranks[0]
+    p, ranks, now = chosen.problem.program, chosen.compiled.ranks[0], base.solution.rows[0]
+    lines, old = list[Changed | Unsolved](), values(base)
+    for c in changes(base, library):
+        if c.program is None or c.program.gpus is None:
+            lines.append(Unsolved(c.kind, c.label, why=c.why))
+            continue
+        progress(f"what if {c.label}")
+        changed = plan_for(c.program, c.program.gpus, keep=1)
+        if not changed.solution.rows:
+            why = message(briefly(changed))
+            lines.append(Unsolved(c.kind, c.label, **_sizes(changed), gpus=changed.problem.gpus, why=why))
+            continue
+        row, new = changed.solution.rows[0], values(changed)
+        another = [n for n in {**old, **new} if old.get(n) != new.get(n)]
+        gains = {"speedup": now.step_time / row.step_time, "changes": row.changes(now.codes)}
+        gains |= {"kind": c.kind, "change": c.label, "another_experiment": another}
+        lines.append(_figures(Changed, changed, budget, **gains))
     return WhatIf(
         name=p.name,
         phase=p.phase,
@@ -139,24 +142,8 @@ def what_if(
         by_speed=print_expr(ranks.expr) in BY_SPEED,
         step=Step(step_tokens(base), base.problem.global_batch, base.problem.values["seq"]),
         base=_figures(Base, base, budget),
-        lines=tuple(_solved(base, c, budget, progress) for c in changes(base, library)),
+        lines=tuple(lines),
     )
-
-
-def _solved(base: Chosen, c: Change, budget: Budget | None, progress: Progress) -> Changed | Unsolved:
-    """Solve one change, or explain in one line why it has no layout."""
-    if c.program is None or c.program.gpus is None:
-        return Unsolved(c.kind, c.label, why=c.why)
-    progress(f"what if {c.label}")
-    changed = plan_for(c.program, c.program.gpus, keep=1)
-    if not changed.solution.rows:
-        why = message(briefly(changed))
-        return Unsolved(c.kind, c.label, **_sizes(changed), gpus=changed.problem.gpus, why=why)
-    row, now = changed.solution.rows[0], base.solution.rows[0]
-    gains = {"speedup": now.step_time / row.step_time, "changes": row.changes(now.codes)}
-    old, new = values(base), values(changed)  # the keywords and fields of Bridge that make it another experiment
-    another = [n for n in {**old, **new} if old.get(n) != new.get(n)]
-    return _figures(Changed, changed, budget, kind=c.kind, change=c.label, **gains, another_experiment=another)
 
 
 AnyBase = TypeVar("AnyBase", bound=Base)
@@ -205,7 +192,15 @@ class Change:
 def changes(chosen: Chosen, library: Library) -> list[Change]:
     """Make every change of a run, in the order of `KINDS`."""
     p, out = held(chosen), list[Change]()
-    out += [*_gpus(p), *_hardware(p, library), *_seq(p)]
+    assert p.gpus is not None
+    for gpus in (p.gpus * 2, p.gpus * 4):
+        why = f"more than {MOST_GPUS} GPUs are not supported" if gpus > MOST_GPUS else None
+        label = f"{gpus // p.gpus}x GPUs: {gpus} {p.hardware.name}"
+        out.append(Change("gpus", label, None if why else evolve(p, gpus=gpus), why))
+    half, odd = p.gpus // 2, f"{p.gpus} is an odd number" if p.gpus % 2 else None
+    label = "half the GPUs" if odd else f"half the GPUs: {half} {p.hardware.name}"
+    out.append(Change("gpus", label, None if odd else evolve(p, gpus=half), odd))
+    out += [*_hardware(p, library), *_seq(p)]
     for r in reversed(releases.RELEASES):  # newest first
         if r.bridge != p.target:
             refused = families.why_unbuilt(p.model, r.bridge)
@@ -221,18 +216,6 @@ def changes(chosen: Chosen, library: Library) -> list[Change]:
         label = f"train the {part} too" if word in p.vlm else f"freeze the {part}"
         out.append(Change("freeze", label, evolve(p, vlm=p.vlm ^ {word})))
     return [*out, *_settled(chosen, p, formats=False)]
-
-
-def _gpus(p: Program) -> Iterator[Change]:
-    assert p.gpus is not None
-    for times in (2, 4):
-        gpus = p.gpus * times
-        why = f"more than {MOST_GPUS} GPUs are not supported" if gpus > MOST_GPUS else None
-        yield Change("gpus", f"{times}x GPUs: {gpus} {p.hardware.name}", None if why else evolve(p, gpus=gpus), why)
-    if p.gpus % 2:
-        yield Change("gpus", "half the GPUs", None, f"{p.gpus} is an odd number")
-    else:
-        yield Change("gpus", f"half the GPUs: {p.gpus // 2} {p.hardware.name}", evolve(p, gpus=p.gpus // 2))
 
 
 def _hardware(p: Program, library: Library) -> Iterator[Change]:
@@ -315,12 +298,13 @@ def what_if_text(a: WhatIf) -> str:
     layout = whole(base.layout, sorted({name for f in solved for name in f.changes}))
     what = f"now: {base.gpus} {base.hardware}, {tokens(base.seq)}"
     rows = [
-        ("", "", *NUMBERS, "goodput", "speedup", *cost_head(base), "layout"),
-        (what, "", *numbers(base), f"{base.goodput:.1%}", "1.00x", *cost(base), layout),
+        ("", "", *speed(base), "goodput", "speedup", *cost(base), "layout"),
+        (what, "", *speed(base).values(), f"{base.goodput:.1%}", "1.00x", *cost(base).values(), layout),
     ]
     for f in solved:
-        mark, rates = "E" if f.another_experiment else "", (f"{f.goodput:.1%}", f"{f.speedup:.2f}x")
-        rows.append((f.change, mark, *numbers(f), *rates, *cost(f), pairs(f.changes) or "the same layout"))
+        mark, changes = "E" if f.another_experiment else "", pairs(f.changes) or "the same layout"
+        figures = (*speed(f).values(), f"{f.goodput:.1%}", f"{f.speedup:.2f}x", *cost(f).values())
+        rows.append((f.change, mark, *figures, changes))
     head, now, *cells = figures_table(rows, left=2)
     line_of = dict(zip((f.change for f in solved), cells, strict=True))
     s = a.step

@@ -222,19 +222,13 @@ DELTA_NETS = ("fla",)
 def lacking(models: Sequence[Model], on_gpus: bool) -> Diagnostic | None:
     """Report rehearse.no_kernels if the model's layers need kernels for which this run has no GPU or no packages."""
     for m in models:
-        if "M" in m.layer_pattern + m.mtp_pattern and (not on_gpus or _absent(MAMBA)):
-            why = f"{_absent(MAMBA)} missing in this Python" if on_gpus else "they cannot run on a CPU"
-            return _refused(f"the Mamba-2 layers of {m.name}", MAMBA, why)
-        if m.linear and on_gpus and _absent(DELTA_NETS):
-            return _refused(f"the gated delta nets of {m.name}", DELTA_NETS, "it is missing in this Python")
+        mamba = "M" in m.layer_pattern + m.mtp_pattern
+        kernels = (("Mamba-2 layers", MAMBA, mamba, True), ("gated delta nets", DELTA_NETS, m.linear, False))
+        for layers, packages, needed, needs_gpu in kernels:
+            absent = " and ".join(name for name in packages if find_spec(name) is None)
+            if needed and (absent if on_gpus else needs_gpu):
+                missing = f"{absent if len(packages) > 1 else 'it is'} missing in this Python"
+                why = missing if on_gpus else "they cannot run on a CPU"
+                layers, named = f"the {layers} of {m.name}", " and ".join(packages)
+                return error("rehearse.no_kernels", layers=layers, named=named, why=why)
     return None
-
-
-def _absent(packages: Sequence[str]) -> str:
-    """Name the missing packages."""
-    return " and ".join(name for name in packages if find_spec(name) is None)
-
-
-def _refused(layers: str, packages: Sequence[str], why: str) -> Diagnostic:
-    named = " and ".join(packages)
-    return error("rehearse.no_kernels", layers=layers, named=named, why=why)

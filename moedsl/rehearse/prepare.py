@@ -54,19 +54,13 @@ class Prepared:
 
 
 def prepare(
-    r: Rehearsal,
-    original: tuple[str, str],
-    folder: Path,
-    iterations: int,
-    device: Device,
-    on_gpu: bool = False,
-    traces: str = "",
+    r: Rehearsal, hf: str, folder: Path, iterations: int, device: Device, on_gpu: bool = False, traces: str = ""
 ) -> Prepared | list[Diagnostic]:
     """Write `folder`; errors if the small run is refused (a bug of the shrinking) or has no configuration.
 
-    `original` is the plan's model: its Hugging Face id and its family. `traces` is the folder for traces, if any.
+    `hf` is the plan's model on Hugging Face. `traces` is the folder for traces, if any.
     """
-    template = find_config(original[0], r.model.family)
+    template = find_config(hf, r.model.family)
     if isinstance(template, Diagnostic):
         return [template]
     r = evolve(r, model=evolve(r.model, hf=str(folder.absolute() / MODEL)))
@@ -75,16 +69,11 @@ def prepare(
     if result.failed:
         return [d for d in result.diagnostics if d.is_error]
     (plan,) = result.plans
+    here = folder.absolute()
     task = {
-        "recipe": str(folder.absolute() / "recipe.py"),
-        "function": function_name(plan),
-        "step": STEP,
-        "iterations": iterations,
-        "out": str(folder.absolute()),
-        "device": asdict(device),
-        "on_gpu": on_gpu,
-        "traces": traces,
-    }
+        "recipe": str(here / "recipe.py"), "function": function_name(plan), "step": STEP, "iterations": iterations,
+        "out": str(here), "device": asdict(device), "on_gpu": on_gpu, "traces": traces,
+    }  # fmt: skip
     model = {f"{MODEL}/{name}": text for name, text in model_files(template, r.model).items()}
     if theirs := [*rank_files(folder)] if written_as(folder / TASK) is None else []:
         return [error("emit.not_ours:rehearsal", theirs=theirs[0])]
@@ -191,20 +180,9 @@ def small_config(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
     """
     family = FAMILIES[m.family]
     own = config["text_config"] if family.language else config
-    out = _with_facts(own, m)
-    windows = {rule: getattr(m, fact) for fact, rule in family.facts.items() if isinstance(rule, OfWindows)}
-    shape = {"head_dim": m.head_dim, **{rule.inner: value for rule, value in windows.items()}}
-    out |= {rule.key: {"attention_type": rule.kind, **shape} for rule in windows}
-    out |= {c.key: out[c.other] for c in family.only if isinstance(c, Alike) and c.key in out}
-    if "qk_head_dim" in own:
-        out["qk_head_dim"] = m.qk_nope_dim + m.qk_rope_dim
-    return {**config, "text_config": out} if family.language else out
-
-
-def _with_facts(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
-    unbuilt = {c.key for c in FAMILIES[m.family].only if isinstance(c, Unbuilt)}  # they may count the layers
-    out = {key: value for key, value in config.items() if key not in unbuilt}
-    for fact, rule in FAMILIES[m.family].facts.items():
+    unbuilt = {c.key for c in family.only if isinstance(c, Unbuilt)}  # they may count the layers
+    out = {key: value for key, value in own.items() if key not in unbuilt}
+    for fact, rule in family.facts.items():
         value = getattr(m, fact)
         match rule:
             case Product():
@@ -213,7 +191,7 @@ def _with_facts(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
                 out[rule.key] = of.listed_kinds(value, m.layers, "sliding_attention")
                 out.pop(rule.again, None)
             case Int() if value == rule.null:
-                out.update({rule.key: value or None} if rule.key in config else {})
+                out.update({rule.key: value or None} if rule.key in own else {})
             case Int() | Flag():
                 out[rule.key] = value
             case HeadDim():
@@ -221,8 +199,14 @@ def _with_facts(config: Mapping[str, Any], m: Model) -> dict[str, Any]:
             case of.Length() if rule.count in out:
                 out[rule.count] = value
             case _:
-                out.update(_listed(rule, value, m, config))
-    return out
+                out.update(_listed(rule, value, m, own))
+    windows = {rule: getattr(m, fact) for fact, rule in family.facts.items() if isinstance(rule, OfWindows)}
+    shape = {"head_dim": m.head_dim, **{rule.inner: value for rule, value in windows.items()}}
+    out |= {rule.key: {"attention_type": rule.kind, **shape} for rule in windows}
+    out |= {c.key: out[c.other] for c in family.only if isinstance(c, Alike) and c.key in out}
+    if "qk_head_dim" in own:
+        out["qk_head_dim"] = m.qk_nope_dim + m.qk_rope_dim
+    return {**config, "text_config": out} if family.language else out
 
 
 def _listed(rule: object, value: Any, m: Model, config: Mapping[str, Any]) -> dict[str, Any]:

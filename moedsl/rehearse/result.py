@@ -73,24 +73,19 @@ def to_json(r: Result) -> dict[str, Any]:
     if r.outcome is not None and r.prepared is not None:
         failure = r.outcome.failure
         trained = {
-            "seconds": r.outcome.seconds,
-            "iterations": r.prepared.iterations,
+            "seconds": r.outcome.seconds, "iterations": r.prepared.iterations,
             "losses": r.outcome.answers[-1]["losses"] if r.outcome.answers else [],
             "checks": [asdict(c) for c in r.checks],
             "failure": None if failure is None else {**asdict(failure), "diagnosis": r.diagnosis},
-        }
+        }  # fmt: skip
     return {
-        "name": small.name,
-        "ok": r.ok,
-        "device": r.device,
-        "ranks": small.ranks,
+        "name": small.name, "ok": r.ok, "device": r.device, "ranks": small.ranks,
         "layout": {**small.layout, "pipeline_layout": small.pipeline_layout},
         "plan": {k: getattr(r.plan.layout, k) for k in (*small.layout, "pipeline_layout")},
         "batch": {name: getattr(small, name) for name in BATCH},
         **{kind.replace(" ", "_"): [n.to_json() for n in r.notes(kind)] for kind in KINDS},
-        "replaced": [asdict(c) for c in r.replaced],
-        "trained": trained,
-    }
+        "replaced": [asdict(c) for c in r.replaced], "trained": trained,
+    }  # fmt: skip
 
 
 def diagnosis(prepared: Prepared, outcome: Outcome) -> dict[str, Any] | None:

@@ -81,18 +81,14 @@ def shrink(plan: Plan, model: Model, ranks: int = RANKS, hardware: str = "", on_
     # 1 stays 1; else at most two for each stage, in whole groups of pp for an interleaved schedule
     most = min(batch.num_microbatches, 2 * pp)
     made = Rehearsal(
-        name=plan.name,
-        model=sizes.narrow(model, f"{model.name}_rehearsal", mesh, layers, seq, pattern),
-        hardware=hardware or plan.hardware,
-        layout={**mesh, "vpp": vpp},
-        pipeline_layout=layout if big.pipeline_layout and pp > 1 else None,
-        seq=seq,
+        name=plan.name, model=sizes.narrow(model, f"{model.name}_rehearsal", mesh, layers, seq, pattern),
+        hardware=hardware or plan.hardware, layout={**mesh, "vpp": vpp},
+        pipeline_layout=layout if big.pipeline_layout and pp > 1 else None, seq=seq,
         micro_batch=min(batch.micro_batch, 2),
         num_microbatches=1 if batch.num_microbatches == 1 else max(pp, most - most % pp),
-        policy=pinned(plan.policy.to_json(), mesh["ep"]),
-        routing=plan.policy.routing,
+        policy=pinned(plan.policy.to_json(), mesh["ep"]), routing=plan.policy.routing,
         sets={k: v for k, v in plan.set.items() if not k.startswith(NOT_CARRIED)},
-    )
+    )  # fmt: skip
     return evolve(made, notes=tuple(_notes(made, plan, model, on_gpus)))
 
 

@@ -116,8 +116,9 @@ def smallest(plan: Mapping[str, int], ranks: int) -> Sizes:
 
     def meshes(axes: Sequence[str], ranks: int) -> Iterator[Sizes]:
         named = [n for n in LAYOUT if n in axes and n != "pp"]
-        choices = (range(1, min(plan[a], ranks) + 1) for a in named)
-        return (dict(zip(named, c, strict=True)) for c in product(*choices) if prod(c) <= ranks)
+        for sizes in product(*(range(1, min(plan[a], ranks) + 1) for a in named)):
+            if prod(sizes) <= ranks:
+                yield dict(zip(named, sizes, strict=True))
 
     pairs = (
         {"pp": pp, **a, **b}

@@ -94,9 +94,8 @@ def train(task: Task, rank: int, world: int, news: Callable[[str], object]) -> N
         answer["after"] = digests(context.model)
 
     callbacks = CallbackManager()
-    callbacks.register("on_train_start", started)
-    callbacks.register("on_train_step_end", stepped)
-    callbacks.register("on_train_end", ended)
+    for event, call in (("on_train_start", started), ("on_train_step_end", stepped), ("on_train_end", ended)):
+        callbacks.register(event, call)
     with _tracing(task, rank) as traced:
         pretrain(config, importlib.import_module(task.step).forward_step, callbacks=callbacks)
     answer["seconds"] = round(time.monotonic() - start, 2)
@@ -150,24 +149,21 @@ def work(task: Mapping[str, Any], tell: Tell) -> None:
 
 
 def groups() -> dict[str, list[int]]:
-    """The ranks of each of this rank's groups in Megatron-Core's state, by the names of `moedsl.facts.machines`."""
+    """The ranks of each of this rank's groups in Megatron-Core's state."""
     import torch.distributed as dist
     from megatron.core import parallel_state as state
 
-    made: dict[str, Any] = {
-        "TP": state.get_tensor_model_parallel_group(),
-        "CP": state.get_context_parallel_group(),
-        "DP": state.get_data_parallel_group(),
-        "DP_CP": state.get_data_parallel_group(with_context_parallel=True),
-        "PP": state.get_pipeline_model_parallel_group(),
-        "TP_CP": state.get_tensor_and_context_parallel_group(),
-        "TP_PP": state.get_model_parallel_group(),
-        "EP": state.get_expert_model_parallel_group(),
-        "ETP": state.get_expert_tensor_parallel_group(),
-        "ETP_EP": state.get_expert_tensor_and_model_parallel_group(),
-        "EDP": state.get_expert_data_parallel_group(),
-    }
+    made = {name: getattr(state, f"get_{of}_group")() for name, of in GROUPS.items()}
+    made["DP_CP"] = state.get_data_parallel_group(with_context_parallel=True)
     return {name: sorted(dist.get_process_group_ranks(group)) for name, group in made.items()}
+
+
+GROUPS = {
+    "TP": "tensor_model_parallel", "CP": "context_parallel", "DP": "data_parallel", "PP": "pipeline_model_parallel",
+    "TP_CP": "tensor_and_context_parallel", "TP_PP": "model_parallel", "EP": "expert_model_parallel",
+    "ETP": "expert_tensor_parallel", "ETP_EP": "expert_tensor_and_model_parallel", "EDP": "expert_data_parallel",
+}  # fmt: skip
+"""Megatron-Core's groups by the names of `moedsl.facts.machines`."""
 
 
 def by_kind(chunks: Sequence[Any]) -> Iterator[tuple[str, Any]]:

@@ -22,7 +22,7 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from moedsl.facts.calibration import Constants, fitted
-from moedsl.runs.measured_runs import Measured, batches, predicted
+from moedsl.runs.measured_runs import Measured, batches, predicted, with_constants
 from moedsl.support.diagnostics import Diagnostic, error
 from moedsl.support.text import counted
 
@@ -140,8 +140,8 @@ def rounded(value: float) -> float:
 def changes(before: Constants, found: Fit) -> Iterator[str]:
     """Print one line for each constant that the runs moved."""
     for name in found.moved:
-        c = before.known[name]
-        yield f"  {name:<10} {before.stated(name):>8.3g} -> {found.constants.stated(name):>8.3g}   {c.about}"
+        values = " -> ".join(f"{k.stated(name):>8.3g}" for k in (before, found.constants))
+        yield f"  {name:<10} {values}   {before.known[name].about}"
 
 
 def verdict(runs: Sequence[Measured], before: Constants, found: Fit) -> str:
@@ -207,13 +207,9 @@ def fit_memory(runs: Sequence[Measured], start: Constants) -> MemoryFit:
     """Fit to the runs of one architecture that measured their peak; each is also kept back once."""
     some = [r for r in runs if r.peak]
     # The terms that have a range here and move the peak of a run
-    out = list[str]()
-    for name in TERMS if some else ():
-        ends = start.ends(name)
-        low, high = (_peaks(some, evolve(start, **{name: ends[end]})) for end in ("low", "high"))
-        if np.any(np.abs(high / low - 1) > SEEN):
-            out.append(name)
-    terms = tuple(out)
+    ends = {name: start.ends(name) for name in (TERMS if some else ())}
+    peaks = {n: [_peaks(some, evolve(start, **{n: e[end]})) for end in ("low", "high")] for n, e in ends.items()}
+    terms = tuple(n for n, (low, high) in peaks.items() if np.any(np.abs(high / low - 1) > SEEN))
     if not terms or len(some) <= len(terms):
         return MemoryFit(start, len(some), terms)
     said, known = _stated(some, start, terms)
@@ -254,8 +250,7 @@ def _peaks(runs: Sequence[Measured], constants: Constants) -> Floats:
     """Estimate the peak of every run, in bytes, in order."""
     out = np.empty(len(runs))
     for b in batches(runs):
-        cost = evolve(b.cost, hardware=evolve(b.cost.hardware, constants=constants))
-        out[list(b.at)] = cost.memory(b.columns)
+        out[list(b.at)] = with_constants(b.cost, constants).memory(b.columns)
     return out
 
 

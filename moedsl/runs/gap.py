@@ -42,8 +42,7 @@ def report(row: Mapping[str, Any], log_: Log, plan: Plan, here: State) -> Json:
     seen = problems([*map(Path, log_.files)], seconds)
     doubt = uncertainty.doubt(here.cost, here.leaning[0]).factor
     return {
-        "name": row["name"],
-        "remarks": remarks(row),
+        "name": row["name"], "remarks": remarks(row),
         "measured": _speed(here, step, measured, share, row["tflops_per_gpu"]),
         "predicted": {  # the estimate of this run, its interval, and how far the measured step is from it
             **_speed(here, guess, here.rate, share),
@@ -52,10 +51,8 @@ def report(row: Mapping[str, Any], log_: Log, plan: Plan, here: State) -> Json:
             "speed": guess / step,
             "inside": guess / doubt <= step <= guess * doubt,
         },
-        "published": _published(here, measured, share, plan, seen),
-        "recipe": _recipe(here, plan),
-        "log": seen,
-    }
+        "published": _published(here, measured, share, plan, seen), "recipe": _recipe(here, plan), "log": seen,
+    }  # fmt: skip
 
 
 def _speed(here: State, step: float, rate: float, share: float, logged: float | None = None) -> Json:
@@ -77,18 +74,10 @@ def _published(here: State, measured: float, share: float, plan: Plan, log_: Seq
     settings, explained = _largest_first([*priced(here, there), *known])
     unexplained, bound = theirs / measured / explained, speed_up_at_most(log_)
     return {
-        "id": found.line["id"],
-        "source": found.line["source"],
-        **_speed(there, there.step_at(theirs), theirs, share),
-        "speed": theirs / measured,
-        "settings": settings,
-        "explained": explained,
-        "unexplained": unexplained,
-        "log_at_most": bound,
-        "left": unexplained / bound,
-        "tells": tells(here, there),
-        "unpriced": unpriced,
-    }
+        "id": found.line["id"], "source": found.line["source"], **_speed(there, there.step_at(theirs), theirs, share),
+        "speed": theirs / measured, "settings": settings, "explained": explained, "unexplained": unexplained,
+        "log_at_most": bound, "left": unexplained / bound, "tells": tells(here, there), "unpriced": unpriced,
+    }  # fmt: skip
 
 
 def _recipe(here: State, plan: Plan) -> Json | None:
@@ -103,14 +92,9 @@ def _recipe(here: State, plan: Plan) -> Json | None:
     there = State(evolve(here.cost, layout=known.layout.get("pipeline_layout")), codes)
     settings, speed = _largest_first(priced(here, there))
     return {
-        "name": shipped.name,
-        "predicted_step_s": there.step,
-        "speed": speed,
-        "verdict": shipped.verdict,
-        "settings": settings,
-        "written_for": dict(shipped.written_for),
-        "tells": tells(here, there),
-    }
+        "name": shipped.name, "predicted_step_s": there.step, "speed": speed, "verdict": shipped.verdict,
+        "settings": settings, "written_for": dict(shipped.written_for), "tells": tells(here, there),
+    }  # fmt: skip
 
 
 def _largest_first(settings: Sequence[Json]) -> tuple[list[Json], float]:

@@ -63,7 +63,7 @@ class Measured:
 
     def predicted(self, constants: Constants | None = None) -> float:
         """The estimated tokens/s of a GPU, with other constants if given."""
-        return float(self.cost.tokens_per_second_per_gpu(_with(self.cost, constants).time(self.row)[0]))
+        return float(self.cost.tokens_per_second_per_gpu(with_constants(self.cost, constants).time(self.row)[0]))
 
 
 @frozen
@@ -82,9 +82,8 @@ def batches(runs: Sequence[Measured]) -> list[Batch]:
     for i, run in enumerate(runs):
         same = next((at for cost, at in kinds if cost == run.cost), None)
         if same is None:
-            kinds.append((run.cost, [i]))
-        else:
-            same.append(i)
+            kinds.append((run.cost, same := []))
+        same.append(i)
     return [
         Batch(cost, {n: np.array([runs[i].row[n] for i in at], np.int64) for n in runs[at[0]].row}, tuple(at))
         for cost, at in kinds
@@ -94,7 +93,7 @@ def batches(runs: Sequence[Measured]) -> list[Batch]:
 def predicted(asked: Sequence[Batch], constants: Constants | None = None) -> NDArray[np.float64]:
     """Estimate the tokens/s of a GPU for every run, in order. A constant may be several, (machines, 1); then by machine
     and run."""
-    speeds = [b.cost.tokens_per_second_per_gpu(_with(b.cost, constants).time(b.columns)) for b in asked]
+    speeds = [b.cost.tokens_per_second_per_gpu(with_constants(b.cost, constants).time(b.columns)) for b in asked]
     machines = np.broadcast_shapes(*(s.shape[:-1] for s in speeds))
     out = np.empty((*machines, sum(len(b.at) for b in asked)))
     for b, speed in zip(asked, speeds, strict=True):
@@ -102,7 +101,7 @@ def predicted(asked: Sequence[Batch], constants: Constants | None = None) -> NDA
     return out
 
 
-def _with(cost: Cost, constants: Constants | None) -> Cost:
+def with_constants(cost: Cost, constants: Constants | None) -> Cost:
     return cost if constants is None else evolve(cost, hardware=evolve(cost.hardware, constants=constants))
 
 
@@ -111,8 +110,8 @@ def above_peak(run: Measured, tokens: float) -> str | None:
     less of it. The fastest run that NVIDIA published reaches 38% of the peak by this count."""
     hw = run.cost.hardware
     most = hw.tflops[hw.rate_of(run.precision)]
-    alone = evolve(run.cost.model, window=0, window_every=0)
-    needed = tokens * flops.of_token(alone, 0, run.row["tp"]) / 1e12
+    model = evolve(run.cost.model, window=0, window_every=0)
+    needed = tokens * flops.of_token(model, 0, run.row["tp"]) / 1e12
     if needed <= most:
         return None
     return (
@@ -129,30 +128,28 @@ def read(path: Path) -> tuple[Source, list[Measured], list[Diagnostic]]:
     Keys of a line: run (the text of a run file) or file (its path, relative to this file's folder);
     tokens_per_s_per_gpu or step_time_s or neither; peak_gb, id and release if known.
     """
-    found: list[Diagnostic] = []
-    out: list[Measured] = []
+    out, wrong, at = list[Measured](), list[Sequence[Diagnostic]](), 0
     whole = Span(str(path), 0, 0)
     try:
         source = Source(str(path), text_of(path))
     except (OSError, UnicodeDecodeError) as e:
         return Source(str(path), ""), [], [_wrong(whole, f"{path} cannot be read: {e}")]
-    at, wrong = 0, 0
     for number, line in enumerate(source.text.splitlines(keepends=True), 1):
         span = Span(str(path), at, at + len(line.rstrip("\n")))
         at += len(line)
-        if line.strip():
-            read = of_line(line, number, path.parent, span)
-            if isinstance(read, Measured):
-                out.append(read)
-            else:
-                wrong += 1
-                found += read if wrong <= SHOWN else ()
-        if wrong > SHOWN and not out:
-            shown = counted(SHOWN, "line")
-            stopped = error("calibrate.run:not-runs", whole, shown=shown, path=path, help=_FROM_LOGS)
-            return source, [], [*found, stopped]
-    if wrong > SHOWN:
-        others = counted(wrong - SHOWN, "other line")
+        read = of_line(line, number, path.parent, span) if line.strip() else ()
+        if isinstance(read, Measured):
+            out.append(read)
+        elif read:
+            wrong.append(read)
+        if len(wrong) > SHOWN and not out:
+            break
+    found = [d for each in wrong[:SHOWN] for d in each]
+    if len(wrong) > SHOWN and not out:
+        shown = counted(SHOWN, "line")
+        found.append(error("calibrate.run:not-runs", whole, shown=shown, path=path, help=_FROM_LOGS))
+    elif len(wrong) > SHOWN:
+        others = counted(len(wrong) - SHOWN, "other line")
         found.append(error("calibrate.run:rest-unusable", whole, wrong=others, path=path, help=_FROM_LOGS))
     return source, out, found
 
@@ -234,17 +231,11 @@ def experiment(plan: Plan) -> list[str]:
     batch, policy = plan.batch, plan.policy
     frozen = [w for w in ("vision", "projection", "language") if getattr(policy, f"freeze_{w}")]
     return [
-        *([plan.declared] if plan.declared else []),
-        f"model {plan.model}",
-        f"{plan.hardware} x {plan.gpus}",
-        f"{plan.phase} first",
-        f"seq {batch.seq}",
-        f"batch {batch.global_batch}",
-        f"precision {policy.precision}",
-        f"task {plan.task}",
-        f"routing {policy.routing}",
+        *([plan.declared] if plan.declared else []), f"model {plan.model}", f"{plan.hardware} x {plan.gpus}",
+        f"{plan.phase} first", f"seq {batch.seq}", f"batch {batch.global_batch}", f"precision {policy.precision}",
+        f"task {plan.task}", f"routing {policy.routing}",
         *([f"vlm {' '.join(f'freeze_{w}' for w in frozen)}"] if frozen else []),
-    ]
+    ]  # fmt: skip
 
 
 def priced(plan: Plan) -> Measured | Sequence[Diagnostic]:

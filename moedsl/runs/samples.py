@@ -56,8 +56,6 @@ class BadLine(ValueError):
 
 def read_sample(line: bytes) -> Sample:
     """Read one line; raises BadLine."""
-    if len(line) >= MOST_LINE:
-        raise BadLine(f"is longer than {MOST_LINE >> 20} MiB")
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as e:
@@ -89,8 +87,6 @@ _STRIDE = 39
 """Parts from one to the next: the golden ratio of 64, which leaves the gaps alike."""
 WHOLE = 1 << 22
 """A file of as many bytes has one part."""
-MOST_LINE = 1 << 26
-"""Bytes of a line."""
 EXACT = 1 << 16
 """Lengths up to this are counted one by one, longer ones in steps."""
 _STEP = 1 << 8
@@ -123,43 +119,35 @@ def measure(file: BinaryIO, tokens: Tokens, seconds: float, progress: Callable[[
     # The first and last byte of each part, in an order whose every beginning lies all over the file
     ends = [(size * at // n, size * (at + 1) // n) for at in (i * _STRIDE % n for i in range(n))]
     counts, keys, done, unanswered = Counter[int](), Counter[tuple[str, ...]](), 0, 0
-    start = told = time.monotonic()
+    start = reported = time.monotonic()
     for begin, end in ends:
-        at = begin
-        for i, (at, line) in enumerate(_lines(file, begin, end)):
+        file.seek(max(begin - 1, 0))
+        if begin:
+            file.readline()  # the end of the line that the part before has
+        i = 0
+        while (at := file.tell()) < end:
+            line = file.readline()
+            if not line.strip():
+                continue
             try:
                 sample = read_sample(line)
             except BadLine as e:
-                raise BadLine(e.reason, _number(file, at)) from e
+                file.seek(0)
+                before = (file.read(min(left, 1 << 20)) for left in range(at, 0, -(1 << 20)))
+                raise BadLine(e.reason, 1 + sum(part.count(b"\n") for part in before)) from e
             length = tokens(sample)
             counts[length if length <= EXACT else round(length / _STEP) * _STEP] += 1
             keys[sample.keys] += 1
             unanswered += not sample.is_answered
-            now = time.monotonic() if i % _OFTEN == 0 else told
-            if now - told > 1:
-                told = now
+            now = time.monotonic() if i % _OFTEN == 0 else reported
+            i += 1
+            if now - reported > 1:
+                reported = now
                 progress(f"{counts.total():,} samples, {(done + at - begin) / size:.0%} of the file")
             if now - start > seconds:
                 return Measured(counts, keys, (done + at - begin) / size, unanswered)
         done += end - begin
     return Measured(counts, keys, 1.0, unanswered)
-
-
-def _lines(file: BinaryIO, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """The lines that start in a part, with their positions; empty ones are none."""
-    file.seek(max(begin - 1, 0))
-    if begin:
-        file.readline(MOST_LINE)  # the end of the line that the part before has
-    while (at := file.tell()) < end:
-        line = file.readline(MOST_LINE)
-        if line.strip():
-            yield at, line
-
-
-def _number(file: BinaryIO, at: int) -> int:
-    """The number of the line at a position."""
-    file.seek(0)
-    return 1 + sum(file.read(min(left, 1 << 20)).count(b"\n") for left in range(at, 0, -(1 << 20)))
 
 
 BYTES = 4
@@ -207,7 +195,8 @@ _COLUMNS = (
 
 def report(m: Measured, folder: str, tokenizer: str | None, also: Sequence[str] = ()) -> dict[str, Any]:
     """Everything that is known of the samples, as JSON; `also` are notes on their files."""
-    total, lengths, all_tokens = m.counts.total(), groups(m.counts), sum(n * c for n, c in m.counts.items())
+    total, lengths, longest = m.counts.total(), groups(m.counts), max(m.counts)
+    all_tokens = sum(n * c for n, c in m.counts.items())
     sequences = _sequence(lengths, m, SEQ)["sequences"]
     batch = _batch(sequences)
     ordered = sorted(m.counts.items())
@@ -216,25 +205,16 @@ def report(m: Measured, folder: str, tokenizer: str | None, also: Sequence[str] 
     for n, count in ordered:
         histogram[1 << max(n - 1, 0).bit_length()] += count
     # The sequences that are worth a look: up to the first that cuts no sample
-    whole = next((s for s in _SEQUENCES if s >= max(m.counts)), _SEQUENCES[-1])
+    whole = next((s for s in _SEQUENCES if s >= longest), _SEQUENCES[-1])
     return {
-        "version": 1,
-        "samples": total,
-        "tokens": all_tokens,
-        "tokenizer": tokenizer,
-        "read": m.share,
-        "keys": {"+".join(k): c for k, c in m.keys.items()},
-        "mean": all_tokens / total,
+        "version": 1, "samples": total, "tokens": all_tokens, "tokenizer": tokenizer, "read": m.share,
+        "keys": {"+".join(k): c for k, c in m.keys.items()}, "mean": all_tokens / total,
         "percentiles": {f"{100 * s:g}": ordered[bisect_left(reached, s * total)][0] for s in _SHARES},
-        "longest": max(m.counts),
-        "histogram": {str(n): c for n, c in histogram.items()},
-        "sequences": [_sequence(lengths, m, seq) for seq in _SEQUENCES if seq <= whole],
-        "lengths": lengths,
-        "notes": [*_notes(m), *also],
-        "batch": batch,
-        "epoch": math.ceil(sequences / (batch or BATCH)),
+        "longest": longest, "histogram": {str(n): c for n, c in histogram.items()},
+        "sequences": [_sequence(lengths, m, seq) for seq in _SEQUENCES if seq <= whole], "lengths": lengths,
+        "notes": [*_notes(m), *also], "batch": batch, "epoch": math.ceil(sequences / (batch or BATCH)),
         "statement": f"data {quote(folder)} lengths=[{', '.join(map(str, lengths))}]",
-    }
+    }  # fmt: skip
 
 
 def text(r: dict[str, Any], name: str) -> str:
@@ -244,7 +224,7 @@ def text(r: dict[str, Any], name: str) -> str:
     shares = ", ".join(f"{n}% {v:,}" for n, v in r["percentiles"].items())
     most = max(r["histogram"].values())
     bars = [(f"{int(n):,}", f"{c:,}", "#" * -(-c * _BAR // most)) for n, c in r["histogram"].items()]
-    held = [
+    by_sequence = [
         (tokens(s["seq"]), f"{s['samples']:.1f}", f"{s['sequences']:,}", f"{s['packed']:.0%}", f"{s['padded']:.0%}",
          f"{s['cut']:.1%}")
         for s in r["sequences"]
@@ -256,7 +236,7 @@ def text(r: dict[str, Any], name: str) -> str:
         "",
         *table([("up to", "samples", ""), *bars], "rrl"),
         "",
-        *table([("seq", "in one", "in all", "packed", "padded", "cut"), *held]),
+        *table([("seq", "in one", "in all", "packed", "padded", "cut"), *by_sequence]),
         "",
         *(wrapped(line, "", "  ") for line in _COLUMNS),
         *(line for note in r["notes"] for line in ("", wrapped(note, "", "  "))),

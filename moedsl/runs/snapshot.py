@@ -15,7 +15,6 @@ import pickle
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -23,7 +22,7 @@ from attrs import frozen
 
 from moedsl.facts import machines
 from moedsl.facts.units import GIB
-from moedsl.planner.memory import MEMORY
+from moedsl.planner.estimate import MEMORY
 from moedsl.planner.plan import Plan
 from moedsl.runs.profile.steps import NO_CLASS, Classes
 from moedsl.support.text import table, wrapped
@@ -70,20 +69,13 @@ Frames = tuple[tuple[str, int, str], ...]
 
 
 @frozen
-class Live:
-    """One allocation that was live at the peak; without frames it is from before the history, or from C++."""
-
-    size: int
-    frames: Frames
-
-
-@frozen
 class Memory:
     """The memory of one device, in bytes."""
 
     device: int
     peak: int
-    live: tuple[Live, ...]
+    live: tuple[tuple[int, Frames], ...]
+    """The allocations that were live at the peak; one without frames is from before the history, or from C++."""
     at_start: int
     """Allocated before the first event of the history."""
     at_end: int
@@ -113,15 +105,20 @@ def devices(snapshot: Any) -> list[Memory]:
 
 
 def _device(device: int, segments: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]) -> Memory:
-    blocks = [block for s in segments for block in _blocks(s)]
+    blocks = list[tuple[int, Mapping[str, Any]]]()
+    for s in segments:
+        at = s["address"]
+        for block in s["blocks"]:
+            blocks.append((block.get("address", at), block))  # older snapshots state only the segment's
+            at += block["size"]
     now = {address: block for address, block in blocks if block["state"] == ALLOCATED}
-    at_end = total = sum(_size(b) for b in now.values())
+    at_end = total = sum(b["size"] for b in now.values())
     peak, at = total, len(events)
     parts = [0] * min(DRAWN, max(len(events), 1))
     parts[-1] = total
     for i, event in reversed([*enumerate(events)]):
         sign = {ALLOC: 1, FREE: -1}.get(event["action"], 0)
-        total -= sign * _size(event) if sign else 0
+        total -= sign * event["size"] if sign else 0
         part = i * len(parts) // len(events)
         parts[part] = max(parts[part], total)
         if total > peak:
@@ -138,30 +135,15 @@ def _device(device: int, segments: Sequence[Mapping[str, Any]], events: Sequence
             live[event["addr"]] = (event["size"], ())
     made = {e["addr"]: e.get("frames") for e in events[:at] if e["action"] == ALLOC}  # the last one at each address
     each = tuple(
-        Live(size, tuple((str(f["filename"]), int(f["line"]), str(f["name"])) for f in made.get(a, frames) or ()))
+        (size, tuple((str(f["filename"]), int(f["line"]), str(f["name"])) for f in made.get(a, frames) or ()))
         for a, (size, frames) in live.items()
     )
-    reserved = sum(_size(s, "total_size") for s in segments)
-    held = sum(_size(b) for _, b in blocks if b["state"] in (ALLOCATED, AWAITING))
+    reserved = sum(s["total_size"] for s in segments)
+    in_use = sum(b["size"] for _, b in blocks if b["state"] in (ALLOCATED, AWAITING))
     return Memory(
-        device, peak, each, total, at_end, reserved, reserved - held, len(events),
+        device, peak, each, total, at_end, reserved, reserved - in_use, len(events),
         "oom" if any(e["action"] == "oom" for e in events[-3:]) else "", tuple(parts),
     )  # fmt: skip
-
-
-def _blocks(segment: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the blocks with their addresses; older snapshots state only the segment's."""
-    blocks = segment["blocks"]
-    starts = accumulate((block["size"] for block in blocks), initial=segment["address"])
-    return [(block.get("address", start), block) for block, start in zip(blocks, starts, strict=False)]
-
-
-def _size(of: Mapping[str, Any], name: str = "size") -> int:
-    """Return a size, which PyTorch writes as a whole number of 64 bits."""
-    size = of[name]
-    if not isinstance(size, int) or not 0 <= size < 1 << 63:
-        raise ValueError(f"`{name}` is not a number of bytes")
-    return size
 
 
 RANK = re.compile(r"_(?:oom_rank-)?(\d{1,7})\.[^.]+$")
@@ -231,16 +213,16 @@ def report(given: Given, memory: Memory, classes: Classes) -> Json:
     """
     kinds, modules = defaultdict[str, int](int), defaultdict[tuple[str, str], int](int)
     sources = defaultdict[tuple[str, str], list[int]](lambda: [0, 0])
-    for one in memory.live:
-        found = (classes.memory(f"{file}:{line} {function}") for file, line, function in one.frames)
-        kind = next((k for k in found if k is not None), NO_CLASS) if one.frames else BEFORE
-        mine = next((f for f in one.frames if not LIBRARIES.search(f[0])), None)
+    for size, frames in memory.live:
+        found = (classes.memory(f"{file}:{line} {function}") for file, line, function in frames)
+        kind = next((k for k in found if k is not None), NO_CLASS) if frames else BEFORE
+        mine = next((f for f in frames if not LIBRARIES.search(f[0])), None)
         module = re.sub(r"^.*/(site-packages|dist-packages|opt|workspace)/|\.py$", "", mine[0] if mine else "") or "-"
-        shown = mine or (one.frames[0] if one.frames else None)
+        shown = mine or next(iter(frames), None)
         source = f"{shown[2]}@{shown[0].rpartition('/')[2]}:{shown[1]}" if shown else BEFORE
-        kinds[kind] += one.size
-        modules[kind, module] += one.size
-        sources[kind, source][0] += one.size
+        kinds[kind] += size
+        modules[kind, module] += size
+        sources[kind, source][0] += size
         sources[kind, source][1] += 1
     remarks = (
         (memory.events == 0, "the snapshot has no history: the figures are of the moment when it was written"),

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from attrs import define, field, frozen
 
@@ -36,28 +36,13 @@ UNFINISHED_S = 60.0
 """Seconds after which a line without an end counts as whole."""
 
 
-class Feed(Protocol):
-    """A log that may grow."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def changed(self) -> float | None:
-        """The time of its newest lines; None before its first."""
-        ...
-
-    def blocks(self, whole: bool) -> Iterator[bytes]:
-        """The new lines; an unfinished last one only if `whole`."""
-        ...
-
-
 @define
 class File:
-    """A file on this machine. A file that is cut or replaced is read from its start."""
+    """A log on this machine, which may grow. A file that is cut or replaced is read from its start."""
 
     path: Path
     changed: float | None = None
+    """The time of its newest lines; None before its first."""
     offset: int = 0
     inode: int | None = None
 
@@ -66,6 +51,7 @@ class File:
         return str(self.path)
 
     def blocks(self, whole: bool) -> Iterator[bytes]:
+        """The new lines; an unfinished last one only if `whole`."""
         try:
             stream = self.path.open("rb")
         except FileNotFoundError:  # between two files of a rotation
@@ -102,6 +88,9 @@ class Remote:
         if text := self.ask(whole):
             self.changed = time.time()
             yield text.encode(errors="replace")
+
+
+Feed = File | Remote
 
 
 def pods(handle: str, executor: Any) -> Remote:

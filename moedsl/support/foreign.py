@@ -44,7 +44,7 @@ def refused(path: str | Path, e: OSError, in_folder: str) -> Diagnostic:
         return error("read.missing", at, path=path)
     if isinstance(e, IsADirectoryError):
         return error("read.directory:directory", at, path=path, help=in_folder)
-    return error("read.denied", at, log=path, value=e.strerror or e)
+    return error("read.denied", at, path=path, problem=e.strerror or e)
 
 
 class Until(io.RawIOBase):

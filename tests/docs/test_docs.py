@@ -158,7 +158,7 @@ def test_the_checks_of_the_page_are_those_of_its_run(tmp_path: Path) -> None:
     plan, model = result.plans[0], result.chosen[0].problem.program.model
     device = from_plan(plan)
     assert device is not None
-    made = prepare(shrink(plan, model, 8, ""), (model.hf, model.family), tmp_path / "small", 3, device)
+    made = prepare(shrink(plan, model, 8, ""), model.hf, tmp_path / "small", 3, device)
     assert isinstance(made, Prepared)
     shown = " ".join((ROOT / "docs" / "rehearse.md").read_text().partition(f"$ moedsl rehearse {RUN}\n")[2].split())
     assert groups(made, ()).says in shown

@@ -15,7 +15,7 @@ from moedsl.compiler import compile_source
 from moedsl.emit.recipe import recipe_text
 from moedsl.facts import axes
 from moedsl.queries.explain import answer
-from moedsl.queries.explain_context import Context, based
+from moedsl.queries.explain_layouts import Context, based
 from moedsl.queries.explain_text import text_of
 from moedsl.rules.check.program import Pin, Program
 from moedsl.solver.conflicts import legal_on, members, without

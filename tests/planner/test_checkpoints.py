@@ -13,7 +13,7 @@ from moedsl.planner.checkpoints import Checkpoints
 from moedsl.planner.notes import LEAST
 from moedsl.planner.plan import Plan
 from moedsl.planner.text import plan_text
-from moedsl.queries.explain_context import based
+from moedsl.queries.explain_layouts import based
 from moedsl.queries.explain_value import explain
 from moedsl.queries.what_if import what_if
 from moedsl.solver.problem import pinned_row

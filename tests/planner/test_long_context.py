@@ -63,8 +63,9 @@ def test_pins_of_the_length_do_not_bind_its_twin() -> None:
     p = program(DEEPSEEK.replace("h100 x 256", "h100 x 512"))
     codes = solve(p, 512, keep=1).solution.rows[0].codes
     found = other_layouts.twin(p, 512, codes, SimpleNamespace(global_batch=16, seq=262144))
-    assert found is not None and found.codes["cp"] < 64 == codes["cp"]
-    assert found.codes["precision"] == codes["precision"]
+    assert found is not None
+    short = found.solution.rows[0].codes
+    assert short["cp"] < 64 == codes["cp"] and short["precision"] == codes["precision"]
 
 
 # ---------------------------------------------------------------- GPUs

@@ -9,12 +9,11 @@ from moedsl.compiler import compile_source
 from moedsl.cost import pipeline
 from moedsl.facts import axes, machines
 from moedsl.facts.axes import show
-from moedsl.planner.memory import Certain
+from moedsl.planner.estimate import Certain
 from moedsl.planner.other_layouts import WORTH, Alternative
-from moedsl.planner.page import page_text
 from moedsl.planner.plan import Plan
 from moedsl.planner.report import page
-from moedsl.planner.text import plan_text
+from moedsl.planner.text import page_text, plan_text
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.source import Source
 from tests.helpers import rotation

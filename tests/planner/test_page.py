@@ -135,5 +135,5 @@ def test_colours(colours: str, expected: bool, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_batch_of_one_sequence_is_counted_as_one() -> None:
     run = 'qwen3_30b_a3b; h200 x 1; batch 1; task peft; set checkpoint.pretrained_checkpoint = "/c"'
-    said = text.batch(programs.plan_of(run))
+    said = text.batch_text(programs.plan_of(run))
     assert said.startswith("1 sequence (") and said.endswith("1 microbatch of 1 on 1 replica")

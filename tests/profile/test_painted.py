@@ -274,7 +274,7 @@ def test_unions(some: Pairs, others: Pairs) -> None:
     assert a.length == len(painted_nested(some))
     assert (a.start[1:] > a.end[:-1]).all()
     assert trace.joined(a, b).length == len(painted_nested(some) | painted_nested(others))
-    assert trace.alone(a, b) == len(painted_nested(some) - painted_nested(others))
+    assert trace.outside(a, b) == len(painted_nested(some) - painted_nested(others))
     gaps = trace.gaps(a, 0, END)
     assert painted_nested(list(zip(gaps.start.tolist(), gaps.end.tolist(), strict=True))) == {
         *range(END)

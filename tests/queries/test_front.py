@@ -13,8 +13,8 @@ from moedsl.compiler import compile_source
 from moedsl.facts.axes import MEMORY_POLICIES, TRANSPORT_POLICIES
 from moedsl.planner import experiment
 from moedsl.planner.plan import GpusTime, Pareto, Plan
-from moedsl.queries.pareto import _Front, beats, behind, front, pareto, pareto_text
-from moedsl.solver.laws import compile_problem
+from moedsl.queries.pareto import Front, beats, behind, pareto, pareto_text
+from moedsl.solver.laws import Row, compile_problem
 from moedsl.solver.problem import lower
 from moedsl.solver.search import Solution
 from moedsl.solver.solve import Chosen, make_cost, solve
@@ -48,6 +48,10 @@ def one_by_one(chosen: Chosen, prices: Any) -> Prices:
     return {p for p, before in zip(points, fastest, strict=False) if p[1] < before}
 
 
+def front(chosen: Chosen) -> list[Row]:
+    return Front(chosen.compiled, chosen.cost).rows()
+
+
 def compared(text: str, fake: bool) -> int:
     p = program(text)
     problem = lower(p, p.gpus or 8)
@@ -58,7 +62,7 @@ def compared(text: str, fake: bool) -> int:
         else cost
     )
     compiled = compile_problem(problem, {"has_layout": cost.has_layout})
-    rows = front(Chosen(problem, compiled, cost if not fake else prices, Solution((), 0, 0)))  # type: ignore[arg-type]
+    rows = Front(compiled, cost if not fake else prices).rows()  # type: ignore[arg-type]
     want = one_by_one(Chosen(problem, compiled, cost, Solution((), 0, 0)), prices)
     assert {(r.peak_memory, r.step_time) for r in rows} == want, text
     assert len(rows) == len(want)
@@ -97,7 +101,7 @@ def test_no_row_is_faster_than_its_bound(text: str) -> None:
     """With what is held fixed, no policy of communication or launches is faster than the ideal one."""
     p = program(text)
     chosen = solve(p, p.gpus or 8, keep=0)
-    search = _Front(chosen.compiled, chosen.cost)
+    search = Front(chosen.compiled, chosen.cost)
     meshes, policies = mesh_table(search.c), policy_table(search.c, MEMORY_POLICIES + TRANSPORT_POLICIES)
     held = search._held(meshes.take(np.random.default_rng(1).permutation(meshes.rows)[:60]), policies)
     bounded = held.with_columns(least=search._least_times(held))

@@ -38,20 +38,20 @@ PEFT = 'task peft; data "/data/chats"; set checkpoint.pretrained_checkpoint = "/
 pytestmark = pytest.mark.bridge
 
 
-def small(text: str, ranks: int = 4) -> tuple[Rehearsal, Plan, tuple[str, str]]:
-    """The rehearsal of a program, its plan, and the model's Hugging Face id and family."""
+def small(text: str, ranks: int = 4) -> tuple[Rehearsal, Plan, str]:
+    """The rehearsal of a program, its plan, and the model's Hugging Face id."""
     result = compiled(text)
     assert not result.failed, result.diagnostics
     model = result.chosen[0].problem.program.model
-    return shrink(result.plans[0], model, ranks), result.plans[0], (model.hf, model.family)
+    return shrink(result.plans[0], model, ranks), result.plans[0], model.hf
 
 
 def prepared(text: str, folder: Path, ranks: int = 4, **other: Any) -> Prepared:
     """A rehearsal on disk; `other` replaces fields of it."""
-    r, plan, original = small(text, ranks)
+    r, plan, hf = small(text, ranks)
     device = from_plan(plan)
     assert device is not None
-    made = prepare(evolve(r, **other), original, folder, ITERATIONS, device)
+    made = prepare(evolve(r, **other), hf, folder, ITERATIONS, device)
     assert isinstance(made, Prepared), made
     return made
 

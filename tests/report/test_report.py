@@ -16,7 +16,7 @@ from moedsl.cli.main import main
 from moedsl.compiler import compile_source
 from moedsl.facts import machines
 from moedsl.facts.machines import Machines
-from moedsl.planner import charts
+from moedsl.planner import report
 from moedsl.planner.plan import Plan
 from moedsl.planner.report import SIGN, memory, meshes, page
 from moedsl.support import svg
@@ -31,7 +31,7 @@ SHAPES = [(1, 1, 3), (2, 1, 4), (4, 1, 3), (4, 1, 8), (2, 2, 4), (4, 3, 8), (8, 
 
 @pytest.mark.parametrize("pp, vpp, microbatches", SHAPES)
 def test_everything_runs_once_on_one_rank_at_a_time(pp: int, vpp: int, microbatches: int) -> None:
-    slots = charts.timeline(pp, vpp, microbatches)
+    slots = report.schedule(pp, vpp, microbatches)
     assert len({(s.rank, s.chunk, s.microbatch, s.forward) for s in slots}) == len(slots) == 2 * pp * vpp * microbatches
     for rank in range(pp):
         mine = [s for s in slots if s.rank == rank]
@@ -43,7 +43,7 @@ def test_the_bubble_is_the_one_of_the_estimate(pp: int, vpp: int, microbatches: 
     """(pp - 1) / vpp microbatches of a stage, beside all of them, where the pipeline is full."""
     if microbatches >= pp:
         waits = (pp - 1) / vpp
-        assert charts.idle(charts.timeline(pp, vpp, microbatches)) == pytest.approx(waits / (microbatches + waits))
+        assert report.idle(report.schedule(pp, vpp, microbatches)) == pytest.approx(waits / (microbatches + waits))
 
 
 ASK = """
@@ -63,7 +63,7 @@ def test_the_order_is_megatrons() -> None:
     for (pp, vpp, microbatches), said in zip(shapes, json.loads(asked.stdout.splitlines()[-1]), strict=True):
         table = [(chunk, m) for m, chunk in said]
         for rank in range(pp):
-            steps = charts.order(pp, vpp, microbatches, rank)
+            steps = report.order(pp, vpp, microbatches, rank)
             assert [(c, m) for forward, c, m in steps if forward] == table
             assert [(vpp - 1 - c, m) for forward, c, m in steps if not forward] == table
 
@@ -71,24 +71,24 @@ def test_the_order_is_megatrons() -> None:
 @pytest.mark.parametrize("sizes", [(2, 2, 4, 2, 1, 8, 2), (1, 1, 16, 2, 2, 4, 2), (4, 2, 1, 4, 1, 8, 1)])
 def test_ranks_stand_where_the_meshes_say(sizes: tuple[int, ...]) -> None:
     layout: dict[str, int] = dict(zip(("tp", "cp", "dp", "pp", "etp", "ep", "edp"), sizes, strict=True))
-    world = charts.place(layout, machines.world(layout), Machines(4, 8, 16, 2))
+    world = report.place(layout, machines.world(layout), Machines(4, 8, 16, 2))
     groups = machines.rank_groups(layout)
     for axis in ("tp", "cp", "dp", "pp", "etp", "ep", "edp"):
         group = next(g for g in groups[axis.upper()] if 0 in g)
         assert [r.rank for r in world if r.shares(world[0], axis)] == group
         there = {name: len({r // size for r in group}) for name, size in (("node", 4), ("domain", 8), ("rack", 16))}
         there["rail"] = len({r % 4 // 2 for r in group})
-        assert charts.crossing(world, axis, [*there]) == there
+        assert report.crossing(world, axis, [*there]) == there
 
 
 @pytest.mark.parametrize("sizes", [(2, 2, 4, 2, 1, 8, 2), (1, 1, 16, 2, 2, 4, 2), (4, 2, 1, 4, 1, 8, 1)])
 def test_expert_groups_and_stages_are_those_of_the_meshes(sizes: tuple[int, ...]) -> None:
     layout: dict[str, int] = dict(zip(("tp", "cp", "dp", "pp", "etp", "ep", "edp"), sizes, strict=True))
-    world = charts.place(layout, machines.world(layout), Machines(4, 8))
+    world = report.place(layout, machines.world(layout), Machines(4, 8))
     groups = machines.rank_groups(layout)
-    assert [[r.rank for r in g] for g in charts.expert_groups(world)] == groups["ETP_EP"]
-    first = {r.rank for r in charts.stages(world)[0]}
-    assert first == {g[0] for g in groups["PP"]} and len(charts.stages(world)) == layout["pp"]
+    assert [[r.rank for r in g] for g in report.expert_groups(world)] == groups["ETP_EP"]
+    first = {r.rank for r in report.stages(world)[0]}
+    assert first == {g[0] for g in groups["PP"]} and len(report.stages(world)) == layout["pp"]
 
 
 def test_the_picture_says_where_groups_and_stages_are() -> None:
@@ -279,7 +279,7 @@ def test_what_was_measured_is_drawn(run: Path, tmp_path: Path, capsys: pytest.Ca
     html = page.read_text()
     assert "The step as measured" in html and "One step of each stage" in html
     assert html.count("the step by wall, predicted and measured") == 1
-    boxes = sum(len(profile["timeline"][name]) for name, _ in charts.BLOCKS)
+    boxes = sum(len(profile["timeline"][name]) for name, _ in report.BLOCKS)
     assert html.count("</title></rect>") >= boxes > 3
     (device,) = memory["devices"]
     assert max(device["over_time_gib"]) == pytest.approx(device["peak_gib"], abs=0.001)
@@ -301,7 +301,7 @@ def test_the_timeline_is_of_one_step(run: Path, tmp_path: Path, capsys: pytest.C
         assert drawn == pytest.approx(data["device"][figure] / data["step_s"], abs=0.0015 * (len(spans) + 1))
 
 
-@pytest.mark.parametrize(("count", "drawn"), [(4, 4), (charts.DRAWN + 1, 1)])
+@pytest.mark.parametrize(("count", "drawn"), [(4, 4), (report.DRAWN + 1, 1)])
 def test_each_stage_has_its_timeline(
     count: int, drawn: int, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,8 +15,7 @@ import pytest
 import moedsl
 from moedsl.cli.serve import app, work
 from moedsl.lang import reader
-from moedsl.planner.page import page_text
-from moedsl.planner.text import plan_text
+from moedsl.planner.text import page_text, plan_text
 from tests.helpers.paths import EXAMPLES
 from tests.serve import ends
 from tests.serve.served import served

@@ -12,9 +12,8 @@ from attrs import evolve
 from moedsl.cli import console, printing
 from moedsl.cli.console import compiled
 from moedsl.compiler import Result
-from moedsl.planner import charts
 from moedsl.planner.plan import Plan
-from moedsl.planner.report import SIGN, page
+from moedsl.planner.report import SIGN, page, read_measured
 from moedsl.queries import what_if as what_ifs
 from moedsl.queries.layouts import Budget, because, budget_text, step_tokens, top, top_text
 from moedsl.queries.pareto import pareto, pareto_text
@@ -100,7 +99,7 @@ def report(a: Namespace) -> int:
     diagnostics = refusals(path, "report", SIGN, a.force)
     if diagnostics:
         return console.refused(a, diagnostics)
-    found = charts.read(a.profile, a.memory)
+    found = read_measured(a.profile, a.memory)
     if isinstance(found, Diagnostic):
         return console.refused(a, [found])
     result, code = compiled(a, "plan")

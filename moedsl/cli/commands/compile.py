@@ -15,8 +15,8 @@ from moedsl.cli.console import compiled
 from moedsl.cli.printing import prints_notes, show
 from moedsl.compiler import Result
 from moedsl.emit.artifact import files_of_runs
-from moedsl.planner.page import Command
 from moedsl.planner.plan import Plan
+from moedsl.planner.text import Command
 from moedsl.support import foreign
 from moedsl.support.diagnostics import Diagnostic
 from moedsl.support.files import left_over, write_all

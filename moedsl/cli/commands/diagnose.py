@@ -209,7 +209,7 @@ def _read_snapshot(path: Path) -> list[snapshot.Memory] | Diagnostic:
     except OSError as e:
         return refused(path, e, "name one snapshot in it")
     except snapshot.NoSnapshot as e:
-        return error("memory.snapshot", at, path=path, e=e)
+        return error("memory.snapshot", at, path=path, problem=e)
     if not any(m.peak for m in found):
         return error("memory.empty", at, path=path)
     return [m for m in found if m.peak]

@@ -74,8 +74,7 @@ def _propose(a: Namespace, base: run_file.Base, done: Sequence[tuple[Run, Tried]
     if not same:
         here = f"the experiment of {base.source.name} on {run_file.machines(base.plan)}"
         reasons = "; ".join(f"{name}: {why}" for name, why in left)
-        text = f"no run of {here} has measured or failed"
-        return console.refused(a, [error("tune.nothing:all-other-next", text=text, each=reasons)])
+        return console.refused(a, [error("tune.nothing:all-other-next", experiment=here, reasons=reasons)])
     found = proposals.candidates(base.chosen, base.start, same)
     data = {
         "version": 1,
@@ -116,7 +115,7 @@ def _base(file: str | None, done: Sequence[tuple[Run, Tried]]) -> run_file.Base 
     assert plans[0] is not None  # runs without a plan are left out
     made = run_file.base(run_file.of_plan(plans[0]))
     if not isinstance(made, run_file.Base) or made.plan.experiment.fingerprint != plans[0].experiment.fingerprint:
-        return [error("tune.experiment:program", plans=plans[0].name)]
+        return [error("tune.experiment:program", plan=plans[0].name)]
     return made
 
 

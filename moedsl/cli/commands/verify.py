@@ -168,7 +168,7 @@ def _prepared(
         assert device is not None, "every plan has a device"
         folder = base / r.name if len(wanted) > 1 else base
         traces = str(Path(a.profile, r.name if len(wanted) > 1 else "").resolve()) if a.profile else ""
-        made = prepare(r, (model.hf, model.family), folder, a.iterations, device, on_gpus, traces)
+        made = prepare(r, model.hf, folder, a.iterations, device, on_gpus, traces)
         if isinstance(made, list):
             return {}, made
         out[run_file(r)] = made

@@ -64,30 +64,21 @@ class Change:
     because: str
 
 
-def _change_each(names: str, value: Any, because: str) -> tuple[Change, ...]:
-    return tuple(Change(name, value, because) for name in names.split())
-
-
-_KERNEL = "a fused kernel of CUDA, Transformer Engine or Apex"
-CHANGES: tuple[Change, ...] = (
-    *_change_each(
-        "model.moe_permute_fusion model.moe_router_fusion model.cross_entropy_loss_fusion "
-        "model.gradient_accumulation_fusion model.bias_activation_fusion model.bias_dropout_fusion "
-        "model.masked_softmax_fusion model.apply_rope_fusion model.persist_layer_norm",
-        False,
-        _KERNEL,
-    ),
-    Change("model.cross_entropy_fusion_impl", "native", _KERNEL),
-    Change("model.transformer_impl", "local", "Transformer Engine's modules need a GPU"),
-    Change("dist.distributed_backend", "gloo", "NCCL needs GPUs"),
-    Change("dist.use_gloo_process_groups", True, "NCCL needs GPUs"),
-    Change("dataset.num_workers", 0, "one process a rank"),
-    *_change_each("dataset.persistent_workers dataset.pin_memory", False, "one process a rank"),
-    *_change_each("logger.tensorboard_dir checkpoint.save checkpoint.load", None, "nothing is kept"),
-    Change("logger.log_throughput", False, "a CPU's speed says nothing"),
-)
-
-
+_KERNEL, _NCCL = "a fused kernel of CUDA, Transformer Engine or Apex", "NCCL needs GPUs"
+_EACH: tuple[tuple[str, Any, str], ...] = (
+    ("model.moe_permute_fusion model.moe_router_fusion model.cross_entropy_loss_fusion "
+     "model.gradient_accumulation_fusion model.bias_activation_fusion model.bias_dropout_fusion "
+     "model.masked_softmax_fusion model.apply_rope_fusion model.persist_layer_norm", False, _KERNEL),
+    ("model.cross_entropy_fusion_impl", "native", _KERNEL),
+    ("model.transformer_impl", "local", "Transformer Engine's modules need a GPU"),
+    ("dist.distributed_backend", "gloo", _NCCL),
+    ("dist.use_gloo_process_groups", True, _NCCL),
+    ("dataset.num_workers", 0, "one process a rank"),
+    ("dataset.persistent_workers dataset.pin_memory", False, "one process a rank"),
+    ("logger.tensorboard_dir checkpoint.save checkpoint.load", None, "nothing is kept"),
+    ("logger.log_throughput", False, "a CPU's speed says nothing"),
+)  # fmt: skip
+CHANGES = tuple(Change(name, value, because) for names, value, because in _EACH for name in names.split())
 DELTA_NETS = Change("model.deterministic_mode", True, "a gated delta net's kernels, fla's, need a GPU: PyTorch's path")
 """Fields of models with gated delta nets (core ssm/gated_delta_net/gdn.py:59, 199)."""
 

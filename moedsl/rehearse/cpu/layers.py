@@ -33,12 +33,15 @@ from megatron.core.tensor_parallel.random import (
 )
 from megatron.core.transformer.identity_op import IdentityOp
 from megatron.core.transformer.module import MegatronModule
+from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.utils import is_layer_window_attention
 from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import linear
 
-_CORE = "megatron.core"
+backends: Any = importlib.import_module("megatron.core.models.backends")
+specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
+variants: Any = importlib.import_module("megatron.core.models.gpt.experimental_attention_variant_module_specs")
 _NORMS = {
     "transformer.torch_norm": ("WrappedTorchNorm",),
     "models.backends": ("WrappedTorchNorm", "FusedLayerNorm", "LNImpl"),
@@ -51,8 +54,7 @@ def install() -> None:
     """Install each where Megatron-Core's local layers look for it, and local layers where Bridge requests TE's MTP."""
     for module, attributes in _NORMS.items():
         for attribute in attributes:
-            setattr(importlib.import_module(f"{_CORE}.{module}"), attribute, Norm)
-    backends: Any = importlib.import_module("megatron.core.models.backends")
+            setattr(importlib.import_module(f"megatron.core.{module}"), attribute, Norm)
     backends.DotProductAttention = Attention
     backends.LocalSpecProvider.grouped_mlp_modules = grouped_experts
     backends.LocalSpecProvider.column_parallel_layer_norm_linear = lambda self: NormedColumn
@@ -69,7 +71,6 @@ def like(own: Any) -> Callable[..., Any]:
     changed = _CHANGED.get(getattr(getattr(own, "func", own), "__name__", ""))
 
     def layers(config: Any, vp_stage: int | None = None) -> Any:
-        specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
         block = specs.get_gpt_decoder_block_spec(config, False, normalization=config.normalization, vp_stage=vp_stage)
         for spec in block.layer_specs:
             _as_on_gpu(spec, config)
@@ -80,28 +81,27 @@ def like(own: Any) -> Callable[..., Any]:
     return layers
 
 
-def _over_all_heads(spec: Any) -> None:
+def over_all_heads(spec: Any) -> None:
     """Normalise all heads at once, whole on each rank: bridge models/olmoe/olmoe_provider.py:44."""
     attention = spec.submodules.self_attention
     attention.module = importlib.import_module("megatron.bridge.models.olmoe.olmoe_provider").OLMoESelfAttention
     attention.submodules.q_layernorm = attention.submodules.k_layernorm = Norm
 
 
-def _split_over_heads(spec: Any) -> None:
+def split_over_heads(spec: Any) -> None:
     """Normalise all heads at once, split over TP: bridge models/minimax_m2/minimax_m2_provider.py:211."""
     attention = spec.submodules.self_attention
     norms = importlib.import_module("megatron.bridge.models.minimax_m2.minimax_m2_provider")
     attention.submodules.q_layernorm, attention.submodules.k_layernorm = norms.FullDimQNorm, norms.FullDimKNorm
 
 
-def _by_number(spec: Any) -> None:
+def by_number(spec: Any) -> None:
     """Look the attention up by the number of the layer: bridge models/stepfun/step35_bridge.py:163."""
     spec.module = importlib.import_module("megatron.bridge.models.stepfun.step35_provider").Step35DecoderLayer
 
 
 def _mtp(config: Any, vp_stage: int | None = None) -> Any:
     """Do what bridge models/gpt_provider.py:343 does, which requests Transformer Engine's layers for every model."""
-    specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
     if not config.mtp_num_layers:
         return None
     # without experts where Bridge gives MTP a dense MLP (models/exaone/exaone_moe/exaone_moe_provider.py:57-63)
@@ -128,40 +128,34 @@ def _as_on_gpu(spec: Any, config: Any) -> None:
 def install_variants() -> None:
     """Use local layers, and what needs no kernel, for models whose layers differ by their attention: with gated delta
     nets, and with sparse attention, whose small linears are whole on each rank."""
-    net: Any = importlib.import_module("megatron.core.ssm.gated_delta_net.common")
-    net.HAVE_FLA, net.l2norm = True, l2norm
+    nets: Any = importlib.import_module("megatron.core.ssm.gated_delta_net")
+    common: Any = importlib.import_module("megatron.core.ssm.gated_delta_net.common")
+    common.HAVE_FLA, common.l2norm = True, l2norm
     absorbed: Any = importlib.import_module("megatron.core.transformer.experimental_attention_variant.absorbed_mla")
     absorbed.TELinear = Duplicated
-    backends: Any = importlib.import_module("megatron.core.models.backends")
     backends.LocalSpecProvider.linear = lambda self: Duplicated
-    gpt: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
-    ordinary = gpt.get_gpt_decoder_layer_specs
+    ordinary = specs.get_gpt_decoder_layer_specs
 
     def layers(config: Any, *args: Any, **kwargs: Any) -> list[Any]:
         """The ordinary layers, each with the attention of its own; the norm before it stays a module."""
-        variants: Any = importlib.import_module("megatron.core.models.gpt.experimental_attention_variant_module_specs")
         linear = variants.is_linear_attention_variant(config.experimental_attention_variant)
         if not linear and config.experimental_attention_variant != "dsa":
             return ordinary(config, *args, **kwargs)
         plain = copy(config)
         plain.experimental_attention_variant = None
-        specs = ordinary(plain, *args, **kwargs)
-        pattern = variants.get_linear_attention_pattern(config) if linear else [True] * len(specs)
-        nets: Any = importlib.import_module("megatron.core.ssm.gated_delta_net")
-        utils: Any = importlib.import_module("megatron.core.transformer.spec_utils")
-        for i, is_own in enumerate(pattern):
-            if is_own and linear:
-                own = specs[i].submodules.self_attention.submodules
+        made = ordinary(plain, *args, **kwargs)
+        pattern = variants.get_linear_attention_pattern(config) if linear else [True] * len(made)
+        for i in (i for i, is_own in enumerate(pattern) if is_own):
+            if linear:
+                own = made[i].submodules.self_attention.submodules
                 parts = nets.GatedDeltaNetSubmodules(in_proj=own.linear_qkv, out_norm=Norm, out_proj=own.linear_proj)
-                attention = utils.ModuleSpec(module=nets.GatedDeltaNet, submodules=parts)
-            elif is_own:
-                attention = variants.get_dsa_module_spec_for_backend(config, backends.LocalSpecProvider())
+                attention = ModuleSpec(module=nets.GatedDeltaNet, submodules=parts)
             else:
-                continue
-            specs[i] = replace(specs[i], submodules=replace(specs[i].submodules, self_attention=attention))
-        return specs
+                attention = variants.get_dsa_module_spec_for_backend(config, backends.LocalSpecProvider())
+            made[i] = replace(made[i], submodules=replace(made[i].submodules, self_attention=attention))
+        return made
 
-    gpt.get_gpt_decoder_layer_specs = layers
+    specs.get_gpt_decoder_layer_specs = layers
 
 
 def l2norm(x: Tensor, eps: float = 1e-6) -> Tensor:
@@ -271,21 +265,17 @@ class _Grouped(torch.nn.Module):
 
     def __init__(self, count: int, inputs: int, outputs: int, config: Any, how: Any, bias: bool, late: bool) -> None:
         super().__init__()
-        self.count, self.late = count, late
+        self.count, self.late, self.has_bias = count, late, bias
         tracker: Any = get_cuda_rng_tracker()
         for i in range(count):
-            weight = Parameter(torch.empty(outputs, inputs, dtype=config.params_dtype))
+            made: dict[str, Any] = {"weight": Parameter(torch.empty(outputs, inputs, dtype=config.params_dtype))}
             with tracker.fork(get_expert_parallel_rng_tracker_name()):  # other values on each rank of the expert mesh
-                how(weight.data)
-            self._add(f"weight{i}", weight, config)
+                how(made["weight"].data)
             if bias:
-                self._add(f"bias{i}", Parameter(torch.zeros(outputs, dtype=config.params_dtype)), config)
-        self.has_bias = bias
-
-    def _add(self, name: str, parameter: Any, config: Any) -> None:
-        """Mark a parameter whose gradient is reduced over the expert mesh, if there is one."""
-        parameter.allreduce = config.expert_model_parallel_size == 1
-        self.register_parameter(name, parameter)
+                made["bias"] = Parameter(torch.zeros(outputs, dtype=config.params_dtype))
+            for name, parameter in made.items():  # whose gradient is reduced over the expert mesh, if there is one
+                parameter.allreduce = config.expert_model_parallel_size == 1
+                self.register_parameter(f"{name}{i}", parameter)
 
     def forward(self, x: Tensor, counts: Sequence[int]) -> tuple[Tensor, list[Any] | None]:
         """Multiply the tokens of one expert after another, [tokens, inputs]; returns biases if they are added later."""
@@ -372,10 +362,10 @@ class _NormedRow(RowParallelLinear):
 
 
 _CHANGED = {
-    "olmoe_layer_spec": _over_all_heads,
-    "minimax_m2_layer_spec": _split_over_heads,
+    "olmoe_layer_spec": over_all_heads,
+    "minimax_m2_layer_spec": split_over_heads,
     "mimo_v2_flash_layer_spec": of_two_shapes,
     "_gemma4_block_spec": gemma4_layer,
-    "build_step35_layer_spec": _by_number,
+    "build_step35_layer_spec": by_number,
 }
 """What Bridge's function that makes a model's layers changes of each."""

@@ -125,10 +125,10 @@ def _nanoseconds(w: Window, numbers: Numbers, on_cpu: bool) -> dict[str, Any]:
     out: dict[str, Any] = {
         "busy_s": busy.length, "idle_s": w.length - busy.length, "compute_s": compute.length,
         "compute_absent_s": w.length - compute.length, "communication_s": sent.length,
-        "communication_exposed_s": trace.alone(sent, trace.joined(compute, blocks[COPIES])),
+        "communication_exposed_s": trace.outside(sent, trace.joined(compute, blocks[COPIES])),
         "wall communication": computed_or_sent.length - compute.length,
         "wall copies": busy.length - computed_or_sent.length,
-        "wall bubble": trace.alone(w.union(np.isin(w.kind, pipeline)), hidden),
+        "wall bubble": trace.outside(w.union(np.isin(w.kind, pipeline)), hidden),
         "sent": computed_or_sent.length - compute.length + waits[WAIT] + waits[BUBBLE],
         "idle": [*waits.values()],
     }  # fmt: skip
@@ -139,7 +139,7 @@ def _nanoseconds(w: Window, numbers: Numbers, on_cpu: bool) -> dict[str, Any]:
     of_collective = [(COMMUNICATION, w.union(of == i)) for i in range(len(numbers.collectives))]
     for end, each, by, mask in (("", of_kind, w.kind, ...), (" collective", of_collective, of[known], known)):
         out[f"busy{end}"] = [own.length for _, own in each]
-        out[f"exposed{end}"] = [trace.alone(own, others[block]) for block, own in each]
+        out[f"exposed{end}"] = [trace.outside(own, others[block]) for block, own in each]
         out |= {f"{n}{end}": np.bincount(by, c[mask], len(each)) for n, c in (("work", w.work), ("launches", w.begun))}
     texts = len(numbers.of_text)
     return out | {"work text": np.bincount(w.text, w.work, texts), "launches text": np.bincount(w.text, w.begun, texts)}

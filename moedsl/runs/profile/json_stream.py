@@ -92,9 +92,11 @@ class Reader:
             try:
                 value, end = _DECODER.raw_decode(self.text, self.at)
             except json.JSONDecodeError as e:
-                if len(self.text) - self.at > LONGEST or not self._more():
-                    raise _wrong(e) from None
-                continue
+                if len(self.text) - self.at <= LONGEST and self._more():
+                    continue
+                if e.msg.startswith("Unterminated") or e.pos >= len(e.doc.rstrip()):
+                    raise Truncated("the text ends inside a value") from None
+                raise Malformed(f"not JSON: {e.msg}") from None
             except RecursionError:
                 raise Malformed("a value is nested too deep") from None
             except ValueError:
@@ -106,9 +108,7 @@ class Reader:
 
     def _more(self) -> bool:
         """Read on, and drop what was read."""
-        if self.ended:
-            return False
-        found = self.stream.read(CHUNK)
+        found = "" if self.ended else self.stream.read(CHUNK)
         self.ended = not found
         if found:
             self.text, self.at = self.text[self.at :] + found, 0
@@ -116,10 +116,3 @@ class Reader:
 
 
 _DECODER = json.JSONDecoder(strict=False)
-
-
-def _wrong(e: json.JSONDecodeError) -> Malformed:
-    """Tell a text that ends too early from one that is wrong."""
-    if e.msg.startswith("Unterminated") or e.pos >= len(e.doc.rstrip()):
-        return Truncated("the text ends inside a value")
-    return Malformed(f"not JSON: {e.msg}")

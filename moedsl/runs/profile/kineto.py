@@ -27,8 +27,6 @@ SCHEMA = 1
 """The `schemaVersion` that PyTorch has written since 1.8."""
 MODULE = "nn.Module: "
 """What begins the name of a module's forward pass, if the profiler records stacks."""
-MOST = 64
-"""Devices of one process."""
 EVERY = 1 << 16
 """Events between two calls of `progress`."""
 
@@ -98,32 +96,32 @@ class _Events:
         args: Mapping[str, Any] = stated if isinstance(stated, dict) else {}
         guessed = "cuda_runtime" if "correlation" in args else "cpu_op"
         guessed = "kernel" if any(name in args for name in DEVICE_ONLY) else guessed
-        kind = str(event.get("cat") or guessed).lower()
+        kind, name = str(event.get("cat") or guessed).lower(), str(event.get("name", ""))
+        place: tuple[Any, ...] = (event.get("pid"), event.get("tid"))
         if kind in KERNELS:
             self.correlations.append(int(args.get("correlation", UNKNOWN)))
             group = str(args.get("Process Group Description") or args.get("Process Group Name") or "")
             self.groups.append(self.collectives((str(args.get("Collective name") or ""), group)))
             self.places.append(self.devices((event.get("pid"), _count(args.get("device")))))
-            return self._span(event, self.kernels, ("device", event.get("pid"), event.get("tid")))
-        if kind in LAUNCHES:
+            spans, place = self.kernels, ("device", *place)
+        elif kind in LAUNCHES:
             if args.get("correlation") is None:
                 return None
             self.launches.append(int(args["correlation"]))
-            return self._span(event, self.launched, (event.get("pid"), event.get("tid")))
-        if kind in HOST or (kind == "python_function" and str(event.get("name")).startswith(MODULE)):
-            if self.is_step(str(event.get("name", ""))):
+            spans = self.launched
+        elif kind in HOST or (kind == "python_function" and name.startswith(MODULE)):
+            if self.is_step(name):
                 self.steps.append(len(self.host))
-            return self._span(event, self.host, (event.get("pid"), event.get("tid")))
-        return None
-
-    def _span(self, event: Mapping[str, Any], spans: Spans, place: Any) -> Spans:
+            spans = self.host
+        else:
+            return None
         start, length = _times(event)
-        spans.add(start, start + length, self.names(str(event.get("name", ""))), self.threads(place))
+        spans.add(start, start + length, self.names(name), self.threads(place))
         return spans
 
     def join(self) -> None:
         """Set the ends of spans that two events state; on one thread spans nest."""
-        alone, begun = 0, defaultdict[int, list[tuple[Spans | None, int]]](list)
+        unpaired, begun = 0, defaultdict[int, list[tuple[Spans | None, int]]](list)
         for thread, at, spans, row in sorted(self.halves, key=lambda half: half[:2]):
             if row is not None:
                 begun[thread].append((spans, row))
@@ -132,34 +130,40 @@ class _Events:
                 if spans is not None:
                     spans.end[row] = at
             else:
-                alone += 1
-        if alone := alone + sum(map(len, begun.values())):
-            text = f"{counted(alone, 'event')} of phase B or E without the other: such a span counts no time"
+                unpaired += 1
+        if unpaired := unpaired + sum(map(len, begun.values())):
+            text = f"{counted(unpaired, 'event')} of phase B or E without the other: such a span counts no time"
             self.warnings = (text,)
 
     def traces(self, name: str) -> Iterator[Trace]:
         """Yield the trace of each device, or that of the host if no device was traced."""
         if not len(self.kernels):
-            yield self._trace(name, None, self._of_host())
+            # The host's operations: of nested ones, each has the time outside those in it. Python between operations is
+            # none: that of a step, a module, the optimizer or the data loader
+            paths = Paths(self.names)
+            parts = trace.own_parts(self.host, paths)
+            c = parts.columns()
+            frames = (MODULE, "Optimizer.", "enumerate(DataLoader)")
+            nodes = [paths.nodes.values[path] for path in parts.name]
+            names = [self.names.values[own] for _, own in nodes]
+            keep = np.array([not (self.is_step(n) or n.startswith(frames)) for n in names], bool)
+            keys = [(own, around, 0) for (around, own), kept in zip(nodes, keep, strict=True) if kept]
+            start, end, first = (np.asarray(column, np.int64)[keep] for column in (c["start"], c["end"], parts.first))
+            launched = np.full(len(keys), UNKNOWN, np.int64)
+            yield self._trace(name, None, self._sorted(start, end, keys, launched, first, paths))
             return
         # Return the number of each kernel's device. An event that states none is of the only one of its process
-        known = defaultdict[Any, list[int]](list)
+        of_process = defaultdict[Any, list[int]](list)
         for n, (process, number) in enumerate(self.devices.values):
-            known[process] += [n] * (number is not None)
+            of_process[process] += [n] * (number is not None)
         same = [
-            known[p][0] if number is None and len(known[p]) == 1 else n
+            of_process[p][0] if number is None and len(of_process[p]) == 1 else n
             for n, (p, number) in enumerate(self.devices.values)
         ]
         device = np.array(same, np.int64)[np.asarray(self.places, np.int64)]
-
-        def in_order(one: int) -> tuple[Any, ...]:
-            """What sorts devices by their numbers, of processes too."""
-            process, number = self.devices.values[one]
-            return len(str(process)), str(process), number or 0
-
-        every = sorted(np.unique(device).tolist(), key=in_order)
-        if len(every) > MOST:
-            raise Malformed(f"its operations are of {len(every):,} devices, and a machine has {MOST} at most")
+        # In the order of the numbers of processes and devices
+        order = [(len(str(process)), str(process), number or 0) for process, number in self.devices.values]
+        every = sorted(np.unique(device).tolist(), key=order.__getitem__)
         paths = Paths(self.names)
         launch = self.launched.columns()
         around = trace.enclosing(self.host, launch["start"], launch["place"], paths)
@@ -191,20 +195,6 @@ class _Events:
             ranges=tuple(sorted(ranges, key=lambda r: r.start)), on_cpu=not len(self.kernels),
             warnings=self.warnings, **operations,
         )  # fmt: skip
-
-    def _of_host(self) -> dict[str, Any]:
-        """Take the host's operations for the device's: of nested ones, each has the time outside those in it."""
-        paths = Paths(self.names)
-        parts = trace.own_parts(self.host, paths)
-        c = parts.columns()
-        # Python between operations is none: that of a step, a module, the optimizer or the data loader
-        names = [self.names.values[paths.nodes.values[path][1]] for path in parts.name]
-        frames = (MODULE, "Optimizer.", "enumerate(DataLoader)")
-        keep = np.array([not (self.is_step(name) or name.startswith(frames)) for name in names], bool)
-        keys = ((paths.nodes.values[path][1], paths.nodes.values[path][0], 0) for (path,) in rows(c["name"][keep]))
-        launched = np.full(int(keep.sum()), UNKNOWN, np.int64)
-        first = np.asarray(parts.first, np.int64)[keep]
-        return self._sorted(c["start"][keep], c["end"][keep], keys, launched, first, paths)
 
     def _sorted(
         self, start: Any, end: Any, keys: Iterable[tuple[int, ...]], launched: Any, first: Any, paths: Paths

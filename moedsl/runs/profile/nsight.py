@@ -19,14 +19,10 @@ from moedsl.runs.profile.trace import UNKNOWN, Ints, Numbered, Paths, Range, Spa
 KERNEL, COPY, SET, GRAPH = (f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
 RUNTIME, NVTX, STRINGS = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "StringIds"
 NEEDS = {
-    KERNEL: ("start", "end"),
-    COPY: ("start", "end", "copyKind"),
-    SET: ("start", "end"),
-    GRAPH: ("start", "end"),
-    RUNTIME: ("start", "correlationId", "globalTid"),
-    NVTX: ("start", "end", "eventType", "globalTid"),
+    KERNEL: ("start", "end"), COPY: ("start", "end", "copyKind"), SET: ("start", "end"), GRAPH: ("start", "end"),
+    RUNTIME: ("start", "correlationId", "globalTid"), NVTX: ("start", "end", "eventType", "globalTid"),
     STRINGS: ("id", "value"),
-}
+}  # fmt: skip
 """The columns that are read of each table; others differ between versions."""
 COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 """CUPTI's kinds of copies (CUpti_ActivityMemcpyKind)."""
@@ -104,11 +100,8 @@ class _Export:
         if STRINGS not in self.tables:
             warnings = [f"the export has no table {STRINGS}, which has the names of kernels"]
         for process, device in places:
-            spans, correlations, texts = Spans(), array("q"), Numbered()
-            for start, end, correlation, name in self._operations(process, device):
-                spans.add(start, end, self.names(name), 0)
-                correlations.append(correlation)
-            launched, path, paths = self._launches(process, np.asarray(correlations, np.int64), ranges)
+            texts, paths = Numbered(), Paths(self.names)
+            spans, launched, path = self._operations(process, device, ranges, paths)
             c = spans.columns()
             text = np.fromiter((texts(key) for key in rows(c["name"], path)), np.int64, len(spans))
             order = np.argsort(c["start"], kind="stable")
@@ -154,8 +147,8 @@ class _Export:
                 spans.add(start, end, self.names(short), self.threads(thread))
         return spans, steps
 
-    def _operations(self, process: int, device: int) -> Iterator[tuple[Any, ...]]:
-        """Yield (start, end, correlation, name) of everything that a device did."""
+    def _operations(self, process: int, device: int, ranges: Spans, paths: Paths) -> tuple[Spans, Ints, Ints]:
+        """Read everything that a device did: when, when each was launched, and the path of the ranges around that."""
         kinds = " ".join(f"WHEN {n} THEN 'Memcpy {way}'" for n, way in COPIES.items())
         # A kernel's name: what the first of its columns that has one refers to, or states
         each = list[str]()
@@ -168,18 +161,16 @@ class _Export:
             SET: "'Memset'",
             GRAPH: "'CUDA graph'",
         }
-        for table, text in texts.items():
-            if table in self.tables:
-                where = f"{self._column(table, 'globalPid')} = ? AND {self._column(table, 'deviceId')} = ?"
-                correlation = self._column(table, "correlationId", str(UNKNOWN))
-                query = f"SELECT start, end, {correlation}, {text} FROM {table} WHERE {where}"
-                yield from self._rows(query, (process, device))
-
-    def _launches(self, process: int, correlations: Ints, ranges: Spans) -> tuple[Ints, Ints, Paths]:
-        """Return for each operation when it was launched, and the path of the ranges around that."""
-        paths = Paths(self.names)
+        spans, correlations = Spans(), array("q")
+        for table, text in ((t, text) for t, text in texts.items() if t in self.tables):
+            where = f"{self._column(table, 'globalPid')} = ? AND {self._column(table, 'deviceId')} = ?"
+            correlation = self._column(table, "correlationId", str(UNKNOWN))
+            query = f"SELECT start, end, {text}, {correlation} FROM {table} WHERE {where}"
+            for start, end, name, correlation in self._rows(query, (process, device)):
+                spans.add(start, end, self.names(name), 0)
+                correlations.append(correlation)
         starts, threads, ids = array("q"), array("i"), array("q")
-        wanted = {*correlations.tolist()} - {UNKNOWN}
+        wanted = {*correlations} - {UNKNOWN}
         if RUNTIME in self.tables and wanted:
             where = f"WHERE ? IN (0, globalTid >> 24 & {PROCESS})"
             query = f"SELECT correlationId, start, globalTid FROM {RUNTIME} {where}"
@@ -190,5 +181,5 @@ class _Export:
                     ids.append(correlation)
         launch = np.asarray(starts, np.int64)
         around = trace.enclosing(ranges, launch, np.asarray(threads, np.int64), paths)
-        launched, path = matched(correlations, np.asarray(ids, np.int64), (launch, around))
-        return launched, path, paths
+        launched, path = matched(np.asarray(correlations, np.int64), np.asarray(ids, np.int64), (launch, around))
+        return spans, launched, path

@@ -75,17 +75,14 @@ def compare(r: Json, chosen: Chosen, plan: Plan) -> Json:
         line["constant"] = _constant(line, theirs, moved, cost) if differs and not r["on_cpu"] else None
     whole = _line("step", plan.estimate.step_time_s, r["step_s"]) | {"constant": None}
     apart = sum(line["measured_s"] or 0.0 for line in table) - r["step_s"]
-    walls = list[Json]()
-    for name, w in r["walls"].items():
-        of = sum(theirs[p] for p in WALLS[name])
-        walls.append({"wall": name, "predicted_s": of, "measured_s": w["s"], "difference_s": w["s"] - of})
+    walls = [_line(name, sum(theirs[p] for p in WALLS[name]), w["s"], "wall") for name, w in r["walls"].items()]
     return {"run": plan.name, "walls": walls, "table": [*table, whole], "remarks": remarks(r, plan, apart),
             "fixes": _fixes(r, chosen, plan, theirs, mine)}  # fmt: skip
 
 
-def _line(name: str, predicted: float, measured: float | None) -> Json:
+def _line(name: str, predicted: float, measured: float | None, of: str = "part") -> Json:
     difference = None if measured is None else measured - predicted
-    return {"part": name, "predicted_s": predicted, "measured_s": measured, "difference_s": difference}
+    return {of: name, "predicted_s": predicted, "measured_s": measured, "difference_s": difference}
 
 
 def predicted(cost: Cost, codes: Codes) -> Seconds:
@@ -102,14 +99,14 @@ def measured(r: Json, plan: Plan) -> dict[str, float | None]:
     busy = {c["class"]: c["busy_s"] for c in r["classes"] if c["wall"] == COMPUTE}
     out: dict[str, float | None] = {name: sum(busy.pop(c, 0.0) for c in of) for name, (_, of) in WORK.items()}
     out |= {OPTIMIZER: busy.pop("optimizer", 0.0), PASSES: sum(busy.values()), **dict.fromkeys(HIDDEN)}
-    alone = {c["class"]: c["exposed_s"] for c in r["classes"] if c["wall"] == COMMUNICATION}
+    exposed = {c["class"]: c["exposed_s"] for c in r["classes"] if c["wall"] == COMMUNICATION}
     if plan.layout.pp == 1:
-        alone["alltoall"] = alone.pop("send_receive", 0.0) + alone.get("alltoall", 0.0)
-    sent = alone.pop("pipeline", 0.0)
-    experts = sum(s for name, s in alone.items() if OF_EXPERTS.match(name))
+        exposed["alltoall"] = exposed.pop("send_receive", 0.0) + exposed.get("alltoall", 0.0)
+    sent = exposed.pop("pipeline", 0.0)
+    experts = sum(s for name, s in exposed.items() if OF_EXPERTS.match(name))
     idle = r["idle"]["by_cause"]
     return out | {
-        EXPERTS: experts, COLLECTIVES: sum(alone.values()) - experts, PIPELINE: sent + idle["bubble"],
+        EXPERTS: experts, COLLECTIVES: sum(exposed.values()) - experts, PIPELINE: sent + idle["bubble"],
         OFFLOADING: r["walls"]["memory"]["s"], LAUNCHES: idle["launch"],
         WAITS: idle["communication"], OTHER_IDLE: idle["dependency"] + idle["unresolved"],
     }  # fmt: skip

@@ -49,9 +49,9 @@ def reports(path: Path, classes: Classes, said: Said) -> tuple[list[Json], list[
     for t in found:
         of = steps.find(t, classes) if len(t.start) else None
         if not len(t.start):
-            wrong.append(error("profile.empty", place, path=path))
+            wrong.append(error("profile.empty:trace", place, path=path))
         elif of is None or not of.used:
-            wrong.append(error("profile.no_steps", place, t=t.name, value="; ".join(["", *t.warnings])))
+            wrong.append(error("profile.no_steps", place, trace=t.name, warnings="; ".join(["", *t.warnings])))
         else:
             known, middle = float(np.mean(t.launched != UNKNOWN)), float(np.median(t.end - t.start))
             few = f"the trace has the launch of {known:.0%} of the operations"
@@ -64,7 +64,7 @@ def reports(path: Path, classes: Classes, said: Said) -> tuple[list[Json], list[
             about = {"trace": t.name, "tool": t.tool, "rank": t.rank, "world": t.world, "device_name": t.device}
             fine.append(about | {"on_cpu": t.on_cpu, "remarks": remarks} | budget(t, of, classes))
     if not fine:
-        return [], wrong or [error("profile.empty", place, path=path)]
+        return [], wrong or [error("profile.empty:trace", place, path=path)]
     return fine, [warning("profile.left_out", *d.labels, message_=d.message, help=d.help) for d in wrong]
 
 
@@ -135,7 +135,6 @@ REPORT = ".nsys-rep"
 EXPORT = "nsys export --type sqlite -o {stem}.sqlite {path}"
 LINES, LEAST = 8, 1 << 24
 """A large file has so many lines of progress; none is for fewer bytes."""
-HELP = "give the sqlite export of Nsight Systems, or the JSON of PyTorch's profiler, plain or compressed with gzip"
 
 IsStep = Callable[[str], bool]
 Said = Callable[[str], object]
@@ -143,15 +142,16 @@ Said = Callable[[str], object]
 
 def traces(path: Path, is_step: IsStep, said: Said) -> list[Trace] | Diagnostic:
     """Read the traces of a file, or say why not."""
+    place = Label(Span(str(path), 0, 0))
     if path.is_fifo():
-        return _refused("read.special", path, "is not a regular file", "save it as a file first")
+        return error("read.special", place, path=path)
     try:
         with path.open("rb") as stream:
             start = stream.read(16)
     except OSError as e:
         return refused(path, e, "name the traces in it")
     if not start:
-        return _refused("profile.empty", path, "is empty", "profile again, and let the run end or the profiler stop")
+        return error("profile.empty:file", place, path=path)
     try:
         if start.startswith(SQLITE):
             return _sqlite(path, is_step, said)
@@ -159,39 +159,37 @@ def traces(path: Path, is_step: IsStep, said: Said) -> list[Trace] | Diagnostic:
             # Export a report with `nsys`, if that is installed, and read the export
             by_hand, nsys = EXPORT.format(stem=path.stem, path=path), shutil.which("nsys")
             if nsys is None:
-                text = "is a report that only Nsight Systems reads, and `nsys` is not here"
-                return _refused("profile.no_nsys", path, text, f"where Nsight Systems is installed: {by_hand}")
+                return error("profile.no_nsys:absent", place, path=path, by_hand=by_hand)
             with tempfile.TemporaryDirectory(prefix="moedsl-profile-") as folder:
                 out = Path(folder, path.stem + ".sqlite")
                 said(f"exporting {path.name} with nsys")
                 command = [nsys, "export", "--type", "sqlite", "-o", str(out), str(path)]
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode or not out.exists():
-                    text = f"cannot be exported by nsys: {(done.stderr or done.stdout).strip().splitlines()[-1:]}"
-                    return _refused("profile.no_nsys", path, text, f"run the export by hand: {by_hand}")
+                    last = (done.stderr or done.stdout).strip().splitlines()[-1:]
+                    return error("profile.no_nsys:failed", place, path=path, said=last, by_hand=by_hand)
                 return _sqlite(out, is_step, said)
         if start.startswith(GZIP) or start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
             return _json(path, start.startswith(GZIP), is_step, said)
         raise Malformed("it is neither sqlite nor JSON")
     except Truncated as e:
-        help = "copy it again; a profiler that was killed wrote only a part"
-        return _refused("profile.truncated", path, f"is incomplete: {e}", help)
+        return error("profile.truncated:incomplete", place, path=path, problem=e)
     except (Malformed, UnicodeDecodeError) as e:
-        return _refused("profile.schema", path, f"cannot be read as a trace: {e}", HELP)
+        return error("profile.schema", place, path=path, problem=e)
     except sqlite3.Error as e:
-        help = "export the report again: " + EXPORT.format(stem=path.stem, path=path.with_suffix(REPORT).name)
-        return _refused("profile.truncated", path, f"is a damaged sqlite file: {e}", help)
+        by_hand = EXPORT.format(stem=path.stem, path=path.with_suffix(REPORT).name)
+        return error("profile.truncated:sqlite", place, path=path, problem=e, by_hand=by_hand)
 
 
 def _json(path: Path, packed: bool, is_step: IsStep, said: Said) -> list[Trace]:
-    whole, told = path.stat().st_size, 0
+    whole, reported = path.stat().st_size, 0
     with path.open("rb") as raw:
 
         def progress() -> None:
-            nonlocal told
-            if raw.tell() - told >= max(whole // LINES, LEAST):
-                told = raw.tell()
-                said(f"reading {path.name}: {told / whole:.0%} of {size(whole / 1e9)}")
+            nonlocal reported
+            if raw.tell() - reported >= max(whole // LINES, LEAST):
+                reported = raw.tell()
+                said(f"reading {path.name}: {reported / whole:.0%} of {size(whole / 1e9)}")
 
         here = io.BufferedReader(Until(raw))
         unpacked = gzip.GzipFile(fileobj=here) if packed else here
@@ -211,10 +209,6 @@ def _sqlite(path: Path, is_step: IsStep, said: Said) -> list[Trace]:
             said(f"reading {path.name}: {n * nsight.ROWS / 1e6:.0f} million rows")
 
     return nsight.read(path, is_step, progress)
-
-
-def _refused(id: str, path: Path, what: str, help: str) -> Diagnostic:
-    return error(id, f"{path} {what}", Label(Span(str(path), 0, 0)), help=help)
 
 
 NAME = 90
@@ -247,18 +241,18 @@ def text(r: Json) -> str:
     blocks = [[*head, *(wrapped(text, "  remark: ", " " * 10) for text in r["remarks"])]]
     if len(r["ranks"]) > 1:
         columns = ("trace", "rank", "part", "step", "compute", "communication", "exposed", "idle")
-        ranks: list[tuple[str, ...]] = [columns]
         times = ("step_s", "compute_s", "communication_s", "communication_exposed_s", "idle_s")
-        for one in r["ranks"]:
-            number = "-" if one["rank"] is None else str(one["rank"])
-            ranks.append((one["trace"], number, str(one["part"]), *(_ms(one[name]) for name in times)))
+        ranks = [
+            (x["trace"], "-" if x["rank"] is None else str(x["rank"]), str(x["part"]), *(_ms(x[n]) for n in times))
+            for x in r["ranks"]
+        ]
         notes = list[str]()
         for p in r["spread"]:
             more = p["slowest_s"] / p["fastest_s"] - 1 if p["fastest_s"] else 0.0
             most = f"part {p['part']}: {p['slowest']} has most time outside communication, {_ms(p['slowest_s'])}"
             steps_in = f"most in {p['slowest_in']} of {counted(p['steps'], 'step')}"
             notes.append(wrapped(f"{most}, {more:.1%} more than {p['fastest']}, and {steps_in}"))
-        blocks.append(["Ranks", *table(ranks, "lr"), *notes])
+        blocks.append(["Ranks", *table([columns, *ranks], "lr"), *notes])
     # The largest loss, and the classes that have most of it
     walls, largest = r["walls"], r["largest_loss"]
     block = BLOCKS.get(largest)
@@ -277,27 +271,26 @@ def text(r: Json) -> str:
 
 def _details(r: Json) -> Iterator[list[str]]:
     """Print the classes, the collectives, the idle time, the modules and what is unknown, where there are any."""
-    rows = [("class", "busy", "alone", "of the step", "launches")]
-    for c in (c for c in r["classes"] if c["share"] >= LEAST_SHARE):
-        rows.append((c["class"], _ms(c["busy_s"]), _ms(c["exposed_s"]), _share(c["share"]), f"{c['launches']:,.0f}"))
+
+    def times(c: Json) -> tuple[str, str]:
+        return _ms(c["busy_s"]), _ms(c["exposed_s"])
+
+    shown = [c for c in r["classes"] if c["share"] >= LEAST_SHARE]
+    rows = [(c["class"], *times(c), _share(c["share"]), f"{c['launches']:,.0f}") for c in shown]
     rest = ", ".join(c["class"] for c in r["classes"] if c["share"] < LEAST_SHARE)
     more = [wrapped(f"below {LEAST_SHARE:.2%} of the step: {rest}")] if rest else []
-    yield ["Classes, each the union of its operations", *table(rows, "lr"), *more]
+    head = ("class", "busy", "alone", "of the step", "launches")
+    yield ["Classes, each the union of its operations", *table([head, *rows], "lr"), *more]
     if r["collectives"]:
-        rows = [("class", "process group", "busy", "alone", "launches")]
-        for c in r["collectives"]:
-            rows.append((c["class"], c["group"], _ms(c["busy_s"]), _ms(c["exposed_s"]), f"{c['launches']:,.0f}"))
-        yield ["Communication by process group", *table(rows, "llr")]
+        rows = [(c["class"], c["group"], *times(c), f"{c['launches']:,.0f}") for c in r["collectives"]]
+        head = ("class", "process group", "busy", "alone", "launches")
+        yield ["Communication by process group", *table([head, *rows], "llr")]
     causes = HOST_CAUSES if r["on_cpu"] else CAUSES
-    idle = [(causes[c], _ms(s), _share(s / r["step_s"])) for c, s in r["idle"]["by_cause"].items() if s]
-    if idle:
+    if idle := [(causes[c], _ms(s), _share(s / r["step_s"])) for c, s in r["idle"]["by_cause"].items() if s]:
         yield [f"Idle {_ms(r['idle']['total_s'])} a step", *table(idle, "lr")]
-    modules = [(m["module"][:NAME], _ms(m["work_s"]), _share(m["share"])) for m in r["modules"]]
-    if modules:
-        title = "Compute by module or autograd function, sums of durations and their share"
-        yield [title, *table(modules, "lr")]
-    unknown = r["unknown"]
-    if unknown["share"]:
+    if modules := [(m["module"][:NAME], _ms(m["work_s"]), _share(m["share"])) for m in r["modules"]]:
+        yield ["Compute by module or autograd function, sums of durations and their share", *table(modules, "lr")]
+    if (unknown := r["unknown"])["share"]:
         kernels = [(_share(k["share"]), k["name"][:NAME]) for k in unknown["kernels"]]
         title = f"Unknown {_share(unknown['share'])} of the work, {counted(unknown['names'], 'name')}"
         yield [title, *table(kernels, "rl")]
@@ -306,13 +299,13 @@ def _details(r: Json) -> Iterator[list[str]]:
 def _compared(c: Json) -> Iterator[list[str]]:
     """Print the measured step next to the predicted one, and what the rules know for the largest loss, priced from the
     measured step."""
-    walls = [("wall", "predicted", "", "measured", "", "difference")]
     predicted, measured = (c["table"][-1][key] for key in ("predicted_s", "measured_s"))
-    for w in c["walls"]:
-        walls.append((
-            w["wall"], _ms(w["predicted_s"]), _share(w["predicted_s"] / predicted), _ms(w["measured_s"]),
-            _share(w["measured_s"] / measured), f"{w['difference_s'] * 1e3:+,.1f} ms",
-        ))  # fmt: skip
+    walls = [
+        (w["wall"], _ms(w["predicted_s"]), _share(w["predicted_s"] / predicted), _ms(w["measured_s"]),
+         _share(w["measured_s"] / measured), f"{w['difference_s'] * 1e3:+,.1f} ms")
+        for w in c["walls"]
+    ]  # fmt: skip
+    head = ("wall", "predicted", "", "measured", "", "difference")
     rows = [("part of the step", "predicted", "measured", "difference", "explained by")]
     for x in c["table"]:
         apart = "-" if x["difference_s"] is None else f"{x['difference_s'] * 1e3:+,.1f} ms"
@@ -324,7 +317,7 @@ def _compared(c: Json) -> Iterator[list[str]]:
             explained = f"{k['name']} {change}" if k["would_be"] > 0 else f"no value of {k['name']} alone"
         rows.append((x["part"], _ms(x["predicted_s"]), known, apart, explained))
     remarks = [wrapped(text, "  remark: ", " " * 10) for text in c["remarks"]]
-    yield [f"Compared with the plan of {c['run']}", *table(walls, "lr"), "", *table(rows, "lrrrl"), *remarks]
+    yield [f"Compared with the plan of {c['run']}", *table([head, *walls], "lr"), "", *table(rows, "lrrrl"), *remarks]
     if f := c["fixes"]:
         tried = [(f"{t['axis']}={show(t['value'])}", _ms(t["step_s"]), f"{t['change']:+.1%}") for t in f["tried"]]
         title = f"Fixes for {f['wall']}, priced from the measured step"

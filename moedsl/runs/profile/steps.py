@@ -71,32 +71,27 @@ def find(t: Trace, classes: Classes) -> Steps | None:
         if inside >= INSIDE * whole:
             return _steps("range", name, host)
         # Let a step of the device last from the end of what the step before launched to the end of what it launched
-        each = (int(t.end[(t.launched >= a) & (t.launched < b)].max(initial=a)) for a, b in host)
-        ends = [*accumulate(each, max)]
-        before = int(t.end[(t.launched >= 0) & (t.launched < host[0][0])].max(initial=host[0][0]))
-        starts = [before, *ends[:-1]]
-        return _steps("range and launch", name, [(a, b) for a, b in zip(starts, ends, strict=True) if b > a])
-    # A step lasts from the end of one burst of the optimizer's kernels to the end of the next
+        edges = [(0, host[0][0], host[0][0]), *((a, b, a) for a, b in host)]
+        each = (int(t.end[(t.launched >= a) & (t.launched < b)].max(initial=least)) for a, b, least in edges)
+        first, *ends = each
+        ends = [first, *accumulate(ends, max)]
+        return _steps("range and launch", name, [(a, b) for a, b in pairwise(ends) if b > a])
+    # A step lasts from the end of one burst of the optimizer's kernels to the end of the next: bursts have equally many
+    # operations, and the gaps between them are far longer than those in them
     adam = np.array([classes.of(*text, t.on_cpu).name == OPTIMIZER for text in t.texts], bool)
     mine = adam[t.text] if len(t.text) else np.zeros(0, bool)
-    windows = _between_bursts(t.start[mine], np.maximum.accumulate(t.end[mine])) if mine.any() else []
-    if windows:
-        return _steps("optimizer", "the optimizer's kernels", windows)
+    start, end = t.start[mine], np.maximum.accumulate(t.end[mine])
+    gaps = start[1:] - end[:-1]
+    if len(gaps) and gaps.max() > 0:
+        last = [*np.flatnonzero(gaps > gaps.max() / APART).tolist(), len(start) - 1]
+        sizes = np.diff([-1, *last])
+        whole = np.abs(sizes - np.median(sizes)) <= SAME * np.median(sizes)
+        bursts = pairwise(zip(end[last].tolist(), whole.tolist(), strict=True))
+        windows = [(a, b) for (a, first), (b, second) in bursts if first and second]
+        if windows:
+            return _steps("optimizer", "the optimizer's kernels", windows)
     found = recurring(t) if not t.on_cpu else None
     return found and _steps("recurring", f"{found[0]}, which recurs", found[1])
-
-
-def _between_bursts(start: Ints, end: Ints) -> list[tuple[int, int]]:
-    """Return the windows between the ends of bursts of equally many operations; the gaps between bursts are far longer
-    than those in them."""
-    gaps = start[1:] - end[:-1]
-    if not len(gaps) or gaps.max() <= 0:
-        return []
-    last = [*np.flatnonzero(gaps > gaps.max() / APART).tolist(), len(start) - 1]
-    sizes = np.diff([-1, *last])
-    whole = np.abs(sizes - np.median(sizes)) <= SAME * np.median(sizes)
-    pairs = zip(last, last[1:], whole, whole[1:], strict=False)
-    return [(int(end[a]), int(end[b])) for a, b, first, second in pairs if first and second]
 
 
 def _steps(by: str, name: str, windows: Sequence[tuple[int, int]]) -> Steps:
@@ -237,30 +232,23 @@ class Classes:
 
     rules: Sequence[Rule]
     patterns: list[tuple[Kind, Pattern, bool]] = field(init=False)
-    known: dict[tuple[str, tuple[str, ...], bool], Kind] = field(factory=dict)
     known_steps: dict[str, int | None] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        own_first = sorted(self.rules, key=lambda r: r.is_std)
         self.patterns = [
-            (Kind(r.id.split(".")[1], r.name), compiled(_pattern(r)), AROUND in _pattern(r)) for r in own_first
+            (Kind(r.id.split(".")[1], r.name), compiled(_pattern(r)), AROUND in _pattern(r))
+            for r in sorted(self.rules, key=lambda r: r.is_std)
         ]
 
     def of(self, name: str, around: tuple[str, ...], on_cpu: bool = False) -> Kind:
         """Return the class of an operation, by its name and the ranges around it or its launch."""
-        key = (name, around, on_cpu)
-        found = self.known.get(key)
-        if found is None:
-            whole = name + AROUND + "/".join([HOST, *around] if on_cpu else around)
-            fitting = (
-                k for k, p, inside in self.patterns if k.block in OPERATIONS and p.search(whole if inside else name)
-            )
-            found = self.known[key] = next(fitting, UNKNOWN_KIND)
-        return found
+        whole = name + AROUND + "/".join([HOST, *around] if on_cpu else around)
+        fits = (k for k, p, inside in self.patterns if k.block in OPERATIONS and p.search(whole if inside else name))
+        return next(fits, UNKNOWN_KIND)
 
     def step(self, text: str) -> int | None:
         """Return the place of the first pattern of steps that a range's name matches; None if it is no step."""
-        if text not in self.known_steps:
+        if text not in self.known_steps:  # a trace has millions of ranges
             steps = (p for k, p, _ in self.patterns if k.block == STEPS)
             self.known_steps[text] = next((i for i, p in enumerate(steps) if p.search(text)), None)
         return self.known_steps[text]
@@ -274,8 +262,10 @@ def read(library: Library) -> tuple[Classes, list[Diagnostic]]:
     """Read the blocks `of trace` of a library."""
     found: list[Diagnostic] = []
     rules: list[Rule] = []
-    blocks = [(prefix, b) for prefix, b in library.rules if b.subject is not None and b.subject.id == SUBJECT]
-    for prefix, block, member in ((prefix, b, m) for prefix, b in blocks for m in b.members):
+    of_trace = [
+        (prefix, b, m) for prefix, b in library.rules if b.subject and b.subject.id == SUBJECT for m in b.members
+    ]
+    for prefix, block, member in of_trace:
         rule = collect.read_rule(prefix, block, member, found)
         if block.name.id not in BLOCKS:
             names = ", ".join(BLOCKS)

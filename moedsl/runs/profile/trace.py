@@ -148,7 +148,7 @@ def joined(*unions: Union) -> Union:
     return union(np.concatenate([u.start for u in unions]), np.concatenate([u.end for u in unions]))
 
 
-def alone(some: Union, others: Union) -> int:
+def outside(some: Union, others: Union) -> int:
     """Return the length of `some` outside `others`."""
     return joined(some, others).length - others.length
 

@@ -127,7 +127,21 @@ def _section(c: Json, rows: Sequence[Json]) -> Iterator[str]:
         common = os.path.commonpath([os.path.dirname(logs[i]) for i in again])
         for i in again:
             labels[i] += f" ({os.path.relpath(logs[i], common)})"
-    cells = [(c["axis"] or "run", *_HEAD), *((name, *_cells(r, c)) for name, r in zip(labels, rows, strict=True))]
+    cells: list[tuple[str, ...]] = [(c["axis"] or "run", *_HEAD)]
+    for name, r in zip(labels, rows, strict=True):
+        rate, guess = r[RATE], r["predicted"] and r["predicted"][RATE]
+        peak, predicted = figure(r["peak_gib"], ".1f"), figure(guess, ",.0f")
+        if rate is None or r["status"] not in (OK, UNFINISHED):
+            cells.append((name, "", "", "", "", predicted, "", "", peak, r["status"]))
+            continue
+        middle = r["step_time_s"]["median"]
+        seconds = f"{middle:.3f}" if middle < 1 else f"{middle:.2f}"
+        cells.append((
+            name, str(r["samples"]), seconds,
+            f"{rate['median']:,.0f}", f"{rate['spread']:.1%}", predicted,
+            figure(guess and guess / rate["median"] - 1, "+.1%"), figure(r["tflops_per_gpu"], ".0f"), peak,
+            "best" if r["name"] == c["winner"] and c["runner_up"] else "",
+        ))  # fmt: skip
     kept = [i for i in range(len(cells[0])) if i == 0 or any(row[i] for row in cells[1:])]
     yield from table([[row[i] for i in kept] for row in cells])
     named = [*zip(labels, rows, strict=True)]
@@ -153,20 +167,6 @@ def label(row: Json) -> str:
     return row["value_of"]["value"] + (f" ({row['place']})" if "place" in row else "")
 
 
-def _cells(r: Json, c: Json) -> tuple[str, ...]:
-    """The cells of a row after its label."""
-    rate, seconds, guess = r[RATE], r["step_time_s"], r["predicted"] and r["predicted"][RATE]
-    peak = figure(r["peak_gib"], ".1f")
-    if rate is None or r["status"] not in (OK, UNFINISHED):
-        return "", "", "", "", figure(guess, ",.0f"), "", "", peak, r["status"]
-    return (
-        str(r["samples"]), f"{seconds['median']:.3f}" if seconds["median"] < 1 else f"{seconds['median']:.2f}",
-        f"{rate['median']:,.0f}", f"{rate['spread']:.1%}", figure(guess, ",.0f"),
-        figure(guess and guess / rate["median"] - 1, "+.1%"), figure(r["tflops_per_gpu"], ".0f"), peak,
-        "best" if r["name"] == c["winner"] and c["runner_up"] else "",
-    )  # fmt: skip
-
-
 def figure(value: float | None, form: str) -> str:
     """Write a number; nothing for one that is not known."""
     return "" if value is None else format(value, form)
@@ -177,18 +177,17 @@ def verdict(c: Json, rows: Sequence[Json]) -> str:
     names = {r["name"]: label(r) for r in rows}
     if c["winner"] is None:
         return "no run has a measurement"
+    winner = f"{c['axis']}={names[c['winner']]}" if c["axis"] else names[c["winner"]]
     if c["runner_up"] is None:
-        only, ran = _called(c, names[c["winner"]]), c["runs_of_each"]
-        return f"only {only} has a measurement" if ran == 1 else f"{only} ran {ran} times; only it has a measurement"
-    lead = f"{_called(c, names[c['winner']])} leads {names[c['runner_up']]} by {c['difference']:.1%}"
+        ran = c["runs_of_each"]
+        return (
+            f"only {winner} has a measurement" if ran == 1 else f"{winner} ran {ran} times; only it has a measurement"
+        )
+    lead = f"{winner} leads {names[c['runner_up']]} by {c['difference']:.1%}"
     if not c["beyond_spread"]:
         return f"{lead}, within the spread: the middle halves of their steps overlap. Run longer, or repeat each run"
     once = "; each ran once, on its own machines" if c["runs_of_each"] == 1 else ""
     return f"{lead}, beyond the spread: the middle halves of their steps do not overlap{once}"
-
-
-def _called(c: Json, name: str) -> str:
-    return f"{c['axis']}={name}" if c["axis"] else name
 
 
 def _paragraph(text: str) -> str:
@@ -202,8 +201,7 @@ def regressions(new: Mapping[str, Repeats], old: Mapping[str, Repeats], toleranc
     if len(new) == len(old) == 1:
         (one,), (other,) = new.values(), old.values()
         return [_pair(one.name, one, other, tolerance)]
-    names = dict.fromkeys((*new, *old))
-    return [_pair(name, new.get(name), old.get(name), tolerance) for name in names]
+    return [_pair(name, new.get(name), old.get(name), tolerance) for name in dict.fromkeys((*new, *old))]
 
 
 def _pair(name: str, new: Repeats | None, old: Repeats | None, tolerance: float) -> Json:
@@ -225,16 +223,12 @@ def _pair(name: str, new: Repeats | None, old: Repeats | None, tolerance: float)
     else:
         verdict = SLOWER if change < 0 else FASTER
     return {
-        "name": name,
-        "verdict": verdict,
-        "rate": [before, now],
-        "change": change,
-        "noise": noise,
+        "name": name, "verdict": verdict, "rate": [before, now], "change": change, "noise": noise,
         "runs": [len(t.speeds) if t else 0 for t in (old, new)],
         "peak_gib": [t.peak if t else None for t in (old, new)],
         "warnings": [w["text"] for r in (old.rows if old else ()) for w in r["warnings"]],
         **(_changed(old, new) if new and old else _UNKNOWN),
-    }
+    }  # fmt: skip
 
 
 _UNKNOWN: Json = {"same_experiment": None, "changes": None, "predicted_change": None}
@@ -265,15 +259,13 @@ def _changed(old: Repeats, new: Repeats) -> Json:
 
 def as_table(regressions: Sequence[Json]) -> str:
     """Print a row for each run, then what changed in it."""
-    rows, notes = [("run", "baseline", "now", "change", "noise", "predicted", "peak GiB", "")], list[str]()
+    rows, notes = list[tuple[str, ...]](), list[str]()
+    head = ("run", "baseline", "now", "change", "noise", "predicted", "peak GiB", "")
     for r in regressions:
-        name, verdict = r["name"], r["verdict"]
-        before, now = (figure(rate, ",.0f") for rate in r["rate"])
-        peaks = [figure(p, ".1f") for p in r["peak_gib"]]
-        rows.append((
-            name, before, now, figure(r["change"], "+.1%"), "" if r["noise"] is None else f"±{r['noise']:.1%}",
-            figure(r["predicted_change"], "+.1%"), " -> ".join(peaks) if all(peaks) else "", verdict,
-        ))  # fmt: skip
+        name, verdict, noise = r["name"], r["verdict"], "" if r["noise"] is None else f"±{r['noise']:.1%}"
+        rates, peaks = [figure(rate, ",.0f") for rate in r["rate"]], [figure(p, ".1f") for p in r["peak_gib"]]
+        change, predicted = (figure(r[key], "+.1%") for key in ("change", "predicted_change"))
+        rows.append((name, *rates, change, noise, predicted, " -> ".join(peaks) if all(peaks) else "", verdict))
         if verdict in (SLOWER, FASTER) and 1 in r["runs"]:
             once = "a run ran once, on its own machines; another allocation can differ by more than its steps do"
             notes.append(f"{name}: {once}")
@@ -290,5 +282,9 @@ def as_table(regressions: Sequence[Json]) -> str:
         elif r["same_experiment"] is False:
             notes.append(f"{name}: these are different experiments, compared by useful tokens")
         notes += [f"{name}, baseline: {text}" for text in r["warnings"]]
-    lines = ["compared with the baseline, useful tokens/s/GPU", *table(rows, "lrrrrrrl"), *map(_paragraph, notes)]
+    lines = [
+        "compared with the baseline, useful tokens/s/GPU",
+        *table([head, *rows], "lrrrrrrl"),
+        *map(_paragraph, notes),
+    ]
     return "\n".join(lines) + "\n"

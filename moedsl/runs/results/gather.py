@@ -14,6 +14,7 @@ from typing import Any
 
 from attrs import asdict, evolve, frozen
 
+from moedsl.launch import follow, nemo, store
 from moedsl.launch.script import RANKS
 from moedsl.planner.plan import Plan
 from moedsl.support import foreign
@@ -66,14 +67,14 @@ def gather(targets: Iterable[str]) -> tuple[list[Run], list[Diagnostic]]:
         try:
             log.open("rb").close()
         except OSError as e:
-            found.append(error("read.denied", Span(str(log), 0, 0), log=log, value=e.strerror or e))
+            found.append(error("read.denied", Span(str(log), 0, 0), path=log, problem=e.strerror or e))
     return runs, found
 
 
 def _runs_of(target: str) -> list[Run] | Diagnostic:
     path = Path(target)
     if os.path.isdir(path):
-        return list(_below(path)) or _wrong(f"no log is in {target}")
+        return list(_below(path)) or error("results.input:no-log", target=target, help=HELP)
     if os.path.isfile(path):  # a log, with its plan in its folder or in a parent folder
         here = path.resolve().parent
         files = (folder / PLAN for folder in (here, here / CODE, *here.parents[:2]))
@@ -89,22 +90,18 @@ def _runs_of(target: str) -> list[Run] | Diagnostic:
                 return [_run(str(log), logs, file, plan)]
         elif _is_read(stands.partition(":")[0]):
             return [Run(str(log), logs, recipe=stands)]
-        return _wrong(f"{stands} is neither a plan.json, nor a folder with one, nor a recipe.py")
+        return error("results.input:no-plan", stands=stands, help=HELP)
     experiment = None if "/" in target else experiment_folder(target)
     if isinstance(experiment, Diagnostic):
         return experiment
     if experiment is None:
-        return _wrong(f"{target} is neither a file nor the id of an experiment")
-    return list(_below(experiment)) or _wrong(f"{target} has no log: none of its jobs has started")
+        return error("results.input:nothing", target=target, help=HELP)
+    return list(_below(experiment)) or error("results.input:not-started", target=target, help=HELP)
 
 
 def _is_read(path: str) -> bool:
     """Whether a path is a file or a folder: reading a pipe would wait, and a device may have no end."""
     return os.path.isfile(path) or os.path.isdir(path)
-
-
-def _wrong(text: str) -> Diagnostic:
-    return error("results.input", text, help=HELP)
 
 
 def _run(name: str, logs: tuple[Path, ...], file: Path | None, plan: Plan | Diagnostic | None) -> Run:
@@ -131,23 +128,21 @@ def read_plan(path: Path) -> Plan | Diagnostic | None:
     else."""
     if not os.path.isfile(path):
         return None
+    about: dict[str, Any] = {"path": path, "folder": path.parent}
+    at = Span(str(path), 0, 0)
     try:
         text = text_of(path)
-    except (OSError, UnicodeDecodeError) as problem:
-        return _damaged(path, f"cannot be read: {getattr(problem, 'strerror', None) or problem}")
+    except (OSError, UnicodeDecodeError) as e:
+        return error("results.plan:unreadable", at, problem=getattr(e, "strerror", None) or e, **about)
     try:
         data = foreign.load_json(text)
-    except ValueError as problem:
-        return _damaged(path, f"is cut or damaged: {problem}")
+    except ValueError as e:
+        return error("results.plan:damaged", at, problem=e, **about)
     try:
         return Plan.from_json(data)
-    except ValueError as problem:
-        return None if written_by_us(path.name, text) == "foreign" else _damaged(path, f"is not a plan: {problem}")
-
-
-def _damaged(path: Path, text: str) -> Diagnostic:
-    help = f"compile its program again, with `-o {path.parent} --force`, as the job did"
-    return error(DAMAGED, f"{path} {text}", Span(str(path), 0, 0), help=help)
+    except ValueError as e:
+        ours = written_by_us(path.name, text) != "foreign"
+        return error("results.plan:no-plan", at, problem=e, **about) if ours else None
 
 
 def job_logs(folder: Path) -> list[Path]:
@@ -172,8 +167,6 @@ def experiment_folder(id: str) -> Path | Diagnostic | None:
 
     Logs on the cluster, over an SSH tunnel or in pods, are fetched now.
     """
-    from moedsl.launch import follow, nemo, store
-
     home = store.known().get(id)
     if home is None:
         return None
@@ -277,7 +270,7 @@ def _stated(run: Run, known: Mapping[str, Any], stated: Mapping[str, int | None]
     apart = [n for n, own in stated.items() if own is not None and of[n] is not None and own != of[n]]
     if apart:
         flags = ", ".join(f"--{n.replace('_', '-')} {stated[n]} (it has {of[n]})" for n in apart)
-        return error("results.numbers:contradicts", run=run.name, value=run.plan_file or run.recipe, flags=flags)
+        return error("results.numbers:contradicts", run=run.name, source=run.plan_file or run.recipe, flags=flags)
     seq, gpus, batch = (own or of[n] for n, own in stated.items())
     if seq is None or gpus is None:
         missing = " and ".join(w for w, v in (("length", seq), ("number of GPUs", gpus)) if v is None)

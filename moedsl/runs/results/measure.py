@@ -67,29 +67,19 @@ def measure(run: Run, log: Log, n: Numbers, warmup: int | None) -> Json:
     losses = [s for s in furthest if s.loss is not None and math.isfinite(s.loss)]
     of = (run.plan.sweep or run.plan.isolation) if run.plan else None
     return {
-        "name": run.name,
-        **({"place": run.place} if run.place else {}),
-        "logs": list(log.files),
-        **_ending(log, furthest[-1] if furthest else None, bool(rates)),
-        "seq": n.seq,
-        "gpus": n.gpus,
-        "global_batch": flat[-1][1] if flat else n.global_batch,
-        "batches": stated,
-        "useful_share": n.useful_share,
-        "numbers": n.source,
-        "warmup": skips[0] if skips else warmup or 0,
-        "samples": len(rates),
-        "step_time_s": spread_of(seconds),
-        "useful_tokens_per_s_per_gpu": spread_of(rates),
+        "name": run.name, **({"place": run.place} if run.place else {}), "logs": list(log.files),
+        **_ending(log, furthest[-1] if furthest else None, bool(rates)), "seq": n.seq, "gpus": n.gpus,
+        "global_batch": flat[-1][1] if flat else n.global_batch, "batches": stated, "useful_share": n.useful_share,
+        "numbers": n.source, "warmup": skips[0] if skips else warmup or 0, "samples": len(rates),
+        "step_time_s": spread_of(seconds), "useful_tokens_per_s_per_gpu": spread_of(rates),
         "tflops_per_gpu": statistics.median(tflops) if tflops else None,
         "loss": {"first": losses[0].loss, "last": losses[-1].loss, "at": losses[-1].iteration} if losses else None,
         "skipped_iterations": sum(s.skipped for a in log.attempts for s in a),
         "peak_gib": None if log.peak is None else log.peak / GIB,
-        "predicted": None if is_other or run.plan is None else predicted(run.plan),
-        "warnings": found,
+        "predicted": None if is_other or run.plan is None else predicted(run.plan), "warnings": found,
         **({"value_of": of.to_json()} if of else {}),
         **({"experiment": run.plan.experiment.fingerprint} if run.plan else {}),
-    }
+    }  # fmt: skip
 
 
 def _warmup(count: int, asked: int | None) -> int:
@@ -173,8 +163,18 @@ def last_settings(log: Log, full: int | None) -> Log:
                 begin = i
             before = batch
         pieces.append(attempt[begin:])
+
+    def goes_on(one: Attempt, other: Attempt) -> bool:
+        """Whether a later attempt begins with the batch that the one before had at that step, or with one that has
+        grown since."""
+        theirs, mine = batches([other]), batches([one])
+        at = batches([[s for s in reversed(one) if s.iteration <= other[0].iteration]]) or mine
+        if not at or not theirs or at[0] == theirs[0]:
+            return True
+        return at[0] < theirs[0] and at[0] != full and (len(mine) > 1 or len(theirs) > 1)
+
     first = max(len(pieces) - 1, 0)
-    while first > 0 and _goes_on(pieces[first - 1], pieces[first], full):
+    while first > 0 and goes_on(pieces[first - 1], pieces[first]):
         first -= 1
     return evolve(log, attempts=tuple(pieces[first:]), earlier=tuple(batches(pieces[:first]))) if first else log
 
@@ -182,16 +182,6 @@ def last_settings(log: Log, full: int | None) -> Log:
 def batches(attempts: Iterable[Iterable[Step]]) -> list[int]:
     """Return the batches that the lines state, each once, in order."""
     return list(dict.fromkeys(s.global_batch for a in attempts for s in a if s.global_batch))
-
-
-def _goes_on(one: Attempt, other: Attempt, full: int | None) -> bool:
-    """Whether a later attempt begins with the batch that the one before had at that step, or with one that has grown
-    since."""
-    theirs, mine = batches([other]), batches([one])
-    at = batches([[s for s in reversed(one) if s.iteration <= other[0].iteration]]) or mine
-    if not at or not theirs or at[0] == theirs[0]:
-        return True
-    return at[0] < theirs[0] and at[0] != full and (len(mine) > 1 or len(theirs) > 1)
 
 
 BLOCKS = 8

@@ -245,11 +245,10 @@ def report(chosen: Chosen, start: Codes, done: Sequence[Tried], found: Sequence[
     base = fastest.codes if fastest else start
     enough = why_enough(done, found, stop)
     each = list[Json]()
-    cols = columns([t.codes for t in done]) if done else {}
-    steps, peaks = (chosen.cost.time(cols), chosen.cost.memory(cols) / GIB) if done else (np.zeros(0), np.zeros(0))
-    slopes = uncertainty.leaning(chosen.cost, cols, steps) if done else ()
-    for t, step, slope, peak in zip(done, steps.tolist(), slopes, peaks.tolist(), strict=True):
-        factor = uncertainty.doubt(chosen.cost, slope).factor
+    for t in done:
+        cols = columns([t.codes])
+        (step,), (peak,) = chosen.cost.time(cols).tolist(), (chosen.cost.memory(cols) / GIB).tolist()
+        factor = uncertainty.doubt(chosen.cost, uncertainty.leaning(chosen.cost, cols, np.array([step]))[0]).factor
         each.append({
             "name": t.name,
             "changes": {n: axes.json_value(axes.BY_NAME[n].decode(c)) for n, c in t.codes.items() if c != base[n]},

@@ -177,39 +177,33 @@ def _name(at: int) -> str:
 def opened(folder: Path, experiment: str, machines: str) -> Journal | Diagnostic:
     """Open the journal in a folder, or begin one. The folder must be new, or have a journal of the same experiment on
     the same machines, which counts only as `save` wrote it: its entries name the folders of the jobs."""
-    another = "name a new folder with -o"
     file = next((f for f in (folder / FILE, folder / OLD) if os.path.lexists(f)), folder / FILE)
     try:
         if not os.path.lexists(file):
             if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-                return _wrong(f"{folder} exists and holds no tuning", another)
+                return error("tune.folder:no-tuning", folder=folder)
             folder.mkdir(parents=True, exist_ok=True)
             return Journal(folder, experiment, machines)
         if file.is_symlink() or not file.is_file():
-            return _wrong(f"{file} is not a file that `moedsl tune` wrote", another)
+            return error("tune.folder:other-file", file=file)
         text = text_of(file)
     except (OSError, ValueError) as problem:
-        return _wrong(f"{file} cannot be read: {problem}", another)
+        return error("tune.folder:unreadable", file=file, problem=problem)
     if written_by_us(file.name, text) != "ours":
-        return _wrong(f"{file} was not written by `moedsl tune`, or was edited since", another)
+        return error("tune.folder:edited", file=file)
     data = foreign.load_json(text)
     journal = Journal(folder, data["experiment"], data["machines"], [Try(**t) for t in data["tries"]])
     if [t.name for t in journal.tries] != [_name(i) for i in range(len(journal.tries))]:
-        return _wrong(f"{file} names jobs that `moedsl tune` does not", another)
-    began = "name another folder with -o, or give the file that it began with"
+        return error("tune.folder:names", file=file)
     if journal.experiment != experiment:
-        text = f"{folder} tunes experiment {journal.experiment}, and the file is experiment {experiment}"
-        return _wrong(text, began)
+        return error("tune.folder:experiment", folder=folder, tuned=journal.experiment, experiment=experiment)
     if journal.machines != machines:
-        return _wrong(f"{folder} measures steps on {journal.machines}, and the file is for {machines}", began)
+        return error("tune.folder:machines", folder=folder, measured=journal.machines, machines=machines)
     return journal
 
 
 def write(folder: Path, files: Mapping[str, str]) -> Diagnostic | None:
     """Write files of a tuning into a folder, or say which one there is not as `moedsl tune` wrote it."""
     refused = write_all(folder, files)
-    return _wrong(refused[0].message, "move it away, and the same command goes on") if refused else None
-
-
-def _wrong(text: str, help: str) -> Diagnostic:
-    return error("tune.folder", text, help=help)
+    help = "move it away, and the same command goes on"
+    return error("tune.folder", refused[0].message, help=help) if refused else None

@@ -54,10 +54,10 @@ def machines(plan: Plan) -> str:
 
 def of_plan(plan: Plan) -> Source:
     """Write the program of a plan, with the layout left open."""
-    p, held = plan.policy, {n: v for n, v in plan.derived.items() if n == _LENGTH} | dict(plan.set)
+    p, fields = plan.policy, {n: v for n, v in plan.derived.items() if n == _LENGTH} | dict(plan.set)
     data = [] if p.data == "mock" or plan.samples else [f"data {literal(p.data)}"]
     formats = f"pin moments={p.moments} grad_reduce={p.grad_reduce}"
-    lines = [*experiment(plan), *data, formats, *(f"set {n} = {literal(v)}" for n, v in held.items())]
+    lines = [*experiment(plan), *data, formats, *(f"set {n} = {literal(v)}" for n, v in fields.items())]
     return Source(plan.name, "\n".join(lines) + "\n")
 
 

@@ -1,16 +1,18 @@
-"""The other values of a name, and what each would break or cost: with all else fixed, and re-optimized.
+"""The layout that an explanation is of, and others: what another value would break or cost, and what an advice costs.
 
-Every advice has a price too: the cost of following it, or the gain from dropping it if it is followed.
+Another value is priced with all else fixed, and re-optimized. Every advice has a price too: the cost of following it,
+or the gain from dropping it if it is followed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from math import isnan, log2
 from typing import Any
 
 import numpy as np
-from attrs import evolve
+from attrs import define, evolve
 
 from moedsl.facts import axes
 from moedsl.facts.axes import MESH, json_value
@@ -18,14 +20,79 @@ from moedsl.facts.units import GIB
 from moedsl.lang import ast
 from moedsl.lang.printer import print_expr
 from moedsl.planner.advice import unanswered
-from moedsl.queries.explain_context import Context, Json
 from moedsl.rules.check.program import Pin, Program
 from moedsl.rules.evaluators import evaluate
-from moedsl.solver.laws import Law, broken, broken_by_row, different, reads
+from moedsl.rules.rule import Rule
+from moedsl.solver.laws import Compiled, Law, Row, broken, broken_by_row, different
 from moedsl.solver.nearest import tree
 from moedsl.solver.neighbours import judged
 from moedsl.solver.problem import Problem, divisors, lower
 from moedsl.solver.search import Answer, Question, Search
+from moedsl.solver.solve import Chosen
+from moedsl.support.source import Source, Span, place_of
+
+Json = dict[str, Any]
+
+
+@define(slots=False)
+class Context:
+    """A run's problem, its best layout and the sources that spans point into."""
+
+    chosen: Chosen
+    row: Row
+    sources: Mapping[str, Source]
+
+    @property
+    def program(self) -> Program:
+        return self.chosen.problem.program
+
+    @property
+    def compiled(self) -> Compiled:
+        return self.chosen.compiled
+
+    @cached_property
+    def search(self) -> Search:
+        """The search of the run's own space."""
+        return self.chosen.search
+
+    @cached_property
+    def lets(self) -> dict[str, ast.Expr]:
+        return {r.name: r.expr for r in self.program.of("let")}
+
+    @cached_property
+    def env(self) -> dict[str, Any]:
+        """The value of every name of an expression in the layout."""
+        return self.env_of(self.row)
+
+    @cached_property
+    def unfollowed(self) -> frozenset[str]:
+        """The wishes and advice that the layout does not follow, by id."""
+        return frozenset(self.compiled.unfollowed(self.row))
+
+    def env_of(self, row: Row) -> dict[str, Any]:
+        """The value of every name of an expression in another priced layout."""
+        return self.chosen.environment(row.codes, row.prices)
+
+    def answers(self, variants: Sequence[Question]) -> list[Answer]:
+        """Find the best layout of each variant of the run's space."""
+        return self.search.answers(variants) if variants else []
+
+    def tree(self, e: ast.Expr | None) -> Json | None:
+        """Write an expression with the value of each part in the layout."""
+        return None if e is None else tree(e, self.env, self.lets)
+
+    def where(self, span: Span) -> Json:
+        """Write a place as ``{file, line, text}``; lines count from 1."""
+        return place_of(span, self.sources)
+
+    def cited(self, r: Rule) -> Json:
+        """Write a rule with its reason, its sources and its place."""
+        return {"rule": r.id, "kind": r.kind, "because": r.because, "cite": list(r.cites), "at": self.where(r.span)}
+
+
+def based(chosen: Chosen, sources: Mapping[str, Source]) -> Context | None:
+    """The context of a solved problem; None if it has no layout."""
+    return Context(chosen, chosen.solution.rows[0], sources) if chosen.solution.rows else None
 
 
 def axis_alternatives(b: Context, axis: axes.Axis, answers: Mapping[int, Answer]) -> list[Json]:
@@ -82,15 +149,6 @@ def best(b: Context, f: Answer, queried: set[str], alone: Sequence[str] = ()) ->
     }
 
 
-def refusals(alternatives: Iterable[Json]) -> dict[str, list[Any]]:
-    """The alternatives that each law refuses with everything else fixed."""
-    out: dict[str, list[Any]] = {}
-    for a in alternatives:
-        for law in (a["same_otherwise"] or {"breaks": []})["breaks"]:
-            out.setdefault(law["rule"], []).append(a["value"])
-    return out
-
-
 MOST = 12
 """The most alternatives of a size, the nearest first."""
 
@@ -126,41 +184,29 @@ def best_with(
     """
     if not values:
         return {}, b.answers(more)
-    own, out, others = b.chosen.problem.domains, dict[int, Answer](), list[Answer]()
-    for problem, group in _problems(b, axis, [*values]):
+    p, problem = b.program, b.chosen.problem
+    held = {n: problem.values[n] for n in ("seq", "global_batch")}
+    # Values whose pins give the other axes the same domains, with the problem of each group
+    groups: dict[tuple[Any, ...], tuple[Problem, list[int]]] = {}
+    for v in values:
+        pins = {**p.pins, axis: Pin(axis, v, p.spans["hardware"])}
+        pinned = lower(evolve(p, pins=pins), problem.gpus, held)
+        key = tuple((n, tuple(d)) for n, d in pinned.domains.items() if n != axis)
+        groups.setdefault(key, (pinned, []))[1].append(v)
+    own, out, others = problem.domains, dict[int, Answer](), list[Answer]()
+    for pinned, group in groups.values():
         # The run's own search if it has the values and the same other domains, else a search of only these values
-        same = all(sorted(d) == sorted(problem.domains[n]) for n, d in own.items() if n != axis)
+        same = all(sorted(d) == sorted(pinned.domains[n]) for n, d in own.items() if n != axis)
         if same and {*group} <= {*own[axis].tolist()}:
             search = b.search
         else:
-            domains = {**problem.domains, axis: np.array(group, dtype=np.int64)}
-            search = Search(evolve(b.compiled, problem=evolve(problem, domains=domains)), b.chosen.cost)
+            domains = {**pinned.domains, axis: np.array(group, dtype=np.int64)}
+            search = Search(evolve(b.compiled, problem=evolve(pinned, domains=domains)), b.chosen.cost)
         also = more if search is b.search and not others else ()
         answers = search.answers([*(Question({axis: v}) for v in group), *also])
         out |= dict(zip(group, answers, strict=False))
         others += answers[len(group) :]
     return {v: out[v] for v in values}, others or b.answers(more)
-
-
-def _problems(b: Context, axis: str, values: list[int]) -> list[tuple[Problem, list[int]]]:
-    """Group values whose pins give the other axes the same domains, each group with its problem, which has the length
-    and the batch of the plan."""
-    p, gpus = b.program, b.chosen.problem.gpus
-    held = {n: b.chosen.problem.values[n] for n in ("seq", "global_batch")}
-
-    def pinned(code: int) -> Problem:
-        return lower(evolve(p, pins={**p.pins, axis: Pin(axis, code, p.spans["hardware"])}), gpus, held)
-
-    # Whether a default or the candidates of another axis depend on this one
-    read = [r for r in p.rules if r.kind in ("candidates", "default") and r.name != axis]
-    if not any(axis in reads(p, r) for r in read):
-        return [(pinned(b.row.codes[axis]), values)]
-    groups: dict[tuple[Any, ...], tuple[Problem, list[int]]] = {}
-    for v in values:
-        problem = pinned(v)
-        key = tuple((n, tuple(d)) for n, d in problem.domains.items() if n != axis)
-        groups.setdefault(key, (problem, []))[1].append(v)
-    return [*groups.values()]
 
 
 PRICED = ("followed", "not followed")
